@@ -1,0 +1,1 @@
+//! One poll loop: frames in, frames out, connections and queue pairs between.

@@ -1,0 +1,1 @@
+//! CRC32c engines and the choice among them at run time.

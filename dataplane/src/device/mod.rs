@@ -1,0 +1,127 @@
+//! Where frames come from and go to. The device is a trait with static dispatch: DPDK, the simulated network and the
+//! capture tap are devices alike, and middleware wraps a device in a device.
+
+#[cfg(feature = "dpdk")]
+pub mod dpdk;
+pub mod pcapng;
+pub mod sim;
+pub mod tap;
+
+use crate::memory::Region;
+use crate::time::Instant;
+use crate::wire::ethernet::MacAddress;
+
+/// What a device says of the checksums of a received frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum ChecksumStatus {
+    /// Nobody has looked: software verifies.
+    #[default]
+    Unknown,
+    /// The device verified it and it holds.
+    Good,
+    /// The device verified it and it does not hold.
+    Bad,
+}
+
+/// Checksum state of a received frame, per header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct ReceivedChecksums {
+    /// The IPv4 header checksum.
+    pub ip: ChecksumStatus,
+    /// The TCP checksum.
+    pub tcp: ChecksumStatus,
+}
+
+/// Checksums the device is asked to fill in on transmit. Only asked of a device whose [`Capabilities`] offer it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChecksumRequest {
+    /// Octets before the IP header (14 without VLAN tag).
+    pub l2_octets: u8,
+    /// Octets of the IP header.
+    pub l3_octets: u8,
+    /// Octets of the TCP header.
+    pub l4_octets: u8,
+}
+
+/// What a device can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Largest IP packet, in octets (1500 on plain Ethernet).
+    pub mtu_octets: usize,
+    /// Fills in IPv4 and TCP checksums on transmit. The TCP field then holds the pseudo-header sum when handed over.
+    pub transmit_checksums: bool,
+    /// Takes payload by reference ([`Frame::append_region`]).
+    pub gather: bool,
+}
+
+/// One Ethernet frame in a buffer that belongs to some device. Dropping it gives the buffer back.
+///
+/// The octets lie in one or more pieces; the Ethernet, IP and TCP headers always lie whole in the first.
+pub trait Frame: Send + 'static {
+    /// The octets of piece `index`, or `None` past the last piece. Piece 0 exists, though it may be empty.
+    fn piece(&self, index: usize) -> Option<&[u8]>;
+
+    /// The octets of the first piece, to write to.
+    fn first_mut(&mut self) -> &mut [u8];
+
+    /// Octets in all pieces.
+    fn len(&self) -> usize {
+        let mut index = 0;
+        let mut octets = 0;
+        while let Some(piece) = self.piece(index) {
+            octets += piece.len();
+            index += 1;
+        }
+        octets
+    }
+
+    /// Whether the frame holds no octet.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Lengthens the frame by `octets` at its end and gives the new octets, contents unspecified; `None` when the last
+    /// piece has no room.
+    fn append(&mut self, octets: usize) -> Option<&mut [u8]>;
+
+    /// Appends `octets` octets of `region` from `offset` by reference. `false`, and the frame unchanged, when the device
+    /// cannot or the range is not inside the region. After it, [`append`](Self::append) starts a new piece.
+    fn append_region(&mut self, region: &Region, offset: usize, octets: usize) -> bool {
+        let _ = (region, offset, octets);
+        false
+    }
+
+    /// What the device knows of the received checksums.
+    fn checksums(&self) -> ReceivedChecksums;
+
+    /// Asks the device to fill in the checksums on transmit.
+    fn request_checksums(&mut self, request: ChecksumRequest);
+}
+
+/// A source and sink of Ethernet frames, owned by one core.
+pub trait Device: 'static {
+    /// The frames of this device.
+    type Frame: Frame;
+
+    /// What the device can do; constant over its life.
+    fn capabilities(&self) -> Capabilities;
+
+    /// The device's own hardware address.
+    fn mac(&self) -> MacAddress;
+
+    /// Takes up to `limit` received frames, appending them to `frames`; gives how many.
+    fn receive(&mut self, now: Instant, frames: &mut Vec<Self::Frame>, limit: usize) -> usize;
+
+    /// An empty frame to fill and transmit, with room for a full frame of the device's MTU; `None` when no buffer is
+    /// free (counted by the caller).
+    fn allocate(&mut self) -> Option<Self::Frame>;
+
+    /// Takes frames from the front of `frames` for transmission and leaves what it has no room for; gives how many it
+    /// took.
+    fn transmit(&mut self, now: Instant, frames: &mut std::collections::VecDeque<Self::Frame>) -> usize;
+
+    /// When a frame already on its way arrives, for devices in virtual time; `None` otherwise or with nothing on its way.
+    fn next_arrival(&self) -> Option<Instant> {
+        None
+    }
+}

@@ -1,0 +1,1 @@
+//! A device that records what passes through another.

@@ -1,0 +1,202 @@
+//! A span of memory shared between the application, its cores and, through them, remote peers.
+
+use core::fmt;
+use core::ptr::{self, NonNull};
+use std::alloc::{self, Layout};
+use std::sync::Arc;
+
+/// Whoever owns the octets of a [`Region`]: a hugepage zone, a heap block, a mapping.
+///
+/// # Safety
+///
+/// For as long as the value lives, `start()` must point to `octets()` octets, initialised and valid for reads and writes
+/// from any thread, always the same span, to which no Rust reference exists.
+#[allow(unsafe_code)]
+pub unsafe trait Backing: Send + Sync + 'static {
+    /// The first octet.
+    fn start(&self) -> NonNull<u8>;
+    /// Octets in the span.
+    fn octets(&self) -> usize;
+    /// The device-specific backing, for devices that transmit by reference and must know their own memory again.
+    fn as_any(&self) -> &(dyn core::any::Any + Send + Sync);
+}
+
+/// A span of memory that applications and cores read and write like a device does: by copy, without Rust references
+/// into it. Clones share the span; it is freed with the last clone.
+///
+/// A copy that races with another is a race of plain octets, as with any DMA: RDMAP leaves the contents of a buffer
+/// undetermined until a Delivery defines them (RFC 5040 §5.5), and no octet outside the region is ever touched.
+#[derive(Clone)]
+pub struct Region {
+    // The span is repeated here so that the hot path does not go through the trait object.
+    start: NonNull<u8>,
+    octets: usize,
+    backing: Arc<dyn Backing>,
+}
+
+// SAFETY: `Backing` promises that the span is valid from any thread, and the only accesses are raw copies inside it.
+#[allow(unsafe_code)]
+unsafe impl Send for Region {}
+// SAFETY: as for `Send`; no method gives out a reference into the span.
+#[allow(unsafe_code)]
+unsafe impl Sync for Region {}
+
+#[allow(unsafe_code)]
+impl Region {
+    /// A region over `backing`.
+    pub fn new(backing: Arc<dyn Backing>) -> Self {
+        Self { start: backing.start(), octets: backing.octets(), backing }
+    }
+
+    /// A region of `octets` zero octets on the heap, page aligned. For tests and machines without hugepages.
+    ///
+    /// # Errors
+    ///
+    /// `None` when `octets` is 0 or memory is short.
+    pub fn heap(octets: usize) -> Option<Self> {
+        Some(Self::new(Arc::new(HeapBacking::new(octets)?)))
+    }
+
+    /// Octets in the region.
+    pub fn len(&self) -> usize {
+        self.octets
+    }
+
+    /// Whether the region holds no octet. It never does not: regions are not empty.
+    pub fn is_empty(&self) -> bool {
+        self.octets == 0
+    }
+
+    /// The address of the first octet, as a number: the Tagged Offset of address-based registrations.
+    pub fn address(&self) -> u64 {
+        self.start.as_ptr() as u64
+    }
+
+    /// Who owns the octets.
+    pub fn backing(&self) -> &dyn Backing {
+        &*self.backing
+    }
+
+    /// Whether `offset..offset + octets` lies inside.
+    pub const fn contains(&self, offset: usize, octets: usize) -> bool {
+        match offset.checked_add(octets) {
+            Some(end) => end <= self.octets,
+            None => false,
+        }
+    }
+
+    /// Copies `source` to `offset`. `false`, and nothing written, when it does not fit.
+    #[must_use]
+    #[inline]
+    pub fn write(&self, offset: usize, source: &[u8]) -> bool {
+        if !self.contains(offset, source.len()) {
+            return false;
+        }
+        // SAFETY: the range was just checked to lie inside the span, which `Backing` keeps valid; `source` is a
+        // reference, and no reference into the span exists, so the two do not overlap.
+        unsafe {
+            ptr::copy_nonoverlapping(source.as_ptr(), self.start.as_ptr().add(offset), source.len());
+        }
+        true
+    }
+
+    /// Copies from `offset` to `target`. `false`, and `target` unchanged, when the range is not inside.
+    #[must_use]
+    #[inline]
+    pub fn read(&self, offset: usize, target: &mut [u8]) -> bool {
+        if !self.contains(offset, target.len()) {
+            return false;
+        }
+        // SAFETY: as in `write`, with the direction turned.
+        unsafe {
+            ptr::copy_nonoverlapping(self.start.as_ptr().add(offset), target.as_mut_ptr(), target.len());
+        }
+        true
+    }
+
+    /// The raw span, for devices that transmit by reference.
+    pub fn as_non_null(&self) -> NonNull<u8> {
+        self.start
+    }
+}
+
+impl fmt::Debug for Region {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Region").field("start", &self.start).field("octets", &self.octets).finish_non_exhaustive()
+    }
+}
+
+/// Zeroed, page-aligned octets on the heap.
+pub struct HeapBacking {
+    start: NonNull<u8>,
+    layout: Layout,
+}
+
+impl HeapBacking {
+    const ALIGNMENT: usize = 4096;
+
+    /// `octets` zero octets; `None` when `octets` is 0 or memory is short.
+    #[allow(unsafe_code)]
+    pub fn new(octets: usize) -> Option<Self> {
+        let layout = Layout::from_size_align(octets, Self::ALIGNMENT).ok()?;
+        if layout.size() == 0 {
+            return None;
+        }
+        // SAFETY: the layout's size is not zero.
+        let start = NonNull::new(unsafe { alloc::alloc_zeroed(layout) })?;
+        Some(Self { start, layout })
+    }
+}
+
+impl Drop for HeapBacking {
+    #[allow(unsafe_code)]
+    fn drop(&mut self) {
+        // SAFETY: `start` came from `alloc_zeroed` with this very layout and is freed once.
+        unsafe { alloc::dealloc(self.start.as_ptr(), self.layout) }
+    }
+}
+
+// SAFETY: the block is owned by this value alone and reached only through raw copies.
+#[allow(unsafe_code)]
+unsafe impl Send for HeapBacking {}
+// SAFETY: as for `Send`.
+#[allow(unsafe_code)]
+unsafe impl Sync for HeapBacking {}
+
+// SAFETY: the block is allocated zeroed, stays in place until drop, and no reference into it is ever made.
+#[allow(unsafe_code)]
+unsafe impl Backing for HeapBacking {
+    fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    fn octets(&self) -> usize {
+        self.layout.size()
+    }
+
+    fn as_any(&self) -> &(dyn core::any::Any + Send + Sync) {
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_stay_inside() {
+        let region = Region::heap(100).unwrap();
+        assert!(region.write(90, &[7; 10]));
+        assert!(!region.write(91, &[8; 10]), "one octet over");
+        assert!(!region.write(usize::MAX, &[8; 2]), "the sum wraps");
+        let mut back = [0; 12];
+        assert!(region.read(88, &mut back));
+        assert_eq!(back, [0, 0, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7]);
+        assert!(!region.read(89, &mut back));
+    }
+
+    #[test]
+    fn an_empty_region_cannot_be_had() {
+        assert!(Region::heap(0).is_none());
+    }
+}

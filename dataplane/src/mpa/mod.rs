@@ -1,0 +1,1 @@
+//! Marker PDU Aligned framing (RFC 5044).

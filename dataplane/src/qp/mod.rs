@@ -1,0 +1,1 @@
+//! Queue pairs: work requests in, completions out.

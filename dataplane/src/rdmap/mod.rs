@@ -1,0 +1,1 @@
+//! The RDMA Protocol (RFC 5040).

@@ -1,0 +1,1 @@
+//! A TCP that knows about FPDUs and keeps their boundaries.
