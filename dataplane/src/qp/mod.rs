@@ -1,1 +1,7 @@
-//! Queue pairs: work requests in, completions out.
+//! Queue pairs: work requests in, FPDU descriptors and completions out.
+
+pub mod error;
+pub mod receiver;
+pub mod sender;
+pub mod shared;
+pub mod work;
