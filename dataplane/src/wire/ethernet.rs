@@ -1,5 +1,173 @@
 //! Ethernet II frames.
 
+use core::fmt;
+
+use super::{Malformed, put, room, take};
+
 /// A hardware address.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub struct MacAddress(pub [u8; 6]);
+
+impl MacAddress {
+    /// Every station on the link.
+    pub const BROADCAST: Self = Self([0xff; 6]);
+
+    /// Whether the address names a group of stations; true of [`BROADCAST`](Self::BROADCAST) too.
+    pub const fn is_multicast(self) -> bool {
+        self.0[0] & 1 != 0
+    }
+}
+
+impl fmt::Display for MacAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
+
+/// What an Ethernet frame carries.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct EtherType(pub u16);
+
+impl EtherType {
+    /// IPv4.
+    pub const IPV4: Self = Self(0x0800);
+    /// The Address Resolution Protocol.
+    pub const ARP: Self = Self(0x0806);
+    /// An IEEE 802.1Q tag.
+    pub const VLAN: Self = Self(0x8100);
+    /// IPv6.
+    pub const IPV6: Self = Self(0x86dd);
+}
+
+/// The header of an Ethernet frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Header {
+    /// Who the frame is for.
+    pub destination: MacAddress,
+    /// Who sent it.
+    pub source: MacAddress,
+    /// What follows the header.
+    pub ethertype: EtherType,
+}
+
+impl Header {
+    /// Octets of an untagged header.
+    pub const LEN: usize = 14;
+
+    /// Octets of an IEEE 802.1Q tag.
+    const TAG_LEN: usize = 4;
+
+    /// Parses the header at the start of `frame`; gives it and its octets.
+    ///
+    /// A priority tag (VLAN 0) puts the frame into no VLAN, so it is skipped and counted as part of the header. A frame
+    /// of any other VLAN keeps [`EtherType::VLAN`] and its tag: it is not for a station outside that VLAN.
+    ///
+    /// # Errors
+    ///
+    /// [`Malformed::Truncated`].
+    #[inline]
+    pub fn parse(frame: &[u8]) -> Result<(Self, usize), Malformed> {
+        let mut rest = frame;
+        let destination = MacAddress(take(&mut rest).ok_or(Malformed::Truncated)?);
+        let source = MacAddress(take(&mut rest).ok_or(Malformed::Truncated)?);
+        let ethertype = EtherType(u16::from_be_bytes(take(&mut rest).ok_or(Malformed::Truncated)?));
+        let untagged = Self {
+            destination,
+            source,
+            ethertype,
+        };
+        if ethertype != EtherType::VLAN {
+            return Ok((untagged, Self::LEN));
+        }
+        let [tci_high, tci_low, inner @ ..] =
+            take::<{ Self::TAG_LEN }>(&mut rest).ok_or(Malformed::Truncated)?;
+        if tci_high & 0x0f != 0 || tci_low != 0 {
+            return Ok((untagged, Self::LEN));
+        }
+        Ok((
+            Self {
+                ethertype: EtherType(u16::from_be_bytes(inner)),
+                ..untagged
+            },
+            Self::LEN + Self::TAG_LEN,
+        ))
+    }
+
+    /// Writes the header, untagged, to the first [`LEN`](Self::LEN) octets of `out`.
+    #[inline]
+    pub fn emit(&self, out: &mut [u8]) {
+        if let Some(out) = room::<{ Self::LEN }>(out) {
+            let mut out = &mut out[..];
+            put(&mut out, self.destination.0);
+            put(&mut out, self.source.0);
+            put(&mut out, self.ethertype.0.to_be_bytes());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEADER: Header = Header {
+        destination: MacAddress([2, 0, 0, 0, 0, 1]),
+        source: MacAddress([2, 0, 0, 0, 0, 2]),
+        ethertype: EtherType::IPV4,
+    };
+
+    #[test]
+    fn a_header_survives_emission_and_parsing() {
+        let mut octets = [0; Header::LEN];
+        HEADER.emit(&mut octets);
+        assert_eq!(octets, [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0]);
+        assert_eq!(Header::parse(&octets), Ok((HEADER, 14)));
+        for len in 0..octets.len() {
+            assert_eq!(Header::parse(&octets[..len]), Err(Malformed::Truncated));
+        }
+    }
+
+    #[test]
+    fn only_the_priority_tag_is_skipped() {
+        let mut octets = [0; 18];
+        Header {
+            ethertype: EtherType::VLAN,
+            ..HEADER
+        }
+        .emit(&mut octets);
+        octets[14..].copy_from_slice(&[0xe0, 0, 0x08, 0x06]);
+        assert_eq!(
+            Header::parse(&octets),
+            Ok((
+                Header {
+                    ethertype: EtherType::ARP,
+                    ..HEADER
+                },
+                18
+            ))
+        );
+        octets[15] = 5;
+        assert_eq!(
+            Header::parse(&octets),
+            Ok((
+                Header {
+                    ethertype: EtherType::VLAN,
+                    ..HEADER
+                },
+                14
+            ))
+        );
+        assert_eq!(Header::parse(&octets[..17]), Err(Malformed::Truncated));
+    }
+
+    #[test]
+    fn groups_are_known_by_their_first_bit() {
+        assert!(MacAddress::BROADCAST.is_multicast());
+        assert!(MacAddress([1, 0, 0x5e, 0, 0, 1]).is_multicast());
+        assert!(!HEADER.source.is_multicast());
+        assert_eq!(
+            MacAddress([0, 0x1b, 0x21, 0xab, 0xcd, 0xef]).to_string(),
+            "00:1b:21:ab:cd:ef"
+        );
+    }
+}

@@ -1,3 +1,59 @@
 //! Views over the octets of each header, checked when they are made, and their emission.
+//!
+//! Parsing takes any octets and never panics. Emission writes exactly the octets of the header; output that is too
+//! short for them is a mistake of the caller, is left unchanged and trips an assertion in builds that have them.
 
+pub mod arp;
+pub mod checksum;
 pub mod ethernet;
+pub mod icmp;
+pub mod ipv4;
+pub mod tcp;
+
+use thiserror::Error;
+
+/// Why octets are not the header they should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
+pub enum Malformed {
+    /// Fewer octets than the header, or than the header says there are.
+    #[error("truncated")]
+    Truncated,
+    /// Another version of the protocol.
+    #[error("unexpected version")]
+    Version,
+    /// A length field contradicts the format or another one.
+    #[error("impossible length")]
+    Length,
+    /// The checksum does not hold.
+    #[error("wrong checksum")]
+    Checksum,
+    /// A field has a value that the format does not know.
+    #[error("impossible field")]
+    Field,
+}
+
+/// The first `N` octets of `out`, to emit a header of that length into.
+#[inline]
+fn room<const N: usize>(out: &mut [u8]) -> Option<&mut [u8; N]> {
+    debug_assert!(out.len() >= N, "{} octets are no room for {N}", out.len());
+    out.first_chunk_mut()
+}
+
+/// Writes `octets` to the front of `out` and moves `out` past them; leaves both alone when they do not fit.
+#[inline]
+fn put<const N: usize>(out: &mut &mut [u8], octets: [u8; N]) {
+    if out.len() >= N
+        && let Some((front, rest)) = core::mem::take(out).split_first_chunk_mut()
+    {
+        *front = octets;
+        *out = rest;
+    }
+}
+
+/// Takes `N` octets off the front of `octets`.
+#[inline]
+fn take<const N: usize>(octets: &mut &[u8]) -> Option<[u8; N]> {
+    let (front, rest) = octets.split_first_chunk()?;
+    *octets = rest;
+    Some(*front)
+}

@@ -1,0 +1,148 @@
+//! The Internet checksum (RFC 1071).
+
+use core::net::Ipv4Addr;
+
+/// A ones' complement sum of 16-bit words, growing piece by piece as if the pieces were joined.
+///
+/// The words are added in the machine's octet order, which RFC 1071 §2 shows to be as good as any, and turned into
+/// network order once at the end.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sum {
+    /// Folded pieces. 48 bits of headroom: no frame has that many pieces.
+    total: u64,
+    /// Whether an odd number of octets was added, so that the next octet is the low half of a word.
+    odd: bool,
+}
+
+/// Octets added per step: eight lanes, which the compiler turns into vectors.
+const STEP: usize = 32;
+
+impl Sum {
+    /// Adds the octets that follow those added before.
+    #[inline]
+    pub fn add(&mut self, octets: &[u8]) {
+        let sum = fold(sum_of_words(octets));
+        // A piece that starts in the middle of a word has all its words turned around (RFC 1071 §2 (B)).
+        self.total += u64::from(if self.odd { sum.swap_bytes() } else { sum });
+        self.odd ^= octets.len() % 2 != 0;
+    }
+
+    /// The sum itself, not complemented: what a device wants to find in the checksum field when it shall complete it.
+    #[inline]
+    pub fn folded(self) -> u16 {
+        u16::from_be(fold(self.total))
+    }
+
+    /// The checksum: 0 when the octets added contain a checksum and it holds.
+    #[inline]
+    pub fn finish(self) -> u16 {
+        !self.folded()
+    }
+}
+
+/// The sum of `octets`.
+#[inline]
+pub fn sum(octets: &[u8]) -> Sum {
+    let mut sum = Sum::default();
+    sum.add(octets);
+    sum
+}
+
+/// The sum of the pseudo-header that TCP and UDP checksums cover: `length` octets of `protocol` from `src` to `dst`.
+#[inline]
+pub fn ipv4_pseudo_header(src: Ipv4Addr, dst: Ipv4Addr, protocol: u8, length: u16) -> Sum {
+    let [a, b, c, d] = src.octets();
+    let [e, f, g, h] = dst.octets();
+    let [length_high, length_low] = length.to_be_bytes();
+    sum(&[a, b, c, d, e, f, g, h, 0, protocol, length_high, length_low])
+}
+
+/// The words of `octets` in machine order, an odd last octet filled up with zero. 2^33 octets would fit the result.
+#[inline]
+fn sum_of_words(octets: &[u8]) -> u64 {
+    let (steps, rest) = octets.as_chunks::<STEP>();
+    let mut lanes = [0u64; STEP / 4];
+    for step in steps {
+        for (lane, word) in lanes.iter_mut().zip(step.as_chunks::<4>().0) {
+            *lane += u64::from(u32::from_ne_bytes(*word));
+        }
+    }
+    let (words, tail) = rest.as_chunks::<2>();
+    let mut sum = lanes.iter().sum::<u64>();
+    for word in words {
+        sum += u64::from(u16::from_ne_bytes(*word));
+    }
+    if let [last] = tail {
+        sum += u64::from(u16::from_ne_bytes([*last, 0]));
+    }
+    sum
+}
+
+/// Adds carries back in until 16 bits remain.
+#[inline]
+const fn fold(sum: u64) -> u16 {
+    let sum = (sum & 0xffff_ffff) + (sum >> 32);
+    let sum = (sum & 0xffff) + (sum >> 16 & 0xffff) + (sum >> 32);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    sum as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// RFC 1071 §3 as it stands there: one word after the other, in network order.
+    fn word_by_word(octets: &[u8]) -> u16 {
+        let mut sum = 0u32;
+        for pair in octets.chunks(2) {
+            sum += u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0));
+            sum = (sum & 0xffff) + (sum >> 16);
+        }
+        !(sum as u16)
+    }
+
+    #[test]
+    fn the_example_of_rfc_1071() {
+        assert_eq!(
+            sum(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]).folded(),
+            0xddf2
+        );
+    }
+
+    #[test]
+    fn folding_loses_no_carry() {
+        assert_eq!(sum(&[0xff; 65536]).folded(), 0xffff);
+        assert_eq!(fold(u64::MAX), 0xffff);
+        assert_eq!(fold(0xffff_0001_ffff_ffff), 0x0001);
+        assert_eq!(sum(&[]).finish(), 0xffff);
+    }
+
+    #[test]
+    fn the_pseudo_header_is_twelve_octets() {
+        let sum = ipv4_pseudo_header(Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2), 6, 0x1234);
+        assert_eq!(
+            sum.finish(),
+            word_by_word(&[10, 0, 0, 1, 10, 0, 0, 2, 0, 6, 0x12, 0x34])
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_sum_up_to_the_whole(
+            octets in proptest::collection::vec(any::<u8>(), 0..3000),
+            cuts in proptest::collection::vec(0usize..3000, 0..5),
+        ) {
+            let mut cuts: Vec<_> = cuts.into_iter().map(|cut| cut.min(octets.len())).collect();
+            cuts.extend([0, octets.len()]);
+            cuts.sort_unstable();
+            let mut pieces = Sum::default();
+            for cut in cuts.windows(2) {
+                pieces.add(&octets[cut[0]..cut[1]]);
+            }
+            prop_assert_eq!(pieces.finish(), word_by_word(&octets));
+        }
+    }
+}

@@ -1,0 +1,537 @@
+//! TCP headers (RFC 9293) and the options this stack speaks: maximum segment size, window scale, timestamps (RFC 7323)
+//! and selective acknowledgment (RFC 2018).
+
+use core::cmp::Ordering;
+use core::ops::{Add, AddAssign, Sub};
+
+use arrayvec::ArrayVec;
+use bitflags::bitflags;
+
+use super::{Malformed, put, take};
+
+/// A TCP sequence number: a point on a circle of 2^32 octets.
+///
+/// Order is that of the shorter way around: `a < b` when `b` lies less than 2^31 octets ahead of `a`. It is an order only
+/// among numbers within half the circle, which all numbers of a window are (RFC 9293 §3.4); points exactly opposite each
+/// other are not ordered at all.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Default, Debug)]
+pub struct SeqNumber(pub u32);
+
+impl SeqNumber {
+    /// The one further ahead.
+    #[inline]
+    #[must_use]
+    pub fn later(self, other: Self) -> Self {
+        if self - other >= 0 { self } else { other }
+    }
+
+    /// The one further behind.
+    #[inline]
+    #[must_use]
+    pub fn earlier(self, other: Self) -> Self {
+        if self - other <= 0 { self } else { other }
+    }
+}
+
+impl PartialOrd for SeqNumber {
+    #[inline]
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        match *self - *other {
+            i32::MIN => None,
+            distance => Some(distance.cmp(&0)),
+        }
+    }
+}
+
+impl Add<u32> for SeqNumber {
+    type Output = Self;
+
+    #[inline]
+    fn add(self, octets: u32) -> Self {
+        Self(self.0.wrapping_add(octets))
+    }
+}
+
+impl AddAssign<u32> for SeqNumber {
+    #[inline]
+    fn add_assign(&mut self, octets: u32) {
+        *self = *self + octets;
+    }
+}
+
+impl Sub<u32> for SeqNumber {
+    type Output = Self;
+
+    #[inline]
+    fn sub(self, octets: u32) -> Self {
+        Self(self.0.wrapping_sub(octets))
+    }
+}
+
+impl Sub for SeqNumber {
+    type Output = i32;
+
+    /// Octets from `earlier` ahead to `self`, negative when `earlier` is the later one.
+    #[inline]
+    fn sub(self, earlier: Self) -> i32 {
+        self.0.wrapping_sub(earlier.0).cast_signed()
+    }
+}
+
+bitflags! {
+    /// The control bits.
+    #[derive(Copy, Clone, PartialEq, Eq, Hash, Default, Debug)]
+    pub struct Flags: u8 {
+        /// No more data from the sender.
+        const FIN = 0x01;
+        /// Synchronise sequence numbers.
+        const SYN = 0x02;
+        /// Reset the connection.
+        const RST = 0x04;
+        /// Push function.
+        const PSH = 0x08;
+        /// The acknowledgment field counts.
+        const ACK = 0x10;
+        /// The urgent pointer counts.
+        const URG = 0x20;
+        /// Congestion was experienced (RFC 3168).
+        const ECE = 0x40;
+        /// The congestion window was reduced (RFC 3168).
+        const CWR = 0x80;
+    }
+}
+
+/// The timestamps option (RFC 7323 §3).
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct Timestamps {
+    /// The sender's clock.
+    pub value: u32,
+    /// The clock value being echoed; means nothing without ACK.
+    pub echo: u32,
+}
+
+/// The options of a header.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Options {
+    /// Largest segment the sender takes, in octets of payload.
+    pub mss: Option<u16>,
+    /// Left shift of the sender's windows, 0..=14.
+    pub window_scale: Option<u8>,
+    /// The sender understands selective acknowledgments.
+    pub sack_permitted: bool,
+    /// Clocks.
+    pub timestamps: Option<Timestamps>,
+    /// Blocks the sender holds beyond the acknowledgment: first octet and the octet after the last.
+    pub sack: ArrayVec<(SeqNumber, SeqNumber), 4>,
+}
+
+const END: u8 = 0;
+const NOP: u8 = 1;
+const MSS: u8 = 2;
+const WINDOW_SCALE: u8 = 3;
+const SACK_PERMITTED: u8 = 4;
+const SACK: u8 = 5;
+const TIMESTAMPS: u8 = 8;
+
+/// The largest window scale (RFC 7323 §2.3); a larger one is used as this.
+const WINDOW_SCALE_MAX: u8 = 14;
+
+impl Options {
+    /// Octets of options a header has room for.
+    const ROOM: usize = 40;
+
+    fn parse(mut octets: &[u8]) -> Result<Self, Malformed> {
+        let mut options = Self::default();
+        loop {
+            octets = match octets {
+                [] | [END, ..] => return Ok(options),
+                [NOP, rest @ ..] => rest,
+                [kind, len, ..] => {
+                    let (option, rest) = octets
+                        .split_at_checked(usize::from(*len))
+                        .ok_or(Malformed::Field)?;
+                    let body = option.get(2..).ok_or(Malformed::Field)?;
+                    options.set(*kind, body).ok_or(Malformed::Field)?;
+                    rest
+                }
+                [_] => return Err(Malformed::Field),
+            };
+        }
+    }
+
+    /// `None` when `body` has not the length its `kind` asks for.
+    fn set(&mut self, kind: u8, mut body: &[u8]) -> Option<()> {
+        let octets = &mut body;
+        match kind {
+            MSS => self.mss = Some(u16::from_be_bytes(take(octets)?)),
+            WINDOW_SCALE => {
+                let [shift] = take(octets)?;
+                self.window_scale = Some(shift.min(WINDOW_SCALE_MAX));
+            }
+            SACK_PERMITTED => self.sack_permitted = true,
+            SACK => {
+                while !octets.is_empty() {
+                    let left = u32::from_be_bytes(take(octets)?);
+                    let right = u32::from_be_bytes(take(octets)?);
+                    // More than fits a header cannot be, but several options of this kind can.
+                    let _ = self.sack.try_push((SeqNumber(left), SeqNumber(right)));
+                }
+            }
+            TIMESTAMPS => {
+                let value = u32::from_be_bytes(take(octets)?);
+                let echo = u32::from_be_bytes(take(octets)?);
+                self.timestamps = Some(Timestamps { value, echo });
+            }
+            _ => return Some(()),
+        }
+        octets.is_empty().then_some(())
+    }
+
+    /// Octets of everything but the selective acknowledgment, each option filled up to a multiple of four.
+    const fn fixed_len(&self) -> usize {
+        let mss = if self.mss.is_some() { 4 } else { 0 };
+        // Permission shares the four octets of alignment that timestamps need.
+        let clocks = match (self.timestamps.is_some(), self.sack_permitted) {
+            (true, _) => 12,
+            (false, true) => 4,
+            (false, false) => 0,
+        };
+        let scale = if self.window_scale.is_some() { 4 } else { 0 };
+        mss + clocks + scale
+    }
+
+    /// How many blocks of the selective acknowledgment have room: three beside timestamps, four alone.
+    fn sack_blocks(&self) -> usize {
+        let room = Self::ROOM - self.fixed_len();
+        self.sack.len().min(room.saturating_sub(4) / 8)
+    }
+
+    fn len(&self) -> usize {
+        match self.sack_blocks() {
+            0 => self.fixed_len(),
+            blocks => self.fixed_len() + 4 + 8 * blocks,
+        }
+    }
+
+    /// The order and the padding are those of Linux, so that header prediction elsewhere recognises them.
+    fn emit(&self, out: &mut &mut [u8]) {
+        if let Some(mss) = self.mss {
+            put(out, [MSS, 4]);
+            put(out, mss.to_be_bytes());
+        }
+        if let Some(Timestamps { value, echo }) = self.timestamps {
+            put(
+                out,
+                if self.sack_permitted {
+                    [SACK_PERMITTED, 2]
+                } else {
+                    [NOP, NOP]
+                },
+            );
+            put(out, [TIMESTAMPS, 10]);
+            put(out, value.to_be_bytes());
+            put(out, echo.to_be_bytes());
+        } else if self.sack_permitted {
+            put(out, [NOP, NOP, SACK_PERMITTED, 2]);
+        }
+        if let Some(shift) = self.window_scale {
+            put(out, [NOP, WINDOW_SCALE, 3, shift.min(WINDOW_SCALE_MAX)]);
+        }
+        let blocks = self.sack_blocks();
+        if blocks > 0 {
+            put(out, [NOP, NOP, SACK, 2 + 8 * blocks as u8]);
+        }
+        for (left, right) in self.sack.iter().take(blocks) {
+            put(out, left.0.to_be_bytes());
+            put(out, right.0.to_be_bytes());
+        }
+    }
+}
+
+/// A TCP header.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Header {
+    /// The sender's port.
+    pub source_port: u16,
+    /// The receiver's port.
+    pub destination_port: u16,
+    /// The first octet of payload, or the SYN.
+    pub seq: SeqNumber,
+    /// The next octet the sender expects.
+    pub ack: SeqNumber,
+    /// The control bits.
+    pub flags: Flags,
+    /// Octets the sender takes beyond `ack`, not yet scaled.
+    pub window: u16,
+    /// The urgent pointer.
+    pub urgent: u16,
+    /// The options.
+    pub options: Options,
+}
+
+/// Where in a header the checksum stands.
+pub const CHECKSUM_OFFSET: usize = 16;
+
+impl Header {
+    /// Octets of a header without options.
+    pub const MIN_LEN: usize = 20;
+
+    /// Octets of the longest header.
+    pub const MAX_LEN: usize = Self::MIN_LEN + Options::ROOM;
+
+    /// Parses the header at the start of `segment`; gives it and the offset of the payload. The checksum is left to the
+    /// caller, who knows the addresses, or to the device.
+    ///
+    /// # Errors
+    ///
+    /// [`Malformed::Truncated`]; [`Malformed::Length`] for a data offset inside the fixed header; [`Malformed::Field`] for
+    /// an option with a bad length. Unknown options are skipped.
+    #[inline]
+    pub fn parse(segment: &[u8]) -> Result<(Self, usize), Malformed> {
+        let field: &[u8; Self::MIN_LEN] = segment.first_chunk().ok_or(Malformed::Truncated)?;
+        let data_offset = usize::from(field[12] >> 4) * 4;
+        if data_offset < Self::MIN_LEN {
+            return Err(Malformed::Length);
+        }
+        let options = segment
+            .get(Self::MIN_LEN..data_offset)
+            .ok_or(Malformed::Truncated)?;
+        let header = Self {
+            source_port: u16::from_be_bytes([field[0], field[1]]),
+            destination_port: u16::from_be_bytes([field[2], field[3]]),
+            seq: SeqNumber(u32::from_be_bytes([field[4], field[5], field[6], field[7]])),
+            ack: SeqNumber(u32::from_be_bytes([field[8], field[9], field[10], field[11]])),
+            flags: Flags::from_bits_retain(field[13]),
+            window: u16::from_be_bytes([field[14], field[15]]),
+            urgent: u16::from_be_bytes([field[18], field[19]]),
+            options: Options::parse(options)?,
+        };
+        Ok((header, data_offset))
+    }
+
+    /// Octets of the header with its options, a multiple of four, 20..=60.
+    #[inline]
+    pub fn header_len(&self) -> usize {
+        Self::MIN_LEN + self.options.len()
+    }
+
+    /// Writes the header to the first [`header_len`](Self::header_len) octets of `out`, the checksum field zero. Blocks
+    /// of the selective acknowledgment that do not fit beside the other options are left out, last ones first.
+    #[inline]
+    pub fn emit(&self, out: &mut [u8]) {
+        let header_len = self.header_len();
+        debug_assert!(
+            out.len() >= header_len,
+            "{} octets are no room for {header_len}",
+            out.len()
+        );
+        let Some(mut out) = out.get_mut(..header_len) else {
+            return;
+        };
+        put(&mut out, self.source_port.to_be_bytes());
+        put(&mut out, self.destination_port.to_be_bytes());
+        put(&mut out, self.seq.0.to_be_bytes());
+        put(&mut out, self.ack.0.to_be_bytes());
+        put(&mut out, [(header_len / 4) as u8 * 16, self.flags.bits()]);
+        put(&mut out, self.window.to_be_bytes());
+        put(&mut out, [0, 0]);
+        put(&mut out, self.urgent.to_be_bytes());
+        self.options.emit(&mut out);
+    }
+}
+
+/// Writes `value` to the checksum field of the header at the start of `segment`.
+#[inline]
+pub fn set_checksum(segment: &mut [u8], value: u16) {
+    if let Some(field) = segment
+        .get_mut(CHECKSUM_OFFSET..)
+        .and_then(<[u8]>::first_chunk_mut)
+    {
+        *field = value.to_be_bytes();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn emitted(header: &Header) -> Vec<u8> {
+        let mut out = vec![0xff; header.header_len()];
+        header.emit(&mut out);
+        out
+    }
+
+    #[test]
+    fn sequence_numbers_wrap() {
+        let before = SeqNumber(0xffff_fff0);
+        let after = before + 0x20;
+        assert_eq!(after, SeqNumber(0x10));
+        assert!(before < after && after > before);
+        assert_eq!(after - before, 0x20);
+        assert_eq!(before - after, -0x20);
+        assert_eq!(after - 0x20, before);
+        assert_eq!(before.later(after), after);
+        assert_eq!(before.earlier(after), before);
+        let opposite = before + 0x8000_0000;
+        assert_eq!(before.partial_cmp(&opposite), None);
+        assert!(before < opposite - 1 && before > opposite + 1);
+    }
+
+    #[test]
+    fn a_syn_looks_like_that_of_linux() {
+        let options = Options {
+            mss: Some(1460),
+            window_scale: Some(7),
+            sack_permitted: true,
+            timestamps: Some(Timestamps {
+                value: 0x0102_0304,
+                echo: 0,
+            }),
+            sack: ArrayVec::new(),
+        };
+        let header = Header {
+            flags: Flags::SYN,
+            options,
+            ..Header::default()
+        };
+        let octets = emitted(&header);
+        assert_eq!(octets[12], 0xa0);
+        let expected = [2, 4, 5, 0xb4, 4, 2, 8, 10, 1, 2, 3, 4, 0, 0, 0, 0, 1, 3, 3, 7];
+        assert_eq!(octets[20..], expected);
+        assert_eq!(Header::parse(&octets), Ok((header, 40)));
+    }
+
+    #[test]
+    fn established_segments_align_their_timestamps() {
+        let options = Options {
+            timestamps: Some(Timestamps { value: 1, echo: 2 }),
+            ..Options::default()
+        };
+        let header = Header {
+            flags: Flags::ACK | Flags::PSH,
+            options,
+            ..Header::default()
+        };
+        let octets = emitted(&header);
+        assert_eq!(octets[20..], [1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 2]);
+        assert_eq!(Header::parse(&octets), Ok((header, 32)));
+    }
+
+    #[test]
+    fn beside_timestamps_three_blocks_fit() {
+        let block = |n: u32| (SeqNumber(n * 100), SeqNumber(n * 100 + 50));
+        let mut options = Options {
+            sack: (1..=4).map(block).collect(),
+            ..Options::default()
+        };
+        let alone = Header {
+            options: options.clone(),
+            ..Header::default()
+        };
+        assert_eq!(alone.header_len(), 56);
+        assert_eq!(Header::parse(&emitted(&alone)), Ok((alone, 56)));
+        options.timestamps = Some(Timestamps::default());
+        let crowded = Header {
+            options,
+            ..Header::default()
+        };
+        assert_eq!(crowded.header_len(), 60);
+        let (parsed, _) = Header::parse(&emitted(&crowded)).unwrap();
+        assert_eq!(parsed.options.sack[..], crowded.options.sack[..3]);
+    }
+
+    #[test]
+    fn malformed_options_are_noticed_and_unknown_ones_skipped() {
+        let parse = |options: &[u8]| {
+            let mut octets = emitted(&Header::default());
+            octets.extend(options);
+            octets.resize(octets.len().next_multiple_of(4), 0);
+            octets[12] = (octets.len() / 4) as u8 * 16;
+            Header::parse(&octets).map(|(header, _)| header.options)
+        };
+        for bad in [
+            &[2, 3, 5][..],
+            &[2, 5, 5, 0xb4, 0],
+            &[3, 4, 7, 0],
+            &[4, 3, 0],
+            &[8, 9, 0, 0, 0, 0, 0, 0, 0],
+            &[5, 9, 0, 0, 0, 0, 0, 0, 0],
+            &[253, 0, 0, 0],
+            &[253, 1, 0, 0],
+            &[253, 9, 0, 0],
+            &[1, 1, 1, 253],
+        ] {
+            assert_eq!(parse(bad), Err(Malformed::Field), "{bad:?}");
+        }
+        let skipped = parse(&[253, 4, 9, 9, 25, 2, 2, 4, 5, 0xb4, 0, 2]).unwrap();
+        assert_eq!(
+            skipped,
+            Options {
+                mss: Some(1460),
+                ..Options::default()
+            },
+            "nothing counts after the end"
+        );
+        assert_eq!(parse(&[3, 3, 255]).unwrap().window_scale, Some(14));
+    }
+
+    #[test]
+    fn impossible_data_offsets_are_refused() {
+        let mut octets = emitted(&Header::default());
+        octets[12] = 0x40;
+        assert_eq!(Header::parse(&octets), Err(Malformed::Length));
+        octets[12] = 0x60;
+        assert_eq!(Header::parse(&octets), Err(Malformed::Truncated));
+        assert_eq!(Header::parse(&octets[..19]), Err(Malformed::Truncated));
+    }
+
+    #[test]
+    fn the_checksum_goes_to_its_field() {
+        let mut octets = emitted(&Header::default());
+        set_checksum(&mut octets, 0x1234);
+        assert_eq!(octets[16..18], [0x12, 0x34]);
+        set_checksum(&mut octets[..17], 0xffff);
+        assert_eq!(octets[16], 0x12, "a header cut short is left alone");
+    }
+
+    proptest! {
+        #[test]
+        fn any_octets_parse_or_fail(octets in proptest::collection::vec(any::<u8>(), 20..80)) {
+            if let Ok((header, data_offset)) = Header::parse(&octets) {
+                prop_assert!((20..=60).contains(&data_offset) && data_offset <= octets.len());
+                let (again, _) = Header::parse(&emitted(&header)).unwrap();
+                prop_assert_eq!(again.seq, header.seq);
+                prop_assert_eq!(again.options.timestamps, header.options.timestamps);
+            }
+        }
+
+        #[test]
+        fn headers_survive(
+            ports: (u16, u16), seq: u32, ack: u32, flags: u8, window: u16, urgent: u16, mss: Option<u16>,
+            window_scale in proptest::option::of(0u8..=14), sack_permitted: bool,
+            timestamps: Option<(u32, u32)>, sack in proptest::collection::vec(any::<(u32, u32)>(), 0..=1),
+        ) {
+            let options = Options {
+                mss,
+                window_scale,
+                sack_permitted,
+                timestamps: timestamps.map(|(value, echo)| Timestamps { value, echo }),
+                sack: sack.into_iter().map(|(left, right)| (SeqNumber(left), SeqNumber(right))).collect(),
+            };
+            let header = Header {
+                source_port: ports.0,
+                destination_port: ports.1,
+                seq: SeqNumber(seq),
+                ack: SeqNumber(ack),
+                flags: Flags::from_bits_retain(flags),
+                window,
+                urgent,
+                options,
+            };
+            let octets = emitted(&header);
+            prop_assert_eq!(Header::parse(&octets), Ok((header, octets.len())));
+        }
+    }
+}
