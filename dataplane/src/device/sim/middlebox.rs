@@ -3,6 +3,9 @@
 //! Written from RFC 791, RFC 1071 and RFC 9293 alone and shared with nothing else in this crate, so that it judges the
 //! stack's frames independently.
 
+#[cfg(test)]
+mod tests;
+
 /// Octets of an Ethernet II header.
 pub(super) const ETHERNET_OCTETS: usize = 14;
 const IPV4_MIN_OCTETS: usize = 20;

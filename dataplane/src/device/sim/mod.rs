@@ -27,6 +27,8 @@ mod impairments;
 mod middlebox;
 mod path;
 #[cfg(test)]
+mod sample;
+#[cfg(test)]
 mod tests;
 
 use std::collections::VecDeque;

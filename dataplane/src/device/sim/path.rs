@@ -19,6 +19,8 @@ pub(super) struct Buffers {
     free: Vec<Box<[u8]>>,
     /// Octets of every buffer.
     pub(super) capacity: usize,
+    /// Buffers made so far.
+    pub(super) made: usize,
 }
 
 impl Buffers {
@@ -26,14 +28,16 @@ impl Buffers {
         Self {
             free: Vec::new(),
             capacity,
+            made: 0,
         }
     }
 
     /// A buffer with whatever it held before.
     pub(super) fn take(&mut self) -> Box<[u8]> {
-        self.free
-            .pop()
-            .unwrap_or_else(|| vec![0; self.capacity].into_boxed_slice())
+        self.free.pop().unwrap_or_else(|| {
+            self.made += 1;
+            vec![0; self.capacity].into_boxed_slice()
+        })
     }
 
     pub(super) fn give(&mut self, buffer: Box<[u8]>) {
