@@ -45,7 +45,11 @@ unsafe impl Sync for Region {}
 impl Region {
     /// A region over `backing`.
     pub fn new(backing: Arc<dyn Backing>) -> Self {
-        Self { start: backing.start(), octets: backing.octets(), backing }
+        Self {
+            start: backing.start(),
+            octets: backing.octets(),
+            backing,
+        }
     }
 
     /// A region of `octets` zero octets on the heap, page aligned. For tests and machines without hugepages.
@@ -122,7 +126,10 @@ impl Region {
 
 impl fmt::Debug for Region {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Region").field("start", &self.start).field("octets", &self.octets).finish_non_exhaustive()
+        f.debug_struct("Region")
+            .field("start", &self.start)
+            .field("octets", &self.octets)
+            .finish_non_exhaustive()
     }
 }
 
