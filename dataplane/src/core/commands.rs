@@ -35,8 +35,8 @@ impl<D: Device> Core<D> {
         match command {
             Command::Listen { port, backlog } => self.listen(port, backlog),
             Command::Unlisten { port } => self.listeners.retain(|listener| listener.port != port),
-            Command::Connect { token, remote } => {
-                if let Err(error) = self.connect(now, token, remote) {
+            Command::Connect { token, remote, timeout_ns } => {
+                if let Err(error) = self.connect(now, token, remote, timeout_ns) {
                     self.events.push(Event::ConnectFailed { token, error });
                 }
             }
@@ -63,12 +63,21 @@ impl<D: Device> Core<D> {
         }
     }
 
-    fn connect(&mut self, now: Instant, token: u64, remote: SocketAddrV4) -> Result<(), ConnectError> {
+    fn connect(
+        &mut self,
+        now: Instant,
+        token: u64,
+        remote: SocketAddrV4,
+        timeout_ns: u64,
+    ) -> Result<(), ConnectError> {
         self.next_hop(*remote.ip()).ok_or(ConnectError::NoRoute)?;
         let key = self.free_port(remote).ok_or(ConnectError::NoRoom)?;
         let iss = self.initial_sequence_number(&key, now);
         let tcp = tcp::Connection::connect(self.tcp_config(), iss);
-        self.insert_connection(key, Origin::Connect(token), tcp).ok_or(ConnectError::NoRoom)?;
+        let index = self.insert_connection(key, Origin::Connect(token), tcp).ok_or(ConnectError::NoRoom)?;
+        if let Some(connection) = self.slots[index as usize].connection.as_mut() {
+            connection.abort_at = now + timeout_ns;
+        }
         Ok(())
     }
 

@@ -66,6 +66,8 @@ pub enum Command {
         token: u64,
         /// The peer.
         remote: SocketAddrV4,
+        /// How long the handshake may take, in nanoseconds.
+        timeout_ns: u64,
     },
     /// Send streaming octets: MPA's startup frames, before Full Operation.
     Stream {

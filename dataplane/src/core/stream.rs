@@ -58,6 +58,7 @@ impl<D: Device> Core<D> {
         let id = self.id(index);
         let Some(connection) = self.slots[index as usize].connection.as_mut() else { return };
         connection.announced = true;
+        connection.abort_at = Instant::NEVER;
         self.statistics.connections_opened += 1;
         let key = connection.key;
         self.events.push(match connection.origin {
@@ -244,6 +245,8 @@ impl<D: Device> Core<D> {
         if connection.announced {
             self.events.push(Event::Closed { connection: id, reason });
         } else if let Origin::Connect(token) = connection.origin {
+            // What this end gave up before it was open has timed out.
+            let reason = if reason == CloseReason::Aborted { CloseReason::TimedOut } else { reason };
             self.events.push(Event::ConnectFailed { token, error: ConnectError::Closed(reason) });
         }
     }
