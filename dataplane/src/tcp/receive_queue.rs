@@ -136,14 +136,12 @@ impl ReceiveQueue {
         if last.frame.len() != (last.offset + last.octets) as usize {
             return false;
         }
-        let Some(source) = held.frame.piece(0).and_then(|piece| {
-            let offset = held.offset as usize;
-            piece.get(offset..offset + octets)
-        }) else {
-            return false;
-        };
-        let Some(room) = last.frame.append(octets) else { return false };
-        room.copy_from_slice(source);
+        let Some(mut room) = last.frame.append(octets) else { return false };
+        pieces(&held.frame, held.offset as usize, octets, &mut |slice| {
+            let (taken, rest) = core::mem::take(&mut room).split_at_mut(slice.len());
+            taken.copy_from_slice(slice);
+            room = rest;
+        });
         last.octets += held.octets;
         self.nxt = held.end();
         true
@@ -305,5 +303,201 @@ fn pieces<F: Frame>(frame: &F, mut skip: usize, mut left: usize, f: &mut impl Fn
             skip -= piece.len();
         }
         index += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::{ChecksumRequest, ReceivedChecksums};
+
+    /// A frame with `headroom` octets of headers before its payload and room behind it.
+    struct TestFrame {
+        octets: Vec<u8>,
+        room: usize,
+    }
+
+    const HEADERS: usize = 5;
+
+    impl TestFrame {
+        fn new(payload: &[u8]) -> Self {
+            let mut octets = vec![0xee; HEADERS];
+            octets.extend_from_slice(payload);
+            Self { octets, room: 64 }
+        }
+    }
+
+    impl Frame for TestFrame {
+        /// Two pieces, cut in the middle of the payload, so that the queue has to cross them.
+        fn piece(&self, index: usize) -> Option<&[u8]> {
+            let cut = HEADERS + (self.octets.len() - HEADERS) / 2;
+            match index {
+                0 if self.room < 64 => Some(&self.octets),
+                0 => Some(&self.octets[..cut]),
+                1 if self.room == 64 => Some(&self.octets[cut..]),
+                _ => None,
+            }
+        }
+
+        fn first_mut(&mut self) -> &mut [u8] {
+            &mut self.octets
+        }
+
+        fn append(&mut self, octets: usize) -> Option<&mut [u8]> {
+            self.room = self.room.checked_sub(octets)?;
+            let start = self.octets.len();
+            self.octets.resize(start + octets, 0);
+            Some(&mut self.octets[start..])
+        }
+
+        fn checksums(&self) -> ReceivedChecksums {
+            ReceivedChecksums::default()
+        }
+
+        fn request_checksums(&mut self, _: ChecksumRequest) {}
+    }
+
+    struct Fixture {
+        queue: ReceiveQueue,
+        pool: Pool<Held<TestFrame>>,
+        stream: Vec<u8>,
+        start: SeqNumber,
+    }
+
+    impl Fixture {
+        fn new(octets: usize, frames: usize) -> Self {
+            let start = SeqNumber(0xffff_fff0);
+            let stream = (0..octets).map(|n| (n * 7 + n / 256) as u8).collect();
+            Self { queue: ReceiveQueue::new(start), pool: Pool::new(frames), stream, start }
+        }
+
+        fn insert(&mut self, from: usize, to: usize) -> Insertion {
+            let frame = TestFrame::new(&self.stream[from..to]);
+            self.queue.insert(&mut self.pool, self.start + from as u32, HEADERS, to - from, frame)
+        }
+
+        /// Reads what is available and checks it against the stream; gives its place in the stream.
+        fn check(&self) -> core::ops::Range<usize> {
+            let from = (self.queue.unread() - self.start) as usize;
+            let mut got = Vec::new();
+            self.queue.for_each_slice(&self.pool, 0, self.queue.available(), |slice| got.extend_from_slice(slice));
+            let range = from..from + got.len();
+            assert_eq!(got, self.stream[range.clone()]);
+            range
+        }
+    }
+
+    #[test]
+    fn gaps_are_filled_in_any_order() {
+        let mut f = Fixture::new(100, 8);
+        assert_eq!(f.insert(20, 40), Insertion::OutOfOrder);
+        assert_eq!(f.insert(60, 80), Insertion::OutOfOrder);
+        assert_eq!(f.insert(20, 40), Insertion::Duplicate);
+        assert_eq!(f.check(), 0..0);
+        assert_eq!(f.insert(0, 30), Insertion::InOrder { filled_gap: true });
+        assert_eq!(f.check(), 0..40);
+        assert!(f.queue.has_gap());
+        assert_eq!(f.insert(30, 70), Insertion::InOrder { filled_gap: true });
+        assert_eq!(f.check(), 0..80);
+        assert!(!f.queue.has_gap());
+        assert_eq!(f.insert(70, 75), Insertion::Duplicate);
+    }
+
+    /// MPA-A.3-02: what was taken first stays, whatever a later copy says.
+    #[test]
+    fn a_duplicate_never_replaces() {
+        let mut f = Fixture::new(100, 8);
+        f.insert(10, 20);
+        let altered = vec![0xff; 40];
+        f.queue.insert(&mut f.pool, f.start, HEADERS, 40, TestFrame::new(&altered));
+        let mut got = Vec::new();
+        f.queue.for_each_slice(&f.pool, 0, 20, |slice| got.extend_from_slice(slice));
+        assert_eq!(got[10..20], f.stream[10..20], "held before the altered copy came");
+        assert_eq!(got[..10], altered[..10]);
+    }
+
+    #[test]
+    fn consumed_frames_are_free_again() {
+        let mut f = Fixture::new(100, 4);
+        f.insert(0, 30);
+        f.insert(30, 60);
+        f.queue.consume(&mut f.pool, 40);
+        assert_eq!((f.check(), f.pool.used()), (40..60, 1));
+        f.queue.consume(&mut f.pool, 20);
+        assert_eq!(f.pool.used(), 0);
+        assert_eq!(f.insert(50, 70), Insertion::InOrder { filled_gap: false });
+        assert_eq!(f.check(), 60..70);
+    }
+
+    #[test]
+    fn no_room_changes_nothing() {
+        let mut f = Fixture::new(100, 1);
+        f.insert(0, 10);
+        assert_eq!(f.insert(10, 20), Insertion::NoRoom);
+        assert_eq!(f.insert(30, 40), Insertion::NoRoom);
+        assert_eq!(f.check(), 0..10);
+        f.queue.consume(&mut f.pool, 10);
+        assert_eq!(f.insert(10, 20), Insertion::InOrder { filled_gap: false });
+    }
+
+    /// Segments of one octet do not exhaust the frames: they are gathered, and counted as in order.
+    #[test]
+    fn tiny_segments_are_gathered() {
+        let octets = 4000;
+        let mut f = Fixture::new(octets, 200);
+        for n in 0..octets {
+            assert_ne!(f.insert(n, n + 1), Insertion::NoRoom, "octet {n}");
+        }
+        assert!(f.pool.used() < 100, "{} frames", f.pool.used());
+        assert_eq!(f.check(), 0..octets);
+    }
+
+    #[test]
+    fn forgotten_octets_come_again() {
+        let mut f = Fixture::new(100, 8);
+        f.insert(0, 30);
+        f.insert(30, 60);
+        f.insert(80, 90);
+        f.queue.consume(&mut f.pool, 10);
+        f.queue.forget(&mut f.pool, 15);
+        assert_eq!((f.check(), f.queue.nxt()), (10..25, f.start + 25));
+        assert_eq!(f.insert(20, 100), Insertion::InOrder { filled_gap: false });
+        assert_eq!(f.check(), 10..100);
+        f.queue.clear(&mut f.pool);
+        assert_eq!(f.pool.used(), 0);
+    }
+
+    /// Random segments, reads and losses of memory against the stream itself.
+    #[test]
+    fn every_octet_comes_once_and_in_order() {
+        for seed in 0..300 {
+            let mut rng = fastrand::Rng::with_seed(seed);
+            let octets = 5000;
+            let mut f = Fixture::new(octets, 64);
+            let mut consumed = 0;
+            for _ in 0..100_000 {
+                if consumed == octets {
+                    break;
+                }
+                let near = (f.queue.nxt() - f.start) as usize;
+                let from = (near + rng.usize(..200)).saturating_sub(rng.usize(..100)).min(octets - 1);
+                let to = (from + 1 + rng.usize(..150)).min(octets);
+                f.insert(from, to);
+                let available = f.check();
+                if rng.u32(..4) == 0 && !available.is_empty() {
+                    let take = 1 + rng.usize(..available.len());
+                    f.queue.consume(&mut f.pool, take);
+                    consumed += take;
+                    assert_eq!(f.check().start, consumed, "seed {seed}");
+                } else if rng.u32(..20) == 0 {
+                    let keep = rng.usize(..=available.len());
+                    f.queue.forget(&mut f.pool, keep);
+                    assert_eq!(f.check(), consumed..consumed + keep, "seed {seed}");
+                }
+            }
+            assert_eq!(consumed, octets, "seed {seed}");
+            f.queue.clear(&mut f.pool);
+            assert_eq!(f.pool.used(), 0, "seed {seed}: frames leaked");
+        }
     }
 }
