@@ -1,1 +1,5 @@
 //! Direct Data Placement (RFC 5041).
+
+mod error;
+
+pub use error::DdpError;

@@ -1,1 +1,5 @@
 //! The RDMA Protocol (RFC 5040).
+
+mod error;
+
+pub use error::{RdmapError, layer};

@@ -3,7 +3,7 @@
 use core::net::Ipv4Addr;
 
 use super::ethernet::{EtherType, MacAddress};
-use super::{Malformed, put, room, take};
+use super::{Malformed, Reader, Writer, room};
 
 /// What an ARP packet asks or tells.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,14 +49,14 @@ impl Packet {
     }
 
     /// `None` when there are too few octets.
-    fn fields(mut octets: &[u8]) -> Option<Result<Self, Malformed>> {
-        let octets = &mut octets;
-        let spaces = take(octets)?;
-        let operation = u16::from_be_bytes(take(octets)?);
-        let sender_mac = MacAddress(take(octets)?);
-        let sender_ip = Ipv4Addr::from(take::<4>(octets)?);
-        let target_mac = MacAddress(take(octets)?);
-        let target_ip = Ipv4Addr::from(take::<4>(octets)?);
+    fn fields(octets: &[u8]) -> Option<Result<Self, Malformed>> {
+        let mut octets = Reader(octets);
+        let spaces = octets.take()?;
+        let operation = u16::from_be_bytes(octets.take()?);
+        let sender_mac = MacAddress(octets.take()?);
+        let sender_ip = Ipv4Addr::from(octets.take::<4>()?);
+        let target_mac = MacAddress(octets.take()?);
+        let target_ip = Ipv4Addr::from(octets.take::<4>()?);
         let operation = match operation {
             1 if spaces == Self::SPACES => Operation::Request,
             2 if spaces == Self::SPACES => Operation::Reply,
@@ -78,13 +78,13 @@ impl Packet {
             Operation::Reply => 2,
         };
         if let Some(out) = room::<{ Self::LEN }>(out) {
-            let mut out = &mut out[..];
-            put(&mut out, Self::SPACES);
-            put(&mut out, operation.to_be_bytes());
-            put(&mut out, self.sender_mac.0);
-            put(&mut out, self.sender_ip.octets());
-            put(&mut out, self.target_mac.0);
-            put(&mut out, self.target_ip.octets());
+            let mut out = Writer(out);
+            out.put(Self::SPACES);
+            out.put(operation.to_be_bytes());
+            out.put(self.sender_mac.0);
+            out.put(self.sender_ip.octets());
+            out.put(self.target_mac.0);
+            out.put(self.target_ip.octets());
         }
     }
 }

@@ -24,7 +24,7 @@ impl Sum {
         let sum = fold(sum_of_words(octets));
         // A piece that starts in the middle of a word has all its words turned around (RFC 1071 §2 (B)).
         self.total += u64::from(if self.odd { sum.swap_bytes() } else { sum });
-        self.odd ^= octets.len() % 2 != 0;
+        self.odd ^= !octets.len().is_multiple_of(2);
     }
 
     /// The sum itself, not complemented: what a device wants to find in the checksum field when it shall complete it.
@@ -51,10 +51,11 @@ pub fn sum(octets: &[u8]) -> Sum {
 /// The sum of the pseudo-header that TCP and UDP checksums cover: `length` octets of `protocol` from `src` to `dst`.
 #[inline]
 pub fn ipv4_pseudo_header(src: Ipv4Addr, dst: Ipv4Addr, protocol: u8, length: u16) -> Sum {
-    let [a, b, c, d] = src.octets();
-    let [e, f, g, h] = dst.octets();
-    let [length_high, length_low] = length.to_be_bytes();
-    sum(&[a, b, c, d, e, f, g, h, 0, protocol, length_high, length_low])
+    let mut sum = sum(&src.octets());
+    sum.add(&dst.octets());
+    sum.add(&[0, protocol]);
+    sum.add(&length.to_be_bytes());
+    sum
 }
 
 /// The words of `octets` in machine order, an odd last octet filled up with zero. 2^33 octets would fit the result.
@@ -114,7 +115,7 @@ mod tests {
 
     #[test]
     fn folding_loses_no_carry() {
-        assert_eq!(sum(&[0xff; 65536]).folded(), 0xffff);
+        assert_eq!(sum(&vec![0xff; 65536]).folded(), 0xffff);
         assert_eq!(fold(u64::MAX), 0xffff);
         assert_eq!(fold(0xffff_0001_ffff_ffff), 0x0001);
         assert_eq!(sum(&[]).finish(), 0xffff);

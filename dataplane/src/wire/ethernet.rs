@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use super::{Malformed, put, room, take};
+use super::{Malformed, Reader, Writer, room};
 
 /// A hardware address.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
@@ -20,8 +20,11 @@ impl MacAddress {
 
 impl fmt::Display for MacAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [a, b, c, d, e, g] = self.0;
-        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+        for (index, octet) in self.0.iter().enumerate() {
+            let colon = if index == 0 { "" } else { ":" };
+            write!(f, "{colon}{octet:02x}")?;
+        }
+        Ok(())
     }
 }
 
@@ -68,10 +71,10 @@ impl Header {
     /// [`Malformed::Truncated`].
     #[inline]
     pub fn parse(frame: &[u8]) -> Result<(Self, usize), Malformed> {
-        let mut rest = frame;
-        let destination = MacAddress(take(&mut rest).ok_or(Malformed::Truncated)?);
-        let source = MacAddress(take(&mut rest).ok_or(Malformed::Truncated)?);
-        let ethertype = EtherType(u16::from_be_bytes(take(&mut rest).ok_or(Malformed::Truncated)?));
+        let mut rest = Reader(frame);
+        let destination = MacAddress(rest.take().ok_or(Malformed::Truncated)?);
+        let source = MacAddress(rest.take().ok_or(Malformed::Truncated)?);
+        let ethertype = EtherType(u16::from_be_bytes(rest.take().ok_or(Malformed::Truncated)?));
         let untagged = Self {
             destination,
             source,
@@ -80,8 +83,7 @@ impl Header {
         if ethertype != EtherType::VLAN {
             return Ok((untagged, Self::LEN));
         }
-        let [tci_high, tci_low, inner @ ..] =
-            take::<{ Self::TAG_LEN }>(&mut rest).ok_or(Malformed::Truncated)?;
+        let [tci_high, tci_low, inner @ ..] = rest.take::<{ Self::TAG_LEN }>().ok_or(Malformed::Truncated)?;
         if tci_high & 0x0f != 0 || tci_low != 0 {
             return Ok((untagged, Self::LEN));
         }
@@ -98,10 +100,10 @@ impl Header {
     #[inline]
     pub fn emit(&self, out: &mut [u8]) {
         if let Some(out) = room::<{ Self::LEN }>(out) {
-            let mut out = &mut out[..];
-            put(&mut out, self.destination.0);
-            put(&mut out, self.source.0);
-            put(&mut out, self.ethertype.0.to_be_bytes());
+            let mut out = Writer(out);
+            out.put(self.destination.0);
+            out.put(self.source.0);
+            out.put(self.ethertype.0.to_be_bytes());
         }
     }
 }

@@ -5,9 +5,11 @@
 
 pub mod arp;
 pub mod checksum;
+pub mod ddp;
 pub mod ethernet;
 pub mod icmp;
 pub mod ipv4;
+pub mod mpa;
 pub mod tcp;
 
 use thiserror::Error;
@@ -39,21 +41,31 @@ fn room<const N: usize>(out: &mut [u8]) -> Option<&mut [u8; N]> {
     out.first_chunk_mut()
 }
 
-/// Writes `octets` to the front of `out` and moves `out` past them; leaves both alone when they do not fit.
-#[inline]
-fn put<const N: usize>(out: &mut &mut [u8], octets: [u8; N]) {
-    if out.len() >= N
-        && let Some((front, rest)) = core::mem::take(out).split_first_chunk_mut()
-    {
-        *front = octets;
-        *out = rest;
+/// Fills a header from its front.
+struct Writer<'a>(&'a mut [u8]);
+
+impl Writer<'_> {
+    /// Writes `octets` and moves past them; does nothing when they do not fit.
+    #[inline]
+    fn put<const N: usize>(&mut self, octets: [u8; N]) {
+        if self.0.len() >= N
+            && let Some((front, rest)) = core::mem::take(&mut self.0).split_first_chunk_mut()
+        {
+            *front = octets;
+            self.0 = rest;
+        }
     }
 }
 
-/// Takes `N` octets off the front of `octets`.
-#[inline]
-fn take<const N: usize>(octets: &mut &[u8]) -> Option<[u8; N]> {
-    let (front, rest) = octets.split_first_chunk()?;
-    *octets = rest;
-    Some(*front)
+/// Takes a header apart from its front.
+struct Reader<'a>(&'a [u8]);
+
+impl Reader<'_> {
+    /// Takes `N` octets off the front; `None`, and nothing taken, when there are fewer.
+    #[inline]
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (front, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*front)
+    }
 }

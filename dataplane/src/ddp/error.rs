@@ -1,0 +1,101 @@
+//! The errors of DDP and their numbers (RFC 5041 §7.2).
+
+use thiserror::Error;
+
+/// What is wrong with a segment, in the order of the numbers.
+// DDP-7.2-01
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Error)]
+pub enum DdpError {
+    /// The error lies here, not with the peer; also a segment shorter than its header (ambiguity A-06).
+    #[error("local catastrophic error")]
+    LocalCatastrophic,
+    /// Tagged: no such STag.
+    #[error("invalid STag")]
+    InvalidStag,
+    /// Tagged: the range is not inside the buffer.
+    #[error("base or bounds violation")]
+    BaseOrBounds,
+    /// Tagged: the STag is not for this stream.
+    #[error("STag not associated with DDP stream")]
+    NotAssociated,
+    /// Tagged: Tagged Offset plus length reaches 2^64.
+    #[error("TO wrap")]
+    ToWrap,
+    /// Tagged: not the version of this stream.
+    #[error("invalid DDP version in a Tagged segment")]
+    TaggedVersion,
+    /// Untagged: no such queue.
+    #[error("invalid QN")]
+    InvalidQueue,
+    /// Untagged: the message is due, but no buffer was posted for it.
+    #[error("invalid MSN: no buffer available")]
+    NoBuffer,
+    /// Untagged: the message is not due.
+    #[error("invalid MSN: out of range")]
+    MsnRange,
+    /// Untagged: the offset lies beyond the buffer.
+    #[error("invalid MO")]
+    InvalidMo,
+    /// Untagged: the payload does not fit the buffer.
+    #[error("DDP message too long for the buffer")]
+    TooLong,
+    /// Untagged: not the version of this stream.
+    #[error("invalid DDP version in an Untagged segment")]
+    UntaggedVersion,
+}
+
+impl DdpError {
+    const fn number(self) -> (u8, u8) {
+        match self {
+            Self::LocalCatastrophic => (0x0, 0x00),
+            Self::InvalidStag => (0x1, 0x00),
+            Self::BaseOrBounds => (0x1, 0x01),
+            Self::NotAssociated => (0x1, 0x02),
+            Self::ToWrap => (0x1, 0x03),
+            Self::TaggedVersion => (0x1, 0x04),
+            Self::InvalidQueue => (0x2, 0x01),
+            Self::NoBuffer => (0x2, 0x02),
+            Self::MsnRange => (0x2, 0x03),
+            Self::InvalidMo => (0x2, 0x04),
+            Self::TooLong => (0x2, 0x05),
+            Self::UntaggedVersion => (0x2, 0x06),
+        }
+    }
+
+    /// The Error Type: 0 local catastrophic, 1 Tagged, 2 Untagged. Type 3 belongs to the layer below.
+    pub const fn error_type(self) -> u8 {
+        self.number().0
+    }
+
+    /// The Error Code.
+    pub const fn code(self) -> u8 {
+        self.number().1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// DDP-7.2-01, as the table stands in the document.
+    #[test]
+    fn numbers_are_those_of_the_table() {
+        let table = [
+            (DdpError::LocalCatastrophic, 0, 0x00),
+            (DdpError::InvalidStag, 1, 0x00),
+            (DdpError::BaseOrBounds, 1, 0x01),
+            (DdpError::NotAssociated, 1, 0x02),
+            (DdpError::ToWrap, 1, 0x03),
+            (DdpError::TaggedVersion, 1, 0x04),
+            (DdpError::InvalidQueue, 2, 0x01),
+            (DdpError::NoBuffer, 2, 0x02),
+            (DdpError::MsnRange, 2, 0x03),
+            (DdpError::InvalidMo, 2, 0x04),
+            (DdpError::TooLong, 2, 0x05),
+            (DdpError::UntaggedVersion, 2, 0x06),
+        ];
+        for (error, error_type, code) in table {
+            assert_eq!((error.error_type(), error.code()), (error_type, code), "{error}");
+        }
+    }
+}
