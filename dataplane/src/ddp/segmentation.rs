@@ -1,7 +1,7 @@
 //! Cuts messages into segments (RFC 5041 §5.2).
 
 use crate::memory::STag;
-use crate::wire::ddp::{Header, Tagged, Untagged};
+use crate::wire::ddp::{DDP_VERSION, Header, Tagged, Untagged};
 
 /// How a message is addressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,9 +33,6 @@ pub struct Message {
     pub octets: u32,
 }
 
-/// DDP's version on the wire (DDP-4.1-09).
-pub const VERSION: u8 = 1;
-
 impl Message {
     /// The segment that begins `offset` octets into the message and fits `mulpdu` octets: its header and its octets of
     /// payload. The last one has the Last flag (DDP-4.1-03, DDP-4.1-04); an empty message has exactly one (DDP-5.2-08).
@@ -52,7 +49,7 @@ impl Message {
         let header = match self.model {
             Model::Tagged { stag, to } => Header::Tagged(Tagged {
                 last,
-                version: VERSION,
+                version: DDP_VERSION,
                 rsvd_ulp: self.rsvd_ulp[0],
                 stag,
                 // DDP-5.2-07. The sum may wrap; the peer then refuses it (DDP-7.1-14).
@@ -60,7 +57,7 @@ impl Message {
             }),
             Model::Untagged { queue, msn } => Header::Untagged(Untagged {
                 last,
-                version: VERSION,
+                version: DDP_VERSION,
                 rsvd_ulp: self.rsvd_ulp,
                 queue,
                 msn,

@@ -9,12 +9,11 @@ use super::error::StreamError;
 use super::shared::SharedQp;
 use super::work::{Completion, CompletionKind, ReceiveRequest, Status};
 use crate::ddp::DdpError;
-use crate::ddp::segmentation::VERSION as DDP_VERSION;
 use crate::memory::{Access, AccessError, StagTable, Target};
 use crate::mpa::receiver::{Located, Octets};
 use crate::rdmap::RdmapError;
 use crate::rdmap::message::{self, SEND_QUEUE, TERMINATE_QUEUE};
-use crate::wire::ddp::{Header, Tagged, Untagged};
+use crate::wire::ddp::{DDP_VERSION, Header, Tagged, Untagged};
 use crate::wire::rdmap::{Control, Opcode, Terminate};
 
 /// Octets of a ULPDU that headers may take: the untagged header and a Terminate's control word.
@@ -109,7 +108,7 @@ impl Receiver {
         match header {
             Header::Tagged(header) => {
                 let target =
-                    tagged_target(&header, payload_octets, shared, stags).map_err(|e| fault(StreamError::Ddp(e)))?;
+                    tagged_target(&header, payload_octets, shared, stags).map_err(fault)?;
                 check_rdmap(header.rsvd_ulp, true).map_err(|e| fault(StreamError::Rdmap(e)))?;
                 if let Some(target) = target {
                     place(&target, 0, octets, located, header_octets);
@@ -174,7 +173,7 @@ impl Receiver {
         // than the next is as wrong as one outside.
         let local = current.request.local;
         if header.mo > local.octets || header.mo != current.placed {
-            return Err(DdpError::InvalidOffset);
+            return Err(DdpError::InvalidMo);
         }
         if payload_octets > (local.octets - header.mo) as usize {
             return Err(DdpError::TooLong);
@@ -257,10 +256,10 @@ fn tagged_target<'t>(
     payload_octets: usize,
     shared: &SharedQp,
     stags: &'t StagTable,
-) -> Result<Option<Target<'t>>, DdpError> {
+) -> Result<Option<Target<'t>>, StreamError> {
     // the version first, also of an empty segment.
     if header.version != DDP_VERSION {
-        return Err(DdpError::TaggedVersion);
+        return Err(StreamError::Ddp(DdpError::TaggedVersion));
     }
     if payload_octets == 0 {
         return Ok(None);
@@ -268,10 +267,12 @@ fn tagged_target<'t>(
     // DDP-7.1-10 to DDP-7.1-14.
     let target = stags.check(header.stag, shared.pd, Access::REMOTE_WRITE, header.to, payload_octets);
     target.map(Some).map_err(|error| match error {
-        AccessError::InvalidStag | AccessError::Rights => DdpError::InvalidStag,
-        AccessError::NotAssociated => DdpError::NotAssociated,
-        AccessError::Wrap => DdpError::ToWrap,
-        AccessError::Bounds => DdpError::BaseOrBounds,
+        AccessError::InvalidStag => StreamError::Ddp(DdpError::InvalidStag),
+        AccessError::NotAssociated => StreamError::Ddp(DdpError::NotAssociated),
+        // DDP has no number for it; RDMAP has (RFC 5040 §4.8).
+        AccessError::Rights => StreamError::Rdmap(RdmapError::AccessRights),
+        AccessError::Wrap => StreamError::Ddp(DdpError::ToWrap),
+        AccessError::Bounds => StreamError::Ddp(DdpError::BaseOrBounds),
     })
 }
 

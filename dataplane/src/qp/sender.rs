@@ -39,7 +39,7 @@ pub struct FpduDescriptor {
 impl FpduDescriptor {
     /// Octets of the ULPDU: header and payload.
     pub fn ulpdu_octets(&self) -> usize {
-        self.header.len() + self.octets as usize
+        self.header.header_len() + self.octets as usize
     }
 }
 
