@@ -7,15 +7,14 @@ use std::process::Command;
 /// The oldest release whose structures and names this crate was written against.
 const OLDEST_DPDK: &str = "22.11";
 
-const PACKAGES: &str =
-    "apt-get install gcc libc6-dev pkg-config libdpdk-dev libclang1-14 libclang-common-14-dev (Debian 12 names)";
+const PACKAGES: &str = "apt-get install gcc libc6-dev pkg-config libdpdk-dev libclang1-14 libclang-common-14-dev (Debian 12 names)";
 
 /// What is called or read. Thread-local variables (`per_lcore__*`) must never be bound: bindgen would make plain
 /// statics of them. Hence no pattern matches more than one subsystem's names.
 const FUNCTIONS: &str = "inlined_.*|rte_eal_(init|iova_mode|get_runtime_dir)|rte_strerror|rte_dev_(probe|name|bus)|rte_bus_name\
-    |rte_thread_(register|unregister)|rte_socket_id\
+    |rte_thread_(register|unregister)\
     |rte_pktmbuf_pool_create|rte_mempool_(free|avail_count|ops_get_count|walk)\
-    |rte_(zmalloc_socket|free|mem_virt2memseg)\
+    |rte_(zmalloc_socket|free|mem_virt2memseg|pktmbuf_copy)\
     |rte_ring_(create|free)\
     |rte_eth_dev_(configure|info_get|start|stop|close|adjust_nb_rx_tx_desc|get_port_by_name|get_name_by_port\
     |get_mtu|rss_reta_update|socket_id)\
@@ -24,8 +23,7 @@ const FUNCTIONS: &str = "inlined_.*|rte_eal_(init|iova_mode|get_runtime_dir)|rte
 const TYPES: &str = "rte_eth_(conf|dev_info|rxconf|txconf|stats|link|rss_reta_entry64)|rte_ether_addr|rte_mbuf\
     |rte_mbuf_ext_shared_info|rte_memseg|rte_iova_mode";
 const CONSTANTS: &str = "constant_.*|RTE_MAX_ETHPORTS|RTE_ETH_NAME_MAX_LEN|RTE_ETH_RETA_GROUP_SIZE|RTE_PKTMBUF_HEADROOM\
-    |RTE_ETHER_(MTU|MIN_MTU|HDR_LEN)|RTE_MBUF_(L2_LEN|L3_LEN|L4_LEN|TSO_SEGSZ)_OFS|RTE_MEMPOOL_(NAMESIZE|CACHE_MAX_SIZE)\
-    |RING_F_(SP|SC)_(ENQ|DEQ)|SOCKET_ID_ANY";
+    |RTE_ETHER_HDR_LEN|RTE_MEMPOOL_CACHE_MAX_SIZE|RING_F_(SP_ENQ|SC_DEQ|EXACT_SZ)|SOCKET_ID_ANY";
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
@@ -45,7 +43,9 @@ fn build() -> Result<(), String> {
     let flags = compiler_flags()?;
 
     let mut shim = cc::Build::new();
-    shim.file("src/inlined.c").opt_level(3).flag("-Wno-deprecated-declarations");
+    shim.file("src/inlined.c")
+        .opt_level(3)
+        .flag("-Wno-deprecated-declarations");
     for flag in &flags {
         shim.flag(flag);
     }

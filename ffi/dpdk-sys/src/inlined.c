@@ -7,6 +7,11 @@ int inlined_rte_errno(void)
 	return rte_errno;
 }
 
+unsigned int inlined_rte_lcore_id(void)
+{
+	return rte_lcore_id();
+}
+
 uint16_t inlined_rte_eth_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t count)
 {
 	return rte_eth_rx_burst(port, queue, mbufs, count);
@@ -41,26 +46,6 @@ void inlined_rte_pktmbuf_attach_extbuf(struct rte_mbuf *mbuf, void *start, rte_i
 				       struct rte_mbuf_ext_shared_info *shared)
 {
 	rte_pktmbuf_attach_extbuf(mbuf, start, iova, octets, shared);
-}
-
-uint16_t inlined_rte_mbuf_refcnt_read(const struct rte_mbuf *mbuf)
-{
-	return rte_mbuf_refcnt_read(mbuf);
-}
-
-uint16_t inlined_rte_mbuf_ext_refcnt_read(const struct rte_mbuf_ext_shared_info *shared)
-{
-	return rte_mbuf_ext_refcnt_read(shared);
-}
-
-void inlined_rte_mbuf_ext_refcnt_set(struct rte_mbuf_ext_shared_info *shared, uint16_t count)
-{
-	rte_mbuf_ext_refcnt_set(shared, count);
-}
-
-uint16_t inlined_rte_mbuf_ext_refcnt_update(struct rte_mbuf_ext_shared_info *shared, int16_t by)
-{
-	return rte_mbuf_ext_refcnt_update(shared, by);
 }
 
 void inlined_rte_mempool_cache_flush(struct rte_mempool *pool)

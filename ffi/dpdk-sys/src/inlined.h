@@ -18,6 +18,8 @@
 #include <rte_ring.h>
 
 int inlined_rte_errno(void);
+/* LCORE_ID_ANY on threads that EAL does not know. */
+unsigned int inlined_rte_lcore_id(void);
 
 uint16_t inlined_rte_eth_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t count);
 uint16_t inlined_rte_eth_tx_prepare(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t count);
@@ -28,10 +30,6 @@ int inlined_rte_pktmbuf_alloc_bulk(struct rte_mempool *pool, struct rte_mbuf **m
 void inlined_rte_pktmbuf_free(struct rte_mbuf *mbuf);
 void inlined_rte_pktmbuf_attach_extbuf(struct rte_mbuf *mbuf, void *start, rte_iova_t iova, uint16_t octets,
 				       struct rte_mbuf_ext_shared_info *shared);
-uint16_t inlined_rte_mbuf_refcnt_read(const struct rte_mbuf *mbuf);
-uint16_t inlined_rte_mbuf_ext_refcnt_read(const struct rte_mbuf_ext_shared_info *shared);
-void inlined_rte_mbuf_ext_refcnt_set(struct rte_mbuf_ext_shared_info *shared, uint16_t count);
-uint16_t inlined_rte_mbuf_ext_refcnt_update(struct rte_mbuf_ext_shared_info *shared, int16_t by);
 
 /* Gives the objects that the calling thread's cache holds back to the pool. */
 void inlined_rte_mempool_cache_flush(struct rte_mempool *pool);
@@ -41,8 +39,9 @@ unsigned int inlined_rte_ring_sp_enqueue_burst(struct rte_ring *ring, void *cons
 unsigned int inlined_rte_ring_sc_dequeue_burst(struct rte_ring *ring, void **objects, unsigned int count);
 unsigned int inlined_rte_ring_free_count(const struct rte_ring *ring);
 
-/* Flag macros contain casts, which bindgen does not evaluate in a macro but does in an initialiser. */
+/* Numbers that bindgen does not find by themselves: it evaluates no casts in macros, and gives unnamed enums no name. */
 #define CONSTANT(name) static const uint64_t constant_##name = name
+CONSTANT(LCORE_ID_ANY);
 CONSTANT(RTE_BAD_IOVA);
 CONSTANT(RTE_MBUF_F_RX_RSS_HASH);
 CONSTANT(RTE_MBUF_F_RX_IP_CKSUM_MASK);
@@ -53,8 +52,13 @@ CONSTANT(RTE_MBUF_F_RX_L4_CKSUM_BAD);
 CONSTANT(RTE_MBUF_F_RX_L4_CKSUM_NONE);
 CONSTANT(RTE_MBUF_F_TX_TCP_SEG);
 CONSTANT(RTE_MBUF_F_TX_TCP_CKSUM);
+CONSTANT(RTE_MBUF_F_TX_L4_MASK);
 CONSTANT(RTE_MBUF_F_TX_IP_CKSUM);
 CONSTANT(RTE_MBUF_F_TX_IPV4);
+CONSTANT(RTE_MBUF_L2_LEN_OFS);
+CONSTANT(RTE_MBUF_L3_LEN_OFS);
+CONSTANT(RTE_MBUF_L4_LEN_OFS);
+CONSTANT(RTE_MBUF_TSO_SEGSZ_OFS);
 CONSTANT(RTE_MBUF_F_EXTERNAL);
 CONSTANT(RTE_MBUF_F_INDIRECT);
 CONSTANT(RTE_ETH_RX_OFFLOAD_IPV4_CKSUM);
@@ -67,7 +71,5 @@ CONSTANT(RTE_ETH_TX_OFFLOAD_TCP_TSO);
 CONSTANT(RTE_ETH_TX_OFFLOAD_MULTI_SEGS);
 CONSTANT(RTE_ETH_RSS_IPV4);
 CONSTANT(RTE_ETH_RSS_NONFRAG_IPV4_TCP);
-CONSTANT(RTE_ETH_MQ_RX_NONE);
-CONSTANT(RTE_ETH_MQ_RX_RSS);
 
 #endif
