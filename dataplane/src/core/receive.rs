@@ -112,7 +112,7 @@ impl<D: Device> Core<D> {
         match frame.checksums().ip {
             ChecksumStatus::Good => {}
             ChecksumStatus::Bad => return Err(Drop::IpChecksum),
-            ChecksumStatus::Unknown if ipv4::Header::verify_checksum(&octets[..header_octets]) => {}
+            ChecksumStatus::Unknown if ipv4::verify_checksum(&octets[..header_octets]) => {}
             ChecksumStatus::Unknown => return Err(Drop::IpChecksum),
         }
         if header.destination != self.config.address {
@@ -141,7 +141,7 @@ impl<D: Device> Core<D> {
             Err(crate::wire::Malformed::Checksum) => return Err(Drop::IcmpChecksum),
             Err(_) => return Err(Drop::Malformed),
         }
-        icmp::echo_reply_in_place(message);
+        icmp::echo_request_into_reply(message);
         let (request, _) = ethernet::Header::parse(octets).map_err(|_| Drop::Malformed)?;
         ethernet::Header { destination: request.source, source: mac, ethertype: EtherType::IPV4 }
             .emit(&mut octets[..packet.network]);

@@ -59,6 +59,17 @@ impl Header {
     /// [`Malformed::Truncated`] when octets are missing.
     #[inline]
     pub fn parse(octets: &[u8]) -> Result<(Self, usize), Malformed> {
+        Self::parse_for(octets, octets.len())
+    }
+
+    /// As [`parse`](Self::parse), for a packet of which `octets` are only the first, the header among them:
+    /// `packet_octets` are there in all.
+    ///
+    /// # Errors
+    ///
+    /// As for [`parse`](Self::parse).
+    #[inline]
+    pub fn parse_for(octets: &[u8], packet_octets: usize) -> Result<(Self, usize), Malformed> {
         let field: &[u8; Self::LEN] = octets.first_chunk().ok_or(Malformed::Truncated)?;
         if field[0] >> 4 != 4 {
             return Err(Malformed::Version);
@@ -68,7 +79,7 @@ impl Header {
         if header_len < Self::LEN || usize::from(total_len) < header_len {
             return Err(Malformed::Length);
         }
-        if usize::from(total_len) > octets.len() {
+        if usize::from(total_len) > packet_octets || header_len > octets.len() {
             return Err(Malformed::Truncated);
         }
         let fragment = u16::from_be_bytes([field[6], field[7]]);

@@ -1,6 +1,8 @@
 //! Two cores on a simulated link, in virtual time, with as much of a control thread as a test needs.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
+pub mod raw;
+
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 
