@@ -45,11 +45,7 @@ unsafe impl Sync for Region {}
 impl Region {
     /// A region over `backing`.
     pub fn new(backing: Arc<dyn Backing>) -> Self {
-        Self {
-            start: backing.start(),
-            octets: backing.octets(),
-            backing,
-        }
+        Self { start: backing.start(), octets: backing.octets(), backing }
     }
 
     /// A region of `octets` zero octets on the heap, page aligned. For tests and machines without hugepages.

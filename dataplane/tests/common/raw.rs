@@ -82,12 +82,8 @@ impl RawPeer {
     /// An IPv4 packet to the core, in a frame.
     pub fn packet(&self, protocol: Protocol, payload: &[u8]) -> Vec<u8> {
         let mut frame = vec![0; ethernet::Header::LEN + ipv4::Header::LEN];
-        ethernet::Header {
-            destination: OUR_MAC,
-            source: PEER_MAC,
-            ethertype: EtherType::IPV4,
-        }
-        .emit(&mut frame);
+        ethernet::Header { destination: OUR_MAC, source: PEER_MAC, ethertype: EtherType::IPV4 }
+            .emit(&mut frame);
         ipv4::Header {
             source: address(2),
             destination: address(1),
@@ -138,10 +134,7 @@ impl RawPeer {
     }
 
     pub fn send_with_window(&mut self, window: u16, seq: SeqNumber, ack: SeqNumber) {
-        let header = Header {
-            window,
-            ..self.header(Flags::ACK, seq, ack)
-        };
+        let header = Header { window, ..self.header(Flags::ACK, seq, ack) };
         let frame = self.segment(&header, &[]);
         self.inject(&frame);
         self.settle();
@@ -207,21 +200,13 @@ impl RawPeer {
         assert!(ip.dont_fragment, "MPA-A.5-01");
         let (header, offset) = Header::parse(segment).unwrap();
         self.core_port = header.source_port;
-        self.sent.push_back(Sent {
-            at: self.now,
-            header,
-            payload: segment[offset..].to_vec(),
-        });
+        self.sent.push_back(Sent { at: self.now, header, payload: segment[offset..].to_vec() });
     }
 
     fn answer_arp(&mut self, request: &arp::Packet) {
         let mut frame = vec![0; ethernet::Header::LEN + arp::Packet::LEN];
-        ethernet::Header {
-            destination: OUR_MAC,
-            source: PEER_MAC,
-            ethertype: EtherType::ARP,
-        }
-        .emit(&mut frame);
+        ethernet::Header { destination: OUR_MAC, source: PEER_MAC, ethertype: EtherType::ARP }
+            .emit(&mut frame);
         arp::Packet {
             operation: arp::Operation::Reply,
             sender_mac: PEER_MAC,
@@ -248,10 +233,7 @@ impl RawPeer {
     /// Listens and takes a connection from the peer; gives the core's next sequence number.
     pub fn accept(&mut self, options: Options) -> SeqNumber {
         self.command(Command::Listen { port: PORT, backlog: 4 });
-        let syn = Header {
-            options,
-            ..self.header(Flags::SYN, PEER_ISS, SeqNumber(0))
-        };
+        let syn = Header { options, ..self.header(Flags::SYN, PEER_ISS, SeqNumber(0)) };
         let frame = self.segment(&syn, &[]);
         self.inject(&frame);
         self.settle();

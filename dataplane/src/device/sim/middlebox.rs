@@ -48,11 +48,7 @@ impl Segment {
             return None;
         }
         let tcp = ETHERNET_OCTETS + ip_header;
-        Some(Self {
-            tcp,
-            payload: tcp + tcp_header,
-            end: ETHERNET_OCTETS + total,
-        })
+        Some(Self { tcp, payload: tcp + tcp_header, end: ETHERNET_OCTETS + total })
     }
 
     /// Octets of TCP payload.
@@ -118,10 +114,7 @@ pub(super) fn can_split(frame: &[u8], segment: Segment) -> bool {
 pub(super) fn split(head: &mut [u8], segment: Segment, at: usize, tail: &mut [u8]) -> (usize, usize) {
     debug_assert!(at > 0 && at < segment.payload_octets());
     let cut = segment.payload + at;
-    let tail_segment = Segment {
-        end: segment.end - at,
-        ..segment
-    };
+    let tail_segment = Segment { end: segment.end - at, ..segment };
     tail[..segment.payload].copy_from_slice(&head[..segment.payload]);
     tail[segment.payload..tail_segment.end].copy_from_slice(&head[cut..segment.end]);
     let sequence = segment.sequence(head).wrapping_add(at as u32);
@@ -143,10 +136,7 @@ pub(super) fn split(head: &mut [u8], segment: Segment, at: usize, tail: &mut [u8
 pub(super) fn merge(first: &mut [u8], next: &[u8], mtu_octets: usize) -> Option<usize> {
     let left = Segment::locate(first)?;
     let right = Segment::locate(next)?;
-    let joined = Segment {
-        end: left.end + right.payload_octets(),
-        ..left
-    };
+    let joined = Segment { end: left.end + right.payload_octets(), ..left };
     let fits = joined.end - ETHERNET_OCTETS <= mtu_octets && joined.end <= first.len();
     if !fits || !continues(first, left, next, right) {
         return None;
@@ -242,10 +232,8 @@ fn put16(octets: &mut [u8], at: usize, value: u16) {
 /// depend on the order of octets (RFC 1071 §2), and this order needs no swap on the machines we run on.
 fn sum(octets: &[u8]) -> u64 {
     let mut fours = octets.chunks_exact(4);
-    let mut total: u64 = fours
-        .by_ref()
-        .map(|four| u64::from(u32::from_le_bytes([four[0], four[1], four[2], four[3]])))
-        .sum();
+    let mut total: u64 =
+        fours.by_ref().map(|four| u64::from(u32::from_le_bytes([four[0], four[1], four[2], four[3]]))).sum();
     let mut last = [0; 4];
     let rest = fours.remainder();
     last[..rest.len()].copy_from_slice(rest);
