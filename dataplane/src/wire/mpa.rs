@@ -145,10 +145,13 @@ impl<'a> StartupFrame<'a> {
     }
 
     /// Writes the frame to the first [`len`](Self::len) octets of `out` and gives their number; `None`, and nothing
-    /// written, when `out` is shorter or there is more Private Data than allowed.
+    /// written, when `out` is shorter, there is more Private Data than allowed, or less than enhanced data takes.
     pub fn emit(&self, out: &mut [u8]) -> Option<usize> {
-        // MPA-7.1.1-18, D08-7.1.1-02
-        if self.private_data.len() > Self::PRIVATE_DATA_MAX {
+        let enhanced = self.enhanced && self.revision >= Self::REVISION_ENHANCED;
+        // MPA-7.1.1-18, D08-7.1.1-02, MPAv2-6-05
+        if self.private_data.len() > Self::PRIVATE_DATA_MAX
+            || enhanced && self.private_data.len() < EnhancedData::LEN
+        {
             return None;
         }
         let out = out.get_mut(..self.len())?;
@@ -157,10 +160,7 @@ impl<'a> StartupFrame<'a> {
         let flags = bit(self.markers, MARKERS)
             | bit(self.crc, CRC)
             | bit(self.rejected && self.kind == Kind::Reply, REJECTED)
-            | bit(
-                self.enhanced && self.revision >= Self::REVISION_ENHANCED,
-                ENHANCED,
-            );
+            | bit(enhanced, ENHANCED);
         let mut out = Writer(out);
         out.put(*self.kind.key());
         out.put([flags, self.revision]);

@@ -366,7 +366,8 @@ mod tests {
         let before = SeqNumber(0xffff_fff0);
         let after = before + 0x20;
         assert_eq!(after, SeqNumber(0x10));
-        assert!(before < after && after > before);
+        assert!(before < after);
+        assert!(after > before);
         assert_eq!(after - before, 0x20);
         assert_eq!(before - after, -0x20);
         assert_eq!(after - 0x20, before);
@@ -374,8 +375,8 @@ mod tests {
         assert_eq!(before.earlier(after), before);
         let opposite = before + 0x8000_0000;
         assert_eq!(before.partial_cmp(&opposite), None);
-        assert!(before < opposite - 1);
-        assert!(before > opposite + 1);
+        assert_eq!(before.partial_cmp(&(opposite - 1)), Some(Ordering::Less));
+        assert_eq!(before.partial_cmp(&(opposite + 1)), Some(Ordering::Greater));
     }
 
     #[test]
