@@ -43,9 +43,7 @@ fn build() -> Result<(), String> {
     let flags = compiler_flags()?;
 
     let mut shim = cc::Build::new();
-    shim.file("src/inlined.c")
-        .opt_level(3)
-        .flag("-Wno-deprecated-declarations");
+    shim.file("src/inlined.c").opt_level(3).flag("-Wno-deprecated-declarations");
     for flag in &flags {
         shim.flag(flag);
     }

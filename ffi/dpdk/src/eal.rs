@@ -259,10 +259,7 @@ impl EalBuilder {
         }
         if result < 0 {
             *state = State::Failed;
-            return Err(EalError::Init {
-                errno: Errno::last(),
-                arguments: arguments[1..].join(" "),
-            });
+            return Err(EalError::Init { errno: Errno::last(), arguments: arguments[1..].join(" ") });
         }
         if !self.telemetry {
             remove_runtime_directory();
@@ -291,10 +288,7 @@ impl EalBuilder {
             MemoryMode::Ordinary => arguments.extend(["--no-huge".to_owned(), "--no-shconf".to_owned()]),
         }
         arguments.extend(["-m".to_owned(), self.memory_mib.to_string()]);
-        let prefix = self
-            .file_prefix
-            .clone()
-            .unwrap_or_else(|| format!("warpline-{}", process::id()));
+        let prefix = self.file_prefix.clone().unwrap_or_else(|| format!("warpline-{}", process::id()));
         arguments.push(format!("--file-prefix={prefix}"));
         // An lcore number of its own for the CPU: those beyond DPDK's largest lcore would be refused.
         let lcores = self.lcores.clone().or_else(|| cpu.map(|cpu| format!("0@{cpu}")));
@@ -360,15 +354,10 @@ impl Eal {
     ///
     /// [`VdevError`] when no driver knows the name or the driver refuses.
     pub fn add_vdev(self, device: &str) -> Result<(), VdevError> {
-        let error = |errno| VdevError {
-            device: device.to_owned(),
-            errno,
-        };
+        let error = |errno| VdevError { device: device.to_owned(), errno };
         let text = CString::new(device).map_err(|_| error(Errno::INVALID))?;
         // SAFETY: the EAL runs (`self`), and the string lives through the call.
-        Errno::check(unsafe { sys::rte_dev_probe(text.as_ptr()) })
-            .map(drop)
-            .map_err(error)
+        Errno::check(unsafe { sys::rte_dev_probe(text.as_ptr()) }).map(drop).map_err(error)
     }
 }
 
@@ -378,10 +367,7 @@ const HUGEPAGE_MIB: usize = 2;
 fn free_hugepages() -> usize {
     let read = |name| {
         let path = Path::new("/sys/kernel/mm/hugepages/hugepages-2048kB").join(name);
-        fs::read_to_string(path)
-            .ok()
-            .and_then(|text| text.trim().parse::<usize>().ok())
-            .unwrap_or(0)
+        fs::read_to_string(path).ok().and_then(|text| text.trim().parse::<usize>().ok()).unwrap_or(0)
     };
     read("free_hugepages").saturating_sub(read("resv_hugepages"))
 }
