@@ -179,15 +179,18 @@ pub(super) fn invert_bit(frame: &mut [u8], bit: usize) {
 pub(super) fn corrupt_payload(
     frame: &mut [u8],
     segment: Segment,
+    spared_octets: usize,
     mut pick: impl FnMut(usize) -> usize,
 ) -> bool {
-    let words = segment.payload_octets() / 2;
+    let spared_words = spared_octets.div_ceil(2);
+    let words = (segment.payload_octets() / 2).saturating_sub(spared_words);
     if words < 2 {
         return false;
     }
     let first = pick(words);
     let second = (first + 1 + pick(words - 1)) % words;
-    let (at, other) = (segment.payload + 2 * first, segment.payload + 2 * second);
+    let start = segment.payload + 2 * spared_words;
+    let (at, other) = (start + 2 * first, start + 2 * second);
     let (left, right) = (be16(frame, at), be16(frame, other));
     let (new_left, new_right) = match (left, right) {
         (0x0000, 0x0000) => (0xffff, 0x0000),

@@ -247,7 +247,12 @@ impl Path {
     fn damage_and_enqueue(&mut self, now: Instant, mut parcel: Parcel, buffers: &mut Buffers) {
         if self.chance(self.impairments.corrupt_payload)
             && let Some(segment) = Segment::locate(parcel.frame())
-            && middlebox::corrupt_payload(parcel.frame_mut(), segment, |bound| self.rng.usize(0..bound))
+            && middlebox::corrupt_payload(
+                parcel.frame_mut(),
+                segment,
+                self.impairments.corrupt_payload_spares,
+                |bound| self.rng.usize(0..bound),
+            )
         {
             self.statistics.corrupted_payload += 1;
             parcel.intact = false;
