@@ -257,12 +257,13 @@ impl EalBuilder {
         if let Some(affinity) = affinity {
             affinity.apply();
         }
+        let errno = Errno::last();
+        if result < 0 || !self.telemetry {
+            remove_runtime_directory();
+        }
         if result < 0 {
             *state = State::Failed;
-            return Err(EalError::Init { errno: Errno::last(), arguments: arguments[1..].join(" ") });
-        }
-        if !self.telemetry {
-            remove_runtime_directory();
+            return Err(EalError::Init { errno, arguments: arguments[1..].join(" ") });
         }
         let eal = Eal { mode };
         *state = State::Running(eal);
@@ -374,7 +375,7 @@ fn free_hugepages() -> usize {
 
 /// EAL makes a directory for every file prefix and never removes it. Ours is empty: memory is private and telemetry off.
 fn remove_runtime_directory() {
-    // SAFETY: the EAL runs; it returns a string that it never changes again.
+    // SAFETY: returns a string that never changes after `rte_eal_init`, empty if that did not come far.
     let directory = unsafe { CStr::from_ptr(sys::rte_eal_get_runtime_dir()) };
     if let Ok(directory) = directory.to_str() {
         // It may hold files after all when extra arguments asked for them: then it stays.

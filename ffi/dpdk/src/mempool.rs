@@ -173,7 +173,7 @@ impl Drop for Inner {
         // SAFETY: the pool lives, and the cache flushed is the calling thread's own.
         unsafe { sys::inlined_rte_mempool_cache_flush(raw) };
         // SAFETY: the pool lives.
-        let home = unsafe { sys::rte_mempool_ops_get_count(raw) };
+        let home = unsafe { sys::inlined_rte_mempool_common_count(raw) };
         if home == self.config.mbufs {
             // Every buffer is in the pool's ring, whose count rises as the last act of giving one back: no thread is still
             // inside the pool. This pairs with the ring's release of its tail.

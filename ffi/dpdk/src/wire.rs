@@ -90,6 +90,7 @@ pub struct WireStatistics {
 /// A frame arrives as if from a NIC: without anything its sender noted on it, and in memory nobody else writes to
 /// ([`ExternalPieces::Shared`] apart). Frames whose buffers nobody else refers to cross as they are, so a receiver that
 /// keeps frames keeps buffers of the *sender's* pool: the pools of both ends want the size of what both may hold.
+#[derive(Debug)]
 pub struct WireEnd {
     outgoing: Arc<Ring>,
     incoming: Arc<Ring>,
@@ -233,6 +234,7 @@ const fn received_flags(sent: u64) -> u64 {
 
 /// Frames on their way in one direction: one producer, one consumer.
 // Directly on a ring: the ring driver would add a port, its calls and its counters to both ends, and no function.
+#[derive(Debug)]
 struct Ring {
     raw: NonNull<sys::rte_ring>,
 }
