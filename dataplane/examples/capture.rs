@@ -33,23 +33,10 @@ fn main() -> ExitCode {
 
 /// Sends ten frames over the link, answers each that arrives, and records all at the sender's end.
 fn record(file: File) -> io::Result<()> {
-    let lossy = Impairments {
-        loss: 0.2,
-        ..Impairments::default()
-    };
-    let (a, mut b) = sim::link(
-        7,
-        EndConfig {
-            outbound: lossy,
-            ..EndConfig::a()
-        },
-        EndConfig::b(),
-    );
-    let config = TapConfig {
-        interface_name: "link0".into(),
-        origin_unix_ns: ORIGIN_UNIX_NS,
-        ..TapConfig::default()
-    };
+    let lossy = Impairments { loss: 0.2, ..Impairments::default() };
+    let (a, mut b) = sim::link(7, EndConfig { outbound: lossy, ..EndConfig::a() }, EndConfig::b());
+    let config =
+        TapConfig { interface_name: "link0".into(), origin_unix_ns: ORIGIN_UNIX_NS, ..TapConfig::default() };
     let mut a = Tap::new(a, file, &config)?;
     let mut received = Vec::new();
     for number in 0..10 {

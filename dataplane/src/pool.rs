@@ -65,7 +65,10 @@ impl<T> Pool<T> {
     pub fn new(capacity: usize) -> Self {
         assert!(capacity < NIL as usize, "node names are 32 bits");
         let nodes = (0..capacity)
-            .map(|index| Node { value: None, next: if index + 1 < capacity { index as u32 + 1 } else { NIL } })
+            .map(|index| Node {
+                value: None,
+                next: if index + 1 < capacity { index as u32 + 1 } else { NIL },
+            })
             .collect();
         Self { nodes, free: if capacity == 0 { NIL } else { 0 }, used: 0 }
     }

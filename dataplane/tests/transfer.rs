@@ -5,7 +5,7 @@ mod common;
 
 use common::{Pair, Setup, all_succeeded, holds, pattern, region_of};
 use warpline_dataplane::core::statistics::Drop;
-use warpline_dataplane::device::sim::{EndConfig, Impairments};
+use warpline_dataplane::device::sim::{End, EndConfig, Impairments};
 use warpline_dataplane::memory::{Access, Region, STag};
 use warpline_dataplane::qp::work::{CompletionKind, Slice};
 
@@ -19,7 +19,7 @@ const MESSAGES: usize = 16;
 fn transfer(seed: u64, impairments: Impairments, octets: usize, setup: Setup, mtu_octets: usize) -> Pair {
     let end = |config: EndConfig| EndConfig {
         mtu_octets,
-        outbound: impairments,
+        outbound: Impairments { corrupt_payload: 0.0, ..impairments },
         ..config
     };
     let mut pair = Pair::new(seed, end(EndConfig::a()), end(EndConfig::b()));
@@ -30,27 +30,18 @@ fn transfer(seed: u64, impairments: Impairments, octets: usize, setup: Setup, mt
     pair.a.register(SOURCE, &source, Access::empty());
     pair.b.register(SINK, &sink, Access::REMOTE_WRITE);
     pair.b.register(INBOX, &inbox, Access::LOCAL_WRITE);
-    let local = Slice {
-        stag: INBOX,
-        to: 0,
-        octets: 64,
-    };
+    let local = Slice { stag: INBOX, to: 0, octets: 64 };
     pair.b.receive(77, local);
     pair.establish(setup);
+    // MPA's startup frames carry no CRC, so they are not corrupted in a way that only a CRC can tell.
+    pair.network.set_impairments(End::A, impairments);
+    pair.network.set_impairments(End::B, impairments);
     let chunk = octets.div_ceil(MESSAGES);
     for (n, start) in (0..octets).step_by(chunk).enumerate() {
-        let local = Slice {
-            stag: SOURCE,
-            to: start as u64,
-            octets: chunk.min(octets - start) as u32,
-        };
+        let local = Slice { stag: SOURCE, to: start as u64, octets: chunk.min(octets - start) as u32 };
         pair.a.write(n as u64, local, SINK, start as u64);
     }
-    let done = Slice {
-        stag: SOURCE,
-        to: 0,
-        octets: 16,
-    };
+    let done = Slice { stag: SOURCE, to: 0, octets: 16 };
     pair.a.send(1000, done);
     let mut received = Vec::new();
     let arrived = pair.run_until(20_000, |pair| {
@@ -58,6 +49,12 @@ fn transfer(seed: u64, impairments: Impairments, octets: usize, setup: Setup, mt
         !received.is_empty()
     });
     assert!(arrived, "seed {seed}: nothing arrived; {:?} {:?}", pair.a.events, pair.b.events);
+    assert!(
+        all_succeeded(&received),
+        "seed {seed}: {received:?} {:?} {:?}",
+        pair.a.statistics().tcp,
+        pair.b.statistics()
+    );
     assert_eq!(received.len(), 1, "seed {seed}: a Write is not delivered (RDMAP-5.1-02)");
     assert_eq!((received[0].kind, received[0].octets), (CompletionKind::Receive, 16), "seed {seed}");
     assert!(all_succeeded(&received), "seed {seed}: {received:?}");
@@ -78,14 +75,8 @@ fn transfer(seed: u64, impairments: Impairments, octets: usize, setup: Setup, mt
 }
 
 const MEBIBYTES_16: usize = 16 << 20;
-const WITH_CRC: Setup = Setup {
-    markers: false,
-    crc: true,
-};
-const WITH_MARKERS: Setup = Setup {
-    markers: true,
-    crc: true,
-};
+const WITH_CRC: Setup = Setup { markers: false, crc: true };
+const WITH_MARKERS: Setup = Setup { markers: true, crc: true };
 
 /// Runs the transfer for every seed, half of them with Markers, on both cores.
 fn over_seeds(impairments: Impairments, check: impl Fn(&Pair) + Sync) {
@@ -112,30 +103,21 @@ fn intact_over_a_perfect_path() {
 /// 5 % loss.
 #[test]
 fn intact_under_loss() {
-    let impairments = Impairments {
-        loss: 0.05,
-        ..Impairments::default()
-    };
+    let impairments = Impairments { loss: 0.05, ..Impairments::default() };
     over_seeds(impairments, |pair| assert!(pair.a.statistics().tcp.retransmitted_segments > 0));
 }
 
 /// 5 % of the frames overtaken.
 #[test]
 fn intact_under_reordering() {
-    let impairments = Impairments {
-        reorder: 0.05,
-        ..Impairments::default()
-    };
+    let impairments = Impairments { reorder: 0.05, ..Impairments::default() };
     over_seeds(impairments, |pair| assert!(pair.b.statistics().tcp.out_of_order_segments > 0));
 }
 
 /// 5 % of the frames twice.
 #[test]
 fn intact_under_duplication() {
-    let impairments = Impairments {
-        duplicate: 0.05,
-        ..Impairments::default()
-    };
+    let impairments = Impairments { duplicate: 0.05, ..Impairments::default() };
     over_seeds(impairments, |pair| {
         let statistics = pair.b.statistics();
         assert!(statistics.dropped(Drop::Duplicate) > 0);
@@ -143,12 +125,14 @@ fn intact_under_duplication() {
     });
 }
 
-/// 2 % of the frames corrupted: half caught by the checksums, half by MPA's CRC alone (MPA-8-08).
+/// 2 % of the frames corrupted: half caught by the checksums, half by MPA's CRC alone (MPA-8-08). The length of an FPDU is
+/// spared: when it is wrong the stream must fail, see `a_wrong_length_fails_the_stream`.
 #[test]
 fn intact_under_corruption() {
     let impairments = Impairments {
         corrupt_bits: 0.01,
         corrupt_payload: 0.01,
+        corrupt_payload_spares: 8,
         ..Impairments::default()
     };
     over_seeds(impairments, |pair| {
@@ -161,10 +145,7 @@ fn intact_under_corruption() {
 /// Segments cut and joined at random (MPA-5.1-05, MPA-A.4-01).
 #[test]
 fn intact_under_resegmentation() {
-    let impairments = Impairments {
-        resegment: 0.5,
-        ..Impairments::default()
-    };
+    let impairments = Impairments { resegment: 0.5, ..Impairments::default() };
     over_seeds(impairments, |pair| assert!(pair.b.statistics().tcp.held_frames_peak > 0));
 }
 

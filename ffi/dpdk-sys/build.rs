@@ -13,7 +13,7 @@ const PACKAGES: &str = "apt-get install gcc libc6-dev pkg-config libdpdk-dev lib
 /// statics of them. Hence no pattern matches more than one subsystem's names.
 const FUNCTIONS: &str = "inlined_.*|rte_eal_(init|iova_mode|get_runtime_dir)|rte_strerror|rte_dev_(probe|name|bus)|rte_bus_name\
     |rte_thread_(register|unregister)\
-    |rte_pktmbuf_pool_create|rte_mempool_(free|avail_count|ops_get_count|walk)\
+    |rte_pktmbuf_pool_create|rte_mempool_(free|avail_count|walk)\
     |rte_(zmalloc_socket|free|mem_virt2memseg|pktmbuf_copy)\
     |rte_ring_(create|free)\
     |rte_eth_dev_(configure|info_get|start|stop|close|adjust_nb_rx_tx_desc|get_port_by_name|get_name_by_port\
@@ -43,9 +43,7 @@ fn build() -> Result<(), String> {
     let flags = compiler_flags()?;
 
     let mut shim = cc::Build::new();
-    shim.file("src/inlined.c")
-        .opt_level(3)
-        .flag("-Wno-deprecated-declarations");
+    shim.file("src/inlined.c").opt_level(3).flag("-Wno-deprecated-declarations");
     for flag in &flags {
         shim.flag(flag);
     }

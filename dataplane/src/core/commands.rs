@@ -120,7 +120,9 @@ impl<D: Device> Core<D> {
 
     fn send_stream(&mut self, id: ConnectionId, octets: &[u8], then: AfterStream) {
         let Some(slot) = self.slots.get_mut(id.index as usize) else { return };
-        let Some(connection) = slot.connection.as_mut().filter(|_| slot.generation == id.generation) else { return };
+        let Some(connection) = slot.connection.as_mut().filter(|_| slot.generation == id.generation) else {
+            return;
+        };
         let skip = connection.stream.len();
         let fits = matches!(connection.mode, Mode::Streaming)
             && skip + octets.len() <= STREAM_OCTETS_MAX

@@ -110,7 +110,8 @@ pub struct Core<D: Device> {
 impl<D: Device> Core<D> {
     /// A core on `device` that talks to control over `rings`. Allocates everything it will need.
     pub fn new(device: D, config: Config, rings: Rings) -> Self {
-        let slots = (0..limits::CONNECTIONS_PER_CORE).map(|_| Slot { generation: 0, connection: None }).collect();
+        let slots =
+            (0..limits::CONNECTIONS_PER_CORE).map(|_| Slot { generation: 0, connection: None }).collect();
         Self {
             config,
             mac: device.mac(),
@@ -184,7 +185,12 @@ impl<D: Device> Core<D> {
         if slot.generation == id.generation { slot.connection.as_mut() } else { None }
     }
 
-    fn insert_connection(&mut self, key: FlowKey, origin: connection::Origin, tcp: tcp::Connection) -> Option<u32> {
+    fn insert_connection(
+        &mut self,
+        key: FlowKey,
+        origin: connection::Origin,
+        tcp: tcp::Connection,
+    ) -> Option<u32> {
         let index = self.free_slots.pop()?;
         let slot = &mut self.slots[index as usize];
         slot.connection = Some(Connection::new(slot.generation, key, origin, tcp));

@@ -10,8 +10,10 @@ use crate::wire::ethernet::MacAddress;
 struct Neighbour {
     address: Ipv4Addr,
     mac: Option<MacAddress>,
-    /// When the address was last heard of, or asked for.
-    updated: Instant,
+    /// When the address was last heard of; before that, when it was first asked for.
+    heard: Instant,
+    /// When it was last asked for.
+    asked: Instant,
     /// Requests sent without an answer.
     requests: u8,
 }
@@ -21,8 +23,8 @@ struct Neighbour {
 pub enum Resolution {
     /// Its hardware address.
     Known(MacAddress),
-    /// Nothing yet; a request is to be sent now.
-    Ask,
+    /// A request is to be sent now. An address that was known is used until it is clear that nobody answers.
+    Ask(Option<MacAddress>),
     /// Nothing yet; a request is on its way.
     Wait,
 }
@@ -43,11 +45,11 @@ impl Neighbours {
     pub fn resolve(&mut self, address: Ipv4Addr, now: Instant) -> Resolution {
         if let Some(entry) = self.entries.iter_mut().find(|entry| entry.address == address) {
             if let Some(mac) = entry.mac
-                && now - entry.updated < limits::NEIGHBOUR_LIFETIME_NS
+                && now - entry.heard < limits::NEIGHBOUR_LIFETIME_NS
             {
                 return Resolution::Known(mac);
             }
-            if entry.requests > 0 && now - entry.updated < limits::NEIGHBOUR_REQUEST_INTERVAL_NS {
+            if entry.requests > 0 && now - entry.asked < limits::NEIGHBOUR_REQUEST_INTERVAL_NS {
                 // While a known address is asked for anew, it is still used.
                 return entry.mac.map_or(Resolution::Wait, Resolution::Known);
             }
@@ -55,11 +57,11 @@ impl Neighbours {
                 entry.mac = None;
             }
             entry.requests = entry.requests.saturating_add(1);
-            entry.updated = now;
-            return Resolution::Ask;
+            entry.asked = now;
+            return Resolution::Ask(entry.mac);
         }
-        self.insert(Neighbour { address, mac: None, updated: now, requests: 1 });
-        Resolution::Ask
+        self.insert(Neighbour { address, mac: None, heard: now, asked: now, requests: 1 });
+        Resolution::Ask(None)
     }
 
     /// The hardware address of `address`, if known.
@@ -79,18 +81,18 @@ impl Neighbours {
             return false;
         }
         if let Some(entry) = self.entries.iter_mut().find(|entry| entry.address == address) {
-            *entry = Neighbour { address, mac: Some(mac), updated: now, requests: 0 };
+            *entry = Neighbour { address, mac: Some(mac), heard: now, asked: now, requests: 0 };
             return true;
         }
         if solicited {
-            self.insert(Neighbour { address, mac: Some(mac), updated: now, requests: 0 });
+            self.insert(Neighbour { address, mac: Some(mac), heard: now, asked: now, requests: 0 });
         }
         solicited
     }
 
     fn insert(&mut self, neighbour: Neighbour) {
         if self.entries.len() >= limits::NEIGHBOURS_PER_CORE {
-            let oldest = (0..self.entries.len()).min_by_key(|index| self.entries[*index].updated);
+            let oldest = (0..self.entries.len()).min_by_key(|index| self.entries[*index].heard);
             if let Some(oldest) = oldest {
                 self.entries.swap_remove(oldest);
             }
@@ -113,9 +115,9 @@ mod tests {
     #[test]
     fn asks_once_in_a_while_until_answered() {
         let mut table = Neighbours::new();
-        assert_eq!(table.resolve(PEER, at(0)), Resolution::Ask);
+        assert_eq!(table.resolve(PEER, at(0)), Resolution::Ask(None));
         assert_eq!(table.resolve(PEER, at(1)), Resolution::Wait);
-        assert_eq!(table.resolve(PEER, at(limits::NEIGHBOUR_REQUEST_INTERVAL_NS)), Resolution::Ask);
+        assert_eq!(table.resolve(PEER, at(limits::NEIGHBOUR_REQUEST_INTERVAL_NS)), Resolution::Ask(None));
         assert!(table.learn(PEER, MAC, at(5), false));
         assert_eq!(table.resolve(PEER, at(6)), Resolution::Known(MAC));
     }
@@ -125,8 +127,16 @@ mod tests {
         let mut table = Neighbours::new();
         table.learn(PEER, MAC, at(0), true);
         let later = at(limits::NEIGHBOUR_LIFETIME_NS);
-        assert_eq!(table.resolve(PEER, later), Resolution::Ask);
+        assert_eq!(table.resolve(PEER, later), Resolution::Ask(Some(MAC)));
         assert_eq!(table.resolve(PEER, later + 1), Resolution::Known(MAC));
+        for n in 1..u64::from(limits::NEIGHBOUR_REQUESTS) {
+            let at = later + n * limits::NEIGHBOUR_REQUEST_INTERVAL_NS;
+            assert_eq!(table.resolve(PEER, at), Resolution::Ask(Some(MAC)));
+        }
+        assert_eq!(
+            table.resolve(PEER, later + 100 * limits::NEIGHBOUR_REQUEST_INTERVAL_NS),
+            Resolution::Ask(None)
+        );
     }
 
     #[test]

@@ -112,7 +112,7 @@ impl<D: Device> Core<D> {
         match frame.checksums().ip {
             ChecksumStatus::Good => {}
             ChecksumStatus::Bad => return Err(Drop::IpChecksum),
-            ChecksumStatus::Unknown if ipv4::Header::verify_checksum(&octets[..header_octets]) => {}
+            ChecksumStatus::Unknown if ipv4::verify_checksum(&octets[..header_octets]) => {}
             ChecksumStatus::Unknown => return Err(Drop::IpChecksum),
         }
         if header.destination != self.config.address {
@@ -141,7 +141,7 @@ impl<D: Device> Core<D> {
             Err(crate::wire::Malformed::Checksum) => return Err(Drop::IcmpChecksum),
             Err(_) => return Err(Drop::Malformed),
         }
-        icmp::echo_reply_in_place(message);
+        icmp::echo_request_into_reply(message);
         let (request, _) = ethernet::Header::parse(octets).map_err(|_| Drop::Malformed)?;
         ethernet::Header { destination: request.source, source: mac, ethertype: EtherType::IPV4 }
             .emit(&mut octets[..packet.network]);
@@ -171,8 +171,11 @@ impl<D: Device> Core<D> {
         let first = frame.piece(0).unwrap_or_default();
         let head = first.get(packet.transport..packet.end.min(first.len())).ok_or(Drop::Malformed)?;
         let (header, header_octets) = Header::parse(head).map_err(|_| Drop::Malformed)?;
-        let payload =
-            Payload { offset: packet.transport + header_octets, octets: segment_octets - header_octets, frame };
+        let payload = Payload {
+            offset: packet.transport + header_octets,
+            octets: segment_octets - header_octets,
+            frame,
+        };
         let key = FlowKey {
             remote: packet.header.source,
             remote_port: header.source_port,
@@ -284,7 +287,10 @@ impl<D: Device> Core<D> {
     }
 
     fn state_of(&self, index: u32) -> Option<tcp::State> {
-        self.slots[index as usize].connection.as_ref().map(|connection: &connection::Connection| connection.tcp.state())
+        self.slots[index as usize]
+            .connection
+            .as_ref()
+            .map(|connection: &connection::Connection| connection.tcp.state())
     }
 }
 

@@ -14,7 +14,7 @@ use crate::pool::Pool;
 use crate::qp::error::StreamError;
 use crate::qp::receiver::{Fault, Received};
 use crate::qp::shared::QpState;
-use crate::rdmap::terminate;
+use crate::qp::terminate;
 use crate::tcp;
 use crate::tcp::CloseReason;
 use crate::tcp::receive_queue::{Held, ReceiveQueue};
@@ -159,7 +159,13 @@ impl<D: Device> Core<D> {
 
     /// The stream has failed at this end: nothing more is placed or delivered (MPA-8-09, DDP-7.1-17), the peer gets one
     /// Terminate if it may (RDMAP-6.2.1-01), then the connection closes.
-    pub(super) fn fail_stream(&mut self, now: Instant, index: u32, error: StreamError, fault: Option<&Fault>) {
+    pub(super) fn fail_stream(
+        &mut self,
+        now: Instant,
+        index: u32,
+        error: StreamError,
+        fault: Option<&Fault>,
+    ) {
         let Some(connection) = self.slots[index as usize].connection.as_mut() else { return };
         let Mode::FullOperation(operating) = &mut connection.mode else { return };
         operating.failed = true;

@@ -57,7 +57,8 @@ impl<D: Device> Core<D> {
             // Octets that control had no room for earlier.
             self.take_octets(now, index);
         }
-        let Some(key) = self.slots[index as usize].connection.as_ref().map(|connection| connection.key) else {
+        let Some(key) = self.slots[index as usize].connection.as_ref().map(|connection| connection.key)
+        else {
             return false;
         };
         let more = match self.resolve(key.remote, now) {
@@ -120,7 +121,7 @@ impl<D: Device> Core<D> {
         match self.neighbours.resolve(next_hop, now) {
             Resolution::Known(mac) => Some(mac),
             Resolution::Wait => None,
-            Resolution::Ask => {
+            Resolution::Ask(known) => {
                 self.send_arp(arp::Packet {
                     operation: arp::Operation::Request,
                     sender_mac: self.mac,
@@ -128,7 +129,7 @@ impl<D: Device> Core<D> {
                     target_mac: MacAddress::default(),
                     target_ip: next_hop,
                 });
-                None
+                known
             }
         }
     }
@@ -326,7 +327,13 @@ impl Build<'_> {
     }
 
     /// Builds one FPDU: its payload is copied once, from the user's buffer to its place in the frame.
-    fn fpdu(&mut self, descriptor: &FpduDescriptor, operating: &Operating, position: u64, out: &mut [u8]) -> bool {
+    fn fpdu(
+        &mut self,
+        descriptor: &FpduDescriptor,
+        operating: &Operating,
+        position: u64,
+        out: &mut [u8],
+    ) -> bool {
         let Some(Some(qp)) = self.qps.get(operating.qp.0 as usize) else { return false };
         let mut header = [0; ddp::Untagged::LEN];
         let header_octets = descriptor.header.emit(&mut header);
@@ -349,10 +356,17 @@ impl Build<'_> {
                 fpdu::encode(out, position, markers, crc, header, 0, |_, _| true)
             }
             Source::Memory(slice) => {
-                let target =
-                    self.stags.check(slice.stag, qp.shared.pd, Access::empty(), slice.to, slice.octets as usize);
+                let target = self.stags.check(
+                    slice.stag,
+                    qp.shared.pd,
+                    Access::empty(),
+                    slice.to,
+                    slice.octets as usize,
+                );
                 target.is_ok_and(|target| {
-                    fpdu::encode(out, position, markers, crc, header, payload_octets, |at, out| target.read(at, out))
+                    fpdu::encode(out, position, markers, crc, header, payload_octets, |at, out| {
+                        target.read(at, out)
+                    })
                 })
             }
         }

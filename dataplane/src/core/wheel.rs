@@ -33,13 +33,7 @@ impl Wheel {
     /// A wheel for names below `names`.
     pub fn new(names: usize) -> Self {
         let empty = Entry { deadline: Instant::NEVER, slot: NIL, next: NIL, previous: NIL };
-        Self {
-            entries: vec![empty; names],
-            heads: vec![NIL; SLOTS],
-            occupied: [0; WORDS],
-            tick: 0,
-            armed: 0,
-        }
+        Self { entries: vec![empty; names], heads: vec![NIL; SLOTS], occupied: [0; WORDS], tick: 0, armed: 0 }
     }
 
     /// Sets the deadline of `name`, replacing the one it had. [`Instant::NEVER`] takes it away.

@@ -35,7 +35,7 @@ pub enum DdpError {
     MsnRange,
     /// Untagged: the offset lies beyond the buffer.
     #[error("invalid MO")]
-    InvalidMo,
+    InvalidOffset,
     /// Untagged: the payload does not fit the buffer.
     #[error("DDP message too long for the buffer")]
     TooLong,
@@ -56,7 +56,7 @@ impl DdpError {
             Self::InvalidQueue => (0x2, 0x01),
             Self::NoBuffer => (0x2, 0x02),
             Self::MsnRange => (0x2, 0x03),
-            Self::InvalidMo => (0x2, 0x04),
+            Self::InvalidOffset => (0x2, 0x04),
             Self::TooLong => (0x2, 0x05),
             Self::UntaggedVersion => (0x2, 0x06),
         }
@@ -90,7 +90,7 @@ mod tests {
             (DdpError::InvalidQueue, 2, 0x01),
             (DdpError::NoBuffer, 2, 0x02),
             (DdpError::MsnRange, 2, 0x03),
-            (DdpError::InvalidMo, 2, 0x04),
+            (DdpError::InvalidOffset, 2, 0x04),
             (DdpError::TooLong, 2, 0x05),
             (DdpError::UntaggedVersion, 2, 0x06),
         ];

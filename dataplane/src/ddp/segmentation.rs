@@ -89,8 +89,7 @@ mod tests {
     /// DDP-5.2-01, DDP-5.2-05, DDP-4.1-06: the example of RFC 5041 §5.2, untagged.
     #[test]
     fn the_untagged_example() {
-        let message =
-            Message { model: Model::Untagged { queue: 0, msn: 1 }, rsvd_ulp: [0; 5], octets: 2048 };
+        let message = Message { model: Model::Untagged { queue: 0, msn: 1 }, rsvd_ulp: [0; 5], octets: 2048 };
         let got: Vec<_> = cut(&message, 1500)
             .iter()
             .map(|(header, octets)| match header {

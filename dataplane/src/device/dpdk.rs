@@ -1,1 +1,165 @@
 //! DPDK ports as devices.
+
+use std::collections::VecDeque;
+
+use dpdk::{HeaderLengths, Mbuf, Mempool, QueuePair, RunningPort, WireEnd};
+
+use super::{Capabilities, ChecksumRequest, ChecksumStatus, Device, Frame, ReceivedChecksums};
+use crate::memory::{HugeBacking, Region};
+use crate::time::Instant;
+use crate::wire::ethernet::MacAddress;
+
+/// Octets an Ethernet header takes, with a VLAN tag.
+const HEADER_OCTETS: usize = 18;
+
+/// The pool's buffers do not take a full frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("frames of {frame_octets} octets are sent from one buffer, but the pool's take {data_octets}")]
+pub struct PoolTooSmall {
+    /// Octets of the largest frame.
+    pub frame_octets: usize,
+    /// Octets a buffer takes.
+    pub data_octets: usize,
+}
+
+/// A queue pair of a port, or one end of a wire in memory, with the pool that its frames are made from.
+#[derive(Debug)]
+pub struct DpdkDevice {
+    link: Link,
+    pool: Mempool,
+    mac: MacAddress,
+    capabilities: Capabilities,
+}
+
+/// Both in one type, so that a program chooses at run time and the poll loop is compiled once: a branch per burst.
+#[derive(Debug)]
+enum Link {
+    Port(QueuePair),
+    Wire(WireEnd),
+}
+
+impl DpdkDevice {
+    /// A device over `queues`, a queue pair of `port`.
+    ///
+    /// # Errors
+    ///
+    /// [`PoolTooSmall`].
+    pub fn port(port: &RunningPort, queues: QueuePair, pool: Mempool) -> Result<Self, PoolTooSmall> {
+        let offered = port.capabilities();
+        let capabilities = Capabilities {
+            mtu_octets: offered.mtu_octets.into(),
+            transmit_checksums: offered.transmit_checksums,
+            gather: offered.gather,
+        };
+        Self::new(Link::Port(queues), pool, port.mac(), capabilities)
+    }
+
+    /// A device over one end of a wire in memory.
+    ///
+    /// # Errors
+    ///
+    /// [`PoolTooSmall`].
+    pub fn wire(end: WireEnd, pool: Mempool) -> Result<Self, PoolTooSmall> {
+        let capabilities = Capabilities {
+            mtu_octets: end.config().mtu_octets,
+            transmit_checksums: end.config().checksum_offload,
+            gather: true,
+        };
+        let mac = end.mac();
+        Self::new(Link::Wire(end), pool, mac, capabilities)
+    }
+
+    fn new(
+        link: Link,
+        pool: Mempool,
+        mac: [u8; 6],
+        capabilities: Capabilities,
+    ) -> Result<Self, PoolTooSmall> {
+        let (frame_octets, data_octets) = (capabilities.mtu_octets + HEADER_OCTETS, pool.data_octets());
+        if data_octets < frame_octets {
+            return Err(PoolTooSmall { frame_octets, data_octets });
+        }
+        Ok(Self { link, pool, mac: MacAddress(mac), capabilities })
+    }
+}
+
+impl Device for DpdkDevice {
+    type Frame = Mbuf;
+
+    fn capabilities(&self) -> Capabilities {
+        self.capabilities
+    }
+
+    fn mac(&self) -> MacAddress {
+        self.mac
+    }
+
+    #[inline]
+    fn receive(&mut self, _: Instant, frames: &mut Vec<Mbuf>, limit: usize) -> usize {
+        match &mut self.link {
+            Link::Port(queues) => queues.receive.receive(frames, limit),
+            Link::Wire(end) => end.receive(frames, limit),
+        }
+    }
+
+    #[inline]
+    fn allocate(&mut self) -> Option<Mbuf> {
+        self.pool.allocate()
+    }
+
+    #[inline]
+    fn transmit(&mut self, _: Instant, frames: &mut VecDeque<Mbuf>) -> usize {
+        match &mut self.link {
+            Link::Port(queues) => queues.transmit.transmit(frames),
+            Link::Wire(end) => end.transmit(frames),
+        }
+    }
+}
+
+impl Frame for Mbuf {
+    #[inline]
+    fn piece(&self, index: usize) -> Option<&[u8]> {
+        self.piece(index)
+    }
+
+    #[inline]
+    fn first_mut(&mut self) -> &mut [u8] {
+        self.first_mut()
+    }
+
+    #[inline]
+    fn len(&self) -> usize {
+        self.len()
+    }
+
+    #[inline]
+    fn append(&mut self, octets: usize) -> Option<&mut [u8]> {
+        self.append(octets)
+    }
+
+    /// Only hugepage memory can be had by reference ([`Region::huge`]): every port reaches it.
+    #[inline]
+    fn append_region(&mut self, region: &Region, offset: usize, octets: usize) -> bool {
+        let huge = region.backing().as_any().downcast_ref::<HugeBacking>();
+        huge.is_some_and(|huge| self.append_external(huge.external_buffer(), offset, octets))
+    }
+
+    #[inline]
+    fn checksums(&self) -> ReceivedChecksums {
+        ReceivedChecksums { ip: status(self.ip_checksum()), tcp: status(self.l4_checksum()) }
+    }
+
+    #[inline]
+    fn request_checksums(&mut self, request: ChecksumRequest) {
+        let ChecksumRequest { l2_octets, l3_octets, l4_octets } = request;
+        self.request_checksums(HeaderLengths { l2_octets, l3_octets, l4_octets });
+    }
+}
+
+const fn status(status: dpdk::ChecksumStatus) -> ChecksumStatus {
+    match status {
+        dpdk::ChecksumStatus::Unknown => ChecksumStatus::Unknown,
+        dpdk::ChecksumStatus::Good => ChecksumStatus::Good,
+        dpdk::ChecksumStatus::Bad => ChecksumStatus::Bad,
+    }
+}

@@ -49,11 +49,7 @@ pub fn section_header(out: &mut Vec<u8>) {
         put16(out, 0);
         // The length of the section is not known in advance: -1.
         out.extend_from_slice(&u64::MAX.to_le_bytes());
-        option(
-            out,
-            SHB_USERAPPL,
-            concat!("warpline ", env!("CARGO_PKG_VERSION")).as_bytes(),
-        );
+        option(out, SHB_USERAPPL, concat!("warpline ", env!("CARGO_PKG_VERSION")).as_bytes());
         option(out, OPTION_END, &[]);
     });
 }
@@ -74,11 +70,7 @@ pub fn interface_description(out: &mut Vec<u8>, name: &str, snap_octets: u32) {
 
 /// Appends a block that holds the packet in `pieces`.
 pub fn enhanced_packet<'a>(out: &mut Vec<u8>, info: PacketInfo, pieces: impl Iterator<Item = &'a [u8]>) {
-    let snap_octets = if info.snap_octets == 0 {
-        usize::MAX
-    } else {
-        info.snap_octets as usize
-    };
+    let snap_octets = if info.snap_octets == 0 { usize::MAX } else { info.snap_octets as usize };
     block(out, ENHANCED_PACKET_BLOCK, |out| {
         put32(out, info.interface);
         put32(out, (info.unix_ns >> 32) as u32);
@@ -164,10 +156,7 @@ pub(super) mod reader {
             let total = u32_at(octets, 4) as usize;
             assert!(total >= 12 && total.is_multiple_of(4));
             assert_eq!(u32_at(octets, total - 4) as usize, total);
-            blocks.push(Block {
-                kind: u32_at(octets, 0),
-                body: &octets[8..total - 4],
-            });
+            blocks.push(Block { kind: u32_at(octets, 0), body: &octets[8..total - 4] });
             octets = &octets[total..];
         }
         blocks
@@ -247,18 +236,12 @@ mod tests {
             interface_description(&mut out, name, 128);
             let blocks = blocks(&out);
             let body = blocks[0].body;
-            assert_eq!(
-                (blocks[0].kind, u16_at(body, 0), u16_at(body, 2), u32_at(body, 4)),
-                (1, 1, 0, 128)
-            );
+            assert_eq!((blocks[0].kind, u16_at(body, 0), u16_at(body, 2), u32_at(body, 4)), (1, 1, 0, 128));
             assert_eq!(options(&body[8..]), [(2, name.as_bytes()), (9, &[9][..])]);
         }
         let mut out = Vec::new();
         interface_description(&mut out, &"ü".repeat(200), 0);
-        assert_eq!(
-            options(&blocks(&out)[0].body[8..])[0].1,
-            "ü".repeat(127).as_bytes()
-        );
+        assert_eq!(options(&blocks(&out)[0].body[8..])[0].1, "ü".repeat(127).as_bytes());
     }
 
     #[test]
@@ -269,12 +252,7 @@ mod tests {
             let (left, right) = data.split_at(data.len() / 2);
             for direction in [Direction::Inbound, Direction::Outbound] {
                 let mut out = Vec::new();
-                let info = PacketInfo {
-                    interface: 3,
-                    unix_ns,
-                    direction,
-                    snap_octets: 0,
-                };
+                let info = PacketInfo { interface: 3, unix_ns, direction, snap_octets: 0 };
                 enhanced_packet(&mut out, info, [left, right].into_iter());
                 let expected = reader::Packet {
                     interface: 3,
@@ -290,17 +268,9 @@ mod tests {
 
     #[test]
     fn keeps_no_more_than_the_snap_length() {
-        let info = PacketInfo {
-            interface: 0,
-            unix_ns: 1,
-            direction: Direction::Inbound,
-            snap_octets: 5,
-        };
-        for (pieces, kept) in [
-            (["abc", "defg"], "abcde"),
-            (["abcdef", "g"], "abcde"),
-            (["abc", "d"], "abcd"),
-        ] {
+        let info = PacketInfo { interface: 0, unix_ns: 1, direction: Direction::Inbound, snap_octets: 5 };
+        for (pieces, kept) in [(["abc", "defg"], "abcde"), (["abcdef", "g"], "abcde"), (["abc", "d"], "abcd")]
+        {
             let mut out = Vec::new();
             enhanced_packet(&mut out, info, pieces.iter().map(|piece| piece.as_bytes()));
             let blocks = blocks(&out);

@@ -27,12 +27,7 @@ pub struct TapConfig {
 
 impl Default for TapConfig {
     fn default() -> Self {
-        Self {
-            interface_name: "warpline".into(),
-            origin_unix_ns: 0,
-            snap_octets: None,
-            limit_octets: None,
-        }
+        Self { interface_name: "warpline".into(), origin_unix_ns: 0, snap_octets: None, limit_octets: None }
     }
 }
 
@@ -70,11 +65,7 @@ impl<D: Device, W: Write + Send + 'static> Tap<D, W> {
     ///
     /// Those of `out` when it is given the first octets.
     pub fn new(inner: D, out: W, config: &TapConfig) -> io::Result<Self> {
-        Ok(Self {
-            inner,
-            capture: Capture::new(out, config)?,
-            burst: VecDeque::new(),
-        })
+        Ok(Self { inner, capture: Capture::new(out, config)?, burst: VecDeque::new() })
     }
 
     /// The device inside.
@@ -110,11 +101,7 @@ impl<D: Device, W: Write + Send + 'static> Device for Tap<D, W> {
     type Frame = D::Frame;
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            transmit_checksums: false,
-            gather: false,
-            ..self.inner.capabilities()
-        }
+        Capabilities { transmit_checksums: false, gather: false, ..self.inner.capabilities() }
     }
 
     fn mac(&self) -> MacAddress {
@@ -196,10 +183,7 @@ impl<W: Write> Capture<W> {
             origin_unix_ns: config.origin_unix_ns,
             snap_octets,
             limit_octets: config.limit_octets.unwrap_or(u64::MAX),
-            statistics: TapStatistics {
-                recorded_octets,
-                ..TapStatistics::default()
-            },
+            statistics: TapStatistics { recorded_octets, ..TapStatistics::default() },
         })
     }
 
@@ -222,12 +206,7 @@ impl<W: Write> Capture<W> {
     /// Records the first `passed` of the staged frames and forgets the others.
     fn commit(&mut self, passed: usize) {
         let room = self.limit_octets.saturating_sub(self.statistics.recorded_octets);
-        let fitting = self
-            .ends
-            .iter()
-            .take(passed)
-            .take_while(|&&end| end as u64 <= room)
-            .count();
+        let fitting = self.ends.iter().take(passed).take_while(|&&end| end as u64 <= room).count();
         self.statistics.skipped_frames += (passed - fitting) as u64;
         if let Some(out) = &mut self.out
             && let Some(&end) = self.ends[..fitting].last()
@@ -284,10 +263,7 @@ mod tests {
 
     impl Store {
         fn new(capacity: usize) -> Self {
-            Self {
-                octets: Arc::default(),
-                capacity,
-            }
+            Self { octets: Arc::default(), capacity }
         }
 
         fn octets(&self) -> Vec<u8> {
@@ -311,10 +287,7 @@ mod tests {
     }
 
     fn tapped(store: &Store, config: &TapConfig) -> (Tap<SimDevice, Store>, SimDevice) {
-        let offering = EndConfig {
-            transmit_checksums: true,
-            ..EndConfig::a()
-        };
+        let offering = EndConfig { transmit_checksums: true, ..EndConfig::a() };
         let (a, b) = sim::link(1, offering, EndConfig::b());
         (Tap::new(a, store.clone(), config).unwrap(), b)
     }
@@ -334,18 +307,13 @@ mod tests {
     fn recorded(capture: &[u8]) -> Vec<(Direction, u64, u8)> {
         let packets = reader::blocks(capture);
         let packets = packets[2..].iter().map(reader::packet);
-        packets
-            .map(|packet| (packet.direction, packet.unix_ns, packet.octets[0]))
-            .collect()
+        packets.map(|packet| (packet.direction, packet.unix_ns, packet.octets[0])).collect()
     }
 
     #[test]
     fn records_both_directions_with_their_times() {
         let store = Store::new(usize::MAX);
-        let config = TapConfig {
-            origin_unix_ns: 1_700_000_000_000_000_000,
-            ..TapConfig::default()
-        };
+        let config = TapConfig { origin_unix_ns: 1_700_000_000_000_000_000, ..TapConfig::default() };
         let (mut tap, mut peer) = tapped(&store, &config);
         send(&mut tap, Instant::from_nanos(5), 1, 77);
         send(&mut peer, Instant::from_nanos(10), 2, 60);
@@ -367,10 +335,7 @@ mod tests {
         assert_eq!((blocks[0].kind, blocks[1].kind), (0x0a0d_0d0a, 1));
         assert_eq!(reader::packet(&blocks[2]).octets, [1; 77]);
         let statistics = tap.statistics();
-        assert_eq!(
-            (statistics.recorded_frames, statistics.recorded_octets),
-            (3, capture.len() as u64)
-        );
+        assert_eq!((statistics.recorded_frames, statistics.recorded_octets), (3, capture.len() as u64));
     }
 
     #[test]
@@ -391,10 +356,7 @@ mod tests {
         let mut frames: VecDeque<_> = (0..50).map(|fill| frame(&mut tap, fill, 60)).collect();
         assert_eq!((tap.transmit(Instant::ZERO, &mut frames), frames.len()), (40, 10));
         assert_eq!(
-            frames
-                .iter()
-                .map(|frame| frame.piece(0).unwrap()[0])
-                .collect::<Vec<_>>(),
+            frames.iter().map(|frame| frame.piece(0).unwrap()[0]).collect::<Vec<_>>(),
             (40..50).collect::<Vec<_>>()
         );
         assert_eq!(tap.transmit(Instant::ZERO, &mut frames), 0);
@@ -417,10 +379,7 @@ mod tests {
     #[test]
     fn a_snap_length_cuts_the_record_and_not_the_frame() {
         let store = Store::new(usize::MAX);
-        let config = TapConfig {
-            snap_octets: Some(54),
-            ..TapConfig::default()
-        };
+        let config = TapConfig { snap_octets: Some(54), ..TapConfig::default() };
         let (mut tap, mut peer) = tapped(&store, &config);
         send(&mut tap, Instant::ZERO, 7, 1000);
         tap.flush().unwrap();
@@ -437,10 +396,7 @@ mod tests {
     #[test]
     fn a_limit_ends_the_capture_and_not_the_traffic() {
         let store = Store::new(usize::MAX);
-        let config = TapConfig {
-            limit_octets: Some(500),
-            ..TapConfig::default()
-        };
+        let config = TapConfig { limit_octets: Some(500), ..TapConfig::default() };
         let (mut tap, mut peer) = tapped(&store, &config);
         for fill in 0..10 {
             send(&mut tap, Instant::ZERO, fill, 60);
@@ -466,10 +422,7 @@ mod tests {
         assert!(tap.flush().is_err());
         send(&mut tap, Instant::ZERO, 1, 60);
         assert!(tap.flush().is_ok(), "an error is reported once");
-        assert_eq!(
-            (tap.statistics().write_errors, tap.statistics().skipped_frames),
-            (1, 1)
-        );
+        assert_eq!((tap.statistics().write_errors, tap.statistics().skipped_frames), (1, 1));
         let mut frames = Vec::new();
         assert_eq!(peer.receive(Instant::from_nanos(1000), &mut frames, 200), 101);
 

@@ -10,7 +10,8 @@ use std::sync::Arc;
 /// # Safety
 ///
 /// For as long as the value lives, `start()` must point to `octets()` octets, initialised and valid for reads and writes
-/// from any thread, always the same span, to which no Rust reference exists.
+/// from any thread, always the same span, to which no Rust reference exists but those of frames that carry it
+/// ([`Frame::append_region`](crate::device::Frame::append_region)), whose readers expect it to change.
 #[allow(unsafe_code)]
 pub unsafe trait Backing: Send + Sync + 'static {
     /// The first octet.
@@ -45,11 +46,7 @@ unsafe impl Sync for Region {}
 impl Region {
     /// A region over `backing`.
     pub fn new(backing: Arc<dyn Backing>) -> Self {
-        Self {
-            start: backing.start(),
-            octets: backing.octets(),
-            backing,
-        }
+        Self { start: backing.start(), octets: backing.octets(), backing }
     }
 
     /// A region of `octets` zero octets on the heap, page aligned. For tests and machines without hugepages.

@@ -146,11 +146,7 @@ impl StagTable {
     pub fn insert(&mut self, stag: STag, grant: Grant) -> Result<(), TableFull> {
         match self.slots.get_mut(stag.index()) {
             Some(slot @ None) if stag.0 != 0 => {
-                *slot = Some(Slot {
-                    key: stag.key(),
-                    grant,
-                    readers: 0,
-                });
+                *slot = Some(Slot { key: stag.key(), grant, readers: 0 });
                 Ok(())
             }
             _ => Err(TableFull),
@@ -202,11 +198,7 @@ impl StagTable {
         if !grant.region.contains(offset, octets) {
             return Err(AccessError::Bounds);
         }
-        Ok(Target {
-            region: &grant.region,
-            offset,
-            octets,
-        })
+        Ok(Target { region: &grant.region, offset, octets })
     }
 
     /// Counts one more send descriptor that reads from `stag`, so that [`remove`](Self::remove) refuses until
@@ -246,17 +238,7 @@ mod tests {
     fn table(base_to: u64, access: Access) -> StagTable {
         let mut table = StagTable::new();
         let region = Region::heap(4096).unwrap();
-        table
-            .insert(
-                STAG,
-                Grant {
-                    region,
-                    pd: PD,
-                    base_to,
-                    access,
-                },
-            )
-            .unwrap();
+        table.insert(STAG, Grant { region, pd: PD, base_to, access }).unwrap();
         table
     }
 
@@ -273,11 +255,7 @@ mod tests {
         assert_eq!(check(&table, 999, 1), Err(AccessError::Bounds));
         assert_eq!(check(&table, 5095, 1), Ok(()));
         assert_eq!(check(&table, 5096, 1), Err(AccessError::Bounds));
-        assert_eq!(
-            check(&table, 5096, 0),
-            Ok(()),
-            "an empty range at the end is inside"
-        );
+        assert_eq!(check(&table, 5096, 0), Ok(()), "an empty range at the end is inside");
     }
 
     /// DDP-7.1-14, A-14: the sum must not reach 2^64.
@@ -297,15 +275,9 @@ mod tests {
         let access = Access::REMOTE_READ;
         assert!(table.check(STAG, PD, access, 0, 1).is_ok());
         let stale = STag::new(3, 0xbeee);
-        assert_eq!(
-            table.check(stale, PD, access, 0, 1).err(),
-            Some(AccessError::InvalidStag)
-        );
+        assert_eq!(table.check(stale, PD, access, 0, 1).err(), Some(AccessError::InvalidStag));
         let other = ProtectionDomainId(2);
-        assert_eq!(
-            table.check(STAG, other, access, 0, 1).err(),
-            Some(AccessError::NotAssociated)
-        );
+        assert_eq!(table.check(STAG, other, access, 0, 1).err(), Some(AccessError::NotAssociated));
     }
 
     /// DDP-8.3.1-07: after revocation nothing is reachable, and memory that a send reads is not revoked under it.
@@ -324,17 +296,9 @@ mod tests {
         let table = table(0, Access::REMOTE_WRITE);
         let target = table.check(STAG, PD, Access::REMOTE_WRITE, 10, 5).unwrap();
         assert!(target.write(0, b"hello"));
-        assert!(
-            !target.write(1, b"hello"),
-            "past the checked range, though inside the region"
-        );
+        assert!(!target.write(1, b"hello"), "past the checked range, though inside the region");
         let mut back = [0; 7];
-        assert!(
-            table
-                .check(STAG, PD, Access::REMOTE_WRITE, 9, 7)
-                .unwrap()
-                .read(0, &mut back)
-        );
+        assert!(table.check(STAG, PD, Access::REMOTE_WRITE, 9, 7).unwrap().read(0, &mut back));
         assert_eq!(&back, b"\0hello\0");
     }
 }

@@ -14,7 +14,8 @@ pub enum MpaError {
     // MPA-8-02
     #[error("CRC mismatch")]
     Crc = 2,
-    /// The CRC is right, but a Marker and the ULPDU_Length disagree on where an FPDU begins.
+    /// The CRC is right, but a Marker and the ULPDU_Length disagree on where an FPDU begins; also a length that no sender
+    /// may use (ambiguity A-05).
     // MPA-8-03
     #[error("Marker and ULPDU_Length disagree")]
     Marker = 3,
@@ -41,26 +42,6 @@ impl MpaError {
     }
 }
 
-/// Why a whole FPDU is not valid.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Error)]
-pub enum FpduError {
-    /// The CRC is not that of the octets.
-    #[error("CRC mismatch")]
-    Crc,
-    /// A Marker and the ULPDU_Length disagree, or the length is one that no sender may use (ambiguity A-05).
-    #[error("Marker and ULPDU_Length disagree")]
-    Marker,
-}
-
-impl From<FpduError> for MpaError {
-    fn from(error: FpduError) -> Self {
-        match error {
-            FpduError::Crc => Self::Crc,
-            FpduError::Marker => Self::Marker,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -71,17 +52,8 @@ mod tests {
         use MpaError::{
             Crc, InsufficientIrd, LocalCatastrophic, Marker, NoMatchingRtr, StartupFrame, TcpClosed,
         };
-        let errors = [
-            TcpClosed,
-            Crc,
-            Marker,
-            StartupFrame,
-            LocalCatastrophic,
-            InsufficientIrd,
-            NoMatchingRtr,
-        ];
+        let errors =
+            [TcpClosed, Crc, Marker, StartupFrame, LocalCatastrophic, InsufficientIrd, NoMatchingRtr];
         assert_eq!(errors.map(MpaError::code), [1, 2, 3, 4, 5, 6, 7]);
-        assert_eq!(MpaError::from(FpduError::Crc).code(), 2);
-        assert_eq!(MpaError::from(FpduError::Marker).code(), 3);
     }
 }

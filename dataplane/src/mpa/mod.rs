@@ -1,5 +1,11 @@
 //! Marker PDU Aligned framing (RFC 5044).
+//!
+//! Everything here is arithmetic over octets: [`fpdu`] frames ULPDUs, [`receiver`] finds and verifies them again, and
+//! [`startup`] draws the conclusions of the frames that come before. The stream itself belongs to TCP.
 
 mod error;
+pub mod fpdu;
+pub mod receiver;
+pub mod startup;
 
-pub use error::{FpduError, MpaError};
+pub use error::MpaError;

@@ -4,4 +4,5 @@ pub mod error;
 pub mod receiver;
 pub mod sender;
 pub mod shared;
+pub mod terminate;
 pub mod work;

@@ -14,7 +14,7 @@ use crate::mpa::receiver::{Located, Octets};
 use crate::rdmap::RdmapError;
 use crate::rdmap::message::{self, SEND_QUEUE, TERMINATE_QUEUE};
 use crate::wire::ddp::{DDP_VERSION, Header, Tagged, Untagged};
-use crate::wire::rdmap::{Control, Opcode, Terminate};
+use crate::wire::rdmap::{Control, Opcode, RDMAP_VERSION, Terminate};
 
 /// Octets of a ULPDU that headers may take: the untagged header and a Terminate's control word.
 const HEADER_OCTETS: usize = Untagged::LEN + 4;
@@ -107,8 +107,7 @@ impl Receiver {
         let payload_octets = located.ulpdu_len() - header_octets;
         match header {
             Header::Tagged(header) => {
-                let target =
-                    tagged_target(&header, payload_octets, shared, stags).map_err(fault)?;
+                let target = tagged_target(&header, payload_octets, shared, stags).map_err(fault)?;
                 check_rdmap(header.rsvd_ulp, true).map_err(|e| fault(StreamError::Rdmap(e)))?;
                 if let Some(target) = target {
                     place(&target, 0, octets, located, header_octets);
@@ -173,7 +172,7 @@ impl Receiver {
         // than the next is as wrong as one outside.
         let local = current.request.local;
         if header.mo > local.octets || header.mo != current.placed {
-            return Err(DdpError::InvalidMo);
+            return Err(DdpError::InvalidOffset);
         }
         if payload_octets > (local.octets - header.mo) as usize {
             return Err(DdpError::TooLong);
@@ -279,12 +278,13 @@ fn tagged_target<'t>(
 /// RFC 5040 §7.2: the version, and an opcode that may come this way. Read Responses answer nothing: we do not read.
 fn check_rdmap(control: u8, tagged: bool) -> Result<(), RdmapError> {
     let control = Control::from_octet(control);
-    if control.version != message::VERSION {
+    if control.version != RDMAP_VERSION {
         return Err(RdmapError::InvalidVersion);
     }
     // RDMAP-4.1-04.
     match (control.opcode, tagged) {
-        (Opcode::Write, true) | (Opcode::Send | Opcode::SendWithSolicitedEvent | Opcode::Terminate, false) => Ok(()),
+        (Opcode::Write, true)
+        | (Opcode::Send | Opcode::SendWithSolicitedEvent | Opcode::Terminate, false) => Ok(()),
         _ => Err(RdmapError::UnexpectedOpcode),
     }
 }

@@ -188,7 +188,8 @@ impl Sender {
         if taken.status == Status::Success && local.octets > 0 {
             stags.release(local.stag);
         }
-        let status = if taken.status == Status::Success { instead.unwrap_or(Status::Success) } else { taken.status };
+        let status =
+            if taken.status == Status::Success { instead.unwrap_or(Status::Success) } else { taken.status };
         if status == Status::Success && !taken.request.signaled {
             shared.retire_send();
         } else {

@@ -2,7 +2,7 @@
 
 use crate::ddp::segmentation::{Message, Model};
 use crate::memory::STag;
-use crate::wire::rdmap::{Control, Opcode};
+use crate::wire::rdmap::{Control, Opcode, RDMAP_VERSION};
 
 /// Sends arrive on this queue (RDMAP-3.1-01).
 pub const SEND_QUEUE: u32 = 0;
@@ -11,11 +11,8 @@ pub const READ_REQUEST_QUEUE: u32 = 1;
 /// Terminates arrive on this queue.
 pub const TERMINATE_QUEUE: u32 = 2;
 
-/// RDMAP's version on the wire (RDMAP-4.1-07).
-pub const VERSION: u8 = 1;
-
 const fn rsvd_ulp(opcode: Opcode) -> [u8; 5] {
-    [Control { version: VERSION, opcode }.to_octet(), 0, 0, 0, 0]
+    [Control { version: RDMAP_VERSION, opcode }.to_octet(), 0, 0, 0, 0]
 }
 
 /// An RDMA Write of `octets` octets to `to` of the peer's `stag` (RDMAP-5.1-01).

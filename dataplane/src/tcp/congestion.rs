@@ -68,7 +68,8 @@ impl NewReno {
                 // Slow start, with appropriate byte counting (RFC 3465, L = 2).
                 acked_octets.min(2 * self.emss_octets)
             } else {
-                (u64::from(self.emss_octets) * u64::from(acked_octets) / u64::from(self.cwnd_octets)).max(1) as u32
+                (u64::from(self.emss_octets) * u64::from(acked_octets) / u64::from(self.cwnd_octets)).max(1)
+                    as u32
             };
             self.cwnd_octets = self.cwnd_octets.saturating_add(growth);
         }

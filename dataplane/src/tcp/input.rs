@@ -42,7 +42,7 @@ impl Connection {
     ) -> Disposition {
         match self.state {
             State::Closed => Disposition::refused(Refusal::WrongState),
-            State::SynSent => self.on_segment_in_syn_sent(now, header),
+            State::SynSent => self.on_segment_in_syn_sent(header),
             _ => match self.check(header, payload.octets) {
                 Err(refusal) => Disposition::refused(refusal),
                 Ok(Progress::CLOSED) => Disposition::progress(Progress::CLOSED),
@@ -51,7 +51,7 @@ impl Connection {
         }
     }
 
-    fn on_segment_in_syn_sent(&mut self, now: Instant, header: &Header) -> Disposition {
+    fn on_segment_in_syn_sent(&mut self, header: &Header) -> Disposition {
         let acknowledges = header.flags.contains(Flags::ACK);
         if acknowledges && header.ack != self.iss + 1 {
             // A segment of an older connection. The RST it deserves is the core's to send: it has no state of ours.
@@ -115,7 +115,8 @@ impl Connection {
             + u32::from(header.flags.contains(Flags::SYN))
             + u32::from(header.flags.contains(Flags::FIN));
         if !self.in_window(header.seq, length) {
-            if self.state == State::SynReceived && header.flags.contains(Flags::SYN) && header.seq == self.irs {
+            if self.state == State::SynReceived && header.flags.contains(Flags::SYN) && header.seq == self.irs
+            {
                 // The peer did not get our SYN.
                 self.syn_owed = true;
             } else if !header.flags.contains(Flags::RST) {
@@ -172,6 +173,7 @@ impl Connection {
             refusal = self.on_data(now, header, payload, pools, &mut progress).err();
         } else if header.flags.contains(Flags::FIN) {
             self.peer_fin = Some(header.seq);
+            self.owe_ack();
         }
         progress |= self.take_fin(now);
         Disposition { progress, refusal }
@@ -186,7 +188,8 @@ impl Connection {
         pools: &mut Pools<P, F>,
         progress: &mut Progress,
     ) -> Result<(), Refusal> {
-        if !matches!(self.state, State::Established | State::FinWait1 | State::FinWait2) || self.peer_finished {
+        if !matches!(self.state, State::Established | State::FinWait1 | State::FinWait2) || self.peer_finished
+        {
             return Err(Refusal::WrongState);
         }
         let room = (self.rcv_edge - header.seq).max(0) as usize;
@@ -349,8 +352,11 @@ impl Connection {
         if wl1 > header.seq || (wl1 == header.seq && wl2 > header.ack) {
             return;
         }
-        let window =
-            if header.flags.contains(Flags::SYN) { u32::from(header.window) } else { self.scaled(header.window) };
+        let window = if header.flags.contains(Flags::SYN) {
+            u32::from(header.window)
+        } else {
+            self.scaled(header.window)
+        };
         if window > self.snd_wnd && self.timers.is_set(Timer::Persist) {
             // The peer took its window back up: what counted as timeouts were probes.
             self.timers.clear(Timer::Persist);

@@ -25,6 +25,7 @@ use rtt::RttEstimator;
 use send_queue::{Segment, SendQueue};
 use timers::{Timer, Timers};
 
+pub use input::Payload;
 pub use output::Outgoing;
 
 /// The states of RFC 9293 §3.3.2. LISTEN is not among them: a listener is not a connection.

@@ -25,7 +25,11 @@ pub(super) fn scale_for(octets: u32) -> u8 {
 
 impl Connection {
     /// The next segment to send at `now`; `None` when there is none for now. To be called until it gives `None`.
-    pub fn poll_transmit<P: Copy, F>(&mut self, now: Instant, pools: &mut Pools<P, F>) -> Option<Outgoing<P>> {
+    pub fn poll_transmit<P: Copy, F>(
+        &mut self,
+        now: Instant,
+        pools: &mut Pools<P, F>,
+    ) -> Option<Outgoing<P>> {
         if core::mem::take(&mut self.reset_owed) {
             let flags = Flags::RST | Flags::ACK;
             return Some(Outgoing { header: self.header(self.send.nxt(), flags), segment: None });

@@ -380,7 +380,8 @@ mod tests {
         fn check(&self) -> core::ops::Range<usize> {
             let from = (self.queue.unread() - self.start) as usize;
             let mut got = Vec::new();
-            self.queue.for_each_slice(&self.pool, 0, self.queue.available(), |slice| got.extend_from_slice(slice));
+            self.queue
+                .for_each_slice(&self.pool, 0, self.queue.available(), |slice| got.extend_from_slice(slice));
             let range = from..from + got.len();
             assert_eq!(got, self.stream[range.clone()]);
             range

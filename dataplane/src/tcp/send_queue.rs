@@ -125,7 +125,11 @@ impl SendQueue {
     }
 
     /// Notes that the oldest segment was sent once more at `now`, out of turn; gives it.
-    pub fn resend_oldest<P: Copy>(&mut self, pool: &mut Pool<Segment<P>>, now: Instant) -> Option<Segment<P>> {
+    pub fn resend_oldest<P: Copy>(
+        &mut self,
+        pool: &mut Pool<Segment<P>>,
+        now: Instant,
+    ) -> Option<Segment<P>> {
         let segment = pool.get_mut(self.segments.front()?)?;
         if segment.transmissions == 0 {
             return None;
@@ -151,8 +155,12 @@ impl SendQueue {
         if octets == 0 || first.octets <= octets {
             return false;
         }
-        let rest =
-            Segment { seq: first.seq + octets, octets: first.octets - octets, skip: first.skip + octets, ..first };
+        let rest = Segment {
+            seq: first.seq + octets,
+            octets: first.octets - octets,
+            skip: first.skip + octets,
+            ..first
+        };
         if pool.insert_after(&mut self.segments, Some(node), rest).is_err() {
             return false;
         }

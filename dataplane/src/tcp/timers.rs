@@ -74,7 +74,11 @@ impl Connection {
                 Timer::Linger => self.enter_closed(CloseReason::Finished),
             }
         }
-        if self.state == State::Closed && before != State::Closed { Progress::CLOSED } else { Progress::empty() }
+        if self.state == State::Closed && before != State::Closed {
+            Progress::CLOSED
+        } else {
+            Progress::empty()
+        }
     }
 
     fn on_retransmit_timeout<P>(&mut self, segments: &Pool<Segment<P>>) {

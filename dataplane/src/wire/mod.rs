@@ -10,6 +10,7 @@ pub mod ethernet;
 pub mod icmp;
 pub mod ipv4;
 pub mod mpa;
+pub mod rdmap;
 pub mod tcp;
 
 use thiserror::Error;

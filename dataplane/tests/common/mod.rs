@@ -1,6 +1,8 @@
 //! Two cores on a simulated link, in virtual time, with as much of a control thread as a test needs.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
+pub mod raw;
+
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 
@@ -58,14 +60,7 @@ impl Host {
             (completions.clone(), completions.clone()),
             rings.doorbells.clone(),
         ));
-        let host = Self {
-            core,
-            rings,
-            qp,
-            completions,
-            events: Vec::new(),
-            connection: None,
-        };
+        let host = Self { core, rings, qp, completions, events: Vec::new(), connection: None };
         host.command(Command::CreateQp(host.qp.clone()));
         host
     }
@@ -76,32 +71,17 @@ impl Host {
 
     /// Registers `region` with Tagged Offset 0 for its first octet.
     pub fn register(&self, stag: STag, region: &Region, access: Access) {
-        let grant = Grant {
-            region: region.clone(),
-            pd: PD,
-            base_to: 0,
-            access,
-        };
+        let grant = Grant { region: region.clone(), pd: PD, base_to: 0, access };
         self.command(Command::Register { stag, grant });
     }
 
     pub fn send(&self, id: u64, local: Slice) {
-        let request = SendRequest {
-            id,
-            operation: Operation::Send,
-            local,
-            signaled: true,
-        };
+        let request = SendRequest { id, operation: Operation::Send, local, signaled: true };
         self.qp.post_send(request).unwrap();
     }
 
     pub fn write(&self, id: u64, local: Slice, stag: STag, to: u64) {
-        let request = SendRequest {
-            id,
-            operation: Operation::Write { stag, to },
-            local,
-            signaled: true,
-        };
+        let request = SendRequest { id, operation: Operation::Write { stag, to }, local, signaled: true };
         self.qp.post_send(request).unwrap();
     }
 
@@ -231,10 +211,7 @@ impl Pair {
             then: AfterStream::FullOperation(operation(false)),
         });
         assert!(self.run_until(600, |pair| pair.a.streamed() == REPLY), "no Reply");
-        self.a.command(Command::Start {
-            connection: a,
-            operation: operation(true),
-        });
+        self.a.command(Command::Start { connection: a, operation: operation(true) });
         self.step();
     }
 }

@@ -33,6 +33,8 @@ void inlined_rte_pktmbuf_attach_extbuf(struct rte_mbuf *mbuf, void *start, rte_i
 
 /* Gives the objects that the calling thread's cache holds back to the pool. */
 void inlined_rte_mempool_cache_flush(struct rte_mempool *pool);
+/* Objects in the pool proper, caches not counted. */
+unsigned int inlined_rte_mempool_common_count(const struct rte_mempool *pool);
 
 /* The ring functions for one producer and one consumer. */
 unsigned int inlined_rte_ring_sp_enqueue_burst(struct rte_ring *ring, void *const *objects, unsigned int count);

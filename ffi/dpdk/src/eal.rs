@@ -257,15 +257,13 @@ impl EalBuilder {
         if let Some(affinity) = affinity {
             affinity.apply();
         }
+        let errno = Errno::last();
+        if result < 0 || !self.telemetry {
+            remove_runtime_directory();
+        }
         if result < 0 {
             *state = State::Failed;
-            return Err(EalError::Init {
-                errno: Errno::last(),
-                arguments: arguments[1..].join(" "),
-            });
-        }
-        if !self.telemetry {
-            remove_runtime_directory();
+            return Err(EalError::Init { errno, arguments: arguments[1..].join(" ") });
         }
         let eal = Eal { mode };
         *state = State::Running(eal);
@@ -291,10 +289,7 @@ impl EalBuilder {
             MemoryMode::Ordinary => arguments.extend(["--no-huge".to_owned(), "--no-shconf".to_owned()]),
         }
         arguments.extend(["-m".to_owned(), self.memory_mib.to_string()]);
-        let prefix = self
-            .file_prefix
-            .clone()
-            .unwrap_or_else(|| format!("warpline-{}", process::id()));
+        let prefix = self.file_prefix.clone().unwrap_or_else(|| format!("warpline-{}", process::id()));
         arguments.push(format!("--file-prefix={prefix}"));
         // An lcore number of its own for the CPU: those beyond DPDK's largest lcore would be refused.
         let lcores = self.lcores.clone().or_else(|| cpu.map(|cpu| format!("0@{cpu}")));
@@ -360,15 +355,10 @@ impl Eal {
     ///
     /// [`VdevError`] when no driver knows the name or the driver refuses.
     pub fn add_vdev(self, device: &str) -> Result<(), VdevError> {
-        let error = |errno| VdevError {
-            device: device.to_owned(),
-            errno,
-        };
+        let error = |errno| VdevError { device: device.to_owned(), errno };
         let text = CString::new(device).map_err(|_| error(Errno::INVALID))?;
         // SAFETY: the EAL runs (`self`), and the string lives through the call.
-        Errno::check(unsafe { sys::rte_dev_probe(text.as_ptr()) })
-            .map(drop)
-            .map_err(error)
+        Errno::check(unsafe { sys::rte_dev_probe(text.as_ptr()) }).map(drop).map_err(error)
     }
 }
 
@@ -378,17 +368,14 @@ const HUGEPAGE_MIB: usize = 2;
 fn free_hugepages() -> usize {
     let read = |name| {
         let path = Path::new("/sys/kernel/mm/hugepages/hugepages-2048kB").join(name);
-        fs::read_to_string(path)
-            .ok()
-            .and_then(|text| text.trim().parse::<usize>().ok())
-            .unwrap_or(0)
+        fs::read_to_string(path).ok().and_then(|text| text.trim().parse::<usize>().ok()).unwrap_or(0)
     };
     read("free_hugepages").saturating_sub(read("resv_hugepages"))
 }
 
 /// EAL makes a directory for every file prefix and never removes it. Ours is empty: memory is private and telemetry off.
 fn remove_runtime_directory() {
-    // SAFETY: the EAL runs; it returns a string that it never changes again.
+    // SAFETY: returns a string that never changes after `rte_eal_init`, empty if that did not come far.
     let directory = unsafe { CStr::from_ptr(sys::rte_eal_get_runtime_dir()) };
     if let Ok(directory) = directory.to_str() {
         // It may hold files after all when extra arguments asked for them: then it stays.

@@ -83,19 +83,12 @@ impl ExternalBuffer {
             // The handle's own.
             refcnt: 1,
         };
-        let shared = Box::into_raw(Box::new(Shared {
-            info,
-            start,
-            octets,
-            addresses,
-            release: Some(release),
-        }));
+        let shared =
+            Box::into_raw(Box::new(Shared { info, start, octets, addresses, release: Some(release) }));
         // SAFETY: the pointer comes from a box that was just given up.
         unsafe {
             (*shared).info.fcb_opaque = shared.cast();
-            Self {
-                shared: NonNull::new_unchecked(shared),
-            }
+            Self { shared: NonNull::new_unchecked(shared) }
         }
     }
 

@@ -43,9 +43,7 @@ impl HugeRegion {
         let start = unsafe {
             sys::rte_zmalloc_socket(ptr::null(), octets, Self::ALIGNMENT as u32, sys::SOCKET_ID_ANY)
         };
-        NonNull::new(start.cast())
-            .map(|start| Self { start, octets })
-            .ok_or(HugeRegionError { octets })
+        NonNull::new(start.cast()).map(|start| Self { start, octets }).ok_or(HugeRegionError { octets })
     }
 
     /// The first octet.
@@ -66,15 +64,9 @@ impl HugeRegion {
         }
         // SAFETY: the address lies in EAL memory; a null list means to search all.
         let page = unsafe { sys::rte_mem_virt2memseg(self.start.as_ptr().cast(), ptr::null()).as_ref() };
-        let Some(page_octets) = page
-            .map(|page| page.hugepage_sz as usize)
-            .filter(|octets| *octets > 0)
+        let Some(page_octets) = page.map(|page| page.hugepage_sz as usize).filter(|octets| *octets > 0)
         else {
-            return DeviceAddresses::Paged {
-                first_octets: 0,
-                page_octets: 1,
-                pages: Box::new([]),
-            };
+            return DeviceAddresses::Paged { first_octets: 0, page_octets: 1, pages: Box::new([]) };
         };
         let into_page = self.start.as_ptr() as usize % page_octets;
         let pages = (0..(into_page + self.octets).div_ceil(page_octets))
@@ -85,11 +77,7 @@ impl HugeRegion {
                     .map_or(sys::constant_RTE_BAD_IOVA, |page| page.iova)
             })
             .collect();
-        DeviceAddresses::Paged {
-            first_octets: into_page,
-            page_octets,
-            pages,
-        }
+        DeviceAddresses::Paged { first_octets: into_page, page_octets, pages }
     }
 }
 
@@ -102,10 +90,7 @@ impl Drop for HugeRegion {
 
 impl fmt::Debug for HugeRegion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HugeRegion")
-            .field("start", &self.start)
-            .field("octets", &self.octets)
-            .finish()
+        f.debug_struct("HugeRegion").field("start", &self.start).field("octets", &self.octets).finish()
     }
 }
 
@@ -131,11 +116,7 @@ impl DeviceAddresses {
     pub(crate) fn of_range(&self, start: NonNull<u8>, offset: usize, octets: usize) -> Option<u64> {
         match self {
             Self::Virtual => Some(start.as_ptr() as u64),
-            Self::Paged {
-                first_octets,
-                page_octets,
-                pages,
-            } => {
+            Self::Paged { first_octets, page_octets, pages } => {
                 let position = first_octets + offset;
                 let (page, into_page) = (position / page_octets, position % page_octets);
                 let address = *pages.get(page)?;
@@ -154,11 +135,7 @@ mod tests {
     #[test]
     fn a_range_never_crosses_physical_pages() {
         let pages = Box::new([0x10_0000, 0x50_0000, sys::constant_RTE_BAD_IOVA]);
-        let addresses = DeviceAddresses::Paged {
-            first_octets: 100,
-            page_octets: 1000,
-            pages,
-        };
+        let addresses = DeviceAddresses::Paged { first_octets: 100, page_octets: 1000, pages };
         let address = |offset, octets| addresses.of_range(NonNull::dangling(), offset, octets);
         assert_eq!(address(0, 900), Some(0x10_0000 + 100));
         assert_eq!(address(0, 901), None);

@@ -119,20 +119,13 @@ impl Mbuf {
     /// The octets of piece `index`, or `None` past the last.
     #[inline]
     pub fn piece(&self, index: usize) -> Option<&[u8]> {
-        if index == 0 {
-            Some(self.first())
-        } else {
-            self.pieces().nth(index)
-        }
+        if index == 0 { Some(self.first()) } else { self.pieces().nth(index) }
     }
 
     /// The octets of each piece in turn.
     #[inline]
     pub fn pieces(&self) -> Pieces<'_> {
-        Pieces {
-            next: Some(self.head),
-            frame: self,
-        }
+        Pieces { next: Some(self.head), frame: self }
     }
 
     /// Octets free before the first piece.
@@ -153,11 +146,7 @@ impl Mbuf {
     #[inline]
     pub fn append(&mut self, octets: usize) -> Option<&mut [u8]> {
         let last = self.last();
-        if is_attached(last) {
-            self.append_piece(octets)
-        } else {
-            self.extend(last, octets)
-        }
+        if is_attached(last) { self.append_piece(octets) } else { self.extend(last, octets) }
     }
 
     /// Starts a new piece of `octets` octets in a buffer from the pool of the first. `None` as for
@@ -342,20 +331,13 @@ impl Mbuf {
     /// `external_allowed`.
     #[inline]
     pub(crate) fn is_private(&self, external_allowed: bool) -> bool {
-        let foreign = if external_allowed {
-            sys::constant_RTE_MBUF_F_INDIRECT
-        } else {
-            ATTACHED
-        };
+        let foreign = if external_allowed { sys::constant_RTE_MBUF_F_INDIRECT } else { ATTACHED };
         let mut next = Some(self.head);
         while let Some(segment) = next {
             // SAFETY: the chain is owned by `self`. Whoever else refers to a buffer counts in its reference count, which
             // all access atomically.
             let (flags, references) = unsafe {
-                (
-                    (*segment.as_ptr()).ol_flags,
-                    AtomicU16::from_ptr(&raw mut (*segment.as_ptr()).refcnt),
-                )
+                ((*segment.as_ptr()).ol_flags, AtomicU16::from_ptr(&raw mut (*segment.as_ptr()).refcnt))
             };
             if flags & foreign != 0 || references.load(Ordering::Acquire) != 1 {
                 return false;
@@ -482,12 +464,7 @@ fn room_behind(segment: NonNull<sys::rte_mbuf>) -> usize {
 #[inline]
 fn data(segment: NonNull<sys::rte_mbuf>) -> *mut u8 {
     // SAFETY: as in `following`; the offset of the data lies inside the buffer.
-    unsafe {
-        (*segment.as_ptr())
-            .buf_addr
-            .cast::<u8>()
-            .add(usize::from((*segment.as_ptr()).data_off))
-    }
+    unsafe { (*segment.as_ptr()).buf_addr.cast::<u8>().add(usize::from((*segment.as_ptr()).data_off)) }
 }
 
 /// # Safety

@@ -27,11 +27,7 @@ pub struct MempoolConfig {
 impl Default for MempoolConfig {
     /// 8191 buffers of 2048 octets, 256 at hand.
     fn default() -> Self {
-        Self {
-            mbufs: 8191,
-            data_octets: 2048,
-            cache_mbufs: 256,
-        }
+        Self { mbufs: 8191, data_octets: 2048, cache_mbufs: 256 }
     }
 }
 
@@ -98,15 +94,10 @@ impl Mempool {
         static NEXT_NAME: AtomicUsize = AtomicUsize::new(0);
         let most = u16::MAX - Self::HEADROOM;
         if config.data_octets > most {
-            return Err(MempoolError::DataOctets {
-                asked: config.data_octets,
-                most,
-            });
+            return Err(MempoolError::DataOctets { asked: config.data_octets, most });
         }
-        config.cache_mbufs = config
-            .cache_mbufs
-            .min(config.mbufs / 3 * 2)
-            .min(sys::RTE_MEMPOOL_CACHE_MAX_SIZE);
+        config.cache_mbufs =
+            config.cache_mbufs.min(config.mbufs / 3 * 2).min(sys::RTE_MEMPOOL_CACHE_MAX_SIZE);
         let number = NEXT_NAME.fetch_add(1, Ordering::Relaxed);
         let name =
             CString::new(format!("mbufs-{number}")).map_err(|_| MempoolError::Refused(Errno::INVALID))?;
@@ -124,18 +115,12 @@ impl Mempool {
         let Some(raw) = NonNull::new(raw) else {
             let errno = Errno::last();
             return Err(if errno == Errno::OUT_OF_MEMORY {
-                MempoolError::Memory {
-                    mbufs: config.mbufs,
-                    data_octets: config.data_octets,
-                    errno,
-                }
+                MempoolError::Memory { mbufs: config.mbufs, data_octets: config.data_octets, errno }
             } else {
                 MempoolError::Refused(errno)
             });
         };
-        Ok(Self {
-            inner: Arc::new(Inner { raw, config }),
-        })
+        Ok(Self { inner: Arc::new(Inner { raw, config }) })
     }
 
     /// An empty buffer; `None` when none is free.
@@ -188,7 +173,7 @@ impl Drop for Inner {
         // SAFETY: the pool lives, and the cache flushed is the calling thread's own.
         unsafe { sys::inlined_rte_mempool_cache_flush(raw) };
         // SAFETY: the pool lives.
-        let home = unsafe { sys::rte_mempool_ops_get_count(raw) };
+        let home = unsafe { sys::inlined_rte_mempool_common_count(raw) };
         if home == self.config.mbufs {
             // Every buffer is in the pool's ring, whose count rises as the last act of giving one back: no thread is still
             // inside the pool. This pairs with the ring's release of its tail.
@@ -201,8 +186,6 @@ impl Drop for Inner {
 
 impl fmt::Debug for Mempool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Mempool")
-            .field("config", &self.inner.config)
-            .finish_non_exhaustive()
+        f.debug_struct("Mempool").field("config", &self.inner.config).finish_non_exhaustive()
     }
 }

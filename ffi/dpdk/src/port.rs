@@ -259,11 +259,7 @@ impl Drop for Claim {
 
 impl Claim {
     fn refused(&self, step: &'static str) -> impl FnOnce(Errno) -> PortError {
-        move |errno| PortError::Refused {
-            name: self.name.clone(),
-            step,
-            errno,
-        }
+        move |errno| PortError::Refused { name: self.name.clone(), step, errno }
     }
 
     fn info(&self) -> Result<sys::rte_eth_dev_info, PortError> {
@@ -299,11 +295,7 @@ impl Port {
             // SAFETY: `name` is as long as the longest name with its end.
             if unsafe { sys::rte_eth_dev_get_name_by_port(id, name.as_mut_ptr()) } == 0 {
                 // SAFETY: DPDK has written a string that ends inside `name`.
-                names.push(
-                    unsafe { CStr::from_ptr(name.as_ptr()) }
-                        .to_string_lossy()
-                        .into_owned(),
-                );
+                names.push(unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned());
             }
             id += 1;
         }
@@ -324,20 +316,12 @@ impl Port {
             if known.is_empty() {
                 "none (give the EAL a virtual device or allow a PCI device)".clone_into(&mut known);
             }
-            return Err(PortError::NotFound {
-                name: name.to_owned(),
-                known,
-            });
+            return Err(PortError::NotFound { name: name.to_owned(), known });
         }
         if CLAIMED[usize::from(id)].swap(true, Ordering::Acquire) {
             return Err(PortError::InUse(name.to_owned()));
         }
-        Ok(Self {
-            claim: Claim {
-                id,
-                name: name.to_owned(),
-            },
-        })
+        Ok(Self { claim: Claim { id, name: name.to_owned() } })
     }
 
     /// Its name.
@@ -353,12 +337,7 @@ impl Port {
     pub fn capabilities(&self) -> Result<PortCapabilities, PortError> {
         let info = self.claim.info()?;
         let queues = info.max_rx_queues.min(info.max_tx_queues);
-        Ok(PortCapabilities::new(
-            queues,
-            info.max_mtu,
-            info.rx_offload_capa,
-            info.tx_offload_capa,
-        ))
+        Ok(PortCapabilities::new(queues, info.max_mtu, info.rx_offload_capa, info.tx_offload_capa))
     }
 
     /// Configures and starts the port. Queue pair `n` receives into `pools[n]`. The port stops and closes, for good, when
@@ -377,10 +356,7 @@ impl Port {
         plan.configure(&self.claim, config)?;
         set_up_queues(&self.claim, &info, &plan, config, pools)?;
         // From here on the port must be closed again, whatever happens, before its pools may go.
-        let running = Running {
-            claim: self.claim,
-            _pools: pools.to_vec(),
-        };
+        let running = Running { claim: self.claim, _pools: pools.to_vec() };
         let claim = &running.claim;
         // SAFETY: the port is configured, with all its queues.
         Errno::check(unsafe { sys::rte_eth_dev_start(claim.id) }).map_err(claim.refused("starting"))?;
@@ -389,24 +365,14 @@ impl Port {
             Errno::check(unsafe { sys::rte_eth_promiscuous_enable(claim.id) })
                 .map_err(claim.refused("turning promiscuous"))?;
         }
-        let rss = if plan.hashes == 0 {
-            None
-        } else {
-            Some(spread_in_turn(claim, config, info.reta_size)?)
-        };
-        let Plan {
-            receive, transmit, ..
-        } = plan;
+        let rss = if plan.hashes == 0 { None } else { Some(spread_in_turn(claim, config, info.reta_size)?) };
+        let Plan { receive, transmit, .. } = plan;
         let mac = claim.mac()?;
         let capabilities = PortCapabilities::new(config.queues, config.mtu.octets(), receive, transmit);
         let running = Arc::new(running);
         let pairs = (0..config.queues)
             .map(|queue| QueuePair {
-                receive: RxQueue {
-                    port: Arc::clone(&running),
-                    queue,
-                    alone: PhantomData,
-                },
+                receive: RxQueue { port: Arc::clone(&running), queue, alone: PhantomData },
                 transmit: TxQueue {
                     port: Arc::clone(&running),
                     queue,
@@ -417,16 +383,7 @@ impl Port {
                 },
             })
             .collect();
-        Ok((
-            RunningPort {
-                port: running,
-                mac,
-                capabilities,
-                rss,
-                alone: PhantomData,
-            },
-            pairs,
-        ))
+        Ok((RunningPort { port: running, mac, capabilities, rss, alone: PhantomData }, pairs))
     }
 }
 
@@ -452,27 +409,15 @@ impl Plan {
         let name = || claim.name.clone();
         let offered = info.max_rx_queues.min(info.max_tx_queues);
         if config.queues == 0 || config.queues > offered {
-            return Err(PortError::Queues {
-                name: name(),
-                asked: config.queues,
-                offered,
-            });
+            return Err(PortError::Queues { name: name(), asked: config.queues, offered });
         }
         if pools.len() != usize::from(config.queues) {
-            return Err(PortError::Pools {
-                queues: config.queues,
-                pools: pools.len(),
-            });
+            return Err(PortError::Pools { queues: config.queues, pools: pools.len() });
         }
         if let Mtu::Set(asked) = config.mtu
             && !(info.min_mtu..=info.max_mtu).contains(&asked)
         {
-            return Err(PortError::Mtu {
-                name: name(),
-                asked,
-                least: info.min_mtu,
-                most: info.max_mtu,
-            });
+            return Err(PortError::Mtu { name: name(), asked, least: info.min_mtu, most: info.max_mtu });
         }
 
         let mut receive = 0;
@@ -481,11 +426,7 @@ impl Plan {
         let data_octets = pools.iter().map(Mempool::data_octets).min().unwrap_or(0);
         if data_octets < frame_octets {
             if info.rx_offload_capa & sys::constant_RTE_ETH_RX_OFFLOAD_SCATTER == 0 {
-                return Err(PortError::DataOctets {
-                    name: name(),
-                    frame_octets,
-                    data_octets,
-                });
+                return Err(PortError::DataOctets { name: name(), frame_octets, data_octets });
             }
             receive |= sys::constant_RTE_ETH_RX_OFFLOAD_SCATTER;
         }
@@ -508,12 +449,7 @@ impl Plan {
             0 => key.collect(),
             octets => key.cycle().take(octets.into()).collect(),
         };
-        Ok(Self {
-            receive,
-            transmit,
-            hashes,
-            key,
-        })
+        Ok(Self { receive, transmit, hashes, key })
     }
 
     fn configure(&self, claim: &Claim, config: &PortConfig) -> Result<(), PortError> {
@@ -554,14 +490,8 @@ fn set_up_queues(
         .map_err(claim.refused("choosing descriptors"))?;
     // SAFETY: takes any number.
     let socket = unsafe { sys::rte_eth_dev_socket_id(id) }.cast_unsigned();
-    let receive_conf = sys::rte_eth_rxconf {
-        offloads: plan.receive,
-        ..info.default_rxconf
-    };
-    let transmit_conf = sys::rte_eth_txconf {
-        offloads: plan.transmit,
-        ..info.default_txconf
-    };
+    let receive_conf = sys::rte_eth_rxconf { offloads: plan.receive, ..info.default_rxconf };
+    let transmit_conf = sys::rte_eth_txconf { offloads: plan.transmit, ..info.default_txconf };
     for (queue, pool) in (0..config.queues).zip(pools) {
         // SAFETY: the configuration is readable and copied. A started port keeps its pools (`Running`); should a later
         // step fail, the driver touches none again, and what buffers it may hold keep their pool's memory.
@@ -582,10 +512,7 @@ fn set_up_queues(
 fn spread_in_turn(claim: &Claim, config: &PortConfig, entries: u16) -> Result<RssLayout, PortError> {
     const GROUP: usize = sys::RTE_ETH_RETA_GROUP_SIZE as usize;
     let mut groups = vec![
-        sys::rte_eth_rss_reta_entry64 {
-            mask: u64::MAX,
-            reta: [0; GROUP]
-        };
+        sys::rte_eth_rss_reta_entry64 { mask: u64::MAX, reta: [0; GROUP] };
         usize::from(entries).div_ceil(GROUP)
     ];
     for (entry, queue) in (0..usize::from(entries)).zip((0..config.queues).cycle()) {
@@ -596,10 +523,7 @@ fn spread_in_turn(claim: &Claim, config: &PortConfig, entries: u16) -> Result<Rs
         Errno::check(unsafe { sys::rte_eth_dev_rss_reta_update(claim.id, groups.as_mut_ptr(), entries) })
             .map_err(claim.refused("filling the RSS indirection table"))?;
     }
-    Ok(RssLayout {
-        key: config.rss.key,
-        table_entries: entries,
-    })
+    Ok(RssLayout { key: config.rss.key, table_entries: entries })
 }
 
 /// A started port. Dropped with the last of its handle and queues.

@@ -36,10 +36,7 @@ impl Eal {
             // SAFETY: the EAL runs (`self`), and this thread is not an lcore.
             Errno::check(unsafe { sys::rte_thread_register() }).map_err(ThreadError)?;
         }
-        Ok(RegisteredThread {
-            registered,
-            thread: PhantomData,
-        })
+        Ok(RegisteredThread { registered, thread: PhantomData })
     }
 }
 

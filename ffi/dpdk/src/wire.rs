@@ -90,6 +90,7 @@ pub struct WireStatistics {
 /// A frame arrives as if from a NIC: without anything its sender noted on it, and in memory nobody else writes to
 /// ([`ExternalPieces::Shared`] apart). Frames whose buffers nobody else refers to cross as they are, so a receiver that
 /// keeps frames keeps buffers of the *sender's* pool: the pools of both ends want the size of what both may hold.
+#[derive(Debug)]
 pub struct WireEnd {
     outgoing: Arc<Ring>,
     incoming: Arc<Ring>,
@@ -116,10 +117,7 @@ pub fn wire(_: Eal, config: &WireConfig, pools: [&Mempool; 2]) -> Result<(WireEn
         mac,
         statistics: WireStatistics::default(),
     };
-    Ok((
-        end(&there, &back, pools[1], config.macs[0]),
-        end(&back, &there, pools[0], config.macs[1]),
-    ))
+    Ok((end(&there, &back, pools[1], config.macs[0]), end(&back, &there, pools[0], config.macs[1])))
 }
 
 impl WireEnd {
@@ -185,11 +183,7 @@ impl WireEnd {
             self.statistics.oversize_frames += 1;
             return None;
         }
-        let received = if self.config.checksum_offload {
-            received_flags(frame.flags())
-        } else {
-            0
-        };
+        let received = if self.config.checksum_offload { received_flags(frame.flags()) } else { 0 };
         let mut frame = if self.may_pass(&frame) {
             frame
         } else if let Some(copy) = frame.copy(&self.receiver_pool) {
@@ -240,6 +234,7 @@ const fn received_flags(sent: u64) -> u64 {
 
 /// Frames on their way in one direction: one producer, one consumer.
 // Directly on a ring: the ring driver would add a port, its calls and its counters to both ends, and no function.
+#[derive(Debug)]
 struct Ring {
     raw: NonNull<sys::rte_ring>,
 }
@@ -258,9 +253,7 @@ impl Ring {
         let flags = sys::RING_F_SP_ENQ | sys::RING_F_SC_DEQ | sys::RING_F_EXACT_SZ;
         // SAFETY: the EAL runs (the caller has its token), and the name lives through the call, which copies it.
         let raw = unsafe { sys::rte_ring_create(name.as_ptr(), frames, sys::SOCKET_ID_ANY, flags) };
-        NonNull::new(raw)
-            .map(|raw| Self { raw })
-            .ok_or_else(|| error(Errno::last()))
+        NonNull::new(raw).map(|raw| Self { raw }).ok_or_else(|| error(Errno::last()))
     }
 
     const fn as_ptr(&self) -> *mut sys::rte_ring {

@@ -27,6 +27,9 @@ pub struct Impairments {
     pub corrupt_bits: f64,
     /// Probability that the TCP payload of a frame is altered in a way its checksum cannot see: only the CRC of MPA can.
     pub corrupt_payload: f64,
+    /// Octets at the start of a segment's payload that this corruption spares: 8 keep a Marker and the length of an FPDU
+    /// whole. A wrong length makes MPA wait for octets that TCP acknowledges meanwhile, and no retransmission helps then.
+    pub corrupt_payload_spares: usize,
     /// Probability that a TCP segment is cut into two or three, or joined with the one sent before it, by a middlebox
     /// that recomputes lengths and checksums. Segments with SYN, RST or URG, and those whose checksums do not hold,
     /// pass unchanged.
@@ -54,6 +57,7 @@ impl Default for Impairments {
             reorder_delay_ns: DEFAULT_REORDER_DELAY_NS,
             corrupt_bits: 0.0,
             corrupt_payload: 0.0,
+            corrupt_payload_spares: 0,
             resegment: 0.0,
             delay_min_ns: DEFAULT_DELAY_NS,
             delay_max_ns: DEFAULT_DELAY_NS,

@@ -48,11 +48,7 @@ impl Segment {
             return None;
         }
         let tcp = ETHERNET_OCTETS + ip_header;
-        Some(Self {
-            tcp,
-            payload: tcp + tcp_header,
-            end: ETHERNET_OCTETS + total,
-        })
+        Some(Self { tcp, payload: tcp + tcp_header, end: ETHERNET_OCTETS + total })
     }
 
     /// Octets of TCP payload.
@@ -118,10 +114,7 @@ pub(super) fn can_split(frame: &[u8], segment: Segment) -> bool {
 pub(super) fn split(head: &mut [u8], segment: Segment, at: usize, tail: &mut [u8]) -> (usize, usize) {
     debug_assert!(at > 0 && at < segment.payload_octets());
     let cut = segment.payload + at;
-    let tail_segment = Segment {
-        end: segment.end - at,
-        ..segment
-    };
+    let tail_segment = Segment { end: segment.end - at, ..segment };
     tail[..segment.payload].copy_from_slice(&head[..segment.payload]);
     tail[segment.payload..tail_segment.end].copy_from_slice(&head[cut..segment.end]);
     let sequence = segment.sequence(head).wrapping_add(at as u32);
@@ -143,10 +136,7 @@ pub(super) fn split(head: &mut [u8], segment: Segment, at: usize, tail: &mut [u8
 pub(super) fn merge(first: &mut [u8], next: &[u8], mtu_octets: usize) -> Option<usize> {
     let left = Segment::locate(first)?;
     let right = Segment::locate(next)?;
-    let joined = Segment {
-        end: left.end + right.payload_octets(),
-        ..left
-    };
+    let joined = Segment { end: left.end + right.payload_octets(), ..left };
     let fits = joined.end - ETHERNET_OCTETS <= mtu_octets && joined.end <= first.len();
     if !fits || !continues(first, left, next, right) {
         return None;
@@ -189,15 +179,18 @@ pub(super) fn invert_bit(frame: &mut [u8], bit: usize) {
 pub(super) fn corrupt_payload(
     frame: &mut [u8],
     segment: Segment,
+    spared_octets: usize,
     mut pick: impl FnMut(usize) -> usize,
 ) -> bool {
-    let words = segment.payload_octets() / 2;
+    let spared_words = spared_octets.div_ceil(2);
+    let words = (segment.payload_octets() / 2).saturating_sub(spared_words);
     if words < 2 {
         return false;
     }
     let first = pick(words);
     let second = (first + 1 + pick(words - 1)) % words;
-    let (at, other) = (segment.payload + 2 * first, segment.payload + 2 * second);
+    let start = segment.payload + 2 * spared_words;
+    let (at, other) = (start + 2 * first, start + 2 * second);
     let (left, right) = (be16(frame, at), be16(frame, other));
     let (new_left, new_right) = match (left, right) {
         (0x0000, 0x0000) => (0xffff, 0x0000),
@@ -242,10 +235,8 @@ fn put16(octets: &mut [u8], at: usize, value: u16) {
 /// depend on the order of octets (RFC 1071 §2), and this order needs no swap on the machines we run on.
 fn sum(octets: &[u8]) -> u64 {
     let mut fours = octets.chunks_exact(4);
-    let mut total: u64 = fours
-        .by_ref()
-        .map(|four| u64::from(u32::from_le_bytes([four[0], four[1], four[2], four[3]])))
-        .sum();
+    let mut total: u64 =
+        fours.by_ref().map(|four| u64::from(u32::from_le_bytes([four[0], four[1], four[2], four[3]]))).sum();
     let mut last = [0; 4];
     let rest = fours.remainder();
     last[..rest.len()].copy_from_slice(rest);

@@ -99,10 +99,7 @@ impl EndConfig {
 
     /// As [`a`](Self::a), with an address ending in `02`.
     pub fn b() -> Self {
-        Self {
-            mac: MacAddress([0x02, 0, 0, 0, 0, 0x02]),
-            ..Self::a()
-        }
+        Self { mac: MacAddress([0x02, 0, 0, 0, 0, 0x02]), ..Self::a() }
     }
 }
 
@@ -113,17 +110,12 @@ pub fn link(seed: u64, a: EndConfig, b: EndConfig) -> (SimDevice, SimDevice) {
     let capacity = (ETHERNET_OCTETS + a.mtu_octets.max(b.mtu_octets)).max(MIN_FRAME_OCTETS);
     let shared = Shared {
         buffers: Buffers::new(capacity),
-        paths: [
-            Path::new(a.outbound, mtu_octets, rng.fork()),
-            Path::new(b.outbound, mtu_octets, rng.fork()),
-        ],
+        paths: [Path::new(a.outbound, mtu_octets, rng.fork()), Path::new(b.outbound, mtu_octets, rng.fork())],
         held_frames: [0; 2],
         frame_limits: [a.frame_limit, b.frame_limit],
         transmit_credits: [None; 2],
     };
-    let network = Network {
-        shared: Arc::new(Mutex::new(shared)),
-    };
+    let network = Network { shared: Arc::new(Mutex::new(shared)) };
     let device = |end: End, config: EndConfig| SimDevice {
         network: network.clone(),
         end,
@@ -236,13 +228,7 @@ impl SimDevice {
     }
 
     fn frame(&self, buffer: Box<[u8]>, octets: usize) -> SimFrame {
-        SimFrame {
-            buffer,
-            octets,
-            end: self.end,
-            request: None,
-            network: self.network.clone(),
-        }
+        SimFrame { buffer, octets, end: self.end, request: None, network: self.network.clone() }
     }
 }
 
@@ -296,17 +282,13 @@ impl Device for SimDevice {
     fn transmit(&mut self, now: Instant, frames: &mut VecDeque<SimFrame>) -> usize {
         // Before the lock is taken: dropping a frame takes it too.
         assert!(
-            frames
-                .iter()
-                .all(|frame| Arc::ptr_eq(&frame.network.shared, &self.network.shared)),
+            frames.iter().all(|frame| Arc::ptr_eq(&frame.network.shared, &self.network.shared)),
             "a simulated frame is sent over the link it was made for"
         );
         let mut guard = self.network.lock();
         let shared = &mut *guard;
         let end = self.end.index();
-        let room = shared.transmit_credits[end]
-            .unwrap_or(usize::MAX)
-            .min(frames.len());
+        let room = shared.transmit_credits[end].unwrap_or(usize::MAX).min(frames.len());
         for mut frame in frames.drain(..room) {
             // Emptied, so that dropping what is left of the frame touches nothing shared.
             let mut buffer = core::mem::take(&mut frame.buffer);

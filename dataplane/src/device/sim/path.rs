@@ -25,11 +25,7 @@ pub(super) struct Buffers {
 
 impl Buffers {
     pub(super) fn new(capacity: usize) -> Self {
-        Self {
-            free: Vec::new(),
-            capacity,
-            made: 0,
-        }
+        Self { free: Vec::new(), capacity, made: 0 }
     }
 
     /// A buffer with whatever it held before.
@@ -57,12 +53,7 @@ pub(super) struct Parcel {
 
 impl Parcel {
     pub(super) fn new(buffer: Box<[u8]>, octets: usize) -> Self {
-        Self {
-            buffer,
-            octets,
-            held_ns: 0,
-            intact: true,
-        }
+        Self { buffer, octets, held_ns: 0, intact: true }
     }
 
     fn frame(&self) -> &[u8] {
@@ -164,9 +155,7 @@ impl Path {
     fn mtu_octets(&self) -> usize {
         self.impairments
             .mtu_octets
-            .map_or(self.device_mtu_octets, |octets| {
-                octets.min(self.device_mtu_octets)
-            })
+            .map_or(self.device_mtu_octets, |octets| octets.min(self.device_mtu_octets))
     }
 
     fn chance(&mut self, probability: f64) -> bool {
@@ -220,10 +209,7 @@ impl Path {
                 break;
             }
             let at = self.cut(segment.payload_octets());
-            let mut tail = Parcel {
-                buffer: buffers.take(),
-                ..rest
-            };
+            let mut tail = Parcel { buffer: buffers.take(), ..rest };
             (rest.octets, tail.octets) = middlebox::split(&mut rest.buffer, segment, at, &mut tail.buffer);
             self.statistics.split += 1;
             self.carry(now, core::mem::replace(&mut rest, tail), buffers);
@@ -261,7 +247,12 @@ impl Path {
     fn damage_and_enqueue(&mut self, now: Instant, mut parcel: Parcel, buffers: &mut Buffers) {
         if self.chance(self.impairments.corrupt_payload)
             && let Some(segment) = Segment::locate(parcel.frame())
-            && middlebox::corrupt_payload(parcel.frame_mut(), segment, |bound| self.rng.usize(0..bound))
+            && middlebox::corrupt_payload(
+                parcel.frame_mut(),
+                segment,
+                self.impairments.corrupt_payload_spares,
+                |bound| self.rng.usize(0..bound),
+            )
         {
             self.statistics.corrupted_payload += 1;
             parcel.intact = false;

@@ -20,13 +20,7 @@ pub(super) const CWR: u8 = 0x80;
 
 impl Default for Sample<'_> {
     fn default() -> Self {
-        Self {
-            sequence: 1000,
-            flags: ACK,
-            source_port: 4711,
-            options: &[],
-            payload: &[],
-        }
+        Self { sequence: 1000, flags: ACK, source_port: 4711, options: &[], payload: &[] }
     }
 }
 
@@ -35,9 +29,7 @@ impl Sample<'_> {
     pub fn frame(&self) -> Vec<u8> {
         let tcp_header = 20 + self.options.len();
         let total = (20 + tcp_header + self.payload.len()) as u16;
-        let mut ip = vec![
-            0x45, 0, 0, 0, 0x12, 0x34, 0x40, 0, 64, 6, 0, 0, 198, 18, 0, 1, 198, 18, 0, 2,
-        ];
+        let mut ip = vec![0x45, 0, 0, 0, 0x12, 0x34, 0x40, 0, 64, 6, 0, 0, 198, 18, 0, 1, 198, 18, 0, 2];
         ip[2..4].copy_from_slice(&total.to_be_bytes());
         let checksum = !ones_complement_sum(&ip);
         ip[10..12].copy_from_slice(&checksum.to_be_bytes());

@@ -5,22 +5,12 @@ use crate::time::SECOND;
 const LATER: Instant = Instant::from_nanos(1000 * SECOND);
 
 fn one_way(seed: u64, outbound: Impairments) -> (SimDevice, SimDevice) {
-    link(
-        seed,
-        EndConfig {
-            outbound,
-            ..EndConfig::a()
-        },
-        EndConfig::b(),
-    )
+    link(seed, EndConfig { outbound, ..EndConfig::a() }, EndConfig::b())
 }
 
 fn send(device: &mut SimDevice, now: Instant, octets: &[u8]) {
     let mut frame = device.allocate().expect("a free buffer");
-    frame
-        .append(octets.len())
-        .expect("room for the frame")
-        .copy_from_slice(octets);
+    frame.append(octets.len()).expect("room for the frame").copy_from_slice(octets);
     assert_eq!(device.transmit(now, &mut VecDeque::from([frame])), 1);
 }
 
@@ -42,11 +32,7 @@ fn drain(device: &mut SimDevice) -> Vec<(Instant, SimFrame)> {
     let mut arrived = Vec::new();
     while let Some(now) = device.next_arrival() {
         let mut frames = Vec::new();
-        assert_eq!(
-            device.receive(now, &mut frames, 1),
-            1,
-            "what was announced arrives"
-        );
+        assert_eq!(device.receive(now, &mut frames, 1), 1, "what was announced arrives");
         arrived.push((now, frames.remove(0)));
     }
     arrived
@@ -58,41 +44,19 @@ fn numbers(device: &mut SimDevice) -> Vec<u32> {
 
 /// A stream of segments of 400 octets each, and the stream itself.
 fn send_stream(device: &mut SimDevice, segments: u32) -> Vec<u8> {
-    let stream: Vec<u8> = (0..segments * 400)
-        .map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8)
-        .collect();
+    let stream: Vec<u8> =
+        (0..segments * 400).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
     for (index, payload) in stream.chunks(400).enumerate() {
         let sequence = (index as u32 * 400).wrapping_sub(1000);
-        let frame = Sample {
-            sequence,
-            payload,
-            flags: ACK | PSH,
-            ..Sample::default()
-        }
-        .frame();
+        let frame = Sample { sequence, payload, flags: ACK | PSH, ..Sample::default() }.frame();
         send(device, Instant::from_nanos(index as u64 / 4 * 1000), &frame);
     }
     stream
 }
 
 fn assert_conserved(statistics: Statistics) {
-    let Statistics {
-        sent,
-        duplicated,
-        split,
-        delivered,
-        lost,
-        filtered,
-        ..
-    } = statistics;
-    let Statistics {
-        oversize,
-        queue_full,
-        corrupted_lost,
-        merged,
-        no_buffer,
-        ..
-    } = statistics;
+    let Statistics { sent, duplicated, split, delivered, lost, filtered, .. } = statistics;
+    let Statistics { oversize, queue_full, corrupted_lost, merged, no_buffer, .. } = statistics;
     let gone = lost + filtered + oversize + queue_full + corrupted_lost + merged + no_buffer;
     assert_eq!(sent + duplicated + split, delivered + gone, "{statistics:?}");
 }
@@ -103,39 +67,18 @@ fn a_perfect_path_keeps_order_and_contents() {
     send_numbered(&mut a, 50, 0);
     assert_eq!(b.next_arrival(), Some(Instant::from_nanos(1000)));
     let mut frames = Vec::new();
-    assert_eq!(
-        b.receive(Instant::from_nanos(999), &mut frames, 32),
-        0,
-        "nothing arrives early"
-    );
-    assert_eq!(
-        b.receive(Instant::from_nanos(1000), &mut frames, 32),
-        32,
-        "the limit holds"
-    );
+    assert_eq!(b.receive(Instant::from_nanos(999), &mut frames, 32), 0, "nothing arrives early");
+    assert_eq!(b.receive(Instant::from_nanos(1000), &mut frames, 32), 32, "the limit holds");
     assert_eq!(b.receive(Instant::from_nanos(1000), &mut frames, 32), 18);
-    assert_eq!(
-        frames.iter().map(number).collect::<Vec<_>>(),
-        (0..50).collect::<Vec<_>>()
-    );
-    assert!(
-        frames
-            .iter()
-            .all(|frame| frame.len() == 100 && frame.piece(1).is_none())
-    );
+    assert_eq!(frames.iter().map(number).collect::<Vec<_>>(), (0..50).collect::<Vec<_>>());
+    assert!(frames.iter().all(|frame| frame.len() == 100 && frame.piece(1).is_none()));
     assert_eq!(b.next_arrival(), None);
     assert_eq!(a.next_arrival(), None, "nothing comes back");
 }
 
 #[test]
 fn loss_is_near_its_probability() {
-    let (mut a, mut b) = one_way(
-        2,
-        Impairments {
-            loss: 0.05,
-            ..Impairments::default()
-        },
-    );
+    let (mut a, mut b) = one_way(2, Impairments { loss: 0.05, ..Impairments::default() });
     send_numbered(&mut a, 10_000, 10);
     let arrived = numbers(&mut b);
     let statistics = a.network().statistics(End::A);
@@ -147,21 +90,12 @@ fn loss_is_near_its_probability() {
 
 #[test]
 fn reordered_frames_are_overtaken_and_no_other() {
-    let (mut a, mut b) = one_way(
-        3,
-        Impairments {
-            reorder: 0.1,
-            ..Impairments::default()
-        },
-    );
+    let (mut a, mut b) = one_way(3, Impairments { reorder: 0.1, ..Impairments::default() });
     send_numbered(&mut a, 1000, 1000);
     let arrived = numbers(&mut b);
     let overtaken = arrived.windows(2).filter(|pair| pair[0] > pair[1]).count() as u64;
     let statistics = a.network().statistics(End::A);
-    assert!(
-        overtaken > 50 && overtaken <= statistics.reordered,
-        "{overtaken} of {statistics:?}"
-    );
+    assert!(overtaken > 50 && overtaken <= statistics.reordered, "{overtaken} of {statistics:?}");
     let mut all = arrived;
     all.sort_unstable();
     assert_eq!(all, (0..1000).collect::<Vec<_>>());
@@ -169,11 +103,7 @@ fn reordered_frames_are_overtaken_and_no_other() {
 
 #[test]
 fn varying_delay_keeps_the_order_and_its_bounds() {
-    let delays = Impairments {
-        delay_min_ns: 5_000,
-        delay_max_ns: 90_000,
-        ..Impairments::default()
-    };
+    let delays = Impairments { delay_min_ns: 5_000, delay_max_ns: 90_000, ..Impairments::default() };
     let (mut a, mut b) = one_way(4, delays);
     send_numbered(&mut a, 1000, 20_000);
     let arrived = drain(&mut b);
@@ -189,13 +119,7 @@ fn varying_delay_keeps_the_order_and_its_bounds() {
 
 #[test]
 fn duplicates_come_as_often_as_told() {
-    let (mut a, mut b) = one_way(
-        5,
-        Impairments {
-            duplicate: 1.0,
-            ..Impairments::default()
-        },
-    );
+    let (mut a, mut b) = one_way(5, Impairments { duplicate: 1.0, ..Impairments::default() });
     send_numbered(&mut a, 3, 10);
     assert_eq!(numbers(&mut b), [0, 0, 1, 1, 2, 2]);
     assert_conserved(a.network().statistics(End::A));
@@ -220,13 +144,7 @@ fn a_rate_paces_and_its_queue_overflows() {
 
 #[test]
 fn frames_on_their_way_are_bounded() {
-    let (mut a, mut b) = one_way(
-        7,
-        Impairments {
-            in_flight_frames: 4,
-            ..Impairments::default()
-        },
-    );
+    let (mut a, mut b) = one_way(7, Impairments { in_flight_frames: 4, ..Impairments::default() });
     send_numbered(&mut a, 9, 0);
     assert_eq!(a.network().in_flight(End::A), 4);
     assert_eq!(numbers(&mut b), [0, 1, 2, 3]);
@@ -235,30 +153,14 @@ fn frames_on_their_way_are_bounded() {
 
 #[test]
 fn frames_over_the_path_mtu_are_lost() {
-    let (mut a, mut b) = one_way(
-        8,
-        Impairments {
-            mtu_octets: Some(576),
-            ..Impairments::default()
-        },
-    );
+    let (mut a, mut b) = one_way(8, Impairments { mtu_octets: Some(576), ..Impairments::default() });
     send(&mut a, Instant::ZERO, &[1; 14 + 576]);
     send(&mut a, Instant::ZERO, &[2; 14 + 577]);
     assert_eq!(drain(&mut b).len(), 1);
     assert_eq!(a.network().statistics(End::A).oversize, 1);
 
-    let (mut a, mut b) = link(
-        8,
-        EndConfig {
-            mtu_octets: 9000,
-            ..EndConfig::a()
-        },
-        EndConfig::b(),
-    );
-    assert_eq!(
-        (a.capabilities().mtu_octets, b.capabilities().mtu_octets),
-        (9000, 1500)
-    );
+    let (mut a, mut b) = link(8, EndConfig { mtu_octets: 9000, ..EndConfig::a() }, EndConfig::b());
+    assert_eq!((a.capabilities().mtu_octets, b.capabilities().mtu_octets), (9000, 1500));
     send(&mut a, Instant::ZERO, &[3; 9014]);
     assert_eq!(drain(&mut b).len(), 0, "the other device takes 1500");
 }
@@ -270,37 +172,20 @@ fn short_frames_arrive_padded_with_zeros() {
     drop(drain(&mut b));
     send(&mut a, Instant::ZERO, &[7; 42]);
     let arrived = drain(&mut b);
-    assert_eq!(
-        arrived[0].1.piece(0).unwrap(),
-        [[7; 42].as_slice(), &[0; 18]].concat()
-    );
+    assert_eq!(arrived[0].1.piece(0).unwrap(), [[7; 42].as_slice(), &[0; 18]].concat());
 }
 
 #[test]
 fn bit_errors_break_the_checksums_of_ip_and_lose_the_rest() {
-    let (mut a, mut b) = one_way(
-        10,
-        Impairments {
-            corrupt_bits: 1.0,
-            ..Impairments::default()
-        },
-    );
-    let frame = Sample {
-        payload: &[0x42; 300],
-        ..Sample::default()
-    }
-    .frame();
+    let (mut a, mut b) = one_way(10, Impairments { corrupt_bits: 1.0, ..Impairments::default() });
+    let frame = Sample { payload: &[0x42; 300], ..Sample::default() }.frame();
     for _ in 0..200 {
         send(&mut a, Instant::ZERO, &frame);
     }
     send_numbered(&mut a, 1, 0);
     let arrived = drain(&mut b);
     assert_eq!(arrived.len(), 200);
-    assert!(
-        arrived
-            .iter()
-            .all(|(_, damaged)| sample::read(damaged.piece(0).unwrap()).is_none())
-    );
+    assert!(arrived.iter().all(|(_, damaged)| sample::read(damaged.piece(0).unwrap()).is_none()));
     let statistics = a.network().statistics(End::A);
     assert_eq!((statistics.corrupted_bits, statistics.corrupted_lost), (200, 1));
     assert_conserved(statistics);
@@ -308,69 +193,39 @@ fn bit_errors_break_the_checksums_of_ip_and_lose_the_rest() {
 
 #[test]
 fn payload_errors_pass_the_checksum() {
-    let (mut a, mut b) = one_way(
-        11,
-        Impairments {
-            corrupt_payload: 1.0,
-            ..Impairments::default()
-        },
-    );
+    let (mut a, mut b) = one_way(11, Impairments { corrupt_payload: 1.0, ..Impairments::default() });
     send_stream(&mut a, 100);
     send(&mut a, Instant::ZERO, &Sample::default().frame());
-    let clean = (0..100u32)
-        .map(|index| (index * 400).wrapping_sub(1000))
-        .zip(drain(&mut b));
+    let clean = (0..100u32).map(|index| (index * 400).wrapping_sub(1000)).zip(drain(&mut b));
     for (sequence, (_, frame)) in clean {
         let reading = sample::read(frame.piece(0).unwrap()).expect("the checksums hold");
         assert_eq!((reading.sequence, reading.payload.len()), (sequence, 400));
     }
-    assert_eq!(
-        a.network().statistics(End::A).corrupted_payload,
-        100,
-        "a bare ACK has no payload to alter"
-    );
+    assert_eq!(a.network().statistics(End::A).corrupted_payload, 100, "a bare ACK has no payload to alter");
 }
 
 #[test]
 fn resegmentation_keeps_the_stream() {
     for seed in 0..20 {
-        let (mut a, mut b) = one_way(
-            seed,
-            Impairments {
-                resegment: 0.7,
-                ..Impairments::default()
-            },
-        );
+        let (mut a, mut b) = one_way(seed, Impairments { resegment: 0.7, ..Impairments::default() });
         let stream = send_stream(&mut a, 300);
         let mut received = Vec::new();
         for (_, frame) in drain(&mut b) {
             let reading = sample::read(frame.piece(0).unwrap()).expect("a valid segment");
-            assert_eq!(
-                reading.sequence.wrapping_add(1000),
-                received.len() as u32,
-                "seed {seed}"
-            );
+            assert_eq!(reading.sequence.wrapping_add(1000), received.len() as u32, "seed {seed}");
             assert!(frame.len() <= 1514);
             received.extend_from_slice(reading.payload);
         }
         assert!(received == stream, "seed {seed}");
         let statistics = a.network().statistics(End::A);
-        assert!(
-            statistics.split > 50 && statistics.merged > 20,
-            "seed {seed}: {statistics:?}"
-        );
+        assert!(statistics.split > 50 && statistics.merged > 20, "seed {seed}: {statistics:?}");
         assert_conserved(statistics);
     }
 }
 
 #[test]
 fn resegmentation_never_mends_a_damaged_segment() {
-    let hostile = Impairments {
-        resegment: 0.5,
-        corrupt_bits: 0.5,
-        duplicate: 0.3,
-        ..Impairments::default()
-    };
+    let hostile = Impairments { resegment: 0.5, corrupt_bits: 0.5, duplicate: 0.3, ..Impairments::default() };
     let (mut a, mut b) = one_way(13, hostile);
     let stream = send_stream(&mut a, 500);
     let mut sound = 0;
@@ -387,18 +242,8 @@ fn resegmentation_never_mends_a_damaged_segment() {
 
 #[test]
 fn a_senders_own_bad_checksum_is_counted_and_kept() {
-    let (mut a, mut b) = one_way(
-        14,
-        Impairments {
-            resegment: 1.0,
-            ..Impairments::default()
-        },
-    );
-    let mut frame = Sample {
-        payload: &[1; 100],
-        ..Sample::default()
-    }
-    .frame();
+    let (mut a, mut b) = one_way(14, Impairments { resegment: 1.0, ..Impairments::default() });
+    let mut frame = Sample { payload: &[1; 100], ..Sample::default() }.frame();
     frame[50] ^= 0x10;
     send(&mut a, Instant::ZERO, &frame);
     assert_eq!(drain(&mut b)[0].1.piece(0).unwrap(), frame);
@@ -424,10 +269,7 @@ fn a_filter_decides_frame_by_frame() {
     send_numbered(&mut a, 7, 0);
     assert_eq!(numbers(&mut b), [0, 3, 3, 44, 6, 2]);
     let statistics = network.statistics(End::A);
-    assert_eq!(
-        (statistics.filtered, statistics.duplicated, statistics.oversize),
-        (1, 1, 1)
-    );
+    assert_eq!((statistics.filtered, statistics.duplicated, statistics.oversize), (1, 1, 1));
     assert_conserved(statistics);
 
     network.clear_filter(End::A);
@@ -452,10 +294,7 @@ fn the_same_seed_gives_the_same_run_and_another_does_not() {
         send_stream(&mut a, 500);
         let frames = drain(&mut b);
         assert_conserved(a.network().statistics(End::A));
-        frames
-            .iter()
-            .map(|(at, frame)| (*at, frame.piece(0).unwrap().to_vec()))
-            .collect::<Vec<_>>()
+        frames.iter().map(|(at, frame)| (*at, frame.piece(0).unwrap().to_vec())).collect::<Vec<_>>()
     };
     assert!(run(16) == run(16));
     assert!(run(16) != run(17));
@@ -463,14 +302,7 @@ fn the_same_seed_gives_the_same_run_and_another_does_not() {
 
 #[test]
 fn buffers_are_bounded_returned_and_used_again() {
-    let (mut a, mut b) = link(
-        18,
-        EndConfig {
-            frame_limit: 3,
-            ..EndConfig::a()
-        },
-        EndConfig::b(),
-    );
+    let (mut a, mut b) = link(18, EndConfig { frame_limit: 3, ..EndConfig::a() }, EndConfig::b());
     let network = a.network();
     let held: Vec<_> = core::iter::from_fn(|| a.allocate()).collect();
     assert_eq!((held.len(), network.held_frames(End::A)), (3, 3));
@@ -483,10 +315,7 @@ fn buffers_are_bounded_returned_and_used_again() {
     assert_eq!((network.held_frames(End::A), network.in_flight(End::A)), (0, 5));
     let mut frames = Vec::new();
     assert_eq!(b.receive(LATER, &mut frames, 32), 2);
-    assert_eq!(
-        (network.held_frames(End::B), network.statistics(End::A).no_buffer),
-        (2, 3)
-    );
+    assert_eq!((network.held_frames(End::B), network.statistics(End::A).no_buffer), (2, 3));
     assert_conserved(network.statistics(End::A));
     assert!(b.allocate().is_none());
     frames.clear();
@@ -497,23 +326,12 @@ fn buffers_are_bounded_returned_and_used_again() {
         send_numbered(&mut a, 2, 0);
         drop(drain(&mut b));
     }
-    assert_eq!(
-        network.lock().buffers.made,
-        before,
-        "no buffer is made in a steady state"
-    );
+    assert_eq!(network.lock().buffers.made, before, "no buffer is made in a steady state");
 }
 
 #[test]
 fn a_frame_grows_to_the_mtu_and_no_further() {
-    let (mut a, _b) = link(
-        19,
-        EndConfig {
-            mtu_octets: 9000,
-            ..EndConfig::a()
-        },
-        EndConfig::b(),
-    );
+    let (mut a, _b) = link(19, EndConfig { mtu_octets: 9000, ..EndConfig::a() }, EndConfig::b());
     let mut frame = a.allocate().unwrap();
     assert!(frame.is_empty());
     frame.append(14).unwrap().fill(1);
@@ -522,14 +340,7 @@ fn a_frame_grows_to_the_mtu_and_no_further() {
     assert_eq!(frame.len(), 14, "a refused append changes nothing");
     frame.append(9000).unwrap().fill(2);
     frame.first_mut()[0] = 3;
-    assert_eq!(
-        (
-            frame.len(),
-            frame.piece(0).unwrap()[0],
-            frame.piece(0).unwrap()[14]
-        ),
-        (9014, 3, 2)
-    );
+    assert_eq!((frame.len(), frame.piece(0).unwrap()[0], frame.piece(0).unwrap()[14]), (9014, 3, 2));
     assert!(frame.append(1).is_none());
 }
 
@@ -549,25 +360,11 @@ fn a_full_transmit_ring_leaves_frames_with_the_caller() {
 
 #[test]
 fn checksums_are_filled_in_where_offered() {
-    let good = Sample {
-        payload: b"payload",
-        ..Sample::default()
-    }
-    .frame();
-    let request = ChecksumRequest {
-        l2_octets: 14,
-        l3_octets: 20,
-        l4_octets: 20,
-    };
+    let good = Sample { payload: b"payload", ..Sample::default() }.frame();
+    let request = ChecksumRequest { l2_octets: 14, l3_octets: 20, l4_octets: 20 };
     for offered in [false, true] {
-        let (mut a, mut b) = link(
-            21,
-            EndConfig {
-                transmit_checksums: offered,
-                ..EndConfig::a()
-            },
-            EndConfig::b(),
-        );
+        let (mut a, mut b) =
+            link(21, EndConfig { transmit_checksums: offered, ..EndConfig::a() }, EndConfig::b());
         assert_eq!(a.capabilities().transmit_checksums, offered);
         let mut frame = a.allocate().unwrap();
         let octets = frame.append(good.len()).unwrap();

@@ -1,0 +1,60 @@
+//! Regions in hugepage memory, which frames can carry by reference.
+
+use core::any::Any;
+use core::ptr::NonNull;
+use std::sync::Arc;
+
+use dpdk::{Eal, ExternalBuffer, HugeRegion, HugeRegionError};
+
+use super::{Backing, Region};
+
+/// Zeroed hugepage memory. Frames that carry a piece of it keep it in place after the last [`Region`] is gone.
+#[derive(Debug)]
+pub struct HugeBacking {
+    // Holds the memory, and the one count that all references from frames share: a frame costs no allocation, and a
+    // device needs no table of regions.
+    buffer: ExternalBuffer,
+}
+
+impl HugeBacking {
+    /// `octets` zero octets.
+    ///
+    /// # Errors
+    ///
+    /// [`HugeRegionError`] when `octets` is 0 or memory is short.
+    pub fn new(eal: Eal, octets: usize) -> Result<Self, HugeRegionError> {
+        Ok(Self { buffer: ExternalBuffer::of_region(HugeRegion::new(eal, octets)?) })
+    }
+
+    pub(crate) const fn external_buffer(&self) -> &ExternalBuffer {
+        &self.buffer
+    }
+}
+
+// SAFETY: the memory is zeroed when it is made, and `buffer` keeps it in place. Nobody makes references into it but
+// readers of frames that carry it, who take its octets for a device's: old or new, whatever is written meanwhile.
+#[allow(unsafe_code)]
+unsafe impl Backing for HugeBacking {
+    fn start(&self) -> NonNull<u8> {
+        self.buffer.start()
+    }
+
+    fn octets(&self) -> usize {
+        self.buffer.octets()
+    }
+
+    fn as_any(&self) -> &(dyn Any + Send + Sync) {
+        self
+    }
+}
+
+impl Region {
+    /// A region of `octets` zero octets in hugepage memory (ordinary memory where the EAL runs without), page aligned.
+    ///
+    /// # Errors
+    ///
+    /// [`HugeRegionError`] when `octets` is 0 or memory is short.
+    pub fn huge(eal: Eal, octets: usize) -> Result<Self, HugeRegionError> {
+        Ok(Self::new(Arc::new(HugeBacking::new(eal, octets)?)))
+    }
+}

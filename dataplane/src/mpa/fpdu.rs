@@ -1,0 +1,385 @@
+//! FPDUs: their size, where Markers fall into them, and their construction (RFC 5044 §4).
+//!
+//! A position is a number of octets since the first octet of Full Operation in its direction, Markers included. Markers
+//! stand at the multiples of 512 and FPDUs begin at multiples of four, so no Marker splits a field (MPA-4.3-11).
+
+use crate::crc32c::{self, Digest};
+use crate::wire::mpa::Marker;
+
+/// The least MULPDU, however small the segments (MPA-3-04, MPA-4.5-06).
+pub const MULPDU_MIN: usize = 128;
+
+/// The greatest MULPDU, and the longest ULPDU there may be (MPA-3-04, MPA-3-05).
+pub const MULPDU_MAX: usize = 64768;
+
+/// Octets of the ULPDU_Length field.
+pub const LENGTH_LEN: usize = 2;
+
+/// Octets of the CRC field.
+pub const CRC_LEN: usize = 4;
+
+/// FPDU octets between two Markers.
+const BETWEEN_MARKERS: usize = Marker::INTERVAL - Marker::LEN;
+
+/// The largest ULPDU whose FPDU fits a segment of `emss` octets, wherever Markers fall, clamped to 128..=64768. Below 140
+/// octets of EMSS the clamp wins and FPDUs no longer fit (ambiguity A-04).
+// MPA-4.5-01, MPA-4.5-02, MPA-4.5-06, MPA-4.5-07, C00-7.3.1-01, C00-7.3.1-03
+pub const fn mulpdu(emss: usize, markers: bool) -> usize {
+    let markers = if markers { Marker::LEN * emss.div_ceil(Marker::INTERVAL) } else { 0 };
+    let overhead = LENGTH_LEN + CRC_LEN + markers + emss % 4;
+    match emss.saturating_sub(overhead) {
+        ..MULPDU_MIN => MULPDU_MIN,
+        MULPDU_MAX.. => MULPDU_MAX,
+        mulpdu => mulpdu,
+    }
+}
+
+/// Octets of PAD after a ULPDU: what makes length field, ULPDU and PAD a multiple of four. MPA-4.1-03
+#[inline]
+pub const fn pad_len(ulpdu_len: usize) -> usize {
+    (LENGTH_LEN + ulpdu_len).wrapping_neg() % 4
+}
+
+/// Octets of an FPDU without its Markers: ULPDU_Length, ULPDU, PAD and CRC. MPA-4.1-01, MPA-4.1-02, MPA-4.1-07
+#[inline]
+pub const fn unmarked_len(ulpdu_len: usize) -> usize {
+    LENGTH_LEN + ulpdu_len + pad_len(ulpdu_len) + CRC_LEN
+}
+
+/// Octets that the FPDU of a ULPDU of `ulpdu_len` octets takes at `position`, Markers included. A Marker right before it
+/// belongs to it, one right behind it to the next (MPA-4.3-05).
+#[inline]
+pub fn wire_len(position: u64, ulpdu_len: usize, markers: bool) -> usize {
+    Markers::of(position, markers).wire_len(ulpdu_len)
+}
+
+/// Where Markers fall into an FPDU that begins at some position.
+///
+/// The octets of an FPDU are counted without Markers here: octet 0 is the first of ULPDU_Length. An octet's offset counts
+/// Markers in: it is the distance from the first octet on the wire, which may be that of a Marker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Markers {
+    /// Octets before the first Marker; `usize::MAX` without Markers, more than any FPDU has.
+    first: usize,
+}
+
+impl Markers {
+    /// The Markers of an FPDU at `position` of a stream that has Markers or has none.
+    // MPA-4.3-02, MPA-4.3-06, C00-7.1-01, C00-7.1-05
+    #[inline]
+    pub const fn of(position: u64, markers: bool) -> Self {
+        if !markers {
+            return Self { first: usize::MAX };
+        }
+        let since_marker = (position % Marker::INTERVAL as u64) as usize;
+        Self { first: (Marker::INTERVAL - since_marker) % Marker::INTERVAL }
+    }
+
+    /// Markers that stand before `octet`.
+    #[inline]
+    pub const fn before(self, octet: usize) -> usize {
+        if octet < self.first { 0 } else { 1 + (octet - self.first) / BETWEEN_MARKERS }
+    }
+
+    /// The offset of `octet`.
+    #[inline]
+    pub const fn offset_of(self, octet: usize) -> usize {
+        octet + Marker::LEN * self.before(octet)
+    }
+
+    /// Octets from `octet` on that no Marker separates.
+    #[inline]
+    pub const fn run_at(self, octet: usize) -> usize {
+        if octet < self.first {
+            self.first - octet
+        } else {
+            BETWEEN_MARKERS - (octet - self.first) % BETWEEN_MARKERS
+        }
+    }
+
+    /// Whether a Marker stands right before `octet`.
+    #[inline]
+    pub const fn has_marker_at(self, octet: usize) -> bool {
+        octet >= self.first && (octet - self.first).is_multiple_of(BETWEEN_MARKERS)
+    }
+
+    /// The Marker at offset `at`. Its pointer counts from ULPDU_Length, also when a Marker stands before that
+    /// (ambiguity A-02).
+    // MPA-4.3-03, MPA-4.3-05, MPA-4.3-07, MPA-4.3-08, C00-7.1-02, C00-7.1-03, C00-7.1-06, C00-7.1-07
+    #[inline]
+    pub const fn marker_at(self, at: usize) -> Marker {
+        Marker { fpdu_ptr: at.saturating_sub(self.offset_of(0)) as u16 }
+    }
+
+    /// The offsets of the Markers of an FPDU whose ULPDU has `ulpdu_len` octets.
+    #[inline]
+    pub fn offsets(self, ulpdu_len: usize) -> impl Iterator<Item = usize> {
+        let count = self.before(unmarked_len(ulpdu_len) - 1);
+        (0..count).map(move |index| self.first + index * Marker::INTERVAL)
+    }
+
+    /// Octets that the FPDU takes with its Markers.
+    #[inline]
+    pub const fn wire_len(self, ulpdu_len: usize) -> usize {
+        // The octet after the last may have a Marker before it, which is no longer ours.
+        self.offset_of(unmarked_len(ulpdu_len) - 1) + 1
+    }
+}
+
+/// Writes the FPDU of the ULPDU made of `header` and `payload_len` octets of payload to the front of `out`, where it takes
+/// [`wire_len`] octets. `fill` is called for the payload in order, with the offset in it and the octets to fill, as many
+/// times as Markers cut it; this is the only copy, and the CRC runs over octets just written.
+///
+/// `false`, and `out` unspecified, when `fill` says `false`, `out` is too short, or the ULPDU is longer than
+/// [`MULPDU_MAX`].
+// MPA-3-01, MPA-3-05, MPA-4.1-01, MPA-4.3-01, C00-6-01, C00-7.3-01
+#[must_use]
+pub fn encode(
+    out: &mut [u8],
+    position: u64,
+    markers: bool,
+    crc: bool,
+    header: &[u8],
+    payload_len: usize,
+    mut fill: impl FnMut(usize, &mut [u8]) -> bool,
+) -> bool {
+    debug_assert!(position.is_multiple_of(4), "FPDUs begin at multiples of four");
+    let ulpdu_len = header.len().saturating_add(payload_len);
+    let markers = Markers::of(position, markers);
+    if ulpdu_len > MULPDU_MAX {
+        return false;
+    }
+    let Some(out) = out.get_mut(..markers.wire_len(ulpdu_len)) else {
+        return false;
+    };
+    let mut fpdu = Encoder { out, markers, octet: 0 };
+    let length = (ulpdu_len as u16).to_be_bytes();
+    fpdu.copy(&length)
+        && fpdu.copy(header)
+        && fpdu.fill(payload_len, &mut fill)
+        // MPA-4.1-04, C00-6-02
+        && fpdu.copy(&[0; 3][..pad_len(ulpdu_len)])
+        && fpdu.finish(crc)
+}
+
+/// An FPDU being written from its front.
+struct Encoder<'a> {
+    out: &'a mut [u8],
+    markers: Markers,
+    /// The next octet to write.
+    octet: usize,
+}
+
+impl Encoder<'_> {
+    /// Lets `fill` write `len` octets, with Markers where they belong.
+    #[inline]
+    fn fill(&mut self, len: usize, fill: &mut impl FnMut(usize, &mut [u8]) -> bool) -> bool {
+        let mut done = 0;
+        while done < len {
+            self.mark();
+            let run = self.markers.run_at(self.octet).min(len - done);
+            let offset = self.markers.offset_of(self.octet);
+            let Some(out) = self.out.get_mut(offset..offset + run) else {
+                return false;
+            };
+            if !fill(done, out) {
+                return false;
+            }
+            done += run;
+            self.octet += run;
+        }
+        true
+    }
+
+    #[inline]
+    fn copy(&mut self, octets: &[u8]) -> bool {
+        self.fill(octets.len(), &mut |at, out| match octets.get(at..at + out.len()) {
+            Some(octets) => {
+                out.copy_from_slice(octets);
+                true
+            }
+            None => false,
+        })
+    }
+
+    /// Writes the Marker that stands right before the next octet, if one does.
+    #[inline]
+    fn mark(&mut self) {
+        if self.markers.has_marker_at(self.octet) {
+            let at = self.markers.offset_of(self.octet) - Marker::LEN;
+            if let Some(out) = self.out.get_mut(at..at + Marker::LEN) {
+                out.copy_from_slice(&self.markers.marker_at(at).emit());
+            }
+        }
+    }
+
+    /// Writes the CRC over everything before it: a Marker between PAD and CRC is covered, and so is a leading one. An
+    /// unused field is there all the same.
+    // MPA-4.4-09, MPA-4.4-10, MPA-4.4-11, MPA-4.4-12, MPA-4.4-13, MPA-4.4-14, C00-7.2-03
+    #[inline]
+    fn finish(mut self, crc: bool) -> bool {
+        self.mark();
+        let Some((covered, field)) = self.out.split_last_chunk_mut::<CRC_LEN>() else {
+            return false;
+        };
+        *field = if crc { crc32c::checksum(covered).to_le_bytes() } else { [0; CRC_LEN] };
+        true
+    }
+}
+
+/// Writes what comes before a payload sent by reference, without Markers: ULPDU_Length and `header`. Gives its octets;
+/// `None` when `out` is too short, the ULPDU would be longer than [`MULPDU_MAX`], or `header` does not leave the payload at
+/// a multiple of four, as both DDP headers do and [`tail`] relies on.
+#[must_use]
+pub fn encode_head(out: &mut [u8], header: &[u8], payload_len: usize) -> Option<usize> {
+    let ulpdu_len = header.len().checked_add(payload_len)?;
+    let head_len = LENGTH_LEN + header.len();
+    if ulpdu_len > MULPDU_MAX || !head_len.is_multiple_of(4) {
+        return None;
+    }
+    let (length, rest) = out.get_mut(..head_len)?.split_first_chunk_mut()?;
+    *length = (ulpdu_len as u16).to_be_bytes();
+    rest.copy_from_slice(header);
+    Some(head_len)
+}
+
+/// What comes after a payload of `payload_len` octets sent by reference: PAD and CRC, and how many octets they are.
+/// `crc` has seen what [`encode_head`] wrote and the payload; `None` when CRCs are not in use.
+#[must_use]
+pub fn tail(crc: Option<Digest>, payload_len: usize) -> ([u8; 7], usize) {
+    // The head is a multiple of four.
+    let pad = payload_len.wrapping_neg() % 4;
+    let mut octets = [0; 7];
+    let field = crc.map_or([0; CRC_LEN], |mut digest| {
+        digest.update(&octets[..pad]);
+        digest.finish().to_le_bytes()
+    });
+    octets[pad..pad + CRC_LEN].copy_from_slice(&field);
+    (octets, pad + CRC_LEN)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn encoded(position: u64, markers: bool, crc: bool, header: &[u8], payload: &[u8]) -> Vec<u8> {
+        let mut out = vec![0xee; wire_len(position, header.len() + payload.len(), markers)];
+        assert!(encode(&mut out, position, markers, crc, header, payload.len(), |at, out| {
+            out.copy_from_slice(&payload[at..at + out.len()]);
+            true
+        }));
+        out
+    }
+
+    /// MPA-4.5-01, MPA-4.5-02: at every phase the FPDU of a MULPDU fits its segment, and one octet more does not at some,
+    /// but for the three sizes where the formula itself gives away four octets.
+    #[test]
+    fn mulpdu_fits_at_every_phase() {
+        let worst =
+            |ulpdu_len, markers| (0..128).map(|phase| wire_len(phase * 4, ulpdu_len, markers)).max().unwrap();
+        for emss in (140..1600).chain([2048, 4052, 4312, 8948, 8960, 9000]) {
+            assert!(worst(mulpdu(emss, true), true) <= emss, "{emss}");
+            assert!(worst(mulpdu(emss, false), false) <= emss, "{emss}");
+            assert!(worst(mulpdu(emss, false) + 1, false) > emss, "{emss}");
+            if !matches!(emss % 512, 1..=3) {
+                assert!(worst(mulpdu(emss, true) + 1, true) > emss, "{emss}");
+            }
+        }
+    }
+
+    /// MPA-3-04, MPA-4.5-06, C00-5.2-02, D08-X-03
+    #[test]
+    fn mulpdu_stays_within_its_bounds() {
+        for emss in (0..=65535).chain([usize::MAX]) {
+            for markers in [false, true] {
+                assert!((128..=64768).contains(&mulpdu(emss, markers)));
+            }
+        }
+        for emss in 0..140 {
+            assert_eq!(mulpdu(emss, true), 128);
+        }
+    }
+
+    /// MPA-3-13
+    #[test]
+    fn the_greatest_mulpdu_is_derived() {
+        let segment = 65535 - 60 - 60;
+        let ulpdu = segment - (6 + Marker::LEN * 128 + 3);
+        assert_eq!(MULPDU_MAX, ulpdu / 128 * 128);
+    }
+
+    /// MPA-3-05, MPA-3-06, C00-5.2-03, C00-5.2-04: and nothing is said to be emitted.
+    #[test]
+    fn no_ulpdu_is_longer_than_64768_octets() {
+        let mut out = vec![0; 70000];
+        let mut fits = |payload_len| encode(&mut out, 0, true, true, &[0; 18], payload_len, |_, _| true);
+        assert!(fits(64768 - 18));
+        assert!(!fits(64769 - 18));
+        assert!(!fits(usize::MAX));
+        assert_eq!(encode_head(&mut [0; 20], &[0; 18], 64769 - 18), None);
+        assert_eq!(encode_head(&mut [0; 20], &[0; 18], usize::MAX), None);
+    }
+
+    #[test]
+    fn short_output_and_failing_sources_are_reported() {
+        let mut out = [0; 51];
+        assert!(!encode(&mut out, 0, true, true, &[0; 18], 24, |_, _| true));
+        assert!(!encode(&mut [0; 52], 0, true, true, &[0; 18], 24, |_, _| false));
+        assert_eq!(encode_head(&mut out[..19], &[0; 18], 1), None);
+        assert_eq!(encode_head(&mut out, &[0; 17], 1), None, "the payload would not be aligned");
+    }
+
+    /// MPA-4.3-06: SeqStart 11 gives Markers at 11, 523, 1035; and MPA-4.3-03 their pointers.
+    #[test]
+    fn markers_stand_512_apart() {
+        let markers = Markers::of(0, true);
+        let offsets: Vec<_> = markers.offsets(1442).collect();
+        assert_eq!(offsets, [0, 512, 1024]);
+        let pointers: Vec<_> = offsets.iter().map(|at| markers.marker_at(*at).fpdu_ptr).collect();
+        assert_eq!(pointers, [0, 508, 1020]);
+        assert_eq!(Markers::of(492, true).offsets(42).collect::<Vec<_>>(), [20]);
+        assert_eq!(Markers::of(492, false).offsets(42).count(), 0);
+    }
+
+    /// The pointer of the last Marker of the longest FPDU fits its field.
+    #[test]
+    fn pointers_fit_sixteen_bits() {
+        for phase in 0..128 {
+            let markers = Markers::of(phase * 4, true);
+            let last = markers.offsets(MULPDU_MAX).last().unwrap();
+            assert_eq!(usize::from(markers.marker_at(last).fpdu_ptr), last - markers.offset_of(0));
+        }
+    }
+
+    proptest! {
+        /// MPA-4.1-03, MPA-4.1-07
+        #[test]
+        fn fpdus_are_multiples_of_four(ulpdu_len in 0usize..=MULPDU_MAX, phase in 0u64..128, markers: bool) {
+            prop_assert_eq!((2 + ulpdu_len + pad_len(ulpdu_len)) % 4, 0);
+            prop_assert!(pad_len(ulpdu_len) < 4);
+            prop_assert_eq!(wire_len(phase * 4, ulpdu_len, markers) % 4, 0);
+        }
+
+        /// A payload by reference gives the same octets as one that is copied.
+        #[test]
+        fn both_ways_of_sending_agree(
+            payload in proptest::collection::vec(any::<u8>(), 0..3000), tagged: bool, crc: bool
+        ) {
+            let header = &[0xc1; 18][..if tagged { 14 } else { 18 }];
+            let mut pieces = vec![0; 20];
+            let head_len = encode_head(&mut pieces, header, payload.len()).unwrap();
+            pieces.truncate(head_len);
+            pieces.extend(&payload);
+            let digest = crc.then(|| {
+                let mut digest = Digest::new();
+                digest.update(&pieces);
+                digest
+            });
+            let (tail, tail_len) = tail(digest, payload.len());
+            pieces.extend(&tail[..tail_len]);
+            prop_assert_eq!(pieces, encoded(4, false, crc, header, &payload));
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! The DPDK device over a wire in memory.
+#![cfg(feature = "dpdk")]
+#![allow(missing_docs)]
+
+use std::collections::VecDeque;
+use std::sync::OnceLock;
+
+use dpdk::{Eal, ExternalPieces, Mempool, MempoolConfig, WireConfig, wire};
+use warpline_dataplane::device::dpdk::{DpdkDevice, PoolTooSmall};
+use warpline_dataplane::device::{ChecksumRequest, ChecksumStatus, Device, Frame};
+use warpline_dataplane::memory::Region;
+use warpline_dataplane::time::Instant;
+
+fn eal() -> Eal {
+    static EAL: OnceLock<Eal> = OnceLock::new();
+    *EAL.get_or_init(|| Eal::builder().memory_mib(64).init().unwrap())
+}
+
+fn pool() -> Mempool {
+    Mempool::new(eal(), MempoolConfig { mbufs: 255, data_octets: 9216, cache_mbufs: 0 }).unwrap()
+}
+
+fn devices(config: &WireConfig, pool: &Mempool) -> (DpdkDevice, DpdkDevice) {
+    let (a, b) = wire(eal(), config, [pool, pool]).unwrap();
+    (DpdkDevice::wire(a, pool.clone()).unwrap(), DpdkDevice::wire(b, pool.clone()).unwrap())
+}
+
+#[test]
+fn a_region_travels_by_reference_and_outlives_its_last_handle() {
+    for external_pieces in [ExternalPieces::Copied, ExternalPieces::Shared] {
+        let pool = pool();
+        let config = WireConfig { mtu_octets: 9000, external_pieces, ..WireConfig::default() };
+        let (mut a, mut b) = devices(&config, &pool);
+        assert!(a.capabilities().gather && a.capabilities().transmit_checksums);
+        assert_eq!(a.capabilities().mtu_octets, 9000);
+        assert_ne!(a.mac(), b.mac());
+
+        let region = Region::huge(eal(), 1 << 20).unwrap();
+        assert!(region.write(5000, &[7; 8000]));
+        let mut frame = a.allocate().unwrap();
+        frame.append(54).unwrap().fill(1);
+        assert!(frame.append_region(&region, 5000, 8000));
+        frame.append(4).unwrap().fill(2);
+        assert!(!frame.append_region(&region, (1 << 20) - 1, 2), "past the end");
+        Frame::request_checksums(&mut frame, ChecksumRequest { l2_octets: 14, l3_octets: 20, l4_octets: 20 });
+        assert_eq!(Frame::len(&frame), 8058);
+        let mut frames = VecDeque::from([frame]);
+        assert_eq!(a.transmit(Instant::ZERO, &mut frames), 1);
+        drop(region);
+
+        let mut received = Vec::new();
+        assert_eq!(b.receive(Instant::ZERO, &mut received, 32), 1);
+        let frame = received.pop().unwrap();
+        let octets: Vec<u8> = frame.pieces().flatten().copied().collect();
+        assert_eq!(octets[..54], [1; 54]);
+        assert_eq!(octets[54..8054], [7; 8000]);
+        assert_eq!(octets[8054..], [2; 4]);
+        assert_eq!(frame.checksums().tcp, ChecksumStatus::Good);
+        drop(frame);
+        assert_eq!(pool.available(), pool.capacity());
+    }
+}
+
+#[test]
+fn ordinary_regions_are_not_carried() {
+    let pool = pool();
+    let (mut a, _b) = devices(&WireConfig::default(), &pool);
+    let mut frame = a.allocate().unwrap();
+    assert!(!frame.append_region(&Region::heap(4096).unwrap(), 0, 100));
+    assert!(frame.is_empty());
+}
+
+#[test]
+fn a_device_offers_what_its_wire_does() {
+    let pool = pool();
+    let (a, _b) = devices(&WireConfig { checksum_offload: false, ..WireConfig::default() }, &pool);
+    assert!(!a.capabilities().transmit_checksums);
+    let (end, _other) =
+        wire(eal(), &WireConfig { mtu_octets: 9500, ..WireConfig::default() }, [&pool, &pool]).unwrap();
+    let error = DpdkDevice::wire(end, pool).unwrap_err();
+    assert_eq!(error, PoolTooSmall { frame_octets: 9518, data_octets: 9216 });
+}

@@ -1,0 +1,191 @@
+//! FPDU framing against an oracle written from RFC 5044 alone: it works octet by octet, shares no code with the crate and
+//! leaves the document's definitions as they stand.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use warpline_dataplane::mpa::fpdu;
+use warpline_dataplane::mpa::receiver::{FpduReceiver, Octets};
+
+/// CRC32c bit by bit, most significant bit first, with the reflections spelled out.
+fn crc32c(octets: &[u8]) -> u32 {
+    let mut remainder = 0xffff_ffffu32;
+    for octet in octets {
+        remainder ^= u32::from(octet.reverse_bits()) << 24;
+        for _ in 0..8 {
+            let carry = remainder >> 31 == 1;
+            remainder <<= 1;
+            if carry {
+                remainder ^= 0x1edc_6f41;
+            }
+        }
+    }
+    !remainder.reverse_bits()
+}
+
+/// A stream in Full Operation as RFC 5044 §4 describes it.
+struct Oracle {
+    markers: bool,
+    crc: bool,
+    stream: Vec<u8>,
+}
+
+impl Oracle {
+    /// One octet, and before it a Marker if one is due here. `length_at` is where ULPDU_Length stands, unless it does not
+    /// stand yet.
+    fn octet(&mut self, octet: u8, length_at: Option<usize>) {
+        if self.markers && self.stream.len().is_multiple_of(512) {
+            let distance = length_at.map_or(0, |at| self.stream.len() - at);
+            self.stream.extend([0, 0, (distance >> 8) as u8, distance as u8]);
+        }
+        self.stream.push(octet);
+    }
+
+    fn fpdu(&mut self, ulpdu: &[u8]) {
+        let start = self.stream.len();
+        self.octet((ulpdu.len() >> 8) as u8, None);
+        let length_at = self.stream.len() - 1;
+        self.octet(ulpdu.len() as u8, Some(length_at));
+        for octet in ulpdu {
+            self.octet(*octet, Some(length_at));
+        }
+        let mut framed = 2 + ulpdu.len();
+        while !framed.is_multiple_of(4) {
+            self.octet(0, Some(length_at));
+            framed += 1;
+        }
+        // A Marker between PAD and CRC comes before the CRC is taken.
+        self.octet(0, Some(length_at));
+        self.stream.pop();
+        let crc = if self.crc { crc32c(&self.stream[start..]) } else { 0 };
+        self.stream.extend(crc.to_le_bytes());
+    }
+
+    fn stream(markers: bool, crc: bool, ulpdus: &[Vec<u8>]) -> Vec<u8> {
+        let mut oracle = Self { markers, crc, stream: Vec::new() };
+        for ulpdu in ulpdus {
+            oracle.fpdu(ulpdu);
+        }
+        oracle.stream
+    }
+}
+
+fn encoded(markers: bool, crc: bool, header_len: usize, ulpdus: &[Vec<u8>]) -> Vec<u8> {
+    let mut stream = Vec::new();
+    for ulpdu in ulpdus {
+        let (header, payload) = ulpdu.split_at(header_len.min(ulpdu.len()));
+        let position = stream.len() as u64;
+        let start = stream.len();
+        stream.resize(start + fpdu::wire_len(position, ulpdu.len(), markers), 0xee);
+        let filled =
+            fpdu::encode(&mut stream[start..], position, markers, crc, header, payload.len(), |at, out| {
+                out.copy_from_slice(&payload[at..at + out.len()]);
+                true
+            });
+        assert!(filled);
+    }
+    stream
+}
+
+/// Octets that arrived in segments of `segment` octets.
+struct Segments<'a> {
+    octets: &'a [u8],
+    segment: usize,
+}
+
+impl Octets for Segments<'_> {
+    fn for_each_slice(&self, start: usize, len: usize, f: impl FnMut(&[u8])) {
+        self.octets[start..start + len].chunks(self.segment).for_each(f);
+    }
+
+    fn available(&self) -> usize {
+        self.octets.len()
+    }
+}
+
+/// What a receiver makes of `stream` when it arrives `arrival` octets at a time.
+fn decoded(markers: bool, crc: bool, stream: &[u8], arrival: usize, segment: usize) -> Vec<Vec<u8>> {
+    let mut receiver = FpduReceiver::new(markers, crc);
+    let mut ulpdus = Vec::new();
+    let mut arrived = 0;
+    while arrived < stream.len() {
+        arrived = stream.len().min(arrived + arrival);
+        loop {
+            let octets = Segments { octets: &stream[receiver.position() as usize..arrived], segment };
+            let Some(located) = receiver.next(&octets).expect("a good stream") else {
+                break;
+            };
+            let mut ulpdu = vec![0; located.ulpdu_len()];
+            let header_len = located.header(&octets, &mut ulpdu[..located.ulpdu_len().min(14)]);
+            located.payload(&octets, header_len, |at, slice| {
+                ulpdu[header_len + at..][..slice.len()].copy_from_slice(slice);
+            });
+            receiver.advance(&located);
+            ulpdus.push(ulpdu);
+        }
+    }
+    assert_eq!(receiver.position() as usize, stream.len());
+    ulpdus
+}
+
+/// Octets that look like Markers, lengths and zeros more often than chance would have it.
+fn octet() -> impl Strategy<Value = u8> {
+    prop_oneof![any::<u8>(), Just(0), Just(4), Just(0x2a)]
+}
+
+fn ulpdus(lengths: impl Strategy<Value = usize>, count: usize) -> impl Strategy<Value = Vec<Vec<u8>>> {
+    vec(lengths.prop_flat_map(|len| vec(octet(), len)), 1..count)
+}
+
+/// MPA-4.4-11: the oracle's own CRC is that of the documents.
+#[test]
+fn the_oracle_knows_the_check_value() {
+    assert_eq!(crc32c(b"123456789"), 0xe306_9283);
+}
+
+/// MPA-3-06: the largest ULPDU there may be, at every phase.
+#[test]
+fn the_largest_ulpdu_at_every_phase() {
+    for phase in (0..508).step_by(36) {
+        let ulpdus = [vec![1; phase], vec![2; fpdu::MULPDU_MAX]];
+        let stream = Oracle::stream(true, true, &ulpdus);
+        assert_eq!(encoded(true, true, 18, &ulpdus), stream);
+        assert_eq!(decoded(true, true, &stream, stream.len(), 1460), ulpdus);
+    }
+}
+
+proptest! {
+    /// MPA-3-01, MPA-4.1-01, MPA-4.1-02, MPA-4.1-03, MPA-4.1-04, MPA-4.2-03, MPA-4.3-02, MPA-4.3-03, MPA-4.3-05,
+    /// MPA-4.3-07, MPA-4.4-12, MPA-4.4-13, MPA-4.4-14, C00-7.3-01
+    #[test]
+    fn encoder_and_oracle_agree(
+        ulpdus in ulpdus(1usize..3000, 6), markers: bool, crc: bool, tagged: bool
+    ) {
+        let header_len = if tagged { 14 } else { 18 };
+        prop_assert_eq!(encoded(markers, crc, header_len, &ulpdus), Oracle::stream(markers, crc, &ulpdus));
+    }
+
+    /// MPA-1.2-03, MPA-3-07, MPA-4.3-09, MPA-4.3-10, MPA-5.1-05, MPA-5.2-01, DDP-3-04: however the stream arrives.
+    #[test]
+    fn receivers_recover_what_the_oracle_framed(
+        ulpdus in ulpdus(0usize..3000, 6), markers: bool, crc: bool,
+        arrival in 1usize..4000, segment in 1usize..2000,
+    ) {
+        let stream = Oracle::stream(markers, crc, &ulpdus);
+        prop_assert_eq!(decoded(markers, crc, &stream, arrival, segment), ulpdus);
+    }
+
+    /// MPA-4.3-08, MPA-4.3-11: many small FPDUs share the intervals between Markers.
+    #[test]
+    fn small_fpdus_share_intervals(ulpdus in ulpdus(18usize..=40, 120), arrival in 1usize..100) {
+        let stream = Oracle::stream(true, true, &ulpdus);
+        prop_assert_eq!(&encoded(true, true, 18, &ulpdus), &stream);
+        prop_assert_eq!(decoded(true, true, &stream, arrival, 64), ulpdus);
+    }
+
+    /// MPA-4.4-09, MPA-7.1.1-09: a CRC that is not in use may hold anything.
+    #[test]
+    fn unused_crcs_are_not_looked_at(ulpdus in ulpdus(0usize..600, 6), markers: bool) {
+        let stream = Oracle::stream(markers, true, &ulpdus);
+        prop_assert_eq!(decoded(markers, false, &stream, 100, 50), ulpdus);
+    }
+}

@@ -1,0 +1,23 @@
+//! What every test of this crate starts with. The EAL works once per process, so each file here is one test process.
+
+use std::sync::OnceLock;
+
+use dpdk::{Eal, Mbuf, Mempool, MempoolConfig};
+
+/// The EAL of this test process: hugepages where there are some, ordinary memory else.
+pub fn eal() -> Eal {
+    static EAL: OnceLock<Eal> = OnceLock::new();
+    *EAL.get_or_init(|| Eal::builder().memory_mib(64).init().unwrap())
+}
+
+/// A small pool of buffers that take `data_octets`.
+pub fn pool(mbufs: u32, data_octets: u16) -> Mempool {
+    Mempool::new(eal(), MempoolConfig { mbufs, data_octets, cache_mbufs: 32 }).unwrap()
+}
+
+/// A frame of one piece.
+pub fn frame(pool: &Mempool, octets: &[u8]) -> Mbuf {
+    let mut frame = pool.allocate().unwrap();
+    frame.append(octets.len()).unwrap().copy_from_slice(octets);
+    frame
+}

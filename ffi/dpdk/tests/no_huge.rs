@@ -1,0 +1,45 @@
+//! The EAL in ordinary memory, as on machines where no hugepage can be reserved.
+#![allow(unsafe_code, missing_docs)]
+
+use std::path::Path;
+use std::process;
+
+use dpdk::{Eal, EalError, HugeRegion, Memory, MemoryMode, Mempool, MempoolConfig, MempoolError};
+
+#[test]
+fn everything_works_in_ordinary_memory_and_leaves_no_trace() {
+    let affinity = affinity();
+    assert_eq!(Eal::current(), None);
+    let prefix = format!("warpline-no-huge-{}", process::id());
+    let builder = Eal::builder().memory(Memory::Ordinary).memory_mib(64).file_prefix(&prefix);
+    let eal = builder.clone().init().unwrap();
+    assert_eq!(eal.memory_mode(), MemoryMode::Ordinary);
+    assert_eq!(Eal::current(), Some(eal));
+    assert!(matches!(builder.init(), Err(EalError::AlreadyInitialised)));
+    assert_eq!(self::affinity(), affinity, "the thread may run where it might before");
+    assert!(!Path::new("/var/run/dpdk").join(prefix).exists());
+
+    let pool = Mempool::new(eal, MempoolConfig { mbufs: 1023, ..MempoolConfig::default() }).unwrap();
+    assert!(pool.allocate().is_some());
+    let error = Mempool::new(eal, MempoolConfig { mbufs: 65_535, ..MempoolConfig::default() }).unwrap_err();
+    assert!(matches!(error, MempoolError::Memory { .. }), "{error}");
+    assert!(error.to_string().contains("give the EAL more memory"), "{error}");
+
+    // More than half of the memory, so that the second would fail if the first stayed.
+    for _ in 0..2 {
+        let region = HugeRegion::new(eal, 36 << 20).unwrap();
+        // SAFETY: the region is that long, initialised, and nobody else has it.
+        let octets = unsafe { std::slice::from_raw_parts_mut(region.start().as_ptr(), region.octets()) };
+        assert!(octets.iter().all(|octet| *octet == 0));
+        octets.fill(1);
+        assert_eq!(region.start().as_ptr().addr() % HugeRegion::ALIGNMENT, 0);
+    }
+    let error = HugeRegion::new(eal, 1 << 40).unwrap_err().to_string();
+    assert!(error.contains("ordinary memory"), "{error}");
+    assert!(HugeRegion::new(eal, 0).is_err());
+}
+
+fn affinity() -> String {
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+    status.lines().find(|line| line.starts_with("Cpus_allowed:")).unwrap().to_owned()
+}

@@ -1,0 +1,68 @@
+//! Ethernet ports, over drivers that need no hardware.
+#![allow(missing_docs)]
+
+mod common;
+
+use std::collections::VecDeque;
+
+use common::{eal, frame, pool};
+use dpdk::{Mbuf, Mtu, Port, PortConfig, PortError};
+
+#[test]
+fn bursts_over_a_null_port() {
+    eal().add_vdev("net_null0,size=60").unwrap();
+    assert!(Port::names(eal()).contains(&"net_null0".to_owned()));
+    let pool = pool(1023, 2048);
+    let port = Port::open(eal(), "net_null0").unwrap();
+    assert!(matches!(Port::open(eal(), "net_null0"), Err(PortError::InUse(_))));
+    assert!(port.capabilities().unwrap().queues >= 1);
+    let config = PortConfig { receive_descriptors: 128, transmit_descriptors: 128, ..PortConfig::default() };
+    let (running, mut pairs) = port.start(&config, std::slice::from_ref(&pool)).unwrap();
+    assert_eq!(running.capabilities().mtu_octets, 1500);
+    assert!(running.link().unwrap().up);
+
+    let pair = &mut pairs[0];
+    let mut frames = Vec::new();
+    assert_eq!(pair.receive.receive(&mut frames, 32), 32);
+    assert!(frames.iter().all(|frame| frame.len() == 60));
+    let mut sent: VecDeque<Mbuf> = frames.into();
+    sent.extend((0..8).map(|n| frame(&pool, &[n; 60])));
+    assert_eq!(pair.transmit.transmit(&mut sent), 40);
+    assert!(sent.is_empty());
+    let counted = running.statistics().unwrap();
+    assert_eq!((counted.received_frames, counted.sent_frames), (32, 40));
+    assert_eq!(pair.transmit.rejected_frames(), 0);
+
+    // Queues keep the port open; with the last of them it is gone.
+    drop(running);
+    assert_eq!(pair.receive.receive(&mut Vec::new(), 1), 1);
+    drop(pairs);
+    assert!(matches!(Port::open(eal(), "net_null0"), Err(PortError::NotFound { .. })));
+    assert_eq!(pool.available(), pool.capacity());
+}
+
+#[test]
+fn what_a_port_cannot_do_is_refused_with_numbers() {
+    eal().add_vdev("net_null1").unwrap();
+    let small = pool(63, 256);
+    let start = |config: &PortConfig| {
+        let port = Port::open(eal(), "net_null1").unwrap();
+        port.start(config, std::slice::from_ref(&small)).map(drop).unwrap_err()
+    };
+    let error = start(&PortConfig { queues: 0, ..PortConfig::default() });
+    assert!(matches!(error, PortError::Queues { asked: 0, .. }), "{error}");
+    let error = start(&PortConfig::default());
+    assert!(matches!(error, PortError::DataOctets { frame_octets: 1518, data_octets: 256, .. }), "{error}");
+    let error = start(&PortConfig { mtu: Mtu::Set(45), ..PortConfig::default() });
+    assert!(matches!(error, PortError::Mtu { asked: 45, least: 46, .. }), "{error}");
+    let error = start(&PortConfig { queues: 2, ..PortConfig::default() });
+    assert!(matches!(error, PortError::Queues { .. } | PortError::Pools { .. }), "{error}");
+}
+
+#[test]
+fn wrong_names_are_told_clearly() {
+    let error = eal().add_vdev("net_nonesuch0").unwrap_err().to_string();
+    assert!(error.contains("net_nonesuch0") && error.contains("driver"), "{error}");
+    let error = Port::open(eal(), "net_nonesuch0").unwrap_err().to_string();
+    assert!(error.contains("there is no port `net_nonesuch0`"), "{error}");
+}
