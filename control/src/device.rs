@@ -159,7 +159,7 @@ impl Shared {
 
     /// Asks control; gives where the answer comes.
     pub(crate) fn begin<T>(&self, request: impl FnOnce(Reply<T>) -> Request) -> Result<channel::Receiver<T>, Stopped> {
-        let (reply, answer) = channel::bounded(1);
+        let (reply, answer) = Reply::new();
         self.tell(request(reply))?;
         Ok(answer)
     }

@@ -2,16 +2,17 @@
 //! frames, decisions and deadlines come out. No I/O, no clock.
 
 use warpline_dataplane::mpa::MpaError;
+use warpline_dataplane::mpa::startup as rules;
 use warpline_dataplane::time::Instant;
-use warpline_dataplane::wire::mpa::{Kind, Parsed, StartupError, StartupFrame};
+use warpline_dataplane::wire::mpa::{Kind, StartupError, StartupFrame};
+
+pub use warpline_dataplane::mpa::startup::{Agreement, Offer};
 
 /// Most octets of Private Data in a startup frame (MPA-7.1.1-18).
 pub const PRIVATE_DATA_MAX_OCTETS: usize = StartupFrame::PRIVATE_DATA_MAX;
 
 /// The revision we start with (MPA-7.1.1-12).
 const REVISION: u8 = 1;
-/// The revision of the RDMA Consortium, which we refuse (RFC 5044 appendix C.2.1).
-const REVISION_RDMAC: u8 = 0;
 
 /// More Private Data than a startup frame holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -58,66 +59,45 @@ impl StartupFault {
     }
 }
 
-/// What an end asks for in its startup frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Parameters {
-    /// M: the peer is to insert Markers in what it sends to us.
-    pub markers: bool,
-    /// C: CRCs are to be used in both directions.
-    pub crc: bool,
-}
-
-/// What both ends do in Full Operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Negotiated {
-    /// We insert Markers: the peer's M (MPA-7.1.1-05, MPA-7.1.1-06).
-    pub markers_sent: bool,
-    /// We expect Markers: our own M.
-    pub markers_received: bool,
-    /// CRCs are generated and checked: either C (MPA-7.1.1-07, MPA-7.1.1-08).
-    pub crc: bool,
-}
-
-impl Negotiated {
-    const fn new(ours: Parameters, peer: Parameters) -> Self {
-        Self { markers_sent: peer.markers, markers_received: ours.markers, crc: ours.crc || peer.crc }
+/// A frame of this implementation, without Private Data.
+const fn frame(kind: Kind, offer: Offer) -> StartupFrame<'static> {
+    StartupFrame {
+        kind,
+        markers: offer.markers,
+        crc: offer.crc,
+        rejected: false,
+        enhanced: false,
+        revision: REVISION,
+        private_data: &[],
     }
 }
 
-const fn parameters(frame: &StartupFrame<'_>) -> Parameters {
-    Parameters { markers: frame.markers, crc: frame.crc }
-}
-
-fn emit(frame: &StartupFrame<'_>) -> Result<Box<[u8]>, PrivateDataTooLong> {
+fn emit(frame: &StartupFrame<'_>, private_data: &[u8]) -> Result<Box<[u8]>, PrivateDataTooLong> {
+    let frame = StartupFrame { private_data, ..*frame };
     let mut octets = vec![0; frame.len()];
     // MPA-7.1.1-18
-    frame.emit(&mut octets).ok_or(PrivateDataTooLong { octets: frame.private_data.len() })?;
+    frame.emit(&mut octets).ok_or(PrivateDataTooLong { octets: private_data.len() })?;
     Ok(octets.into())
 }
 
 /// Octets of a startup frame that came so far, and how long the rest may take.
 #[derive(Debug)]
 struct Incoming {
-    expected: Kind,
     octets: Vec<u8>,
     /// The whole exchange is over by then, however slowly octets dribble in (MPA-7.1.2-25, D08-7.1.2-01).
     deadline: Instant,
 }
 
 impl Incoming {
-    fn new(expected: Kind, deadline: Instant) -> Self {
-        Self { expected, octets: Vec::new(), deadline }
+    const fn new(deadline: Instant) -> Self {
+        Self { octets: Vec::new(), deadline }
     }
 
-    /// Takes octets; gives the frame once it is complete, and how many octets have come after it.
-    fn take(&mut self, octets: &[u8]) -> Result<Option<(StartupFrame<'_>, usize)>, StartupFault> {
+    fn take(&mut self, octets: &[u8]) -> &[u8] {
         // MPA-7.1.2-23: what is kept is bounded by the largest frame. An octet more is enough to know of all of them.
         let room = (StartupFrame::MAX_LEN + 1).saturating_sub(self.octets.len());
         self.octets.extend_from_slice(&octets[..octets.len().min(room)]);
-        match StartupFrame::parse(self.expected, &self.octets)? {
-            Parsed::Incomplete => Ok(None),
-            Parsed::Complete { frame, consumed } => Ok(Some((frame, self.octets.len() - consumed))),
-        }
+        &self.octets
     }
 
     fn on_time(&self, now: Instant) -> Result<(), StartupFault> {
@@ -131,7 +111,7 @@ pub enum Reply {
     /// Full Operation follows the Reply.
     Accepted {
         /// How it runs.
-        negotiated: Negotiated,
+        agreement: Agreement,
         /// The Responder's Private Data.
         private_data: Box<[u8]>,
     },
@@ -145,7 +125,7 @@ pub enum Reply {
 /// The end that sends the Request.
 #[derive(Debug)]
 pub struct Initiator {
-    parameters: Parameters,
+    asked: StartupFrame<'static>,
     incoming: Incoming,
 }
 
@@ -156,20 +136,13 @@ impl Initiator {
     ///
     /// [`PrivateDataTooLong`].
     pub fn new(
-        parameters: Parameters,
+        offer: Offer,
         private_data: &[u8],
         deadline: Instant,
     ) -> Result<(Self, Box<[u8]>), PrivateDataTooLong> {
-        let request = emit(&StartupFrame {
-            kind: Kind::Request,
-            markers: parameters.markers,
-            crc: parameters.crc,
-            rejected: false,
-            enhanced: false,
-            revision: REVISION,
-            private_data,
-        })?;
-        Ok((Self { parameters, incoming: Incoming::new(Kind::Reply, deadline) }, request))
+        let asked = frame(Kind::Request, offer);
+        let octets = emit(&asked, private_data)?;
+        Ok((Self { asked, incoming: Incoming::new(deadline) }, octets))
     }
 
     /// Takes octets of the Reply; gives it once it is complete.
@@ -178,21 +151,17 @@ impl Initiator {
     ///
     /// [`StartupFault`]: the TCP connection is to be closed (MPA-7.1.2-12).
     pub fn on_octets(&mut self, octets: &[u8]) -> Result<Option<Reply>, StartupFault> {
-        let Some((frame, extra)) = self.incoming.take(octets)? else { return Ok(None) };
+        let Some((answer, _)) = rules::reply(self.incoming.take(octets))? else { return Ok(None) };
         // MPA-7.1.1-13, MPA-7.1.1-14: we asked for revision 1 and know how to go on with no other.
-        if frame.revision != REVISION {
-            return Err(StartupError::Revision(frame.revision).into());
+        if answer.revision != REVISION {
+            return Err(StartupError::Revision(answer.revision).into());
         }
-        let private_data = frame.private_data.into();
-        if frame.rejected {
-            return Ok(Some(Reply::Rejected { private_data }));
-        }
-        // the Responder may not send before it has our first FPDU (MPA-7.1.2-15).
-        if extra > 0 {
-            return Err(StartupError::PrivateDataLength.into());
-        }
-        let negotiated = Negotiated::new(self.parameters, parameters(&frame));
-        Ok(Some(Reply::Accepted { negotiated, private_data }))
+        let private_data = answer.private_data.into();
+        Ok(Some(if answer.rejected {
+            Reply::Rejected { private_data }
+        } else {
+            Reply::Accepted { agreement: Agreement::of(&self.asked, &answer), private_data }
+        }))
     }
 
     /// Looks at the time.
@@ -215,9 +184,15 @@ impl Initiator {
 pub struct Request {
     /// The Initiator's Private Data (MPA-7.1.1-19).
     pub private_data: Box<[u8]>,
+    /// The Initiator's frame, without its Private Data.
+    asked: StartupFrame<'static>,
+}
+
+impl Request {
     /// The Initiator's MPA revision (MPA-7.1.1-15).
-    pub revision: u8,
-    peer: Parameters,
+    pub const fn revision(&self) -> u8 {
+        self.asked.revision
+    }
 }
 
 /// A Request that is refused without asking the ULP.
@@ -238,15 +213,15 @@ impl<F: Into<StartupFault>> From<F> for Refusal {
 /// The end that waits for the Request (MPA-7.1.2-03) and answers it.
 #[derive(Debug)]
 pub struct Responder {
-    parameters: Parameters,
+    offer: Offer,
     incoming: Incoming,
     complete: bool,
 }
 
 impl Responder {
     /// A Responder that gives the Request until `deadline`.
-    pub fn new(parameters: Parameters, deadline: Instant) -> Self {
-        Self { parameters, incoming: Incoming::new(Kind::Request, deadline), complete: false }
+    pub const fn new(offer: Offer, deadline: Instant) -> Self {
+        Self { offer, incoming: Incoming::new(deadline), complete: false }
     }
 
     /// Takes octets of the Request; gives it once it is complete.
@@ -256,31 +231,20 @@ impl Responder {
     /// [`Refusal`]: its answer is to be sent, if it has one, and the TCP connection closed (MPA-7.1.2-04). Also when
     /// octets come between the Request and our Reply.
     pub fn on_octets(&mut self, octets: &[u8]) -> Result<Option<Request>, Refusal> {
-        if self.complete {
-            return Err(StartupError::PrivateDataLength.into());
+        let Some(asked) = rules::request(self.incoming.take(octets))? else { return Ok(None) };
+        let answer = rules::answer(&asked, self.offer, false);
+        if answer.close {
+            // the peer of revision 0 learns ours, then the connection closes (RDMAC-C.2.1-01).
+            let fault = StartupError::Revision(asked.revision).into();
+            return Err(Refusal { fault, answer: emit(&answer.reply, &[]).ok() });
         }
-        let Some((frame, extra)) = self.incoming.take(octets)? else { return Ok(None) };
-        if frame.revision == REVISION_RDMAC {
-            // the RDMA Consortium's endpoint learns our revision, then the connection closes (RDMAC-C.2.1-01).
-            let fault = StartupError::Revision(frame.revision).into();
-            let answer = reply(REVISION, true, Parameters { markers: false, crc: true }, &[]).ok();
-            return Err(Refusal { fault, answer });
-        }
-        if frame.enhanced {
+        if asked.enhanced {
             // MPAv2-10-04
             return Err(StartupFault::Enhanced.into());
         }
-        if extra > 0 {
-            // MPA-7.1.1-17, A-03
-            return Err(StartupError::PrivateDataLength.into());
-        }
-        let request = Request {
-            private_data: frame.private_data.into(),
-            revision: frame.revision,
-            peer: parameters(&frame),
-        };
         self.complete = true;
-        Ok(Some(request))
+        let private_data = asked.private_data.into();
+        Ok(Some(Request { private_data, asked: StartupFrame { private_data: &[], ..asked } }))
     }
 
     /// The accepting Reply, after which Full Operation begins (MPA-7.1.2-08, MPA-7.1.2-09).
@@ -292,9 +256,9 @@ impl Responder {
         &self,
         request: &Request,
         private_data: &[u8],
-    ) -> Result<(Box<[u8]>, Negotiated), PrivateDataTooLong> {
-        let octets = reply(request.revision, false, self.parameters, private_data)?;
-        Ok((octets, Negotiated::new(self.parameters, request.peer)))
+    ) -> Result<(Box<[u8]>, Agreement), PrivateDataTooLong> {
+        let reply = rules::answer(&request.asked, self.offer, false).reply;
+        Ok((emit(&reply, private_data)?, Agreement::of(&reply, &request.asked)))
     }
 
     /// The rejecting Reply (MPA-7.1.2-05, MPA-7.1.2-06).
@@ -303,7 +267,8 @@ impl Responder {
     ///
     /// [`PrivateDataTooLong`].
     pub fn reject(&self, request: &Request, private_data: &[u8]) -> Result<Box<[u8]>, PrivateDataTooLong> {
-        reply(request.revision, true, self.parameters, private_data)
+        let reply = rules::answer(&request.asked, self.offer, false).reply;
+        emit(&StartupFrame { rejected: true, ..reply }, private_data)
     }
 
     /// Looks at the time. A Request that is complete waits for the ULP, not for the peer.
@@ -319,24 +284,6 @@ impl Responder {
     pub const fn deadline(&self) -> Instant {
         if self.complete { Instant::NEVER } else { self.incoming.deadline }
     }
-}
-
-/// A Reply of `revision`: that of the Request.
-fn reply(
-    revision: u8,
-    rejected: bool,
-    ours: Parameters,
-    private_data: &[u8],
-) -> Result<Box<[u8]>, PrivateDataTooLong> {
-    emit(&StartupFrame {
-        kind: Kind::Reply,
-        markers: ours.markers,
-        crc: ours.crc,
-        rejected,
-        enhanced: false,
-        revision,
-        private_data,
-    })
 }
 
 #[cfg(test)]

@@ -3,11 +3,11 @@ use std::path::Path;
 use super::*;
 
 const DEADLINE: Instant = Instant::from_nanos(1_000);
-const BARE: Parameters = Parameters { markers: false, crc: false };
-const CRC: Parameters = Parameters { markers: false, crc: true };
-const BOTH: Parameters = Parameters { markers: true, crc: true };
+const BARE: Offer = Offer { markers: false, crc: false };
+const CRC: Offer = Offer { markers: false, crc: true };
+const BOTH: Offer = Offer { markers: true, crc: true };
 
-/// The records of a vector file whose label contains `label`.
+/// The record of a vector file whose label contains `label`.
 fn vector(file: &str, label: &str) -> Vec<u8> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../dataplane/tests/vectors").join(file);
     let text = std::fs::read_to_string(&path).unwrap();
@@ -25,12 +25,12 @@ fn vector(file: &str, label: &str) -> Vec<u8> {
     octets.unwrap_or_else(|| panic!("no record \"{label}\" in {file}"))
 }
 
-fn initiator(parameters: Parameters) -> Initiator {
-    Initiator::new(parameters, &[], DEADLINE).unwrap().0
+fn initiator(offer: Offer) -> Initiator {
+    Initiator::new(offer, &[], DEADLINE).unwrap().0
 }
 
-fn responder(parameters: Parameters) -> Responder {
-    Responder::new(parameters, DEADLINE)
+fn responder(offer: Offer) -> Responder {
+    Responder::new(offer, DEADLINE)
 }
 
 fn request(octets: &[u8]) -> Result<Option<Request>, Refusal> {
@@ -46,7 +46,7 @@ const REV1: &str = "mpa-startup-rev1.hex";
 /// MPA-7.1.1-01, MPA-7.1.1-12, MPA-7.1.1-16, MPA-7.1.2-01, MPA-7.1.2-02
 #[test]
 fn requests_are_the_golden_octets() {
-    let sent = |parameters, private_data: &[u8]| Initiator::new(parameters, private_data, DEADLINE).unwrap().1;
+    let sent = |offer, private_data: &[u8]| Initiator::new(offer, private_data, DEADLINE).unwrap().1;
     assert_eq!(*sent(CRC, &[]), vector(REV1, "Request M=0 C=1 Rev=1 no Private Data"));
     assert_eq!(*sent(BOTH, b"hello"), vector(REV1, "Request M=1 C=1 Rev=1 Private Data \"hello\""));
     assert_eq!(*sent(BARE, &[]), vector(REV1, "Request M=0 C=0"));
@@ -56,8 +56,8 @@ fn requests_are_the_golden_octets() {
 #[test]
 fn replies_are_the_golden_octets() {
     let asked = vector(REV1, "Request M=0 C=1 Rev=1 no Private Data");
-    let answer = |parameters| {
-        let mut responder = responder(parameters);
+    let answer = |offer| {
+        let mut responder = responder(offer);
         let request = responder.on_octets(&asked).unwrap().unwrap();
         (responder, request)
     };
@@ -72,18 +72,19 @@ fn replies_are_the_golden_octets() {
 #[test]
 fn markers_are_the_receivers_choice_and_one_crc_is_enough() {
     for bits in 0..16_u8 {
-        let a = Parameters { markers: bits & 1 != 0, crc: bits & 2 != 0 };
-        let b = Parameters { markers: bits & 4 != 0, crc: bits & 8 != 0 };
+        let a = Offer { markers: bits & 1 != 0, crc: bits & 2 != 0 };
+        let b = Offer { markers: bits & 4 != 0, crc: bits & 8 != 0 };
         let (mut initiator, asked) = Initiator::new(a, &[], DEADLINE).unwrap();
         let mut responder = responder(b);
         let request = responder.on_octets(&asked).unwrap().unwrap();
         let (reply, at_b) = responder.accept(&request, &[]).unwrap();
-        let Ok(Some(Reply::Accepted { negotiated: at_a, .. })) = initiator.on_octets(&reply) else {
+        let Ok(Some(Reply::Accepted { agreement: at_a, .. })) = initiator.on_octets(&reply) else {
             panic!("{a:?} {b:?}");
         };
         let crc = a.crc || b.crc;
-        assert_eq!(at_a, Negotiated { markers_sent: b.markers, markers_received: a.markers, crc });
-        assert_eq!(at_b, Negotiated { markers_sent: a.markers, markers_received: b.markers, crc });
+        let agreed = |markers_sent, markers_received| Agreement { markers_sent, markers_received, crc, version: 1 };
+        assert_eq!(at_a, agreed(b.markers, a.markers));
+        assert_eq!(at_b, agreed(a.markers, b.markers));
     }
 }
 
@@ -100,7 +101,7 @@ fn private_data_arrives_however_it_is_cut() {
             request = responder.on_octets(octet).unwrap();
         }
         let request = request.unwrap();
-        assert_eq!((&*request.private_data, request.revision), (&*data, 1));
+        assert_eq!((&*request.private_data, request.revision()), (&*data, 1));
 
         let (reply, _) = responder.accept(&request, &data).unwrap();
         let mut answer = None;
@@ -159,7 +160,7 @@ fn only_revisions_1_and_2_are_usable() {
     for revision in 0..=u8::MAX {
         asked[17] = revision;
         match request(&asked) {
-            Ok(Some(request)) => assert!(matches!(revision, 1 | 2) && request.revision == revision),
+            Ok(Some(request)) => assert!(matches!(revision, 1 | 2) && request.revision() == revision),
             refused => {
                 let fault = refused.unwrap_err().fault;
                 assert_eq!(fault, StartupFault::Frame(StartupError::Revision(revision)));

@@ -14,7 +14,7 @@ use super::responding::{Deciding, Listening};
 use super::{Alarm, Control, LINGER_NS};
 use crate::connect::{ConnectError, Connected};
 use crate::listener::AnswerError;
-use crate::startup::{Negotiated, Responder, StartupFault};
+use crate::startup::{Agreement, Responder, StartupFault};
 
 /// Who waits for a connection to come to Full Operation.
 pub(super) enum Waiter {
@@ -27,24 +27,23 @@ pub(super) enum Waiter {
 impl Waiter {
     /// The queue pair takes sends.
     fn ready(self) {
-        // Who does not wait any more does not want to know.
         match self {
-            Self::Connect(reply, connected) => drop(reply.send(Ok(connected))),
-            Self::Accept(reply) => drop(reply.send(Ok(()))),
+            Self::Connect(reply, connected) => reply.send(Ok(connected)),
+            Self::Accept(reply) => reply.send(Ok(())),
         }
     }
 
     fn closed(self, reason: CloseReason) {
         match self {
-            Self::Connect(reply, _) => drop(reply.send(Err(ConnectError::Closed(reason)))),
-            Self::Accept(reply) => drop(reply.send(Err(AnswerError::Closed(reason)))),
+            Self::Connect(reply, _) => reply.send(Err(ConnectError::Closed(reason))),
+            Self::Accept(reply) => reply.send(Err(AnswerError::Closed(reason))),
         }
     }
 
     fn fault(self, fault: StartupFault) {
         match self {
-            Self::Connect(reply, _) => drop(reply.send(Err(ConnectError::Startup(fault)))),
-            Self::Accept(reply) => drop(reply.send(Err(AnswerError::Startup(fault)))),
+            Self::Connect(reply, _) => reply.send(Err(ConnectError::Startup(fault))),
+            Self::Accept(reply) => reply.send(Err(AnswerError::Startup(fault))),
         }
     }
 }
@@ -125,7 +124,7 @@ impl Control {
         self.connections.table.insert(id, Phase::Leaving { abort_at: Instant::NEVER });
     }
 
-    /// Octets from here on are FPDUs: of `qp`, as negotiated.
+    /// Octets from here on are FPDUs: of `qp`, as agreed.
     pub(super) fn operate(&mut self, id: ConnectionId, qp: QpNumber, waiter: Waiter) {
         if let Some(entry) = self.queue_pairs.entries.get_mut(&qp) {
             entry.connection = Some(id);
@@ -204,7 +203,7 @@ impl Control {
             }
             Some(Phase::AwaitingReply(initiating)) => {
                 self.queue_pairs.unbind(initiating.qp);
-                let _ = initiating.reply.send(Err(ConnectError::Closed(reason)));
+                initiating.reply.send(Err(ConnectError::Closed(reason)));
             }
             Some(Phase::Operating { qp, waiter, .. }) => {
                 if let Some(waiter) = waiter {
@@ -283,7 +282,7 @@ fn is_due(phase: &Phase, now: Instant, alarm: &mut Alarm) -> bool {
 }
 
 /// How the core is to run a connection.
-pub(super) const fn full_operation(qp: QpNumber, initiator: bool, negotiated: Negotiated) -> FullOperation {
-    let Negotiated { markers_sent, markers_received, crc } = negotiated;
+pub(super) const fn full_operation(qp: QpNumber, initiator: bool, agreement: Agreement) -> FullOperation {
+    let Agreement { markers_sent, markers_received, crc, version: _ } = agreement;
     FullOperation { qp, initiator, markers_sent, markers_received, crc }
 }

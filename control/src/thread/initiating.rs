@@ -14,7 +14,7 @@ use super::request::Reply;
 use crate::connect::{ConnectError, Connected};
 use crate::device::CrcPolicy;
 use crate::driver;
-use crate::startup::{self, Initiator, Parameters, StartupFault};
+use crate::startup::{self, Initiator, Offer, StartupFault};
 
 /// How long after its deadline a core that does not answer is waited for.
 const UNANSWERED_NS: u64 = SECOND;
@@ -45,7 +45,7 @@ pub(super) struct Initiating {
 impl Control {
     pub(super) fn connect(&mut self, now: Instant, wish: Wish, remote: SocketAddrV4, timeout: Duration) {
         if !self.queue_pairs.bind(wish.qp) {
-            let _ = wish.reply.send(Err(ConnectError::QueuePairInUse));
+            wish.reply.send(Err(ConnectError::QueuePairInUse));
             return;
         }
         let token = self.connections.next_token;
@@ -60,7 +60,7 @@ impl Control {
     pub(super) fn on_connect_failed(&mut self, token: u64, error: ring::ConnectError) {
         let Some(wish) = self.connections.opening.remove(&token).and_then(|opening| opening.wish) else { return };
         self.queue_pairs.unbind(wish.qp);
-        let _ = wish.reply.send(Err(match error {
+        wish.reply.send(Err(match error {
             ring::ConnectError::Closed(CloseReason::Refused) => ConnectError::Refused,
             ring::ConnectError::Closed(CloseReason::TimedOut) => ConnectError::TimedOut,
             ring::ConnectError::Closed(reason) => ConnectError::Closed(reason),
@@ -74,8 +74,8 @@ impl Control {
         let Some(Opening { deadline, wish: Some(wish) }) = self.connections.opening.remove(&token) else {
             return self.reset(id);
         };
-        let parameters = Parameters { markers: wish.markers, crc: self.crc == CrcPolicy::Always };
-        match Initiator::new(parameters, &wish.private_data, deadline) {
+        let offer = Offer { markers: wish.markers, crc: self.crc == CrcPolicy::Always };
+        match Initiator::new(offer, &wish.private_data, deadline) {
             Ok((initiator, octets)) => {
                 self.alarm.set(deadline);
                 self.commands.push(Command::Stream { connection: id, octets, then: AfterStream::Stay });
@@ -84,7 +84,7 @@ impl Control {
             }
             Err(error) => {
                 self.queue_pairs.unbind(wish.qp);
-                let _ = wish.reply.send(Err(error.into()));
+                wish.reply.send(Err(error.into()));
                 self.leave(now, id, Box::default());
             }
         }
@@ -106,15 +106,15 @@ impl Control {
             return;
         };
         match reply {
-            startup::Reply::Accepted { negotiated, private_data } => {
+            startup::Reply::Accepted { agreement, private_data } => {
                 // MPA-7.1.2-14, A-20: the next octet each way belongs to an FPDU.
-                let operation = full_operation(qp, true, negotiated);
+                let operation = full_operation(qp, true, agreement);
                 self.commands.push(Command::Start { connection: id, operation });
                 self.operate(id, qp, Waiter::Connect(waiter, Connected { private_data }));
             }
             startup::Reply::Rejected { private_data } => {
                 self.queue_pairs.unbind(qp);
-                let _ = waiter.send(Err(ConnectError::Rejected { private_data }));
+                waiter.send(Err(ConnectError::Rejected { private_data }));
                 // MPA is left. TCP has no other use here.
                 self.leave(now, id, Box::default());
             }
@@ -125,7 +125,7 @@ impl Control {
     pub(super) fn fail_startup(&mut self, now: Instant, id: ConnectionId, fault: StartupFault) {
         if let Some(Phase::AwaitingReply(initiating)) = self.connections.table.remove(&id) {
             self.queue_pairs.unbind(initiating.qp);
-            let _ = initiating.reply.send(Err(match fault {
+            initiating.reply.send(Err(match fault {
                 StartupFault::TimedOut => ConnectError::TimedOut,
                 fault => ConnectError::Startup(fault),
             }));
@@ -141,7 +141,7 @@ impl Control {
                 self.alarm.set(at);
             } else if let Some(wish) = opening.wish.take() {
                 self.queue_pairs.unbind(wish.qp);
-                let _ = wish.reply.send(Err(ConnectError::TimedOut));
+                wish.reply.send(Err(ConnectError::TimedOut));
             }
         }
     }

@@ -75,9 +75,9 @@ impl Registrations {
             let State::Leaving(leaving) = state else { continue };
             if now >= leaving.until {
                 let how = if leaving.in_use { Deregistration::InUse } else { Deregistration::Unanswered };
-                // The owner may have stopped waiting; its memory stays registered either way.
-                let _ = leaving.reply.send(how);
-                *state = State::Registered;
+                if let State::Leaving(leaving) = core::mem::replace(state, State::Registered) {
+                    leaving.reply.send(how);
+                }
                 continue;
             }
             if now >= leaving.retry_at {
@@ -98,7 +98,7 @@ impl Control {
         reply: Reply<Result<STag, MemoryError>>,
     ) {
         let Some(stag) = self.registrations.names.take() else {
-            let _ = reply.send(Err(MemoryError::TooManyRegions));
+            reply.send(Err(MemoryError::TooManyRegions));
             return;
         };
         let base_to = addressing.base_to(&region);
@@ -111,7 +111,7 @@ impl Control {
         let Some(state) = self.registrations.states.get_mut(&stag) else { return };
         if let State::Registering(reply) = core::mem::replace(state, State::Registered) {
             let answer = if done { Ok(stag) } else { Err(MemoryError::TooManyRegions) };
-            let _ = reply.send(answer);
+            reply.send(answer);
             if !done {
                 self.registrations.forget(stag);
             }
@@ -135,7 +135,7 @@ impl Control {
             }
             Some(State::Gone) | None => {
                 self.registrations.forget(stag);
-                let _ = reply.send(Deregistration::Done);
+                reply.send(Deregistration::Done);
             }
             // One owner asks once at a time.
             Some(State::Registering(_) | State::Leaving(_)) => {}
@@ -145,8 +145,10 @@ impl Control {
     pub(super) fn on_deregistered(&mut self, now: Instant, stag: STag, done: bool) {
         let Some(state) = self.registrations.states.get_mut(&stag) else { return };
         match state {
-            State::Leaving(leaving) if done => {
-                let _ = leaving.reply.send(Deregistration::Done);
+            State::Leaving(_) if done => {
+                if let State::Leaving(leaving) = core::mem::replace(state, State::Gone) {
+                    leaving.reply.send(Deregistration::Done);
+                }
                 self.registrations.forget(stag);
             }
             State::Leaving(leaving) => {

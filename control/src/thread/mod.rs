@@ -165,22 +165,21 @@ impl Control {
             }
             Request::Deregister { stag, patience, reply } => self.deregister(now, stag, patience, reply),
             Request::CreateQp { pd, config, completions, reply } => {
-                // Nobody to answer: the caller has gone, and so has its claim to the queue pair.
-                let _ = reply.send(self.create_qp(pd, config, completions));
+                reply.send(self.create_qp(pd, config, completions));
             }
             Request::DestroyQp { qp, reply } => self.destroy_qp(now, qp, reply),
             Request::Connect { qp, remote, markers, private_data, timeout, reply } => {
                 self.connect(now, initiating::Wish { qp, markers, private_data, reply }, remote, timeout);
             }
             Request::Listen { port, config, reply } => {
-                let _ = reply.send(self.listen(port, config));
+                reply.send(self.listen(port, config));
             }
             Request::Unlisten { port } => self.unlisten(now, port),
             Request::Accept { connection, qp, private_data, reply } => {
                 self.accept(now, connection, qp, &private_data, reply);
             }
             Request::Reject { connection, private_data, reply } => {
-                let _ = reply.send(self.reject(now, connection, &private_data));
+                reply.send(self.reject(now, connection, &private_data));
             }
             Request::Disconnect { qp } => self.disconnect(qp),
             Request::Abort { qp } => self.abort(qp),
@@ -189,7 +188,7 @@ impl Control {
                 self.commands.push(Command::ReportStatistics);
             }
             Request::Usage { reply } => {
-                let _ = reply.send(self.usage());
+                reply.send(self.usage());
             }
         }
     }
@@ -208,7 +207,7 @@ impl Control {
             Event::Deregistered { stag, done } => self.on_deregistered(now, stag, done),
             Event::Statistics(statistics) => {
                 if !self.statistics.is_empty() {
-                    let _ = self.statistics.remove(0).send(*statistics);
+                    self.statistics.remove(0).send(*statistics);
                 }
             }
         }

@@ -109,7 +109,7 @@ impl Control {
             // What was posted before the FIN is still delivered; the buffers stay registered as long.
             qp.destroy = Destroy::AfterClose(now + LINGER_NS);
             self.alarm.set(now + LINGER_NS);
-            let _ = reply.send(());
+            reply.send(());
         } else {
             qp.destroy = Destroy::Told(Some(reply));
             self.commands.push(Command::DestroyQp(number));
@@ -121,8 +121,7 @@ impl Control {
         let Some(qp) = self.queue_pairs.entries.remove(&number) else { return };
         self.queue_pairs.numbers.give_back(number);
         if let Destroy::Told(Some(reply)) = qp.destroy {
-            // Its owner may have stopped waiting.
-            let _ = reply.send(());
+            reply.send(());
         }
     }
 

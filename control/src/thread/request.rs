@@ -4,7 +4,7 @@ use std::net::SocketAddrV4;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam::channel::{Receiver, Sender};
+use crossbeam::channel::{self, Receiver, Sender};
 use warpline_dataplane::core::ring::ConnectionId;
 use warpline_dataplane::core::statistics::Statistics;
 use warpline_dataplane::memory::{Access, ProtectionDomainId, Region, STag};
@@ -18,7 +18,21 @@ use crate::memory::{Addressing, MemoryError};
 use crate::queue_pair::{CreateError, Ending, QpConfig};
 
 /// Where the answer goes. Dropped without an answer when the control thread ends.
-pub(crate) type Reply<T> = Sender<T>;
+#[derive(Debug)]
+pub(crate) struct Reply<T>(Sender<T>);
+
+impl<T> Reply<T> {
+    /// A place for an answer, and where it is found.
+    pub(crate) fn new() -> (Self, Receiver<T>) {
+        let (sender, receiver) = channel::bounded(1);
+        (Self(sender), receiver)
+    }
+
+    /// Answers. Who does not wait any more does not want to know.
+    pub(crate) fn send(self, answer: T) {
+        let _ = self.0.send(answer);
+    }
+}
 
 /// How a deregistration ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

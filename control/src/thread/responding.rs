@@ -15,7 +15,7 @@ use super::request::Reply;
 use crate::device::CrcPolicy;
 use crate::driver;
 use crate::listener::{AnswerError, Incoming, ListenConfig, ListenError};
-use crate::startup::{Parameters, Refusal, Request, Responder, StartupFault};
+use crate::startup::{Offer, Refusal, Request, Responder, StartupFault};
 
 /// A listener.
 pub(super) struct Listening {
@@ -75,7 +75,7 @@ impl Control {
         };
         listening.peers.insert(id, remote);
         let deadline = now + driver::nanos(listening.config.startup_timeout);
-        let responder = Responder::new(Parameters { markers: listening.config.markers, crc }, deadline);
+        let responder = Responder::new(Offer { markers: listening.config.markers, crc }, deadline);
         self.alarm.set(deadline);
         self.connections.table.insert(id, Phase::AwaitingRequest { responder, port });
     }
@@ -99,7 +99,7 @@ impl Control {
         let Some(Phase::AwaitingRequest { responder, .. }) = self.connections.table.remove(&id) else { return };
         let offered = self.connections.listeners.get_mut(&port).and_then(|listening| {
             let remote = listening.peers.remove(&id)?;
-            let (private_data, revision) = (request.private_data.clone(), request.revision);
+            let (private_data, revision) = (request.private_data.clone(), request.revision());
             listening.incoming.0.try_send(Incoming::Request { connection: id, remote, private_data, revision }).ok()
         });
         if offered.is_some() {
@@ -162,19 +162,19 @@ impl Control {
     ) {
         let deciding = match self.decided(now, id) {
             Ok(deciding) => deciding,
-            Err(error) => return drop(reply.send(Err(error))),
+            Err(error) => return reply.send(Err(error)),
         };
         let answer = deciding.responder.accept(&deciding.request, private_data).map_err(AnswerError::from);
         let bound = |answer| if self.queue_pairs.bind(qp) { Ok(answer) } else { Err(AnswerError::QueuePairInUse) };
         match answer.and_then(bound) {
-            Ok((octets, negotiated)) => {
+            Ok((octets, agreement)) => {
                 // one command, so that no octet is read in the wrong mode.
-                let then = AfterStream::FullOperation(full_operation(qp, false, negotiated));
+                let then = AfterStream::FullOperation(full_operation(qp, false, agreement));
                 self.commands.push(Command::Stream { connection: id, octets, then });
                 self.operate(id, qp, Waiter::Accept(reply));
             }
             Err(error) => {
-                let _ = reply.send(Err(error));
+                reply.send(Err(error));
                 let answer = deciding.responder.reject(&deciding.request, &[]).unwrap_or_default();
                 self.leave(now, id, answer);
             }
