@@ -158,7 +158,10 @@ impl Shared {
     }
 
     /// Asks control; gives where the answer comes.
-    pub(crate) fn begin<T>(&self, request: impl FnOnce(Reply<T>) -> Request) -> Result<channel::Receiver<T>, Stopped> {
+    pub(crate) fn begin<T>(
+        &self,
+        request: impl FnOnce(Reply<T>) -> Request,
+    ) -> Result<channel::Receiver<T>, Stopped> {
         let (reply, answer) = Reply::new();
         self.tell(request(reply))?;
         Ok(answer)
@@ -232,8 +235,10 @@ impl Device {
                 let _ = poll.join();
             }
         };
-        let control =
-            thread::Builder::new().name("warpline-control".into()).spawn(run).map_err(StartError::ControlThread)?;
+        let control = thread::Builder::new()
+            .name("warpline-control".into())
+            .spawn(run)
+            .map_err(StartError::ControlThread)?;
         let shared = Shared {
             requests: Some(requests),
             control: Some(control),
@@ -318,9 +323,8 @@ fn check(config: &DeviceConfig) -> Result<(), StartError> {
     if config.prefix_bits > 32 {
         return Err(StartError::Prefix(config.prefix_bits));
     }
-    let network = |address: Ipv4Addr| {
-        u32::from(address).checked_shr(32 - u32::from(config.prefix_bits)).unwrap_or(0)
-    };
+    let network =
+        |address: Ipv4Addr| u32::from(address).checked_shr(32 - u32::from(config.prefix_bits)).unwrap_or(0);
     match config.gateway {
         Some(gateway) if network(gateway) != network(address) => Err(StartError::Gateway(gateway)),
         _ => Ok(()),

@@ -51,7 +51,9 @@ pub enum PollThreadError {
     #[error("no thread for the core: {0}; check the limit on threads (ulimit -u)")]
     Spawn(#[from] std::io::Error),
     /// The thread could not be pinned.
-    #[error("CPU {lcore} cannot be used: choose one that is online and allowed for this process (taskset -p)")]
+    #[error(
+        "CPU {lcore} cannot be used: choose one that is online and allowed for this process (taskset -p)"
+    )]
     Pin {
         /// The CPU asked for.
         lcore: usize,

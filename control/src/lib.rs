@@ -80,5 +80,7 @@ pub use warpline_dataplane::core::statistics::Statistics;
 pub use warpline_dataplane::memory::{Access, Region, STag};
 pub use warpline_dataplane::qp::error::StreamError;
 pub use warpline_dataplane::qp::shared::QpState;
-pub use warpline_dataplane::qp::work::{Completion, CompletionKind, Operation, QpNumber, SendRequest, Slice, Status};
+pub use warpline_dataplane::qp::work::{
+    Completion, CompletionKind, Operation, QpNumber, SendRequest, Slice, Status,
+};
 pub use warpline_dataplane::tcp::CloseReason;

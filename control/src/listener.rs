@@ -103,17 +103,9 @@ impl From<Stopped> for AnswerError {
 #[derive(Debug)]
 pub(crate) enum Incoming {
     /// A Request that waits for an answer.
-    Request {
-        connection: ConnectionId,
-        remote: SocketAddrV4,
-        private_data: Box<[u8]>,
-        revision: u8,
-    },
+    Request { connection: ConnectionId, remote: SocketAddrV4, private_data: Box<[u8]>, revision: u8 },
     /// A peer that failed.
-    Fault {
-        remote: SocketAddrV4,
-        fault: StartupFault,
-    },
+    Fault { remote: SocketAddrV4, fault: StartupFault },
 }
 
 /// Takes connections to a port, as MPA's Responder. Dropping it closes those that nobody has taken.

@@ -35,7 +35,9 @@ impl Addressing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MemoryError {
     /// There is no such memory.
-    #[error("no {octets} octets of memory to be had: ask for less (and more than 0), or give the EAL more hugepages")]
+    #[error(
+        "no {octets} octets of memory to be had: ask for less (and more than 0), or give the EAL more hugepages"
+    )]
     OutOfMemory {
         /// Octets asked for.
         octets: usize,
@@ -102,9 +104,19 @@ impl ProtectionDomain {
         addressing: Addressing,
     ) -> Result<MemoryRegion, MemoryError> {
         let (pd, memory) = (self.id, region.clone());
-        let stag =
-            self.shared.ask(|reply| Request::Register { region: memory, pd, access, addressing, reply })??;
-        Ok(MemoryRegion { shared: Some(self.shared.clone()), base_to: addressing.base_to(&region), region, stag })
+        let stag = self.shared.ask(|reply| Request::Register {
+            region: memory,
+            pd,
+            access,
+            addressing,
+            reply,
+        })??;
+        Ok(MemoryRegion {
+            shared: Some(self.shared.clone()),
+            base_to: addressing.base_to(&region),
+            region,
+            stag,
+        })
     }
 
     /// Makes a queue pair that reports to `send_completions` and `receive_completions`, which may be the same.

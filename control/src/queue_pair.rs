@@ -90,6 +90,9 @@ impl Ending {
     }
 }
 
+/// The two halves of what an application has of a queue pair: what it shares with the core, and with control.
+pub(crate) type Halves = (Arc<SharedQp>, Arc<Ending>);
+
 /// A queue pair (RFC 5040 §1.1): an endpoint that serves one connection. Any thread may post to it.
 ///
 /// Dropping it ends its connection: after [`disconnect`](Self::disconnect) in the orderly way that has begun, else with a
@@ -156,11 +159,22 @@ impl QueuePair {
     /// # Errors
     ///
     /// [`PostError`]; nothing is posted then.
-    pub fn post_write(&self, id: u64, local: Slice, remote: &Advertisement, offset: u64) -> Result<(), PostError> {
+    pub fn post_write(
+        &self,
+        id: u64,
+        local: Slice,
+        remote: &Advertisement,
+        offset: u64,
+    ) -> Result<(), PostError> {
         let to = remote
             .range(offset, local.octets)
             .ok_or(PostError::OutsideAdvertisement { advertised: remote.octets })?;
-        self.post(SendRequest { id, operation: Operation::Write { stag: remote.stag, to }, local, signaled: true })
+        self.post(SendRequest {
+            id,
+            operation: Operation::Write { stag: remote.stag, to },
+            local,
+            signaled: true,
+        })
     }
 
     /// Posts a send work request as it is; one that is not signaled reports only failure.

@@ -4,7 +4,7 @@
 use warpline_dataplane::mpa::MpaError;
 use warpline_dataplane::mpa::startup as rules;
 use warpline_dataplane::time::Instant;
-use warpline_dataplane::wire::mpa::{Kind, StartupError, StartupFrame};
+use warpline_dataplane::wire::mpa::{Kind, Parsed, StartupError, StartupFrame};
 
 pub use warpline_dataplane::mpa::startup::{Agreement, Offer};
 
@@ -16,7 +16,9 @@ const REVISION: u8 = 1;
 
 /// More Private Data than a startup frame holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{octets} octets of Private Data: a startup frame holds at most 512, send the rest after the connection is up")]
+#[error(
+    "{octets} octets of Private Data: a startup frame holds at most 512, send the rest after the connection is up"
+)]
 pub struct PrivateDataTooLong {
     /// Octets given.
     pub octets: usize,
@@ -28,8 +30,14 @@ pub enum StartupFault {
     /// What came is not the startup frame that belongs here, or contradicts itself.
     #[error("{0}")]
     Frame(#[from] StartupError),
+    /// Octets after a frame that nothing may follow yet: the length of its Private Data is wrong, or the peer does not
+    /// wait for its turn.
+    #[error("octets follow the startup frame that its PD_Length does not count")]
+    ExtraOctets,
     /// An enhanced Request (RFC 6581): this implementation knows only the unenhanced setup (MPAv2-10-04).
-    #[error("the peer asks for the enhanced connection setup of RFC 6581, which is not supported: connect with MPA revision 1")]
+    #[error(
+        "the peer asks for the enhanced connection setup of RFC 6581, which is not supported: connect with MPA revision 1"
+    )]
     Enhanced,
     /// The peer closed before its startup frame was complete.
     #[error("the peer closed the connection during MPA startup")]
@@ -48,13 +56,13 @@ impl StartupFault {
     /// A word that names the fault, for programs.
     pub const fn detail(self) -> &'static str {
         match self {
-            Self::Frame(StartupError::WrongKey) => "wrong-key",
-            Self::Frame(StartupError::OtherInitiator) => "other-initiator",
+            Self::Frame(StartupError::WrongKey | StartupError::OtherInitiator) => "key",
             Self::Frame(StartupError::Revision(_)) => "revision",
             Self::Frame(StartupError::PrivateDataLength) => "private-data-length",
+            Self::ExtraOctets => "private-data-extra",
             Self::Enhanced => "enhanced",
             Self::Closed => "closed",
-            Self::TimedOut => "timed-out",
+            Self::TimedOut => "timeout",
         }
     }
 }
@@ -93,11 +101,18 @@ impl Incoming {
         Self { octets: Vec::new(), deadline }
     }
 
-    fn take(&mut self, octets: &[u8]) -> &[u8] {
+    fn take(&mut self, octets: &[u8]) {
         // MPA-7.1.2-23: what is kept is bounded by the largest frame. An octet more is enough to know of all of them.
         let room = (StartupFrame::MAX_LEN + 1).saturating_sub(self.octets.len());
         self.octets.extend_from_slice(&octets[..octets.len().min(room)]);
-        &self.octets
+    }
+
+    /// What the rules say of the octets, and whether it is those after the frame that they complain of.
+    fn fault(&self, expected: Kind, error: StartupError) -> StartupFault {
+        match StartupFrame::parse(expected, &self.octets) {
+            Ok(Parsed::Complete { .. }) => StartupFault::ExtraOctets,
+            _ => error.into(),
+        }
     }
 
     fn on_time(&self, now: Instant) -> Result<(), StartupFault> {
@@ -151,7 +166,11 @@ impl Initiator {
     ///
     /// [`StartupFault`]: the TCP connection is to be closed (MPA-7.1.2-12).
     pub fn on_octets(&mut self, octets: &[u8]) -> Result<Option<Reply>, StartupFault> {
-        let Some((answer, _)) = rules::reply(self.incoming.take(octets))? else { return Ok(None) };
+        self.incoming.take(octets);
+        let reply = rules::reply(&self.incoming.octets);
+        let Some((answer, _)) = reply.map_err(|error| self.incoming.fault(Kind::Reply, error))? else {
+            return Ok(None);
+        };
         // MPA-7.1.1-13, MPA-7.1.1-14: we asked for revision 1 and know how to go on with no other.
         if answer.revision != REVISION {
             return Err(StartupError::Revision(answer.revision).into());
@@ -231,7 +250,11 @@ impl Responder {
     /// [`Refusal`]: its answer is to be sent, if it has one, and the TCP connection closed (MPA-7.1.2-04). Also when
     /// octets come between the Request and our Reply.
     pub fn on_octets(&mut self, octets: &[u8]) -> Result<Option<Request>, Refusal> {
-        let Some(asked) = rules::request(self.incoming.take(octets))? else { return Ok(None) };
+        self.incoming.take(octets);
+        let request = rules::request(&self.incoming.octets);
+        let Some(asked) = request.map_err(|error| self.incoming.fault(Kind::Request, error))? else {
+            return Ok(None);
+        };
         let answer = rules::answer(&asked, self.offer, false);
         if answer.close {
             // the peer of revision 0 learns ours, then the connection closes (RDMAC-C.2.1-01).

@@ -82,7 +82,8 @@ fn markers_are_the_receivers_choice_and_one_crc_is_enough() {
             panic!("{a:?} {b:?}");
         };
         let crc = a.crc || b.crc;
-        let agreed = |markers_sent, markers_received| Agreement { markers_sent, markers_received, crc, version: 1 };
+        let agreed =
+            |markers_sent, markers_received| Agreement { markers_sent, markers_received, crc, version: 1 };
         assert_eq!(at_a, agreed(b.markers, a.markers));
         assert_eq!(at_b, agreed(a.markers, b.markers));
     }
@@ -137,18 +138,18 @@ fn a_rejection_carries_its_reason() {
 #[test]
 fn malformed_requests_are_refused_without_an_answer() {
     const FILE: &str = "mpa-startup-negative.hex";
-    let refused = [
-        ("Request key with lower-case f", StartupError::WrongKey),
-        ("Reply key where a Request is expected", StartupError::WrongKey),
-        ("PD_Length 513", StartupError::PrivateDataLength),
-        ("Rev 3", StartupError::Revision(3)),
-        ("PD_Length 4 followed by 8 octets", StartupError::PrivateDataLength),
-        ("Rev 2 S=1 with only 2 octets", StartupError::PrivateDataLength),
+    let refused: [(&str, StartupFault); 6] = [
+        ("Request key with lower-case f", StartupError::WrongKey.into()),
+        ("Reply key where a Request is expected", StartupError::WrongKey.into()),
+        ("PD_Length 513", StartupError::PrivateDataLength.into()),
+        ("Rev 3", StartupError::Revision(3).into()),
+        ("PD_Length 4 followed by 8 octets", StartupFault::ExtraOctets),
+        ("Rev 2 S=1 with only 2 octets", StartupError::PrivateDataLength.into()),
     ];
-    for (label, error) in refused {
+    for (label, fault) in refused {
         let refusal = request(&vector(FILE, label)).unwrap_err();
-        assert_eq!(refusal, Refusal { fault: StartupFault::Frame(error), answer: None }, "{label}");
-        assert_eq!(refusal.fault.mpa_error().code(), 4, "MPA-8-06");
+        assert_eq!(refusal, Refusal { fault, answer: None }, "{label}");
+        assert_eq!(fault.mpa_error().code(), 4, "MPA-8-06");
     }
     assert!(request(&vector(FILE, "reserved bits (and R) set: ACCEPT")).unwrap().is_some());
 }
@@ -221,11 +222,11 @@ fn octets_between_the_frames_and_full_operation_are_a_violation() {
     let mut responder = responder(CRC);
     assert!(responder.on_octets(&vector(REV1, "Request M=0 C=0")).unwrap().is_some());
     let refusal = responder.on_octets(&[0]).unwrap_err();
-    assert_eq!(refusal.fault, StartupFault::Frame(StartupError::PrivateDataLength));
+    assert_eq!(refusal.fault, StartupFault::ExtraOctets);
 
     let glued = [vector(REV1, "Reply accept M=1 C=1"), vec![0]].concat();
     let refused = initiator(CRC).on_octets(&glued);
-    assert_eq!(refused, Err(StartupFault::Frame(StartupError::PrivateDataLength)));
+    assert_eq!(refused, Err(StartupFault::ExtraOctets));
 
     // After a rejecting Reply they are the ULP's.
     let glued = [vector(REV1, "Reply reject"), vec![0]].concat();

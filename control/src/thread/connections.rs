@@ -51,10 +51,7 @@ impl Waiter {
 /// What a connection is about.
 pub(super) enum Phase {
     /// We are the Responder, and the Request is not complete.
-    AwaitingRequest {
-        responder: Responder,
-        port: u16,
-    },
+    AwaitingRequest { responder: Responder, port: u16 },
     /// The application decides about a Request.
     Deciding(Deciding),
     /// We are the Initiator, and the Reply is not complete.
@@ -68,9 +65,7 @@ pub(super) enum Phase {
         waiter: Option<Waiter>,
     },
     /// Of no use to anybody: reset if it is not closed by then.
-    Leaving {
-        abort_at: Instant,
-    },
+    Leaving { abort_at: Instant },
 }
 
 /// All connections, listeners and openings of a device.
@@ -151,9 +146,8 @@ impl Control {
             }
             Some(Phase::Operating { waiter, .. }) => {
                 // They came before the core had switched: before our Reply, or before our first FPDU.
-                let fault = StartupFault::Frame(warpline_dataplane::wire::mpa::StartupError::PrivateDataLength);
                 if let Some(waiter) = waiter.take() {
-                    waiter.fault(fault);
+                    waiter.fault(StartupFault::ExtraOctets);
                 }
                 self.commands.push(Command::Abort { connection: id });
             }
@@ -250,8 +244,12 @@ impl Control {
     /// Ends what has taken too long.
     pub(super) fn look_at_connections(&mut self, now: Instant) {
         let Self { connections, alarm, .. } = self;
-        let due: Vec<ConnectionId> =
-            connections.table.iter().filter(|(_, phase)| is_due(phase, now, alarm)).map(|(id, _)| *id).collect();
+        let due: Vec<ConnectionId> = connections
+            .table
+            .iter()
+            .filter(|(_, phase)| is_due(phase, now, alarm))
+            .map(|(id, _)| *id)
+            .collect();
         for id in due {
             match self.connections.table.get(&id) {
                 Some(Phase::AwaitingRequest { port, .. }) => {

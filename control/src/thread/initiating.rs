@@ -58,7 +58,9 @@ impl Control {
     }
 
     pub(super) fn on_connect_failed(&mut self, token: u64, error: ring::ConnectError) {
-        let Some(wish) = self.connections.opening.remove(&token).and_then(|opening| opening.wish) else { return };
+        let Some(wish) = self.connections.opening.remove(&token).and_then(|opening| opening.wish) else {
+            return;
+        };
         self.queue_pairs.unbind(wish.qp);
         wish.reply.send(Err(match error {
             ring::ConnectError::Closed(CloseReason::Refused) => ConnectError::Refused,
@@ -101,7 +103,8 @@ impl Control {
             Ok(Some(reply)) => reply,
             Err(fault) => return self.fail_startup(now, id, fault),
         };
-        let Some(Phase::AwaitingReply(Initiating { qp, reply: waiter, .. })) = self.connections.table.remove(&id)
+        let Some(Phase::AwaitingReply(Initiating { qp, reply: waiter, .. })) =
+            self.connections.table.remove(&id)
         else {
             return;
         };

@@ -14,7 +14,7 @@ use warpline_dataplane::time::Instant;
 use super::names::QpNumbers;
 use super::request::Reply;
 use super::{Control, LINGER_NS};
-use crate::queue_pair::{CreateError, Ending, QpConfig};
+use crate::queue_pair::{CreateError, Ending, Halves, QpConfig};
 
 /// How far the end of a queue pair has come.
 pub(super) enum Destroy {
@@ -80,7 +80,7 @@ impl Control {
         pd: ProtectionDomainId,
         config: QpConfig,
         completions: (Arc<CompletionRing>, Arc<CompletionRing>),
-    ) -> Result<(Arc<SharedQp>, Arc<Ending>), CreateError> {
+    ) -> Result<Halves, CreateError> {
         let number = self.queue_pairs.numbers.take().ok_or(CreateError::TooManyQueuePairs)?;
         let shared = Arc::new(SharedQp::new(
             number,

@@ -8,14 +8,14 @@ use crossbeam::channel::{self, Receiver, Sender};
 use warpline_dataplane::core::ring::ConnectionId;
 use warpline_dataplane::core::statistics::Statistics;
 use warpline_dataplane::memory::{Access, ProtectionDomainId, Region, STag};
-use warpline_dataplane::qp::shared::{CompletionRing, SharedQp};
+use warpline_dataplane::qp::shared::CompletionRing;
 use warpline_dataplane::qp::work::QpNumber;
 
 use crate::connect::{ConnectError, Connected};
 use crate::device::Usage;
 use crate::listener::{AnswerError, Incoming, ListenConfig, ListenError};
 use crate::memory::{Addressing, MemoryError};
-use crate::queue_pair::{CreateError, Ending, QpConfig};
+use crate::queue_pair::{CreateError, Halves, QpConfig};
 
 /// Where the answer goes. Dropped without an answer when the control thread ends.
 #[derive(Debug)]
@@ -64,7 +64,7 @@ pub(crate) enum Request {
         pd: ProtectionDomainId,
         config: QpConfig,
         completions: (Arc<CompletionRing>, Arc<CompletionRing>),
-        reply: Reply<Result<(Arc<SharedQp>, Arc<Ending>), CreateError>>,
+        reply: Reply<Result<Halves, CreateError>>,
     },
     DestroyQp {
         qp: QpNumber,

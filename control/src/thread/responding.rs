@@ -37,7 +37,11 @@ pub(super) struct Deciding {
 }
 
 impl Control {
-    pub(super) fn listen(&mut self, port: u16, config: ListenConfig) -> Result<Receiver<Incoming>, ListenError> {
+    pub(super) fn listen(
+        &mut self,
+        port: u16,
+        config: ListenConfig,
+    ) -> Result<Receiver<Incoming>, ListenError> {
         let listeners = &mut self.connections.listeners;
         if listeners.contains_key(&port) {
             return Err(ListenError::PortInUse(port));
@@ -96,11 +100,17 @@ impl Control {
 
     /// Offers a Request to the application.
     fn offer(&mut self, now: Instant, id: ConnectionId, port: u16, request: Request) {
-        let Some(Phase::AwaitingRequest { responder, .. }) = self.connections.table.remove(&id) else { return };
+        let Some(Phase::AwaitingRequest { responder, .. }) = self.connections.table.remove(&id) else {
+            return;
+        };
         let offered = self.connections.listeners.get_mut(&port).and_then(|listening| {
             let remote = listening.peers.remove(&id)?;
             let (private_data, revision) = (request.private_data.clone(), request.revision());
-            listening.incoming.0.try_send(Incoming::Request { connection: id, remote, private_data, revision }).ok()
+            listening
+                .incoming
+                .0
+                .try_send(Incoming::Request { connection: id, remote, private_data, revision })
+                .ok()
         });
         if offered.is_some() {
             let deciding = Deciding { responder, request, failure: None, gone: false };
@@ -165,7 +175,8 @@ impl Control {
             Err(error) => return reply.send(Err(error)),
         };
         let answer = deciding.responder.accept(&deciding.request, private_data).map_err(AnswerError::from);
-        let bound = |answer| if self.queue_pairs.bind(qp) { Ok(answer) } else { Err(AnswerError::QueuePairInUse) };
+        let bound =
+            |answer| if self.queue_pairs.bind(qp) { Ok(answer) } else { Err(AnswerError::QueuePairInUse) };
         match answer.and_then(bound) {
             Ok((octets, agreement)) => {
                 // one command, so that no octet is read in the wrong mode.
