@@ -5,3 +5,88 @@ pub const REGIONS_PER_CORE: usize = 1 << 16;
 
 /// Frames taken from the device in one go: enough to amortise the call, few enough to stay in cache.
 pub const RECEIVE_BURST_FRAMES: usize = 32;
+
+use crate::time::{MICROSECOND, MILLISECOND, SECOND};
+
+/// Retransmission timeout before the first sample (RFC 6298 §2.1).
+pub const INITIAL_RTO_NS: u64 = SECOND;
+/// Least retransmission timeout. RFC 6298 §2.4 asks for a second; every stack in use takes 200 ms, above the delayed
+/// acknowledgement of common peers.
+pub const MIN_RTO_NS: u64 = 200 * MILLISECOND;
+/// Greatest retransmission timeout (RFC 6298 §2.5 allows 60 s or more).
+pub const MAX_RTO_NS: u64 = 60 * SECOND;
+/// The clock granularity G of RFC 6298.
+pub const CLOCK_GRANULARITY_NS: u64 = 100 * MICROSECOND;
+
+/// Frames one connection may keep of octets that are not consumed yet. The receive window bounds octets; this bounds
+/// frames, for peers that send many small segments.
+pub const HELD_FRAMES_PER_CONNECTION: usize = 1024;
+/// Frames one core may keep for all its connections.
+pub const HELD_FRAMES_PER_CORE: usize = 8192;
+/// Frames a connection keeps before small segments are copied behind the frame before them.
+pub const HELD_FRAMES_BEFORE_GATHERING: usize = 16;
+/// Payload of a segment that may be copied behind the frame before it, in octets. Larger ones fill the window before
+/// they fill the bound on frames.
+pub const GATHER_MAX_OCTETS: usize = 512;
+
+/// EMSS when the peer names none (RFC 9293 §3.7.1).
+pub const DEFAULT_MSS_OCTETS: u16 = 536;
+/// Least MSS we believe a peer: below it headers would outweigh data manyfold.
+pub const MIN_MSS_OCTETS: u16 = 64;
+/// Times a SYN is sent before the connection fails: about a minute with backoff from one second.
+pub const SYN_ATTEMPTS: u8 = 6;
+/// Timeouts in a row before an established connection fails.
+pub const RETRANSMIT_ATTEMPTS: u8 = 12;
+/// Longest time an acknowledgement is held back (RFC 9293 §3.8.6.3 allows 500 ms).
+pub const DELAYED_ACK_NS: u64 = 40 * MILLISECOND;
+/// Segments with data that may go unacknowledged (RFC 9293 §3.8.6.3).
+pub const DELAYED_ACK_SEGMENTS: u8 = 2;
+/// Duplicate acknowledgements owed at most: more tell the peer nothing new.
+pub const ACKS_OWED_MAX: u8 = 32;
+/// TIME-WAIT: twice the maximum segment lifetime, taken as 30 s. Also the longest FIN-WAIT-2.
+pub const LINGER_NS: u64 = 60 * SECOND;
+
+/// Commands from control that wait for a core.
+pub const COMMANDS: usize = 256;
+/// Events from a core that wait for control.
+pub const EVENTS: usize = 1024;
+/// Octets of streaming data in one event. A startup frame has at most 532.
+pub const STREAM_EVENT_OCTETS: usize = 1460;
+/// Queue pairs of a core.
+pub const QPS_PER_CORE: usize = 4096;
+/// Connections of a core, half-open and TIME-WAIT ones included.
+pub const CONNECTIONS_PER_CORE: usize = 4096;
+/// Listening ports of a core.
+pub const LISTENERS_PER_CORE: usize = 64;
+/// Descriptors of data sent or queued, over all connections of a core.
+pub const SEND_DESCRIPTORS_PER_CORE: usize = 32_768;
+/// A Terminate's payload: control word, segment length, DDP header and RDMAP Read Request header (RFC 5040 §4.8).
+pub const TERMINATE_OCTETS: usize = 4 + 2 + 18 + 28;
+/// Neighbours a core remembers.
+pub const NEIGHBOURS_PER_CORE: usize = 256;
+/// How long a neighbour's hardware address is believed.
+pub const NEIGHBOUR_LIFETIME_NS: u64 = 60 * SECOND;
+/// Time between two requests for the same neighbour (RFC 1122 §2.3.2.1: at most one a second).
+pub const NEIGHBOUR_REQUEST_INTERVAL_NS: u64 = SECOND;
+/// Requests without an answer after which an address is no longer used.
+pub const NEIGHBOUR_REQUESTS: u8 = 3;
+/// Segments a connection sends in one poll before others have their turn.
+pub const TRANSMIT_BURST_SEGMENTS: usize = 32;
+/// Frames that may wait for the device before connections stop sending.
+pub const TRANSMIT_QUEUE_FRAMES: usize = 128;
+/// Commands taken in one poll.
+pub const COMMANDS_PER_POLL: usize = 16;
+/// Doorbells answered in one poll.
+pub const DOORBELLS_PER_POLL: usize = 64;
+/// Times an FPDU with a wrong CRC at the same place is dropped for TCP to bring it again (RFC 5044 §8), before the error
+/// is reported. The Internet checksum lets one corruption in thousands through; the same octets wrong again are the
+/// sender's doing.
+pub const CRC_RETRIES: u8 = 3;
+/// First and last port of active opens (RFC 6335 §6).
+pub const EPHEMERAL_PORTS: (u16, u16) = (49_152, 65_535);
+/// Ports tried before an active open gives up.
+pub const PORT_ATTEMPTS: usize = 64;
+/// How long a failed stream may take to send its Terminate and close before it is reset.
+pub const TERMINATE_LINGER_NS: u64 = 5 * SECOND;
+/// TTL of packets we send (RFC 1700's successor registry recommends 64).
+pub const TIME_TO_LIVE: u8 = 64;

@@ -58,20 +58,12 @@ impl Oracle {
         }
         // A Marker between PAD and CRC is covered.
         self.mark(Some(length_at));
-        let crc = if self.crc {
-            crc32c(&self.stream[start..])
-        } else {
-            0
-        };
+        let crc = if self.crc { crc32c(&self.stream[start..]) } else { 0 };
         self.stream.extend(crc.to_le_bytes());
     }
 
     fn stream(markers: bool, crc: bool, ulpdus: &[Vec<u8>]) -> Vec<u8> {
-        let mut oracle = Self {
-            markers,
-            crc,
-            stream: Vec::new(),
-        };
+        let mut oracle = Self { markers, crc, stream: Vec::new() };
         for ulpdu in ulpdus {
             oracle.fpdu(ulpdu);
         }
@@ -86,18 +78,11 @@ fn encoded(markers: bool, crc: bool, header_len: usize, ulpdus: &[Vec<u8>]) -> V
         let position = stream.len() as u64;
         let start = stream.len();
         stream.resize(start + fpdu::wire_len(position, ulpdu.len(), markers), 0xee);
-        let filled = fpdu::encode(
-            &mut stream[start..],
-            position,
-            markers,
-            crc,
-            header,
-            payload.len(),
-            |at, out| {
+        let filled =
+            fpdu::encode(&mut stream[start..], position, markers, crc, header, payload.len(), |at, out| {
                 out.copy_from_slice(&payload[at..at + out.len()]);
                 true
-            },
-        );
+            });
         assert!(filled);
     }
     stream
@@ -127,10 +112,7 @@ fn decoded(markers: bool, crc: bool, stream: &[u8], arrival: usize, segment: usi
     while arrived < stream.len() {
         arrived = stream.len().min(arrived + arrival);
         loop {
-            let octets = Segments {
-                octets: &stream[receiver.position() as usize..arrived],
-                segment,
-            };
+            let octets = Segments { octets: &stream[receiver.position() as usize..arrived], segment };
             let Some(located) = receiver.next(&octets).expect("a good stream") else {
                 break;
             };

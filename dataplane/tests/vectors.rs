@@ -35,18 +35,10 @@ fn records(text: &str) -> Result<Vec<Record>, String> {
         if let Some(opening) = line.strip_prefix("@ ") {
             let (label, len) = opening.rsplit_once("  len=").ok_or_else(|| error("no length"))?;
             let len = len.parse().map_err(|_| error("no number"))?;
-            records.push((
-                Record {
-                    label: label.to_owned(),
-                    octets: Vec::new(),
-                },
-                len,
-            ));
+            records.push((Record { label: label.to_owned(), octets: Vec::new() }, len));
             continue;
         }
-        let (record, _) = records
-            .last_mut()
-            .ok_or_else(|| error("octets without a record"))?;
+        let (record, _) = records.last_mut().ok_or_else(|| error("octets without a record"))?;
         let octets: Vec<&str> = line.split(' ').collect();
         if octets.len() > 16 {
             return Err(error("more than sixteen octets"));
@@ -59,11 +51,7 @@ fn records(text: &str) -> Result<Vec<Record>, String> {
     }
     for (record, len) in &records {
         if record.octets.len() != *len {
-            return Err(format!(
-                "{}: {} octets, not {len}",
-                record.label,
-                record.octets.len()
-            ));
+            return Err(format!("{}: {} octets, not {len}", record.label, record.octets.len()));
         }
     }
     Ok(records.into_iter().map(|(record, _)| record).collect())
@@ -84,9 +72,7 @@ fn load<const COUNT: usize>(file: &str) -> [Record; COUNT] {
 
 /// The ULPDU of the FPDU that is all of `octets`.
 fn decode(octets: &[u8], position: u64, markers: bool, crc: bool) -> Result<Vec<u8>, MpaError> {
-    let located = FpduReceiver::at(position, markers, crc)
-        .next(&octets)?
-        .expect("complete");
+    let located = FpduReceiver::at(position, markers, crc).next(&octets)?.expect("complete");
     assert_eq!(located.wire_len(), octets.len());
     let mut ulpdu = vec![0; located.ulpdu_len()];
     located.payload(&octets, 0, |at, slice| {
@@ -98,18 +84,10 @@ fn decode(octets: &[u8], position: u64, markers: bool, crc: bool) -> Result<Vec<
 fn encode(ulpdu: &[u8], position: u64, markers: bool, crc: bool) -> Vec<u8> {
     let (header, payload) = ulpdu.split_at(ulpdu.len().min(14));
     let mut out = vec![0xee; wire_len(position, ulpdu.len(), markers)];
-    assert!(encode_fpdu(
-        &mut out,
-        position,
-        markers,
-        crc,
-        header,
-        payload.len(),
-        |at, out| {
-            out.copy_from_slice(&payload[at..at + out.len()]);
-            true
-        }
-    ));
+    assert!(encode_fpdu(&mut out, position, markers, crc, header, payload.len(), |at, out| {
+        out.copy_from_slice(&payload[at..at + out.len()]);
+        true
+    }));
     out
 }
 
@@ -140,13 +118,7 @@ fn counting(from: usize, len: usize) -> Vec<u8> {
 #[test]
 fn the_loader_is_strict() {
     let good = "# comment\n@ two  octets  len=2\n00 ff\n";
-    assert_eq!(
-        records(good).unwrap(),
-        [Record {
-            label: "two  octets".to_owned(),
-            octets: vec![0, 255]
-        }]
-    );
+    assert_eq!(records(good).unwrap(), [Record { label: "two  octets".to_owned(), octets: vec![0, 255] }]);
     for bad in [
         "00\n",
         "@ no length\n00\n",
@@ -172,11 +144,7 @@ fn every_file_loads() {
         let path = entry.unwrap().path();
         if path.extension().is_some_and(|extension| extension == "hex") {
             let records = records(&fs::read_to_string(&path).unwrap());
-            assert!(
-                records.is_ok_and(|records| !records.is_empty()),
-                "{}",
-                path.display()
-            );
+            assert!(records.is_ok_and(|records| !records.is_empty()), "{}", path.display());
             files += 1;
         }
     }

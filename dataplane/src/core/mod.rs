@@ -1,1 +1,270 @@
 //! One poll loop: frames in, frames out, connections and queue pairs between.
+//!
+//! A [`Core`] owns everything it touches; nothing here is shared, locked or reference-counted with other cores. Control
+//! talks to it over [`ring`], applications over the rings of their queue pairs.
+
+mod commands;
+pub mod connection;
+mod events;
+mod neighbours;
+mod receive;
+pub mod ring;
+pub mod statistics;
+mod stream;
+mod transmit;
+mod wheel;
+
+use std::collections::{HashMap, VecDeque};
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use crate::device::{Capabilities, Device};
+use crate::limits;
+use crate::memory::StagTable;
+use crate::pool::Pool;
+use crate::qp::receiver::Receiver;
+use crate::qp::sender::Sender;
+use crate::qp::shared::SharedQp;
+use crate::qp::work::QpNumber;
+use crate::tcp;
+use crate::time::Instant;
+use crate::wire::ethernet::MacAddress;
+use connection::{Chunk, Connection, FlowKey};
+use events::Events;
+use neighbours::Neighbours;
+use ring::{ConnectionId, Rings};
+use statistics::Statistics;
+use wheel::Wheel;
+
+/// How a core is set up.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// Its IPv4 address.
+    pub address: Ipv4Addr,
+    /// Length of the local network's prefix, in bits.
+    pub prefix_bits: u8,
+    /// Who forwards to other networks.
+    pub gateway: Option<Ipv4Addr>,
+    /// Octets a peer may have in flight on one connection.
+    pub window_octets: u32,
+    /// Secret of initial sequence numbers and ports: different on every start (RFC 6528).
+    pub secret: [u64; 2],
+}
+
+/// A queue pair at its core.
+struct QueuePair {
+    shared: Arc<SharedQp>,
+    sender: Sender,
+    receiver: Receiver,
+    /// The connection it runs on.
+    connection: Option<u32>,
+}
+
+/// A port that takes connections.
+struct Listener {
+    port: u16,
+    backlog: u32,
+    half_open: u32,
+}
+
+/// A place for a connection. The generation outlives the connection, so that old names find nothing.
+struct Slot {
+    generation: u32,
+    connection: Option<Connection>,
+}
+
+/// One poll loop and all it owns.
+pub struct Core<D: Device> {
+    config: Config,
+    device: D,
+    mac: MacAddress,
+    capabilities: Capabilities,
+
+    slots: Vec<Slot>,
+    free_slots: Vec<u32>,
+    flows: HashMap<FlowKey, u32, foldhash::quality::RandomState>,
+    listeners: Vec<Listener>,
+    neighbours: Neighbours,
+    wheel: Wheel,
+    /// Connections that may have something to send.
+    dirty: Vec<u32>,
+
+    pools: tcp::Pools<Chunk, D::Frame>,
+    stags: StagTable,
+    qps: Vec<Option<QueuePair>>,
+
+    rings: Rings,
+    events: Events,
+    statistics: Statistics,
+    random: fastrand::Rng,
+
+    received: Vec<D::Frame>,
+    to_send: VecDeque<D::Frame>,
+    /// An empty frame that was not needed after all.
+    spare: Option<D::Frame>,
+    /// Where an FPDU is built whole when only a part of it is sent.
+    scratch: Vec<u8>,
+    identification: u16,
+}
+
+impl<D: Device> Core<D> {
+    /// A core on `device` that talks to control over `rings`. Allocates everything it will need.
+    pub fn new(device: D, config: Config, rings: Rings) -> Self {
+        let slots =
+            (0..limits::CONNECTIONS_PER_CORE).map(|_| Slot { generation: 0, connection: None }).collect();
+        Self {
+            config,
+            mac: device.mac(),
+            capabilities: device.capabilities(),
+            device,
+            slots,
+            free_slots: (0..limits::CONNECTIONS_PER_CORE as u32).rev().collect(),
+            flows: HashMap::with_capacity_and_hasher(
+                limits::CONNECTIONS_PER_CORE,
+                foldhash::quality::RandomState::default(),
+            ),
+            listeners: Vec::with_capacity(limits::LISTENERS_PER_CORE),
+            neighbours: Neighbours::new(),
+            wheel: Wheel::new(limits::CONNECTIONS_PER_CORE),
+            dirty: Vec::with_capacity(limits::CONNECTIONS_PER_CORE),
+            pools: tcp::Pools {
+                segments: Pool::new(limits::SEND_DESCRIPTORS_PER_CORE),
+                held: Pool::new(limits::HELD_FRAMES_PER_CORE),
+            },
+            stags: StagTable::new(),
+            qps: (0..limits::QPS_PER_CORE).map(|_| None).collect(),
+            events: Events::new(rings.events.clone()),
+            rings,
+            statistics: Statistics::default(),
+            random: fastrand::Rng::with_seed(config.secret[0] ^ config.secret[1].rotate_left(32)),
+            received: Vec::with_capacity(limits::RECEIVE_BURST_FRAMES),
+            to_send: VecDeque::with_capacity(limits::TRANSMIT_QUEUE_FRAMES + limits::RECEIVE_BURST_FRAMES),
+            spare: None,
+            scratch: Vec::with_capacity(usize::from(u16::MAX) + 1024),
+            identification: 0,
+        }
+    }
+
+    /// Does everything there is to do at `now`. Gives whether there was anything.
+    pub fn poll_once(&mut self, now: Instant) -> bool {
+        let mut busy = self.take_commands(now);
+        busy |= self.answer_doorbells();
+        busy |= self.receive(now);
+        busy |= self.expire_timers(now);
+        busy |= self.transmit(now);
+        self.events.flush();
+        self.statistics.polls += 1;
+        if !busy {
+            self.statistics.idle_polls += 1;
+        }
+        busy
+    }
+
+    /// When [`poll_once`](Self::poll_once) must be called again even if nothing arrives and nothing is posted.
+    pub fn next_deadline(&self) -> Instant {
+        let deadline = self.wheel.next_deadline();
+        self.device.next_arrival().map_or(deadline, |arrival| arrival.min(deadline))
+    }
+
+    /// The counters, with those of the connections there are.
+    pub fn statistics(&self) -> Statistics {
+        let mut statistics = self.statistics.clone();
+        for connection in self.slots.iter().filter_map(|slot| slot.connection.as_ref()) {
+            statistics.tcp.add(connection.tcp.counters());
+        }
+        statistics
+    }
+
+    /// The device, for tests and tools.
+    pub const fn device(&self) -> &D {
+        &self.device
+    }
+
+    fn connection(&mut self, id: ConnectionId) -> Option<&mut Connection> {
+        let slot = self.slots.get_mut(id.index as usize)?;
+        if slot.generation == id.generation { slot.connection.as_mut() } else { None }
+    }
+
+    fn insert_connection(
+        &mut self,
+        key: FlowKey,
+        origin: connection::Origin,
+        tcp: tcp::Connection,
+    ) -> Option<u32> {
+        let index = self.free_slots.pop()?;
+        let slot = &mut self.slots[index as usize];
+        slot.connection = Some(Connection::new(slot.generation, key, origin, tcp));
+        self.flows.insert(key, index);
+        self.mark_dirty(index);
+        Some(index)
+    }
+
+    fn remove_connection(&mut self, index: u32) {
+        let slot = &mut self.slots[index as usize];
+        let Some(mut connection) = slot.connection.take() else { return };
+        slot.generation = slot.generation.wrapping_add(1);
+        connection.tcp.release(&mut self.pools);
+        self.statistics.tcp.add(connection.tcp.counters());
+        self.flows.remove(&connection.key);
+        self.wheel.set(index, Instant::NEVER);
+        self.free_slots.push(index);
+        if connection.half_open {
+            self.no_longer_half_open(connection.key.local_port);
+        }
+    }
+
+    fn no_longer_half_open(&mut self, port: u16) {
+        if let Some(listener) = self.listeners.iter_mut().find(|listener| listener.port == port) {
+            listener.half_open = listener.half_open.saturating_sub(1);
+        }
+    }
+
+    fn mark_dirty(&mut self, index: u32) {
+        if let Some(connection) = self.slots[index as usize].connection.as_mut()
+            && !connection.dirty
+        {
+            connection.dirty = true;
+            self.dirty.push(index);
+        }
+    }
+
+    fn answer_doorbells(&mut self) -> bool {
+        let mut busy = false;
+        for _ in 0..limits::DOORBELLS_PER_POLL {
+            let Some(number) = self.rings.doorbells.take() else { break };
+            busy = true;
+            self.answer_doorbell(number);
+        }
+        busy
+    }
+
+    fn answer_doorbell(&mut self, number: QpNumber) {
+        let Some(Some(qp)) = self.qps.get_mut(number.0 as usize) else { return };
+        qp.shared.heard();
+        match qp.connection {
+            Some(index) => self.mark_dirty(index),
+            // Posted while the queue pair was coming to its end.
+            None if qp.shared.state() == crate::qp::shared::QpState::Error => {
+                qp.sender.flush(&qp.shared, &mut self.stags, None);
+                qp.receiver.flush(&qp.shared, None);
+            }
+            None => {}
+        }
+    }
+
+    fn expire_timers(&mut self, now: Instant) -> bool {
+        let mut busy = false;
+        while let Some(index) = self.wheel.pop_due(now) {
+            busy = true;
+            let Some(connection) = self.slots[index as usize].connection.as_mut() else { continue };
+            let mut progress = connection.tcp.on_timer(now, &mut self.pools);
+            if connection.abort_at <= now && connection.tcp.state() != tcp::State::Closed {
+                connection.tcp.abort();
+                progress |= tcp::Progress::CLOSED;
+            }
+            self.mark_dirty(index);
+            self.on_progress(now, index, progress);
+        }
+        busy
+    }
+}

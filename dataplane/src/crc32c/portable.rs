@@ -13,11 +13,7 @@ const fn tables() -> [[u32; 256]; 8] {
         let mut remainder = octet as u32;
         let mut bit = 0;
         while bit < 8 {
-            remainder = if remainder & 1 == 1 {
-                remainder >> 1 ^ POLYNOMIAL
-            } else {
-                remainder >> 1
-            };
+            remainder = if remainder & 1 == 1 { remainder >> 1 ^ POLYNOMIAL } else { remainder >> 1 };
             bit += 1;
         }
         tables[0][octet] = remainder;
@@ -42,10 +38,7 @@ pub fn append(crc: u32, octets: &[u8]) -> u32 {
     let mut remainder = !crc;
     let (steps, rest) = octets.as_chunks::<8>();
     for step in steps {
-        let [near, far] = [
-            [step[0], step[1], step[2], step[3]],
-            [step[4], step[5], step[6], step[7]],
-        ];
+        let [near, far] = [[step[0], step[1], step[2], step[3]], [step[4], step[5], step[6], step[7]]];
         let near = (u32::from_le_bytes(near) ^ remainder).to_le_bytes();
         remainder = table(7, near[0]) ^ table(6, near[1]) ^ table(5, near[2]) ^ table(4, near[3]);
         remainder ^= table(3, far[0]) ^ table(2, far[1]) ^ table(1, far[2]) ^ table(0, far[3]);

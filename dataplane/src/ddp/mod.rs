@@ -1,5 +1,6 @@
 //! Direct Data Placement (RFC 5041).
 
 mod error;
+pub mod segmentation;
 
 pub use error::DdpError;

@@ -122,7 +122,10 @@ impl Region {
 
 impl fmt::Debug for Region {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Region").field("start", &self.start).field("octets", &self.octets).finish_non_exhaustive()
+        f.debug_struct("Region")
+            .field("start", &self.start)
+            .field("octets", &self.octets)
+            .finish_non_exhaustive()
     }
 }
 

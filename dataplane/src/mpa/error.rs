@@ -52,15 +52,8 @@ mod tests {
         use MpaError::{
             Crc, InsufficientIrd, LocalCatastrophic, Marker, NoMatchingRtr, StartupFrame, TcpClosed,
         };
-        let errors = [
-            TcpClosed,
-            Crc,
-            Marker,
-            StartupFrame,
-            LocalCatastrophic,
-            InsufficientIrd,
-            NoMatchingRtr,
-        ];
+        let errors =
+            [TcpClosed, Crc, Marker, StartupFrame, LocalCatastrophic, InsufficientIrd, NoMatchingRtr];
         assert_eq!(errors.map(MpaError::code), [1, 2, 3, 4, 5, 6, 7]);
     }
 }

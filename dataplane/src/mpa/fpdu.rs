@@ -25,11 +25,7 @@ const BETWEEN_MARKERS: usize = Marker::INTERVAL - Marker::LEN;
 /// octets of EMSS the clamp wins and FPDUs no longer fit (ambiguity A-04).
 // MPA-4.5-01, MPA-4.5-02, MPA-4.5-06, MPA-4.5-07, C00-7.3.1-01, C00-7.3.1-03
 pub const fn mulpdu(emss: usize, markers: bool) -> usize {
-    let markers = if markers {
-        Marker::LEN * emss.div_ceil(Marker::INTERVAL)
-    } else {
-        0
-    };
+    let markers = if markers { Marker::LEN * emss.div_ceil(Marker::INTERVAL) } else { 0 };
     let overhead = LENGTH_LEN + CRC_LEN + markers + emss % 4;
     match emss.saturating_sub(overhead) {
         ..MULPDU_MIN => MULPDU_MIN,
@@ -76,19 +72,13 @@ impl Markers {
             return Self { first: usize::MAX };
         }
         let since_marker = (position % Marker::INTERVAL as u64) as usize;
-        Self {
-            first: (Marker::INTERVAL - since_marker) % Marker::INTERVAL,
-        }
+        Self { first: (Marker::INTERVAL - since_marker) % Marker::INTERVAL }
     }
 
     /// Markers that stand before `octet`.
     #[inline]
     pub const fn before(self, octet: usize) -> usize {
-        if octet < self.first {
-            0
-        } else {
-            1 + (octet - self.first) / BETWEEN_MARKERS
-        }
+        if octet < self.first { 0 } else { 1 + (octet - self.first) / BETWEEN_MARKERS }
     }
 
     /// The offset of `octet`.
@@ -118,9 +108,7 @@ impl Markers {
     // MPA-4.3-03, MPA-4.3-05, MPA-4.3-07, MPA-4.3-08, C00-7.1-02, C00-7.1-03, C00-7.1-06, C00-7.1-07
     #[inline]
     pub const fn marker_at(self, at: usize) -> Marker {
-        Marker {
-            fpdu_ptr: at.saturating_sub(self.offset_of(0)) as u16,
-        }
+        Marker { fpdu_ptr: at.saturating_sub(self.offset_of(0)) as u16 }
     }
 
     /// The offsets of the Markers of an FPDU whose ULPDU has `ulpdu_len` octets.
@@ -164,11 +152,7 @@ pub fn encode(
     let Some(out) = out.get_mut(..markers.wire_len(ulpdu_len)) else {
         return false;
     };
-    let mut fpdu = Encoder {
-        out,
-        markers,
-        octet: 0,
-    };
+    let mut fpdu = Encoder { out, markers, octet: 0 };
     let length = (ulpdu_len as u16).to_be_bytes();
     fpdu.copy(&length)
         && fpdu.copy(header)
@@ -209,16 +193,13 @@ impl Encoder<'_> {
 
     #[inline]
     fn copy(&mut self, octets: &[u8]) -> bool {
-        self.fill(
-            octets.len(),
-            &mut |at, out| match octets.get(at..at + out.len()) {
-                Some(octets) => {
-                    out.copy_from_slice(octets);
-                    true
-                }
-                None => false,
-            },
-        )
+        self.fill(octets.len(), &mut |at, out| match octets.get(at..at + out.len()) {
+            Some(octets) => {
+                out.copy_from_slice(octets);
+                true
+            }
+            None => false,
+        })
     }
 
     /// Writes the Marker that stands right before the next octet, if one does.
@@ -241,11 +222,7 @@ impl Encoder<'_> {
         let Some((covered, field)) = self.out.split_last_chunk_mut::<CRC_LEN>() else {
             return false;
         };
-        *field = if crc {
-            crc32c::checksum(covered).to_le_bytes()
-        } else {
-            [0; CRC_LEN]
-        };
+        *field = if crc { crc32c::checksum(covered).to_le_bytes() } else { [0; CRC_LEN] };
         true
     }
 }
@@ -289,18 +266,10 @@ mod tests {
 
     fn encoded(position: u64, markers: bool, crc: bool, header: &[u8], payload: &[u8]) -> Vec<u8> {
         let mut out = vec![0xee; wire_len(position, header.len() + payload.len(), markers)];
-        assert!(encode(
-            &mut out,
-            position,
-            markers,
-            crc,
-            header,
-            payload.len(),
-            |at, out| {
-                out.copy_from_slice(&payload[at..at + out.len()]);
-                true
-            }
-        ));
+        assert!(encode(&mut out, position, markers, crc, header, payload.len(), |at, out| {
+            out.copy_from_slice(&payload[at..at + out.len()]);
+            true
+        }));
         out
     }
 
@@ -308,12 +277,8 @@ mod tests {
     /// but for the three sizes where the formula itself gives away four octets.
     #[test]
     fn mulpdu_fits_at_every_phase() {
-        let worst = |ulpdu_len, markers| {
-            (0..128)
-                .map(|phase| wire_len(phase * 4, ulpdu_len, markers))
-                .max()
-                .unwrap()
-        };
+        let worst =
+            |ulpdu_len, markers| (0..128).map(|phase| wire_len(phase * 4, ulpdu_len, markers)).max().unwrap();
         for emss in (140..1600).chain([2048, 4052, 4312, 8948, 8960, 9000]) {
             assert!(worst(mulpdu(emss, true), true) <= emss, "{emss}");
             assert!(worst(mulpdu(emss, false), false) <= emss, "{emss}");
@@ -363,11 +328,7 @@ mod tests {
         assert!(!encode(&mut out, 0, true, true, &[0; 18], 24, |_, _| true));
         assert!(!encode(&mut [0; 52], 0, true, true, &[0; 18], 24, |_, _| false));
         assert_eq!(encode_head(&mut out[..19], &[0; 18], 1), None);
-        assert_eq!(
-            encode_head(&mut out, &[0; 17], 1),
-            None,
-            "the payload would not be aligned"
-        );
+        assert_eq!(encode_head(&mut out, &[0; 17], 1), None, "the payload would not be aligned");
     }
 
     /// MPA-4.3-06: SeqStart 11 gives Markers at 11, 523, 1035; and MPA-4.3-03 their pointers.
@@ -388,10 +349,7 @@ mod tests {
         for phase in 0..128 {
             let markers = Markers::of(phase * 4, true);
             let last = markers.offsets(MULPDU_MAX).last().unwrap();
-            assert_eq!(
-                usize::from(markers.marker_at(last).fpdu_ptr),
-                last - markers.offset_of(0)
-            );
+            assert_eq!(usize::from(markers.marker_at(last).fpdu_ptr), last - markers.offset_of(0));
         }
     }
 

@@ -33,10 +33,7 @@ impl Octets for &[u8] {
 /// `N` octets from `start` on.
 fn array_at<const N: usize>(octets: &impl Octets, start: usize) -> [u8; N] {
     let mut array = [0; N];
-    let mut gather = Gather {
-        out: &mut array,
-        filled: 0,
-    };
+    let mut gather = Gather { out: &mut array, filled: 0 };
     octets.for_each_slice(start, N, |slice| gather.push(slice));
     array
 }
@@ -94,10 +91,7 @@ impl Located {
     #[inline]
     pub fn header(&self, octets: &impl Octets, header: &mut [u8]) -> usize {
         let len = header.len().min(self.ulpdu_len);
-        let mut gather = Gather {
-            out: &mut header[..len],
-            filled: 0,
-        };
+        let mut gather = Gather { out: &mut header[..len], filled: 0 };
         self.walk(octets, 0, len, |slice| gather.push(slice));
         len
     }
@@ -160,11 +154,7 @@ impl FpduReceiver {
 
     /// A receiver at an FPDU that begins at `position`, its leading Marker included.
     pub const fn at(position: u64, markers: bool, crc: bool) -> Self {
-        Self {
-            position,
-            markers,
-            crc,
-        }
+        Self { position, markers, crc }
     }
 
     /// A receiver at the FPDU that `marker`, which stands at `position`, says it belongs to. Only a valid CRC makes the
@@ -180,11 +170,7 @@ impl FpduReceiver {
             distance => position.checked_sub(u64::from(distance))?,
         };
         let leading = length.checked_sub(Marker::LEN as u64)?;
-        let start = if leading.is_multiple_of(Marker::INTERVAL as u64) {
-            leading
-        } else {
-            length
-        };
+        let start = if leading.is_multiple_of(Marker::INTERVAL as u64) { leading } else { length };
         // Where a Marker stands, no ULPDU_Length does; and the pointer must be one that the FPDU's own layout gives.
         let markers = Markers::of(start, true);
         let at = usize::try_from(position - start).ok()?;
@@ -230,8 +216,7 @@ impl FpduReceiver {
     /// Octets that must be there from the position on for the next FPDU to be complete, as far as is known: without its
     /// ULPDU_Length, those up to and including that.
     pub fn needed(&self, octets: &impl Octets) -> usize {
-        self.locate(octets)
-            .map_or(self.length_end(), |located| located.wire_len())
+        self.locate(octets).map_or(self.length_end(), |located| located.wire_len())
     }
 
     /// Moves past `located`, which [`next`](Self::next) gave.
@@ -277,18 +262,10 @@ mod tests {
 
     fn encoded(position: u64, markers: bool, ulpdu: &[u8]) -> Vec<u8> {
         let mut out = vec![0; fpdu::wire_len(position, ulpdu.len(), markers)];
-        assert!(fpdu::encode(
-            &mut out,
-            position,
-            markers,
-            true,
-            &[],
-            ulpdu.len(),
-            |at, out| {
-                out.copy_from_slice(&ulpdu[at..at + out.len()]);
-                true
-            }
-        ));
+        assert!(fpdu::encode(&mut out, position, markers, true, &[], ulpdu.len(), |at, out| {
+            out.copy_from_slice(&ulpdu[at..at + out.len()]);
+            true
+        }));
         out
     }
 
@@ -303,10 +280,7 @@ mod tests {
         let receiver = FpduReceiver::new(true, true);
         for len in 0..octets.len() {
             assert_eq!(receiver.next(&&octets[..len]), Ok(None));
-            assert_eq!(
-                receiver.needed(&&octets[..len]),
-                if len < 6 { 6 } else { octets.len() }
-            );
+            assert_eq!(receiver.needed(&&octets[..len]), if len < 6 { 6 } else { octets.len() });
         }
         let located = receiver.next(&&octets[..]).unwrap().unwrap();
         assert_eq!((located.wire_len(), located.ulpdu_len()), (octets.len(), 600));
@@ -317,20 +291,14 @@ mod tests {
     /// MPA-A.4-01, MPA-5.1-05: slices of any length give the same ULPDU.
     #[test]
     fn slices_make_no_difference() {
-        for (position, markers, len) in [
-            (0, true, 2000),
-            (508, true, 1200),
-            (100, true, 500),
-            (4, false, 1200),
-        ] {
+        for (position, markers, len) in
+            [(0, true, 2000), (508, true, 1200), (100, true, 500), (4, false, 1200)]
+        {
             let ulpdu = ulpdu(len);
             let octets = encoded(position, markers, &ulpdu);
             for slice_len in [1, 2, 3, 5, 64, 511, 5000] {
                 let cut = Cut(&octets, slice_len);
-                let located = FpduReceiver::at(position, markers, true)
-                    .next(&cut)
-                    .unwrap()
-                    .unwrap();
+                let located = FpduReceiver::at(position, markers, true).next(&cut).unwrap().unwrap();
                 let mut header = [0; 18];
                 assert_eq!(located.header(&cut, &mut header), 18);
                 assert_eq!(header, ulpdu[..18]);
@@ -373,10 +341,7 @@ mod tests {
             damaged[covered..].copy_from_slice(&crc);
             assert_eq!(receiver.next(&&damaged[..]), Err(MpaError::Marker));
             // without CRCs too.
-            assert_eq!(
-                FpduReceiver::new(true, false).next(&&damaged[..]),
-                Err(MpaError::Marker)
-            );
+            assert_eq!(FpduReceiver::new(true, false).next(&&damaged[..]), Err(MpaError::Marker));
         }
     }
 
@@ -385,21 +350,11 @@ mod tests {
     fn pad_may_hold_anything() {
         let mut octets = encoded(0, false, &ulpdu(19));
         octets[21..24].fill(0xaa);
-        assert_eq!(
-            FpduReceiver::new(false, true).next(&&octets[..]),
-            Err(MpaError::Crc)
-        );
+        assert_eq!(FpduReceiver::new(false, true).next(&&octets[..]), Err(MpaError::Crc));
         let crc = crate::crc32c::checksum(&octets[..24]).to_le_bytes();
         octets[24..].copy_from_slice(&crc);
         for crc in [true, false] {
-            assert_eq!(
-                FpduReceiver::new(false, crc)
-                    .next(&&octets[..])
-                    .unwrap()
-                    .unwrap()
-                    .ulpdu_len(),
-                19
-            );
+            assert_eq!(FpduReceiver::new(false, crc).next(&&octets[..]).unwrap().unwrap().ulpdu_len(), 19);
         }
     }
 
@@ -424,10 +379,8 @@ mod tests {
             (0xffff_fffc, [0xffff_fffc, 0x0000_01fc, 0x0000_03fc]),
             (0xffff_fffe, [0xffff_fffe, 0x0000_01fe, 0x0000_03fe]),
         ] {
-            let found: Vec<_> = Markers::of(0, true)
-                .offsets(1400)
-                .map(|at| SeqNumber(start) + at as u32)
-                .collect();
+            let found: Vec<_> =
+                Markers::of(0, true).offsets(1400).map(|at| SeqNumber(start) + at as u32).collect();
             assert_eq!(found, positions.map(SeqNumber));
         }
         let marker = Marker { fpdu_ptr: 0x01fc };
@@ -448,20 +401,8 @@ mod tests {
             position += fpdu::wire_len(position, len, true) as u64;
         }
         let marker = |fpdu_ptr| Marker { fpdu_ptr };
-        assert_eq!(
-            FpduReceiver::at_marker(512, marker(512), true),
-            None,
-            "a Marker stands there"
-        );
-        assert_eq!(
-            FpduReceiver::at_marker(512, marker(516), true),
-            None,
-            "before the stream"
-        );
-        assert_eq!(
-            FpduReceiver::at_marker(513, marker(0), true),
-            None,
-            "no Marker there"
-        );
+        assert_eq!(FpduReceiver::at_marker(512, marker(512), true), None, "a Marker stands there");
+        assert_eq!(FpduReceiver::at_marker(512, marker(516), true), None, "before the stream");
+        assert_eq!(FpduReceiver::at_marker(513, marker(0), true), None, "no Marker there");
     }
 }

@@ -24,10 +24,7 @@ pub struct Offer {
 // MPA-1.2-02, MPA-4.4-03
 impl Default for Offer {
     fn default() -> Self {
-        Self {
-            markers: false,
-            crc: true,
-        }
+        Self { markers: false, crc: true }
     }
 }
 
@@ -52,12 +49,7 @@ impl Agreement {
         // An RDMA Consortium peer knows no choice, so it overrides ours (ambiguity A-22).
         // RDMAC-C.1-01, RDMAC-C.1-04, RDMAC-C.2.3-01, RDMAC-C.2.3-02, RDMAC-C.2.5-02
         if peer.revision == 0 {
-            return Self {
-                markers_sent: true,
-                markers_received: true,
-                crc: true,
-                version: 0,
-            };
+            return Self { markers_sent: true, markers_received: true, crc: true, version: 0 };
         }
         Self {
             markers_sent: peer.markers,
@@ -142,15 +134,7 @@ mod tests {
     use super::*;
 
     const fn frame(kind: Kind, markers: bool, crc: bool, revision: u8) -> StartupFrame<'static> {
-        StartupFrame {
-            kind,
-            markers,
-            crc,
-            rejected: false,
-            enhanced: false,
-            revision,
-            private_data: b"data",
-        }
+        StartupFrame { kind, markers, crc, rejected: false, enhanced: false, revision, private_data: b"data" }
     }
 
     fn octets(frame: &StartupFrame<'_>, more: &[u8]) -> Vec<u8> {
@@ -190,12 +174,7 @@ mod tests {
         let peer = frame(Kind::Reply, true, true, 0);
         for markers in [false, true] {
             let agreement = Agreement::of(&frame(Kind::Request, markers, false, 1), &peer);
-            let expected = Agreement {
-                markers_sent: true,
-                markers_received: true,
-                crc: true,
-                version: 0,
-            };
+            let expected = Agreement { markers_sent: true, markers_received: true, crc: true, version: 0 };
             assert_eq!(agreement, expected);
         }
     }
@@ -205,22 +184,13 @@ mod tests {
     fn octets_behind_a_frame_are_judged_by_who_may_send_them() {
         let asked = frame(Kind::Request, true, true, 1);
         assert_eq!(request(&octets(&asked, b"")), Ok(Some(asked)));
-        assert_eq!(
-            request(&octets(&asked, b"x")),
-            Err(StartupError::PrivateDataLength)
-        );
+        assert_eq!(request(&octets(&asked, b"x")), Err(StartupError::PrivateDataLength));
         assert_eq!(request(&octets(&asked, b"")[..23]), Ok(None));
         let accepted = frame(Kind::Reply, true, true, 1);
         assert_eq!(reply(&octets(&accepted, b"")), Ok(Some((accepted, 24))));
-        assert_eq!(
-            reply(&octets(&accepted, b"x")),
-            Err(StartupError::PrivateDataLength)
-        );
+        assert_eq!(reply(&octets(&accepted, b"x")), Err(StartupError::PrivateDataLength));
         assert_eq!(reply(&octets(&accepted, b"")[..23]), Ok(None));
-        let rejected = StartupFrame {
-            rejected: true,
-            ..accepted
-        };
+        let rejected = StartupFrame { rejected: true, ..accepted };
         assert_eq!(reply(&octets(&rejected, b"x")), Ok(Some((rejected, 24))));
     }
 
@@ -234,26 +204,13 @@ mod tests {
     /// MPA-7.1.2-08, MPAv2-6-04, MPAv2-10-01, MPAv2-10-02, A-11
     #[test]
     fn the_reply_has_the_revision_of_the_request() {
-        let offer = Offer {
-            markers: true,
-            crc: false,
-        };
+        let offer = Offer { markers: true, crc: false };
         for (revision, enhanced) in [(1, false), (2, false), (2, true)] {
-            let asked = StartupFrame {
-                enhanced,
-                ..frame(Kind::Request, false, true, revision)
-            };
+            let asked = StartupFrame { enhanced, ..frame(Kind::Request, false, true, revision) };
             let Answer { reply, close } = answer(&asked, offer, true);
             assert!(!close && !reply.rejected && reply.markers && !reply.crc);
-            assert_eq!(
-                (reply.kind, reply.revision, reply.enhanced),
-                (Kind::Reply, revision, enhanced)
-            );
-            assert_eq!(
-                reply.emit(&mut [0; 20]).is_none(),
-                enhanced,
-                "enhanced data is missing"
-            );
+            assert_eq!((reply.kind, reply.revision, reply.enhanced), (Kind::Reply, revision, enhanced));
+            assert_eq!(reply.emit(&mut [0; 20]).is_none(), enhanced, "enhanced data is missing");
         }
     }
 
@@ -261,10 +218,7 @@ mod tests {
     #[test]
     fn revision_0_is_for_the_permissive() {
         let asked = frame(Kind::Request, true, true, 0);
-        let offer = Offer {
-            markers: false,
-            crc: false,
-        };
+        let offer = Offer { markers: false, crc: false };
         let Answer { reply, close } = answer(&asked, offer, true);
         assert!(!close && !reply.rejected && reply.markers && reply.crc);
         assert_eq!(reply.revision, 0);

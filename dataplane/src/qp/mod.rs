@@ -1,1 +1,8 @@
-//! Queue pairs: work requests in, completions out.
+//! Queue pairs: work requests in, FPDU descriptors and completions out.
+
+pub mod error;
+pub mod receiver;
+pub mod sender;
+pub mod shared;
+pub mod terminate;
+pub mod work;

@@ -114,9 +114,7 @@ impl RdmapError {
         if error_type == Self::LocalCatastrophic.error_type() {
             return Some(Self::LocalCatastrophic);
         }
-        Self::ALL
-            .into_iter()
-            .find(|error| error.number() == (error_type, code))
+        Self::ALL.into_iter().find(|error| error.number() == (error_type, code))
     }
 }
 
@@ -130,10 +128,7 @@ mod tests {
         let protection = [0x00, 0x01, 0x02, 0x03, 0x04, 0x09, 0xff];
         let operation = [0x05, 0x06, 0x07, 0x08, 0x09, 0xff];
         for code in 0..=u8::MAX {
-            assert_eq!(
-                RdmapError::from_number(0, code),
-                Some(RdmapError::LocalCatastrophic)
-            );
+            assert_eq!(RdmapError::from_number(0, code), Some(RdmapError::LocalCatastrophic));
             for (error_type, codes) in [(1, &protection[..]), (2, &operation[..]), (3, &[])] {
                 let error = RdmapError::from_number(error_type, code);
                 assert_eq!(error.is_some(), codes.contains(&code), "{error_type}/{code:#04x}");
@@ -145,9 +140,6 @@ mod tests {
         assert_eq!(RdmapError::from_number(1, 0x02), Some(RdmapError::AccessRights));
         assert_eq!(RdmapError::from_number(1, 0x03), Some(RdmapError::NotAssociated));
         assert_eq!(RdmapError::from_number(2, 0x05), Some(RdmapError::InvalidVersion));
-        assert_eq!(
-            RdmapError::from_number(2, 0x06),
-            Some(RdmapError::UnexpectedOpcode)
-        );
+        assert_eq!(RdmapError::from_number(2, 0x06), Some(RdmapError::UnexpectedOpcode));
     }
 }

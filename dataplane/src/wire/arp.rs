@@ -62,13 +62,7 @@ impl Packet {
             2 if spaces == Self::SPACES => Operation::Reply,
             _ => return Some(Err(Malformed::Field)),
         };
-        Some(Ok(Self {
-            operation,
-            sender_mac,
-            sender_ip,
-            target_mac,
-            target_ip,
-        }))
+        Some(Ok(Self { operation, sender_mac, sender_ip, target_mac, target_ip }))
     }
 
     /// Writes the packet to the first [`LEN`](Self::LEN) octets of `out`.
@@ -93,9 +87,8 @@ impl Packet {
 mod tests {
     use super::*;
 
-    const OCTETS: [u8; 28] = [
-        0, 1, 8, 0, 6, 4, 0, 1, 2, 0, 0, 0, 0, 1, 10, 0, 0, 1, 0, 0, 0, 0, 0, 0, 10, 0, 0, 2,
-    ];
+    const OCTETS: [u8; 28] =
+        [0, 1, 8, 0, 6, 4, 0, 1, 2, 0, 0, 0, 0, 1, 10, 0, 0, 1, 0, 0, 0, 0, 0, 0, 10, 0, 0, 2];
     const PACKET: Packet = Packet {
         operation: Operation::Request,
         sender_mac: MacAddress([2, 0, 0, 0, 0, 1]),
@@ -110,10 +103,7 @@ mod tests {
         PACKET.emit(&mut out);
         assert_eq!(out, OCTETS);
         assert_eq!(Packet::parse(&OCTETS), Ok(PACKET));
-        let reply = Packet {
-            operation: Operation::Reply,
-            ..PACKET
-        };
+        let reply = Packet { operation: Operation::Reply, ..PACKET };
         reply.emit(&mut out);
         assert_eq!(out[7], 2);
         let mut padded = [0; 46];

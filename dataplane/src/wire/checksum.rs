@@ -107,10 +107,7 @@ mod tests {
 
     #[test]
     fn the_example_of_rfc_1071() {
-        assert_eq!(
-            sum(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]).folded(),
-            0xddf2
-        );
+        assert_eq!(sum(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]).folded(), 0xddf2);
     }
 
     #[test]
@@ -124,10 +121,7 @@ mod tests {
     #[test]
     fn the_pseudo_header_is_twelve_octets() {
         let sum = ipv4_pseudo_header(Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2), 6, 0x1234);
-        assert_eq!(
-            sum.finish(),
-            word_by_word(&[10, 0, 0, 1, 10, 0, 0, 2, 0, 6, 0x12, 0x34])
-        );
+        assert_eq!(sum.finish(), word_by_word(&[10, 0, 0, 1, 10, 0, 0, 2, 0, 6, 0x12, 0x34]));
     }
 
     proptest! {

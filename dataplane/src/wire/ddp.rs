@@ -46,13 +46,7 @@ impl Tagged {
         let [control, rsvd_ulp] = octets.take()?;
         let stag = STag(u32::from_be_bytes(octets.take()?));
         let to = u64::from_be_bytes(octets.take()?);
-        Some(Self {
-            last: control & LAST != 0,
-            version: control & VERSION,
-            rsvd_ulp,
-            stag,
-            to,
-        })
+        Some(Self { last: control & LAST != 0, version: control & VERSION, rsvd_ulp, stag, to })
     }
 
     /// Writes the header to the first [`LEN`](Self::LEN) octets of `out`; gives their number.
@@ -98,14 +92,7 @@ impl Untagged {
         let queue = u32::from_be_bytes(octets.take()?);
         let msn = u32::from_be_bytes(octets.take()?);
         let mo = u32::from_be_bytes(octets.take()?);
-        Some(Self {
-            last: control & LAST != 0,
-            version: control & VERSION,
-            rsvd_ulp,
-            queue,
-            msn,
-            mo,
-        })
+        Some(Self { last: control & LAST != 0, version: control & VERSION, rsvd_ulp, queue, msn, mo })
     }
 
     /// Writes the header to the first [`LEN`](Self::LEN) octets of `out`; gives their number.
@@ -156,9 +143,7 @@ impl Header {
             Some(control) if control & TAGGED != 0 => Tagged::parse(segment).map(Self::Tagged),
             _ => Untagged::parse(segment).map(Self::Untagged),
         };
-        header
-            .map(|header| (header, header.header_len()))
-            .ok_or(DdpHeaderError::TooShort)
+        header.map(|header| (header, header.header_len())).ok_or(DdpHeaderError::TooShort)
     }
 
     /// Octets of the header.
@@ -236,10 +221,7 @@ mod tests {
             mo: 0x0102_0304,
         };
         assert_eq!(untagged.emit(&mut out), 18);
-        assert_eq!(
-            out,
-            [0, 1, 2, 3, 4, 5, 0, 0, 0, 2, 255, 255, 255, 255, 1, 2, 3, 4]
-        );
+        assert_eq!(out, [0, 1, 2, 3, 4, 5, 0, 0, 0, 2, 255, 255, 255, 255, 1, 2, 3, 4]);
     }
 
     /// as long as the header is not whole, there is none.

@@ -75,11 +75,7 @@ impl Header {
         let destination = MacAddress(rest.take().ok_or(Malformed::Truncated)?);
         let source = MacAddress(rest.take().ok_or(Malformed::Truncated)?);
         let ethertype = EtherType(u16::from_be_bytes(rest.take().ok_or(Malformed::Truncated)?));
-        let untagged = Self {
-            destination,
-            source,
-            ethertype,
-        };
+        let untagged = Self { destination, source, ethertype };
         if ethertype != EtherType::VLAN {
             return Ok((untagged, Self::LEN));
         }
@@ -87,13 +83,7 @@ impl Header {
         if tci_high & 0x0f != 0 || tci_low != 0 {
             return Ok((untagged, Self::LEN));
         }
-        Ok((
-            Self {
-                ethertype: EtherType(u16::from_be_bytes(inner)),
-                ..untagged
-            },
-            Self::LEN + Self::TAG_LEN,
-        ))
+        Ok((Self { ethertype: EtherType(u16::from_be_bytes(inner)), ..untagged }, Self::LEN + Self::TAG_LEN))
     }
 
     /// Writes the header, untagged, to the first [`LEN`](Self::LEN) octets of `out`.
@@ -132,33 +122,11 @@ mod tests {
     #[test]
     fn only_the_priority_tag_is_skipped() {
         let mut octets = [0; 18];
-        Header {
-            ethertype: EtherType::VLAN,
-            ..HEADER
-        }
-        .emit(&mut octets);
+        Header { ethertype: EtherType::VLAN, ..HEADER }.emit(&mut octets);
         octets[14..].copy_from_slice(&[0xe0, 0, 0x08, 0x06]);
-        assert_eq!(
-            Header::parse(&octets),
-            Ok((
-                Header {
-                    ethertype: EtherType::ARP,
-                    ..HEADER
-                },
-                18
-            ))
-        );
+        assert_eq!(Header::parse(&octets), Ok((Header { ethertype: EtherType::ARP, ..HEADER }, 18)));
         octets[15] = 5;
-        assert_eq!(
-            Header::parse(&octets),
-            Ok((
-                Header {
-                    ethertype: EtherType::VLAN,
-                    ..HEADER
-                },
-                14
-            ))
-        );
+        assert_eq!(Header::parse(&octets), Ok((Header { ethertype: EtherType::VLAN, ..HEADER }, 14)));
         assert_eq!(Header::parse(&octets[..17]), Err(Malformed::Truncated));
     }
 
@@ -167,9 +135,6 @@ mod tests {
         assert!(MacAddress::BROADCAST.is_multicast());
         assert!(MacAddress([1, 0, 0x5e, 0, 0, 1]).is_multicast());
         assert!(!HEADER.source.is_multicast());
-        assert_eq!(
-            MacAddress([0, 0x1b, 0x21, 0xab, 0xcd, 0xef]).to_string(),
-            "00:1b:21:ab:cd:ef"
-        );
+        assert_eq!(MacAddress([0, 0x1b, 0x21, 0xab, 0xcd, 0xef]).to_string(), "00:1b:21:ab:cd:ef");
     }
 }

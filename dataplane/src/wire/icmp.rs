@@ -59,9 +59,7 @@ impl<'a> Message<'a> {
     ///
     /// [`Malformed::Truncated`], [`Malformed::Checksum`].
     pub fn parse(octets: &'a [u8]) -> Result<Self, Malformed> {
-        let (header, payload) = octets
-            .split_first_chunk::<HEADER_LEN>()
-            .ok_or(Malformed::Truncated)?;
+        let (header, payload) = octets.split_first_chunk::<HEADER_LEN>().ok_or(Malformed::Truncated)?;
         if checksum::sum(octets).finish() != 0 {
             return Err(Malformed::Checksum);
         }
@@ -69,21 +67,11 @@ impl<'a> Message<'a> {
         let first = u16::from_be_bytes([first_high, first_low]);
         let second = u16::from_be_bytes([second_high, second_low]);
         Ok(match (kind, code) {
-            (ECHO_REQUEST, 0) => Self::EchoRequest {
-                id: first,
-                seq: second,
-                payload,
-            },
-            (ECHO_REPLY, 0) => Self::EchoReply {
-                id: first,
-                seq: second,
-                payload,
-            },
-            (DESTINATION_UNREACHABLE, code) => Self::DestinationUnreachable {
-                code,
-                next_hop_mtu: second,
-                original: payload,
-            },
+            (ECHO_REQUEST, 0) => Self::EchoRequest { id: first, seq: second, payload },
+            (ECHO_REPLY, 0) => Self::EchoReply { id: first, seq: second, payload },
+            (DESTINATION_UNREACHABLE, code) => {
+                Self::DestinationUnreachable { code, next_hop_mtu: second, original: payload }
+            }
             (kind, code) => Self::Other { kind, code },
         })
     }
@@ -123,17 +111,10 @@ mod tests {
     #[test]
     fn path_mtu_reports_are_understood() {
         let octets = message(3, FRAGMENTATION_NEEDED, [0, 0, 0x05, 0x78], b"original");
-        let expected = Message::DestinationUnreachable {
-            code: 4,
-            next_hop_mtu: 1400,
-            original: b"original",
-        };
+        let expected = Message::DestinationUnreachable { code: 4, next_hop_mtu: 1400, original: b"original" };
         assert_eq!(Message::parse(&octets), Ok(expected));
         assert_eq!(Message::parse(&octets[..7]), Err(Malformed::Truncated));
-        assert_eq!(
-            Message::parse(&message(11, 1, [0; 4], b"")),
-            Ok(Message::Other { kind: 11, code: 1 })
-        );
+        assert_eq!(Message::parse(&message(11, 1, [0; 4], b"")), Ok(Message::Other { kind: 11, code: 1 }));
     }
 
     #[test]

@@ -59,6 +59,17 @@ impl Header {
     /// [`Malformed::Truncated`] when octets are missing.
     #[inline]
     pub fn parse(octets: &[u8]) -> Result<(Self, usize), Malformed> {
+        Self::parse_for(octets, octets.len())
+    }
+
+    /// As [`parse`](Self::parse), for a packet of which `octets` are only the first, the header among them:
+    /// `packet_octets` are there in all.
+    ///
+    /// # Errors
+    ///
+    /// As for [`parse`](Self::parse).
+    #[inline]
+    pub fn parse_for(octets: &[u8], packet_octets: usize) -> Result<(Self, usize), Malformed> {
         let field: &[u8; Self::LEN] = octets.first_chunk().ok_or(Malformed::Truncated)?;
         if field[0] >> 4 != 4 {
             return Err(Malformed::Version);
@@ -68,7 +79,7 @@ impl Header {
         if header_len < Self::LEN || usize::from(total_len) < header_len {
             return Err(Malformed::Length);
         }
-        if usize::from(total_len) > octets.len() {
+        if usize::from(total_len) > packet_octets || header_len > octets.len() {
             return Err(Malformed::Truncated);
         }
         let fragment = u16::from_be_bytes([field[6], field[7]]);
@@ -138,9 +149,7 @@ impl Header {
 /// Whether the header at the start of `octets` is whole and its checksum holds.
 #[inline]
 pub fn verify_checksum(octets: &[u8]) -> bool {
-    let header = octets
-        .first()
-        .and_then(|first| octets.get(..usize::from(first & 0x0f) * 4));
+    let header = octets.first().and_then(|first| octets.get(..usize::from(first & 0x0f) * 4));
     header.is_some_and(|header| header.len() >= Header::LEN && checksum::sum(header).finish() == 0)
 }
 
@@ -150,9 +159,8 @@ mod tests {
 
     use super::*;
 
-    const OCTETS: [u8; 20] = [
-        0x45, 0x02, 0x00, 0x28, 0x12, 0x34, 0x40, 0x00, 0x40, 0x06, 0x14, 0x98, 10, 0, 0, 1, 10, 0, 0, 2,
-    ];
+    const OCTETS: [u8; 20] =
+        [0x45, 0x02, 0x00, 0x28, 0x12, 0x34, 0x40, 0x00, 0x40, 0x06, 0x14, 0x98, 10, 0, 0, 1, 10, 0, 0, 2];
     const HEADER: Header = Header {
         source: Ipv4Addr::new(10, 0, 0, 1),
         destination: Ipv4Addr::new(10, 0, 0, 2),
@@ -181,11 +189,7 @@ mod tests {
         assert_eq!(out[..10], OCTETS[..10]);
         assert_eq!(out[12..], OCTETS[12..]);
         let packet = with_payload(&out, 46);
-        assert_eq!(
-            Header::parse(&packet),
-            Ok((HEADER, 20)),
-            "padding of the link is allowed"
-        );
+        assert_eq!(Header::parse(&packet), Ok((HEADER, 20)), "padding of the link is allowed");
         assert_eq!(Header::parse(&packet[..39]), Err(Malformed::Truncated));
         HEADER.emit_without_checksum(&mut out);
         assert_eq!(out[10..12], [0, 0]);
@@ -198,11 +202,7 @@ mod tests {
         packet[0] = 0x46;
         assert_eq!(Header::parse(&packet).map(|(_, len)| len), Ok(24));
         packet[0] = 0x4f;
-        assert_eq!(
-            Header::parse(&packet),
-            Err(Malformed::Length),
-            "60 octets of header in 40 of packet"
-        );
+        assert_eq!(Header::parse(&packet), Err(Malformed::Length), "60 octets of header in 40 of packet");
         assert!(!verify_checksum(&packet));
     }
 

@@ -27,9 +27,7 @@ impl Marker {
     #[inline]
     pub const fn parse(octets: [u8; Self::LEN]) -> Self {
         let [_, _, high, low] = octets;
-        Self {
-            fpdu_ptr: u16::from_be_bytes([high, low]) & Self::POINTER,
-        }
+        Self { fpdu_ptr: u16::from_be_bytes([high, low]) & Self::POINTER }
     }
 
     /// The octets of the Marker.
@@ -195,11 +193,7 @@ impl<'a> StartupFrame<'a> {
         // Reserved bits are not checked (MPA-7.1.1-11), and S is one of them before revision 2.
         let enhanced = flags & ENHANCED != 0 && revision >= Self::REVISION_ENHANCED;
         // The first octet of a length above 767 already gives it away.
-        if rest
-            .0
-            .first()
-            .is_some_and(|high| usize::from(*high) << 8 > Self::PRIVATE_DATA_MAX)
-        {
+        if rest.0.first().is_some_and(|high| usize::from(*high) << 8 > Self::PRIVATE_DATA_MAX) {
             return Err(StartupError::PrivateDataLength);
         }
         let Some(length) = rest.take() else {
@@ -223,17 +217,13 @@ impl<'a> StartupFrame<'a> {
             revision,
             private_data,
         };
-        Ok(Parsed::Complete {
-            frame,
-            consumed: frame.len(),
-        })
+        Ok(Parsed::Complete { frame, consumed: frame.len() })
     }
 
     /// The enhanced data and the Private Data of the ULP, when the frame has the former.
     pub fn enhanced_data(&self) -> Option<(EnhancedData, &'a [u8])> {
         let (data, private_data) = self.private_data.split_first_chunk()?;
-        self.enhanced
-            .then_some((EnhancedData::parse(*data), private_data))
+        self.enhanced.then_some((EnhancedData::parse(*data), private_data))
     }
 }
 
@@ -346,10 +336,7 @@ mod tests {
                 let mut octets = good.clone();
                 octets[at] ^= 0x20;
                 assert_eq!(StartupFrame::parse(kind, &octets[..at]), Ok(Parsed::Incomplete));
-                assert_eq!(
-                    StartupFrame::parse(kind, &octets[..=at]),
-                    Err(StartupError::WrongKey)
-                );
+                assert_eq!(StartupFrame::parse(kind, &octets[..=at]), Err(StartupError::WrongKey));
             }
         }
     }
@@ -362,18 +349,9 @@ mod tests {
             let parsed = StartupFrame::parse(Kind::Reply, &request[..len]);
             assert_eq!(parsed, Err(StartupError::OtherInitiator));
         }
-        assert_eq!(
-            StartupFrame::parse(Kind::Reply, &request[..9]),
-            Ok(Parsed::Incomplete)
-        );
-        let reply = emitted(&StartupFrame {
-            kind: Kind::Reply,
-            ..REQUEST
-        });
-        assert_eq!(
-            StartupFrame::parse(Kind::Request, &reply[..10]),
-            Err(StartupError::WrongKey)
-        );
+        assert_eq!(StartupFrame::parse(Kind::Reply, &request[..9]), Ok(Parsed::Incomplete));
+        let reply = emitted(&StartupFrame { kind: Kind::Reply, ..REQUEST });
+        assert_eq!(StartupFrame::parse(Kind::Request, &reply[..10]), Err(StartupError::WrongKey));
     }
 
     /// MPA-7.1.1-13, MPA-7.1.1-14
@@ -382,11 +360,8 @@ mod tests {
         for revision in 0..=u8::MAX {
             let octets = emitted(&StartupFrame { revision, ..REQUEST });
             let parsed = StartupFrame::parse(Kind::Request, &octets[..18]);
-            let expected = if revision <= 2 {
-                Ok(Parsed::Incomplete)
-            } else {
-                Err(StartupError::Revision(revision))
-            };
+            let expected =
+                if revision <= 2 { Ok(Parsed::Incomplete) } else { Err(StartupError::Revision(revision)) };
             assert_eq!(parsed, expected);
         }
     }
@@ -395,62 +370,34 @@ mod tests {
     #[test]
     fn private_data_ends_at_512_octets() {
         let long = [7; 513];
-        let most = StartupFrame {
-            private_data: &long[..512],
-            ..REQUEST
-        };
+        let most = StartupFrame { private_data: &long[..512], ..REQUEST };
         assert!(matches!(
             StartupFrame::parse(Kind::Request, &emitted(&most)),
             Ok(Parsed::Complete { consumed: 532, .. })
         ));
-        assert_eq!(
-            StartupFrame {
-                private_data: &long,
-                ..REQUEST
-            }
-            .emit(&mut [0; 600]),
-            None
-        );
+        assert_eq!(StartupFrame { private_data: &long, ..REQUEST }.emit(&mut [0; 600]), None);
         let mut octets = emitted(&most);
         octets[19] = 1;
-        assert_eq!(
-            StartupFrame::parse(Kind::Request, &octets[..20]),
-            Err(StartupError::PrivateDataLength)
-        );
+        assert_eq!(StartupFrame::parse(Kind::Request, &octets[..20]), Err(StartupError::PrivateDataLength));
         octets[18] = 3;
-        assert_eq!(
-            StartupFrame::parse(Kind::Request, &octets[..19]),
-            Err(StartupError::PrivateDataLength)
-        );
+        assert_eq!(StartupFrame::parse(Kind::Request, &octets[..19]), Err(StartupError::PrivateDataLength));
     }
 
     /// MPAv2-6-05, and the S bit is a reserved bit in revision 1.
     #[test]
     fn enhanced_frames_hold_enhanced_data() {
-        let frame = StartupFrame {
-            enhanced: true,
-            revision: 2,
-            private_data: &[0xc0, 16, 0xc0, 16, 9],
-            ..REQUEST
-        };
+        let frame =
+            StartupFrame { enhanced: true, revision: 2, private_data: &[0xc0, 16, 0xc0, 16, 9], ..REQUEST };
         let octets = emitted(&frame);
         assert_eq!(octets[16], 0xd0);
-        assert_eq!(
-            StartupFrame::parse(Kind::Request, &octets),
-            Ok(Parsed::Complete { frame, consumed: 25 })
-        );
+        assert_eq!(StartupFrame::parse(Kind::Request, &octets), Ok(Parsed::Complete { frame, consumed: 25 }));
         let (data, private_data) = frame.enhanced_data().unwrap();
         assert_eq!((data.ird, data.ord, private_data), (16, 16, &[9][..]));
         let mut short = octets.clone();
         short[19] = 3;
-        assert_eq!(
-            StartupFrame::parse(Kind::Request, &short),
-            Err(StartupError::PrivateDataLength)
-        );
+        assert_eq!(StartupFrame::parse(Kind::Request, &short), Err(StartupError::PrivateDataLength));
         short[17] = 1;
-        let Ok(Parsed::Complete { frame, .. }) = StartupFrame::parse(Kind::Request, &short) else {
-            panic!()
-        };
+        let Ok(Parsed::Complete { frame, .. }) = StartupFrame::parse(Kind::Request, &short) else { panic!() };
         assert_eq!(frame.enhanced_data(), None);
     }
 

@@ -76,10 +76,7 @@ impl Opcode {
     /// Whether the message names an STag to invalidate.
     #[inline]
     pub const fn invalidates(self) -> bool {
-        matches!(
-            self,
-            Self::SendWithInvalidate | Self::SendWithSolicitedEventAndInvalidate
-        )
+        matches!(self, Self::SendWithInvalidate | Self::SendWithSolicitedEventAndInvalidate)
     }
 
     /// Whether the message asks for an Event at the peer.
@@ -109,10 +106,7 @@ impl Control {
     // RDMAP-4.1-08
     #[inline]
     pub const fn from_octet(octet: u8) -> Self {
-        Self {
-            version: octet >> 6,
-            opcode: Opcode::ALL[(octet & 0x0f) as usize],
-        }
+        Self { version: octet >> 6, opcode: Opcode::ALL[(octet & 0x0f) as usize] }
     }
 
     /// The octet, its reserved bits zero.
@@ -127,11 +121,7 @@ impl Control {
     // RDMAP-4.1-03, RDMAP-4.1-09, RDMAP-5.3-07
     #[inline]
     pub const fn to_rsvd_ulp(self, invalidate: STag) -> [u8; 5] {
-        let [a, b, c, d] = if self.opcode.invalidates() {
-            invalidate.0.to_be_bytes()
-        } else {
-            [0; 4]
-        };
+        let [a, b, c, d] = if self.opcode.invalidates() { invalidate.0.to_be_bytes() } else { [0; 4] };
         [self.to_octet(), a, b, c, d]
     }
 
@@ -142,14 +132,7 @@ impl Control {
         let [control, a, b, c, d] = rsvd_ulp;
         let control = Self::from_octet(control);
         let stag = STag(u32::from_be_bytes([a, b, c, d]));
-        (
-            control,
-            if control.opcode.invalidates() {
-                Some(stag)
-            } else {
-                None
-            },
-        )
+        (control, if control.opcode.invalidates() { Some(stag) } else { None })
     }
 }
 
@@ -238,14 +221,7 @@ impl<'a> Terminate<'a> {
 
     /// A Terminate that copies no header, as for local catastrophic errors and those of the lower layer.
     pub const fn bare(layer: u8, error_type: u8, code: u8) -> Self {
-        Self {
-            layer,
-            error_type,
-            code,
-            segment_len: None,
-            ddp_header: &[],
-            rdma_header: &[],
-        }
+        Self { layer, error_type, code, segment_len: None, ddp_header: &[], rdma_header: &[] }
     }
 
     /// The segment length stands there when it is valid, and also when it is not but a DDP header follows.
@@ -336,23 +312,13 @@ mod tests {
             assert_eq!(control.opcode as u8, octet & 0x0f);
             assert_eq!(control.to_octet(), octet & 0xcf);
         }
-        assert_eq!(
-            Control {
-                version: RDMAP_VERSION,
-                opcode: Opcode::Send
-            }
-            .to_octet(),
-            0x43
-        );
+        assert_eq!(Control { version: RDMAP_VERSION, opcode: Opcode::Send }.to_octet(), 0x43);
     }
 
     /// RDMAP-4.1-04
     #[test]
     fn writes_and_read_responses_are_tagged() {
-        let tagged: Vec<_> = Opcode::ALL
-            .into_iter()
-            .filter(|opcode| opcode.is_tagged())
-            .collect();
+        let tagged: Vec<_> = Opcode::ALL.into_iter().filter(|opcode| opcode.is_tagged()).collect();
         assert_eq!(tagged, [Opcode::Write, Opcode::ReadResponse]);
     }
 
@@ -373,10 +339,7 @@ mod tests {
     /// RDMAP-4.8-06: a DDP header without a valid length still has the field before it.
     #[test]
     fn the_length_field_is_there_with_a_ddp_header() {
-        let terminate = Terminate {
-            ddp_header: &[0xc1; 14],
-            ..Terminate::bare(1, 1, 1)
-        };
+        let terminate = Terminate { ddp_header: &[0xc1; 14], ..Terminate::bare(1, 1, 1) };
         let mut out = [0xff; Terminate::MAX_LEN];
         assert_eq!(terminate.emit(&mut out), 20);
         assert_eq!(out[..7], [0x11, 1, 0x40, 0, 0, 0, 0xc1]);
@@ -387,17 +350,11 @@ mod tests {
     #[test]
     fn parsing_is_lenient() {
         let octets = [0x12, 0x02, 0xdf, 0xff, 0, 42, 0x41, 1, 2, 3];
-        let expected = Terminate {
-            segment_len: Some(42),
-            ..Terminate::bare(1, 2, 2)
-        };
+        let expected = Terminate { segment_len: Some(42), ..Terminate::bare(1, 2, 2) };
         assert_eq!(Terminate::parse(&octets), Ok(expected));
         assert_eq!(Terminate::parse(&octets[..4]), Ok(Terminate::bare(1, 2, 2)));
         assert_eq!(Terminate::parse(&octets[..3]), Err(Malformed::Truncated));
-        assert_eq!(
-            Terminate::parse(&[0x20, 2, 0, 0, 9, 9, 9]),
-            Ok(Terminate::bare(2, 0, 2))
-        );
+        assert_eq!(Terminate::parse(&[0x20, 2, 0, 0, 9, 9, 9]), Ok(Terminate::bare(2, 0, 2)));
     }
 
     proptest! {

@@ -147,9 +147,8 @@ impl Options {
                 [] | [END, ..] => return Ok(options),
                 [NOP, rest @ ..] => rest,
                 [kind, len, ..] => {
-                    let (option, rest) = octets
-                        .split_at_checked(usize::from(*len))
-                        .ok_or(Malformed::Field)?;
+                    let (option, rest) =
+                        octets.split_at_checked(usize::from(*len)).ok_or(Malformed::Field)?;
                     let body = option.get(2..).ok_or(Malformed::Field)?;
                     options.set(*kind, body).ok_or(Malformed::Field)?;
                     rest
@@ -220,11 +219,7 @@ impl Options {
             out.put(mss.to_be_bytes());
         }
         if let Some(Timestamps { value, echo }) = self.timestamps {
-            out.put(if self.sack_permitted {
-                [SACK_PERMITTED, 2]
-            } else {
-                [NOP, NOP]
-            });
+            out.put(if self.sack_permitted { [SACK_PERMITTED, 2] } else { [NOP, NOP] });
             out.put([TIMESTAMPS, 10]);
             out.put(value.to_be_bytes());
             out.put(echo.to_be_bytes());
@@ -290,9 +285,7 @@ impl Header {
         if data_offset < Self::MIN_LEN {
             return Err(Malformed::Length);
         }
-        let options = segment
-            .get(Self::MIN_LEN..data_offset)
-            .ok_or(Malformed::Truncated)?;
+        let options = segment.get(Self::MIN_LEN..data_offset).ok_or(Malformed::Truncated)?;
         let header = Self {
             source_port: u16::from_be_bytes([field[0], field[1]]),
             destination_port: u16::from_be_bytes([field[2], field[3]]),
@@ -317,11 +310,7 @@ impl Header {
     #[inline]
     pub fn emit(&self, out: &mut [u8]) {
         let header_len = self.header_len();
-        debug_assert!(
-            out.len() >= header_len,
-            "{} octets are no room for {header_len}",
-            out.len()
-        );
+        debug_assert!(out.len() >= header_len, "{} octets are no room for {header_len}", out.len());
         let Some(out) = out.get_mut(..header_len) else {
             return;
         };
@@ -341,10 +330,7 @@ impl Header {
 /// Writes `value` to the checksum field of the header at the start of `segment`.
 #[inline]
 pub fn set_checksum(segment: &mut [u8], value: u16) {
-    if let Some(field) = segment
-        .get_mut(CHECKSUM_OFFSET..)
-        .and_then(<[u8]>::first_chunk_mut)
-    {
+    if let Some(field) = segment.get_mut(CHECKSUM_OFFSET..).and_then(<[u8]>::first_chunk_mut) {
         *field = value.to_be_bytes();
     }
 }
@@ -385,17 +371,10 @@ mod tests {
             mss: Some(1460),
             window_scale: Some(7),
             sack_permitted: true,
-            timestamps: Some(Timestamps {
-                value: 0x0102_0304,
-                echo: 0,
-            }),
+            timestamps: Some(Timestamps { value: 0x0102_0304, echo: 0 }),
             sack: ArrayVec::new(),
         };
-        let header = Header {
-            flags: Flags::SYN,
-            options,
-            ..Header::default()
-        };
+        let header = Header { flags: Flags::SYN, options, ..Header::default() };
         let octets = emitted(&header);
         assert_eq!(octets[12], 0xa0);
         let expected = [2, 4, 5, 0xb4, 4, 2, 8, 10, 1, 2, 3, 4, 0, 0, 0, 0, 1, 3, 3, 7];
@@ -405,15 +384,8 @@ mod tests {
 
     #[test]
     fn established_segments_align_their_timestamps() {
-        let options = Options {
-            timestamps: Some(Timestamps { value: 1, echo: 2 }),
-            ..Options::default()
-        };
-        let header = Header {
-            flags: Flags::ACK | Flags::PSH,
-            options,
-            ..Header::default()
-        };
+        let options = Options { timestamps: Some(Timestamps { value: 1, echo: 2 }), ..Options::default() };
+        let header = Header { flags: Flags::ACK | Flags::PSH, options, ..Header::default() };
         let octets = emitted(&header);
         assert_eq!(octets[20..], [1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 2]);
         assert_eq!(Header::parse(&octets), Ok((header, 32)));
@@ -422,21 +394,12 @@ mod tests {
     #[test]
     fn beside_timestamps_three_blocks_fit() {
         let block = |n: u32| (SeqNumber(n * 100), SeqNumber(n * 100 + 50));
-        let mut options = Options {
-            sack: (1..=4).map(block).collect(),
-            ..Options::default()
-        };
-        let alone = Header {
-            options: options.clone(),
-            ..Header::default()
-        };
+        let mut options = Options { sack: (1..=4).map(block).collect(), ..Options::default() };
+        let alone = Header { options: options.clone(), ..Header::default() };
         assert_eq!(alone.header_len(), 56);
         assert_eq!(Header::parse(&emitted(&alone)), Ok((alone, 56)));
         options.timestamps = Some(Timestamps::default());
-        let crowded = Header {
-            options,
-            ..Header::default()
-        };
+        let crowded = Header { options, ..Header::default() };
         assert_eq!(crowded.header_len(), 60);
         let (parsed, _) = Header::parse(&emitted(&crowded)).unwrap();
         assert_eq!(parsed.options.sack[..], crowded.options.sack[..3]);
@@ -468,10 +431,7 @@ mod tests {
         let skipped = parse(&[253, 4, 9, 9, 25, 2, 2, 4, 5, 0xb4, 0, 2]).unwrap();
         assert_eq!(
             skipped,
-            Options {
-                mss: Some(1460),
-                ..Options::default()
-            },
+            Options { mss: Some(1460), ..Options::default() },
             "nothing counts after the end"
         );
         assert_eq!(parse(&[3, 3, 255]).unwrap().window_scale, Some(14));

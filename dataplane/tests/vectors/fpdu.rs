@@ -75,10 +75,7 @@ fn the_figures_of_culley_00() {
     for (record, position) in [(figure5, 0), (figure6, 0x1ec)] {
         let ulpdu = both_ways(&record.octets, position, true);
         let (header, control, _) = segment(&ulpdu);
-        assert_eq!(
-            (header.version(), control.version, control.opcode),
-            (0, 0, Opcode::Send)
-        );
+        assert_eq!((header.version(), control.version, control.opcode), (0, 0, Opcode::Send));
     }
 }
 
@@ -88,10 +85,7 @@ fn markers_at_the_edges_of_fpdus() {
     let [before, after] = load("mpa-marker-between");
     assert_eq!(both_ways(&before.octets, 0, true).len(), 0x1f6);
     assert_eq!(both_ways(&after.octets, 512, true), counting(0, 16));
-    assert_eq!(
-        ulpdu_lengths(&[before.octets, after.octets].concat()),
-        [0x1f6, 16]
-    );
+    assert_eq!(ulpdu_lengths(&[before.octets, after.octets].concat()), [0x1f6, 16]);
     let [before_crc] = load("mpa-marker-before-crc");
     assert_eq!(both_ways(&before_crc.octets, 480, true), counting(0, 30));
 }
@@ -133,18 +127,9 @@ fn mpa_padding() {
 fn mpa_negative() {
     let [crc, pointer, reserved, low_bits] = load("mpa-negative");
     assert_eq!(decode(&crc.octets, 0, true, true).map_err(MpaError::code), Err(2));
-    assert_eq!(
-        decode(&pointer.octets, 0x1ec, true, true).map_err(MpaError::code),
-        Err(3)
-    );
-    assert_eq!(
-        decode(&reserved.octets, 0x1ec, true, true).map(|ulpdu| ulpdu.len()),
-        Ok(42)
-    );
-    assert_eq!(
-        decode(&low_bits.octets, 0x1ec, true, true).map(|ulpdu| ulpdu.len()),
-        Ok(42)
-    );
+    assert_eq!(decode(&pointer.octets, 0x1ec, true, true).map_err(MpaError::code), Err(3));
+    assert_eq!(decode(&reserved.octets, 0x1ec, true, true).map(|ulpdu| ulpdu.len()), Ok(42));
+    assert_eq!(decode(&low_bits.octets, 0x1ec, true, true).map(|ulpdu| ulpdu.len()), Ok(42));
 }
 
 /// MPA-3-12, DDP-4.1-09, RDMAP-4.1-07, RDMAC-C.2.5-02
@@ -153,30 +138,12 @@ fn rdmac_v0() {
     let [send, write] = load("rdmac-v0");
     let ulpdu = both_ways(&send.octets, 0, true);
     let (header, control, payload) = segment(&ulpdu);
-    assert_eq!(
-        (header.version(), control),
-        (
-            0,
-            Control {
-                version: 0,
-                opcode: Opcode::Send
-            }
-        )
-    );
+    assert_eq!((header.version(), control), (0, Control { version: 0, opcode: Opcode::Send }));
     assert_eq!(payload, [0; 24]);
     let ulpdu = both_ways(&write.octets, 0, true);
     let (header, control, payload) = segment(&ulpdu);
-    let expected = Tagged {
-        last: true,
-        version: 0,
-        rsvd_ulp: 0,
-        stag: STag(0x0102_0304),
-        to: 4096,
-    };
-    assert_eq!(
-        (header, control.version, payload),
-        (Header::Tagged(expected), 0, &b"hello"[..])
-    );
+    let expected = Tagged { last: true, version: 0, rsvd_ulp: 0, stag: STag(0x0102_0304), to: 4096 };
+    assert_eq!((header, control.version, payload), (Header::Tagged(expected), 0, &b"hello"[..]));
 }
 
 /// EMSS; MULPDU with Markers by formula and as reported, without Markers likewise; the FPDU of the reported MULPDU with

@@ -9,46 +9,21 @@ use super::{Record, both_ways, counting, load, segment};
 pub fn untagged(opcode: Opcode, invalidate: STag, queue: u32, msn: u32) -> (Header, Control) {
     let control = Control { version: 1, opcode };
     let rsvd_ulp = control.to_rsvd_ulp(invalidate);
-    (
-        Header::Untagged(Untagged {
-            last: true,
-            version: 1,
-            rsvd_ulp,
-            queue,
-            msn,
-            mo: 0,
-        }),
-        control,
-    )
+    (Header::Untagged(Untagged { last: true, version: 1, rsvd_ulp, queue, msn, mo: 0 }), control)
 }
 
 fn tagged(opcode: Opcode, stag: u32, to: u64) -> (Header, Control) {
     let control = Control { version: 1, opcode };
     let rsvd_ulp = control.to_octet();
-    (
-        Header::Tagged(Tagged {
-            last: true,
-            version: 1,
-            rsvd_ulp,
-            stag: STag(stag),
-            to,
-        }),
-        control,
-    )
+    (Header::Tagged(Tagged { last: true, version: 1, rsvd_ulp, stag: STag(stag), to }), control)
 }
 
 /// Files of the pattern ULPDU, the same as FPDU, next ULPDU, ...: the ULPDUs, after each has been framed and found again.
 fn pairs<const COUNT: usize>(file: &str) -> Vec<Vec<u8>> {
     let frame = |pair: &[Record]| {
-        let [ulpdu, fpdu] = pair else {
-            panic!("{file}: an odd record")
-        };
+        let [ulpdu, fpdu] = pair else { panic!("{file}: an odd record") };
         assert!(ulpdu.label.ends_with("(ULPDU)"), "{}", ulpdu.label);
-        assert!(
-            fpdu.label.ends_with("(FPDU, Markers off, CRC on)"),
-            "{}",
-            fpdu.label
-        );
+        assert!(fpdu.label.ends_with("(FPDU, Markers off, CRC on)"), "{}", fpdu.label);
         assert_eq!(both_ways(&fpdu.octets, 0, false), ulpdu.octets);
         ulpdu.octets.clone()
     };
@@ -78,18 +53,8 @@ fn the_segmentation_examples_of_rfc_5041() {
     for (record, mo) in load::<2>("ddp-untagged-2048").iter().zip([0, 1482]) {
         let (header, control, payload) = segment(&record.octets);
         let rsvd_ulp = control.to_rsvd_ulp(STag(0));
-        let expected = Untagged {
-            last: mo > 0,
-            version: 1,
-            rsvd_ulp,
-            queue: 0,
-            msn: 1,
-            mo,
-        };
-        assert_eq!(
-            (header, control.opcode),
-            (Header::Untagged(expected), Opcode::Send)
-        );
+        let expected = Untagged { last: mo > 0, version: 1, rsvd_ulp, queue: 0, msn: 1, mo };
+        assert_eq!((header, control.opcode), (Header::Untagged(expected), Opcode::Send));
         assert_eq!(message.len(), mo as usize);
         message.extend(payload);
     }
@@ -104,10 +69,7 @@ fn the_segmentation_examples_of_rfc_5041() {
             stag: STag(0x0102_0304),
             to,
         };
-        assert_eq!(
-            (header, control.opcode),
-            (Header::Tagged(expected), Opcode::Write)
-        );
+        assert_eq!((header, control.opcode), (Header::Tagged(expected), Opcode::Write));
         assert_eq!(message.len() as u64, to - 16384);
         message.extend(payload);
     }
@@ -133,22 +95,14 @@ fn rdmap_send() {
     let invalidate = STag(0xa1a2_a3a4);
     let expected = [
         (untagged(Opcode::Send, STag(0), 0, 1), None),
-        (
-            untagged(Opcode::SendWithInvalidate, invalidate, 0, 2),
-            Some(invalidate),
-        ),
+        (untagged(Opcode::SendWithInvalidate, invalidate, 0, 2), Some(invalidate)),
         (untagged(Opcode::SendWithSolicitedEvent, STag(0), 0, 3), None),
-        (
-            untagged(Opcode::SendWithSolicitedEventAndInvalidate, invalidate, 0, 4),
-            Some(invalidate),
-        ),
+        (untagged(Opcode::SendWithSolicitedEventAndInvalidate, invalidate, 0, 4), Some(invalidate)),
     ];
     for (ulpdu, (expected, invalidate)) in pairs::<8>("rdmap-send").iter().zip(expected) {
         let (header, control, payload) = segment(ulpdu);
         assert_eq!(((header, control), payload), (expected, &b"hello"[..]));
-        let Header::Untagged(header) = header else {
-            panic!()
-        };
+        let Header::Untagged(header) = header else { panic!() };
         assert_eq!(Control::from_rsvd_ulp(header.rsvd_ulp), (control, invalidate));
     }
 }
@@ -156,10 +110,8 @@ fn rdmap_send() {
 /// RDMAP-4.1-04, RDMAP-4.1-06, RDMAP-5.1-01, DDP-5.2-08, DDP-5.2-09
 #[test]
 fn rdmap_write() {
-    let expected: [_; 2] = [
-        (tagged(Opcode::Write, 0x0102_0304, 4096), &b"hello"[..]),
-        (tagged(Opcode::Write, 0, 0), b""),
-    ];
+    let expected: [_; 2] =
+        [(tagged(Opcode::Write, 0x0102_0304, 4096), &b"hello"[..]), (tagged(Opcode::Write, 0, 0), b"")];
     for (ulpdu, expected) in pairs::<4>("rdmap-write").iter().zip(expected) {
         let (header, control, payload) = segment(ulpdu);
         assert_eq!(((header, control), payload), expected);
@@ -177,13 +129,7 @@ fn rdmap_read() {
         source_stag: STag(0x5566_7788),
         source_to: 0x1000,
     };
-    let nothing = ReadRequest {
-        sink_stag: STag(0),
-        sink_to: 0,
-        size: 0,
-        source_stag: STag(0),
-        source_to: 0,
-    };
+    let nothing = ReadRequest { sink_stag: STag(0), sink_to: 0, size: 0, source_stag: STag(0), source_to: 0 };
     for (ulpdu, expected) in [(&ulpdus[0], request), (&ulpdus[2], nothing)] {
         let (header, control, payload) = segment(ulpdu);
         assert_eq!((header, control), untagged(Opcode::ReadRequest, STag(0), 1, 1));
@@ -193,16 +139,10 @@ fn rdmap_read() {
         assert_eq!(out, payload);
     }
     let (header, control, payload) = segment(&ulpdus[1]);
-    assert_eq!(
-        (header, control),
-        tagged(Opcode::ReadResponse, 0x1122_3344, 0x1_0000_0000)
-    );
+    assert_eq!((header, control), tagged(Opcode::ReadResponse, 0x1122_3344, 0x1_0000_0000));
     assert_eq!(payload, counting(0, 8));
     let (header, control, payload) = segment(&ulpdus[3]);
-    assert_eq!(
-        ((header, control), payload),
-        (tagged(Opcode::ReadResponse, 0, 0), &[][..])
-    );
+    assert_eq!(((header, control), payload), (tagged(Opcode::ReadResponse, 0, 0), &[][..]));
 }
 
 /// RDMAP-4.8-01, RDMAP-4.8-02, RDMAP-4.8-03, RDMAP-4.8-04, RDMAP-5.4-01, MPAv2-8-01
@@ -224,15 +164,9 @@ fn rdmap_terminate() {
         let (header, control, payload) = segment(ulpdu);
         assert_eq!((header, control), untagged(Opcode::Terminate, STag(0), 2, 1));
         let terminate = Terminate::parse(payload).expect("a Terminate header");
-        assert_eq!(
-            (terminate.layer, terminate.error_type, terminate.code),
-            (layer, error_type, code)
-        );
+        assert_eq!((terminate.layer, terminate.error_type, terminate.code), (layer, error_type, code));
         assert_eq!(terminate.segment_len, segment_len);
-        assert_eq!(
-            (terminate.ddp_header.len(), terminate.rdma_header.len()),
-            (ddp_len, rdma_len)
-        );
+        assert_eq!((terminate.ddp_header.len(), terminate.rdma_header.len()), (ddp_len, rdma_len));
         if ddp_len > 0 {
             segment(terminate.ddp_header);
         }

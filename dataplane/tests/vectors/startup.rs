@@ -8,9 +8,7 @@ use super::{Record, counting, load};
 /// The frame that is all of a record, which encodes to the same octets again.
 fn frame(record: &Record, kind: Kind) -> StartupFrame<'_> {
     let parsed = StartupFrame::parse(kind, &record.octets);
-    let Ok(Parsed::Complete { frame, consumed }) = parsed else {
-        panic!("{}: {parsed:?}", record.label)
-    };
+    let Ok(Parsed::Complete { frame, consumed }) = parsed else { panic!("{}: {parsed:?}", record.label) };
     assert_eq!(consumed, record.octets.len());
     let mut out = vec![0xee; frame.len()];
     assert_eq!(frame.emit(&mut out), Some(out.len()));
@@ -25,14 +23,8 @@ fn mpa_startup_rev0() {
     let request = frame(&request, Kind::Request);
     assert_eq!((request.markers, request.crc, request.revision), (true, true, 0));
     let offer = startup::Offer::default();
-    assert_eq!(
-        startup::answer(&request, offer, true).reply,
-        frame(&answer, Kind::Reply)
-    );
-    assert_eq!(
-        startup::answer(&request, offer, false).reply,
-        frame(&refusal, Kind::Reply)
-    );
+    assert_eq!(startup::answer(&request, offer, true).reply, frame(&answer, Kind::Reply));
+    assert_eq!(startup::answer(&request, offer, false).reply, frame(&refusal, Kind::Reply));
     assert_eq!(frame(&reply, Kind::Reply).revision, 0);
 }
 
@@ -51,15 +43,8 @@ fn mpa_startup_rev1() {
         (Kind::Request, false, true, false, &long),
     ];
     for (record, (kind, markers, crc, rejected, private_data)) in records.iter().zip(expected) {
-        let expected = StartupFrame {
-            kind,
-            markers,
-            crc,
-            rejected,
-            enhanced: false,
-            revision: 1,
-            private_data,
-        };
+        let expected =
+            StartupFrame { kind, markers, crc, rejected, enhanced: false, revision: 1, private_data };
         assert_eq!(frame(record, kind), expected, "{}", record.label);
     }
 }
@@ -67,26 +52,10 @@ fn mpa_startup_rev1() {
 /// MPAv2-6-01, MPAv2-6-02, MPAv2-6-05, MPAv2-9-01, MPAv2-9.1-04, MPAv2-9.1-09, MPAv2-9.2-01, MPAv2-9.2-09
 #[test]
 fn mpa_startup_rev2() {
-    let [
-        all,
-        with_data,
-        write,
-        read,
-        reject,
-        client_server,
-        unnegotiated,
-        plain,
-    ] = load("mpa-startup-rev2");
+    let [all, with_data, write, read, reject, client_server, unnegotiated, plain] = load("mpa-startup-rev2");
     let data = |kinds: [bool; 4], ird, ord| {
         let [peer_to_peer, rtr_send, rtr_write, rtr_read] = kinds;
-        EnhancedData {
-            peer_to_peer,
-            rtr_send,
-            rtr_write,
-            rtr_read,
-            ird,
-            ord,
-        }
+        EnhancedData { peer_to_peer, rtr_send, rtr_write, rtr_read, ird, ord }
     };
     for (record, kind, expected) in [
         (all, Kind::Request, data([true; 4], 16, 16)),
@@ -123,12 +92,7 @@ fn mpa_startup_negative() {
     assert_eq!(refused(&short), StartupError::PrivateDataLength);
     let accepted = startup::request(&reserved.octets).unwrap().expect("complete");
     assert_eq!(
-        (
-            accepted.markers,
-            accepted.crc,
-            accepted.rejected,
-            accepted.enhanced
-        ),
+        (accepted.markers, accepted.crc, accepted.rejected, accepted.enhanced),
         (false, true, false, false)
     );
 }

@@ -1,1 +1,34 @@
-//! DPDK.
+//! A safe face for the parts of DPDK that warpline uses: the EAL, packet buffers and their pools, Ethernet ports, a wire
+//! between two ends in memory, and hugepage memory that buffers can carry by reference.
+//!
+//! [`Eal`] is a token: whoever holds one knows that the EAL runs, and everything else starts from it. The EAL can be
+//! initialised once per process, even after its cleanup, so it stays up until the process ends.
+//!
+//! Threads that handle buffers should be known to the EAL ([`Eal::register_thread`]): only they have a cache before each
+//! [`Mempool`]. Other threads may use everything too, at the cost of an atomic operation or two per buffer.
+
+// The crate is a wall around C: this is where the workspace's unsafe code belongs.
+#![allow(unsafe_code)]
+
+mod eal;
+mod errno;
+mod external;
+mod huge;
+mod mbuf;
+mod mempool;
+mod port;
+mod thread;
+mod wire;
+
+pub use eal::{Eal, EalBuilder, EalError, LogLevel, Memory, MemoryMode, Pci, VdevError};
+pub use errno::Errno;
+pub use external::ExternalBuffer;
+pub use huge::{HugeRegion, HugeRegionError};
+pub use mbuf::{ChecksumStatus, HeaderLengths, Mbuf, Pieces};
+pub use mempool::{Mempool, MempoolConfig, MempoolError};
+pub use port::{
+    LinkState, Mtu, Port, PortCapabilities, PortConfig, PortError, PortStatistics, QueuePair, Rss, RssLayout,
+    RunningPort, RxQueue, TxQueue,
+};
+pub use thread::{RegisteredThread, ThreadError};
+pub use wire::{ExternalPieces, WireConfig, WireEnd, WireError, WireStatistics, wire};

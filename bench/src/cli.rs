@@ -1,0 +1,216 @@
+//! The command line.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Benchmarks for warpline, a software RNIC.
+#[derive(Parser, Debug)]
+#[command(version, about)]
+pub struct Cli {
+    /// What to measure.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The measurements.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Bandwidth of RDMA Writes, contents verified.
+    WriteBw(WriteBw),
+    /// What one core could do at most: a CRC pass and a copy pass over frames from a pool.
+    Floor(Floor),
+}
+
+/// Where frames go.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+#[value(rename_all = "snake_case")]
+pub enum Backend {
+    /// A wire in memory: both endpoints in this process.
+    Ring,
+    /// A TAP interface of the kernel (net_tap); MTU 1500 at most.
+    Tap,
+    /// An interface of the kernel by AF_PACKET (net_af_packet).
+    AfPacket,
+    /// An interface of the kernel by AF_XDP (net_af_xdp).
+    AfXdp,
+    /// A shared-memory interface to another process (net_memif).
+    Memif,
+    /// A vhost-user socket: the virtio_user of another process is at its other end.
+    Vhost,
+    /// A PCI device bound to vfio-pci or uio.
+    Pci,
+}
+
+impl Backend {
+    /// As on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ring => "ring",
+            Self::Tap => "tap",
+            Self::AfPacket => "af_packet",
+            Self::AfXdp => "af_xdp",
+            Self::Memif => "memif",
+            Self::Vhost => "vhost",
+            Self::Pci => "pci",
+        }
+    }
+}
+
+/// A switch written `on` or `off`.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Switch {
+    /// Yes.
+    On,
+    /// No.
+    Off,
+}
+
+impl Switch {
+    /// Whether it is on.
+    pub fn is_on(self) -> bool {
+        self == Self::On
+    }
+}
+
+/// An address and the length of its network's prefix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// The address.
+    pub address: Ipv4Addr,
+    /// Bits of the prefix.
+    pub prefix_bits: u8,
+}
+
+fn parse_interface(text: &str) -> Result<Interface, String> {
+    let usage = || format!("'{text}' is not an address: write it like 198.18.0.2/24");
+    let (address, prefix) = text.split_once('/').unwrap_or((text, "24"));
+    let address = address.parse().map_err(|_| usage())?;
+    let prefix_bits = prefix.parse().ok().filter(|bits| *bits <= 32).ok_or_else(usage)?;
+    Ok(Interface { address, prefix_bits })
+}
+
+fn parse_size(text: &str) -> Result<u32, String> {
+    let (digits, unit) = match text.char_indices().last() {
+        Some((at, 'k' | 'K')) => (&text[..at], 1 << 10),
+        Some((at, 'm' | 'M')) => (&text[..at], 1 << 20),
+        _ => (text, 1),
+    };
+    digits
+        .parse::<u32>()
+        .ok()
+        .and_then(|number| number.checked_mul(unit))
+        .filter(|octets| (1..=MESSAGE_OCTETS_MAX).contains(octets))
+        .ok_or_else(|| format!("'{text}' is not a size: 1 to {MESSAGE_OCTETS_MAX} octets, k and M are understood"))
+}
+
+/// Largest message the benchmark sends: a round of one message then still fits its region.
+pub const MESSAGE_OCTETS_MAX: u32 = 64 << 20;
+
+/// `write-bw`.
+#[derive(Args, Debug, Clone)]
+pub struct WriteBw {
+    /// Where frames go.
+    #[arg(long, value_enum, default_value_t = Backend::Ring)]
+    pub backend: Backend,
+    /// Arguments for DPDK's EAL, as one string: `--vdev`, `--no-huge`, `-m`.
+    #[arg(long, value_name = "ARGS", default_value = "", allow_hyphen_values = true)]
+    pub eal: String,
+    /// Octets of a message; without it, a sweep over sizes.
+    #[arg(long, short, value_parser = parse_size)]
+    pub size: Option<u32>,
+    /// Sweep over all sizes from 64 octets to 1 MiB (what happens without --size).
+    #[arg(long, short, conflicts_with = "size")]
+    pub all: bool,
+    /// Largest IP packet, in octets.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(576..=9600), default_value_t = 1500)]
+    pub mtu: u16,
+    /// Queue pairs, each on a connection of its own.
+    #[arg(long, short, value_parser = clap::value_parser!(u32).range(1..=256), default_value_t = 1)]
+    pub qps: u32,
+    /// Writes outstanding on each queue pair.
+    #[arg(long, short = 't', value_parser = clap::value_parser!(u32).range(1..=8192), default_value_t = 128)]
+    pub depth: u32,
+    /// How long to measure each size, in seconds.
+    #[arg(long, short = 'D', value_name = "S", value_parser = clap::value_parser!(u32).range(1..=3600), conflicts_with = "iters")]
+    pub duration: Option<u32>,
+    /// How many Writes to measure for each size and queue pair.
+    #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub iters: Option<u64>,
+    /// Ask the peer for MPA Markers, in both directions.
+    #[arg(long, value_enum, default_value_t = Switch::Off)]
+    pub markers: Switch,
+    /// Use MPA's CRC. `off` takes both ends.
+    #[arg(long, value_enum, default_value_t = Switch::On)]
+    pub crc: Switch,
+    /// Compare every octet that arrived.
+    #[arg(long, value_enum, default_value_t = Switch::On, num_args = 0..=1, default_missing_value = "on")]
+    pub verify: Switch,
+    /// Write all frames to a capture in the pcapng format. Slows the run.
+    #[arg(long, value_name = "FILE")]
+    pub pcap: Option<PathBuf>,
+    /// Write the results as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Wait for the other end at this address of ours.
+    #[arg(long, value_name = "ADDR:PORT", conflicts_with = "peer")]
+    pub listen: Option<SocketAddrV4>,
+    /// Our address, with the prefix of its network. With --listen it is only needed for a prefix other than 24.
+    #[arg(long, value_name = "ADDR/PREFIX", value_parser = parse_interface)]
+    pub address: Option<Interface>,
+    /// Connect to the other end at this address.
+    #[arg(value_name = "HOST:PORT")]
+    pub peer: Option<SocketAddrV4>,
+}
+
+/// `floor`.
+#[derive(Args, Debug, Clone)]
+pub struct Floor {
+    /// Arguments for DPDK's EAL, as one string.
+    #[arg(long, value_name = "ARGS", default_value = "", allow_hyphen_values = true)]
+    pub eal: String,
+    /// Largest IP packet, in octets: a frame carries that less 40 octets of headers.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(576..=9600), default_value_t = 1500)]
+    pub mtu: u16,
+    /// Octets of a message; the destination holds as many messages as write-bw's does.
+    #[arg(long, short, value_parser = parse_size, default_value = "64k")]
+    pub size: u32,
+    /// How long to measure, in seconds.
+    #[arg(long, short = 'D', value_name = "S", value_parser = clap::value_parser!(u32).range(1..=60), default_value_t = 2)]
+    pub duration: u32,
+    /// Write the result as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn sizes_have_units_and_bounds() {
+        assert_eq!(parse_size("64k"), Ok(65_536));
+        assert_eq!(parse_size("1M"), Ok(1 << 20));
+        assert_eq!(parse_size("64"), Ok(64));
+        for wrong in ["", "0", "k", "-1", "65M", "5000000000", "4096k1"] {
+            assert!(parse_size(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn addresses_have_prefixes() {
+        let interface = parse_interface("198.18.0.2/15").unwrap();
+        assert_eq!((interface.address, interface.prefix_bits), (Ipv4Addr::new(198, 18, 0, 2), 15));
+        assert_eq!(parse_interface("198.18.0.2").unwrap().prefix_bits, 24);
+        for wrong in ["198.18.0/24", "198.18.0.2/33", "host/24"] {
+            assert!(parse_interface(wrong).is_err(), "{wrong}");
+        }
+    }
+}

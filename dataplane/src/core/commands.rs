@@ -1,0 +1,226 @@
+//! What control asks of a core.
+
+use std::hash::Hasher;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::sync::Arc;
+
+use siphasher::sip::SipHasher24;
+
+use super::connection::{Chunk, FlowKey, Mode, Operating, Origin, STREAM_OCTETS_MAX};
+use super::ring::{AfterStream, Command, ConnectError, ConnectionId, Event, FullOperation};
+use super::{Core, Listener, QueuePair};
+use crate::device::Device;
+use crate::limits;
+use crate::memory::STag;
+use crate::qp::receiver::Receiver;
+use crate::qp::sender::Sender;
+use crate::qp::shared::{QpState, SharedQp};
+use crate::qp::work::QpNumber;
+use crate::tcp;
+use crate::time::Instant;
+use crate::wire::tcp::SeqNumber;
+
+impl<D: Device> Core<D> {
+    pub(super) fn take_commands(&mut self, now: Instant) -> bool {
+        let mut busy = false;
+        for _ in 0..limits::COMMANDS_PER_POLL {
+            let Some(command) = self.rings.commands.pop() else { break };
+            busy = true;
+            self.on_command(now, command);
+        }
+        busy
+    }
+
+    fn on_command(&mut self, now: Instant, command: Command) {
+        match command {
+            Command::Listen { port, backlog } => self.listen(port, backlog),
+            Command::Unlisten { port } => self.listeners.retain(|listener| listener.port != port),
+            Command::Connect { token, remote, timeout_ns } => {
+                if let Err(error) = self.connect(now, token, remote, timeout_ns) {
+                    self.events.push(Event::ConnectFailed { token, error });
+                }
+            }
+            Command::Stream { connection, octets, then } => self.send_stream(connection, &octets, then),
+            Command::Start { connection, operation } => self.start(now, connection, &operation),
+            Command::Close { connection } => self.close(connection),
+            Command::Abort { connection } => self.abort(now, connection),
+            Command::CreateQp(shared) => self.create_qp(shared),
+            Command::DestroyQp(number) => self.destroy_qp(now, number),
+            Command::Register { stag, grant } => {
+                let taken = self.stags.insert(stag, grant);
+                debug_assert!(taken.is_ok(), "control gave out an STag twice");
+            }
+            Command::Deregister { stag } => self.deregister(stag),
+            Command::ReportStatistics => self.events.push(Event::Statistics(Box::new(self.statistics()))),
+        }
+    }
+
+    fn listen(&mut self, port: u16, backlog: u32) {
+        if let Some(listener) = self.listeners.iter_mut().find(|listener| listener.port == port) {
+            listener.backlog = backlog;
+        } else if self.listeners.len() < limits::LISTENERS_PER_CORE {
+            self.listeners.push(Listener { port, backlog, half_open: 0 });
+        }
+    }
+
+    fn connect(
+        &mut self,
+        now: Instant,
+        token: u64,
+        remote: SocketAddrV4,
+        timeout_ns: u64,
+    ) -> Result<(), ConnectError> {
+        self.next_hop(*remote.ip()).ok_or(ConnectError::NoRoute)?;
+        let key = self.free_port(remote).ok_or(ConnectError::NoRoom)?;
+        let iss = self.initial_sequence_number(&key, now);
+        let tcp = tcp::Connection::connect(self.tcp_config(), iss);
+        let index = self.insert_connection(key, Origin::Connect(token), tcp).ok_or(ConnectError::NoRoom)?;
+        if let Some(connection) = self.slots[index as usize].connection.as_mut() {
+            connection.abort_at = now + timeout_ns;
+        }
+        Ok(())
+    }
+
+    /// A random free local port (RFC 6056 §3.3.1).
+    fn free_port(&mut self, remote: SocketAddrV4) -> Option<FlowKey> {
+        let (first, last) = limits::EPHEMERAL_PORTS;
+        (0..limits::PORT_ATTEMPTS)
+            .map(|_| FlowKey {
+                remote: *remote.ip(),
+                remote_port: remote.port(),
+                local_port: self.random.u16(first..=last),
+            })
+            .find(|key| !self.flows.contains_key(key))
+    }
+
+    /// RFC 6528: a keyed hash of the four numbers and a clock of 4 microseconds.
+    pub(super) fn initial_sequence_number(&self, key: &FlowKey, now: Instant) -> SeqNumber {
+        let [key0, key1] = self.config.secret;
+        let mut hasher = SipHasher24::new_with_keys(key0, key1);
+        hasher.write(&self.config.address.octets());
+        hasher.write(&key.remote.octets());
+        hasher.write_u16(key.local_port);
+        hasher.write_u16(key.remote_port);
+        SeqNumber((hasher.finish() as u32).wrapping_add((now.as_nanos() / 4000) as u32))
+    }
+
+    pub(super) fn tcp_config(&self) -> tcp::Config {
+        tcp::Config {
+            mss_octets: self.capabilities.mtu_octets.saturating_sub(40).min(usize::from(u16::MAX)) as u16,
+            window_octets: self.config.window_octets,
+        }
+    }
+
+    /// Who a packet to `address` is handed to.
+    pub(super) fn next_hop(&self, address: Ipv4Addr) -> Option<Ipv4Addr> {
+        let mask = u32::MAX.checked_shl(32 - u32::from(self.config.prefix_bits.min(32))).unwrap_or(0);
+        let local = u32::from(address) & mask == u32::from(self.config.address) & mask;
+        if local { Some(address) } else { self.config.gateway }
+    }
+
+    fn send_stream(&mut self, id: ConnectionId, octets: &[u8], then: AfterStream) {
+        let Some(slot) = self.slots.get_mut(id.index as usize) else { return };
+        let Some(connection) = slot.connection.as_mut().filter(|_| slot.generation == id.generation) else {
+            return;
+        };
+        let skip = connection.stream.len();
+        let fits = matches!(connection.mode, Mode::Streaming)
+            && skip + octets.len() <= STREAM_OCTETS_MAX
+            && (octets.is_empty()
+                || connection.tcp.queue(&mut self.pools, Chunk::Stream, skip as u32, octets.len() as u32));
+        if !fits {
+            // Control asked for more than the connection can take: it is of no use like that.
+            connection.tcp.abort();
+            self.mark_dirty(id.index);
+            return;
+        }
+        connection.stream.extend_from_slice(octets);
+        match then {
+            AfterStream::Stay => {}
+            AfterStream::FullOperation(operation) => self.enter_full_operation(id.index, &operation),
+            AfterStream::Close => self.close(id),
+        }
+        self.mark_dirty(id.index);
+    }
+
+    fn start(&mut self, now: Instant, id: ConnectionId, operation: &FullOperation) {
+        if self.connection(id).is_some() {
+            self.enter_full_operation(id.index, operation);
+            self.mark_dirty(id.index);
+            // The peer may have been quick: its octets wait in order.
+            self.take_octets(now, id.index);
+        }
+    }
+
+    /// MPA-7.1-01: from here on, FPDUs in both directions. The place is fixed by the order of the streams, not by time.
+    fn enter_full_operation(&mut self, index: u32, operation: &FullOperation) {
+        let Some(connection) = self.slots[index as usize].connection.as_mut() else { return };
+        let Some(Some(qp)) = self.qps.get_mut(operation.qp.0 as usize) else {
+            // MPA-7.1-04: without a bound endpoint there is no Full Operation.
+            connection.tcp.abort();
+            return;
+        };
+        connection.mode = Mode::FullOperation(Operating::new(operation, connection.tcp.queued_end()));
+        qp.connection = Some(index);
+        qp.receiver.take_posted(&qp.shared);
+        qp.shared.set_state(QpState::ReadyToSend);
+        if core::mem::take(&mut connection.half_open) {
+            let port = connection.key.local_port;
+            self.no_longer_half_open(port);
+        }
+    }
+
+    fn close(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connection(id) else { return };
+        connection.closing = true;
+        let qp = connection.qp();
+        self.mark_dirty(id.index);
+        if let Some(Some(qp)) = qp.and_then(|number| self.qps.get(number.0 as usize))
+            && qp.shared.state() == QpState::ReadyToSend
+        {
+            qp.shared.set_state(QpState::Closing);
+        }
+    }
+
+    fn abort(&mut self, now: Instant, id: ConnectionId) {
+        let Some(connection) = self.connection(id) else { return };
+        connection.tcp.abort();
+        self.mark_dirty(id.index);
+        self.on_progress(now, id.index, tcp::Progress::CLOSED);
+    }
+
+    fn create_qp(&mut self, shared: Arc<SharedQp>) {
+        let Some(place @ None) = self.qps.get_mut(shared.number.0 as usize) else {
+            debug_assert!(false, "control gave out a queue pair number twice");
+            return;
+        };
+        let sender = Sender::new(shared.send_depth());
+        let receiver = Receiver::new(shared.receive_depth());
+        *place = Some(QueuePair { shared, sender, receiver, connection: None });
+    }
+
+    fn destroy_qp(&mut self, now: Instant, number: QpNumber) {
+        let connection = match self.qps.get(number.0 as usize) {
+            Some(Some(qp)) => qp.connection,
+            _ => None,
+        };
+        if let Some(index) = connection {
+            if let Some(connection) = self.slots[index as usize].connection.as_mut() {
+                connection.tcp.abort();
+            }
+            self.mark_dirty(index);
+            self.on_progress(now, index, tcp::Progress::CLOSED);
+        }
+        if let Some(Some(mut qp)) = self.qps.get_mut(number.0 as usize).map(Option::take) {
+            qp.shared.set_state(QpState::Error);
+            qp.sender.flush(&qp.shared, &mut self.stags, None);
+            qp.receiver.flush(&qp.shared, None);
+        }
+        self.events.push(Event::QpDestroyed(number));
+    }
+
+    fn deregister(&mut self, stag: STag) {
+        let done = self.stags.remove(stag).is_some();
+        self.events.push(Event::Deregistered { stag, done });
+    }
+}

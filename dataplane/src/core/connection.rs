@@ -1,0 +1,151 @@
+//! A connection of a core: TCP, and what its octets mean.
+
+use std::net::Ipv4Addr;
+
+use crate::limits;
+use crate::mpa::receiver::FpduReceiver;
+use crate::qp::sender::FpduDescriptor;
+use crate::qp::work::QpNumber;
+use crate::tcp;
+use crate::time::Instant;
+use crate::wire::tcp::SeqNumber;
+
+use super::ring::FullOperation;
+
+/// What a TCP segment's octets are built from.
+#[derive(Clone, Copy, Debug)]
+pub enum Chunk {
+    /// Streaming octets: a range of [`Connection::stream`], from the segment's `skip`.
+    Stream,
+    /// An FPDU.
+    Fpdu(FpduDescriptor),
+}
+
+/// The four numbers that name a connection (the local address is the core's).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FlowKey {
+    /// The peer's address.
+    pub remote: Ipv4Addr,
+    /// The peer's port.
+    pub remote_port: u16,
+    /// Our port.
+    pub local_port: u16,
+}
+
+/// What the octets of a connection mean.
+#[derive(Debug)]
+pub enum Mode {
+    /// Streaming octets, handed to control.
+    Streaming,
+    /// FPDUs of a queue pair.
+    FullOperation(Operating),
+}
+
+/// A connection in Full Operation.
+#[derive(Debug)]
+pub struct Operating {
+    /// The queue pair.
+    pub qp: QpNumber,
+    /// Finds FPDUs in what arrives.
+    pub fpdus: FpduReceiver,
+    /// Where Full Operation began in the stream we send: the place of the first Marker (MPA-4.3-06).
+    pub send_start: SeqNumber,
+    /// We insert Markers.
+    pub markers_sent: bool,
+    /// CRCs are in use.
+    pub crc: bool,
+    /// FPDUs may be sent: at once for the Initiator, after the first valid FPDU for the Responder (MPA-7.1.2-15).
+    pub may_send: bool,
+    /// FPDUs dropped in a row at the same place because of their CRC.
+    pub crc_retries: u8,
+    /// The stream has failed: what still comes is dropped (DDP-7.1-17, MPA-8-09), and nothing but a Terminate is sent.
+    pub failed: bool,
+}
+
+impl Operating {
+    /// Full Operation from here on, in both directions.
+    pub fn new(operation: &FullOperation, send_start: SeqNumber) -> Self {
+        Self {
+            qp: operation.qp,
+            fpdus: FpduReceiver::new(operation.markers_received, operation.crc),
+            send_start,
+            markers_sent: operation.markers_sent,
+            crc: operation.crc,
+            may_send: operation.initiator,
+            crc_retries: 0,
+            failed: false,
+        }
+    }
+}
+
+/// Who asked for the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A peer, at a listening port.
+    Accepted,
+    /// Control, with this token.
+    Connect(u64),
+}
+
+/// One connection of a core.
+#[derive(Debug)]
+pub struct Connection {
+    /// Its name's generation.
+    pub generation: u32,
+    /// Its four numbers.
+    pub key: FlowKey,
+    /// Who asked for it.
+    pub origin: Origin,
+    /// The TCP connection.
+    pub tcp: tcp::Connection,
+    /// What its octets mean.
+    pub mode: Mode,
+    /// Streaming octets queued so far. Control bounds them: a startup frame and its private data.
+    pub stream: Vec<u8>,
+    /// Control was told that the peer has finished.
+    pub told_finished: bool,
+    /// Control knows of the connection: it was told of its opening.
+    pub announced: bool,
+    /// It is in the list of connections that may have something to send.
+    pub dirty: bool,
+    /// It counts in its listener's backlog.
+    pub half_open: bool,
+    /// An orderly close was asked for; the FIN follows what was posted before.
+    pub closing: bool,
+    /// Control was told that the connection is over, and its queue pair is free of it.
+    pub told_closed: bool,
+    /// When the connection is reset if it is not closed by then.
+    pub abort_at: Instant,
+}
+
+impl Connection {
+    /// A connection at its beginning.
+    pub fn new(generation: u32, key: FlowKey, origin: Origin, tcp: tcp::Connection) -> Self {
+        Self {
+            generation,
+            key,
+            origin,
+            tcp,
+            mode: Mode::Streaming,
+            stream: Vec::new(),
+            told_finished: false,
+            announced: false,
+            dirty: false,
+            half_open: origin == Origin::Accepted,
+            closing: false,
+            told_closed: false,
+            abort_at: Instant::NEVER,
+        }
+    }
+
+    /// The queue pair it serves.
+    pub fn qp(&self) -> Option<QpNumber> {
+        match &self.mode {
+            Mode::FullOperation(operating) => Some(operating.qp),
+            Mode::Streaming => None,
+        }
+    }
+}
+
+/// Streaming octets that a connection may have queued over its life in that mode: a few startup frames.
+pub const STREAM_OCTETS_MAX: usize = 4 * limits::STREAM_EVENT_OCTETS;

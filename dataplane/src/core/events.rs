@@ -1,0 +1,45 @@
+//! Events on their way to control. None is lost: what the ring has no room for waits here, and what could come without
+//! bound (streaming octets) is not produced while anything waits.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crossbeam::queue::ArrayQueue;
+
+use super::ring::Event;
+use crate::limits;
+
+pub(super) struct Events {
+    ring: Arc<ArrayQueue<Event>>,
+    /// At most a few per connection, queue pair and command: each of those causes a bounded number of events.
+    waiting: VecDeque<Event>,
+}
+
+impl Events {
+    pub(super) fn new(ring: Arc<ArrayQueue<Event>>) -> Self {
+        Self { ring, waiting: VecDeque::with_capacity(limits::EVENTS) }
+    }
+
+    /// Whether an event that could also be produced later may be produced now.
+    pub(super) fn has_room(&self) -> bool {
+        self.waiting.is_empty() && self.ring.len() < self.ring.capacity() / 2
+    }
+
+    pub(super) fn push(&mut self, event: Event) {
+        if !self.waiting.is_empty() {
+            self.waiting.push_back(event);
+        } else if let Err(event) = self.ring.push(event) {
+            self.waiting.push_back(event);
+        }
+    }
+
+    /// Moves what waits into the ring.
+    pub(super) fn flush(&mut self) {
+        while let Some(event) = self.waiting.pop_front() {
+            if let Err(event) = self.ring.push(event) {
+                self.waiting.push_front(event);
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! Frames in: classified, checked, and given to the connection they belong to.
+
+use std::net::Ipv4Addr;
+
+use super::connection::{FlowKey, Origin};
+use super::statistics::Drop;
+use super::{Core, connection};
+use crate::device::{ChecksumStatus, Device, Frame};
+use crate::limits;
+use crate::tcp::{self, Payload, Refusal};
+use crate::time::Instant;
+use crate::wire::arp;
+use crate::wire::checksum::{self, Sum};
+use crate::wire::ethernet::{self, EtherType, MacAddress};
+use crate::wire::icmp;
+use crate::wire::ipv4::{self, Protocol};
+use crate::wire::tcp::{Flags, Header};
+
+/// Where the parts of an IPv4 packet lie in its frame.
+struct Packet {
+    header: ipv4::Header,
+    /// Where the IPv4 header begins.
+    network: usize,
+    /// Where what the packet carries begins.
+    transport: usize,
+    /// Where the packet ends; Ethernet padding may follow.
+    end: usize,
+}
+
+impl<D: Device> Core<D> {
+    pub(super) fn receive(&mut self, now: Instant) -> bool {
+        let mut frames = core::mem::take(&mut self.received);
+        let count = self.device.receive(now, &mut frames, limits::RECEIVE_BURST_FRAMES);
+        self.statistics.frames_received += count as u64;
+        for frame in frames.drain(..) {
+            if let Err(cause) = self.on_frame(now, frame) {
+                self.statistics.count(cause);
+            }
+        }
+        self.received = frames;
+        count > 0
+    }
+
+    fn on_frame(&mut self, now: Instant, frame: D::Frame) -> Result<(), Drop> {
+        let octets = frame.piece(0).unwrap_or_default();
+        let (header, network) = ethernet::Header::parse(octets).map_err(|_| Drop::Malformed)?;
+        if header.destination != self.mac && !header.destination.is_multicast() {
+            return Err(Drop::OtherMac);
+        }
+        match header.ethertype {
+            EtherType::ARP => self.on_arp(now, &frame, network),
+            EtherType::IPV4 if header.destination == self.mac => self.on_ipv4(now, frame, network),
+            _ => Err(Drop::OtherProtocol),
+        }
+    }
+
+    fn on_arp(&mut self, now: Instant, frame: &D::Frame, network: usize) -> Result<(), Drop> {
+        let octets = frame.piece(0).unwrap_or_default().get(network..).unwrap_or_default();
+        let packet = arp::Packet::parse(octets).map_err(|_| Drop::Malformed)?;
+        let for_us = packet.target_ip == self.config.address;
+        if packet.sender_ip == self.config.address {
+            return Err(Drop::OtherAddress);
+        }
+        if self.neighbours.learn(packet.sender_ip, packet.sender_mac, now, for_us) {
+            self.wake_waiting_for(packet.sender_ip);
+        }
+        if !for_us {
+            return Err(Drop::OtherAddress);
+        }
+        if packet.operation == arp::Operation::Request {
+            self.send_arp(arp::Packet {
+                operation: arp::Operation::Reply,
+                sender_mac: self.mac,
+                sender_ip: self.config.address,
+                target_mac: packet.sender_mac,
+                target_ip: packet.sender_ip,
+            });
+        }
+        Ok(())
+    }
+
+    /// Connections that wait for a hardware address have something to send again.
+    fn wake_waiting_for(&mut self, neighbour: Ipv4Addr) {
+        for index in 0..self.slots.len() as u32 {
+            let waits = self.slots[index as usize]
+                .connection
+                .as_ref()
+                .is_some_and(|connection| self.next_hop(connection.key.remote) == Some(neighbour));
+            if waits {
+                self.mark_dirty(index);
+            }
+        }
+    }
+
+    pub(super) fn send_arp(&mut self, packet: arp::Packet) {
+        let destination = match packet.operation {
+            arp::Operation::Request => MacAddress::BROADCAST,
+            arp::Operation::Reply => packet.target_mac,
+        };
+        let Some(mut frame) = self.empty_frame() else { return };
+        let Some(octets) = frame.append(ethernet::Header::LEN + arp::Packet::LEN) else { return };
+        let (ethernet, rest) = octets.split_at_mut(ethernet::Header::LEN);
+        ethernet::Header { destination, source: self.mac, ethertype: EtherType::ARP }.emit(ethernet);
+        packet.emit(rest);
+        self.to_send.push_back(frame);
+    }
+
+    fn on_ipv4(&mut self, now: Instant, frame: D::Frame, network: usize) -> Result<(), Drop> {
+        let octets = frame.piece(0).unwrap_or_default().get(network..).unwrap_or_default();
+        let (header, header_octets) =
+            ipv4::Header::parse_for(octets, frame.len() - network).map_err(|_| Drop::Malformed)?;
+        match frame.checksums().ip {
+            ChecksumStatus::Good => {}
+            ChecksumStatus::Bad => return Err(Drop::IpChecksum),
+            ChecksumStatus::Unknown if ipv4::verify_checksum(&octets[..header_octets]) => {}
+            ChecksumStatus::Unknown => return Err(Drop::IpChecksum),
+        }
+        if header.destination != self.config.address {
+            return Err(Drop::OtherAddress);
+        }
+        if header.more_fragments || header.fragment_offset != 0 {
+            return Err(Drop::Fragment);
+        }
+        let end = network + usize::from(header.total_len);
+        let packet = Packet { network, transport: network + header_octets, end, header };
+        match packet.header.protocol {
+            Protocol::TCP => self.on_tcp(now, frame, &packet),
+            Protocol::ICMP => self.on_icmp(frame, &packet),
+            _ => Err(Drop::OtherProtocol),
+        }
+    }
+
+    /// RFC 1122 §3.2.2.6: an echo request is answered with the same data, in the frame it came in.
+    fn on_icmp(&mut self, mut frame: D::Frame, packet: &Packet) -> Result<(), Drop> {
+        let mac = self.mac;
+        let octets = frame.first_mut();
+        let message = octets.get_mut(packet.transport..packet.end).ok_or(Drop::Malformed)?;
+        match icmp::Message::parse(message) {
+            Ok(icmp::Message::EchoRequest { .. }) => {}
+            Ok(_) => return Err(Drop::OtherProtocol),
+            Err(crate::wire::Malformed::Checksum) => return Err(Drop::IcmpChecksum),
+            Err(_) => return Err(Drop::Malformed),
+        }
+        icmp::echo_request_into_reply(message);
+        let (request, _) = ethernet::Header::parse(octets).map_err(|_| Drop::Malformed)?;
+        ethernet::Header { destination: request.source, source: mac, ethertype: EtherType::IPV4 }
+            .emit(&mut octets[..packet.network]);
+        let reply = ipv4::Header {
+            source: packet.header.destination,
+            destination: packet.header.source,
+            ttl: limits::TIME_TO_LIVE,
+            ..packet.header
+        };
+        if packet.transport - packet.network != ipv4::Header::LEN {
+            // Options are not sent back.
+            return Err(Drop::OtherProtocol);
+        }
+        reply.emit(&mut octets[packet.network..packet.transport]);
+        self.to_send.push_back(frame);
+        Ok(())
+    }
+
+    fn on_tcp(&mut self, now: Instant, frame: D::Frame, packet: &Packet) -> Result<(), Drop> {
+        let segment_octets = packet.end - packet.transport;
+        match frame.checksums().tcp {
+            ChecksumStatus::Good => {}
+            ChecksumStatus::Bad => return Err(Drop::TcpChecksum),
+            ChecksumStatus::Unknown if tcp_checksum_holds(&frame, packet, segment_octets) => {}
+            ChecksumStatus::Unknown => return Err(Drop::TcpChecksum),
+        }
+        let first = frame.piece(0).unwrap_or_default();
+        let head = first.get(packet.transport..packet.end.min(first.len())).ok_or(Drop::Malformed)?;
+        let (header, header_octets) = Header::parse(head).map_err(|_| Drop::Malformed)?;
+        let payload = Payload {
+            offset: packet.transport + header_octets,
+            octets: segment_octets - header_octets,
+            frame,
+        };
+        let key = FlowKey {
+            remote: packet.header.source,
+            remote_port: header.source_port,
+            local_port: header.destination_port,
+        };
+        match self.flows.get(&key) {
+            Some(&index) => self.on_segment(now, index, &header, payload),
+            None => self.on_segment_of_nobody(now, &key, &header, payload.octets),
+        }
+    }
+
+    fn on_segment(
+        &mut self,
+        now: Instant,
+        index: u32,
+        header: &Header,
+        payload: Payload<D::Frame>,
+    ) -> Result<(), Drop> {
+        let Some(connection) = self.slots[index as usize].connection.as_mut() else {
+            return Err(Drop::NoConnection);
+        };
+        let payload_octets = payload.octets;
+        let disposition = connection.tcp.on_segment(now, header, payload, &mut self.pools);
+        let key = connection.key;
+        self.mark_dirty(index);
+        self.on_progress(now, index, disposition.progress);
+        let Some(refusal) = disposition.refusal else { return Ok(()) };
+        if refusal == Refusal::BadAck && self.is_opening(index) {
+            // RFC 9293 §3.10.7.3: a segment of an older connection between the same ports.
+            self.send_reset(&key, header, payload_octets);
+        }
+        Err(match refusal {
+            Refusal::OutsideWindow => Drop::OutsideWindow,
+            Refusal::Duplicate => Drop::Duplicate,
+            Refusal::BadAck => Drop::BadAck,
+            Refusal::Challenged => Drop::Challenged,
+            Refusal::NoRoom => Drop::NoRoomForFrame,
+            Refusal::WrongState => Drop::WrongState,
+        })
+    }
+
+    fn is_opening(&self, index: u32) -> bool {
+        let connection = self.slots[index as usize].connection.as_ref();
+        connection.is_some_and(|connection| {
+            matches!(connection.tcp.state(), tcp::State::SynSent | tcp::State::SynReceived)
+        })
+    }
+
+    fn on_segment_of_nobody(
+        &mut self,
+        now: Instant,
+        key: &FlowKey,
+        header: &Header,
+        payload_octets: usize,
+    ) -> Result<(), Drop> {
+        let opens = header.flags & (Flags::SYN | Flags::ACK | Flags::RST | Flags::FIN) == Flags::SYN;
+        let listener = self.listeners.iter_mut().find(|listener| listener.port == key.local_port);
+        let Some(listener) = listener.filter(|_| opens) else {
+            self.send_reset(key, header, payload_octets);
+            return Err(Drop::NoConnection);
+        };
+        if listener.half_open >= listener.backlog {
+            // RFC 9293 leaves it to us; without an answer the peer tries again.
+            return Err(Drop::NoRoomForConnection);
+        }
+        listener.half_open += 1;
+        let iss = self.initial_sequence_number(key, now);
+        let tcp = tcp::Connection::accept(self.tcp_config(), iss, header);
+        if self.insert_connection(*key, Origin::Accepted, tcp).is_none() {
+            self.no_longer_half_open(key.local_port);
+            return Err(Drop::NoRoomForConnection);
+        }
+        Ok(())
+    }
+
+    /// RFC 9293 §3.5.2, group 1.
+    fn send_reset(&mut self, key: &FlowKey, header: &Header, payload_octets: usize) {
+        if header.flags.contains(Flags::RST) {
+            return;
+        }
+        let mut reset = Header { flags: Flags::RST, ..Header::default() };
+        if header.flags.contains(Flags::ACK) {
+            reset.seq = header.ack;
+        } else {
+            let control = header.flags & (Flags::SYN | Flags::FIN);
+            reset.flags |= Flags::ACK;
+            reset.ack = header.seq + payload_octets as u32 + control.bits().count_ones();
+        }
+        self.send_bare(key, reset);
+    }
+
+    /// Takes note of what a segment or a timer led to.
+    pub(super) fn on_progress(&mut self, now: Instant, index: u32, progress: tcp::Progress) {
+        if progress.contains(tcp::Progress::ESTABLISHED) {
+            self.announce(index);
+        }
+        if progress.contains(tcp::Progress::ACKNOWLEDGED) {
+            self.complete_sends(index);
+        }
+        if progress.contains(tcp::Progress::DATA) {
+            self.take_octets(now, index);
+        }
+        if progress.contains(tcp::Progress::PEER_FINISHED) {
+            self.on_peer_finished(now, index);
+        }
+        if progress.contains(tcp::Progress::CLOSED) || self.state_of(index) == Some(tcp::State::TimeWait) {
+            self.on_closed(index);
+        }
+    }
+
+    fn state_of(&self, index: u32) -> Option<tcp::State> {
+        self.slots[index as usize]
+            .connection
+            .as_ref()
+            .map(|connection: &connection::Connection| connection.tcp.state())
+    }
+}
+
+/// The checksum over the pseudo-header and the segment, in all the pieces of the frame.
+fn tcp_checksum_holds(frame: &impl Frame, packet: &Packet, segment_octets: usize) -> bool {
+    let mut sum: Sum = checksum::ipv4_pseudo_header(
+        packet.header.source,
+        packet.header.destination,
+        Protocol::TCP.0,
+        segment_octets as u16,
+    );
+    let (mut skip, mut left) = (packet.transport, segment_octets);
+    let mut index = 0;
+    while left > 0 {
+        let Some(piece) = frame.piece(index) else { return false };
+        index += 1;
+        if skip >= piece.len() {
+            skip -= piece.len();
+            continue;
+        }
+        let take = left.min(piece.len() - skip);
+        sum.add(&piece[skip..skip + take]);
+        left -= take;
+        skip = 0;
+    }
+    sum.finish() == 0
+}

@@ -1,0 +1,231 @@
+//! What the control thread and a core tell each other, over bounded lock-free rings.
+
+use std::net::SocketAddrV4;
+use std::sync::Arc;
+
+use crossbeam::queue::ArrayQueue;
+
+use super::statistics::Statistics;
+use crate::limits;
+use crate::memory::{Grant, STag};
+use crate::qp::error::StreamError;
+use crate::qp::shared::{Doorbells, SharedQp};
+use crate::qp::work::QpNumber;
+use crate::tcp::CloseReason;
+
+/// Names a connection of a core. Numbers are not used again for a long time, so a stale name finds nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ConnectionId {
+    pub(super) index: u32,
+    pub(super) generation: u32,
+}
+
+/// How a connection runs in Full Operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FullOperation {
+    /// The queue pair it serves.
+    pub qp: QpNumber,
+    /// Whether this end was the Initiator. The Responder sends nothing before it has an FPDU (MPA-7.1.2-15).
+    pub initiator: bool,
+    /// We insert Markers: the peer asked for them.
+    pub markers_sent: bool,
+    /// We expect Markers: we asked for them.
+    pub markers_received: bool,
+    /// CRCs are generated and checked: either end asked for them (MPA-7.1.1-08).
+    pub crc: bool,
+}
+
+/// What comes after streaming octets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AfterStream {
+    /// More streaming octets may follow.
+    Stay,
+    /// The next octet sent, and the next one received, belong to Full Operation (MPA-7.1-01, A-20).
+    FullOperation(FullOperation),
+    /// FIN.
+    Close,
+}
+
+/// From control to core.
+pub enum Command {
+    /// Connections to `port` are taken; at most `backlog` of them not yet in Full Operation.
+    Listen {
+        /// The local TCP port.
+        port: u16,
+        /// Connections not yet in Full Operation, at most.
+        backlog: u32,
+    },
+    /// No more connections to `port` are taken.
+    Unlisten {
+        /// The local TCP port.
+        port: u16,
+    },
+    /// Open a connection.
+    Connect {
+        /// Comes back in the event that tells of it.
+        token: u64,
+        /// The peer.
+        remote: SocketAddrV4,
+        /// How long the handshake may take, in nanoseconds.
+        timeout_ns: u64,
+    },
+    /// Send streaming octets: MPA's startup frames, before Full Operation.
+    Stream {
+        /// The connection.
+        connection: ConnectionId,
+        /// The octets. Allocated by control; the core frees them with the connection.
+        octets: Box<[u8]>,
+        /// What follows them.
+        then: AfterStream,
+    },
+    /// The next octet in each direction belongs to Full Operation. Octets that came after those already handed up are
+    /// taken as FPDUs.
+    Start {
+        /// The connection.
+        connection: ConnectionId,
+        /// How it runs.
+        operation: FullOperation,
+    },
+    /// FIN after everything posted.
+    Close {
+        /// The connection.
+        connection: ConnectionId,
+    },
+    /// RST.
+    Abort {
+        /// The connection.
+        connection: ConnectionId,
+    },
+    /// A queue pair to serve.
+    CreateQp(Arc<SharedQp>),
+    /// Forget a queue pair: its connection is aborted, its work flushed. Answered by [`Event::QpDestroyed`].
+    DestroyQp(QpNumber),
+    /// Make memory reachable.
+    Register {
+        /// Its name.
+        stag: STag,
+        /// What it grants.
+        grant: Grant,
+    },
+    /// Make memory unreachable. Answered by [`Event::Deregistered`], after which the core touches it no more.
+    Deregister {
+        /// Its name.
+        stag: STag,
+    },
+    /// Answered by [`Event::Statistics`].
+    ReportStatistics,
+}
+
+/// Octets received before Full Operation, at most one segment's worth.
+pub type StreamOctets = arrayvec::ArrayVec<u8, { limits::STREAM_EVENT_OCTETS }>;
+
+/// From core to control.
+#[derive(Debug)]
+pub enum Event {
+    /// A peer has connected to a listening port.
+    Accepted {
+        /// The connection.
+        connection: ConnectionId,
+        /// The local port.
+        port: u16,
+        /// The peer.
+        remote: SocketAddrV4,
+    },
+    /// A connection that was asked for is open.
+    Connected {
+        /// From the command.
+        token: u64,
+        /// The connection.
+        connection: ConnectionId,
+        /// The local address.
+        local: SocketAddrV4,
+    },
+    /// A connection that was asked for could not be opened.
+    ConnectFailed {
+        /// From the command.
+        token: u64,
+        /// Why.
+        error: ConnectError,
+    },
+    /// Octets before Full Operation.
+    Stream {
+        /// The connection.
+        connection: ConnectionId,
+        /// The octets.
+        octets: StreamOctets,
+    },
+    /// The peer sends nothing more.
+    PeerFinished {
+        /// The connection.
+        connection: ConnectionId,
+    },
+    /// The queue pair's stream has failed. The connection closes by itself; [`Event::Closed`] follows.
+    StreamFailed {
+        /// The connection.
+        connection: ConnectionId,
+        /// The queue pair.
+        qp: QpNumber,
+        /// Why.
+        error: StreamError,
+    },
+    /// The connection is no more.
+    Closed {
+        /// The connection.
+        connection: ConnectionId,
+        /// Why.
+        reason: CloseReason,
+    },
+    /// The queue pair is forgotten; nothing touches its buffers any more.
+    QpDestroyed(QpNumber),
+    /// The answer to [`Command::Deregister`].
+    Deregistered {
+        /// The registration.
+        stag: STag,
+        /// `false` when there was none, or a send still reads from it: then it stays.
+        done: bool,
+    },
+    /// The answer to [`Command::ReportStatistics`].
+    Statistics(Box<Statistics>),
+}
+
+/// Why a connection could not be opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConnectError {
+    /// The peer refused, reset, or did not answer.
+    #[error("{0}")]
+    Closed(CloseReason),
+    /// The core serves as many connections as it can.
+    #[error("no room for another connection")]
+    NoRoom,
+    /// The peer's address is neither on the local network nor behind a gateway.
+    #[error("no route to the peer")]
+    NoRoute,
+}
+
+/// The rings between control and one core, and the bells that applications ring.
+#[derive(Clone)]
+pub struct Rings {
+    /// Control to core.
+    pub commands: Arc<ArrayQueue<Command>>,
+    /// Core to control.
+    pub events: Arc<ArrayQueue<Event>>,
+    /// Applications to core.
+    pub doorbells: Arc<Doorbells>,
+}
+
+impl Rings {
+    /// Empty rings.
+    pub fn new() -> Self {
+        Self {
+            commands: Arc::new(ArrayQueue::new(limits::COMMANDS)),
+            events: Arc::new(ArrayQueue::new(limits::EVENTS)),
+            doorbells: Arc::new(Doorbells::new(limits::QPS_PER_CORE)),
+        }
+    }
+}
+
+impl Default for Rings {
+    fn default() -> Self {
+        Self::new()
+    }
+}

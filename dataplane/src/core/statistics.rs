@@ -1,0 +1,154 @@
+//! What a core counts.
+
+use crate::tcp;
+
+/// Why a frame, or a part of it, went no further. Every drop is counted under one cause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Drop {
+    /// Shorter than its headers say, or with a header field that cannot be.
+    Malformed,
+    /// An Ethernet destination that is not ours.
+    OtherMac,
+    /// An Ethernet type or IP protocol we do not serve.
+    OtherProtocol,
+    /// An IP destination that is not ours.
+    OtherAddress,
+    /// An IPv4 header checksum that does not hold.
+    IpChecksum,
+    /// A TCP checksum that does not hold.
+    TcpChecksum,
+    /// An ICMP checksum that does not hold.
+    IcmpChecksum,
+    /// An IP fragment.
+    Fragment,
+    /// A TCP segment of no connection; answered with RST unless it was one.
+    NoConnection,
+    /// A SYN while the backlog or the connection table is full.
+    NoRoomForConnection,
+    /// A TCP segment outside the window.
+    OutsideWindow,
+    /// A TCP segment with nothing new.
+    Duplicate,
+    /// A TCP segment that acknowledges what was never sent.
+    BadAck,
+    /// A RST or SYN answered by a challenge (RFC 5961).
+    Challenged,
+    /// A TCP segment for which no frame can be kept.
+    NoRoomForFrame,
+    /// A TCP segment that has no place in its connection's state.
+    WrongState,
+    /// An FPDU whose CRC is wrong, dropped before it was acknowledged so that TCP brings it again.
+    FpduCrc,
+    /// Octets after the error that ended a stream.
+    AfterError,
+    /// A frame we could not send: no buffer was free.
+    NoTransmitBuffer,
+}
+
+impl Drop {
+    /// Number of causes.
+    pub const COUNT: usize = Self::NoTransmitBuffer as usize + 1;
+
+    /// Every cause.
+    pub const ALL: [Self; Self::COUNT] = [
+        Self::Malformed,
+        Self::OtherMac,
+        Self::OtherProtocol,
+        Self::OtherAddress,
+        Self::IpChecksum,
+        Self::TcpChecksum,
+        Self::IcmpChecksum,
+        Self::Fragment,
+        Self::NoConnection,
+        Self::NoRoomForConnection,
+        Self::OutsideWindow,
+        Self::Duplicate,
+        Self::BadAck,
+        Self::Challenged,
+        Self::NoRoomForFrame,
+        Self::WrongState,
+        Self::FpduCrc,
+        Self::AfterError,
+        Self::NoTransmitBuffer,
+    ];
+}
+
+/// Counters of one core. They only grow.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Frames taken from the device.
+    pub frames_received: u64,
+    /// Frames given to the device.
+    pub frames_sent: u64,
+    /// Drops by cause, indexed by [`Drop`].
+    pub drops: [u64; Drop::COUNT],
+    /// FPDUs received and verified.
+    pub fpdus_received: u64,
+    /// FPDUs built, retransmissions included.
+    pub fpdus_sent: u64,
+    /// Octets of payload copied from frames to user buffers.
+    pub octets_copied_rx: u64,
+    /// Octets of payload copied from user buffers to frames, retransmissions included.
+    pub octets_copied_tx: u64,
+    /// Connections opened, either way.
+    pub connections_opened: u64,
+    /// Streams that ended with an error.
+    pub streams_failed: u64,
+    /// Polls of the loop.
+    pub polls: u64,
+    /// Polls that found nothing to do.
+    pub idle_polls: u64,
+    /// What TCP did, summed over all connections there were.
+    pub tcp: tcp::Counters,
+}
+
+impl Statistics {
+    /// Counts one drop.
+    pub(super) fn count(&mut self, cause: Drop) {
+        self.drops[cause as usize] += 1;
+    }
+
+    /// Drops for `cause`.
+    pub const fn dropped(&self, cause: Drop) -> u64 {
+        self.drops[cause as usize]
+    }
+}
+
+impl tcp::Counters {
+    /// Adds the counters of another connection; peaks are taken, not added.
+    pub fn add(&mut self, other: &Self) {
+        let Self {
+            data_segments_sent,
+            retransmitted_segments,
+            out_of_order_segments,
+            timeouts,
+            fast_retransmits,
+            window_probes,
+            cut_segments,
+            held_frames_peak,
+            forgotten_runs,
+        } = other;
+        self.data_segments_sent += data_segments_sent;
+        self.retransmitted_segments += retransmitted_segments;
+        self.out_of_order_segments += out_of_order_segments;
+        self.timeouts += timeouts;
+        self.fast_retransmits += fast_retransmits;
+        self.window_probes += window_probes;
+        self.cut_segments += cut_segments;
+        self.held_frames_peak = self.held_frames_peak.max(*held_frames_peak);
+        self.forgotten_runs += forgotten_runs;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_cause_has_its_own_place() {
+        for (index, cause) in Drop::ALL.into_iter().enumerate() {
+            assert_eq!(cause as usize, index);
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! What the octets of a connection lead to: events for control before Full Operation, placed data and completions in it.
+
+use std::net::SocketAddrV4;
+
+use super::connection::{Mode, Origin};
+use super::ring::{ConnectError, ConnectionId, Event, StreamOctets};
+use super::statistics::Drop;
+use super::{Core, QueuePair};
+use crate::device::{Device, Frame};
+use crate::limits;
+use crate::mpa::MpaError;
+use crate::mpa::receiver::Octets;
+use crate::pool::Pool;
+use crate::qp::error::StreamError;
+use crate::qp::receiver::{Fault, Received};
+use crate::qp::shared::QpState;
+use crate::qp::terminate;
+use crate::tcp;
+use crate::tcp::CloseReason;
+use crate::tcp::receive_queue::{Held, ReceiveQueue};
+use crate::time::Instant;
+
+/// The octets of a connection that are in order and not consumed, as MPA looks at them.
+struct InOrder<'q, F> {
+    queue: &'q ReceiveQueue,
+    held: &'q Pool<Held<F>>,
+}
+
+impl<F: Frame> Octets for InOrder<'_, F> {
+    fn for_each_slice(&self, start: usize, len: usize, f: impl FnMut(&[u8])) {
+        self.queue.for_each_slice(self.held, start, len, f);
+    }
+
+    fn available(&self) -> usize {
+        self.queue.available()
+    }
+}
+
+/// What taking one FPDU led to.
+enum Step {
+    /// It is placed; there may be another.
+    Next,
+    /// Nothing more for now.
+    Wait,
+    /// The stream has failed.
+    Failed(StreamError, Option<Fault>),
+    /// The peer has terminated the stream.
+    Terminated(StreamError),
+}
+
+impl<D: Device> Core<D> {
+    pub(super) fn id(&self, index: u32) -> ConnectionId {
+        ConnectionId { index, generation: self.slots[index as usize].generation }
+    }
+
+    /// Tells control that the connection is open.
+    pub(super) fn announce(&mut self, index: u32) {
+        let id = self.id(index);
+        let Some(connection) = self.slots[index as usize].connection.as_mut() else { return };
+        connection.announced = true;
+        connection.abort_at = Instant::NEVER;
+        self.statistics.connections_opened += 1;
+        let key = connection.key;
+        self.events.push(match connection.origin {
+            Origin::Accepted => Event::Accepted {
+                connection: id,
+                port: key.local_port,
+                remote: SocketAddrV4::new(key.remote, key.remote_port),
+            },
+            Origin::Connect(token) => Event::Connected {
+                token,
+                connection: id,
+                local: SocketAddrV4::new(self.config.address, key.local_port),
+            },
+        });
+    }
+
+    /// Takes what is in order.
+    pub(super) fn take_octets(&mut self, now: Instant, index: u32) {
+        let Some(connection) = self.slots[index as usize].connection.as_mut() else { return };
+        match &connection.mode {
+            Mode::Streaming => self.hand_up_stream(index),
+            Mode::FullOperation(operating) if operating.failed => {
+                let octets = connection.tcp.received().available();
+                connection.tcp.consume(&mut self.pools, octets);
+                self.statistics.count(Drop::AfterError);
+            }
+            Mode::FullOperation(_) => self.take_fpdus(now, index),
+        }
+    }
+
+    /// Hands streaming octets to control as far as there is room for events; the rest waits in TCP's window.
+    fn hand_up_stream(&mut self, index: u32) {
+        let id = self.id(index);
+        let Some(connection) = self.slots[index as usize].connection.as_mut() else { return };
+        while self.events.has_room() {
+            let octets = connection.tcp.received().available().min(limits::STREAM_EVENT_OCTETS);
+            if octets == 0 {
+                return;
+            }
+            let mut copy = StreamOctets::new();
+            connection.tcp.received().for_each_slice(&self.pools.held, 0, octets, |slice| {
+                let fits = copy.try_extend_from_slice(slice);
+                debug_assert!(fits.is_ok(), "no more than an event holds");
+            });
+            connection.tcp.consume(&mut self.pools, octets);
+            self.events.push(Event::Stream { connection: id, octets: copy });
+        }
+    }
+
+    fn take_fpdus(&mut self, now: Instant, index: u32) {
+        loop {
+            match self.take_fpdu(index) {
+                Step::Next => {}
+                Step::Wait => return,
+                Step::Failed(error, fault) => return self.fail_stream(now, index, error, fault.as_ref()),
+                Step::Terminated(error) => return self.on_terminated(now, index, error),
+            }
+        }
+    }
+
+    fn take_fpdu(&mut self, index: u32) -> Step {
+        let Some(connection) = self.slots[index as usize].connection.as_mut() else { return Step::Wait };
+        let Mode::FullOperation(operating) = &mut connection.mode else { return Step::Wait };
+        let Some(Some(qp)) = self.qps.get_mut(operating.qp.0 as usize) else { return Step::Wait };
+        let octets = InOrder { queue: connection.tcp.received(), held: &self.pools.held };
+        let located = match operating.fpdus.next(&octets) {
+            Ok(Some(located)) => located,
+            Ok(None) => return Step::Wait,
+            Err(error) => {
+                // MPA-8-08: while TCP has not acknowledged it, an FPDU with a wrong CRC may simply be lost.
+                if error == MpaError::Crc
+                    && operating.crc_retries < limits::CRC_RETRIES
+                    && connection.tcp.forget(&mut self.pools, 0)
+                {
+                    operating.crc_retries += 1;
+                    self.statistics.count(Drop::FpduCrc);
+                    return Step::Wait;
+                }
+                return Step::Failed(StreamError::Mpa(error), None);
+            }
+        };
+        let received = qp.receiver.on_ulpdu(&qp.shared, &self.stags, &octets, &located);
+        operating.fpdus.advance(&located);
+        operating.crc_retries = 0;
+        // the FPDU is valid for MPA, whatever DDP says of it.
+        operating.may_send = true;
+        connection.tcp.consume(&mut self.pools, located.wire_len());
+        self.statistics.fpdus_received += 1;
+        match received {
+            Ok(Received::Placed { octets }) => {
+                self.statistics.octets_copied_rx += octets as u64;
+                Step::Next
+            }
+            Ok(Received::Terminated(error)) => Step::Terminated(error),
+            Err(fault) => Step::Failed(fault.error, Some(fault)),
+        }
+    }
+
+    /// The stream has failed at this end: nothing more is placed or delivered (MPA-8-09, DDP-7.1-17), the peer gets one
+    /// Terminate if it may (RDMAP-6.2.1-01), then the connection closes.
+    pub(super) fn fail_stream(
+        &mut self,
+        now: Instant,
+        index: u32,
+        error: StreamError,
+        fault: Option<&Fault>,
+    ) {
+        let Some(connection) = self.slots[index as usize].connection.as_mut() else { return };
+        let Mode::FullOperation(operating) = &mut connection.mode else { return };
+        operating.failed = true;
+        let octets = connection.tcp.received().available();
+        connection.tcp.consume(&mut self.pools, octets);
+        let may_send = operating.may_send && connection.tcp.may_send();
+        if let Some(Some(qp)) = self.qps.get_mut(operating.qp.0 as usize)
+            && may_send
+            && let Some(message) = terminate::message(error, fault)
+        {
+            qp.sender.terminate(message);
+        }
+        self.end_stream(now, index, error);
+    }
+
+    /// The peer's Terminate: what is outstanding has failed (RDMAP-6.2.1-02), and the connection closes gracefully.
+    fn on_terminated(&mut self, now: Instant, index: u32, error: StreamError) {
+        if let Some(connection) = self.slots[index as usize].connection.as_mut()
+            && let Mode::FullOperation(operating) = &mut connection.mode
+        {
+            operating.failed = true;
+            // RDMAP-5.4-05: we stop sending.
+            operating.may_send = false;
+        }
+        self.end_stream(now, index, error);
+    }
+
+    fn end_stream(&mut self, now: Instant, index: u32, error: StreamError) {
+        let id = self.id(index);
+        let Some(connection) = self.slots[index as usize].connection.as_mut() else { return };
+        let Some(number) = connection.qp() else { return };
+        connection.closing = true;
+        connection.abort_at = now + limits::TERMINATE_LINGER_NS;
+        self.statistics.streams_failed += 1;
+        if let Some(Some(qp)) = self.qps.get_mut(number.0 as usize) {
+            qp.shared.set_error(error);
+            qp.shared.set_state(QpState::Error);
+            // Sends that are on their way keep their buffers until TCP is done with them.
+            qp.receiver.flush(&qp.shared, Some(error));
+        }
+        self.events.push(Event::StreamFailed { connection: id, qp: number, error });
+        self.mark_dirty(index);
+    }
+
+    /// The peer's FIN is in order. A-09: on an FPDU boundary a graceful half-close, inside an FPDU error 1.
+    pub(super) fn on_peer_finished(&mut self, now: Instant, index: u32) {
+        let id = self.id(index);
+        let Some(connection) = self.slots[index as usize].connection.as_mut() else { return };
+        if core::mem::replace(&mut connection.told_finished, true) {
+            return;
+        }
+        if let Mode::FullOperation(operating) = &connection.mode
+            && !operating.failed
+            && connection.tcp.received().available() > 0
+        {
+            return self.fail_stream(now, index, StreamError::Mpa(MpaError::TcpClosed), None);
+        }
+        self.events.push(Event::PeerFinished { connection: id });
+    }
+
+    /// Completes what TCP has acknowledged.
+    pub(super) fn complete_sends(&mut self, index: u32) {
+        let Some(connection) = self.slots[index as usize].connection.as_ref() else { return };
+        if let Some(Some(qp)) = connection.qp().and_then(|number| self.qps.get_mut(number.0 as usize)) {
+            qp.sender.complete(&qp.shared, &mut self.stags, connection.tcp.acknowledged());
+        }
+    }
+
+    /// The connection is over for its users: the queue pair is freed of it and control is told, once.
+    pub(super) fn on_closed(&mut self, index: u32) {
+        let id = self.id(index);
+        let Some(connection) = self.slots[index as usize].connection.as_mut() else { return };
+        if core::mem::replace(&mut connection.told_closed, true) {
+            return;
+        }
+        let reason = match connection.tcp.state() {
+            tcp::State::Closed => connection.tcp.close_reason(),
+            _ => CloseReason::Finished,
+        };
+        if let Some(Some(qp)) = connection.qp().and_then(|number| self.qps.get_mut(number.0 as usize)) {
+            end_queue_pair(qp, &mut self.stags, reason);
+        }
+        if connection.announced {
+            self.events.push(Event::Closed { connection: id, reason });
+        } else if let Origin::Connect(token) = connection.origin {
+            // What this end gave up before it was open has timed out.
+            let reason = if reason == CloseReason::Aborted { CloseReason::TimedOut } else { reason };
+            self.events.push(Event::ConnectFailed { token, error: ConnectError::Closed(reason) });
+        }
+    }
+}
+
+/// Flushes what is left. A connection that ended before it was closed by both ends is an error (MPA-8-01).
+fn end_queue_pair(qp: &mut QueuePair, stags: &mut crate::memory::StagTable, reason: CloseReason) {
+    let error = match reason {
+        CloseReason::Finished => None,
+        reason => Some(StreamError::Tcp(reason)),
+    };
+    if let Some(error) = error {
+        qp.shared.set_error(error);
+    }
+    qp.shared.set_state(QpState::Error);
+    qp.connection = None;
+    let error = qp.shared.error().or(error);
+    qp.sender.flush(&qp.shared, stags, error);
+    qp.receiver.flush(&qp.shared, error);
+}

@@ -1,0 +1,374 @@
+//! Frames out: queue pairs fill TCP's queue, TCP says what may go, and the frame is built from the descriptor.
+
+use std::net::Ipv4Addr;
+
+use super::connection::{Chunk, Connection, FlowKey, Mode, Operating};
+use super::neighbours::Resolution;
+use super::statistics::{Drop, Statistics};
+use super::{Core, QueuePair};
+use crate::device::{ChecksumRequest, Device, Frame};
+use crate::limits;
+use crate::memory::{Access, StagTable};
+use crate::mpa::fpdu;
+use crate::qp::sender::{FpduDescriptor, Source};
+use crate::qp::shared::QpState;
+use crate::tcp::send_queue::Segment;
+use crate::tcp::{Outgoing, State};
+use crate::time::Instant;
+use crate::wire::arp;
+use crate::wire::checksum;
+use crate::wire::ddp;
+use crate::wire::ethernet::{self, EtherType, MacAddress};
+use crate::wire::ipv4::{self, Protocol};
+use crate::wire::tcp::{self, Header};
+
+impl<D: Device> Core<D> {
+    /// Sends what the connections have to send, in turn.
+    pub(super) fn transmit(&mut self, now: Instant) -> bool {
+        let mut busy = !self.dirty.is_empty();
+        for turn in (0..self.dirty.len()).rev() {
+            if self.to_send.len() + limits::TRANSMIT_BURST_SEGMENTS > limits::TRANSMIT_QUEUE_FRAMES {
+                self.flush_device(now);
+                if self.to_send.len() + limits::TRANSMIT_BURST_SEGMENTS > limits::TRANSMIT_QUEUE_FRAMES {
+                    // The device is full: the others keep their turn.
+                    break;
+                }
+            }
+            let index = self.dirty[turn];
+            if !self.transmit_connection(now, index) {
+                self.dirty.swap_remove(turn);
+            }
+        }
+        busy |= !self.to_send.is_empty();
+        self.flush_device(now);
+        busy
+    }
+
+    fn flush_device(&mut self, now: Instant) {
+        if !self.to_send.is_empty() {
+            self.statistics.frames_sent += self.device.transmit(now, &mut self.to_send) as u64;
+        }
+    }
+
+    /// Sends for one connection. `true` when it has more to send and keeps its turn.
+    fn transmit_connection(&mut self, now: Instant, index: u32) -> bool {
+        let Some(connection) = self.slots[index as usize].connection.as_mut() else { return false };
+        if matches!(connection.mode, Mode::Streaming) && connection.tcp.received().available() > 0 {
+            // Octets that control had no room for earlier.
+            self.take_octets(now, index);
+        }
+        let Some(key) = self.slots[index as usize].connection.as_ref().map(|connection| connection.key)
+        else {
+            return false;
+        };
+        let more = match self.resolve(key.remote, now) {
+            Some(mac) => self.send_segments(now, index, &key, mac),
+            None => false,
+        };
+        self.settle(now, index, more)
+    }
+
+    fn send_segments(&mut self, now: Instant, index: u32, key: &FlowKey, mac: MacAddress) -> bool {
+        for _ in 0..limits::TRANSMIT_BURST_SEGMENTS {
+            let Some(frame) = self.empty_frame() else { return true };
+            let Some(connection) = self.slots[index as usize].connection.as_mut() else { return false };
+            fill(connection, &mut self.qps, &mut self.pools, &mut self.stags);
+            let Some(outgoing) = connection.tcp.poll_transmit(now, &mut self.pools) else {
+                self.spare = Some(frame);
+                return false;
+            };
+            match self.build(frame, index, key, mac, &outgoing) {
+                Some(frame) => self.to_send.push_back(frame),
+                // It stays unacknowledged, so TCP sends it again.
+                None => self.statistics.count(Drop::NoTransmitBuffer),
+            }
+        }
+        true
+    }
+
+    /// After a turn: the connection closes, ends, or waits for its next deadline.
+    fn settle(&mut self, now: Instant, index: u32, more: bool) -> bool {
+        let Some(connection) = self.slots[index as usize].connection.as_mut() else { return false };
+        if connection.tcp.state() == State::Closed && !more {
+            self.on_closed(index);
+            self.remove_connection(index);
+            return false;
+        }
+        let mut more = more;
+        if connection.closing && connection.tcp.may_send() && !has_work(connection, &self.qps) {
+            connection.tcp.close();
+            more = true;
+        }
+        let mut deadline = connection.tcp.next_deadline().min(connection.abort_at);
+        if !more && self.neighbours.is_waiting(self.config_next_hop(index)) {
+            deadline = deadline.min(now + limits::NEIGHBOUR_REQUEST_INTERVAL_NS);
+        }
+        self.wheel.set(index, deadline);
+        if let Some(connection) = self.slots[index as usize].connection.as_mut() {
+            connection.dirty = more;
+        }
+        more
+    }
+
+    fn config_next_hop(&self, index: u32) -> Option<Ipv4Addr> {
+        let remote = self.slots[index as usize].connection.as_ref()?.key.remote;
+        self.next_hop(remote)
+    }
+
+    /// The hardware address behind `remote`; asks for it when it is not known.
+    fn resolve(&mut self, remote: Ipv4Addr, now: Instant) -> Option<MacAddress> {
+        let next_hop = self.next_hop(remote)?;
+        match self.neighbours.resolve(next_hop, now) {
+            Resolution::Known(mac) => Some(mac),
+            Resolution::Wait => None,
+            Resolution::Ask(known) => {
+                self.send_arp(arp::Packet {
+                    operation: arp::Operation::Request,
+                    sender_mac: self.mac,
+                    sender_ip: self.config.address,
+                    target_mac: MacAddress::default(),
+                    target_ip: next_hop,
+                });
+                known
+            }
+        }
+    }
+
+    /// An empty frame to fill.
+    pub(super) fn empty_frame(&mut self) -> Option<D::Frame> {
+        let frame = self.spare.take().or_else(|| self.device.allocate());
+        if frame.is_none() {
+            self.statistics.count(Drop::NoTransmitBuffer);
+        }
+        frame
+    }
+
+    /// Sends a segment of no connection: a RST.
+    pub(super) fn send_bare(&mut self, key: &FlowKey, header: Header) {
+        // Only a neighbour that is known is answered; strangers are not asked for.
+        let mac = self.next_hop(key.remote).and_then(|next_hop| self.neighbours.known(next_hop));
+        let (Some(mac), Some(mut frame)) = (mac, self.empty_frame()) else { return };
+        let octets = headers_octets(&header);
+        if frame.append(octets).is_some() {
+            self.write_headers(&mut frame, key, mac, header, 0);
+            self.to_send.push_back(frame);
+        }
+    }
+
+    /// Builds the frame of a segment; `None` when its octets cannot be had.
+    fn build(
+        &mut self,
+        mut frame: D::Frame,
+        index: u32,
+        key: &FlowKey,
+        mac: MacAddress,
+        outgoing: &Outgoing<Chunk>,
+    ) -> Option<D::Frame> {
+        let headers = headers_octets(&outgoing.header);
+        let payload_octets = outgoing.segment.map_or(0, |segment| segment.octets as usize);
+        let room = frame.append(headers + payload_octets)?;
+        if let Some(segment) = &outgoing.segment {
+            let connection = self.slots[index as usize].connection.as_ref()?;
+            let payload = Build {
+                connection,
+                qps: &self.qps,
+                stags: &self.stags,
+                scratch: &mut self.scratch,
+                statistics: &mut self.statistics,
+            };
+            if !payload.segment(segment, &mut room[headers..]) {
+                return None;
+            }
+        }
+        self.write_headers(&mut frame, key, mac, outgoing.header.clone(), payload_octets);
+        Some(frame)
+    }
+
+    /// Writes the Ethernet, IPv4 and TCP headers before the payload that is already there.
+    fn write_headers(
+        &mut self,
+        frame: &mut D::Frame,
+        key: &FlowKey,
+        mac: MacAddress,
+        mut header: Header,
+        payload_octets: usize,
+    ) {
+        (header.source_port, header.destination_port) = (key.local_port, key.remote_port);
+        let tcp_octets = header.header_len();
+        let segment_octets = tcp_octets + payload_octets;
+        self.identification = self.identification.wrapping_add(1);
+        let network = ipv4::Header {
+            source: self.config.address,
+            destination: key.remote,
+            protocol: Protocol::TCP,
+            ttl: limits::TIME_TO_LIVE,
+            total_len: (ipv4::Header::LEN + segment_octets) as u16,
+            // MPA-A.5-01: no fragments of ours.
+            dont_fragment: true,
+            more_fragments: false,
+            fragment_offset: 0,
+            identification: self.identification,
+            ecn: 0,
+            dscp: 0,
+        };
+        let mut sum = checksum::ipv4_pseudo_header(
+            network.source,
+            network.destination,
+            Protocol::TCP.0,
+            segment_octets as u16,
+        );
+        let offload = self.capabilities.transmit_checksums;
+        let octets = frame.first_mut();
+        let (ethernet, rest) = octets.split_at_mut(ethernet::Header::LEN);
+        ethernet::Header { destination: mac, source: self.mac, ethertype: EtherType::IPV4 }.emit(ethernet);
+        let (ip, segment) = rest.split_at_mut(ipv4::Header::LEN);
+        header.emit(segment);
+        if offload {
+            network.emit_without_checksum(ip);
+            // The device completes the sum over the segment; the field holds the pseudo-header's.
+            tcp::set_checksum(segment, !sum.finish());
+            frame.request_checksums(ChecksumRequest {
+                l2_octets: ethernet::Header::LEN as u8,
+                l3_octets: ipv4::Header::LEN as u8,
+                l4_octets: tcp_octets as u8,
+            });
+        } else {
+            network.emit(ip);
+            sum.add(&segment[..segment_octets]);
+            tcp::set_checksum(segment, sum.finish());
+        }
+    }
+}
+
+fn headers_octets(header: &Header) -> usize {
+    ethernet::Header::LEN + ipv4::Header::LEN + header.header_len()
+}
+
+/// Whether the queue pair has FPDUs that may go before the FIN.
+fn has_work(connection: &Connection, qps: &[Option<QueuePair>]) -> bool {
+    let Mode::FullOperation(operating) = &connection.mode else { return false };
+    let Some(Some(qp)) = qps.get(operating.qp.0 as usize) else { return false };
+    operating.may_send && qp.sender.has_work()
+}
+
+/// Moves FPDUs from the queue pair to TCP while they can go at once, and one more when none waits, so that TCP knows of
+/// it (MPA-4.5-03: each is cut for the EMSS of its moment).
+fn fill<F>(
+    connection: &mut Connection,
+    qps: &mut [Option<QueuePair>],
+    pools: &mut crate::tcp::Pools<Chunk, F>,
+    stags: &mut StagTable,
+) {
+    let Mode::FullOperation(operating) = &connection.mode else { return };
+    if !operating.may_send || !connection.tcp.may_send() {
+        return;
+    }
+    let Some(Some(qp)) = qps.get_mut(operating.qp.0 as usize) else { return };
+    if qp.shared.state() != QpState::Error {
+        qp.sender.take_posted(&qp.shared, stags);
+    }
+    let mulpdu = fpdu::mulpdu(connection.tcp.emss_octets(), operating.markers_sent);
+    while let Some(descriptor) = qp.sender.peek(mulpdu) {
+        let position = (connection.tcp.queued_end() - operating.send_start) as u32;
+        let octets = fpdu::wire_len(u64::from(position), descriptor.ulpdu_octets(), operating.markers_sent);
+        if connection.tcp.has_unsent() && connection.tcp.send_room() < octets {
+            return;
+        }
+        if !connection.tcp.queue(pools, Chunk::Fpdu(descriptor), 0, octets as u32) {
+            return;
+        }
+        qp.sender.advance(&descriptor, connection.tcp.queued_end());
+    }
+    // Requests that failed their check complete without an acknowledgement.
+    qp.sender.complete(&qp.shared, stags, connection.tcp.acknowledged());
+}
+
+/// Builds the payload of segments.
+struct Build<'c> {
+    connection: &'c Connection,
+    qps: &'c [Option<QueuePair>],
+    stags: &'c StagTable,
+    scratch: &'c mut Vec<u8>,
+    statistics: &'c mut Statistics,
+}
+
+impl Build<'_> {
+    fn segment(mut self, segment: &Segment<Chunk>, out: &mut [u8]) -> bool {
+        let skip = segment.skip as usize;
+        match &segment.payload {
+            Chunk::Stream => match self.connection.stream.get(skip..skip + out.len()) {
+                Some(octets) => {
+                    out.copy_from_slice(octets);
+                    true
+                }
+                None => false,
+            },
+            Chunk::Fpdu(descriptor) => {
+                let Mode::FullOperation(operating) = &self.connection.mode else { return false };
+                // Where the FPDU begins in the stream of Full Operation; Markers only need it modulo 512.
+                let position = u64::from((segment.seq - segment.skip - operating.send_start) as u32);
+                let octets = fpdu::wire_len(position, descriptor.ulpdu_octets(), operating.markers_sent);
+                if skip == 0 && octets == out.len() {
+                    return self.fpdu(descriptor, operating, position, out);
+                }
+                // A part of an FPDU: its CRC needs the whole.
+                let mut whole = core::mem::take(self.scratch);
+                whole.resize(octets, 0);
+                let built = self.fpdu(descriptor, operating, position, &mut whole);
+                let part = whole.get(skip..skip + out.len());
+                if let Some(part) = part {
+                    out.copy_from_slice(part);
+                }
+                let built = built && part.is_some();
+                *self.scratch = whole;
+                built
+            }
+        }
+    }
+
+    /// Builds one FPDU: its payload is copied once, from the user's buffer to its place in the frame.
+    fn fpdu(
+        &mut self,
+        descriptor: &FpduDescriptor,
+        operating: &Operating,
+        position: u64,
+        out: &mut [u8],
+    ) -> bool {
+        let Some(Some(qp)) = self.qps.get(operating.qp.0 as usize) else { return false };
+        let mut header = [0; ddp::Untagged::LEN];
+        let header_octets = descriptor.header.emit(&mut header);
+        let header = &header[..header_octets];
+        let payload_octets = descriptor.octets as usize;
+        self.statistics.fpdus_sent += 1;
+        self.statistics.octets_copied_tx += payload_octets as u64;
+        let (markers, crc) = (operating.markers_sent, operating.crc);
+        match descriptor.source {
+            Source::Terminate => {
+                let message = qp.sender.terminate_octets();
+                fpdu::encode(out, position, markers, crc, header, payload_octets, |at, out| {
+                    message.get(at..at + out.len()).is_some_and(|octets| {
+                        out.copy_from_slice(octets);
+                        true
+                    })
+                })
+            }
+            Source::Memory(slice) if slice.octets == 0 => {
+                fpdu::encode(out, position, markers, crc, header, 0, |_, _| true)
+            }
+            Source::Memory(slice) => {
+                let target = self.stags.check(
+                    slice.stag,
+                    qp.shared.pd,
+                    Access::empty(),
+                    slice.to,
+                    slice.octets as usize,
+                );
+                target.is_ok_and(|target| {
+                    fpdu::encode(out, position, markers, crc, header, payload_octets, |at, out| {
+                        target.read(at, out)
+                    })
+                })
+            }
+        }
+    }
+}

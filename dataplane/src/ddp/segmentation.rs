@@ -1,0 +1,128 @@
+//! Cuts messages into segments (RFC 5041 §5.2).
+
+use crate::memory::STag;
+use crate::wire::ddp::{DDP_VERSION, Header, Tagged, Untagged};
+
+/// How a message is addressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Model {
+    /// Into a buffer the peer advertised (RFC 5041 §4.2).
+    Tagged {
+        /// The peer's STag.
+        stag: STag,
+        /// Where the message begins in it. DDP-4.2-09: anywhere.
+        to: u64,
+    },
+    /// Into a buffer the peer has ready on a queue (RFC 5041 §4.3).
+    Untagged {
+        /// The queue.
+        queue: u32,
+        /// The message's number on it.
+        msn: u32,
+    },
+}
+
+/// A message to send: everything that is the same in all of its segments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// Where it goes.
+    pub model: Model,
+    /// What the ULP puts into every header; a Tagged header takes the first octet (DDP-4.2-04, DDP-4.3-04).
+    pub rsvd_ulp: [u8; 5],
+    /// Its length in octets; 32 bits, so below 2^32 (DDP-5.2-02).
+    pub octets: u32,
+}
+
+impl Message {
+    /// The segment that begins `offset` octets into the message and fits `mulpdu` octets: its header and its octets of
+    /// payload. The last one has the Last flag (DDP-4.1-03, DDP-4.1-04); an empty message has exactly one (DDP-5.2-08).
+    pub fn segment(&self, offset: u32, mulpdu: usize) -> (Header, u32) {
+        let header_octets = match self.model {
+            Model::Tagged { .. } => Tagged::LEN,
+            Model::Untagged { .. } => Untagged::LEN,
+        };
+        // DDP-5.2-01, MPA-4.5-05: as much as fits. A MULPDU is never below 128, so there is always room.
+        let room = mulpdu.saturating_sub(header_octets).max(1);
+        let left = self.octets - offset;
+        let octets = left.min(u32::try_from(room).unwrap_or(u32::MAX));
+        let last = octets == left;
+        let header = match self.model {
+            Model::Tagged { stag, to } => Header::Tagged(Tagged {
+                last,
+                version: DDP_VERSION,
+                rsvd_ulp: self.rsvd_ulp[0],
+                stag,
+                // DDP-5.2-07. The sum may wrap; the peer then refuses it (DDP-7.1-14).
+                to: to.wrapping_add(u64::from(offset)),
+            }),
+            Model::Untagged { queue, msn } => Header::Untagged(Untagged {
+                last,
+                version: DDP_VERSION,
+                rsvd_ulp: self.rsvd_ulp,
+                queue,
+                msn,
+                // DDP-4.3-11, DDP-5.2-05.
+                mo: offset,
+            }),
+        };
+        (header, octets)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cut(message: &Message, mulpdu: usize) -> Vec<(Header, u32)> {
+        let mut segments = Vec::new();
+        let mut offset = 0;
+        loop {
+            let (header, octets) = message.segment(offset, mulpdu);
+            segments.push((header, octets));
+            offset += octets;
+            if offset == message.octets {
+                return segments;
+            }
+        }
+    }
+
+    /// DDP-5.2-01, DDP-5.2-05, DDP-4.1-06: the example of RFC 5041 §5.2, untagged.
+    #[test]
+    fn the_untagged_example() {
+        let message = Message { model: Model::Untagged { queue: 0, msn: 1 }, rsvd_ulp: [0; 5], octets: 2048 };
+        let got: Vec<_> = cut(&message, 1500)
+            .iter()
+            .map(|(header, octets)| match header {
+                Header::Untagged(u) => (u.mo, *octets, u.last),
+                Header::Tagged(_) => panic!("untagged"),
+            })
+            .collect();
+        assert_eq!(got, [(0, 1482, false), (1482, 566, true)]);
+    }
+
+    /// DDP-5.2-01, DDP-5.2-07: the example of RFC 5041 §5.2, tagged.
+    #[test]
+    fn the_tagged_example() {
+        let model = Model::Tagged { stag: STag(0x0102_0304), to: 16384 };
+        let message = Message { model, rsvd_ulp: [0x40, 0, 0, 0, 0], octets: 2048 };
+        let got: Vec<_> = cut(&message, 1500)
+            .iter()
+            .map(|(header, octets)| match header {
+                Header::Tagged(t) => (t.to, *octets, t.last),
+                Header::Untagged(_) => panic!("tagged"),
+            })
+            .collect();
+        assert_eq!(got, [(16384, 1486, false), (17870, 562, true)]);
+    }
+
+    /// DDP-5.2-08, DDP-5.2-03: an empty message is one segment; every octet of any other is in exactly one.
+    #[test]
+    fn nothing_is_left_out() {
+        for octets in [0, 1, 109, 110, 111, 220, 5000] {
+            let message = Message { model: Model::Untagged { queue: 0, msn: 9 }, rsvd_ulp: [0; 5], octets };
+            let segments = cut(&message, 128);
+            assert_eq!(segments.iter().map(|(_, n)| n).sum::<u32>(), octets);
+            assert_eq!(segments.len(), (octets as usize).div_ceil(110).max(1));
+        }
+    }
+}

@@ -1,1 +1,0 @@
-//! A network in memory, in virtual time.

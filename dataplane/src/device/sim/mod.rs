@@ -1,0 +1,373 @@
+//! A network in memory, in virtual time: two devices and the link between them.
+//!
+//! Each direction loses, reorders, duplicates, damages, cuts and joins, delays and paces frames as its [`Impairments`]
+//! say. Everything follows from one seed and the times and frames passed in, so that a failing run can be had again.
+//!
+//! ```
+//! use std::collections::VecDeque;
+//! use warpline_dataplane::device::sim::{self, EndConfig, Impairments};
+//! use warpline_dataplane::device::{Device, Frame};
+//! use warpline_dataplane::time::Instant;
+//!
+//! let slow = Impairments { delay_min_ns: 5_000, delay_max_ns: 5_000, ..Impairments::default() };
+//! let (mut a, mut b) = sim::link(42, EndConfig { outbound: slow, ..EndConfig::a() }, EndConfig::b());
+//!
+//! let mut frame = a.allocate().unwrap();
+//! frame.append(60).unwrap().fill(7);
+//! a.transmit(Instant::ZERO, &mut VecDeque::from([frame]));
+//!
+//! let arrival = b.next_arrival().unwrap();
+//! assert_eq!(arrival, Instant::from_nanos(5_000));
+//! let mut received = Vec::new();
+//! assert_eq!(b.receive(arrival, &mut received, 32), 1);
+//! assert_eq!(received[0].piece(0).unwrap(), [7; 60]);
+//! ```
+
+mod impairments;
+mod middlebox;
+mod path;
+#[cfg(test)]
+mod sample;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use self::middlebox::ETHERNET_OCTETS;
+use self::path::{Buffers, MIN_FRAME_OCTETS, Parcel, Path};
+use super::{Capabilities, ChecksumRequest, Device, Frame, ReceivedChecksums};
+use crate::time::Instant;
+use crate::wire::ethernet::MacAddress;
+
+pub use self::impairments::{Impairments, Statistics, Verdict};
+
+/// One end of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum End {
+    /// The first device of the pair.
+    A,
+    /// The second device of the pair.
+    B,
+}
+
+impl End {
+    /// The end at the other side.
+    #[must_use]
+    pub fn other(self) -> Self {
+        match self {
+            Self::A => Self::B,
+            Self::B => Self::A,
+        }
+    }
+
+    fn index(self) -> usize {
+        match self {
+            Self::A => 0,
+            Self::B => 1,
+        }
+    }
+}
+
+/// One end of a link and the path that leads away from it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct EndConfig {
+    /// The hardware address.
+    pub mac: MacAddress,
+    /// Largest IP packet of this device, in octets.
+    pub mtu_octets: usize,
+    /// Frames this end may hold at once, allocated and received ones together. At the limit, [`Device::allocate`] gives
+    /// none and arriving frames are dropped.
+    pub frame_limit: usize,
+    /// Whether the device offers to fill in checksums on transmit.
+    pub transmit_checksums: bool,
+    /// What happens to the frames this end sends.
+    pub outbound: Impairments,
+}
+
+impl EndConfig {
+    /// An end with a locally administered address ending in `01`, MTU 1500, no frame limit and a perfect path.
+    pub fn a() -> Self {
+        Self {
+            mac: MacAddress([0x02, 0, 0, 0, 0, 0x01]),
+            mtu_octets: 1500,
+            frame_limit: usize::MAX,
+            transmit_checksums: false,
+            outbound: Impairments::default(),
+        }
+    }
+
+    /// As [`a`](Self::a), with an address ending in `02`.
+    pub fn b() -> Self {
+        Self { mac: MacAddress([0x02, 0, 0, 0, 0, 0x02]), ..Self::a() }
+    }
+}
+
+/// Two devices with a link between them. All that chance decides follows from `seed`.
+pub fn link(seed: u64, a: EndConfig, b: EndConfig) -> (SimDevice, SimDevice) {
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let mtu_octets = a.mtu_octets.min(b.mtu_octets);
+    let capacity = (ETHERNET_OCTETS + a.mtu_octets.max(b.mtu_octets)).max(MIN_FRAME_OCTETS);
+    let shared = Shared {
+        buffers: Buffers::new(capacity),
+        paths: [Path::new(a.outbound, mtu_octets, rng.fork()), Path::new(b.outbound, mtu_octets, rng.fork())],
+        held_frames: [0; 2],
+        frame_limits: [a.frame_limit, b.frame_limit],
+        transmit_credits: [None; 2],
+    };
+    let network = Network { shared: Arc::new(Mutex::new(shared)) };
+    let device = |end: End, config: EndConfig| SimDevice {
+        network: network.clone(),
+        end,
+        mac: config.mac,
+        capabilities: Capabilities {
+            mtu_octets: config.mtu_octets,
+            transmit_checksums: config.transmit_checksums,
+            gather: false,
+        },
+    };
+    (device(End::A, a), device(End::B, b))
+}
+
+/// What both devices and every frame of a link share. The lock is never contended in a single-threaded simulation.
+struct Shared {
+    buffers: Buffers,
+    /// By the end the frames come from.
+    paths: [Path; 2],
+    held_frames: [usize; 2],
+    frame_limits: [usize; 2],
+    /// Frames each end may still transmit; `None` without limit.
+    transmit_credits: [Option<usize>; 2],
+}
+
+/// A handle on a link, for the test that watches and steers it while the devices belong to others.
+#[derive(Clone)]
+pub struct Network {
+    shared: Arc<Mutex<Shared>>,
+}
+
+impl Network {
+    fn lock(&self) -> MutexGuard<'_, Shared> {
+        // A panic elsewhere leaves nothing half done here that would matter to the report of that panic.
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes what happens to frames that `from` sends from now on.
+    pub fn set_impairments(&self, from: End, impairments: Impairments) {
+        self.lock().paths[from.index()].impairments = impairments;
+    }
+
+    /// What happens to frames that `from` sends.
+    pub fn impairments(&self, from: End) -> Impairments {
+        self.lock().paths[from.index()].impairments
+    }
+
+    /// Shows every frame that `from` sends to `filter`, before any impairment and before padding. The filter must not
+    /// use this network or its devices.
+    pub fn set_filter<F>(&self, from: End, filter: F)
+    where
+        F: FnMut(Instant, &mut [u8]) -> Verdict + Send + 'static,
+    {
+        self.lock().paths[from.index()].filter = Some(Box::new(filter));
+    }
+
+    /// Removes the filter of frames that `from` sends.
+    pub fn clear_filter(&self, from: End) {
+        self.lock().paths[from.index()].filter = None;
+    }
+
+    /// Changes how many frames `end` may hold at once; frames it holds already stay.
+    pub fn set_frame_limit(&self, end: End, frames: usize) {
+        self.lock().frame_limits[end.index()] = frames;
+    }
+
+    /// Lets `end` transmit `frames` more frames and then refuses, as a port with a full ring does; `None` lifts the limit.
+    pub fn set_transmit_credit(&self, end: End, frames: Option<usize>) {
+        self.lock().transmit_credits[end.index()] = frames;
+    }
+
+    /// What has happened to frames that `from` sent.
+    pub fn statistics(&self, from: End) -> Statistics {
+        self.lock().paths[from.index()].statistics
+    }
+
+    /// Frames that `from` sent and that have not been received yet.
+    pub fn in_flight(&self, from: End) -> usize {
+        self.lock().paths[from.index()].in_flight()
+    }
+
+    /// Frames that `end` holds, allocated and received ones together.
+    pub fn held_frames(&self, end: End) -> usize {
+        self.lock().held_frames[end.index()]
+    }
+
+    /// When the next frame arrives, at either end.
+    pub fn next_arrival(&self) -> Option<Instant> {
+        let shared = self.lock();
+        shared.paths.iter().filter_map(Path::next_arrival).min()
+    }
+}
+
+/// One end of a simulated link.
+pub struct SimDevice {
+    network: Network,
+    end: End,
+    mac: MacAddress,
+    capabilities: Capabilities,
+}
+
+impl SimDevice {
+    /// A handle on the link.
+    pub fn network(&self) -> Network {
+        self.network.clone()
+    }
+
+    /// Which end this is.
+    pub fn end(&self) -> End {
+        self.end
+    }
+
+    fn frame(&self, buffer: Box<[u8]>, octets: usize) -> SimFrame {
+        SimFrame { buffer, octets, end: self.end, request: None, network: self.network.clone() }
+    }
+}
+
+impl Device for SimDevice {
+    type Frame = SimFrame;
+
+    fn capabilities(&self) -> Capabilities {
+        self.capabilities
+    }
+
+    fn mac(&self) -> MacAddress {
+        self.mac
+    }
+
+    fn receive(&mut self, now: Instant, frames: &mut Vec<SimFrame>, limit: usize) -> usize {
+        let mut guard = self.network.lock();
+        let shared = &mut *guard;
+        let (end, sender) = (self.end.index(), self.end.other().index());
+        let mut taken = 0;
+        while taken < limit
+            && let Some(parcel) = shared.paths[sender].arrive(now)
+        {
+            let statistics = &mut shared.paths[sender].statistics;
+            if shared.held_frames[end] >= shared.frame_limits[end] {
+                statistics.no_buffer += 1;
+                shared.buffers.give(parcel.buffer);
+                continue;
+            }
+            statistics.delivered += 1;
+            shared.held_frames[end] += 1;
+            frames.push(self.frame(parcel.buffer, parcel.octets));
+            taken += 1;
+        }
+        taken
+    }
+
+    fn allocate(&mut self) -> Option<SimFrame> {
+        let mut shared = self.network.lock();
+        let end = self.end.index();
+        if shared.held_frames[end] >= shared.frame_limits[end] {
+            return None;
+        }
+        shared.held_frames[end] += 1;
+        let buffer = shared.buffers.take();
+        Some(self.frame(buffer, 0))
+    }
+
+    /// # Panics
+    ///
+    /// When a frame comes from another link.
+    fn transmit(&mut self, now: Instant, frames: &mut VecDeque<SimFrame>) -> usize {
+        // Before the lock is taken: dropping a frame takes it too.
+        assert!(
+            frames.iter().all(|frame| Arc::ptr_eq(&frame.network.shared, &self.network.shared)),
+            "a simulated frame is sent over the link it was made for"
+        );
+        let mut guard = self.network.lock();
+        let shared = &mut *guard;
+        let end = self.end.index();
+        let room = shared.transmit_credits[end].unwrap_or(usize::MAX).min(frames.len());
+        for mut frame in frames.drain(..room) {
+            // Emptied, so that dropping what is left of the frame touches nothing shared.
+            let mut buffer = core::mem::take(&mut frame.buffer);
+            shared.held_frames[frame.end.index()] -= 1;
+            if let Some(request) = frame.request
+                && self.capabilities.transmit_checksums
+            {
+                let octets = &mut buffer[..frame.octets];
+                middlebox::offload_checksums(octets, request.l2_octets.into(), request.l3_octets.into());
+            }
+            shared.paths[end].send(now, Parcel::new(buffer, frame.octets), &mut shared.buffers);
+        }
+        if let Some(credit) = &mut shared.transmit_credits[end] {
+            *credit -= room;
+        }
+        room
+    }
+
+    fn next_arrival(&self) -> Option<Instant> {
+        self.network.lock().paths[self.end.other().index()].next_arrival()
+    }
+}
+
+/// A frame of a simulated link, in one piece. Dropping it gives its buffer back to the link.
+pub struct SimFrame {
+    /// The whole buffer; empty once the frame has been sent.
+    buffer: Box<[u8]>,
+    octets: usize,
+    /// Who holds the frame.
+    end: End,
+    request: Option<ChecksumRequest>,
+    network: Network,
+}
+
+impl Frame for SimFrame {
+    fn piece(&self, index: usize) -> Option<&[u8]> {
+        (index == 0).then(|| &self.buffer[..self.octets])
+    }
+
+    fn first_mut(&mut self) -> &mut [u8] {
+        &mut self.buffer[..self.octets]
+    }
+
+    fn len(&self) -> usize {
+        self.octets
+    }
+
+    fn append(&mut self, octets: usize) -> Option<&mut [u8]> {
+        let start = self.octets;
+        let end = start.checked_add(octets)?;
+        let added = self.buffer.get_mut(start..end)?;
+        self.octets = end;
+        Some(added)
+    }
+
+    fn checksums(&self) -> ReceivedChecksums {
+        ReceivedChecksums::default()
+    }
+
+    fn request_checksums(&mut self, request: ChecksumRequest) {
+        self.request = Some(request);
+    }
+}
+
+impl Drop for SimFrame {
+    fn drop(&mut self) {
+        if !self.buffer.is_empty() {
+            let mut shared = self.network.lock();
+            shared.held_frames[self.end.index()] -= 1;
+            shared.buffers.give(core::mem::take(&mut self.buffer));
+        }
+    }
+}
+
+impl core::fmt::Debug for SimFrame {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("SimFrame")
+            .field("end", &self.end)
+            .field("octets", &self.octets)
+            .finish_non_exhaustive()
+    }
+}

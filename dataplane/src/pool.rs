@@ -1,0 +1,226 @@
+//! Nodes allocated once per core and handed out to the queues of its connections, so that a queue costs nothing while it
+//! is empty, and the sum over all connections has one bound.
+
+/// Names a node of a [`Pool`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NodeId(u32);
+
+const NIL: u32 = u32::MAX;
+
+struct Node<T> {
+    value: Option<T>,
+    next: u32,
+}
+
+/// A fixed number of nodes that hold values of many [`List`]s.
+pub struct Pool<T> {
+    nodes: Vec<Node<T>>,
+    free: u32,
+    used: usize,
+}
+
+/// A singly linked list whose nodes lie in a [`Pool`]. It must always be used with the same pool.
+#[derive(Debug)]
+pub struct List {
+    head: u32,
+    tail: u32,
+    len: u32,
+}
+
+impl List {
+    /// A list of nothing.
+    pub const fn new() -> Self {
+        Self { head: NIL, tail: NIL, len: 0 }
+    }
+
+    /// Values in the list.
+    pub const fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// Whether the list holds nothing.
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The first node.
+    pub const fn front(&self) -> Option<NodeId> {
+        if self.head == NIL { None } else { Some(NodeId(self.head)) }
+    }
+
+    /// The last node.
+    pub const fn back(&self) -> Option<NodeId> {
+        if self.tail == NIL { None } else { Some(NodeId(self.tail)) }
+    }
+}
+
+impl Default for List {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> Pool<T> {
+    /// A pool of `capacity` free nodes.
+    pub fn new(capacity: usize) -> Self {
+        assert!(capacity < NIL as usize, "node names are 32 bits");
+        let nodes = (0..capacity)
+            .map(|index| Node {
+                value: None,
+                next: if index + 1 < capacity { index as u32 + 1 } else { NIL },
+            })
+            .collect();
+        Self { nodes, free: if capacity == 0 { NIL } else { 0 }, used: 0 }
+    }
+
+    /// Nodes in use.
+    pub const fn used(&self) -> usize {
+        self.used
+    }
+
+    /// Nodes still free.
+    pub fn free(&self) -> usize {
+        self.nodes.len() - self.used
+    }
+
+    /// The value of a node.
+    #[inline]
+    pub fn get(&self, node: NodeId) -> Option<&T> {
+        self.nodes.get(node.0 as usize)?.value.as_ref()
+    }
+
+    /// The value of a node, to change.
+    #[inline]
+    pub fn get_mut(&mut self, node: NodeId) -> Option<&mut T> {
+        self.nodes.get_mut(node.0 as usize)?.value.as_mut()
+    }
+
+    /// The node after `node` in its list.
+    #[inline]
+    pub fn next(&self, node: NodeId) -> Option<NodeId> {
+        let next = self.nodes.get(node.0 as usize)?.next;
+        if next == NIL { None } else { Some(NodeId(next)) }
+    }
+
+    /// Appends `value` to `list`.
+    ///
+    /// # Errors
+    ///
+    /// Gives `value` back when no node is free.
+    #[inline]
+    pub fn push_back(&mut self, list: &mut List, value: T) -> Result<NodeId, T> {
+        self.insert_after(list, list.back(), value)
+    }
+
+    /// Inserts `value` into `list` after `previous`, or at the front for `None`.
+    ///
+    /// # Errors
+    ///
+    /// Gives `value` back when no node is free.
+    pub fn insert_after(&mut self, list: &mut List, previous: Option<NodeId>, value: T) -> Result<NodeId, T> {
+        let index = self.free;
+        let Some(node) = self.nodes.get_mut(index as usize) else {
+            return Err(value);
+        };
+        self.free = node.next;
+        node.value = Some(value);
+        self.used += 1;
+        let next = match previous {
+            Some(previous) => core::mem::replace(&mut self.nodes[previous.0 as usize].next, index),
+            None => core::mem::replace(&mut list.head, index),
+        };
+        self.nodes[index as usize].next = next;
+        if next == NIL {
+            list.tail = index;
+        }
+        list.len += 1;
+        Ok(NodeId(index))
+    }
+
+    /// Takes the node after `previous` (the first for `None`) out of `list`.
+    pub fn remove_after(&mut self, list: &mut List, previous: Option<NodeId>) -> Option<T> {
+        let index = match previous {
+            Some(previous) => self.nodes.get(previous.0 as usize)?.next,
+            None => list.head,
+        };
+        let node = self.nodes.get_mut(index as usize)?;
+        let value = node.value.take();
+        let next = core::mem::replace(&mut node.next, self.free);
+        self.free = index;
+        self.used -= 1;
+        match previous {
+            Some(previous) => self.nodes[previous.0 as usize].next = next,
+            None => list.head = next,
+        }
+        if next == NIL {
+            list.tail = previous.map_or(NIL, |previous| previous.0);
+        }
+        list.len -= 1;
+        value
+    }
+
+    /// Takes the first value out of `list`.
+    #[inline]
+    pub fn pop_front(&mut self, list: &mut List) -> Option<T> {
+        self.remove_after(list, None)
+    }
+
+    /// Frees every node of `list`.
+    pub fn clear(&mut self, list: &mut List) {
+        while self.pop_front(list).is_some() {}
+    }
+
+    /// The nodes of `list`, in order.
+    pub fn iter<'p>(&'p self, list: &List) -> impl Iterator<Item = (NodeId, &'p T)> {
+        let mut at = list.front();
+        core::iter::from_fn(move || {
+            let node = at?;
+            at = self.next(node);
+            Some((node, self.get(node)?))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn values(pool: &Pool<u32>, list: &List) -> Vec<u32> {
+        pool.iter(list).map(|(_, value)| *value).collect()
+    }
+
+    #[test]
+    fn lists_share_the_nodes() {
+        let mut pool = Pool::new(3);
+        let (mut a, mut b) = (List::new(), List::new());
+        pool.push_back(&mut a, 1).unwrap();
+        pool.push_back(&mut b, 2).unwrap();
+        pool.push_back(&mut a, 3).unwrap();
+        assert_eq!(pool.push_back(&mut b, 4), Err(4), "all nodes are taken");
+        assert_eq!((values(&pool, &a), values(&pool, &b)), (vec![1, 3], vec![2]));
+        assert_eq!(pool.pop_front(&mut a), Some(1));
+        pool.push_back(&mut b, 4).unwrap();
+        assert_eq!(values(&pool, &b), [2, 4]);
+        pool.clear(&mut a);
+        pool.clear(&mut b);
+        assert_eq!((pool.used(), pool.free()), (0, 3));
+    }
+
+    #[test]
+    fn insertion_and_removal_keep_both_ends() {
+        let mut pool = Pool::new(8);
+        let mut list = List::new();
+        let two = pool.push_back(&mut list, 2).unwrap();
+        pool.insert_after(&mut list, None, 1).unwrap();
+        pool.insert_after(&mut list, Some(two), 4).unwrap();
+        pool.insert_after(&mut list, Some(two), 3).unwrap();
+        assert_eq!(values(&pool, &list), [1, 2, 3, 4]);
+        assert_eq!(pool.remove_after(&mut list, Some(two)), Some(3));
+        assert_eq!(pool.remove_after(&mut list, Some(two)), Some(4));
+        assert_eq!(pool.remove_after(&mut list, Some(two)), None);
+        assert_eq!(list.back(), Some(two));
+        pool.push_back(&mut list, 5).unwrap();
+        assert_eq!(values(&pool, &list), [1, 2, 5]);
+        assert_eq!(list.len(), 3);
+    }
+}

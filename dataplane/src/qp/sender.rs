@@ -1,0 +1,225 @@
+//! The send half of a queue pair: work requests become FPDU descriptors, acknowledgements become completions.
+
+use std::collections::VecDeque;
+
+use arrayvec::ArrayVec;
+
+use super::error::StreamError;
+use super::shared::SharedQp;
+use super::work::{Completion, CompletionKind, Operation, SendRequest, Slice, Status};
+use crate::ddp::segmentation::Message;
+use crate::limits;
+use crate::memory::{Access, StagTable};
+use crate::mpa;
+use crate::rdmap::message;
+use crate::wire::ddp;
+use crate::wire::tcp::SeqNumber;
+
+/// Where the payload of an FPDU comes from when it is built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// Registered memory of this end.
+    Memory(Slice),
+    /// The Terminate Message of the queue pair.
+    Terminate,
+}
+
+/// An FPDU to be built when it is sent, and again whenever it is retransmitted: from the same octets, with the same
+/// boundaries.
+#[derive(Clone, Copy, Debug)]
+pub struct FpduDescriptor {
+    /// The DDP header with RDMAP's control octet.
+    pub header: ddp::Header,
+    /// Octets of payload after the header.
+    pub octets: u32,
+    /// Where they come from.
+    pub source: Source,
+}
+
+impl FpduDescriptor {
+    /// Octets of the ULPDU: header and payload.
+    pub fn ulpdu_octets(&self) -> usize {
+        self.header.header_len() + self.octets as usize
+    }
+}
+
+/// A work request the core has taken.
+#[derive(Clone, Copy, Debug)]
+struct Taken {
+    request: SendRequest,
+    message: Message,
+    status: Status,
+    /// The place after its last octet in the TCP stream, once all of it is queued.
+    end: Option<SeqNumber>,
+}
+
+/// The send half of a queue pair at its core.
+#[derive(Debug)]
+pub struct Sender {
+    /// Requests in the order of posting, from the oldest not completed. At most the queue's depth.
+    taken: VecDeque<Taken>,
+    /// How many of them are queued whole.
+    queued: usize,
+    /// How much of the next one is queued, in octets.
+    offset: u32,
+    /// Number of the next Send (DDP-4.3-07, DDP-4.3-08).
+    next_msn: u32,
+    /// The Terminate Message, once there is one to send. Nothing follows it (RDMAP-5.4-04).
+    terminate: Option<ArrayVec<u8, { limits::TERMINATE_OCTETS }>>,
+    terminate_queued: bool,
+}
+
+impl Sender {
+    /// A sender for up to `depth` requests.
+    pub fn new(depth: usize) -> Self {
+        Self {
+            taken: VecDeque::with_capacity(depth),
+            queued: 0,
+            offset: 0,
+            next_msn: 1,
+            terminate: None,
+            terminate_queued: false,
+        }
+    }
+
+    /// Takes what was posted. A request whose local range fails its check is completed in its turn with an error and
+    /// puts nothing on the wire.
+    pub fn take_posted(&mut self, shared: &SharedQp, stags: &mut StagTable) {
+        while self.taken.len() < shared.send_depth() {
+            let Some(request) = shared.take_send() else { return };
+            let local = request.local;
+            let octets = local.octets as usize;
+            let readable =
+                octets == 0 || stags.check(local.stag, shared.pd, Access::empty(), local.to, octets).is_ok();
+            if readable && octets > 0 {
+                stags.retain(local.stag);
+            }
+            let message = match request.operation {
+                Operation::Write { stag, to } => message::write(stag, to, local.octets),
+                Operation::Send => message::send(self.next_msn, local.octets),
+            };
+            if readable && request.operation == Operation::Send {
+                // DDP-4.3-09: it wraps to zero.
+                self.next_msn = self.next_msn.wrapping_add(1);
+            }
+            let status = if readable { Status::Success } else { Status::LocalProtection };
+            self.taken.push_back(Taken { request, message, status, end: None });
+        }
+    }
+
+    /// Whether the next FPDU is there to be queued.
+    pub fn has_work(&self) -> bool {
+        if self.terminate.is_some() { !self.terminate_queued } else { self.queued < self.taken.len() }
+    }
+
+    /// The next FPDU, whose ULPDU fits `mulpdu` octets: in the order of posting (DDP-5.3-02, RDMAP-5.5-06), offsets
+    /// rising (DDP-5.3-03). The caller queues it and calls [`advance`](Self::advance), or asks again later.
+    pub fn peek(&mut self, mulpdu: usize) -> Option<FpduDescriptor> {
+        if let Some(terminate) = &self.terminate {
+            if self.terminate_queued {
+                return None;
+            }
+            let octets = terminate.len() as u32;
+            let (header, _) = message::terminate(octets).segment(0, mulpdu);
+            return Some(FpduDescriptor { header, octets, source: Source::Terminate });
+        }
+        loop {
+            let taken = self.taken.get(self.queued)?;
+            if taken.status == Status::Success {
+                let (header, octets) = taken.message.segment(self.offset, mulpdu);
+                let local = taken.request.local;
+                let source =
+                    Slice { stag: local.stag, to: local.to.wrapping_add(u64::from(self.offset)), octets };
+                return Some(FpduDescriptor { header, octets, source: Source::Memory(source) });
+            }
+            // Nothing of it goes out; it completes with its error when all before it are done.
+            self.queued += 1;
+        }
+    }
+
+    /// Notes that the FPDU `peek` gave was queued and ends at `end` in the stream.
+    pub fn advance(&mut self, fpdu: &FpduDescriptor, end: SeqNumber) {
+        if fpdu.source == Source::Terminate {
+            self.terminate_queued = true;
+            return;
+        }
+        let Some(taken) = self.taken.get_mut(self.queued) else { return };
+        self.offset += fpdu.octets;
+        if self.offset == taken.message.octets {
+            taken.end = Some(end);
+            self.queued += 1;
+            self.offset = 0;
+        }
+    }
+
+    /// Completes the requests whose last octet TCP has acknowledged up to `acknowledged`, in the order of posting
+    /// (RDMAP-5.5-07, RDMAP-5.5-08).
+    pub fn complete(&mut self, shared: &SharedQp, stags: &mut StagTable, acknowledged: SeqNumber) {
+        while let Some(taken) = self.taken.front() {
+            let done = match taken.end {
+                Some(end) => end <= acknowledged,
+                // One that failed its check is done when it is the oldest and its turn has passed.
+                None => self.queued > 0 && taken.status != Status::Success,
+            };
+            if !done {
+                return;
+            }
+            self.finish_front(shared, stags, None);
+        }
+    }
+
+    /// Ends everything taken and posted: the request under way when the stream failed with `error`, the others flushed.
+    pub fn flush(&mut self, shared: &SharedQp, stags: &mut StagTable, error: Option<StreamError>) {
+        let mut status = error.map_or(Status::Flushed, Status::Failed);
+        while !self.taken.is_empty() {
+            self.finish_front(shared, stags, Some(status));
+            status = Status::Flushed;
+        }
+        while let Some(request) = shared.take_send() {
+            shared.complete_send(completion(shared, &request, Status::Flushed));
+        }
+        (self.queued, self.offset) = (0, 0);
+    }
+
+    fn finish_front(&mut self, shared: &SharedQp, stags: &mut StagTable, instead: Option<Status>) {
+        let Some(taken) = self.taken.pop_front() else { return };
+        self.queued = self.queued.saturating_sub(1);
+        let local = taken.request.local;
+        if taken.status == Status::Success && local.octets > 0 {
+            stags.release(local.stag);
+        }
+        let status =
+            if taken.status == Status::Success { instead.unwrap_or(Status::Success) } else { taken.status };
+        if status == Status::Success && !taken.request.signaled {
+            shared.retire_send();
+        } else {
+            shared.complete_send(completion(shared, &taken.request, status));
+        }
+    }
+
+    /// Nothing but `message`, a Terminate, is sent from now on.
+    pub fn terminate(&mut self, message: ArrayVec<u8, { limits::TERMINATE_OCTETS }>) {
+        self.terminate.get_or_insert(message);
+    }
+
+    /// The octets of the Terminate Message.
+    pub fn terminate_octets(&self) -> &[u8] {
+        self.terminate.as_ref().map_or(&[], |message| message)
+    }
+
+    /// Whether every taken request is completed.
+    pub fn is_idle(&self) -> bool {
+        self.taken.is_empty()
+    }
+}
+
+fn completion(shared: &SharedQp, request: &SendRequest, status: Status) -> Completion {
+    let kind = match request.operation {
+        Operation::Send => CompletionKind::Send,
+        Operation::Write { .. } => CompletionKind::Write,
+    };
+    Completion { id: request.id, qp: shared.number, kind, status, octets: request.local.octets }
+}
+
+/// Whether a ULPDU of a descriptor ever exceeds what MPA takes (MPA-3-05). Kept as a compile-time fact.
+const _: () = assert!(limits::TERMINATE_OCTETS + ddp::Untagged::LEN <= mpa::fpdu::MULPDU_MIN);

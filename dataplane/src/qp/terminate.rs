@@ -1,0 +1,79 @@
+//! What a Terminate Message says of an error (RFC 5040 §4.8, §7.1).
+
+use arrayvec::ArrayVec;
+
+use super::error::StreamError;
+use super::receiver::Fault;
+use crate::limits;
+use crate::rdmap::layer;
+use crate::wire::rdmap::Terminate;
+
+/// The Terminate that tells the peer of `error`; `None` for errors that are not told: TCP has failed, or the peer's own
+/// Terminate came. The segment in error is named by its length and header where it is known (RDMAP-4.8-04, RDMAP-7.1-02).
+pub fn message(
+    error: StreamError,
+    fault: Option<&Fault>,
+) -> Option<ArrayVec<u8, { limits::TERMINATE_OCTETS }>> {
+    let (layer, error_type, code, names_segment) = match error {
+        StreamError::Tcp(_) | StreamError::Terminated { .. } => return None,
+        // RDMAP-4.8-04: no headers for lower-layer errors.
+        StreamError::Mpa(error) => (layer::LLP, 0, error.code(), false),
+        StreamError::Ddp(error) => (layer::DDP, error.error_type(), error.code(), error.error_type() != 0),
+        StreamError::Rdmap(error) => {
+            (layer::RDMAP, error.error_type(), error.code(), error.error_type() != 0)
+        }
+    };
+    let bare = Terminate::bare(layer, error_type, code);
+    let terminate = match fault.filter(|fault| names_segment && fault.header_octets > 0) {
+        Some(fault) => Terminate {
+            segment_len: Some(fault.segment_octets),
+            ddp_header: &fault.header[..usize::from(fault.header_octets)],
+            ..bare
+        },
+        None => bare,
+    };
+    let mut octets = ArrayVec::from([0; limits::TERMINATE_OCTETS]);
+    let len = terminate.emit(&mut octets);
+    octets.truncate(len);
+    Some(octets)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ddp::DdpError;
+    use crate::mpa::MpaError;
+    use crate::rdmap::RdmapError;
+    use crate::tcp::CloseReason;
+    use crate::wire::ddp::Untagged;
+
+    fn fault(header_octets: u8) -> Fault {
+        Fault {
+            error: StreamError::Ddp(DdpError::BaseOrBounds),
+            segment_octets: 1514,
+            header: core::array::from_fn::<u8, { Untagged::LEN }, _>(|n| n as u8),
+            header_octets,
+        }
+    }
+
+    /// RDMAP-4.8-02, RDMAP-4.8-04: the words of RFC 5040 figure 10, octet by octet.
+    #[test]
+    fn says_what_the_figure_says() {
+        let bytes = |error, fault: Option<&Fault>| message(error, fault).unwrap().to_vec();
+        assert_eq!(bytes(StreamError::Mpa(MpaError::Crc), Some(&fault(14))), [0x20, 2, 0, 0]);
+        let mut expected = vec![0x11, 1, 0xc0, 0, 0x05, 0xea];
+        expected.extend(0..14);
+        assert_eq!(bytes(StreamError::Ddp(DdpError::BaseOrBounds), Some(&fault(14))), expected);
+        let mut expected = vec![0x02, 6, 0xc0, 0, 0x05, 0xea];
+        expected.extend(0..18);
+        assert_eq!(bytes(StreamError::Rdmap(RdmapError::UnexpectedOpcode), Some(&fault(18))), expected);
+        assert_eq!(bytes(StreamError::Ddp(DdpError::LocalCatastrophic), Some(&fault(0))), [0x10, 0, 0, 0]);
+    }
+
+    #[test]
+    fn some_errors_are_not_told() {
+        assert!(message(StreamError::Tcp(CloseReason::Reset), None).is_none());
+        let terminated = StreamError::Terminated { layer: 1, error_type: 1, code: 0 };
+        assert!(message(terminated, None).is_none());
+    }
+}

@@ -1,0 +1,100 @@
+//! Round-trip time and the retransmission timeout (RFC 6298).
+
+use crate::limits;
+
+/// Estimates the round-trip time of one connection and gives its retransmission timeout.
+#[derive(Clone, Copy, Debug)]
+pub struct RttEstimator {
+    /// SRTT and RTTVAR in nanoseconds, once there is a first sample.
+    smoothed_ns: Option<(u64, u64)>,
+    /// Timeouts in a row without an acknowledgement of new data.
+    backoff: u8,
+}
+
+impl RttEstimator {
+    /// An estimator without a sample: the timeout is the initial one (RFC 6298 §2.1).
+    pub const fn new() -> Self {
+        Self { smoothed_ns: None, backoff: 0 }
+    }
+
+    /// Takes a sample from a segment that was sent once (Karn's rule is the caller's, RFC 6298 §3).
+    pub fn sample(&mut self, rtt_ns: u64) {
+        // RFC 6298 §2.2, §2.3: alpha 1/8, beta 1/4.
+        self.smoothed_ns = Some(match self.smoothed_ns {
+            None => (rtt_ns, rtt_ns / 2),
+            Some((srtt, rttvar)) => {
+                let rttvar = (3 * rttvar + srtt.abs_diff(rtt_ns)) / 4;
+                ((7 * srtt + rtt_ns) / 8, rttvar)
+            }
+        });
+        self.backoff = 0;
+    }
+
+    /// The smoothed round-trip time in nanoseconds, once known.
+    pub fn smoothed_ns(&self) -> Option<u64> {
+        self.smoothed_ns.map(|(srtt, _)| srtt)
+    }
+
+    /// The retransmission timeout in nanoseconds, with backoff.
+    pub fn rto_ns(&self) -> u64 {
+        let base = match self.smoothed_ns {
+            None => limits::INITIAL_RTO_NS,
+            Some((srtt, rttvar)) => srtt + (4 * rttvar).max(limits::CLOCK_GRANULARITY_NS),
+        };
+        let base = base.clamp(limits::MIN_RTO_NS, limits::MAX_RTO_NS);
+        // §5.5: double at each timeout, up to the maximum.
+        base.saturating_mul(1 << self.backoff.min(16)).min(limits::MAX_RTO_NS)
+    }
+
+    /// Doubles the timeout (RFC 6298 §5.5).
+    pub fn back_off(&mut self) {
+        self.backoff = self.backoff.saturating_add(1);
+    }
+
+    /// New data was acknowledged: the path works, the timeout is the estimated one again.
+    pub fn progress(&mut self) {
+        self.backoff = 0;
+    }
+
+    /// Timeouts in a row.
+    pub const fn timeouts_in_a_row(&self) -> u8 {
+        self.backoff
+    }
+}
+
+impl Default for RttEstimator {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::{MILLISECOND, SECOND};
+
+    #[test]
+    fn follows_rfc_6298() {
+        let mut rtt = RttEstimator::new();
+        assert_eq!(rtt.rto_ns(), SECOND);
+        rtt.sample(400 * MILLISECOND);
+        assert_eq!(rtt.rto_ns(), (400 + 4 * 200) * MILLISECOND, "R + 4 * R/2");
+        rtt.sample(400 * MILLISECOND);
+        assert_eq!(rtt.rto_ns(), (400 + 4 * 150) * MILLISECOND, "RTTVAR decays by a quarter");
+    }
+
+    #[test]
+    fn backs_off_within_bounds_and_recovers() {
+        let mut rtt = RttEstimator::new();
+        rtt.sample(MILLISECOND);
+        assert_eq!(rtt.rto_ns(), limits::MIN_RTO_NS);
+        rtt.back_off();
+        assert_eq!(rtt.rto_ns(), 2 * limits::MIN_RTO_NS);
+        for _ in 0..300 {
+            rtt.back_off();
+        }
+        assert_eq!(rtt.rto_ns(), limits::MAX_RTO_NS);
+        rtt.progress();
+        assert_eq!(rtt.rto_ns(), limits::MIN_RTO_NS);
+    }
+}

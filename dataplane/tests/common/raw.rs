@@ -1,0 +1,259 @@
+//! A core that talks to a peer made of frames: the test writes each segment and reads each answer.
+
+use std::collections::VecDeque;
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+use warpline_dataplane::core::ring::{Command, Event, Rings};
+use warpline_dataplane::core::{Config, Core};
+use warpline_dataplane::device::sim::{self, EndConfig, SimDevice};
+use warpline_dataplane::device::{Device, Frame};
+use warpline_dataplane::time::{Instant, MILLISECOND, SECOND};
+use warpline_dataplane::wire::ethernet::{self, EtherType, MacAddress};
+use warpline_dataplane::wire::ipv4::{self, Protocol};
+use warpline_dataplane::wire::tcp::{self, Flags, Header, Options, SeqNumber};
+use warpline_dataplane::wire::{arp, checksum};
+
+use super::{PORT, WINDOW_OCTETS, address};
+
+pub const OUR_MAC: MacAddress = MacAddress([2, 0, 0, 0, 0, 1]);
+pub const PEER_MAC: MacAddress = MacAddress([2, 0, 0, 0, 0, 2]);
+pub const PEER_PORT: u16 = 40_000;
+/// The peer's first sequence number: close to the wrap.
+pub const PEER_ISS: SeqNumber = SeqNumber(0xffff_ff00);
+
+/// A segment the core sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sent {
+    pub at: Instant,
+    pub header: Header,
+    pub payload: Vec<u8>,
+}
+
+pub struct RawPeer {
+    pub core: Core<SimDevice>,
+    pub rings: Rings,
+    pub now: Instant,
+    device: SimDevice,
+    pub sent: VecDeque<Sent>,
+    /// Frames of the core that are not TCP.
+    pub other: VecDeque<Vec<u8>>,
+    pub events: Vec<Event>,
+    /// The core's port, once known.
+    pub core_port: u16,
+    /// Answer ARP requests.
+    pub answers_arp: bool,
+}
+
+impl RawPeer {
+    pub fn new() -> Self {
+        let (device, peer) = sim::link(1, EndConfig::a(), EndConfig::b());
+        let rings = Rings::new();
+        let config = Config {
+            address: address(1),
+            prefix_bits: 24,
+            gateway: None,
+            window_octets: WINDOW_OCTETS,
+            secret: [1, 2],
+        };
+        Self {
+            core: Core::new(device, config, rings.clone()),
+            rings,
+            now: Instant::from_nanos(1),
+            device: peer,
+            sent: VecDeque::new(),
+            other: VecDeque::new(),
+            events: Vec::new(),
+            core_port: PORT,
+            answers_arp: true,
+        }
+    }
+
+    pub fn command(&self, command: Command) {
+        assert!(self.rings.commands.push(command).is_ok());
+    }
+
+    /// Puts a frame on the wire.
+    pub fn inject(&mut self, octets: &[u8]) {
+        let mut frame = self.device.allocate().unwrap();
+        frame.append(octets.len()).unwrap().copy_from_slice(octets);
+        self.device.transmit(self.now, &mut VecDeque::from([frame]));
+    }
+
+    /// An IPv4 packet to the core, in a frame.
+    pub fn packet(&self, protocol: Protocol, payload: &[u8]) -> Vec<u8> {
+        let mut frame = vec![0; ethernet::Header::LEN + ipv4::Header::LEN];
+        ethernet::Header { destination: OUR_MAC, source: PEER_MAC, ethertype: EtherType::IPV4 }
+            .emit(&mut frame);
+        ipv4::Header {
+            source: address(2),
+            destination: address(1),
+            protocol,
+            ttl: 64,
+            total_len: (ipv4::Header::LEN + payload.len()) as u16,
+            dont_fragment: true,
+            more_fragments: false,
+            fragment_offset: 0,
+            identification: 7,
+            ecn: 0,
+            dscp: 0,
+        }
+        .emit(&mut frame[ethernet::Header::LEN..]);
+        frame.extend_from_slice(payload);
+        frame
+    }
+
+    /// A segment to the core, in a frame.
+    pub fn segment(&self, header: &Header, payload: &[u8]) -> Vec<u8> {
+        let mut segment = vec![0; header.header_len()];
+        header.emit(&mut segment);
+        segment.extend_from_slice(payload);
+        let (from, to): (Ipv4Addr, Ipv4Addr) = (address(2), address(1));
+        let mut sum = checksum::ipv4_pseudo_header(from, to, Protocol::TCP.0, segment.len() as u16);
+        sum.add(&segment);
+        tcp::set_checksum(&mut segment, sum.finish());
+        self.packet(Protocol::TCP, &segment)
+    }
+
+    pub fn header(&self, flags: Flags, seq: SeqNumber, ack: SeqNumber) -> Header {
+        Header {
+            source_port: PEER_PORT,
+            destination_port: self.core_port,
+            seq,
+            ack,
+            flags,
+            window: 0xffff,
+            urgent: 0,
+            options: Options::default(),
+        }
+    }
+
+    pub fn send(&mut self, flags: Flags, seq: SeqNumber, ack: SeqNumber, payload: &[u8]) {
+        let frame = self.segment(&self.header(flags, seq, ack), payload);
+        self.inject(&frame);
+        self.settle();
+    }
+
+    pub fn send_with_window(&mut self, window: u16, seq: SeqNumber, ack: SeqNumber) {
+        let header = Header { window, ..self.header(Flags::ACK, seq, ack) };
+        let frame = self.segment(&header, &[]);
+        self.inject(&frame);
+        self.settle();
+    }
+
+    /// Lets everything happen that happens within 10 microseconds.
+    pub fn settle(&mut self) {
+        for _ in 0..10 {
+            self.core.poll_once(self.now);
+            self.collect();
+            self.now += 1000;
+        }
+    }
+
+    /// Lets time pass in steps of a millisecond.
+    pub fn pass_ms(&mut self, milliseconds: u64) {
+        let end = self.now + milliseconds * MILLISECOND;
+        while self.now < end {
+            self.settle();
+            self.now = (self.now + MILLISECOND).min(end);
+        }
+        self.settle();
+    }
+
+    pub fn pass_s(&mut self, seconds: u64) {
+        self.pass_ms(seconds * SECOND / MILLISECOND);
+    }
+
+    fn collect(&mut self) {
+        let mut frames = Vec::new();
+        self.device.receive(self.now, &mut frames, 64);
+        for frame in frames {
+            let octets = frame.piece(0).unwrap().to_vec();
+            self.take_frame(octets);
+        }
+        while let Some(event) = self.rings.events.pop() {
+            self.events.push(event);
+        }
+    }
+
+    fn take_frame(&mut self, octets: Vec<u8>) {
+        let (header, network) = ethernet::Header::parse(&octets).unwrap();
+        if header.ethertype == EtherType::ARP {
+            let request = arp::Packet::parse(&octets[network..]).unwrap();
+            if self.answers_arp && request.operation == arp::Operation::Request {
+                self.answer_arp(&request);
+            }
+            self.other.push_back(octets);
+            return;
+        }
+        let packet = &octets[network..];
+        let (ip, transport) = ipv4::Header::parse(packet).unwrap();
+        assert!(ipv4::verify_checksum(&packet[..transport]), "IPv4 checksum");
+        if ip.protocol != Protocol::TCP {
+            self.other.push_back(octets);
+            return;
+        }
+        let segment = &packet[transport..usize::from(ip.total_len)];
+        let mut sum =
+            checksum::ipv4_pseudo_header(ip.source, ip.destination, Protocol::TCP.0, segment.len() as u16);
+        sum.add(segment);
+        assert_eq!(sum.finish(), 0, "TCP checksum");
+        assert!(ip.dont_fragment, "MPA-A.5-01");
+        let (header, offset) = Header::parse(segment).unwrap();
+        self.core_port = header.source_port;
+        self.sent.push_back(Sent { at: self.now, header, payload: segment[offset..].to_vec() });
+    }
+
+    fn answer_arp(&mut self, request: &arp::Packet) {
+        let mut frame = vec![0; ethernet::Header::LEN + arp::Packet::LEN];
+        ethernet::Header { destination: OUR_MAC, source: PEER_MAC, ethertype: EtherType::ARP }
+            .emit(&mut frame);
+        arp::Packet {
+            operation: arp::Operation::Reply,
+            sender_mac: PEER_MAC,
+            sender_ip: request.target_ip,
+            target_mac: request.sender_mac,
+            target_ip: request.sender_ip,
+        }
+        .emit(&mut frame[ethernet::Header::LEN..]);
+        self.inject(&frame);
+    }
+
+    /// The one segment the core has sent since the last look.
+    #[track_caller]
+    pub fn expect_one(&mut self) -> Sent {
+        assert_eq!(self.sent.len(), 1, "{:#?}", self.sent);
+        self.sent.pop_front().unwrap()
+    }
+
+    #[track_caller]
+    pub fn expect_nothing(&self) {
+        assert!(self.sent.is_empty(), "{:#?}", self.sent);
+    }
+
+    /// Listens and takes a connection from the peer; gives the core's next sequence number.
+    pub fn accept(&mut self, options: Options) -> SeqNumber {
+        self.command(Command::Listen { port: PORT, backlog: 4 });
+        let syn = Header { options, ..self.header(Flags::SYN, PEER_ISS, SeqNumber(0)) };
+        let frame = self.segment(&syn, &[]);
+        self.inject(&frame);
+        self.settle();
+        let answer = self.expect_one();
+        assert_eq!(answer.header.flags, Flags::SYN | Flags::ACK);
+        assert_eq!(answer.header.ack, PEER_ISS + 1);
+        let next = answer.header.seq + 1;
+        self.send(Flags::ACK, PEER_ISS + 1, next, &[]);
+        assert!(matches!(self.events.pop(), Some(Event::Accepted { .. })));
+        next
+    }
+
+    /// Has the core connect to the peer; gives its SYN.
+    pub fn connect(&mut self) -> Sent {
+        self.command(Command::Connect {
+            token: 9,
+            remote: SocketAddrV4::new(address(2), PEER_PORT),
+            timeout_ns: 200 * SECOND,
+        });
+        self.settle();
+        self.expect_one()
+    }
+}

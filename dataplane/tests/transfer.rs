@@ -1,0 +1,153 @@
+//! Transfers over a simulated network that loses, reorders, duplicates, corrupts and resegments: what arrives is what
+//! was sent, whatever the seed. A failure names its seed.
+
+mod common;
+
+use common::{Pair, Setup, all_succeeded, holds, pattern, region_of};
+use warpline_dataplane::core::statistics::Drop;
+use warpline_dataplane::device::sim::{End, EndConfig, Impairments};
+use warpline_dataplane::memory::{Access, Region, STag};
+use warpline_dataplane::qp::work::{CompletionKind, Slice};
+
+const SOURCE: STag = STag::new(1, 11);
+const SINK: STag = STag::new(2, 22);
+const INBOX: STag = STag::new(3, 33);
+const MESSAGES: usize = 16;
+
+/// Moves `octets` octets from one end to the other by RDMA Writes, then a Send that says so; checks that the Send arrives
+/// after all of it is in place.
+fn transfer(seed: u64, impairments: Impairments, octets: usize, setup: Setup, mtu_octets: usize) -> Pair {
+    let end = |config: EndConfig| EndConfig {
+        mtu_octets,
+        outbound: Impairments { corrupt_payload: 0.0, ..impairments },
+        ..config
+    };
+    let mut pair = Pair::new(seed, end(EndConfig::a()), end(EndConfig::b()));
+    let data = pattern(seed, octets);
+    let source = region_of(&data);
+    let sink = Region::heap(octets).unwrap();
+    let inbox = Region::heap(64).unwrap();
+    pair.a.register(SOURCE, &source, Access::empty());
+    pair.b.register(SINK, &sink, Access::REMOTE_WRITE);
+    pair.b.register(INBOX, &inbox, Access::LOCAL_WRITE);
+    let local = Slice { stag: INBOX, to: 0, octets: 64 };
+    pair.b.receive(77, local);
+    pair.establish(setup);
+    // MPA's startup frames carry no CRC, so they are not corrupted in a way that only a CRC can tell.
+    pair.network.set_impairments(End::A, impairments);
+    pair.network.set_impairments(End::B, impairments);
+    let chunk = octets.div_ceil(MESSAGES);
+    for (n, start) in (0..octets).step_by(chunk).enumerate() {
+        let local = Slice { stag: SOURCE, to: start as u64, octets: chunk.min(octets - start) as u32 };
+        pair.a.write(n as u64, local, SINK, start as u64);
+    }
+    let done = Slice { stag: SOURCE, to: 0, octets: 16 };
+    pair.a.send(1000, done);
+    let mut received = Vec::new();
+    let arrived = pair.run_until(20_000, |pair| {
+        received.extend(pair.b.poll_completions());
+        !received.is_empty()
+    });
+    assert!(arrived, "seed {seed}: nothing arrived; {:?} {:?}", pair.a.events, pair.b.events);
+    assert_eq!(received.len(), 1, "seed {seed}: a Write is not delivered (RDMAP-5.1-02)");
+    assert_eq!((received[0].kind, received[0].octets), (CompletionKind::Receive, 16), "seed {seed}");
+    assert!(all_succeeded(&received), "seed {seed}: {received:?}");
+    // DDP-5.4-01, RDMAP-5.5-02: the Send is Delivered after everything before it is placed.
+    assert!(holds(&sink, 0, &data), "seed {seed}: octets differ");
+    assert!(holds(&inbox, 0, &data[..16]), "seed {seed}: the Send differs");
+    let mut sent = Vec::new();
+    let messages = octets.div_ceil(chunk) + 1;
+    let complete = pair.run_until(20_000, |pair| {
+        sent.extend(pair.a.poll_completions());
+        sent.len() == messages
+    });
+    assert!(complete, "seed {seed}: {} of {messages} completed", sent.len());
+    assert!(all_succeeded(&sent), "seed {seed}: {sent:?}");
+    // RDMAP-5.5-08.
+    assert!(sent.is_sorted_by_key(|completion| completion.id), "seed {seed}: completions out of order");
+    pair
+}
+
+const MEBIBYTES_16: usize = 16 << 20;
+const WITH_CRC: Setup = Setup { markers: false, crc: true };
+const WITH_MARKERS: Setup = Setup { markers: true, crc: true };
+
+/// Runs the transfer for every seed, half of them with Markers, on both cores.
+fn over_seeds(impairments: Impairments, check: impl Fn(&Pair) + Sync) {
+    let seeds: u64 = std::env::var("WARPLINE_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(200);
+    for seed in 0..seeds {
+        let setup = if seed % 2 == 0 { WITH_CRC } else { WITH_MARKERS };
+        let mtu_octets = if seed % 4 < 2 { 1500 } else { 9000 };
+        check(&transfer(seed, impairments, MEBIBYTES_16, setup, mtu_octets));
+    }
+}
+
+#[test]
+fn intact_over_a_perfect_path() {
+    let pair = transfer(1, Impairments::default(), MEBIBYTES_16, WITH_CRC, 1500);
+    let (a, b) = (pair.a.statistics(), pair.b.statistics());
+    assert_eq!(a.tcp.retransmitted_segments, 0);
+    assert_eq!(a.octets_copied_tx, MEBIBYTES_16 as u64 + 16, "each octet is copied once to send");
+    assert_eq!(b.octets_copied_rx, MEBIBYTES_16 as u64 + 16, "and once to place");
+    assert_eq!(a.fpdus_sent, b.fpdus_received);
+    // MPA-A.1-01: every data segment is one whole FPDU.
+    assert_eq!(a.tcp.data_segments_sent, a.fpdus_sent + 1, "and the Request");
+}
+
+/// 5 % loss.
+#[test]
+fn intact_under_loss() {
+    let impairments = Impairments { loss: 0.05, ..Impairments::default() };
+    over_seeds(impairments, |pair| assert!(pair.a.statistics().tcp.retransmitted_segments > 0));
+}
+
+/// 5 % of the frames overtaken.
+#[test]
+fn intact_under_reordering() {
+    let impairments = Impairments { reorder: 0.05, ..Impairments::default() };
+    over_seeds(impairments, |pair| assert!(pair.b.statistics().tcp.out_of_order_segments > 0));
+}
+
+/// 5 % of the frames twice.
+#[test]
+fn intact_under_duplication() {
+    let impairments = Impairments { duplicate: 0.05, ..Impairments::default() };
+    over_seeds(impairments, |pair| {
+        let statistics = pair.b.statistics();
+        assert!(statistics.dropped(Drop::Duplicate) > 0);
+        assert_eq!(statistics.octets_copied_rx, MEBIBYTES_16 as u64 + 16, "a duplicate is not placed again");
+    });
+}
+
+/// 2 % of the frames corrupted: half caught by the checksums, half by MPA's CRC alone (MPA-8-08).
+#[test]
+fn intact_under_corruption() {
+    let impairments = Impairments { corrupt_bits: 0.01, corrupt_payload: 0.01, ..Impairments::default() };
+    over_seeds(impairments, |pair| {
+        let statistics = pair.b.statistics();
+        assert!(statistics.dropped(Drop::TcpChecksum) > 0);
+        assert!(statistics.dropped(Drop::FpduCrc) > 0);
+    });
+}
+
+/// Segments cut and joined at random (MPA-5.1-05, MPA-A.4-01).
+#[test]
+fn intact_under_resegmentation() {
+    let impairments = Impairments { resegment: 0.5, ..Impairments::default() };
+    over_seeds(impairments, |pair| assert!(pair.b.statistics().tcp.held_frames_peak > 0));
+}
+
+/// All together. Corruption that the TCP checksum cannot see is left out: where a middlebox has cut the FPDU, its first
+/// part may be acknowledged before the CRC is known to be wrong, and then the stream must fail (MPA-8-02).
+#[test]
+fn intact_under_all_together() {
+    let impairments = Impairments {
+        loss: 0.05,
+        reorder: 0.05,
+        duplicate: 0.05,
+        corrupt_bits: 0.02,
+        resegment: 0.2,
+        ..Impairments::default()
+    };
+    over_seeds(impairments, |pair| assert!(pair.a.statistics().tcp.retransmitted_segments > 0));
+}

@@ -1,0 +1,98 @@
+//! Finds libdpdk, compiles the shim over its inline functions and generates the bindings.
+
+use std::env;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// The oldest release whose structures and names this crate was written against.
+const OLDEST_DPDK: &str = "22.11";
+
+const PACKAGES: &str = "apt-get install gcc libc6-dev pkg-config libdpdk-dev libclang1-14 libclang-common-14-dev (Debian 12 names)";
+
+/// What is called or read. Thread-local variables (`per_lcore__*`) must never be bound: bindgen would make plain
+/// statics of them. Hence no pattern matches more than one subsystem's names.
+const FUNCTIONS: &str = "inlined_.*|rte_eal_(init|iova_mode|get_runtime_dir)|rte_strerror|rte_dev_(probe|name|bus)|rte_bus_name\
+    |rte_thread_(register|unregister)\
+    |rte_pktmbuf_pool_create|rte_mempool_(free|avail_count|ops_get_count|walk)\
+    |rte_(zmalloc_socket|free|mem_virt2memseg|pktmbuf_copy)\
+    |rte_ring_(create|free)\
+    |rte_eth_dev_(configure|info_get|start|stop|close|adjust_nb_rx_tx_desc|get_port_by_name|get_name_by_port\
+    |get_mtu|rss_reta_update|socket_id)\
+    |rte_eth_(find_next|rx_queue_setup|tx_queue_setup|promiscuous_enable|macaddr_get|stats_get|stats_reset\
+    |link_get_nowait)";
+const TYPES: &str = "rte_eth_(conf|dev_info|rxconf|txconf|stats|link|rss_reta_entry64)|rte_ether_addr|rte_mbuf\
+    |rte_mbuf_ext_shared_info|rte_memseg|rte_iova_mode";
+const CONSTANTS: &str = "constant_.*|RTE_MAX_ETHPORTS|RTE_ETH_NAME_MAX_LEN|RTE_ETH_RETA_GROUP_SIZE|RTE_PKTMBUF_HEADROOM\
+    |RTE_ETHER_HDR_LEN|RTE_MEMPOOL_CACHE_MAX_SIZE|RING_F_(SP_ENQ|SC_DEQ|EXACT_SZ)|SOCKET_ID_ANY";
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed=src/inlined.c");
+    println!("cargo::rerun-if-changed=src/inlined.h");
+    if let Err(reason) = build() {
+        println!("cargo::error={reason}");
+    }
+}
+
+fn build() -> Result<(), String> {
+    let library = pkg_config::Config::new()
+        .atleast_version(OLDEST_DPDK)
+        .cargo_metadata(false)
+        .probe("libdpdk")
+        .map_err(|_| format!("libdpdk {OLDEST_DPDK} or later was not found; install it: {PACKAGES}"))?;
+    let flags = compiler_flags()?;
+
+    let mut shim = cc::Build::new();
+    shim.file("src/inlined.c").opt_level(3).flag("-Wno-deprecated-declarations");
+    for flag in &flags {
+        shim.flag(flag);
+    }
+    shim.try_compile("dpdk_inlined").map_err(|error| {
+        format!("the shim over DPDK's inline functions does not compile: {error}; needed: {PACKAGES}")
+    })?;
+
+    // Only what is called: bus and device drivers are plug-ins that EAL opens from its driver directory.
+    for path in &library.link_paths {
+        println!("cargo::rustc-link-search=native={}", path.display());
+    }
+    for name in ["rte_ethdev", "rte_mbuf", "rte_mempool", "rte_ring", "rte_eal"] {
+        println!("cargo::rustc-link-lib=dylib={name}");
+    }
+
+    let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?).join("bindings.rs");
+    bindgen::Builder::default()
+        .header("src/inlined.h")
+        .clang_args(&flags)
+        .allowlist_function(FUNCTIONS)
+        .allowlist_type(TYPES)
+        .allowlist_var(CONSTANTS)
+        // Reached through functions alone.
+        .opaque_type("rte_mempool|rte_ring|rte_device|rte_bus")
+        .default_enum_style(bindgen::EnumVariation::ModuleConsts)
+        .prepend_enum_name(false)
+        .derive_debug(false)
+        .derive_default(false)
+        .generate_comments(false)
+        .use_core()
+        .generate()
+        .map_err(|error| one_line(&format!("bindgen: {error}; needed: {PACKAGES}")))?
+        .write_to_file(out)
+        .map_err(|error| format!("the bindings cannot be written: {error}"))
+}
+
+/// The flags that libdpdk wants, verbatim: `-include rte_config.h` and `-march` decide the layout of its structures, and
+/// the `pkg-config` crate passes on neither.
+fn compiler_flags() -> Result<Vec<String>, String> {
+    println!("cargo::rerun-if-env-changed=PKG_CONFIG");
+    let program = env::var_os("PKG_CONFIG").unwrap_or_else(|| "pkg-config".into());
+    let output = Command::new(program)
+        .args(["--cflags", "libdpdk"])
+        .output()
+        .map_err(|error| format!("pkg-config does not run: {error}; needed: {PACKAGES}"))?;
+    let flags = String::from_utf8(output.stdout).map_err(|_| "pkg-config's answer is not UTF-8")?;
+    Ok(flags.split_whitespace().map(str::to_owned).collect())
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}

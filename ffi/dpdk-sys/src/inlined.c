@@ -1,0 +1,69 @@
+/* Callable versions of what DPDK's headers offer only as inline functions and macros. */
+
+#include "inlined.h"
+
+int inlined_rte_errno(void)
+{
+	return rte_errno;
+}
+
+unsigned int inlined_rte_lcore_id(void)
+{
+	return rte_lcore_id();
+}
+
+uint16_t inlined_rte_eth_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t count)
+{
+	return rte_eth_rx_burst(port, queue, mbufs, count);
+}
+
+uint16_t inlined_rte_eth_tx_prepare(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t count)
+{
+	return rte_eth_tx_prepare(port, queue, mbufs, count);
+}
+
+uint16_t inlined_rte_eth_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t count)
+{
+	return rte_eth_tx_burst(port, queue, mbufs, count);
+}
+
+struct rte_mbuf *inlined_rte_pktmbuf_alloc(struct rte_mempool *pool)
+{
+	return rte_pktmbuf_alloc(pool);
+}
+
+int inlined_rte_pktmbuf_alloc_bulk(struct rte_mempool *pool, struct rte_mbuf **mbufs, unsigned int count)
+{
+	return rte_pktmbuf_alloc_bulk(pool, mbufs, count);
+}
+
+void inlined_rte_pktmbuf_free(struct rte_mbuf *mbuf)
+{
+	rte_pktmbuf_free(mbuf);
+}
+
+void inlined_rte_pktmbuf_attach_extbuf(struct rte_mbuf *mbuf, void *start, rte_iova_t iova, uint16_t octets,
+				       struct rte_mbuf_ext_shared_info *shared)
+{
+	rte_pktmbuf_attach_extbuf(mbuf, start, iova, octets, shared);
+}
+
+void inlined_rte_mempool_cache_flush(struct rte_mempool *pool)
+{
+	rte_mempool_cache_flush(NULL, pool);
+}
+
+unsigned int inlined_rte_ring_sp_enqueue_burst(struct rte_ring *ring, void *const *objects, unsigned int count)
+{
+	return rte_ring_sp_enqueue_burst(ring, objects, count, NULL);
+}
+
+unsigned int inlined_rte_ring_sc_dequeue_burst(struct rte_ring *ring, void **objects, unsigned int count)
+{
+	return rte_ring_sc_dequeue_burst(ring, objects, count, NULL);
+}
+
+unsigned int inlined_rte_ring_free_count(const struct rte_ring *ring)
+{
+	return rte_ring_free_count(ring);
+}

@@ -1,0 +1,191 @@
+//! Pools of packet buffers.
+
+use core::ffi::c_uint;
+use core::fmt;
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicUsize, Ordering, fence};
+use std::ffi::CString;
+use std::sync::Arc;
+
+use dpdk_sys as sys;
+
+use crate::eal::Eal;
+use crate::errno::Errno;
+use crate::mbuf::Mbuf;
+
+/// The shape of a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MempoolConfig {
+    /// Buffers in the pool. A power of two less one wastes no memory.
+    pub mbufs: u32,
+    /// Octets of frame a buffer takes, not counting the headroom before them. At most 65407.
+    pub data_octets: u16,
+    /// Buffers each registered thread may keep at hand; cut to what the pool's size allows (two thirds of it).
+    pub cache_mbufs: u32,
+}
+
+impl Default for MempoolConfig {
+    /// 8191 buffers of 2048 octets, 256 at hand.
+    fn default() -> Self {
+        Self { mbufs: 8191, data_octets: 2048, cache_mbufs: 256 }
+    }
+}
+
+/// A pool could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum MempoolError {
+    /// The memory is not there.
+    #[error(
+        "no memory for {mbufs} buffers of {data_octets} octets: {errno}; reserve more hugepages (vm.nr_hugepages), give \
+         the EAL more memory, or make the pool smaller"
+    )]
+    Memory {
+        /// Buffers asked for.
+        mbufs: u32,
+        /// Octets of each.
+        data_octets: u16,
+        /// DPDK's reason.
+        errno: Errno,
+    },
+    /// A buffer cannot be that large.
+    #[error("a buffer takes at most {most} octets, not {asked}")]
+    DataOctets {
+        /// Octets asked for.
+        asked: u16,
+        /// The largest number that works.
+        most: u16,
+    },
+    /// DPDK refused.
+    #[error(
+        "the pool could not be made: {0}; if the pool operations are missing, install the plug-in \
+         (package librte-mempool-ring23)"
+    )]
+    Refused(Errno),
+}
+
+/// A pool of packet buffers, shared by its clones.
+///
+/// It is freed with its last handle if every buffer is back then, in the pool or in the cache of the thread that drops it.
+/// Else it stays until the process ends: a buffer elsewhere may be in use this very moment.
+#[derive(Clone)]
+pub struct Mempool {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    raw: NonNull<sys::rte_mempool>,
+    config: MempoolConfig,
+}
+
+// SAFETY: the pool's ring takes several producers and consumers, and its caches belong to one thread each.
+unsafe impl Send for Inner {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Inner {}
+
+impl Mempool {
+    const HEADROOM: u16 = sys::RTE_PKTMBUF_HEADROOM as u16;
+
+    /// Makes a pool.
+    ///
+    /// # Errors
+    ///
+    /// [`MempoolError`].
+    pub fn new(_: Eal, mut config: MempoolConfig) -> Result<Self, MempoolError> {
+        static NEXT_NAME: AtomicUsize = AtomicUsize::new(0);
+        let most = u16::MAX - Self::HEADROOM;
+        if config.data_octets > most {
+            return Err(MempoolError::DataOctets { asked: config.data_octets, most });
+        }
+        config.cache_mbufs =
+            config.cache_mbufs.min(config.mbufs / 3 * 2).min(sys::RTE_MEMPOOL_CACHE_MAX_SIZE);
+        let number = NEXT_NAME.fetch_add(1, Ordering::Relaxed);
+        let name =
+            CString::new(format!("mbufs-{number}")).map_err(|_| MempoolError::Refused(Errno::INVALID))?;
+        // SAFETY: the EAL runs, and the name lives through the call, which copies it. Every other value is checked there.
+        let raw = unsafe {
+            sys::rte_pktmbuf_pool_create(
+                name.as_ptr(),
+                config.mbufs,
+                config.cache_mbufs,
+                0,
+                config.data_octets + Self::HEADROOM,
+                sys::SOCKET_ID_ANY,
+            )
+        };
+        let Some(raw) = NonNull::new(raw) else {
+            let errno = Errno::last();
+            return Err(if errno == Errno::OUT_OF_MEMORY {
+                MempoolError::Memory { mbufs: config.mbufs, data_octets: config.data_octets, errno }
+            } else {
+                MempoolError::Refused(errno)
+            });
+        };
+        Ok(Self { inner: Arc::new(Inner { raw, config }) })
+    }
+
+    /// An empty buffer; `None` when none is free.
+    #[inline]
+    pub fn allocate(&self) -> Option<Mbuf> {
+        // SAFETY: the pool lives (`self`).
+        let raw = NonNull::new(unsafe { sys::inlined_rte_pktmbuf_alloc(self.as_ptr()) })?;
+        // SAFETY: the buffer was just allocated and has no other owner.
+        Some(unsafe { Mbuf::from_raw(raw) })
+    }
+
+    /// Appends `count` empty buffers to `mbufs`, or none: then it gives `false`.
+    pub fn allocate_many(&self, mbufs: &mut Vec<Mbuf>, count: usize) -> bool {
+        mbufs.reserve(count);
+        let spare = mbufs.spare_capacity_mut().as_mut_ptr().cast();
+        // SAFETY: the pool lives (`self`), and there is room for `count` pointers at `spare`: an `Mbuf` is one pointer.
+        let result = unsafe { sys::inlined_rte_pktmbuf_alloc_bulk(self.as_ptr(), spare, count as c_uint) };
+        if result != 0 {
+            return false;
+        }
+        // SAFETY: all `count` elements have been written, each a buffer without another owner.
+        unsafe { mbufs.set_len(mbufs.len() + count) };
+        true
+    }
+
+    /// Buffers free, in the pool and in all caches. Walks the caches: not for the hot path.
+    pub fn available(&self) -> usize {
+        // SAFETY: the pool lives (`self`).
+        unsafe { sys::rte_mempool_avail_count(self.as_ptr()) as usize }
+    }
+
+    /// Buffers in all.
+    pub fn capacity(&self) -> usize {
+        self.inner.config.mbufs as usize
+    }
+
+    /// Octets of frame an empty buffer takes.
+    pub fn data_octets(&self) -> usize {
+        usize::from(self.inner.config.data_octets)
+    }
+
+    pub(crate) fn as_ptr(&self) -> *mut sys::rte_mempool {
+        self.inner.raw.as_ptr()
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let raw = self.raw.as_ptr();
+        // SAFETY: the pool lives, and the cache flushed is the calling thread's own.
+        unsafe { sys::inlined_rte_mempool_cache_flush(raw) };
+        // SAFETY: the pool lives.
+        let home = unsafe { sys::rte_mempool_ops_get_count(raw) };
+        if home == self.config.mbufs {
+            // Every buffer is in the pool's ring, whose count rises as the last act of giving one back: no thread is still
+            // inside the pool. This pairs with the ring's release of its tail.
+            fence(Ordering::Acquire);
+            // SAFETY: no handle is left and, by the count, no buffer either, so nobody can reach the pool any more.
+            unsafe { sys::rte_mempool_free(raw) };
+        }
+    }
+}
+
+impl fmt::Debug for Mempool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mempool").field("config", &self.inner.config).finish_non_exhaustive()
+    }
+}

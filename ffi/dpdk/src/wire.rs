@@ -1,0 +1,275 @@
+//! A wire between two ends in the memory of one process.
+
+use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::VecDeque;
+use std::ffi::CString;
+use std::sync::Arc;
+
+use dpdk_sys as sys;
+
+use crate::eal::Eal;
+use crate::errno::Errno;
+use crate::mbuf::Mbuf;
+use crate::mempool::Mempool;
+
+/// What happens to pieces that a frame carries by reference ([`Mbuf::append_external`]) when it crosses the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum ExternalPieces {
+    /// The frame is copied into the receiver's pool as it leaves, as a NIC reads it by DMA: what the sender does with its
+    /// memory afterwards is not seen at the other end, and its references are gone when `transmit` returns.
+    #[default]
+    Copied,
+    /// The receiver gets the references. Their owner is kept alive until the receiver drops the frame, so no octet is ever
+    /// read after it was freed. But a receiver sees what the sender writes to the memory meanwhile: one that verifies
+    /// octets and then copies them may copy others than it verified, and a duplicate of a frame whose first copy was
+    /// acknowledged may change under it. It saves one copy per octet, which real hardware does not cost the CPU
+    /// either: for measuring, between ends that leave a buffer alone until its frames are gone.
+    Shared,
+}
+
+/// How a wire is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WireConfig {
+    /// Largest IP packet, in octets. Larger frames are dropped and counted.
+    pub mtu_octets: usize,
+    /// Frames on their way in each direction before `transmit` leaves the rest.
+    pub frames: u32,
+    /// Whether the ends take checksum requests. The wire computes none: nothing between the ends can change an octet, so
+    /// the receiver learns that the checksum is good while the field is not filled in, as with virtio.
+    pub checksum_offload: bool,
+    /// What happens to pieces carried by reference.
+    pub external_pieces: ExternalPieces,
+    /// The hardware addresses of the ends.
+    pub macs: [[u8; 6]; 2],
+}
+
+impl Default for WireConfig {
+    /// 1500 octets, 1024 frames, with checksum offload, pieces copied, and two locally administered addresses.
+    fn default() -> Self {
+        Self {
+            mtu_octets: 1500,
+            frames: 1024,
+            checksum_offload: true,
+            external_pieces: ExternalPieces::default(),
+            macs: [[0x02, 0, 0, 0, 0, 1], [0x02, 0, 0, 0, 0, 2]],
+        }
+    }
+}
+
+/// A wire could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum WireError {
+    /// No memory for the rings.
+    #[error("no ring for {frames} frames: {errno}; fewer frames, or more memory for the EAL, may help")]
+    Ring {
+        /// Frames asked for.
+        frames: u32,
+        /// DPDK's reason.
+        errno: Errno,
+    },
+}
+
+/// What an end has seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct WireStatistics {
+    /// Frames put on the wire.
+    pub sent_frames: u64,
+    /// Octets in them.
+    pub sent_octets: u64,
+    /// Frames taken from the wire.
+    pub received_frames: u64,
+    /// Frames dropped on sending: larger than the MTU allows.
+    pub oversize_frames: u64,
+    /// Frames dropped on sending: they had to be copied, and the receiver's pool had no buffer.
+    pub no_buffer_frames: u64,
+}
+
+/// One end of a wire. One thread at a time owns it.
+///
+/// A frame arrives as if from a NIC: without anything its sender noted on it, and in memory nobody else writes to
+/// ([`ExternalPieces::Shared`] apart). Frames whose buffers nobody else refers to cross as they are, so a receiver that
+/// keeps frames keeps buffers of the *sender's* pool: the pools of both ends want the size of what both may hold.
+pub struct WireEnd {
+    outgoing: Arc<Ring>,
+    incoming: Arc<Ring>,
+    /// Where frames are copied to when they must be.
+    receiver_pool: Mempool,
+    config: WireConfig,
+    mac: [u8; 6],
+    statistics: WireStatistics,
+}
+
+/// Makes a wire; gives its ends. `pools` are those of the ends, in order: a frame that must be copied ends up in the
+/// pool of its receiver.
+///
+/// # Errors
+///
+/// [`WireError`] when memory is short.
+pub fn wire(_: Eal, config: &WireConfig, pools: [&Mempool; 2]) -> Result<(WireEnd, WireEnd), WireError> {
+    let [there, back] = [Ring::new(config.frames)?, Ring::new(config.frames)?].map(Arc::new);
+    let end = |outgoing: &Arc<Ring>, incoming: &Arc<Ring>, receiver_pool: &Mempool, mac| WireEnd {
+        outgoing: Arc::clone(outgoing),
+        incoming: Arc::clone(incoming),
+        receiver_pool: receiver_pool.clone(),
+        config: *config,
+        mac,
+        statistics: WireStatistics::default(),
+    };
+    Ok((end(&there, &back, pools[1], config.macs[0]), end(&back, &there, pools[0], config.macs[1])))
+}
+
+impl WireEnd {
+    /// Octets a frame has beyond the IP packet: the Ethernet header.
+    const HEADER_OCTETS: usize = sys::RTE_ETHER_HDR_LEN as usize;
+
+    /// Frames that cross between two looks at the ring.
+    const CHUNK_FRAMES: usize = 32;
+
+    /// Takes up to `limit` frames off the wire, appending them to `frames`; gives how many.
+    #[inline]
+    pub fn receive(&mut self, frames: &mut Vec<Mbuf>, limit: usize) -> usize {
+        frames.reserve(limit);
+        let spare = frames.spare_capacity_mut().as_mut_ptr().cast();
+        // SAFETY: the ring lives, and this end is its only consumer (`&mut self`). There is room for `limit` pointers at
+        // `spare`: an `Mbuf` is one pointer.
+        let count =
+            unsafe { sys::inlined_rte_ring_sc_dequeue_burst(self.incoming.as_ptr(), spare, limit as u32) }
+                as usize;
+        // SAFETY: `count` elements have been written, each an mbuf whose ownership the sender gave up.
+        unsafe { frames.set_len(frames.len() + count) };
+        self.statistics.received_frames += count as u64;
+        count
+    }
+
+    /// Takes frames from the front of `frames` and leaves those for which the wire has no room; gives how many it took.
+    /// Frames that cannot cross are taken too, dropped and counted.
+    #[inline]
+    pub fn transmit(&mut self, frames: &mut VecDeque<Mbuf>) -> usize {
+        // SAFETY: the ring lives. This end is its only producer, so room can only grow until the enqueue.
+        let room = unsafe { sys::inlined_rte_ring_free_count(self.outgoing.as_ptr()) } as usize;
+        let taken = frames.len().min(room);
+        let mut left = taken;
+        while left > 0 {
+            let chunk = left.min(Self::CHUNK_FRAMES);
+            left -= chunk;
+            let mut crossing = [ptr::null_mut(); Self::CHUNK_FRAMES];
+            let mut count = 0;
+            for frame in frames.drain(..chunk) {
+                if let Some(frame) = self.cross(frame) {
+                    crossing[count] = frame.into_raw().as_ptr().cast();
+                    count += 1;
+                }
+            }
+            // SAFETY: the ring lives, this end is its only producer (`&mut self`), and `crossing` holds `count` mbufs
+            // whose ownership was just given up.
+            let enqueued = unsafe {
+                sys::inlined_rte_ring_sp_enqueue_burst(
+                    self.outgoing.as_ptr(),
+                    crossing.as_ptr(),
+                    count as u32,
+                )
+            };
+            debug_assert_eq!(enqueued as usize, count, "there was room for every frame");
+        }
+        taken
+    }
+
+    /// The frame as its receiver will find it.
+    #[inline]
+    fn cross(&mut self, frame: Mbuf) -> Option<Mbuf> {
+        if frame.len() > self.config.mtu_octets + Self::HEADER_OCTETS {
+            self.statistics.oversize_frames += 1;
+            return None;
+        }
+        let received = if self.config.checksum_offload { received_flags(frame.flags()) } else { 0 };
+        let mut frame = if self.may_pass(&frame) {
+            frame
+        } else if let Some(copy) = frame.copy(&self.receiver_pool) {
+            copy
+        } else {
+            self.statistics.no_buffer_frames += 1;
+            return None;
+        };
+        frame.forget_sender(received);
+        self.statistics.sent_frames += 1;
+        self.statistics.sent_octets += frame.len() as u64;
+        Some(frame)
+    }
+
+    #[inline]
+    fn may_pass(&self, frame: &Mbuf) -> bool {
+        frame.is_private(self.config.external_pieces == ExternalPieces::Shared)
+    }
+
+    /// How the wire was made.
+    pub const fn config(&self) -> &WireConfig {
+        &self.config
+    }
+
+    /// The hardware address of this end.
+    pub const fn mac(&self) -> [u8; 6] {
+        self.mac
+    }
+
+    /// What this end has seen.
+    pub const fn statistics(&self) -> WireStatistics {
+        self.statistics
+    }
+}
+
+/// What the receiver learns from the checksums that the sender asked for.
+#[inline]
+const fn received_flags(sent: u64) -> u64 {
+    let mut flags = 0;
+    if sent & sys::constant_RTE_MBUF_F_TX_IP_CKSUM != 0 {
+        flags |= sys::constant_RTE_MBUF_F_RX_IP_CKSUM_NONE;
+    }
+    if sent & sys::constant_RTE_MBUF_F_TX_L4_MASK == sys::constant_RTE_MBUF_F_TX_TCP_CKSUM {
+        flags |= sys::constant_RTE_MBUF_F_RX_L4_CKSUM_NONE;
+    }
+    flags
+}
+
+/// Frames on their way in one direction: one producer, one consumer.
+// Directly on a ring: the ring driver would add a port, its calls and its counters to both ends, and no function.
+struct Ring {
+    raw: NonNull<sys::rte_ring>,
+}
+
+// SAFETY: a ring is made for use by two threads at a time; each end keeps to its side.
+unsafe impl Send for Ring {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Ring {}
+
+impl Ring {
+    fn new(frames: u32) -> Result<Self, WireError> {
+        static NEXT_NAME: AtomicUsize = AtomicUsize::new(0);
+        let error = |errno| WireError::Ring { frames, errno };
+        let number = NEXT_NAME.fetch_add(1, Ordering::Relaxed);
+        let name = CString::new(format!("wire-{number}")).map_err(|_| error(Errno::INVALID))?;
+        let flags = sys::RING_F_SP_ENQ | sys::RING_F_SC_DEQ | sys::RING_F_EXACT_SZ;
+        // SAFETY: the EAL runs (the caller has its token), and the name lives through the call, which copies it.
+        let raw = unsafe { sys::rte_ring_create(name.as_ptr(), frames, sys::SOCKET_ID_ANY, flags) };
+        NonNull::new(raw).map(|raw| Self { raw }).ok_or_else(|| error(Errno::last()))
+    }
+
+    const fn as_ptr(&self) -> *mut sys::rte_ring {
+        self.raw.as_ptr()
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        let mut frame = ptr::null_mut();
+        // SAFETY: the ring lives, and both of its ends have gone: this is the only consumer.
+        while unsafe { sys::inlined_rte_ring_sc_dequeue_burst(self.as_ptr(), &raw mut frame, 1) } == 1 {
+            if let Some(frame) = NonNull::new(frame) {
+                // SAFETY: what is in the ring are mbufs whose ownership the sender gave up.
+                drop(unsafe { Mbuf::from_raw(frame.cast()) });
+            }
+        }
+        // SAFETY: the ring is empty, and nobody else has it.
+        unsafe { sys::rte_ring_free(self.as_ptr()) };
+    }
+}

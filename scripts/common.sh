@@ -1,0 +1,40 @@
+# shellcheck shell=bash
+# Functions that the scripts share. To be sourced.
+
+# The kernel's pool of 2 MB pages.
+hugepage_directory=/sys/kernel/mm/hugepages/hugepages-2048kB
+
+# Whether commands can be run as root without asking for a password.
+can_be_root() {
+    [[ $EUID -eq 0 ]] || { command -v sudo >/dev/null && sudo -n true 2>/dev/null; }
+}
+
+# Runs a command as root. Only after can_be_root.
+as_root() {
+    if [[ $EUID -eq 0 ]]; then
+        "$@"
+    else
+        sudo -n "$@"
+    fi
+}
+
+# Prints one number of the hugepage pool (nr_hugepages, free_hugepages), 0 where the kernel has none.
+hugepages() {
+    local file="$hugepage_directory/$1"
+    if [[ -r $file ]]; then
+        cat "$file"
+    else
+        echo 0
+    fi
+}
+
+# Leaves with one clear line unless cargo is there, looking where rustup puts it as well.
+need_cargo() {
+    if ! command -v cargo >/dev/null && [[ -x ${CARGO_HOME:-${HOME:-/root}/.cargo}/bin/cargo ]]; then
+        PATH="${CARGO_HOME:-${HOME:-/root}/.cargo}/bin:$PATH"
+    fi
+    if ! command -v cargo >/dev/null; then
+        echo "cargo is not on PATH: install a Rust toolchain, see https://rustup.rs" >&2
+        exit 1
+    fi
+}

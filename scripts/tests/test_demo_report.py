@@ -1,0 +1,80 @@
+"""Tests of the closing table of scripts/demo."""
+
+import contextlib
+import io
+import json
+import pathlib
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+import demo_report  # noqa: E402 (the path comes first)
+
+
+def run(size, gbit_per_s, corrupt_bytes=0, verified=True):
+    return {"size": size, "gbit_per_s": gbit_per_s, "corrupt_bytes": corrupt_bytes, "verified": verified}
+
+
+class DemoReportTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.write("sweep.json", [run(64, 1.0), run(65536, 19.0)])
+        self.write("warpline.json", run(65536, 20.0))
+        self.write("floor.json", {"gbit_per_s": 40.0})
+        (self.folder / "idle").write_text("97\n")
+
+    def write(self, name, value):
+        (self.folder / name).write_text(json.dumps(value))
+
+    def table(self):
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output):
+            status = demo_report.main(["table", str(self.folder)])
+        return status, {line[:40].strip(): line[40:].strip() for line in output.getvalue().splitlines()}
+
+    def test_without_iperf3(self):
+        status, lines = self.table()
+        self.assertEqual(status, 0)
+        self.assertEqual(lines["warpline, Gb/s"], "20.00")
+        self.assertEqual(lines["warpline / floor"], "0.50")
+        self.assertEqual(lines["iperf3 over veth, Gb/s"], "not measured")
+        self.assertEqual(lines["idle before the start, %"], "97")
+        self.assertEqual(list(lines.items())[-1], ("corrupt_bytes", "0"))
+
+    def test_with_iperf3(self):
+        self.write("iperf3.json", {"end": {"sum_received": {"bits_per_second": 16e9}}})
+        _, lines = self.table()
+        self.assertEqual(lines["iperf3 over veth, Gb/s"], "16.00")
+        self.assertEqual(lines["warpline / iperf3"], "1.25")
+
+    def test_corruption_anywhere_fails(self):
+        self.write("sweep.json", [run(64, 1.0, corrupt_bytes=3)])
+        status, lines = self.table()
+        self.assertEqual((status, lines["corrupt_bytes"]), (1, "3"))
+
+    def test_an_unverified_run_fails(self):
+        self.write("warpline.json", run(65536, 20.0, verified=False))
+        status, lines = self.table()
+        self.assertEqual((status, lines["verified"]), (1, "no: sizes [65536]"))
+
+    def test_a_sweep_may_come_one_object_a_line(self):
+        (self.folder / "sweep.json").write_text("\n".join(json.dumps(run(size, 1.0, size)) for size in (1, 2)))
+        self.assertEqual(self.table()[1]["corrupt_bytes"], "3")
+
+    def test_idle_share(self):
+        before = "cpu  100 0 100 700 100 0 0 0 0 0"
+        after = "cpu  110 0 110 770 110 0 0 0 0 0"
+        self.assertEqual(demo_report.idle_percentage(before, after), 80)
+        self.assertEqual(demo_report.idle_percentage(before, before), 0)
+
+    def test_a_wrong_command_line_says_what_to_do(self):
+        with contextlib.redirect_stderr(io.StringIO()) as errors:
+            self.assertEqual(demo_report.main(["tables"]), 2)
+        self.assertIn("demo_report.py table DIR", errors.getvalue())
+
+
+if __name__ == "__main__":
+    unittest.main()
