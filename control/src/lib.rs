@@ -1,1 +1,84 @@
-//! A software RNIC.
+//! A software RNIC: RDMA over Ethernet (iWARP: RDMAP over DDP over MPA over TCP) in user space, on DPDK.
+//!
+//! A [`Device`] is a core that polls a NIC. From it come [`ProtectionDomain`]s, from these [`MemoryRegion`]s and
+//! [`QueuePair`]s. A queue pair is connected by [`QueuePair::connect`], or by a [`Listener`] and
+//! [`ConnectionRequest::accept`]; work is posted to it, and its completions are polled from [`CompletionQueue`]s, from any
+//! thread.
+//!
+//! Two devices with a link in memory between them; one writes into the other's memory:
+//!
+//! ```
+//! use std::net::Ipv4Addr;
+//! use std::time::Duration;
+//! use warpline::{Access, CompletionQueue, ConnectConfig, Device, DeviceConfig, ListenConfig, PollThread, QpConfig, Status};
+//! use warpline_dataplane::device::sim::{self, EndConfig};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! const SECOND: Duration = Duration::from_secs(1);
+//! let (near, far) = sim::link(1, EndConfig::a(), EndConfig::b());
+//! let address = [Ipv4Addr::new(198, 18, 0, 1), Ipv4Addr::new(198, 18, 0, 2)];
+//! let near = Device::start(near, &DeviceConfig::new(address[0], 24), PollThread::default())?;
+//! let far = Device::start(far, &DeviceConfig::new(address[1], 24), PollThread::default())?;
+//!
+//! // The far end takes a connection; its buffer is told to the near end in the Private Data of its answer.
+//! let far_domain = far.protection_domain();
+//! let buffer = far_domain.allocate(4096, Access::REMOTE_WRITE)?;
+//! let completions = CompletionQueue::new(256);
+//! let far_qp = far_domain.queue_pair(&QpConfig::default(), &completions, &completions)?;
+//! let listener = far.listen(4711, &ListenConfig::default())?;
+//! let advertisement = buffer.advertisement(0, 4096).ok_or("outside")?;
+//! let accept = std::thread::spawn(move || {
+//!     let request = listener.accept(10 * SECOND).unwrap();
+//!     request.accept(&far_qp, &advertisement.encode()).unwrap();
+//!     far_qp
+//! });
+//!
+//! // The near end connects and writes.
+//! let domain = near.protection_domain();
+//! let source = domain.allocate(5, Access::empty())?;
+//! assert!(source.write(0, b"hello"));
+//! let completions = CompletionQueue::new(256);
+//! let qp = domain.queue_pair(&QpConfig::default(), &completions, &completions)?;
+//! let connected = qp.connect((address[1], 4711).into(), &ConnectConfig::default())?;
+//! let far_qp = accept.join().unwrap();
+//! let advertisement = warpline::Advertisement::decode(&connected.private_data)?;
+//! qp.post_write(7, source.slice(0, 5), &advertisement, 100)?;
+//! let completion = completions.wait(10 * SECOND).ok_or("no completion")?;
+//! assert_eq!((completion.id, completion.status), (7, Status::Success));
+//! assert_eq!(buffer.to_vec(100, 5).as_deref(), Some(&b"hello"[..]));
+//!
+//! // FIN from both ends.
+//! qp.disconnect();
+//! far_qp.wait_closed(10 * SECOND)?;
+//! # Ok(())
+//! # }
+//! ```
+
+pub mod advertisement;
+pub mod completion;
+pub mod connect;
+pub mod device;
+mod driver;
+pub mod listener;
+pub mod memory;
+#[cfg(feature = "dpdk")]
+pub mod open;
+pub mod queue_pair;
+pub mod startup;
+mod thread;
+
+pub use advertisement::Advertisement;
+pub use completion::CompletionQueue;
+pub use connect::{ConnectConfig, ConnectError, Connected};
+pub use device::{CrcPolicy, Device, DeviceConfig, MemorySource, StartError, Stopped, Usage};
+pub use driver::{CoreDriver, Idle, PollThread, PollThreadError};
+pub use listener::{AcceptError, AnswerError, ConnectionRequest, ListenConfig, ListenError, Listener};
+pub use memory::{Addressing, DeregisterError, MemoryError, MemoryRegion, ProtectionDomain};
+pub use queue_pair::{CloseError, CreateError, PostError, QpConfig, QueuePair};
+pub use startup::StartupFault;
+pub use warpline_dataplane::core::statistics::Statistics;
+pub use warpline_dataplane::memory::{Access, Region, STag};
+pub use warpline_dataplane::qp::error::StreamError;
+pub use warpline_dataplane::qp::shared::QpState;
+pub use warpline_dataplane::qp::work::{Completion, CompletionKind, Operation, QpNumber, SendRequest, Slice, Status};
+pub use warpline_dataplane::tcp::CloseReason;

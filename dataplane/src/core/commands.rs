@@ -47,8 +47,9 @@ impl<D: Device> Core<D> {
             Command::CreateQp(shared) => self.create_qp(shared),
             Command::DestroyQp(number) => self.destroy_qp(now, number),
             Command::Register { stag, grant } => {
-                let taken = self.stags.insert(stag, grant);
-                debug_assert!(taken.is_ok(), "control gave out an STag twice");
+                let done = self.stags.insert(stag, grant).is_ok();
+                debug_assert!(done, "control gave out an STag twice");
+                self.events.push(Event::Registered { stag, done });
             }
             Command::Deregister { stag } => self.deregister(stag),
             Command::ReportStatistics => self.events.push(Event::Statistics(Box::new(self.statistics()))),

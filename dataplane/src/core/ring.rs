@@ -100,7 +100,7 @@ pub enum Command {
     CreateQp(Arc<SharedQp>),
     /// Forget a queue pair: its connection is aborted, its work flushed. Answered by [`Event::QpDestroyed`].
     DestroyQp(QpNumber),
-    /// Make memory reachable.
+    /// Make memory reachable. Answered by [`Event::Registered`].
     Register {
         /// Its name.
         stag: STag,
@@ -177,6 +177,13 @@ pub enum Event {
     },
     /// The queue pair is forgotten; nothing touches its buffers any more.
     QpDestroyed(QpNumber),
+    /// The answer to [`Command::Register`]: work posted from now on finds the memory.
+    Registered {
+        /// Its name.
+        stag: STag,
+        /// `false` when its slot is taken or does not exist.
+        done: bool,
+    },
     /// The answer to [`Command::Deregister`].
     Deregistered {
         /// The registration.

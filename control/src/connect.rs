@@ -1,0 +1,100 @@
+//! Opening connections.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use warpline_dataplane::qp::work::QpNumber;
+use warpline_dataplane::tcp::CloseReason;
+
+use crate::device::{Shared, Stopped};
+use crate::startup::{PRIVATE_DATA_MAX_OCTETS, PrivateDataTooLong, StartupFault};
+use crate::thread::request::Request;
+
+/// The time that MPA startup may take unless told otherwise (RFC 5044 §7.1.2 rule 10).
+pub const STARTUP_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How a connection is opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConnectConfig {
+    /// What the peer's application gets to see before it decides, at most 512 octets.
+    pub private_data: Vec<u8>,
+    /// Whether the peer is asked to insert Markers in what it sends, so that what arrives out of order can be placed at
+    /// once (RFC 5044 §4.3). Linux siw refuses connections that ask for them.
+    pub markers: bool,
+    /// The time that TCP's handshake and MPA startup may take together.
+    pub timeout: Duration,
+}
+
+impl Default for ConnectConfig {
+    /// No Private Data, no Markers, ten seconds.
+    fn default() -> Self {
+        Self { private_data: Vec::new(), markers: false, timeout: STARTUP_TIMEOUT }
+    }
+}
+
+/// What the peer said when it accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Connected {
+    /// Its Private Data.
+    pub private_data: Box<[u8]>,
+}
+
+/// Why a connection could not be opened.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConnectError {
+    /// Nobody listens there.
+    #[error("connection refused: nobody listens at that address and port")]
+    Refused,
+    /// The peer did not answer in time, neither to TCP nor with an MPA Reply Frame.
+    #[error("the peer did not answer in time: check the address, the network and that the peer speaks MPA")]
+    TimedOut,
+    /// The peer's application does not want the connection.
+    #[error("the peer's application rejected the connection, with {} octets of Private Data", private_data.len())]
+    Rejected {
+        /// The peer's reason, in words of its own.
+        private_data: Box<[u8]>,
+    },
+    /// MPA startup failed: MPA error 4 (RFC 5044 §8).
+    #[error("MPA startup failed: {0}")]
+    Startup(StartupFault),
+    /// TCP ended during startup.
+    #[error("the connection ended during startup: {0}")]
+    Closed(CloseReason),
+    /// The address is on another network and there is no gateway.
+    #[error("no route: the address is not on the device's network, and the device has no gateway")]
+    NoRoute,
+    /// The core serves as many connections as it can.
+    #[error("the device has as many connections as it can: close some")]
+    TooManyConnections,
+    /// The queue pair has a connection, or had one.
+    #[error("the queue pair has or had a connection: make a new one for each")]
+    QueuePairInUse,
+    /// Only IPv4 is supported.
+    #[error("{0} is an IPv6 address: only IPv4 is supported")]
+    NotIpv4(SocketAddr),
+    /// More than a startup frame holds.
+    #[error(transparent)]
+    PrivateDataTooLong(#[from] PrivateDataTooLong),
+    /// The device has stopped.
+    #[error(transparent)]
+    Stopped(#[from] Stopped),
+}
+
+/// Refuses Private Data that no startup frame holds (MPA-7.1.1-18).
+pub(crate) fn check_private_data(private_data: &[u8]) -> Result<(), PrivateDataTooLong> {
+    let octets = private_data.len();
+    if octets > PRIVATE_DATA_MAX_OCTETS { Err(PrivateDataTooLong { octets }) } else { Ok(()) }
+}
+
+pub(crate) fn connect(
+    device: &Shared,
+    qp: QpNumber,
+    remote: SocketAddr,
+    config: &ConnectConfig,
+) -> Result<Connected, ConnectError> {
+    let SocketAddr::V4(remote) = remote else { return Err(ConnectError::NotIpv4(remote)) };
+    check_private_data(&config.private_data)?;
+    let private_data = config.private_data.as_slice().into();
+    let (markers, timeout) = (config.markers, config.timeout);
+    device.ask(|reply| Request::Connect { qp, remote, markers, private_data, timeout, reply })?
+}

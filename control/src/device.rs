@@ -1,0 +1,328 @@
+//! A device: a core on a NIC, its control thread, and what applications make from it.
+
+use std::fmt;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread::{self, JoinHandle};
+
+use crossbeam::channel::{self, Sender};
+use warpline_dataplane::core::ring::Rings;
+use warpline_dataplane::core::statistics::Statistics;
+use warpline_dataplane::core::{Config, Core};
+use warpline_dataplane::device;
+use warpline_dataplane::memory::{ProtectionDomainId, Region};
+
+use crate::driver::{self, CoreDriver, PollThread, PollThreadError};
+use crate::listener::{ListenConfig, ListenError, Listener};
+use crate::memory::ProtectionDomain;
+use crate::thread::Control;
+use crate::thread::names::Unpredictable;
+use crate::thread::request::{Reply, Request};
+
+/// Whether CRCs are used. Only an administrator decides this; users of connections do not see it (MPA-4.4-06).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum CrcPolicy {
+    /// C=1 in every startup frame: CRCs are always generated and checked (MPA-4.4-03).
+    #[default]
+    Always,
+    /// C=0: no CRCs with peers that say the same (MPA-4.4-04). Octets that are damaged below TCP's checksum, and headers
+    /// that lead them astray, then go unnoticed: not without end-to-end protection at least as strong, such as IPsec
+    /// (MPA-4.4-05).
+    OffIfPeerAgrees,
+}
+
+/// Where a device gets the memory that applications ask it for.
+#[derive(Clone)]
+pub struct MemorySource(Arc<dyn Fn(usize) -> Option<Region> + Send + Sync>);
+
+impl MemorySource {
+    /// Memory that `allocate` gives, by the number of octets; `None` when it is short.
+    pub fn new(allocate: impl Fn(usize) -> Option<Region> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(allocate))
+    }
+
+    /// Ordinary memory.
+    pub fn heap() -> Self {
+        Self::new(Region::heap)
+    }
+
+    pub(crate) fn allocate(&self, octets: usize) -> Option<Region> {
+        (self.0)(octets)
+    }
+}
+
+impl fmt::Debug for MemorySource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemorySource").finish_non_exhaustive()
+    }
+}
+
+/// How a device is set up.
+#[derive(Clone, Debug)]
+pub struct DeviceConfig {
+    /// Its IPv4 address.
+    pub address: Ipv4Addr,
+    /// Length of the local network's prefix, in bits, at most 32.
+    pub prefix_bits: u8,
+    /// Who forwards to other networks.
+    pub gateway: Option<Ipv4Addr>,
+    /// Octets a peer may have in flight on one connection (DDP-A-01): at least the product of rate and delay.
+    pub window_octets: u32,
+    /// Whether CRCs are used.
+    pub crc: CrcPolicy,
+    /// Where memory comes from.
+    pub memory: MemorySource,
+}
+
+impl DeviceConfig {
+    /// Octets of the window unless changed: a millisecond at 16 Gbit/s.
+    pub const WINDOW_OCTETS: u32 = 2 << 20;
+
+    /// The usual: no gateway, a window of 2 MiB, CRCs always, memory from the heap.
+    pub fn new(address: Ipv4Addr, prefix_bits: u8) -> Self {
+        Self {
+            address,
+            prefix_bits,
+            gateway: None,
+            window_octets: Self::WINDOW_OCTETS,
+            crc: CrcPolicy::Always,
+            memory: MemorySource::heap(),
+        }
+    }
+}
+
+/// Why a device could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The address is not that of a host.
+    #[error("{0} is not the address of a host: give the device a unicast address of its network")]
+    Address(Ipv4Addr),
+    /// The prefix is longer than an address.
+    #[error("a prefix of {0} bits: an IPv4 prefix has at most 32")]
+    Prefix(u8),
+    /// The gateway cannot be reached.
+    #[error("gateway {0} is not on the device's network: nothing could be sent to it")]
+    Gateway(Ipv4Addr),
+    /// The system gives no random octets.
+    #[error("no random octets from /dev/urandom: {0}; STags must not be predictable")]
+    Random(std::io::Error),
+    /// No control thread.
+    #[error("no control thread: {0}; check the limit on threads (ulimit -u)")]
+    ControlThread(std::io::Error),
+    /// No poll thread.
+    #[error(transparent)]
+    PollThread(#[from] PollThreadError),
+}
+
+/// The device serves no more: its core is not polled any longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the device has stopped: its core is polled no longer, start a new one")]
+pub struct Stopped;
+
+/// What an application has of a device at a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Usage {
+    /// Registered regions.
+    pub regions: usize,
+    /// Queue pairs.
+    pub queue_pairs: usize,
+    /// Listeners.
+    pub listeners: usize,
+    /// Connections, those being opened or closed included.
+    pub connections: usize,
+}
+
+/// One core on a NIC and its control thread. Clones are the same device.
+///
+/// It stops when the last clone and everything made from it are gone; connections that are being closed by then get two
+/// seconds for it.
+#[derive(Clone)]
+pub struct Device {
+    pub(crate) shared: Arc<Shared>,
+}
+
+/// What everything made from a device holds on to.
+pub(crate) struct Shared {
+    /// `None` only while the device stops.
+    requests: Option<Sender<Request>>,
+    control: Option<JoinHandle<()>>,
+    next_domain: AtomicU32,
+    config: DeviceConfig,
+}
+
+impl Shared {
+    /// Asks control; waits for the answer.
+    pub(crate) fn ask<T>(&self, request: impl FnOnce(Reply<T>) -> Request) -> Result<T, Stopped> {
+        self.begin(request)?.recv().map_err(|_| Stopped)
+    }
+
+    /// Asks control; gives where the answer comes.
+    pub(crate) fn begin<T>(&self, request: impl FnOnce(Reply<T>) -> Request) -> Result<channel::Receiver<T>, Stopped> {
+        let (reply, answer) = Reply::new();
+        self.tell(request(reply))?;
+        Ok(answer)
+    }
+
+    /// Tells control something that has no answer.
+    pub(crate) fn tell(&self, request: Request) -> Result<(), Stopped> {
+        self.requests.as_ref().ok_or(Stopped)?.send(request).map_err(|_| Stopped)
+    }
+
+    pub(crate) fn allocate(&self, octets: usize) -> Option<Region> {
+        self.config.memory.allocate(octets)
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // Control ends when nobody can ask it any more.
+        self.requests = None;
+        if let Some(control) = self.control.take() {
+            // A panic there has been reported there.
+            let _ = control.join();
+        }
+    }
+}
+
+impl Device {
+    /// Starts a core on `device` with a thread that polls it.
+    ///
+    /// # Errors
+    ///
+    /// [`StartError`].
+    pub fn start<D: device::Device + Send>(
+        device: D,
+        config: &DeviceConfig,
+        poll: PollThread,
+    ) -> Result<Self, StartError> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (driver, control, requests) = parts(device, config, &stop)?;
+        let poll = driver::spawn(driver, poll, stop.clone())?;
+        let device = Self::with_control(control, requests, config, Some(poll));
+        if device.is_err() {
+            stop.store(true, Ordering::Release);
+        }
+        device
+    }
+
+    /// Starts a core on `device` that the application polls.
+    ///
+    /// # Errors
+    ///
+    /// [`StartError`].
+    pub fn start_manual<D: device::Device>(
+        device: D,
+        config: &DeviceConfig,
+    ) -> Result<(Self, CoreDriver<D>), StartError> {
+        let (driver, control, requests) = parts(device, config, &Arc::default())?;
+        Ok((Self::with_control(control, requests, config, None)?, driver))
+    }
+
+    fn with_control(
+        control: Control,
+        requests: Sender<Request>,
+        config: &DeviceConfig,
+        poll: Option<JoinHandle<()>>,
+    ) -> Result<Self, StartError> {
+        let run = move || {
+            control.run();
+            if let Some(poll) = poll {
+                // A panic there has been reported there.
+                let _ = poll.join();
+            }
+        };
+        let control =
+            thread::Builder::new().name("warpline-control".into()).spawn(run).map_err(StartError::ControlThread)?;
+        let shared = Shared {
+            requests: Some(requests),
+            control: Some(control),
+            next_domain: AtomicU32::new(1),
+            config: config.clone(),
+        };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// A new Protection Domain: queue pairs of it reach only memory of it (RFC 5041 §8.2).
+    pub fn protection_domain(&self) -> ProtectionDomain {
+        let id = self.shared.next_domain.fetch_add(1, Ordering::Relaxed);
+        ProtectionDomain::new(self.shared.clone(), ProtectionDomainId(id))
+    }
+
+    /// Takes connections to `port`.
+    ///
+    /// # Errors
+    ///
+    /// [`ListenError`].
+    pub fn listen(&self, port: u16, config: &ListenConfig) -> Result<Listener, ListenError> {
+        Listener::new(self.shared.clone(), port, *config)
+    }
+
+    /// How the device was set up.
+    pub fn config(&self) -> &DeviceConfig {
+        &self.shared.config
+    }
+
+    /// The core's counters.
+    ///
+    /// # Errors
+    ///
+    /// [`Stopped`].
+    pub fn statistics(&self) -> Result<Statistics, Stopped> {
+        self.shared.ask(|reply| Request::Statistics { reply })
+    }
+
+    /// What there is of regions, queue pairs, listeners and connections.
+    ///
+    /// # Errors
+    ///
+    /// [`Stopped`].
+    pub fn usage(&self) -> Result<Usage, Stopped> {
+        self.shared.ask(|reply| Request::Usage { reply })
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Device").field("config", &self.shared.config).finish_non_exhaustive()
+    }
+}
+
+/// A core, its control, and where control takes requests.
+fn parts<D: device::Device>(
+    device: D,
+    config: &DeviceConfig,
+    stop: &Arc<AtomicBool>,
+) -> Result<(CoreDriver<D>, Control, Sender<Request>), StartError> {
+    check(config)?;
+    let mut random = Unpredictable::new().map_err(StartError::Random)?;
+    let core = Config {
+        address: config.address,
+        prefix_bits: config.prefix_bits,
+        gateway: config.gateway,
+        window_octets: config.window_octets,
+        secret: [random.next(), random.next()],
+    };
+    let rings = Rings::new();
+    let alive = Arc::new(AtomicBool::new(true));
+    let driver = CoreDriver::new(Core::new(device, core, rings.clone()), alive.clone());
+    let (requests, taken) = channel::unbounded();
+    Ok((driver, Control::new(taken, rings, (alive, stop.clone()), config.crc, random), requests))
+}
+
+fn check(config: &DeviceConfig) -> Result<(), StartError> {
+    let address = config.address;
+    if address.is_unspecified() || address.is_multicast() || address.is_broadcast() {
+        return Err(StartError::Address(address));
+    }
+    if config.prefix_bits > 32 {
+        return Err(StartError::Prefix(config.prefix_bits));
+    }
+    let network = |address: Ipv4Addr| {
+        u32::from(address).checked_shr(32 - u32::from(config.prefix_bits)).unwrap_or(0)
+    };
+    match config.gateway {
+        Some(gateway) if network(gateway) != network(address) => Err(StartError::Gateway(gateway)),
+        _ => Ok(()),
+    }
+}

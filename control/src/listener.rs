@@ -1,0 +1,250 @@
+//! Taking connections.
+
+use std::net::SocketAddrV4;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam::channel::{Receiver, RecvTimeoutError};
+use warpline_dataplane::core::ring::ConnectionId;
+use warpline_dataplane::tcp::CloseReason;
+
+use crate::connect::{STARTUP_TIMEOUT, check_private_data};
+use crate::device::{Shared, Stopped};
+use crate::queue_pair::QueuePair;
+use crate::startup::{PrivateDataTooLong, StartupFault};
+use crate::thread::request::Request;
+
+/// How connections are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListenConfig {
+    /// Connections that wait for their startup or for the application, at most; at least one. A peer beyond gets no
+    /// answer and tries again.
+    pub backlog: u32,
+    /// Whether peers are asked to insert Markers in what they send (RFC 5044 §4.3). Linux siw refuses that.
+    pub markers: bool,
+    /// The time that a peer has for its Request (RFC 5044 §7.1.2 rule 10).
+    pub startup_timeout: Duration,
+}
+
+impl Default for ListenConfig {
+    /// A backlog of 128, no Markers, ten seconds.
+    fn default() -> Self {
+        Self { backlog: 128, markers: false, startup_timeout: STARTUP_TIMEOUT }
+    }
+}
+
+/// Why nobody listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ListenError {
+    /// There is a listener at that port.
+    #[error("port {0} has a listener: choose another, or drop that one")]
+    PortInUse(u16),
+    /// Port 0 is no port.
+    #[error("port 0 names no port: choose one")]
+    NoPort,
+    /// The device has as many listeners as it can.
+    #[error("the device has as many listeners as it can: drop some")]
+    TooManyListeners,
+    /// The device has stopped.
+    #[error(transparent)]
+    Stopped(#[from] Stopped),
+}
+
+/// Why there is no connection request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AcceptError {
+    /// Nobody connected in time.
+    #[error("nobody connected in time")]
+    TimedOut,
+    /// A peer connected and failed at MPA startup, with MPA error 4 (MPA-7.1.1-02, MPA-8-06). It is that peer's fault
+    /// alone: go on accepting.
+    #[error("MPA startup with {remote} failed: {fault}")]
+    Startup {
+        /// The peer.
+        remote: SocketAddrV4,
+        /// What was wrong.
+        fault: StartupFault,
+    },
+    /// The device has stopped.
+    #[error(transparent)]
+    Stopped(#[from] Stopped),
+}
+
+/// Why a connection request could not be answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AnswerError {
+    /// The peer broke the rules of MPA startup while it waited for the answer, or gave up.
+    #[error("MPA startup failed: {0}")]
+    Startup(StartupFault),
+    /// The connection ended meanwhile.
+    #[error("the connection ended while it waited for the answer: {0}")]
+    Closed(CloseReason),
+    /// The queue pair has a connection, or had one. The request is rejected.
+    #[error("the queue pair has or had a connection: make a new one for each")]
+    QueuePairInUse,
+    /// The queue pair belongs to another device. The request is rejected.
+    #[error("the queue pair belongs to another device: make one on the device that listens")]
+    OtherDevice,
+    /// More than a startup frame holds. The request is rejected.
+    #[error(transparent)]
+    PrivateDataTooLong(#[from] PrivateDataTooLong),
+    /// The device has stopped.
+    #[error("the device has stopped")]
+    Stopped,
+}
+
+impl From<Stopped> for AnswerError {
+    fn from(_: Stopped) -> Self {
+        Self::Stopped
+    }
+}
+
+/// From control to a listener.
+#[derive(Debug)]
+pub(crate) enum Incoming {
+    /// A Request that waits for an answer.
+    Request {
+        connection: ConnectionId,
+        remote: SocketAddrV4,
+        private_data: Box<[u8]>,
+        revision: u8,
+    },
+    /// A peer that failed.
+    Fault {
+        remote: SocketAddrV4,
+        fault: StartupFault,
+    },
+}
+
+/// Takes connections to a port, as MPA's Responder. Dropping it closes those that nobody has taken.
+pub struct Listener {
+    device: Arc<Shared>,
+    port: u16,
+    incoming: Receiver<Incoming>,
+}
+
+impl Listener {
+    pub(crate) fn new(device: Arc<Shared>, port: u16, config: ListenConfig) -> Result<Self, ListenError> {
+        if port == 0 {
+            return Err(ListenError::NoPort);
+        }
+        let incoming = device.ask(|reply| Request::Listen { port, config, reply })??;
+        Ok(Self { device, port, incoming })
+    }
+
+    /// The port.
+    pub const fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The next connection request; waits for it for `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// [`AcceptError`].
+    pub fn accept(&self, timeout: Duration) -> Result<ConnectionRequest, AcceptError> {
+        match self.incoming.recv_timeout(timeout) {
+            Ok(Incoming::Request { connection, remote, private_data, revision }) => {
+                let device = Some(self.device.clone());
+                Ok(ConnectionRequest { device, connection, remote, private_data, revision })
+            }
+            Ok(Incoming::Fault { remote, fault }) => Err(AcceptError::Startup { remote, fault }),
+            Err(RecvTimeoutError::Timeout) => Err(AcceptError::TimedOut),
+            Err(RecvTimeoutError::Disconnected) => Err(AcceptError::Stopped(Stopped)),
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        // A stopped device listens no more.
+        let _ = self.device.tell(Request::Unlisten { port: self.port });
+    }
+}
+
+impl std::fmt::Debug for Listener {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Listener").field("port", &self.port).finish_non_exhaustive()
+    }
+}
+
+/// A peer that wants to connect and waits for the answer. Dropping it rejects it.
+pub struct ConnectionRequest {
+    /// `None` once it is answered.
+    device: Option<Arc<Shared>>,
+    connection: ConnectionId,
+    remote: SocketAddrV4,
+    private_data: Box<[u8]>,
+    revision: u8,
+}
+
+impl ConnectionRequest {
+    /// The peer's address and port.
+    pub const fn remote(&self) -> SocketAddrV4 {
+        self.remote
+    }
+
+    /// The peer's Private Data (MPA-7.1.1-19).
+    pub fn private_data(&self) -> &[u8] {
+        &self.private_data
+    }
+
+    /// The peer's MPA revision (MPA-7.1.1-15).
+    pub const fn revision(&self) -> u8 {
+        self.revision
+    }
+
+    /// Accepts: `qp` serves the connection from now on. What it sends leaves after the peer's first message
+    /// (MPA-7.1.2-15).
+    ///
+    /// # Errors
+    ///
+    /// [`AnswerError`]; the connection is closed then.
+    pub fn accept(mut self, qp: &QueuePair, private_data: &[u8]) -> Result<(), AnswerError> {
+        check_private_data(private_data)?;
+        match self.device.take() {
+            Some(device) if qp.is_of(&device) => {
+                let (connection, qp) = (self.connection, qp.number());
+                let private_data = private_data.into();
+                device.ask(|reply| Request::Accept { connection, qp, private_data, reply })?
+            }
+            Some(device) => {
+                self.device = Some(device);
+                Err(AnswerError::OtherDevice)
+            }
+            None => Err(AnswerError::Stopped),
+        }
+    }
+
+    /// Rejects: the peer gets `private_data`, at most 512 octets, and the connection is closed.
+    ///
+    /// # Errors
+    ///
+    /// [`AnswerError`]; the connection is closed then.
+    pub fn reject(mut self, private_data: &[u8]) -> Result<(), AnswerError> {
+        check_private_data(private_data)?;
+        let device = self.device.take().ok_or(AnswerError::Stopped)?;
+        let (connection, private_data) = (self.connection, private_data.into());
+        device.ask(|reply| Request::Reject { connection, private_data, reply })?
+    }
+}
+
+impl Drop for ConnectionRequest {
+    fn drop(&mut self) {
+        if let Some(device) = self.device.take() {
+            let connection = self.connection;
+            // Nobody is left to be told of an error.
+            let _ = device.begin(|reply| Request::Reject { connection, private_data: Box::default(), reply });
+        }
+    }
+}
+
+impl std::fmt::Debug for ConnectionRequest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ConnectionRequest")
+            .field("remote", &self.remote)
+            .field("private_data", &self.private_data)
+            .field("revision", &self.revision)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,231 @@
+//! Queue pairs: work is posted to them, and their connection carries it out.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use warpline_dataplane::memory::ProtectionDomainId;
+use warpline_dataplane::qp::error::StreamError;
+use warpline_dataplane::qp::shared::{self, CompletionRing, QpState, SharedQp};
+use warpline_dataplane::qp::work::{Operation, QpNumber, ReceiveRequest, SendRequest, Slice};
+use warpline_dataplane::tcp::CloseReason;
+
+use crate::advertisement::Advertisement;
+use crate::connect::{self, ConnectConfig, ConnectError, Connected};
+use crate::device::{Shared, Stopped};
+use crate::thread::request::Request;
+
+/// How a queue pair is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QpConfig {
+    /// Send work requests that may be outstanding.
+    pub send_depth: usize,
+    /// Receive work requests that may be outstanding.
+    pub receive_depth: usize,
+    /// What happens when the peer closes its half of the connection. `false`: we close ours once everything posted is
+    /// done. `true`: it stays open for sends until [`QueuePair::disconnect`].
+    pub keep_open: bool,
+}
+
+impl Default for QpConfig {
+    /// 128 work requests each way.
+    fn default() -> Self {
+        Self { send_depth: 128, receive_depth: 128, keep_open: false }
+    }
+}
+
+/// Why there is no queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CreateError {
+    /// The device serves as many as it can.
+    #[error("the device has as many queue pairs as it can: drop some")]
+    TooManyQueuePairs,
+    /// The device has stopped.
+    #[error(transparent)]
+    Stopped(#[from] Stopped),
+}
+
+/// Why a work request was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PostError {
+    /// The queue pair does not take it now.
+    #[error(transparent)]
+    Refused(#[from] shared::PostError),
+    /// The range is not inside what the peer has advertised.
+    #[error("the range is not inside the {advertised} octets that the peer has advertised")]
+    OutsideAdvertisement {
+        /// Octets advertised.
+        advertised: u32,
+    },
+}
+
+/// Why a connection did not end in an orderly way, or not yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CloseError {
+    /// It failed.
+    #[error(transparent)]
+    Failed(StreamError),
+    /// It is not closed yet.
+    #[error("the connection is not closed yet: disconnect it, and see that the peer closes too")]
+    NotYet,
+}
+
+/// How a connection ended.
+#[derive(Debug, Default)]
+pub(crate) struct Ending {
+    reason: Mutex<Option<CloseReason>>,
+    changed: Condvar,
+}
+
+impl Ending {
+    pub(crate) fn set(&self, reason: CloseReason) {
+        self.reason.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(reason);
+        self.changed.notify_all();
+    }
+
+    fn wait(&self, timeout: Duration) -> Option<CloseReason> {
+        let reason = self.reason.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.changed.wait_timeout_while(reason, timeout, |reason| reason.is_none());
+        *waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+/// A queue pair (RFC 5040 §1.1): an endpoint that serves one connection. Any thread may post to it.
+///
+/// Dropping it ends its connection: after [`disconnect`](Self::disconnect) in the orderly way that has begun, else with a
+/// reset.
+pub struct QueuePair {
+    shared: Arc<SharedQp>,
+    ending: Arc<Ending>,
+    device: Arc<Shared>,
+}
+
+impl QueuePair {
+    /// How long a drop waits until no core knows of the queue pair.
+    const DROP_WAIT: Duration = Duration::from_millis(100);
+
+    pub(crate) fn new(
+        device: Arc<Shared>,
+        pd: ProtectionDomainId,
+        config: QpConfig,
+        completions: (Arc<CompletionRing>, Arc<CompletionRing>),
+    ) -> Result<Self, CreateError> {
+        let (shared, ending) = device.ask(|reply| Request::CreateQp { pd, config, completions, reply })??;
+        Ok(Self { shared, ending, device })
+    }
+
+    pub(crate) fn is_of(&self, device: &Arc<Shared>) -> bool {
+        Arc::ptr_eq(&self.device, device)
+    }
+
+    /// Its number, as completions carry it.
+    pub fn number(&self) -> QpNumber {
+        self.shared.number
+    }
+
+    /// Its state.
+    pub fn state(&self) -> QpState {
+        self.shared.state()
+    }
+
+    /// The error that ended its stream, if one did.
+    pub fn error(&self) -> Option<StreamError> {
+        self.shared.error()
+    }
+
+    /// Opens a connection to `remote` as MPA's Initiator. Returns when sends may be posted.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError`]; the queue pair may then try again.
+    pub fn connect(&self, remote: SocketAddr, config: &ConnectConfig) -> Result<Connected, ConnectError> {
+        connect::connect(&self.device, self.number(), remote, config)
+    }
+
+    /// Posts a Send of `local`: it arrives in the buffer of the peer's oldest receive. Its completion is called `id`.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError`]; nothing is posted then.
+    pub fn post_send(&self, id: u64, local: Slice) -> Result<(), PostError> {
+        self.post(SendRequest { id, operation: Operation::Send, local, signaled: true })
+    }
+
+    /// Posts an RDMA Write of `local` to octet `offset` of `remote`. Its completion is called `id`.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError`]; nothing is posted then.
+    pub fn post_write(&self, id: u64, local: Slice, remote: &Advertisement, offset: u64) -> Result<(), PostError> {
+        let to = remote
+            .range(offset, local.octets)
+            .ok_or(PostError::OutsideAdvertisement { advertised: remote.octets })?;
+        self.post(SendRequest { id, operation: Operation::Write { stag: remote.stag, to }, local, signaled: true })
+    }
+
+    /// Posts a send work request as it is; one that is not signaled reports only failure.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError`]; nothing is posted then.
+    pub fn post(&self, request: SendRequest) -> Result<(), PostError> {
+        Ok(self.shared.post_send(request)?)
+    }
+
+    /// Posts a receive: `local` is for one Send of the peer. Allowed before the connection is open, and wise: a Send that
+    /// finds none ends the stream. Its completion is called `id`.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError`]; nothing is posted then.
+    pub fn post_receive(&self, id: u64, local: Slice) -> Result<(), PostError> {
+        Ok(self.shared.post_receive(ReceiveRequest { id, local })?)
+    }
+
+    /// Closes our half of the connection after everything posted. The peer's half stays open until the peer closes it;
+    /// [`wait_closed`](Self::wait_closed) waits for that.
+    pub fn disconnect(&self) {
+        // A stopped device has closed everything.
+        let _ = self.device.tell(Request::Disconnect { qp: self.number() });
+    }
+
+    /// Resets the connection: what is outstanding is flushed, the peer sees an error.
+    pub fn abort(&self) {
+        // As above.
+        let _ = self.device.tell(Request::Abort { qp: self.number() });
+    }
+
+    /// Waits until the connection is closed by both ends.
+    ///
+    /// # Errors
+    ///
+    /// [`CloseError::Failed`] when it ended otherwise, [`CloseError::NotYet`] after `timeout`.
+    pub fn wait_closed(&self, timeout: Duration) -> Result<(), CloseError> {
+        let reason = self.ending.wait(timeout).ok_or(CloseError::NotYet)?;
+        match (self.error(), reason) {
+            (Some(error), _) => Err(CloseError::Failed(error)),
+            (None, CloseReason::Finished) => Ok(()),
+            (None, reason) => Err(CloseError::Failed(StreamError::Tcp(reason))),
+        }
+    }
+}
+
+impl Drop for QueuePair {
+    fn drop(&mut self) {
+        let qp = self.number();
+        // Without a core there is nothing to wait for; with a slow one, control goes on alone.
+        if let Ok(done) = self.device.begin(|reply| Request::DestroyQp { qp, reply }) {
+            let _ = done.recv_timeout(Self::DROP_WAIT);
+        }
+    }
+}
+
+impl std::fmt::Debug for QueuePair {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("QueuePair")
+            .field("number", &self.number())
+            .field("state", &self.state())
+            .field("error", &self.error())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,288 @@
+//! Connections at the control thread, from the handshake of TCP to its end.
+
+use std::collections::HashMap;
+
+use warpline_dataplane::core::ring::{AfterStream, Command, ConnectionId, FullOperation};
+use warpline_dataplane::qp::shared::QpState;
+use warpline_dataplane::qp::work::QpNumber;
+use warpline_dataplane::tcp::CloseReason;
+use warpline_dataplane::time::Instant;
+
+use super::initiating::{Initiating, Opening};
+use super::request::Reply;
+use super::responding::{Deciding, Listening};
+use super::{Alarm, Control, LINGER_NS};
+use crate::connect::{ConnectError, Connected};
+use crate::listener::AnswerError;
+use crate::startup::{Agreement, Responder, StartupFault};
+
+/// Who waits for a connection to come to Full Operation.
+pub(super) enum Waiter {
+    /// The Initiator's application.
+    Connect(Reply<Result<Connected, ConnectError>>, Connected),
+    /// The Responder's application.
+    Accept(Reply<Result<(), AnswerError>>),
+}
+
+impl Waiter {
+    /// The queue pair takes sends.
+    fn ready(self) {
+        match self {
+            Self::Connect(reply, connected) => reply.send(Ok(connected)),
+            Self::Accept(reply) => reply.send(Ok(())),
+        }
+    }
+
+    fn closed(self, reason: CloseReason) {
+        match self {
+            Self::Connect(reply, _) => reply.send(Err(ConnectError::Closed(reason))),
+            Self::Accept(reply) => reply.send(Err(AnswerError::Closed(reason))),
+        }
+    }
+
+    fn fault(self, fault: StartupFault) {
+        match self {
+            Self::Connect(reply, _) => reply.send(Err(ConnectError::Startup(fault))),
+            Self::Accept(reply) => reply.send(Err(AnswerError::Startup(fault))),
+        }
+    }
+}
+
+/// What a connection is about.
+pub(super) enum Phase {
+    /// We are the Responder, and the Request is not complete.
+    AwaitingRequest {
+        responder: Responder,
+        port: u16,
+    },
+    /// The application decides about a Request.
+    Deciding(Deciding),
+    /// We are the Initiator, and the Reply is not complete.
+    AwaitingReply(Initiating),
+    /// Full Operation was commanded.
+    Operating {
+        qp: QpNumber,
+        /// Our FIN was asked for, or follows by itself.
+        finishing: bool,
+        /// Until the core has switched.
+        waiter: Option<Waiter>,
+    },
+    /// Of no use to anybody: reset if it is not closed by then.
+    Leaving {
+        abort_at: Instant,
+    },
+}
+
+/// All connections, listeners and openings of a device.
+#[derive(Default)]
+pub(super) struct Connections {
+    pub(super) table: HashMap<ConnectionId, Phase>,
+    /// Connections being opened, by token.
+    pub(super) opening: HashMap<u64, Opening>,
+    pub(super) next_token: u64,
+    pub(super) listeners: HashMap<u16, Listening>,
+    /// Connections in [`Phase::Operating`] with somebody waiting.
+    pub(super) starting: Vec<ConnectionId>,
+}
+
+impl Connections {
+    pub(super) fn len(&self) -> usize {
+        self.table.len() + self.opening.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub(super) fn may_have_events(&self) -> bool {
+        !self.is_empty() || !self.listeners.is_empty()
+    }
+
+    pub(super) fn is_pending(&self) -> bool {
+        let waits = |phase: &Phase| matches!(phase, Phase::AwaitingRequest { .. } | Phase::AwaitingReply(_));
+        !self.opening.is_empty() || !self.starting.is_empty() || self.table.values().any(waits)
+    }
+
+    /// Whether the connection ends by itself, in an orderly way.
+    pub(super) fn is_finishing(&self, id: ConnectionId) -> bool {
+        matches!(self.table.get(&id), Some(Phase::Operating { finishing: true, .. }))
+    }
+}
+
+impl Control {
+    /// Sends `octets`, FIN after them, and sees that the connection ends.
+    pub(super) fn leave(&mut self, now: Instant, id: ConnectionId, octets: Box<[u8]>) {
+        self.commands.push(Command::Stream { connection: id, octets, then: AfterStream::Close });
+        let abort_at = now + LINGER_NS;
+        self.alarm.set(abort_at);
+        self.connections.table.insert(id, Phase::Leaving { abort_at });
+    }
+
+    /// Resets a connection nobody waits for.
+    pub(super) fn reset(&mut self, id: ConnectionId) {
+        self.commands.push(Command::Abort { connection: id });
+        self.connections.table.insert(id, Phase::Leaving { abort_at: Instant::NEVER });
+    }
+
+    /// Octets from here on are FPDUs: of `qp`, as agreed.
+    pub(super) fn operate(&mut self, id: ConnectionId, qp: QpNumber, waiter: Waiter) {
+        if let Some(entry) = self.queue_pairs.entries.get_mut(&qp) {
+            entry.connection = Some(id);
+        }
+        self.connections.table.insert(id, Phase::Operating { qp, finishing: false, waiter: Some(waiter) });
+        self.connections.starting.push(id);
+    }
+
+    pub(super) fn on_stream(&mut self, now: Instant, id: ConnectionId, octets: &[u8]) {
+        match self.connections.table.get_mut(&id) {
+            Some(Phase::AwaitingRequest { responder, port }) => {
+                let (result, port) = (responder.on_octets(octets), *port);
+                self.on_request_octets(now, id, port, result);
+            }
+            Some(Phase::Deciding(deciding)) => {
+                if let Err(refusal) = deciding.responder.on_octets(octets) {
+                    deciding.failure.get_or_insert(AnswerError::Startup(refusal.fault));
+                    self.commands.push(Command::Close { connection: id });
+                }
+            }
+            Some(Phase::AwaitingReply(initiating)) => {
+                let result = initiating.initiator.on_octets(octets);
+                self.on_reply_octets(now, id, result);
+            }
+            Some(Phase::Operating { waiter, .. }) => {
+                // They came before the core had switched: before our Reply, or before our first FPDU.
+                let fault = StartupFault::Frame(warpline_dataplane::wire::mpa::StartupError::PrivateDataLength);
+                if let Some(waiter) = waiter.take() {
+                    waiter.fault(fault);
+                }
+                self.commands.push(Command::Abort { connection: id });
+            }
+            Some(Phase::Leaving { .. }) | None => {}
+        }
+    }
+
+    /// MPA-7.2-02: the peer sends nothing more.
+    pub(super) fn on_peer_finished(&mut self, now: Instant, id: ConnectionId) {
+        match self.connections.table.get_mut(&id) {
+            Some(Phase::AwaitingRequest { port, .. }) => {
+                let port = *port;
+                self.refuse(now, id, port, StartupFault::Closed, None);
+            }
+            Some(Phase::Deciding(deciding)) => {
+                // It can never send the FPDU that lets us send.
+                deciding.failure.get_or_insert(AnswerError::Startup(StartupFault::Closed));
+                self.commands.push(Command::Close { connection: id });
+            }
+            Some(Phase::AwaitingReply(_)) => self.fail_startup(now, id, StartupFault::Closed),
+            Some(Phase::Operating { qp, finishing, .. }) if !*finishing => {
+                let keep = self.queue_pairs.entries.get(qp).is_some_and(|qp| qp.config.keep_open);
+                if !keep {
+                    *finishing = true;
+                    self.commands.push(Command::Close { connection: id });
+                }
+            }
+            Some(Phase::Operating { .. } | Phase::Leaving { .. }) | None => {}
+        }
+    }
+
+    pub(super) fn on_stream_failed(&mut self, id: ConnectionId) {
+        if let Some(Phase::Operating { finishing, .. }) = self.connections.table.get_mut(&id) {
+            // The core sends its Terminate, if it may, and closes.
+            *finishing = true;
+        }
+    }
+
+    pub(super) fn on_closed(&mut self, id: ConnectionId, reason: CloseReason) {
+        match self.connections.table.remove(&id) {
+            Some(Phase::AwaitingRequest { port, .. }) => self.report(port, id, StartupFault::Closed),
+            Some(Phase::Deciding(mut deciding)) => {
+                // The application is told when it decides.
+                deciding.failure.get_or_insert(AnswerError::Closed(reason));
+                deciding.gone = true;
+                self.connections.table.insert(id, Phase::Deciding(deciding));
+            }
+            Some(Phase::AwaitingReply(initiating)) => {
+                self.queue_pairs.unbind(initiating.qp);
+                initiating.reply.send(Err(ConnectError::Closed(reason)));
+            }
+            Some(Phase::Operating { qp, waiter, .. }) => {
+                if let Some(waiter) = waiter {
+                    waiter.closed(reason);
+                }
+                self.qp_closed(qp, reason);
+            }
+            Some(Phase::Leaving { .. }) | None => {}
+        }
+    }
+
+    /// FIN after everything posted.
+    pub(super) fn disconnect(&mut self, number: QpNumber) {
+        let Some(id) = self.queue_pairs.entries.get(&number).and_then(|qp| qp.connection) else { return };
+        if let Some(Phase::Operating { finishing, .. }) = self.connections.table.get_mut(&id) {
+            *finishing = true;
+            self.commands.push(Command::Close { connection: id });
+        }
+    }
+
+    /// RST.
+    pub(super) fn abort(&mut self, number: QpNumber) {
+        if let Some(connection) = self.queue_pairs.entries.get(&number).and_then(|qp| qp.connection) {
+            self.commands.push(Command::Abort { connection });
+        }
+    }
+
+    /// Tells who waits for a switch that the core has made it.
+    pub(super) fn look_at_starting(&mut self) {
+        let Self { connections: Connections { starting, table, .. }, queue_pairs, .. } = self;
+        starting.retain(|id| {
+            let Some(Phase::Operating { qp, waiter, .. }) = table.get_mut(id) else { return false };
+            let state = queue_pairs.entries.get(qp).map(|qp| qp.shared.state());
+            if state == Some(QpState::Idle) {
+                return waiter.is_some();
+            }
+            if let Some(waiter) = waiter.take() {
+                waiter.ready();
+            }
+            false
+        });
+    }
+
+    /// Ends what has taken too long.
+    pub(super) fn look_at_connections(&mut self, now: Instant) {
+        let Self { connections, alarm, .. } = self;
+        let due: Vec<ConnectionId> =
+            connections.table.iter().filter(|(_, phase)| is_due(phase, now, alarm)).map(|(id, _)| *id).collect();
+        for id in due {
+            match self.connections.table.get(&id) {
+                Some(Phase::AwaitingRequest { port, .. }) => {
+                    let port = *port;
+                    self.report(port, id, StartupFault::TimedOut);
+                    self.reset(id);
+                }
+                Some(Phase::AwaitingReply(_)) => self.fail_startup(now, id, StartupFault::TimedOut),
+                _ => self.reset(id),
+            }
+        }
+        self.look_at_openings(now);
+    }
+}
+
+/// Whether a phase has come to its deadline; sets the alarm when it has not.
+fn is_due(phase: &Phase, now: Instant, alarm: &mut Alarm) -> bool {
+    let at = match phase {
+        Phase::AwaitingRequest { responder, .. } => responder.deadline(),
+        Phase::AwaitingReply(initiating) => initiating.initiator.deadline(),
+        Phase::Leaving { abort_at } => *abort_at,
+        Phase::Deciding(_) | Phase::Operating { .. } => return false,
+    };
+    if now < at {
+        alarm.set(at);
+    }
+    now >= at
+}
+
+/// How the core is to run a connection.
+pub(super) const fn full_operation(qp: QpNumber, initiator: bool, agreement: Agreement) -> FullOperation {
+    let Agreement { markers_sent, markers_received, crc, version: _ } = agreement;
+    FullOperation { qp, initiator, markers_sent, markers_received, crc }
+}

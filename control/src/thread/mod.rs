@@ -1,0 +1,263 @@
+//! The control thread of a device. It owns names (listeners, STags, queue pair numbers), turns what the API asks into
+//! commands for the core, and does MPA startup with the octets that the core hands up. It waits for nobody: what must
+//! wait is kept, with a deadline.
+
+mod connections;
+mod initiating;
+mod memory;
+pub(crate) mod names;
+mod queue_pairs;
+pub(crate) mod request;
+mod responding;
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crossbeam::channel::{Receiver, RecvTimeoutError};
+use warpline_dataplane::core::ring::{Command, Event, Rings};
+use warpline_dataplane::core::statistics::Statistics;
+use warpline_dataplane::time::{Instant, MICROSECOND, MILLISECOND, SECOND};
+
+use crate::device::{CrcPolicy, Usage};
+use crate::driver;
+use connections::Connections;
+use memory::Registrations;
+use names::{QpNumbers, StagNames, Unpredictable};
+use queue_pairs::QueuePairs;
+use request::{Reply, Request};
+
+/// How long control sleeps after it had something to do. It doubles with every time there was nothing.
+const SHORTEST_SLEEP_NS: u64 = 20 * MICROSECOND;
+/// The longest sleep while somebody waits for an answer of the core or of a peer.
+const LONGEST_SLEEP_PENDING_NS: u64 = 200 * MICROSECOND;
+/// The longest sleep while events may come: there are listeners or connections.
+const LONGEST_SLEEP_SERVING_NS: u64 = 2 * MILLISECOND;
+/// The longest sleep otherwise. Requests of the API end any sleep.
+const LONGEST_SLEEP_IDLE_NS: u64 = 50 * MILLISECOND;
+/// How long a connection that this end has finished may take to close before it is reset.
+pub(crate) const LINGER_NS: u64 = 5 * SECOND;
+/// How long connections that are being closed may hold up the end of the device.
+const END_LINGER_NS: u64 = 2 * SECOND;
+
+/// Commands on their way to the core. The ring is bounded; what it has no room for waits here, so that control never
+/// waits for the core.
+struct Commands {
+    rings: Rings,
+    waiting: VecDeque<Command>,
+}
+
+impl Commands {
+    fn push(&mut self, command: Command) {
+        self.waiting.push_back(command);
+        self.flush();
+    }
+
+    fn flush(&mut self) {
+        while let Some(command) = self.waiting.pop_front() {
+            if let Err(command) = self.rings.commands.push(command) {
+                self.waiting.push_front(command);
+                return;
+            }
+        }
+    }
+}
+
+/// The next time something must be looked at.
+struct Alarm(Instant);
+
+impl Alarm {
+    fn set(&mut self, at: Instant) {
+        self.0 = self.0.min(at);
+    }
+}
+
+/// The control thread's state.
+pub(crate) struct Control {
+    requests: Receiver<Request>,
+    commands: Commands,
+    /// Whether somebody still polls the core.
+    driver: Arc<AtomicBool>,
+    /// Tells the poll thread to end.
+    stop: Arc<AtomicBool>,
+    crc: CrcPolicy,
+    alarm: Alarm,
+    registrations: Registrations,
+    queue_pairs: QueuePairs,
+    connections: Connections,
+    statistics: Vec<Reply<Statistics>>,
+}
+
+impl Control {
+    pub(crate) fn new(
+        requests: Receiver<Request>,
+        rings: Rings,
+        (driver, stop): (Arc<AtomicBool>, Arc<AtomicBool>),
+        crc: CrcPolicy,
+        random: Unpredictable,
+    ) -> Self {
+        Self {
+            requests,
+            commands: Commands { rings, waiting: VecDeque::new() },
+            driver,
+            stop,
+            crc,
+            alarm: Alarm(Instant::NEVER),
+            registrations: Registrations::new(StagNames::new(random)),
+            queue_pairs: QueuePairs { numbers: QpNumbers::new(), entries: HashMap::new() },
+            connections: Connections::default(),
+            statistics: Vec::new(),
+        }
+    }
+
+    /// Serves until the last handle of the device is gone and its connections are closed, or nobody polls the core any
+    /// more.
+    pub(crate) fn run(mut self) {
+        let mut sleep_ns = SHORTEST_SLEEP_NS;
+        let mut end_at = None;
+        loop {
+            let mut busy = false;
+            if end_at.is_none() {
+                match self.requests.recv_timeout(Duration::from_nanos(sleep_ns)) {
+                    Ok(request) => {
+                        busy = true;
+                        self.on_request(driver::now(), request);
+                        while let Ok(request) = self.requests.try_recv() {
+                            self.on_request(driver::now(), request);
+                        }
+                    }
+                    Err(RecvTimeoutError::Timeout) => {}
+                    Err(RecvTimeoutError::Disconnected) => end_at = Some(driver::now() + END_LINGER_NS),
+                }
+            } else {
+                std::thread::sleep(Duration::from_nanos(sleep_ns));
+            }
+            // Before the events: what the core did before its driver went is still heard.
+            let driven = self.driver.load(Ordering::Acquire);
+            busy |= self.take_events();
+            self.look_at_time(driver::now());
+            self.commands.flush();
+            let ended = end_at.is_some_and(|end| !self.has_business() || driver::now() >= end);
+            if ended || !driven {
+                break;
+            }
+            let longest = self.longest_sleep_ns();
+            sleep_ns = if busy { SHORTEST_SLEEP_NS } else { (2 * sleep_ns).min(longest) };
+        }
+        self.stop.store(true, Ordering::Release);
+        self.queue_pairs.fail_all();
+    }
+
+    fn take_events(&mut self) -> bool {
+        let mut busy = false;
+        while let Some(event) = self.commands.rings.events.pop() {
+            busy = true;
+            self.on_event(driver::now(), event);
+        }
+        busy
+    }
+
+    fn on_request(&mut self, now: Instant, request: Request) {
+        match request {
+            Request::Register { region, pd, access, addressing, reply } => {
+                self.register(region, pd, access, addressing, reply);
+            }
+            Request::Deregister { stag, patience, reply } => self.deregister(now, stag, patience, reply),
+            Request::CreateQp { pd, config, completions, reply } => {
+                reply.send(self.create_qp(pd, config, completions));
+            }
+            Request::DestroyQp { qp, reply } => self.destroy_qp(now, qp, reply),
+            Request::Connect { qp, remote, markers, private_data, timeout, reply } => {
+                self.connect(now, initiating::Wish { qp, markers, private_data, reply }, remote, timeout);
+            }
+            Request::Listen { port, config, reply } => {
+                reply.send(self.listen(port, config));
+            }
+            Request::Unlisten { port } => self.unlisten(now, port),
+            Request::Accept { connection, qp, private_data, reply } => {
+                self.accept(now, connection, qp, &private_data, reply);
+            }
+            Request::Reject { connection, private_data, reply } => {
+                reply.send(self.reject(now, connection, &private_data));
+            }
+            Request::Disconnect { qp } => self.disconnect(qp),
+            Request::Abort { qp } => self.abort(qp),
+            Request::Statistics { reply } => {
+                self.statistics.push(reply);
+                self.commands.push(Command::ReportStatistics);
+            }
+            Request::Usage { reply } => {
+                reply.send(self.usage());
+            }
+        }
+    }
+
+    fn on_event(&mut self, now: Instant, event: Event) {
+        match event {
+            Event::Accepted { connection, port, remote } => self.on_accepted(now, connection, port, remote),
+            Event::Connected { token, connection, .. } => self.on_connected(now, token, connection),
+            Event::ConnectFailed { token, error } => self.on_connect_failed(token, error),
+            Event::Stream { connection, octets } => self.on_stream(now, connection, &octets),
+            Event::PeerFinished { connection } => self.on_peer_finished(now, connection),
+            Event::StreamFailed { connection, .. } => self.on_stream_failed(connection),
+            Event::Closed { connection, reason } => self.on_closed(connection, reason),
+            Event::QpDestroyed(qp) => self.on_qp_destroyed(qp),
+            Event::Registered { stag, done } => self.on_registered(stag, done),
+            Event::Deregistered { stag, done } => self.on_deregistered(now, stag, done),
+            Event::Statistics(statistics) => {
+                if !self.statistics.is_empty() {
+                    self.statistics.remove(0).send(*statistics);
+                }
+            }
+        }
+    }
+
+    /// Does what has become due, and finds the next time to look.
+    fn look_at_time(&mut self, now: Instant) {
+        self.look_at_starting();
+        if now < self.alarm.0 {
+            return;
+        }
+        self.alarm = Alarm(Instant::NEVER);
+        self.look_at_connections(now);
+        self.look_at_queue_pairs(now);
+        self.look_at_registrations(now);
+    }
+
+    /// Somebody waits for an answer of the core or of a peer.
+    fn is_pending(&self) -> bool {
+        !self.commands.waiting.is_empty()
+            || !self.statistics.is_empty()
+            || self.registrations.is_pending()
+            || self.queue_pairs.is_pending()
+            || self.connections.is_pending()
+    }
+
+    /// Something is left to do after the last handle has gone.
+    fn has_business(&self) -> bool {
+        !self.commands.waiting.is_empty()
+            || self.registrations.is_pending()
+            || !self.queue_pairs.entries.is_empty()
+            || !self.connections.is_empty()
+    }
+
+    fn longest_sleep_ns(&self) -> u64 {
+        if self.is_pending() {
+            LONGEST_SLEEP_PENDING_NS
+        } else if self.connections.may_have_events() {
+            LONGEST_SLEEP_SERVING_NS
+        } else {
+            LONGEST_SLEEP_IDLE_NS
+        }
+    }
+
+    fn usage(&self) -> Usage {
+        Usage {
+            regions: self.registrations.len(),
+            queue_pairs: self.queue_pairs.entries.len(),
+            listeners: self.connections.listeners.len(),
+            connections: self.connections.len(),
+        }
+    }
+}

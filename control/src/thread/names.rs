@@ -1,0 +1,144 @@
+//! Names that control gives out: STags and queue pair numbers.
+
+use std::collections::{HashSet, VecDeque};
+use std::fs::File;
+use std::hash::Hasher;
+use std::io::{self, Read};
+
+use siphasher::sip::SipHasher24;
+use warpline_dataplane::limits;
+use warpline_dataplane::memory::STag;
+use warpline_dataplane::qp::work::QpNumber;
+
+/// Numbers that nobody outside can predict: a keyed hash of a counter, its key drawn from the system.
+#[derive(Debug)]
+pub(crate) struct Unpredictable {
+    key: [u8; 16],
+    counter: u64,
+}
+
+impl Unpredictable {
+    /// A sequence with a key of its own.
+    ///
+    /// # Errors
+    ///
+    /// When the system has no random source.
+    pub(crate) fn new() -> io::Result<Self> {
+        let mut key = [0; 16];
+        File::open("/dev/urandom")?.read_exact(&mut key)?;
+        Ok(Self { key, counter: 0 })
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        let mut hasher = SipHasher24::new_with_key(&self.key);
+        hasher.write_u64(self.counter);
+        self.counter += 1;
+        hasher.finish()
+    }
+}
+
+/// The STags in use.
+#[derive(Debug)]
+pub(crate) struct StagNames {
+    random: Unpredictable,
+    /// Slots in use.
+    slots: HashSet<u16>,
+}
+
+impl StagNames {
+    /// Slots that may be in use at once: half of them, so that names stay sparse (RDMAP-8.1.1-03) and a free one is found
+    /// at once.
+    const SLOTS: usize = limits::REGIONS_PER_CORE / 2;
+
+    pub(crate) fn new(random: Unpredictable) -> Self {
+        Self { random, slots: HashSet::new() }
+    }
+
+    /// A new STag: a random free slot and a random key, both hard to predict (RDMAP-8.1.1-03), never 0. `None` when no
+    /// slot is free.
+    pub(crate) fn take(&mut self) -> Option<STag> {
+        if self.slots.len() >= Self::SLOTS {
+            return None;
+        }
+        loop {
+            let random = self.random.next();
+            let (slot, key) = (random as u16, (random >> 16) as u16);
+            let stag = STag::new(slot, key);
+            if stag.0 != 0 && self.slots.insert(slot) {
+                return Some(stag);
+            }
+        }
+    }
+
+    pub(crate) fn give_back(&mut self, stag: STag) {
+        let slot = stag.0 as u16;
+        let was_there = self.slots.remove(&slot);
+        debug_assert!(was_there, "an STag given back twice");
+    }
+
+    pub(crate) fn in_use(&self) -> usize {
+        self.slots.len()
+    }
+}
+
+/// The free queue pair numbers, the longest unused first: a late completion of an old queue pair is not taken for one of
+/// the next.
+#[derive(Debug)]
+pub(crate) struct QpNumbers(VecDeque<QpNumber>);
+
+impl QpNumbers {
+    pub(crate) fn new() -> Self {
+        Self((0..limits::QPS_PER_CORE as u32).map(QpNumber).collect())
+    }
+
+    pub(crate) fn take(&mut self) -> Option<QpNumber> {
+        self.0.pop_front()
+    }
+
+    pub(crate) fn give_back(&mut self, number: QpNumber) {
+        self.0.push_back(number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RDMAP-8.1.1-03: over many allocations every bit of the STag is set about half of the time, and no name follows from
+    /// the one before.
+    #[test]
+    fn stags_are_spread_over_all_values() {
+        const DRAWS: u32 = 4096;
+        let mut names = StagNames::new(Unpredictable::new().unwrap());
+        let stags: Vec<STag> = (0..DRAWS).map(|_| names.take().unwrap()).collect();
+        for bit in 0..32 {
+            let set = stags.iter().filter(|stag| stag.0 >> bit & 1 == 1).count() as u32;
+            // Ten standard deviations of a fair coin.
+            assert!(set.abs_diff(DRAWS / 2) < 320, "bit {bit} is set in {set} of {DRAWS}");
+        }
+        let steps: HashSet<u32> = stags.windows(2).map(|pair| pair[1].0.wrapping_sub(pair[0].0)).collect();
+        assert!(steps.len() > DRAWS as usize - 10, "steps repeat");
+        let slots: HashSet<u16> = stags.iter().map(|stag| stag.0 as u16).collect();
+        assert_eq!(slots.len(), stags.len(), "two STags share a slot");
+    }
+
+    #[test]
+    fn slots_run_out_and_come_back() {
+        let mut names = StagNames::new(Unpredictable::new().unwrap());
+        let first = names.take().unwrap();
+        while names.take().is_some() {}
+        assert_eq!(names.in_use(), StagNames::SLOTS);
+        names.give_back(first);
+        assert!(names.take().is_some());
+        assert!(names.take().is_none());
+    }
+
+    #[test]
+    fn queue_pair_numbers_rest_before_they_are_used_again() {
+        let mut numbers = QpNumbers::new();
+        let first = numbers.take().unwrap();
+        numbers.give_back(first);
+        assert!((1..limits::QPS_PER_CORE).all(|_| numbers.take() != Some(first)));
+        assert_eq!((numbers.take(), numbers.take()), (Some(first), None));
+    }
+}

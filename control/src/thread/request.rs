@@ -1,0 +1,112 @@
+//! What the API asks of the control thread.
+
+use std::net::SocketAddrV4;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam::channel::{self, Receiver, Sender};
+use warpline_dataplane::core::ring::ConnectionId;
+use warpline_dataplane::core::statistics::Statistics;
+use warpline_dataplane::memory::{Access, ProtectionDomainId, Region, STag};
+use warpline_dataplane::qp::shared::{CompletionRing, SharedQp};
+use warpline_dataplane::qp::work::QpNumber;
+
+use crate::connect::{ConnectError, Connected};
+use crate::device::Usage;
+use crate::listener::{AnswerError, Incoming, ListenConfig, ListenError};
+use crate::memory::{Addressing, MemoryError};
+use crate::queue_pair::{CreateError, Ending, QpConfig};
+
+/// Where the answer goes. Dropped without an answer when the control thread ends.
+#[derive(Debug)]
+pub(crate) struct Reply<T>(Sender<T>);
+
+impl<T> Reply<T> {
+    /// A place for an answer, and where it is found.
+    pub(crate) fn new() -> (Self, Receiver<T>) {
+        let (sender, receiver) = channel::bounded(1);
+        (Self(sender), receiver)
+    }
+
+    /// Answers. Who does not wait any more does not want to know.
+    pub(crate) fn send(self, answer: T) {
+        let _ = self.0.send(answer);
+    }
+}
+
+/// How a deregistration ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Deregistration {
+    /// No core reaches the memory any more.
+    Done,
+    /// Sends still read from it.
+    InUse,
+    /// The core did not answer.
+    Unanswered,
+}
+
+/// One request of the API.
+pub(crate) enum Request {
+    Register {
+        region: Region,
+        pd: ProtectionDomainId,
+        access: Access,
+        addressing: Addressing,
+        reply: Reply<Result<STag, MemoryError>>,
+    },
+    Deregister {
+        stag: STag,
+        /// How long to try again while sends read from the memory; for as long as it takes without.
+        patience: Option<Duration>,
+        reply: Reply<Deregistration>,
+    },
+    CreateQp {
+        pd: ProtectionDomainId,
+        config: QpConfig,
+        completions: (Arc<CompletionRing>, Arc<CompletionRing>),
+        reply: Reply<Result<(Arc<SharedQp>, Arc<Ending>), CreateError>>,
+    },
+    DestroyQp {
+        qp: QpNumber,
+        reply: Reply<()>,
+    },
+    Connect {
+        qp: QpNumber,
+        remote: SocketAddrV4,
+        markers: bool,
+        private_data: Box<[u8]>,
+        timeout: Duration,
+        reply: Reply<Result<Connected, ConnectError>>,
+    },
+    Listen {
+        port: u16,
+        config: ListenConfig,
+        reply: Reply<Result<Receiver<Incoming>, ListenError>>,
+    },
+    Unlisten {
+        port: u16,
+    },
+    Accept {
+        connection: ConnectionId,
+        qp: QpNumber,
+        private_data: Box<[u8]>,
+        reply: Reply<Result<(), AnswerError>>,
+    },
+    Reject {
+        connection: ConnectionId,
+        private_data: Box<[u8]>,
+        reply: Reply<Result<(), AnswerError>>,
+    },
+    Disconnect {
+        qp: QpNumber,
+    },
+    Abort {
+        qp: QpNumber,
+    },
+    Statistics {
+        reply: Reply<Statistics>,
+    },
+    Usage {
+        reply: Reply<Usage>,
+    },
+}
