@@ -30,13 +30,16 @@ struct Oracle {
 }
 
 impl Oracle {
-    /// One octet, and before it a Marker if one is due here. `length_at` is where ULPDU_Length stands, unless it does not
-    /// stand yet.
-    fn octet(&mut self, octet: u8, length_at: Option<usize>) {
+    /// A Marker, if one is due here. `length_at` is where ULPDU_Length stands, unless it does not stand yet.
+    fn mark(&mut self, length_at: Option<usize>) {
         if self.markers && self.stream.len().is_multiple_of(512) {
             let distance = length_at.map_or(0, |at| self.stream.len() - at);
             self.stream.extend([0, 0, (distance >> 8) as u8, distance as u8]);
         }
+    }
+
+    fn octet(&mut self, octet: u8, length_at: Option<usize>) {
+        self.mark(length_at);
         self.stream.push(octet);
     }
 
@@ -53,9 +56,8 @@ impl Oracle {
             self.octet(0, Some(length_at));
             framed += 1;
         }
-        // A Marker between PAD and CRC comes before the CRC is taken.
-        self.octet(0, Some(length_at));
-        self.stream.pop();
+        // A Marker between PAD and CRC is covered.
+        self.mark(Some(length_at));
         let crc = if self.crc { crc32c(&self.stream[start..]) } else { 0 };
         self.stream.extend(crc.to_le_bytes());
     }

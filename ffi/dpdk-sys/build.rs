@@ -1,6 +1,7 @@
 //! Finds libdpdk, compiles the shim over its inline functions and generates the bindings.
 
 use std::env;
+use std::panic;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -11,14 +12,14 @@ const PACKAGES: &str = "apt-get install gcc libc6-dev pkg-config libdpdk-dev lib
 
 /// What is called or read. Thread-local variables (`per_lcore__*`) must never be bound: bindgen would make plain
 /// statics of them. Hence no pattern matches more than one subsystem's names.
-const FUNCTIONS: &str = "inlined_.*|rte_eal_(init|iova_mode|get_runtime_dir)|rte_strerror|rte_dev_(probe|name|bus)|rte_bus_name\
+const FUNCTIONS: &str = "inlined_.*|rte_eal_(init|iova_mode|get_runtime_dir)|rte_strerror|rte_dev_probe\
     |rte_thread_(register|unregister)\
     |rte_pktmbuf_pool_create|rte_mempool_(free|avail_count|walk)\
     |rte_(zmalloc_socket|free|mem_virt2memseg|pktmbuf_copy)\
     |rte_ring_(create|free)\
     |rte_eth_dev_(configure|info_get|start|stop|close|adjust_nb_rx_tx_desc|get_port_by_name|get_name_by_port\
-    |get_mtu|rss_reta_update|socket_id)\
-    |rte_eth_(find_next|rx_queue_setup|tx_queue_setup|promiscuous_enable|macaddr_get|stats_get|stats_reset\
+    |rss_reta_update|socket_id)\
+    |rte_eth_(find_next|rx_queue_setup|tx_queue_setup|promiscuous_enable|macaddr_get|stats_get\
     |link_get_nowait)";
 const TYPES: &str = "rte_eth_(conf|dev_info|rxconf|txconf|stats|link|rss_reta_entry64)|rte_ether_addr|rte_mbuf\
     |rte_mbuf_ext_shared_info|rte_memseg|rte_iova_mode";
@@ -60,6 +61,13 @@ fn build() -> Result<(), String> {
     }
 
     let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?).join("bindings.rs");
+    // bindgen panics when libclang is missing; the backtrace would bury what to do.
+    panic::set_hook(Box::new(|_| {}));
+    let libclang = panic::catch_unwind(bindgen::clang_version);
+    drop(panic::take_hook());
+    if libclang.is_err() {
+        return Err(format!("libclang was not found; install it: {PACKAGES}"));
+    }
     bindgen::Builder::default()
         .header("src/inlined.h")
         .clang_args(&flags)
@@ -67,7 +75,7 @@ fn build() -> Result<(), String> {
         .allowlist_type(TYPES)
         .allowlist_var(CONSTANTS)
         // Reached through functions alone.
-        .opaque_type("rte_mempool|rte_ring|rte_device|rte_bus")
+        .opaque_type("rte_mempool|rte_ring|rte_device")
         .default_enum_style(bindgen::EnumVariation::ModuleConsts)
         .prepend_enum_name(false)
         .derive_debug(false)

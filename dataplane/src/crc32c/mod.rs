@@ -7,6 +7,10 @@ mod portable;
 
 use std::sync::OnceLock;
 
+/// The fast engine takes about 10 ns to continue a CRC that another piece began. From this many octets on it makes up for
+/// them against the CRC instruction alone.
+const CONTINUE_FAST_OCTETS: usize = 512;
+
 /// A way to compute CRC32c. All give the same results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Engine {
@@ -26,8 +30,7 @@ impl Engine {
         *BEST.get_or_init(Self::detect)
     }
 
-    /// The fast engine is the fastest at every size that was measured, from 2 octets up; there is no crossover to choose
-    /// by length.
+    /// The fast engine begins a CRC faster than the others at every size that was measured, from 2 octets up.
     fn detect() -> Self {
         if Self::Fast.is_supported() {
             Self::Fast
@@ -65,8 +68,9 @@ impl Engine {
     #[inline]
     pub fn append(self, crc: u32, octets: &[u8]) -> u32 {
         match self {
-            // A CRC of 0 is where a CRC begins, and beginning is cheaper than continuing.
+            // A CRC of 0 is where a CRC begins, which has no cost but that of the octets.
             Self::Fast if crc == 0 => crc_fast::crc32_iscsi(octets),
+            Self::Fast if octets.len() < CONTINUE_FAST_OCTETS => crc32c::crc32c_append(crc, octets),
             Self::Fast => {
                 let state = u64::from(!crc);
                 let mut digest =

@@ -7,7 +7,7 @@ use std::ffi::CString;
 use std::fs;
 use std::path::Path;
 use std::process;
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 
 use dpdk_sys as sys;
 
@@ -117,7 +117,7 @@ pub enum EalError {
     /// `rte_eal_init` failed.
     #[error(
         "the EAL did not start: {errno}; its arguments were `{arguments}`; look at the lines DPDK wrote above, or \
-         raise the log level"
+         raise the log level; if hugepages ran out, choose ordinary memory"
     )]
     Init {
         /// DPDK's reason.
@@ -233,7 +233,7 @@ impl EalBuilder {
     ///
     /// [`EalError`]; after [`EalError::Init`] only a new process can try again.
     pub fn init(self) -> Result<Eal, EalError> {
-        let mut state = STATE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
         match *state {
             State::Fresh => {}
             State::Running(_) => return Err(EalError::AlreadyInitialised),
@@ -338,7 +338,7 @@ impl Eal {
 
     /// The EAL of this process, if it runs.
     pub fn current() -> Option<Self> {
-        match *STATE.lock().unwrap_or_else(std::sync::PoisonError::into_inner) {
+        match *STATE.lock().unwrap_or_else(PoisonError::into_inner) {
             State::Running(eal) => Some(eal),
             State::Fresh | State::Failed => None,
         }
@@ -358,8 +358,16 @@ impl Eal {
         let error = |errno| VdevError { device: device.to_owned(), errno };
         let text = CString::new(device).map_err(|_| error(Errno::INVALID))?;
         // SAFETY: the EAL runs (`self`), and the string lives through the call.
-        Errno::check(unsafe { sys::rte_dev_probe(text.as_ptr()) }).map(drop).map_err(error)
+        Errno::check(control(|| unsafe { sys::rte_dev_probe(text.as_ptr()) })).map(drop).map_err(error)
     }
+}
+
+/// Runs `call`, and no other such call meanwhile: DPDK leaves it to programs that devices are not added, set up or closed by
+/// two threads at a time. Bursts, pools and memory need no such care.
+pub(crate) fn control<T>(call: impl FnOnce() -> T) -> T {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    call()
 }
 
 const HUGEPAGE_MIB: usize = 2;

@@ -1,6 +1,7 @@
 //! Packet buffers.
 
 use core::fmt;
+use core::marker::PhantomData;
 use core::mem;
 use core::ptr::{self, NonNull};
 use core::slice;
@@ -125,7 +126,7 @@ impl Mbuf {
     /// The octets of each piece in turn.
     #[inline]
     pub fn pieces(&self) -> Pieces<'_> {
-        Pieces { next: Some(self.head), frame: self }
+        Pieces { next: Some(self.head), frame: PhantomData }
     }
 
     /// Octets free before the first piece.
@@ -402,7 +403,7 @@ impl fmt::Debug for Mbuf {
 #[derive(Clone, Debug)]
 pub struct Pieces<'m> {
     next: Option<NonNull<sys::rte_mbuf>>,
-    frame: &'m Mbuf,
+    frame: PhantomData<&'m Mbuf>,
 }
 
 impl<'m> Iterator for Pieces<'m> {
@@ -411,9 +412,8 @@ impl<'m> Iterator for Pieces<'m> {
     #[inline]
     fn next(&mut self) -> Option<&'m [u8]> {
         let segment = self.next?;
-        debug_assert!(self.frame.piece_count() >= 1);
         self.next = following(segment);
-        // SAFETY: the segment belongs to the chain of `frame`, which stays borrowed for `'m`.
+        // SAFETY: the segment belongs to the chain of a frame that stays borrowed for `'m`.
         Some(unsafe { octets_of(segment) })
     }
 }

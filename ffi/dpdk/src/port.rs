@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use dpdk_sys as sys;
 
-use crate::eal::Eal;
+use crate::eal::{Eal, control};
 use crate::errno::Errno;
 use crate::mbuf::Mbuf;
 use crate::mempool::Mempool;
@@ -284,21 +284,25 @@ impl Port {
     /// The names of all ports: of PCI devices their address, of virtual devices their name (`net_tap0`).
     pub fn names(_: Eal) -> Vec<String> {
         let mut names = Vec::new();
-        let mut id = 0;
-        loop {
-            // SAFETY: takes any number and gives the next port from there, or one past the last possible.
-            id = unsafe { sys::rte_eth_find_next(id) };
-            if u32::from(id) >= sys::RTE_MAX_ETHPORTS {
-                return names;
+        let mut next = 0;
+        control(|| {
+            loop {
+                // SAFETY: takes any number and gives the next port from there, or one past the last possible.
+                let id = unsafe { sys::rte_eth_find_next(next) };
+                if u32::from(id) >= sys::RTE_MAX_ETHPORTS {
+                    return;
+                }
+                next = id + 1;
+                let mut name: [c_char; sys::RTE_ETH_NAME_MAX_LEN as usize] = [0; _];
+                // SAFETY: `name` is as long as the longest name with its end.
+                if unsafe { sys::rte_eth_dev_get_name_by_port(id, name.as_mut_ptr()) } == 0 {
+                    // SAFETY: DPDK has written a string that ends inside `name`.
+                    let name = unsafe { CStr::from_ptr(name.as_ptr()) };
+                    names.push(name.to_string_lossy().into_owned());
+                }
             }
-            let mut name: [c_char; sys::RTE_ETH_NAME_MAX_LEN as usize] = [0; _];
-            // SAFETY: `name` is as long as the longest name with its end.
-            if unsafe { sys::rte_eth_dev_get_name_by_port(id, name.as_mut_ptr()) } == 0 {
-                // SAFETY: DPDK has written a string that ends inside `name`.
-                names.push(unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned());
-            }
-            id += 1;
-        }
+        });
+        names
     }
 
     /// Opens the port `name`.
@@ -308,9 +312,10 @@ impl Port {
     /// [`PortError::NotFound`], [`PortError::InUse`].
     pub fn open(eal: Eal, name: &str) -> Result<Self, PortError> {
         let mut id = 0;
-        // SAFETY: the EAL runs (`eal`), the string lives through the call, and `id` is writable.
-        let found = CString::new(name)
-            .is_ok_and(|name| unsafe { sys::rte_eth_dev_get_port_by_name(name.as_ptr(), &raw mut id) } == 0);
+        let found = CString::new(name).is_ok_and(|name| {
+            // SAFETY: the EAL runs (`eal`), the string lives through the call, and `id` is writable.
+            control(|| unsafe { sys::rte_eth_dev_get_port_by_name(name.as_ptr(), &raw mut id) }) == 0
+        });
         if !found {
             let mut known = Self::names(eal).join(", ");
             if known.is_empty() {
@@ -353,19 +358,25 @@ impl Port {
     ) -> Result<(RunningPort, Vec<QueuePair>), PortError> {
         let info = self.claim.info()?;
         let plan = Plan::new(&self.claim, &info, config, pools)?;
-        plan.configure(&self.claim, config)?;
-        set_up_queues(&self.claim, &info, &plan, config, pools)?;
+        control(|| {
+            plan.configure(&self.claim, config)?;
+            set_up_queues(&self.claim, &info, &plan, config, pools)
+        })?;
         // From here on the port must be closed again, whatever happens, before its pools may go.
         let running = Running { claim: self.claim, _pools: pools.to_vec() };
         let claim = &running.claim;
         // SAFETY: the port is configured, with all its queues.
-        Errno::check(unsafe { sys::rte_eth_dev_start(claim.id) }).map_err(claim.refused("starting"))?;
+        Errno::check(control(|| unsafe { sys::rte_eth_dev_start(claim.id) }))
+            .map_err(claim.refused("starting"))?;
         if config.promiscuous {
             // SAFETY: DPDK checks the port number.
-            Errno::check(unsafe { sys::rte_eth_promiscuous_enable(claim.id) })
+            Errno::check(control(|| unsafe { sys::rte_eth_promiscuous_enable(claim.id) }))
                 .map_err(claim.refused("turning promiscuous"))?;
         }
-        let rss = if plan.hashes == 0 { None } else { Some(spread_in_turn(claim, config, info.reta_size)?) };
+        let rss = match info.reta_size {
+            entries if plan.hashes != 0 && entries > 0 => Some(spread_in_turn(claim, config, entries)?),
+            _ => None,
+        };
         let Plan { receive, transmit, .. } = plan;
         let mac = claim.mac()?;
         let capabilities = PortCapabilities::new(config.queues, config.mtu.octets(), receive, transmit);
@@ -518,11 +529,11 @@ fn spread_in_turn(claim: &Claim, config: &PortConfig, entries: u16) -> Result<Rs
     for (entry, queue) in (0..usize::from(entries)).zip((0..config.queues).cycle()) {
         groups[entry / GROUP].reta[entry % GROUP] = queue;
     }
-    if entries > 0 {
-        // SAFETY: `groups` holds `entries` entries, and the port is started.
-        Errno::check(unsafe { sys::rte_eth_dev_rss_reta_update(claim.id, groups.as_mut_ptr(), entries) })
-            .map_err(claim.refused("filling the RSS indirection table"))?;
-    }
+    // SAFETY: `groups` holds `entries` entries, and the port is started.
+    Errno::check(control(|| unsafe {
+        sys::rte_eth_dev_rss_reta_update(claim.id, groups.as_mut_ptr(), entries)
+    }))
+    .map_err(claim.refused("filling the RSS indirection table"))?;
     Ok(RssLayout { key: config.rss.key, table_entries: entries })
 }
 
@@ -537,10 +548,10 @@ struct Running {
 impl Drop for Running {
     fn drop(&mut self) {
         // SAFETY: DPDK checks the port number and state. No queue is left (`Arc`), so nobody polls the port.
-        unsafe {
+        control(|| unsafe {
             sys::rte_eth_dev_stop(self.claim.id);
             sys::rte_eth_dev_close(self.claim.id);
-        }
+        });
     }
 }
 
@@ -573,7 +584,7 @@ impl RunningPort {
         self.capabilities
     }
 
-    /// How it spreads frames over its queues; `None` with one queue or a port that cannot.
+    /// How it spreads frames over its queues; `None` with one queue, or when the port does not let itself be told.
     pub const fn rss(&self) -> Option<RssLayout> {
         self.rss
     }

@@ -163,14 +163,14 @@ fn payload_damage_keeps_the_checksum() {
         for _ in 0..100 {
             let mut frame = Sample { payload: &payload, options: &TIMESTAMPS, ..Sample::default() }.frame();
             let segment = located(&frame);
-            assert!(corrupt_payload(&mut frame, segment, |bound| rng.usize(0..bound)));
+            assert!(corrupt_payload(&mut frame, segment, 0, |bound| rng.usize(0..bound)));
             let damaged = sample::read(&frame).expect("the checksum holds");
             assert_ne!(damaged.payload, payload);
         }
     }
     let mut short = Sample { payload: b"abc", ..Sample::default() }.frame();
     let segment = located(&short);
-    assert!(!corrupt_payload(&mut short, segment, |_| 0), "one word cannot be altered unseen");
+    assert!(!corrupt_payload(&mut short, segment, 0, |_| 0), "one word cannot be altered unseen");
 }
 
 #[test]
