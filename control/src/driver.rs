@@ -15,8 +15,8 @@ use warpline_dataplane::time::Instant;
 /// The origin of all [`Instant`]s of this process, so that devices on different cores agree on the time.
 static ORIGIN: LazyLock<std::time::Instant> = LazyLock::new(std::time::Instant::now);
 
-/// The time, for the core and for control.
-pub(crate) fn now() -> Instant {
+/// The time as all devices of this process see it, from an origin of their own.
+pub fn now() -> Instant {
     Instant::from_nanos(nanos(ORIGIN.elapsed()))
 }
 
@@ -124,7 +124,7 @@ pub(crate) fn spawn<D: Device + Send>(
 ) -> Result<thread::JoinHandle<()>, PollThreadError> {
     let (pinned, is_pinned) = channel::bounded(1);
     let thread = thread::Builder::new().name("warpline-core".into()).spawn(move || {
-        let ok = how.lcore.is_none_or(|id| core_affinity::set_for_current(core_affinity::CoreId { id }));
+        let ok = how.lcore.is_none_or(pin);
         // Unheard only when the starter has gone.
         let _ = pinned.send(ok);
         if ok {
@@ -138,6 +138,12 @@ pub(crate) fn spawn<D: Device + Send>(
     // A panic before the answer has been reported by the thread itself.
     let _ = thread.join();
     Err(PollThreadError::Pin { lcore: how.lcore.unwrap_or_default() })
+}
+
+/// Pins this thread; `false` when the CPU is not there or not allowed.
+fn pin(lcore: usize) -> bool {
+    let allowed = core_affinity::get_core_ids().unwrap_or_default();
+    allowed.into_iter().find(|cpu| cpu.id == lcore).is_some_and(core_affinity::set_for_current)
 }
 
 fn poll<D: Device>(mut driver: CoreDriver<D>, idle: Idle, stop: &AtomicBool) {

@@ -71,7 +71,7 @@ pub use advertisement::Advertisement;
 pub use completion::CompletionQueue;
 pub use connect::{ConnectConfig, ConnectError, Connected};
 pub use device::{CrcPolicy, Device, DeviceConfig, MemorySource, StartError, Stopped, Usage};
-pub use driver::{CoreDriver, Idle, PollThread, PollThreadError};
+pub use driver::{CoreDriver, Idle, PollThread, PollThreadError, now};
 pub use listener::{AcceptError, AnswerError, ConnectionRequest, ListenConfig, ListenError, Listener};
 pub use memory::{Addressing, DeregisterError, MemoryError, MemoryRegion, ProtectionDomain};
 pub use queue_pair::{CloseError, CreateError, PostError, QpConfig, QueuePair};

@@ -111,7 +111,8 @@ pub fn port(eal: Eal, name: &str, mtu_octets: u16) -> Result<DpdkDevice, OpenErr
     // That driver cannot change what the interface beneath it has.
     let assume = name.starts_with("net_af_packet");
     let mtu = if assume { Mtu::Assume(mtu_octets) } else { Mtu::Set(mtu_octets) };
-    let (port, queues) = port.start(&PortConfig { mtu, ..PortConfig::default() }, &[pool.clone()])?;
+    let config = PortConfig { mtu, ..PortConfig::default() };
+    let (port, queues) = port.start(&config, std::slice::from_ref(&pool))?;
     let queues = queues.into_iter().next().ok_or_else(|| OpenError::NoQueue(name.into()))?;
     Ok(DpdkDevice::port(&port, queues, pool)?)
 }

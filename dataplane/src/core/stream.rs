@@ -241,6 +241,7 @@ impl<D: Device> Core<D> {
         if core::mem::replace(&mut connection.told_closed, true) {
             return;
         }
+        let (half_open, port) = (core::mem::take(&mut connection.half_open), connection.key.local_port);
         let reason = match connection.tcp.state() {
             tcp::State::Closed => connection.tcp.close_reason(),
             _ => CloseReason::Finished,
@@ -254,6 +255,10 @@ impl<D: Device> Core<D> {
             // What this end gave up before it was open has timed out.
             let reason = if reason == CloseReason::Aborted { CloseReason::TimedOut } else { reason };
             self.events.push(Event::ConnectFailed { token, error: ConnectError::Closed(reason) });
+        }
+        if half_open {
+            // What is left of it in TIME-WAIT is no reason to turn others away.
+            self.no_longer_half_open(port);
         }
     }
 }

@@ -1,0 +1,123 @@
+//! Two devices with a link in memory between them, and connections over it.
+#![allow(dead_code, reason = "each test program uses its part")]
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use warpline::{
+    Access, Completion, CompletionQueue, ConnectConfig, ConnectError, Connected, Device, DeviceConfig,
+    ListenConfig, MemoryRegion, PollThread, ProtectionDomain, QpConfig, QueuePair, Usage,
+};
+use warpline_dataplane::device::sim::{self, EndConfig, Network, SimDevice};
+
+/// How long anything may take before a test fails. No test waits that long unless something is wrong.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+pub const NEAR: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
+pub const FAR: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
+pub const PORT: u16 = 4711;
+
+/// A link that neither loses nor delays, at MTU 9000.
+pub fn link() -> (SimDevice, SimDevice) {
+    let mtu_octets = 9000;
+    sim::link(7, EndConfig { mtu_octets, ..EndConfig::a() }, EndConfig { mtu_octets, ..EndConfig::b() })
+}
+
+pub fn config(address: Ipv4Addr) -> DeviceConfig {
+    DeviceConfig::new(address, 24)
+}
+
+/// Two devices, each polled by a thread of its own.
+pub struct Pair {
+    pub near: Device,
+    pub far: Device,
+    pub network: Network,
+}
+
+impl Pair {
+    pub fn new() -> Self {
+        Self::with(|_| {})
+    }
+
+    /// Two devices, their configuration changed by `change`.
+    pub fn with(change: impl Fn(&mut DeviceConfig)) -> Self {
+        let (near, far) = link();
+        let network = near.network();
+        let start = |device, address| {
+            let mut config = config(address);
+            change(&mut config);
+            Device::start(device, &config, PollThread::default()).unwrap()
+        };
+        Self { near: start(near, NEAR), far: start(far, FAR), network }
+    }
+
+    /// A connection from the near device to the far one.
+    pub fn connect(&self) -> (End, End) {
+        let listener = self.far.listen(PORT, &ListenConfig::default()).unwrap();
+        let (near, far) = (End::new(&self.near), End::new(&self.far));
+        thread::scope(|scope| {
+            let connecting = scope.spawn(|| near.connect(b""));
+            listener.accept(PATIENCE).unwrap().accept(&far.qp, b"").unwrap();
+            connecting.join().unwrap().unwrap();
+        });
+        (near, far)
+    }
+}
+
+/// One end of a connection: a queue pair with a domain, a completion queue and a region of its own.
+pub struct End {
+    pub qp: QueuePair,
+    pub completions: CompletionQueue,
+    pub memory: MemoryRegion,
+    pub domain: ProtectionDomain,
+}
+
+impl End {
+    pub const OCTETS: usize = 1 << 20;
+
+    pub fn new(device: &Device) -> Self {
+        Self::with(device, &QpConfig::default())
+    }
+
+    pub fn with(device: &Device, config: &QpConfig) -> Self {
+        let domain = device.protection_domain();
+        let completions = CompletionQueue::new(4096);
+        let qp = domain.queue_pair(config, &completions, &completions).unwrap();
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        let memory = domain.allocate(Self::OCTETS, access).unwrap();
+        Self { qp, completions, memory, domain }
+    }
+
+    pub fn connect(&self, private_data: &[u8]) -> Result<Connected, ConnectError> {
+        self.connect_with(&ConnectConfig { private_data: private_data.into(), ..ConnectConfig::default() })
+    }
+
+    pub fn connect_with(&self, config: &ConnectConfig) -> Result<Connected, ConnectError> {
+        self.qp.connect(SocketAddr::from((FAR, PORT)), config)
+    }
+
+    /// Writes octets 0..`octets` to the same place at the peer.
+    pub fn write(&self, id: u64, peer: &Self, octets: u32) {
+        let target = peer.memory.advertisement(0, octets).unwrap();
+        self.qp.post_write(id, self.memory.slice(0, octets), &target, 0).unwrap();
+    }
+
+    pub fn completion(&self) -> Completion {
+        self.completions.wait(PATIENCE).expect("a completion")
+    }
+}
+
+/// Waits until `condition` holds.
+pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < PATIENCE, "{what}: not in {PATIENCE:?}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Waits until nothing is left of what applications had of `device`.
+pub fn eventually_unused(device: &Device) {
+    eventually("everything is given back", || device.usage() == Ok(Usage::default()));
+}

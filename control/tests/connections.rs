@@ -1,0 +1,251 @@
+//! Connections: opened, accepted, rejected, refused.
+#![allow(missing_docs)]
+
+mod common;
+
+use std::thread;
+use std::time::Duration;
+
+use common::{End, FAR, NEAR, PATIENCE, PORT, Pair, eventually, eventually_unused};
+use warpline::{
+    AcceptError, AnswerError, ConnectConfig, ConnectError, CrcPolicy, Device, DeviceConfig, ListenConfig,
+    ListenError, PollThread, QpState, StartError, Status,
+};
+use warpline_dataplane::device::sim::{self, EndConfig, Impairments};
+
+/// MPA-7.1.1-15, MPA-7.1.1-18, MPA-7.1.1-19, MPA-7.1.2-08, MPA-7.1.2-09, MPA-7.1.4-01
+#[test]
+fn private_data_goes_both_ways() {
+    let pair = Pair::new();
+    let listener = pair.far.listen(PORT, &ListenConfig::default()).unwrap();
+    for octets in [0, 1, 512] {
+        let (there, back) = (vec![0xa5; octets], vec![0x5a; octets]);
+        let (near, far) = (End::new(&pair.near), End::new(&pair.far));
+        let connected = thread::scope(|scope| {
+            let connecting = scope.spawn(|| near.connect(&there));
+            let request = listener.accept(PATIENCE).unwrap();
+            assert_eq!(request.private_data(), there);
+            assert_eq!((*request.remote().ip(), request.revision()), (NEAR, 1));
+            request.accept(&far.qp, &back).unwrap();
+            connecting.join().unwrap().unwrap()
+        });
+        assert_eq!(*connected.private_data, *back);
+        assert_eq!((near.qp.state(), far.qp.state()), (QpState::ReadyToSend, QpState::ReadyToSend));
+    }
+}
+
+/// MPA-7.1.1-18
+#[test]
+fn too_much_private_data_is_refused_before_anything_is_sent() {
+    let pair = Pair::new();
+    let listener = pair.far.listen(PORT, &ListenConfig::default()).unwrap();
+    let (near, far) = (End::new(&pair.near), End::new(&pair.far));
+    assert!(matches!(near.connect(&[0; 513]), Err(ConnectError::PrivateDataTooLong(_))));
+    assert_eq!(listener.accept(Duration::ZERO).unwrap_err(), AcceptError::TimedOut);
+    // At the Responder the request is rejected instead.
+    thread::scope(|scope| {
+        let connecting = scope.spawn(|| near.connect(b""));
+        let request = listener.accept(PATIENCE).unwrap();
+        assert!(matches!(request.accept(&far.qp, &[0; 513]), Err(AnswerError::PrivateDataTooLong(_))));
+        assert!(matches!(connecting.join().unwrap(), Err(ConnectError::Rejected { .. })));
+    });
+}
+
+/// MPA-7.1.2-05, MPA-7.1.2-06, MPA-7.1.2-13, MPA-7.1.2-18: the Initiator learns why, and its queue pair may try again.
+#[test]
+fn a_rejected_queue_pair_may_try_again() {
+    let pair = Pair::new();
+    let listener = pair.far.listen(PORT, &ListenConfig::default()).unwrap();
+    let (near, far) = (End::new(&pair.near), End::new(&pair.far));
+    for reason in [&[7; 512][..], b"full", b""] {
+        thread::scope(|scope| {
+            let connecting = scope.spawn(|| near.connect(b"please"));
+            listener.accept(PATIENCE).unwrap().reject(reason).unwrap();
+            let private_data = reason.into();
+            assert_eq!(connecting.join().unwrap(), Err(ConnectError::Rejected { private_data }));
+        });
+        assert_eq!(near.qp.state(), QpState::Idle);
+    }
+    thread::scope(|scope| {
+        let connecting = scope.spawn(|| near.connect(b"please"));
+        listener.accept(PATIENCE).unwrap().accept(&far.qp, b"").unwrap();
+        assert!(connecting.join().unwrap().is_ok());
+    });
+}
+
+#[test]
+fn a_dropped_request_is_rejected() {
+    let pair = Pair::new();
+    let listener = pair.far.listen(PORT, &ListenConfig::default()).unwrap();
+    let near = End::new(&pair.near);
+    thread::scope(|scope| {
+        let connecting = scope.spawn(|| near.connect(b""));
+        drop(listener.accept(PATIENCE).unwrap());
+        assert!(matches!(connecting.join().unwrap(), Err(ConnectError::Rejected { .. })));
+    });
+}
+
+#[test]
+fn a_dropped_listener_rejects_who_waits_and_frees_the_port() {
+    let pair = Pair::new();
+    let listener = pair.far.listen(PORT, &ListenConfig::default()).unwrap();
+    let busy = pair.far.listen(PORT, &ListenConfig::default());
+    assert_eq!(busy.unwrap_err(), ListenError::PortInUse(PORT));
+    let near = End::new(&pair.near);
+    thread::scope(|scope| {
+        let connecting = scope.spawn(|| near.connect(b""));
+        eventually("the request waits", || pair.far.usage().unwrap().connections == 1);
+        drop(listener);
+        // Before its Request was complete the connection is just closed.
+        let error = connecting.join().unwrap().unwrap_err();
+        assert!(matches!(error, ConnectError::Rejected { .. } | ConnectError::Startup(_)), "{error}");
+    });
+    assert_eq!(near.connect(b""), Err(ConnectError::Refused));
+    pair.far.listen(PORT, &ListenConfig::default()).unwrap();
+    assert_eq!(pair.far.listen(0, &ListenConfig::default()).unwrap_err(), ListenError::NoPort);
+}
+
+#[test]
+fn nobody_there_is_told_apart() {
+    let pair = Pair::new();
+    let near = End::new(&pair.near);
+    assert_eq!(near.connect(b""), Err(ConnectError::Refused));
+    let short = ConnectConfig { timeout: Duration::from_millis(50), ..ConnectConfig::default() };
+    let elsewhere = |address: &str| near.qp.connect(address.parse().unwrap(), &short);
+    assert_eq!(elsewhere("198.18.0.99:1"), Err(ConnectError::TimedOut));
+    assert_eq!(elsewhere("192.0.2.1:1"), Err(ConnectError::NoRoute));
+    assert!(matches!(elsewhere("[2001:db8::1]:1"), Err(ConnectError::NotIpv4(_))));
+}
+
+/// MPA-7.1.2-25: the time covers TCP's handshake and the startup frames together.
+#[test]
+fn a_silent_application_times_the_initiator_out() {
+    let pair = Pair::new();
+    let listener = pair.far.listen(PORT, &ListenConfig::default()).unwrap();
+    let (near, far) = (End::new(&pair.near), End::new(&pair.far));
+    let short = ConnectConfig { timeout: Duration::from_millis(100), ..ConnectConfig::default() };
+    assert_eq!(near.connect_with(&short), Err(ConnectError::TimedOut));
+    // The request is stale by the time the application looks at it.
+    let request = listener.accept(PATIENCE).unwrap();
+    eventually("the far end has heard of it", || pair.near.usage().unwrap().connections == 0);
+    let error = request.accept(&far.qp, b"").unwrap_err();
+    assert!(matches!(error, AnswerError::Startup(_) | AnswerError::Closed(_)), "{error}");
+    assert_eq!(far.qp.state(), QpState::Idle);
+}
+
+#[test]
+fn a_link_that_loses_everything_times_out() {
+    let dead = Impairments { loss: 1.0, ..Impairments::default() };
+    let (near, _far) = sim::link(7, EndConfig { outbound: dead, ..EndConfig::a() }, EndConfig::b());
+    let near = Device::start(near, &DeviceConfig::new(NEAR, 24), PollThread::default()).unwrap();
+    let end = End::new(&near);
+    let short = ConnectConfig { timeout: Duration::from_millis(50), ..ConnectConfig::default() };
+    assert_eq!(end.connect_with(&short), Err(ConnectError::TimedOut));
+}
+
+#[test]
+fn a_queue_pair_serves_one_connection() {
+    let pair = Pair::new();
+    let (near, far) = pair.connect();
+    assert_eq!(near.connect(b""), Err(ConnectError::QueuePairInUse));
+    let listener = pair.far.listen(PORT, &ListenConfig::default()).unwrap();
+    let (other, foreign) = (End::new(&pair.near), End::new(&pair.near));
+    let mut attempts = [Some(AnswerError::QueuePairInUse), Some(AnswerError::OtherDevice)].into_iter();
+    for qp in [&far.qp, &foreign.qp] {
+        thread::scope(|scope| {
+            let connecting = scope.spawn(|| other.connect(b""));
+            let error = listener.accept(PATIENCE).unwrap().accept(qp, b"").err();
+            assert_eq!(Some(error), attempts.next());
+            assert!(matches!(connecting.join().unwrap(), Err(ConnectError::Rejected { .. })));
+        });
+    }
+    near.write(1, &far, 100);
+    assert_eq!(near.completion().status, Status::Success, "the first connection is unharmed");
+}
+
+/// A peer beyond the backlog gets no answer; it is served once there is room.
+#[test]
+fn the_backlog_is_bounded() {
+    let pair = Pair::new();
+    let listener = pair.far.listen(PORT, &ListenConfig { backlog: 1, ..ListenConfig::default() }).unwrap();
+    let ends: Vec<End> = (0..3).map(|_| End::new(&pair.near)).collect();
+    thread::scope(|scope| {
+        let connecting: Vec<_> = ends.iter().map(|end| scope.spawn(|| end.connect(b""))).collect();
+        for _ in &ends {
+            let request = listener.accept(PATIENCE).unwrap();
+            assert!(pair.far.usage().unwrap().connections <= 2, "one waits, one may be closing");
+            request.reject(b"").unwrap();
+        }
+        for end in connecting {
+            assert!(matches!(end.join().unwrap(), Err(ConnectError::Rejected { .. })));
+        }
+    });
+}
+
+/// MPA-4.4-03, MPA-4.4-04, MPA-4.4-06, MPA-7.1.1-05 to MPA-7.1.1-08: octets arrive with every choice of both ends, and the
+/// calls are the same.
+#[test]
+fn octets_arrive_with_and_without_markers_and_crcs() {
+    for bits in 0..16 {
+        let bit = |index: u32| bits >> index & 1 == 1;
+        let policy = |on| if on { CrcPolicy::Always } else { CrcPolicy::OffIfPeerAgrees };
+        let pair = Pair::with(|config| config.crc = policy(bit(u32::from(config.address == FAR))));
+        let listener =
+            pair.far.listen(PORT, &ListenConfig { markers: bit(2), ..ListenConfig::default() }).unwrap();
+        let (near, far) = (End::new(&pair.near), End::new(&pair.far));
+        thread::scope(|scope| {
+            let config = ConnectConfig { markers: bit(3), ..ConnectConfig::default() };
+            let connecting = scope.spawn({
+                let near = &near;
+                move || near.connect_with(&config)
+            });
+            listener.accept(PATIENCE).unwrap().accept(&far.qp, b"").unwrap();
+            connecting.join().unwrap().unwrap();
+        });
+        let octets: Vec<u8> = (0..100_000_u32).map(|index| (index * 7 + bits) as u8).collect();
+        assert!(near.memory.write(0, &octets));
+        near.write(1, &far, 100_000);
+        assert_eq!(near.completion().status, Status::Success);
+        assert_eq!(far.memory.to_vec(0, 100_000).unwrap(), octets);
+        far.write(2, &near, 100_000);
+        assert_eq!(far.completion().status, Status::Success);
+        assert_eq!(near.memory.to_vec(0, 100_000).unwrap(), octets);
+    }
+}
+
+/// A hundred connections in a row leave nothing behind.
+#[test]
+fn connections_do_not_leak() {
+    let pair = Pair::new();
+    for round in 0..100 {
+        let (near, far) = pair.connect();
+        near.write(round, &far, 10_000);
+        assert_eq!(near.completion().status, Status::Success);
+        near.qp.disconnect();
+        near.qp.wait_closed(PATIENCE).unwrap();
+        far.qp.wait_closed(PATIENCE).unwrap();
+    }
+    eventually_unused(&pair.near);
+    eventually_unused(&pair.far);
+    for device in [&pair.near, &pair.far] {
+        assert_eq!(device.statistics().unwrap().connections_opened, 100);
+        assert_eq!(device.statistics().unwrap().streams_failed, 0);
+    }
+}
+
+#[test]
+fn a_device_needs_an_address_of_a_host() {
+    let start = |change: fn(&mut DeviceConfig)| {
+        let mut config = DeviceConfig::new(NEAR, 24);
+        change(&mut config);
+        Device::start(common::link().0, &config, PollThread::default()).unwrap_err()
+    };
+    assert!(matches!(start(|c| c.address = [224, 0, 0, 1].into()), StartError::Address(_)));
+    assert!(matches!(start(|c| c.address = [0, 0, 0, 0].into()), StartError::Address(_)));
+    assert!(matches!(start(|c| c.prefix_bits = 33), StartError::Prefix(33)));
+    assert!(matches!(start(|c| c.gateway = Some([198, 18, 1, 1].into())), StartError::Gateway(_)));
+    let config = DeviceConfig::new(NEAR, 24);
+    let poll = PollThread { lcore: Some(100_000), ..PollThread::default() };
+    let pinned = Device::start(common::link().0, &config, poll);
+    assert!(matches!(pinned.unwrap_err(), StartError::PollThread(_)));
+}
