@@ -27,20 +27,9 @@ fn options(mss: u16, window_scale: Option<u8>) -> Options {
 /// A core with a connection the peer opened; its next sequence number, and the connection's name.
 fn accepted(options: Options) -> (RawPeer, SeqNumber, ConnectionId) {
     let mut peer = RawPeer::new();
-    peer.command(Command::Listen { port: PORT, backlog: 4 });
-    let syn = Header { options, ..peer.header(Flags::SYN, PEER_ISS, SeqNumber(0)) };
-    let frame = peer.segment(&syn, &[]);
-    peer.inject(&frame);
-    peer.settle();
-    let next = peer.expect_one().header.seq + 1;
-    peer.send(ACK, PEER_ISS + 1, next, &[]);
-    match peer.events.pop() {
-        Some(Event::Accepted { connection, remote, .. }) => {
-            assert_eq!(*remote.ip(), address(2));
-            (peer, next, connection)
-        }
-        event => panic!("not accepted: {event:?}"),
-    }
+    let next = peer.accept(options);
+    let connection = peer.accepted.unwrap();
+    (peer, next, connection)
 }
 
 fn stream(peer: &mut RawPeer, connection: ConnectionId, octets: &[u8]) {
@@ -162,7 +151,7 @@ fn the_backlog_is_a_bound() {
     peer.command(Command::Listen { port: PORT, backlog: 2 });
     for port in 1..=5 {
         let syn = Header { source_port: port, ..peer.header(Flags::SYN, PEER_ISS, SeqNumber(0)) };
-        let frame = peer.segment(&syn, &[]);
+        let frame = RawPeer::segment(&syn, &[]);
         peer.inject(&frame);
     }
     peer.settle();
@@ -329,7 +318,7 @@ fn the_offered_window_stands() {
     peer.send(ACK, PEER_ISS + 101, next, &[1; 100]);
     let ack = peer.expect_one();
     let edge = ack.header.ack + (u32::from(ack.header.window) << 3);
-    assert!(edge - PEER_ISS >= common::WINDOW_OCTETS as i32);
+    assert!(edge >= PEER_ISS + common::WINDOW_OCTETS);
     peer.send(ACK, edge, next, b"beyond");
     assert_eq!(peer.expect_one().header.ack, PEER_ISS + 201);
     assert_eq!(peer.core.statistics().dropped(Drop::OutsideWindow), 1);
@@ -455,7 +444,7 @@ fn an_abort_sends_a_reset() {
 #[test]
 fn damage_is_counted_by_cause() {
     let (mut peer, next, _) = accepted(Options::default());
-    let good = peer.segment(&peer.header(ACK, PEER_ISS + 1, next), b"payload");
+    let good = RawPeer::segment(&peer.header(ACK, PEER_ISS + 1, next), b"payload");
     let damage = |at: usize, octets: &[u8]| {
         let mut frame = good.clone();
         frame[at..at + octets.len()].copy_from_slice(octets);
@@ -500,7 +489,7 @@ fn garbage_does_no_harm() {
             next - rng.u32(..100_000),
         );
         header.window = rng.u16(..);
-        let mut frame = peer.segment(&header, &vec![rng.u8(..); rng.usize(..600)]);
+        let mut frame = RawPeer::segment(&header, &vec![rng.u8(..); rng.usize(..600)]);
         if rng.bool() {
             for _ in 0..rng.usize(..8) {
                 let at = rng.usize(..frame.len());
@@ -541,7 +530,7 @@ fn answers_arp_and_ping() {
     echo.extend_from_slice(b"are you there");
     let sum = checksum::sum(&echo).finish();
     echo[2..4].copy_from_slice(&sum.to_be_bytes());
-    let frame = peer.packet(Protocol::ICMP, &echo);
+    let frame = RawPeer::packet(Protocol::ICMP, &echo);
     peer.inject(&frame);
     peer.settle();
     let answer = peer.other.pop_front().unwrap();
@@ -554,7 +543,7 @@ fn answers_arp_and_ping() {
         "{reply:?}"
     );
     echo[10] ^= 1;
-    let frame = peer.packet(Protocol::ICMP, &echo);
+    let frame = RawPeer::packet(Protocol::ICMP, &echo);
     peer.inject(&frame);
     peer.settle();
     assert_eq!(peer.core.statistics().dropped(Drop::IcmpChecksum), 1);

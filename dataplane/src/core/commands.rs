@@ -41,7 +41,7 @@ impl<D: Device> Core<D> {
                 }
             }
             Command::Stream { connection, octets, then } => self.send_stream(connection, &octets, then),
-            Command::Start { connection, operation } => self.start(now, connection, &operation),
+            Command::Start { connection, operation } => self.start(now, connection, operation),
             Command::Close { connection } => self.close(connection),
             Command::Abort { connection } => self.abort(now, connection),
             Command::CreateQp(shared) => self.create_qp(shared),
@@ -73,7 +73,7 @@ impl<D: Device> Core<D> {
     ) -> Result<(), ConnectError> {
         self.next_hop(*remote.ip()).ok_or(ConnectError::NoRoute)?;
         let key = self.free_port(remote).ok_or(ConnectError::NoRoom)?;
-        let iss = self.initial_sequence_number(&key, now);
+        let iss = self.initial_sequence_number(key, now);
         let tcp = tcp::Connection::connect(self.tcp_config(), iss);
         let index = self.insert_connection(key, Origin::Connect(token), tcp).ok_or(ConnectError::NoRoom)?;
         if let Some(connection) = self.slots[index as usize].connection.as_mut() {
@@ -95,7 +95,7 @@ impl<D: Device> Core<D> {
     }
 
     /// RFC 6528: a keyed hash of the four numbers and a clock of 4 microseconds.
-    pub(super) fn initial_sequence_number(&self, key: &FlowKey, now: Instant) -> SeqNumber {
+    pub(super) fn initial_sequence_number(&self, key: FlowKey, now: Instant) -> SeqNumber {
         let [key0, key1] = self.config.secret;
         let mut hasher = SipHasher24::new_with_keys(key0, key1);
         hasher.write(&self.config.address.octets());
@@ -138,13 +138,13 @@ impl<D: Device> Core<D> {
         connection.stream.extend_from_slice(octets);
         match then {
             AfterStream::Stay => {}
-            AfterStream::FullOperation(operation) => self.enter_full_operation(id.index, &operation),
+            AfterStream::FullOperation(operation) => self.enter_full_operation(id.index, operation),
             AfterStream::Close => self.close(id),
         }
         self.mark_dirty(id.index);
     }
 
-    fn start(&mut self, now: Instant, id: ConnectionId, operation: &FullOperation) {
+    fn start(&mut self, now: Instant, id: ConnectionId, operation: FullOperation) {
         if self.connection(id).is_some() {
             self.enter_full_operation(id.index, operation);
             self.mark_dirty(id.index);
@@ -154,7 +154,7 @@ impl<D: Device> Core<D> {
     }
 
     /// MPA-7.1-01: from here on, FPDUs in both directions. The place is fixed by the order of the streams, not by time.
-    fn enter_full_operation(&mut self, index: u32, operation: &FullOperation) {
+    fn enter_full_operation(&mut self, index: u32, operation: FullOperation) {
         let Some(connection) = self.slots[index as usize].connection.as_mut() else { return };
         let Some(Some(qp)) = self.qps.get_mut(operation.qp.0 as usize) else {
             // MPA-7.1-04: without a bound endpoint there is no Full Operation.

@@ -64,7 +64,7 @@ pub struct Operating {
 
 impl Operating {
     /// Full Operation from here on, in both directions.
-    pub fn new(operation: &FullOperation, send_start: SeqNumber) -> Self {
+    pub fn new(operation: FullOperation, send_start: SeqNumber) -> Self {
         Self {
             qp: operation.qp,
             fpdus: FpduReceiver::new(operation.markers_received, operation.crc),

@@ -111,9 +111,8 @@ impl<D: Device> Core<D> {
             ipv4::Header::parse_for(octets, frame.len() - network).map_err(|_| Drop::Malformed)?;
         match frame.checksums().ip {
             ChecksumStatus::Good => {}
-            ChecksumStatus::Bad => return Err(Drop::IpChecksum),
             ChecksumStatus::Unknown if ipv4::verify_checksum(&octets[..header_octets]) => {}
-            ChecksumStatus::Unknown => return Err(Drop::IpChecksum),
+            ChecksumStatus::Bad | ChecksumStatus::Unknown => return Err(Drop::IpChecksum),
         }
         if header.destination != self.config.address {
             return Err(Drop::OtherAddress);
@@ -164,9 +163,8 @@ impl<D: Device> Core<D> {
         let segment_octets = packet.end - packet.transport;
         match frame.checksums().tcp {
             ChecksumStatus::Good => {}
-            ChecksumStatus::Bad => return Err(Drop::TcpChecksum),
             ChecksumStatus::Unknown if tcp_checksum_holds(&frame, packet, segment_octets) => {}
-            ChecksumStatus::Unknown => return Err(Drop::TcpChecksum),
+            ChecksumStatus::Bad | ChecksumStatus::Unknown => return Err(Drop::TcpChecksum),
         }
         let first = frame.piece(0).unwrap_or_default();
         let head = first.get(packet.transport..packet.end.min(first.len())).ok_or(Drop::Malformed)?;
@@ -183,7 +181,7 @@ impl<D: Device> Core<D> {
         };
         match self.flows.get(&key) {
             Some(&index) => self.on_segment(now, index, &header, payload),
-            None => self.on_segment_of_nobody(now, &key, &header, payload.octets),
+            None => self.on_segment_of_nobody(now, key, &header, payload.octets),
         }
     }
 
@@ -205,7 +203,7 @@ impl<D: Device> Core<D> {
         let Some(refusal) = disposition.refusal else { return Ok(()) };
         if refusal == Refusal::BadAck && self.is_opening(index) {
             // RFC 9293 §3.10.7.3: a segment of an older connection between the same ports.
-            self.send_reset(&key, header, payload_octets);
+            self.send_reset(key, header, payload_octets);
         }
         Err(match refusal {
             Refusal::OutsideWindow => Drop::OutsideWindow,
@@ -227,7 +225,7 @@ impl<D: Device> Core<D> {
     fn on_segment_of_nobody(
         &mut self,
         now: Instant,
-        key: &FlowKey,
+        key: FlowKey,
         header: &Header,
         payload_octets: usize,
     ) -> Result<(), Drop> {
@@ -244,7 +242,7 @@ impl<D: Device> Core<D> {
         listener.half_open += 1;
         let iss = self.initial_sequence_number(key, now);
         let tcp = tcp::Connection::accept(self.tcp_config(), iss, header);
-        if self.insert_connection(*key, Origin::Accepted, tcp).is_none() {
+        if self.insert_connection(key, Origin::Accepted, tcp).is_none() {
             self.no_longer_half_open(key.local_port);
             return Err(Drop::NoRoomForConnection);
         }
@@ -252,7 +250,7 @@ impl<D: Device> Core<D> {
     }
 
     /// RFC 9293 §3.5.2, group 1.
-    fn send_reset(&mut self, key: &FlowKey, header: &Header, payload_octets: usize) {
+    fn send_reset(&mut self, key: FlowKey, header: &Header, payload_octets: usize) {
         if header.flags.contains(Flags::RST) {
             return;
         }

@@ -121,6 +121,10 @@ pub type StreamOctets = arrayvec::ArrayVec<u8, { limits::STREAM_EVENT_OCTETS }>;
 
 /// From core to control.
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "streaming octets are carried inline: the core allocates nothing for them"
+)]
 pub enum Event {
     /// A peer has connected to a listening port.
     Accepted {

@@ -62,13 +62,13 @@ impl<D: Device> Core<D> {
             return false;
         };
         let more = match self.resolve(key.remote, now) {
-            Some(mac) => self.send_segments(now, index, &key, mac),
+            Some(mac) => self.send_segments(now, index, key, mac),
             None => false,
         };
         self.settle(now, index, more)
     }
 
-    fn send_segments(&mut self, now: Instant, index: u32, key: &FlowKey, mac: MacAddress) -> bool {
+    fn send_segments(&mut self, now: Instant, index: u32, key: FlowKey, mac: MacAddress) -> bool {
         for _ in 0..limits::TRANSMIT_BURST_SEGMENTS {
             let Some(frame) = self.empty_frame() else { return true };
             let Some(connection) = self.slots[index as usize].connection.as_mut() else { return false };
@@ -144,7 +144,7 @@ impl<D: Device> Core<D> {
     }
 
     /// Sends a segment of no connection: a RST.
-    pub(super) fn send_bare(&mut self, key: &FlowKey, header: Header) {
+    pub(super) fn send_bare(&mut self, key: FlowKey, header: Header) {
         // Only a neighbour that is known is answered; strangers are not asked for.
         let mac = self.next_hop(key.remote).and_then(|next_hop| self.neighbours.known(next_hop));
         let (Some(mac), Some(mut frame)) = (mac, self.empty_frame()) else { return };
@@ -160,7 +160,7 @@ impl<D: Device> Core<D> {
         &mut self,
         mut frame: D::Frame,
         index: u32,
-        key: &FlowKey,
+        key: FlowKey,
         mac: MacAddress,
         outgoing: &Outgoing<Chunk>,
     ) -> Option<D::Frame> {
@@ -188,7 +188,7 @@ impl<D: Device> Core<D> {
     fn write_headers(
         &mut self,
         frame: &mut D::Frame,
-        key: &FlowKey,
+        key: FlowKey,
         mac: MacAddress,
         mut header: Header,
         payload_octets: usize,

@@ -90,10 +90,11 @@ impl Connection {
         // The window of a SYN is never scaled (RFC 7323 §2.2).
         self.snd_wnd = u32::from(syn.window);
         self.snd_wnd_max = self.snd_wnd;
-        match syn.options.window_scale {
+        if let Some(scale) = syn.options.window_scale {
             // A shift above 14 is taken as 14 (RFC 7323 §2.3).
-            Some(scale) => self.snd_scale = scale.min(14),
-            None => (self.snd_scale, self.rcv_scale) = (0, 0),
+            self.snd_scale = scale.min(14);
+        } else {
+            (self.snd_scale, self.rcv_scale) = (0, 0);
         }
         let peer_mss = syn.options.mss.unwrap_or(limits::DEFAULT_MSS_OCTETS);
         self.emss_octets = peer_mss.min(self.config.mss_octets).max(limits::MIN_MSS_OCTETS);

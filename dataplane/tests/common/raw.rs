@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-use warpline_dataplane::core::ring::{Command, Event, Rings};
+use warpline_dataplane::core::ring::{Command, ConnectionId, Event, Rings};
 use warpline_dataplane::core::{Config, Core};
 use warpline_dataplane::device::sim::{self, EndConfig, SimDevice};
 use warpline_dataplane::device::{Device, Frame};
@@ -42,6 +42,8 @@ pub struct RawPeer {
     pub core_port: u16,
     /// Answer ARP requests.
     pub answers_arp: bool,
+    /// The connection [`accept`](Self::accept) made.
+    pub accepted: Option<ConnectionId>,
 }
 
 impl RawPeer {
@@ -65,6 +67,7 @@ impl RawPeer {
             events: Vec::new(),
             core_port: PORT,
             answers_arp: true,
+            accepted: None,
         }
     }
 
@@ -80,7 +83,7 @@ impl RawPeer {
     }
 
     /// An IPv4 packet to the core, in a frame.
-    pub fn packet(&self, protocol: Protocol, payload: &[u8]) -> Vec<u8> {
+    pub fn packet(protocol: Protocol, payload: &[u8]) -> Vec<u8> {
         let mut frame = vec![0; ethernet::Header::LEN + ipv4::Header::LEN];
         ethernet::Header { destination: OUR_MAC, source: PEER_MAC, ethertype: EtherType::IPV4 }
             .emit(&mut frame);
@@ -103,7 +106,7 @@ impl RawPeer {
     }
 
     /// A segment to the core, in a frame.
-    pub fn segment(&self, header: &Header, payload: &[u8]) -> Vec<u8> {
+    pub fn segment(header: &Header, payload: &[u8]) -> Vec<u8> {
         let mut segment = vec![0; header.header_len()];
         header.emit(&mut segment);
         segment.extend_from_slice(payload);
@@ -111,7 +114,7 @@ impl RawPeer {
         let mut sum = checksum::ipv4_pseudo_header(from, to, Protocol::TCP.0, segment.len() as u16);
         sum.add(&segment);
         tcp::set_checksum(&mut segment, sum.finish());
-        self.packet(Protocol::TCP, &segment)
+        Self::packet(Protocol::TCP, &segment)
     }
 
     pub fn header(&self, flags: Flags, seq: SeqNumber, ack: SeqNumber) -> Header {
@@ -128,14 +131,14 @@ impl RawPeer {
     }
 
     pub fn send(&mut self, flags: Flags, seq: SeqNumber, ack: SeqNumber, payload: &[u8]) {
-        let frame = self.segment(&self.header(flags, seq, ack), payload);
+        let frame = Self::segment(&self.header(flags, seq, ack), payload);
         self.inject(&frame);
         self.settle();
     }
 
     pub fn send_with_window(&mut self, window: u16, seq: SeqNumber, ack: SeqNumber) {
         let header = Header { window, ..self.header(Flags::ACK, seq, ack) };
-        let frame = self.segment(&header, &[]);
+        let frame = Self::segment(&header, &[]);
         self.inject(&frame);
         self.settle();
     }
@@ -234,7 +237,7 @@ impl RawPeer {
     pub fn accept(&mut self, options: Options) -> SeqNumber {
         self.command(Command::Listen { port: PORT, backlog: 4 });
         let syn = Header { options, ..self.header(Flags::SYN, PEER_ISS, SeqNumber(0)) };
-        let frame = self.segment(&syn, &[]);
+        let frame = Self::segment(&syn, &[]);
         self.inject(&frame);
         self.settle();
         let answer = self.expect_one();
@@ -242,7 +245,10 @@ impl RawPeer {
         assert_eq!(answer.header.ack, PEER_ISS + 1);
         let next = answer.header.seq + 1;
         self.send(Flags::ACK, PEER_ISS + 1, next, &[]);
-        assert!(matches!(self.events.pop(), Some(Event::Accepted { .. })));
+        match self.events.pop() {
+            Some(Event::Accepted { connection, .. }) => self.accepted = Some(connection),
+            event => panic!("not accepted: {event:?}"),
+        }
         next
     }
 
