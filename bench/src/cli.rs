@@ -102,7 +102,9 @@ fn parse_size(text: &str) -> Result<u32, String> {
         .ok()
         .and_then(|number| number.checked_mul(unit))
         .filter(|octets| (1..=MESSAGE_OCTETS_MAX).contains(octets))
-        .ok_or_else(|| format!("'{text}' is not a size: 1 to {MESSAGE_OCTETS_MAX} octets, k and M are understood"))
+        .ok_or_else(|| {
+            format!("'{text}' is not a size: 1 to {MESSAGE_OCTETS_MAX} octets, k and M are understood")
+        })
 }
 
 /// Largest message the benchmark sends: a round of one message then still fits its region.

@@ -1,3 +1,69 @@
-//! Benchmarks.
+//! Benchmarks and tools for warpline.
 
-fn main() {}
+mod backend;
+mod cli;
+mod device;
+mod floor;
+mod pattern;
+mod report;
+mod write_bw;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use cli::{Cli, Command};
+
+/// Why a measurement could not be made. Each is one line that says what to do.
+#[derive(Debug, thiserror::Error)]
+enum BenchError {
+    #[error(transparent)]
+    Backend(#[from] backend::BackendError),
+    #[error(transparent)]
+    Open(#[from] warpline::open::OpenError),
+    #[error(transparent)]
+    Start(#[from] warpline::StartError),
+    #[error(transparent)]
+    Stopped(#[from] warpline::Stopped),
+    #[error(
+        "no memory for the buffers: {0}; smaller --size, fewer --qps, or more hugepages (vm.nr_hugepages)"
+    )]
+    Memory(String),
+    #[error(
+        "CPU {0} cannot be used: both endpoints need a CPU of their own (taskset -p shows what is allowed)"
+    )]
+    Pin(usize),
+    #[error("one CPU only: the ring backend runs an endpoint on each of two")]
+    OneCpu,
+    #[error(
+        "with backend {0}, give --listen ADDR:PORT at one end and HOST:PORT with --address ADDR/PREFIX at the other"
+    )]
+    WhichEnd(&'static str),
+    #[error("backend ring has both ends in this process: leave out --listen, --address and HOST:PORT")]
+    RingHasBothEnds,
+    #[error("connecting to {0}: {1}")]
+    Connect(std::net::SocketAddrV4, warpline::ConnectError),
+    #[error("{0}")]
+    Setup(String),
+    #[error("the other end: {0}")]
+    Peer(String),
+    #[error("{0}: {1}")]
+    File(std::path::PathBuf, std::io::Error),
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+    #[error("{0} octets arrived wrong")]
+    Corrupt(u64),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::WriteBw(args) => write_bw::run(&args),
+        Command::Floor(args) => floor::run(&args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("warpline-bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! The device of an endpoint: a DPDK port or wire end, captured or not. One type, so that the poll loop is compiled once.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use dpdk::Mbuf;
+use warpline_dataplane::device::dpdk::DpdkDevice;
+use warpline_dataplane::device::tap::{Tap, TapConfig};
+use warpline_dataplane::device::{Capabilities, Device};
+use warpline_dataplane::time::Instant;
+use warpline_dataplane::wire::ethernet::MacAddress;
+
+use crate::BenchError;
+
+/// Octets of capture kept before they are written out.
+const CAPTURE_BUFFER_OCTETS: usize = 1 << 20;
+
+/// A device of DPDK's, with its frames captured if that was asked for.
+pub enum BenchDevice {
+    /// As it is.
+    Plain(DpdkDevice),
+    /// Captured to a file.
+    Captured(Box<Tap<DpdkDevice, BufWriter<File>>>),
+}
+
+impl BenchDevice {
+    /// `device`, its frames captured to `path` if there is one.
+    ///
+    /// # Errors
+    ///
+    /// [`BenchError::File`].
+    pub fn new(device: DpdkDevice, path: Option<&Path>, interface: &str) -> Result<Self, BenchError> {
+        let Some(path) = path else { return Ok(Self::Plain(device)) };
+        let failed = |error| BenchError::File(path.into(), error);
+        let file = BufWriter::with_capacity(CAPTURE_BUFFER_OCTETS, File::create(path).map_err(failed)?);
+        let origin = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let config = TapConfig {
+            interface_name: interface.into(),
+            origin_unix_ns: u64::try_from(origin.as_nanos()).unwrap_or(0),
+            snap_octets: None,
+            limit_octets: None,
+        };
+        Ok(Self::Captured(Box::new(Tap::new(device, file, &config).map_err(failed)?)))
+    }
+}
+
+impl Device for BenchDevice {
+    type Frame = Mbuf;
+
+    fn capabilities(&self) -> Capabilities {
+        match self {
+            Self::Plain(device) => device.capabilities(),
+            Self::Captured(device) => device.capabilities(),
+        }
+    }
+
+    fn mac(&self) -> MacAddress {
+        match self {
+            Self::Plain(device) => device.mac(),
+            Self::Captured(device) => device.mac(),
+        }
+    }
+
+    #[inline]
+    fn receive(&mut self, now: Instant, frames: &mut Vec<Mbuf>, limit: usize) -> usize {
+        match self {
+            Self::Plain(device) => device.receive(now, frames, limit),
+            Self::Captured(device) => device.receive(now, frames, limit),
+        }
+    }
+
+    #[inline]
+    fn allocate(&mut self) -> Option<Mbuf> {
+        match self {
+            Self::Plain(device) => device.allocate(),
+            Self::Captured(device) => device.allocate(),
+        }
+    }
+
+    #[inline]
+    fn transmit(&mut self, now: Instant, frames: &mut VecDeque<Mbuf>) -> usize {
+        match self {
+            Self::Plain(device) => device.transmit(now, frames),
+            Self::Captured(device) => device.transmit(now, frames),
+        }
+    }
+}

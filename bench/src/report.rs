@@ -1,0 +1,82 @@
+//! What is printed and written of a measurement.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+
+use serde::Serialize;
+
+/// The result of one size.
+#[derive(Serialize, Clone, Debug)]
+pub struct Report {
+    /// `write-bw`.
+    pub test: &'static str,
+    /// The backend's name.
+    pub backend: &'static str,
+    /// Largest IP packet, in octets.
+    pub mtu: u16,
+    /// Octets of a message.
+    pub size: u32,
+    /// Queue pairs.
+    pub qps: u32,
+    /// Writes outstanding on each.
+    pub depth: u32,
+    /// Whether Markers were in use.
+    pub markers: bool,
+    /// Whether CRCs were in use.
+    pub crc: bool,
+    /// Time spent transferring, in seconds; verification and waiting for its result are not in it.
+    pub duration_s: f64,
+    /// Messages transferred.
+    pub messages: u64,
+    /// Octets in them.
+    pub bytes: u64,
+    /// Mean rate of payload.
+    pub gbit_per_s: f64,
+    /// Rate of the best round.
+    pub peak_gbit_per_s: f64,
+    /// Messages per second, in millions.
+    pub mmsg_per_s: f64,
+    /// Whether every octet was compared at the receiver.
+    pub verified: bool,
+    /// Octets that were not what was sent.
+    pub corrupt_bytes: u64,
+    /// Segments that TCP sent again.
+    pub retransmitted_segments: u64,
+    /// Segments that came beyond a gap.
+    pub out_of_order_segments: u64,
+    /// The most frames a connection held at once.
+    pub held_frames_peak: u64,
+    /// Octets copied from frames to buffers, at the ends in this process.
+    pub octets_copied_rx: u64,
+    /// Octets copied from buffers to frames, at the ends in this process, retransmissions included.
+    pub octets_copied_tx: u64,
+}
+
+/// perftest's heading.
+pub const HEADING: &str = " #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]";
+
+impl Report {
+    /// The line under [`HEADING`].
+    pub fn line(&self) -> String {
+        format!(
+            " {:<10} {:<14} {:<18.2} {:<20.2} {:.6}",
+            self.size, self.messages, self.peak_gbit_per_s, self.gbit_per_s, self.mmsg_per_s
+        )
+    }
+}
+
+/// Writes reports as JSON: one object, or a list for a sweep.
+///
+/// # Errors
+///
+/// Those of the file.
+pub fn write_json(path: &Path, reports: &[impl Serialize], sweep: bool) -> io::Result<()> {
+    let mut out = BufWriter::new(File::create(path)?);
+    match reports {
+        [report] if !sweep => serde_json::to_writer_pretty(&mut out, report)?,
+        reports => serde_json::to_writer_pretty(&mut out, reports)?,
+    }
+    out.write_all(b"\n")?;
+    out.flush()
+}

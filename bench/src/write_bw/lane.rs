@@ -1,0 +1,116 @@
+//! One queue pair of the benchmark, with the small buffers for the messages about it.
+
+use std::time::Duration;
+
+use warpline::{
+    Access, Advertisement, Completion, CompletionKind, CompletionQueue, Device, MemoryRegion,
+    ProtectionDomain, QpConfig, QueuePair, Status,
+};
+
+use crate::BenchError;
+
+/// Identifier of the work requests that carry messages; those of Writes are below.
+pub const MESSAGE: u64 = u64::MAX;
+/// Messages of the other end that may wait for us.
+const INBOX_MESSAGES: usize = 4;
+
+/// A queue pair and its message buffers.
+pub struct Lane {
+    /// The queue pair.
+    pub qp: QueuePair,
+    /// Completions of sends and receives.
+    pub completions: CompletionQueue,
+    inbox: MemoryRegion,
+    outbox: MemoryRegion,
+    /// The Protection Domain.
+    pub domain: ProtectionDomain,
+}
+
+impl Lane {
+    /// A queue pair for `depth` Writes outstanding, with receives posted.
+    ///
+    /// # Errors
+    ///
+    /// [`BenchError::Setup`], [`BenchError::Memory`].
+    pub fn new(device: &Device, depth: u32) -> Result<Self, BenchError> {
+        let domain = device.protection_domain();
+        let memory = |octets, access| {
+            domain.allocate(octets, access).map_err(|error| BenchError::Memory(error.to_string()))
+        };
+        let inbox = memory(INBOX_MESSAGES * Advertisement::OCTETS, Access::LOCAL_WRITE)?;
+        let outbox = memory(Advertisement::OCTETS, Access::empty())?;
+        let depth = depth as usize;
+        let completions = CompletionQueue::new(depth + 1 + INBOX_MESSAGES);
+        let config = QpConfig { send_depth: depth + 1, receive_depth: INBOX_MESSAGES, ..QpConfig::default() };
+        let qp = domain
+            .queue_pair(&config, &completions, &completions)
+            .map_err(|error| BenchError::Setup(error.to_string()))?;
+        let lane = Self { qp, completions, inbox, outbox, domain };
+        (0..INBOX_MESSAGES).try_for_each(|slot| lane.post_receive(slot))?;
+        Ok(lane)
+    }
+
+    fn post_receive(&self, slot: usize) -> Result<(), BenchError> {
+        let octets = Advertisement::OCTETS;
+        let local = self.inbox.slice(slot * octets, octets as u32);
+        self.qp.post_receive(slot as u64, local).map_err(|error| self.failed(&error.to_string()))
+    }
+
+    /// Sends a message. The one before it must have been answered.
+    ///
+    /// # Errors
+    ///
+    /// [`BenchError::Peer`].
+    pub fn send(&self, message: &Advertisement) -> Result<(), BenchError> {
+        let encoded = message.encode();
+        let fits = self.outbox.write(0, &encoded);
+        debug_assert!(fits, "the outbox holds a message");
+        let local = self.outbox.slice(0, encoded.len() as u32);
+        self.qp.post_send(MESSAGE, local).map_err(|error| self.failed(&error.to_string()))
+    }
+
+    /// The message in a completed receive, whose buffer is posted again; `None` for completed sends.
+    ///
+    /// # Errors
+    ///
+    /// [`BenchError::Peer`] when the work failed.
+    pub fn message(&self, completion: &Completion) -> Result<Option<Advertisement>, BenchError> {
+        if completion.status != Status::Success {
+            return Err(self.failed(&format!("{:?} ended with {:?}", completion.kind, completion.status)));
+        }
+        if completion.kind != CompletionKind::Receive {
+            return Ok(None);
+        }
+        let mut octets = [0; Advertisement::OCTETS];
+        let slot = completion.id as usize;
+        let fits = self.inbox.read(slot * octets.len(), &mut octets);
+        debug_assert!(fits, "receives name a slot of the inbox");
+        let message = Advertisement::decode(&octets[..completion.octets as usize])
+            .map_err(|error| self.failed(&error.to_string()))?;
+        self.post_receive(slot)?;
+        Ok(Some(message))
+    }
+
+    /// Waits for the next message.
+    ///
+    /// # Errors
+    ///
+    /// [`BenchError::Peer`].
+    pub fn wait_for_message(&self, timeout: Duration) -> Result<Advertisement, BenchError> {
+        loop {
+            let completion =
+                self.completions.wait(timeout).ok_or_else(|| self.failed("no message came in time"))?;
+            if let Some(message) = self.message(&completion)? {
+                return Ok(message);
+            }
+        }
+    }
+
+    /// What went wrong, with the stream's own error where there is one.
+    pub fn failed(&self, what: &str) -> BenchError {
+        match self.qp.error() {
+            Some(error) => BenchError::Peer(format!("{error} ({what})")),
+            None => BenchError::Peer(what.into()),
+        }
+    }
+}

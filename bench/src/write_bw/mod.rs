@@ -1,0 +1,316 @@
+//! Bandwidth of RDMA Writes.
+//!
+//! One end, the writer, connects; the other, the target, listens. They tell each other about buffers in rping's message, a
+//! Send of 16 octets (`Advertisement`):
+//!
+//! 1. The writer's first Send says in `length` how many octets of buffer it wants; its other fields are zero.
+//! 2. The target answers with a Send that advertises a buffer of that length.
+//! 3. A round: the writer writes to the buffer from its start on, then sends the number of the round (as `to`) and the
+//!    octets it wrote (as `length`).
+//! 4. The target answers with the number of wrong octets (as `to`), and how many it looked at (as `length`).
+//! 5. The writer closes.
+//!
+//! Each end has one core on a thread of its own, which polls, posts and verifies: no other thread touches the data.
+
+mod endpoint;
+mod lane;
+mod target;
+mod writer;
+
+use std::io::IsTerminal;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use dpdk::WireConfig;
+use indicatif::{ProgressBar, ProgressStyle};
+use warpline::{CrcPolicy, Device, DeviceConfig, MemorySource, Statistics, open};
+
+use crate::BenchError;
+use crate::backend;
+use crate::cli::{Backend, Interface, WriteBw};
+use crate::device::BenchDevice;
+use crate::report::{HEADING, Report, write_json};
+use endpoint::Endpoint;
+use writer::{Job, Measured, Run};
+
+/// Octets of a region unless a message needs more. Larger than the caches next to a core, so that what is measured is
+/// not the best case of a buffer that never leaves them.
+const REGION_OCTETS: usize = 8 << 20;
+/// Most messages of a round.
+const ROUND_MESSAGES: usize = 65_536;
+/// The port of the ring backend.
+const PORT: u16 = 7471;
+/// Seconds for a size unless told otherwise.
+const SECONDS: u32 = 1;
+/// How long the other end may take for an answer.
+const TIMEOUT: Duration = Duration::from_secs(20);
+/// Octets in flight on a connection: some tens of jumbo frames, which stay in a core's cache.
+const WINDOW_OCTETS: u32 = 512 << 10;
+
+/// Octets of the buffer that messages of `size` octets are written to.
+pub fn region_octets(size: u32) -> usize {
+    REGION_OCTETS.max(size as usize)
+}
+
+/// perftest's sizes for `-a`.
+fn sweep() -> Vec<u32> {
+    (1..=23).map(|power| 1 << power).collect()
+}
+
+/// Measures and reports.
+///
+/// # Errors
+///
+/// [`BenchError`].
+pub fn run(args: &WriteBw) -> Result<(), BenchError> {
+    if args.backend == Backend::Ring {
+        if args.listen.is_some() || args.peer.is_some() || args.address.is_some() {
+            return Err(BenchError::RingHasBothEnds);
+        }
+        return run_ring(args);
+    }
+    let (interface, end) = match (args.listen, args.peer, args.address) {
+        (Some(listen), None, address) => {
+            let prefix_bits = address.map_or(24, |address| address.prefix_bits);
+            (Interface { address: *listen.ip(), prefix_bits }, End::Target(listen.port()))
+        }
+        (None, Some(peer), Some(interface)) => (interface, End::Writer(peer)),
+        _ => return Err(BenchError::WhichEnd(args.backend.name())),
+    };
+    let plan = backend::plan(args.backend, &args.eal)?;
+    let device = backend::open_port(&plan, args.mtu)?;
+    let device = BenchDevice::new(device, args.pcap.as_deref(), args.backend.name())?;
+    let cpu = core_affinity::get_core_ids().and_then(|cpus| cpus.last().map(|cpu| cpu.id)).unwrap_or(0);
+    match end {
+        End::Target(port) => run_target(args, device, interface, port, cpu),
+        End::Writer(peer) => run_writer(args, device, interface, peer, cpu, None),
+    }
+}
+
+/// What this process is, when the other end is in another.
+enum End {
+    Writer(SocketAddrV4),
+    Target(u16),
+}
+
+/// Both ends in this process, each on a CPU of its own.
+fn run_ring(args: &WriteBw) -> Result<(), BenchError> {
+    let cpus = core_affinity::get_core_ids().unwrap_or_default();
+    let [near_cpu, far_cpu, ..] = cpus[..] else { return Err(BenchError::OneCpu) };
+    let eal = open::eal(&args.eal)?;
+    println!("memory: {}", eal.memory_mode());
+    let wire = WireConfig { mtu_octets: args.mtu.into(), ..WireConfig::default() };
+    let (near, far) = open::ring_pair(eal, &wire)?;
+    let near = BenchDevice::new(near, args.pcap.as_deref(), "ring")?;
+    let far = BenchDevice::new(far, None, "ring")?;
+    let interface = |host| Interface { address: Ipv4Addr::new(198, 18, 0, host), prefix_bits: 24 };
+    let (target, driver) = Device::start_manual(far, &device_config(args, interface(2)))?;
+    let peer = SocketAddrV4::new(interface(2).address, PORT);
+    let cancelled = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (lanes, step) = target::work();
+        let core = Endpoint::start(scope, driver, far_cpu.id, step);
+        let server = scope.spawn({
+            let (target, cancelled) = (target.clone(), &cancelled);
+            move || target::serve(&target, PORT, args, &lanes, cancelled)
+        });
+        let written = run_writer(args, near, interface(1), peer, near_cpu.id, Some(&target));
+        if written.is_err() {
+            // Nobody will come any more: the target would wait for ever.
+            cancelled.store(true, Ordering::Relaxed);
+        }
+        let served = server.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        core.join()?;
+        written.and(served)
+    })
+}
+
+fn run_target(
+    args: &WriteBw,
+    device: BenchDevice,
+    interface: Interface,
+    port: u16,
+    cpu: usize,
+) -> Result<(), BenchError> {
+    let (device, driver) = Device::start_manual(device, &device_config(args, interface))?;
+    std::thread::scope(|scope| {
+        let (lanes, step) = target::work();
+        let core = Endpoint::start(scope, driver, cpu, step);
+        eprintln!("waiting at {}:{port}", interface.address);
+        let served = target::serve(&device, port, args, &lanes, &AtomicBool::new(false));
+        drop(lanes);
+        let statistics = core.join()?;
+        println!("{}", tcp_summary(&statistics));
+        served
+    })
+}
+
+fn run_writer(
+    args: &WriteBw,
+    device: BenchDevice,
+    interface: Interface,
+    peer: SocketAddrV4,
+    cpu: usize,
+    target: Option<&Device>,
+) -> Result<(), BenchError> {
+    let (device, driver) = Device::start_manual(device, &device_config(args, interface))?;
+    let reports = std::thread::scope(|scope| {
+        let (jobs, taken) = mpsc::channel();
+        let core = Endpoint::start(scope, driver, cpu, writer::work(taken));
+        let measured = measure_all(args, &device, peer, target, &jobs);
+        drop(jobs);
+        let statistics = core.join()?;
+        println!("{}", tcp_summary(&statistics));
+        measured
+    })?;
+    if let Some(path) = &args.json {
+        let written = write_json(path, &reports, args.size.is_none());
+        written.map_err(|error| BenchError::File(path.clone(), error))?;
+    }
+    match reports.iter().map(|report| report.corrupt_bytes).sum() {
+        0 => Ok(()),
+        corrupt => Err(BenchError::Corrupt(corrupt)),
+    }
+}
+
+fn device_config(args: &WriteBw, interface: Interface) -> DeviceConfig {
+    DeviceConfig {
+        crc: if args.crc.is_on() { CrcPolicy::Always } else { CrcPolicy::OffIfPeerAgrees },
+        window_octets: WINDOW_OCTETS,
+        memory: dpdk::Eal::current().map_or_else(MemorySource::heap, open::hugepages),
+        ..DeviceConfig::new(interface.address, interface.prefix_bits)
+    }
+}
+
+/// Connects, runs every size, and closes.
+fn measure_all(
+    args: &WriteBw,
+    device: &Device,
+    peer: SocketAddrV4,
+    target: Option<&Device>,
+    jobs: &mpsc::Sender<Job>,
+) -> Result<Vec<Report>, BenchError> {
+    let sizes = args.size.map_or_else(sweep, |size| vec![size]);
+    let region_octets = region_octets(sizes.iter().copied().max().unwrap_or(1));
+    let lanes = writer::connect(device, peer, args, region_octets)?;
+    let stopped = |_| BenchError::Setup("the writer's core has stopped".into());
+    jobs.send(Job::Take(lanes)).map_err(stopped)?;
+    println!("{HEADING}");
+    let mut reports = Vec::new();
+    for size in sizes {
+        let before = Snapshot::take(device, target)?;
+        let octets = Arc::new(AtomicU64::new(0));
+        let (answer, measured) = mpsc::channel();
+        jobs.send(Job::Measure(Run::new(args, size, region_octets), octets.clone(), answer))
+            .map_err(stopped)?;
+        let measured = wait_with_progress(&measured, &octets, args, size)?;
+        let report = before.report(args, size, &measured, &Snapshot::take(device, target)?);
+        println!("{}", report.line());
+        reports.push(report);
+    }
+    let (answer, lanes) = mpsc::channel();
+    jobs.send(Job::GiveBack(answer)).map_err(stopped)?;
+    for lane in lanes.recv().unwrap_or_default() {
+        lane.close();
+    }
+    Ok(reports)
+}
+
+/// Waits for the measurement; on a terminal, with a bar.
+fn wait_with_progress(
+    measured: &mpsc::Receiver<Result<Measured, BenchError>>,
+    octets: &AtomicU64,
+    args: &WriteBw,
+    size: u32,
+) -> Result<Measured, BenchError> {
+    let stopped = || BenchError::Setup("the writer's core has stopped".into());
+    if !std::io::stderr().is_terminal() {
+        return measured.recv().map_err(|_| stopped())?;
+    }
+    let bar = match args.iters {
+        Some(iters) => ProgressBar::new(iters * u64::from(args.qps) * u64::from(size)),
+        None => ProgressBar::new_spinner(),
+    };
+    let style = ProgressStyle::with_template("{spinner} {msg} {bar:40} {bytes} {binary_bytes_per_sec}");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar.set_message(format!("{size} octets"));
+    loop {
+        match measured.recv_timeout(Duration::from_millis(200)) {
+            Ok(measured) => {
+                bar.finish_and_clear();
+                return measured;
+            }
+            Err(mpsc::RecvTimeoutError::Timeout) => bar.set_position(octets.load(Ordering::Relaxed)),
+            Err(mpsc::RecvTimeoutError::Disconnected) => return Err(stopped()),
+        }
+    }
+}
+
+/// The counters of the ends in this process at a moment.
+struct Snapshot {
+    near: Statistics,
+    far: Option<Statistics>,
+}
+
+impl Snapshot {
+    fn take(device: &Device, target: Option<&Device>) -> Result<Self, BenchError> {
+        Ok(Self { near: device.statistics()?, far: target.map(Device::statistics).transpose()? })
+    }
+
+    /// The sum of a counter over the ends.
+    fn sum(&self, counter: impl Fn(&Statistics) -> u64) -> u64 {
+        counter(&self.near) + self.far.as_ref().map_or(0, counter)
+    }
+
+    fn report(&self, args: &WriteBw, size: u32, measured: &Measured, after: &Self) -> Report {
+        let since = |counter: fn(&Statistics) -> u64| after.sum(counter) - self.sum(counter);
+        let bytes = measured.messages * u64::from(size);
+        let seconds = measured.active.as_secs_f64();
+        Report {
+            test: "write-bw",
+            backend: args.backend.name(),
+            mtu: args.mtu,
+            size,
+            qps: args.qps,
+            depth: args.depth,
+            markers: args.markers.is_on(),
+            crc: args.crc.is_on(),
+            duration_s: seconds,
+            messages: measured.messages,
+            bytes,
+            gbit_per_s: bytes as f64 * 8.0 / seconds / 1e9,
+            peak_gbit_per_s: measured.peak_octets_per_s * 8.0 / 1e9,
+            mmsg_per_s: measured.messages as f64 / seconds / 1e6,
+            verified: args.verify.is_on(),
+            corrupt_bytes: measured.corrupt_octets,
+            retransmitted_segments: since(|statistics| statistics.tcp.retransmitted_segments),
+            out_of_order_segments: since(|statistics| statistics.tcp.out_of_order_segments),
+            held_frames_peak: after
+                .far
+                .as_ref()
+                .map_or(after.near.tcp.held_frames_peak, |far| far.tcp.held_frames_peak),
+            octets_copied_rx: since(|statistics| statistics.octets_copied_rx),
+            octets_copied_tx: since(|statistics| statistics.octets_copied_tx),
+        }
+    }
+}
+
+/// What TCP and MPA did at this end.
+fn tcp_summary(statistics: &Statistics) -> String {
+    let tcp = &statistics.tcp;
+    format!(
+        "TCP: {} segments with data sent, {} again ({} timeouts, {} fast retransmits), {} received out of order; \
+         MPA: {} FPDUs sent, {} received, at most {} frames held, {} cut",
+        tcp.data_segments_sent,
+        tcp.retransmitted_segments,
+        tcp.timeouts,
+        tcp.fast_retransmits,
+        tcp.out_of_order_segments,
+        statistics.fpdus_sent,
+        statistics.fpdus_received,
+        tcp.held_frames_peak,
+        tcp.cut_segments,
+    )
+}

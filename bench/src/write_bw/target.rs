@@ -1,0 +1,148 @@
+//! The end that is written to.
+
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use warpline::{
+    AcceptError, Access, Advertisement, Device, ListenConfig, Listener, MemoryRegion, QpState, STag,
+};
+
+use super::TIMEOUT;
+use super::endpoint::{Driver, received};
+use super::lane::Lane;
+use crate::BenchError;
+use crate::cli::{MESSAGE_OCTETS_MAX, WriteBw};
+use crate::pattern::Pattern;
+
+/// A lane of the target: what is written to, and what should be there.
+struct TargetLane {
+    lane: Lane,
+    sink: MemoryRegion,
+    pattern: Pattern,
+    verify: bool,
+}
+
+impl TargetLane {
+    /// Answers what the writer says; breaks when it has closed.
+    fn step(&mut self) -> Result<ControlFlow<()>, BenchError> {
+        while let Some(completion) = self.lane.completions.poll() {
+            if self.lane.qp.state() == QpState::Error && self.lane.qp.error().is_none() {
+                return Ok(ControlFlow::Break(()));
+            }
+            if let Some(message) = self.lane.message(&completion)? {
+                self.answer(&message)?;
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    fn answer(&self, round: &Advertisement) -> Result<(), BenchError> {
+        let octets = round.octets as usize;
+        let corrupt = if self.verify {
+            self.pattern.corrupt_octets(&self.sink, round.to, octets.min(self.sink.len()))
+        } else {
+            0
+        };
+        self.lane.send(&Advertisement { to: corrupt, stag: STag(0), octets: round.octets })
+    }
+}
+
+/// A lane that has come to its end, to be dropped where nobody has to poll.
+pub struct Ended {
+    _lane: TargetLane,
+    result: Result<(), BenchError>,
+}
+
+/// The way to the target's core, for those who accept.
+pub struct Lanes {
+    give: mpsc::Sender<TargetLane>,
+    ended: mpsc::Receiver<Ended>,
+}
+
+/// The target's work between polls, and the way to it.
+pub fn work() -> (Lanes, impl FnMut(&mut Driver) -> ControlFlow<()> + Send) {
+    let (give, taken) = mpsc::channel();
+    let (end, ended) = mpsc::channel();
+    let mut lanes: Vec<TargetLane> = Vec::new();
+    let step = move |_: &mut Driver| {
+        lanes.extend(received(&taken)?);
+        let mut index = 0;
+        while index < lanes.len() {
+            let result = match lanes[index].step() {
+                Ok(ControlFlow::Continue(())) => {
+                    index += 1;
+                    continue;
+                }
+                Ok(ControlFlow::Break(())) => Ok(()),
+                Err(error) => Err(error),
+            };
+            // Unheard only when the program is ending.
+            let _ = end.send(Ended { _lane: lanes.swap_remove(index), result });
+        }
+        ControlFlow::Continue(())
+    };
+    (Lanes { give, ended }, step)
+}
+
+/// Takes connections at `port` until the last one that came has ended, or nobody will come any more (`cancelled`).
+///
+/// # Errors
+///
+/// The first error of a connection.
+pub fn serve(
+    device: &Device,
+    port: u16,
+    args: &WriteBw,
+    lanes: &Lanes,
+    cancelled: &AtomicBool,
+) -> Result<(), BenchError> {
+    /// How long a connection is waited for before looking at those there are.
+    const PATIENCE: Duration = Duration::from_millis(20);
+    let config = ListenConfig { markers: args.markers.is_on(), ..ListenConfig::default() };
+    let listener = device.listen(port, &config).map_err(|error| BenchError::Setup(error.to_string()))?;
+    let (mut open, mut came) = (0u32, false);
+    let mut result = Ok(());
+    while (!came || open > 0) && !cancelled.load(Ordering::Relaxed) {
+        if let Some(lane) = accept(device, &listener, args, PATIENCE)? {
+            (open, came) = (open + 1, true);
+            if lanes.give.send(lane).is_err() {
+                return Err(BenchError::Setup("the target's core has stopped".into()));
+            }
+        }
+        while let Ok(ended) = lanes.ended.try_recv() {
+            open -= 1;
+            result = result.and(ended.result);
+        }
+    }
+    result
+}
+
+/// Accepts a connection and advertises a buffer to it; `None` when none came.
+fn accept(
+    device: &Device,
+    listener: &Listener,
+    args: &WriteBw,
+    patience: Duration,
+) -> Result<Option<TargetLane>, BenchError> {
+    let request = match listener.accept(patience) {
+        Ok(request) => request,
+        Err(AcceptError::TimedOut) => return Ok(None),
+        Err(error) => return Err(BenchError::Setup(error.to_string())),
+    };
+    let lane = Lane::new(device, args.depth)?;
+    request.accept(&lane.qp, &[]).map_err(|error| BenchError::Setup(error.to_string()))?;
+    let wanted = lane.wait_for_message(TIMEOUT)?.octets;
+    if !(1..=MESSAGE_OCTETS_MAX).contains(&wanted) {
+        return Err(lane.failed(&format!("it asks for {wanted} octets of buffer")));
+    }
+    let sink = lane
+        .domain
+        .allocate(wanted as usize, Access::REMOTE_WRITE)
+        .map_err(|error| BenchError::Memory(error.to_string()))?;
+    let advertisement = sink.advertisement(0, wanted).ok_or_else(|| BenchError::Memory("no range".into()))?;
+    lane.send(&advertisement)?;
+    let pattern = Pattern::new(wanted as usize);
+    Ok(Some(TargetLane { lane, sink, pattern, verify: args.verify.is_on() }))
+}

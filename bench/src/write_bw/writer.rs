@@ -1,0 +1,269 @@
+//! The end that writes.
+
+use std::net::SocketAddrV4;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use warpline::{Access, Advertisement, ConnectConfig, Device, MemoryRegion, STag};
+
+use super::endpoint::{Driver, received};
+use super::lane::{Lane, MESSAGE};
+use super::{ROUND_MESSAGES, TIMEOUT};
+use crate::BenchError;
+use crate::cli::WriteBw;
+use crate::pattern::Pattern;
+
+/// A lane of the writer: what it writes from and to.
+pub struct WriterLane {
+    lane: Lane,
+    source: MemoryRegion,
+    sink: Advertisement,
+    /// Writes of the round that were posted and completed.
+    posted: u64,
+    completed: u64,
+    /// Octets of the round that arrived wrong, once the target has told.
+    verdict: Option<u64>,
+}
+
+/// Connects `args.qps` queue pairs and agrees with the target on their buffers.
+///
+/// # Errors
+///
+/// [`BenchError`].
+pub fn connect(
+    device: &Device,
+    peer: SocketAddrV4,
+    args: &WriteBw,
+    region_octets: usize,
+) -> Result<Vec<WriterLane>, BenchError> {
+    let pattern = Pattern::new(region_octets);
+    (0..args.qps).map(|_| connect_one(device, peer, args, &pattern, region_octets)).collect()
+}
+
+fn connect_one(
+    device: &Device,
+    peer: SocketAddrV4,
+    args: &WriteBw,
+    pattern: &Pattern,
+    region_octets: usize,
+) -> Result<WriterLane, BenchError> {
+    let lane = Lane::new(device, args.depth)?;
+    let source = lane
+        .domain
+        .allocate(pattern.source().len(), Access::empty())
+        .map_err(|error| BenchError::Memory(error.to_string()))?;
+    let fits = source.write(0, pattern.source());
+    debug_assert!(fits, "the source has the pattern's length");
+    let config = ConnectConfig { markers: args.markers.is_on(), ..ConnectConfig::default() };
+    lane.qp.connect(peer.into(), &config).map_err(|error| BenchError::Connect(peer, error))?;
+    lane.send(&Advertisement { to: 0, stag: STag(0), octets: region_octets as u32 })?;
+    let sink = lane.wait_for_message(TIMEOUT)?;
+    if (sink.octets as usize) < region_octets {
+        return Err(
+            lane.failed(&format!("it gave {} octets of buffer, {region_octets} were asked for", sink.octets))
+        );
+    }
+    Ok(WriterLane { lane, source, sink, posted: 0, completed: 0, verdict: None })
+}
+
+/// What to measure.
+#[derive(Clone, Copy, Debug)]
+pub struct Run {
+    size: u32,
+    depth: u64,
+    /// Messages of a full round, on each lane.
+    round_messages: u64,
+    /// Messages in all, on each lane.
+    messages: Option<u64>,
+    /// How long to go on.
+    duration: Duration,
+    verify: bool,
+}
+
+impl Run {
+    /// The measurement of messages of `size` octets.
+    pub fn new(args: &WriteBw, size: u32, region_octets: usize) -> Self {
+        let duration = args.duration.unwrap_or(super::SECONDS);
+        Self {
+            size,
+            depth: args.depth.into(),
+            round_messages: (region_octets / size as usize).min(ROUND_MESSAGES) as u64,
+            messages: args.iters,
+            duration: Duration::from_secs(duration.into()),
+            verify: args.verify.is_on(),
+        }
+    }
+}
+
+/// What was measured.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Measured {
+    /// Time spent transferring.
+    pub active: Duration,
+    /// Messages on all lanes.
+    pub messages: u64,
+    /// Octets per second of the best round.
+    pub peak_octets_per_s: f64,
+    /// Octets that arrived wrong.
+    pub corrupt_octets: u64,
+}
+
+/// Work for the writer's core.
+pub enum Job {
+    /// Serve these lanes.
+    Take(Vec<WriterLane>),
+    /// Measure, count the octets, and answer.
+    Measure(Run, Arc<AtomicU64>, mpsc::Sender<Result<Measured, BenchError>>),
+    /// Give the lanes back: they are closed where nobody has to poll.
+    GiveBack(mpsc::Sender<Vec<WriterLane>>),
+}
+
+impl WriterLane {
+    /// FIN, and wait for the other end's.
+    pub fn close(self) {
+        self.lane.qp.disconnect();
+        // The other end may be gone already.
+        let _ = self.lane.qp.wait_closed(TIMEOUT);
+    }
+
+    fn begin_round(&mut self) {
+        (self.posted, self.completed, self.verdict) = (0, 0, None);
+    }
+
+    /// Takes completions and posts more Writes; gives whether all of the round are done.
+    fn write(&mut self, run: &Run, round: u64, messages: u64) -> Result<bool, BenchError> {
+        /// Writes posted before the core is polled again.
+        const BATCH: u64 = 16;
+        while let Some(completion) = self.lane.completions.poll() {
+            if completion.id == MESSAGE {
+                self.lane.message(&completion)?;
+                continue;
+            }
+            self.lane.message(&completion)?;
+            self.completed += 1;
+        }
+        let until = messages.min(self.completed + run.depth).min(self.posted + BATCH);
+        while self.posted < until {
+            let at = self.posted * u64::from(run.size);
+            let local = self.source.slice(Pattern::offset(round) + at as usize, run.size);
+            self.lane
+                .qp
+                .post_write(self.posted, local, &self.sink, at)
+                .map_err(|error| self.lane.failed(&error.to_string()))?;
+            self.posted += 1;
+        }
+        Ok(self.completed == messages)
+    }
+
+    fn ask_for_verdict(&self, round: u64, octets: u64) -> Result<(), BenchError> {
+        self.lane.send(&Advertisement { to: round, stag: STag(0), octets: octets as u32 })
+    }
+
+    /// Whether the target has compared the round's octets.
+    fn has_verdict(&mut self, octets: u64) -> Result<bool, BenchError> {
+        while let Some(completion) = self.lane.completions.poll() {
+            if let Some(message) = self.lane.message(&completion)? {
+                let uncompared = octets - u64::from(message.octets).min(octets);
+                self.verdict = Some(message.to + uncompared);
+            }
+        }
+        Ok(self.verdict.is_some())
+    }
+}
+
+/// The writer's work between polls: does the jobs that come over `jobs`.
+pub fn work(jobs: mpsc::Receiver<Job>) -> impl FnMut(&mut Driver) -> ControlFlow<()> + Send {
+    let mut lanes = Vec::new();
+    move |driver| {
+        match received(&jobs)? {
+            Some(Job::Take(more)) => lanes = more,
+            Some(Job::Measure(run, octets, answer)) => {
+                // Nobody hears it only when the program is ending.
+                let _ = answer.send(measure(driver, &mut lanes, &run, &octets));
+            }
+            Some(Job::GiveBack(answer)) => {
+                let _ = answer.send(core::mem::take(&mut lanes));
+            }
+            None => {}
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// Measures round after round until the time or the messages are used up.
+fn measure(
+    driver: &mut Driver,
+    lanes: &mut [WriterLane],
+    run: &Run,
+    octets: &AtomicU64,
+) -> Result<Measured, BenchError> {
+    let mut measured = Measured::default();
+    let mut per_lane = 0;
+    let mut round = 0;
+    loop {
+        let left = run.messages.map_or(run.round_messages, |messages| messages - per_lane);
+        let enough = if run.messages.is_some() { left == 0 } else { measured.active >= run.duration };
+        if enough {
+            return Ok(measured);
+        }
+        let messages = left.min(run.round_messages);
+        let active = transfer(driver, lanes, run, round, messages)?;
+        per_lane += messages;
+        let sent = messages * lanes.len() as u64;
+        let sent_octets = sent * u64::from(run.size);
+        measured.active += active;
+        measured.messages += sent;
+        measured.peak_octets_per_s =
+            measured.peak_octets_per_s.max(sent_octets as f64 / active.as_secs_f64());
+        octets.fetch_add(sent_octets, Ordering::Relaxed);
+        if run.verify {
+            measured.corrupt_octets += verify(driver, lanes, round, messages * u64::from(run.size))?;
+        }
+        round += 1;
+    }
+}
+
+/// One round on all lanes; gives how long it took, from the first post to the last completion.
+fn transfer(
+    driver: &mut Driver,
+    lanes: &mut [WriterLane],
+    run: &Run,
+    round: u64,
+    messages: u64,
+) -> Result<Duration, BenchError> {
+    lanes.iter_mut().for_each(WriterLane::begin_round);
+    let start = Instant::now();
+    loop {
+        let mut done = true;
+        for lane in &mut *lanes {
+            done &= lane.write(run, round, messages)?;
+        }
+        if done {
+            return Ok(start.elapsed());
+        }
+        driver.poll_once();
+    }
+}
+
+/// Has the target compare the round; gives how many octets were wrong.
+fn verify(driver: &mut Driver, lanes: &mut [WriterLane], round: u64, octets: u64) -> Result<u64, BenchError> {
+    for lane in &*lanes {
+        lane.ask_for_verdict(round, octets)?;
+    }
+    let deadline = Instant::now() + TIMEOUT;
+    loop {
+        driver.poll_once();
+        let mut done = true;
+        for lane in &mut *lanes {
+            done &= lane.has_verdict(octets)?;
+        }
+        if done {
+            return Ok(lanes.iter().filter_map(|lane| lane.verdict).sum());
+        }
+        if Instant::now() > deadline {
+            return Err(BenchError::Peer("no verdict on a round came in time".into()));
+        }
+    }
+}
