@@ -1,6 +1,8 @@
 //! Two devices with a link in memory between them, and connections over it.
 #![allow(dead_code, reason = "each test program uses its part")]
 
+pub mod raw;
+
 use std::net::{Ipv4Addr, SocketAddr};
 use std::thread;
 use std::time::{Duration, Instant};

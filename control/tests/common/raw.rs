@@ -1,0 +1,99 @@
+//! A peer that speaks TCP by the rules and MPA as it likes.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use warpline_dataplane::core::ring::{AfterStream, Command, ConnectionId, Event, Rings};
+use warpline_dataplane::core::{Config, Core};
+use warpline_dataplane::device::sim::SimDevice;
+use warpline_dataplane::tcp::CloseReason;
+use warpline_dataplane::time::SECOND;
+
+use super::PATIENCE;
+
+/// A bare core with one connection, in streaming mode for ever.
+pub struct RawPeer {
+    core: Core<SimDevice>,
+    rings: Rings,
+    connection: Option<ConnectionId>,
+    /// Octets received.
+    pub received: Vec<u8>,
+    /// The other end sends nothing more.
+    pub finished: bool,
+    pub closed: Option<CloseReason>,
+}
+
+impl RawPeer {
+    pub fn new(device: SimDevice, address: Ipv4Addr) -> Self {
+        let rings = Rings::new();
+        let config =
+            Config { address, prefix_bits: 24, gateway: None, window_octets: 1 << 16, secret: [1, 2] };
+        let core = Core::new(device, config, rings.clone());
+        Self { core, rings, connection: None, received: Vec::new(), finished: false, closed: None }
+    }
+
+    fn command(&self, command: Command) {
+        assert!(self.rings.commands.push(command).is_ok(), "the ring is empty between polls");
+    }
+
+    pub fn connect(&mut self, remote: SocketAddrV4) {
+        self.command(Command::Connect { token: 0, remote, timeout_ns: 10 * SECOND });
+        self.until("connected", |peer| peer.connection.is_some());
+    }
+
+    pub fn listen(&mut self, port: u16) {
+        self.command(Command::Listen { port, backlog: 1 });
+        self.step();
+    }
+
+    pub fn accept(&mut self) {
+        self.until("accepted", |peer| peer.connection.is_some());
+    }
+
+    pub fn send(&mut self, octets: &[u8]) {
+        let connection = self.connection.expect("a connection");
+        self.command(Command::Stream { connection, octets: octets.into(), then: AfterStream::Stay });
+        self.step();
+    }
+
+    pub fn finish(&mut self) {
+        self.command(Command::Close { connection: self.connection.expect("a connection") });
+        self.step();
+    }
+
+    /// Polls once.
+    pub fn step(&mut self) {
+        self.core.poll_once(warpline::now());
+        while let Some(event) = self.rings.events.pop() {
+            match event {
+                Event::Accepted { connection, .. } | Event::Connected { connection, .. } => {
+                    self.connection = Some(connection);
+                }
+                Event::Stream { octets, .. } => self.received.extend_from_slice(&octets),
+                Event::PeerFinished { .. } => self.finished = true,
+                Event::Closed { reason, .. } => self.closed = Some(reason),
+                event => panic!("{event:?}"),
+            }
+        }
+    }
+
+    /// Polls until `condition` holds.
+    pub fn until(&mut self, what: &str, condition: impl Fn(&Self) -> bool) {
+        let start = Instant::now();
+        while !condition(self) {
+            assert!(start.elapsed() < PATIENCE, "{what}: not in {PATIENCE:?}");
+            self.step();
+            thread::yield_now();
+        }
+    }
+
+    /// Polls for `time`.
+    pub fn rest(&mut self, time: Duration) {
+        let start = Instant::now();
+        while start.elapsed() < time {
+            self.step();
+            thread::yield_now();
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Work posted and completions polled from many threads, and by an application that polls the core itself.
+#![allow(missing_docs)]
+
+mod common;
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{End, FAR, NEAR, PATIENCE, PORT, Pair, config, link};
+use warpline::{
+    Completion, CompletionKind, CompletionQueue, Device, ListenConfig, Operation, PostError, QpConfig,
+    QpState, SendRequest, Status,
+};
+use warpline_dataplane::qp::shared;
+
+const THREADS: u64 = 4;
+const WRITES: u64 = 500;
+const OCTETS: u64 = 1000;
+
+/// Every thread writes to places of its own, through the same queue pair; one thread polls.
+#[test]
+fn threads_share_a_queue_pair() {
+    let pair = Pair::new();
+    let (near, far) = pair.connect();
+    let octets = (THREADS * OCTETS) as usize;
+    let pattern: Vec<u8> = (0..octets).map(|index| (index / OCTETS as usize + 1) as u8).collect();
+    assert!(near.memory.write(0, &pattern));
+    let target = far.memory.advertisement(0, octets as u32).unwrap();
+    let mut seen = vec![0; (THREADS * WRITES) as usize];
+    thread::scope(|scope| {
+        for number in 0..THREADS {
+            let (qp, source) = (&near.qp, near.memory.slice((number * OCTETS) as usize, OCTETS as u32));
+            scope.spawn(move || {
+                for write in 0..WRITES {
+                    while qp.post_write(number * WRITES + write, source, &target, number * OCTETS).is_err() {
+                        assert_eq!(qp.state(), QpState::ReadyToSend);
+                        thread::yield_now();
+                    }
+                }
+            });
+        }
+        let mut batch = Vec::with_capacity(16);
+        let mut left = seen.len();
+        while left > 0 {
+            let first = near.completions.wait(PATIENCE).expect("every Write completes");
+            near.completions.poll_into(&mut batch);
+            assert!(batch.capacity() == 16, "polling allocates nothing");
+            for completion in batch.drain(..).chain([first]) {
+                assert_eq!((completion.status, completion.octets), (Status::Success, OCTETS as u32));
+                seen[completion.id as usize] += 1;
+                left -= 1;
+            }
+        }
+    });
+    assert!(seen.iter().all(|times| *times == 1), "each completion once");
+    assert_eq!(far.memory.to_vec(0, octets).unwrap(), pattern);
+}
+
+/// Sends arrive in the order of posting, in the buffers in the order of theirs; each tells its length (DDP-5.4-02).
+#[test]
+fn sends_arrive_in_order_both_ways() {
+    let pair = Pair::new();
+    let (near, far) = pair.connect();
+    let place = |id: u64| 4096 + id as usize * 64;
+    for id in 0..100 {
+        for end in [&near, &far] {
+            end.qp.post_receive(id, end.memory.slice(place(id), 64)).unwrap();
+        }
+    }
+    let received = |end: &End| -> Vec<(u64, u32)> {
+        let mut receives = Vec::new();
+        while receives.len() < 100 {
+            let completion = end.completion();
+            assert_eq!(completion.status, Status::Success);
+            if completion.kind == CompletionKind::Receive {
+                receives.push((completion.id, completion.octets));
+            }
+        }
+        receives
+    };
+    let lengths: Vec<(u64, u32)> = (0..100).map(|id| (id, (id % 65) as u32)).collect();
+    for (from, to, value) in [(&near, &far, 1), (&far, &near, 2)] {
+        assert!(from.memory.write(0, &[value; 64]));
+        for (id, octets) in &lengths {
+            from.qp.post_send(1000 + id, from.memory.slice(0, *octets)).unwrap();
+        }
+        assert_eq!(received(to), lengths);
+        assert_eq!(to.memory.to_vec(place(64), 64).unwrap(), [value; 64]);
+        assert_eq!(to.memory.to_vec(place(3), 4).unwrap(), [value, value, value, 0]);
+    }
+}
+
+/// RDMAP-8.1.1-05, RDMAP-8.1.2-02: what there is no room for is refused, and polling makes room.
+#[test]
+fn queues_are_bounded() {
+    let pair = Pair::new();
+    let end = End::with(&pair.near, &QpConfig { receive_depth: 2, ..QpConfig::default() });
+    let small = CompletionQueue::new(1);
+    let other = end.domain.queue_pair(&QpConfig::default(), &small, &small).unwrap();
+    let slice = end.memory.slice(0, 16);
+    assert_eq!(end.qp.post_receive(1, slice), Ok(()));
+    assert_eq!(end.qp.post_receive(2, slice), Ok(()));
+    assert_eq!(end.qp.post_receive(3, slice), Err(PostError::Refused(shared::PostError::QueueFull)));
+    assert_eq!(other.post_receive(1, slice), Ok(()));
+    assert_eq!(other.post_receive(2, slice), Err(PostError::Refused(shared::PostError::CompletionQueueFull)));
+    let early = end.qp.post_send(4, slice);
+    assert_eq!(early, Err(PostError::Refused(shared::PostError::WrongState(QpState::Idle))));
+    // They come back flushed with the queue pair.
+    drop(other);
+    let flushed = small.wait(PATIENCE).unwrap();
+    assert_eq!((flushed.id, flushed.status), (1, Status::Flushed));
+}
+
+/// A Write that is not signaled reports nothing; the next one says that both are done.
+#[test]
+fn silent_writes_are_silent() {
+    let pair = Pair::new();
+    let (near, far) = pair.connect();
+    near.memory.fill(4);
+    let operation = |offset| Operation::Write { stag: far.memory.stag(), to: far.memory.to(offset) };
+    let write = |id, signaled| SendRequest {
+        id,
+        operation: operation(id as usize * 100),
+        local: near.memory.slice(0, 100),
+        signaled,
+    };
+    for id in 0..10 {
+        near.qp.post(write(id, id == 9)).unwrap();
+    }
+    assert_eq!(near.completion().id, 9);
+    assert_eq!(near.completions.poll(), None);
+    assert_eq!(far.memory.to_vec(0, 1000).unwrap(), [4; 1000]);
+}
+
+/// One thread does everything: it polls both cores, posts, and takes completions.
+#[test]
+fn an_application_polls_the_cores_itself() {
+    let (near, far) = link();
+    let (near, mut near_driver) = Device::start_manual(near, &config(NEAR)).unwrap();
+    let (far, mut far_driver) = Device::start_manual(far, &config(FAR)).unwrap();
+    // Setting up waits for the cores, so it happens elsewhere.
+    let (near_end, far_end) = near_driver.run(|| {
+        far_driver.run(|| {
+            let listener = far.listen(PORT, &ListenConfig::default()).unwrap();
+            let (near, far) = (End::new(&near), End::new(&far));
+            thread::scope(|scope| {
+                let connecting = scope.spawn(|| near.connect(b""));
+                listener.accept(PATIENCE).unwrap().accept(&far.qp, b"").unwrap();
+                connecting.join().unwrap().unwrap();
+            });
+            (near, far)
+        })
+    });
+    near_end.memory.fill(6);
+    let mut poll_until = |completions: &CompletionQueue| -> Completion {
+        let start = Instant::now();
+        loop {
+            near_driver.poll_once();
+            far_driver.poll_once();
+            if let Some(completion) = completions.poll() {
+                return completion;
+            }
+            assert!(start.elapsed() < PATIENCE);
+        }
+    };
+    for id in 0..50 {
+        near_end.write(id, &far_end, 10_000);
+        let completion = poll_until(&near_end.completions);
+        assert_eq!((completion.id, completion.status), (id, Status::Success));
+    }
+    assert_eq!(far_end.memory.to_vec(0, 10_000).unwrap(), [6; 10_000]);
+    let statistics = near_driver.statistics();
+    assert!(statistics.octets_copied_tx >= 500_000);
+    assert!(near_driver.time_to_next_deadline() > Duration::ZERO);
+}
