@@ -209,6 +209,8 @@ class Sink:
         """Tagged Buffers by STag."""
         self.queues: dict[int, Queue] = {}
         """Untagged queues by QN."""
+        self.final_qn: int | None = None
+        """A queue whose message may cut an incomplete one short, because nothing follows it."""
         self._open: Header | None = None
         """Header of the latest segment while its message is incomplete."""
         self._open_payload = 0
@@ -237,7 +239,8 @@ class Sink:
     def _judge_sequence(self, header: Header, payload: int) -> None:
         """Rules for the sender over the segments of one message."""
         before = self._open
-        if before is not None:
+        final = isinstance(header, Untagged) and header.qn == self.final_qn
+        if before is not None and not final:
             if isinstance(before, Tagged):
                 if not isinstance(header, Tagged):
                     raise SenderRule("DDP-5.3-02", "an Untagged segment inside a Tagged message: its Last flag is missing")

@@ -176,7 +176,8 @@ STARTUP_HEADER_OCTETS: Final = 20
 MAX_PRIVATE_DATA: Final = 512
 REVISION: Final = 1
 
-_FLAG_MARKERS, _FLAG_CRC, _FLAG_REJECTED = 0x80, 0x40, 0x20
+FLAGS_OFFSET: Final = len(REQUEST_KEY)
+FLAG_MARKERS, FLAG_CRC, FLAG_REJECTED = 0x80, 0x40, 0x20
 
 
 @dataclass(frozen=True)
@@ -194,9 +195,9 @@ class StartupFrame:
     def encode(self) -> bytes:
         """The frame's octets."""
         flags = (
-            (_FLAG_MARKERS if self.markers else 0)
-            | (_FLAG_CRC if self.crc else 0)
-            | (_FLAG_REJECTED if self.rejected else 0)
+            (FLAG_MARKERS if self.markers else 0)
+            | (FLAG_CRC if self.crc else 0)
+            | (FLAG_REJECTED if self.rejected else 0)
         )
         return self.key + struct.pack(">BBH", flags, self.revision, len(self.private_data)) + self.private_data
 
@@ -220,10 +221,10 @@ def parse_startup(octets: bytes, key: bytes) -> tuple[StartupFrame, int] | None:
         return None
     frame = StartupFrame(
         key=key,
-        markers=bool(flags & _FLAG_MARKERS),
-        crc=bool(flags & _FLAG_CRC),
+        markers=bool(flags & FLAG_MARKERS),
+        crc=bool(flags & FLAG_CRC),
         # MPA-7.1.1-10: R has no meaning in a Request.  MPA-7.1.1-11: the reserved bits are not checked.
-        rejected=key == REPLY_KEY and bool(flags & _FLAG_REJECTED),
+        rejected=key == REPLY_KEY and bool(flags & FLAG_REJECTED),
         revision=revision,
         private_data=bytes(octets[STARTUP_HEADER_OCTETS:total]),
     )

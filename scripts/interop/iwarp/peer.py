@@ -54,16 +54,16 @@ class Stream:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def wait(self, read: bool, write: bool, until: float | None = None) -> tuple[bool, bool]:
-        """Wait for input if ``read`` and for room if ``write``; both false when ``until`` came first."""
+        """Wait for input if ``read`` and for room if ``write``; both false when ``until`` or the deadline came."""
+        if time.monotonic() >= self.deadline:
+            raise TcpError(TcpError.TIMEOUT, "the time allowed for the connection is over")
         limit = self.deadline if until is None else min(until, self.deadline)
         readable, writable, _ = select.select(
             [self.socket] if read else [],
             [self.socket] if write else [],
             [],
-            max(limit - time.monotonic(), 0),
+            max(limit - time.monotonic(), 0.0),
         )
-        if not readable and not writable and time.monotonic() >= self.deadline:
-            raise TcpError(TcpError.TIMEOUT, "the time allowed for the connection is over")
         return bool(readable), bool(writable)
 
     def receive(self) -> bytes | None:
@@ -198,7 +198,8 @@ class Endpoint:
     def post_octets(self, octets: bytes) -> None:
         """Queue octets as they are, after all FPDUs queued before; the queue of messages must be empty."""
         assert not self._messages
-        self._pending.append(memoryview(octets))
+        if octets:
+            self._pending.append(memoryview(octets))
 
     def step(self, until: float | None = None) -> list[rdmap.Event]:
         """Send and receive what is possible, waiting for one of them if need be; what was received."""

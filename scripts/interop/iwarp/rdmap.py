@@ -151,6 +151,7 @@ class Receiver:
         self.sink = ddp.Sink()
         self.sink.queues = {QN_SEND: ddp.Queue(), QN_READ_REQUEST: ddp.Queue(), QN_TERMINATE: ddp.Queue()}
         self.sink.queues[QN_TERMINATE].posted.append(TERMINATE_BUFFER_OCTETS)  # RDMAP-5.4-02
+        self.sink.final_qn = QN_TERMINATE  # RDMAP-5.4-04
         self._terminated = False
 
     def post_receive(self, octets: int) -> None:
