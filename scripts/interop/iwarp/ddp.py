@@ -243,14 +243,20 @@ class Sink:
         if before is not None and not final:
             if isinstance(before, Tagged):
                 if not isinstance(header, Tagged):
-                    raise SenderRule("DDP-5.3-02", "an Untagged segment inside a Tagged message: its Last flag is missing")
+                    raise SenderRule(
+                        "DDP-5.3-02", "an Untagged segment inside a Tagged message: its Last flag is missing"
+                    )
                 if (header.stag, header.rsvdulp) != (before.stag, before.rsvdulp):
                     raise SenderRule("DDP-4.2-08", "STag or RsvdULP changes inside a Tagged message")
                 if header.to != before.to + self._open_payload:
-                    raise SenderRule("DDP-5.2-07", f"TO {header.to:#x} does not follow {before.to:#x} + {self._open_payload}")
+                    raise SenderRule(
+                        "DDP-5.2-07", f"TO {header.to:#x} does not follow {before.to:#x} + {self._open_payload}"
+                    )
             else:
                 if not isinstance(header, Untagged):
-                    raise SenderRule("DDP-5.3-02", "a Tagged segment inside an Untagged message: its Last flag is missing")
+                    raise SenderRule(
+                        "DDP-5.3-02", "a Tagged segment inside an Untagged message: its Last flag is missing"
+                    )
                 if (header.qn, header.rsvdulp) != (before.qn, before.rsvdulp):
                     raise SenderRule("DDP-4.3-06", "QN or RsvdULP changes inside an Untagged message")
         self._open, self._open_payload = (None, 0) if header.last else (header, payload)

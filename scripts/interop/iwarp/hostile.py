@@ -1,7 +1,7 @@
 """Hostile scenarios: what a bad peer does, and what the documents say the other end then does.
 
-:data:`SCENARIOS` is the table: per scenario the octets sent, the reaction expected on the wire, the code under which the
-other end reports the failure to its own user, and the requirements behind both.
+:data:`SCENARIOS` is the table: per scenario the octets sent, the reaction expected on the wire, the code under which
+the other end reports the failure to its own user, and the requirements behind both.
 """
 
 from __future__ import annotations
@@ -87,6 +87,7 @@ def _scenarios() -> dict[str, Scenario]:
     """The table."""
     request = mpa.StartupFrame(mpa.REQUEST_KEY, markers=False, crc=True).encode()
     reply = mpa.StartupFrame(mpa.REPLY_KEY, markers=False, crc=True).encode()
+    # fmt: off
     table = [
         # Startup, as Initiator (RFC 5044 §7.1).  After a malformed Request TCP is closed at once (MPA-8-07).
         Scenario("request-wrong-key", CLOSE_SILENTLY, ("startup:key",),
@@ -183,6 +184,7 @@ def _scenarios() -> dict[str, Scenario]:
         Scenario("terminate", CLOSE, ("terminated:1:1:1",), ("RDMAP-5.4-03", "RDMAP-6.2.1-02"),
                  act=attacks.send_terminate),
     ]
+    # fmt: on
     return {scenario.name: scenario for scenario in table}
 
 

@@ -80,8 +80,9 @@ class FpduWriter:
         while True:
             if at % MARKER_INTERVAL == 0:
                 # MPA-4.3-03, -05: distance from ULPDU_Length, zero for a Marker in front of the FPDU.
+                # It fits 16 bits up to MAX_ULPDU; only a hostile FPDU is longer.
                 pointer = max(at - header, 0) + self.marker_error
-                pieces.append(struct.pack(">HH", 0, pointer))
+                pieces.append(struct.pack(">HH", 0, pointer & 0xFFFF))
                 at += MARKER_OCTETS
             if taken == len(body):
                 return b"".join(pieces)

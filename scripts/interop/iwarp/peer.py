@@ -280,7 +280,7 @@ class Endpoint:
                 raise MpaError(MpaError.TCP_CLOSED, f"FIN after {self.reader.incomplete_octets} octets of an FPDU")
             return []
         self.reader.feed(octets)
-        events = []
+        events: list[rdmap.Event] = []
         while (fpdu := self.reader.read()) is not None:
             self.fpdus_received += 1
             try:

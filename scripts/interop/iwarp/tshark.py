@@ -1,11 +1,11 @@
 """tshark as a judge of captures.
 
-What tshark 4.0 cannot do is told from its behaviour: with Markers its MPA dissector needs each segment to hold exactly
-one FPDU, counts one Marker too many in an FPDU that ends where a Marker is due, and then loses the stream.  So a
-connection with Markers is shown to it *recut*: the octets of each FPDU unchanged, in a TCP segment of its own.  An FPDU
-that ends where a Marker is due is left out, and counted.  It also takes Markers in one direction for Markers in both;
-a connection like that is shown to it twice, each time with the FPDUs of one direction, and with the M bits of both
-startup frames set or cleared to suit.
+tshark 4.0 does not survive every lawful stream.  Where FPDUs do not begin segments it loses the stream at a
+retransmission.  With Markers it needs each segment to hold exactly one FPDU, counts one Marker too many in an FPDU that
+ends where a Marker is due, and takes Markers in one direction for Markers in both.  So it is asked twice.  Frames, with
+their checksums, it judges in the capture as it is.  FPDUs it is shown *recut*: the octets of each FPDU unchanged, in a
+TCP segment of its own; an FPDU that ends where a Marker is due is left out, and counted; and a connection with Markers in
+one direction is shown twice, each time with the FPDUs of one direction and the M bits of the startup frames to suit.
 """
 
 from __future__ import annotations
@@ -101,9 +101,7 @@ def decode(direction: Direction) -> list[Decoded]:
     for fpdu in direction.fpdus:
         header, _ = ddp.parse(fpdu.ulpdu)
         octet = header.rsvdulp if isinstance(header, ddp.Tagged) else header.rsvdulp >> 32
-        decoded.append(
-            Decoded(len(fpdu.ulpdu), True if direction.crc else None, header, octet >> 6, octet & 0xF)
-        )
+        decoded.append(Decoded(len(fpdu.ulpdu), True if direction.crc else None, header, octet >> 6, octet & 0xF))
     return decoded
 
 
@@ -133,8 +131,8 @@ def _assemble(fields: dict[str, str]) -> Decoded:
         header = ddp.Tagged(last, version << 6 | opcode, stag, to, dv)
     else:
         rsvdulp = int(fields["Reserved for use by the ULP"], 16)
-        names = ("Queue number", "Message sequence number", "Message offset")
-        header = ddp.Untagged(last, rsvdulp, *(_number(fields[name]) for name in names), dv)
+        qn, msn = _number(fields["Queue number"]), _number(fields["Message sequence number"])
+        header = ddp.Untagged(last, rsvdulp, qn, msn, _number(fields["Message offset"]), dv)
     good = None if check is None else check.endswith("(Good CRC32)")
     return Decoded(_number(fields["ULPDU length"]), good, header, version, opcode)
 
@@ -149,11 +147,8 @@ class MpaReport:
     """Frames called malformed, FPDUs without a DDP header."""
 
 
-def check_fpdus(path: Path, reorder: bool) -> MpaReport:
-    """Every FPDU that tshark finds, with all of its headers.
-
-    ``reorder`` puts segments in order first; tshark then waits for ever for what a recut capture leaves out.
-    """
+def check_fpdus(path: Path) -> MpaReport:
+    """Every FPDU that tshark finds in a recut capture, with all of its headers."""
     report = MpaReport()
     frame, host, sender = "", "", Address("", 0)
     fields: dict[str, str] = {}
@@ -167,7 +162,7 @@ def check_fpdus(path: Path, reorder: bool) -> MpaReport:
             report.complaints.append(f"{frame}: FPDU without {error}")
         fields.clear()
 
-    for line in _lines(path, *_FIND_MPA, "-o", f"tcp.reassemble_out_of_order:{str(reorder).upper()}"):
+    for line in _lines(path, *_FIND_MPA):
         if line.startswith("Frame "):
             finish()
             frame = line.split(":")[0]
