@@ -23,10 +23,16 @@ class CaptureError(Exception):
     """The capture cannot be judged, or what it shows is wrong."""
 
 
+class NotACapture(CaptureError):
+    """The file is not a pcapng capture of Ethernet frames."""
+
+
 def read_pcapng(path: Path) -> Iterator[tuple[int, bytes]]:
     """Frame number (from 1) and octets of every packet."""
     data = path.read_bytes()
     at, number, order = 0, 0, "<"
+    if data[:4] != _SECTION.to_bytes(4, "little"):
+        raise NotACapture(f"{path} is not a pcapng file")
     while at < len(data):
         if len(data) - at < 12:
             raise CaptureError(f"{path}: {len(data) - at} octets after the last block")
@@ -39,7 +45,7 @@ def read_pcapng(path: Path) -> Iterator[tuple[int, bytes]]:
         if block == _INTERFACE:
             (link_type,) = struct.unpack_from(order + "H", data, at + 8)
             if link_type != LINK_TYPE_ETHERNET:
-                raise CaptureError(f"{path}: link type {link_type}, not Ethernet")
+                raise NotACapture(f"{path}: link type {link_type}, not Ethernet")
         elif block == _ENHANCED_PACKET:
             captured, original = struct.unpack_from(order + "II", data, at + 20)
             number += 1
@@ -47,7 +53,7 @@ def read_pcapng(path: Path) -> Iterator[tuple[int, bytes]]:
                 raise CaptureError(f"{path}: frame {number} was cut from {original} to {captured} octets")
             yield number, data[at + 28 : at + 28 + captured]
         elif block == _SIMPLE_PACKET:
-            raise CaptureError(f"{path}: Simple Packet Blocks are not supported")
+            raise NotACapture(f"{path}: Simple Packet Blocks are not supported")
         at += length
 
 

@@ -4,7 +4,7 @@ tshark 4.0 does not survive every lawful stream.  Where FPDUs do not begin segme
 retransmission.  With Markers it needs each segment to hold exactly one FPDU, counts one Marker too many in an FPDU that
 ends where a Marker is due, and takes Markers in one direction for Markers in both.  So it is asked twice.  Frames, with
 their checksums, it judges in the capture as it is.  FPDUs it is shown *recut*: the octets of each FPDU unchanged, in a
-TCP segment of its own; an FPDU that ends where a Marker is due is left out, and counted; and a connection with Markers in
+TCP segment of its own.  An FPDU that ends where a Marker is due is left out, and counted.  A connection with Markers in
 one direction is shown twice, each time with the FPDUs of one direction and the M bits of the startup frames to suit.
 """
 
@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from . import ddp, mpa, rdmap
+from . import ddp, mpa
 from .capture import Address, CaptureError, Connection, Direction
 
 SECONDS: Final = 300
@@ -48,6 +48,9 @@ def _lines(path: Path, *options: str) -> Iterator[str]:
             raise CaptureError(f"tshark failed with status {process.returncode}: {errors.read().strip()[-300:]}")
 
 
+_MINUS_ZERO: Final = "TCP Checksum 0xffff instead of 0x0000"
+
+
 @dataclass
 class FrameReport:
     """What tshark says of a capture frame by frame, below MPA."""
@@ -56,12 +59,15 @@ class FrameReport:
     tcp_segments: int = 0
     bad_ip_checksums: list[int] = field(default_factory=list)
     bad_tcp_checksums: list[int] = field(default_factory=list)
+    minus_zero_tcp_checksums: int = 0
+    """TCP checksums 0xffff where 0x0000 is due.  Linux sends them; both are zero in one's complement (RFC 1624 §3), so
+    a receiver accepts them, and they are no fault."""
     malformed: list[int] = field(default_factory=list)
 
 
 def check_frames(path: Path) -> FrameReport:
     """Checksums of every frame, and frames it calls malformed."""
-    fields = ("frame.number", "ip.checksum.status", "tcp.checksum.status", "_ws.malformed")
+    fields = ("frame.number", "ip.checksum.status", "tcp.checksum.status", "_ws.malformed", "_ws.expert.message")
     report = FrameReport()
     for line in _lines(
         path,
@@ -70,14 +76,16 @@ def check_frames(path: Path) -> FrameReport:
         *("-T", "fields"),
         *(option for name in fields for option in ("-e", name)),
     ):
-        number, ip, tcp, malformed = line.rstrip("\n").split("\t")
+        number, ip, tcp, malformed, remarks = line.rstrip("\n").split("\t")
         report.frames += 1
         # Status 1 is "good"; a frame without the protocol has none.
         if ip not in ("", "1"):
             report.bad_ip_checksums.append(int(number))
         if tcp:
             report.tcp_segments += 1
-            if tcp != "1":
+            if _MINUS_ZERO in remarks:
+                report.minus_zero_tcp_checksums += 1
+            elif tcp != "1":
                 report.bad_tcp_checksums.append(int(number))
         if malformed:
             report.malformed.append(int(number))
@@ -165,7 +173,7 @@ def check_fpdus(path: Path) -> MpaReport:
     for line in _lines(path, *_FIND_MPA):
         if line.startswith("Frame "):
             finish()
-            frame = line.split(":")[0]
+            frame = line.partition(":")[0]
         elif source := _SOURCE.match(line):
             host = source[1]
         elif port := _PORT.match(line):

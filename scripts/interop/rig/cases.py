@@ -19,6 +19,8 @@ HOSTILE_SECONDS: Final = 15
 STARTUP_SECONDS: Final = 2
 HOSTILE_OCTETS: Final = 1 << 20
 JUDGE_SECONDS: Final = 240
+CAPTURE: Final = "exchange.pcapng"
+"""Name of an exchange's capture in the network's directory; it stays there when the case fails."""
 
 
 @dataclass(frozen=True)
@@ -66,11 +68,12 @@ def _start_both(network: Network, we_listen: bool, ours: list[str], kernel: list
     return our_process, kernel_process
 
 
-def play_exchange(network: Network, exchange: Exchange, files: tuple[Path, Path], judge: bool) -> str:
+def play_exchange(network: Network, exchange: Exchange, files: tuple[Path, Path]) -> str:
     """One exchange of ``files`` (ours, the kernel's), hashes compared, the capture judged; a line about it."""
     octets = max(path.stat().st_size for path in files)
     received = (network.directory / "received-by-us", network.directory / "received-by-kernel")
-    capture = network.directory / "exchange.pcapng" if judge else None
+    capture = network.directory / CAPTURE
+    capture.unlink(missing_ok=True)
 
     def words(mine: int, markers: bool) -> list[str]:
         return [
@@ -84,8 +87,7 @@ def play_exchange(network: Network, exchange: Exchange, files: tuple[Path, Path]
     )
     try:
         kernel_report, our_report = kernel_process.report(), our_process.report()
-        if capture:
-            network.finish_capture()
+        network.finish_capture()
     finally:
         network.stop_all()
     hashes = (sha256(files[0]), sha256(files[1]))
@@ -98,7 +100,9 @@ def play_exchange(network: Network, exchange: Exchange, files: tuple[Path, Path]
     _require_equal("CRC in use", True, kernel_report["crc"])
     rate = octets / kernel_report["seconds"] / 1e6
     line = f"{octets >> 20} MiB each way in {kernel_report['seconds']:.1f} s, {rate:.0f} MB/s each way"
-    return line + (f"; {_judge_capture(network, capture, kernel_report)}" if capture else "")
+    line += f"; {_judge_capture(network, capture, kernel_report)}"
+    capture.unlink()  # one that is still there belongs to a failed case
+    return line
 
 
 def _require_equal(what: str, *values: object) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from iwarp.mpa import FpduWriter
 
-from .captures import RESPONDER, Session, ethernet_frame
+from .captures import INITIATOR, RESPONDER, Session, ethernet_frame
 
 COMMAND = Path(__file__).resolve().parent.parent / "check_capture"
 FIRST_WRITE = 5
@@ -79,6 +79,20 @@ class CheckCapture(unittest.TestCase):
         session = self.session()
         session.frames[FIRST_WRITE][24] ^= 1  # the IP checksum itself
         self.assert_fault(session, "IP checksum: 1 frames, first [6]")
+
+    def test_minus_zero_checksum(self) -> None:
+        """0xffff for 0x0000 is counted, not blamed; 0xffff for anything else is."""
+        session = self.session()
+        for port in range(1, 65536):
+            frame = ethernet_frame((INITIATOR[0], port), RESPONDER, 1, 0x10, b"")
+            if frame[50:52] == b"\0\0":
+                break
+        frame[50:52] = b"\xff\xff"
+        session.frames.append(frame)
+        status, verdict = self.check(session)
+        self.assertEqual((status, verdict["minus_zero_tcp_checksums"]), (0, 1))
+        session.frames[FIRST_WRITE][50:52] = b"\xff\xff"
+        self.assert_fault(session, "TCP checksum: 1 frames, first [6]")
 
     def test_lost_frame(self) -> None:
         session = self.session()
