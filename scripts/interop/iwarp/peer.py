@@ -1,0 +1,295 @@
+"""One end of an iWARP connection over a kernel TCP socket, as a layered implementation has it (RFC 5044 §5).
+
+:func:`start` runs the MPA startup on a :class:`Stream`; an :class:`Endpoint` then carries FPDUs both ways at once in
+one loop.  It judges all it receives, and answers a failure with a Terminate where the documents ask for one.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import struct
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from . import mpa, rdmap
+from .errors import ConnectionFailed, MpaError, SenderRule, StartupError, TcpError
+
+RECEIVE_OCTETS: Final = 256 * 1024
+"""Asked of the socket at once."""
+BATCH_OCTETS: Final = 64 * 1024
+"""FPDUs handed to the socket at once when segments need not start with an FPDU."""
+DRAIN_SECONDS: Final = 2.0
+"""How long a failed endpoint waits for the peer to close, so that its own Terminate is not lost to a reset."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What this end asks for."""
+
+    markers: bool = False
+    """Our M bit: whether the peer is to send us Markers (MPA-7.1.1-05)."""
+    crc: bool = True
+    """Our C bit (MPA-7.1.1-08)."""
+    private_data: bytes = b""
+    align: bool = False
+    """Start segments with an FPDU as well as the kernel lets us (MPA-5.1-03)."""
+    ulpdu_octets: int = mpa.MAX_ULPDU
+    """Upper limit on ULPDUs below MULPDU."""
+    emss: int = 0
+    """EMSS to assume; 0 asks the socket (MPA-5.1-01)."""
+
+
+class Stream:
+    """A connected socket with a deadline for everything done on it."""
+
+    def __init__(self, sock: socket.socket, seconds: float) -> None:
+        self.socket = sock
+        self.deadline = time.monotonic() + seconds
+        sock.setblocking(False)
+        if sock.family == socket.AF_INET:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def wait(self, read: bool, write: bool, until: float | None = None) -> tuple[bool, bool]:
+        """Wait for input if ``read`` and for room if ``write``; both false when ``until`` or the deadline came."""
+        if time.monotonic() >= self.deadline:
+            raise TcpError(TcpError.TIMEOUT, "the time allowed for the connection is over")
+        limit = self.deadline if until is None else min(until, self.deadline)
+        readable, writable, _ = select.select(
+            [self.socket] if read else [],
+            [self.socket] if write else [],
+            [],
+            max(limit - time.monotonic(), 0.0),
+        )
+        return bool(readable), bool(writable)
+
+    def receive(self) -> bytes | None:
+        """What has arrived: ``None`` for nothing, ``b""`` for FIN."""
+        try:
+            return self.socket.recv(RECEIVE_OCTETS)
+        except BlockingIOError:
+            return None
+        except ConnectionError as error:
+            raise TcpError(TcpError.RESET, f"receiving: {error}") from error
+
+    def send(self, octets: bytes | memoryview, end_of_record: bool = False) -> int:
+        """Hand octets to TCP; how many it took."""
+        try:
+            return self.socket.send(octets, socket.MSG_EOR if end_of_record else 0)
+        except BlockingIOError:
+            return 0
+        except ConnectionError as error:
+            raise TcpError(TcpError.RESET, f"sending: {error}") from error
+
+    def send_all(self, octets: bytes) -> None:
+        """Hand all octets to TCP, however long that takes."""
+        rest = memoryview(octets)
+        while rest:
+            _, writable = self.wait(read=False, write=True)
+            if writable:
+                rest = rest[self.send(rest) :]
+
+    def shut_down_sending(self) -> None:
+        """Send FIN after all that was handed over."""
+        try:
+            self.socket.shutdown(socket.SHUT_WR)
+        except OSError as error:
+            raise TcpError(TcpError.RESET, f"closing: {error}") from error
+
+    def reset(self) -> None:
+        """Close with RST."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.socket.close()
+
+
+def receive_startup(stream: Stream, key: bytes) -> tuple[mpa.StartupFrame, bytes]:
+    """The peer's startup frame and the octets that came after it."""
+    held = b""
+    while True:
+        try:
+            readable, _ = stream.wait(read=True, write=False)
+        except TcpError as error:  # MPA-7.1.2-25
+            raise StartupError(StartupError.TIMEOUT, f"no whole startup frame in time, only {held.hex(' ')}") from error
+        octets = stream.receive() if readable else None
+        if octets is None:
+            continue
+        if not octets:  # A-03
+            raise StartupError(StartupError.CLOSED, f"closed inside the startup, after {held.hex(' ')}")
+        held += octets
+        parsed = mpa.parse_startup(held, key)
+        if parsed is not None:
+            frame, length = parsed
+            return frame, held[length:]
+
+
+def start(stream: Stream, initiator: bool, options: Options) -> Endpoint:
+    """MPA startup, revision 1 (RFC 5044 §7.1.2); the endpoint in Full Operation."""
+    if initiator:
+        ours = mpa.StartupFrame(mpa.REQUEST_KEY, options.markers, options.crc, private_data=options.private_data)
+        stream.send_all(ours.encode())  # MPA-7.1.2-01
+        theirs, extra = receive_startup(stream, mpa.REPLY_KEY)
+        if theirs.rejected:  # MPA-7.1.2-13
+            raise StartupError(StartupError.REJECTED, f"rejected, Private Data {theirs.private_data.hex(' ')}")
+        if extra:  # MPA-7.1.2-15, A-03
+            raise SenderRule("MPA-7.1.2-15", f"{len(extra)} octets glued to the Reply, before our first FPDU")
+    else:
+        try:
+            theirs, extra = receive_startup(stream, mpa.REQUEST_KEY)  # MPA-7.1.2-03
+        except StartupError as error:
+            if error.revision == 0:  # A-12: tell an RDMA Consortium peer what we speak, then close
+                refusal = mpa.StartupFrame(mpa.REPLY_KEY, options.markers, options.crc, rejected=True)
+                stream.send_all(refusal.encode())
+                stream.shut_down_sending()
+            raise
+        extra += stream.receive() or b""
+        if extra:  # A-03
+            raise StartupError(StartupError.EXTRA, f"{len(extra)} octets after the Request, before the Reply")
+        ours = mpa.StartupFrame(mpa.REPLY_KEY, options.markers, options.crc, private_data=options.private_data)
+        stream.send_all(ours.encode())  # MPA-7.1.2-08
+    return Endpoint(stream, initiator, options, theirs)
+
+
+class Endpoint:
+    """A connection in Full Operation."""
+
+    def __init__(self, stream: Stream, initiator: bool, options: Options, theirs: mpa.StartupFrame) -> None:
+        self.stream = stream
+        self.initiator = initiator
+        self.options = options
+        self.theirs = theirs
+        crc = options.crc or theirs.crc  # MPA-7.1.1-07, -08
+        self.writer = mpa.FpduWriter(theirs.markers, crc)  # MPA-7.1.1-05, -06
+        self.reader = mpa.FpduReader(options.markers, crc)
+        self.receiver = rdmap.Receiver()
+        self.fpdus_sent = 0
+        self.fpdus_received = 0
+        self.peer_closed = False
+        """The peer's FIN has come."""
+        self._messages: deque[Iterator[bytes]] = deque()
+        self._pending: deque[memoryview] = deque()
+
+    @property
+    def emss(self) -> int:
+        """Effective maximum segment size now (MPA-5.1-01)."""
+        return self.options.emss or self.stream.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG)
+
+    @property
+    def mulpdu(self) -> int:
+        """MULPDU now (MPA-3-02), or the user's lower limit."""
+        return min(mpa.mulpdu(self.emss, self.writer.markers), self.options.ulpdu_octets)
+
+    @property
+    def may_send(self) -> bool:
+        """Rule 4: a Responder waits for one valid FPDU (MPA-7.1.2-15; valid for MPA, A-08)."""
+        return self.initiator or self.fpdus_received > 0
+
+    @property
+    def sending(self) -> bool:
+        """Whether something is yet to be handed to TCP."""
+        return bool(self._messages or self._pending)
+
+    def post(self, ulpdus: Iterator[bytes]) -> None:
+        """Queue the ULPDUs of a message, or of several."""
+        self._messages.append(ulpdus)
+
+    def post_octets(self, octets: bytes) -> None:
+        """Queue octets as they are, after all FPDUs queued before; the queue of messages must be empty."""
+        assert not self._messages
+        if octets:
+            self._pending.append(memoryview(octets))
+
+    def step(self, until: float | None = None) -> list[rdmap.Event]:
+        """Send and receive what is possible, waiting for one of them if need be; what was received."""
+        readable, writable = self.stream.wait(not self.peer_closed, self.sending, until)
+        # Input first: what the peer said before it reset the connection is still there to be read.
+        events = self._receive_some() if readable else []
+        if writable:
+            self._send_some()
+        return events
+
+    def finish_sending(self) -> list[rdmap.Event]:
+        """Step until everything is handed to TCP; what was received meanwhile."""
+        events: list[rdmap.Event] = []
+        while self.sending:
+            events += self.step()
+        return events
+
+    def close_after(self, failure: ConnectionFailed) -> None:
+        """Answer a failure: Terminate where due, then FIN, then wait a little for the peer to close too."""
+        self._messages.clear()
+        terminate = rdmap.Terminate.about(failure, failure.ulpdu)
+        try:
+            if terminate is not None and self.may_send:  # A-07
+                self.post(iter((terminate.encode(),)))
+            self._discard_until(lambda: not self.sending)
+            self.stream.shut_down_sending()  # RDMAP-5.4-04: nothing follows
+            self._discard_until(lambda: self.peer_closed)
+        except TcpError:
+            pass  # the peer was quicker; there is nobody left to tell
+        self.stream.socket.close()
+
+    def _discard_until(self, done: Callable[[], bool]) -> None:
+        until = min(self.stream.deadline, time.monotonic() + DRAIN_SECONDS)
+        while not done() and time.monotonic() < until:
+            readable, writable = self.stream.wait(not self.peer_closed, self.sending, until)
+            if writable:
+                self._send_some()
+            if readable:
+                self.peer_closed = self.stream.receive() == b""  # MPA-8-09, DDP-7.1-17: dropped unread
+
+    def _refill(self) -> None:
+        """Frame the next ULPDUs: one if segments are to start with it, else a batch."""
+        batch: list[bytes] = []
+        octets = 0
+        while self._messages and octets < (1 if self.options.align else BATCH_OCTETS):
+            ulpdu = next(self._messages[0], None)
+            if ulpdu is None:
+                self._messages.popleft()
+                continue
+            batch.append(self.writer.frame(ulpdu))
+            octets += len(batch[-1])
+            self.fpdus_sent += 1
+        if batch:
+            self._pending.append(memoryview(b"".join(batch)))
+
+    def _send_some(self) -> None:
+        budget = BATCH_OCTETS
+        while budget > 0:
+            if not self._pending:
+                self._refill()
+            if not self._pending:
+                return
+            sent = self.stream.send(self._pending[0], end_of_record=self.options.align)
+            if sent == 0:
+                return
+            budget -= sent
+            self._pending[0] = self._pending[0][sent:]
+            if not self._pending[0]:
+                self._pending.popleft()
+
+    def _receive_some(self) -> list[rdmap.Event]:
+        octets = self.stream.receive()
+        if octets is None:
+            return []
+        if not octets:
+            self.peer_closed = True
+            if self.reader.incomplete_octets:  # A-09
+                raise MpaError(MpaError.TCP_CLOSED, f"FIN after {self.reader.incomplete_octets} octets of an FPDU")
+            return []
+        self.reader.feed(octets)
+        events: list[rdmap.Event] = []
+        while (fpdu := self.reader.read()) is not None:
+            self.fpdus_received += 1
+            try:
+                event = self.receiver.receive(fpdu.ulpdu)
+            except ConnectionFailed as failure:
+                failure.ulpdu = fpdu.ulpdu
+                raise
+            if isinstance(event, rdmap.Terminate):
+                raise rdmap.RemoteTerminate(event)
+            if event is not None:
+                events.append(event)
+        return events

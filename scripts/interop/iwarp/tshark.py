@@ -1,0 +1,224 @@
+"""tshark as a judge of captures.
+
+tshark 4.0 does not survive every lawful stream.  Where FPDUs do not begin segments it loses the stream at a
+retransmission.  With Markers it needs each segment to hold exactly one FPDU, counts one Marker too many in an FPDU that
+ends where a Marker is due, and takes Markers in one direction for Markers in both.  So it is asked twice.  Frames, with
+their checksums, it judges in the capture as it is.  FPDUs it is shown *recut*: the octets of each FPDU unchanged, in a
+TCP segment of its own.  An FPDU that ends where a Marker is due is left out, and counted.  A connection with Markers in
+one direction is shown twice, each time with the FPDUs of one direction and the M bits of the startup frames to suit.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from . import ddp, mpa
+from .capture import Address, CaptureError, Connection, Direction
+
+SECONDS: Final = 300
+"""Time allowed to one run."""
+
+_FIND_MPA: Final = (
+    # A port number must not hand the stream to some other dissector, nor an RDMA Write's payload to one above.
+    *("-o", "tcp.try_heuristic_first:TRUE"),
+    *("--disable-protocol", "rpcordma"),
+    *("--disable-protocol", "smb_direct"),
+    *("-O", "iwarp_mpa,iwarp_ddp_rdmap"),
+)
+
+
+def _lines(path: Path, *options: str) -> Iterator[str]:
+    """Output of tshark on a capture, line by line."""
+    command = ["timeout", str(SECONDS), "tshark", "-r", str(path), "-n", *options]
+    with (
+        tempfile.TemporaryFile("w+") as errors,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
+    ):
+        assert process.stdout is not None
+        yield from process.stdout
+        if process.wait() != 0:
+            errors.seek(0)
+            raise CaptureError(f"tshark failed with status {process.returncode}: {errors.read().strip()[-300:]}")
+
+
+_MINUS_ZERO: Final = "TCP Checksum 0xffff instead of 0x0000"
+
+
+@dataclass
+class FrameReport:
+    """What tshark says of a capture frame by frame, below MPA."""
+
+    frames: int = 0
+    tcp_segments: int = 0
+    bad_ip_checksums: list[int] = field(default_factory=list)
+    bad_tcp_checksums: list[int] = field(default_factory=list)
+    minus_zero_tcp_checksums: int = 0
+    """TCP checksums 0xffff where 0x0000 is due.  Linux sends them; both are zero in one's complement (RFC 1624 §3), so
+    a receiver accepts them, and they are no fault."""
+    malformed: list[int] = field(default_factory=list)
+
+
+def check_frames(path: Path) -> FrameReport:
+    """Checksums of every frame, and frames it calls malformed."""
+    fields = ("frame.number", "ip.checksum.status", "tcp.checksum.status", "_ws.malformed", "_ws.expert.message")
+    report = FrameReport()
+    for line in _lines(
+        path,
+        *("-o", "ip.check_checksum:TRUE", "-o", "tcp.check_checksum:TRUE"),
+        *("-d", "tcp.port==1-65535,data"),  # payload is not judged here, so nothing may guess what it is
+        *("-T", "fields"),
+        *(option for name in fields for option in ("-e", name)),
+    ):
+        number, ip, tcp, malformed, remarks = line.rstrip("\n").split("\t")
+        report.frames += 1
+        # Status 1 is "good"; a frame without the protocol has none.
+        if ip not in ("", "1"):
+            report.bad_ip_checksums.append(int(number))
+        if tcp:
+            report.tcp_segments += 1
+            if _MINUS_ZERO in remarks:
+                report.minus_zero_tcp_checksums += 1
+            elif tcp != "1":
+                report.bad_tcp_checksums.append(int(number))
+        if malformed:
+            report.malformed.append(int(number))
+    return report
+
+
+class Decoded(NamedTuple):
+    """What there is to say about one FPDU; two independent decoders have to agree on it."""
+
+    ulpdu_length: int
+    good_crc: bool | None
+    """``None`` when CRCs are not in use."""
+    header: ddp.Header
+    rdmap_version: int
+    opcode: int
+
+
+def decode(direction: Direction) -> list[Decoded]:
+    """Our own decoding of a direction's FPDUs."""
+    decoded = []
+    for fpdu in direction.fpdus:
+        header, _ = ddp.parse(fpdu.ulpdu)
+        octet = header.rsvdulp if isinstance(header, ddp.Tagged) else header.rsvdulp >> 32
+        decoded.append(Decoded(len(fpdu.ulpdu), True if direction.crc else None, header, octet >> 6, octet & 0xF))
+    return decoded
+
+
+_SOURCE: Final = re.compile(r"Internet Protocol Version 4, Src: ([\d.]+),")
+_PORT: Final = re.compile(r"Transmission Control Protocol, Src Port: (\d+),")
+_FIELD: Final = re.compile(
+    r"\s+(?:[01. ]+ = )?(ULPDU length|CRC check|CRC|Tagged flag|Last flag|DDP protocol version"
+    r"|\(Data Sink\) Steering Tag|\(Data Sink\) Tagged offset|Queue number|Message sequence number|Message offset"
+    r"|Reserved for use by the ULP|Version|OpCode): (.*)"
+)
+
+
+def _number(text: str) -> int:
+    """``(0x3)`` at the end, a leading hexadecimal or a leading decimal number."""
+    inner = re.search(r"\((0x[0-9a-f]+)\)$", text)
+    return int(inner[1] if inner else text.split()[0], 0)
+
+
+def _assemble(fields: dict[str, str]) -> Decoded:
+    """A :class:`Decoded` from the fields tshark printed for one FPDU."""
+    check = fields.get("CRC check")
+    version, opcode = _number(fields["Version"]), _number(fields["OpCode"])
+    last, dv = fields["Last flag"] == "True", _number(fields["DDP protocol version"])
+    header: ddp.Header
+    if fields["Tagged flag"] == "True":
+        stag, to = _number(fields["(Data Sink) Steering Tag"]), _number(fields["(Data Sink) Tagged offset"])
+        header = ddp.Tagged(last, version << 6 | opcode, stag, to, dv)
+    else:
+        rsvdulp = int(fields["Reserved for use by the ULP"], 16)
+        qn, msn = _number(fields["Queue number"]), _number(fields["Message sequence number"])
+        header = ddp.Untagged(last, rsvdulp, qn, msn, _number(fields["Message offset"]), dv)
+    good = None if check is None else check.endswith("(Good CRC32)")
+    return Decoded(_number(fields["ULPDU length"]), good, header, version, opcode)
+
+
+@dataclass
+class MpaReport:
+    """What tshark says of the FPDUs in a capture."""
+
+    fpdus: dict[Address, list[Decoded]] = field(default_factory=dict)
+    """By sender, in order of capture."""
+    complaints: list[str] = field(default_factory=list)
+    """Frames called malformed, FPDUs without a DDP header."""
+
+
+def check_fpdus(path: Path) -> MpaReport:
+    """Every FPDU that tshark finds in a recut capture, with all of its headers."""
+    report = MpaReport()
+    frame, host, sender = "", "", Address("", 0)
+    fields: dict[str, str] = {}
+
+    def finish() -> None:
+        if not fields:
+            return
+        try:
+            report.fpdus.setdefault(sender, []).append(_assemble(fields))
+        except (KeyError, ValueError) as error:
+            report.complaints.append(f"{frame}: FPDU without {error}")
+        fields.clear()
+
+    for line in _lines(path, *_FIND_MPA):
+        if line.startswith("Frame "):
+            finish()
+            frame = line.partition(":")[0]
+        elif source := _SOURCE.match(line):
+            host = source[1]
+        elif port := _PORT.match(line):
+            sender = Address(host, int(port[1]))
+        elif line.startswith("    FPDU"):
+            finish()
+        elif "Malformed" in line or "[Expert Info (Error" in line:
+            report.complaints.append(f"{frame}: {line.strip()}")
+        elif found := _FIELD.match(line):
+            fields[found[1]] = found[2]
+    finish()
+    return report
+
+
+def tshark_can_take(direction: Direction, fpdu: mpa.Fpdu) -> bool:
+    """False for an FPDU after which tshark sees one Marker too many."""
+    return not direction.markers or (fpdu.start + fpdu.octets) % mpa.MARKER_INTERVAL != 0
+
+
+def write_recut(connection: Connection, markers: bool, path: Path) -> None:
+    """The directions with Markers, or those without, as a capture with one FPDU in each TCP segment.
+
+    Sequence numbers count from 1.  The startup frames of both directions are there, M as ``markers`` says.
+    """
+    cut: list[tuple[int, Direction, int, bytes]] = []
+    for direction in connection.directions:
+        startup = direction.stream.octets[: direction.startup_octets]
+        startup[mpa.FLAGS_OFFSET] = startup[mpa.FLAGS_OFFSET] & ~mpa.FLAG_MARKERS | mpa.FLAG_MARKERS * markers
+        cut.append((0, direction, 1, bytes(startup)))
+        if direction.markers != markers:
+            continue
+        for fpdu, frame in zip(direction.fpdus, direction.completion_frames(), strict=True):
+            if tshark_can_take(direction, fpdu):
+                sequence = 1 + direction.startup_octets + fpdu.start
+                cut.append((frame, direction, sequence, direction.octets_of(fpdu)))
+    cut.sort(key=lambda piece: piece[0])
+    with path.open("wb") as file:
+        file.write(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 1 << 18, 1))
+        for number, (_, direction, sequence, payload) in enumerate(cut):
+            stream = direction.stream
+            # Sequence numbers fit: the first gigabytes of a stream are all that is ever captured.
+            tcp = struct.pack(">HHIIBBHHH", stream.source.port, stream.destination.port, sequence, 1, 5 << 4, 0x10,
+                              0xFFFF, 0, 0)  # fmt: skip
+            hosts = [bytes(map(int, end.host.split("."))) for end in (stream.source, stream.destination)]
+            ip = struct.pack(">BBHHHBBH", 0x45, 0, 40 + len(payload), 0, 0x4000, 64, 6, 0) + b"".join(hosts)
+            packet = bytes(12) + b"\x08\x00" + ip + tcp + payload
+            file.write(struct.pack("<IIII", number // 1_000_000, number % 1_000_000, len(packet), len(packet)))
+            file.write(packet)

@@ -1,0 +1,150 @@
+"""The cases: file exchanges that have to succeed, hostile scenarios that have to fail as documented."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from iwarp.hostile import Scenario
+
+from .networks import CHECK_CAPTURE, KERNEL_ADDRESS, OUR_ADDRESS, PORT, Network
+from .processes import Process, RigError
+
+EXCHANGE_SECONDS: Final = 120
+HOSTILE_SECONDS: Final = 15
+STARTUP_SECONDS: Final = 2
+HOSTILE_OCTETS: Final = 1 << 20
+JUDGE_SECONDS: Final = 240
+CAPTURE: Final = "exchange.pcapng"
+"""Name of an exchange's capture in the network's directory; it stays there when the case fails."""
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """One file exchange."""
+
+    we_listen: bool
+    """Our end is the Responder."""
+    our_markers: bool
+    """Whether our end asks for Markers."""
+    kernel_markers: bool
+    kernel_aligns: bool
+    """Whether the kernel's end starts its segments with an FPDU as well as it can."""
+
+    def __str__(self) -> str:
+        def on(value: bool) -> str:
+            return "on" if value else "off"
+
+        opening = "kernel connects" if self.we_listen else "we connect"
+        return (
+            f"{opening}, Markers to us {on(self.our_markers)}, to the kernel {on(self.kernel_markers)}, "
+            f"kernel aligned {on(self.kernel_aligns)}"
+        )
+
+
+def sha256(path: Path) -> str:
+    """Of a file's content."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _start_both(network: Network, we_listen: bool, ours: list[str], kernel: list[str], capture: Path | None,
+                seconds: float, ping: bool) -> tuple[Process, Process]:  # fmt: skip
+    """Start the listening end first; our end's process and the kernel peer's."""
+    if we_listen:
+        our_process = network.start_ours(["--listen", network.our_listen_argument, *ours], capture, seconds)
+        if ping:
+            network.ping()
+        kernel_process = network.start_kernel_peer(["--connect", f"{OUR_ADDRESS}:{PORT}", *kernel], seconds)
+    else:
+        # Any address: on a tap the kernel's own comes only with our end.
+        kernel_process = network.start_kernel_peer(["--listen", f"0.0.0.0:{PORT}", *kernel], seconds)
+        kernel_process.await_text("ready\n")
+        our_process = network.start_ours(["--connect", f"{KERNEL_ADDRESS}:{PORT}", *ours], capture, seconds)
+    return our_process, kernel_process
+
+
+def play_exchange(network: Network, exchange: Exchange, files: tuple[Path, Path]) -> str:
+    """One exchange of ``files`` (ours, the kernel's), hashes compared, the capture judged; a line about it."""
+    octets = max(path.stat().st_size for path in files)
+    received = (network.directory / "received-by-us", network.directory / "received-by-kernel")
+    capture = network.directory / CAPTURE
+    capture.unlink(missing_ok=True)
+
+    def words(mine: int, markers: bool) -> list[str]:
+        return [
+            *("--send", str(files[mine]), "--receive", str(received[mine]), "--receive-octets", str(octets)),
+            *("--markers", "on" if markers else "off", "--crc", "on", "--timeout", str(EXCHANGE_SECONDS - 10)),
+        ]
+
+    kernel_words = [*words(1, exchange.kernel_markers), "--align", "on" if exchange.kernel_aligns else "off"]
+    our_process, kernel_process = _start_both(
+        network, exchange.we_listen, words(0, exchange.our_markers), kernel_words, capture, EXCHANGE_SECONDS, ping=True
+    )
+    try:
+        kernel_report, our_report = kernel_process.report(), our_process.report()
+        network.finish_capture()
+    finally:
+        network.stop_all()
+    hashes = (sha256(files[0]), sha256(files[1]))
+    _require_equal("our end's file", hashes[0], our_report["sent_sha256"], kernel_report["received_sha256"],
+                   sha256(received[1]))  # fmt: skip
+    _require_equal("the kernel's file", hashes[1], kernel_report["sent_sha256"], our_report["received_sha256"],
+                   sha256(received[0]))  # fmt: skip
+    _require_equal("Markers to us", exchange.our_markers, kernel_report["markers_sent"])
+    _require_equal("Markers to the kernel", exchange.kernel_markers, kernel_report["markers_received"])
+    _require_equal("CRC in use", True, kernel_report["crc"])
+    rate = octets / kernel_report["seconds"] / 1e6
+    line = f"{octets >> 20} MiB each way in {kernel_report['seconds']:.1f} s, {rate:.0f} MB/s each way"
+    line += f"; {_judge_capture(network, capture, kernel_report)}"
+    capture.unlink()  # one that is still there belongs to a failed case
+    return line
+
+
+def _require_equal(what: str, *values: object) -> None:
+    if len(set(values)) != 1:
+        raise RigError(f"{what}: {' / '.join(map(str, values))}")
+
+
+def _judge_capture(network: Network, capture: Path, kernel_report: dict[str, Any]) -> str:
+    """tshark and our own reassembly on the capture; it has to hold what the kernel peer sent and received."""
+    words = ["timeout", str(JUDGE_SECONDS), str(CHECK_CAPTURE), str(capture)]
+    words += ["--aligned", OUR_ADDRESS] if network.aligned else []
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RigError(f"capture: {done.stderr.strip()[-800:] or done.returncode}")
+    verdict = json.loads(done.stdout)
+    by_host = {direction["source"].split(":")[0]: direction for direction in verdict["directions"]}
+    _require_equal("FPDUs of our end", by_host[OUR_ADDRESS]["fpdus"], kernel_report["fpdus_received"])
+    _require_equal("FPDUs of the kernel's end", by_host[KERNEL_ADDRESS]["fpdus"], kernel_report["fpdus_sent"])
+    by_tshark = sum(direction["fpdus_by_tshark"] for direction in by_host.values())
+    left_out = sum(direction["fpdus_left_out_for_tshark"] for direction in by_host.values())
+    return (
+        f"capture of {verdict['frames']} frames good, {by_tshark} FPDUs by tshark, {left_out} by us alone, "
+        f"{verdict['seconds']:.0f} s"
+    )
+
+
+def play_hostile(network: Network, scenario: Scenario, file: Path) -> str:
+    """One scenario against our end, which has to fail as documented; a line about it."""
+    ours = [
+        *("--send", str(file), "--receive", str(network.directory / "received"), "--expect-error"),
+        *("--receive-octets", str(HOSTILE_OCTETS), "--markers", "on" if scenario.markers else "off", "--crc", "on"),
+        *("--startup-timeout", str(STARTUP_SECONDS), "--timeout", str(HOSTILE_SECONDS)),
+    ]
+    kernel = ["--hostile", scenario.name, "--receive-octets", str(HOSTILE_OCTETS), "--timeout", str(HOSTILE_SECONDS)]
+    our_process, kernel_process = _start_both(
+        network, scenario.initiator, ours, kernel, None, HOSTILE_SECONDS + 5, ping=False
+    )
+    try:
+        verdict, failure = kernel_process.report(), our_process.report()
+    finally:
+        network.stop_all()
+    if failure["error_code"] not in scenario.error_codes:
+        raise RigError(f"reported as {failure['error_code']}, not {' or '.join(scenario.error_codes)}: {failure}")
+    _require_equal("octets placed outside the buffer", 0, failure["octets_outside"])
+    return f"{verdict['reaction']}; reported as {failure['error_code']}"

@@ -1,0 +1,213 @@
+"""How our end and the kernel's end are wired together.
+
+Every network has the kernel's end, 198.18.0.1, in a namespace of its own.  Ours, 198.18.0.2, is the program under test
+on a DPDK device, or, to prove the rig itself, a second kernel peer.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Final
+
+from .processes import Process, RigError, command
+
+KERNEL_ADDRESS: Final = "198.18.0.1"
+OUR_ADDRESS: Final = "198.18.0.2"
+PREFIX_LENGTH: Final = 24
+PORT: Final = 18515
+
+_HERE: Final = Path(__file__).resolve().parent.parent
+PEER: Final = _HERE / "peer"
+CHECK_CAPTURE: Final = _HERE / "check_capture"
+PROGRAM: Final = _HERE.parent.parent / "target/release/examples/file_exchange"
+
+HUGE_OCTETS_WANTED: Final = 512 << 20
+
+
+def eal_memory() -> str:
+    """EAL options for memory: hugepages that leave no files, or none at all where too few are free."""
+    values = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    free = int(values["HugePages_Free"]) * int(values["Hugepagesize"].split()[0]) << 10
+    return "--in-memory" if free >= HUGE_OCTETS_WANTED else f"--no-huge -m {HUGE_OCTETS_WANTED >> 20}"
+
+
+class Network(ABC):
+    """A wired pair of ends; a context manager that leaves nothing behind."""
+
+    name: str
+    mtu: int
+    aligned = True
+    """Whether our segments have to begin with an FPDU."""
+    our_listen_argument = str(PORT)
+    """What our end's ``--listen`` takes; the program has its address from another option."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.kernel = f"wl-kernel-{os.getpid()}"
+        self.ours = f"wl-ours-{os.getpid()}"
+        self._processes: list[Process] = []
+        self._started = 0
+
+    def __enter__(self) -> Network:
+        try:
+            for namespace in (self.kernel, self.ours):
+                command("ip", "netns", "add", namespace)
+                command("ip", "-n", namespace, "link", "set", "lo", "up")
+            self.wire()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop_all()
+        existing = command("ip", "netns", "list").split()
+        for namespace in (self.kernel, self.ours):
+            if namespace in existing:
+                command("ip", "netns", "del", namespace)
+
+    def stop_all(self) -> None:
+        """End every process started here that still runs."""
+        for process in reversed(self._processes):
+            process.stop()
+        self._processes.clear()
+
+    def start(self, name: str, namespace: str, words: list[str], seconds: float) -> Process:
+        """Start a program in a namespace."""
+        self._started += 1
+        process = Process(f"{self._started}-{name}", namespace, words, seconds, self.directory)
+        self._processes.append(process)
+        return process
+
+    def start_kernel_peer(self, words: list[str], seconds: float) -> Process:
+        """The Python peer on the kernel's end."""
+        return self.start("peer", self.kernel, [str(PEER), *words], seconds)
+
+    def ping(self) -> None:
+        """Our end answers three echo requests."""
+        command(*f"ip netns exec {self.kernel} ping -n -c 3 -i 0.2 -W 2 {OUR_ADDRESS}".split())
+
+    @abstractmethod
+    def wire(self) -> None:
+        """Make what exists before our end runs."""
+
+    @abstractmethod
+    def start_ours(self, words: list[str], capture: Path | None, seconds: float) -> Process:
+        """Start our end and return when it is ready."""
+
+    def finish_capture(self) -> None:
+        """Make sure that the capture is complete on disk."""
+
+    def _wire_veth(self) -> None:
+        """A veth pair, ``wl0`` on the kernel's end and ``wl1`` on ours, with whole checksums and no offloads."""
+        command(*f"ip link add wl0 netns {self.kernel} mtu {self.mtu} type veth peer name wl1 netns {self.ours} "
+                 f"mtu {self.mtu}".split())  # fmt: skip
+        for namespace, interface in ((self.kernel, "wl0"), (self.ours, "wl1")):
+            command(*f"ip netns exec {namespace} sysctl -qw net.ipv6.conf.{interface}.disable_ipv6=1".split())
+            command(*f"ip netns exec {namespace} ethtool -K {interface} tx off tso off gso off gro off".split())
+        command(*f"ip -n {self.ours} link set wl1 up".split())
+        self._configure_kernel_end("wl0")
+
+    def _configure_kernel_end(self, interface: str) -> None:
+        command(*f"ip -n {self.kernel} addr add {KERNEL_ADDRESS}/{PREFIX_LENGTH} dev {interface}".split())
+        command(*f"ip -n {self.kernel} link set {interface} up".split())
+
+
+class ProgramNetwork(Network):
+    """Our end is the program under test."""
+
+    backend: str
+
+    @abstractmethod
+    def vdev(self) -> str:
+        """The EAL device argument."""
+
+    @property
+    def program_namespace(self) -> str:
+        """Where the program runs."""
+        return self.ours
+
+    def start_ours(self, words: list[str], capture: Path | None, seconds: float) -> Process:
+        eal = f"{eal_memory()} --no-pci --file-prefix={self.ours} --log-level=warning --vdev={self.vdev()}"
+        words = [
+            *(str(PROGRAM), "--backend", self.backend, "--eal", eal),
+            *("--mtu", str(self.mtu), "--address", f"{OUR_ADDRESS}/{PREFIX_LENGTH}"),
+            *words,
+            *(("--pcap", str(capture)) if capture else ()),
+        ]
+        process = self.start("file_exchange", self.program_namespace, words, seconds)
+        process.await_text("ready\n")
+        self.after_start()
+        return process
+
+    def after_start(self) -> None:
+        """What can only be done once the device exists."""
+
+
+class Tap(ProgramNetwork):
+    """net_tap at MTU 1500: the program makes the interface, in the kernel's namespace."""
+
+    name, backend, mtu = "net_tap", "tap", 1500
+
+    @property
+    def program_namespace(self) -> str:
+        return self.kernel
+
+    def vdev(self) -> str:
+        return "net_tap0,iface=wl0"
+
+    def wire(self) -> None:
+        """The interface comes and goes with the program."""
+
+    def after_start(self) -> None:
+        until = time.monotonic() + 5
+        while "wl0" not in command("ip", "-n", self.kernel, "-o", "link"):
+            if time.monotonic() > until:
+                raise RigError("the program is ready, but its tap interface wl0 is not there")
+            time.sleep(0.02)
+        self._configure_kernel_end("wl0")
+
+
+class AfPacket(ProgramNetwork):
+    """net_af_packet on one end of a veth pair at MTU 9000."""
+
+    name, backend, mtu = "net_af_packet", "af_packet", 9000
+
+    def vdev(self) -> str:
+        return "net_af_packet0,iface=wl1,framesz=9216,blocksz=36864,framecnt=512"
+
+    def wire(self) -> None:
+        self._wire_veth()
+
+
+class TwoPeers(Network):
+    """A second kernel peer in place of our end: proves the rig and both judges without the program."""
+
+    aligned = False
+    our_listen_argument = f"{OUR_ADDRESS}:{PORT}"
+
+    def __init__(self, directory: Path, mtu: int) -> None:
+        super().__init__(directory)
+        self.name, self.mtu = "two peers", mtu
+        self._dumpcap: Process | None = None
+
+    def wire(self) -> None:
+        self._wire_veth()
+        command(*f"ip -n {self.ours} addr add {OUR_ADDRESS}/{PREFIX_LENGTH} dev wl1".split())
+
+    def start_ours(self, words: list[str], capture: Path | None, seconds: float) -> Process:
+        if capture:
+            options = ["-q", "-i", "wl1", "-B", "64", "-w", str(capture)]
+            self._dumpcap = self.start("dumpcap", self.ours, ["dumpcap", *options], seconds)
+            self._dumpcap.await_text("File:")
+        process = self.start("second-peer", self.ours, [str(PEER), *words], seconds)
+        process.await_text("ready\n")
+        return process
+
+    def finish_capture(self) -> None:
+        assert self._dumpcap is not None
+        time.sleep(1)  # dumpcap writes out what it holds twice a second
+        self._dumpcap.stop()

@@ -1,0 +1,73 @@
+"""Processes in network namespaces, each bounded in time and ended by its own pid."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+
+class RigError(Exception):
+    """A step of the rig failed; the text says which and how."""
+
+
+def command(*words: str, seconds: float = 20) -> str:
+    """Run a short command to its end; its output."""
+    done = subprocess.run(words, capture_output=True, text=True, timeout=seconds, check=False)
+    if done.returncode != 0:
+        raise RigError(f"{' '.join(words)}: {done.stderr.strip() or done.stdout.strip() or done.returncode}")
+    return done.stdout
+
+
+class Process:
+    """A program in a namespace, under ``timeout``."""
+
+    def __init__(self, name: str, namespace: str, words: list[str], seconds: float, directory: Path) -> None:
+        self.name = name
+        self._out, self._err = (directory / f"{name}.{kind}" for kind in ("stdout", "stderr"))
+        bounded = ["ip", "netns", "exec", namespace, "timeout", "-k", "5", str(seconds), *words]
+        self._seconds = seconds
+        with self._out.open("wb") as out, self._err.open("wb") as err:
+            self._process = subprocess.Popen(bounded, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
+
+    @property
+    def errors(self) -> str:
+        """The end of its error output."""
+        return self._err.read_text(errors="replace").strip()[-600:]
+
+    def await_text(self, text: str, seconds: float = 20) -> None:
+        """Wait until it has said ``text`` on standard error."""
+        until = time.monotonic() + seconds
+        while text not in self._err.read_text(errors="replace"):
+            if self._process.poll() is not None:
+                raise RigError(f"{self.name} ended with status {self._process.returncode}: {self.errors}")
+            if time.monotonic() > until:
+                raise RigError(f"{self.name} did not say {text!r} in {seconds} s: {self.errors}")
+            time.sleep(0.02)
+
+    def wait(self) -> int:
+        """Its exit status, at the latest when its time is over."""
+        return self._process.wait(self._seconds + 10)
+
+    def report(self) -> dict[str, Any]:
+        """Wait for success; the last line of output, as JSON."""
+        status = self.wait()
+        lines = self._out.read_text(errors="replace").strip().splitlines()
+        if status != 0:
+            raise RigError(f"{self.name} ended with status {status}: {self.errors} {' '.join(lines[-1:])}")
+        try:
+            return dict(json.loads(lines[-1]))
+        except (IndexError, ValueError) as error:
+            raise RigError(f"{self.name} printed no JSON line: {error}") from error
+
+    def stop(self) -> None:
+        """End it if it still runs."""
+        if self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(5)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait(5)

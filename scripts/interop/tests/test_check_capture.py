@@ -1,0 +1,143 @@
+"""check_capture passes good captures and names what is wrong with bad ones."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+from typing import Any
+
+from iwarp.mpa import FpduWriter
+
+from .captures import INITIATOR, RESPONDER, Session, ethernet_frame
+
+COMMAND = Path(__file__).resolve().parent.parent / "check_capture"
+FIRST_WRITE = 5
+"""Index of the frame with the Initiator's second FPDU, its first RDMA Write: SYNs, startup and a Send come before."""
+
+
+@unittest.skipUnless(shutil.which("tshark"), "tshark is not installed")
+class CheckCapture(unittest.TestCase):
+    """One capture per fault."""
+
+    def check(self, session: Session, *options: str) -> tuple[int, dict[str, Any]]:
+        with tempfile.NamedTemporaryFile(suffix=".pcapng") as file:
+            session.write(Path(file.name))
+            words = [str(COMMAND), file.name, *options]
+            done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+        return done.returncode, json.loads(done.stdout)
+
+    def assert_fault(self, session: Session, text: str, *options: str) -> None:
+        status, verdict = self.check(session, *options)
+        self.assertEqual(status, 2, verdict)
+        self.assertIn(text, " ".join(verdict["faults"]))
+
+    @staticmethod
+    def session(markers: bool = True, aligned: bool = True, mulpdu: int = 1430) -> Session:
+        made = Session(markers)
+        made.write_file(mulpdu, aligned)
+        return made
+
+    def test_good(self) -> None:
+        """Markers on and off, segments aligned and not; tshark sees all but FPDUs that end where a Marker is due."""
+        for markers in (False, True):
+            for aligned in (False, True):
+                with self.subTest(markers=markers, aligned=aligned):
+                    status, verdict = self.check(self.session(markers, aligned))
+                    self.assertEqual((status, verdict["faults"]), (0, []))
+                    for direction in verdict["directions"]:
+                        left_out = direction["fpdus_left_out_for_tshark"]
+                        self.assertEqual(direction["fpdus"], 30)
+                        self.assertEqual(direction["fpdus_by_tshark"], 30 - left_out)
+                        self.assertLessEqual(left_out, 1 if markers else 0)
+
+    def test_reordered_and_retransmitted(self) -> None:
+        session = self.session()
+        frames = session.frames
+        frames[FIRST_WRITE + 1], frames[FIRST_WRITE + 2] = frames[FIRST_WRITE + 2], frames[FIRST_WRITE + 1]
+        frames.insert(FIRST_WRITE + 9, frames[FIRST_WRITE])
+        self.assertEqual(self.check(session)[0], 0)
+
+    def test_damaged_payload(self) -> None:
+        """Without a good checksum and with one: the second is the FPDU CRC's to find (MPA-8-02)."""
+        session = self.session()
+        session.frames[FIRST_WRITE][200] ^= 1
+        self.assert_fault(session, "mpa:2")
+        session = self.session()
+        damaged = bytearray(session.frames[FIRST_WRITE][54:])
+        damaged[200] ^= 1
+        session.frames[FIRST_WRITE] = session.segment(session.initiator, 20 + 44, bytes(damaged))
+        self.assert_fault(session, "mpa:2")
+
+    def test_bad_checksums(self) -> None:
+        session = self.session()
+        session.frames[FIRST_WRITE][50] ^= 1  # the TCP checksum itself
+        self.assert_fault(session, "TCP checksum: 1 frames, first [6]")
+        session = self.session()
+        session.frames[FIRST_WRITE][24] ^= 1  # the IP checksum itself
+        self.assert_fault(session, "IP checksum: 1 frames, first [6]")
+
+    def test_minus_zero_checksum(self) -> None:
+        """0xffff for 0x0000 is counted, not blamed; 0xffff for anything else is."""
+        session = self.session()
+        for port in range(1, 65536):
+            frame = ethernet_frame((INITIATOR[0], port), RESPONDER, 1, 0x10, b"")
+            if frame[50:52] == b"\0\0":
+                break
+        frame[50:52] = b"\xff\xff"
+        session.frames.append(frame)
+        status, verdict = self.check(session)
+        self.assertEqual((status, verdict["minus_zero_tcp_checksums"]), (0, 1))
+        session.frames[FIRST_WRITE][50:52] = b"\xff\xff"
+        self.assert_fault(session, "TCP checksum: 1 frames, first [6]")
+
+    def test_lost_frame(self) -> None:
+        session = self.session()
+        del session.frames[FIRST_WRITE]
+        self.assert_fault(session, "are missing")
+
+    def test_changed_retransmission(self) -> None:
+        session = self.session()
+        changed = bytearray(session.frames[FIRST_WRITE][54:])
+        changed[-1] ^= 1
+        session.frames.insert(FIRST_WRITE + 1, session.segment(session.initiator, 20 + 44, bytes(changed)))
+        self.assert_fault(session, "retransmits other octets")
+
+    def test_wrong_marker(self) -> None:
+        """A good CRC does not help (MPA-8-03)."""
+        session = Session(markers=True)
+        writer = FpduWriter(markers=True, crc=True)
+        writer.marker_error = 4
+        session.send(session.initiator, writer.frame(bytes(600)))
+        self.assert_fault(session, "mpa:3")
+
+    def test_incomplete_fpdu(self) -> None:
+        session = self.session()
+        session.send(session.responder, b"\0\0\0\0")
+        self.assert_fault(session, "after the last FPDU")
+
+    def test_alignment(self) -> None:
+        """Asked for one sender, and seen when it is not there."""
+        self.assertEqual(self.check(self.session(), "--aligned", RESPONDER[0])[0], 0)
+        self.assert_fault(self.session(aligned=False), "do not begin with an FPDU", "--aligned", RESPONDER[0])
+
+    def test_no_connection(self) -> None:
+        session = Session(markers=False)
+        session.frames = session.frames[:2]
+        self.assert_fault(session, "0 accepted MPA connections")
+
+    def test_malformed_frame(self) -> None:
+        """A TCP header that announces more octets than the frame has."""
+        session = self.session()
+        frame = ethernet_frame(RESPONDER, ("198.18.0.9", 9), 1, 0x10, b"")
+        frame[46] = 0xF0
+        session.frames.append(frame)
+        status, verdict = self.check(session)
+        self.assertEqual(status, 2, verdict)
+
+
+if __name__ == "__main__":
+    unittest.main()
