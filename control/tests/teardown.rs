@@ -147,7 +147,9 @@ fn the_order_of_dropping_does_not_matter() {
             Box::new(move || drop(domain)),
         ];
         parts.rotate_left(rotation);
-        parts.into_iter().for_each(|part| part());
+        for part in parts {
+            part();
+        }
         let closed = far.qp.wait_closed(PATIENCE);
         assert!(
             matches!(closed, Err(CloseError::Failed(StreamError::Tcp(CloseReason::Reset)))),
