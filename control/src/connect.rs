@@ -45,8 +45,8 @@ pub enum ConnectError {
     /// Nobody listens there.
     #[error("connection refused: nobody listens at that address and port")]
     Refused,
-    /// The peer did not answer in time, neither to TCP nor with an MPA Reply Frame.
-    #[error("the peer did not answer in time: check the address, the network and that the peer speaks MPA")]
+    /// The peer did not answer in time.
+    #[error("the peer did not answer in time: check the address and the network")]
     TimedOut,
     /// The peer's application does not want the connection.
     #[error("the peer's application rejected the connection, with {} octets of Private Data", private_data.len())]

@@ -47,7 +47,8 @@ impl MemorySource {
         Self::new(Region::heap)
     }
 
-    pub(crate) fn allocate(&self, octets: usize) -> Option<Region> {
+    /// `octets` octets of it; `None` when it is short.
+    pub fn allocate(&self, octets: usize) -> Option<Region> {
         (self.0)(octets)
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use common::{End, FAR, NEAR, PATIENCE, PORT, Pair, eventually, eventually_unused};
 use warpline::{
     AcceptError, AnswerError, ConnectConfig, ConnectError, CrcPolicy, Device, DeviceConfig, ListenConfig,
-    ListenError, PollThread, QpState, StartError, Status,
+    ListenError, PollThread, QpState, StartError, StartupFault, Status,
 };
 use warpline_dataplane::device::sim::{self, EndConfig, Impairments};
 
@@ -124,7 +124,7 @@ fn a_silent_application_times_the_initiator_out() {
     let listener = pair.far.listen(PORT, &ListenConfig::default()).unwrap();
     let (near, far) = (End::new(&pair.near), End::new(&pair.far));
     let short = ConnectConfig { timeout: Duration::from_millis(100), ..ConnectConfig::default() };
-    assert_eq!(near.connect_with(&short), Err(ConnectError::TimedOut));
+    assert_eq!(near.connect_with(&short), Err(ConnectError::Startup(StartupFault::TimedOut)));
     // The request is stale by the time the application looks at it.
     let request = listener.accept(PATIENCE).unwrap();
     eventually("the far end has heard of it", || pair.near.usage().unwrap().connections == 0);

@@ -128,10 +128,7 @@ impl Control {
     pub(super) fn fail_startup(&mut self, now: Instant, id: ConnectionId, fault: StartupFault) {
         if let Some(Phase::AwaitingReply(initiating)) = self.connections.table.remove(&id) {
             self.queue_pairs.unbind(initiating.qp);
-            initiating.reply.send(Err(match fault {
-                StartupFault::TimedOut => ConnectError::TimedOut,
-                fault => ConnectError::Startup(fault),
-            }));
+            initiating.reply.send(Err(ConnectError::Startup(fault)));
         }
         self.leave(now, id, Box::default());
     }

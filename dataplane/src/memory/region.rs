@@ -58,6 +58,13 @@ impl Region {
         Some(Self::new(Arc::new(HeapBacking::new(octets)?)))
     }
 
+    /// The `octets` octets from `offset` as a region of their own, which keeps this one; `None` when they do not all lie
+    /// inside or are none. Devices do not transmit it by reference.
+    pub fn part(&self, offset: usize, octets: usize) -> Option<Self> {
+        (octets > 0 && self.contains(offset, octets))
+            .then(|| Self::new(Arc::new(Part { whole: self.clone(), offset, octets })))
+    }
+
     /// Octets in the region.
     pub fn len(&self) -> usize {
         self.octets
@@ -130,6 +137,30 @@ impl fmt::Debug for Region {
     }
 }
 
+/// Some octets of a region; they lie inside it.
+struct Part {
+    whole: Region,
+    offset: usize,
+    octets: usize,
+}
+
+// SAFETY: the octets lie inside the region, which is kept, and which makes the same promises for all of its own.
+#[allow(unsafe_code)]
+unsafe impl Backing for Part {
+    fn start(&self) -> NonNull<u8> {
+        // SAFETY: `part` has checked that the range lies inside the span.
+        unsafe { self.whole.start.add(self.offset) }
+    }
+
+    fn octets(&self) -> usize {
+        self.octets
+    }
+
+    fn as_any(&self) -> &(dyn core::any::Any + Send + Sync) {
+        self
+    }
+}
+
 /// Zeroed, page-aligned octets on the heap.
 pub struct HeapBacking {
     start: NonNull<u8>,
@@ -197,6 +228,23 @@ mod tests {
         assert!(region.read(88, &mut back));
         assert_eq!(back, [0, 0, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7]);
         assert!(!region.read(89, &mut back));
+    }
+
+    #[test]
+    fn a_part_ends_where_it_ends() {
+        let whole = Region::heap(100).unwrap();
+        let part = whole.part(10, 20).unwrap();
+        assert_eq!((part.len(), part.address()), (20, whole.address() + 10));
+        assert!(part.write(0, &[1; 20]));
+        assert!(!part.write(1, &[1; 20]) && !part.write(20, &[1]), "inside the whole, but not the part");
+        let mut back = [0; 22];
+        assert!(whole.read(9, &mut back));
+        assert_eq!((back[0], &back[1..21], back[21]), (0, &[1; 20][..], 0));
+        assert!(
+            whole.part(90, 11).is_none() && whole.part(usize::MAX, 2).is_none() && whole.part(0, 0).is_none()
+        );
+        drop(whole);
+        assert!(part.read(0, &mut back[..20]), "a part keeps the whole");
     }
 
     #[test]

@@ -1,0 +1,272 @@
+//! The exchange itself.
+
+use std::time::{Duration, Instant};
+
+use warpline::{
+    Access, Addressing, Advertisement, CloseError, CompletionKind, CompletionQueue, ConnectConfig, Device,
+    ListenConfig, MemoryRegion, ProtectionDomain, QpConfig, QpState, QueuePair, Region, STag, Status,
+};
+
+use super::arguments::Arguments;
+use super::failure::Failure;
+
+/// Largest RDMA Write.
+const MESSAGE_OCTETS: usize = 1 << 20;
+/// RDMA Writes under way.
+const WRITES: usize = 16;
+const MESSAGE: u32 = Advertisement::OCTETS as u32;
+/// How long a connection that failed may take to close.
+const CLOSE: Duration = Duration::from_secs(10);
+
+/// The buffer that the peer writes to, between two guards that it must not reach.
+pub struct Target {
+    buffer: MemoryRegion,
+    /// Both guards and, between them, the buffer.
+    whole: Region,
+}
+
+impl Target {
+    const GUARD_OCTETS: usize = 1 << 16;
+    const GUARD: u8 = 0xa5;
+
+    pub fn new(device: &Device, domain: &ProtectionDomain, octets: u32) -> Result<Self, Failure> {
+        let octets = octets as usize;
+        let whole =
+            device.config().memory.allocate(octets + 2 * Self::GUARD_OCTETS).ok_or_else(|| {
+                Failure::local("no memory for the buffer: give the EAL more, or receive less")
+            })?;
+        let guard = vec![Self::GUARD; Self::GUARD_OCTETS];
+        let guarded = whole.write(0, &guard) && whole.write(Self::GUARD_OCTETS + octets, &guard);
+        let part = whole.part(Self::GUARD_OCTETS, octets).filter(|_| guarded);
+        let part = part.ok_or_else(|| Failure::local("the buffer is smaller than it should be"))?;
+        let buffer =
+            domain.register(part, Access::REMOTE_WRITE, Addressing::Address).map_err(Failure::local)?;
+        Ok(Self { buffer, whole })
+    }
+
+    /// Octets of the guards that have changed.
+    pub fn octets_outside(&self) -> usize {
+        let mut guard = vec![0; Self::GUARD_OCTETS];
+        let mut changed = 0;
+        for offset in [0, Self::GUARD_OCTETS + self.buffer.len()] {
+            let read = self.whole.read(offset, &mut guard);
+            assert!(read, "the guards lie inside the whole");
+            changed += guard.iter().filter(|octet| **octet != Self::GUARD).count();
+        }
+        changed
+    }
+
+    /// The first `octets` octets of the buffer.
+    pub fn content(&self, octets: u32) -> Result<Vec<u8>, Failure> {
+        self.buffer.to_vec(0, octets as usize).ok_or_else(|| {
+            Failure::rule(format!("{octets} octets cannot have been written: the buffer has fewer"))
+        })
+    }
+
+    fn advertisement(&self) -> Advertisement {
+        let octets = u32::try_from(self.buffer.len()).unwrap_or(u32::MAX);
+        Advertisement { to: self.buffer.to(0), stag: self.buffer.stag(), octets }
+    }
+}
+
+/// The names of our work requests.
+mod id {
+    pub const ADVERTISEMENT: u64 = 1;
+    pub const DONE: u64 = 2;
+    /// The receives; their messages lie one after the other.
+    pub const RECEIVES: [u64; 2] = [0, 1];
+}
+
+/// One end of the exchange on an open connection.
+pub struct Exchange<'a> {
+    qp: QueuePair,
+    completions: CompletionQueue,
+    /// The file, for RDMA Writes.
+    file: MemoryRegion,
+    file_octets: usize,
+    /// Two messages that are received, two that are sent.
+    messages: MemoryRegion,
+    target: &'a Target,
+    initiator: bool,
+    deadline: Instant,
+    /// The peer's buffer, once it is known.
+    peer: Option<Advertisement>,
+    /// Octets of the file posted.
+    posted: usize,
+    /// RDMA Writes under way.
+    writing: usize,
+    done_posted: bool,
+    done_completed: bool,
+    /// What the peer says it has written, once it has said so.
+    received: Option<u32>,
+}
+
+impl<'a> Exchange<'a> {
+    /// Opens the connection, either way.
+    pub fn connect(
+        arguments: &Arguments,
+        device: &Device,
+        domain: &ProtectionDomain,
+        target: &'a Target,
+        file: &[u8],
+    ) -> Result<Self, Failure> {
+        let deadline = Instant::now() + arguments.timeout;
+        let completions = CompletionQueue::new(2 * WRITES);
+        let config = QpConfig { send_depth: WRITES + 2, receive_depth: 2, keep_open: false };
+        let qp = domain.queue_pair(&config, &completions, &completions).map_err(Failure::local)?;
+        let source = domain.allocate(file.len().max(1), Access::empty()).map_err(Failure::local)?;
+        let messages =
+            domain.allocate(4 * Advertisement::OCTETS, Access::LOCAL_WRITE).map_err(Failure::local)?;
+        if !source.write(0, file) {
+            return Err(Failure::local("the file does not fit its memory"));
+        }
+        for id in id::RECEIVES {
+            let slice = messages.slice(id as usize * Advertisement::OCTETS, MESSAGE);
+            qp.post_receive(id, slice).map_err(Failure::local)?;
+        }
+        let markers = arguments.markers.is_on();
+        let startup_timeout = arguments.startup_timeout;
+        match (arguments.connect, arguments.listen) {
+            (Some(peer), _) => {
+                eprintln!("ready");
+                let config = ConnectConfig { markers, timeout: startup_timeout, ..ConnectConfig::default() };
+                qp.connect(peer.into(), &config)?;
+            }
+            (None, port) => {
+                let config = ListenConfig { backlog: 1, markers, startup_timeout };
+                let listener = device.listen(port.unwrap_or_default(), &config).map_err(Failure::local)?;
+                eprintln!("ready");
+                listener.accept(arguments.timeout)?.accept(&qp, b"")?;
+            }
+        }
+        Ok(Self {
+            qp,
+            completions,
+            file: source,
+            file_octets: file.len(),
+            messages,
+            target,
+            initiator: arguments.connect.is_some(),
+            deadline,
+            peer: None,
+            posted: 0,
+            writing: 0,
+            done_posted: false,
+            done_completed: false,
+            received: None,
+        })
+    }
+
+    /// The whole exchange, closing included; gives the octets that the peer has written.
+    pub fn run(mut self) -> Result<u32, Failure> {
+        match self.exchange() {
+            Ok(received) => {
+                if self.initiator {
+                    self.qp.disconnect();
+                }
+                self.qp.wait_closed(self.time_left())?;
+                Ok(received)
+            }
+            Err(failure) => {
+                self.qp.disconnect();
+                match self.qp.wait_closed(CLOSE) {
+                    // What the stream failed with says more than what was flushed.
+                    Err(CloseError::Failed(error)) => Err(error.into()),
+                    Ok(()) | Err(CloseError::NotYet) => Err(failure),
+                }
+            }
+        }
+    }
+
+    fn exchange(&mut self) -> Result<u32, Failure> {
+        if self.initiator {
+            self.send(id::ADVERTISEMENT, self.target.advertisement())?;
+        }
+        loop {
+            if let (true, Some(received)) = (self.done_completed, self.received) {
+                return Ok(received);
+            }
+            // Before the completions: what came before the end is still taken.
+            let state = self.qp.state();
+            match self.completions.wait(Duration::from_millis(10)) {
+                Some(completion) if completion.status != Status::Success => {
+                    return Err(completion.status.into());
+                }
+                Some(completion) => match (completion.kind, completion.id) {
+                    (CompletionKind::Receive, id) => self.on_message(id, completion.octets)?,
+                    (CompletionKind::Write, _) => self.writing -= 1,
+                    (CompletionKind::Send, id) => self.done_completed |= id == id::DONE,
+                },
+                None if state != QpState::ReadyToSend => {
+                    return Err(Failure::of("the peer closed before the exchange was over", "tcp:closed"));
+                }
+                None if Instant::now() >= self.deadline => {
+                    return Err(Failure::of("the exchange was not over in time", "tcp:timeout"));
+                }
+                None => {}
+            }
+            self.write_file()?;
+        }
+    }
+
+    fn on_message(&mut self, id: u64, octets: u32) -> Result<(), Failure> {
+        let message = self.messages.to_vec(id as usize * Advertisement::OCTETS, octets as usize);
+        let message = Advertisement::decode(&message.unwrap_or_default()).map_err(Failure::rule)?;
+        if self.peer.is_some() {
+            if (message.to, message.stag) != (0, STag(0)) {
+                return Err(Failure::rule("the peer's last message has a Tagged Offset or an STag"));
+            }
+            self.received = Some(message.octets);
+            return Ok(());
+        }
+        if (message.octets as usize) < self.file_octets {
+            let text =
+                format!("the peer's buffer has {} octets, our file {}", message.octets, self.file_octets);
+            return Err(Failure::rule(text));
+        }
+        self.peer = Some(message);
+        if !self.initiator {
+            self.send(id::ADVERTISEMENT, self.target.advertisement())?;
+        }
+        Ok(())
+    }
+
+    /// Posts what there is room for of the file, and after all of it the message that says so.
+    fn write_file(&mut self) -> Result<(), Failure> {
+        let Some(peer) = self.peer else { return Ok(()) };
+        while self.posted < self.file_octets && self.writing < WRITES {
+            let octets = MESSAGE_OCTETS.min(self.file_octets - self.posted);
+            let source = self.file.slice(self.posted, octets as u32);
+            let posted = self.qp.post_write(0, source, &peer, self.posted as u64);
+            if posted.is_err() && self.qp.state() != QpState::ReadyToSend {
+                return Ok(());
+            }
+            posted.map_err(Failure::local)?;
+            self.posted += octets;
+            self.writing += 1;
+        }
+        if self.posted == self.file_octets && !self.done_posted {
+            self.done_posted = true;
+            let octets = self.file_octets as u32;
+            self.send(id::DONE, Advertisement { to: 0, stag: STag(0), octets })?;
+        }
+        Ok(())
+    }
+
+    fn send(&self, id: u64, message: Advertisement) -> Result<(), Failure> {
+        // After the two that are received.
+        let offset = (1 + id as usize) * Advertisement::OCTETS;
+        if !self.messages.write(offset, &message.encode()) {
+            return Err(Failure::local("no place for a message"));
+        }
+        match self.qp.post_send(id, self.messages.slice(offset, MESSAGE)) {
+            Err(error) if self.qp.state() == QpState::ReadyToSend => Err(Failure::local(error)),
+            // An end that has come meanwhile shows in the completions.
+            _ => Ok(()),
+        }
+    }
+
+    fn time_left(&self) -> Duration {
+        self.deadline.saturating_duration_since(Instant::now())
+    }
+}

@@ -1,0 +1,124 @@
+//! What went wrong, for people and for programs.
+
+use std::fmt;
+
+use warpline::{
+    AcceptError, AnswerError, CloseError, CloseReason, ConnectError, StartupFault, Status, StreamError,
+};
+
+/// What went wrong.
+#[derive(Debug)]
+pub struct Failure {
+    /// In words.
+    pub text: String,
+    /// As a code, if it went wrong on the connection: the layer and its numbers.
+    pub code: Option<String>,
+}
+
+impl Failure {
+    /// Something at this end that is no fault of the connection.
+    pub fn local(text: impl fmt::Display) -> Self {
+        Self { text: text.to_string(), code: None }
+    }
+
+    /// Something on the connection.
+    pub fn of(text: impl fmt::Display, code: impl Into<String>) -> Self {
+        Self { text: text.to_string(), code: Some(code.into()) }
+    }
+
+    /// The peer did not keep to the exchange's own rules.
+    pub fn rule(text: impl fmt::Display) -> Self {
+        Self::of(text, "exchange")
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.code {
+            Some(code) => write!(f, "{} ({code})", self.text),
+            None => f.write_str(&self.text),
+        }
+    }
+}
+
+fn tcp(reason: CloseReason) -> String {
+    let reason = match reason {
+        CloseReason::Finished => "closed",
+        CloseReason::Refused => "refused",
+        CloseReason::Reset => "reset",
+        CloseReason::TimedOut => "timeout",
+        CloseReason::Aborted => "aborted",
+    };
+    format!("tcp:{reason}")
+}
+
+fn startup(fault: StartupFault) -> String {
+    format!("startup:{}", fault.detail())
+}
+
+impl From<StreamError> for Failure {
+    fn from(error: StreamError) -> Self {
+        let code = match error {
+            StreamError::Tcp(reason) => tcp(reason),
+            StreamError::Mpa(error) => format!("mpa:{}", error.code()),
+            StreamError::Ddp(error) => format!("ddp:{}:{}", error.error_type(), error.code()),
+            StreamError::Rdmap(error) => format!("rdmap:{}:{}", error.error_type(), error.code()),
+            StreamError::Terminated { layer, error_type, code } => {
+                format!("terminated:{layer}:{error_type}:{code}")
+            }
+        };
+        Self::of(error, code)
+    }
+}
+
+impl From<Status> for Failure {
+    fn from(status: Status) -> Self {
+        match status {
+            Status::Failed(error) => error.into(),
+            status => Self::local(format!("a work request ended with {status:?}")),
+        }
+    }
+}
+
+impl From<ConnectError> for Failure {
+    fn from(error: ConnectError) -> Self {
+        let code = match &error {
+            ConnectError::Refused => tcp(CloseReason::Refused),
+            ConnectError::TimedOut => tcp(CloseReason::TimedOut),
+            ConnectError::Closed(reason) => tcp(*reason),
+            ConnectError::Rejected { .. } => "startup:rejected".into(),
+            ConnectError::Startup(fault) => startup(*fault),
+            _ => return Self::local(error),
+        };
+        Self::of(error, code)
+    }
+}
+
+impl From<AcceptError> for Failure {
+    fn from(error: AcceptError) -> Self {
+        match error {
+            AcceptError::Startup { fault, .. } => Self::of(error, startup(fault)),
+            AcceptError::TimedOut => Self::of(error, tcp(CloseReason::TimedOut)),
+            AcceptError::Stopped(_) => Self::local(error),
+        }
+    }
+}
+
+impl From<AnswerError> for Failure {
+    fn from(error: AnswerError) -> Self {
+        match error {
+            AnswerError::Startup(fault) => Self::of(error, startup(fault)),
+            AnswerError::Closed(reason) => Self::of(error, tcp(reason)),
+            _ => Self::local(error),
+        }
+    }
+}
+
+impl From<CloseError> for Failure {
+    fn from(error: CloseError) -> Self {
+        match error {
+            CloseError::Failed(error) => error.into(),
+            CloseError::NotYet => Self::of(error, tcp(CloseReason::TimedOut)),
+        }
+    }
+}

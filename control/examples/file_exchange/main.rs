@@ -1,0 +1,107 @@
+//! Exchanges files with another iWARP endpoint, of whatever make: each end writes its whole file into the other's memory
+//! by RDMA Writes.
+//!
+//! The messages are rping's advertisement, 16 octets: the Initiator advertises its buffer, the Responder answers with its
+//! own, each end writes its file and then says how many octets it wrote, as an advertisement with TO 0 and STag 0. When
+//! both have said so, the Initiator closes first.
+//!
+//! One line of JSON tells the outcome. With `--expect-error` the connection is to fail; the line then tells how.
+
+mod arguments;
+mod exchange;
+mod failure;
+
+use std::fs::{self, File};
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use clap::Parser;
+use serde_json::json;
+use sha2::{Digest, Sha256};
+use warpline::{CrcPolicy, Device, DeviceConfig, PollThread, open};
+use warpline_dataplane::device::tap::{Tap, TapConfig};
+
+use arguments::Arguments;
+use exchange::{Exchange, Target};
+use failure::Failure;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    match run(&arguments) {
+        Ok(line) => {
+            println!("{line}");
+            ExitCode::SUCCESS
+        }
+        Err(failure) => {
+            eprintln!("file_exchange: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The line that tells the outcome.
+fn run(arguments: &Arguments) -> Result<String, Failure> {
+    let file = fs::read(&arguments.send)
+        .map_err(|error| Failure::local(format!("{}: {error}", arguments.send.display())))?;
+    let device = start_device(arguments)?;
+    let domain = device.protection_domain();
+    let target = Target::new(&device, &domain, arguments.receive_octets)?;
+    let started = SystemTime::now();
+    let outcome = Exchange::connect(arguments, &device, &domain, &target, &file).and_then(Exchange::run);
+    let seconds = started.elapsed().unwrap_or_default().as_secs_f64();
+    match outcome {
+        Ok(octets) if !arguments.expect_error => {
+            let received = target.content(octets)?;
+            fs::write(&arguments.receive, &received)
+                .map_err(|error| Failure::local(format!("{}: {error}", arguments.receive.display())))?;
+            let statistics = device.statistics().map_err(Failure::local)?;
+            let line = json!({
+                "sent_sha256": sha256(&file),
+                "received_sha256": sha256(&received),
+                "octets_sent": file.len(),
+                "octets_received": octets,
+                "octets_outside": target.octets_outside(),
+                "seconds": seconds,
+                "retransmitted_segments": statistics.tcp.retransmitted_segments,
+                "out_of_order_segments": statistics.tcp.out_of_order_segments,
+            });
+            Ok(line.to_string())
+        }
+        Ok(_) => Err(Failure::local("the exchange succeeded although an error was expected")),
+        Err(failure) if arguments.expect_error && failure.code.is_some() => {
+            let line = json!({
+                "error": failure.text,
+                "error_code": failure.code,
+                "octets_outside": target.octets_outside(),
+            });
+            Ok(line.to_string())
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+fn start_device(arguments: &Arguments) -> Result<Device, Failure> {
+    let eal = open::eal(&arguments.eal).map_err(Failure::local)?;
+    let port = open::port(eal, arguments.backend.port(), arguments.mtu).map_err(Failure::local)?;
+    let crc = if arguments.crc.is_on() { CrcPolicy::Always } else { CrcPolicy::OffIfPeerAgrees };
+    let (address, prefix_bits) = arguments.address;
+    let config =
+        DeviceConfig { crc, memory: open::hugepages(eal), ..DeviceConfig::new(address, prefix_bits) };
+    let started = match &arguments.pcap {
+        None => Device::start(port, &config, PollThread::default()),
+        Some(path) => {
+            let unreadable = |error| Failure::local(format!("{}: {error}", path.display()));
+            let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let origin = since_1970.saturating_sub(Duration::from_nanos(warpline::now().as_nanos()));
+            let capture = TapConfig { origin_unix_ns: origin.as_nanos() as u64, ..TapConfig::default() };
+            let file = File::create(path).map_err(unreadable)?;
+            let tap = Tap::new(port, file, &capture).map_err(unreadable)?;
+            Device::start(tap, &config, PollThread::default())
+        }
+    };
+    started.map_err(Failure::local)
+}
+
+fn sha256(octets: &[u8]) -> String {
+    format!("{:x}", Sha256::digest(octets))
+}
