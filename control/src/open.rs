@@ -23,8 +23,9 @@ use crate::device::MemorySource;
 
 /// Buffers of a device: as many as a core may hold back, with a ring of descriptors to spare.
 const MBUFS: u32 = 16_383;
-/// Octets of an Ethernet header with a VLAN tag, rounded up to a cache line.
-const HEADER_OCTETS: u16 = 64;
+/// Octets of a buffer beyond the largest IP packet: an Ethernet header with a VLAN tag, and what net_af_packet's frames of
+/// 9216 octets have beyond 9000.
+const HEADER_OCTETS: u16 = 256;
 
 /// Why there is no device.
 #[derive(Debug, thiserror::Error)]

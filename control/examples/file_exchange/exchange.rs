@@ -190,7 +190,7 @@ impl<'a> Exchange<'a> {
             let state = self.qp.state();
             match self.completions.wait(Duration::from_millis(10)) {
                 Some(completion) if completion.status != Status::Success => {
-                    return Err(completion.status.into());
+                    return Err(self.qp.error().map_or_else(|| completion.status.into(), Failure::from));
                 }
                 Some(completion) => match (completion.kind, completion.id) {
                     (CompletionKind::Receive, id) => self.on_message(id, completion.octets)?,

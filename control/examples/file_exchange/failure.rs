@@ -75,6 +75,10 @@ impl From<Status> for Failure {
     fn from(status: Status) -> Self {
         match status {
             Status::Failed(error) => error.into(),
+            // Flushed without an error of the stream: it was closed.
+            Status::Flushed => {
+                Self::of("the peer closed before the exchange was over", tcp(CloseReason::Finished))
+            }
             status => Self::local(format!("a work request ended with {status:?}")),
         }
     }
