@@ -37,6 +37,8 @@ pub const MIN_MSS_OCTETS: u16 = 64;
 pub const SYN_ATTEMPTS: u8 = 6;
 /// Timeouts in a row before an established connection fails.
 pub const RETRANSMIT_ATTEMPTS: u8 = 12;
+/// Probes of a window too small for an FPDU before the FPDU is cut to fit it.
+pub const SMALL_WINDOW_PROBES: u8 = 3;
 /// Longest time an acknowledgement is held back (RFC 9293 §3.8.6.3 allows 500 ms).
 pub const DELAYED_ACK_NS: u64 = 40 * MILLISECOND;
 /// Segments with data that may go unacknowledged (RFC 9293 §3.8.6.3).

@@ -2,6 +2,7 @@
 
 use arrayvec::ArrayVec;
 
+use crate::limits;
 use crate::time::Instant;
 use crate::wire::tcp::{Flags, Header, Options, SeqNumber};
 
@@ -127,8 +128,9 @@ impl Connection {
         Some(segment)
     }
 
-    /// The window is too small for the next segment and nothing is in flight. Waits for a larger one, and when the
-    /// persist timer has run out without, uses the small one by cutting the segment (RFC 9293 §3.8.6.2.1).
+    /// The window is too small for the next segment and nothing is in flight. A window that data has filled to a small
+    /// rest is probed as a closed one is, so that no FPDU is cut; one that stays small, or was never much larger, is used
+    /// by cutting the segment (RFC 9293 §3.8.6.2.1).
     fn use_small_window<P: Copy, F>(
         &mut self,
         now: Instant,
@@ -136,7 +138,9 @@ impl Connection {
         pools: &mut Pools<P, F>,
     ) -> bool {
         let room = (window_end - self.send.nxt()).max(0) as u32;
-        if self.probe_owed && room > 0 && self.send.split(&mut pools.segments, room) {
+        let stays_small = self.rtt.timeouts_in_a_row() >= limits::SMALL_WINDOW_PROBES;
+        let use_it = room > 0 && (stays_small || room >= self.snd_wnd_max / 2);
+        if self.probe_owed && use_it && self.send.split(&mut pools.segments, room) {
             self.probe_owed = false;
             self.counters.cut_segments += 1;
             return true;

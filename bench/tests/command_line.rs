@@ -1,0 +1,143 @@
+//! The benchmark as its users run it: what it measures is verified, what it writes has the keys it promises, and what it
+//! cannot do it says in one line.
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+fn bench(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_warpline-bench")).args(arguments).output().unwrap()
+}
+
+fn temporary(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("warpline-bench-{}-{name}", std::process::id()))
+}
+
+/// Runs `write-bw` on the ring and gives its JSON.
+fn measure(name: &str, arguments: &[&str]) -> serde_json::Value {
+    let json = temporary(name);
+    let path = json.to_str().unwrap();
+    let output = bench(&[&["write-bw", "--json", path], arguments].concat());
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {text}");
+    let report = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    std::fs::remove_file(json).unwrap();
+    report
+}
+
+#[test]
+fn the_report_has_its_keys() {
+    let report = measure("keys", &["--mtu", "9000", "--size", "64k", "--iters", "500"]);
+    for key in [
+        "test",
+        "backend",
+        "mtu",
+        "size",
+        "qps",
+        "depth",
+        "markers",
+        "crc",
+        "duration_s",
+        "messages",
+        "bytes",
+        "gbit_per_s",
+        "mmsg_per_s",
+        "verified",
+        "corrupt_bytes",
+        "retransmitted_segments",
+        "out_of_order_segments",
+        "held_frames_peak",
+        "octets_copied_rx",
+        "octets_copied_tx",
+    ] {
+        assert!(report.get(key).is_some(), "{key} is missing");
+    }
+    assert_eq!((&report["messages"], &report["verified"]), (&500.into(), &true.into()));
+    assert_eq!(report["bytes"], 500 * 65_536);
+    assert_eq!(report["corrupt_bytes"], 0);
+    // Once to receive; to send once too, for nothing was retransmitted.
+    assert_eq!(report["retransmitted_segments"], 0);
+    for copied in ["octets_copied_rx", "octets_copied_tx"] {
+        let per_octet = report[copied].as_f64().unwrap() / (500.0 * 65_536.0);
+        assert!((1.0..1.001).contains(&per_octet), "{copied}: {per_octet} an octet");
+    }
+}
+
+#[test]
+fn markers_small_frames_and_many_queue_pairs_are_verified() {
+    let cases: [&[&str]; 4] = [
+        &["--size", "100000", "--iters", "50", "--markers", "on"],
+        &["--size", "1", "--iters", "2000", "--depth", "7"],
+        &["--size", "5000", "--iters", "300", "--qps", "4", "--mtu", "576"],
+        &["--size", "8M", "--iters", "3", "--crc", "off", "--mtu", "4000"],
+    ];
+    for (n, case) in cases.into_iter().enumerate() {
+        let report = measure(&format!("case{n}"), case);
+        assert_eq!(report["corrupt_bytes"], 0, "{case:?}");
+        assert_eq!(report["verified"], true);
+    }
+}
+
+#[test]
+fn a_capture_holds_the_run() {
+    let capture = temporary("pcapng");
+    let path = capture.to_str().unwrap();
+    measure("capture", &["--size", "4k", "--iters", "20", "--pcap", path]);
+    let octets = std::fs::read(&capture).unwrap();
+    std::fs::remove_file(capture).unwrap();
+    assert_eq!(octets[..4], [0x0a, 0x0d, 0x0d, 0x0a], "a pcapng section");
+    assert!(octets.len() > 20 * 4096);
+    let request = b"MPA ID Req Frame";
+    assert!(octets.windows(request.len()).any(|window| window == request), "the startup is in it");
+}
+
+/// One clear line that says what to do.
+#[test]
+fn what_cannot_be_is_said_in_one_line() {
+    let cases: [(&[&str], &str); 6] = [
+        (&["write-bw", "--backend", "af_packet", "--listen", "198.18.0.1:1"], "--vdev=net_af_packet0,iface="),
+        (&["write-bw", "--backend", "pci", "--listen", "198.18.0.1:1"], "-a 0000:01:00.0"),
+        (&["write-bw", "--backend", "tap"], "--listen ADDR:PORT"),
+        (&["write-bw", "--listen", "198.18.0.1:1"], "leave out --listen"),
+        (
+            &[
+                "write-bw",
+                "--backend",
+                "af_packet",
+                "--eal",
+                "--vdev=net_af_packet0,iface=wl-none",
+                "--listen",
+                "198.18.0.1:1",
+            ],
+            "net_af_packet0",
+        ),
+        (
+            &["write-bw", "--json", "/nonexistent/dir/file", "--size", "64", "--iters", "1"],
+            "/nonexistent/dir/file",
+        ),
+    ];
+    for (arguments, expected) in cases {
+        let output = bench(arguments);
+        assert!(!output.status.success(), "{arguments:?}");
+        let text = String::from_utf8_lossy(&output.stderr);
+        let last = text.trim_end().lines().last().unwrap_or_default();
+        assert!(last.starts_with("warpline-bench: ") && last.contains(expected), "{arguments:?}: {text}");
+    }
+}
+
+#[test]
+fn wrong_command_lines_are_refused() {
+    for arguments in [
+        &["write-bw", "--backend", "teleport"][..],
+        &["write-bw", "--size", "0"],
+        &["write-bw", "--mtu", "100"],
+        &["write-bw", "--qps", "0"],
+        &["write-bw", "--iters", "10", "--duration", "1"],
+        &["write-bw", "--markers", "maybe"],
+        &["read-bw"],
+        &[],
+    ] {
+        let output = bench(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(!output.stderr.is_empty());
+    }
+}
