@@ -23,8 +23,9 @@ use crate::device::MemorySource;
 
 /// Buffers of a device: as many as a core may hold back, with a ring of descriptors to spare.
 const MBUFS: u32 = 16_383;
-/// Octets of an Ethernet header with a VLAN tag, rounded up to a cache line.
-const HEADER_OCTETS: u16 = 64;
+/// Octets of a buffer beyond the largest IP packet: for the Ethernet header, and because `net_af_packet` wants to fit the
+/// frames of its ring, which are a multiple of a cache line or more.
+const SPARE_OCTETS: u16 = 256;
 
 /// Why there is no device.
 #[derive(Debug, thiserror::Error)]
@@ -96,7 +97,7 @@ pub fn hugepages(eal: Eal) -> MemorySource {
 }
 
 fn pool(eal: Eal, mtu_octets: u16) -> Result<Mempool, MempoolError> {
-    let data_octets = mtu_octets.saturating_add(HEADER_OCTETS).max(MempoolConfig::default().data_octets);
+    let data_octets = mtu_octets.saturating_add(SPARE_OCTETS).max(MempoolConfig::default().data_octets);
     Mempool::new(eal, MempoolConfig { mbufs: MBUFS, data_octets, ..MempoolConfig::default() })
 }
 
