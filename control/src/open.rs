@@ -21,11 +21,14 @@ use warpline_dataplane::memory::Region;
 
 use crate::device::MemorySource;
 
-/// Buffers of a device: as many as a core may hold back, with a ring of descriptors to spare.
-const MBUFS: u32 = 16_383;
-/// Octets of a buffer beyond the largest IP packet: an Ethernet header with a VLAN tag, and what net_af_packet's frames of
-/// 9216 octets have beyond 9000.
-const HEADER_OCTETS: u16 = 256;
+/// Buffers of a port: as many as a core may hold back, with a ring of descriptors to spare.
+const PORT_MBUFS: u32 = 16_383;
+/// Buffers of an end of a wire: a few windows' worth. A wire loses nothing, so little is held back; and all of a pool's
+/// buffers are used in turn, so a pool that fits a cache keeps frames in it.
+const WIRE_MBUFS: u32 = 1023;
+/// Octets of a buffer beyond the largest IP packet: for the Ethernet header, and because `net_af_packet` wants to fit the
+/// frames of its ring, which are a multiple of a cache line or more.
+const SPARE_OCTETS: u16 = 256;
 
 /// Why there is no device.
 #[derive(Debug, thiserror::Error)]
@@ -96,9 +99,9 @@ pub fn hugepages(eal: Eal) -> MemorySource {
     MemorySource::new(move |octets| Region::huge(eal, octets).ok())
 }
 
-fn pool(eal: Eal, mtu_octets: u16) -> Result<Mempool, MempoolError> {
-    let data_octets = mtu_octets.saturating_add(HEADER_OCTETS).max(MempoolConfig::default().data_octets);
-    Mempool::new(eal, MempoolConfig { mbufs: MBUFS, data_octets, ..MempoolConfig::default() })
+fn pool(eal: Eal, mbufs: u32, mtu_octets: u16) -> Result<Mempool, MempoolError> {
+    let data_octets = mtu_octets.saturating_add(SPARE_OCTETS).max(MempoolConfig::default().data_octets);
+    Mempool::new(eal, MempoolConfig { mbufs, data_octets, ..MempoolConfig::default() })
 }
 
 /// Starts the port `name` with one queue pair, for IP packets of up to `mtu_octets` octets.
@@ -108,7 +111,7 @@ fn pool(eal: Eal, mtu_octets: u16) -> Result<Mempool, MempoolError> {
 /// [`OpenError`].
 pub fn port(eal: Eal, name: &str, mtu_octets: u16) -> Result<DpdkDevice, OpenError> {
     let port = Port::open(eal, name)?;
-    let pool = pool(eal, mtu_octets)?;
+    let pool = pool(eal, PORT_MBUFS, mtu_octets)?;
     // That driver cannot change what the interface beneath it has.
     let assume = name.starts_with("net_af_packet");
     let mtu = if assume { Mtu::Assume(mtu_octets) } else { Mtu::Set(mtu_octets) };
@@ -125,7 +128,7 @@ pub fn port(eal: Eal, name: &str, mtu_octets: u16) -> Result<DpdkDevice, OpenErr
 /// [`OpenError`].
 pub fn ring_pair(eal: Eal, config: &WireConfig) -> Result<(DpdkDevice, DpdkDevice), OpenError> {
     let mtu_octets = u16::try_from(config.mtu_octets).unwrap_or(u16::MAX);
-    let pools = [pool(eal, mtu_octets)?, pool(eal, mtu_octets)?];
+    let pools = [pool(eal, WIRE_MBUFS, mtu_octets)?, pool(eal, WIRE_MBUFS, mtu_octets)?];
     let (near, far) = wire(eal, config, [&pools[0], &pools[1]])?;
     let [near_pool, far_pool] = pools;
     Ok((DpdkDevice::wire(near, near_pool)?, DpdkDevice::wire(far, far_pool)?))

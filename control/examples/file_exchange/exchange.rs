@@ -197,9 +197,7 @@ impl<'a> Exchange<'a> {
                     (CompletionKind::Write, _) => self.writing -= 1,
                     (CompletionKind::Send, id) => self.done_completed |= id == id::DONE,
                 },
-                None if state != QpState::ReadyToSend => {
-                    return Err(Failure::of("the peer closed before the exchange was over", "tcp:closed"));
-                }
+                None if state != QpState::ReadyToSend => return Err(Failure::early_close()),
                 None if Instant::now() >= self.deadline => {
                     return Err(Failure::of("the exchange was not over in time", "tcp:timeout"));
                 }

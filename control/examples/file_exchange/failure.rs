@@ -26,6 +26,11 @@ impl Failure {
         Self { text: text.to_string(), code: Some(code.into()) }
     }
 
+    /// The peer closed its half too early, in an orderly way.
+    pub fn early_close() -> Self {
+        Self::of("the peer closed before the exchange was over", tcp(CloseReason::Finished))
+    }
+
     /// The peer did not keep to the exchange's own rules.
     pub fn rule(text: impl fmt::Display) -> Self {
         Self::of(text, "exchange")
@@ -75,10 +80,8 @@ impl From<Status> for Failure {
     fn from(status: Status) -> Self {
         match status {
             Status::Failed(error) => error.into(),
-            // Flushed without an error of the stream: it was closed.
-            Status::Flushed => {
-                Self::of("the peer closed before the exchange was over", tcp(CloseReason::Finished))
-            }
+            // The connection is over, and not because it failed.
+            Status::Flushed => Self::early_close(),
             status => Self::local(format!("a work request ended with {status:?}")),
         }
     }
