@@ -24,10 +24,6 @@ fn memory_stays_while_sends_read_from_it() {
     pair.network.set_impairments(LinkEnd::B, Impairments { loss: 1.0, ..Impairments::default() });
     let target = far.memory.advertisement(0, 100_000).unwrap();
     near.qp.post_write(1, source.slice(0, 100_000), &target, 0).unwrap();
-    // The first attempt may come before the core has looked at the Write: then it just fails.
-    common::eventually("the core reads from the memory", || {
-        pair.near.statistics().unwrap().octets_copied_tx > 0
-    });
     let error = source.deregister(Duration::from_millis(20)).unwrap_err();
     assert!(matches!(error, DeregisterError::InUse(_)), "{error}");
     let source = error.into_region();
@@ -50,9 +46,6 @@ fn memory_may_be_dropped_while_sends_read_from_it() {
     pair.network.set_impairments(LinkEnd::B, Impairments { loss: 1.0, ..Impairments::default() });
     let target = far.memory.advertisement(0, 100_000).unwrap();
     near.qp.post_write(1, source.slice(0, 100_000), &target, 0).unwrap();
-    common::eventually("the core reads from the memory", || {
-        pair.near.statistics().unwrap().octets_copied_tx > 0
-    });
     drop(source);
     pair.network.set_impairments(LinkEnd::B, Impairments::default());
     assert_eq!(near.completion().status, Status::Success);

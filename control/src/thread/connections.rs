@@ -94,8 +94,7 @@ impl Connections {
     }
 
     pub(super) fn is_pending(&self) -> bool {
-        let waits = |phase: &Phase| matches!(phase, Phase::AwaitingRequest { .. } | Phase::AwaitingReply(_));
-        !self.opening.is_empty() || !self.starting.is_empty() || self.table.values().any(waits)
+        !self.opening.is_empty() || !self.starting.is_empty()
     }
 
     /// Whether the connection ends by itself, in an orderly way.

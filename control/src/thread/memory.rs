@@ -7,13 +7,22 @@ use warpline_dataplane::core::ring::Command;
 use warpline_dataplane::memory::{Access, Grant, ProtectionDomainId, Region, STag};
 use warpline_dataplane::time::{Instant, MILLISECOND};
 
+use super::Control;
 use super::names::StagNames;
 use super::request::{Deregistration, Reply};
-use super::{Alarm, Commands, Control};
+use crate::driver;
 use crate::memory::{Addressing, MemoryError};
 
 /// Time between two attempts to deregister memory that sends read from.
 const RETRY_NS: u64 = MILLISECOND;
+
+/// A registration on its way in or out.
+enum Pending {
+    /// The core has not confirmed it yet.
+    Registering(Reply<Result<STag, MemoryError>>),
+    /// It is to go.
+    Leaving(Leaving),
+}
 
 /// A deregistration that somebody waits for.
 struct Leaving {
@@ -26,65 +35,35 @@ struct Leaving {
     in_use: bool,
 }
 
-/// What control knows of a registration.
-enum State {
-    /// The core has not confirmed it yet.
-    Registering(Reply<Result<STag, MemoryError>>),
-    /// It stands.
+/// A registration that is neither on its way in nor out.
+#[derive(Clone, Copy)]
+enum Settled {
+    /// The core has it.
     Registered,
-    /// It is to go.
-    Leaving(Leaving),
-    /// The core let go of it after its owner had stopped waiting.
+    /// The core let go of it after its owner had stopped waiting for that.
     Gone,
 }
 
-/// All registrations of a device.
+/// All registrations of a device. Each is in one of the two tables.
 pub(super) struct Registrations {
     names: StagNames,
-    states: HashMap<STag, State>,
+    pending: HashMap<STag, Pending>,
+    settled: HashMap<STag, Settled>,
 }
 
 impl Registrations {
     pub(super) fn new(names: StagNames) -> Self {
-        Self { names, states: HashMap::new() }
+        Self { names, pending: HashMap::new(), settled: HashMap::new() }
     }
 
     pub(super) fn len(&self) -> usize {
-        debug_assert_eq!(self.names.in_use(), self.states.len(), "a name without a registration");
-        self.states.len()
+        let registrations = self.pending.len() + self.settled.len();
+        debug_assert_eq!(self.names.in_use(), registrations, "a name for each");
+        registrations
     }
 
     pub(super) fn is_pending(&self) -> bool {
-        self.states.values().any(|state| matches!(state, State::Registering(_) | State::Leaving(_)))
-    }
-
-    fn forget(&mut self, stag: STag) {
-        if self.states.remove(&stag).is_some() {
-            self.names.give_back(stag);
-        }
-    }
-
-    fn ask(commands: &mut Commands, stag: STag, leaving: &mut Leaving) {
-        leaving.retry_at = Instant::NEVER;
-        commands.push(Command::Deregister { stag });
-    }
-
-    /// Tries again what is due and gives up what has taken too long.
-    fn look(&mut self, now: Instant, commands: &mut Commands, alarm: &mut Alarm) {
-        for (stag, state) in &mut self.states {
-            let State::Leaving(leaving) = state else { continue };
-            if now >= leaving.until {
-                let how = if leaving.in_use { Deregistration::InUse } else { Deregistration::Unanswered };
-                if let State::Leaving(leaving) = core::mem::replace(state, State::Registered) {
-                    leaving.reply.send(how);
-                }
-                continue;
-            }
-            if now >= leaving.retry_at {
-                Self::ask(commands, *stag, leaving);
-            }
-            alarm.set(leaving.retry_at.min(leaving.until));
-        }
+        !self.pending.is_empty()
     }
 }
 
@@ -98,23 +77,22 @@ impl Control {
         reply: Reply<Result<STag, MemoryError>>,
     ) {
         let Some(stag) = self.registrations.names.take() else {
-            reply.send(Err(MemoryError::TooManyRegions));
-            return;
+            return reply.send(Err(MemoryError::TooManyRegions));
         };
         let base_to = addressing.base_to(&region);
-        self.registrations.states.insert(stag, State::Registering(reply));
+        self.registrations.pending.insert(stag, Pending::Registering(reply));
         self.commands.push(Command::Register { stag, grant: Grant { region, pd, base_to, access } });
     }
 
     /// Work that is posted from now on finds the registration.
     pub(super) fn on_registered(&mut self, stag: STag, done: bool) {
-        let Some(state) = self.registrations.states.get_mut(&stag) else { return };
-        if let State::Registering(reply) = core::mem::replace(state, State::Registered) {
-            let answer = if done { Ok(stag) } else { Err(MemoryError::TooManyRegions) };
-            reply.send(answer);
-            if !done {
-                self.registrations.forget(stag);
-            }
+        let Some(Pending::Registering(reply)) = self.registrations.pending.remove(&stag) else { return };
+        if done {
+            self.registrations.settled.insert(stag, Settled::Registered);
+            reply.send(Ok(stag));
+        } else {
+            self.registrations.names.give_back(stag);
+            reply.send(Err(MemoryError::TooManyRegions));
         }
     }
 
@@ -125,43 +103,58 @@ impl Control {
         patience: Option<Duration>,
         reply: Reply<Deregistration>,
     ) {
-        match self.registrations.states.get_mut(&stag) {
-            Some(state @ State::Registered) => {
-                let until = patience.map_or(Instant::NEVER, |patience| now + crate::driver::nanos(patience));
-                let mut leaving = Leaving { reply, until, retry_at: Instant::NEVER, in_use: false };
-                Registrations::ask(&mut self.commands, stag, &mut leaving);
+        match self.registrations.settled.remove(&stag) {
+            Some(Settled::Registered) => {
+                let until = patience.map_or(Instant::NEVER, |patience| now + driver::nanos(patience));
+                let leaving = Leaving { reply, until, retry_at: Instant::NEVER, in_use: false };
+                self.registrations.pending.insert(stag, Pending::Leaving(leaving));
                 self.alarm.set(until);
-                *state = State::Leaving(leaving);
+                self.commands.push(Command::Deregister { stag });
             }
-            Some(State::Gone) | None => {
-                self.registrations.forget(stag);
+            Some(Settled::Gone) => {
+                self.registrations.names.give_back(stag);
                 reply.send(Deregistration::Done);
             }
-            // One owner asks once at a time.
-            Some(State::Registering(_) | State::Leaving(_)) => {}
+            // One owner asks, once at a time.
+            None => debug_assert!(false, "nobody owns {stag:?}"),
         }
     }
 
     pub(super) fn on_deregistered(&mut self, now: Instant, stag: STag, done: bool) {
-        let Some(state) = self.registrations.states.get_mut(&stag) else { return };
-        match state {
-            State::Leaving(_) if done => {
-                if let State::Leaving(leaving) = core::mem::replace(state, State::Gone) {
-                    leaving.reply.send(Deregistration::Done);
-                }
-                self.registrations.forget(stag);
-            }
-            State::Leaving(leaving) => {
+        if !done {
+            if let Some(Pending::Leaving(leaving)) = self.registrations.pending.get_mut(&stag) {
                 leaving.in_use = true;
                 leaving.retry_at = now + RETRY_NS;
                 self.alarm.set(leaving.retry_at);
             }
-            state @ State::Registered if done => *state = State::Gone,
-            State::Registered | State::Registering(_) | State::Gone => {}
+        } else if let Some(Pending::Leaving(leaving)) = self.registrations.pending.remove(&stag) {
+            self.registrations.names.give_back(stag);
+            leaving.reply.send(Deregistration::Done);
+        } else if let Some(settled) = self.registrations.settled.get_mut(&stag) {
+            *settled = Settled::Gone;
         }
     }
 
+    /// Tries again what is due and gives up what has taken too long.
     pub(super) fn look_at_registrations(&mut self, now: Instant) {
-        self.registrations.look(now, &mut self.commands, &mut self.alarm);
+        let Self { registrations: Registrations { pending, settled, .. }, commands, alarm, .. } = self;
+        let given_up = pending.extract_if(|_, pending| match pending {
+            Pending::Leaving(leaving) => now >= leaving.until,
+            Pending::Registering(_) => false,
+        });
+        for (stag, pending) in given_up {
+            settled.insert(stag, Settled::Registered);
+            if let Pending::Leaving(Leaving { reply, in_use, .. }) = pending {
+                reply.send(if in_use { Deregistration::InUse } else { Deregistration::Unanswered });
+            }
+        }
+        for (stag, pending) in pending {
+            let Pending::Leaving(leaving) = pending else { continue };
+            if now >= leaving.retry_at {
+                leaving.retry_at = Instant::NEVER;
+                commands.push(Command::Deregister { stag: *stag });
+            }
+            alarm.set(leaving.retry_at.min(leaving.until));
+        }
     }
 }

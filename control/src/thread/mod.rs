@@ -10,7 +10,7 @@ mod queue_pairs;
 pub(crate) mod request;
 mod responding;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -24,13 +24,13 @@ use crate::device::{CrcPolicy, Usage};
 use crate::driver;
 use connections::Connections;
 use memory::Registrations;
-use names::{QpNumbers, StagNames, Unpredictable};
+use names::{StagNames, Unpredictable};
 use queue_pairs::QueuePairs;
 use request::{Reply, Request};
 
 /// How long control sleeps after it had something to do. It doubles with every time there was nothing.
 const SHORTEST_SLEEP_NS: u64 = 20 * MICROSECOND;
-/// The longest sleep while somebody waits for an answer of the core or of a peer.
+/// The longest sleep while somebody waits for an answer of the core.
 const LONGEST_SLEEP_PENDING_NS: u64 = 200 * MICROSECOND;
 /// The longest sleep while events may come: there are listeners or connections.
 const LONGEST_SLEEP_SERVING_NS: u64 = 2 * MILLISECOND;
@@ -105,7 +105,7 @@ impl Control {
             crc,
             alarm: Alarm(Instant::NEVER),
             registrations: Registrations::new(StagNames::new(random)),
-            queue_pairs: QueuePairs { numbers: QpNumbers::new(), entries: HashMap::new() },
+            queue_pairs: QueuePairs::new(),
             connections: Connections::default(),
             statistics: Vec::new(),
         }
@@ -145,8 +145,6 @@ impl Control {
             let longest = self.longest_sleep_ns();
             sleep_ns = if busy { SHORTEST_SLEEP_NS } else { (2 * sleep_ns).min(longest) };
         }
-        self.stop.store(true, Ordering::Release);
-        self.queue_pairs.fail_all();
     }
 
     fn take_events(&mut self) -> bool {
@@ -225,7 +223,7 @@ impl Control {
         self.look_at_registrations(now);
     }
 
-    /// Somebody waits for an answer of the core or of a peer.
+    /// Somebody waits for an answer of the core.
     fn is_pending(&self) -> bool {
         !self.commands.waiting.is_empty()
             || !self.statistics.is_empty()
@@ -259,5 +257,13 @@ impl Control {
             listeners: self.connections.listeners.len(),
             connections: self.connections.len(),
         }
+    }
+}
+
+impl Drop for Control {
+    /// However control ends, the core is not polled for nothing, and nobody waits for it.
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        self.queue_pairs.fail_all();
     }
 }

@@ -16,11 +16,9 @@ use super::request::Reply;
 use super::{Control, LINGER_NS};
 use crate::queue_pair::{CreateError, Ending, Halves, QpConfig};
 
-/// How far the end of a queue pair has come.
-pub(super) enum Destroy {
-    /// It lives.
-    No,
-    /// Its owner has gone, its connection is being closed in an orderly way; by then it goes anyway.
+/// How far the end of a queue pair has come whose owner has gone.
+enum Destroy {
+    /// Its connection is being closed in an orderly way; by then it goes anyway.
     AfterClose(Instant),
     /// The core was told.
     Told(Option<Reply<()>>),
@@ -34,16 +32,21 @@ pub(super) struct QueuePair {
     /// It is or was connected, or a connection for it is being opened. A queue pair serves one connection.
     pub(super) bound: bool,
     pub(super) connection: Option<ConnectionId>,
-    pub(super) destroy: Destroy,
 }
 
 /// All queue pairs of a device.
 pub(super) struct QueuePairs {
-    pub(super) numbers: QpNumbers,
+    numbers: QpNumbers,
     pub(super) entries: HashMap<QpNumber, QueuePair>,
+    /// Those whose owners have gone.
+    leaving: HashMap<QpNumber, Destroy>,
 }
 
 impl QueuePairs {
+    pub(super) fn new() -> Self {
+        Self { numbers: QpNumbers::new(), entries: HashMap::new(), leaving: HashMap::new() }
+    }
+
     /// Binds a queue pair to a connection to be; `false` when it is not free for that.
     pub(super) fn bind(&mut self, number: QpNumber) -> bool {
         match self.entries.get_mut(&number) {
@@ -61,7 +64,7 @@ impl QueuePairs {
     }
 
     pub(super) fn is_pending(&self) -> bool {
-        self.entries.values().any(|qp| !matches!(qp.destroy, Destroy::No))
+        !self.leaving.is_empty()
     }
 
     /// Nobody polls the core any more: nothing that is posted will ever complete.
@@ -97,54 +100,56 @@ impl Control {
             config,
             bound: false,
             connection: None,
-            destroy: Destroy::No,
         };
         self.queue_pairs.entries.insert(number, entry);
         Ok((shared, ending))
     }
 
     pub(super) fn destroy_qp(&mut self, now: Instant, number: QpNumber, reply: Reply<()>) {
-        let Some(qp) = self.queue_pairs.entries.get_mut(&number) else { return };
-        if qp.connection.is_some_and(|id| self.connections.is_finishing(id)) {
+        let Some(qp) = self.queue_pairs.entries.get(&number) else { return };
+        let destroy = if qp.connection.is_some_and(|id| self.connections.is_finishing(id)) {
             // What was posted before the FIN is still delivered; the buffers stay registered as long.
-            qp.destroy = Destroy::AfterClose(now + LINGER_NS);
-            self.alarm.set(now + LINGER_NS);
             reply.send(());
+            self.alarm.set(now + LINGER_NS);
+            Destroy::AfterClose(now + LINGER_NS)
         } else {
-            qp.destroy = Destroy::Told(Some(reply));
             self.commands.push(Command::DestroyQp(number));
-        }
+            Destroy::Told(Some(reply))
+        };
+        self.queue_pairs.leaving.insert(number, destroy);
     }
 
     /// The core has forgotten the queue pair: its number may be given out again.
     pub(super) fn on_qp_destroyed(&mut self, number: QpNumber) {
-        let Some(qp) = self.queue_pairs.entries.remove(&number) else { return };
-        self.queue_pairs.numbers.give_back(number);
-        if let Destroy::Told(Some(reply)) = qp.destroy {
+        if self.queue_pairs.entries.remove(&number).is_some() {
+            self.queue_pairs.numbers.give_back(number);
+        }
+        if let Some(Destroy::Told(Some(reply))) = self.queue_pairs.leaving.remove(&number) {
             reply.send(());
         }
     }
 
     /// The queue pair's connection is over.
     pub(super) fn qp_closed(&mut self, number: QpNumber, reason: CloseReason) {
-        let Some(qp) = self.queue_pairs.entries.get_mut(&number) else { return };
-        qp.connection = None;
-        qp.ending.set(reason);
-        if matches!(qp.destroy, Destroy::AfterClose(_)) {
-            qp.destroy = Destroy::Told(None);
+        if let Some(qp) = self.queue_pairs.entries.get_mut(&number) {
+            qp.connection = None;
+            qp.ending.set(reason);
+        }
+        if let Some(destroy @ Destroy::AfterClose(_)) = self.queue_pairs.leaving.get_mut(&number) {
+            *destroy = Destroy::Told(None);
             self.commands.push(Command::DestroyQp(number));
         }
     }
 
     pub(super) fn look_at_queue_pairs(&mut self, now: Instant) {
-        for (number, qp) in &mut self.queue_pairs.entries {
-            match qp.destroy {
+        for (number, destroy) in &mut self.queue_pairs.leaving {
+            match *destroy {
                 Destroy::AfterClose(at) if now >= at => {
-                    qp.destroy = Destroy::Told(None);
+                    *destroy = Destroy::Told(None);
                     self.commands.push(Command::DestroyQp(*number));
                 }
                 Destroy::AfterClose(at) => self.alarm.set(at),
-                Destroy::No | Destroy::Told(_) => {}
+                Destroy::Told(_) => {}
             }
         }
     }

@@ -221,6 +221,10 @@ impl<D: Device> Core<D> {
     }
 
     fn deregister(&mut self, stag: STag) {
+        // Sends that were posted before read from the memory too, even if their doorbell is not answered yet.
+        for qp in self.qps.iter_mut().flatten().filter(|qp| qp.shared.state() != QpState::Error) {
+            qp.sender.take_posted(&qp.shared, &mut self.stags);
+        }
         let done = self.stags.remove(stag).is_some();
         self.events.push(Event::Deregistered { stag, done });
     }
