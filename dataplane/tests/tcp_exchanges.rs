@@ -200,6 +200,16 @@ fn acknowledgements_are_delayed_within_bounds() {
     assert_eq!(streamed(&mut peer), b"onetwothree");
 }
 
+/// A sender that has nothing more to send waits for the acknowledgement: an RDMA Write completes with it.
+#[test]
+fn pushed_data_is_acknowledged_at_once() {
+    let (mut peer, next, connection) = accepted(Options::default());
+    peer.send(ACK | Flags::PSH, PEER_ISS + 1, next, b"done");
+    assert_eq!(peer.expect_one().header.ack, PEER_ISS + 5);
+    stream(&mut peer, connection, b"ours");
+    assert_eq!(peer.expect_one().header.flags, ACK | Flags::PSH, "what ends our queue is pushed");
+}
+
 /// RFC 5681 §4.2: a segment beyond a gap, and the one that fills it, are acknowledged at once. MPA-A.3-02: the first
 /// copy of an octet stays.
 #[test]

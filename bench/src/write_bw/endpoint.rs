@@ -29,7 +29,10 @@ impl<'s> Endpoint<'s> {
             // Without it, packet buffers come without this CPU's cache: slower, not wrong.
             let _lcore = dpdk::Eal::current().and_then(|eal| eal.register_thread().ok());
             loop {
-                driver.poll_once();
+                if !driver.poll_once() {
+                    // Leaves the execution units to a CPU that shares this one's core.
+                    std::hint::spin_loop();
+                }
                 if step(&mut driver).is_break() {
                     return Ok(driver.statistics());
                 }

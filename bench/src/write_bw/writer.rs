@@ -243,7 +243,9 @@ fn transfer(
         if done {
             return Ok(start.elapsed());
         }
-        driver.poll_once();
+        if !driver.poll_once() {
+            std::hint::spin_loop();
+        }
     }
 }
 

@@ -205,9 +205,11 @@ impl Connection {
             Insertion::InOrder { filled_gap } => {
                 *progress |= Progress::DATA;
                 self.unacknowledged_segments = self.unacknowledged_segments.saturating_add(1);
-                // RFC 5681 §4.2: a segment that fills a gap, or leaves one, is acknowledged at once.
+                // RFC 5681 §4.2: a segment that fills a gap, or leaves one, is acknowledged at once. So is one with PSH: its
+                // sender has nothing more for now, and an RDMA Write, which nobody answers, completes with this ACK.
                 if filled_gap
                     || self.receive.has_gap()
+                    || header.flags.contains(Flags::PSH)
                     || self.unacknowledged_segments >= limits::DELAYED_ACK_SEGMENTS
                 {
                     self.acks_owed = self.acks_owed.max(1);
