@@ -52,7 +52,7 @@ fn far_side(device: &Device, listener: &Listener) -> Outcome<()> {
 
 fn main() -> Outcome<()> {
     let eal: Eal = open::eal("")?;
-    let (near, far) = open::ring_pair(eal, &WireConfig { mtu_octets: 9000, ..WireConfig::default() })?;
+    let (near, far) = open::ring_pair(eal, &WireConfig::default())?;
     let config = |address| DeviceConfig { memory: open::hugepages(eal), ..DeviceConfig::new(address, 24) };
     let near = Device::start(near, &config(Ipv4Addr::new(198, 18, 0, 1)), PollThread::default())?;
     let far = Device::start(far, &config(FAR), PollThread::default())?;

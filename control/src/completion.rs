@@ -40,7 +40,8 @@ impl CompletionQueue {
         completions.len() - before
     }
 
-    /// Polls until there is a completion or `timeout` has passed, giving way to other threads meanwhile.
+    /// Polls until there is a completion or `timeout` has passed, giving way to other threads meanwhile. A peer that falls
+    /// silent shows here alone (MPA-7.1.2-26).
     pub fn wait(&self, timeout: Duration) -> Option<Completion> {
         /// Polls before the clock is read and other threads are let run.
         const POLLS: usize = 128;

@@ -13,8 +13,8 @@
 //! ```
 
 use dpdk::{
-    Eal, EalError, Memory, Mempool, MempoolConfig, MempoolError, Mtu, Pci, Port, PortConfig, PortError,
-    WireConfig, WireError, wire,
+    Eal, EalBuilder, EalError, Memory, Mempool, MempoolConfig, MempoolError, Mtu, Pci, Port, PortConfig,
+    PortError, WireConfig, WireError, wire,
 };
 use warpline_dataplane::device::dpdk::{DpdkDevice, PoolTooSmall};
 use warpline_dataplane::memory::Region;
@@ -63,6 +63,10 @@ pub enum OpenError {
 ///
 /// [`OpenError::Argument`], [`OpenError::Eal`].
 pub fn eal(arguments: &str) -> Result<Eal, OpenError> {
+    Ok(builder(arguments)?.init()?)
+}
+
+fn builder(arguments: &str) -> Result<EalBuilder, OpenError> {
     let mut builder = Eal::builder();
     let mut devices = Vec::new();
     let mut words = arguments.split_whitespace();
@@ -91,7 +95,7 @@ pub fn eal(arguments: &str) -> Result<Eal, OpenError> {
     if !devices.is_empty() {
         builder = builder.pci(Pci::Allow(devices));
     }
-    Ok(builder.init()?)
+    Ok(builder)
 }
 
 /// Memory of the EAL, which frames carry by reference.

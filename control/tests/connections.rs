@@ -11,9 +11,9 @@ use warpline::{
     AcceptError, AnswerError, ConnectConfig, ConnectError, CrcPolicy, Device, DeviceConfig, ListenConfig,
     ListenError, PollThread, QpState, StartError, StartupFault, Status,
 };
-use warpline_dataplane::device::sim::{self, EndConfig, Impairments};
+use warpline_dataplane::device::sim::{self, End as LinkEnd, EndConfig, Impairments};
 
-/// MPA-7.1.1-15, MPA-7.1.1-18, MPA-7.1.1-19, MPA-7.1.2-08, MPA-7.1.2-09, MPA-7.1.4-01
+/// MPA-7.1-02, MPA-7.1.1-15, MPA-7.1.1-18, MPA-7.1.1-19, MPA-7.1.2-02, MPA-7.1.2-08, MPA-7.1.2-09, MPA-7.1.4-01
 #[test]
 fn private_data_goes_both_ways() {
     let pair = Pair::new();
@@ -210,6 +210,34 @@ fn octets_arrive_with_and_without_markers_and_crcs() {
         far.write(2, &near, 100_000);
         assert_eq!(far.completion().status, Status::Success);
         assert_eq!(near.memory.to_vec(0, 100_000).unwrap(), octets);
+    }
+}
+
+/// MPA-7.1-01, MPA-7.1.5-03, MPA-7.1.5-04: frames lost, repeated and out of order around the switch to Full Operation.
+#[test]
+fn startup_survives_a_bad_link() {
+    let bad = Impairments { loss: 0.05, duplicate: 0.1, reorder: 0.2, ..Impairments::default() };
+    let pair = Pair::new();
+    for end in [LinkEnd::A, LinkEnd::B] {
+        pair.network.set_impairments(end, bad);
+    }
+    let listener = pair.far.listen(PORT, &ListenConfig::default()).unwrap();
+    let ends: Vec<End> = (0..16).map(|_| End::new(&pair.near)).collect();
+    let far_ends: Vec<End> = (0..16).map(|_| End::new(&pair.far)).collect();
+    let config = ConnectConfig { private_data: vec![9; 512], markers: true, timeout: PATIENCE };
+    thread::scope(|scope| {
+        for near in &ends {
+            scope.spawn(|| near.connect_with(&config).unwrap());
+        }
+        for far in &far_ends {
+            let request = listener.accept(PATIENCE).unwrap();
+            assert_eq!(request.private_data(), [9; 512]);
+            request.accept(&far.qp, &[8; 512]).unwrap();
+            far.qp.disconnect();
+        }
+    });
+    for end in ends.iter().chain(&far_ends) {
+        end.qp.wait_closed(PATIENCE).unwrap();
     }
 }
 

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 
 use warpline_dataplane::core::ring::{AfterStream, Command, ConnectionId, FullOperation};
-use warpline_dataplane::qp::shared::QpState;
 use warpline_dataplane::qp::work::QpNumber;
 use warpline_dataplane::tcp::CloseReason;
 use warpline_dataplane::time::Instant;
@@ -199,10 +198,18 @@ impl Control {
                 initiating.reply.send(Err(ConnectError::Closed(reason)));
             }
             Some(Phase::Operating { qp, waiter, .. }) => {
-                if let Some(waiter) = waiter {
-                    waiter.closed(reason);
+                let switched = self.queue_pairs.has_switched(qp);
+                match waiter {
+                    // Short as it was, it was in Full Operation: how it ended is for the queue pair to tell.
+                    Some(waiter) if switched => waiter.ready(),
+                    Some(waiter) => waiter.closed(reason),
+                    None => {}
                 }
-                self.qp_closed(qp, reason);
+                if switched {
+                    self.qp_closed(qp, reason);
+                } else {
+                    self.queue_pairs.unbind(qp);
+                }
             }
             Some(Phase::Leaving { .. }) | None => {}
         }
@@ -229,8 +236,7 @@ impl Control {
         let Self { connections: Connections { starting, table, .. }, queue_pairs, .. } = self;
         starting.retain(|id| {
             let Some(Phase::Operating { qp, waiter, .. }) = table.get_mut(id) else { return false };
-            let state = queue_pairs.entries.get(qp).map(|qp| qp.shared.state());
-            if state == Some(QpState::Idle) {
+            if !queue_pairs.has_switched(*qp) {
                 return waiter.is_some();
             }
             if let Some(waiter) = waiter.take() {

@@ -71,7 +71,7 @@ impl Control {
         }));
     }
 
-    /// TCP is open: the Request goes out (MPA-7.1.2-01).
+    /// TCP is open: the Request goes out, before anything else (MPA-7.1-02, MPA-7.1.2-01).
     pub(super) fn on_connected(&mut self, now: Instant, token: u64, id: ConnectionId) {
         let Some(Opening { deadline, wish: Some(wish) }) = self.connections.opening.remove(&token) else {
             return self.reset(id);

@@ -179,7 +179,7 @@ impl Control {
             |answer| if self.queue_pairs.bind(qp) { Ok(answer) } else { Err(AnswerError::QueuePairInUse) };
         match answer.and_then(bound) {
             Ok((octets, agreement)) => {
-                // one command, so that no octet is read in the wrong mode.
+                // MPA-7.1.2-10, A-20: one command, so that no octet is read in the wrong mode.
                 let then = AfterStream::FullOperation(full_operation(qp, false, agreement));
                 self.commands.push(Command::Stream { connection: id, octets, then });
                 self.operate(id, qp, Waiter::Accept(reply));

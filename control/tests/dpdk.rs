@@ -1,0 +1,45 @@
+//! Devices of DPDK, opened by name.
+#![cfg(feature = "dpdk")]
+#![allow(missing_docs)]
+
+mod common;
+
+use common::{End, FAR, NEAR, PATIENCE, PORT, config};
+use dpdk::WireConfig;
+use warpline::open::{self, OpenError};
+use warpline::{Device, DeviceConfig, ListenConfig, PollThread, Status};
+
+/// One test: the EAL starts once per process.
+#[test]
+fn a_wire_between_two_devices_carries_a_write() {
+    for arguments in ["-m", "-m many", "--vdev", "--lcores=0@0 -a"] {
+        let error = open::eal(arguments).unwrap_err();
+        assert!(matches!(error, OpenError::Argument(_)), "{arguments}: {error}");
+    }
+    let eal = open::eal("-m 300").unwrap();
+    assert!(matches!(open::eal(""), Err(OpenError::Eal(_))), "a second EAL");
+    let error = open::port(eal, "net_tap7", 1500).unwrap_err().to_string();
+    assert!(error.contains("net_tap7"), "{error}");
+
+    let wire = WireConfig { mtu_octets: 9000, ..WireConfig::default() };
+    let (near, far) = open::ring_pair(eal, &wire).unwrap();
+    let start = |device, address| {
+        let config = DeviceConfig { memory: open::hugepages(eal), ..config(address) };
+        Device::start(device, &config, PollThread::default()).unwrap()
+    };
+    let (near, far) = (start(near, NEAR), start(far, FAR));
+    let listener = far.listen(PORT, &ListenConfig::default()).unwrap();
+    let (near_end, far_end) = (End::new(&near), End::new(&far));
+    std::thread::scope(|scope| {
+        let connecting = scope.spawn(|| near_end.connect(b"").unwrap());
+        listener.accept(PATIENCE).unwrap().accept(&far_end.qp, b"").unwrap();
+        connecting.join().unwrap();
+    });
+    let octets: Vec<u8> = (0..End::OCTETS).map(|index| ((index * 31) >> 8) as u8).collect();
+    assert!(near_end.memory.write(0, &octets));
+    near_end.write(1, &far_end, octets.len() as u32);
+    assert_eq!(near_end.completion().status, Status::Success);
+    assert_eq!(far_end.memory.to_vec(0, octets.len()).unwrap(), octets);
+    near_end.qp.disconnect();
+    far_end.qp.wait_closed(PATIENCE).unwrap();
+}
