@@ -5,7 +5,7 @@
 mod common;
 
 use common::{End, FAR, NEAR, PATIENCE, PORT, config};
-use dpdk::WireConfig;
+use dpdk::{Eal, ExternalPieces, WireConfig};
 use warpline::open::{self, OpenError};
 use warpline::{Device, DeviceConfig, ListenConfig, PollThread, Status};
 
@@ -21,7 +21,13 @@ fn a_wire_between_two_devices_carries_a_write() {
     let error = open::port(eal, "net_tap7", 1500).unwrap_err().to_string();
     assert!(error.contains("net_tap7"), "{error}");
 
-    let wire = WireConfig { mtu_octets: 9000, ..WireConfig::default() };
+    carry_a_write(eal, ExternalPieces::Copied);
+    carry_a_write(eal, ExternalPieces::Shared);
+}
+
+/// A Write over a wire, by copy and by reference.
+fn carry_a_write(eal: Eal, external_pieces: ExternalPieces) {
+    let wire = WireConfig { mtu_octets: 9000, external_pieces, ..WireConfig::default() };
     let (near, far) = open::ring_pair(eal, &wire).unwrap();
     let start = |device, address| {
         let config = DeviceConfig { memory: open::hugepages(eal), ..config(address) };
@@ -42,4 +48,11 @@ fn a_wire_between_two_devices_carries_a_write() {
     assert_eq!(far_end.memory.to_vec(0, octets.len()).unwrap(), octets);
     near_end.qp.disconnect();
     far_end.qp.wait_closed(PATIENCE).unwrap();
+    // By copy each octet is copied once to send; by reference none is but the small rest of the message.
+    let copied = near.statistics().unwrap().octets_copied_tx;
+    match external_pieces {
+        ExternalPieces::Copied => assert_eq!(copied, octets.len() as u64),
+        ExternalPieces::Shared => assert!(copied < 1024, "{copied} octets copied"),
+    }
+    assert_eq!(far.statistics().unwrap().octets_copied_rx, octets.len() as u64);
 }

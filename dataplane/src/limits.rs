@@ -74,6 +74,11 @@ pub const NEIGHBOUR_REQUEST_INTERVAL_NS: u64 = SECOND;
 pub const NEIGHBOUR_REQUESTS: u8 = 3;
 /// Segments a connection sends in one poll before others have their turn.
 pub const TRANSMIT_BURST_SEGMENTS: usize = 32;
+/// Payload of an FPDU that goes out by reference where the device takes references, in octets: below it a copy costs less
+/// than two more buffers.
+pub const BY_REFERENCE_MIN_OCTETS: u32 = 1024;
+/// Frames gathered before they are handed to the device: the peer works on the first while the next are built.
+pub const TRANSMIT_CHUNK_FRAMES: usize = 8;
 /// Frames that may wait for the device before connections stop sending.
 pub const TRANSMIT_QUEUE_FRAMES: usize = 128;
 /// Commands taken in one poll.

@@ -6,6 +6,7 @@ use super::connection::{Chunk, Connection, FlowKey, Mode, Operating};
 use super::neighbours::Resolution;
 use super::statistics::{Drop, Statistics};
 use super::{Core, QueuePair};
+use crate::crc32c::Digest;
 use crate::device::{ChecksumRequest, Device, Frame};
 use crate::limits;
 use crate::memory::{Access, StagTable};
@@ -78,7 +79,12 @@ impl<D: Device> Core<D> {
                 return false;
             };
             match self.build(frame, index, key, mac, &outgoing) {
-                Some(frame) => self.to_send.push_back(frame),
+                Some(frame) => {
+                    self.to_send.push_back(frame);
+                    if self.to_send.len() >= limits::TRANSMIT_CHUNK_FRAMES {
+                        self.flush_device(now);
+                    }
+                }
                 // It stays unacknowledged, so TCP sends it again.
                 None => self.statistics.count(Drop::NoTransmitBuffer),
             }
@@ -166,7 +172,6 @@ impl<D: Device> Core<D> {
     ) -> Option<D::Frame> {
         let headers = headers_octets(&outgoing.header);
         let payload_octets = outgoing.segment.map_or(0, |segment| segment.octets as usize);
-        let room = frame.append(headers + payload_octets)?;
         if let Some(segment) = &outgoing.segment {
             let connection = self.slots[index as usize].connection.as_ref()?;
             let payload = Build {
@@ -176,9 +181,16 @@ impl<D: Device> Core<D> {
                 scratch: &mut self.scratch,
                 statistics: &mut self.statistics,
             };
-            if !payload.segment(segment, &mut room[headers..]) {
-                return None;
+            // By reference only where nobody has to sum up the octets for TCP.
+            let gather = self.capabilities.gather && self.capabilities.transmit_checksums;
+            if let Some((descriptor, crc)) = payload.referable(segment).filter(|_| gather) {
+                payload.by_reference(&descriptor, crc, headers, &mut frame)?;
+            } else {
+                let room = frame.append(headers + payload_octets)?;
+                payload.segment(segment, &mut room[headers..]).then_some(())?;
             }
+        } else {
+            frame.append(headers)?;
         }
         self.write_headers(&mut frame, key, mac, outgoing.header.clone(), payload_octets);
         Some(frame)
@@ -234,6 +246,7 @@ impl<D: Device> Core<D> {
             });
         } else {
             network.emit(ip);
+            // The whole segment lies in this piece: payload goes by reference only with the device's checksums.
             sum.add(&segment[..segment_octets]);
             tcp::set_checksum(segment, sum.finish());
         }
@@ -324,6 +337,62 @@ impl Build<'_> {
                 built
             }
         }
+    }
+
+    /// The FPDU of `segment` and whether it has a CRC, if its payload may go by reference: the whole FPDU, without Markers,
+    /// from registered memory, and long enough that a reference costs less than a copy.
+    fn referable(&self, segment: &Segment<Chunk>) -> Option<(FpduDescriptor, bool)> {
+        let Chunk::Fpdu(descriptor) = segment.payload else { return None };
+        let Mode::FullOperation(operating) = &self.connection.mode else { return None };
+        let whole = segment.skip == 0
+            && segment.octets as usize == fpdu::wire_len(0, descriptor.ulpdu_octets(), false)
+            && !operating.markers_sent;
+        let long = descriptor.octets >= limits::BY_REFERENCE_MIN_OCTETS;
+        (whole && long && matches!(descriptor.source, Source::Memory(_)))
+            .then_some((descriptor, operating.crc))
+    }
+
+    /// Builds one FPDU whose payload stays where it is: its head after room for `headers` octets, a reference to the user's
+    /// buffer, then pad and CRC. `None` when a part of it cannot be had.
+    fn by_reference<F: Frame>(
+        self,
+        descriptor: &FpduDescriptor,
+        crc: bool,
+        headers: usize,
+        frame: &mut F,
+    ) -> Option<()> {
+        let Mode::FullOperation(operating) = &self.connection.mode else { return None };
+        let Some(Some(qp)) = self.qps.get(operating.qp.0 as usize) else { return None };
+        let Source::Memory(slice) = descriptor.source else { return None };
+        let octets = slice.octets as usize;
+        let payload = self.stags.check(slice.stag, qp.shared.pd, Access::empty(), slice.to, octets).ok()?;
+        let mut header = [0; ddp::Untagged::LEN];
+        let header_octets = descriptor.header.emit(&mut header);
+        let head = fpdu::LENGTH_LEN + header_octets;
+        let room = frame.append(headers + head)?;
+        fpdu::encode_head(&mut room[headers..], &header[..header_octets], octets)?;
+        let digest = if crc {
+            let mut digest = Digest::new();
+            digest.update(&room[headers..]);
+            payload.inspect(|octets| digest.update(octets))?;
+            Some(digest)
+        } else {
+            None
+        };
+        let (tail, tail_octets) = fpdu::tail(digest, octets);
+        let (region, offset) = payload.region();
+        self.statistics.fpdus_sent += 1;
+        if frame.append_region(region, offset, octets) {
+            frame.append(tail_octets)?.copy_from_slice(&tail[..tail_octets]);
+        } else {
+            // Memory the device cannot refer to is copied behind the head.
+            let room = frame.append(octets + tail_octets)?;
+            let (copy, rest) = room.split_at_mut(octets);
+            payload.read(0, copy).then_some(())?;
+            rest.copy_from_slice(&tail[..tail_octets]);
+            self.statistics.octets_copied_tx += octets as u64;
+        }
+        Some(())
     }
 
     /// Builds one FPDU: its payload is copied once, from the user's buffer to its place in the frame.

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use dpdk::{HeaderLengths, Mbuf, Mempool, QueuePair, RunningPort, WireEnd};
+use dpdk::{ExternalPieces, HeaderLengths, Mbuf, Mempool, QueuePair, RunningPort, WireEnd};
 
 use super::{Capabilities, ChecksumRequest, ChecksumStatus, Device, Frame, ReceivedChecksums};
 use crate::memory::{HugeBacking, Region};
@@ -63,7 +63,8 @@ impl DpdkDevice {
         let capabilities = Capabilities {
             mtu_octets: end.config().mtu_octets,
             transmit_checksums: end.config().checksum_offload,
-            gather: true,
+            // A wire that copies what it carries by reference saves nothing.
+            gather: end.config().external_pieces == ExternalPieces::Shared,
         };
         let mac = end.mac();
         Self::new(Link::Wire(end), pool, mac, capabilities)

@@ -122,6 +122,19 @@ impl Region {
         true
     }
 
+    /// Gives `f` a look at `octets` octets from `offset`; `None` when they are not inside. For octets that belong to the
+    /// stack while a send is under way, so that nobody writes to them.
+    #[inline]
+    pub fn inspect<T>(&self, offset: usize, octets: usize, f: impl FnOnce(&[u8]) -> T) -> Option<T> {
+        if !self.contains(offset, octets) {
+            return None;
+        }
+        // SAFETY: the range was just checked to lie inside the span, which `Backing` keeps valid and initialised; the
+        // reference ends with `f`. An application that writes to a buffer it has lent to a send races with this as it
+        // would with a NIC's DMA.
+        Some(f(unsafe { core::slice::from_raw_parts(self.start.as_ptr().add(offset), octets) }))
+    }
+
     /// The raw span, for devices that transmit by reference.
     pub fn as_non_null(&self) -> NonNull<u8> {
         self.start

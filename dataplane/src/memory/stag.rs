@@ -119,6 +119,12 @@ impl<'t> Target<'t> {
         }
     }
 
+    /// Gives `f` a look at the whole range, see [`Region::inspect`].
+    #[inline]
+    pub fn inspect<T>(&self, f: impl FnOnce(&[u8]) -> T) -> Option<T> {
+        self.region.inspect(self.offset, self.octets, f)
+    }
+
     /// The region and the offset of the range in it.
     pub fn region(&self) -> (&'t Region, usize) {
         (self.region, self.offset)
