@@ -82,10 +82,13 @@ pub fn run(args: &WriteBw) -> Result<(), BenchError> {
     let plan = backend::plan(args.backend, &args.eal)?;
     let device = backend::open_port(&plan, args.mtu)?;
     let device = BenchDevice::new(device, args.pcap.as_deref(), args.backend.name())?;
-    let cpu = core_affinity::get_core_ids().and_then(|cpus| cpus.last().map(|cpu| cpu.id)).unwrap_or(0);
+    // The other end may be another process on this machine: the two keep out of each other's way.
+    let cpus = core_affinity::get_core_ids().unwrap_or_default();
     match end {
-        End::Target(port) => run_target(args, device, interface, port, cpu),
-        End::Writer(peer) => run_writer(args, device, interface, peer, cpu, None),
+        End::Target(port) => run_target(args, device, interface, port, cpus.last().map_or(0, |cpu| cpu.id)),
+        End::Writer(peer) => {
+            run_writer(args, device, interface, peer, cpus.first().map_or(0, |cpu| cpu.id), None)
+        }
     }
 }
 
