@@ -75,19 +75,20 @@ impl Neighbours {
     }
 
     /// Learns from a packet of `address` itself. Only addresses asked for, or that ask for us (`solicited`), are taken
-    /// up anew; others are refreshed if known.
+    /// up anew; others are refreshed if known. `true` when somebody may have waited for it.
     pub fn learn(&mut self, address: Ipv4Addr, mac: MacAddress, now: Instant, solicited: bool) -> bool {
         if mac.is_multicast() {
             return false;
         }
         if let Some(entry) = self.entries.iter_mut().find(|entry| entry.address == address) {
+            let waited = entry.mac.is_none();
             *entry = Neighbour { address, mac: Some(mac), heard: now, asked: now, requests: 0 };
-            return true;
+            return waited;
         }
         if solicited {
             self.insert(Neighbour { address, mac: Some(mac), heard: now, asked: now, requests: 0 });
         }
-        solicited
+        false
     }
 
     fn insert(&mut self, neighbour: Neighbour) {
@@ -118,7 +119,8 @@ mod tests {
         assert_eq!(table.resolve(PEER, at(0)), Resolution::Ask(None));
         assert_eq!(table.resolve(PEER, at(1)), Resolution::Wait);
         assert_eq!(table.resolve(PEER, at(limits::NEIGHBOUR_REQUEST_INTERVAL_NS)), Resolution::Ask(None));
-        assert!(table.learn(PEER, MAC, at(5), false));
+        assert!(table.learn(PEER, MAC, at(5), false), "somebody waited");
+        assert!(!table.learn(PEER, MAC, at(5), true), "nobody waits any more");
         assert_eq!(table.resolve(PEER, at(6)), Resolution::Known(MAC));
     }
 
