@@ -1,0 +1,46 @@
+//! The hot path allocates nothing: once a transfer runs, neither end asks for memory.
+
+mod common;
+
+use common::{Pair, Setup, pattern, region_of};
+use warpline_dataplane::device::sim::EndConfig;
+use warpline_dataplane::memory::{Access, Region, STag};
+use warpline_dataplane::qp::work::Slice;
+
+const SOURCE: STag = STag::new(1, 1);
+const SINK: STag = STag::new(2, 2);
+const MESSAGE_OCTETS: u32 = 64 * 1024;
+
+/// Writes `messages` messages and polls until all are completed. Nothing here allocates but what is under test.
+fn transfer(pair: &mut Pair, messages: u64) {
+    for id in 0..messages {
+        let local = Slice { stag: SOURCE, to: 0, octets: MESSAGE_OCTETS };
+        pair.a.write(id, local, SINK, 0);
+    }
+    let mut completed = 0;
+    while completed < messages {
+        pair.step();
+        while pair.a.completions.poll().is_some() {
+            completed += 1;
+        }
+    }
+}
+
+#[test]
+fn a_running_transfer_allocates_nothing() {
+    for setup in [Setup { markers: false, crc: true }, Setup { markers: true, crc: true }] {
+        let mut pair = Pair::new(1, EndConfig::a(), EndConfig::b());
+        let source = region_of(&pattern(1, MESSAGE_OCTETS as usize));
+        let sink = Region::heap(MESSAGE_OCTETS as usize).unwrap();
+        pair.a.register(SOURCE, &source, Access::empty());
+        pair.b.register(SINK, &sink, Access::REMOTE_WRITE);
+        pair.establish(setup);
+        // The simulated network makes its buffers when they are first needed: until the windows are open.
+        transfer(&mut pair, 500);
+        let sent = pair.a.statistics().frames_sent;
+        let allocated = allocation_counter::measure(|| transfer(&mut pair, 64));
+        let frames = pair.a.statistics().frames_sent - sent;
+        assert!(frames > 2800, "{frames} frames");
+        assert_eq!(allocated.count_total, 0, "{allocated:?} for {frames} frames");
+    }
+}
