@@ -21,7 +21,8 @@ pub const CLOCK_GRANULARITY_NS: u64 = 100 * MICROSECOND;
 /// Frames one connection may keep of octets that are not consumed yet. The receive window bounds octets; this bounds
 /// frames, for peers that send many small segments.
 pub const HELD_FRAMES_PER_CONNECTION: usize = 1024;
-/// Frames one core may keep for all its connections.
+/// Frames one core may keep for all its connections; never more than half of what its device has, so that others can still
+/// arrive.
 pub const HELD_FRAMES_PER_CORE: usize = 8192;
 /// Frames a connection keeps before small segments are copied behind the frame before them.
 pub const HELD_FRAMES_BEFORE_GATHERING: usize = 16;

@@ -22,7 +22,12 @@ fn transfer(seed: u64, impairments: Impairments, octets: usize, setup: Setup, mt
         outbound: Impairments { corrupt_payload: 0.0, ..impairments },
         ..config
     };
-    let mut pair = Pair::new(seed, end(EndConfig::a()), end(EndConfig::b()));
+    let pair = Pair::new(seed, end(EndConfig::a()), end(EndConfig::b()));
+    transfer_over(pair, seed, octets, setup, impairments)
+}
+
+/// As [`transfer`], over a network that is already there.
+fn transfer_over(mut pair: Pair, seed: u64, octets: usize, setup: Setup, impairments: Impairments) -> Pair {
     let data = pattern(seed, octets);
     let source = region_of(&data);
     let sink = Region::heap(octets).unwrap();
@@ -162,4 +167,20 @@ fn intact_under_all_together() {
         ..Impairments::default()
     };
     over_seeds(impairments, |pair| assert!(pair.a.statistics().tcp.retransmitted_segments > 0));
+}
+
+/// Few frames at both ends: what is held waiting for a gap never takes the frames that the gap's octets need. The peer is
+/// slowed, nothing is lost, and what could not be had is counted.
+#[test]
+fn a_shortage_of_frames_slows_and_loses_nothing() {
+    let impairments = Impairments { loss: 0.02, ..Impairments::default() };
+    let end = |config: EndConfig| EndConfig { frame_limit: 20, outbound: impairments, ..config };
+    let mut shortages = 0;
+    for seed in 0..20 {
+        let pair = Pair::new(seed, end(EndConfig::a()), end(EndConfig::b()));
+        let pair = transfer_over(pair, seed, 2 << 20, WITH_CRC, impairments);
+        assert!(pair.b.statistics().tcp.held_frames_peak <= 10, "seed {seed}");
+        shortages += pair.network.statistics(End::A).no_buffer;
+    }
+    assert!(shortages > 0, "nothing was ever short");
 }

@@ -110,6 +110,7 @@ pub struct Core<D: Device> {
 impl<D: Device> Core<D> {
     /// A core on `device` that talks to control over `rings`. Allocates everything it will need.
     pub fn new(device: D, config: Config, rings: Rings) -> Self {
+        let held_frames = limits::HELD_FRAMES_PER_CORE.min(device.capabilities().frames / 2);
         let slots =
             (0..limits::CONNECTIONS_PER_CORE).map(|_| Slot { generation: 0, connection: None }).collect();
         Self {
@@ -129,7 +130,7 @@ impl<D: Device> Core<D> {
             dirty: Vec::with_capacity(limits::CONNECTIONS_PER_CORE),
             pools: tcp::Pools {
                 segments: Pool::new(limits::SEND_DESCRIPTORS_PER_CORE),
-                held: Pool::new(limits::HELD_FRAMES_PER_CORE),
+                held: Pool::new(held_frames),
             },
             stags: StagTable::new(),
             qps: (0..limits::QPS_PER_CORE).map(|_| None).collect(),

@@ -50,6 +50,7 @@ impl DpdkDevice {
             mtu_octets: offered.mtu_octets.into(),
             transmit_checksums: offered.transmit_checksums,
             gather: offered.gather,
+            frames: pool.capacity(),
         };
         Self::new(Link::Port(queues), pool, port.mac(), capabilities)
     }
@@ -65,6 +66,7 @@ impl DpdkDevice {
             transmit_checksums: end.config().checksum_offload,
             // A wire that copies what it carries by reference saves nothing.
             gather: end.config().external_pieces == ExternalPieces::Shared,
+            frames: pool.capacity(),
         };
         let mac = end.mac();
         Self::new(Link::Wire(end), pool, mac, capabilities)

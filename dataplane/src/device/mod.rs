@@ -52,6 +52,8 @@ pub struct Capabilities {
     pub transmit_checksums: bool,
     /// Takes payload by reference ([`Frame::append_region`]).
     pub gather: bool,
+    /// Frames there are in all, received and to be sent: a core that keeps received ones must leave some.
+    pub frames: usize,
 }
 
 /// One Ethernet frame in a buffer that belongs to some device. Dropping it gives the buffer back.

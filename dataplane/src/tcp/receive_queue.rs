@@ -167,7 +167,8 @@ impl ReceiveQueue {
     }
 
     fn insert_beyond_gap<F>(&mut self, pool: &mut Pool<Held<F>>, mut held: Held<F>) -> Insertion {
-        if self.frames.len() >= limits::HELD_FRAMES_PER_CONNECTION {
+        // A part of the pool is left to what comes in order: it fills gaps and frees frames.
+        if self.frames.len() >= limits::HELD_FRAMES_PER_CONNECTION || pool.free() <= pool.used() / 8 {
             return Insertion::NoRoom;
         }
         // Find the frame after which this one goes; the run in order lies before it by construction.

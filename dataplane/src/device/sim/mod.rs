@@ -124,6 +124,7 @@ pub fn link(seed: u64, a: EndConfig, b: EndConfig) -> (SimDevice, SimDevice) {
             mtu_octets: config.mtu_octets,
             transmit_checksums: config.transmit_checksums,
             gather: false,
+            frames: config.frame_limit,
         },
     };
     (device(End::A, a), device(End::B, b))
