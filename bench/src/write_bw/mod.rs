@@ -125,7 +125,7 @@ fn run_ring(args: &WriteBw) -> Result<(), BenchError> {
             cancelled.store(true, Ordering::Relaxed);
         }
         let served = server.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        core.join()?;
+        println!("{}", tcp_summary("target", &core.join()?));
         written.and(served)
     })
 }
@@ -145,7 +145,7 @@ fn run_target(
         let served = target::serve(&device, port, args, &lanes, &AtomicBool::new(false));
         drop(lanes);
         let statistics = core.join()?;
-        println!("{}", tcp_summary(&statistics));
+        println!("{}", tcp_summary("target", &statistics));
         served
     })
 }
@@ -165,7 +165,7 @@ fn run_writer(
         let measured = measure_all(args, &device, peer, target, &jobs);
         drop(jobs);
         let statistics = core.join()?;
-        println!("{}", tcp_summary(&statistics));
+        println!("{}", tcp_summary("writer", &statistics));
         measured
     })?;
     if let Some(path) = &args.json {
@@ -301,10 +301,10 @@ impl Snapshot {
 }
 
 /// What TCP and MPA did at this end.
-fn tcp_summary(statistics: &Statistics) -> String {
+fn tcp_summary(end: &str, statistics: &Statistics) -> String {
     let tcp = &statistics.tcp;
     format!(
-        "TCP: {} segments with data sent, {} again ({} timeouts, {} fast retransmits), {} received out of order; \
+        "{end}: TCP: {} segments with data sent, {} again ({} timeouts, {} fast retransmits), {} received out of order; \
          MPA: {} FPDUs sent, {} received, at most {} frames held, {} cut",
         tcp.data_segments_sent,
         tcp.retransmitted_segments,
