@@ -84,3 +84,8 @@ pub use warpline_dataplane::qp::work::{
     Completion, CompletionKind, Operation, QpNumber, SendRequest, Slice, Status,
 };
 pub use warpline_dataplane::tcp::CloseReason;
+
+/// The example of README.md, compiled by the tests.
+#[cfg(all(doctest, feature = "dpdk"))]
+#[doc = include_str!("../../README.md")]
+struct Readme;
