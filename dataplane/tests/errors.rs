@@ -8,7 +8,7 @@ use std::sync::Arc;
 use common::raw::{PEER_ISS, RawPeer};
 use common::{PD, QP, holds, region_of};
 use warpline_dataplane::core::ring::{AfterStream, Command, ConnectionId, Event, FullOperation};
-use warpline_dataplane::core::statistics::Drop;
+use warpline_dataplane::core::statistics::DropCause;
 use warpline_dataplane::crc32c;
 use warpline_dataplane::ddp::DdpError;
 use warpline_dataplane::limits;
@@ -308,7 +308,7 @@ fn a_wrong_crc_is_loss_first_and_then_an_error() {
     for attempt in 1..=u64::from(limits::CRC_RETRIES) {
         target.peer.send(Flags::ACK, target.seq, target.ack, &wrong);
         assert_eq!(target.qp.error(), None);
-        assert_eq!(target.peer.core.statistics().dropped(Drop::FpduCrc), attempt);
+        assert_eq!(target.peer.core.statistics().dropped(DropCause::FpduCrc), attempt);
         target.peer.sent.clear();
     }
     target.expect(&wrong, StreamError::Mpa(MpaError::Crc), [0x20, 2, 0, 0], None);

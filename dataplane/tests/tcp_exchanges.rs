@@ -5,7 +5,7 @@ mod common;
 use common::raw::{OUR_MAC, PEER_ISS, PEER_MAC, RawPeer};
 use common::{PORT, address};
 use warpline_dataplane::core::ring::{AfterStream, Command, ConnectError, ConnectionId, Event};
-use warpline_dataplane::core::statistics::Drop;
+use warpline_dataplane::core::statistics::DropCause;
 use warpline_dataplane::limits;
 use warpline_dataplane::tcp::CloseReason;
 use warpline_dataplane::time::{MILLISECOND, SECOND};
@@ -129,7 +129,7 @@ fn a_closed_port_answers_with_reset() {
     assert_eq!((reset.header.flags, reset.header.seq), (Flags::RST, SeqNumber(5000)));
     peer.send(Flags::RST, SeqNumber(100), SeqNumber(0), &[]);
     peer.expect_nothing();
-    assert_eq!(peer.core.statistics().dropped(Drop::NoConnection), 3);
+    assert_eq!(peer.core.statistics().dropped(DropCause::NoConnection), 3);
 }
 
 /// The peer's SYN again: our answer was lost. RFC 9293 §3.10.7.4.
@@ -156,7 +156,7 @@ fn the_backlog_is_a_bound() {
     }
     peer.settle();
     assert_eq!(peer.sent.len(), 2);
-    assert_eq!(peer.core.statistics().dropped(Drop::NoRoomForConnection), 3);
+    assert_eq!(peer.core.statistics().dropped(DropCause::NoRoomForConnection), 3);
 }
 
 /// RFC 9293 §3.7.1: no segment is larger than the peer's MSS, 536 when it names none.
@@ -235,7 +235,7 @@ fn a_duplicate_is_acknowledged_and_dropped() {
     peer.send(ACK, PEER_ISS + 1, next, b"once");
     assert_eq!(peer.expect_one().header.ack, PEER_ISS + 5);
     assert_eq!(streamed(&mut peer), b"once");
-    assert_eq!(peer.core.statistics().dropped(Drop::Duplicate), 1);
+    assert_eq!(peer.core.statistics().dropped(DropCause::Duplicate), 1);
 }
 
 /// RFC 6298 §5: the timer backs off; new data acknowledged ends the backoff.
@@ -336,7 +336,7 @@ fn the_offered_window_stands() {
     assert!(edge >= PEER_ISS + common::WINDOW_OCTETS);
     peer.send(ACK, edge, next, b"beyond");
     assert_eq!(peer.expect_one().header.ack, PEER_ISS + 201);
-    assert_eq!(peer.core.statistics().dropped(Drop::OutsideWindow), 1);
+    assert_eq!(peer.core.statistics().dropped(DropCause::OutsideWindow), 1);
 }
 
 /// RFC 9293 §3.6, case 1: we close first.
@@ -440,7 +440,7 @@ fn an_impossible_ack_is_refused() {
     peer.expect_one();
     peer.send(ACK, PEER_ISS + 1, next + 6, b"poison");
     assert_eq!(peer.expect_one().header.ack, PEER_ISS + 1);
-    assert_eq!(peer.core.statistics().dropped(Drop::BadAck), 1);
+    assert_eq!(peer.core.statistics().dropped(DropCause::BadAck), 1);
     assert!(peer.events.is_empty());
 }
 
@@ -467,17 +467,17 @@ fn damage_is_counted_by_cause() {
     };
     let ip = ethernet::Header::LEN;
     let cases = [
-        (damage(0, &[2, 9, 9, 9, 9, 9]), Drop::OtherMac),
-        (damage(12, &[0x88, 0xcc]), Drop::OtherProtocol),
-        (damage(ip, &[0x65]), Drop::Malformed),
-        (damage(ip + 2, &[0xff, 0xff]), Drop::Malformed),
-        (damage(ip + 10, &[0, 0]), Drop::IpChecksum),
-        (damage(ip + 20 + 16, &[0, 0]), Drop::TcpChecksum),
-        (damage(good.len() - 1, b"!"), Drop::TcpChecksum),
-        (good[..ip + 10].to_vec(), Drop::Malformed),
-        (good[..good.len() - 1].to_vec(), Drop::Malformed),
+        (damage(0, &[2, 9, 9, 9, 9, 9]), DropCause::OtherMac),
+        (damage(12, &[0x88, 0xcc]), DropCause::OtherProtocol),
+        (damage(ip, &[0x65]), DropCause::Malformed),
+        (damage(ip + 2, &[0xff, 0xff]), DropCause::Malformed),
+        (damage(ip + 10, &[0, 0]), DropCause::IpChecksum),
+        (damage(ip + 20 + 16, &[0, 0]), DropCause::TcpChecksum),
+        (damage(good.len() - 1, b"!"), DropCause::TcpChecksum),
+        (good[..ip + 10].to_vec(), DropCause::Malformed),
+        (good[..good.len() - 1].to_vec(), DropCause::Malformed),
         // The wire pads to 60 octets: an address that is not ours.
-        (good[..5].to_vec(), Drop::OtherMac),
+        (good[..5].to_vec(), DropCause::OtherMac),
     ];
     for (frame, cause) in cases {
         let before = peer.core.statistics().dropped(cause);
@@ -561,7 +561,7 @@ fn answers_arp_and_ping() {
     let frame = RawPeer::packet(Protocol::ICMP, &echo);
     peer.inject(&frame);
     peer.settle();
-    assert_eq!(peer.core.statistics().dropped(Drop::IcmpChecksum), 1);
+    assert_eq!(peer.core.statistics().dropped(DropCause::IcmpChecksum), 1);
 }
 
 /// An address that nobody has: the request is repeated once a second and the open fails in the end.

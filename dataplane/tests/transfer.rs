@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Pair, Setup, all_succeeded, holds, pattern, region_of};
-use warpline_dataplane::core::statistics::Drop;
+use warpline_dataplane::core::statistics::DropCause;
 use warpline_dataplane::device::sim::{End, EndConfig, Impairments};
 use warpline_dataplane::memory::{Access, Region, STag};
 use warpline_dataplane::qp::work::{CompletionKind, Slice};
@@ -125,7 +125,7 @@ fn intact_under_duplication() {
     let impairments = Impairments { duplicate: 0.05, ..Impairments::default() };
     over_seeds(impairments, |pair| {
         let statistics = pair.b.statistics();
-        assert!(statistics.dropped(Drop::Duplicate) > 0);
+        assert!(statistics.dropped(DropCause::Duplicate) > 0);
         assert_eq!(statistics.octets_copied_rx, MEBIBYTES_16 as u64 + 16, "a duplicate is not placed again");
     });
 }
@@ -143,8 +143,8 @@ fn intact_under_corruption() {
     };
     over_seeds(impairments, |pair| {
         let statistics = pair.b.statistics();
-        assert!(statistics.dropped(Drop::TcpChecksum) > 0);
-        assert!(statistics.dropped(Drop::FpduCrc) > 0);
+        assert!(statistics.dropped(DropCause::TcpChecksum) > 0);
+        assert!(statistics.dropped(DropCause::FpduCrc) > 0);
     });
 }
 

@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 
 use super::connection::{FlowKey, Origin};
-use super::statistics::Drop;
+use super::statistics::DropCause;
 use super::{Core, connection};
 use crate::device::{ChecksumStatus, Device, Frame};
 use crate::limits;
@@ -41,31 +41,31 @@ impl<D: Device> Core<D> {
         count > 0
     }
 
-    fn on_frame(&mut self, now: Instant, frame: D::Frame) -> Result<(), Drop> {
+    fn on_frame(&mut self, now: Instant, frame: D::Frame) -> Result<(), DropCause> {
         let octets = frame.piece(0).unwrap_or_default();
-        let (header, network) = ethernet::Header::parse(octets).map_err(|_| Drop::Malformed)?;
+        let (header, network) = ethernet::Header::parse(octets).map_err(|_| DropCause::Malformed)?;
         if header.destination != self.mac && !header.destination.is_multicast() {
-            return Err(Drop::OtherMac);
+            return Err(DropCause::OtherMac);
         }
         match header.ethertype {
             EtherType::ARP => self.on_arp(now, &frame, network),
             EtherType::IPV4 if header.destination == self.mac => self.on_ipv4(now, frame, network),
-            _ => Err(Drop::OtherProtocol),
+            _ => Err(DropCause::OtherProtocol),
         }
     }
 
-    fn on_arp(&mut self, now: Instant, frame: &D::Frame, network: usize) -> Result<(), Drop> {
+    fn on_arp(&mut self, now: Instant, frame: &D::Frame, network: usize) -> Result<(), DropCause> {
         let octets = frame.piece(0).unwrap_or_default().get(network..).unwrap_or_default();
-        let packet = arp::Packet::parse(octets).map_err(|_| Drop::Malformed)?;
+        let packet = arp::Packet::parse(octets).map_err(|_| DropCause::Malformed)?;
         let for_us = packet.target_ip == self.config.address;
         if packet.sender_ip == self.config.address {
-            return Err(Drop::OtherAddress);
+            return Err(DropCause::OtherAddress);
         }
         if self.neighbours.learn(packet.sender_ip, packet.sender_mac, now, for_us) {
             self.wake_waiting_for(packet.sender_ip);
         }
         if !for_us {
-            return Err(Drop::OtherAddress);
+            return Err(DropCause::OtherAddress);
         }
         if packet.operation == arp::Operation::Request {
             self.send_arp(arp::Packet {
@@ -105,43 +105,43 @@ impl<D: Device> Core<D> {
         self.to_send.push_back(frame);
     }
 
-    fn on_ipv4(&mut self, now: Instant, frame: D::Frame, network: usize) -> Result<(), Drop> {
+    fn on_ipv4(&mut self, now: Instant, frame: D::Frame, network: usize) -> Result<(), DropCause> {
         let octets = frame.piece(0).unwrap_or_default().get(network..).unwrap_or_default();
         let (header, header_octets) =
-            ipv4::Header::parse_for(octets, frame.len() - network).map_err(|_| Drop::Malformed)?;
+            ipv4::Header::parse_for(octets, frame.len() - network).map_err(|_| DropCause::Malformed)?;
         match frame.checksums().ip {
             ChecksumStatus::Good => {}
             ChecksumStatus::Unknown if ipv4::verify_checksum(&octets[..header_octets]) => {}
-            ChecksumStatus::Bad | ChecksumStatus::Unknown => return Err(Drop::IpChecksum),
+            ChecksumStatus::Bad | ChecksumStatus::Unknown => return Err(DropCause::IpChecksum),
         }
         if header.destination != self.config.address {
-            return Err(Drop::OtherAddress);
+            return Err(DropCause::OtherAddress);
         }
         if header.more_fragments || header.fragment_offset != 0 {
-            return Err(Drop::Fragment);
+            return Err(DropCause::Fragment);
         }
         let end = network + usize::from(header.total_len);
         let packet = Packet { network, transport: network + header_octets, end, header };
         match packet.header.protocol {
             Protocol::TCP => self.on_tcp(now, frame, &packet),
             Protocol::ICMP => self.on_icmp(frame, &packet),
-            _ => Err(Drop::OtherProtocol),
+            _ => Err(DropCause::OtherProtocol),
         }
     }
 
     /// RFC 1122 §3.2.2.6: an echo request is answered with the same data, in the frame it came in.
-    fn on_icmp(&mut self, mut frame: D::Frame, packet: &Packet) -> Result<(), Drop> {
+    fn on_icmp(&mut self, mut frame: D::Frame, packet: &Packet) -> Result<(), DropCause> {
         let mac = self.mac;
         let octets = frame.first_mut();
-        let message = octets.get_mut(packet.transport..packet.end).ok_or(Drop::Malformed)?;
+        let message = octets.get_mut(packet.transport..packet.end).ok_or(DropCause::Malformed)?;
         match icmp::Message::parse(message) {
             Ok(icmp::Message::EchoRequest { .. }) => {}
-            Ok(_) => return Err(Drop::OtherProtocol),
-            Err(crate::wire::Malformed::Checksum) => return Err(Drop::IcmpChecksum),
-            Err(_) => return Err(Drop::Malformed),
+            Ok(_) => return Err(DropCause::OtherProtocol),
+            Err(crate::wire::Malformed::Checksum) => return Err(DropCause::IcmpChecksum),
+            Err(_) => return Err(DropCause::Malformed),
         }
         icmp::echo_request_into_reply(message);
-        let (request, _) = ethernet::Header::parse(octets).map_err(|_| Drop::Malformed)?;
+        let (request, _) = ethernet::Header::parse(octets).map_err(|_| DropCause::Malformed)?;
         ethernet::Header { destination: request.source, source: mac, ethertype: EtherType::IPV4 }
             .emit(&mut octets[..packet.network]);
         let reply = ipv4::Header {
@@ -152,23 +152,23 @@ impl<D: Device> Core<D> {
         };
         if packet.transport - packet.network != ipv4::Header::LEN {
             // Options are not sent back.
-            return Err(Drop::OtherProtocol);
+            return Err(DropCause::OtherProtocol);
         }
         reply.emit(&mut octets[packet.network..packet.transport]);
         self.to_send.push_back(frame);
         Ok(())
     }
 
-    fn on_tcp(&mut self, now: Instant, frame: D::Frame, packet: &Packet) -> Result<(), Drop> {
+    fn on_tcp(&mut self, now: Instant, frame: D::Frame, packet: &Packet) -> Result<(), DropCause> {
         let segment_octets = packet.end - packet.transport;
         match frame.checksums().tcp {
             ChecksumStatus::Good => {}
             ChecksumStatus::Unknown if tcp_checksum_holds(&frame, packet, segment_octets) => {}
-            ChecksumStatus::Bad | ChecksumStatus::Unknown => return Err(Drop::TcpChecksum),
+            ChecksumStatus::Bad | ChecksumStatus::Unknown => return Err(DropCause::TcpChecksum),
         }
         let first = frame.piece(0).unwrap_or_default();
-        let head = first.get(packet.transport..packet.end.min(first.len())).ok_or(Drop::Malformed)?;
-        let (header, header_octets) = Header::parse(head).map_err(|_| Drop::Malformed)?;
+        let head = first.get(packet.transport..packet.end.min(first.len())).ok_or(DropCause::Malformed)?;
+        let (header, header_octets) = Header::parse(head).map_err(|_| DropCause::Malformed)?;
         let payload = Payload {
             offset: packet.transport + header_octets,
             octets: segment_octets - header_octets,
@@ -191,9 +191,9 @@ impl<D: Device> Core<D> {
         index: u32,
         header: &Header,
         payload: Payload<D::Frame>,
-    ) -> Result<(), Drop> {
+    ) -> Result<(), DropCause> {
         let Some(connection) = self.slots[index as usize].connection.as_mut() else {
-            return Err(Drop::NoConnection);
+            return Err(DropCause::NoConnection);
         };
         let payload_octets = payload.octets;
         let disposition = connection.tcp.on_segment(now, header, payload, &mut self.pools);
@@ -206,12 +206,12 @@ impl<D: Device> Core<D> {
             self.send_reset(key, header, payload_octets);
         }
         Err(match refusal {
-            Refusal::OutsideWindow => Drop::OutsideWindow,
-            Refusal::Duplicate => Drop::Duplicate,
-            Refusal::BadAck => Drop::BadAck,
-            Refusal::Challenged => Drop::Challenged,
-            Refusal::NoRoom => Drop::NoRoomForFrame,
-            Refusal::WrongState => Drop::WrongState,
+            Refusal::OutsideWindow => DropCause::OutsideWindow,
+            Refusal::Duplicate => DropCause::Duplicate,
+            Refusal::BadAck => DropCause::BadAck,
+            Refusal::Challenged => DropCause::Challenged,
+            Refusal::NoRoom => DropCause::NoRoomForFrame,
+            Refusal::WrongState => DropCause::WrongState,
         })
     }
 
@@ -228,23 +228,23 @@ impl<D: Device> Core<D> {
         key: FlowKey,
         header: &Header,
         payload_octets: usize,
-    ) -> Result<(), Drop> {
+    ) -> Result<(), DropCause> {
         let opens = header.flags & (Flags::SYN | Flags::ACK | Flags::RST | Flags::FIN) == Flags::SYN;
         let listener = self.listeners.iter_mut().find(|listener| listener.port == key.local_port);
         let Some(listener) = listener.filter(|_| opens) else {
             self.send_reset(key, header, payload_octets);
-            return Err(Drop::NoConnection);
+            return Err(DropCause::NoConnection);
         };
         if listener.half_open >= listener.backlog {
             // RFC 9293 leaves it to us; without an answer the peer tries again.
-            return Err(Drop::NoRoomForConnection);
+            return Err(DropCause::NoRoomForConnection);
         }
         listener.half_open += 1;
         let iss = self.initial_sequence_number(key, now);
         let tcp = tcp::Connection::accept(self.tcp_config(), iss, header);
         if self.insert_connection(key, Origin::Accepted, tcp).is_none() {
             self.no_longer_half_open(key.local_port);
-            return Err(Drop::NoRoomForConnection);
+            return Err(DropCause::NoRoomForConnection);
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use crate::tcp;
 /// Why a frame, or a part of it, went no further. Every drop is counted under one cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Drop {
+pub enum DropCause {
     /// Shorter than its headers say, or with a header field that cannot be.
     Malformed,
     /// An Ethernet destination that is not ours.
@@ -46,7 +46,7 @@ pub enum Drop {
     NoTransmitBuffer,
 }
 
-impl Drop {
+impl DropCause {
     /// Number of causes.
     pub const COUNT: usize = Self::NoTransmitBuffer as usize + 1;
 
@@ -81,8 +81,8 @@ pub struct Statistics {
     pub frames_received: u64,
     /// Frames given to the device.
     pub frames_sent: u64,
-    /// Drops by cause, indexed by [`Drop`].
-    pub drops: [u64; Drop::COUNT],
+    /// Drops by cause, indexed by [`DropCause`].
+    pub drops: [u64; DropCause::COUNT],
     /// FPDUs received and verified.
     pub fpdus_received: u64,
     /// FPDUs built, retransmissions included.
@@ -105,12 +105,12 @@ pub struct Statistics {
 
 impl Statistics {
     /// Counts one drop.
-    pub(super) fn count(&mut self, cause: Drop) {
+    pub(super) fn count(&mut self, cause: DropCause) {
         self.drops[cause as usize] += 1;
     }
 
     /// Drops for `cause`.
-    pub const fn dropped(&self, cause: Drop) -> u64 {
+    pub const fn dropped(&self, cause: DropCause) -> u64 {
         self.drops[cause as usize]
     }
 }
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn every_cause_has_its_own_place() {
-        for (index, cause) in Drop::ALL.into_iter().enumerate() {
+        for (index, cause) in DropCause::ALL.into_iter().enumerate() {
             assert_eq!(cause as usize, index);
         }
     }

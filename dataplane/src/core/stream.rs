@@ -4,7 +4,7 @@ use std::net::SocketAddrV4;
 
 use super::connection::{Mode, Origin};
 use super::ring::{ConnectError, ConnectionId, Event, StreamOctets};
-use super::statistics::Drop;
+use super::statistics::DropCause;
 use super::{Core, QueuePair};
 use crate::device::{Device, Frame};
 use crate::limits;
@@ -83,7 +83,7 @@ impl<D: Device> Core<D> {
             Mode::FullOperation(operating) if operating.failed => {
                 let octets = connection.tcp.received().available();
                 connection.tcp.consume(&mut self.pools, octets);
-                self.statistics.count(Drop::AfterError);
+                self.statistics.count(DropCause::AfterError);
             }
             Mode::FullOperation(_) => self.take_fpdus(now, index),
         }
@@ -134,7 +134,7 @@ impl<D: Device> Core<D> {
                     && connection.tcp.forget(&mut self.pools, 0)
                 {
                     operating.crc_retries += 1;
-                    self.statistics.count(Drop::FpduCrc);
+                    self.statistics.count(DropCause::FpduCrc);
                     return Step::Wait;
                 }
                 return Step::Failed(StreamError::Mpa(error), None);

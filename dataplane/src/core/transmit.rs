@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use super::connection::{Chunk, Connection, FlowKey, Mode, Operating};
 use super::neighbours::Resolution;
-use super::statistics::{Drop, Statistics};
+use super::statistics::{DropCause, Statistics};
 use super::{Core, QueuePair};
 use crate::crc32c::Digest;
 use crate::device::{ChecksumRequest, Device, Frame};
@@ -86,7 +86,7 @@ impl<D: Device> Core<D> {
                     }
                 }
                 // It stays unacknowledged, so TCP sends it again.
-                None => self.statistics.count(Drop::NoTransmitBuffer),
+                None => self.statistics.count(DropCause::NoTransmitBuffer),
             }
         }
         true
@@ -144,7 +144,7 @@ impl<D: Device> Core<D> {
     pub(super) fn empty_frame(&mut self) -> Option<D::Frame> {
         let frame = self.spare.take().or_else(|| self.device.allocate());
         if frame.is_none() {
-            self.statistics.count(Drop::NoTransmitBuffer);
+            self.statistics.count(DropCause::NoTransmitBuffer);
         }
         frame
     }
