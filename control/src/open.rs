@@ -23,9 +23,11 @@ use crate::device::MemorySource;
 
 /// Buffers of a port: as many as a core may hold back, with a ring of descriptors to spare.
 const PORT_MBUFS: u32 = 16_383;
-/// Buffers of an end of a wire: a few windows' worth. A wire loses nothing, so little is held back; and all of a pool's
-/// buffers are used in turn, so a pool that fits a cache keeps frames in it.
-const WIRE_MBUFS: u32 = 1023;
+/// Octets of all the buffers of an end of a wire: a few windows' worth. A wire loses nothing, so little is held back; and
+/// a pool's buffers are used in turn, so that a small pool stays in the caches of the two cores.
+const WIRE_POOL_OCTETS: u32 = 5 << 19;
+/// Buffers that a thread keeps at hand of a wire's pool: those of a few chunks, for the other end lacks what it keeps.
+const WIRE_CACHE_MBUFS: u32 = 32;
 /// Octets of a buffer beyond the largest IP packet: for the Ethernet header, and because `net_af_packet` wants to fit the
 /// frames of its ring, which are a multiple of a cache line or more.
 const SPARE_OCTETS: u16 = 256;
@@ -103,9 +105,20 @@ pub fn hugepages(eal: Eal) -> MemorySource {
     MemorySource::new(move |octets| Region::huge(eal, octets).ok())
 }
 
-fn pool(eal: Eal, mbufs: u32, mtu_octets: u16) -> Result<Mempool, MempoolError> {
-    let data_octets = mtu_octets.saturating_add(SPARE_OCTETS).max(MempoolConfig::default().data_octets);
-    Mempool::new(eal, MempoolConfig { mbufs, data_octets, ..MempoolConfig::default() })
+fn port_pool(eal: Eal, mtu_octets: u16) -> Result<Mempool, MempoolError> {
+    let data_octets = data_octets(mtu_octets);
+    Mempool::new(eal, MempoolConfig { mbufs: PORT_MBUFS, data_octets, ..MempoolConfig::default() })
+}
+
+fn wire_pool(eal: Eal, mtu_octets: u16) -> Result<Mempool, MempoolError> {
+    let data_octets = data_octets(mtu_octets);
+    // A power of two less one wastes no memory: 255 jumbo frames, 1023 of 1500 octets.
+    let mbufs = (WIRE_POOL_OCTETS / u32::from(data_octets)).next_power_of_two() / 2 - 1;
+    Mempool::new(eal, MempoolConfig { mbufs, data_octets, cache_mbufs: WIRE_CACHE_MBUFS })
+}
+
+fn data_octets(mtu_octets: u16) -> u16 {
+    mtu_octets.saturating_add(SPARE_OCTETS).max(MempoolConfig::default().data_octets)
 }
 
 /// Starts the port `name` with one queue pair, for IP packets of up to `mtu_octets` octets.
@@ -115,7 +128,7 @@ fn pool(eal: Eal, mbufs: u32, mtu_octets: u16) -> Result<Mempool, MempoolError> 
 /// [`OpenError`].
 pub fn port(eal: Eal, name: &str, mtu_octets: u16) -> Result<DpdkDevice, OpenError> {
     let port = Port::open(eal, name)?;
-    let pool = pool(eal, PORT_MBUFS, mtu_octets)?;
+    let pool = port_pool(eal, mtu_octets)?;
     // That driver cannot change what the interface beneath it has.
     let assume = name.starts_with("net_af_packet");
     let mtu = if assume { Mtu::Assume(mtu_octets) } else { Mtu::Set(mtu_octets) };
@@ -132,7 +145,7 @@ pub fn port(eal: Eal, name: &str, mtu_octets: u16) -> Result<DpdkDevice, OpenErr
 /// [`OpenError`].
 pub fn ring_pair(eal: Eal, config: &WireConfig) -> Result<(DpdkDevice, DpdkDevice), OpenError> {
     let mtu_octets = u16::try_from(config.mtu_octets).unwrap_or(u16::MAX);
-    let pools = [pool(eal, WIRE_MBUFS, mtu_octets)?, pool(eal, WIRE_MBUFS, mtu_octets)?];
+    let pools = [wire_pool(eal, mtu_octets)?, wire_pool(eal, mtu_octets)?];
     let (near, far) = wire(eal, config, [&pools[0], &pools[1]])?;
     let [near_pool, far_pool] = pools;
     Ok((DpdkDevice::wire(near, near_pool)?, DpdkDevice::wire(far, far_pool)?))
