@@ -159,6 +159,28 @@ fn the_backlog_is_a_bound() {
     assert_eq!(peer.core.statistics().dropped(DropCause::NoRoomForConnection), 3);
 }
 
+/// Peers that come and go while control is behind do not pile up events.
+#[test]
+fn no_connection_is_taken_while_control_is_behind() {
+    let mut peer = RawPeer::new();
+    peer.command(Command::Listen { port: PORT, backlog: 4 });
+    peer.settle();
+    for _ in 0..limits::EVENTS / 2 {
+        assert!(peer.rings.events.push(Event::QpDestroyed(common::QP)).is_ok());
+    }
+    let syn = RawPeer::segment(&peer.header(Flags::SYN, PEER_ISS, SeqNumber(0)), &[]);
+    peer.inject(&syn);
+    peer.now += 10_000;
+    peer.core.poll_once(peer.now);
+    assert_eq!(peer.core.statistics().dropped(DropCause::NoRoomForConnection), 1);
+    // Control catches up, and the peer tries again.
+    peer.settle();
+    peer.expect_nothing();
+    peer.inject(&syn);
+    peer.settle();
+    assert_eq!(peer.expect_one().header.flags, synack());
+}
+
 /// RFC 9293 §3.7.1: no segment is larger than the peer's MSS, 536 when it names none.
 #[test]
 fn the_peers_mss_holds() {

@@ -235,7 +235,8 @@ impl<D: Device> Core<D> {
             self.send_reset(key, header, payload_octets);
             return Err(DropCause::NoConnection);
         };
-        if listener.half_open >= listener.backlog {
+        // Each connection causes events: while control is behind, peers that come and go must not pile them up.
+        if listener.half_open >= listener.backlog || !self.events.has_room() {
             // RFC 9293 leaves it to us; without an answer the peer tries again.
             return Err(DropCause::NoRoomForConnection);
         }
