@@ -3,6 +3,7 @@
 
 #[cfg(feature = "dpdk")]
 pub mod dpdk;
+pub mod path;
 pub mod pcapng;
 pub mod sim;
 pub mod tap;

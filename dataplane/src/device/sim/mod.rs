@@ -23,24 +23,19 @@
 //! assert_eq!(received[0].piece(0).unwrap(), [7; 60]);
 //! ```
 
-mod impairments;
-mod middlebox;
-mod path;
-#[cfg(test)]
-mod sample;
 #[cfg(test)]
 mod tests;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use self::middlebox::ETHERNET_OCTETS;
-use self::path::{Buffers, MIN_FRAME_OCTETS, Parcel, Path};
+use super::path::middlebox::{self, ETHERNET_OCTETS};
+use super::path::{Buffers, MIN_FRAME_OCTETS, Parcel, Path};
 use super::{Capabilities, ChecksumRequest, Device, Frame, ReceivedChecksums};
 use crate::time::Instant;
 use crate::wire::ethernet::MacAddress;
 
-pub use self::impairments::{Impairments, Statistics, Verdict};
+pub use super::path::{Impairments, Statistics, Verdict};
 
 /// One end of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,4 +1,4 @@
-use super::sample::{self, ACK, PSH, Sample};
+use super::super::path::sample::{self, ACK, PSH, Sample};
 use super::*;
 use crate::time::SECOND;
 

@@ -1,4 +1,4 @@
-//! What a simulated path does to frames, and what it counts.
+//! What a path does to frames, and what it counts.
 
 /// One microsecond each way: the default, so that virtual time always moves on.
 const DEFAULT_DELAY_NS: u64 = 1_000;
@@ -7,7 +7,7 @@ const DEFAULT_REORDER_DELAY_NS: u64 = 100_000;
 /// Sixteen mebibytes of 256-octet frames.
 const DEFAULT_IN_FLIGHT_FRAMES: usize = 1 << 16;
 
-/// How one direction of a simulated link treats the frames it carries. Probabilities are per frame, 0.0 to 1.0.
+/// How one direction of a link treats the frames it carries. Probabilities are per frame, 0.0 to 1.0.
 ///
 /// The default is a perfect path with a delay of one microsecond.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -69,7 +69,7 @@ impl Default for Impairments {
     }
 }
 
-/// What one direction of a simulated link has done so far, in frames.
+/// What one direction of a link has done so far, in frames.
 ///
 /// Once nothing is on its way, `sent + duplicated + split` equals `delivered + lost + filtered + oversize + queue_full +
 /// corrupted_lost + merged + no_buffer`.

@@ -1,9 +1,16 @@
-//! One direction of a simulated link: the frames on their way, and what happens to them.
+//! One direction of a link: the frames on their way, and what happens to them. The simulated network and the
+//! fault-injecting device carry their frames over paths alike.
+
+mod impairments;
+pub(super) mod middlebox;
+#[cfg(test)]
+pub(super) mod sample;
 
 use std::collections::VecDeque;
 
-use super::impairments::{Impairments, Statistics, Verdict};
-use super::middlebox::{self, ETHERNET_OCTETS, Segment};
+pub use self::impairments::{Impairments, Statistics, Verdict};
+
+use self::middlebox::{ETHERNET_OCTETS, Segment};
 use crate::time::{Instant, SECOND};
 
 /// What Ethernet puts around a frame on the line: preamble, frame check sequence, gap.

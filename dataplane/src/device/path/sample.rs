@@ -2,7 +2,7 @@
 
 /// A TCP/IPv4 segment to be written out.
 #[derive(Clone, Copy)]
-pub(super) struct Sample<'a> {
+pub(in crate::device) struct Sample<'a> {
     pub sequence: u32,
     pub flags: u8,
     pub source_port: u16,
@@ -11,12 +11,12 @@ pub(super) struct Sample<'a> {
     pub payload: &'a [u8],
 }
 
-pub(super) const ACK: u8 = 0x10;
-pub(super) const PSH: u8 = 0x08;
-pub(super) const FIN: u8 = 0x01;
-pub(super) const SYN: u8 = 0x02;
-pub(super) const URG: u8 = 0x20;
-pub(super) const CWR: u8 = 0x80;
+pub(in crate::device) const ACK: u8 = 0x10;
+pub(in crate::device) const PSH: u8 = 0x08;
+pub(in crate::device) const FIN: u8 = 0x01;
+pub(in crate::device) const SYN: u8 = 0x02;
+pub(in crate::device) const URG: u8 = 0x20;
+pub(in crate::device) const CWR: u8 = 0x80;
 
 impl Default for Sample<'_> {
     fn default() -> Self {
@@ -60,7 +60,7 @@ fn pseudo_header(ip: &[u8], tcp_octets: usize) -> Vec<u8> {
 }
 
 /// One word at a time, as RFC 1071 §1 words it.
-pub(super) fn ones_complement_sum(octets: &[u8]) -> u16 {
+pub(in crate::device) fn ones_complement_sum(octets: &[u8]) -> u16 {
     let mut total = 0u16;
     for pair in octets.chunks(2) {
         let word = u16::from_be_bytes([pair[0], pair.get(1).copied().unwrap_or(0)]);
@@ -71,7 +71,7 @@ pub(super) fn ones_complement_sum(octets: &[u8]) -> u16 {
 }
 
 /// What a receiver makes of a frame built from a [`Sample`].
-pub(super) struct Reading<'a> {
+pub(in crate::device) struct Reading<'a> {
     pub sequence: u32,
     pub flags: u8,
     pub options: &'a [u8],
@@ -79,7 +79,7 @@ pub(super) struct Reading<'a> {
 }
 
 /// Reads a frame; `None` when a length or a checksum is wrong.
-pub(super) fn read(frame: &[u8]) -> Option<Reading<'_>> {
+pub(in crate::device) fn read(frame: &[u8]) -> Option<Reading<'_>> {
     let ip = frame.get(14..)?;
     let total = usize::from(u16::from_be_bytes([ip[2], ip[3]]));
     let tcp = ip.get(20..total)?;

@@ -7,7 +7,7 @@
 mod tests;
 
 /// Octets of an Ethernet II header.
-pub(super) const ETHERNET_OCTETS: usize = 14;
+pub(in crate::device) const ETHERNET_OCTETS: usize = 14;
 const IPV4_MIN_OCTETS: usize = 20;
 const TCP_MIN_OCTETS: usize = 20;
 const PROTOCOL_TCP: u8 = 6;
@@ -205,7 +205,7 @@ pub(super) fn corrupt_payload(
 
 /// Does what a sending port with checksum offload does: the IPv4 header checksum in full, and the TCP checksum over
 /// header, payload and the pseudo-header sum that the sender left in its field. Lengths are those of the headers.
-pub(super) fn offload_checksums(frame: &mut [u8], l2_octets: usize, l3_octets: usize) {
+pub(in crate::device) fn offload_checksums(frame: &mut [u8], l2_octets: usize, l3_octets: usize) {
     let tcp = l2_octets + l3_octets;
     if frame.len() < tcp + TCP_MIN_OCTETS || l3_octets < IPV4_MIN_OCTETS {
         return;
