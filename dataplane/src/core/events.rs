@@ -7,7 +7,6 @@ use std::sync::Arc;
 use crossbeam::queue::ArrayQueue;
 
 use super::ring::Event;
-use crate::limits;
 
 pub(super) struct Events {
     ring: Arc<ArrayQueue<Event>>,
@@ -17,7 +16,7 @@ pub(super) struct Events {
 
 impl Events {
     pub(super) fn new(ring: Arc<ArrayQueue<Event>>) -> Self {
-        Self { ring, waiting: VecDeque::with_capacity(limits::EVENTS) }
+        Self { waiting: VecDeque::with_capacity(ring.capacity()), ring }
     }
 
     /// Whether an event that could also be produced later may be produced now.
@@ -31,6 +30,11 @@ impl Events {
         } else if let Err(event) = self.ring.push(event) {
             self.waiting.push_back(event);
         }
+    }
+
+    /// Events that wait for room in the ring.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.len()
     }
 
     /// Moves what waits into the ring.

@@ -11,6 +11,7 @@ mod receive;
 pub mod ring;
 pub mod statistics;
 mod stream;
+pub mod tables;
 mod transmit;
 mod wheel;
 
@@ -34,6 +35,7 @@ use events::Events;
 use neighbours::Neighbours;
 use ring::{ConnectionId, Rings};
 use statistics::Statistics;
+use tables::Tables;
 use wheel::Wheel;
 
 /// How a core is set up.
@@ -110,30 +112,31 @@ pub struct Core<D: Device> {
 impl<D: Device> Core<D> {
     /// A core on `device` that talks to control over `rings`. Allocates everything it will need.
     pub fn new(device: D, config: Config, rings: Rings) -> Self {
-        let held_frames = limits::HELD_FRAMES_PER_CORE.min(device.capabilities().frames / 2);
-        let slots =
-            (0..limits::CONNECTIONS_PER_CORE).map(|_| Slot { generation: 0, connection: None }).collect();
+        Self::with_tables(device, config, rings, Tables::default())
+    }
+
+    /// As [`new`](Self::new), with tables of other sizes.
+    pub fn with_tables(device: D, config: Config, rings: Rings, tables: Tables) -> Self {
+        let held_frames = tables.held_frames.min(device.capabilities().frames / 2);
+        let slots = (0..tables.connections).map(|_| Slot { generation: 0, connection: None }).collect();
         Self {
             config,
             mac: device.mac(),
             capabilities: device.capabilities(),
             device,
             slots,
-            free_slots: (0..limits::CONNECTIONS_PER_CORE as u32).rev().collect(),
+            free_slots: (0..tables.connections as u32).rev().collect(),
             flows: HashMap::with_capacity_and_hasher(
-                limits::CONNECTIONS_PER_CORE,
+                tables.connections,
                 foldhash::quality::RandomState::default(),
             ),
             listeners: Vec::with_capacity(limits::LISTENERS_PER_CORE),
             neighbours: Neighbours::new(),
-            wheel: Wheel::new(limits::CONNECTIONS_PER_CORE),
-            dirty: Vec::with_capacity(limits::CONNECTIONS_PER_CORE),
-            pools: tcp::Pools {
-                segments: Pool::new(limits::SEND_DESCRIPTORS_PER_CORE),
-                held: Pool::new(held_frames),
-            },
-            stags: StagTable::new(),
-            qps: (0..limits::QPS_PER_CORE).map(|_| None).collect(),
+            wheel: Wheel::new(tables.connections),
+            dirty: Vec::with_capacity(tables.connections),
+            pools: tcp::Pools { segments: Pool::new(tables.send_descriptors), held: Pool::new(held_frames) },
+            stags: StagTable::with_slots(tables.regions),
+            qps: (0..tables.queue_pairs).map(|_| None).collect(),
             events: Events::new(rings.events.clone()),
             rings,
             statistics: Statistics::default(),

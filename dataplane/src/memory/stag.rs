@@ -137,11 +137,14 @@ pub struct StagTable {
 }
 
 impl StagTable {
-    /// An empty table.
+    /// An empty table of every slot an STag can name.
     pub fn new() -> Self {
-        let mut slots = Vec::new();
-        slots.resize_with(limits::REGIONS_PER_CORE, || None);
-        Self { slots }
+        Self::with_slots(limits::REGIONS_PER_CORE)
+    }
+
+    /// An empty table of `slots` slots: STags that name later ones are not taken.
+    pub fn with_slots(slots: usize) -> Self {
+        Self { slots: (0..slots).map(|_| None).collect() }
     }
 
     /// Registers `grant` under `stag`, which the caller chose.

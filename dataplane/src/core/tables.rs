@@ -1,0 +1,67 @@
+//! The tables of a core: how large they are made, and how much of each is in use.
+
+use super::Core;
+use crate::device::Device;
+use crate::limits;
+
+/// How many of each thing a core has room for. All of it is allocated when the core is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tables {
+    /// Connections, half-open and TIME-WAIT ones included.
+    pub connections: usize,
+    /// Descriptors of data sent or queued, over all connections.
+    pub send_descriptors: usize,
+    /// Frames kept of octets not consumed yet, over all connections. Never more than half of what the device has.
+    pub held_frames: usize,
+    /// Queue pairs.
+    pub queue_pairs: usize,
+    /// Registered regions.
+    pub regions: usize,
+}
+
+impl Default for Tables {
+    /// What [`limits`] names.
+    fn default() -> Self {
+        Self {
+            connections: limits::CONNECTIONS_PER_CORE,
+            send_descriptors: limits::SEND_DESCRIPTORS_PER_CORE,
+            held_frames: limits::HELD_FRAMES_PER_CORE,
+            queue_pairs: limits::QPS_PER_CORE,
+            regions: limits::REGIONS_PER_CORE,
+        }
+    }
+}
+
+/// How much of a core's tables is in use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Connections, half-open and TIME-WAIT ones included.
+    pub connections: usize,
+    /// Connections that count in the backlog of a listening port.
+    pub half_open: usize,
+    /// Descriptors of data sent or queued.
+    pub send_descriptors: usize,
+    /// Frames kept of octets not consumed yet.
+    pub held_frames: usize,
+    /// Queue pairs.
+    pub queue_pairs: usize,
+    /// Frames built that the device has no room for yet.
+    pub frames_to_send: usize,
+    /// Events that the ring to control has no room for yet.
+    pub events_waiting: usize,
+}
+
+impl<D: Device> Core<D> {
+    /// How much of its tables is in use. Looks at every queue pair and listener: for tests and tools.
+    pub fn usage(&self) -> Usage {
+        Usage {
+            connections: self.slots.len() - self.free_slots.len(),
+            half_open: self.listeners.iter().map(|listener| listener.half_open as usize).sum(),
+            send_descriptors: self.pools.segments.used(),
+            held_frames: self.pools.held.used(),
+            queue_pairs: self.qps.iter().flatten().count(),
+            frames_to_send: self.to_send.len(),
+            events_waiting: self.events.waiting(),
+        }
+    }
+}
