@@ -100,7 +100,8 @@ pub struct Connection {
     pub tcp: tcp::Connection,
     /// What its octets mean.
     pub mode: Mode,
-    /// Streaming octets queued so far. Control bounds them: a startup frame and its private data.
+    /// Streaming octets queued so far, until they are acknowledged and Full Operation runs. Control bounds them: a
+    /// startup frame and its private data.
     pub stream: Vec<u8>,
     /// Control was told that the peer has finished.
     pub told_finished: bool,
@@ -135,6 +136,17 @@ impl Connection {
             closing: false,
             told_closed: false,
             abort_at: Instant::NEVER,
+        }
+    }
+
+    /// Frees the streaming octets once Full Operation has begun and the peer has acknowledged them all: no retransmission
+    /// is built from them any more.
+    pub fn forget_startup(&mut self) {
+        if let Mode::FullOperation(operating) = &self.mode
+            && self.stream.capacity() > 0
+            && self.tcp.acknowledged() >= operating.send_start
+        {
+            self.stream = Vec::new();
         }
     }
 

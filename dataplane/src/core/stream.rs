@@ -228,7 +228,8 @@ impl<D: Device> Core<D> {
 
     /// Completes what TCP has acknowledged.
     pub(super) fn complete_sends(&mut self, index: u32) {
-        let Some(connection) = self.slots[index as usize].connection.as_ref() else { return };
+        let Some(connection) = self.slots[index as usize].connection.as_mut() else { return };
+        connection.forget_startup();
         if let Some(Some(qp)) = connection.qp().and_then(|number| self.qps.get_mut(number.0 as usize)) {
             qp.sender.complete(&qp.shared, &mut self.stags, connection.tcp.acknowledged());
         }
