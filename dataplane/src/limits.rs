@@ -98,3 +98,14 @@ pub const PORT_ATTEMPTS: usize = 64;
 pub const TERMINATE_LINGER_NS: u64 = 5 * SECOND;
 /// TTL of packets we send (RFC 1700's successor registry recommends 64).
 pub const TIME_TO_LIVE: u8 = 64;
+
+/// Datagrams of a core of which some fragments are missing. Each has a buffer of the device's MTU; fragments of TCP are
+/// rare, and the oldest makes room.
+pub const DATAGRAMS_IN_REASSEMBLY: usize = 32;
+/// Fragments of one datagram: a packet of 9000 octets over a path of 552 makes 17.
+pub const FRAGMENTS_PER_DATAGRAM: usize = 32;
+/// How long fragments wait for those that are missing. RFC 1122 §3.3.2 thinks of a minute or two; at today's rates a
+/// sender's 16-bit names come round sooner, and pieces of two datagrams would be joined (RFC 4963).
+pub const REASSEMBLY_NS: u64 = 30 * SECOND;
+/// Least length of the buffer a datagram is put together in, in octets (RFC 8200 §5; RFC 1122 §3.3.2 asks for 576).
+pub const REASSEMBLY_MIN_OCTETS: usize = 1500;

@@ -7,6 +7,7 @@ mod commands;
 pub mod connection;
 mod events;
 mod neighbours;
+mod reassembly;
 mod receive;
 pub mod ring;
 pub mod statistics;
@@ -33,6 +34,7 @@ use crate::wire::ethernet::MacAddress;
 use connection::{Chunk, Connection, FlowKey};
 use events::Events;
 use neighbours::Neighbours;
+use reassembly::Reassembly;
 use ring::{ConnectionId, Rings};
 use statistics::Statistics;
 use tables::Tables;
@@ -87,6 +89,7 @@ pub struct Core<D: Device> {
     flows: HashMap<FlowKey, u32, foldhash::quality::RandomState>,
     listeners: Vec<Listener>,
     neighbours: Neighbours,
+    reassembly: Reassembly,
     wheel: Wheel,
     /// Connections that may have something to send.
     dirty: Vec<u32>,
@@ -123,7 +126,6 @@ impl<D: Device> Core<D> {
             config,
             mac: device.mac(),
             capabilities: device.capabilities(),
-            device,
             slots,
             free_slots: (0..tables.connections as u32).rev().collect(),
             flows: HashMap::with_capacity_and_hasher(
@@ -132,6 +134,7 @@ impl<D: Device> Core<D> {
             ),
             listeners: Vec::with_capacity(limits::LISTENERS_PER_CORE),
             neighbours: Neighbours::new(),
+            reassembly: Reassembly::new(device.capabilities().mtu_octets.max(limits::REASSEMBLY_MIN_OCTETS)),
             wheel: Wheel::new(tables.connections),
             dirty: Vec::with_capacity(tables.connections),
             pools: tcp::Pools { segments: Pool::new(tables.send_descriptors), held: Pool::new(held_frames) },
@@ -143,6 +146,7 @@ impl<D: Device> Core<D> {
             random: fastrand::Rng::with_seed(config.secret[0] ^ config.secret[1].rotate_left(32)),
             received: Vec::with_capacity(limits::RECEIVE_BURST_FRAMES),
             to_send: VecDeque::with_capacity(limits::TRANSMIT_QUEUE_FRAMES + limits::RECEIVE_BURST_FRAMES),
+            device,
             spare: None,
             scratch: Vec::with_capacity(usize::from(u16::MAX) + 1024),
             identification: 0,

@@ -105,7 +105,7 @@ impl<D: Device> Core<D> {
         self.to_send.push_back(frame);
     }
 
-    fn on_ipv4(&mut self, now: Instant, frame: D::Frame, network: usize) -> Result<(), DropCause> {
+    pub(super) fn on_ipv4(&mut self, now: Instant, frame: D::Frame, network: usize) -> Result<(), DropCause> {
         let octets = frame.piece(0).unwrap_or_default().get(network..).unwrap_or_default();
         let (header, header_octets) =
             ipv4::Header::parse_for(octets, frame.len() - network).map_err(|_| DropCause::Malformed)?;
@@ -117,8 +117,8 @@ impl<D: Device> Core<D> {
         if header.destination != self.config.address {
             return Err(DropCause::OtherAddress);
         }
-        if header.more_fragments || header.fragment_offset != 0 {
-            return Err(DropCause::Fragment);
+        if header.is_fragment() {
+            return self.on_ipv4_fragment(now, &frame, network, header, header_octets);
         }
         let end = network + usize::from(header.total_len);
         let packet = Packet { network, transport: network + header_octets, end, header };

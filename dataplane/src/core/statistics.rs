@@ -20,15 +20,21 @@ pub enum DropCause {
     TcpChecksum,
     /// An ICMP checksum that does not hold.
     IcmpChecksum,
-    /// An IP fragment.
+    /// An IP fragment that cannot belong to a datagram for us: too long, too small, one too many.
     Fragment,
+    /// An IP fragment of a datagram whose fragments contradict each other, which is dropped whole (RFC 5722).
+    FragmentOverlap,
+    /// A datagram of which some fragments did not come in time.
+    ReassemblyTimeout,
+    /// A datagram that was not whole and made room for another.
+    ReassemblyEvicted,
     /// A TCP segment of no connection; answered with RST unless it was one.
     NoConnection,
     /// A SYN while the backlog or the connection table is full.
     NoRoomForConnection,
     /// A TCP segment outside the window.
     OutsideWindow,
-    /// A TCP segment with nothing new.
+    /// A TCP segment, or a fragment, with nothing new.
     Duplicate,
     /// A TCP segment that acknowledges what was never sent.
     BadAck,
@@ -60,6 +66,9 @@ impl DropCause {
         Self::TcpChecksum,
         Self::IcmpChecksum,
         Self::Fragment,
+        Self::FragmentOverlap,
+        Self::ReassemblyTimeout,
+        Self::ReassemblyEvicted,
         Self::NoConnection,
         Self::NoRoomForConnection,
         Self::OutsideWindow,
@@ -83,6 +92,8 @@ pub struct Statistics {
     pub frames_sent: u64,
     /// Drops by cause, indexed by [`DropCause`].
     pub drops: [u64; DropCause::COUNT],
+    /// Datagrams put together from fragments.
+    pub datagrams_reassembled: u64,
     /// FPDUs received and verified.
     pub fpdus_received: u64,
     /// FPDUs built, retransmissions included.

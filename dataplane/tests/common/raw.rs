@@ -71,6 +71,11 @@ impl RawPeer {
         }
     }
 
+    /// A handle on the link.
+    pub fn network(&self) -> sim::Network {
+        self.device.network()
+    }
+
     pub fn command(&self, command: Command) {
         assert!(self.rings.commands.push(command).is_ok());
     }
