@@ -34,6 +34,10 @@ pub const GATHER_MAX_OCTETS: usize = 512;
 pub const DEFAULT_MSS_OCTETS: u16 = 536;
 /// Least MSS we believe a peer: below it headers would outweigh data manyfold.
 pub const MIN_MSS_OCTETS: u16 = 64;
+/// The initial window where ten segments are more (RFC 6928 §2).
+pub const INITIAL_WINDOW_OCTETS: u32 = 14_600;
+/// Largest congestion window: the largest window TCP can offer (RFC 7323 §2.3).
+pub const CONGESTION_WINDOW_MAX_OCTETS: u32 = 1 << 30;
 /// Times a SYN is sent before the connection fails: about a minute with backoff from one second.
 pub const SYN_ATTEMPTS: u8 = 6;
 /// Timeouts in a row before an established connection fails.

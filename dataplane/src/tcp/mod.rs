@@ -6,6 +6,7 @@
 //! [`Connection::on_segment`], time through [`Connection::on_timer`], and [`Connection::poll_transmit`] gives what is to
 //! be sent.
 
+pub mod cc;
 pub mod congestion;
 mod input;
 mod output;

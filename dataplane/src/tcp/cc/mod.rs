@@ -1,0 +1,231 @@
+//! Congestion control: how much may be in flight (RFC 5681), by one of three algorithms behind one trait.
+//!
+//! The loss recovery of TCP says what happened; an algorithm answers with a window and a slow-start threshold. It sends
+//! nothing and reads no clock. All windows are octets; `SMSS` of the documents is `emss_octets` here.
+
+mod cubic;
+mod dctcp;
+mod hystart;
+mod new_reno;
+mod window;
+
+use core::fmt;
+use core::str::FromStr;
+
+use crate::time::Instant;
+use crate::wire::tcp::SeqNumber;
+
+pub use cubic::Cubic;
+pub use dctcp::Dctcp;
+pub use new_reno::NewReno;
+
+/// Which algorithm. Chosen per connection and per device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Algorithm {
+    /// CUBIC (RFC 9438): what Linux and others use on the open Internet.
+    #[default]
+    Cubic,
+    /// NewReno (RFC 5681, RFC 6582): the standard that others are measured against.
+    NewReno,
+    /// DCTCP (RFC 8257): only for networks under one hand whose switches mark early. Beside other algorithms at a
+    /// queue that only drops it takes no more than NewReno; at one that marks, it starves them (RFC 8257 §5).
+    Dctcp,
+}
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Cubic => "cubic",
+            Self::NewReno => "newreno",
+            Self::Dctcp => "dctcp",
+        })
+    }
+}
+
+/// No algorithm has this name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no such congestion control: one of cubic, newreno, dctcp")]
+pub struct UnknownAlgorithm;
+
+impl FromStr for Algorithm {
+    type Err = UnknownAlgorithm;
+
+    fn from_str(name: &str) -> Result<Self, UnknownAlgorithm> {
+        match name {
+            "cubic" => Ok(Self::Cubic),
+            "newreno" => Ok(Self::NewReno),
+            "dctcp" => Ok(Self::Dctcp),
+            _ => Err(UnknownAlgorithm),
+        }
+    }
+}
+
+/// What an acknowledgement of new data tells the algorithm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AckSample {
+    /// When it came.
+    pub now: Instant,
+    /// Octets newly acknowledged cumulatively.
+    pub octets: u32,
+    /// Octets that were in flight before it.
+    pub flight_octets: u32,
+    /// The congestion window was what held the sender back. A window that is not used does not grow (in the spirit of
+    /// RFC 7661).
+    pub limited: bool,
+    /// The round-trip time measured with it, in nanoseconds, if any.
+    pub rtt_ns: Option<u64>,
+    /// The smoothed round-trip time in nanoseconds, once known.
+    pub smoothed_rtt_ns: Option<u64>,
+    /// The place acknowledged up to.
+    pub ack: SeqNumber,
+    /// The highest place sent: with `ack`, it tells rounds and observation windows.
+    pub highest_sent: SeqNumber,
+    /// ECE was set on it (RFC 3168). Such an acknowledgement grows no window; to DCTCP its octets count as marked.
+    pub ece: bool,
+}
+
+/// Why the window is to be reduced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// Segments were lost.
+    Loss,
+    /// A router marked segments instead of dropping them (RFC 3168 §6.1.2). TCP tells it at most once a window.
+    Ecn,
+}
+
+/// One algorithm, for one connection.
+pub trait CongestionControl {
+    /// Octets that may be in flight.
+    fn window_octets(&self) -> u32;
+
+    /// The slow-start threshold in octets; `u32::MAX` while nothing has set it.
+    fn threshold_octets(&self) -> u32;
+
+    /// New data was acknowledged. `in_recovery` says that loss recovery is under way: the window does not grow then, but
+    /// DCTCP's estimate follows.
+    fn on_ack(&mut self, sample: &AckSample, in_recovery: bool);
+
+    /// Loss recovery or an ECN reduction begins: sets the threshold (the multiplicative decrease) and remembers what was
+    /// before. For [`Signal::Ecn`] the window is the threshold at once; for [`Signal::Loss`] the loss recovery sets it
+    /// through [`set_window`](Self::set_window) until [`on_recovered`](Self::on_recovered).
+    fn on_congestion(&mut self, now: Instant, flight_octets: u32, signal: Signal);
+
+    /// The window that proportional rate reduction gives during recovery (RFC 9937).
+    fn set_window(&mut self, octets: u32);
+
+    /// Loss recovery is over: the window is the threshold. Nothing happens when a timeout came in between, since the
+    /// window grows from one segment then.
+    fn on_recovered(&mut self, now: Instant);
+
+    /// The retransmission timer expired: the window is one segment (RFC 5681 §3.1). `first` says that the timer had not
+    /// backed off yet; only then is the threshold set, and what was before remembered.
+    fn on_timeout(&mut self, now: Instant, flight_octets: u32, first: bool);
+
+    /// The last reduction was for nothing (F-RTO, Eifel, D-SACK): window and threshold are at least what they were before.
+    fn undo(&mut self, now: Instant);
+
+    /// Sending starts again after nothing was in flight for `idle_ns`. A pause longer than the retransmission timeout
+    /// `rto_ns` makes the window no larger than the initial one (RFC 5681 §4.1).
+    fn on_idle(&mut self, now: Instant, idle_ns: u64, rto_ns: u64);
+
+    /// Segments carry up to `octets` octets from now on. The window stays what it is in octets, unless nothing was ever
+    /// acknowledged: then it is the initial one for the new size.
+    fn set_emss(&mut self, octets: u32);
+
+    /// A SYN or its answer was lost: the connection starts from one segment (RFC 5681 §3.1, RFC 6928 §2).
+    fn on_syn_timeout(&mut self);
+}
+
+/// The algorithm of a connection, dispatched without a virtual call.
+#[derive(Clone, Copy, Debug)]
+pub enum Congestion {
+    /// CUBIC.
+    Cubic(Cubic),
+    /// NewReno.
+    NewReno(NewReno),
+    /// DCTCP.
+    Dctcp(Dctcp),
+}
+
+/// Many idle connections fit in memory only if each is small; the algorithm has a sixth of a connection's KiB.
+const _: () = assert!(size_of::<Congestion>() <= 160);
+
+impl Congestion {
+    /// `algorithm` for a fresh connection whose segments carry up to `emss_octets` octets.
+    pub fn new(algorithm: Algorithm, emss_octets: u32) -> Self {
+        match algorithm {
+            Algorithm::Cubic => Self::Cubic(Cubic::new(emss_octets)),
+            Algorithm::NewReno => Self::NewReno(NewReno::new(emss_octets)),
+            Algorithm::Dctcp => Self::Dctcp(Dctcp::new(emss_octets)),
+        }
+    }
+
+    /// Which algorithm it is.
+    pub const fn algorithm(&self) -> Algorithm {
+        match self {
+            Self::Cubic(_) => Algorithm::Cubic,
+            Self::NewReno(_) => Algorithm::NewReno,
+            Self::Dctcp(_) => Algorithm::Dctcp,
+        }
+    }
+}
+
+/// Calls a method of whichever algorithm it is.
+macro_rules! whichever {
+    ($congestion:expr, $algorithm:ident => $call:expr) => {
+        match $congestion {
+            Congestion::Cubic($algorithm) => $call,
+            Congestion::NewReno($algorithm) => $call,
+            Congestion::Dctcp($algorithm) => $call,
+        }
+    };
+}
+
+impl CongestionControl for Congestion {
+    fn window_octets(&self) -> u32 {
+        whichever!(self, algorithm => algorithm.window_octets())
+    }
+
+    fn threshold_octets(&self) -> u32 {
+        whichever!(self, algorithm => algorithm.threshold_octets())
+    }
+
+    fn on_ack(&mut self, sample: &AckSample, in_recovery: bool) {
+        whichever!(self, algorithm => algorithm.on_ack(sample, in_recovery));
+    }
+
+    fn on_congestion(&mut self, now: Instant, flight_octets: u32, signal: Signal) {
+        whichever!(self, algorithm => algorithm.on_congestion(now, flight_octets, signal));
+    }
+
+    fn set_window(&mut self, octets: u32) {
+        whichever!(self, algorithm => algorithm.set_window(octets));
+    }
+
+    fn on_recovered(&mut self, now: Instant) {
+        whichever!(self, algorithm => algorithm.on_recovered(now));
+    }
+
+    fn on_timeout(&mut self, now: Instant, flight_octets: u32, first: bool) {
+        whichever!(self, algorithm => algorithm.on_timeout(now, flight_octets, first));
+    }
+
+    fn undo(&mut self, now: Instant) {
+        whichever!(self, algorithm => algorithm.undo(now));
+    }
+
+    fn on_idle(&mut self, now: Instant, idle_ns: u64, rto_ns: u64) {
+        whichever!(self, algorithm => algorithm.on_idle(now, idle_ns, rto_ns));
+    }
+
+    fn set_emss(&mut self, octets: u32) {
+        whichever!(self, algorithm => algorithm.set_emss(octets));
+    }
+
+    fn on_syn_timeout(&mut self) {
+        whichever!(self, algorithm => algorithm.on_syn_timeout());
+    }
+}
+
+#[cfg(test)]
+mod tests;
