@@ -1,9 +1,10 @@
 //! The command line.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use warpline::{Cidr, NotCidr};
 
 /// Benchmarks for warpline, a software RNIC.
 #[derive(Parser, Debug)]
@@ -74,21 +75,17 @@ impl Switch {
     }
 }
 
-/// An address and the length of its network's prefix.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Interface {
-    /// The address.
-    pub address: Ipv4Addr,
-    /// Bits of the prefix.
-    pub prefix_bits: u8,
+/// An address with the prefix of its network; without a prefix, 24 bits for IPv4 and 64 for IPv6.
+fn parse_interface(text: &str) -> Result<Cidr, String> {
+    match text.parse() {
+        Ok(address) => Ok(with_usual_prefix(address)),
+        Err(_) => text.parse().map_err(|error: NotCidr| error.to_string()),
+    }
 }
 
-fn parse_interface(text: &str) -> Result<Interface, String> {
-    let usage = || format!("'{text}' is not an address: write it like 198.18.0.2/24");
-    let (address, prefix) = text.split_once('/').unwrap_or((text, "24"));
-    let address = address.parse().map_err(|_| usage())?;
-    let prefix_bits = prefix.parse().ok().filter(|bits| *bits <= 32).ok_or_else(usage)?;
-    Ok(Interface { address, prefix_bits })
+/// `address` on a network of the usual size.
+pub fn with_usual_prefix(address: IpAddr) -> Cidr {
+    Cidr::new(address, if address.is_ipv4() { 24 } else { 64 })
 }
 
 fn parse_size(text: &str) -> Result<u32, String> {
@@ -155,15 +152,16 @@ pub struct WriteBw {
     /// Write the results as JSON.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Wait for the other end at this address of ours.
+    /// Wait for the other end at this address of ours: 198.18.0.1:7471, [fd00::1]:7471.
     #[arg(long, value_name = "ADDR:PORT", conflicts_with = "peer")]
-    pub listen: Option<SocketAddrV4>,
-    /// Our address, with the prefix of its network. With --listen it is only needed for a prefix other than 24.
+    pub listen: Option<SocketAddr>,
+    /// Our address, with the prefix of its network. With --listen it is only needed for a prefix other than 24
+    /// (IPv4) or 64 (IPv6).
     #[arg(long, value_name = "ADDR/PREFIX", value_parser = parse_interface)]
-    pub address: Option<Interface>,
+    pub address: Option<Cidr>,
     /// Connect to the other end at this address.
     #[arg(value_name = "HOST:PORT")]
-    pub peer: Option<SocketAddrV4>,
+    pub peer: Option<SocketAddr>,
 }
 
 /// `floor`.
@@ -209,8 +207,9 @@ mod tests {
     #[test]
     fn addresses_have_prefixes() {
         let interface = parse_interface("198.18.0.2/15").unwrap();
-        assert_eq!((interface.address, interface.prefix_bits), (Ipv4Addr::new(198, 18, 0, 2), 15));
+        assert_eq!(interface, Cidr::new([198, 18, 0, 2].into(), 15));
         assert_eq!(parse_interface("198.18.0.2").unwrap().prefix_bits, 24);
+        assert_eq!(parse_interface("fd00::2").unwrap().to_string(), "fd00::2/64");
         for wrong in ["198.18.0/24", "198.18.0.2/33", "host/24"] {
             assert!(parse_interface(wrong).is_err(), "{wrong}");
         }

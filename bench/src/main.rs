@@ -41,7 +41,7 @@ enum BenchError {
     #[error("backend ring has both ends in this process: leave out --listen, --address and HOST:PORT")]
     RingHasBothEnds,
     #[error("connecting to {0}: {1}")]
-    Connect(std::net::SocketAddrV4, warpline::ConnectError),
+    Connect(std::net::SocketAddr, warpline::ConnectError),
     #[error("{0}")]
     Setup(String),
     #[error("the other end: {0}")]

@@ -60,8 +60,8 @@ pub enum ConnectError {
     /// TCP ended during startup.
     #[error("the connection ended during startup: {0}")]
     Closed(CloseReason),
-    /// The address is on another network and there is no gateway.
-    #[error("no route: the address is not on the device's network, and the device has no gateway")]
+    /// The address is on no network of the device, nor behind a gateway of its routes.
+    #[error("no route: the address is on no network of the device, and no route leads to it")]
     NoRoute,
     /// The core serves as many connections as it can.
     #[error("the device has as many connections as it can: close some")]
@@ -69,9 +69,6 @@ pub enum ConnectError {
     /// The queue pair has a connection, or had one.
     #[error("the queue pair has or had a connection: make a new one for each")]
     QueuePairInUse,
-    /// Only IPv4 is supported.
-    #[error("{0} is an IPv6 address: only IPv4 is supported")]
-    NotIpv4(SocketAddr),
     /// More than a startup frame holds.
     #[error(transparent)]
     PrivateDataTooLong(#[from] PrivateDataTooLong),
@@ -92,7 +89,6 @@ pub(crate) fn connect(
     remote: SocketAddr,
     config: &ConnectConfig,
 ) -> Result<Connected, ConnectError> {
-    let SocketAddr::V4(remote) = remote else { return Err(ConnectError::NotIpv4(remote)) };
     check_private_data(&config.private_data)?;
     let private_data = config.private_data.as_slice().into();
     let (markers, timeout) = (config.markers, config.timeout);

@@ -1,16 +1,18 @@
 //! A device: a core on a NIC, its control thread, and what applications make from it.
 
 use std::fmt;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::{self, JoinHandle};
 
 use crossbeam::channel::{self, Sender};
+use warpline_dataplane::core::addresses::{Addresses, Cidr, Route, Routes, is_host_address};
 use warpline_dataplane::core::ring::Rings;
 use warpline_dataplane::core::statistics::Statistics;
 use warpline_dataplane::core::{Config, Core};
 use warpline_dataplane::device;
+use warpline_dataplane::limits;
 use warpline_dataplane::memory::{ProtectionDomainId, Region};
 
 use crate::driver::{self, CoreDriver, PollThread, PollThreadError};
@@ -62,12 +64,11 @@ impl fmt::Debug for MemorySource {
 /// How a device is set up.
 #[derive(Clone, Debug)]
 pub struct DeviceConfig {
-    /// Its IPv4 address.
-    pub address: Ipv4Addr,
-    /// Length of the local network's prefix, in bits, at most 32.
-    pub prefix_bits: u8,
-    /// Who forwards to other networks.
-    pub gateway: Option<Ipv4Addr>,
+    /// Its addresses, IPv4 and IPv6, each with the prefix of its network: one to
+    /// [`ADDRESSES_PER_CORE`](limits::ADDRESSES_PER_CORE).
+    pub addresses: Vec<Cidr>,
+    /// Who forwards to other networks, at most [`ROUTES_PER_CORE`](limits::ROUTES_PER_CORE) of them.
+    pub routes: Vec<Route>,
     /// Octets a peer may have in flight on one connection (DDP-A-01): at least the product of rate and delay.
     pub window_octets: u32,
     /// Whether CRCs are used.
@@ -77,16 +78,12 @@ pub struct DeviceConfig {
 }
 
 impl DeviceConfig {
-    /// Octets of the window unless changed: a millisecond at 16 Gbit/s.
-    pub const WINDOW_OCTETS: u32 = 2 << 20;
-
-    /// The usual: no gateway, a window of 2 MiB, CRCs always, memory from the heap.
-    pub fn new(address: Ipv4Addr, prefix_bits: u8) -> Self {
+    /// The usual, with one address: no routes, a window of 2 MiB, CRCs always, memory from the heap.
+    pub fn new(address: impl Into<IpAddr>, prefix_bits: u8) -> Self {
         Self {
-            address,
-            prefix_bits,
-            gateway: None,
-            window_octets: Self::WINDOW_OCTETS,
+            addresses: vec![Cidr::new(address.into(), prefix_bits)],
+            routes: Vec::new(),
+            window_octets: Config::WINDOW_OCTETS,
             crc: CrcPolicy::Always,
             memory: MemorySource::heap(),
         }
@@ -98,13 +95,19 @@ impl DeviceConfig {
 pub enum StartError {
     /// The address is not that of a host.
     #[error("{0} is not the address of a host: give the device a unicast address of its network")]
-    Address(Ipv4Addr),
+    Address(IpAddr),
+    /// No address, or too many.
+    #[error("{0} addresses: a device has one to {max}", max = limits::ADDRESSES_PER_CORE)]
+    AddressCount(usize),
     /// The prefix is longer than an address.
-    #[error("a prefix of {0} bits: an IPv4 prefix has at most 32")]
-    Prefix(u8),
-    /// The gateway cannot be reached.
-    #[error("gateway {0} is not on the device's network: nothing could be sent to it")]
-    Gateway(Ipv4Addr),
+    #[error("{0}: a prefix has at most 32 bits for IPv4, 128 for IPv6")]
+    Prefix(Cidr),
+    /// Too many routes.
+    #[error("{0} routes: a device has at most {max}", max = limits::ROUTES_PER_CORE)]
+    RouteCount(usize),
+    /// The gateway cannot be reached, or is this device.
+    #[error("gateway {0} is no neighbour on a network of the device: nothing could be sent to it")]
+    Gateway(IpAddr),
     /// The system gives no random octets.
     #[error("no random octets from /dev/urandom: {0}; STags must not be predictable")]
     Random(std::io::Error),
@@ -300,12 +303,11 @@ fn parts<D: device::Device>(
     config: &DeviceConfig,
     stop: &Arc<AtomicBool>,
 ) -> Result<(CoreDriver<D>, Control, Sender<Request>), StartError> {
-    check(config)?;
+    let (addresses, routes) = checked(config)?;
     let mut random = Unpredictable::new().map_err(StartError::Random)?;
     let core = Config {
-        address: config.address,
-        prefix_bits: config.prefix_bits,
-        gateway: config.gateway,
+        addresses,
+        routes,
         window_octets: config.window_octets,
         secret: [random.next(), random.next()],
     };
@@ -316,18 +318,31 @@ fn parts<D: device::Device>(
     Ok((driver, Control::new(taken, rings, (alive, stop.clone()), config.crc, random), requests))
 }
 
-fn check(config: &DeviceConfig) -> Result<(), StartError> {
-    let address = config.address;
-    if address.is_unspecified() || address.is_multicast() || address.is_broadcast() {
-        return Err(StartError::Address(address));
+/// The addresses and routes, if a core can work with them.
+fn checked(config: &DeviceConfig) -> Result<(Addresses, Routes), StartError> {
+    let addresses = config.addresses.as_slice();
+    for own in addresses {
+        if !is_host_address(own.address) {
+            return Err(StartError::Address(own.address));
+        }
+        check_prefix(*own)?;
     }
-    if config.prefix_bits > 32 {
-        return Err(StartError::Prefix(config.prefix_bits));
+    for route in &config.routes {
+        check_prefix(route.destination)?;
+        let own = addresses.iter().any(|own| own.address == route.gateway);
+        if own || !addresses.iter().any(|own| own.contains(route.gateway)) {
+            return Err(StartError::Gateway(route.gateway));
+        }
     }
-    let network =
-        |address: Ipv4Addr| u32::from(address).checked_shr(32 - u32::from(config.prefix_bits)).unwrap_or(0);
-    match config.gateway {
-        Some(gateway) if network(gateway) != network(address) => Err(StartError::Gateway(gateway)),
-        _ => Ok(()),
+    let wrong_count = |_| StartError::AddressCount(addresses.len());
+    let addresses = Addresses::try_from(addresses).map_err(wrong_count)?;
+    if addresses.is_empty() {
+        return Err(StartError::AddressCount(0));
     }
+    let wrong_count = |_| StartError::RouteCount(config.routes.len());
+    Ok((addresses, Routes::try_from(config.routes.as_slice()).map_err(wrong_count)?))
+}
+
+fn check_prefix(cidr: Cidr) -> Result<(), StartError> {
+    if cidr.prefix_bits > cidr.address_bits() { Err(StartError::Prefix(cidr)) } else { Ok(()) }
 }

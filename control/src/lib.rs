@@ -76,6 +76,7 @@ pub use listener::{AcceptError, AnswerError, ConnectionRequest, ListenConfig, Li
 pub use memory::{Addressing, DeregisterError, MemoryError, MemoryRegion, ProtectionDomain};
 pub use queue_pair::{CloseError, CreateError, PostError, QpConfig, QueuePair};
 pub use startup::StartupFault;
+pub use warpline_dataplane::core::addresses::{Cidr, NotCidr, Route};
 pub use warpline_dataplane::core::statistics::Statistics;
 pub use warpline_dataplane::memory::{Access, Region, STag};
 pub use warpline_dataplane::qp::error::StreamError;

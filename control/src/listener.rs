@@ -1,6 +1,6 @@
 //! Taking connections.
 
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -61,7 +61,7 @@ pub enum AcceptError {
     #[error("MPA startup with {remote} failed: {fault}")]
     Startup {
         /// The peer.
-        remote: SocketAddrV4,
+        remote: SocketAddr,
         /// What was wrong.
         fault: StartupFault,
     },
@@ -103,9 +103,9 @@ impl From<Stopped> for AnswerError {
 #[derive(Debug)]
 pub(crate) enum Incoming {
     /// A Request that waits for an answer.
-    Request { connection: ConnectionId, remote: SocketAddrV4, private_data: Box<[u8]>, revision: u8 },
+    Request { connection: ConnectionId, remote: SocketAddr, private_data: Box<[u8]>, revision: u8 },
     /// A peer that failed.
-    Fault { remote: SocketAddrV4, fault: StartupFault },
+    Fault { remote: SocketAddr, fault: StartupFault },
 }
 
 /// Takes connections to a port, as MPA's Responder. Dropping it closes those that nobody has taken.
@@ -165,14 +165,14 @@ pub struct ConnectionRequest {
     /// `None` once it is answered.
     device: Option<Arc<Shared>>,
     connection: ConnectionId,
-    remote: SocketAddrV4,
+    remote: SocketAddr,
     private_data: Box<[u8]>,
     revision: u8,
 }
 
 impl ConnectionRequest {
     /// The peer's address and port.
-    pub const fn remote(&self) -> SocketAddrV4 {
+    pub const fn remote(&self) -> SocketAddr {
         self.remote
     }
 

@@ -6,7 +6,7 @@
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let eal = open::eal("--vdev=net_tap0,iface=tap0")?;
 //! let port = open::port(eal, "net_tap0", 1500)?;
-//! let config = DeviceConfig { memory: open::hugepages(eal), ..DeviceConfig::new([198, 18, 0, 2].into(), 24) };
+//! let config = DeviceConfig { memory: open::hugepages(eal), ..DeviceConfig::new([198, 18, 0, 2], 24) };
 //! let device = Device::start(port, &config, PollThread::default())?;
 //! # Ok(())
 //! # }

@@ -3,7 +3,7 @@
 
 mod common;
 
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::thread;
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ fn listen(device: SimDevice, config_of: &ListenConfig) -> (Device, Listener) {
 
 fn startup_fault(listener: &Listener) -> StartupFault {
     match listener.accept(PATIENCE) {
-        Err(AcceptError::Startup { remote, fault }) if *remote.ip() == NEAR => fault,
+        Err(AcceptError::Startup { remote, fault }) if remote.ip() == NEAR => fault,
         other => panic!("{other:?}"),
     }
 }
@@ -58,7 +58,7 @@ fn tell_responder(octets: &[u8]) -> (StartupFault, RawPeer) {
     let (near, far) = link();
     let mut peer = RawPeer::new(near, NEAR);
     let (far, listener) = listen(far, &ListenConfig::default());
-    peer.connect(SocketAddrV4::new(FAR, PORT));
+    peer.connect(SocketAddr::new(FAR.into(), PORT));
     peer.send(octets);
     peer.until("the Responder closes", |peer| peer.finished || peer.closed.is_some());
     if peer.closed.is_none() {
@@ -104,7 +104,7 @@ fn a_fin_inside_the_request_is_a_fault() {
     let (near, far) = link();
     let mut peer = RawPeer::new(near, NEAR);
     let (_far, listener) = listen(far, &ListenConfig::default());
-    peer.connect(SocketAddrV4::new(FAR, PORT));
+    peer.connect(SocketAddr::new(FAR.into(), PORT));
     peer.send(&frame(REQUEST, 0x40, 1, 4, &[1, 2]));
     peer.finish();
     peer.until("closed", |peer| peer.closed.is_some());
@@ -120,7 +120,7 @@ fn a_responder_does_not_wait_for_ever() {
         let (near, far) = link();
         let mut peer = RawPeer::new(near, NEAR);
         let (_far, listener) = listen(far, &config);
-        peer.connect(SocketAddrV4::new(FAR, PORT));
+        peer.connect(SocketAddr::new(FAR.into(), PORT));
         let mut octets = request.chunks(1);
         while peer.closed.is_none() {
             if dribble && !peer.finished {
@@ -139,7 +139,7 @@ fn a_request_can_be_too_old_to_accept() {
         let (near, far) = link();
         let mut peer = RawPeer::new(near, NEAR);
         let (far, listener) = listen(far, &ListenConfig::default());
-        peer.connect(SocketAddrV4::new(FAR, PORT));
+        peer.connect(SocketAddr::new(FAR.into(), PORT));
         peer.send(&frame(REQUEST, 0x40, 1, 2, b"hi"));
         let mut request = None;
         while request.is_none() {

@@ -69,6 +69,10 @@ pub const LISTENERS_PER_CORE: usize = 64;
 pub const SEND_DESCRIPTORS_PER_CORE: usize = 32_768;
 /// A Terminate's payload: control word, segment length, DDP header and RDMAP Read Request header (RFC 5040 §4.8).
 pub const TERMINATE_OCTETS: usize = 4 + 2 + 18 + 28;
+/// Addresses of a core, both families together: a host on a few networks, dual stack.
+pub const ADDRESSES_PER_CORE: usize = 8;
+/// Routes of a core: each is looked at for each turn of a connection.
+pub const ROUTES_PER_CORE: usize = 16;
 /// Neighbours a core remembers.
 pub const NEIGHBOURS_PER_CORE: usize = 256;
 /// How long a neighbour's hardware address is believed.
@@ -100,7 +104,7 @@ pub const EPHEMERAL_PORTS: (u16, u16) = (49_152, 65_535);
 pub const PORT_ATTEMPTS: usize = 64;
 /// How long a failed stream may take to send its Terminate and close before it is reset.
 pub const TERMINATE_LINGER_NS: u64 = 5 * SECOND;
-/// TTL of packets we send (RFC 1700's successor registry recommends 64).
+/// TTL, or hop limit, of packets we send (RFC 1700's successor registry recommends 64).
 pub const TIME_TO_LIVE: u8 = 64;
 
 /// Datagrams of a core of which some fragments are missing. Each has a buffer of the device's MTU; fragments of TCP are

@@ -3,7 +3,7 @@
 
 mod common;
 
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use common::{PD, PORT, address};
@@ -21,7 +21,7 @@ use warpline_dataplane::time::{Instant, SECOND};
 const IDLE_OCTETS_MAX: u64 = 1024;
 
 fn config(host: u8) -> Config {
-    Config { address: address(host), prefix_bits: 24, gateway: None, window_octets: 1 << 18, secret: [3, 4] }
+    Config { window_octets: 1 << 18, ..Config::new(address(host).into(), 24, [3, 4]) }
 }
 
 /// Octets that a core with room for `connections` keeps allocated, everything else being equal.
@@ -96,7 +96,7 @@ impl Counted {
 
     /// Opens a connection to `core` and brings it into Full Operation there, with a startup frame of `reply_octets`.
     fn open(&mut self, number: QpNumber, reply_octets: u16) {
-        let remote = SocketAddrV4::new(address(2), PORT);
+        let remote = SocketAddr::new(address(2).into(), PORT);
         let token = u64::from(number.0);
         Self::command(&self.peer_rings, Command::Connect { token, remote, timeout_ns: 10 * SECOND });
         self.run_for(SECOND / 10);

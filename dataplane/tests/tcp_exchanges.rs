@@ -593,7 +593,7 @@ fn an_unreachable_peer_fails_the_open() {
     peer.answers_arp = false;
     peer.command(Command::Connect {
         token: 4,
-        remote: std::net::SocketAddrV4::new(address(77), 1),
+        remote: std::net::SocketAddr::new(address(77).into(), 1),
         timeout_ns: 10 * SECOND,
     });
     peer.pass_s(15);
@@ -603,7 +603,7 @@ fn an_unreachable_peer_fails_the_open() {
     assert!(matches!(peer.events.pop(), Some(Event::ConnectFailed { token: 4, error: e }) if e == error));
     peer.command(Command::Connect {
         token: 5,
-        remote: std::net::SocketAddrV4::new([203, 0, 113, 1].into(), 1),
+        remote: std::net::SocketAddr::new([203, 0, 113, 1].into(), 1),
         timeout_ns: SECOND,
     });
     peer.settle();

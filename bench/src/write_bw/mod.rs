@@ -18,18 +18,18 @@ mod target;
 mod writer;
 
 use std::io::IsTerminal;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use dpdk::WireConfig;
 use indicatif::{ProgressBar, ProgressStyle};
-use warpline::{CrcPolicy, Device, DeviceConfig, MemorySource, Statistics, open};
+use warpline::{Cidr, CrcPolicy, Device, DeviceConfig, MemorySource, Statistics, open};
 
 use crate::BenchError;
 use crate::backend;
-use crate::cli::{Backend, Interface, WriteBw};
+use crate::cli::{Backend, WriteBw, with_usual_prefix};
 use crate::device::BenchDevice;
 use crate::report::{HEADING, Report, write_json};
 use endpoint::Endpoint;
@@ -73,8 +73,9 @@ pub fn run(args: &WriteBw) -> Result<(), BenchError> {
     }
     let (interface, end) = match (args.listen, args.peer, args.address) {
         (Some(listen), None, address) => {
-            let prefix_bits = address.map_or(24, |address| address.prefix_bits);
-            (Interface { address: *listen.ip(), prefix_bits }, End::Target(listen.port()))
+            let usual = with_usual_prefix(listen.ip());
+            let prefix_bits = address.map_or(usual.prefix_bits, |address| address.prefix_bits);
+            (Cidr { prefix_bits, ..usual }, End::Target(listen.port()))
         }
         (None, Some(peer), Some(interface)) => (interface, End::Writer(peer)),
         _ => return Err(BenchError::WhichEnd(args.backend.name())),
@@ -94,7 +95,7 @@ pub fn run(args: &WriteBw) -> Result<(), BenchError> {
 
 /// What this process is, when the other end is in another.
 enum End {
-    Writer(SocketAddrV4),
+    Writer(SocketAddr),
     Target(u16),
 }
 
@@ -108,9 +109,9 @@ fn run_ring(args: &WriteBw) -> Result<(), BenchError> {
     let (near, far) = open::ring_pair(eal, &wire)?;
     let near = BenchDevice::new(near, args.pcap.as_deref(), "ring")?;
     let far = BenchDevice::new(far, None, "ring")?;
-    let interface = |host| Interface { address: Ipv4Addr::new(198, 18, 0, host), prefix_bits: 24 };
+    let interface = |host| with_usual_prefix([198, 18, 0, host].into());
     let (target, driver) = Device::start_manual(far, &device_config(args, interface(2)))?;
-    let peer = SocketAddrV4::new(interface(2).address, PORT);
+    let peer = SocketAddr::new(interface(2).address, PORT);
     let cancelled = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let (lanes, step) = target::work();
@@ -133,7 +134,7 @@ fn run_ring(args: &WriteBw) -> Result<(), BenchError> {
 fn run_target(
     args: &WriteBw,
     device: BenchDevice,
-    interface: Interface,
+    interface: Cidr,
     port: u16,
     cpu: usize,
 ) -> Result<(), BenchError> {
@@ -141,7 +142,7 @@ fn run_target(
     std::thread::scope(|scope| {
         let (lanes, step) = target::work();
         let core = Endpoint::start(scope, driver, cpu, step);
-        eprintln!("waiting at {}:{port}", interface.address);
+        eprintln!("waiting at {}", SocketAddr::new(interface.address, port));
         let served = target::serve(&device, port, args, &lanes, &AtomicBool::new(false));
         drop(lanes);
         let statistics = core.join()?;
@@ -153,8 +154,8 @@ fn run_target(
 fn run_writer(
     args: &WriteBw,
     device: BenchDevice,
-    interface: Interface,
-    peer: SocketAddrV4,
+    interface: Cidr,
+    peer: SocketAddr,
     cpu: usize,
     target: Option<&Device>,
 ) -> Result<(), BenchError> {
@@ -178,7 +179,7 @@ fn run_writer(
     }
 }
 
-fn device_config(args: &WriteBw, interface: Interface) -> DeviceConfig {
+fn device_config(args: &WriteBw, interface: Cidr) -> DeviceConfig {
     DeviceConfig {
         crc: if args.crc.is_on() { CrcPolicy::Always } else { CrcPolicy::OffIfPeerAgrees },
         window_octets: WINDOW_OCTETS,
@@ -191,7 +192,7 @@ fn device_config(args: &WriteBw, interface: Interface) -> DeviceConfig {
 fn measure_all(
     args: &WriteBw,
     device: &Device,
-    peer: SocketAddrV4,
+    peer: SocketAddr,
     target: Option<&Device>,
     jobs: &mpsc::Sender<Job>,
 ) -> Result<Vec<Report>, BenchError> {

@@ -1,6 +1,6 @@
 //! The end that writes.
 
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
@@ -34,7 +34,7 @@ pub struct WriterLane {
 /// [`BenchError`].
 pub fn connect(
     device: &Device,
-    peer: SocketAddrV4,
+    peer: SocketAddr,
     args: &WriteBw,
     region_octets: usize,
 ) -> Result<Vec<WriterLane>, BenchError> {
@@ -44,7 +44,7 @@ pub fn connect(
 
 fn connect_one(
     device: &Device,
-    peer: SocketAddrV4,
+    peer: SocketAddr,
     args: &WriteBw,
     pattern: &Pattern,
     region_octets: usize,
@@ -57,7 +57,7 @@ fn connect_one(
     let fits = source.write(0, pattern.source());
     debug_assert!(fits, "the source has the pattern's length");
     let config = ConnectConfig { markers: args.markers.is_on(), ..ConnectConfig::default() };
-    lane.qp.connect(peer.into(), &config).map_err(|error| BenchError::Connect(peer, error))?;
+    lane.qp.connect(peer, &config).map_err(|error| BenchError::Connect(peer, error))?;
     lane.send(&Advertisement { to: 0, stag: STag(0), octets: region_octets as u32 })?;
     let sink = lane.wait_for_message(TIMEOUT)?;
     if (sink.octets as usize) < region_octets {

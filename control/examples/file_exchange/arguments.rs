@@ -1,10 +1,11 @@
 //! The command line.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
+use warpline::Cidr;
 
 /// Exchanges files with another iWARP endpoint by RDMA Writes.
 #[derive(Parser, Debug)]
@@ -19,15 +20,15 @@ pub struct Arguments {
     /// Largest IP packet, in octets.
     #[arg(long, value_parser = clap::value_parser!(u16).range(576..=9600), default_value_t = 1500)]
     pub mtu: u16,
-    /// Our address, with the prefix of its network.
-    #[arg(long, value_name = "ADDR/PREFIX", value_parser = parse_address)]
-    pub address: (Ipv4Addr, u8),
+    /// Our address, with the prefix of its network: 198.18.0.2/24, fd00::2/64.
+    #[arg(long, value_name = "ADDR/PREFIX")]
+    pub address: Cidr,
     /// Wait for the other end at this port.
     #[arg(long, value_name = "PORT", required_unless_present = "connect", conflicts_with = "connect")]
     pub listen: Option<u16>,
-    /// Connect to the other end.
+    /// Connect to the other end, at an address like 198.18.0.1:7471 or [fd00::1]:7471.
     #[arg(long, value_name = "ADDR:PORT")]
-    pub connect: Option<SocketAddrV4>,
+    pub connect: Option<SocketAddr>,
     /// The file to write into the other end's memory.
     #[arg(long, value_name = "FILE")]
     pub send: PathBuf,
@@ -94,14 +95,6 @@ impl Switch {
     pub fn is_on(self) -> bool {
         self == Self::On
     }
-}
-
-fn parse_address(text: &str) -> Result<(Ipv4Addr, u8), String> {
-    let parsed = text.split_once('/').and_then(|(address, prefix)| {
-        let prefix = prefix.parse().ok().filter(|bits| *bits <= 32)?;
-        Some((address.parse().ok()?, prefix))
-    });
-    parsed.ok_or_else(|| format!("'{text}' is not an IPv4 address with its prefix, like 198.18.0.2/24"))
 }
 
 fn parse_seconds(text: &str) -> Result<Duration, String> {

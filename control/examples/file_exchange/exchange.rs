@@ -130,7 +130,7 @@ impl<'a> Exchange<'a> {
             (Some(peer), _) => {
                 eprintln!("ready");
                 let config = ConnectConfig { markers, timeout: startup_timeout, ..ConnectConfig::default() };
-                qp.connect(peer.into(), &config)?;
+                qp.connect(peer, &config)?;
             }
             (None, port) => {
                 let config = ListenConfig { backlog: 1, markers, startup_timeout };

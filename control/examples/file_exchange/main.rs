@@ -18,7 +18,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use clap::Parser;
 use serde_json::json;
 use sha2::{Digest, Sha256};
-use warpline::{CrcPolicy, Device, DeviceConfig, PollThread, open};
+use warpline::{Cidr, CrcPolicy, Device, DeviceConfig, PollThread, open};
 use warpline_dataplane::device::tap::{Tap, TapConfig};
 
 use arguments::Arguments;
@@ -84,7 +84,7 @@ fn start_device(arguments: &Arguments) -> Result<Device, Failure> {
     let eal = open::eal(&arguments.eal).map_err(Failure::local)?;
     let port = open::port(eal, arguments.backend.port(), arguments.mtu).map_err(Failure::local)?;
     let crc = if arguments.crc.is_on() { CrcPolicy::Always } else { CrcPolicy::OffIfPeerAgrees };
-    let (address, prefix_bits) = arguments.address;
+    let Cidr { address, prefix_bits } = arguments.address;
     let config =
         DeviceConfig { crc, memory: open::hugepages(eal), ..DeviceConfig::new(address, prefix_bits) };
     let started = match &arguments.pcap {

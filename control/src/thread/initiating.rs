@@ -1,6 +1,6 @@
 //! The Initiator's side of connection setup at the control thread.
 
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use warpline_dataplane::core::ring::{self, AfterStream, Command, ConnectionId};
@@ -43,7 +43,7 @@ pub(super) struct Initiating {
 }
 
 impl Control {
-    pub(super) fn connect(&mut self, now: Instant, wish: Wish, remote: SocketAddrV4, timeout: Duration) {
+    pub(super) fn connect(&mut self, now: Instant, wish: Wish, remote: SocketAddr, timeout: Duration) {
         if !self.queue_pairs.bind(wish.qp) {
             wish.reply.send(Err(ConnectError::QueuePairInUse));
             return;

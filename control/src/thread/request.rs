@@ -1,6 +1,6 @@
 //! What the API asks of the control thread.
 
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -72,7 +72,7 @@ pub(crate) enum Request {
     },
     Connect {
         qp: QpNumber,
-        remote: SocketAddrV4,
+        remote: SocketAddr,
         markers: bool,
         private_data: Box<[u8]>,
         timeout: Duration,

@@ -1,7 +1,7 @@
 //! The Responder's side of connection setup at the control thread.
 
 use std::collections::HashMap;
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 
 use crossbeam::channel::{self, Receiver, Sender};
 use warpline_dataplane::core::ring::{AfterStream, Command, ConnectionId};
@@ -23,7 +23,7 @@ pub(super) struct Listening {
     /// To the application; room for a backlog of Requests and as many faults.
     incoming: (Sender<Incoming>, Receiver<Incoming>),
     /// The peers of connections whose Request is not complete.
-    peers: HashMap<ConnectionId, SocketAddrV4>,
+    peers: HashMap<ConnectionId, SocketAddr>,
 }
 
 /// A Request that the application decides about.
@@ -72,7 +72,7 @@ impl Control {
         }
     }
 
-    pub(super) fn on_accepted(&mut self, now: Instant, id: ConnectionId, port: u16, remote: SocketAddrV4) {
+    pub(super) fn on_accepted(&mut self, now: Instant, id: ConnectionId, port: u16, remote: SocketAddr) {
         let crc = self.crc == CrcPolicy::Always;
         let Some(listening) = self.connections.listeners.get_mut(&port) else {
             return self.reset(id);

@@ -1,6 +1,6 @@
 //! A peer that speaks TCP by the rules and MPA as it likes.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -27,8 +27,7 @@ pub struct RawPeer {
 impl RawPeer {
     pub fn new(device: SimDevice, address: Ipv4Addr) -> Self {
         let rings = Rings::new();
-        let config =
-            Config { address, prefix_bits: 24, gateway: None, window_octets: 1 << 16, secret: [1, 2] };
+        let config = Config { window_octets: 1 << 16, ..Config::new(address.into(), 24, [1, 2]) };
         let core = Core::new(device, config, rings.clone());
         Self { core, rings, connection: None, received: Vec::new(), finished: false, closed: None }
     }
@@ -37,7 +36,7 @@ impl RawPeer {
         assert!(self.rings.commands.push(command).is_ok(), "the ring is empty between polls");
     }
 
-    pub fn connect(&mut self, remote: SocketAddrV4) {
+    pub fn connect(&mut self, remote: SocketAddr) {
         self.command(Command::Connect { token: 0, remote, timeout_ns: 10 * SECOND });
         self.until("connected", |peer| peer.connection.is_some());
     }

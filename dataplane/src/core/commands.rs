@@ -1,11 +1,12 @@
 //! What control asks of a core.
 
-use std::hash::Hasher;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::hash::{Hash, Hasher};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use siphasher::sip::SipHasher24;
 
+use super::addresses;
 use super::connection::{Chunk, FlowKey, Mode, Operating, Origin, STREAM_OCTETS_MAX};
 use super::ring::{AfterStream, Command, ConnectError, ConnectionId, Event, FullOperation};
 use super::{Core, Listener, QueuePair};
@@ -68,13 +69,17 @@ impl<D: Device> Core<D> {
         &mut self,
         now: Instant,
         token: u64,
-        remote: SocketAddrV4,
+        remote: SocketAddr,
         timeout_ns: u64,
     ) -> Result<(), ConnectError> {
-        self.next_hop(*remote.ip()).ok_or(ConnectError::NoRoute)?;
-        let key = self.free_port(remote).ok_or(ConnectError::NoRoom)?;
+        // An IPv4 address in the clothes of IPv6 is an IPv4 address (RFC 4291 §2.5.5.2).
+        let remote = SocketAddr::new(remote.ip().to_canonical(), remote.port());
+        self.next_hop(remote.ip()).ok_or(ConnectError::NoRoute)?;
+        let local =
+            addresses::source_for(&self.config.addresses, remote.ip()).ok_or(ConnectError::NoRoute)?;
+        let key = self.free_port(local, remote).ok_or(ConnectError::NoRoom)?;
         let iss = self.initial_sequence_number(key, now);
-        let tcp = tcp::Connection::connect(self.tcp_config(), iss);
+        let tcp = tcp::Connection::connect(self.tcp_config(key.remote), iss);
         let index = self.insert_connection(key, Origin::Connect(token), tcp).ok_or(ConnectError::NoRoom)?;
         if let Some(connection) = self.slots[index as usize].connection.as_mut() {
             connection.abort_at = now + timeout_ns;
@@ -83,11 +88,12 @@ impl<D: Device> Core<D> {
     }
 
     /// A random free local port (RFC 6056 §3.3.1).
-    fn free_port(&mut self, remote: SocketAddrV4) -> Option<FlowKey> {
+    fn free_port(&mut self, local: IpAddr, remote: SocketAddr) -> Option<FlowKey> {
         let (first, last) = limits::EPHEMERAL_PORTS;
         (0..limits::PORT_ATTEMPTS)
             .map(|_| FlowKey {
-                remote: *remote.ip(),
+                local,
+                remote: remote.ip(),
                 remote_port: remote.port(),
                 local_port: self.random.u16(first..=last),
             })
@@ -98,25 +104,28 @@ impl<D: Device> Core<D> {
     pub(super) fn initial_sequence_number(&self, key: FlowKey, now: Instant) -> SeqNumber {
         let [key0, key1] = self.config.secret;
         let mut hasher = SipHasher24::new_with_keys(key0, key1);
-        hasher.write(&self.config.address.octets());
-        hasher.write(&key.remote.octets());
-        hasher.write_u16(key.local_port);
-        hasher.write_u16(key.remote_port);
+        key.hash(&mut hasher);
         SeqNumber((hasher.finish() as u32).wrapping_add((now.as_nanos() / 4000) as u32))
     }
 
-    pub(super) fn tcp_config(&self) -> tcp::Config {
+    /// How TCP to `remote` is set up. The MSS leaves room for the headers without options (RFC 9293 §3.7.1, RFC 8200 §8.3).
+    pub(super) fn tcp_config(&self, remote: IpAddr) -> tcp::Config {
+        let headers_octets = if remote.is_ipv4() { 40 } else { 60 };
+        let mss_octets = self.capabilities.mtu_octets.saturating_sub(headers_octets);
         tcp::Config {
-            mss_octets: self.capabilities.mtu_octets.saturating_sub(40).min(usize::from(u16::MAX)) as u16,
+            mss_octets: mss_octets.min(usize::from(u16::MAX)) as u16,
             window_octets: self.config.window_octets,
         }
     }
 
-    /// Who a packet to `address` is handed to.
-    pub(super) fn next_hop(&self, address: Ipv4Addr) -> Option<Ipv4Addr> {
-        let mask = u32::MAX.checked_shl(32 - u32::from(self.config.prefix_bits.min(32))).unwrap_or(0);
-        let local = u32::from(address) & mask == u32::from(self.config.address) & mask;
-        if local { Some(address) } else { self.config.gateway }
+    /// The neighbour that a packet to `remote` is handed to.
+    pub(super) fn next_hop(&self, remote: IpAddr) -> Option<IpAddr> {
+        addresses::next_hop(&self.config.addresses, &self.config.routes, remote)
+    }
+
+    /// Whether `address` is one of ours.
+    pub(super) fn is_own(&self, address: IpAddr) -> bool {
+        self.config.addresses.iter().any(|own| own.address == address)
     }
 
     fn send_stream(&mut self, id: ConnectionId, octets: &[u8], then: AfterStream) {

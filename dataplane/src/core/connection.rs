@@ -1,6 +1,7 @@
 //! A connection of a core: TCP, and what its octets mean.
 
-use std::net::Ipv4Addr;
+use std::hash::{Hash, Hasher};
+use std::net::IpAddr;
 
 use crate::limits;
 use crate::mpa::receiver::FpduReceiver;
@@ -21,15 +22,38 @@ pub enum Chunk {
     Fpdu(FpduDescriptor),
 }
 
-/// The four numbers that name a connection (the local address is the core's).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// The four numbers that name a connection. Both addresses are of one family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowKey {
+    /// Our address.
+    pub local: IpAddr,
     /// The peer's address.
-    pub remote: Ipv4Addr,
+    pub remote: IpAddr,
     /// The peer's port.
     pub remote_port: u16,
     /// Our port.
     pub local_port: u16,
+}
+
+/// In as few words as there are: this is done for every frame.
+impl Hash for FlowKey {
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        match (self.local, self.remote) {
+            (IpAddr::V4(local), IpAddr::V4(remote)) => {
+                state.write_u64(u64::from(local.to_bits()) << 32 | u64::from(remote.to_bits()));
+            }
+            (local, remote) => {
+                for address in [local, remote] {
+                    match address {
+                        IpAddr::V4(address) => state.write_u32(address.to_bits()),
+                        IpAddr::V6(address) => state.write_u128(address.to_bits()),
+                    }
+                }
+            }
+        }
+        state.write_u32(u32::from(self.local_port) << 16 | u32::from(self.remote_port));
+    }
 }
 
 /// What the octets of a connection mean.

@@ -3,6 +3,7 @@
 //! A [`Core`] owns everything it touches; nothing here is shared, locked or reference-counted with other cores. Control
 //! talks to it over [`ring`], applications over the rings of their queue pairs.
 
+pub mod addresses;
 mod commands;
 pub mod connection;
 mod events;
@@ -17,7 +18,7 @@ mod transmit;
 mod wheel;
 
 use std::collections::{HashMap, VecDeque};
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::device::{Capabilities, Device};
@@ -31,6 +32,7 @@ use crate::qp::work::QpNumber;
 use crate::tcp;
 use crate::time::Instant;
 use crate::wire::ethernet::MacAddress;
+use addresses::{Addresses, Cidr, Routes};
 use connection::{Chunk, Connection, FlowKey};
 use events::Events;
 use neighbours::Neighbours;
@@ -41,18 +43,31 @@ use tables::Tables;
 use wheel::Wheel;
 
 /// How a core is set up.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Config {
-    /// Its IPv4 address.
-    pub address: Ipv4Addr,
-    /// Length of the local network's prefix, in bits.
-    pub prefix_bits: u8,
+    /// Its addresses, IPv4 and IPv6, each with the prefix of its network.
+    pub addresses: Addresses,
     /// Who forwards to other networks.
-    pub gateway: Option<Ipv4Addr>,
+    pub routes: Routes,
     /// Octets a peer may have in flight on one connection.
     pub window_octets: u32,
     /// Secret of initial sequence numbers and ports: different on every start (RFC 6528).
     pub secret: [u64; 2],
+}
+
+impl Config {
+    /// Octets of the window unless changed: a millisecond at 16 Gbit/s.
+    pub const WINDOW_OCTETS: u32 = 2 << 20;
+
+    /// The usual, with one address: no routes, a window of 2 MiB.
+    pub fn new(address: IpAddr, prefix_bits: u8, secret: [u64; 2]) -> Self {
+        Self {
+            addresses: [Cidr::new(address, prefix_bits)].into_iter().collect(),
+            routes: Routes::new(),
+            window_octets: Self::WINDOW_OCTETS,
+            secret,
+        }
+    }
 }
 
 /// A queue pair at its core.
@@ -123,7 +138,6 @@ impl<D: Device> Core<D> {
         let held_frames = tables.held_frames.min(device.capabilities().frames / 2);
         let slots = (0..tables.connections).map(|_| Slot { generation: 0, connection: None }).collect();
         Self {
-            config,
             mac: device.mac(),
             capabilities: device.capabilities(),
             slots,
@@ -144,6 +158,7 @@ impl<D: Device> Core<D> {
             rings,
             statistics: Statistics::default(),
             random: fastrand::Rng::with_seed(config.secret[0] ^ config.secret[1].rotate_left(32)),
+            config,
             received: Vec::with_capacity(limits::RECEIVE_BURST_FRAMES),
             to_send: VecDeque::with_capacity(limits::TRANSMIT_QUEUE_FRAMES + limits::RECEIVE_BURST_FRAMES),
             device,

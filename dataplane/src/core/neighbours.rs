@@ -1,6 +1,6 @@
 //! Who has which hardware address on the local network (RFC 826).
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 use crate::limits;
 use crate::time::Instant;
@@ -8,7 +8,7 @@ use crate::wire::ethernet::MacAddress;
 
 #[derive(Clone, Copy, Debug)]
 struct Neighbour {
-    address: Ipv4Addr,
+    address: IpAddr,
     mac: Option<MacAddress>,
     /// When the address was last heard of; before that, when it was first asked for.
     heard: Instant,
@@ -42,7 +42,7 @@ impl Neighbours {
     }
 
     /// Looks `address` up, and notes that it was asked for when a request is due.
-    pub fn resolve(&mut self, address: Ipv4Addr, now: Instant) -> Resolution {
+    pub fn resolve(&mut self, address: IpAddr, now: Instant) -> Resolution {
         if let Some(entry) = self.entries.iter_mut().find(|entry| entry.address == address) {
             if let Some(mac) = entry.mac
                 && now - entry.heard < limits::NEIGHBOUR_LIFETIME_NS
@@ -65,18 +65,18 @@ impl Neighbours {
     }
 
     /// The hardware address of `address`, if known.
-    pub fn known(&self, address: Ipv4Addr) -> Option<MacAddress> {
+    pub fn known(&self, address: IpAddr) -> Option<MacAddress> {
         self.entries.iter().find(|entry| entry.address == address)?.mac
     }
 
     /// Whether `address` is asked for and not known.
-    pub fn is_waiting(&self, address: Option<Ipv4Addr>) -> bool {
+    pub fn is_waiting(&self, address: Option<IpAddr>) -> bool {
         self.entries.iter().any(|entry| Some(entry.address) == address && entry.mac.is_none())
     }
 
     /// Learns from a packet of `address` itself. Only addresses asked for, or that ask for us (`solicited`), are taken
     /// up anew; others are refreshed if known. `true` when somebody may have waited for it.
-    pub fn learn(&mut self, address: Ipv4Addr, mac: MacAddress, now: Instant, solicited: bool) -> bool {
+    pub fn learn(&mut self, address: IpAddr, mac: MacAddress, now: Instant, solicited: bool) -> bool {
         if mac.is_multicast() {
             return false;
         }
@@ -106,7 +106,7 @@ impl Neighbours {
 mod tests {
     use super::*;
 
-    const PEER: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
+    const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(198, 18, 0, 1));
     const MAC: MacAddress = MacAddress([2, 0, 0, 0, 0, 1]);
 
     fn at(nanos: u64) -> Instant {
@@ -147,7 +147,7 @@ mod tests {
         assert!(!table.learn(PEER, MAC, at(0), false));
         assert!(!table.learn(PEER, MacAddress([1; 6]), at(0), true), "a multicast address is nobody's");
         for n in 0..10_000u32 {
-            table.learn(Ipv4Addr::from(n), MAC, at(u64::from(n)), true);
+            table.learn(std::net::Ipv4Addr::from(n).into(), MAC, at(u64::from(n)), true);
         }
         assert_eq!(table.entries.len(), limits::NEIGHBOURS_PER_CORE);
     }

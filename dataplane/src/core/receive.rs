@@ -1,6 +1,6 @@
 //! Frames in: classified, checked, and given to the connection they belong to.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 use super::connection::{FlowKey, Origin};
 use super::statistics::DropCause;
@@ -57,12 +57,12 @@ impl<D: Device> Core<D> {
     fn on_arp(&mut self, now: Instant, frame: &D::Frame, network: usize) -> Result<(), DropCause> {
         let octets = frame.piece(0).unwrap_or_default().get(network..).unwrap_or_default();
         let packet = arp::Packet::parse(octets).map_err(|_| DropCause::Malformed)?;
-        let for_us = packet.target_ip == self.config.address;
-        if packet.sender_ip == self.config.address {
+        let for_us = self.is_own(packet.target_ip.into());
+        if self.is_own(packet.sender_ip.into()) {
             return Err(DropCause::OtherAddress);
         }
-        if self.neighbours.learn(packet.sender_ip, packet.sender_mac, now, for_us) {
-            self.wake_waiting_for(packet.sender_ip);
+        if self.neighbours.learn(packet.sender_ip.into(), packet.sender_mac, now, for_us) {
+            self.wake_waiting_for(packet.sender_ip.into());
         }
         if !for_us {
             return Err(DropCause::OtherAddress);
@@ -71,7 +71,7 @@ impl<D: Device> Core<D> {
             self.send_arp(arp::Packet {
                 operation: arp::Operation::Reply,
                 sender_mac: self.mac,
-                sender_ip: self.config.address,
+                sender_ip: packet.target_ip,
                 target_mac: packet.sender_mac,
                 target_ip: packet.sender_ip,
             });
@@ -80,7 +80,7 @@ impl<D: Device> Core<D> {
     }
 
     /// Connections that wait for a hardware address have something to send again.
-    fn wake_waiting_for(&mut self, neighbour: Ipv4Addr) {
+    fn wake_waiting_for(&mut self, neighbour: IpAddr) {
         for index in 0..self.slots.len() as u32 {
             let waits = self.slots[index as usize]
                 .connection
@@ -114,7 +114,7 @@ impl<D: Device> Core<D> {
             ChecksumStatus::Unknown if ipv4::verify_checksum(&octets[..header_octets]) => {}
             ChecksumStatus::Bad | ChecksumStatus::Unknown => return Err(DropCause::IpChecksum),
         }
-        if header.destination != self.config.address {
+        if !self.is_own(header.destination.into()) {
             return Err(DropCause::OtherAddress);
         }
         if header.is_fragment() {
@@ -175,7 +175,8 @@ impl<D: Device> Core<D> {
             frame,
         };
         let key = FlowKey {
-            remote: packet.header.source,
+            local: packet.header.destination.into(),
+            remote: packet.header.source.into(),
             remote_port: header.source_port,
             local_port: header.destination_port,
         };
@@ -242,7 +243,7 @@ impl<D: Device> Core<D> {
         }
         listener.half_open += 1;
         let iss = self.initial_sequence_number(key, now);
-        let tcp = tcp::Connection::accept(self.tcp_config(), iss, header);
+        let tcp = tcp::Connection::accept(self.tcp_config(key.remote), iss, header);
         if self.insert_connection(key, Origin::Accepted, tcp).is_none() {
             self.no_longer_half_open(key.local_port);
             return Err(DropCause::NoRoomForConnection);

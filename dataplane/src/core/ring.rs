@@ -1,6 +1,6 @@
 //! What the control thread and a core tell each other, over bounded lock-free rings.
 
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crossbeam::queue::ArrayQueue;
@@ -65,7 +65,7 @@ pub enum Command {
         /// Comes back in the event that tells of it.
         token: u64,
         /// The peer.
-        remote: SocketAddrV4,
+        remote: SocketAddr,
         /// How long the handshake may take, in nanoseconds.
         timeout_ns: u64,
     },
@@ -133,7 +133,7 @@ pub enum Event {
         /// The local port.
         port: u16,
         /// The peer.
-        remote: SocketAddrV4,
+        remote: SocketAddr,
     },
     /// A connection that was asked for is open.
     Connected {
@@ -142,7 +142,7 @@ pub enum Event {
         /// The connection.
         connection: ConnectionId,
         /// The local address.
-        local: SocketAddrV4,
+        local: SocketAddr,
     },
     /// A connection that was asked for could not be opened.
     ConnectFailed {

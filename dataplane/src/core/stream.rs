@@ -1,6 +1,6 @@
 //! What the octets of a connection lead to: events for control before Full Operation, placed data and completions in it.
 
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 
 use super::connection::{Mode, Origin};
 use super::ring::{ConnectError, ConnectionId, Event, StreamOctets};
@@ -65,13 +65,11 @@ impl<D: Device> Core<D> {
             Origin::Accepted => Event::Accepted {
                 connection: id,
                 port: key.local_port,
-                remote: SocketAddrV4::new(key.remote, key.remote_port),
+                remote: SocketAddr::new(key.remote, key.remote_port),
             },
-            Origin::Connect(token) => Event::Connected {
-                token,
-                connection: id,
-                local: SocketAddrV4::new(self.config.address, key.local_port),
-            },
+            Origin::Connect(token) => {
+                Event::Connected { token, connection: id, local: SocketAddr::new(key.local, key.local_port) }
+            }
         });
     }
 

@@ -1,7 +1,9 @@
 //! Frames out: queue pairs fill TCP's queue, TCP says what may go, and the frame is built from the descriptor.
 
-use std::net::Ipv4Addr;
+use std::hash::BuildHasher;
+use std::net::IpAddr;
 
+use super::addresses;
 use super::connection::{Chunk, Connection, FlowKey, Mode, Operating};
 use super::neighbours::Resolution;
 use super::statistics::{DropCause, Statistics};
@@ -21,6 +23,7 @@ use crate::wire::checksum;
 use crate::wire::ddp;
 use crate::wire::ethernet::{self, EtherType, MacAddress};
 use crate::wire::ipv4::{self, Protocol};
+use crate::wire::ipv6;
 use crate::wire::tcp::{self, Header};
 
 impl<D: Device> Core<D> {
@@ -116,25 +119,30 @@ impl<D: Device> Core<D> {
         more
     }
 
-    fn config_next_hop(&self, index: u32) -> Option<Ipv4Addr> {
+    fn config_next_hop(&self, index: u32) -> Option<IpAddr> {
         let remote = self.slots[index as usize].connection.as_ref()?.key.remote;
         self.next_hop(remote)
     }
 
     /// The hardware address behind `remote`; asks for it when it is not known.
-    fn resolve(&mut self, remote: Ipv4Addr, now: Instant) -> Option<MacAddress> {
+    fn resolve(&mut self, remote: IpAddr, now: Instant) -> Option<MacAddress> {
         let next_hop = self.next_hop(remote)?;
         match self.neighbours.resolve(next_hop, now) {
             Resolution::Known(mac) => Some(mac),
             Resolution::Wait => None,
             Resolution::Ask(known) => {
-                self.send_arp(arp::Packet {
-                    operation: arp::Operation::Request,
-                    sender_mac: self.mac,
-                    sender_ip: self.config.address,
-                    target_mac: MacAddress::default(),
-                    target_ip: next_hop,
-                });
+                if let IpAddr::V4(target_ip) = next_hop
+                    && let Some(IpAddr::V4(sender_ip)) =
+                        addresses::source_for(&self.config.addresses, next_hop)
+                {
+                    self.send_arp(arp::Packet {
+                        operation: arp::Operation::Request,
+                        sender_mac: self.mac,
+                        sender_ip,
+                        target_mac: MacAddress::default(),
+                        target_ip,
+                    });
+                }
                 known
             }
         }
@@ -154,7 +162,7 @@ impl<D: Device> Core<D> {
         // Only a neighbour that is known is answered; strangers are not asked for.
         let mac = self.next_hop(key.remote).and_then(|next_hop| self.neighbours.known(next_hop));
         let (Some(mac), Some(mut frame)) = (mac, self.empty_frame()) else { return };
-        let octets = headers_octets(&header);
+        let octets = headers_octets(key, &header);
         if frame.append(octets).is_some() {
             self.write_headers(&mut frame, key, mac, header, 0);
             self.to_send.push_back(frame);
@@ -170,7 +178,7 @@ impl<D: Device> Core<D> {
         mac: MacAddress,
         outgoing: &Outgoing<Chunk>,
     ) -> Option<D::Frame> {
-        let headers = headers_octets(&outgoing.header);
+        let headers = headers_octets(key, &outgoing.header);
         let payload_octets = outgoing.segment.map_or(0, |segment| segment.octets as usize);
         if let Some(segment) = &outgoing.segment {
             let connection = self.slots[index as usize].connection.as_ref()?;
@@ -196,7 +204,7 @@ impl<D: Device> Core<D> {
         Some(frame)
     }
 
-    /// Writes the Ethernet, IPv4 and TCP headers before the payload that is already there.
+    /// Writes the Ethernet, IP and TCP headers before the payload that is already there.
     fn write_headers(
         &mut self,
         frame: &mut D::Frame,
@@ -206,55 +214,81 @@ impl<D: Device> Core<D> {
         payload_octets: usize,
     ) {
         (header.source_port, header.destination_port) = (key.local_port, key.remote_port);
-        let tcp_octets = header.header_len();
-        let segment_octets = tcp_octets + payload_octets;
-        self.identification = self.identification.wrapping_add(1);
-        let network = ipv4::Header {
-            source: self.config.address,
-            destination: key.remote,
-            protocol: Protocol::TCP,
-            ttl: limits::TIME_TO_LIVE,
-            total_len: (ipv4::Header::LEN + segment_octets) as u16,
-            // MPA-A.5-01: no fragments of ours.
-            dont_fragment: true,
-            more_fragments: false,
-            fragment_offset: 0,
-            identification: self.identification,
-            ecn: 0,
-            dscp: 0,
-        };
-        let mut sum = checksum::ipv4_pseudo_header(
-            network.source,
-            network.destination,
-            Protocol::TCP.0,
-            segment_octets as u16,
-        );
+        let segment_octets = header.header_len() + payload_octets;
         let offload = self.capabilities.transmit_checksums;
         let octets = frame.first_mut();
         let (ethernet, rest) = octets.split_at_mut(ethernet::Header::LEN);
-        ethernet::Header { destination: mac, source: self.mac, ethertype: EtherType::IPV4 }.emit(ethernet);
-        let (ip, segment) = rest.split_at_mut(ipv4::Header::LEN);
+        let ethertype = if key.remote.is_ipv4() { EtherType::IPV4 } else { EtherType::IPV6 };
+        ethernet::Header { destination: mac, source: self.mac, ethertype }.emit(ethernet);
+        let (ip, segment) = rest.split_at_mut(network_octets(key));
+        self.write_network(ip, key, segment_octets);
         header.emit(segment);
+        let mut sum = checksum::pseudo_header(key.local, key.remote, Protocol::TCP.0, segment_octets as u16);
         if offload {
-            network.emit_without_checksum(ip);
             // The device completes the sum over the segment; the field holds the pseudo-header's.
             tcp::set_checksum(segment, !sum.finish());
             frame.request_checksums(ChecksumRequest {
                 l2_octets: ethernet::Header::LEN as u8,
-                l3_octets: ipv4::Header::LEN as u8,
-                l4_octets: tcp_octets as u8,
+                l3_octets: network_octets(key) as u8,
+                l4_octets: header.header_len() as u8,
             });
         } else {
-            network.emit(ip);
             // The whole segment lies in this piece: payload goes by reference only with the device's checksums.
             sum.add(&segment[..segment_octets]);
             tcp::set_checksum(segment, sum.finish());
         }
     }
+
+    /// Writes the IP header before a segment of `segment_octets`. A device that completes checksums completes IPv4's too.
+    fn write_network(&mut self, out: &mut [u8], key: FlowKey, segment_octets: usize) {
+        match (key.local, key.remote) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => {
+                self.identification = self.identification.wrapping_add(1);
+                let header = ipv4::Header {
+                    source,
+                    destination,
+                    protocol: Protocol::TCP,
+                    ttl: limits::TIME_TO_LIVE,
+                    total_len: (ipv4::Header::LEN + segment_octets) as u16,
+                    // MPA-A.5-01: no fragments of ours.
+                    dont_fragment: true,
+                    more_fragments: false,
+                    fragment_offset: 0,
+                    identification: self.identification,
+                    ecn: 0,
+                    dscp: 0,
+                };
+                if self.capabilities.transmit_checksums {
+                    header.emit_without_checksum(out);
+                } else {
+                    header.emit(out);
+                }
+            }
+            (IpAddr::V6(source), IpAddr::V6(destination)) => ipv6::Header {
+                source,
+                destination,
+                next_header: Protocol::TCP,
+                hop_limit: limits::TIME_TO_LIVE,
+                payload_len: segment_octets as u16,
+                // RFC 6437 §3: the same for all packets of the flow, and not to be guessed.
+                flow_label: self.flows.hasher().hash_one(key) as u32,
+                ecn: 0,
+                dscp: 0,
+            }
+            .emit(out),
+            _ => debug_assert!(false, "a flow between two families: {key:?}"),
+        }
+    }
 }
 
-fn headers_octets(header: &Header) -> usize {
-    ethernet::Header::LEN + ipv4::Header::LEN + header.header_len()
+/// Octets of the IP header.
+const fn network_octets(key: FlowKey) -> usize {
+    if key.remote.is_ipv4() { ipv4::Header::LEN } else { ipv6::Header::LEN }
+}
+
+/// Octets of all headers.
+fn headers_octets(key: FlowKey, header: &Header) -> usize {
+    ethernet::Header::LEN + network_octets(key) + header.header_len()
 }
 
 /// Whether the queue pair has FPDUs that may go before the FIN.

@@ -1,6 +1,6 @@
 //! The Internet checksum (RFC 1071).
 
-use core::net::Ipv4Addr;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// A ones' complement sum of 16-bit words, growing piece by piece as if the pieces were joined.
 ///
@@ -56,6 +56,29 @@ pub fn ipv4_pseudo_header(src: Ipv4Addr, dst: Ipv4Addr, protocol: u8, length: u1
     sum.add(&[0, protocol]);
     sum.add(&length.to_be_bytes());
     sum
+}
+
+/// As [`ipv4_pseudo_header`], for IPv6; ICMPv6 checksums cover it too (RFC 8200 §8.1).
+#[inline]
+pub fn ipv6_pseudo_header(src: Ipv6Addr, dst: Ipv6Addr, protocol: u8, length: u32) -> Sum {
+    let mut sum = sum(&src.octets());
+    sum.add(&dst.octets());
+    sum.add(&length.to_be_bytes());
+    sum.add(&[0, 0, 0, protocol]);
+    sum
+}
+
+/// The pseudo-header of either family; both addresses are of one.
+#[inline]
+pub fn pseudo_header(src: IpAddr, dst: IpAddr, protocol: u8, length: u16) -> Sum {
+    match (src, dst) {
+        (IpAddr::V4(src), IpAddr::V4(dst)) => ipv4_pseudo_header(src, dst, protocol, length),
+        (IpAddr::V6(src), IpAddr::V6(dst)) => ipv6_pseudo_header(src, dst, protocol, u32::from(length)),
+        _ => {
+            debug_assert!(false, "addresses of two families: {src} and {dst}");
+            Sum::default()
+        }
+    }
 }
 
 /// The words of `octets` in machine order, an odd last octet filled up with zero. 2^33 octets would fit the result.
@@ -122,6 +145,14 @@ mod tests {
     fn the_pseudo_header_is_twelve_octets() {
         let sum = ipv4_pseudo_header(Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2), 6, 0x1234);
         assert_eq!(sum.finish(), word_by_word(&[10, 0, 0, 1, 10, 0, 0, 2, 0, 6, 0x12, 0x34]));
+    }
+
+    #[test]
+    fn the_pseudo_header_of_ipv6_is_forty_octets() {
+        let (src, dst) = (Ipv6Addr::from([0x11; 16]), Ipv6Addr::from([0xfd; 16]));
+        let mut octets = [[0x11; 16], [0xfd; 16]].concat();
+        octets.extend([0, 1, 0x12, 0x34, 0, 0, 0, 58]);
+        assert_eq!(ipv6_pseudo_header(src, dst, 58, 0x1_1234).finish(), word_by_word(&octets));
     }
 
     proptest! {

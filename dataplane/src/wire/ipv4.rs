@@ -4,7 +4,7 @@ use core::net::Ipv4Addr;
 
 use super::{Malformed, checksum, room};
 
-/// What an IPv4 packet carries.
+/// What an IP packet carries. The numbers are those of IPv6's Next Header too.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Protocol(pub u8);
 

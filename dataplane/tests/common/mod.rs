@@ -3,7 +3,7 @@
 
 pub mod raw;
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use warpline_dataplane::core::ring::{AfterStream, Command, ConnectionId, Event, FullOperation, Rings};
@@ -45,11 +45,8 @@ impl Host {
     fn new(device: SimDevice, host: u8, seed: u64) -> Self {
         let rings = Rings::new();
         let config = Config {
-            address: address(host),
-            prefix_bits: 24,
-            gateway: None,
             window_octets: WINDOW_OCTETS,
-            secret: [seed, u64::from(host)],
+            ..Config::new(address(host).into(), 24, [seed, u64::from(host)])
         };
         let core = Core::new(device, config, rings.clone());
         let completions = Arc::new(CompletionRing::new(4096));
@@ -181,7 +178,7 @@ impl Pair {
         self.b.command(Command::Listen { port: PORT, backlog: 4 });
         self.a.command(Command::Connect {
             token: 1,
-            remote: SocketAddrV4::new(address(2), PORT),
+            remote: SocketAddr::new(address(2).into(), PORT),
             timeout_ns: 600 * SECOND,
         });
         let open = self.run_until(700, |pair| pair.a.connection.is_some() && pair.b.connection.is_some());

@@ -1,7 +1,7 @@
 //! A core that talks to a peer made of frames: the test writes each segment and reads each answer.
 
 use std::collections::VecDeque;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddr};
 
 use warpline_dataplane::core::ring::{Command, ConnectionId, Event, Rings};
 use warpline_dataplane::core::{Config, Core};
@@ -50,13 +50,7 @@ impl RawPeer {
     pub fn new() -> Self {
         let (device, peer) = sim::link(1, EndConfig::a(), EndConfig::b());
         let rings = Rings::new();
-        let config = Config {
-            address: address(1),
-            prefix_bits: 24,
-            gateway: None,
-            window_octets: WINDOW_OCTETS,
-            secret: [1, 2],
-        };
+        let config = Config { window_octets: WINDOW_OCTETS, ..Config::new(address(1).into(), 24, [1, 2]) };
         Self {
             core: Core::new(device, config, rings.clone()),
             rings,
@@ -261,7 +255,7 @@ impl RawPeer {
     pub fn connect(&mut self) -> Sent {
         self.command(Command::Connect {
             token: 9,
-            remote: SocketAddrV4::new(address(2), PEER_PORT),
+            remote: SocketAddr::new(address(2).into(), PEER_PORT),
             timeout_ns: 200 * SECOND,
         });
         self.settle();
