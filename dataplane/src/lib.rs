@@ -15,6 +15,7 @@ pub mod memory;
 pub mod mpa;
 pub mod pool;
 pub mod qp;
+pub mod rate_limit;
 pub mod rdmap;
 pub mod tcp;
 pub mod time;

@@ -117,3 +117,18 @@ pub const FRAGMENTS_PER_DATAGRAM: usize = 32;
 pub const REASSEMBLY_NS: u64 = 30 * SECOND;
 /// Least length of the buffer a datagram is put together in, in octets (RFC 8200 §5; RFC 1122 §3.3.2 asks for 576).
 pub const REASSEMBLY_MIN_OCTETS: usize = 1500;
+
+/// Half-open connections of a core, whatever the backlogs of its ports; never more than half of its connections. Beyond it
+/// SYNs are answered by cookies, which cost no memory; what a cookie cannot say (the exact MSS and window shift) is all that
+/// is lost.
+pub const HALF_OPEN_PER_CORE: usize = 512;
+/// SYNs that get a connection in one poll. The others get cookies: a burst of SYNs takes no more from the connections that
+/// are open than half a burst of frames.
+pub const SYNS_PER_POLL: usize = 16;
+/// A SYN cookie is good for one to two of these: longer than a handshake takes, with a SYN sent twice (RFC 4987 §3.6).
+pub const SYN_COOKIE_SPAN_NS: u64 = 16 * SECOND;
+/// RSTs that a core sends in a second to segments of no connection, at most: enough for every peer that outlived a restart,
+/// too few to flood anybody whose address was forged.
+pub const RESETS_PER_SECOND: u32 = 1000;
+/// Pings that a core answers in a second, at most (RFC 1812 §4.3.2.8 wants such a limit).
+pub const ECHO_REPLIES_PER_SECOND: u32 = 1000;

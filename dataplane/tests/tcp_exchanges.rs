@@ -144,19 +144,34 @@ fn a_repeated_syn_is_answered_again() {
     assert_eq!(first.header, second.header);
 }
 
-/// A backlog bounds the half-open connections; what is over it is dropped and counted.
+/// A backlog bounds the half-open connections, and those that control has not brought to Full Operation; a SYN beyond
+/// that is dropped and counted.
 #[test]
 fn the_backlog_is_a_bound() {
     let mut peer = RawPeer::new();
     peer.command(Command::Listen { port: PORT, backlog: 2 });
     for port in 1..=5 {
         let syn = Header { source_port: port, ..peer.header(Flags::SYN, PEER_ISS, SeqNumber(0)) };
-        let frame = RawPeer::segment(&syn, &[]);
-        peer.inject(&frame);
+        peer.inject(&RawPeer::segment(&syn, &[]));
     }
     peer.settle();
-    assert_eq!(peer.sent.len(), 2);
-    assert_eq!(peer.core.statistics().dropped(DropCause::NoRoomForConnection), 3);
+    assert_eq!((peer.sent.len(), peer.core.usage().connections), (5, 2), "the others get cookies");
+    for answer in std::mem::take(&mut peer.sent) {
+        let ack = Header {
+            source_port: answer.header.destination_port,
+            ..peer.header(ACK, PEER_ISS + 1, answer.header.seq + 1)
+        };
+        peer.inject(&RawPeer::segment(&ack, &[]));
+        peer.settle();
+    }
+    // Those that were half-open had their place before two cookies came back; the third finds none.
+    assert_eq!((peer.events.len(), peer.core.usage().connections), (4, 4));
+    assert_eq!(peer.core.statistics().dropped(DropCause::NoRoomForConnection), 1);
+    let syn = Header { source_port: 6, ..peer.header(Flags::SYN, PEER_ISS, SeqNumber(0)) };
+    peer.inject(&RawPeer::segment(&syn, &[]));
+    peer.settle();
+    peer.expect_nothing();
+    assert_eq!(peer.core.statistics().dropped(DropCause::NoRoomForConnection), 2);
 }
 
 /// Peers that come and go while control is behind do not pile up events.

@@ -61,7 +61,7 @@ impl<D: Device> Core<D> {
         if let Some(listener) = self.listeners.iter_mut().find(|listener| listener.port == port) {
             listener.backlog = backlog;
         } else if self.listeners.len() < limits::LISTENERS_PER_CORE {
-            self.listeners.push(Listener { port, backlog, half_open: 0 });
+            self.listeners.push(Listener::new(port, backlog));
         }
     }
 
@@ -175,8 +175,8 @@ impl<D: Device> Core<D> {
         qp.receiver.take_posted(&qp.shared);
         qp.shared.set_state(QpState::ReadyToSend);
         if core::mem::take(&mut connection.half_open) {
-            let port = connection.key.local_port;
-            self.no_longer_half_open(port);
+            let (port, opened) = (connection.key.local_port, connection.announced);
+            self.no_longer_in_backlog(port, opened);
         }
     }
 

@@ -8,18 +8,23 @@ mod commands;
 pub mod connection;
 mod events;
 mod neighbours;
+mod opening;
 mod reassembly;
 mod receive;
 pub mod ring;
 pub mod statistics;
 mod stream;
+mod syn_cookies;
 pub mod tables;
 mod transmit;
 mod wheel;
 
 use std::collections::{HashMap, VecDeque};
+use std::hash::Hasher;
 use std::net::IpAddr;
 use std::sync::Arc;
+
+use siphasher::sip::SipHasher24;
 
 use crate::device::{Capabilities, Device};
 use crate::limits;
@@ -29,6 +34,7 @@ use crate::qp::receiver::Receiver;
 use crate::qp::sender::Sender;
 use crate::qp::shared::SharedQp;
 use crate::qp::work::QpNumber;
+use crate::rate_limit::RateLimit;
 use crate::tcp;
 use crate::time::Instant;
 use crate::wire::ethernet::MacAddress;
@@ -39,6 +45,7 @@ use neighbours::Neighbours;
 use reassembly::Reassembly;
 use ring::{ConnectionId, Rings};
 use statistics::Statistics;
+use syn_cookies::SynCookies;
 use tables::Tables;
 use wheel::Wheel;
 
@@ -82,8 +89,12 @@ struct QueuePair {
 /// A port that takes connections.
 struct Listener {
     port: u16,
+    /// Bounds each of the two below.
     backlog: u32,
-    half_open: u32,
+    /// Connections whose handshake is not complete.
+    opening: u32,
+    /// Connections that are open and not yet in Full Operation.
+    starting: u32,
 }
 
 /// A place for a connection. The generation outlives the connection, so that old names find nothing.
@@ -103,6 +114,15 @@ pub struct Core<D: Device> {
     free_slots: Vec<u32>,
     flows: HashMap<FlowKey, u32, foldhash::quality::RandomState>,
     listeners: Vec<Listener>,
+    /// Half-open connections of all ports.
+    opening: usize,
+    /// SYNs that got a connection in this poll.
+    syns_this_poll: usize,
+    syn_cookies: SynCookies,
+    /// RSTs to segments of no connection.
+    resets: RateLimit,
+    /// Answers to pings.
+    echo_replies: RateLimit,
     neighbours: Neighbours,
     reassembly: Reassembly,
     wheel: Wheel,
@@ -147,6 +167,11 @@ impl<D: Device> Core<D> {
                 foldhash::quality::RandomState::default(),
             ),
             listeners: Vec::with_capacity(limits::LISTENERS_PER_CORE),
+            opening: 0,
+            syns_this_poll: 0,
+            syn_cookies: SynCookies::new(derived(config.secret, 1)),
+            resets: RateLimit::new(limits::RESETS_PER_SECOND, derived(config.secret, 2)),
+            echo_replies: RateLimit::new(limits::ECHO_REPLIES_PER_SECOND, derived(config.secret, 3)),
             neighbours: Neighbours::new(),
             reassembly: Reassembly::new(device.capabilities().mtu_octets.max(limits::REASSEMBLY_MIN_OCTETS)),
             wheel: Wheel::new(tables.connections),
@@ -172,6 +197,7 @@ impl<D: Device> Core<D> {
     pub fn poll_once(&mut self, now: Instant) -> bool {
         let mut busy = self.take_commands(now);
         busy |= self.answer_doorbells();
+        self.syns_this_poll = 0;
         busy |= self.receive(now);
         busy |= self.expire_timers(now);
         busy |= self.transmit(now);
@@ -232,13 +258,7 @@ impl<D: Device> Core<D> {
         self.wheel.set(index, Instant::NEVER);
         self.free_slots.push(index);
         if connection.half_open {
-            self.no_longer_half_open(connection.key.local_port);
-        }
-    }
-
-    fn no_longer_half_open(&mut self, port: u16) {
-        if let Some(listener) = self.listeners.iter_mut().find(|listener| listener.port == port) {
-            listener.half_open = listener.half_open.saturating_sub(1);
+            self.no_longer_in_backlog(connection.key.local_port, connection.announced);
         }
     }
 
@@ -290,4 +310,13 @@ impl<D: Device> Core<D> {
         }
         busy
     }
+}
+
+/// A secret for one purpose, from which those for others do not follow.
+fn derived([key0, key1]: [u64; 2], purpose: u64) -> [u64; 2] {
+    [2 * purpose, 2 * purpose + 1].map(|word| {
+        let mut hasher = SipHasher24::new_with_keys(key0, key1);
+        hasher.write_u64(word);
+        hasher.finish()
+    })
 }

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::connection::{FlowKey, Origin};
+use super::connection::FlowKey;
 use super::statistics::DropCause;
 use super::{Core, connection};
 use crate::device::{ChecksumStatus, Device, Frame};
@@ -124,13 +124,13 @@ impl<D: Device> Core<D> {
         let packet = Packet { network, transport: network + header_octets, end, header };
         match packet.header.protocol {
             Protocol::TCP => self.on_tcp(now, frame, &packet),
-            Protocol::ICMP => self.on_icmp(frame, &packet),
+            Protocol::ICMP => self.on_icmp(now, frame, &packet),
             _ => Err(DropCause::OtherProtocol),
         }
     }
 
     /// RFC 1122 §3.2.2.6: an echo request is answered with the same data, in the frame it came in.
-    fn on_icmp(&mut self, mut frame: D::Frame, packet: &Packet) -> Result<(), DropCause> {
+    fn on_icmp(&mut self, now: Instant, mut frame: D::Frame, packet: &Packet) -> Result<(), DropCause> {
         let mac = self.mac;
         let octets = frame.first_mut();
         let message = octets.get_mut(packet.transport..packet.end).ok_or(DropCause::Malformed)?;
@@ -139,6 +139,9 @@ impl<D: Device> Core<D> {
             Ok(_) => return Err(DropCause::OtherProtocol),
             Err(crate::wire::Malformed::Checksum) => return Err(DropCause::IcmpChecksum),
             Err(_) => return Err(DropCause::Malformed),
+        }
+        if !self.echo_replies.take(now) {
+            return Err(DropCause::RateLimited);
         }
         icmp::echo_request_into_reply(message);
         let (request, _) = ethernet::Header::parse(octets).map_err(|_| DropCause::Malformed)?;
@@ -182,11 +185,11 @@ impl<D: Device> Core<D> {
         };
         match self.flows.get(&key) {
             Some(&index) => self.on_segment(now, index, &header, payload),
-            None => self.on_segment_of_nobody(now, key, &header, payload.octets),
+            None => self.on_segment_of_nobody(now, key, &header, payload),
         }
     }
 
-    fn on_segment(
+    pub(super) fn on_segment(
         &mut self,
         now: Instant,
         index: u32,
@@ -204,7 +207,7 @@ impl<D: Device> Core<D> {
         let Some(refusal) = disposition.refusal else { return Ok(()) };
         if refusal == Refusal::BadAck && self.is_opening(index) {
             // RFC 9293 §3.10.7.3: a segment of an older connection between the same ports.
-            self.send_reset(key, header, payload_octets);
+            self.send_reset(now, key, header, payload_octets);
         }
         Err(match refusal {
             Refusal::OutsideWindow => DropCause::OutsideWindow,
@@ -223,37 +226,9 @@ impl<D: Device> Core<D> {
         })
     }
 
-    fn on_segment_of_nobody(
-        &mut self,
-        now: Instant,
-        key: FlowKey,
-        header: &Header,
-        payload_octets: usize,
-    ) -> Result<(), DropCause> {
-        let opens = header.flags & (Flags::SYN | Flags::ACK | Flags::RST | Flags::FIN) == Flags::SYN;
-        let listener = self.listeners.iter_mut().find(|listener| listener.port == key.local_port);
-        let Some(listener) = listener.filter(|_| opens) else {
-            self.send_reset(key, header, payload_octets);
-            return Err(DropCause::NoConnection);
-        };
-        // Each connection causes events: while control is behind, peers that come and go must not pile them up.
-        if listener.half_open >= listener.backlog || !self.events.has_room() {
-            // RFC 9293 leaves it to us; without an answer the peer tries again.
-            return Err(DropCause::NoRoomForConnection);
-        }
-        listener.half_open += 1;
-        let iss = self.initial_sequence_number(key, now);
-        let tcp = tcp::Connection::accept(self.tcp_config(key.remote), iss, header);
-        if self.insert_connection(key, Origin::Accepted, tcp).is_none() {
-            self.no_longer_half_open(key.local_port);
-            return Err(DropCause::NoRoomForConnection);
-        }
-        Ok(())
-    }
-
     /// RFC 9293 §3.5.2, group 1.
-    fn send_reset(&mut self, key: FlowKey, header: &Header, payload_octets: usize) {
-        if header.flags.contains(Flags::RST) {
+    pub(super) fn send_reset(&mut self, now: Instant, key: FlowKey, header: &Header, payload_octets: usize) {
+        if header.flags.contains(Flags::RST) || !self.resets.take(now) {
             return;
         }
         let mut reset = Header { flags: Flags::RST, ..Header::default() };

@@ -48,11 +48,13 @@ pub enum AfterStream {
 
 /// From control to core.
 pub enum Command {
-    /// Connections to `port` are taken; at most `backlog` of them not yet in Full Operation.
+    /// Connections to `port` are taken: at most `backlog` at once whose handshake is not complete, after which SYNs are
+    /// answered by cookies. While as many are open and not yet in Full Operation, SYNs are not answered; those that were
+    /// half-open then may still open, so that there are never more than twice as many.
     Listen {
         /// The local TCP port.
         port: u16,
-        /// Connections not yet in Full Operation, at most.
+        /// Half-open connections, and connections not yet in Full Operation, at most.
         backlog: u32,
     },
     /// No more connections to `port` are taken.

@@ -30,7 +30,7 @@ pub enum DropCause {
     ReassemblyEvicted,
     /// A TCP segment of no connection; answered with RST unless it was one.
     NoConnection,
-    /// A SYN while the backlog or the connection table is full.
+    /// A SYN, or a cookie come back, while too many connections wait for control or the connection table is full.
     NoRoomForConnection,
     /// A TCP segment outside the window.
     OutsideWindow,
@@ -48,6 +48,8 @@ pub enum DropCause {
     FpduCrc,
     /// Octets after the error that ended a stream.
     AfterError,
+    /// A packet whose answer would be one too many in this second.
+    RateLimited,
     /// A frame we could not send: no buffer was free.
     NoTransmitBuffer,
 }
@@ -79,6 +81,7 @@ impl DropCause {
         Self::WrongState,
         Self::FpduCrc,
         Self::AfterError,
+        Self::RateLimited,
         Self::NoTransmitBuffer,
     ];
 }
@@ -104,6 +107,12 @@ pub struct Statistics {
     pub octets_copied_tx: u64,
     /// Connections opened, either way.
     pub connections_opened: u64,
+    /// SYNs answered by a cookie, for want of room.
+    pub syn_cookies_sent: u64,
+    /// Connections made from cookies that came back.
+    pub syn_cookies_good: u64,
+    /// Segments that acknowledge no cookie, while some are on their way.
+    pub syn_cookies_bad: u64,
     /// Streams that ended with an error.
     pub streams_failed: u64,
     /// Polls of the loop.

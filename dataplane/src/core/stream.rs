@@ -60,8 +60,11 @@ impl<D: Device> Core<D> {
         connection.announced = true;
         connection.abort_at = Instant::NEVER;
         self.statistics.connections_opened += 1;
-        let key = connection.key;
-        self.events.push(match connection.origin {
+        let (key, origin) = (connection.key, connection.origin);
+        if connection.half_open {
+            self.opened(key.local_port);
+        }
+        self.events.push(match origin {
             Origin::Accepted => Event::Accepted {
                 connection: id,
                 port: key.local_port,
@@ -241,6 +244,7 @@ impl<D: Device> Core<D> {
             return;
         }
         let (half_open, port) = (core::mem::take(&mut connection.half_open), connection.key.local_port);
+        let announced = connection.announced;
         let reason = match connection.tcp.state() {
             tcp::State::Closed => connection.tcp.close_reason(),
             _ => CloseReason::Finished,
@@ -248,7 +252,7 @@ impl<D: Device> Core<D> {
         if let Some(Some(qp)) = connection.qp().and_then(|number| self.qps.get_mut(number.0 as usize)) {
             end_queue_pair(qp, &mut self.stags, reason);
         }
-        if connection.announced {
+        if announced {
             self.events.push(Event::Closed { connection: id, reason });
         } else if let Origin::Connect(token) = connection.origin {
             // What this end gave up before it was open has timed out.
@@ -257,7 +261,7 @@ impl<D: Device> Core<D> {
         }
         if half_open {
             // What is left of it in TIME-WAIT is no reason to turn others away.
-            self.no_longer_half_open(port);
+            self.no_longer_in_backlog(port, announced);
         }
     }
 }

@@ -37,7 +37,7 @@ impl Default for Tables {
 pub struct Usage {
     /// Connections, half-open and TIME-WAIT ones included.
     pub connections: usize,
-    /// Connections that count in the backlog of a listening port.
+    /// Connections that count in the backlog of a listening port: not open, or not yet in Full Operation.
     pub half_open: usize,
     /// Descriptors of data sent or queued.
     pub send_descriptors: usize,
@@ -56,7 +56,11 @@ impl<D: Device> Core<D> {
     pub fn usage(&self) -> Usage {
         Usage {
             connections: self.slots.len() - self.free_slots.len(),
-            half_open: self.listeners.iter().map(|listener| listener.half_open as usize).sum(),
+            half_open: self
+                .listeners
+                .iter()
+                .map(|listener| (listener.opening + listener.starting) as usize)
+                .sum(),
             send_descriptors: self.pools.segments.used(),
             held_frames: self.pools.held.used(),
             queue_pairs: self.qps.iter().flatten().count(),

@@ -160,8 +160,19 @@ impl<D: Device> Core<D> {
     /// Sends a segment of no connection: a RST.
     pub(super) fn send_bare(&mut self, key: FlowKey, header: Header) {
         // Only a neighbour that is known is answered; strangers are not asked for.
-        let mac = self.next_hop(key.remote).and_then(|next_hop| self.neighbours.known(next_hop));
-        let (Some(mac), Some(mut frame)) = (mac, self.empty_frame()) else { return };
+        if let Some(mac) = self.known_mac(key.remote) {
+            self.send_bare_to(mac, key, header);
+        }
+    }
+
+    /// The hardware address behind `remote`, if it is known.
+    pub(super) fn known_mac(&self, remote: IpAddr) -> Option<MacAddress> {
+        self.neighbours.known(self.next_hop(remote)?)
+    }
+
+    /// Sends a segment without data to `mac`.
+    pub(super) fn send_bare_to(&mut self, mac: MacAddress, key: FlowKey, header: Header) {
+        let Some(mut frame) = self.empty_frame() else { return };
         let octets = headers_octets(key, &header);
         if frame.append(octets).is_some() {
             self.write_headers(&mut frame, key, mac, header, 0);

@@ -1,0 +1,155 @@
+//! Passive opens: a SYN at a listening port, and what keeps a flood of them from doing harm (RFC 4987).
+//!
+//! While there is room, a SYN gets a connection. What is half-open is bounded per port by its backlog and per core; beyond
+//! that a SYN is answered by a cookie, and the connection is made when the cookie comes back. A stack under attack holds
+//! no more than that bound and still takes every peer that is there.
+
+use super::connection::{FlowKey, Origin};
+use super::statistics::DropCause;
+use super::{Core, Listener};
+use crate::device::{Device, Frame};
+use crate::limits;
+use crate::tcp::{self, Payload};
+use crate::time::Instant;
+use crate::wire::ethernet::{self, MacAddress};
+use crate::wire::tcp::{Flags, Header};
+
+impl Listener {
+    /// A port that takes connections.
+    pub(super) const fn new(port: u16, backlog: u32) -> Self {
+        Self { port, backlog, opening: 0, starting: 0 }
+    }
+}
+
+impl<D: Device> Core<D> {
+    /// A segment of no connection: it opens one, or belongs to none.
+    pub(super) fn on_segment_of_nobody(
+        &mut self,
+        now: Instant,
+        key: FlowKey,
+        header: &Header,
+        payload: Payload<D::Frame>,
+    ) -> Result<(), DropCause> {
+        let kind = header.flags & (Flags::SYN | Flags::ACK | Flags::RST | Flags::FIN);
+        let listener = self.listeners.iter().position(|listener| listener.port == key.local_port);
+        if let Some(listener) = listener {
+            if kind == Flags::SYN {
+                return self.on_syn(now, listener, key, header, &payload.frame);
+            }
+            if kind.contains(Flags::ACK)
+                && !kind.intersects(Flags::SYN | Flags::RST)
+                && self.syn_cookies.expected(now)
+            {
+                if let Some(syn) = self.syn_cookies.check(now, &key, header) {
+                    return self.on_cookie(now, listener, key, &syn, header, payload);
+                }
+                self.statistics.syn_cookies_bad += 1;
+            }
+        }
+        self.send_reset(now, key, header, payload.octets);
+        Err(DropCause::NoConnection)
+    }
+
+    fn on_syn(
+        &mut self,
+        now: Instant,
+        listener: usize,
+        key: FlowKey,
+        syn: &Header,
+        frame: &D::Frame,
+    ) -> Result<(), DropCause> {
+        if !self.may_take(listener) {
+            // RFC 9293 leaves it to us; without an answer the peer tries again.
+            return Err(DropCause::NoRoomForConnection);
+        }
+        // Nobody is there to answer an answer that cannot be sent.
+        self.next_hop(key.remote).ok_or(DropCause::OtherAddress)?;
+        let Listener { opening, backlog, .. } = self.listeners[listener];
+        let room = opening < backlog
+            && self.opening < limits::HALF_OPEN_PER_CORE.min(self.slots.len() / 2)
+            && self.syns_this_poll < limits::SYNS_PER_POLL;
+        if !room {
+            self.send_cookie(now, key, syn, frame);
+            return Ok(());
+        }
+        self.syns_this_poll += 1;
+        let iss = self.initial_sequence_number(key, now);
+        let tcp = tcp::Connection::accept(self.tcp_config(key.remote), iss, syn);
+        self.insert_connection(key, Origin::Accepted, tcp).ok_or(DropCause::NoRoomForConnection)?;
+        self.listeners[listener].opening += 1;
+        self.opening += 1;
+        Ok(())
+    }
+
+    /// Whether a peer at a listening port could have a connection. Each connection causes events: while control is behind,
+    /// peers that come and go must not pile them up.
+    fn may_take(&self, listener: usize) -> bool {
+        let Listener { starting, backlog, .. } = self.listeners[listener];
+        starting < backlog && !self.free_slots.is_empty() && self.events.has_room()
+    }
+
+    /// Answers a SYN and keeps nothing of it.
+    fn send_cookie(&mut self, now: Instant, key: FlowKey, syn: &Header, frame: &D::Frame) {
+        let iss = self.syn_cookies.make(now, &key, syn);
+        let mut tcp = tcp::Connection::accept(self.tcp_config(key.remote), iss, syn);
+        let Some(answer) = tcp.poll_transmit(now, &mut self.pools) else { return };
+        tcp.release(&mut self.pools);
+        // Addresses of a flood are many and nobody's: none is asked for, the answer goes back to where the SYN came from.
+        let Some(mac) = self.known_mac(key.remote).or_else(|| source_mac(frame)) else { return };
+        self.send_bare_to(mac, key, answer.header);
+        self.statistics.syn_cookies_sent += 1;
+    }
+
+    /// A cookie has come back: the connection is made as if it had been there since its SYN.
+    fn on_cookie(
+        &mut self,
+        now: Instant,
+        listener: usize,
+        key: FlowKey,
+        syn: &Header,
+        header: &Header,
+        payload: Payload<D::Frame>,
+    ) -> Result<(), DropCause> {
+        if !self.may_take(listener) {
+            // The peer sends its first data again, and the cookie with it.
+            return Err(DropCause::NoRoomForConnection);
+        }
+        let mut tcp = tcp::Connection::accept(self.tcp_config(key.remote), header.ack - 1, syn);
+        // What was sent with the cookie: from here on the connection has sent it.
+        tcp.poll_transmit(now, &mut self.pools).ok_or(DropCause::NoRoomForConnection)?;
+        let index =
+            self.insert_connection(key, Origin::Accepted, tcp).ok_or(DropCause::NoRoomForConnection)?;
+        self.listeners[listener].opening += 1;
+        self.opening += 1;
+        self.statistics.syn_cookies_good += 1;
+        self.on_segment(now, index, header, payload)
+    }
+
+    /// The handshake of a connection at a listening port is complete: it is no longer half-open, and not yet in Full
+    /// Operation.
+    pub(super) fn opened(&mut self, port: u16) {
+        self.opening = self.opening.saturating_sub(1);
+        if let Some(listener) = self.listeners.iter_mut().find(|listener| listener.port == port) {
+            listener.opening = listener.opening.saturating_sub(1);
+            listener.starting += 1;
+        }
+    }
+
+    /// A connection at a listening port no longer counts in its backlog: it is in Full Operation, or gone. `opened` tells
+    /// whether its handshake was complete.
+    pub(super) fn no_longer_in_backlog(&mut self, port: u16, opened: bool) {
+        if !opened {
+            self.opening = self.opening.saturating_sub(1);
+        }
+        if let Some(listener) = self.listeners.iter_mut().find(|listener| listener.port == port) {
+            let count = if opened { &mut listener.starting } else { &mut listener.opening };
+            *count = count.saturating_sub(1);
+        }
+    }
+}
+
+/// The hardware address a frame came from.
+fn source_mac(frame: &impl Frame) -> Option<MacAddress> {
+    let (header, _) = ethernet::Header::parse(frame.piece(0)?).ok()?;
+    (!header.source.is_multicast()).then_some(header.source)
+}

@@ -1,0 +1,97 @@
+//! Limits on answers that anybody may cause, without telling anybody how many others caused.
+//!
+//! A limit that is shared is a side channel: who can see the last answer of a second knows how many answers others got, and
+//! with that whether a forged segment hit (CVE-2016-5696). Here the limit of each second is drawn anew between half of the
+//! nominal one and all of it, by a keyed hash, so that counting one's own answers says nothing about a few of others'.
+
+use std::hash::Hasher;
+
+use siphasher::sip::SipHasher24;
+
+use crate::time::{Instant, SECOND};
+
+/// A limit per second.
+#[derive(Clone, Copy, Debug)]
+pub struct RateLimit {
+    per_second: u32,
+    secret: [u64; 2],
+    /// The second `left` is for.
+    second: u64,
+    left: u32,
+}
+
+impl RateLimit {
+    /// At most `per_second`, and not less than half of it. Limits that differ need secrets that differ.
+    pub const fn new(per_second: u32, secret: [u64; 2]) -> Self {
+        Self { per_second, secret, second: u64::MAX, left: 0 }
+    }
+
+    /// Whether one more is allowed at `now`; it counts then.
+    pub fn take(&mut self, now: Instant) -> bool {
+        let second = now.as_nanos() / SECOND;
+        if second != self.second {
+            self.second = second;
+            self.left = self.limit(second);
+        }
+        let allowed = self.left > 0;
+        self.left = self.left.saturating_sub(1);
+        allowed
+    }
+
+    fn limit(&self, second: u64) -> u32 {
+        let mut hasher = SipHasher24::new_with_keys(self.secret[0], self.secret[1]);
+        hasher.write_u64(second);
+        let half = self.per_second / 2;
+        self.per_second - (hasher.finish() % (u64::from(half) + 1)) as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taken(limit: &mut RateLimit, second: u64, attempts: u32) -> u32 {
+        (0..attempts).filter(|n| limit.take(Instant::from_nanos(second * SECOND + u64::from(*n)))).count()
+            as u32
+    }
+
+    #[test]
+    fn each_second_has_its_own_limit() {
+        let mut limit = RateLimit::new(100, [1, 2]);
+        let taken: Vec<u32> = (0..200).map(|second| taken(&mut limit, second, 1000)).collect();
+        assert!(taken.iter().all(|taken| (50..=100).contains(taken)), "{taken:?}");
+        let mut different = taken.clone();
+        different.sort_unstable();
+        different.dedup();
+        assert!(different.len() > 30, "{different:?}");
+        let mean = taken.iter().sum::<u32>() / 200;
+        assert!((70..=80).contains(&mean), "{mean}");
+    }
+
+    #[test]
+    fn what_is_not_used_is_not_saved_up() {
+        let mut limit = RateLimit::new(100, [1, 2]);
+        taken(&mut limit, 0, 1);
+        assert!(taken(&mut limit, 50, 1000) <= 100);
+    }
+
+    /// What one observer gets does not tell whether another got one: with either, each count comes about as often.
+    #[test]
+    fn one_more_or_less_is_not_seen() {
+        let counts = |others: u32| {
+            let mut limit = RateLimit::new(100, [3, 4]);
+            let mut seen = [0u32; 101];
+            for second in 0..20_000 {
+                taken(&mut limit, second, others);
+                seen[taken(&mut limit, second, 1000) as usize] += 1;
+            }
+            seen
+        };
+        let (without, with) = (counts(0), counts(1));
+        // All counts but the outermost two are possible with both, and about as likely.
+        for count in 50..100 {
+            let (without, with) = (without[count], with[count]);
+            assert!(without.abs_diff(with) < without / 2, "{count}: {without} and {with}");
+        }
+    }
+}
