@@ -13,6 +13,16 @@ impl Protocol {
     pub const ICMP: Self = Self(1);
     /// The Transmission Control Protocol.
     pub const TCP: Self = Self(6);
+    /// IPv6's Hop-by-Hop Options.
+    pub const HOP_BY_HOP: Self = Self(0);
+    /// IPv6's Routing header.
+    pub const ROUTING: Self = Self(43);
+    /// IPv6's Fragment header.
+    pub const FRAGMENT: Self = Self(44);
+    /// ICMP for IPv6.
+    pub const ICMPV6: Self = Self(58);
+    /// IPv6's Destination Options.
+    pub const DESTINATION_OPTIONS: Self = Self(60);
 }
 
 /// An IPv4 header. Options are skipped on receipt and never sent.

@@ -8,9 +8,11 @@ pub mod checksum;
 pub mod ddp;
 pub mod ethernet;
 pub mod icmp;
+pub mod icmpv6;
 pub mod ipv4;
 pub mod ipv6;
 pub mod mpa;
+pub mod quoted;
 pub mod rdmap;
 pub mod tcp;
 
