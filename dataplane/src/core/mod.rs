@@ -224,6 +224,12 @@ impl<D: Device> Core<D> {
         statistics
     }
 
+    /// The TCP connection that `id` names, for tests and tools.
+    pub fn tcp(&self, id: ConnectionId) -> Option<&tcp::Connection> {
+        let slot = self.slots.get(id.index as usize).filter(|slot| slot.generation == id.generation)?;
+        slot.connection.as_ref().map(|connection| &connection.tcp)
+    }
+
     /// The device, for tests and tools.
     pub const fn device(&self) -> &D {
         &self.device

@@ -25,6 +25,8 @@ pub const PEER_ISS: SeqNumber = SeqNumber(0xffff_ff00);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sent {
     pub at: Instant,
+    /// The two bits of Explicit Congestion Notification in the IP header.
+    pub ecn: u8,
     pub header: Header,
     pub payload: Vec<u8>,
 }
@@ -48,9 +50,19 @@ pub struct RawPeer {
 
 impl RawPeer {
     pub fn new() -> Self {
-        let (device, peer) = sim::link(1, EndConfig::a(), EndConfig::b());
+        Self::with(Self::config(), EndConfig::a().mtu_octets)
+    }
+
+    /// How the core of [`new`](Self::new) is set up.
+    pub fn config() -> Config {
+        Config { window_octets: WINDOW_OCTETS, ..Config::new(address(1).into(), 24, [1, 2]) }
+    }
+
+    /// A core set up as `config` says, on a link of `mtu_octets`.
+    pub fn with(config: Config, mtu_octets: usize) -> Self {
+        let ends = [EndConfig::a(), EndConfig::b()].map(|end| EndConfig { mtu_octets, ..end });
+        let (device, peer) = sim::link(1, ends[0], ends[1]);
         let rings = Rings::new();
-        let config = Config { window_octets: WINDOW_OCTETS, ..Config::new(address(1).into(), 24, [1, 2]) };
         Self {
             core: Core::new(device, config, rings.clone()),
             rings,
@@ -151,6 +163,21 @@ impl RawPeer {
         }
     }
 
+    /// Polls until nothing is left to do and nothing is on its way; time passes only as frames take it. Gives whether it
+    /// came to an end.
+    pub fn come_to_rest(&mut self) -> bool {
+        for _ in 0..10_000 {
+            let busy = self.core.poll_once(self.now);
+            self.collect();
+            match self.device.network().next_arrival() {
+                Some(arrival) => self.now = arrival.max(self.now),
+                None if !busy => return true,
+                None => {}
+            }
+        }
+        false
+    }
+
     /// Lets time pass in steps of a millisecond.
     pub fn pass_ms(&mut self, milliseconds: u64) {
         let end = self.now + milliseconds * MILLISECOND;
@@ -202,7 +229,8 @@ impl RawPeer {
         assert!(ip.dont_fragment, "MPA-A.5-01");
         let (header, offset) = Header::parse(segment).unwrap();
         self.core_port = header.source_port;
-        self.sent.push_back(Sent { at: self.now, header, payload: segment[offset..].to_vec() });
+        let payload = segment[offset..].to_vec();
+        self.sent.push_back(Sent { at: self.now, ecn: ip.ecn, header, payload });
     }
 
     fn answer_arp(&mut self, request: &arp::Packet) {

@@ -1,0 +1,71 @@
+//! What names in `check` lines stand for.
+
+use warpline_dataplane::core::statistics::DropCause;
+use warpline_dataplane::tcp::{Connection, State};
+
+use super::flow::Flow;
+use crate::common::raw::RawPeer;
+
+const STATES: [(&str, State); 10] = [
+    ("SYN_SENT", State::SynSent),
+    ("SYN_RECEIVED", State::SynReceived),
+    ("ESTABLISHED", State::Established),
+    ("FIN_WAIT_1", State::FinWait1),
+    ("FIN_WAIT_2", State::FinWait2),
+    ("CLOSE_WAIT", State::CloseWait),
+    ("CLOSING", State::Closing),
+    ("LAST_ACK", State::LastAck),
+    ("TIME_WAIT", State::TimeWait),
+    ("CLOSED", State::Closed),
+];
+
+/// The value of `name`, asked of flow 1 or of the core.
+pub fn value(name: &str, peer: &RawPeer, flow: &Flow) -> Result<i128, String> {
+    if let Some((_, state)) = STATES.iter().find(|(state, _)| *state == name) {
+        return Ok(*state as i128);
+    }
+    if let Some(cause) = name.strip_prefix("dropped.") {
+        let cause = DropCause::ALL.into_iter().find(|known| format!("{known:?}") == cause);
+        let cause = cause.ok_or_else(|| format!("nothing is dropped for {name:?}"))?;
+        return Ok(i128::from(peer.core.statistics().dropped(cause)));
+    }
+    if let Some(value) = of_core(name, peer) {
+        return Ok(value);
+    }
+    let tcp = flow.connection.and_then(|connection| peer.core.tcp(connection));
+    match (tcp, name) {
+        (None, "state") => Ok(State::Closed as i128),
+        (None, _) => Err(format!("there is no connection to ask for {name:?}")),
+        (Some(tcp), _) => of_connection(name, tcp).ok_or_else(|| format!("nothing is called {name:?}")),
+    }
+}
+
+fn of_core(name: &str, peer: &RawPeer) -> Option<i128> {
+    let statistics = peer.core.statistics();
+    let tcp = &statistics.tcp;
+    let value = match name {
+        "data_segments" => tcp.data_segments_sent,
+        "retransmits" => tcp.retransmitted_segments,
+        "fast_retransmits" => tcp.fast_retransmits,
+        "timeouts" => tcp.timeouts,
+        "probes" => tcp.window_probes,
+        "cut_segments" => tcp.cut_segments,
+        "out_of_order" => tcp.out_of_order_segments,
+        "held_frames_peak" => tcp.held_frames_peak,
+        "forgotten_runs" => tcp.forgotten_runs,
+        "connections_opened" => statistics.connections_opened,
+        "fpdus_received" => statistics.fpdus_received,
+        _ => return None,
+    };
+    Some(i128::from(value))
+}
+
+fn of_connection(name: &str, tcp: &Connection) -> Option<i128> {
+    Some(match name {
+        "state" => tcp.state() as i128,
+        "mss" => tcp.emss_octets() as i128,
+        "srtt" => i128::from(tcp.rtt().smoothed_ns().unwrap_or(0)),
+        "rto" => i128::from(tcp.rtt().rto_ns()),
+        _ => return None,
+    })
+}
