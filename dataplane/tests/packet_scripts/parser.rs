@@ -79,7 +79,7 @@ fn statement(words: &mut Words<'_>) -> Result<Statement, String> {
         "unjudged" => Statement::Unjudged,
         "establish" => Statement::Establish(establish(words)?),
         "event" => Statement::Event(all(words)),
-        "read" => Statement::Read(octets(words)?),
+        "read" => Statement::Read(optional_flow(words)?, octets(words)?),
         "completion" => Statement::Completion(words.next()?.to_owned()),
         "placed" => Statement::Placed(place(words)?, true),
         "not" if words.take("placed") => Statement::Placed(place(words)?, false),

@@ -91,7 +91,7 @@ struct Stage {
 
 impl Stage {
     fn new(setup: &Setup) -> Self {
-        let mut peer = RawPeer::with(setup.core, setup.mtu_octets);
+        let mut peer = RawPeer::with(setup.core.clone(), setup.mtu_octets);
         let application = Application::new(&peer);
         peer.come_to_rest();
         let start = peer.now;
@@ -122,7 +122,7 @@ impl Stage {
         let observes = matches!(
             line.statement,
             Statement::Event(_)
-                | Statement::Read(_)
+                | Statement::Read(..)
                 | Statement::Completion(_)
                 | Statement::Placed(..)
                 | Statement::Check(_)
@@ -161,7 +161,7 @@ impl Stage {
             Statement::Establish(establish) => self.establish(establish),
             Statement::Act(action) => self.act(action),
             Statement::Event(expected) => self.event(&expected.join(" ")),
-            Statement::Read(octets) => self.read(octets),
+            Statement::Read(flow, octets) => self.read(*flow, octets),
             Statement::Completion(expected) => match self.application.completion() {
                 Some(came) if came == *expected => Ok(()),
                 Some(came) => Err(format!("the work request completed with {came}")),
@@ -395,8 +395,8 @@ impl Stage {
         }
     }
 
-    fn read(&mut self, expected: &script::Octets) -> Result<(), String> {
-        let flow = self.flow(1)?;
+    fn read(&mut self, flow: u32, expected: &script::Octets) -> Result<(), String> {
+        let flow = self.flow(flow)?;
         let received = std::mem::take(&mut flow.received);
         let right = match expected {
             script::Octets::Pattern(octets) => {

@@ -59,8 +59,8 @@ pub enum Statement {
     Act(Action),
     /// `event NAME`: control is told.
     Event(Vec<String>),
-    /// `read N` or `read "..."`: streaming octets have come.
-    Read(Octets),
+    /// `read N` or `read "..."`: streaming octets of a flow have come.
+    Read(u32, Octets),
     /// `completion STATUS`: a work request has completed.
     Completion(String),
     /// `placed A:B`, `not placed A:B`: whether octets of the peer's stream of FPDUs are in the application's memory.

@@ -200,7 +200,7 @@ pub fn flags_text(flags: Flags) -> String {
 
 /// The segment as a script has it, without its direction.
 pub fn text(segment: &Segment) -> String {
-    let mut text = String::new();
+    let mut text = if segment.flow == 1 { String::new() } else { format!("({}) ", segment.flow) };
     if segment.ecn != 0 {
         let _ = write!(
             text,
