@@ -42,7 +42,8 @@ fn what_holds_holds() {
 fn each_wrong_field_is_named() {
     let expect = |line: &str| format!("send 5\n{line}");
     for (line, difference) in [
-        ("> . 1:6(5) ack 1", "flags: expected ., came P."),
+        ("> F. 1:6(5) ack 1", "flags: expected F., came P."),
+        ("> PE. 1:6(5) ack 1", "flags: expected PE., came P."),
         ("> P. 2:7(5) ack 1", "seq: expected 2, came 1"),
         ("> P. 1:5(4) ack 1", "octets: expected 4, came 5"),
         ("> P. 1:6(5) ack 2", "ack: expected 2, came 1"),
