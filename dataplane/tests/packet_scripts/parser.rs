@@ -5,7 +5,11 @@ use std::ops::Range;
 use super::script::{Action, Establish, Flow, Line, Octets, Options, Script, Statement, When};
 use super::segment;
 use super::words::{Words, duration, number, range};
-use warpline_dataplane::time::SECOND;
+use warpline_dataplane::time::{MICROSECOND, SECOND};
+
+/// The round trip of a handshake that names none: a third of a second, so that the first retransmission timeout is a
+/// second whether the handshake was taken as a sample (RFC 6298 §2.2: R + 4 R / 2) or not (§2.1).
+const HANDSHAKE_NS: u64 = 333_334 * MICROSECOND;
 
 /// Reads a script.
 ///
@@ -158,13 +162,19 @@ fn flow(words: &mut Words<'_>) -> Result<Flow, String> {
 }
 
 fn establish(words: &mut Words<'_>) -> Result<Establish, String> {
-    let mut establish =
-        Establish { active: false, options: Options::default(), window: u16::MAX, ecn: false };
+    let mut establish = Establish {
+        active: false,
+        options: Options::default(),
+        window: u16::MAX,
+        round_trip_ns: HANDSHAKE_NS,
+        ecn: false,
+    };
     while !words.is_empty() {
         match words.next()? {
             "active" => establish.active = true,
             "ecn" => establish.ecn = true,
             "win" => establish.window = words.number()?,
+            "rtt" => establish.round_trip_ns = duration(words.next()?)?,
             word if word.starts_with('<') => establish.options = segment::options(word)?,
             word => return Err(format!("establish does not know {word:?}")),
         }

@@ -427,6 +427,7 @@ impl Stage {
             if came.seq != 0 {
                 return Err(format!("not a SYN to begin with: {}", segment::text(&came)));
             }
+            self.pass(how.round_trip_ns)?;
             syn.flags |= Flags::ACK | (ecn & Flags::ECE);
             syn.ack = Some(1);
             self.inject(&Injected { segment: syn, fragments: Vec::new(), identification: 1 })?;
@@ -440,6 +441,7 @@ impl Stage {
         self.inject(&Injected { segment: syn, fragments: Vec::new(), identification: 1 })?;
         self.settle()?;
         self.handshake_segment(Flags::SYN | Flags::ACK | (ecn & Flags::ECE))?;
+        self.pass(how.round_trip_ns)?;
         let options =
             Options { timestamps: timestamps.map(|(value, _)| (value, Some(0))), ..Options::default() };
         let segment = Segment {
@@ -454,6 +456,13 @@ impl Stage {
         self.inject(&Injected { segment, fragments: Vec::new(), identification: 1 })?;
         self.settle()?;
         self.event("accepted")
+    }
+
+    /// Lets time pass, in which nothing comes.
+    fn pass(&mut self, nanos: u64) -> Result<(), String> {
+        self.last = self.peer.now + nanos;
+        self.advance(self.last, false)?;
+        self.no_other_segment()
     }
 
     fn handshake_segment(&mut self, flags: Flags) -> Result<Segment, String> {

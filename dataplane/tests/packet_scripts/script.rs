@@ -177,6 +177,8 @@ pub struct Establish {
     pub active: bool,
     pub options: Options,
     pub window: u16,
+    /// From the core's SYN to what acknowledges it, in nanoseconds.
+    pub round_trip_ns: u64,
     /// SYN with ECE and CWR, answered with ECE (RFC 3168 §6.1.1).
     pub ecn: bool,
 }

@@ -6,7 +6,7 @@ const OPENING: &str = "# RFC 9293 §3.5: a handshake
 listen
 < S 0:0(0) win 1000 <mss 1000>
 > S. 0:0(0) ack 1 <mss 1460>
-< . 1:1(0) ack 1 win 1000
++333334us < . 1:1(0) ack 1 win 1000
 event accepted
 ";
 
@@ -29,10 +29,10 @@ fn what_holds_holds() {
     outcome(
         "send 5
         > P. 1:6(5) ack 1
-        +100ms < P. 1:11(10) ack 6
+        +333334us < P. 1:11(10) ack 6
         > . 6:6(0) ack 11
         read 10
-        check state == ESTABLISHED && 99ms <= srtt <= 101ms && mss == 2 * 500 && dropped.BadAck == 0
+        check state == ESTABLISHED && 333ms <= srtt <= 334ms && mss == 2 * 500 && dropped.BadAck == 0
         +10s nothing",
     )
     .unwrap();
@@ -63,7 +63,7 @@ fn each_wrong_field_is_named() {
 fn the_exchange_so_far_is_shown() {
     fails_with(
         "+2s send 5\n> P. 1:6(5) ack 7",
-        &["0.0000 < S 0:0(0) win 1000 <mss 1000>", "0.0000 > S. 0:0(0) ack 1", "2.0000 > P. 1:6(5) ack 1"],
+        &["0.0000 < S 0:0(0) win 1000 <mss 1000>", "0.0000 > S. 0:0(0) ack 1", "2.3333 > P. 1:6(5) ack 1"],
     );
 }
 
@@ -73,11 +73,11 @@ fn an_unexpected_segment_fails() {
     for rest in
         ["send 5", "send 5\nsend 5", "send 5\n+1s nothing", "send 5\nnothing", "send 5\n< . 1:1(0) ack 1"]
     {
-        fails_with(rest, &["the core has sent what no line expects: 0.0000 > P. 1:6(5) ack 1"]);
+        fails_with(rest, &["the core has sent what no line expects: 0.3333 > P. 1:6(5) ack 1"]);
     }
     // While time passes: the retransmission.
-    fails_with("send 5\n> P. 1:6(5) ack 1\n+3s nothing", &["what no line expects: 1.0"]);
-    fails_with("send 5\n> P. 1:6(5) ack 1\n+3s close", &["what no line expects: 1.0"]);
+    fails_with("send 5\n> P. 1:6(5) ack 1\n+3s nothing", &["what no line expects: 1.3"]);
+    fails_with("send 5\n> P. 1:6(5) ack 1\n+3s close", &["what no line expects: 1.3"]);
 }
 
 #[test]
@@ -93,10 +93,10 @@ fn early_and_late_segments_fail() {
     fails_with(&format!("{sent}+1.1s > P. 1:6(5) ack 1"), &["too early by 0.09"]);
     fails_with(&format!("{sent}+100ms~900ms > P. 1:6(5) ack 1"), &["too late"]);
     fails_with(&format!("{sent}+1100ms~2s > P. 1:6(5) ack 1"), &["too early"]);
-    for line in ["+1s", "+500ms~1500ms", "*", "1s"] {
+    for line in ["+1s", "+500ms~1500ms", "*", "1.3333s"] {
         outcome(&format!("{sent}{line} > P. 1:6(5) ack 1")).unwrap();
     }
-    fails_with("+1s nothing\n500ms nothing", &["that was 0.5000 s ago"]);
+    fails_with("+1s nothing\n500ms nothing", &["that was 0.8333 s ago"]);
 }
 
 #[test]
