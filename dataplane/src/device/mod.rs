@@ -1,8 +1,9 @@
-//! Where frames come from and go to. The device is a trait with static dispatch: DPDK, the simulated network and the
-//! capture tap are devices alike, and middleware wraps a device in a device.
+//! Where frames come from and go to. The device is a trait with static dispatch: DPDK, the simulated network, the
+//! capture tap and the fault injector are devices alike, and middleware wraps a device in a device.
 
 #[cfg(feature = "dpdk")]
 pub mod dpdk;
+pub mod fault;
 pub mod path;
 pub mod pcapng;
 pub mod sim;

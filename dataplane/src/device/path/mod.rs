@@ -63,7 +63,7 @@ impl Parcel {
         Self { buffer, octets, held_ns: 0, intact: true }
     }
 
-    fn frame(&self) -> &[u8] {
+    pub(super) fn frame(&self) -> &[u8] {
         &self.buffer[..self.octets]
     }
 
