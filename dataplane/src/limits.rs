@@ -21,6 +21,9 @@ pub const CLOCK_GRANULARITY_NS: u64 = 100 * MICROSECOND;
 /// Frames one connection may keep of octets that are not consumed yet. The receive window bounds octets; this bounds
 /// frames, for peers that send many small segments.
 pub const HELD_FRAMES_PER_CONNECTION: usize = 1024;
+/// Of those, frames left to octets that come in order: what lies beyond a gap must not keep out the octets that fill it, or
+/// the peer sends them for ever in vain. An FPDU of the greatest length fits in segments that are too long to be gathered.
+pub const HELD_FRAMES_IN_ORDER: usize = (1 << 16) / GATHER_MAX_OCTETS;
 /// Frames one core may keep for all its connections; never more than half of what its device has, so that others can still
 /// arrive.
 pub const HELD_FRAMES_PER_CORE: usize = 8192;

@@ -167,8 +167,9 @@ impl ReceiveQueue {
     }
 
     fn insert_beyond_gap<F>(&mut self, pool: &mut Pool<Held<F>>, mut held: Held<F>) -> Insertion {
-        // A part of the pool is left to what comes in order: it fills gaps and frees frames.
-        if self.frames.len() >= limits::HELD_FRAMES_PER_CONNECTION || pool.free() <= pool.used() / 8 {
+        // A part of the bound and of the pool is left to what comes in order: it fills gaps and frees frames.
+        let bound = limits::HELD_FRAMES_PER_CONNECTION - limits::HELD_FRAMES_IN_ORDER;
+        if self.frames.len() >= bound || pool.free() <= pool.used() / 8 {
             return Insertion::NoRoom;
         }
         // Find the frame after which this one goes; the run in order lies before it by construction.
@@ -440,6 +441,21 @@ mod tests {
         assert_eq!(f.check(), 0..10);
         f.queue.consume(&mut f.pool, 10);
         assert_eq!(f.insert(10, 20), Insertion::InOrder { filled_gap: false });
+    }
+
+    /// A window of segments beyond a gap does not keep out those that fill it, though they are held for a while too: their
+    /// FPDU may end beyond the gap.
+    #[test]
+    fn what_lies_beyond_a_gap_leaves_room_for_what_fills_it() {
+        let (segment, frames) = (600, 2 * limits::HELD_FRAMES_PER_CONNECTION);
+        let mut f = Fixture::new(segment * frames, 8 * frames);
+        let last =
+            (1..frames).take_while(|n| f.insert(n * segment, (n + 1) * segment) == Insertion::OutOfOrder);
+        let held = last.count();
+        assert!(held > 600, "{held}");
+        assert_eq!(f.insert(0, 300), Insertion::InOrder { filled_gap: false });
+        assert_eq!(f.insert(300, segment), Insertion::InOrder { filled_gap: true });
+        assert_eq!(f.check(), 0..(1 + held) * segment);
     }
 
     /// Segments of one octet do not exhaust the frames: they are gathered, and counted as in order.
