@@ -66,6 +66,9 @@ pub enum ConnectError {
     /// The core serves as many connections as it can.
     #[error("the device has as many connections as it can: close some")]
     TooManyConnections,
+    /// Every local port is in use towards the peer.
+    #[error("no local port is left for another connection to this peer: close some")]
+    NoPort,
     /// The queue pair has a connection, or had one.
     #[error("the queue pair has or had a connection: make a new one for each")]
     QueuePairInUse,

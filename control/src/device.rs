@@ -309,6 +309,7 @@ fn parts<D: device::Device>(
         addresses,
         routes,
         window_octets: config.window_octets,
+        ports: limits::EPHEMERAL_PORTS,
         secret: [random.next(), random.next()],
     };
     let rings = Rings::new();

@@ -64,7 +64,7 @@ pub const EVENTS: usize = 1024;
 pub const STREAM_EVENT_OCTETS: usize = 1460;
 /// Queue pairs of a core.
 pub const QPS_PER_CORE: usize = 4096;
-/// Connections of a core, half-open and TIME-WAIT ones included.
+/// Connections of a core, half-open ones included.
 pub const CONNECTIONS_PER_CORE: usize = 4096;
 /// Listening ports of a core.
 pub const LISTENERS_PER_CORE: usize = 64;
@@ -103,8 +103,8 @@ pub const DOORBELLS_PER_POLL: usize = 64;
 pub const CRC_RETRIES: u8 = 3;
 /// First and last port of active opens (RFC 6335 §6).
 pub const EPHEMERAL_PORTS: (u16, u16) = (49_152, 65_535);
-/// Ports tried before an active open gives up.
-pub const PORT_ATTEMPTS: usize = 64;
+/// Counters that peers share by chance when local ports are picked (RFC 6056 §3.3.4).
+pub const PORT_COUNTERS: usize = 64;
 /// How long a failed stream may take to send its Terminate and close before it is reset.
 pub const TERMINATE_LINGER_NS: u64 = 5 * SECOND;
 /// TTL, or hop limit, of packets we send (RFC 1700's successor registry recommends 64).
@@ -135,3 +135,17 @@ pub const SYN_COOKIE_SPAN_NS: u64 = 16 * SECOND;
 pub const RESETS_PER_SECOND: u32 = 1000;
 /// Pings that a core answers in a second, at most (RFC 1812 §4.3.2.8 wants such a limit).
 pub const ECHO_REPLIES_PER_SECOND: u32 = 1000;
+
+/// Connections of a core in TIME-WAIT: those of a minute, at a rate no core of long-lived connections comes near.
+pub const TIME_WAITS_PER_CORE: usize = 4096;
+/// How long a connection in TIME-WAIT rests before an active open may use its ports again, when no other are left: longer
+/// than a segment of it takes to arrive, and more than a tick of the clock that tells old from new (RFC 6191).
+pub const TIME_WAIT_REST_NS: u64 = SECOND;
+/// Time between two acknowledgements of one connection that segments out of place ask for. Two ends that disagree answer
+/// each other no faster than this.
+pub const CHALLENGE_INTERVAL_NS: u64 = 500 * MILLISECOND;
+/// Such acknowledgements of a core in a second, at most (RFC 5961 §7).
+pub const CHALLENGES_PER_SECOND: u32 = 1000;
+
+/// How long streaming octets that control had no room for wait until it is asked again: nothing that arrives may do it.
+pub const HAND_UP_RETRY_NS: u64 = MILLISECOND;

@@ -77,8 +77,13 @@ impl<D: Device> Core<D> {
         self.next_hop(remote.ip()).ok_or(ConnectError::NoRoute)?;
         let local =
             addresses::source_for(&self.config.addresses, remote.ip()).ok_or(ConnectError::NoRoute)?;
-        let key = self.free_port(local, remote).ok_or(ConnectError::NoRoom)?;
-        let iss = self.initial_sequence_number(key, now);
+        let (key, beyond) = self.free_port(now, local, remote).ok_or(ConnectError::NoPort)?;
+        let mut iss = self.initial_sequence_number(key, now);
+        if let Some(beyond) = beyond {
+            iss = iss.later(beyond);
+            self.time_waits.remove(&key);
+            self.statistics.time_waits_reused += 1;
+        }
         let tcp = tcp::Connection::connect(self.tcp_config(key.remote), iss);
         let index = self.insert_connection(key, Origin::Connect(token), tcp).ok_or(ConnectError::NoRoom)?;
         if let Some(connection) = self.slots[index as usize].connection.as_mut() {
@@ -87,17 +92,27 @@ impl<D: Device> Core<D> {
         Ok(())
     }
 
-    /// A random free local port (RFC 6056 §3.3.1).
-    fn free_port(&mut self, local: IpAddr, remote: SocketAddr) -> Option<FlowKey> {
-        let (first, last) = limits::EPHEMERAL_PORTS;
-        (0..limits::PORT_ATTEMPTS)
-            .map(|_| FlowKey {
-                local,
-                remote: remote.ip(),
-                remote_port: remote.port(),
-                local_port: self.random.u16(first..=last),
-            })
-            .find(|key| !self.flows.contains_key(key))
+    /// A free local port for a connection to `remote`, no listening one, and where the sequence numbers of the connection
+    /// that had it last end. Ports in TIME-WAIT come last, and only where timestamps tell old segments from new ones
+    /// (RFC 6191 §2, from our side: our clock has ticked since).
+    fn free_port(
+        &mut self,
+        now: Instant,
+        local: IpAddr,
+        remote: SocketAddr,
+    ) -> Option<(FlowKey, Option<SeqNumber>)> {
+        let Self { ports, flows, listeners, time_waits, .. } = self;
+        time_waits.expire(now);
+        let key = |local_port| FlowKey { local, remote: remote.ip(), remote_port: remote.port(), local_port };
+        let unused =
+            |port| !flows.contains_key(&key(port)) && !listeners.iter().any(|listener| listener.port == port);
+        let to = (remote.ip(), remote.port());
+        if let Some(port) = ports.pick(local, to, |port| unused(port) && !time_waits.contains(&key(port))) {
+            return Some((key(port), None));
+        }
+        let rested = |port| time_waits.rested(now, &key(port));
+        let port = ports.pick(local, to, |port| unused(port) && rested(port).is_some())?;
+        Some((key(port), rested(port).map(|remains| remains.beyond())))
     }
 
     /// RFC 6528: a keyed hash of the four numbers and a clock of 4 microseconds.

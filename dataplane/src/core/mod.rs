@@ -9,6 +9,7 @@ pub mod connection;
 mod events;
 mod neighbours;
 mod opening;
+mod ports;
 mod reassembly;
 mod receive;
 pub mod ring;
@@ -16,6 +17,7 @@ pub mod statistics;
 mod stream;
 mod syn_cookies;
 pub mod tables;
+mod time_wait;
 mod transmit;
 mod wheel;
 
@@ -42,11 +44,13 @@ use addresses::{Addresses, Cidr, Routes};
 use connection::{Chunk, Connection, FlowKey};
 use events::Events;
 use neighbours::Neighbours;
+use ports::Ports;
 use reassembly::Reassembly;
 use ring::{ConnectionId, Rings};
 use statistics::Statistics;
 use syn_cookies::SynCookies;
 use tables::Tables;
+use time_wait::TimeWaits;
 use wheel::Wheel;
 
 /// How a core is set up.
@@ -58,6 +62,8 @@ pub struct Config {
     pub routes: Routes,
     /// Octets a peer may have in flight on one connection.
     pub window_octets: u32,
+    /// First and last local port of connections this core opens. Cores that share an address must not share ports.
+    pub ports: (u16, u16),
     /// Secret of initial sequence numbers and ports: different on every start (RFC 6528).
     pub secret: [u64; 2],
 }
@@ -72,6 +78,7 @@ impl Config {
             addresses: [Cidr::new(address, prefix_bits)].into_iter().collect(),
             routes: Routes::new(),
             window_octets: Self::WINDOW_OCTETS,
+            ports: limits::EPHEMERAL_PORTS,
             secret,
         }
     }
@@ -119,6 +126,10 @@ pub struct Core<D: Device> {
     /// SYNs that got a connection in this poll.
     syns_this_poll: usize,
     syn_cookies: SynCookies,
+    time_waits: TimeWaits,
+    ports: Ports,
+    /// Acknowledgements that segments out of place ask for (RFC 5961 §7).
+    challenges: RateLimit,
     /// RSTs to segments of no connection.
     resets: RateLimit,
     /// Answers to pings.
@@ -136,7 +147,6 @@ pub struct Core<D: Device> {
     rings: Rings,
     events: Events,
     statistics: Statistics,
-    random: fastrand::Rng,
 
     received: Vec<D::Frame>,
     to_send: VecDeque<D::Frame>,
@@ -170,6 +180,9 @@ impl<D: Device> Core<D> {
             opening: 0,
             syns_this_poll: 0,
             syn_cookies: SynCookies::new(derived(config.secret, 1)),
+            time_waits: TimeWaits::new(tables.connections.min(limits::TIME_WAITS_PER_CORE)),
+            ports: Ports::new(config.ports, [derived(config.secret, 4), derived(config.secret, 5)]),
+            challenges: RateLimit::new(limits::CHALLENGES_PER_SECOND, derived(config.secret, 6)),
             resets: RateLimit::new(limits::RESETS_PER_SECOND, derived(config.secret, 2)),
             echo_replies: RateLimit::new(limits::ECHO_REPLIES_PER_SECOND, derived(config.secret, 3)),
             neighbours: Neighbours::new(),
@@ -182,7 +195,6 @@ impl<D: Device> Core<D> {
             events: Events::new(rings.events.clone()),
             rings,
             statistics: Statistics::default(),
-            random: fastrand::Rng::with_seed(config.secret[0] ^ config.secret[1].rotate_left(32)),
             config,
             received: Vec::with_capacity(limits::RECEIVE_BURST_FRAMES),
             to_send: VecDeque::with_capacity(limits::TRANSMIT_QUEUE_FRAMES + limits::RECEIVE_BURST_FRAMES),
@@ -302,6 +314,7 @@ impl<D: Device> Core<D> {
     }
 
     fn expire_timers(&mut self, now: Instant) -> bool {
+        self.time_waits.expire(now);
         let mut busy = false;
         while let Some(index) = self.wheel.pop_due(now) {
             busy = true;

@@ -12,7 +12,7 @@ use crate::limits;
 use crate::tcp::{self, Payload};
 use crate::time::Instant;
 use crate::wire::ethernet::{self, MacAddress};
-use crate::wire::tcp::{Flags, Header};
+use crate::wire::tcp::{Flags, Header, SeqNumber};
 
 impl Listener {
     /// A port that takes connections.
@@ -30,11 +30,16 @@ impl<D: Device> Core<D> {
         header: &Header,
         payload: Payload<D::Frame>,
     ) -> Result<(), DropCause> {
+        let remains = self.time_waits.get(now, &key);
+        let mut beyond = None;
+        if let Some(remains) = remains {
+            beyond = Some(self.on_segment_in_time_wait(now, key, &remains, header, payload.octets)?);
+        }
         let kind = header.flags & (Flags::SYN | Flags::ACK | Flags::RST | Flags::FIN);
         let listener = self.listeners.iter().position(|listener| listener.port == key.local_port);
         if let Some(listener) = listener {
             if kind == Flags::SYN {
-                return self.on_syn(now, listener, key, header, &payload.frame);
+                return self.on_syn(now, listener, key, header, beyond, &payload.frame);
             }
             if kind.contains(Flags::ACK)
                 && !kind.intersects(Flags::SYN | Flags::RST)
@@ -56,6 +61,7 @@ impl<D: Device> Core<D> {
         listener: usize,
         key: FlowKey,
         syn: &Header,
+        beyond: Option<SeqNumber>,
         frame: &D::Frame,
     ) -> Result<(), DropCause> {
         if !self.may_take(listener) {
@@ -68,16 +74,27 @@ impl<D: Device> Core<D> {
         let room = opening < backlog
             && self.opening < limits::HALF_OPEN_PER_CORE.min(self.slots.len() / 2)
             && self.syns_this_poll < limits::SYNS_PER_POLL;
+        if !room && beyond.is_some() {
+            // A cookie could lie anywhere in the sequence numbers of the connection before.
+            return Err(DropCause::NoRoomForConnection);
+        }
         if !room {
             self.send_cookie(now, key, syn, frame);
             return Ok(());
         }
         self.syns_this_poll += 1;
-        let iss = self.initial_sequence_number(key, now);
+        let mut iss = self.initial_sequence_number(key, now);
+        if let Some(beyond) = beyond {
+            iss = iss.later(beyond);
+        }
         let tcp = tcp::Connection::accept(self.tcp_config(key.remote), iss, syn);
         self.insert_connection(key, Origin::Accepted, tcp).ok_or(DropCause::NoRoomForConnection)?;
         self.listeners[listener].opening += 1;
         self.opening += 1;
+        if beyond.is_some() {
+            self.time_waits.remove(&key);
+            self.statistics.time_waits_reused += 1;
+        }
         Ok(())
     }
 
@@ -91,7 +108,9 @@ impl<D: Device> Core<D> {
     /// Answers a SYN and keeps nothing of it.
     fn send_cookie(&mut self, now: Instant, key: FlowKey, syn: &Header, frame: &D::Frame) {
         let iss = self.syn_cookies.make(now, &key, syn);
-        let mut tcp = tcp::Connection::accept(self.tcp_config(key.remote), iss, syn);
+        // What a cookie does not remember is not agreed to: ECN.
+        let syn = Header { flags: Flags::SYN, ..syn.clone() };
+        let mut tcp = tcp::Connection::accept(self.tcp_config(key.remote), iss, &syn);
         let Some(answer) = tcp.poll_transmit(now, &mut self.pools) else { return };
         tcp.release(&mut self.pools);
         // Addresses of a flood are many and nobody's: none is asked for, the answer goes back to where the SYN came from.

@@ -253,10 +253,13 @@ impl<D: Device> Core<D> {
         if progress.contains(tcp::Progress::DATA) {
             self.take_octets(now, index);
         }
-        if progress.contains(tcp::Progress::PEER_FINISHED) {
+        // Control hears of the end after the octets before it.
+        let handed_up = !self.has_streaming_octets(index);
+        if progress.contains(tcp::Progress::PEER_FINISHED) && handed_up {
             self.on_peer_finished(now, index);
         }
-        if progress.contains(tcp::Progress::CLOSED) || self.state_of(index) == Some(tcp::State::TimeWait) {
+        let rests = handed_up && self.state_of(index) == Some(tcp::State::TimeWait);
+        if progress.contains(tcp::Progress::CLOSED) || rests {
             self.on_closed(index);
         }
     }

@@ -210,6 +210,9 @@ pub enum ConnectError {
     /// The core serves as many connections as it can.
     #[error("no room for another connection")]
     NoRoom,
+    /// Every local port is in use towards this peer.
+    #[error("no local port is left for another connection to this peer")]
+    NoPort,
     /// The peer's address is neither on the local network nor behind a gateway.
     #[error("no route to the peer")]
     NoRoute,

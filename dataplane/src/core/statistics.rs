@@ -107,6 +107,10 @@ pub struct Statistics {
     pub octets_copied_tx: u64,
     /// Connections opened, either way.
     pub connections_opened: u64,
+    /// Connections that gave up their TIME-WAIT for want of room.
+    pub time_waits_evicted: u64,
+    /// Connections opened again in TIME-WAIT, by a peer or by us.
+    pub time_waits_reused: u64,
     /// SYNs answered by a cookie, for want of room.
     pub syn_cookies_sent: u64,
     /// Connections made from cookies that came back.

@@ -109,6 +109,21 @@ impl<D: Device> Core<D> {
         }
     }
 
+    /// Whether there are streaming octets that control had no room for.
+    pub(super) fn has_streaming_octets(&self, index: u32) -> bool {
+        self.slots[index as usize].connection.as_ref().is_some_and(|connection| {
+            matches!(connection.mode, Mode::Streaming) && connection.tcp.received().available() > 0
+        })
+    }
+
+    /// Hands up what control had no room for earlier, and the end that came behind it.
+    pub(super) fn hand_up_again(&mut self, now: Instant, index: u32) {
+        let connection = self.slots[index as usize].connection.as_ref();
+        let finished = connection.is_some_and(|connection| connection.tcp.peer_finished());
+        let end = if finished { tcp::Progress::PEER_FINISHED } else { tcp::Progress::empty() };
+        self.on_progress(now, index, tcp::Progress::DATA | end);
+    }
+
     fn take_fpdus(&mut self, now: Instant, index: u32) {
         loop {
             match self.take_fpdu(index) {

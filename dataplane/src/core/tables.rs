@@ -7,7 +7,7 @@ use crate::limits;
 /// How many of each thing a core has room for. All of it is allocated when the core is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tables {
-    /// Connections, half-open and TIME-WAIT ones included.
+    /// Connections, half-open ones included. As many more may be in TIME-WAIT, up to [`limits::TIME_WAITS_PER_CORE`].
     pub connections: usize,
     /// Descriptors of data sent or queued, over all connections.
     pub send_descriptors: usize,
@@ -35,8 +35,10 @@ impl Default for Tables {
 /// How much of a core's tables is in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Connections, half-open and TIME-WAIT ones included.
+    /// Connections, half-open ones included.
     pub connections: usize,
+    /// What is left of connections in TIME-WAIT.
+    pub time_waits: usize,
     /// Connections that count in the backlog of a listening port: not open, or not yet in Full Operation.
     pub half_open: usize,
     /// Descriptors of data sent or queued.
@@ -56,6 +58,7 @@ impl<D: Device> Core<D> {
     pub fn usage(&self) -> Usage {
         Usage {
             connections: self.slots.len() - self.free_slots.len(),
+            time_waits: self.time_waits.len(),
             half_open: self
                 .listeners
                 .iter()

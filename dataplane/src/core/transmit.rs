@@ -56,10 +56,8 @@ impl<D: Device> Core<D> {
 
     /// Sends for one connection. `true` when it has more to send and keeps its turn.
     fn transmit_connection(&mut self, now: Instant, index: u32) -> bool {
-        let Some(connection) = self.slots[index as usize].connection.as_mut() else { return false };
-        if matches!(connection.mode, Mode::Streaming) && connection.tcp.received().available() > 0 {
-            // Octets that control had no room for earlier.
-            self.take_octets(now, index);
+        if self.has_streaming_octets(index) {
+            self.hand_up_again(now, index);
         }
         let Some(key) = self.slots[index as usize].connection.as_ref().map(|connection| connection.key)
         else {
@@ -103,6 +101,10 @@ impl<D: Device> Core<D> {
             self.remove_connection(index);
             return false;
         }
+        if !more && Self::rests(connection) {
+            self.enter_time_wait(now, index);
+            return false;
+        }
         let mut more = more;
         if connection.closing && connection.tcp.may_send() && !has_work(connection, &self.qps) {
             connection.tcp.close();
@@ -111,6 +113,9 @@ impl<D: Device> Core<D> {
         let mut deadline = connection.tcp.next_deadline().min(connection.abort_at);
         if !more && self.neighbours.is_waiting(self.config_next_hop(index)) {
             deadline = deadline.min(now + limits::NEIGHBOUR_REQUEST_INTERVAL_NS);
+        }
+        if self.has_streaming_octets(index) {
+            deadline = deadline.min(now + limits::HAND_UP_RETRY_NS);
         }
         self.wheel.set(index, deadline);
         if let Some(connection) = self.slots[index as usize].connection.as_mut() {

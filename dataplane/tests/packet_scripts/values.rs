@@ -34,6 +34,7 @@ pub fn value(name: &str, peer: &RawPeer, flow: &Flow) -> Result<i128, String> {
     }
     let tcp = flow.connection.and_then(|connection| peer.core.tcp(connection));
     match (tcp, name) {
+        (None, "state") if peer.core.usage().time_waits > 0 => Ok(State::TimeWait as i128),
         (None, "state") => Ok(State::Closed as i128),
         (None, _) => Err(format!("there is no connection to ask for {name:?}")),
         (Some(tcp), _) => of_connection(name, tcp).ok_or_else(|| format!("nothing is called {name:?}")),
