@@ -180,7 +180,7 @@ impl<D: Device> Core<D> {
             opening: 0,
             syns_this_poll: 0,
             syn_cookies: SynCookies::new(derived(config.secret, 1)),
-            time_waits: TimeWaits::new(tables.connections.min(limits::TIME_WAITS_PER_CORE)),
+            time_waits: TimeWaits::new(tables.time_waits),
             ports: Ports::new(config.ports, [derived(config.secret, 4), derived(config.secret, 5)]),
             challenges: RateLimit::new(limits::CHALLENGES_PER_SECOND, derived(config.secret, 6)),
             resets: RateLimit::new(limits::RESETS_PER_SECOND, derived(config.secret, 2)),

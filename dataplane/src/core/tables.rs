@@ -7,8 +7,10 @@ use crate::limits;
 /// How many of each thing a core has room for. All of it is allocated when the core is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tables {
-    /// Connections, half-open ones included. As many more may be in TIME-WAIT, up to [`limits::TIME_WAITS_PER_CORE`].
+    /// Connections, half-open ones included.
     pub connections: usize,
+    /// Connections in TIME-WAIT.
+    pub time_waits: usize,
     /// Descriptors of data sent or queued, over all connections.
     pub send_descriptors: usize,
     /// Frames kept of octets not consumed yet, over all connections. Never more than half of what the device has.
@@ -24,6 +26,7 @@ impl Default for Tables {
     fn default() -> Self {
         Self {
             connections: limits::CONNECTIONS_PER_CORE,
+            time_waits: limits::TIME_WAITS_PER_CORE,
             send_descriptors: limits::SEND_DESCRIPTORS_PER_CORE,
             held_frames: limits::HELD_FRAMES_PER_CORE,
             queue_pairs: limits::QPS_PER_CORE,
