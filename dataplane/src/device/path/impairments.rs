@@ -42,6 +42,10 @@ pub struct Impairments {
     pub rate_bits_per_second: Option<u64>,
     /// Octets that may wait for the line; a frame that finds more waiting is lost. Means nothing without a rate.
     pub queue_octets: u64,
+    /// Octets waiting for the line beyond which a frame that finds them is marked with Congestion Experienced, if its sender
+    /// takes marks (RFC 3168 §5): the step at which DCTCP's switches mark (RFC 8257 §3.1). `None`: never. Means nothing
+    /// without a rate.
+    pub mark_octets: Option<u64>,
     /// Frames that may be on their way at once, waiting included; a frame over the limit is lost.
     pub in_flight_frames: usize,
     /// Largest IP packet the path carries, in octets; a larger one is lost. `None`: what both devices take.
@@ -63,6 +67,7 @@ impl Default for Impairments {
             delay_max_ns: DEFAULT_DELAY_NS,
             rate_bits_per_second: None,
             queue_octets: u64::MAX,
+            mark_octets: None,
             in_flight_frames: DEFAULT_IN_FLIGHT_FRAMES,
             mtu_octets: None,
         }
@@ -91,6 +96,8 @@ pub struct Statistics {
     pub no_buffer: u64,
     /// Copies made by [`Impairments::duplicate`] or by the filter.
     pub duplicated: u64,
+    /// Marked with Congestion Experienced by [`Impairments::mark_octets`].
+    pub marked: u64,
     /// Held back by [`Impairments::reorder`].
     pub reordered: u64,
     /// With a bit inverted, those of [`corrupted_lost`](Self::corrupted_lost) not included.

@@ -221,6 +221,33 @@ pub(in crate::device) fn offload_checksums(frame: &mut [u8], l2_octets: usize, l
     put16(frame, tcp + 16, segment);
 }
 
+/// Sets Congestion Experienced in the IP header, if the sender takes it (RFC 3168 §5); gives whether it is set. The checksum
+/// of an IPv4 header follows by the difference (RFC 1624), so that a wrong one stays wrong.
+pub(super) fn mark(frame: &mut [u8]) -> bool {
+    const NOT_CAPABLE: u8 = 0b00;
+    const EXPERIENCED: u8 = 0b11;
+    if frame.len() < ETHERNET_OCTETS + IPV4_MIN_OCTETS {
+        return false;
+    }
+    match be16(frame, 12) {
+        0x0800 if frame[ETHERNET_OCTETS + 1] & EXPERIENCED != NOT_CAPABLE => {
+            let before = be16(frame, ETHERNET_OCTETS);
+            let after = before | u16::from(EXPERIENCED);
+            put16(frame, ETHERNET_OCTETS, after);
+            let checksum = be16(frame, ETHERNET_OCTETS + 10);
+            let sum = u64::from(!checksum) + u64::from(!before) + u64::from(after);
+            put16(frame, ETHERNET_OCTETS + 10, !fold(sum));
+            true
+        }
+        // The Traffic Class lies four bits further on (RFC 8200 §3).
+        0x86dd if frame[ETHERNET_OCTETS + 1] >> 4 & EXPERIENCED != NOT_CAPABLE => {
+            frame[ETHERNET_OCTETS + 1] |= EXPERIENCED << 4;
+            true
+        }
+        _ => false,
+    }
+}
+
 fn be16(octets: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([octets[at], octets[at + 1]])
 }

@@ -274,7 +274,7 @@ impl Path {
             self.statistics.corrupted_bits += 1;
             parcel.intact = false;
         }
-        let Some(arrival) = self.schedule(now, &parcel) else {
+        let Some(arrival) = self.schedule(now, &mut parcel) else {
             self.statistics.queue_full += 1;
             return buffers.give(parcel.buffer);
         };
@@ -287,8 +287,8 @@ impl Path {
         }
     }
 
-    /// When the frame arrives; `None` when the queue has no room for it.
-    fn schedule(&mut self, now: Instant, parcel: &Parcel) -> Option<Instant> {
+    /// Marks the frame if it finds the queue long, and gives when it arrives; `None` when the queue has no room for it.
+    fn schedule(&mut self, now: Instant, parcel: &mut Parcel) -> Option<Instant> {
         if self.queue.len() >= self.impairments.in_flight_frames {
             return None;
         }
@@ -298,6 +298,10 @@ impl Path {
             let start = self.line_free.max(now);
             if start - now > nanos_for(self.impairments.queue_octets) {
                 return None;
+            }
+            let full = |octets| start - now > nanos_for(octets);
+            if self.impairments.mark_octets.is_some_and(full) && middlebox::mark(parcel.frame_mut()) {
+                self.statistics.marked += 1;
             }
             departure = start + nanos_for(parcel.octets as u64 + LINE_OVERHEAD_OCTETS);
             self.line_free = departure;

@@ -88,6 +88,59 @@ fn loss_is_near_its_probability() {
     assert_conserved(statistics);
 }
 
+/// Ten frames of 976 octets with their line overhead make 1000 each. One waits for those before it: those that find more
+/// than 4000 octets waiting are marked, if they may be.
+#[test]
+fn a_long_queue_marks() {
+    const CAPABLE: [u8; 2] = [0b10, 0b01];
+    let line = Impairments {
+        rate_bits_per_second: Some(8_000_000),
+        mark_octets: Some(4000),
+        queue_octets: 100_000,
+        ..Impairments::default()
+    };
+    for (ecn, marked) in [(0b00, 0), (CAPABLE[0], 5), (CAPABLE[1], 5), (0b11, 5)] {
+        let (mut a, mut b) = one_way(4, line);
+        for _ in 0..10 {
+            let mut octets = Sample { payload: &[7; 976 - 54], ..Sample::default() }.frame();
+            octets[15] = ecn;
+            octets[24..26].fill(0);
+            let checksum = !sample::ones_complement_sum(&octets[14..34]);
+            octets[24..26].copy_from_slice(&checksum.to_be_bytes());
+            send(&mut a, Instant::ZERO, &octets);
+        }
+        let frames = drain(&mut b);
+        for (n, (_, frame)) in frames.iter().enumerate() {
+            let octets = frame.piece(0).unwrap();
+            let expected = if ecn == 0 || n < 5 { ecn } else { 0b11 };
+            assert_eq!(octets[15], expected, "frame {n}");
+            assert!(sample::read(octets).is_some(), "frame {n}: a checksum is wrong");
+        }
+        assert_eq!((frames.len(), a.network().statistics(End::A).marked), (10, marked));
+    }
+}
+
+/// IPv6: ECN is the end of the Traffic Class (RFC 8200 §3).
+#[test]
+fn a_long_queue_marks_ipv6() {
+    let line =
+        Impairments { rate_bits_per_second: Some(8_000_000), mark_octets: Some(0), ..Impairments::default() };
+    for (first_octets, expected) in
+        [([0x6b, 0xa5], [0x6b, 0xb5]), ([0x6b, 0x95], [0x6b, 0xb5]), ([0x6b, 0x85], [0x6b, 0x85])]
+    {
+        let (mut a, mut b) = one_way(4, line);
+        for _ in 0..2 {
+            let mut octets = [0; 100];
+            octets[12..16].copy_from_slice(&[0x86, 0xdd, first_octets[0], first_octets[1]]);
+            send(&mut a, Instant::ZERO, &octets);
+        }
+        let frames = drain(&mut b);
+        let version_and_class = |n: usize| frames[n].1.piece(0).unwrap()[14..16].to_vec();
+        assert_eq!(version_and_class(0), first_octets, "the first finds nobody waiting");
+        assert_eq!(version_and_class(1), expected);
+    }
+}
+
 #[test]
 fn reordered_frames_are_overtaken_and_no_other() {
     let (mut a, mut b) = one_way(3, Impairments { reorder: 0.1, ..Impairments::default() });
