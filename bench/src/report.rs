@@ -46,7 +46,7 @@ pub struct Report {
     /// Segments that came beyond a gap.
     pub out_of_order_segments: u64,
     /// The most frames a connection held at once.
-    pub held_frames_peak: u64,
+    pub held_frames_peak: u32,
     /// Octets copied from frames to buffers, at the ends in this process.
     pub octets_copied_rx: u64,
     /// Octets copied from buffers to frames, at the ends in this process, retransmissions included.

@@ -14,6 +14,7 @@ use warpline_dataplane::core::{Config, Core};
 use warpline_dataplane::device;
 use warpline_dataplane::limits;
 use warpline_dataplane::memory::{ProtectionDomainId, Region};
+use warpline_dataplane::tcp::Behaviour;
 
 use crate::driver::{self, CoreDriver, PollThread, PollThreadError};
 use crate::listener::{ListenConfig, ListenError, Listener};
@@ -71,6 +72,8 @@ pub struct DeviceConfig {
     pub routes: Vec<Route>,
     /// Octets a peer may have in flight on one connection (DDP-A-01): at least the product of rate and delay.
     pub window_octets: u32,
+    /// How TCP behaves on its connections.
+    pub tcp: Behaviour,
     /// Whether CRCs are used.
     pub crc: CrcPolicy,
     /// Where memory comes from.
@@ -84,6 +87,7 @@ impl DeviceConfig {
             addresses: vec![Cidr::new(address.into(), prefix_bits)],
             routes: Vec::new(),
             window_octets: Config::WINDOW_OCTETS,
+            tcp: Behaviour::default(),
             crc: CrcPolicy::Always,
             memory: MemorySource::heap(),
         }
@@ -310,6 +314,7 @@ fn parts<D: device::Device>(
         routes,
         window_octets: config.window_octets,
         ports: limits::EPHEMERAL_PORTS,
+        tcp: config.tcp,
         secret: [random.next(), random.next()],
     };
     let rings = Rings::new();

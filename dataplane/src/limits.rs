@@ -149,3 +149,24 @@ pub const CHALLENGES_PER_SECOND: u32 = 1000;
 
 /// How long streaming octets that control had no room for wait until it is asked again: nothing that arrives may do it.
 pub const HAND_UP_RETRY_NS: u64 = MILLISECOND;
+/// Largest receive window: what a scale of 14 can name (RFC 7323 §2.3).
+pub const WINDOW_OCTETS_MAX: u32 = 1 << 30;
+/// Time over which the least round-trip time is taken (RFC 8985 §6.2 step 1): routes change.
+pub const LEAST_RTT_SPAN_NS: u64 = 300 * SECOND;
+/// Recoveries for which a widened window of reordering stays wide (RFC 8985 §6.2 step 4).
+pub const REORDER_WINDOW_PERSISTS: u8 = 16;
+/// Least time before the tail is probed for: poll loops and timer wheels of both ends.
+pub const MIN_PROBE_NS: u64 = 10 * MILLISECOND;
+/// How long a peer may hold an acknowledgement back (RFC 8985 §7.2, WCDelAckT).
+pub const PEER_DELAYED_ACK_NS: u64 = 200 * MILLISECOND;
+/// Segments that may leave in one burst whatever the pace: an initial window (RFC 6928).
+pub const PACED_BURST_SEGMENTS: u32 = 10;
+/// Time whose worth of segments may leave in one burst: two ticks of the timer wheel.
+pub const PACED_BURST_NS: u64 = 2 * MILLISECOND;
+/// Timeouts in a row after which large segments are suspected not to pass (RFC 4821 §7.7).
+pub const BLACK_HOLE_TIMEOUTS: u8 = 3;
+/// Segment sizes, options included, that are tried one after the other on a path that swallows larger ones: Ethernet,
+/// tunnels over it, IPv6's least MTU, and what every IPv4 host takes.
+pub const PATH_MSS_STEPS: [u16; 4] = [1460, 1400, 1220, 536];
+/// How long a narrower path is believed in (RFC 1191 §6.3: ten minutes).
+pub const PATH_MTU_RETRY_NS: u64 = 600 * SECOND;

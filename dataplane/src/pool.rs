@@ -1,10 +1,26 @@
 //! Nodes allocated once per core and handed out to the queues of its connections, so that a queue costs nothing while it
 //! is empty, and the sum over all connections has one bound.
 
-/// Names a node of a [`Pool`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct NodeId(u32);
+use core::num::NonZeroU32;
 
+/// Names a node of a [`Pool`]: one more than its place, so that no node at all takes no room.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NodeId(NonZeroU32);
+
+impl NodeId {
+    const fn at(index: u32) -> Option<Self> {
+        match NonZeroU32::new(index.wrapping_add(1)) {
+            Some(number) => Some(Self(number)),
+            None => None,
+        }
+    }
+
+    const fn index(self) -> usize {
+        self.0.get() as usize - 1
+    }
+}
+
+/// No node: [`NodeId::at`] gives none for it.
 const NIL: u32 = u32::MAX;
 
 struct Node<T> {
@@ -45,12 +61,12 @@ impl List {
 
     /// The first node.
     pub const fn front(&self) -> Option<NodeId> {
-        if self.head == NIL { None } else { Some(NodeId(self.head)) }
+        NodeId::at(self.head)
     }
 
     /// The last node.
     pub const fn back(&self) -> Option<NodeId> {
-        if self.tail == NIL { None } else { Some(NodeId(self.tail)) }
+        NodeId::at(self.tail)
     }
 }
 
@@ -86,20 +102,20 @@ impl<T> Pool<T> {
     /// The value of a node.
     #[inline]
     pub fn get(&self, node: NodeId) -> Option<&T> {
-        self.nodes.get(node.0 as usize)?.value.as_ref()
+        self.nodes.get(node.index())?.value.as_ref()
     }
 
     /// The value of a node, to change.
     #[inline]
     pub fn get_mut(&mut self, node: NodeId) -> Option<&mut T> {
-        self.nodes.get_mut(node.0 as usize)?.value.as_mut()
+        self.nodes.get_mut(node.index())?.value.as_mut()
     }
 
     /// The node after `node` in its list.
     #[inline]
     pub fn next(&self, node: NodeId) -> Option<NodeId> {
-        let next = self.nodes.get(node.0 as usize)?.next;
-        if next == NIL { None } else { Some(NodeId(next)) }
+        let next = self.nodes.get(node.index())?.next;
+        NodeId::at(next)
     }
 
     /// Appends `value` to `list`.
@@ -119,14 +135,14 @@ impl<T> Pool<T> {
     /// Gives `value` back when no node is free.
     pub fn insert_after(&mut self, list: &mut List, previous: Option<NodeId>, value: T) -> Result<NodeId, T> {
         let index = self.free;
-        let Some(node) = self.nodes.get_mut(index as usize) else {
+        let Some((id, node)) = NodeId::at(index).zip(self.nodes.get_mut(index as usize)) else {
             return Err(value);
         };
         self.free = node.next;
         node.value = Some(value);
         self.used += 1;
         let next = match previous {
-            Some(previous) => core::mem::replace(&mut self.nodes[previous.0 as usize].next, index),
+            Some(previous) => core::mem::replace(&mut self.nodes[previous.index()].next, index),
             None => core::mem::replace(&mut list.head, index),
         };
         self.nodes[index as usize].next = next;
@@ -134,13 +150,13 @@ impl<T> Pool<T> {
             list.tail = index;
         }
         list.len += 1;
-        Ok(NodeId(index))
+        Ok(id)
     }
 
     /// Takes the node after `previous` (the first for `None`) out of `list`.
     pub fn remove_after(&mut self, list: &mut List, previous: Option<NodeId>) -> Option<T> {
         let index = match previous {
-            Some(previous) => self.nodes.get(previous.0 as usize)?.next,
+            Some(previous) => self.nodes.get(previous.index())?.next,
             None => list.head,
         };
         let node = self.nodes.get_mut(index as usize)?;
@@ -149,11 +165,11 @@ impl<T> Pool<T> {
         self.free = index;
         self.used -= 1;
         match previous {
-            Some(previous) => self.nodes[previous.0 as usize].next = next,
+            Some(previous) => self.nodes[previous.index()].next = next,
             None => list.head = next,
         }
         if next == NIL {
-            list.tail = previous.map_or(NIL, |previous| previous.0);
+            list.tail = previous.map_or(NIL, |previous| previous.index() as u32);
         }
         list.len -= 1;
         value

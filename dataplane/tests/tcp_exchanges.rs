@@ -282,9 +282,9 @@ fn lost_data_is_sent_again() {
     stream(&mut peer, connection, b"hello");
     let first = peer.expect_one();
     assert_eq!(first.payload, b"hello");
-    peer.pass_s(8);
-    let times: Vec<_> = peer.sent.iter().map(|sent| (sent.at - first.at).div_ceil(SECOND)).collect();
-    assert_eq!(times, [2, 4, 8], "1, 3 and 7 seconds, rounded up to the wheel's tick");
+    peer.pass_ms(6500);
+    let times: Vec<_> = peer.sent.iter().map(|sent| (sent.at - first.at) / (10 * MILLISECOND)).collect();
+    assert_eq!(times, [20, 60, 140, 300, 620], "hundredths: the least timeout, doubled each time");
     assert!(peer.sent.iter().all(|sent| sent.payload == b"hello" && sent.header.seq == next));
     peer.sent.clear();
     peer.send(ACK, PEER_ISS + 1, next + 5, &[]);
@@ -350,12 +350,12 @@ fn a_small_window_is_used_after_a_while() {
     peer.send_with_window(3, PEER_ISS + 1, next);
     stream(&mut peer, connection, b"hello");
     peer.expect_nothing();
-    peer.pass_s(6);
+    peer.pass_ms(1200);
     assert!(
         peer.sent.iter().all(|probe| probe.payload.is_empty()),
         "data may have filled it for a moment only"
     );
-    peer.pass_s(4);
+    peer.pass_ms(400);
     assert_eq!(peer.sent.back().unwrap().payload, b"hel");
     peer.sent.clear();
     peer.send_with_window(3, PEER_ISS + 1, next + 3);
@@ -449,7 +449,7 @@ fn fins_are_reliable_and_in_order() {
     peer.command(Command::Close { connection });
     peer.settle();
     let fin = peer.expect_one();
-    peer.pass_ms(1500);
+    peer.pass_ms(300);
     assert_eq!(peer.expect_one().header, fin.header);
 }
 

@@ -84,7 +84,7 @@ impl<D: Device> Core<D> {
             self.time_waits.remove(&key);
             self.statistics.time_waits_reused += 1;
         }
-        let tcp = tcp::Connection::connect(self.tcp_config(key.remote), iss);
+        let tcp = tcp::Connection::connect(self.tcp_config(key), iss);
         let index = self.insert_connection(key, Origin::Connect(token), tcp).ok_or(ConnectError::NoRoom)?;
         if let Some(connection) = self.slots[index as usize].connection.as_mut() {
             connection.abort_at = now + timeout_ns;
@@ -101,11 +101,11 @@ impl<D: Device> Core<D> {
         local: IpAddr,
         remote: SocketAddr,
     ) -> Option<(FlowKey, Option<SeqNumber>)> {
-        let Self { ports, flows, listeners, time_waits, .. } = self;
+        let Self { ports, flows, slots, listeners, time_waits, .. } = self;
         time_waits.expire(now);
         let key = |local_port| FlowKey { local, remote: remote.ip(), remote_port: remote.port(), local_port };
-        let unused =
-            |port| !flows.contains_key(&key(port)) && !listeners.iter().any(|listener| listener.port == port);
+        let listens = |port| listeners.iter().any(|listener| listener.port == port);
+        let unused = |port| flows.get(slots, &key(port)).is_none() && !listens(port);
         let to = (remote.ip(), remote.port());
         if let Some(port) = ports.pick(local, to, |port| unused(port) && !time_waits.contains(&key(port))) {
             return Some((key(port), None));
@@ -117,19 +117,26 @@ impl<D: Device> Core<D> {
 
     /// RFC 6528: a keyed hash of the four numbers and a clock of 4 microseconds.
     pub(super) fn initial_sequence_number(&self, key: FlowKey, now: Instant) -> SeqNumber {
+        SeqNumber((self.flow_hash(key) as u32).wrapping_add((now.as_nanos() / 4000) as u32))
+    }
+
+    fn flow_hash(&self, key: FlowKey) -> u64 {
         let [key0, key1] = self.config.secret;
         let mut hasher = SipHasher24::new_with_keys(key0, key1);
         key.hash(&mut hasher);
-        SeqNumber((hasher.finish() as u32).wrapping_add((now.as_nanos() / 4000) as u32))
+        hasher.finish()
     }
 
-    /// How TCP to `remote` is set up. The MSS leaves room for the headers without options (RFC 9293 §3.7.1, RFC 8200 §8.3).
-    pub(super) fn tcp_config(&self, remote: IpAddr) -> tcp::Config {
-        let headers_octets = if remote.is_ipv4() { 40 } else { 60 };
+    /// How TCP of `key` is set up. The MSS leaves room for the headers without options (RFC 9293 §3.7.1, RFC 8200 §8.3).
+    pub(super) fn tcp_config(&self, key: FlowKey) -> tcp::Config {
+        let headers_octets = if key.remote.is_ipv4() { 40 } else { 60 };
         let mss_octets = self.capabilities.mtu_octets.saturating_sub(headers_octets);
         tcp::Config {
             mss_octets: mss_octets.min(usize::from(u16::MAX)) as u16,
-            window_octets: self.config.window_octets,
+            window_octets: self.config.window_octets.min(limits::WINDOW_OCTETS_MAX),
+            // The half of the hash that the sequence number does not show.
+            timestamp_offset: (self.flow_hash(key) >> 32) as u32,
+            behaviour: self.config.tcp,
         }
     }
 

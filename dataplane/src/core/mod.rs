@@ -7,6 +7,7 @@ pub mod addresses;
 mod commands;
 pub mod connection;
 mod events;
+mod flows;
 mod neighbours;
 mod opening;
 mod ports;
@@ -21,7 +22,7 @@ mod time_wait;
 mod transmit;
 mod wheel;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::hash::Hasher;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -43,6 +44,7 @@ use crate::wire::ethernet::MacAddress;
 use addresses::{Addresses, Cidr, Routes};
 use connection::{Chunk, Connection, FlowKey};
 use events::Events;
+use flows::Flows;
 use neighbours::Neighbours;
 use ports::Ports;
 use reassembly::Reassembly;
@@ -64,6 +66,8 @@ pub struct Config {
     pub window_octets: u32,
     /// First and last local port of connections this core opens. Cores that share an address must not share ports.
     pub ports: (u16, u16),
+    /// How its connections behave unless they are asked for otherwise.
+    pub tcp: tcp::Behaviour,
     /// Secret of initial sequence numbers and ports: different on every start (RFC 6528).
     pub secret: [u64; 2],
 }
@@ -79,6 +83,7 @@ impl Config {
             routes: Routes::new(),
             window_octets: Self::WINDOW_OCTETS,
             ports: limits::EPHEMERAL_PORTS,
+            tcp: tcp::Behaviour::default(),
             secret,
         }
     }
@@ -119,7 +124,7 @@ pub struct Core<D: Device> {
 
     slots: Vec<Slot>,
     free_slots: Vec<u32>,
-    flows: HashMap<FlowKey, u32, foldhash::quality::RandomState>,
+    flows: Flows,
     listeners: Vec<Listener>,
     /// Half-open connections of all ports.
     opening: usize,
@@ -172,10 +177,7 @@ impl<D: Device> Core<D> {
             capabilities: device.capabilities(),
             slots,
             free_slots: (0..tables.connections as u32).rev().collect(),
-            flows: HashMap::with_capacity_and_hasher(
-                tables.connections,
-                foldhash::quality::RandomState::default(),
-            ),
+            flows: Flows::new(tables.connections),
             listeners: Vec::with_capacity(limits::LISTENERS_PER_CORE),
             opening: 0,
             syns_this_poll: 0,
@@ -261,7 +263,7 @@ impl<D: Device> Core<D> {
         let index = self.free_slots.pop()?;
         let slot = &mut self.slots[index as usize];
         slot.connection = Some(Connection::new(slot.generation, key, origin, tcp));
-        self.flows.insert(key, index);
+        self.flows.insert(&self.slots, &key, index);
         self.mark_dirty(index);
         Some(index)
     }
@@ -272,7 +274,7 @@ impl<D: Device> Core<D> {
         slot.generation = slot.generation.wrapping_add(1);
         connection.tcp.release(&mut self.pools);
         self.statistics.tcp.add(connection.tcp.counters());
-        self.flows.remove(&connection.key);
+        self.flows.remove(&connection.key, index);
         self.wheel.set(index, Instant::NEVER);
         self.free_slots.push(index);
         if connection.half_open {

@@ -87,7 +87,7 @@ impl<D: Device> Core<D> {
         if let Some(beyond) = beyond {
             iss = iss.later(beyond);
         }
-        let tcp = tcp::Connection::accept(self.tcp_config(key.remote), iss, syn);
+        let tcp = tcp::Connection::accept(now, self.tcp_config(key), iss, syn);
         self.insert_connection(key, Origin::Accepted, tcp).ok_or(DropCause::NoRoomForConnection)?;
         self.listeners[listener].opening += 1;
         self.opening += 1;
@@ -110,7 +110,7 @@ impl<D: Device> Core<D> {
         let iss = self.syn_cookies.make(now, &key, syn);
         // What a cookie does not remember is not agreed to: ECN.
         let syn = Header { flags: Flags::SYN, ..syn.clone() };
-        let mut tcp = tcp::Connection::accept(self.tcp_config(key.remote), iss, &syn);
+        let mut tcp = tcp::Connection::accept(now, self.tcp_config(key), iss, &syn);
         let Some(answer) = tcp.poll_transmit(now, &mut self.pools) else { return };
         tcp.release(&mut self.pools);
         // Addresses of a flood are many and nobody's: none is asked for, the answer goes back to where the SYN came from.
@@ -133,7 +133,7 @@ impl<D: Device> Core<D> {
             // The peer sends its first data again, and the cookie with it.
             return Err(DropCause::NoRoomForConnection);
         }
-        let mut tcp = tcp::Connection::accept(self.tcp_config(key.remote), header.ack - 1, syn);
+        let mut tcp = tcp::Connection::accept(now, self.tcp_config(key), header.ack - 1, syn);
         // What was sent with the cookie: from here on the connection has sent it.
         tcp.poll_transmit(now, &mut self.pools).ok_or(DropCause::NoRoomForConnection)?;
         let index =

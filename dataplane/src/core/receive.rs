@@ -176,6 +176,7 @@ impl<D: Device> Core<D> {
             offset: packet.transport + header_octets,
             octets: segment_octets - header_octets,
             frame,
+            ecn: tcp::EcnField::from_bits(packet.header.ecn),
         };
         let key = FlowKey {
             local: packet.header.destination.into(),
@@ -183,8 +184,8 @@ impl<D: Device> Core<D> {
             remote_port: header.source_port,
             local_port: header.destination_port,
         };
-        match self.flows.get(&key) {
-            Some(&index) => self.on_segment(now, index, &header, payload),
+        match self.flows.get(&self.slots, &key) {
+            Some(index) => self.on_segment(now, index, &header, payload),
             None => self.on_segment_of_nobody(now, key, &header, payload),
         }
     }
@@ -216,6 +217,7 @@ impl<D: Device> Core<D> {
             Refusal::Challenged => DropCause::Challenged,
             Refusal::NoRoom => DropCause::NoRoomForFrame,
             Refusal::WrongState => DropCause::WrongState,
+            Refusal::OldTimestamp => DropCause::OldTimestamp,
         })
     }
 

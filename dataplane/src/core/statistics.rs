@@ -44,6 +44,8 @@ pub enum DropCause {
     NoRoomForFrame,
     /// A TCP segment that has no place in its connection's state.
     WrongState,
+    /// A TCP segment with an older timestamp than one already seen, or with none where each has one (RFC 7323).
+    OldTimestamp,
     /// An FPDU whose CRC is wrong, dropped before it was acknowledged so that TCP brings it again.
     FpduCrc,
     /// Octets after the error that ended a stream.
@@ -79,6 +81,7 @@ impl DropCause {
         Self::Challenged,
         Self::NoRoomForFrame,
         Self::WrongState,
+        Self::OldTimestamp,
         Self::FpduCrc,
         Self::AfterError,
         Self::RateLimited,
@@ -136,32 +139,6 @@ impl Statistics {
     /// Drops for `cause`.
     pub const fn dropped(&self, cause: DropCause) -> u64 {
         self.drops[cause as usize]
-    }
-}
-
-impl tcp::Counters {
-    /// Adds the counters of another connection; peaks are taken, not added.
-    pub fn add(&mut self, other: &Self) {
-        let Self {
-            data_segments_sent,
-            retransmitted_segments,
-            out_of_order_segments,
-            timeouts,
-            fast_retransmits,
-            window_probes,
-            cut_segments,
-            held_frames_peak,
-            forgotten_runs,
-        } = other;
-        self.data_segments_sent += data_segments_sent;
-        self.retransmitted_segments += retransmitted_segments;
-        self.out_of_order_segments += out_of_order_segments;
-        self.timeouts += timeouts;
-        self.fast_retransmits += fast_retransmits;
-        self.window_probes += window_probes;
-        self.cut_segments += cut_segments;
-        self.held_frames_peak = self.held_frames_peak.max(*held_frames_peak);
-        self.forgotten_runs += forgotten_runs;
     }
 }
 

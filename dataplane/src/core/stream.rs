@@ -144,10 +144,11 @@ impl<D: Device> Core<D> {
             Ok(Some(located)) => located,
             Ok(None) => return Step::Wait,
             Err(error) => {
+                let bad_octets = operating.fpdus.needed(&octets);
                 // MPA-8-08: while TCP has not acknowledged it, an FPDU with a wrong CRC may simply be lost.
                 if error == MpaError::Crc
                     && operating.crc_retries < limits::CRC_RETRIES
-                    && connection.tcp.forget(&mut self.pools, 0)
+                    && connection.tcp.forget(&mut self.pools, 0, bad_octets)
                 {
                     operating.crc_retries += 1;
                     self.statistics.count(DropCause::FpduCrc);

@@ -280,7 +280,7 @@ impl<D: Device> Core<D> {
         let remains = Remains {
             snd_nxt: connection.tcp.acknowledged(),
             rcv_nxt: connection.tcp.received().nxt() + u32::from(connection.tcp.peer_finished()),
-            clocks: None,
+            clocks: connection.tcp.clocks().map(|(offset, recent)| Clocks { offset, recent }),
         };
         self.remove_connection(index);
         self.time_waits.insert(now, key, remains, &mut self.statistics);

@@ -1,6 +1,5 @@
 //! Frames out: queue pairs fill TCP's queue, TCP says what may go, and the frame is built from the descriptor.
 
-use std::hash::BuildHasher;
 use std::net::IpAddr;
 
 use super::addresses;
@@ -16,7 +15,7 @@ use crate::mpa::fpdu;
 use crate::qp::sender::{FpduDescriptor, Source};
 use crate::qp::shared::QpState;
 use crate::tcp::send_queue::Segment;
-use crate::tcp::{Outgoing, State};
+use crate::tcp::{EcnField, Outgoing, State};
 use crate::time::Instant;
 use crate::wire::arp;
 use crate::wire::checksum;
@@ -180,7 +179,7 @@ impl<D: Device> Core<D> {
         let Some(mut frame) = self.empty_frame() else { return };
         let octets = headers_octets(key, &header);
         if frame.append(octets).is_some() {
-            self.write_headers(&mut frame, key, mac, header, 0);
+            self.write_headers(&mut frame, key, mac, header, 0, EcnField::NotCapable);
             self.to_send.push_back(frame);
         }
     }
@@ -216,7 +215,7 @@ impl<D: Device> Core<D> {
         } else {
             frame.append(headers)?;
         }
-        self.write_headers(&mut frame, key, mac, outgoing.header.clone(), payload_octets);
+        self.write_headers(&mut frame, key, mac, outgoing.header.clone(), payload_octets, outgoing.ecn);
         Some(frame)
     }
 
@@ -228,6 +227,7 @@ impl<D: Device> Core<D> {
         mac: MacAddress,
         mut header: Header,
         payload_octets: usize,
+        ecn: EcnField,
     ) {
         (header.source_port, header.destination_port) = (key.local_port, key.remote_port);
         let segment_octets = header.header_len() + payload_octets;
@@ -237,7 +237,7 @@ impl<D: Device> Core<D> {
         let ethertype = if key.remote.is_ipv4() { EtherType::IPV4 } else { EtherType::IPV6 };
         ethernet::Header { destination: mac, source: self.mac, ethertype }.emit(ethernet);
         let (ip, segment) = rest.split_at_mut(network_octets(key));
-        self.write_network(ip, key, segment_octets);
+        self.write_network(ip, key, segment_octets, ecn);
         header.emit(segment);
         let mut sum = checksum::pseudo_header(key.local, key.remote, Protocol::TCP.0, segment_octets as u16);
         if offload {
@@ -256,7 +256,7 @@ impl<D: Device> Core<D> {
     }
 
     /// Writes the IP header before a segment of `segment_octets`. A device that completes checksums completes IPv4's too.
-    fn write_network(&mut self, out: &mut [u8], key: FlowKey, segment_octets: usize) {
+    fn write_network(&mut self, out: &mut [u8], key: FlowKey, segment_octets: usize, ecn: EcnField) {
         match (key.local, key.remote) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {
                 self.identification = self.identification.wrapping_add(1);
@@ -271,7 +271,7 @@ impl<D: Device> Core<D> {
                     more_fragments: false,
                     fragment_offset: 0,
                     identification: self.identification,
-                    ecn: 0,
+                    ecn: ecn.bits(),
                     dscp: 0,
                 };
                 if self.capabilities.transmit_checksums {
@@ -287,8 +287,8 @@ impl<D: Device> Core<D> {
                 hop_limit: limits::TIME_TO_LIVE,
                 payload_len: segment_octets as u16,
                 // RFC 6437 §3: the same for all packets of the flow, and not to be guessed.
-                flow_label: self.flows.hasher().hash_one(key) as u32,
-                ecn: 0,
+                flow_label: self.flows.hash(&key) as u32,
+                ecn: ecn.bits(),
                 dscp: 0,
             }
             .emit(out),

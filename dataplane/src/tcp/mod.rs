@@ -1,33 +1,54 @@
-//! A TCP that knows about FPDUs and keeps their boundaries (RFC 9293, with RFC 5681, 6298, 6582 and 7323's window
-//! scaling).
+//! A TCP that knows about FPDUs and keeps their boundaries (RFC 9293, with selective acknowledgement, RACK-TLP,
+//! timestamps, ECN and a choice of congestion controls).
 //!
 //! A [`Connection`] holds no octets. To send it keeps descriptors ([`send_queue`]); what arrives it keeps as frames
 //! ([`receive_queue`]). It reads no clock and sends nothing by itself: segments come in through
 //! [`Connection::on_segment`], time through [`Connection::on_timer`], and [`Connection::poll_transmit`] gives what is to
 //! be sent.
 
-pub mod cc;
+mod acknowledgement;
+mod config;
 pub mod congestion;
+mod counters;
+mod ecn;
 mod input;
 mod output;
+mod pacing;
+mod path_mtu;
+mod prr;
+mod rack;
 pub mod receive_queue;
+mod recovery;
 pub mod rtt;
+mod sack_blocks;
 pub mod send_queue;
+mod snapshot;
+mod syn;
 mod timers;
+mod timestamps;
 
 use bitflags::bitflags;
 
 use crate::pool::Pool;
-use crate::time::Instant;
+use crate::time::{Instant, MILLISECOND};
 use crate::wire::tcp::SeqNumber;
-use congestion::NewReno;
+use congestion::{Congestion, CongestionControl};
+use ecn::Ecn;
+use pacing::{Pace, Pacer};
 use receive_queue::{Held, ReceiveQueue};
+use recovery::Recovery;
 use rtt::RttEstimator;
+use sack_blocks::SackBlocks;
 use send_queue::{Segment, SendQueue};
 use timers::{Timer, Timers};
+use timestamps::Clocks;
 
+pub use config::{Behaviour, Config, Keepalive};
+pub use counters::Counters;
+pub use ecn::{EcnField, EcnPolicy};
 pub use input::Payload;
 pub use output::Outgoing;
+pub use snapshot::Snapshot;
 
 /// The states of RFC 9293 §3.3.2. LISTEN is not among them: a listener is not a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,6 +127,8 @@ pub enum Refusal {
     NoRoom,
     /// No place in the state of the connection.
     WrongState,
+    /// A timestamp older than one already seen, or none where each segment has one (RFC 7323 §3.2, §5.3).
+    OldTimestamp,
 }
 
 /// What became of a segment.
@@ -115,38 +138,6 @@ pub struct Disposition {
     pub progress: Progress,
     /// Why its payload or all of it was not taken.
     pub refusal: Option<Refusal>,
-}
-
-/// How a connection behaves.
-#[derive(Clone, Copy, Debug)]
-pub struct Config {
-    /// Largest segment we can take, in octets of payload: the MTU less 40.
-    pub mss_octets: u16,
-    /// Octets we let the peer have in flight.
-    pub window_octets: u32,
-}
-
-/// Counters of one connection.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Segments with data sent, retransmissions included.
-    pub data_segments_sent: u64,
-    /// Segments sent again.
-    pub retransmitted_segments: u64,
-    /// Segments received with data beyond a gap.
-    pub out_of_order_segments: u64,
-    /// Retransmission timeouts.
-    pub timeouts: u64,
-    /// Fast retransmits.
-    pub fast_retransmits: u64,
-    /// Zero-window probes sent.
-    pub window_probes: u64,
-    /// FPDUs that had to be cut to fit a small segment or window.
-    pub cut_segments: u64,
-    /// The most frames held at once.
-    pub held_frames_peak: u64,
-    /// FPDUs dropped before acknowledgement because their CRC was wrong (RFC 5044 §8).
-    pub forgotten_runs: u64,
 }
 
 /// The frames and descriptors of all connections of a core.
@@ -175,34 +166,58 @@ pub struct Connection {
     snd_wl: (SeqNumber, SeqNumber),
     snd_scale: u8,
     send: SendQueue,
-    /// Largest payload of a segment we send: min of the peer's MSS and ours (EMSS).
+    /// Largest payload of a segment we send (EMSS): what peer, device and path allow, less the options of each segment.
     emss_octets: u16,
-    duplicate_acks: u8,
-    congestion: NewReno,
+    /// What it was before the path turned out narrower.
+    emss_negotiated_octets: u16,
+    congestion: Congestion,
     rtt: RttEstimator,
-    fin_queued: bool,
-    fin_sent: bool,
+    recovery: Recovery,
+    pacer: Pacer,
+    /// Data up to here was sent, or held back, under a full congestion window.
+    limited_until: SeqNumber,
+    /// When new data was last sent.
+    sent_at: Instant,
+    /// When data was last acknowledged, or first became outstanding after that.
+    progress_at: Instant,
 
     /// The peer's first sequence number.
     irs: SeqNumber,
     receive: ReceiveQueue,
+    sack_blocks: SackBlocks,
     /// Right edge of the window we have offered; it never goes back (DDP-A-04).
     rcv_edge: SeqNumber,
     rcv_scale: u8,
     /// Place of the peer's FIN, once seen.
     peer_fin: Option<SeqNumber>,
-    /// The peer's FIN is in order and counts in what we acknowledge.
-    peer_finished: bool,
     /// The acknowledgement number last sent.
     last_ack_sent: SeqNumber,
+    /// When anything last came from the peer.
+    heard_at: Instant,
+
+    clocks: Clocks,
+    ecn: Ecn,
+    /// Both ends understand selective acknowledgements.
+    sack: bool,
+    fin_queued: bool,
+    fin_sent: bool,
+    /// The peer's FIN is in order and counts in what we acknowledge.
+    peer_finished: bool,
 
     /// Segments with data since the last acknowledgement.
     unacknowledged_segments: u8,
     /// Acknowledgements to be sent now.
     acks_owed: u8,
+    /// SYNs sent.
+    syn_transmissions: u8,
+    /// Zero-window probes in a row, for their interval; those without any answer, to give up.
+    persist_backoff: u8,
+    unanswered_probes: u8,
+    /// Keepalive probes in a row.
+    keepalive_probes: u8,
     syn_owed: bool,
+    fin_owed: bool,
     probe_owed: bool,
-    resend_owed: bool,
     reset_owed: bool,
 
     timers: Timers,
@@ -212,6 +227,8 @@ pub struct Connection {
 
 impl Connection {
     fn new(state: State, config: Config, iss: SeqNumber) -> Self {
+        let emss_octets = crate::limits::DEFAULT_MSS_OCTETS;
+        let algorithm = config.behaviour.congestion;
         Self {
             state,
             config,
@@ -222,24 +239,38 @@ impl Connection {
             snd_wl: (SeqNumber(0), iss),
             snd_scale: 0,
             send: SendQueue::new(iss + 1),
-            emss_octets: crate::limits::DEFAULT_MSS_OCTETS,
-            duplicate_acks: 0,
-            congestion: NewReno::new(u32::from(crate::limits::DEFAULT_MSS_OCTETS)),
+            emss_octets,
+            emss_negotiated_octets: emss_octets,
+            congestion: Congestion::new(algorithm, u32::from(emss_octets)),
             rtt: RttEstimator::new(),
-            fin_queued: false,
-            fin_sent: false,
+            recovery: Recovery::new(iss + 1),
+            pacer: Pacer::new(),
+            limited_until: iss,
+            sent_at: Instant::ZERO,
+            progress_at: Instant::ZERO,
             irs: SeqNumber(0),
             receive: ReceiveQueue::new(SeqNumber(0)),
+            sack_blocks: SackBlocks::default(),
             rcv_edge: SeqNumber(0),
             rcv_scale: output::scale_for(config.window_octets),
             peer_fin: None,
-            peer_finished: false,
             last_ack_sent: SeqNumber(0),
+            heard_at: Instant::ZERO,
+            clocks: Clocks::new(config.timestamp_offset),
+            ecn: Ecn::new(algorithm == congestion::Algorithm::Dctcp),
+            sack: false,
+            fin_queued: false,
+            fin_sent: false,
+            peer_finished: false,
             unacknowledged_segments: 0,
             acks_owed: 0,
+            syn_transmissions: 0,
+            persist_backoff: 0,
+            unanswered_probes: 0,
+            keepalive_probes: 0,
             syn_owed: true,
+            fin_owed: false,
             probe_owed: false,
-            resend_owed: false,
             reset_owed: false,
             timers: Timers::new(),
             close_reason: CloseReason::Finished,
@@ -252,10 +283,10 @@ impl Connection {
         Self::new(State::SynSent, config, iss)
     }
 
-    /// A connection that answers `syn`: it owes a SYN with an acknowledgement.
-    pub fn accept(config: Config, iss: SeqNumber, syn: &crate::wire::tcp::Header) -> Self {
+    /// A connection that answers `syn`, which came at `now`: it owes a SYN with an acknowledgement.
+    pub fn accept(now: Instant, config: Config, iss: SeqNumber, syn: &crate::wire::tcp::Header) -> Self {
         let mut connection = Self::new(State::SynReceived, config, iss);
-        connection.take_syn(syn);
+        connection.take_syn(now, syn);
         connection
     }
 
@@ -299,6 +330,11 @@ impl Connection {
         &self.rtt
     }
 
+    /// What is added to our clock in timestamps and the peer's latest one, where both ends send them.
+    pub fn clocks(&self) -> Option<(u32, u32)> {
+        self.clocks.negotiated.then(|| self.clocks.parts())
+    }
+
     /// Whether the peer sends nothing more and all it sent is in order.
     pub const fn peer_finished(&self) -> bool {
         self.peer_finished
@@ -314,9 +350,10 @@ impl Connection {
         if !self.may_send() {
             return 0;
         }
-        let window = self.snd_wnd.min(self.congestion.window_octets());
-        let used = (self.send.end() - self.snd_una) as u32;
-        window.saturating_sub(used) as usize
+        let to_come = self.send.lost_octets() + self.send.unsent_octets();
+        let network = self.congestion.window_octets().saturating_sub(self.pipe_octets() + to_come);
+        let peer = self.snd_wnd.saturating_sub((self.send.end() - self.snd_una) as u32);
+        network.min(peer) as usize
     }
 
     /// Whether something is queued that was not yet sent.
@@ -339,17 +376,20 @@ impl Connection {
         }
     }
 
-    /// Forgets the octets in order from `start` octets after the first unread one, so that the peer sends them again.
-    /// `false`, and nothing changed, when some of them were acknowledged already (MPA-8-08).
-    pub fn forget<P, F>(&mut self, pools: &mut Pools<P, F>, start: usize) -> bool {
+    /// Forgets `octets` octets in order from `start` octets after the first unread one, so that the peer sends them again;
+    /// what lies behind them is kept. `false`, and nothing changed, when some of them were acknowledged already
+    /// (MPA-8-08).
+    pub fn forget<P, F>(&mut self, pools: &mut Pools<P, F>, start: usize, octets: usize) -> bool {
         let from = self.receive.unread() + start as u32;
         if self.last_ack_sent > from || self.peer_finished {
             return false;
         }
-        self.receive.forget(&mut pools.held, start);
-        self.peer_fin = None;
+        self.receive.forget(&mut pools.held, start, octets);
+        self.sack_blocks.clear();
+        for run in self.receive.runs_beyond_gaps(&pools.held) {
+            self.sack_blocks.on_held(run);
+        }
         self.counters.forgotten_runs += 1;
-        // Three duplicates make a sender with fast retransmit send it again at once.
         self.acks_owed = self.acks_owed.max(1);
         true
     }
@@ -374,11 +414,7 @@ impl Connection {
 
     /// Sends RST and forgets everything.
     pub fn abort(&mut self) {
-        if matches!(self.state, State::Closed | State::TimeWait | State::SynSent) {
-            self.enter_closed(CloseReason::Aborted);
-            return;
-        }
-        self.reset_owed = true;
+        self.reset_owed = !matches!(self.state, State::Closed | State::TimeWait | State::SynSent);
         self.enter_closed(CloseReason::Aborted);
     }
 
@@ -406,7 +442,25 @@ impl Connection {
         (self.send.nxt() - self.snd_una).max(0) as u32
     }
 
+    /// Octets believed to be on their way. Without selective acknowledgements each duplicate tells of one segment that
+    /// has left the network (RFC 5681 §3.2).
+    fn pipe_octets(&self) -> u32 {
+        self.send.in_flight_octets().saturating_sub(self.recovery.left_octets(self.emss_octets))
+    }
+
     fn arm_retransmit(&mut self, now: Instant) {
-        self.timers.set(Timer::Retransmit, now + self.rtt.rto_ns());
+        let mut at = now + self.rtt.rto_ns();
+        if let Some(limit_ms) = self.config.behaviour.user_timeout_ms {
+            at = at.min((self.progress_at + u64::from(limit_ms) * MILLISECOND).max(now));
+        }
+        self.timers.set(Timer::Retransmit, at);
+    }
+
+    /// The pace of the sender, once the path is known.
+    fn pace(&self) -> Option<Pace> {
+        let rtt_ns = self.rtt.smoothed_ns().filter(|_| self.config.behaviour.pacing)?;
+        let window = self.congestion.window_octets();
+        let slow_start = window < self.congestion.threshold_octets();
+        Some(Pace::new(window, rtt_ns, slow_start, u32::from(self.emss_octets)))
     }
 }

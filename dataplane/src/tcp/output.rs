@@ -1,11 +1,12 @@
 //! What a connection sends next.
 
-use arrayvec::ArrayVec;
-
 use crate::limits;
 use crate::time::Instant;
 use crate::wire::tcp::{Flags, Header, Options, SeqNumber};
 
+use super::congestion::CongestionControl;
+use super::ecn::EcnField;
+use super::recovery::{Phase, TailProbe};
 use super::send_queue::Segment;
 use super::timers::Timer;
 use super::{Connection, Pools, State};
@@ -17,6 +18,15 @@ pub struct Outgoing<P> {
     pub header: Header,
     /// The data, if any: a range of what a descriptor stands for.
     pub segment: Option<Segment<P>>,
+    /// What the IP header says of congestion.
+    pub ecn: EcnField,
+}
+
+impl<P> Outgoing<P> {
+    /// A segment without data. It is never marked as capable of ECN (RFC 3168 §6.1.4).
+    pub(super) const fn control(header: Header) -> Self {
+        Self { header, segment: None, ecn: EcnField::NotCapable }
+    }
 }
 
 /// The window shift that lets 16 bits name a window of `octets`.
@@ -33,7 +43,7 @@ impl Connection {
     ) -> Option<Outgoing<P>> {
         if core::mem::take(&mut self.reset_owed) {
             let flags = Flags::RST | Flags::ACK;
-            return Some(Outgoing { header: self.header(self.send.nxt(), flags), segment: None });
+            return Some(Outgoing::control(self.header(now, self.next_seq(), flags)));
         }
         if self.state == State::Closed {
             return None;
@@ -41,91 +51,139 @@ impl Connection {
         if matches!(self.state, State::SynSent | State::SynReceived) {
             return self.poll_syn(now);
         }
-        if core::mem::take(&mut self.resend_owed)
-            && let Some(segment) = self.send.resend_oldest(&mut pools.segments, now)
-        {
-            self.arm_retransmit(now);
-            return Some(self.data(segment));
+        if let Some(outgoing) = self.poll_data(now, pools) {
+            return Some(outgoing);
         }
-        if let Some(segment) = self.next_data(now, pools) {
-            return Some(self.data(segment));
-        }
-        if self.fin_queued && !self.fin_sent && !self.has_unsent() {
+        if self.fin_queued && !self.has_unsent() && (!self.fin_sent || core::mem::take(&mut self.fin_owed)) {
             self.fin_sent = true;
             self.arm_retransmit(now);
-            let header = self.header(self.send.end(), Flags::FIN | Flags::ACK);
+            let header = self.header(now, self.send.end(), Flags::FIN | Flags::ACK);
             self.note_ack_sent();
-            return Some(Outgoing { header, segment: None });
+            return Some(Outgoing::control(header));
         }
         if core::mem::take(&mut self.probe_owed) {
-            self.counters.window_probes += 1;
             // One place before the window: the peer answers with its window, and no FPDU is cut.
-            return Some(Outgoing { header: self.header(self.snd_una - 1, Flags::ACK), segment: None });
+            return Some(Outgoing::control(self.header(now, self.snd_una - 1, Flags::ACK)));
         }
         if self.acks_owed > 0 {
             self.acks_owed -= 1;
-            let header = self.header(self.next_seq(), Flags::ACK);
+            let mut header = self.header(now, self.next_seq(), Flags::ACK);
+            if !self.sack_blocks.is_empty() {
+                header.options.sack = self.sack_blocks.report();
+            }
             self.note_ack_sent();
-            return Some(Outgoing { header, segment: None });
+            return Some(Outgoing::control(header));
         }
         None
     }
 
-    fn poll_syn<P>(&mut self, now: Instant) -> Option<Outgoing<P>> {
-        if !core::mem::take(&mut self.syn_owed) {
+    /// The next segment with data: what is lost first, then what was never sent.
+    fn poll_data<P: Copy, F>(&mut self, now: Instant, pools: &mut Pools<P, F>) -> Option<Outgoing<P>> {
+        if self.send.is_empty() {
+            self.recovery.tail_probe_owed = false;
             return None;
         }
-        self.arm_retransmit(now);
-        let flags = if self.state == State::SynReceived { Flags::SYN | Flags::ACK } else { Flags::SYN };
-        let mut header = self.header(self.iss, flags);
-        // A SYN's window is not scaled (RFC 7323 §2.2).
-        let window = self.config.window_octets.min(0xffff);
-        header.window = window as u16;
-        self.rcv_edge = self.rcv_edge.later(self.receive.nxt() + window);
-        // An answer offers scaling only if it was offered (RFC 7323 §2.2).
-        let scales = self.state == State::SynSent || self.rcv_scale > 0 || self.snd_scale > 0;
-        header.options = Options {
-            mss: Some(self.config.mss_octets),
-            window_scale: scales.then_some(self.rcv_scale),
-            sack_permitted: false,
-            timestamps: None,
-            sack: ArrayVec::new(),
-        };
-        Some(Outgoing { header, segment: None })
+        let probe = core::mem::take(&mut self.recovery.tail_probe_owed);
+        if !probe && !self.may_send_by_pace(now) {
+            return None;
+        }
+        if let Some(segment) = self.next_lost(now, pools) {
+            return Some(self.data(now, segment));
+        }
+        if let Some(segment) = self.next_unsent(now, probe, pools) {
+            return Some(self.data(now, segment));
+        }
+        if probe && let Some(segment) = self.send.resend_last(&mut pools.segments, now) {
+            self.counters.retransmitted_as_probe += 1;
+            self.recovery.tail_probe = Some(TailProbe { end: self.send.nxt(), retransmission: true });
+            self.arm_retransmit(now);
+            return Some(self.data(now, segment));
+        }
+        None
     }
 
-    /// The next segment of data that the windows let out.
-    fn next_data<P: Copy, F>(&mut self, now: Instant, pools: &mut Pools<P, F>) -> Option<Segment<P>> {
-        let next = self.send.peek(&pools.segments)?;
-        if next.octets > u32::from(self.emss_octets)
-            && self.send.split(&mut pools.segments, u32::from(self.emss_octets))
-        {
+    fn may_send_by_pace(&mut self, now: Instant) -> bool {
+        let Some(at) = self.pace().and_then(|pace| self.pacer.wait_until(now, &pace)) else { return true };
+        self.timers.set(Timer::Pace, at);
+        false
+    }
+
+    /// The first lost segment, if the congestion window lets it out.
+    fn next_lost<P: Copy, F>(&mut self, now: Instant, pools: &mut Pools<P, F>) -> Option<Segment<P>> {
+        let lost = self.send.peek_lost(&pools.segments)?;
+        let emss = u32::from(self.emss_octets);
+        if lost.octets > emss && self.send.split_lost(&mut pools.segments, emss) {
             self.counters.cut_segments += 1;
         }
-        let next = self.send.peek(&pools.segments)?;
-        let flight = self.flight_octets();
-        if flight > 0 && flight + next.octets > self.congestion.window_octets() {
+        let lost = self.send.peek_lost(&pools.segments)?;
+        let pipe = self.pipe_octets();
+        if pipe > 0 && pipe + lost.octets > self.congestion.window_octets() {
             return None;
         }
-        let window_end = self.snd_una + self.snd_wnd;
-        if next.end() > window_end {
-            if flight > 0 {
-                return None;
-            }
-            if !self.use_small_window(now, window_end, pools) {
-                return None;
-            }
+        let segment = self.send.resend_lost(&mut pools.segments, now)?;
+        if matches!(self.recovery.phase, Phase::Timeout { .. }) {
+            self.counters.retransmitted_after_timeout += 1;
         }
-        let segment = self.send.advance(&mut pools.segments, now)?;
-        self.counters.data_segments_sent += 1;
-        if segment.transmissions > 1 {
-            self.counters.retransmitted_segments += 1;
-        }
-        self.timers.clear(Timer::Persist);
         if !self.timers.is_set(Timer::Retransmit) {
             self.arm_retransmit(now);
         }
         Some(segment)
+    }
+
+    /// The next segment never sent, if the windows let it out. A probe of the tail need not ask the congestion window.
+    fn next_unsent<P: Copy, F>(
+        &mut self,
+        now: Instant,
+        probe: bool,
+        pools: &mut Pools<P, F>,
+    ) -> Option<Segment<P>> {
+        let next = self.send.peek(&pools.segments)?;
+        let emss = u32::from(self.emss_octets);
+        if next.octets > emss && self.send.split(&mut pools.segments, emss) {
+            self.counters.cut_segments += 1;
+        }
+        let octets = self.send.peek(&pools.segments)?.octets;
+        self.restart_after_idle(now);
+        let flight = self.flight_octets();
+        let pipe = self.pipe_octets();
+        if !probe && pipe > 0 && pipe + octets > self.congestion.window_octets() {
+            self.limited_until = self.send.nxt();
+            return None;
+        }
+        if self.config.behaviour.nagle && octets < emss && flight > 0 && !self.fin_queued {
+            return None;
+        }
+        let window_end = self.snd_una + self.snd_wnd;
+        if self.send.nxt() + octets > window_end
+            && (flight > 0 || !self.use_small_window(now, window_end, pools))
+        {
+            return None;
+        }
+        if flight == 0 {
+            self.progress_at = now;
+        }
+        let segment = self.send.advance(&mut pools.segments, now)?;
+        self.sent_at = now;
+        self.timers.clear(Timer::Persist);
+        if probe {
+            self.recovery.tail_probe = Some(TailProbe { end: self.send.nxt(), retransmission: false });
+            self.arm_retransmit(now);
+        } else if !self.timers.is_set(Timer::Retransmit) {
+            self.arm_retransmit(now);
+        }
+        self.arm_probe(now);
+        Some(segment)
+    }
+
+    /// RFC 5681 §4.1: after a time without sending, the window says nothing of the path any more.
+    fn restart_after_idle(&mut self, now: Instant) {
+        let idle_ns = now - self.sent_at;
+        let rto_ns = self.rtt.rto_ns();
+        if self.flight_octets() == 0 && self.sent_at > Instant::ZERO && idle_ns > rto_ns {
+            self.congestion.on_idle(now, idle_ns, rto_ns);
+            // Once for this idle time, even if the segment cannot go yet.
+            self.sent_at = now;
+        }
     }
 
     /// The window is too small for the next segment and nothing is in flight. A window that data has filled to a small
@@ -138,7 +196,7 @@ impl Connection {
         pools: &mut Pools<P, F>,
     ) -> bool {
         let room = (window_end - self.send.nxt()).max(0) as u32;
-        let stays_small = self.rtt.timeouts_in_a_row() >= limits::SMALL_WINDOW_PROBES;
+        let stays_small = self.persist_backoff >= limits::SMALL_WINDOW_PROBES;
         let use_it = room > 0 && (stays_small || room >= self.snd_wnd_max / 2);
         if self.probe_owed && use_it && self.send.split(&mut pools.segments, room) {
             self.probe_owed = false;
@@ -146,24 +204,41 @@ impl Connection {
             return true;
         }
         if !self.timers.is_set(Timer::Persist) {
-            self.timers.set(Timer::Persist, now + self.rtt.rto_ns());
+            self.arm_persist(now);
         }
         false
     }
 
-    fn data<P>(&mut self, segment: Segment<P>) -> Outgoing<P> {
+    fn data<P>(&mut self, now: Instant, segment: Segment<P>) -> Outgoing<P> {
         let mut flags = Flags::ACK;
         if segment.end() == self.send.end() {
             flags |= Flags::PSH;
         }
-        let header = self.header(segment.seq, flags);
+        self.counters.data_segments_sent += 1;
+        let again = segment.retransmitted();
+        if again {
+            self.counters.retransmitted_segments += 1;
+            self.recovery.on_resent(self.clocks.value(now));
+        }
+        if let Some(pace) = self.pace() {
+            self.pacer.on_sent(now, &pace, segment.octets);
+        }
+        if let Phase::Fast(prr) = &mut self.recovery.phase {
+            prr.on_sent(segment.octets);
+        }
+        // RFC 3168 §6.1.5: what is sent again is not capable of ECN; §6.1.2: new data tells of a reduction.
+        let ecn = if self.ecn.negotiated && !again { EcnField::Capable0 } else { EcnField::NotCapable };
+        if ecn == EcnField::Capable0 && core::mem::take(&mut self.ecn.reduced) {
+            flags |= Flags::CWR;
+        }
+        let header = self.header(now, segment.seq, flags);
         self.note_ack_sent();
-        Outgoing { header, segment: Some(segment) }
+        Outgoing { header, segment: Some(segment), ecn }
     }
 
     /// The sequence number of a segment without data.
     fn next_seq(&self) -> SeqNumber {
-        self.send.max() + u32::from(self.fin_sent)
+        self.send.nxt() + u32::from(self.fin_sent)
     }
 
     /// The next place expected from the peer, its FIN included.
@@ -171,8 +246,12 @@ impl Connection {
         self.receive.nxt() + u32::from(self.peer_finished)
     }
 
-    fn header(&mut self, seq: SeqNumber, flags: Flags) -> Header {
+    pub(super) fn header(&mut self, now: Instant, seq: SeqNumber, mut flags: Flags) -> Header {
         let acknowledges = flags.contains(Flags::ACK);
+        if acknowledges && self.ecn.echoes() && !flags.contains(Flags::SYN) {
+            flags |= Flags::ECE;
+        }
+        let timestamps = self.clocks.negotiated.then(|| self.clocks.option(now));
         Header {
             source_port: 0,
             destination_port: 0,
@@ -181,7 +260,7 @@ impl Connection {
             flags,
             window: if acknowledges { self.offer_window() } else { 0 },
             urgent: 0,
-            options: Options::default(),
+            options: Options { timestamps, ..Options::default() },
         }
     }
 
@@ -190,7 +269,7 @@ impl Connection {
     fn note_ack_sent(&mut self) {
         self.last_ack_sent = self.receive_next();
         self.unacknowledged_segments = 0;
-        if !self.receive.has_gap() {
+        if !self.receive.has_gap() && self.sack_blocks.is_empty() {
             self.acks_owed = 0;
         }
         self.timers.clear(Timer::DelayedAck);

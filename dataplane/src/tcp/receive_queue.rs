@@ -2,6 +2,8 @@
 //! reassembly copy; only runs of very small segments are gathered into the frame before them, so that the number of
 //! frames stays bounded whatever the peer sends.
 
+use arrayvec::ArrayVec;
+
 use crate::device::Frame;
 use crate::limits;
 use crate::pool::{List, NodeId, Pool};
@@ -32,7 +34,12 @@ pub enum Insertion {
         filled_gap: bool,
     },
     /// It lies beyond a gap and is kept.
-    OutOfOrder,
+    OutOfOrder {
+        /// The first octet kept.
+        from: SeqNumber,
+        /// The place after the last.
+        to: SeqNumber,
+    },
     /// Nothing in it is new.
     Duplicate,
     /// It is new, but a bound on frames is reached. The peer will send it again.
@@ -172,7 +179,25 @@ impl ReceiveQueue {
         if self.frames.len() >= bound || pool.free() <= pool.used() / 8 {
             return Insertion::NoRoom;
         }
-        // Find the frame after which this one goes; the run in order lies before it by construction.
+        let previous = match self.place_for(pool, &mut held) {
+            Ok(previous) => previous,
+            Err(duplicate) => return duplicate,
+        };
+        let (from, to) = (held.seq, held.end());
+        match pool.insert_after(&mut self.frames, previous, held) {
+            Ok(_) => Insertion::OutOfOrder { from, to },
+            Err(_) => Insertion::NoRoom,
+        }
+    }
+
+    /// Finds the frame after which `held` goes, and trims what is there already off it. The run in order lies before it
+    /// by construction.
+    fn place_for<F>(&self, pool: &Pool<Held<F>>, held: &mut Held<F>) -> Result<Option<NodeId>, Insertion> {
+        let back = self.frames.back();
+        if self.has_gap() && back.and_then(|node| pool.get(node)).is_some_and(|last| last.end() <= held.seq) {
+            // What comes after one loss comes in order, mostly.
+            return Ok(back);
+        }
         let mut previous = self.in_order_back;
         loop {
             let next = match previous {
@@ -183,18 +208,31 @@ impl ReceiveQueue {
             let Some(next) = pool.get(next_node) else { break };
             if next.seq > held.seq {
                 // Only the first gap the segment reaches is filled; what lies beyond `next` comes again.
-                trim_back(&mut held, next.seq);
+                trim_back(held, next.seq);
                 break;
             }
-            if !trim_front(&mut held, next.end()) {
-                return Insertion::Duplicate;
+            if !trim_front(held, next.end()) {
+                return Err(Insertion::Duplicate);
             }
             previous = Some(next_node);
         }
-        match pool.insert_after(&mut self.frames, previous, held) {
-            Ok(_) => Insertion::OutOfOrder,
-            Err(_) => Insertion::NoRoom,
+        Ok(previous)
+    }
+
+    /// The runs of octets beyond gaps, the first ones.
+    pub fn runs_beyond_gaps<F>(&self, pool: &Pool<Held<F>>) -> ArrayVec<(SeqNumber, SeqNumber), 4> {
+        let mut runs = ArrayVec::<(SeqNumber, SeqNumber), 4>::new();
+        let mut at = self.after_in_order(pool);
+        while let Some(node) = at {
+            let Some(held) = pool.get(node) else { break };
+            if let Some(run) = runs.last_mut().filter(|run| run.1 == held.seq) {
+                run.1 = held.end();
+            } else if runs.try_push((held.seq, held.end())).is_err() {
+                break;
+            }
+            at = pool.next(node);
         }
+        runs
     }
 
     /// Calls `f` with the slices that make up `octets` octets in order, from `start` octets after the first unread one.
@@ -244,24 +282,35 @@ impl ReceiveQueue {
         }
     }
 
-    /// Forgets all octets in order from `start` octets after the first unread one, as if they had never come, and what
-    /// lies beyond a gap with them. The caller has not acknowledged them.
-    pub fn forget<F>(&mut self, pool: &mut Pool<Held<F>>, start: usize) {
-        let keep = self.unread + start as u32;
+    /// Forgets `octets` octets in order from `start` octets after the first unread one, as if they had never come. What
+    /// lies behind them now lies beyond a gap. The caller has not acknowledged them.
+    pub fn forget<F>(&mut self, pool: &mut Pool<Held<F>>, start: usize, octets: usize) {
+        let from = self.unread + start as u32;
+        let to = from + octets.min(self.available().saturating_sub(start)) as u32;
+        if to <= from {
+            return;
+        }
         let mut last = None;
         let mut at = self.frames.front();
         while let Some(node) = at {
             let Some(held) = pool.get_mut(node) else { break };
-            if held.seq >= keep {
+            if held.seq >= to {
                 break;
             }
-            trim_back(held, keep);
-            last = Some(node);
-            at = pool.next(node);
+            if held.seq < from {
+                // The octets behind the forgotten ones in the same frame go with them: a frame is one run.
+                trim_back(held, from);
+                last = at;
+                at = pool.next(node);
+            } else if trim_front(held, to) {
+                break;
+            } else {
+                at = pool.next(node);
+                pool.remove_after(&mut self.frames, last);
+            }
         }
-        while pool.remove_after(&mut self.frames, last).is_some() {}
         self.in_order_back = last;
-        self.nxt = keep;
+        self.nxt = from;
     }
 
     /// Frees every frame; the place of the next octet stays.
@@ -373,6 +422,10 @@ mod tests {
             Self { queue: ReceiveQueue::new(start), pool: Pool::new(frames), stream, start }
         }
 
+        fn beyond_gap(&self, from: u32, to: u32) -> Insertion {
+            Insertion::OutOfOrder { from: self.start + from, to: self.start + to }
+        }
+
         fn insert(&mut self, from: usize, to: usize) -> Insertion {
             let frame = TestFrame::new(&self.stream[from..to]);
             self.queue.insert(&mut self.pool, self.start + from as u32, HEADERS, to - from, frame)
@@ -393,8 +446,8 @@ mod tests {
     #[test]
     fn gaps_are_filled_in_any_order() {
         let mut f = Fixture::new(100, 8);
-        assert_eq!(f.insert(20, 40), Insertion::OutOfOrder);
-        assert_eq!(f.insert(60, 80), Insertion::OutOfOrder);
+        assert_eq!(f.insert(20, 40), f.beyond_gap(20, 40));
+        assert_eq!(f.insert(60, 80), f.beyond_gap(60, 80));
         assert_eq!(f.insert(20, 40), Insertion::Duplicate);
         assert_eq!(f.check(), 0..0);
         assert_eq!(f.insert(0, 30), Insertion::InOrder { filled_gap: true });
@@ -449,9 +502,9 @@ mod tests {
     fn what_lies_beyond_a_gap_leaves_room_for_what_fills_it() {
         let (segment, frames) = (600, 2 * limits::HELD_FRAMES_PER_CONNECTION);
         let mut f = Fixture::new(segment * frames, 8 * frames);
-        let last =
-            (1..frames).take_while(|n| f.insert(n * segment, (n + 1) * segment) == Insertion::OutOfOrder);
-        let held = last.count();
+        let kept =
+            |n: &usize| matches!(f.insert(n * segment, (n + 1) * segment), Insertion::OutOfOrder { .. });
+        let held = (1..frames).take_while(kept).count();
         assert!(held > 600, "{held}");
         assert_eq!(f.insert(0, 300), Insertion::InOrder { filled_gap: false });
         assert_eq!(f.insert(300, segment), Insertion::InOrder { filled_gap: true });
@@ -477,10 +530,20 @@ mod tests {
         f.insert(30, 60);
         f.insert(80, 90);
         f.queue.consume(&mut f.pool, 10);
-        f.queue.forget(&mut f.pool, 15);
-        assert_eq!((f.check(), f.queue.nxt()), (10..25, f.start + 25));
-        assert_eq!(f.insert(20, 100), Insertion::InOrder { filled_gap: false });
-        assert_eq!(f.check(), 10..100);
+        f.insert(60, 70);
+        f.queue.forget(&mut f.pool, 15, 10);
+        assert_eq!((f.check(), f.queue.nxt()), (10..25, f.start + 25), "the rest of its frame goes too");
+        let start = f.start;
+        let runs = f.queue.runs_beyond_gaps(&f.pool);
+        assert_eq!(
+            runs[..],
+            [(start + 35, start + 70), (start + 80, start + 90)],
+            "what lies behind is kept"
+        );
+        assert_eq!(f.insert(20, 50), Insertion::InOrder { filled_gap: true });
+        assert_eq!(f.check(), 10..70);
+        assert_eq!(f.insert(70, 80), Insertion::InOrder { filled_gap: true });
+        assert_eq!(f.check(), 10..90);
         f.queue.clear(&mut f.pool);
         assert_eq!(f.pool.used(), 0);
     }
@@ -509,7 +572,7 @@ mod tests {
                     assert_eq!(f.check().start, consumed, "seed {seed}");
                 } else if rng.u32(..20) == 0 {
                     let keep = rng.usize(..=available.len());
-                    f.queue.forget(&mut f.pool, keep);
+                    f.queue.forget(&mut f.pool, keep, 1 + rng.usize(..200));
                     assert_eq!(f.check(), consumed..consumed + keep, "seed {seed}");
                 }
             }

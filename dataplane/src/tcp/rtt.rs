@@ -1,6 +1,7 @@
 //! Round-trip time and the retransmission timeout (RFC 6298).
 
 use crate::limits;
+use crate::time::Instant;
 
 /// Estimates the round-trip time of one connection and gives its retransmission timeout.
 #[derive(Clone, Copy, Debug)]
@@ -9,16 +10,24 @@ pub struct RttEstimator {
     smoothed_ns: Option<(u64, u64)>,
     /// Timeouts in a row without an acknowledgement of new data.
     backoff: u8,
+    /// The least samples of this span of time and of the one before, and when this span began.
+    least_ns: (u64, u64),
+    span_began: Instant,
 }
 
 impl RttEstimator {
     /// An estimator without a sample: the timeout is the initial one (RFC 6298 §2.1).
     pub const fn new() -> Self {
-        Self { smoothed_ns: None, backoff: 0 }
+        Self { smoothed_ns: None, backoff: 0, least_ns: (u64::MAX, u64::MAX), span_began: Instant::ZERO }
     }
 
-    /// Takes a sample from a segment that was sent once (Karn's rule is the caller's, RFC 6298 §3).
-    pub fn sample(&mut self, rtt_ns: u64) {
+    /// Takes a sample at `now` from a segment that was sent once (Karn's rule is the caller's, RFC 6298 §3).
+    pub fn sample(&mut self, now: Instant, rtt_ns: u64) {
+        if now - self.span_began >= limits::LEAST_RTT_SPAN_NS {
+            self.least_ns = (u64::MAX, self.least_ns.0);
+            self.span_began = now;
+        }
+        self.least_ns.0 = self.least_ns.0.min(rtt_ns);
         // RFC 6298 §2.2, §2.3: alpha 1/8, beta 1/4.
         self.smoothed_ns = Some(match self.smoothed_ns {
             None => (rtt_ns, rtt_ns / 2),
@@ -35,15 +44,30 @@ impl RttEstimator {
         self.smoothed_ns.map(|(srtt, _)| srtt)
     }
 
+    /// The variation of the round-trip time in nanoseconds, once known.
+    pub fn variation_ns(&self) -> Option<u64> {
+        self.smoothed_ns.map(|(_, rttvar)| rttvar)
+    }
+
+    /// The least round-trip time of the last minutes in nanoseconds, once known.
+    pub fn least_ns(&self) -> Option<u64> {
+        let least = self.least_ns.0.min(self.least_ns.1);
+        (least != u64::MAX).then_some(least)
+    }
+
     /// The retransmission timeout in nanoseconds, with backoff.
     pub fn rto_ns(&self) -> u64 {
+        // §5.5: double at each timeout, up to the maximum.
+        self.base_rto_ns().saturating_mul(1 << self.backoff.min(16)).min(limits::MAX_RTO_NS)
+    }
+
+    /// The retransmission timeout in nanoseconds, without backoff.
+    pub fn base_rto_ns(&self) -> u64 {
         let base = match self.smoothed_ns {
             None => limits::INITIAL_RTO_NS,
             Some((srtt, rttvar)) => srtt + (4 * rttvar).max(limits::CLOCK_GRANULARITY_NS),
         };
-        let base = base.clamp(limits::MIN_RTO_NS, limits::MAX_RTO_NS);
-        // §5.5: double at each timeout, up to the maximum.
-        base.saturating_mul(1 << self.backoff.min(16)).min(limits::MAX_RTO_NS)
+        base.clamp(limits::MIN_RTO_NS, limits::MAX_RTO_NS)
     }
 
     /// Doubles the timeout (RFC 6298 §5.5).
@@ -73,20 +97,34 @@ mod tests {
     use super::*;
     use crate::time::{MILLISECOND, SECOND};
 
+    const NOW: Instant = Instant::from_nanos(SECOND);
+
+    /// RFC 8985 §6.2 step 1: the least over a window of time, so that a longer path is noticed.
+    #[test]
+    fn the_least_is_forgotten_after_two_spans() {
+        let mut rtt = RttEstimator::new();
+        assert_eq!(rtt.least_ns(), None);
+        rtt.sample(NOW, 5);
+        rtt.sample(NOW + limits::LEAST_RTT_SPAN_NS, 9);
+        assert_eq!(rtt.least_ns(), Some(5));
+        rtt.sample(NOW + 2 * limits::LEAST_RTT_SPAN_NS, 10);
+        assert_eq!(rtt.least_ns(), Some(9));
+    }
+
     #[test]
     fn follows_rfc_6298() {
         let mut rtt = RttEstimator::new();
         assert_eq!(rtt.rto_ns(), SECOND);
-        rtt.sample(400 * MILLISECOND);
+        rtt.sample(NOW, 400 * MILLISECOND);
         assert_eq!(rtt.rto_ns(), (400 + 4 * 200) * MILLISECOND, "R + 4 * R/2");
-        rtt.sample(400 * MILLISECOND);
+        rtt.sample(NOW, 400 * MILLISECOND);
         assert_eq!(rtt.rto_ns(), (400 + 4 * 150) * MILLISECOND, "RTTVAR decays by a quarter");
     }
 
     #[test]
     fn backs_off_within_bounds_and_recovers() {
         let mut rtt = RttEstimator::new();
-        rtt.sample(MILLISECOND);
+        rtt.sample(NOW, MILLISECOND);
         assert_eq!(rtt.rto_ns(), limits::MIN_RTO_NS);
         rtt.back_off();
         assert_eq!(rtt.rto_ns(), 2 * limits::MIN_RTO_NS);

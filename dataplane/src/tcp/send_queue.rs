@@ -1,9 +1,23 @@
-//! What a connection has to send and has sent: descriptors of segments, never octets. A retransmission gives the same
-//! descriptor again, so the layer above rebuilds the same FPDU within the same boundaries (RFC 5044 App. A.1).
+//! What a connection has to send and has sent: descriptors of segments, never octets, and what is known of the fate of
+//! each (the scoreboard of RFC 6675). A retransmission gives the same descriptor again, so the layer above rebuilds the
+//! same FPDU within the same boundaries (RFC 5044 App. A.1).
 
 use crate::pool::{List, NodeId, Pool};
 use crate::time::Instant;
 use crate::wire::tcp::SeqNumber;
+
+/// What is known of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// Not yet sent.
+    Unsent,
+    /// Sent, and believed to be on its way.
+    InFlight,
+    /// Selectively acknowledged: the peer holds it, though it may still drop it (RFC 2018 §8).
+    Sacked,
+    /// Believed lost, to be sent again.
+    Lost,
+}
 
 /// One segment's worth of data: a range of what a descriptor stands for.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +34,8 @@ pub struct Segment<P> {
     pub sent_at: Instant,
     /// How often it was sent.
     pub transmissions: u8,
+    /// What is known of it.
+    pub fate: Fate,
 }
 
 impl<P> Segment<P> {
@@ -27,44 +43,53 @@ impl<P> Segment<P> {
     pub fn end(&self) -> SeqNumber {
         self.seq + self.octets
     }
+
+    /// Whether it was sent more than once, so that an acknowledgement of it is ambiguous (Karn).
+    pub const fn retransmitted(&self) -> bool {
+        self.transmissions > 1
+    }
 }
 
 /// The segments of one connection from the oldest unacknowledged to the last queued.
 #[derive(Debug)]
 pub struct SendQueue {
     segments: List,
-    /// The next segment to send; `None` when all are sent.
+    /// The next segment never sent; `None` when all are sent.
     next: Option<NodeId>,
-    /// Place of the next octet to send (SND.NXT). It steps back when a timeout makes everything to be sent again.
+    /// No segment before this one is lost; `None`: none is.
+    lost_from: Option<NodeId>,
+    /// Place of the next octet never sent (SND.NXT).
     nxt: SeqNumber,
-    /// The highest place ever sent.
-    max: SeqNumber,
     /// Place after the last queued octet.
     end: SeqNumber,
-}
-
-/// What an acknowledgement freed.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Acked {
-    /// When the newest freed segment was sent, if none of the freed ones was ever retransmitted: a valid sample of the
-    /// round-trip time (Karn).
-    pub sample: Option<Instant>,
+    in_flight_octets: u32,
+    lost_octets: u32,
+    sacked_octets: u32,
+    sacked_segments: u32,
+    /// The place after the highest octet selectively acknowledged.
+    sacked_end: SeqNumber,
 }
 
 impl SendQueue {
     /// An empty queue whose first octet will have place `start`.
     pub const fn new(start: SeqNumber) -> Self {
-        Self { segments: List::new(), next: None, nxt: start, max: start, end: start }
+        Self {
+            segments: List::new(),
+            next: None,
+            lost_from: None,
+            nxt: start,
+            end: start,
+            in_flight_octets: 0,
+            lost_octets: 0,
+            sacked_octets: 0,
+            sacked_segments: 0,
+            sacked_end: start,
+        }
     }
 
-    /// SND.NXT.
+    /// SND.NXT: the place of the next octet never sent.
     pub const fn nxt(&self) -> SeqNumber {
         self.nxt
-    }
-
-    /// The highest place ever sent.
-    pub const fn max(&self) -> SeqNumber {
-        self.max
     }
 
     /// The place after the last queued octet.
@@ -72,9 +97,34 @@ impl SendQueue {
         self.end
     }
 
-    /// Octets queued and not yet sent (or to be sent again after a timeout).
+    /// Octets queued and never sent.
     pub fn unsent_octets(&self) -> u32 {
         (self.end - self.nxt) as u32
+    }
+
+    /// Octets believed to be on their way (the pipe of RFC 6675 §4).
+    pub const fn in_flight_octets(&self) -> u32 {
+        self.in_flight_octets
+    }
+
+    /// Octets believed lost and not yet sent again.
+    pub const fn lost_octets(&self) -> u32 {
+        self.lost_octets
+    }
+
+    /// Octets selectively acknowledged.
+    pub const fn sacked_octets(&self) -> u32 {
+        self.sacked_octets
+    }
+
+    /// Segments selectively acknowledged.
+    pub const fn sacked_segments(&self) -> u32 {
+        self.sacked_segments
+    }
+
+    /// The place after the highest octet selectively acknowledged, if any is.
+    pub const fn sacked_end(&self) -> Option<SeqNumber> {
+        if self.sacked_segments > 0 { Some(self.sacked_end) } else { None }
     }
 
     /// Segments held.
@@ -89,8 +139,15 @@ impl SendQueue {
 
     /// Queues a segment of `octets` octets. `false`, and nothing queued, when the pool has no node left.
     pub fn push<P>(&mut self, pool: &mut Pool<Segment<P>>, payload: P, skip: u32, octets: u32) -> bool {
-        let segment =
-            Segment { seq: self.end, octets, payload, skip, sent_at: Instant::ZERO, transmissions: 0 };
+        let segment = Segment {
+            seq: self.end,
+            octets,
+            payload,
+            skip,
+            sent_at: Instant::ZERO,
+            transmissions: 0,
+            fate: Fate::Unsent,
+        };
         let Ok(node) = pool.push_back(&mut self.segments, segment) else {
             return false;
         };
@@ -101,7 +158,7 @@ impl SendQueue {
         true
     }
 
-    /// The next segment to send.
+    /// The next segment never sent.
     pub fn peek<'p, P>(&self, pool: &'p Pool<Segment<P>>) -> Option<&'p Segment<P>> {
         pool.get(self.next?)
     }
@@ -111,46 +168,84 @@ impl SendQueue {
         pool.get(self.segments.front()?).filter(|segment| segment.transmissions > 0)
     }
 
-    /// Notes that the next segment was sent at `now`; gives it.
+    /// The first segment believed lost.
+    pub fn peek_lost<'p, P>(&mut self, pool: &'p Pool<Segment<P>>) -> Option<&'p Segment<P>> {
+        if self.lost_octets == 0 {
+            return None;
+        }
+        let mut at = self.lost_from;
+        while let Some(node) = at {
+            let segment = pool.get(node)?;
+            if segment.fate == Fate::Lost {
+                self.lost_from = at;
+                return Some(segment);
+            }
+            at = pool.next(node);
+        }
+        debug_assert!(false, "lost octets without a lost segment");
+        None
+    }
+
+    /// Notes that the next unsent segment was sent at `now`; gives it.
     pub fn advance<P: Copy>(&mut self, pool: &mut Pool<Segment<P>>, now: Instant) -> Option<Segment<P>> {
         let node = self.next?;
         let segment = pool.get_mut(node)?;
-        segment.sent_at = now;
-        segment.transmissions = segment.transmissions.saturating_add(1);
+        note_sent(segment, now);
         let sent = *segment;
+        self.in_flight_octets += sent.octets;
         self.nxt = sent.end();
-        self.max = self.max.later(self.nxt);
         self.next = pool.next(node);
         Some(sent)
     }
 
-    /// Notes that the oldest segment was sent once more at `now`, out of turn; gives it.
-    pub fn resend_oldest<P: Copy>(
-        &mut self,
-        pool: &mut Pool<Segment<P>>,
-        now: Instant,
-    ) -> Option<Segment<P>> {
-        let segment = pool.get_mut(self.segments.front()?)?;
+    /// Notes that the first lost segment was sent again at `now`; gives it.
+    pub fn resend_lost<P: Copy>(&mut self, pool: &mut Pool<Segment<P>>, now: Instant) -> Option<Segment<P>> {
+        self.peek_lost(pool)?;
+        let segment = pool.get_mut(self.lost_from?)?;
+        note_sent(segment, now);
+        let sent = *segment;
+        self.lost_octets -= sent.octets;
+        self.in_flight_octets += sent.octets;
+        Some(sent)
+    }
+
+    /// Notes that the last segment ever sent was sent again at `now`; gives it (RFC 8985 §7.3).
+    pub fn resend_last<P: Copy>(&mut self, pool: &mut Pool<Segment<P>>, now: Instant) -> Option<Segment<P>> {
+        // The last segment sent is the last of the list unless others were queued behind it, and then those go first.
+        let node = self.segments.back()?;
+        let segment = pool.get_mut(node)?;
         if segment.transmissions == 0 {
             return None;
         }
-        segment.sent_at = now;
-        segment.transmissions = segment.transmissions.saturating_add(1);
+        match segment.fate {
+            Fate::InFlight => {}
+            Fate::Lost => {
+                self.lost_octets -= segment.octets;
+                self.in_flight_octets += segment.octets;
+            }
+            Fate::Sacked | Fate::Unsent => return None,
+        }
+        note_sent(segment, now);
         Some(*segment)
     }
 
-    /// Everything unacknowledged is to be sent again, oldest first (a retransmission timeout).
-    pub fn rewind<P>(&mut self, pool: &Pool<Segment<P>>) {
-        self.next = self.segments.front();
-        if let Some(segment) = self.peek(pool) {
-            self.nxt = segment.seq;
-        }
-    }
-
-    /// Cuts the next segment so that its first part has `octets` octets. `false` when it is no longer than that or the
-    /// pool has no node left.
+    /// Cuts the next unsent segment so that its first part has `octets` octets. `false` when it is no longer than that or
+    /// the pool has no node left.
     pub fn split<P: Copy>(&mut self, pool: &mut Pool<Segment<P>>, octets: u32) -> bool {
         let Some(node) = self.next else { return false };
+        self.split_node(pool, node, octets)
+    }
+
+    /// Cuts the first lost segment so that its first part has `octets` octets: the path has become narrower.
+    pub fn split_lost<P: Copy>(&mut self, pool: &mut Pool<Segment<P>>, octets: u32) -> bool {
+        if self.peek_lost(pool).is_none() {
+            return false;
+        }
+        let Some(node) = self.lost_from else { return false };
+        self.split_node(pool, node, octets)
+    }
+
+    fn split_node<P: Copy>(&mut self, pool: &mut Pool<Segment<P>>, node: NodeId, octets: u32) -> bool {
         let Some(&first) = pool.get(node) else { return false };
         if octets == 0 || first.octets <= octets {
             return false;
@@ -170,38 +265,150 @@ impl SendQueue {
         true
     }
 
-    /// Frees the segments that `ack` covers whole. A segment acknowledged in part stays and is sent whole again if
-    /// need be, so that its boundaries hold.
-    pub fn acknowledge<P>(&mut self, pool: &mut Pool<Segment<P>>, ack: SeqNumber) -> Acked {
-        let mut newest = None;
-        let mut retransmitted = false;
+    /// Frees the segments that `ack` covers whole, after showing each to `delivered`. A segment acknowledged in part stays
+    /// and is sent whole again if need be, so that its boundaries hold.
+    pub fn acknowledge<P>(
+        &mut self,
+        pool: &mut Pool<Segment<P>>,
+        ack: SeqNumber,
+        mut delivered: impl FnMut(&Segment<P>),
+    ) {
         while let Some(front) = self.segments.front() {
             let Some(segment) = pool.get(front) else { break };
-            if segment.end() > ack {
+            if segment.end() > ack || segment.transmissions == 0 {
                 break;
             }
-            retransmitted |= segment.transmissions > 1;
-            newest = Some(segment.sent_at);
-            if self.next == Some(front) {
-                // Acknowledged by an earlier transmission before its turn came again.
-                self.next = pool.next(front);
-                self.nxt = segment.end();
+            delivered(segment);
+            match segment.fate {
+                Fate::InFlight => self.in_flight_octets -= segment.octets,
+                Fate::Lost => self.lost_octets -= segment.octets,
+                Fate::Sacked => {
+                    self.sacked_octets -= segment.octets;
+                    self.sacked_segments -= 1;
+                }
+                Fate::Unsent => {}
+            }
+            if self.lost_from == Some(front) {
+                self.lost_from = pool.next(front);
             }
             pool.pop_front(&mut self.segments);
         }
-        if self.nxt < ack {
-            self.nxt = ack;
+    }
+
+    /// Marks the segments that lie whole inside `blocks` (first octet, octet after the last) as held by the peer, after
+    /// showing each that was not yet to `delivered`.
+    pub fn mark_sacked<P>(
+        &mut self,
+        pool: &mut Pool<Segment<P>>,
+        blocks: &[(SeqNumber, SeqNumber)],
+        mut delivered: impl FnMut(&Segment<P>),
+    ) {
+        let Some(highest) = blocks.iter().map(|block| block.1).reduce(SeqNumber::later) else { return };
+        let mut at = self.segments.front();
+        while let Some(node) = at {
+            let Some(segment) = pool.get_mut(node) else { return };
+            if segment.end() > highest || segment.transmissions == 0 {
+                return;
+            }
+            let (seq, end) = (segment.seq, segment.end());
+            let held = blocks.iter().any(|&(left, right)| left <= seq && end <= right);
+            if held && segment.fate != Fate::Sacked {
+                delivered(segment);
+                match segment.fate {
+                    Fate::InFlight => self.in_flight_octets -= segment.octets,
+                    Fate::Lost => self.lost_octets -= segment.octets,
+                    Fate::Sacked | Fate::Unsent => {}
+                }
+                segment.fate = Fate::Sacked;
+                self.sacked_end = if self.sacked_segments == 0 { end } else { self.sacked_end.later(end) };
+                self.sacked_segments += 1;
+                self.sacked_octets += segment.octets;
+            }
+            at = pool.next(node);
         }
-        Acked { sample: newest.filter(|_| !retransmitted) }
+    }
+
+    /// Shows the segments believed in flight to `judge`, oldest first, and marks as lost those of which it says so; gives
+    /// whether there was one. It ends at the first segment of which `judge` says [`Verdict::Stop`].
+    pub fn mark_lost<P>(
+        &mut self,
+        pool: &mut Pool<Segment<P>>,
+        mut judge: impl FnMut(&Segment<P>) -> Verdict,
+    ) -> bool {
+        let mut first_lost = None;
+        let mut at = self.segments.front();
+        while let Some(node) = at {
+            let Some(segment) = pool.get_mut(node) else { break };
+            match segment.fate {
+                Fate::Unsent => break,
+                Fate::Sacked | Fate::Lost => {}
+                Fate::InFlight => match judge(segment) {
+                    Verdict::Keep => {}
+                    Verdict::Lost => {
+                        segment.fate = Fate::Lost;
+                        self.in_flight_octets -= segment.octets;
+                        self.lost_octets += segment.octets;
+                        first_lost = first_lost.or(at);
+                    }
+                    Verdict::Stop => break,
+                },
+            }
+            at = pool.next(node);
+        }
+        if first_lost.is_some() {
+            // Whatever was lost before lies behind one of the two; the search starts at the front.
+            self.lost_from = self.segments.front();
+        }
+        first_lost.is_some()
+    }
+
+    /// What was believed lost is on its way after all (a spurious timeout or retransmission).
+    pub fn unmark_lost<P>(&mut self, pool: &mut Pool<Segment<P>>) {
+        while self.peek_lost(pool).is_some() {
+            let Some(segment) = self.lost_from.and_then(|node| pool.get_mut(node)) else { return };
+            segment.fate = Fate::InFlight;
+            self.lost_octets -= segment.octets;
+            self.in_flight_octets += segment.octets;
+        }
+    }
+
+    /// The peer has dropped what it had selectively acknowledged (RFC 2018 §8): all of that is lost.
+    pub fn forget_sacked<P>(&mut self, pool: &mut Pool<Segment<P>>) {
+        let mut at = self.segments.front();
+        while let Some(node) = at {
+            let Some(segment) = pool.get_mut(node) else { break };
+            if segment.fate == Fate::Sacked {
+                segment.fate = Fate::Lost;
+                self.lost_octets += segment.octets;
+            }
+            at = pool.next(node);
+        }
+        (self.sacked_octets, self.sacked_segments) = (0, 0);
+        self.lost_from = self.segments.front();
     }
 
     /// Frees everything.
     pub fn clear<P>(&mut self, pool: &mut Pool<Segment<P>>) {
         pool.clear(&mut self.segments);
-        self.next = None;
-        self.end = self.max;
-        self.nxt = self.max;
+        *self = Self::new(self.nxt);
     }
+}
+
+/// What [`SendQueue::mark_lost`] is to do about a segment in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is still on its way.
+    Keep,
+    /// It is lost.
+    Lost,
+    /// Neither it nor any after it is lost.
+    Stop,
+}
+
+fn note_sent<P>(segment: &mut Segment<P>, now: Instant) {
+    segment.sent_at = now;
+    segment.transmissions = segment.transmissions.saturating_add(1);
+    segment.fate = Fate::InFlight;
 }
 
 #[cfg(test)]
@@ -223,33 +430,80 @@ mod tests {
         queue.advance(pool, Instant::ZERO).map(|s| (s.payload, s.skip, s.octets))
     }
 
+    fn resent(queue: &mut SendQueue, pool: &mut Pool<Segment<char>>) -> Option<(char, u32, u32)> {
+        queue.resend_lost(pool, Instant::ZERO).map(|s| (s.payload, s.skip, s.octets))
+    }
+
+    fn counts(queue: &SendQueue) -> (u32, u32, u32) {
+        (queue.in_flight_octets(), queue.lost_octets(), queue.sacked_octets())
+    }
+
     /// MPA-A.1-04: what is sent again has the boundaries it had.
     #[test]
     fn retransmission_keeps_boundaries() {
         let (mut queue, mut pool) = queue(&[100, 200, 300]);
         while sent(&mut queue, &mut pool).is_some() {}
-        queue.acknowledge(&mut pool, START + 150);
+        queue.acknowledge(&mut pool, START + 150, |_| {});
         assert_eq!(queue.len(), 2, "a segment acknowledged in part stays");
-        queue.rewind(&pool);
-        assert_eq!(queue.nxt(), START + 100);
-        assert_eq!(sent(&mut queue, &mut pool), Some(('b', 0, 200)));
-        assert_eq!(sent(&mut queue, &mut pool), Some(('c', 0, 300)));
-        assert_eq!(sent(&mut queue, &mut pool), None);
+        assert!(queue.mark_lost(&mut pool, |_| Verdict::Lost));
+        assert_eq!(counts(&queue), (0, 500, 0));
+        assert_eq!(resent(&mut queue, &mut pool), Some(('b', 0, 200)));
+        assert_eq!(resent(&mut queue, &mut pool), Some(('c', 0, 300)));
+        assert_eq!(resent(&mut queue, &mut pool), None);
+        assert_eq!(counts(&queue), (500, 0, 0));
     }
 
     #[test]
     fn an_ack_may_overtake_the_second_sending() {
         let (mut queue, mut pool) = queue(&[100, 200, 300]);
         while sent(&mut queue, &mut pool).is_some() {}
-        queue.rewind(&pool);
-        assert_eq!(sent(&mut queue, &mut pool), Some(('a', 0, 100)));
-        let acked = queue.acknowledge(&mut pool, START + 300);
-        assert!(acked.sample.is_none(), "Karn: a was sent twice");
-        assert_eq!(queue.nxt(), START + 300);
-        assert_eq!(sent(&mut queue, &mut pool), Some(('c', 0, 300)));
-        queue.acknowledge(&mut pool, START + 600);
+        queue.mark_lost(&mut pool, |_| Verdict::Lost);
+        assert_eq!(resent(&mut queue, &mut pool), Some(('a', 0, 100)));
+        let mut freed = Vec::new();
+        queue.acknowledge(&mut pool, START + 300, |s| freed.push((s.payload, s.retransmitted())));
+        assert_eq!(freed, [('a', true), ('b', false)]);
+        assert_eq!(resent(&mut queue, &mut pool), Some(('c', 0, 300)));
+        queue.acknowledge(&mut pool, START + 600, |_| {});
         assert!(queue.is_empty());
-        assert_eq!(pool.used(), 0);
+        assert_eq!((pool.used(), counts(&queue)), (0, (0, 0, 0)));
+    }
+
+    /// RFC 2018 §5: only what lies whole inside a block is held by the peer.
+    #[test]
+    fn selective_acknowledgement_marks_whole_segments() {
+        let (mut queue, mut pool) = queue(&[100, 100, 100, 100]);
+        while sent(&mut queue, &mut pool).is_some() {}
+        let mut held = Vec::new();
+        let blocks = [(START + 100, START + 200), (START + 250, START + 400)];
+        queue.mark_sacked(&mut pool, &blocks, |s| held.push(s.payload));
+        queue.mark_sacked(&mut pool, &blocks, |s| held.push(s.payload));
+        assert_eq!(held, ['b', 'd'], "each is shown once, and c is not whole");
+        assert_eq!((counts(&queue), queue.sacked_segments()), ((200, 0, 200), 2));
+        assert_eq!(queue.sacked_end(), Some(START + 400));
+        assert!(queue.mark_lost(&mut pool, |_| Verdict::Lost), "of a and c");
+        assert_eq!(resent(&mut queue, &mut pool), Some(('a', 0, 100)));
+        assert_eq!(resent(&mut queue, &mut pool), Some(('c', 0, 100)));
+        assert_eq!(resent(&mut queue, &mut pool), None);
+    }
+
+    #[test]
+    fn a_peer_that_drops_what_it_held_gets_it_again() {
+        let (mut queue, mut pool) = queue(&[100, 100]);
+        while sent(&mut queue, &mut pool).is_some() {}
+        queue.mark_sacked(&mut pool, &[(START + 100, START + 200)], |_| {});
+        queue.forget_sacked(&mut pool);
+        assert_eq!(counts(&queue), (100, 100, 0));
+        assert_eq!(resent(&mut queue, &mut pool), Some(('b', 0, 100)));
+    }
+
+    #[test]
+    fn a_mistaken_loss_is_taken_back() {
+        let (mut queue, mut pool) = queue(&[100, 100]);
+        while sent(&mut queue, &mut pool).is_some() {}
+        queue.mark_lost(&mut pool, |_| Verdict::Lost);
+        queue.unmark_lost(&mut pool);
+        assert_eq!(counts(&queue), (200, 0, 0));
+        assert_eq!(resent(&mut queue, &mut pool), None);
     }
 
     #[test]
@@ -261,6 +515,22 @@ mod tests {
         assert_eq!(sent(&mut queue, &mut pool), Some(('a', 30, 70)));
         assert_eq!(sent(&mut queue, &mut pool), Some(('b', 0, 200)));
         assert_eq!(queue.unsent_octets(), 0);
+        queue.mark_lost(&mut pool, |s| if s.payload == 'b' { Verdict::Lost } else { Verdict::Keep });
+        assert!(queue.split_lost(&mut pool, 150), "the path has become narrower");
+        assert_eq!(resent(&mut queue, &mut pool), Some(('b', 0, 150)));
+        assert_eq!(resent(&mut queue, &mut pool), Some(('b', 150, 50)));
+        assert_eq!(counts(&queue), (300, 0, 0));
+    }
+
+    #[test]
+    fn the_last_segment_is_sent_again_as_a_probe() {
+        let (mut queue, mut pool) = queue(&[100, 200]);
+        sent(&mut queue, &mut pool);
+        assert!(queue.resend_last(&mut pool, Instant::ZERO).is_none(), "new data goes first");
+        sent(&mut queue, &mut pool);
+        let probe = queue.resend_last(&mut pool, Instant::ZERO).map(|s| (s.payload, s.transmissions));
+        assert_eq!(probe, Some(('b', 2)));
+        assert_eq!(counts(&queue), (300, 0, 0));
     }
 
     #[test]

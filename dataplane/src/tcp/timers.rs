@@ -1,41 +1,88 @@
 //! The timers of a connection, in a fixed table.
 
 use crate::limits;
-use crate::pool::Pool;
-use crate::time::Instant;
+use crate::time::{Instant, MILLISECOND};
 
-use super::send_queue::Segment;
+use super::congestion::CongestionControl;
+use super::recovery::{Phase, outstanding_octets};
 use super::{CloseReason, Connection, Pools, Progress, State};
 
 /// What a connection waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Timer {
+    /// Segments overtaken by later ones are lost by now (RFC 8985 §6.2).
+    Reorder,
+    /// The tail of what was sent is probed for (RFC 8985 §7).
+    Probe,
     /// Unacknowledged data, SYN or FIN is sent again.
     Retransmit,
     /// A closed window is probed, a small one is used.
     Persist,
     /// An acknowledgement held back is sent.
     DelayedAck,
+    /// Pacing lets the next segment go.
+    Pace,
+    /// A silent peer is asked whether it is still there.
+    Keepalive,
+    /// A path that turned out narrower is tried with larger segments again.
+    PathMtu,
     /// TIME-WAIT or FIN-WAIT-2 ends.
     Linger,
 }
 
-const TIMERS: [Timer; 4] = [Timer::Retransmit, Timer::Persist, Timer::DelayedAck, Timer::Linger];
+const TIMERS: [Timer; 9] = [
+    Timer::Reorder,
+    // Before the timeout: where both are due, the probe puts the timeout off (RFC 8985 §7.2).
+    Timer::Probe,
+    Timer::Retransmit,
+    Timer::Persist,
+    Timer::DelayedAck,
+    Timer::Pace,
+    Timer::Keepalive,
+    Timer::PathMtu,
+    Timer::Linger,
+];
+
+/// Places for timers. Some exclude each other and share one, so that an idle connection stays small.
+const PLACES: usize = 6;
+
+impl Timer {
+    const fn place(self) -> usize {
+        match self {
+            // A probe is armed only while nothing is known to have been overtaken.
+            Self::Reorder | Self::Probe => 0,
+            // A window is probed only while nothing is outstanding; after that, nothing ever is.
+            Self::Retransmit | Self::Persist | Self::Linger => 1,
+            Self::DelayedAck => 2,
+            Self::Pace => 3,
+            Self::Keepalive => 4,
+            Self::PathMtu => 5,
+        }
+    }
+}
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Timers([Instant; TIMERS.len()]);
+pub(super) struct Timers {
+    at: [Instant; PLACES],
+    /// Which of those that share a place is set there.
+    which: [Timer; PLACES],
+}
 
 impl Timers {
     pub(super) const fn new() -> Self {
-        Self([Instant::NEVER; TIMERS.len()])
+        Self { at: [Instant::NEVER; PLACES], which: [Timer::Linger; PLACES] }
     }
 
     pub(super) fn set(&mut self, timer: Timer, at: Instant) {
-        self.0[timer as usize] = at;
+        let place = timer.place();
+        self.at[place] = at;
+        self.which[place] = timer;
     }
 
     pub(super) fn clear(&mut self, timer: Timer) {
-        self.0[timer as usize] = Instant::NEVER;
+        if self.is_set(timer) {
+            self.at[timer.place()] = Instant::NEVER;
+        }
     }
 
     pub(super) fn clear_all(&mut self) {
@@ -43,15 +90,20 @@ impl Timers {
     }
 
     pub(super) fn is_set(&self, timer: Timer) -> bool {
-        self.0[timer as usize] != Instant::NEVER
+        self.at(timer) != Instant::NEVER
+    }
+
+    pub(super) fn at(&self, timer: Timer) -> Instant {
+        let place = timer.place();
+        if self.which[place] == timer { self.at[place] } else { Instant::NEVER }
     }
 
     pub(super) fn earliest(&self) -> Instant {
-        self.0.into_iter().min().unwrap_or(Instant::NEVER)
+        self.at.into_iter().min().unwrap_or(Instant::NEVER)
     }
 
     fn take_due(&mut self, timer: Timer, now: Instant) -> bool {
-        let due = self.0[timer as usize] <= now;
+        let due = self.at(timer) <= now;
         if due {
             self.clear(timer);
         }
@@ -68,9 +120,15 @@ impl Connection {
                 continue;
             }
             match timer {
-                Timer::Retransmit => self.on_retransmit_timeout(&pools.segments),
+                Timer::Reorder => self.on_reorder_timeout(now, pools),
+                Timer::Probe => self.on_probe_timeout(now),
+                Timer::Retransmit => self.on_retransmit_timeout(now, pools),
                 Timer::Persist => self.on_persist_timeout(now),
                 Timer::DelayedAck => self.acks_owed = self.acks_owed.max(1),
+                // The caller asks for segments after this.
+                Timer::Pace => {}
+                Timer::Keepalive => self.on_keepalive_timeout(now),
+                Timer::PathMtu => self.try_larger_segments(),
                 Timer::Linger => self.enter_closed(CloseReason::Finished),
             }
         }
@@ -81,13 +139,51 @@ impl Connection {
         }
     }
 
-    fn on_retransmit_timeout<P>(&mut self, segments: &Pool<Segment<P>>) {
-        let attempts = if matches!(self.state, State::SynSent | State::SynReceived) {
-            limits::SYN_ATTEMPTS
-        } else {
-            limits::RETRANSMIT_ATTEMPTS
-        };
-        if self.rtt.timeouts_in_a_row() + 1 >= attempts {
+    fn on_reorder_timeout<P: Copy, F>(&mut self, now: Instant, pools: &mut Pools<P, F>) {
+        let found = self.detect_losses(now, pools);
+        let (emss, pipe) = (u32::from(self.emss_octets), self.pipe_octets());
+        if let Phase::Fast(prr) = &mut self.recovery.phase {
+            let window = prr.window_octets(0, pipe, self.congestion.threshold_octets(), emss, !found);
+            self.congestion.set_window(window);
+        }
+    }
+
+    /// RFC 8985 §7.3.
+    fn on_probe_timeout(&mut self, now: Instant) {
+        self.recovery.tail_probe_owed = true;
+        self.arm_retransmit(now);
+    }
+
+    /// RFC 8985 §7.2: a probe is due after two round trips without an acknowledgement, never after the timeout.
+    pub(super) fn arm_probe(&mut self, now: Instant) {
+        self.timers.clear(Timer::Probe);
+        let waits = self.sack
+            && self.recovery.is_open()
+            && self.recovery.tail_probe.is_none()
+            && self.send.sacked_segments() == 0
+            && self.send.in_flight_octets() > 0;
+        let Some(smoothed_ns) = self.rtt.smoothed_ns().filter(|_| waits) else { return };
+        let mut probe_ns = (2 * smoothed_ns).max(limits::MIN_PROBE_NS);
+        if self.send.in_flight_octets() <= u32::from(self.emss_octets) {
+            // The peer may hold the acknowledgement of a single segment back.
+            probe_ns += limits::PEER_DELAYED_ACK_NS;
+        }
+        let at = (now + probe_ns).min(self.timers.at(Timer::Retransmit));
+        self.timers.set(Timer::Probe, at);
+    }
+
+    /// Whether data has gone unacknowledged for longer than the user wants.
+    fn user_timeout_passed(&self, now: Instant) -> bool {
+        self.config
+            .behaviour
+            .user_timeout_ms
+            .is_some_and(|limit_ms| now - self.progress_at >= u64::from(limit_ms) * MILLISECOND)
+    }
+
+    fn on_retransmit_timeout<P: Copy, F>(&mut self, now: Instant, pools: &mut Pools<P, F>) {
+        let opening = matches!(self.state, State::SynSent | State::SynReceived);
+        let attempts = if opening { limits::SYN_ATTEMPTS } else { limits::RETRANSMIT_ATTEMPTS };
+        if self.rtt.timeouts_in_a_row() + 1 >= attempts || self.user_timeout_passed(now) {
             self.reset_owed = !matches!(self.state, State::SynSent);
             self.enter_closed(CloseReason::TimedOut);
             return;
@@ -95,20 +191,73 @@ impl Connection {
         let first = self.rtt.timeouts_in_a_row() == 0;
         self.rtt.back_off();
         self.counters.timeouts += 1;
-        if matches!(self.state, State::SynSent | State::SynReceived) {
+        if opening {
             self.syn_owed = true;
             return;
         }
-        self.congestion.on_timeout(self.flight_octets(), first);
-        self.duplicate_acks = 0;
-        self.resend_owed = false;
-        self.send.rewind(segments);
-        self.fin_sent = false;
+        if outstanding_octets(&self.send) > 0 || self.send.sacked_octets() > 0 {
+            self.suspect_black_hole(now, pools);
+            self.begin_timeout_recovery(now, first, pools);
+        }
+        self.fin_owed = self.fin_sent;
+        self.arm_retransmit(now);
     }
 
+    pub(super) fn arm_persist(&mut self, now: Instant) {
+        let interval_ns = self.rtt.base_rto_ns() << self.persist_backoff.min(16);
+        let mut at = now + interval_ns.min(limits::MAX_RTO_NS);
+        if let Some(limit_ms) = self.config.behaviour.user_timeout_ms.filter(|_| self.unanswered_probes > 0) {
+            at = at.min((self.heard_at + u64::from(limit_ms) * MILLISECOND).max(now + limits::MIN_RTO_NS));
+        }
+        self.timers.set(Timer::Persist, at);
+    }
+
+    /// RFC 9293 §3.8.6.1: a closed window is probed for ever, as long as the peer answers.
     fn on_persist_timeout(&mut self, now: Instant) {
-        self.rtt.back_off();
+        let silent = self.unanswered_probes >= limits::RETRANSMIT_ATTEMPTS;
+        let overdue = self.unanswered_probes > 0
+            && self
+                .config
+                .behaviour
+                .user_timeout_ms
+                .is_some_and(|limit_ms| now - self.heard_at >= u64::from(limit_ms) * MILLISECOND);
+        if silent || overdue {
+            self.reset_owed = true;
+            self.enter_closed(CloseReason::TimedOut);
+            return;
+        }
+        self.persist_backoff = self.persist_backoff.saturating_add(1);
+        self.unanswered_probes += 1;
+        self.counters.window_probes += 1;
         self.probe_owed = true;
-        self.timers.set(Timer::Persist, now + self.rtt.rto_ns());
+        self.arm_persist(now);
+    }
+
+    pub(super) fn arm_keepalive(&mut self, now: Instant) {
+        if let Some(keepalive) = self.config.behaviour.keepalive {
+            self.timers.set(Timer::Keepalive, now + u64::from(keepalive.idle_ms) * MILLISECOND);
+        }
+    }
+
+    /// RFC 9293 §3.8.4: a peer that was silent for long is asked; one that never answers is given up.
+    fn on_keepalive_timeout(&mut self, now: Instant) {
+        let Some(keepalive) = self.config.behaviour.keepalive else { return };
+        let idle_ns = u64::from(keepalive.idle_ms) * MILLISECOND;
+        if now - self.heard_at < idle_ns || self.flight_octets() > 0 {
+            // It has spoken meanwhile, or the retransmission timer watches over it.
+            self.keepalive_probes = 0;
+            let from = if self.flight_octets() > 0 { now } else { self.heard_at };
+            self.timers.set(Timer::Keepalive, from + idle_ns);
+            return;
+        }
+        if self.keepalive_probes >= keepalive.probes {
+            self.reset_owed = true;
+            self.enter_closed(CloseReason::TimedOut);
+            return;
+        }
+        self.keepalive_probes += 1;
+        self.counters.keepalive_probes += 1;
+        self.probe_owed = true;
+        self.timers.set(Timer::Keepalive, now + u64::from(keepalive.interval_ms) * MILLISECOND);
     }
 }

@@ -5,12 +5,17 @@ use crate::time::MILLISECOND;
 use crate::wire::tcp::SeqNumber;
 
 /// RFC 9406 §4.3, names and values.
-const MIN_RTT_THRESH_NS: u64 = 4 * MILLISECOND;
-const MAX_RTT_THRESH_NS: u64 = 16 * MILLISECOND;
-const MIN_RTT_DIVISOR: u64 = 8;
+const MIN_RTT_THRESH_NS: u32 = 4 * MILLISECOND as u32;
+const MAX_RTT_THRESH_NS: u32 = 16 * MILLISECOND as u32;
+const MIN_RTT_DIVISOR: u32 = 8;
 const N_RTT_SAMPLE: u8 = 8;
 const CSS_GROWTH_DIVISOR: u32 = 4;
 const CSS_ROUNDS: u8 = 5;
+
+/// A round-trip time in fewer bits: above 4 s it makes no difference.
+fn narrowed(rtt_ns: u64) -> u32 {
+    u32::try_from(rtt_ns).unwrap_or(u32::MAX - 1)
+}
 
 /// Where slow start stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,11 +31,11 @@ pub(super) enum Phase {
 /// Follows the round-trip time round by round.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HyStart {
-    /// Least round-trip times in nanoseconds; `u64::MAX` without a sample.
-    last_round_min_ns: u64,
-    current_round_min_ns: u64,
+    /// Least round-trip times in nanoseconds, up to 4 s; `u32::MAX` without a sample.
+    last_round_min_ns: u32,
+    current_round_min_ns: u32,
     /// Below this, the rise that began conservative slow start was a passing one.
-    baseline_min_ns: u64,
+    baseline_min_ns: u32,
     /// Where the current round ends (`windowEnd`), once the first has begun.
     round_end: Option<SeqNumber>,
     samples: u8,
@@ -41,9 +46,9 @@ pub(super) struct HyStart {
 impl HyStart {
     pub(super) const fn new() -> Self {
         Self {
-            last_round_min_ns: u64::MAX,
-            current_round_min_ns: u64::MAX,
-            baseline_min_ns: u64::MAX,
+            last_round_min_ns: u32::MAX,
+            current_round_min_ns: u32::MAX,
+            baseline_min_ns: u32::MAX,
             round_end: None,
             samples: 0,
             conservative_rounds: 0,
@@ -62,7 +67,7 @@ impl HyStart {
     /// Takes what an acknowledgement says (RFC 9406 §4.2).
     pub(super) fn on_ack(&mut self, sample: &AckSample) -> Phase {
         if let Some(rtt_ns) = sample.rtt_ns {
-            self.current_round_min_ns = self.current_round_min_ns.min(rtt_ns);
+            self.current_round_min_ns = self.current_round_min_ns.min(narrowed(rtt_ns));
             self.samples = self.samples.saturating_add(1);
         }
         self.judge();
@@ -80,7 +85,7 @@ impl HyStart {
             return;
         }
         match self.phase {
-            Phase::SlowStart if self.last_round_min_ns != u64::MAX => {
+            Phase::SlowStart if self.last_round_min_ns != u32::MAX => {
                 let rise_ns =
                     (self.last_round_min_ns / MIN_RTT_DIVISOR).clamp(MIN_RTT_THRESH_NS, MAX_RTT_THRESH_NS);
                 if self.current_round_min_ns >= self.last_round_min_ns.saturating_add(rise_ns) {
@@ -90,7 +95,7 @@ impl HyStart {
                 }
             }
             Phase::Conservative if self.current_round_min_ns < self.baseline_min_ns => {
-                self.baseline_min_ns = u64::MAX;
+                self.baseline_min_ns = u32::MAX;
                 self.phase = Phase::SlowStart;
             }
             Phase::SlowStart | Phase::Conservative | Phase::Done => {}
@@ -100,7 +105,7 @@ impl HyStart {
     fn next_round(&mut self, highest_sent: SeqNumber) {
         self.round_end = Some(highest_sent);
         self.last_round_min_ns = self.current_round_min_ns;
-        self.current_round_min_ns = u64::MAX;
+        self.current_round_min_ns = u32::MAX;
         self.samples = 0;
         if self.phase == Phase::Conservative {
             // The part of a round in which it began counts as one.

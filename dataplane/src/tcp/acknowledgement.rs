@@ -1,0 +1,392 @@
+//! An acknowledgement arrives: what it delivers, and what it says of losses and congestion (RFC 9293 §3.10.7.4, fifth,
+//! with RFC 5681, 6675, 8985, 9937 and 3168).
+
+use crate::time::Instant;
+use crate::wire::tcp::{Flags, Header, SeqNumber};
+
+use super::congestion::{AckSample, CongestionControl, Signal};
+use super::recovery::{DUPLICATE_THRESHOLD, Phase, outstanding_octets};
+use super::sack_blocks::Block;
+use super::send_queue::{Fate, Segment, Verdict};
+use super::timers::Timer;
+use super::{Connection, Pools, Progress, Refusal, State};
+
+/// What one acknowledgement delivered.
+#[derive(Clone, Copy, Debug, Default)]
+struct Delivery {
+    /// Octets by which the left edge moved.
+    acked_octets: u32,
+    /// Octets newly known to have arrived, in whole segments, selectively acknowledged ones included.
+    octets: u32,
+    /// Round-trip time of the segment sent last among those sent once.
+    rtt_ns: Option<u64>,
+    /// A segment sent once, and before the last recovery began, is among them.
+    original: bool,
+    /// A segment not selectively acknowledged before now is.
+    newly_sacked: bool,
+}
+
+/// The selective acknowledgement of a header, checked.
+#[derive(Debug, Default)]
+struct Selective {
+    blocks: arrayvec::ArrayVec<Block, 4>,
+    duplicate: Option<Block>,
+}
+
+impl Connection {
+    /// Takes the acknowledgement of a segment that is otherwise acceptable.
+    pub(super) fn on_ack<P: Copy, F>(
+        &mut self,
+        now: Instant,
+        header: &Header,
+        carries_nothing: bool,
+        pools: &mut Pools<P, F>,
+    ) -> Result<Progress, Refusal> {
+        let ack = header.ack;
+        let highest = self.send.nxt() + u32::from(self.fin_sent);
+        if ack > highest || i64::from(self.snd_una - ack) > i64::from(self.snd_wnd_max) {
+            // RFC 5961 §5.
+            self.owe_ack();
+            return Err(Refusal::BadAck);
+        }
+        if self.state == State::TimeWait {
+            // Only a FIN sent again arrives here: acknowledge it and wait anew.
+            if header.flags.contains(Flags::FIN) {
+                self.owe_ack();
+                self.timers.set(Timer::Linger, now + crate::limits::LINGER_NS);
+            }
+            return Ok(Progress::empty());
+        }
+        if ack < self.snd_una {
+            return Ok(Progress::empty());
+        }
+        self.unanswered_probes = 0;
+        let selective = self.selective(header);
+        let same_window = self.scaled(header.window) == self.snd_wnd;
+        let duplicate =
+            ack == self.snd_una && carries_nothing && same_window && self.send.in_flight_octets() > 0;
+        self.take_window(header);
+        let fin_acked = self.fin_sent && ack == self.send.nxt() + 1;
+        let data_ack = if fin_acked { self.send.nxt() } else { ack };
+        let flight = self.flight_octets();
+        let outstanding = outstanding_octets(&self.send);
+        let una = self.snd_una;
+        let delivery = self.deliver(now, data_ack, header, &selective, pools);
+        self.snd_una = ack;
+        if ack > una {
+            self.note_progress(now, &delivery);
+        }
+        self.judge_tail_probe(now, ack, &selective, duplicate && !delivery.newly_sacked);
+        self.count_duplicates(duplicate, ack > una, &delivery);
+        self.repair(now, header, ack > una, outstanding, &delivery, pools);
+        self.take_back_if_spurious(now, header, &selective, pools);
+        self.grow(now, header, una, flight, &delivery);
+        self.rearm(now, ack > una, fin_acked);
+        let mut progress = Progress::empty();
+        if ack > una {
+            progress |= Progress::ACKNOWLEDGED;
+            if fin_acked {
+                progress |= self.on_fin_acknowledged(now);
+            }
+        }
+        Ok(progress)
+    }
+
+    /// The blocks of a header that can be true: inside what is outstanding, and a first one that lies below the
+    /// acknowledgement, or inside the second, as a report of a duplicate (RFC 2883 §4).
+    fn selective(&self, header: &Header) -> Selective {
+        let mut selective = Selective::default();
+        if !self.sack {
+            return selective;
+        }
+        let blocks = &header.options.sack;
+        for (index, &(left, right)) in blocks.iter().enumerate() {
+            if left >= right || right > self.send.nxt() {
+                continue;
+            }
+            let below = right <= header.ack;
+            let inside_next = blocks.get(1).is_some_and(|next| next.0 <= left && right <= next.1);
+            if index == 0 && (below || inside_next) {
+                let recent = i64::from(self.snd_una - left) <= i64::from(self.snd_wnd_max);
+                selective.duplicate = recent.then_some((left, right));
+            } else if left >= header.ack {
+                selective.blocks.push((left, right));
+            }
+        }
+        selective
+    }
+
+    /// Takes out of the queue what is acknowledged and marks what is held.
+    fn deliver<P: Copy, F>(
+        &mut self,
+        now: Instant,
+        data_ack: SeqNumber,
+        header: &Header,
+        selective: &Selective,
+        pools: &mut Pools<P, F>,
+    ) -> Delivery {
+        let mut delivery =
+            Delivery { acked_octets: (data_ack - self.snd_una).max(0) as u32, ..Delivery::default() };
+        let (rack, counters) = (&mut self.recovery.rack, &mut self.counters);
+        let (clocks, least_ns, until) = (self.clocks, self.rtt.least_ns().unwrap_or(0), self.recovery.until);
+        let echo = header.options.timestamps.map(|clock| clock.echo);
+        let mut on_delivered = |segment: &Segment<P>| {
+            if segment.fate == Fate::Sacked {
+                return;
+            }
+            // RFC 8985 §6.2 step 2: what was sent again may be acknowledged by its first sending.
+            let ambiguous = segment.retransmitted()
+                && (now - segment.sent_at < least_ns
+                    || (clocks.negotiated
+                        && echo.is_some_and(|echo| {
+                            super::timestamps::is_before(echo, clocks.value(segment.sent_at))
+                        })));
+            if rack.on_delivered(now, segment, ambiguous) {
+                counters.reordered_segments += 1;
+            }
+            if !segment.retransmitted() {
+                let rtt_ns = now - segment.sent_at;
+                delivery.rtt_ns = Some(delivery.rtt_ns.map_or(rtt_ns, |least| least.min(rtt_ns)));
+                delivery.original |= segment.end() <= until;
+            }
+            delivery.octets += segment.octets;
+        };
+        self.send.acknowledge(&mut pools.segments, data_ack, &mut on_delivered);
+        let sacked_before = self.send.sacked_segments();
+        self.send.mark_sacked(&mut pools.segments, &selective.blocks, &mut on_delivered);
+        delivery.newly_sacked = self.send.sacked_segments() > sacked_before;
+        delivery
+    }
+
+    fn note_progress(&mut self, now: Instant, delivery: &Delivery) {
+        self.progress_at = now;
+        match delivery.rtt_ns {
+            Some(rtt_ns) => self.rtt.sample(now, rtt_ns),
+            None => self.rtt.progress(),
+        }
+    }
+
+    /// RFC 8985 §7.4: whether the tail that was probed for had been lost. If the probe repaired it, nobody else will
+    /// notice: the window is reduced here.
+    fn judge_tail_probe(
+        &mut self,
+        now: Instant,
+        ack: SeqNumber,
+        selective: &Selective,
+        bare_duplicate: bool,
+    ) {
+        let Some(probe) = self.recovery.tail_probe else { return };
+        if ack < probe.end {
+            return;
+        }
+        let came_twice = selective.duplicate.is_some_and(|block| block.1 == probe.end);
+        if !probe.retransmission || came_twice {
+            self.recovery.tail_probe = None;
+        } else if ack > probe.end {
+            self.recovery.tail_probe = None;
+            self.congestion.on_congestion(now, self.flight_octets(), Signal::Loss);
+            self.congestion.on_recovered(now);
+        } else if bare_duplicate {
+            self.recovery.tail_probe = None;
+        }
+    }
+
+    /// Duplicate acknowledgements stand in for selective ones (RFC 5681 §3.2, RFC 6582).
+    fn count_duplicates(&mut self, duplicate: bool, advanced: bool, delivery: &Delivery) {
+        if self.sack {
+            return;
+        }
+        let duplicates = &mut self.recovery.duplicate_acks;
+        if duplicate {
+            *duplicates = duplicates.saturating_add(1);
+        } else if advanced {
+            // The segment that filled the hole was not among the duplicates.
+            let segments = delivery.acked_octets / u32::from(self.emss_octets.max(1));
+            *duplicates = match self.recovery.phase {
+                Phase::Fast(_) => duplicates.saturating_sub(segments.saturating_sub(1)),
+                Phase::Open | Phase::Timeout { .. } => 0,
+            };
+        }
+    }
+
+    /// Ends a recovery that is complete, finds further losses, and sets the window while they are repaired.
+    fn repair<P: Copy, F>(
+        &mut self,
+        now: Instant,
+        header: &Header,
+        advanced: bool,
+        outstanding: u32,
+        delivery: &Delivery,
+        pools: &mut Pools<P, F>,
+    ) {
+        let complete = self.snd_una >= self.recovery.until;
+        match self.recovery.phase {
+            Phase::Fast(_) if complete => {
+                self.congestion.on_recovered(now);
+                self.recovery.rack.on_recovered();
+                self.recovery.phase = Phase::Open;
+                self.recovery.duplicate_acks = 0;
+            }
+            Phase::Open | Phase::Fast(_) => {}
+            Phase::Timeout { undecided } => {
+                let original = undecided && delivery.original && self.sack;
+                if original {
+                    // RFC 5682 §3.1 step 3: what was sent before the timeout still arrives.
+                    self.take_reduction_back(now, pools);
+                } else if complete {
+                    self.recovery.phase = Phase::Open;
+                } else if advanced || delivery.newly_sacked {
+                    self.recovery.phase = Phase::Timeout { undecided: false };
+                }
+            }
+        }
+        let found = if self.sack {
+            self.detect_losses(now, pools)
+        } else {
+            self.detect_losses_by_duplicates(now, header, advanced, outstanding, pools)
+        };
+        let (emss, pipe) = (u32::from(self.emss_octets), self.pipe_octets());
+        if let Phase::Fast(prr) = &mut self.recovery.phase {
+            let delivered = if self.sack || advanced { delivery.octets } else { emss };
+            let threshold = self.congestion.threshold_octets();
+            let window = prr.window_octets(delivered, pipe, threshold, emss, advanced && !found);
+            self.congestion.set_window(window);
+        }
+    }
+
+    /// RFC 6582 §3.2: the third duplicate, and in recovery each partial acknowledgement, tell of one lost segment.
+    fn detect_losses_by_duplicates<P: Copy, F>(
+        &mut self,
+        now: Instant,
+        header: &Header,
+        advanced: bool,
+        outstanding: u32,
+        pools: &mut Pools<P, F>,
+    ) -> bool {
+        let partial = advanced && matches!(self.recovery.phase, Phase::Fast(_));
+        let third = !advanced
+            && self.recovery.is_open()
+            && self.recovery.duplicate_acks == DUPLICATE_THRESHOLD
+            // §3.2 step 1: not for what an earlier recovery sent again.
+            && header.ack >= self.recovery.until;
+        if !partial && !third {
+            return false;
+        }
+        // A hole inside a segment is the doing of a middlebox: the rest of the segment is on its way.
+        let una = self.snd_una;
+        let found = self.send.mark_lost(&mut pools.segments, |segment| {
+            if segment.seq == una { Verdict::Lost } else { Verdict::Stop }
+        });
+        if third {
+            self.begin_fast_recovery(now, outstanding);
+        }
+        found
+    }
+
+    fn take_back_if_spurious<P: Copy, F>(
+        &mut self,
+        now: Instant,
+        header: &Header,
+        selective: &Selective,
+        pools: &mut Pools<P, F>,
+    ) {
+        let mut spurious = false;
+        if let Some(block) = selective.duplicate {
+            self.counters.duplicate_deliveries += 1;
+            self.recovery.rack.on_duplicate_delivery(self.snd_una, self.send.nxt());
+            spurious |= self.recovery.on_duplicate_delivery(block);
+        }
+        if let Some(clock) = header.options.timestamps.filter(|_| self.clocks.negotiated) {
+            spurious |= self.recovery.answers_first_sending(header.ack, clock.echo);
+        }
+        if spurious {
+            self.take_reduction_back(now, pools);
+        } else if self.recovery.is_open() && self.snd_una > self.recovery.until {
+            let settled = (self.snd_una - self.recovery.until) as u32 > self.congestion.window_octets();
+            if settled {
+                self.recovery.forget_undo();
+            }
+        }
+    }
+
+    /// Tells congestion control what was delivered, and of marks (RFC 3168 §6.1.2).
+    fn grow(&mut self, now: Instant, header: &Header, una: SeqNumber, flight: u32, delivery: &Delivery) {
+        let ece = self.ecn.negotiated && header.flags.contains(Flags::ECE);
+        let in_recovery = matches!(self.recovery.phase, Phase::Fast(_));
+        if delivery.acked_octets > 0 {
+            let slow_start = self.congestion.window_octets() < self.congestion.threshold_octets();
+            let used_half = flight >= self.congestion.window_octets() / 2;
+            let sample = AckSample {
+                now,
+                octets: delivery.acked_octets,
+                flight_octets: flight,
+                limited: una < self.limited_until || (slow_start && used_half),
+                rtt_ns: delivery.rtt_ns,
+                smoothed_rtt_ns: self.rtt.smoothed_ns(),
+                ack: self.snd_una,
+                highest_sent: self.send.nxt(),
+                ece,
+            };
+            self.congestion.on_ack(&sample, in_recovery);
+        }
+        if ece && self.recovery.is_open() && self.snd_una >= self.recovery.ecn_until {
+            self.congestion.on_congestion(now, flight, Signal::Ecn);
+            self.recovery.ecn_until = self.send.nxt();
+            self.ecn.reduced = true;
+            self.counters.ecn_reductions += 1;
+        }
+    }
+
+    /// RFC 6298 §5.2, §5.3; RFC 8985 §7.2.
+    fn rearm(&mut self, now: Instant, advanced: bool, fin_acked: bool) {
+        let outstanding = outstanding_octets(&self.send) > 0 || self.send.sacked_octets() > 0;
+        if !outstanding && (!self.fin_sent || fin_acked) {
+            self.timers.clear(Timer::Retransmit);
+            self.timers.clear(Timer::Probe);
+        } else if advanced {
+            self.arm_retransmit(now);
+            self.arm_probe(now);
+        }
+    }
+
+    fn on_fin_acknowledged(&mut self, now: Instant) -> Progress {
+        match self.state {
+            State::FinWait1 => {
+                self.state = State::FinWait2;
+                self.timers.set(Timer::Linger, now + crate::limits::LINGER_NS);
+            }
+            State::Closing => self.enter_time_wait(now),
+            State::LastAck => {
+                self.enter_closed(super::CloseReason::Finished);
+                return Progress::CLOSED;
+            }
+            _ => {}
+        }
+        Progress::empty()
+    }
+
+    pub(super) fn scaled(&self, window: u16) -> u32 {
+        u32::from(window) << self.snd_scale
+    }
+
+    /// Takes the window of a segment that is not older than the last that changed it.
+    pub(super) fn take_window(&mut self, header: &Header) {
+        let (wl1, wl2) = self.snd_wl;
+        if wl1 > header.seq || (wl1 == header.seq && wl2 > header.ack) {
+            return;
+        }
+        let window = if header.flags.contains(Flags::SYN) {
+            // The window of a SYN is never scaled (RFC 7323 §2.2).
+            u32::from(header.window)
+        } else {
+            self.scaled(header.window)
+        };
+        if window > self.snd_wnd {
+            self.timers.clear(Timer::Persist);
+            self.persist_backoff = 0;
+        }
+        self.snd_wnd = window;
+        self.snd_wnd_max = self.snd_wnd_max.max(window);
+        self.snd_wl = (header.seq, header.ack);
+    }
+}

@@ -1,0 +1,88 @@
+//! Bursts are spread over the round trip: a window that opens at once does not leave at once.
+
+use crate::limits;
+use crate::time::{Instant, SECOND};
+
+/// When a connection may send next, by a leaky bucket in time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pacer {
+    /// When everything sent so far would have left at the paced rate.
+    drained: Instant,
+}
+
+/// A rate, and the burst it allows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pace {
+    octets_per_second: u64,
+    burst_ns: u64,
+}
+
+impl Pace {
+    /// The pace of a window over a round-trip time: twice the window's rate in slow start, which doubles it each round
+    /// trip, and a quarter more than it else, so that pacing is not what limits the sender.
+    pub(super) fn new(window_octets: u32, rtt_ns: u64, slow_start: bool, emss_octets: u32) -> Self {
+        let gain_quarters = if slow_start { 8 } else { 5 };
+        let octets = u128::from(window_octets.max(emss_octets)) * gain_quarters / 4;
+        let octets_per_second =
+            (octets * u128::from(SECOND) / u128::from(rtt_ns.max(1))).clamp(1, u128::from(u64::MAX)) as u64;
+        let mut pace = Self { octets_per_second, burst_ns: 0 };
+        pace.burst_ns = pace.time_ns(limits::PACED_BURST_SEGMENTS * emss_octets).max(limits::PACED_BURST_NS);
+        pace
+    }
+
+    fn time_ns(&self, octets: u32) -> u64 {
+        (u128::from(octets) * u128::from(SECOND) / u128::from(self.octets_per_second)) as u64
+    }
+}
+
+impl Pacer {
+    pub(super) const fn new() -> Self {
+        Self { drained: Instant::ZERO }
+    }
+
+    /// When the next segment may leave, if not at `now`.
+    pub(super) fn wait_until(self, now: Instant, pace: &Pace) -> Option<Instant> {
+        let ahead_ns = self.drained - now;
+        (ahead_ns > pace.burst_ns).then(|| now + (ahead_ns - pace.burst_ns))
+    }
+
+    pub(super) fn on_sent(&mut self, now: Instant, pace: &Pace, octets: u32) {
+        self.drained = self.drained.max(now) + pace.time_ns(octets);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::MILLISECOND;
+
+    /// A window of 100 segments over 100 ms in avoidance: 1.25 segments a millisecond after a burst of ten.
+    #[test]
+    fn a_window_leaves_over_its_round_trip() {
+        let pace = Pace::new(100_000, 100 * MILLISECOND, false, 1000);
+        let (mut pacer, mut now, mut sent) = (Pacer::new(), Instant::from_nanos(SECOND), 0);
+        let start = now;
+        while sent < 100 {
+            while pacer.wait_until(now, &pace).is_none() && sent < 100 {
+                pacer.on_sent(now, &pace, 1000);
+                sent += 1;
+                assert!(now > start || sent <= 11, "the burst has a bound");
+            }
+            now = pacer.wait_until(now, &pace).unwrap_or(now);
+        }
+        let took_ms = (now - start) / MILLISECOND;
+        assert!((70..=73).contains(&took_ms), "{took_ms}: 89 segments after the burst, 0.8 ms each");
+    }
+
+    /// Over a short path the window is spent long before the burst's 2 ms.
+    #[test]
+    fn a_short_path_is_not_paced() {
+        let pace = Pace::new(100_000, 100_000, false, 1000);
+        let mut pacer = Pacer::new();
+        let now = Instant::from_nanos(SECOND);
+        for _ in 0..100 {
+            assert!(pacer.wait_until(now, &pace).is_none());
+            pacer.on_sent(now, &pace, 1000);
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! What a connection knows of itself at a moment, for its user to look at.
+
+use super::congestion::{Algorithm, CongestionControl};
+use super::{Connection, Counters, State};
+
+/// One connection at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Its state.
+    pub state: State,
+    /// Largest payload of a segment it sends (EMSS).
+    pub emss_octets: u16,
+    /// Whether both ends understand selective acknowledgements.
+    pub sack: bool,
+    /// Whether both ends send timestamps.
+    pub timestamps: bool,
+    /// Whether both ends take part in ECN.
+    pub ecn: bool,
+    /// Who decides how much may be in flight.
+    pub congestion: Algorithm,
+    /// Octets that may be in flight.
+    pub window_octets: u32,
+    /// The slow-start threshold in octets; `u32::MAX` while nothing has set it.
+    pub threshold_octets: u32,
+    /// Octets the peer takes beyond what it has acknowledged.
+    pub peer_window_octets: u32,
+    /// Octets sent and not acknowledged.
+    pub outstanding_octets: u32,
+    /// Octets believed to be on their way.
+    pub in_flight_octets: u32,
+    /// Octets selectively acknowledged.
+    pub sacked_octets: u32,
+    /// Octets believed lost and not yet sent again.
+    pub lost_octets: u32,
+    /// Octets queued and never sent.
+    pub unsent_octets: u32,
+    /// The smoothed round-trip time in nanoseconds, once known.
+    pub smoothed_rtt_ns: Option<u64>,
+    /// Its variation in nanoseconds, once known.
+    pub rtt_variation_ns: Option<u64>,
+    /// The least round-trip time of the last minutes in nanoseconds, once known.
+    pub least_rtt_ns: Option<u64>,
+    /// The retransmission timeout in nanoseconds, with backoff.
+    pub rto_ns: u64,
+    /// Whether segments were seen to overtake each other on their way to the peer.
+    pub reordering_seen: bool,
+    /// Frames held for octets received and not consumed.
+    pub held_frames: usize,
+    /// The counters.
+    pub counters: Counters,
+}
+
+impl Connection {
+    /// What the connection knows of itself now.
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            state: self.state,
+            emss_octets: self.emss_octets,
+            sack: self.sack,
+            timestamps: self.clocks.negotiated,
+            ecn: self.ecn.negotiated,
+            congestion: self.config.behaviour.congestion,
+            window_octets: self.congestion.window_octets(),
+            threshold_octets: self.congestion.threshold_octets(),
+            peer_window_octets: self.snd_wnd,
+            outstanding_octets: self.flight_octets(),
+            in_flight_octets: self.pipe_octets(),
+            sacked_octets: self.send.sacked_octets(),
+            lost_octets: self.send.lost_octets(),
+            unsent_octets: self.send.unsent_octets(),
+            smoothed_rtt_ns: self.rtt.smoothed_ns(),
+            rtt_variation_ns: self.rtt.variation_ns(),
+            least_rtt_ns: self.rtt.least_ns(),
+            rto_ns: self.rtt.rto_ns(),
+            reordering_seen: self.recovery.rack.reordering_seen(),
+            held_frames: self.receive.frames(),
+            counters: self.counters,
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! The timestamps option and protection against wrapped sequence numbers (RFC 7323 §3 to §5).
+
+use crate::time::{Instant, MILLISECOND, SECOND};
+use crate::wire::tcp::{SeqNumber, Timestamps};
+
+/// After this long without a segment a remembered timestamp says nothing any more (§5.5): 24 days in which a clock of
+/// one tick a millisecond turns half round.
+const OUTDATED_NS: u64 = 24 * 24 * 3600 * SECOND;
+
+/// The clocks of one connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Clocks {
+    /// Both ends send timestamps.
+    pub(super) negotiated: bool,
+    /// Added to our clock, so that it tells nobody how long this machine has run (§7.1).
+    offset: u32,
+    /// The peer's clock to be echoed (TS.Recent).
+    recent: u32,
+    /// When that was taken.
+    recent_at: Instant,
+}
+
+impl Clocks {
+    pub(super) const fn new(offset: u32) -> Self {
+        Self { negotiated: false, offset, recent: 0, recent_at: Instant::ZERO }
+    }
+
+    /// Our clock at `now`: a tick a millisecond (§5.4).
+    pub(super) const fn value(&self, now: Instant) -> u32 {
+        ((now.as_nanos() / MILLISECOND) as u32).wrapping_add(self.offset)
+    }
+
+    /// What a segment sent at `now` carries.
+    pub(super) const fn option(&self, now: Instant) -> Timestamps {
+        Timestamps { value: self.value(now), echo: self.recent }
+    }
+
+    /// What is added to our clock, and the peer's latest (TS.Recent).
+    pub(super) const fn parts(&self) -> (u32, u32) {
+        (self.offset, self.recent)
+    }
+
+    /// Starts with the peer's first timestamp.
+    pub(super) const fn start(&mut self, now: Instant, value: u32) {
+        self.negotiated = true;
+        self.recent = value;
+        self.recent_at = now;
+    }
+
+    /// Whether a segment with this timestamp is an old duplicate (§5.3 R1).
+    pub(super) fn is_old(&self, now: Instant, value: u32) -> bool {
+        is_before(value, self.recent) && now - self.recent_at < OUTDATED_NS
+    }
+
+    /// Takes the timestamp of an acceptable segment that begins at or before the last acknowledgement sent (§4.3).
+    pub(super) fn take(&mut self, now: Instant, value: u32, seq: SeqNumber, last_ack_sent: SeqNumber) {
+        let newer = !is_before(value, self.recent) || now - self.recent_at >= OUTDATED_NS;
+        if newer && seq <= last_ack_sent {
+            self.recent = value;
+            self.recent_at = now;
+        }
+    }
+}
+
+/// Whether clock value `a` lies before `b` on the circle.
+pub(super) const fn is_before(a: u32, b: u32) -> bool {
+    a.wrapping_sub(b).cast_signed() < 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Instant = Instant::from_nanos(5 * SECOND);
+
+    #[test]
+    fn the_clock_ticks_each_millisecond_from_its_offset() {
+        let clocks = Clocks::new(u32::MAX - 4999);
+        assert_eq!(clocks.value(NOW), 0, "5000 ticks bring it over the wrap");
+        assert_eq!(clocks.value(NOW + MILLISECOND), 1);
+    }
+
+    /// §5.3: older timestamps are refused, across the wrap too, unless the one remembered is very old itself.
+    #[test]
+    fn old_duplicates_are_told_by_their_clock() {
+        let mut clocks = Clocks::new(0);
+        clocks.start(NOW, 5);
+        assert!(clocks.is_old(NOW, 4));
+        assert!(clocks.is_old(NOW, u32::MAX), "before the wrap");
+        assert!(!clocks.is_old(NOW, 5));
+        assert!(!clocks.is_old(NOW + OUTDATED_NS, 4));
+    }
+
+    /// §4.3: the timestamp echoed is that of the segment which moved the left edge, not of one beyond a gap.
+    #[test]
+    fn the_echo_follows_the_left_edge() {
+        let mut clocks = Clocks::new(0);
+        clocks.start(NOW, 5);
+        clocks.take(NOW, 9, SeqNumber(101), SeqNumber(100));
+        assert_eq!(clocks.recent, 5);
+        clocks.take(NOW, 7, SeqNumber(100), SeqNumber(100));
+        assert_eq!(clocks.recent, 7);
+    }
+}
