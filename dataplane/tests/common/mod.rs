@@ -24,8 +24,8 @@ pub const QP: QpNumber = QpNumber(3);
 pub const WINDOW_OCTETS: u32 = 256 * 1024;
 
 /// MPA Request and Reply, Rev 1, with CRC (RFC 5044 figure 8).
-const REQUEST: &[u8; 20] = b"MPA ID Req Frame\x40\x01\x00\x00";
-const REPLY: &[u8; 20] = b"MPA ID Rep Frame\x40\x01\x00\x00";
+pub const REQUEST: &[u8; 20] = b"MPA ID Req Frame\x40\x01\x00\x00";
+pub const REPLY: &[u8; 20] = b"MPA ID Rep Frame\x40\x01\x00\x00";
 
 pub fn address(host: u8) -> Ipv4Addr {
     Ipv4Addr::new(198, 18, 0, host)
