@@ -43,6 +43,8 @@ pub const INITIAL_WINDOW_OCTETS: u32 = 14_600;
 pub const CONGESTION_WINDOW_MAX_OCTETS: u32 = 1 << 30;
 /// Times a SYN is sent before the connection fails: about a minute with backoff from one second.
 pub const SYN_ATTEMPTS: u8 = 6;
+/// Longest time a connection from a peer may take to open: somewhat longer than it takes to send all the SYNs.
+pub const ACCEPT_TIMEOUT_NS: u64 = 75 * SECOND;
 /// Timeouts in a row before an established connection fails.
 pub const RETRANSMIT_ATTEMPTS: u8 = 12;
 /// Probes of a window too small for an FPDU before the FPDU is cut to fit it.

@@ -88,7 +88,12 @@ impl<D: Device> Core<D> {
             iss = iss.later(beyond);
         }
         let tcp = tcp::Connection::accept(now, self.tcp_config(key), iss, syn);
-        self.insert_connection(key, Origin::Accepted, tcp).ok_or(DropCause::NoRoomForConnection)?;
+        let index =
+            self.insert_connection(key, Origin::Accepted, tcp).ok_or(DropCause::NoRoomForConnection)?;
+        if let Some(connection) = self.slots[index as usize].connection.as_mut() {
+            // TCP counts the SYNs it sends. To a peer whose hardware address nobody tells it can send none.
+            connection.abort_at = now + limits::ACCEPT_TIMEOUT_NS;
+        }
         self.listeners[listener].opening += 1;
         self.opening += 1;
         if beyond.is_some() {
