@@ -41,7 +41,7 @@ impl<D: Device> Core<D> {
                     self.events.push(Event::ConnectFailed { token, error });
                 }
             }
-            Command::Stream { connection, octets, then } => self.send_stream(connection, &octets, then),
+            Command::Stream { connection, octets, then } => self.send_stream(now, connection, &octets, then),
             Command::Start { connection, operation } => self.start(now, connection, operation),
             Command::Close { connection } => self.close(connection),
             Command::Abort { connection } => self.abort(now, connection),
@@ -150,7 +150,7 @@ impl<D: Device> Core<D> {
         self.config.addresses.iter().any(|own| own.address == address)
     }
 
-    fn send_stream(&mut self, id: ConnectionId, octets: &[u8], then: AfterStream) {
+    fn send_stream(&mut self, now: Instant, id: ConnectionId, octets: &[u8], then: AfterStream) {
         let Some(slot) = self.slots.get_mut(id.index as usize) else { return };
         let Some(connection) = slot.connection.as_mut().filter(|_| slot.generation == id.generation) else {
             return;
@@ -169,7 +169,7 @@ impl<D: Device> Core<D> {
         connection.stream.extend_from_slice(octets);
         match then {
             AfterStream::Stay => {}
-            AfterStream::FullOperation(operation) => self.enter_full_operation(id.index, operation),
+            AfterStream::FullOperation(operation) => self.start(now, id, operation),
             AfterStream::Close => self.close(id),
         }
         self.mark_dirty(id.index);
@@ -179,8 +179,8 @@ impl<D: Device> Core<D> {
         if self.connection(id).is_some() {
             self.enter_full_operation(id.index, operation);
             self.mark_dirty(id.index);
-            // The peer may have been quick: its octets wait in order.
-            self.take_octets(now, id.index);
+            // The peer may have been quick: its octets wait in order, and perhaps its FIN behind them.
+            self.take_again(now, id.index);
         }
     }
 

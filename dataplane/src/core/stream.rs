@@ -94,6 +94,12 @@ impl<D: Device> Core<D> {
     fn hand_up_stream(&mut self, index: u32) {
         let id = self.id(index);
         let Some(connection) = self.slots[index as usize].connection.as_mut() else { return };
+        if connection.told_closed {
+            // Nobody listens any more.
+            let octets = connection.tcp.received().available();
+            connection.tcp.consume(&mut self.pools, octets);
+            return;
+        }
         while self.events.has_room() {
             let octets = connection.tcp.received().available().min(limits::STREAM_EVENT_OCTETS);
             if octets == 0 {
@@ -116,8 +122,8 @@ impl<D: Device> Core<D> {
         })
     }
 
-    /// Hands up what control had no room for earlier, and the end that came behind it.
-    pub(super) fn hand_up_again(&mut self, now: Instant, index: u32) {
+    /// Takes what is in order and could not be taken earlier, and the end that came behind it.
+    pub(super) fn take_again(&mut self, now: Instant, index: u32) {
         let connection = self.slots[index as usize].connection.as_ref();
         let finished = connection.is_some_and(|connection| connection.tcp.peer_finished());
         let end = if finished { tcp::Progress::PEER_FINISHED } else { tcp::Progress::empty() };

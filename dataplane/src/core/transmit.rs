@@ -56,7 +56,7 @@ impl<D: Device> Core<D> {
     /// Sends for one connection. `true` when it has more to send and keeps its turn.
     fn transmit_connection(&mut self, now: Instant, index: u32) -> bool {
         if self.has_streaming_octets(index) {
-            self.hand_up_again(now, index);
+            self.take_again(now, index);
         }
         let Some(key) = self.slots[index as usize].connection.as_ref().map(|connection| connection.key)
         else {
