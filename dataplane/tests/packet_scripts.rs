@@ -91,11 +91,20 @@ macro_rules! areas {
 areas! {
     acknowledging,
     closing,
+    congestion,
+    ecn,
+    fragments,
+    keepalive,
+    nagle,
     opening,
+    path_mtu,
     receiving,
+    recovery,
     resets,
     retransmission,
+    sack,
     segments,
+    timestamps,
     windows,
 }
 

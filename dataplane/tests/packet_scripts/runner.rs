@@ -511,6 +511,13 @@ fn payload_of(spec: &Segment) -> Result<Vec<u8>, String> {
         Payload::Pattern => (0..spec.octets as usize).map(|at| peer_octet(start.wrapping_add(at))).collect(),
         Payload::Literal(octets) => octets.clone(),
         Payload::Fpdu => frames::fpdu(spec.octets as usize, TARGET.0, start as u64, peer_octet)?,
+        Payload::PartOfFpdu(range) => {
+            let first = range.start.saturating_sub(1) as usize;
+            let whole = frames::fpdu(range.len(), TARGET.0, first as u64, peer_octet)?;
+            let part =
+                start.wrapping_sub(first)..start.wrapping_sub(first).wrapping_add(spec.octets as usize);
+            whole.get(part).ok_or("that is no part of that FPDU")?.to_vec()
+        }
     })
 }
 

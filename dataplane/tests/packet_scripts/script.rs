@@ -106,6 +106,8 @@ pub enum Payload {
     Literal(Vec<u8>),
     /// One whole FPDU of an RDMA Write.
     Fpdu,
+    /// What these octets have of the FPDU that fills this range.
+    PartOfFpdu(Range<u32>),
 }
 
 /// What injected and expected segments have in common. Sequence numbers count from the sender's SYN, acknowledgements from

@@ -82,7 +82,15 @@ fn part(segment: &mut Segment, words: &mut Words<'_>) -> Result<(), String> {
         "ack" => segment.ack = Some(words.number()?),
         "win" => segment.window = Some(words.number()?),
         "urg" => segment.urgent = words.number()?,
-        "fpdu" => segment.payload = Payload::Fpdu,
+        "fpdu" => {
+            segment.payload = match words.peek().map(|word| range::<u32>(word, ':')) {
+                Some(Ok((from, to))) => {
+                    words.next()?;
+                    Payload::PartOfFpdu(from..to)
+                }
+                _ => Payload::Fpdu,
+            };
+        }
         word if word.starts_with('<') => segment.options = options(word)?,
         word if word.starts_with('"') => {
             let literal = word.trim_matches('"').as_bytes().to_vec();
@@ -229,6 +237,9 @@ pub fn text(segment: &Segment) -> String {
             let _ = write!(text, " \"{}\"", octets.escape_ascii());
         }
         Payload::Fpdu => text.push_str(" fpdu"),
+        Payload::PartOfFpdu(range) => {
+            let _ = write!(text, " fpdu {}:{}", range.start, range.end);
+        }
     }
     text
 }

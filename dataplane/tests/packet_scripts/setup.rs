@@ -2,6 +2,10 @@
 
 use warpline_dataplane::core::Config;
 
+use warpline_dataplane::tcp::congestion::Algorithm;
+use warpline_dataplane::tcp::{EcnPolicy, Keepalive};
+use warpline_dataplane::time::MILLISECOND;
+
 use super::words::{duration, number};
 use crate::common::raw::RawPeer;
 
@@ -19,7 +23,34 @@ impl Setup {
     }
 
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
+        let tcp = &mut self.core.tcp;
         match name {
+            "sack" => tcp.sack = switch(value)?,
+            "timestamps" => tcp.timestamps = switch(value)?,
+            "nagle" => tcp.nagle = switch(value)?,
+            "pacing" => tcp.pacing = switch(value)?,
+            "ecn" => {
+                tcp.ecn = one_of(
+                    value,
+                    &[
+                        ("off", EcnPolicy::Off),
+                        ("accept", EcnPolicy::Accept),
+                        ("request", EcnPolicy::Request),
+                    ],
+                )?;
+            }
+            "congestion" => {
+                tcp.congestion = one_of(
+                    value,
+                    &[
+                        ("cubic", Algorithm::Cubic),
+                        ("newreno", Algorithm::NewReno),
+                        ("dctcp", Algorithm::Dctcp),
+                    ],
+                )?;
+            }
+            "user_timeout" => tcp.user_timeout_ms = Some(milliseconds(value)?),
+            "keepalive" => tcp.keepalive = Some(keepalive(value)?),
             "window" => self.core.window_octets = number(value)?,
             "mtu" => self.mtu_octets = number(value)?,
             "tolerance" => self.tolerance_ns = duration(value)?,
@@ -27,4 +58,31 @@ impl Setup {
         }
         Ok(())
     }
+}
+
+fn switch(value: &str) -> Result<bool, String> {
+    one_of(value, &[("on", true), ("off", false)])
+}
+
+fn one_of<T: Copy>(value: &str, known: &[(&str, T)]) -> Result<T, String> {
+    known.iter().find(|(name, _)| *name == value).map(|(_, meaning)| *meaning).ok_or_else(|| {
+        format!("{value:?} is none of {:?}", known.iter().map(|(name, _)| name).collect::<Vec<_>>())
+    })
+}
+
+fn milliseconds(value: &str) -> Result<u32, String> {
+    Ok((duration(value)? / MILLISECOND) as u32)
+}
+
+/// `IDLE,INTERVAL,PROBES`
+fn keepalive(value: &str) -> Result<Keepalive, String> {
+    let parts: Vec<_> = value.split(',').collect();
+    let [idle, interval, probes] = parts[..] else {
+        return Err(format!("{value:?} is not IDLE,INTERVAL,PROBES"));
+    };
+    Ok(Keepalive {
+        idle_ms: milliseconds(idle)?,
+        interval_ms: milliseconds(interval)?,
+        probes: number(probes)?,
+    })
 }

@@ -56,19 +56,19 @@ fn of_core(name: &str, peer: &RawPeer) -> Option<i128> {
         "duplicate_deliveries" => tcp.duplicate_deliveries.into(),
         "reneged" => tcp.reneged.into(),
         "reordered" => tcp.reordered_segments.into(),
-        "probes" => tcp.window_probes.into(),
-        "keepalives" => tcp.keepalive_probes.into(),
-        "cut_segments" => tcp.cut_segments.into(),
-        "path_mtu_reductions" => tcp.path_mtu_reductions.into(),
         "out_of_order" => tcp.out_of_order_segments,
         "out_of_order_octets" => tcp.out_of_order_octets,
+        "probes" => tcp.window_probes.into(),
+        "keepalive_probes" => tcp.keepalive_probes.into(),
+        "cut_segments" => tcp.cut_segments.into(),
+        "path_mtu_reductions" => tcp.path_mtu_reductions.into(),
         "held_frames_peak" => tcp.held_frames_peak.into(),
         "forgotten_runs" => tcp.forgotten_runs.into(),
         "connections_opened" => statistics.connections_opened,
         "fpdus_received" => statistics.fpdus_received,
         _ => return None,
     };
-    Some(i128::from(value))
+    Some(value.into())
 }
 
 fn of_connection(name: &str, tcp: &Connection) -> Option<i128> {
@@ -76,19 +76,23 @@ fn of_connection(name: &str, tcp: &Connection) -> Option<i128> {
     Some(match name {
         "state" => snapshot.state as i128,
         "mss" => snapshot.emss_octets.into(),
-        "srtt" => snapshot.smoothed_rtt_ns.unwrap_or(0).into(),
-        "rto" => snapshot.rto_ns.into(),
+        "sack" => snapshot.sack.into(),
+        "timestamps" => snapshot.timestamps.into(),
+        "ecn" => snapshot.ecn.into(),
         "cwnd" => snapshot.window_octets.into(),
         "ssthresh" => snapshot.threshold_octets.into(),
+        "peer_window" => snapshot.peer_window_octets.into(),
         "outstanding" => snapshot.outstanding_octets.into(),
         "in_flight" => snapshot.in_flight_octets.into(),
         "sacked" => snapshot.sacked_octets.into(),
         "lost" => snapshot.lost_octets.into(),
         "unsent" => snapshot.unsent_octets.into(),
-        "peer_window" => snapshot.peer_window_octets.into(),
-        "ecn" => snapshot.ecn.into(),
-        "sack" => snapshot.sack.into(),
-        "timestamps" => snapshot.timestamps.into(),
+        "srtt" => snapshot.smoothed_rtt_ns.unwrap_or(0).into(),
+        "rttvar" => snapshot.rtt_variation_ns.unwrap_or(0).into(),
+        "least_rtt" => snapshot.least_rtt_ns.unwrap_or(0).into(),
+        "rto" => snapshot.rto_ns.into(),
+        "reordering_seen" => snapshot.reordering_seen.into(),
+        "held_frames" => snapshot.held_frames as i128,
         _ => return None,
     })
 }
