@@ -329,7 +329,8 @@ impl Connection {
             };
             self.congestion.on_ack(&sample, in_recovery);
         }
-        if ece && self.recovery.is_open() && self.snd_una >= self.recovery.ecn_until {
+        // RFC 3168 §6.1.2: what was sent after the reduction has said so (CWR); until it has arrived, echoes are of old marks.
+        if ece && self.recovery.is_open() && self.snd_una > self.recovery.ecn_until {
             self.congestion.on_congestion(now, flight, Signal::Ecn);
             self.recovery.ecn_until = self.send.nxt();
             self.ecn.reduced = true;
