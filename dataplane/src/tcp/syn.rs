@@ -57,6 +57,8 @@ impl Connection {
             self.snd_scale = scale.min(14);
         } else {
             (self.snd_scale, self.rcv_scale) = (0, 0);
+            // What the field cannot say is not offered, and what was not offered is not taken.
+            self.config.window_octets = self.config.window_octets.min(0xffff);
         }
         self.sack = syn.options.sack_permitted && self.config.behaviour.sack;
         if let Some(clock) = syn.options.timestamps.filter(|_| self.config.behaviour.timestamps) {
