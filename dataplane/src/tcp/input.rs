@@ -61,8 +61,16 @@ impl Connection {
             + u32::from(header.flags.contains(Flags::SYN))
             + u32::from(header.flags.contains(Flags::FIN));
         if !self.in_window(header.seq, length) {
-            if self.state == State::SynReceived && header.flags.contains(Flags::SYN) && header.seq == self.irs
-            {
+            let peers_syn = self.state == State::SynReceived
+                && header.flags.contains(Flags::SYN)
+                && header.seq == self.irs;
+            if peers_syn && header.flags.contains(Flags::ACK) && header.ack == self.iss + 1 {
+                // Both ends opened at once (RFC 9293 §3.5, figure 7): to answer this with another of its kind would go on
+                // for ever. What it acknowledges completes the handshake.
+                self.owe_ack();
+                return Ok(Progress::empty());
+            }
+            if peers_syn {
                 // The peer did not get our SYN.
                 self.syn_owed = true;
             } else if !header.flags.contains(Flags::RST) {
