@@ -259,8 +259,8 @@ impl Connection {
         match (length, window) {
             (0, 0) => seq == nxt,
             (0, _) => inside(seq),
-            // Nothing fits, but what the segment acknowledges does; its data is trimmed away.
-            (_, 0) => false,
+            // Nothing fits, but what the segment acknowledges does (RFC 9293 §3.10.7.4); its data is trimmed away.
+            (_, 0) => seq == nxt,
             (_, _) => inside(seq) || inside(seq + (length - 1)),
         }
     }
