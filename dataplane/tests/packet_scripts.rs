@@ -104,6 +104,7 @@ areas! {
     retransmission,
     sack,
     segments,
+    time_wait,
     timestamps,
     windows,
 }
