@@ -66,6 +66,9 @@ pub enum ConnectError {
     /// The core serves as many connections as it can.
     #[error("the device has as many connections as it can: close some")]
     TooManyConnections,
+    /// A router, or the peer's host, says so (ICMP).
+    #[error("the network says that the peer cannot be reached: check the address, and firewalls on the way")]
+    Unreachable,
     /// Every local port is in use towards the peer.
     #[error("no local port is left for another connection to this peer: close some")]
     NoPort,

@@ -70,22 +70,40 @@ pub enum CloseError {
     NotYet,
 }
 
-/// How a connection ended.
+/// How far the end of a connection has come.
+#[derive(Clone, Copy, Debug, Default)]
+struct End {
+    /// The peer has closed its half.
+    peer_closed: bool,
+    /// All of it is over.
+    reason: Option<CloseReason>,
+}
+
+/// How a connection ends.
 #[derive(Debug, Default)]
 pub(crate) struct Ending {
-    reason: Mutex<Option<CloseReason>>,
+    end: Mutex<End>,
     changed: Condvar,
 }
 
 impl Ending {
     pub(crate) fn set(&self, reason: CloseReason) {
-        self.reason.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(reason);
+        self.change(|end| _ = end.reason.get_or_insert(reason));
+    }
+
+    pub(crate) fn set_peer_closed(&self) {
+        self.change(|end| end.peer_closed = true);
+    }
+
+    fn change(&self, change: impl FnOnce(&mut End)) {
+        change(&mut self.end.lock().unwrap_or_else(PoisonError::into_inner));
         self.changed.notify_all();
     }
 
-    fn wait(&self, timeout: Duration) -> Option<CloseReason> {
-        let reason = self.reason.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.changed.wait_timeout_while(reason, timeout, |reason| reason.is_none());
+    /// Waits until `done` or for `timeout`; gives what there is then.
+    fn wait(&self, timeout: Duration, done: impl Fn(&End) -> bool) -> End {
+        let end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.changed.wait_timeout_while(end, timeout, |end| !done(end));
         *waited.unwrap_or_else(PoisonError::into_inner).0
     }
 }
@@ -196,8 +214,10 @@ impl QueuePair {
         Ok(self.shared.post_receive(ReceiveRequest { id, local })?)
     }
 
-    /// Closes our half of the connection after everything posted. The peer's half stays open until the peer closes it;
-    /// [`wait_closed`](Self::wait_closed) waits for that.
+    /// Closes our half of the connection after everything posted (DDP-6.2.1-01, DDP-6.2.1-02): nothing more can be sent. The peer's half
+    /// stays open until the peer closes it, however long that takes: what it sends is placed and completes receives,
+    /// those posted after this call among them (DDP-6.2.1-06). [`wait_closed`](Self::wait_closed) waits for the end of both halves. A
+    /// peer that may vanish is to be given up with [`abort`](Self::abort), or by dropping the queue pair.
     pub fn disconnect(&self) {
         // A stopped device has closed everything.
         let _ = self.device.tell(Request::Disconnect { qp: self.number() });
@@ -209,14 +229,34 @@ impl QueuePair {
         let _ = self.device.tell(Request::Abort { qp: self.number() });
     }
 
+    /// Whether the peer has closed its half of the connection: everything it sent has arrived, and nothing more will
+    /// (DDP-6.2.1-04). Our half then closes too, after everything posted, unless it is to be kept open
+    /// ([`QpConfig::keep_open`]).
+    pub fn peer_closed(&self) -> bool {
+        self.ending.wait(Duration::ZERO, |_| true).peer_closed
+    }
+
+    /// Waits until the peer has closed its half of the connection.
+    ///
+    /// # Errors
+    ///
+    /// [`CloseError::Failed`] when the connection ended otherwise, [`CloseError::NotYet`] after `timeout`.
+    pub fn wait_peer_closed(&self, timeout: Duration) -> Result<(), CloseError> {
+        let end = self.ending.wait(timeout, |end| end.peer_closed || end.reason.is_some());
+        if end.peer_closed { Ok(()) } else { self.outcome(end.reason) }
+    }
+
     /// Waits until the connection is closed by both ends.
     ///
     /// # Errors
     ///
     /// [`CloseError::Failed`] when it ended otherwise, [`CloseError::NotYet`] after `timeout`.
     pub fn wait_closed(&self, timeout: Duration) -> Result<(), CloseError> {
-        let reason = self.ending.wait(timeout).ok_or(CloseError::NotYet)?;
-        match (self.error(), reason) {
+        self.outcome(self.ending.wait(timeout, |end| end.reason.is_some()).reason)
+    }
+
+    fn outcome(&self, reason: Option<CloseReason>) -> Result<(), CloseError> {
+        match (self.error(), reason.ok_or(CloseError::NotYet)?) {
             (Some(error), _) => Err(CloseError::Failed(error)),
             (None, CloseReason::Finished) => Ok(()),
             (None, reason) => Err(CloseError::Failed(StreamError::Tcp(reason))),

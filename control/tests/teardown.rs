@@ -63,6 +63,69 @@ fn a_half_that_is_kept_open_still_sends() {
     far.qp.wait_closed(PATIENCE).unwrap();
 }
 
+/// DDP-6.2.1-04, DDP-6.2.1-05, DDP-6.2.1-06: each end closes its half and goes on receiving, and learns when the other has closed.
+#[test]
+fn halves_close_one_by_one() {
+    let pair = Pair::new();
+    let listener = pair.far.listen(PORT, &ListenConfig::default()).unwrap();
+    let near = End::new(&pair.near);
+    let far = End::with(&pair.far, &QpConfig { keep_open: true, ..QpConfig::default() });
+    thread::scope(|scope| {
+        let connecting = scope.spawn(|| near.connect(b""));
+        listener.accept(PATIENCE).unwrap().accept(&far.qp, b"").unwrap();
+        connecting.join().unwrap().unwrap();
+    });
+    near.write(1, &far, 1);
+    assert_eq!(near.completion().status, Status::Success);
+    assert_eq!(far.qp.wait_peer_closed(Duration::from_millis(10)), Err(CloseError::NotYet));
+    near.qp.disconnect();
+    far.qp.wait_peer_closed(PATIENCE).unwrap();
+    assert!(far.qp.peer_closed() && !near.qp.peer_closed());
+
+    // Our half is closed; a receive posted now still serves a Send of the peer.
+    near.qp.post_receive(7, near.memory.slice(0, 100)).unwrap();
+    far.memory.fill(6);
+    far.qp.post_send(8, far.memory.slice(0, 100)).unwrap();
+    let received = near.completion();
+    assert_eq!((received.id, received.status, received.octets), (7, Status::Success, 100));
+    assert_eq!(near.memory.to_vec(0, 100).unwrap(), vec![6; 100]);
+    let target = far.memory.advertisement(0, 1).unwrap();
+    let refused = near.qp.post_write(9, near.memory.slice(0, 1), &target, 0);
+    assert!(matches!(refused, Err(PostError::Refused(_))), "{refused:?}");
+
+    far.qp.disconnect();
+    near.qp.wait_peer_closed(PATIENCE).unwrap();
+    near.qp.wait_closed(PATIENCE).unwrap();
+    far.qp.wait_closed(PATIENCE).unwrap();
+    assert_eq!((near.qp.error(), far.qp.error()), (None, None));
+}
+
+/// Both ends close at once.
+#[test]
+fn both_halves_close_at_once() {
+    for _ in 0..20 {
+        let pair = Pair::new();
+        let (near, far) = pair.connect();
+        near.qp.disconnect();
+        far.qp.disconnect();
+        for end in [&near, &far] {
+            end.qp.wait_closed(PATIENCE).unwrap();
+            end.qp.wait_peer_closed(PATIENCE).unwrap();
+        }
+    }
+}
+
+/// A peer that resets has not closed.
+#[test]
+fn a_reset_is_no_close() {
+    let pair = Pair::new();
+    let (near, far) = pair.connect();
+    far.qp.abort();
+    let failed = Err(CloseError::Failed(StreamError::Tcp(CloseReason::Reset)));
+    assert_eq!(near.qp.wait_peer_closed(PATIENCE), failed);
+    assert!(!near.qp.peer_closed());
+}
+
 /// MPA-8-01: an abort is a failure at both ends, and everything outstanding is flushed.
 #[test]
 fn an_abort_resets() {

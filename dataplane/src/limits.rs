@@ -55,7 +55,7 @@ pub const DELAYED_ACK_NS: u64 = 40 * MILLISECOND;
 pub const DELAYED_ACK_SEGMENTS: u8 = 2;
 /// Duplicate acknowledgements owed at most: more tell the peer nothing new.
 pub const ACKS_OWED_MAX: u8 = 32;
-/// TIME-WAIT: twice the maximum segment lifetime, taken as 30 s. Also the longest FIN-WAIT-2.
+/// TIME-WAIT: twice the maximum segment lifetime, taken as 30 s.
 pub const LINGER_NS: u64 = 60 * SECOND;
 
 /// Commands from control that wait for a core.
@@ -172,3 +172,11 @@ pub const BLACK_HOLE_TIMEOUTS: u8 = 3;
 pub const PATH_MSS_STEPS: [u16; 4] = [1460, 1400, 1220, 536];
 /// How long a narrower path is believed in (RFC 1191 §6.3: ten minutes).
 pub const PATH_MTU_RETRY_NS: u64 = 600 * SECOND;
+
+/// Destinations of a core behind paths narrower than our link.
+pub const PATH_MTUS_PER_CORE: usize = 256;
+/// Least MTU an IPv4 router is believed, in octets: RFC 791 would allow 68, at which headers outweigh data; no link in use
+/// has less than this, and who claims it means harm (RFC 5927 §7.1).
+pub const PATH_MTU_MIN_IPV4_OCTETS: u16 = 552;
+/// Least MTU an IPv6 router is believed, in octets (RFC 8201 §4).
+pub const PATH_MTU_MIN_IPV6_OCTETS: u16 = 1280;

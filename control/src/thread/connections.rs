@@ -166,14 +166,15 @@ impl Control {
                 self.commands.push(Command::Close { connection: id });
             }
             Some(Phase::AwaitingReply(_)) => self.fail_startup(now, id, StartupFault::Closed),
-            Some(Phase::Operating { qp, finishing, .. }) if !*finishing => {
-                let keep = self.queue_pairs.entries.get(qp).is_some_and(|qp| qp.config.keep_open);
-                if !keep {
+            Some(Phase::Operating { qp, finishing, .. }) => {
+                let Some(qp) = self.queue_pairs.entries.get(qp) else { return };
+                qp.ending.set_peer_closed();
+                if !*finishing && !qp.config.keep_open {
                     *finishing = true;
                     self.commands.push(Command::Close { connection: id });
                 }
             }
-            Some(Phase::Operating { .. } | Phase::Leaving { .. }) | None => {}
+            Some(Phase::Leaving { .. }) | None => {}
         }
     }
 

@@ -67,6 +67,7 @@ impl Control {
             ring::ConnectError::Closed(CloseReason::TimedOut) => ConnectError::TimedOut,
             ring::ConnectError::Closed(reason) => ConnectError::Closed(reason),
             ring::ConnectError::NoRoom => ConnectError::TooManyConnections,
+            ring::ConnectError::Unreachable => ConnectError::Unreachable,
             ring::ConnectError::NoPort => ConnectError::NoPort,
             ring::ConnectError::NoRoute => ConnectError::NoRoute,
         }));

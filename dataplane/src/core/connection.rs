@@ -133,6 +133,8 @@ pub struct Connection {
     pub announced: bool,
     /// It is in the list of connections that may have something to send.
     pub dirty: bool,
+    /// An ICMP error says that its SYN cannot arrive.
+    pub unreachable: bool,
     /// It counts in its listener's backlog.
     pub half_open: bool,
     /// An orderly close was asked for; the FIN follows what was posted before.
@@ -156,6 +158,7 @@ impl Connection {
             told_finished: false,
             announced: false,
             dirty: false,
+            unreachable: false,
             half_open: origin == Origin::Accepted,
             closing: false,
             told_closed: false,

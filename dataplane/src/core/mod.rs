@@ -8,8 +8,10 @@ mod commands;
 pub mod connection;
 mod events;
 mod flows;
+mod icmp_errors;
 mod neighbours;
 mod opening;
+mod path_mtu;
 mod ports;
 mod reassembly;
 mod receive;
@@ -46,6 +48,7 @@ use connection::{Chunk, Connection, FlowKey};
 use events::Events;
 use flows::Flows;
 use neighbours::Neighbours;
+use path_mtu::PathMtus;
 use ports::Ports;
 use reassembly::Reassembly;
 use ring::{ConnectionId, Rings};
@@ -133,6 +136,7 @@ pub struct Core<D: Device> {
     syn_cookies: SynCookies,
     time_waits: TimeWaits,
     ports: Ports,
+    path_mtus: PathMtus,
     /// Acknowledgements that segments out of place ask for (RFC 5961 §7).
     challenges: RateLimit,
     /// RSTs to segments of no connection.
@@ -184,6 +188,7 @@ impl<D: Device> Core<D> {
             syn_cookies: SynCookies::new(derived(config.secret, 1)),
             time_waits: TimeWaits::new(tables.time_waits),
             ports: Ports::new(config.ports, [derived(config.secret, 4), derived(config.secret, 5)]),
+            path_mtus: PathMtus::new(),
             challenges: RateLimit::new(limits::CHALLENGES_PER_SECOND, derived(config.secret, 6)),
             resets: RateLimit::new(limits::RESETS_PER_SECOND, derived(config.secret, 2)),
             echo_replies: RateLimit::new(limits::ECHO_REPLIES_PER_SECOND, derived(config.secret, 3)),

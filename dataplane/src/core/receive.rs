@@ -136,7 +136,7 @@ impl<D: Device> Core<D> {
         let message = octets.get_mut(packet.transport..packet.end).ok_or(DropCause::Malformed)?;
         match icmp::Message::parse(message) {
             Ok(icmp::Message::EchoRequest { .. }) => {}
-            Ok(_) => return Err(DropCause::OtherProtocol),
+            Ok(message) => return self.on_icmp_error(now, &message),
             Err(crate::wire::Malformed::Checksum) => return Err(DropCause::IcmpChecksum),
             Err(_) => return Err(DropCause::Malformed),
         }
@@ -247,6 +247,7 @@ impl<D: Device> Core<D> {
     /// Takes note of what a segment or a timer led to.
     pub(super) fn on_progress(&mut self, now: Instant, index: u32, progress: tcp::Progress) {
         if progress.contains(tcp::Progress::ESTABLISHED) {
+            self.limit_to_path(now, index);
             self.announce(index);
         }
         if progress.contains(tcp::Progress::ACKNOWLEDGED) {

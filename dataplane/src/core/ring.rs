@@ -210,6 +210,9 @@ pub enum ConnectError {
     /// The core serves as many connections as it can.
     #[error("no room for another connection")]
     NoRoom,
+    /// The peer did not answer, and a router or the peer's host says that it cannot be reached (ICMP).
+    #[error("the network says that the peer cannot be reached")]
+    Unreachable,
     /// Every local port is in use towards this peer.
     #[error("no local port is left for another connection to this peer")]
     NoPort,

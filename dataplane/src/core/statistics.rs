@@ -50,6 +50,9 @@ pub enum DropCause {
     FpduCrc,
     /// Octets after the error that ended a stream.
     AfterError,
+    /// An ICMP error that cannot be true, or changes nothing: about no segment that is outstanding, with an impossible MTU,
+    /// or about a connection that has heard from its peer.
+    IcmpRefused,
     /// A packet whose answer would be one too many in this second.
     RateLimited,
     /// A frame we could not send: no buffer was free.
@@ -84,6 +87,7 @@ impl DropCause {
         Self::OldTimestamp,
         Self::FpduCrc,
         Self::AfterError,
+        Self::IcmpRefused,
         Self::RateLimited,
         Self::NoTransmitBuffer,
     ];

@@ -277,9 +277,15 @@ impl<D: Device> Core<D> {
         if announced {
             self.events.push(Event::Closed { connection: id, reason });
         } else if let Origin::Connect(token) = connection.origin {
-            // What this end gave up before it was open has timed out.
-            let reason = if reason == CloseReason::Aborted { CloseReason::TimedOut } else { reason };
-            self.events.push(Event::ConnectFailed { token, error: ConnectError::Closed(reason) });
+            let error = match reason {
+                CloseReason::Aborted | CloseReason::TimedOut if connection.unreachable => {
+                    ConnectError::Unreachable
+                }
+                // What this end gave up before it was open has timed out.
+                CloseReason::Aborted => ConnectError::Closed(CloseReason::TimedOut),
+                reason => ConnectError::Closed(reason),
+            };
+            self.events.push(Event::ConnectFailed { token, error });
         }
         if half_open {
             // What is left of it in TIME-WAIT is no reason to turn others away.

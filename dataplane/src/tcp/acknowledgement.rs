@@ -353,8 +353,8 @@ impl Connection {
     fn on_fin_acknowledged(&mut self, now: Instant) -> Progress {
         match self.state {
             State::FinWait1 => {
+                // The peer may send for as long as it likes (DDP-6.2.1-06); who waits for it gives it up, not TCP.
                 self.state = State::FinWait2;
-                self.timers.set(Timer::Linger, now + crate::limits::LINGER_NS);
             }
             State::Closing => self.enter_time_wait(now),
             State::LastAck => {

@@ -26,7 +26,7 @@ pub(super) enum Timer {
     Keepalive,
     /// A path that turned out narrower is tried with larger segments again.
     PathMtu,
-    /// TIME-WAIT or FIN-WAIT-2 ends.
+    /// TIME-WAIT ends.
     Linger,
 }
 
