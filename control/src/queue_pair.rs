@@ -214,10 +214,11 @@ impl QueuePair {
         Ok(self.shared.post_receive(ReceiveRequest { id, local })?)
     }
 
-    /// Closes our half of the connection after everything posted (DDP-6.2.1-01, DDP-6.2.1-02): nothing more can be sent. The peer's half
-    /// stays open until the peer closes it, however long that takes: what it sends is placed and completes receives,
-    /// those posted after this call among them (DDP-6.2.1-06). [`wait_closed`](Self::wait_closed) waits for the end of both halves. A
-    /// peer that may vanish is to be given up with [`abort`](Self::abort), or by dropping the queue pair.
+    /// Closes our half of the connection after everything posted (DDP-6.2.1-01, DDP-6.2.1-02): nothing more can be sent.
+    /// The peer's half stays open until the peer closes it, however long that takes (DDP-6.2.1-06): what it sends is placed
+    /// and completes receives, those posted after this call among them. [`wait_closed`](Self::wait_closed) waits for the
+    /// end of both halves. A peer that may vanish is to be given up with [`abort`](Self::abort), or by dropping the queue
+    /// pair.
     pub fn disconnect(&self) {
         // A stopped device has closed everything.
         let _ = self.device.tell(Request::Disconnect { qp: self.number() });

@@ -19,7 +19,8 @@ pub enum QpState {
     Idle = 0,
     /// Connected, in Full Operation.
     ReadyToSend = 1,
-    /// This end or the peer has closed; what was posted before is still being done.
+    /// This end has closed, or the peer has and this end follows; sends posted before are still being done, and receives
+    /// are taken for what the peer still sends.
     Closing = 2,
     /// Over: everything posted is flushed.
     Error = 3,
@@ -190,15 +191,16 @@ impl SharedQp {
         Ok(())
     }
 
-    /// Posts a receive work request. Allowed before the connection exists.
+    /// Posts a receive work request. Allowed before the connection exists, and after our half of it has closed: the peer
+    /// may still send (DDP-6.2.1-06).
     ///
     /// # Errors
     ///
     /// See [`PostError`]; nothing is posted then.
     pub fn post_receive(&self, request: ReceiveRequest) -> Result<(), PostError> {
         match self.state() {
-            QpState::Idle | QpState::ReadyToSend => {}
-            state => return Err(PostError::WrongState(state)),
+            QpState::Idle | QpState::ReadyToSend | QpState::Closing => {}
+            state @ QpState::Error => return Err(PostError::WrongState(state)),
         }
         post(&self.receives, &self.receives_outstanding, &self.receive_completions, request)?;
         // A request that slips in while the core ends the queue pair is flushed when the core hears the bell.
