@@ -130,17 +130,19 @@ impl Connection {
         let (rack, counters) = (&mut self.recovery.rack, &mut self.counters);
         let (clocks, least_ns, until) = (self.clocks, self.rtt.least_ns().unwrap_or(0), self.recovery.until);
         let echo = header.options.timestamps.map(|clock| clock.echo);
+        let probe = self.recovery.tail_probe.map(|probe| probe.end);
         let mut on_delivered = |segment: &Segment<P>| {
             if segment.fate == Fate::Sacked {
                 return;
             }
-            // RFC 8985 §6.2 step 2: what was sent again may be acknowledged by its first sending.
-            let ambiguous = segment.retransmitted()
-                && (now - segment.sent_at < least_ns
-                    || (clocks.negotiated
-                        && echo.is_some_and(|echo| {
-                            super::timestamps::is_before(echo, clocks.value(segment.sent_at))
-                        })));
+            // RFC 8985 §6.2 step 2: what was sent again may be acknowledged by its first sending. The echo tells only of what
+            // is acknowledged in order: the peer does not take the timestamp of what lies beyond a hole (RFC 7323 §4.3). A
+            // probe goes so late that it is rather a small segment that was faster than any before.
+            let too_soon = now - segment.sent_at < least_ns && probe != Some(segment.end());
+            let older_echo = clocks.negotiated
+                && segment.end() <= data_ack
+                && echo.is_some_and(|echo| super::timestamps::is_before(echo, clocks.value(segment.sent_at)));
+            let ambiguous = segment.retransmitted() && (too_soon || older_echo);
             if rack.on_delivered(now, segment, ambiguous) {
                 counters.reordered_segments += 1;
             }
