@@ -124,14 +124,13 @@ fn every_run_of_the_matrix_arrives_in_time() {
 }
 
 /// The least fraction of what theory gives that runs must reach in the mean. Theory knows nothing of the losses with which
-/// slow start ends, more of them for CUBIC, which counts up to eight segments an acknowledgement, and one of which may take
-/// a timeout; nor that DCTCP's first mark halves the window (RFC 8257 §3.3: alpha begins at 1), which then grows as
+/// slow start ends, nor that DCTCP's first mark halves the window (RFC 8257 §3.3: alpha begins at 1), which then grows as
 /// NewReno's. Where frames are lost, slow start ends later than theory has it, so that most runs take less time than it says.
 fn floor(cell: Cell) -> f64 {
     match (cell.algorithm, cell.line.loss > 0.0) {
-        (Algorithm::NewReno, false) | (Algorithm::Cubic | Algorithm::NewReno, true) => 0.9,
-        (Algorithm::Dctcp, true) => 0.8,
-        (Algorithm::Cubic, false) => 0.7,
+        (Algorithm::Cubic | Algorithm::NewReno, true) => 1.0,
+        (Algorithm::NewReno, false) => 0.9,
+        (Algorithm::Cubic, false) | (Algorithm::Dctcp, true) => 0.85,
         (Algorithm::Dctcp, false) => 0.6,
     }
 }

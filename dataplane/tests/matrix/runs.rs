@@ -105,6 +105,9 @@ pub fn run(cell: Cell, seed: u64, octets: usize) -> Result<Outcome, String> {
     if line.reorder == 0.0 && outcome.retransmitted > outcome.lost_frames + outcome.timeouts + probes {
         return Err(format!("more sent again than was lost: {outcome:?}, {probes} probes"));
     }
+    if line.loss == 0.0 && outcome.timeouts > 0 {
+        return Err(format!("a timeout where nothing but a full queue loses: {outcome:?}"));
+    }
     Ok(outcome)
 }
 
