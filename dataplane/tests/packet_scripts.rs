@@ -90,10 +90,12 @@ macro_rules! areas {
 
 areas! {
     acknowledging,
+    attacks,
     closing,
     congestion,
     ecn,
     fragments,
+    ipv6,
     keepalive,
     nagle,
     opening,

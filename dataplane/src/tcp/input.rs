@@ -187,10 +187,6 @@ impl Connection {
         if header.seq < nxt {
             self.note_duplicate(header.seq, (octets as u32).min((nxt - header.seq) as u32));
         }
-        if self.state == State::FinWait2 {
-            // A peer that is not silent is waited for.
-            self.timers.set(Timer::Linger, now + limits::LINGER_NS);
-        }
         match insertion {
             Insertion::InOrder { filled_gap } => {
                 *progress |= Progress::DATA;

@@ -41,6 +41,16 @@ pub fn value(name: &str, peer: &RawPeer, flow: &Flow) -> Result<i128, String> {
     }
 }
 
+/// What the segments of a flow told: `iss.2`, `port.2`.
+pub fn of_flow(name: &str, flow: &Flow) -> Result<i128, String> {
+    let value = match name {
+        "iss" => flow.core_iss.map(|iss| iss.0.into()),
+        "port" => flow.core_port.map(i128::from),
+        _ => return Err(format!("a flow has iss and port, no {name:?}")),
+    };
+    value.ok_or_else(|| format!("nothing has come that tells the {name} of flow {}", flow.number))
+}
+
 fn of_core(name: &str, peer: &RawPeer) -> Option<i128> {
     let statistics = peer.core.statistics();
     let tcp = &statistics.tcp;
