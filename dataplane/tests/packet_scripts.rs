@@ -95,7 +95,6 @@ areas! {
     congestion,
     ecn,
     fragments,
-    ipv6,
     keepalive,
     nagle,
     opening,

@@ -185,10 +185,10 @@ impl Stage {
             }
             Statement::Check(text) => {
                 let value = |name: &str| {
-                    if let Some(number) = name.strip_prefix("iss.") {
+                    if let Some((name, number)) = name.split_once('.').filter(|(name, _)| *name != "dropped")
+                    {
                         let flow = number.parse().ok().and_then(|number: u32| self.flows.get(&number));
-                        let iss = flow.and_then(|flow| flow.core_iss).ok_or("that SYN has not come")?;
-                        return Ok(i128::from(iss.0));
+                        return values::of_flow(name, flow.ok_or("there is no such flow")?);
                     }
                     values::value(name, &self.peer, &self.flows[&1])
                 };
