@@ -143,8 +143,12 @@ pub const TIME_WAITS_PER_CORE: usize = 4096;
 /// How long a connection in TIME-WAIT rests before an active open may use its ports again, when no other are left: longer
 /// than a segment of it takes to arrive, and more than a tick of the clock that tells old from new (RFC 6191).
 pub const TIME_WAIT_REST_NS: u64 = SECOND;
-/// Time between two acknowledgements of one connection that segments out of place ask for. Two ends that disagree answer
-/// each other no faster than this.
+/// Acknowledgements of one connection that segments out of place ask for, in [`CHALLENGE_SPAN_NS`] (RFC 5961 §7 gives these
+/// numbers as an example). Two ends that disagree answer each other no faster than this.
+pub const CHALLENGES_PER_SPAN: u8 = 10;
+/// The span of time [`CHALLENGES_PER_SPAN`] is for.
+pub const CHALLENGE_SPAN_NS: u64 = 5 * SECOND;
+/// Time between two such acknowledgements of a connection in TIME-WAIT: as many in the mean.
 pub const CHALLENGE_INTERVAL_NS: u64 = 500 * MILLISECOND;
 /// Such acknowledgements of a core in a second, at most (RFC 5961 §7).
 pub const CHALLENGES_PER_SECOND: u32 = 1000;

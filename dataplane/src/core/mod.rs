@@ -137,8 +137,6 @@ pub struct Core<D: Device> {
     time_waits: TimeWaits,
     ports: Ports,
     path_mtus: PathMtus,
-    /// Acknowledgements that segments out of place ask for (RFC 5961 §7).
-    challenges: RateLimit,
     /// RSTs to segments of no connection.
     resets: RateLimit,
     /// Answers to pings.
@@ -189,14 +187,17 @@ impl<D: Device> Core<D> {
             time_waits: TimeWaits::new(tables.time_waits),
             ports: Ports::new(config.ports, [derived(config.secret, 4), derived(config.secret, 5)]),
             path_mtus: PathMtus::new(),
-            challenges: RateLimit::new(limits::CHALLENGES_PER_SECOND, derived(config.secret, 6)),
             resets: RateLimit::new(limits::RESETS_PER_SECOND, derived(config.secret, 2)),
             echo_replies: RateLimit::new(limits::ECHO_REPLIES_PER_SECOND, derived(config.secret, 3)),
             neighbours: Neighbours::new(),
             reassembly: Reassembly::new(device.capabilities().mtu_octets.max(limits::REASSEMBLY_MIN_OCTETS)),
             wheel: Wheel::new(tables.connections),
             dirty: Vec::with_capacity(tables.connections),
-            pools: tcp::Pools { segments: Pool::new(tables.send_descriptors), held: Pool::new(held_frames) },
+            pools: tcp::Pools {
+                segments: Pool::new(tables.send_descriptors),
+                held: Pool::new(held_frames),
+                challenges: RateLimit::new(limits::CHALLENGES_PER_SECOND, derived(config.secret, 6)),
+            },
             stags: StagTable::with_slots(tables.regions),
             qps: (0..tables.queue_pairs).map(|_| None).collect(),
             events: Events::new(rings.events.clone()),

@@ -217,6 +217,7 @@ impl<D: Device> Core<D> {
             Refusal::Challenged => DropCause::Challenged,
             Refusal::NoRoom => DropCause::NoRoomForFrame,
             Refusal::WrongState => DropCause::WrongState,
+            Refusal::RateLimited => DropCause::RateLimited,
             Refusal::OldTimestamp => DropCause::OldTimestamp,
         })
     }

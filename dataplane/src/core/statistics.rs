@@ -53,7 +53,7 @@ pub enum DropCause {
     /// An ICMP error that cannot be true, or changes nothing: about no segment that is outstanding, with an impossible MTU,
     /// or about a connection that has heard from its peer.
     IcmpRefused,
-    /// A packet whose answer would be one too many in this second.
+    /// A packet whose answer would be one too many in its time.
     RateLimited,
     /// A frame we could not send: no buffer was free.
     NoTransmitBuffer,

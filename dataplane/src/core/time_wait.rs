@@ -311,7 +311,7 @@ impl<D: Device> Core<D> {
             }
             Answer::Acknowledge => self.time_waits.may_acknowledge(now, &key),
         };
-        if !acknowledge || !self.challenges.take(now) {
+        if !acknowledge || !self.pools.challenges.take(now) {
             return Err(DropCause::RateLimited);
         }
         self.send_bare(key, remains.acknowledgement(now));

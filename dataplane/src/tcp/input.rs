@@ -5,6 +5,7 @@ use crate::limits;
 use crate::time::Instant;
 use crate::wire::tcp::{Flags, Header, SeqNumber};
 
+use super::challenge::is_challenged;
 use super::ecn::EcnField;
 use super::receive_queue::Insertion;
 use super::timers::Timer;
@@ -42,7 +43,8 @@ impl Connection {
         payload: Payload<F>,
         pools: &mut Pools<P, F>,
     ) -> Disposition {
-        match self.state {
+        let (owed, payload_octets) = (self.acks_owed, payload.octets);
+        let mut disposition = match self.state {
             State::Closed => Disposition::refused(Refusal::WrongState),
             State::SynSent => self.on_segment_in_syn_sent(now, header),
             _ => match self.check(now, header, payload.octets) {
@@ -50,7 +52,16 @@ impl Connection {
                 Ok(Progress::CLOSED) => Disposition::progress(Progress::CLOSED),
                 Ok(_) => self.on_acceptable_segment(now, header, payload, pools),
             },
+        };
+        let refusal = disposition.refusal;
+        if refusal.is_some_and(|refusal| is_challenged(refusal, header, payload_octets))
+            && self.acks_owed > owed
+            && !self.may_challenge(now, &mut pools.challenges)
+        {
+            self.acks_owed = owed;
+            disposition.refusal = Some(Refusal::RateLimited);
         }
+        disposition
     }
 
     /// Sequence, RST and SYN checks: RFC 9293 §3.10.7.4 with RFC 5961 §3, §4.

@@ -7,6 +7,7 @@
 //! be sent.
 
 mod acknowledgement;
+mod challenge;
 mod config;
 pub mod congestion;
 mod counters;
@@ -30,8 +31,10 @@ mod timestamps;
 use bitflags::bitflags;
 
 use crate::pool::Pool;
+use crate::rate_limit::RateLimit;
 use crate::time::{Instant, MILLISECOND};
 use crate::wire::tcp::SeqNumber;
+use challenge::Challenges;
 use congestion::{Congestion, CongestionControl};
 use ecn::Ecn;
 use pacing::{Pace, Pacer};
@@ -127,6 +130,8 @@ pub enum Refusal {
     NoRoom,
     /// No place in the state of the connection.
     WrongState,
+    /// Out of place, and one too many for an answer (RFC 5961 §7).
+    RateLimited,
     /// A timestamp older than one already seen, or none where each segment has one (RFC 7323 §3.2, §5.3).
     OldTimestamp,
 }
@@ -146,6 +151,8 @@ pub struct Pools<P, F> {
     pub segments: Pool<Segment<P>>,
     /// Frames received and not consumed.
     pub held: Pool<Held<F>>,
+    /// Answers to segments out of place.
+    pub challenges: RateLimit,
 }
 
 /// One TCP connection.
@@ -220,6 +227,7 @@ pub struct Connection {
     probe_owed: bool,
     reset_owed: bool,
 
+    challenges: Challenges,
     timers: Timers,
     close_reason: CloseReason,
     counters: Counters,
@@ -272,6 +280,7 @@ impl Connection {
             fin_owed: false,
             probe_owed: false,
             reset_owed: false,
+            challenges: Challenges::new(),
             timers: Timers::new(),
             close_reason: CloseReason::Finished,
             counters: Counters::default(),
