@@ -131,6 +131,6 @@ fn floor(cell: Cell) -> f64 {
         (Algorithm::Cubic | Algorithm::NewReno, true) => 1.0,
         (Algorithm::NewReno, false) => 0.9,
         (Algorithm::Cubic, false) | (Algorithm::Dctcp, true) => 0.85,
-        (Algorithm::Dctcp, false) => 0.6,
+        (Algorithm::Dctcp, false) => 0.7,
     }
 }
