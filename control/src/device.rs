@@ -8,6 +8,7 @@ use std::thread::{self, JoinHandle};
 
 use crossbeam::channel::{self, Sender};
 use warpline_dataplane::core::addresses::{Addresses, Cidr, Route, Routes, is_host_address};
+use warpline_dataplane::core::neighbours::StaticNeighbour;
 use warpline_dataplane::core::ring::Rings;
 use warpline_dataplane::core::statistics::Statistics;
 use warpline_dataplane::core::{Config, Core};
@@ -70,6 +71,14 @@ pub struct DeviceConfig {
     pub addresses: Vec<Cidr>,
     /// Who forwards to other networks, at most [`ROUTES_PER_CORE`](limits::ROUTES_PER_CORE) of them.
     pub routes: Vec<Route>,
+    /// Neighbours whose hardware address is known beforehand: they are not asked for it. At most
+    /// [`STATIC_NEIGHBOURS_PER_CORE`](limits::STATIC_NEIGHBOURS_PER_CORE).
+    pub neighbours: Vec<StaticNeighbour>,
+    /// Whether the link is asked for other stations with our IPv6 addresses before these are used (RFC 4862 §5.4), for one to
+    /// two seconds after the start.
+    pub duplicate_address_detection: bool,
+    /// The VLAN that all frames belong to, 1 to 4094, by an IEEE 802.1Q tag; `None` for frames without one.
+    pub vlan: Option<u16>,
     /// Octets a peer may have in flight on one connection (DDP-A-01): at least the product of rate and delay.
     pub window_octets: u32,
     /// How TCP behaves on its connections.
@@ -81,11 +90,14 @@ pub struct DeviceConfig {
 }
 
 impl DeviceConfig {
-    /// The usual, with one address: no routes, a window of 2 MiB, CRCs always, memory from the heap.
+    /// The usual, with one address: no routes, no VLAN, a window of 2 MiB, CRCs always, memory from the heap.
     pub fn new(address: impl Into<IpAddr>, prefix_bits: u8) -> Self {
         Self {
             addresses: vec![Cidr::new(address.into(), prefix_bits)],
             routes: Vec::new(),
+            neighbours: Vec::new(),
+            duplicate_address_detection: true,
+            vlan: None,
             window_octets: Config::WINDOW_OCTETS,
             tcp: Behaviour::default(),
             crc: CrcPolicy::Always,
@@ -112,6 +124,12 @@ pub enum StartError {
     /// The gateway cannot be reached, or is this device.
     #[error("gateway {0} is no neighbour on a network of the device: nothing could be sent to it")]
     Gateway(IpAddr),
+    /// Too many configured neighbours.
+    #[error("{0} configured neighbours: a device has at most {max}", max = limits::STATIC_NEIGHBOURS_PER_CORE)]
+    NeighbourCount(usize),
+    /// No VLAN has that number.
+    #[error("VLAN {0}: the number of a VLAN is 1 to 4094")]
+    Vlan(u16),
     /// The system gives no random octets.
     #[error("no random octets from /dev/urandom: {0}; STags must not be predictable")]
     Random(std::io::Error),
@@ -312,6 +330,9 @@ fn parts<D: device::Device>(
     let core = Config {
         addresses,
         routes,
+        neighbours: config.neighbours.iter().copied().collect(),
+        duplicate_address_detection: config.duplicate_address_detection,
+        vlan: config.vlan,
         window_octets: config.window_octets,
         ports: limits::EPHEMERAL_PORTS,
         tcp: config.tcp,
@@ -324,8 +345,16 @@ fn parts<D: device::Device>(
     Ok((driver, Control::new(taken, rings, (alive, stop.clone()), config.crc, random), requests))
 }
 
-/// The addresses and routes, if a core can work with them.
+/// The addresses and routes, if a core can work with them and the rest.
 fn checked(config: &DeviceConfig) -> Result<(Addresses, Routes), StartError> {
+    if let Some(vlan) = config.vlan
+        && !(1..=4094).contains(&vlan)
+    {
+        return Err(StartError::Vlan(vlan));
+    }
+    if config.neighbours.len() > limits::STATIC_NEIGHBOURS_PER_CORE {
+        return Err(StartError::NeighbourCount(config.neighbours.len()));
+    }
     let addresses = config.addresses.as_slice();
     for own in addresses {
         if !is_host_address(own.address) {

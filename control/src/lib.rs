@@ -77,6 +77,7 @@ pub use memory::{Addressing, DeregisterError, MemoryError, MemoryRegion, Protect
 pub use queue_pair::{CloseError, CreateError, PostError, QpConfig, QueuePair};
 pub use startup::StartupFault;
 pub use warpline_dataplane::core::addresses::{Cidr, NotCidr, Route};
+pub use warpline_dataplane::core::neighbours::StaticNeighbour;
 pub use warpline_dataplane::core::statistics::Statistics;
 pub use warpline_dataplane::memory::{Access, Region, STag};
 pub use warpline_dataplane::qp::error::StreamError;
@@ -85,6 +86,7 @@ pub use warpline_dataplane::qp::work::{
     Completion, CompletionKind, Operation, QpNumber, SendRequest, Slice, Status,
 };
 pub use warpline_dataplane::tcp::CloseReason;
+pub use warpline_dataplane::wire::ethernet::MacAddress;
 
 /// The example of README.md, compiled by the tests.
 #[cfg(all(doctest, feature = "dpdk"))]

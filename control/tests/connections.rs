@@ -281,6 +281,8 @@ fn a_device_needs_an_address_of_a_host() {
     assert!(matches!(start(|c| c.addresses.clear()), StartError::AddressCount(0)));
     assert!(matches!(start(|c| c.addresses = vec![c.addresses[0]; 9]), StartError::AddressCount(9)));
     assert!(matches!(start(|c| c.addresses[0].prefix_bits = 33), StartError::Prefix(_)));
+    assert!(matches!(start(|c| c.vlan = Some(0)), StartError::Vlan(0)));
+    assert!(matches!(start(|c| c.vlan = Some(4095)), StartError::Vlan(4095)));
     let route = |gateway: [u8; 4]| Route::default_by(gateway.into());
     let routes = |routes| {
         let config = DeviceConfig { routes, ..DeviceConfig::new(NEAR, 24) };

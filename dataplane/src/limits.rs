@@ -80,12 +80,24 @@ pub const ADDRESSES_PER_CORE: usize = 8;
 pub const ROUTES_PER_CORE: usize = 16;
 /// Neighbours a core remembers.
 pub const NEIGHBOURS_PER_CORE: usize = 256;
-/// How long a neighbour's hardware address is believed.
-pub const NEIGHBOUR_LIFETIME_NS: u64 = 60 * SECOND;
-/// Time between two requests for the same neighbour (RFC 1122 §2.3.2.1: at most one a second).
-pub const NEIGHBOUR_REQUEST_INTERVAL_NS: u64 = SECOND;
-/// Requests without an answer after which an address is no longer used.
-pub const NEIGHBOUR_REQUESTS: u8 = 3;
+/// Neighbours whose hardware address is configured.
+pub const STATIC_NEIGHBOURS_PER_CORE: usize = 16;
+/// How long a neighbour counts as reachable once it was shown to be, between half of this and one and a half (RFC 4861
+/// §10: REACHABLE_TIME).
+pub const NEIGHBOUR_REACHABLE_NS: u64 = 30 * SECOND;
+/// How long a neighbour that may be gone is used before it is asked (RFC 4861 §10: DELAY_FIRST_PROBE_TIME).
+pub const NEIGHBOUR_DELAY_NS: u64 = 5 * SECOND;
+/// Time between two questions to the same neighbour (RFC 4861 §10: RETRANS_TIMER; RFC 1122 §2.3.2.1: at most one a second).
+pub const NEIGHBOUR_RETRANSMIT_NS: u64 = SECOND;
+/// Questions without an answer, first to the neighbour, then to all, after which it is given up (RFC 4861 §10:
+/// MAX_UNICAST_SOLICIT, MAX_MULTICAST_SOLICIT).
+pub const NEIGHBOUR_SOLICITATIONS: u8 = 3;
+/// Questions sent in one poll: what else is to be sent has its turn too.
+pub const SOLICITATIONS_PER_POLL: usize = 8;
+/// Longest time before the first probe for a duplicate of an address (RFC 4862 §5.4.2: MAX_RTR_SOLICITATION_DELAY).
+pub const PROBE_DELAY_NS: u64 = SECOND;
+/// Time between two defences of an address (RFC 5227 §1.1: DEFEND_INTERVAL).
+pub const DEFEND_INTERVAL_NS: u64 = 10 * SECOND;
 /// Segments a connection sends in one poll before others have their turn.
 pub const TRANSMIT_BURST_SEGMENTS: usize = 32;
 /// Payload of an FPDU that goes out by reference where the device takes references, in octets: below it a copy costs less

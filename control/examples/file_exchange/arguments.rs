@@ -23,6 +23,9 @@ pub struct Arguments {
     /// Our address, with the prefix of its network: 198.18.0.2/24, fd00::2/64.
     #[arg(long, value_name = "ADDR/PREFIX")]
     pub address: Cidr,
+    /// The VLAN that all frames belong to.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4094))]
+    pub vlan: Option<u16>,
     /// Wait for the other end at this port.
     #[arg(long, value_name = "PORT", required_unless_present = "connect", conflicts_with = "connect")]
     pub listen: Option<u16>,

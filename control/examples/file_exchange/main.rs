@@ -85,8 +85,12 @@ fn start_device(arguments: &Arguments) -> Result<Device, Failure> {
     let port = open::port(eal, arguments.backend.port(), arguments.mtu).map_err(Failure::local)?;
     let crc = if arguments.crc.is_on() { CrcPolicy::Always } else { CrcPolicy::OffIfPeerAgrees };
     let Cidr { address, prefix_bits } = arguments.address;
-    let config =
-        DeviceConfig { crc, memory: open::hugepages(eal), ..DeviceConfig::new(address, prefix_bits) };
+    let config = DeviceConfig {
+        crc,
+        memory: open::hugepages(eal),
+        vlan: arguments.vlan,
+        ..DeviceConfig::new(address, prefix_bits)
+    };
     let started = match &arguments.pcap {
         None => Device::start(port, &config, PollThread::default()),
         Some(path) => {

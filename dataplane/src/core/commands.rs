@@ -145,11 +145,6 @@ impl<D: Device> Core<D> {
         addresses::next_hop(&self.config.addresses, &self.config.routes, remote)
     }
 
-    /// Whether `address` is one of ours.
-    pub(super) fn is_own(&self, address: IpAddr) -> bool {
-        self.config.addresses.iter().any(|own| own.address == address)
-    }
-
     fn send_stream(&mut self, now: Instant, id: ConnectionId, octets: &[u8], then: AfterStream) {
         let Some(slot) = self.slots.get_mut(id.index as usize) else { return };
         let Some(connection) = slot.connection.as_mut().filter(|_| slot.generation == id.generation) else {

@@ -6,10 +6,15 @@
 pub mod addresses;
 mod commands;
 pub mod connection;
+mod detection;
+mod discovery;
 mod events;
 mod flows;
+mod icmp;
 mod icmp_errors;
-mod neighbours;
+mod ip;
+mod link;
+pub mod neighbours;
 mod opening;
 mod path_mtu;
 mod ports;
@@ -29,6 +34,7 @@ use std::hash::Hasher;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use arrayvec::ArrayVec;
 use siphasher::sip::SipHasher24;
 
 use crate::device::{Capabilities, Device};
@@ -45,9 +51,10 @@ use crate::time::Instant;
 use crate::wire::ethernet::MacAddress;
 use addresses::{Addresses, Cidr, Routes};
 use connection::{Chunk, Connection, FlowKey};
+use detection::Detection;
 use events::Events;
 use flows::Flows;
-use neighbours::Neighbours;
+use neighbours::{Neighbours, StaticNeighbour};
 use path_mtu::PathMtus;
 use ports::Ports;
 use reassembly::Reassembly;
@@ -65,6 +72,13 @@ pub struct Config {
     pub addresses: Addresses,
     /// Who forwards to other networks.
     pub routes: Routes,
+    /// Neighbours whose hardware address is known beforehand.
+    pub neighbours: ArrayVec<StaticNeighbour, { limits::STATIC_NEIGHBOURS_PER_CORE }>,
+    /// Whether the link is asked for other stations with our IPv6 addresses before these are used (RFC 4862 §5.4): for one
+    /// to two seconds after the start. Without it, the addresses are ours at once.
+    pub duplicate_address_detection: bool,
+    /// The VLAN that all frames belong to, 1 to 4094, by an IEEE 802.1Q tag; `None` for frames without one.
+    pub vlan: Option<u16>,
     /// Octets a peer may have in flight on one connection.
     pub window_octets: u32,
     /// First and last local port of connections this core opens. Cores that share an address must not share ports.
@@ -79,11 +93,14 @@ impl Config {
     /// Octets of the window unless changed: a millisecond at 16 Gbit/s.
     pub const WINDOW_OCTETS: u32 = 2 << 20;
 
-    /// The usual, with one address: no routes, a window of 2 MiB.
+    /// The usual, with one address: no routes, no VLAN, a window of 2 MiB.
     pub fn new(address: IpAddr, prefix_bits: u8, secret: [u64; 2]) -> Self {
         Self {
             addresses: [Cidr::new(address, prefix_bits)].into_iter().collect(),
             routes: Routes::new(),
+            neighbours: ArrayVec::new(),
+            duplicate_address_detection: true,
+            vlan: None,
             window_octets: Self::WINDOW_OCTETS,
             ports: limits::EPHEMERAL_PORTS,
             tcp: tcp::Behaviour::default(),
@@ -142,6 +159,7 @@ pub struct Core<D: Device> {
     /// Answers to pings.
     echo_replies: RateLimit,
     neighbours: Neighbours,
+    detection: Detection,
     reassembly: Reassembly,
     wheel: Wheel,
     /// Connections that may have something to send.
@@ -189,7 +207,8 @@ impl<D: Device> Core<D> {
             path_mtus: PathMtus::new(),
             resets: RateLimit::new(limits::RESETS_PER_SECOND, derived(config.secret, 2)),
             echo_replies: RateLimit::new(limits::ECHO_REPLIES_PER_SECOND, derived(config.secret, 3)),
-            neighbours: Neighbours::new(),
+            neighbours: Neighbours::new(&config.neighbours, &mut seeded(derived(config.secret, 11))),
+            detection: Detection::new(seeded(derived(config.secret, 12))),
             reassembly: Reassembly::new(device.capabilities().mtu_octets.max(limits::REASSEMBLY_MIN_OCTETS)),
             wheel: Wheel::new(tables.connections),
             dirty: Vec::with_capacity(tables.connections),
@@ -219,6 +238,7 @@ impl<D: Device> Core<D> {
         busy |= self.answer_doorbells();
         self.syns_this_poll = 0;
         busy |= self.receive(now);
+        busy |= self.detect_duplicates(now);
         busy |= self.expire_timers(now);
         busy |= self.transmit(now);
         self.events.flush();
@@ -231,7 +251,8 @@ impl<D: Device> Core<D> {
 
     /// When [`poll_once`](Self::poll_once) must be called again even if nothing arrives and nothing is posted.
     pub fn next_deadline(&self) -> Instant {
-        let deadline = self.wheel.next_deadline();
+        let addresses = self.detection.next_due().min(self.neighbours.next_due());
+        let deadline = self.wheel.next_deadline().min(addresses);
         self.device.next_arrival().map_or(deadline, |arrival| arrival.min(deadline))
     }
 
@@ -337,6 +358,11 @@ impl<D: Device> Core<D> {
         }
         busy
     }
+}
+
+/// Numbers that others cannot foresee.
+fn seeded([seed, _]: [u64; 2]) -> fastrand::Rng {
+    fastrand::Rng::with_seed(seed)
 }
 
 /// A secret for one purpose, from which those for others do not follow.

@@ -14,6 +14,7 @@ use crate::device::{Device, Frame};
 use crate::limits;
 use crate::time::Instant;
 use crate::wire::ipv4::{self, Protocol};
+use crate::wire::ipv6;
 use crate::wire::{icmp, tcp};
 
 /// What the fragments of a datagram have in common (RFC 6864 §4, RFC 8200 §4.5; for IPv6 the protocol is that of the first
@@ -297,6 +298,53 @@ impl<D: Device> Core<D> {
         room[ipv4::Header::LEN..].copy_from_slice(whole.payload);
         self.statistics.datagrams_reassembled += 1;
         self.on_ipv4(now, datagram, network)
+    }
+}
+
+impl<D: Device> Core<D> {
+    /// A fragment of an IPv6 packet (RFC 8200 §4.5). What it makes whole goes on without the Fragment header, nor any before
+    /// it. The protocol counts in the name of the datagram: fragments that contradict each other do not go together.
+    pub(super) fn on_ipv6_fragment(
+        &mut self,
+        now: Instant,
+        frame: &D::Frame,
+        network: usize,
+        header: ipv6::Header,
+        upper: &ipv6::Upper,
+        fragment: ipv6::Fragment,
+    ) -> Result<(), DropCause> {
+        let octets = (ipv6::Header::LEN + usize::from(header.payload_len)).checked_sub(upper.offset);
+        let fragment = Fragment {
+            id: DatagramId {
+                source: header.source.into(),
+                destination: header.destination.into(),
+                protocol: upper.protocol.0,
+                identification: fragment.identification,
+            },
+            offset: fragment.offset.into(),
+            octets: octets.ok_or(DropCause::Malformed)?,
+            more: fragment.more,
+            ecn: header.ecn,
+            first_octets_min: first_octets_min(upper.protocol),
+        };
+        let taken =
+            self.reassembly.take(now, &fragment, frame, network + upper.offset, &mut self.statistics)?;
+        let Some(whole) = taken else { return Ok(()) };
+        let mut datagram = self.device.allocate().ok_or(DropCause::NoRoomForFrame)?;
+        let octets = ipv6::Header::LEN + whole.payload.len();
+        let room = datagram.append(network + octets).ok_or(DropCause::Fragment)?;
+        let (link, room) = room.split_at_mut(network);
+        link.copy_from_slice(frame.piece(0).and_then(|piece| piece.get(..network)).unwrap_or_default());
+        ipv6::Header {
+            next_header: upper.protocol,
+            payload_len: whole.payload.len() as u16,
+            ecn: whole.ecn,
+            ..header
+        }
+        .emit(room);
+        room[ipv6::Header::LEN..].copy_from_slice(whole.payload);
+        self.statistics.datagrams_reassembled += 1;
+        self.on_ipv6(now, datagram, network, true)
     }
 }
 

@@ -10,10 +10,16 @@ pub enum DropCause {
     Malformed,
     /// An Ethernet destination that is not ours.
     OtherMac,
-    /// An Ethernet type or IP protocol we do not serve.
+    /// A tag of another VLAN than ours, or none where we have one.
+    OtherVlan,
+    /// An Ethernet type or IP protocol we do not serve, or an IPv6 extension header that must not be skipped.
     OtherProtocol,
     /// An IP destination that is not ours.
     OtherAddress,
+    /// An IP source that no station can have, or that is ours.
+    BadSource,
+    /// Another station's claim to an address of ours.
+    AddressConflict,
     /// An IPv4 header checksum that does not hold.
     IpChecksum,
     /// A TCP checksum that does not hold.
@@ -67,8 +73,11 @@ impl DropCause {
     pub const ALL: [Self; Self::COUNT] = [
         Self::Malformed,
         Self::OtherMac,
+        Self::OtherVlan,
         Self::OtherProtocol,
         Self::OtherAddress,
+        Self::BadSource,
+        Self::AddressConflict,
         Self::IpChecksum,
         Self::TcpChecksum,
         Self::IcmpChecksum,

@@ -2,9 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::addresses;
 use super::connection::{Chunk, Connection, FlowKey, Mode, Operating};
-use super::neighbours::Resolution;
 use super::statistics::{DropCause, Statistics};
 use super::{Core, QueuePair};
 use crate::crc32c::Digest;
@@ -17,10 +15,9 @@ use crate::qp::shared::QpState;
 use crate::tcp::send_queue::Segment;
 use crate::tcp::{EcnField, Outgoing, State};
 use crate::time::Instant;
-use crate::wire::arp;
 use crate::wire::checksum;
 use crate::wire::ddp;
-use crate::wire::ethernet::{self, EtherType, MacAddress};
+use crate::wire::ethernet::{EtherType, MacAddress};
 use crate::wire::ipv4::{self, Protocol};
 use crate::wire::ipv6;
 use crate::wire::tcp::{self, Header};
@@ -42,6 +39,7 @@ impl<D: Device> Core<D> {
                 self.dirty.swap_remove(turn);
             }
         }
+        self.solicit_neighbours(now);
         busy |= !self.to_send.is_empty();
         self.flush_device(now);
         busy
@@ -62,7 +60,7 @@ impl<D: Device> Core<D> {
         else {
             return false;
         };
-        let more = match self.resolve(key.remote, now) {
+        let more = match self.resolve(key, now) {
             Some(mac) => self.send_segments(now, index, key, mac),
             None => false,
         };
@@ -94,6 +92,7 @@ impl<D: Device> Core<D> {
 
     /// After a turn: the connection closes, ends, or waits for its next deadline.
     fn settle(&mut self, now: Instant, index: u32, more: bool) -> bool {
+        let waiting = self.is_waiting(index);
         let Some(connection) = self.slots[index as usize].connection.as_mut() else { return false };
         if connection.tcp.state() == State::Closed && !more {
             self.on_closed(index);
@@ -110,8 +109,9 @@ impl<D: Device> Core<D> {
             more = true;
         }
         let mut deadline = connection.tcp.next_deadline().min(connection.abort_at);
-        if !more && self.neighbours.is_waiting(self.config_next_hop(index)) {
-            deadline = deadline.min(now + limits::NEIGHBOUR_REQUEST_INTERVAL_NS);
+        if !more && waiting {
+            // Nobody may answer: then the connection asks anew.
+            deadline = deadline.min(now + limits::NEIGHBOUR_RETRANSMIT_NS);
         }
         if self.has_streaming_octets(index) {
             deadline = deadline.min(now + limits::HAND_UP_RETRY_NS);
@@ -123,33 +123,11 @@ impl<D: Device> Core<D> {
         more
     }
 
-    fn config_next_hop(&self, index: u32) -> Option<IpAddr> {
-        let remote = self.slots[index as usize].connection.as_ref()?.key.remote;
-        self.next_hop(remote)
-    }
-
-    /// The hardware address behind `remote`; asks for it when it is not known.
-    fn resolve(&mut self, remote: IpAddr, now: Instant) -> Option<MacAddress> {
-        let next_hop = self.next_hop(remote)?;
-        match self.neighbours.resolve(next_hop, now) {
-            Resolution::Known(mac) => Some(mac),
-            Resolution::Wait => None,
-            Resolution::Ask(known) => {
-                if let IpAddr::V4(target_ip) = next_hop
-                    && let Some(IpAddr::V4(sender_ip)) =
-                        addresses::source_for(&self.config.addresses, next_hop)
-                {
-                    self.send_arp(arp::Packet {
-                        operation: arp::Operation::Request,
-                        sender_mac: self.mac,
-                        sender_ip,
-                        target_mac: MacAddress::default(),
-                        target_ip,
-                    });
-                }
-                known
-            }
-        }
+    /// Whether what the connection has to send waits for a hardware address.
+    fn is_waiting(&self, index: u32) -> bool {
+        let connection = self.slots[index as usize].connection.as_ref();
+        let next_hop = connection.and_then(|connection| self.next_hop(connection.key.remote));
+        next_hop.is_some_and(|next_hop| self.neighbours.is_waiting(next_hop))
     }
 
     /// An empty frame to fill.
@@ -169,19 +147,19 @@ impl<D: Device> Core<D> {
         }
     }
 
-    /// The hardware address behind `remote`, if it is known.
-    pub(super) fn known_mac(&self, remote: IpAddr) -> Option<MacAddress> {
-        self.neighbours.known(self.next_hop(remote)?)
-    }
-
     /// Sends a segment without data to `mac`.
     pub(super) fn send_bare_to(&mut self, mac: MacAddress, key: FlowKey, header: Header) {
         let Some(mut frame) = self.empty_frame() else { return };
-        let octets = headers_octets(key, &header);
+        let octets = self.headers_octets(key, &header);
         if frame.append(octets).is_some() {
             self.write_headers(&mut frame, key, mac, header, 0, EcnField::NotCapable);
             self.to_send.push_back(frame);
         }
+    }
+
+    /// Octets of all headers.
+    fn headers_octets(&self, key: FlowKey, header: &Header) -> usize {
+        self.link_octets() + network_octets(key) + header.header_len()
     }
 
     /// Builds the frame of a segment; `None` when its octets cannot be had.
@@ -193,7 +171,7 @@ impl<D: Device> Core<D> {
         mac: MacAddress,
         outgoing: &Outgoing<Chunk>,
     ) -> Option<D::Frame> {
-        let headers = headers_octets(key, &outgoing.header);
+        let headers = self.headers_octets(key, &outgoing.header);
         let payload_octets = outgoing.segment.map_or(0, |segment| segment.octets as usize);
         if let Some(segment) = &outgoing.segment {
             let connection = self.slots[index as usize].connection.as_ref()?;
@@ -233,9 +211,10 @@ impl<D: Device> Core<D> {
         let segment_octets = header.header_len() + payload_octets;
         let offload = self.capabilities.transmit_checksums;
         let octets = frame.first_mut();
-        let (ethernet, rest) = octets.split_at_mut(ethernet::Header::LEN);
+        let link_octets = self.link_octets();
+        let (link, rest) = octets.split_at_mut(link_octets);
         let ethertype = if key.remote.is_ipv4() { EtherType::IPV4 } else { EtherType::IPV6 };
-        ethernet::Header { destination: mac, source: self.mac, ethertype }.emit(ethernet);
+        self.write_link(link, mac, ethertype);
         let (ip, segment) = rest.split_at_mut(network_octets(key));
         self.write_network(ip, key, segment_octets, ecn);
         header.emit(segment);
@@ -244,7 +223,7 @@ impl<D: Device> Core<D> {
             // The device completes the sum over the segment; the field holds the pseudo-header's.
             tcp::set_checksum(segment, !sum.finish());
             frame.request_checksums(ChecksumRequest {
-                l2_octets: ethernet::Header::LEN as u8,
+                l2_octets: link_octets as u8,
                 l3_octets: network_octets(key) as u8,
                 l4_octets: header.header_len() as u8,
             });
@@ -300,11 +279,6 @@ impl<D: Device> Core<D> {
 /// Octets of the IP header.
 const fn network_octets(key: FlowKey) -> usize {
     if key.remote.is_ipv4() { ipv4::Header::LEN } else { ipv6::Header::LEN }
-}
-
-/// Octets of all headers.
-fn headers_octets(key: FlowKey, header: &Header) -> usize {
-    ethernet::Header::LEN + network_octets(key) + header.header_len()
 }
 
 /// Whether the queue pair has FPDUs that may go before the FIN.

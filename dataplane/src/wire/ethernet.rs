@@ -98,6 +98,52 @@ impl Header {
     }
 }
 
+/// An IEEE 802.1Q tag and the type of what follows it: the octets behind a header of [`EtherType::VLAN`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Tag {
+    /// The VLAN, 1 to 4094.
+    pub vlan: u16,
+    /// What follows the tag.
+    pub ethertype: EtherType,
+}
+
+impl Tag {
+    /// Octets of a tag, with the type that follows it.
+    pub const LEN: usize = 4;
+
+    /// Parses the tag at the start of `octets`. Priority and drop eligibility are not looked at.
+    ///
+    /// # Errors
+    ///
+    /// [`Malformed::Truncated`].
+    #[inline]
+    pub fn parse(octets: &[u8]) -> Result<Self, Malformed> {
+        let [high, low, ethertype @ ..] =
+            *octets.first_chunk::<{ Self::LEN }>().ok_or(Malformed::Truncated)?;
+        let vlan = u16::from_be_bytes([high, low]) & 0x0fff;
+        Ok(Self { vlan, ethertype: EtherType(u16::from_be_bytes(ethertype)) })
+    }
+
+    /// Writes the tag, of priority 0, to the first [`LEN`](Self::LEN) octets of `out`.
+    #[inline]
+    pub fn emit(&self, out: &mut [u8]) {
+        if let Some(out) = room::<{ Self::LEN }>(out) {
+            let mut out = Writer(out);
+            out.put((self.vlan & 0x0fff).to_be_bytes());
+            out.put(self.ethertype.0.to_be_bytes());
+        }
+    }
+}
+
+/// Sends the frame in `octets` back: to who sent it, from `mac`. Tags stay. Nothing changes in octets that are no frame.
+pub fn turn_around(octets: &mut [u8], mac: MacAddress) {
+    if let Some([header @ .., _, _]) = octets.first_chunk_mut::<{ Header::LEN }>() {
+        let (destination, source) = header.split_at_mut(6);
+        destination.copy_from_slice(source);
+        source.copy_from_slice(&mac.0);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -128,6 +174,31 @@ mod tests {
         octets[15] = 5;
         assert_eq!(Header::parse(&octets), Ok((Header { ethertype: EtherType::VLAN, ..HEADER }, 14)));
         assert_eq!(Header::parse(&octets[..17]), Err(Malformed::Truncated));
+    }
+
+    #[test]
+    fn a_tag_names_its_vlan() {
+        let tag = Tag { vlan: 0x123, ethertype: EtherType::IPV6 };
+        let mut octets = [0xff; 4];
+        tag.emit(&mut octets);
+        assert_eq!(octets, [0x01, 0x23, 0x86, 0xdd]);
+        octets[0] |= 0xf0;
+        assert_eq!(Tag::parse(&octets), Ok(tag), "priority is nobody's business here");
+        assert_eq!(Tag::parse(&octets[..3]), Err(Malformed::Truncated));
+    }
+
+    #[test]
+    fn a_frame_goes_back_to_its_sender() {
+        let mut octets = [0; 20];
+        HEADER.emit(&mut octets);
+        octets[14..18].copy_from_slice(&[1, 2, 3, 4]);
+        let mac = MacAddress([2, 9, 9, 9, 9, 9]);
+        turn_around(&mut octets, mac);
+        let expected = Header { destination: HEADER.source, source: mac, ..HEADER };
+        assert_eq!(Header::parse(&octets), Ok((expected, 14)));
+        assert_eq!(octets[14..], [1, 2, 3, 4, 0, 0]);
+        turn_around(&mut octets[..13], mac);
+        assert_eq!(Header::parse(&octets), Ok((expected, 14)));
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! Two cores on a simulated link, in virtual time, with as much of a control thread as a test needs.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
+pub mod link;
 pub mod raw;
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
+use warpline_dataplane::core::addresses::Cidr;
 use warpline_dataplane::core::ring::{AfterStream, Command, ConnectionId, Event, FullOperation, Rings};
 use warpline_dataplane::core::statistics::Statistics;
 use warpline_dataplane::core::{Config, Core};
@@ -31,6 +33,11 @@ pub fn address(host: u8) -> Ipv4Addr {
     Ipv4Addr::new(198, 18, 0, host)
 }
 
+/// The same host's address in IPv6.
+pub fn address_v6(host: u8) -> Ipv6Addr {
+    Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, host.into())
+}
+
 /// A core with one queue pair, and what control and an application would hold.
 pub struct Host {
     pub core: Core<SimDevice>,
@@ -44,10 +51,12 @@ pub struct Host {
 impl Host {
     fn new(device: SimDevice, host: u8, seed: u64) -> Self {
         let rings = Rings::new();
-        let config = Config {
+        let mut config = Config {
             window_octets: WINDOW_OCTETS,
+            duplicate_address_detection: false,
             ..Config::new(address(host).into(), 24, [seed, u64::from(host)])
         };
+        config.addresses.push(Cidr::new(address_v6(host).into(), 64));
         let core = Core::new(device, config, rings.clone());
         let completions = Arc::new(CompletionRing::new(4096));
         let qp = Arc::new(SharedQp::new(
@@ -131,6 +140,8 @@ pub struct Pair {
     pub b: Host,
     pub now: Instant,
     pub network: Network,
+    /// Connections are opened to the IPv6 address.
+    pub over_ipv6: bool,
 }
 
 impl Pair {
@@ -142,6 +153,7 @@ impl Pair {
             b: Host::new(device_b, 2, seed),
             now: Instant::from_nanos(1),
             network,
+            over_ipv6: false,
         }
     }
 
@@ -178,7 +190,11 @@ impl Pair {
         self.b.command(Command::Listen { port: PORT, backlog: 4 });
         self.a.command(Command::Connect {
             token: 1,
-            remote: SocketAddr::new(address(2).into(), PORT),
+            remote: if self.over_ipv6 {
+                SocketAddr::new(address_v6(2).into(), PORT)
+            } else {
+                SocketAddr::new(address(2).into(), PORT)
+            },
             timeout_ns: 600 * SECOND,
         });
         let open = self.run_until(700, |pair| pair.a.connection.is_some() && pair.b.connection.is_some());

@@ -39,6 +39,8 @@ pub struct RawPeer {
     pub sent: VecDeque<Sent>,
     /// Frames of the core that are not TCP.
     pub other: VecDeque<Vec<u8>>,
+    /// What the core told everybody of its own addresses, unasked.
+    pub announcements: VecDeque<Vec<u8>>,
     pub events: Vec<Event>,
     /// The core's port, once known.
     pub core_port: u16,
@@ -70,6 +72,7 @@ impl RawPeer {
             device: peer,
             sent: VecDeque::new(),
             other: VecDeque::new(),
+            announcements: VecDeque::new(),
             events: Vec::new(),
             core_port: PORT,
             answers_arp: true,
@@ -208,6 +211,10 @@ impl RawPeer {
         let (header, network) = ethernet::Header::parse(&octets).unwrap();
         if header.ethertype == EtherType::ARP {
             let request = arp::Packet::parse(&octets[network..]).unwrap();
+            if request.sender_ip == request.target_ip {
+                self.announcements.push_back(octets);
+                return;
+            }
             if self.answers_arp && request.operation == arp::Operation::Request {
                 self.answer_arp(&request);
             }

@@ -8,7 +8,10 @@ mod tests;
 
 /// Octets of an Ethernet II header.
 pub(in crate::device) const ETHERNET_OCTETS: usize = 14;
+/// Octets of an IEEE 802.1Q tag.
+pub(in crate::device) const TAG_OCTETS: usize = 4;
 const IPV4_MIN_OCTETS: usize = 20;
+const IPV6_OCTETS: usize = 40;
 const TCP_MIN_OCTETS: usize = 20;
 const PROTOCOL_TCP: u8 = 6;
 
@@ -18,6 +21,12 @@ const RST: u8 = 0x04;
 const PSH: u8 = 0x08;
 const URG: u8 = 0x20;
 const CWR: u8 = 0x80;
+
+/// Octets before the packet in `frame`: those of the Ethernet header, with its tag if it has one.
+pub(super) fn link_octets(frame: &[u8]) -> usize {
+    let tagged = frame.get(12..14) == Some(&[0x81, 0x00]);
+    ETHERNET_OCTETS + if tagged { TAG_OCTETS } else { 0 }
+}
 
 /// Where the parts of a TCP/IPv4 frame begin. Ethernet padding lies behind `end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -210,13 +219,20 @@ pub(in crate::device) fn offload_checksums(frame: &mut [u8], l2_octets: usize, l
     if frame.len() < tcp + TCP_MIN_OCTETS || l3_octets < IPV4_MIN_OCTETS {
         return;
     }
-    let end = l2_octets + usize::from(be16(frame, l2_octets + 2));
+    let is_ipv6 = frame[l2_octets] >> 4 == 6;
+    let end = if is_ipv6 {
+        l2_octets + IPV6_OCTETS + usize::from(be16(frame, l2_octets + 4))
+    } else {
+        l2_octets + usize::from(be16(frame, l2_octets + 2))
+    };
     if end > frame.len() || end < tcp + TCP_MIN_OCTETS {
         return;
     }
-    put16(frame, l2_octets + 10, 0);
-    let header = !fold(sum(&frame[l2_octets..tcp]));
-    put16(frame, l2_octets + 10, header);
+    if !is_ipv6 {
+        put16(frame, l2_octets + 10, 0);
+        let header = !fold(sum(&frame[l2_octets..tcp]));
+        put16(frame, l2_octets + 10, header);
+    }
     let segment = !fold(sum(&frame[tcp..end]));
     put16(frame, tcp + 16, segment);
 }

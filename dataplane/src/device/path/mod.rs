@@ -147,7 +147,7 @@ impl Path {
                 }
             }
         }
-        if parcel.octets.saturating_sub(ETHERNET_OCTETS) > self.mtu_octets() {
+        if parcel.octets.saturating_sub(middlebox::link_octets(parcel.frame())) > self.mtu_octets() {
             self.statistics.oversize += 1;
             return buffers.give(parcel.buffer);
         }

@@ -29,7 +29,7 @@ mod tests;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::path::middlebox::{self, ETHERNET_OCTETS};
+use super::path::middlebox::{self, ETHERNET_OCTETS, TAG_OCTETS};
 use super::path::{Buffers, MIN_FRAME_OCTETS, Parcel, Path};
 use super::{Capabilities, ChecksumRequest, Device, Frame, ReceivedChecksums};
 use crate::time::Instant;
@@ -102,7 +102,7 @@ impl EndConfig {
 pub fn link(seed: u64, a: EndConfig, b: EndConfig) -> (SimDevice, SimDevice) {
     let mut rng = fastrand::Rng::with_seed(seed);
     let mtu_octets = a.mtu_octets.min(b.mtu_octets);
-    let capacity = (ETHERNET_OCTETS + a.mtu_octets.max(b.mtu_octets)).max(MIN_FRAME_OCTETS);
+    let capacity = (ETHERNET_OCTETS + TAG_OCTETS + a.mtu_octets.max(b.mtu_octets)).max(MIN_FRAME_OCTETS);
     let shared = Shared {
         buffers: Buffers::new(capacity),
         paths: [Path::new(a.outbound, mtu_octets, rng.fork()), Path::new(b.outbound, mtu_octets, rng.fork())],
