@@ -101,6 +101,9 @@ impl Connection {
         }
         let blocks = &header.options.sack;
         for (index, &(left, right)) in blocks.iter().enumerate() {
+            // Our FIN has a number as an octet has, and is none.
+            let after_fin = self.fin_sent && right == self.send.nxt() + 1;
+            let right = if after_fin { self.send.nxt() } else { right };
             if left >= right || right > self.send.nxt() {
                 continue;
             }
