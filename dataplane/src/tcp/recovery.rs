@@ -201,6 +201,7 @@ impl Connection {
                 Verdict::Keep
             }
         });
+        self.ecn.reduced = self.ecn.negotiated;
         self.recovery.phase = Phase::Timeout { undecided };
         self.recovery.duplicate_acks = 0;
         self.recovery.tail_probe = None;
