@@ -1,0 +1,203 @@
+//! The peers' side: who talks to whom, and what each of them knows of its connection.
+
+use std::net::{IpAddr, SocketAddr};
+
+use warpline_dataplane::core::ring::ConnectionId;
+use warpline_dataplane::time::{Instant, MILLISECOND};
+
+use super::frames::PEERS;
+use super::speech::Framing;
+use super::watch::{ACK, SYN, Said, Sent, Tracker, distance};
+
+/// Octets a peer's stream may have.
+pub const STREAM_OCTETS: usize = 1 << 16;
+
+/// One connection, or the attempt at one, between a peer's port and a port of the core.
+#[derive(Debug)]
+pub struct Conversation {
+    pub local_port: u16,
+    /// The peer's first sequence number.
+    pub iss: u32,
+    /// What the peer has to say, from the octet after its SYN.
+    pub stream: Vec<u8>,
+    pub framing: Framing,
+    pub msn: u32,
+    pub said: Said,
+    pub tracker: Option<Tracker>,
+    pub id: Option<ConnectionId>,
+    /// Control has brought it into Full Operation.
+    pub operating: bool,
+    /// What the peer has acknowledged.
+    pub acked: u32,
+    /// The widest window of its SYNs.
+    pub syn_window: u32,
+}
+
+impl Conversation {
+    fn new(local_port: u16, iss: u32) -> Self {
+        Self {
+            local_port,
+            iss,
+            stream: Vec::new(),
+            framing: Framing::default(),
+            msn: 1,
+            said: Said::default(),
+            tracker: None,
+            id: None,
+            operating: false,
+            acked: 0,
+            syn_window: 0,
+        }
+    }
+
+    /// The place after all the peer has to say.
+    pub fn end(&self) -> u32 {
+        self.iss.wrapping_add(1).wrapping_add(self.stream.len() as u32)
+    }
+
+    /// What the core expects next, as far as it has said.
+    pub fn expected(&self) -> u32 {
+        self.tracker.as_ref().and_then(|tracker| tracker.ack).unwrap_or(self.iss.wrapping_add(1))
+    }
+
+    /// The place after all the core has sent.
+    pub fn core_next(&self) -> u32 {
+        self.tracker.as_ref().map_or(0, |tracker| tracker.nxt)
+    }
+
+    /// The peer's octets from place `seq` on; zeros where its stream has none.
+    pub fn octets(&self, seq: u32, octets: usize) -> Vec<u8> {
+        let begin = seq.wrapping_sub(self.iss.wrapping_add(1));
+        (0..octets as u32)
+            .map(|at| self.stream.get(begin.wrapping_add(at) as usize).copied().unwrap_or(0))
+            .collect()
+    }
+
+    /// The timestamps option, if the core has sent one: what has none is then no segment of the connection (RFC 7323 §3.2).
+    pub fn timestamps(&self, now: Instant) -> Vec<u8> {
+        let Some(echo) = self.tracker.as_ref().and_then(|tracker| tracker.timestamp) else {
+            return Vec::new();
+        };
+        timestamps(milliseconds(now), echo)
+    }
+
+    /// Notes a segment that the peer sends now, with what it promises.
+    pub fn say(
+        &mut self,
+        (seq, octets): (u32, u32),
+        flags: u8,
+        (ack, window): (u32, u16),
+        scale: Option<u8>,
+    ) {
+        let syn = flags & SYN != 0;
+        let control = u32::from(syn) + u32::from(flags & super::watch::FIN != 0);
+        self.said.note(seq, octets + control);
+        if syn {
+            self.said.note_syn(scale);
+            self.syn_window = self.syn_window.max(u32::from(window));
+        }
+        let Some(tracker) = &mut self.tracker else { return };
+        let acked = if flags & ACK != 0 { ack } else { tracker.iss.wrapping_add(1) };
+        let from_iss = acked.wrapping_sub(tracker.iss);
+        // What acknowledges octets the core cannot have sent promises nothing.
+        if from_iss <= tracker.nxt.wrapping_sub(tracker.iss) + (1 << 20) {
+            let shift = if syn { 0 } else { self.said.scale };
+            tracker.peer_edge = tracker.peer_edge.max(from_iss + (u32::from(window) << shift));
+            if flags & ACK != 0 && distance(self.acked, acked) > 0 {
+                self.acked = acked;
+            }
+        }
+    }
+
+    fn begin(&mut self, syn: &Sent<'_>) {
+        let mut tracker = Tracker::new(syn);
+        tracker.peer_edge = 1 + self.syn_window;
+        self.acked = tracker.iss;
+        self.tracker = Some(tracker);
+    }
+}
+
+/// The peers' clock: it ticks in milliseconds.
+pub fn milliseconds(now: Instant) -> u32 {
+    (now.as_nanos() / MILLISECOND) as u32
+}
+
+/// The timestamps option as Linux aligns it (RFC 7323 appendix A).
+pub fn timestamps(value: u32, echo: u32) -> Vec<u8> {
+    [&[1, 1, 8, 10][..], &value.to_be_bytes(), &echo.to_be_bytes()].concat()
+}
+
+/// A port of a peer and its conversations; one of them is the one it now talks in.
+#[derive(Debug)]
+pub struct Flow {
+    pub host: IpAddr,
+    pub port: u16,
+    conversations: Vec<Conversation>,
+    current: usize,
+}
+
+impl Flow {
+    pub fn new(index: usize, local_port: u16) -> Self {
+        Self {
+            host: PEERS[index % PEERS.len()],
+            port: 40_000 + index as u16,
+            conversations: vec![Conversation::new(local_port, 0xffff_ff00)],
+            current: 0,
+        }
+    }
+
+    /// Its address and port.
+    pub fn address(&self) -> SocketAddr {
+        SocketAddr::new(self.host, self.port)
+    }
+
+    pub fn now(&mut self) -> &mut Conversation {
+        &mut self.conversations[self.current]
+    }
+
+    pub fn talks(&self) -> impl Iterator<Item = &Conversation> {
+        self.conversations.iter()
+    }
+
+    pub fn all(&mut self) -> impl Iterator<Item = &mut Conversation> {
+        self.conversations.iter_mut()
+    }
+
+    /// Begins a conversation with `local_port`, or begins it anew with another sequence number.
+    pub fn turn_to(&mut self, local_port: u16, iss: u32) {
+        let place = self.conversations.iter().position(|talk| talk.local_port == local_port);
+        self.current = place.unwrap_or_else(|| {
+            self.conversations.push(Conversation::new(local_port, iss));
+            self.conversations.len() - 1
+        });
+        let talk = self.now();
+        if talk.iss != iss {
+            talk.iss = iss;
+            talk.stream.clear();
+            talk.framing = Framing::default();
+            talk.msn = 1;
+        }
+    }
+
+    /// Takes a segment of the core.
+    pub fn hear(&mut self, sent: &Sent<'_>) {
+        let opens = sent.flags & (SYN | ACK) == SYN;
+        let place = self.conversations.iter().position(|talk| talk.local_port == sent.local_port);
+        let Some(place) = place else {
+            // What is no SYN answers a segment whose ports a fuzzed frame named.
+            if opens {
+                self.conversations.push(Conversation::new(sent.local_port, 0x1000));
+                self.current = self.conversations.len() - 1;
+                self.now().begin(sent);
+            }
+            return;
+        };
+        let talk = &mut self.conversations[place];
+        if sent.flags & SYN != 0 && !talk.tracker.as_ref().is_some_and(|tracker| tracker.is_opened_by(sent)) {
+            talk.begin(sent);
+        }
+        if let Some(tracker) = &mut talk.tracker {
+            tracker.check(sent, &talk.said);
+        }
+    }
+}

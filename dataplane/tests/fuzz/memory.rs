@@ -1,0 +1,107 @@
+//! Memory with guards: what the peer may write lies between octets that nobody may write, and memory that nobody may write
+//! at all stands beside it.
+
+use warpline_dataplane::memory::{Access, Grant, ProtectionDomainId, Region, STag};
+
+pub const PD: ProtectionDomainId = ProtectionDomainId(1);
+const OTHER_PD: ProtectionDomainId = ProtectionDomainId(2);
+
+/// Octets of the granted middle, odd on purpose, and of the guards at either side.
+pub const GRANTED_OCTETS: usize = 5001;
+const GUARD_OCTETS: usize = 139;
+/// The Tagged Offset of the first granted octet.
+pub const BASE_TO: u64 = 0x1_0000;
+
+/// What each registration is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// Sends read from it. Its octets never change, so what is retransmitted must be the same.
+    Source,
+    /// The peer writes to it.
+    Sink,
+    /// Received messages are placed in it.
+    Inbox,
+    /// Peers may read it, and not write.
+    ReadOnly,
+    /// It belongs to another Protection Domain.
+    Foreign,
+}
+
+/// Every purpose, in the order of the slots their STags name.
+pub const PURPOSES: [Purpose; 5] =
+    [Purpose::Source, Purpose::Sink, Purpose::Inbox, Purpose::ReadOnly, Purpose::Foreign];
+
+impl Purpose {
+    fn grants(self) -> (ProtectionDomainId, Access) {
+        match self {
+            Self::Source => (PD, Access::empty()),
+            Self::Sink => (PD, Access::REMOTE_WRITE | Access::LOCAL_WRITE),
+            Self::Inbox => (PD, Access::LOCAL_WRITE),
+            Self::ReadOnly => (PD, Access::REMOTE_READ),
+            Self::Foreign => (OTHER_PD, Access::REMOTE_WRITE | Access::LOCAL_WRITE),
+        }
+    }
+
+    fn may_be_written(self) -> bool {
+        matches!(self, Self::Sink | Self::Inbox)
+    }
+}
+
+struct Buffer {
+    purpose: Purpose,
+    /// The guards and what is between them.
+    whole: Region,
+    granted: Region,
+}
+
+/// The memory of one run.
+pub struct Memory {
+    buffers: Vec<Buffer>,
+    /// What untouched memory holds.
+    untouched: Vec<u8>,
+}
+
+impl Memory {
+    pub fn new() -> Self {
+        let octets = GRANTED_OCTETS + 2 * GUARD_OCTETS;
+        let untouched: Vec<u8> = (0..octets).map(|at| (at * 7 + at / 251) as u8).collect();
+        let buffers = PURPOSES
+            .into_iter()
+            .map(|purpose| {
+                let whole = Region::heap(octets).unwrap();
+                assert!(whole.write(0, &untouched));
+                let granted = whole.part(GUARD_OCTETS, GRANTED_OCTETS).unwrap();
+                Buffer { purpose, whole, granted }
+            })
+            .collect();
+        Self { buffers, untouched }
+    }
+
+    /// The STag of slot `slot`, of which there is one for each purpose; later ones are never registered.
+    pub fn stag(slot: usize) -> STag {
+        STag::new(slot as u16 + 1, 0x4b00 + slot as u16)
+    }
+
+    pub fn grant(&self, slot: usize) -> Grant {
+        let buffer = &self.buffers[slot];
+        let (pd, access) = buffer.purpose.grants();
+        Grant { region: buffer.granted.clone(), pd, base_to: BASE_TO, access }
+    }
+
+    /// Panics when an octet was written that nobody may write.
+    pub fn check(&self) {
+        for Buffer { purpose, whole, .. } in &self.buffers {
+            let guards = [0..GUARD_OCTETS, GUARD_OCTETS + GRANTED_OCTETS..self.untouched.len()];
+            let intact = if purpose.may_be_written() {
+                guards.into_iter().all(|range| self.is_untouched(whole, range))
+            } else {
+                self.is_untouched(whole, 0..self.untouched.len())
+            };
+            assert!(intact, "octets outside what was granted were written: {purpose:?}");
+        }
+    }
+
+    fn is_untouched(&self, region: &Region, range: core::ops::Range<usize>) -> bool {
+        region.inspect(range.start, range.len(), |octets| octets == &self.untouched[range]).unwrap()
+    }
+}
