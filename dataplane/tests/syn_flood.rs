@@ -129,6 +129,8 @@ fn a_flood_of_syns_keeps_nobody_out() {
             .any(|event| matches!(event, Event::Stream { octets, .. } if octets[..] == *b"first words"))
     );
     let connection = accepted(&mut peer).expect("the peer that is there");
+    let rtt = peer.core.tcp(connection).unwrap().rtt().smoothed_ns();
+    assert_eq!(rtt, None, "nobody knows when the cookie was sent");
     peer.sent.clear();
     let octets = b"ours".as_slice().into();
     peer.command(Command::Stream { connection, octets, then: AfterStream::Stay });

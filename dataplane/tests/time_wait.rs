@@ -9,7 +9,7 @@ use warpline_dataplane::core::ring::{Command, ConnectError, Event};
 use warpline_dataplane::core::statistics::DropCause;
 use warpline_dataplane::limits;
 use warpline_dataplane::time::{MILLISECOND, SECOND};
-use warpline_dataplane::wire::tcp::{Flags, Header, Options, SeqNumber};
+use warpline_dataplane::wire::tcp::{Flags, Header, Options, SeqNumber, Timestamps};
 
 const ACK: Flags = Flags::ACK;
 
@@ -177,4 +177,70 @@ fn ports_are_used_once_and_their_end_is_told() {
     let expected: Vec<u16> = (50_000..50_010).filter(|port| *port != 50_004).collect();
     assert_eq!(ports, expected);
     assert_eq!(open(&mut peer, 9), None);
+}
+
+/// A connection from the only port there is, closed by the core first; with timestamps or without. Gives its last number.
+fn opened_and_closed(clock: Option<u32>) -> (RawPeer, SeqNumber) {
+    let mut peer = RawPeer::with(Config { ports: (50_000, 50_000), ..RawPeer::config() }, 1500);
+    let syn = open(&mut peer, 1).unwrap();
+    let options = |ours: &Header| Options {
+        timestamps: clock.map(|value| Timestamps {
+            value,
+            echo: ours.options.timestamps.map_or(0, |timestamps| timestamps.value),
+        }),
+        ..Options::default()
+    };
+    let next = syn.seq + 1;
+    let answer = Header { options: options(&syn), ..peer.header(Flags::SYN | ACK, PEER_ISS, next) };
+    peer.inject(&RawPeer::segment(&answer, &[]));
+    peer.settle();
+    let ack = peer.expect_one().header;
+    let Some(Event::Connected { connection, .. }) = peer.events.pop() else { panic!("not connected") };
+    peer.command(Command::Close { connection });
+    peer.settle();
+    peer.expect_one();
+    let last = Header { options: options(&ack), ..peer.header(fin(), PEER_ISS + 1, next + 1) };
+    peer.inject(&RawPeer::segment(&last, &[]));
+    peer.settle();
+    assert!(matches!(peer.events.pop(), Some(Event::Closed { .. })), "{:?}", peer.sent);
+    peer.sent.clear();
+    peer.events.clear();
+    assert_eq!(peer.core.usage().time_waits, 1);
+    (peer, next + 1)
+}
+
+/// RFC 6191 §2, from the side that opens: with timestamps a port in TIME-WAIT is used again when no other is left, after a
+/// rest, and beyond the numbers of the old connection.
+#[test]
+fn our_own_ports_are_used_again_under_timestamps() {
+    let (mut peer, last) = opened_and_closed(Some(100));
+    assert_eq!(open(&mut peer, 2), None, "it has not rested");
+    peer.pass_ms(limits::TIME_WAIT_REST_NS / MILLISECOND);
+    let syn = open(&mut peer, 3).unwrap();
+    assert_eq!((syn.flags, syn.source_port), (Flags::SYN, 50_000));
+    assert!(syn.seq > last + 0xffff);
+    assert_eq!((peer.core.statistics().time_waits_reused, peer.core.usage().time_waits), (1, 0));
+}
+
+/// Without timestamps an old segment could pass for one of the new connection: the port waits its time.
+#[test]
+fn our_own_ports_wait_without_timestamps() {
+    let (mut peer, _) = opened_and_closed(None);
+    peer.pass_s(limits::LINGER_NS / SECOND - 1);
+    assert_eq!(open(&mut peer, 2), None);
+    peer.pass_s(1);
+    assert!(open(&mut peer, 3).is_some());
+}
+
+/// RFC 7323 §3.2: what answers an old segment carries timestamps like any other.
+#[test]
+fn its_answers_carry_timestamps() {
+    let (mut peer, last) = opened_and_closed(Some(100));
+    let options = Options { timestamps: Some(Timestamps { value: 120, echo: 0 }), ..Options::default() };
+    let again = Header { options, ..peer.header(fin(), PEER_ISS + 1, last) };
+    peer.inject(&RawPeer::segment(&again, &[]));
+    peer.settle();
+    let answer = peer.expect_one().header;
+    assert_eq!((answer.seq, answer.ack), (last, PEER_ISS + 2));
+    assert_eq!(answer.options.timestamps.map(|timestamps| timestamps.echo), Some(100));
 }
