@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use warpline_dataplane::qp::work::QpNumber;
-use warpline_dataplane::tcp::CloseReason;
+use warpline_dataplane::tcp::{Behaviour, CloseReason};
 
 use crate::device::{Shared, Stopped};
 use crate::startup::{PRIVATE_DATA_MAX_OCTETS, PrivateDataTooLong, StartupFault};
@@ -23,12 +23,14 @@ pub struct ConnectConfig {
     pub markers: bool,
     /// The time that TCP's handshake and MPA startup may take together.
     pub timeout: Duration,
+    /// How TCP behaves, if not as the device is set up.
+    pub tcp: Option<Behaviour>,
 }
 
 impl Default for ConnectConfig {
-    /// No Private Data, no Markers, ten seconds.
+    /// No Private Data, no Markers, ten seconds, TCP as on the device.
     fn default() -> Self {
-        Self { private_data: Vec::new(), markers: false, timeout: STARTUP_TIMEOUT }
+        Self { private_data: Vec::new(), markers: false, timeout: STARTUP_TIMEOUT, tcp: None }
     }
 }
 
@@ -96,7 +98,6 @@ pub(crate) fn connect(
     config: &ConnectConfig,
 ) -> Result<Connected, ConnectError> {
     check_private_data(&config.private_data)?;
-    let private_data = config.private_data.as_slice().into();
-    let (markers, timeout) = (config.markers, config.timeout);
-    device.ask(|reply| Request::Connect { qp, remote, markers, private_data, timeout, reply })?
+    let config = config.clone();
+    device.ask(|reply| Request::Connect { qp, remote, config, reply })?
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crossbeam::channel::{Receiver, RecvTimeoutError};
 use warpline_dataplane::core::ring::ConnectionId;
-use warpline_dataplane::tcp::CloseReason;
+use warpline_dataplane::tcp::{Behaviour, CloseReason};
 
 use crate::connect::{STARTUP_TIMEOUT, check_private_data};
 use crate::device::{Shared, Stopped};
@@ -24,12 +24,14 @@ pub struct ListenConfig {
     pub markers: bool,
     /// The time that a peer has for its Request (RFC 5044 §7.1.2 rule 10).
     pub startup_timeout: Duration,
+    /// How TCP behaves on its connections, if not as the device is set up.
+    pub tcp: Option<Behaviour>,
 }
 
 impl Default for ListenConfig {
-    /// A backlog of 128, no Markers, ten seconds.
+    /// A backlog of 128, no Markers, ten seconds, TCP as on the device.
     fn default() -> Self {
-        Self { backlog: 128, markers: false, startup_timeout: STARTUP_TIMEOUT }
+        Self { backlog: 128, markers: false, startup_timeout: STARTUP_TIMEOUT, tcp: None }
     }
 }
 

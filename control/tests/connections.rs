@@ -225,7 +225,7 @@ fn startup_survives_a_bad_link() {
     let listener = pair.far.listen(PORT, &ListenConfig::default()).unwrap();
     let ends: Vec<End> = (0..16).map(|_| End::new(&pair.near)).collect();
     let far_ends: Vec<End> = (0..16).map(|_| End::new(&pair.far)).collect();
-    let config = ConnectConfig { private_data: vec![9; 512], markers: true, timeout: PATIENCE };
+    let config = ConnectConfig { private_data: vec![9; 512], markers: true, timeout: PATIENCE, tcp: None };
     thread::scope(|scope| {
         for near in &ends {
             scope.spawn(|| near.connect_with(&config).unwrap());

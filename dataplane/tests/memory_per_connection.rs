@@ -98,7 +98,10 @@ impl Counted {
     fn open(&mut self, number: QpNumber, reply_octets: u16) {
         let remote = SocketAddr::new(address(2).into(), PORT);
         let token = u64::from(number.0);
-        Self::command(&self.peer_rings, Command::Connect { token, remote, timeout_ns: 10 * SECOND });
+        Self::command(
+            &self.peer_rings,
+            Command::Connect { token, remote, timeout_ns: 10 * SECOND, tcp: None },
+        );
         self.run_for(SECOND / 10);
         let Some(Event::Accepted { connection, .. }) = self.rings.events.pop() else {
             panic!("not accepted")
@@ -132,7 +135,7 @@ fn an_idle_connection_keeps_nothing_on_the_heap() {
         let qp = SharedQp::new(number, PD, (1, 1), rings, counted.rings.doorbells.clone());
         Counted::command(&counted.rings, Command::CreateQp(Arc::new(qp)));
     }
-    Counted::command(&counted.rings, Command::Listen { port: PORT, backlog: 4 });
+    Counted::command(&counted.rings, Command::Listen { port: PORT, backlog: 4, tcp: None });
     counted.run_for(SECOND);
     // The simulated network makes its buffers when they are first needed.
     for number in (CONNECTIONS..CONNECTIONS + WARM_UP).map(QpNumber) {

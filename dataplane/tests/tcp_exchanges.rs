@@ -41,7 +41,7 @@ fn streamed(peer: &mut RawPeer) -> Vec<u8> {
 #[test]
 fn no_connection_is_taken_while_control_is_behind() {
     let mut peer = RawPeer::new();
-    peer.command(Command::Listen { port: PORT, backlog: 4 });
+    peer.command(Command::Listen { port: PORT, backlog: 4, tcp: None });
     peer.settle();
     for _ in 0..limits::EVENTS / 2 {
         assert!(peer.rings.events.push(Event::QpDestroyed(common::QP)).is_ok());
@@ -177,6 +177,7 @@ fn an_unreachable_peer_fails_the_open() {
         token: 4,
         remote: std::net::SocketAddr::new(address(77).into(), 1),
         timeout_ns: 10 * SECOND,
+        tcp: None,
     });
     peer.pass_s(15);
     assert!((9..=11).contains(&peer.other.len()), "{} requests", peer.other.len());
@@ -187,6 +188,7 @@ fn an_unreachable_peer_fails_the_open() {
         token: 5,
         remote: std::net::SocketAddr::new([203, 0, 113, 1].into(), 1),
         timeout_ns: SECOND,
+        tcp: None,
     });
     peer.settle();
     let error = ConnectError::NoRoute;

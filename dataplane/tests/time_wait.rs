@@ -158,6 +158,7 @@ fn open(peer: &mut RawPeer, token: u64) -> Option<Header> {
         token,
         remote: std::net::SocketAddr::new(common::address(2).into(), PEER_PORT),
         timeout_ns: 100 * SECOND,
+        tcp: None,
     });
     peer.settle();
     match peer.events.pop() {
@@ -171,7 +172,7 @@ fn open(peer: &mut RawPeer, token: u64) -> Option<Header> {
 #[test]
 fn ports_are_used_once_and_their_end_is_told() {
     let mut peer = RawPeer::with(Config { ports: (50_000, 50_009), ..RawPeer::config() }, 1500);
-    peer.command(Command::Listen { port: 50_004, backlog: 1 });
+    peer.command(Command::Listen { port: 50_004, backlog: 1, tcp: None });
     let mut ports: Vec<u16> = (0..9).map(|token| open(&mut peer, token).unwrap().source_port).collect();
     ports.sort_unstable();
     let expected: Vec<u16> = (50_000..50_010).filter(|port| *port != 50_004).collect();

@@ -1,7 +1,6 @@
 //! The Initiator's side of connection setup at the control thread.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use warpline_dataplane::core::ring::{self, AfterStream, Command, ConnectionId};
 use warpline_dataplane::qp::work::QpNumber;
@@ -11,7 +10,7 @@ use warpline_dataplane::time::{Instant, SECOND};
 use super::Control;
 use super::connections::{Phase, Waiter, full_operation};
 use super::request::Reply;
-use crate::connect::{ConnectError, Connected};
+use crate::connect::{ConnectConfig, ConnectError, Connected};
 use crate::device::CrcPolicy;
 use crate::driver;
 use crate::startup::{self, Initiator, Offer, StartupFault};
@@ -22,8 +21,7 @@ const UNANSWERED_NS: u64 = SECOND;
 /// What an application wants of a connection.
 pub(crate) struct Wish {
     pub(super) qp: QpNumber,
-    pub(super) markers: bool,
-    pub(super) private_data: Box<[u8]>,
+    pub(super) config: ConnectConfig,
     pub(super) reply: Reply<Result<Connected, ConnectError>>,
 }
 
@@ -43,18 +41,18 @@ pub(super) struct Initiating {
 }
 
 impl Control {
-    pub(super) fn connect(&mut self, now: Instant, wish: Wish, remote: SocketAddr, timeout: Duration) {
+    pub(super) fn connect(&mut self, now: Instant, wish: Wish, remote: SocketAddr) {
         if !self.queue_pairs.bind(wish.qp) {
             wish.reply.send(Err(ConnectError::QueuePairInUse));
             return;
         }
         let token = self.connections.next_token;
         self.connections.next_token += 1;
-        let timeout_ns = driver::nanos(timeout);
+        let (timeout_ns, tcp) = (driver::nanos(wish.config.timeout), wish.config.tcp);
         let deadline = now + timeout_ns;
         self.connections.opening.insert(token, Opening { deadline, wish: Some(wish) });
         self.alarm.set(deadline + UNANSWERED_NS);
-        self.commands.push(Command::Connect { token, remote, timeout_ns });
+        self.commands.push(Command::Connect { token, remote, timeout_ns, tcp });
     }
 
     pub(super) fn on_connect_failed(&mut self, token: u64, error: ring::ConnectError) {
@@ -78,8 +76,8 @@ impl Control {
         let Some(Opening { deadline, wish: Some(wish) }) = self.connections.opening.remove(&token) else {
             return self.reset(id);
         };
-        let offer = Offer { markers: wish.markers, crc: self.crc == CrcPolicy::Always };
-        match Initiator::new(offer, &wish.private_data, deadline) {
+        let offer = Offer { markers: wish.config.markers, crc: self.crc == CrcPolicy::Always };
+        match Initiator::new(offer, &wish.config.private_data, deadline) {
             Ok((initiator, octets)) => {
                 self.alarm.set(deadline);
                 self.commands.push(Command::Stream { connection: id, octets, then: AfterStream::Stay });

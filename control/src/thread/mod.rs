@@ -166,8 +166,8 @@ impl Control {
                 reply.send(self.create_qp(pd, config, completions));
             }
             Request::DestroyQp { qp, reply } => self.destroy_qp(now, qp, reply),
-            Request::Connect { qp, remote, markers, private_data, timeout, reply } => {
-                self.connect(now, initiating::Wish { qp, markers, private_data, reply }, remote, timeout);
+            Request::Connect { qp, remote, config, reply } => {
+                self.connect(now, initiating::Wish { qp, config, reply }, remote);
             }
             Request::Listen { port, config, reply } => {
                 reply.send(self.listen(port, config));

@@ -11,7 +11,7 @@ use warpline_dataplane::memory::{Access, ProtectionDomainId, Region, STag};
 use warpline_dataplane::qp::shared::CompletionRing;
 use warpline_dataplane::qp::work::QpNumber;
 
-use crate::connect::{ConnectError, Connected};
+use crate::connect::{ConnectConfig, ConnectError, Connected};
 use crate::device::Usage;
 use crate::listener::{AnswerError, Incoming, ListenConfig, ListenError};
 use crate::memory::{Addressing, MemoryError};
@@ -73,9 +73,7 @@ pub(crate) enum Request {
     Connect {
         qp: QpNumber,
         remote: SocketAddr,
-        markers: bool,
-        private_data: Box<[u8]>,
-        timeout: Duration,
+        config: ConnectConfig,
         reply: Reply<Result<Connected, ConnectError>>,
     },
     Listen {

@@ -53,7 +53,7 @@ impl Control {
         let incoming = channel::bounded(2 * backlog as usize);
         let receiver = incoming.1.clone();
         listeners.insert(port, Listening { config, incoming, peers: HashMap::new() });
-        self.commands.push(Command::Listen { port, backlog });
+        self.commands.push(Command::Listen { port, backlog, tcp: config.tcp });
         Ok(receiver)
     }
 

@@ -37,12 +37,12 @@ impl RawPeer {
     }
 
     pub fn connect(&mut self, remote: SocketAddr) {
-        self.command(Command::Connect { token: 0, remote, timeout_ns: 10 * SECOND });
+        self.command(Command::Connect { token: 0, remote, timeout_ns: 10 * SECOND, tcp: None });
         self.until("connected", |peer| peer.connection.is_some());
     }
 
     pub fn listen(&mut self, port: u16) {
-        self.command(Command::Listen { port, backlog: 1 });
+        self.command(Command::Listen { port, backlog: 1, tcp: None });
         self.step();
     }
 

@@ -34,10 +34,10 @@ impl<D: Device> Core<D> {
 
     fn on_command(&mut self, now: Instant, command: Command) {
         match command {
-            Command::Listen { port, backlog } => self.listen(port, backlog),
+            Command::Listen { port, backlog, tcp } => self.listen(port, backlog, tcp),
             Command::Unlisten { port } => self.listeners.retain(|listener| listener.port != port),
-            Command::Connect { token, remote, timeout_ns } => {
-                if let Err(error) = self.connect(now, token, remote, timeout_ns) {
+            Command::Connect { token, remote, timeout_ns, tcp } => {
+                if let Err(error) = self.connect(now, token, remote, timeout_ns, tcp) {
                     self.events.push(Event::ConnectFailed { token, error });
                 }
             }
@@ -57,11 +57,12 @@ impl<D: Device> Core<D> {
         }
     }
 
-    fn listen(&mut self, port: u16, backlog: u32) {
+    fn listen(&mut self, port: u16, backlog: u32, tcp: Option<tcp::Behaviour>) {
+        let behaviour = tcp.unwrap_or(self.config.tcp);
         if let Some(listener) = self.listeners.iter_mut().find(|listener| listener.port == port) {
-            listener.backlog = backlog;
+            (listener.backlog, listener.tcp) = (backlog, behaviour);
         } else if self.listeners.len() < limits::LISTENERS_PER_CORE {
-            self.listeners.push(Listener::new(port, backlog));
+            self.listeners.push(Listener::new(port, backlog, behaviour));
         }
     }
 
@@ -71,6 +72,7 @@ impl<D: Device> Core<D> {
         token: u64,
         remote: SocketAddr,
         timeout_ns: u64,
+        tcp: Option<tcp::Behaviour>,
     ) -> Result<(), ConnectError> {
         // An IPv4 address in the clothes of IPv6 is an IPv4 address (RFC 4291 §2.5.5.2).
         let remote = SocketAddr::new(remote.ip().to_canonical(), remote.port());
@@ -84,7 +86,8 @@ impl<D: Device> Core<D> {
             self.time_waits.remove(&key);
             self.statistics.time_waits_reused += 1;
         }
-        let tcp = tcp::Connection::connect(self.tcp_config(key), iss);
+        let behaviour = tcp.unwrap_or(self.config.tcp);
+        let tcp = tcp::Connection::connect(self.tcp_config(key, behaviour), iss);
         let index = self.insert_connection(key, Origin::Connect(token), tcp).ok_or(ConnectError::NoRoom)?;
         if let Some(connection) = self.slots[index as usize].connection.as_mut() {
             connection.abort_at = now + timeout_ns;
@@ -128,7 +131,7 @@ impl<D: Device> Core<D> {
     }
 
     /// How TCP of `key` is set up. The MSS leaves room for the headers without options (RFC 9293 §3.7.1, RFC 8200 §8.3).
-    pub(super) fn tcp_config(&self, key: FlowKey) -> tcp::Config {
+    pub(super) fn tcp_config(&self, key: FlowKey, behaviour: tcp::Behaviour) -> tcp::Config {
         let headers_octets = if key.remote.is_ipv4() { 40 } else { 60 };
         let mss_octets = self.capabilities.mtu_octets.saturating_sub(headers_octets);
         tcp::Config {
@@ -136,7 +139,7 @@ impl<D: Device> Core<D> {
             window_octets: self.config.window_octets.min(limits::WINDOW_OCTETS_MAX),
             // The half of the hash that the sequence number does not show.
             timestamp_offset: (self.flow_hash(key) >> 32) as u32,
-            behaviour: self.config.tcp,
+            behaviour,
         }
     }
 

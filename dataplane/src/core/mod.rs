@@ -123,6 +123,8 @@ struct Listener {
     port: u16,
     /// Bounds each of the two below.
     backlog: u32,
+    /// How TCP behaves on its connections.
+    tcp: tcp::Behaviour,
     /// Connections whose handshake is not complete.
     opening: u32,
     /// Connections that are open and not yet in Full Operation.

@@ -16,8 +16,8 @@ use crate::wire::tcp::{Flags, Header, SeqNumber};
 
 impl Listener {
     /// A port that takes connections.
-    pub(super) const fn new(port: u16, backlog: u32) -> Self {
-        Self { port, backlog, opening: 0, starting: 0 }
+    pub(super) const fn new(port: u16, backlog: u32, tcp: tcp::Behaviour) -> Self {
+        Self { port, backlog, tcp, opening: 0, starting: 0 }
     }
 }
 
@@ -79,7 +79,7 @@ impl<D: Device> Core<D> {
             return Err(DropCause::NoRoomForConnection);
         }
         if !room {
-            self.send_cookie(now, key, syn, frame);
+            self.send_cookie(now, listener, key, syn, frame);
             return Ok(());
         }
         self.syns_this_poll += 1;
@@ -87,7 +87,8 @@ impl<D: Device> Core<D> {
         if let Some(beyond) = beyond {
             iss = iss.later(beyond);
         }
-        let tcp = tcp::Connection::accept(now, self.tcp_config(key), iss, syn);
+        let config = self.tcp_config(key, self.listeners[listener].tcp);
+        let tcp = tcp::Connection::accept(now, config, iss, syn);
         let index =
             self.insert_connection(key, Origin::Accepted, tcp).ok_or(DropCause::NoRoomForConnection)?;
         if let Some(connection) = self.slots[index as usize].connection.as_mut() {
@@ -111,11 +112,12 @@ impl<D: Device> Core<D> {
     }
 
     /// Answers a SYN and keeps nothing of it.
-    fn send_cookie(&mut self, now: Instant, key: FlowKey, syn: &Header, frame: &D::Frame) {
+    fn send_cookie(&mut self, now: Instant, listener: usize, key: FlowKey, syn: &Header, frame: &D::Frame) {
         let iss = self.syn_cookies.make(now, &key, syn);
         // What a cookie does not remember is not agreed to: ECN.
         let syn = Header { flags: Flags::SYN, ..syn.clone() };
-        let mut tcp = tcp::Connection::accept(now, self.tcp_config(key), iss, &syn);
+        let config = self.tcp_config(key, self.listeners[listener].tcp);
+        let mut tcp = tcp::Connection::accept(now, config, iss, &syn);
         let Some(answer) = tcp.poll_transmit(now, &mut self.pools) else { return };
         tcp.release(&mut self.pools);
         // Addresses of a flood are many and nobody's: none is asked for, the answer goes back to where the SYN came from.
@@ -138,7 +140,8 @@ impl<D: Device> Core<D> {
             // The peer sends its first data again, and the cookie with it.
             return Err(DropCause::NoRoomForConnection);
         }
-        let mut tcp = tcp::Connection::accept(now, self.tcp_config(key), header.ack - 1, syn);
+        let config = self.tcp_config(key, self.listeners[listener].tcp);
+        let mut tcp = tcp::Connection::accept(now, config, header.ack - 1, syn);
         // What was sent with the cookie: from here on the connection has sent it.
         tcp.poll_transmit(now, &mut self.pools).ok_or(DropCause::NoRoomForConnection)?;
         let index =

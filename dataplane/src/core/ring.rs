@@ -11,7 +11,7 @@ use crate::memory::{Grant, STag};
 use crate::qp::error::StreamError;
 use crate::qp::shared::{Doorbells, SharedQp};
 use crate::qp::work::QpNumber;
-use crate::tcp::CloseReason;
+use crate::tcp::{Behaviour, CloseReason};
 
 /// Names a connection of a core. Numbers are not used again for a long time, so a stale name finds nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -56,6 +56,8 @@ pub enum Command {
         port: u16,
         /// Half-open connections, and connections not yet in Full Operation, at most.
         backlog: u32,
+        /// How TCP behaves on them, if not as the core is set up.
+        tcp: Option<Behaviour>,
     },
     /// No more connections to `port` are taken.
     Unlisten {
@@ -70,6 +72,8 @@ pub enum Command {
         remote: SocketAddr,
         /// How long the handshake may take, in nanoseconds.
         timeout_ns: u64,
+        /// How TCP behaves, if not as the core is set up.
+        tcp: Option<Behaviour>,
     },
     /// Send streaming octets: MPA's startup frames, before Full Operation.
     Stream {

@@ -187,7 +187,7 @@ impl Pair {
 
     /// Opens a TCP connection from `a` to `b`.
     pub fn connect(&mut self) {
-        self.b.command(Command::Listen { port: PORT, backlog: 4 });
+        self.b.command(Command::Listen { port: PORT, backlog: 4, tcp: None });
         self.a.command(Command::Connect {
             token: 1,
             remote: if self.over_ipv6 {
@@ -196,6 +196,7 @@ impl Pair {
                 SocketAddr::new(address(2).into(), PORT)
             },
             timeout_ns: 600 * SECOND,
+            tcp: None,
         });
         let open = self.run_until(700, |pair| pair.a.connection.is_some() && pair.b.connection.is_some());
         assert!(open, "no connection: {:?}", self.a.events);

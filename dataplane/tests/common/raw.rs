@@ -269,7 +269,7 @@ impl RawPeer {
 
     /// Listens and takes a connection from the peer; gives the core's next sequence number.
     pub fn accept(&mut self, options: Options) -> SeqNumber {
-        self.command(Command::Listen { port: PORT, backlog: 4 });
+        self.command(Command::Listen { port: PORT, backlog: 4, tcp: None });
         let syn = Header { options, ..self.header(Flags::SYN, PEER_ISS, SeqNumber(0)) };
         let frame = Self::segment(&syn, &[]);
         self.inject(&frame);
@@ -292,6 +292,7 @@ impl RawPeer {
             token: 9,
             remote: SocketAddr::new(address(2).into(), PEER_PORT),
             timeout_ns: 200 * SECOND,
+            tcp: None,
         });
         self.settle();
         self.expect_one()

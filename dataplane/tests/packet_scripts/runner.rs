@@ -352,13 +352,17 @@ impl Stage {
         self.note(self.peer.now, &format!("{action:?}"));
         match action {
             Action::Listen { port, backlog } => {
-                self.peer.command(Command::Listen { port: port.unwrap_or(PORT), backlog: *backlog });
+                self.peer.command(Command::Listen {
+                    port: port.unwrap_or(PORT),
+                    backlog: *backlog,
+                    tcp: None,
+                });
             }
             Action::Unlisten => self.peer.command(Command::Unlisten { port: PORT }),
             Action::Connect { flow, timeout_ns } => {
                 let remote = SocketAddr::new(address(2).into(), self.flow(*flow)?.peer_port);
                 let token = u64::from(*flow);
-                self.peer.command(Command::Connect { token, remote, timeout_ns: *timeout_ns });
+                self.peer.command(Command::Connect { token, remote, timeout_ns: *timeout_ns, tcp: None });
             }
             Action::Send(octets) => {
                 let flow = self.flows.get_mut(&1).ok_or("there is no flow 1")?;
