@@ -1,7 +1,7 @@
 //! A core that talks to a peer made of frames: the test writes each segment and reads each answer.
 
 use std::collections::VecDeque;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use warpline_dataplane::core::ring::{Command, ConnectionId, Event, Rings};
 use warpline_dataplane::core::{Config, Core};
@@ -11,9 +11,9 @@ use warpline_dataplane::time::{Instant, MILLISECOND, SECOND};
 use warpline_dataplane::wire::ethernet::{self, EtherType, MacAddress};
 use warpline_dataplane::wire::ipv4::{self, Protocol};
 use warpline_dataplane::wire::tcp::{self, Flags, Header, Options, SeqNumber};
-use warpline_dataplane::wire::{arp, checksum};
+use warpline_dataplane::wire::{arp, checksum, icmpv6, ipv6};
 
-use super::{PORT, WINDOW_OCTETS, address};
+use super::{PORT, WINDOW_OCTETS, address, address_v6};
 
 pub const OUR_MAC: MacAddress = MacAddress([2, 0, 0, 0, 0, 1]);
 pub const PEER_MAC: MacAddress = MacAddress([2, 0, 0, 0, 0, 2]);
@@ -222,6 +222,9 @@ impl RawPeer {
             return;
         }
         let packet = &octets[network..];
+        if header.ethertype == EtherType::IPV6 {
+            return self.take_ipv6(&octets, packet);
+        }
         let (ip, transport) = ipv4::Header::parse(packet).unwrap();
         assert!(ipv4::verify_checksum(&packet[..transport]), "IPv4 checksum");
         if ip.protocol != Protocol::TCP {
@@ -229,15 +232,67 @@ impl RawPeer {
             return;
         }
         let segment = &packet[transport..usize::from(ip.total_len)];
+        assert!(ip.dont_fragment, "MPA-A.5-01");
+        self.take_segment((ip.source.into(), ip.destination.into()), ip.ecn, segment);
+    }
+
+    fn take_ipv6(&mut self, octets: &[u8], packet: &[u8]) {
+        let ip = ipv6::Header::parse(packet).unwrap();
+        let rest = &packet[ipv6::Header::LEN..][..usize::from(ip.payload_len)];
+        if ip.next_header == Protocol::TCP {
+            return self.take_segment((ip.source.into(), ip.destination.into()), ip.ecn, rest);
+        }
+        if ip.next_header == Protocol::ICMPV6
+            && let Ok(icmpv6::Message::NeighborSolicitation(asked)) =
+                icmpv6::Message::parse(rest, ip.source, ip.destination)
+            && asked.target == address_v6(2)
+            && self.answers_arp
+        {
+            self.advertise(ip.source);
+        }
+        self.other.push_back(octets.to_vec());
+    }
+
+    fn take_segment(&mut self, addresses: (IpAddr, IpAddr), ecn: u8, segment: &[u8]) {
         let mut sum =
-            checksum::ipv4_pseudo_header(ip.source, ip.destination, Protocol::TCP.0, segment.len() as u16);
+            checksum::pseudo_header(addresses.0, addresses.1, Protocol::TCP.0, segment.len() as u16);
         sum.add(segment);
         assert_eq!(sum.finish(), 0, "TCP checksum");
-        assert!(ip.dont_fragment, "MPA-A.5-01");
         let (header, offset) = Header::parse(segment).unwrap();
         self.core_port = header.source_port;
         let payload = segment[offset..].to_vec();
-        self.sent.push_back(Sent { at: self.now, ecn: ip.ecn, header, payload });
+        self.sent.push_back(Sent { at: self.now, ecn, header, payload });
+    }
+
+    /// Tells `asker` the peer's hardware address (RFC 4861 §7.2.4).
+    fn advertise(&mut self, asker: Ipv6Addr) {
+        let mut message = vec![0; icmpv6::NeighborAdvertisement::MAX_LEN];
+        let octets = icmpv6::NeighborAdvertisement {
+            router: false,
+            solicited: true,
+            overriding: true,
+            target: address_v6(2),
+            target_mac: Some(PEER_MAC),
+        }
+        .emit(&mut message);
+        message.truncate(octets);
+        icmpv6::set_checksum(&mut message, address_v6(2), asker);
+        let mut frame = vec![0; ethernet::Header::LEN + ipv6::Header::LEN];
+        ethernet::Header { destination: OUR_MAC, source: PEER_MAC, ethertype: EtherType::IPV6 }
+            .emit(&mut frame);
+        ipv6::Header {
+            source: address_v6(2),
+            destination: asker,
+            next_header: Protocol::ICMPV6,
+            hop_limit: icmpv6::DISCOVERY_HOP_LIMIT,
+            payload_len: message.len() as u16,
+            flow_label: 0,
+            ecn: 0,
+            dscp: 0,
+        }
+        .emit(&mut frame[ethernet::Header::LEN..]);
+        frame.extend_from_slice(&message);
+        self.inject(&frame);
     }
 
     fn answer_arp(&mut self, request: &arp::Packet) {

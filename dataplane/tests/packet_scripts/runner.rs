@@ -10,12 +10,12 @@ use warpline_dataplane::wire::tcp::{self, Flags, Header};
 
 use super::application::{self, Application, TARGET, connection, write_payload};
 use super::flow::{Flow, peer_octet};
-use super::frames::{self, Ip};
+use super::frames::{self, Family, Ip};
 use super::script::{self, Action, Icmp, Injected, Line, Options, Payload, Script, Segment, Statement, When};
 use super::setup::Setup;
 use super::{expression, matcher, segment, values};
 use crate::common::raw::{RawPeer, Sent};
-use crate::common::{PORT, address};
+use crate::common::PORT;
 
 /// How long an expected segment is waited for that may come whenever it wants, or that is late already.
 const PATIENCE_NS: u64 = 300 * SECOND;
@@ -82,6 +82,7 @@ struct Stage {
     peer: RawPeer,
     application: Application,
     flows: BTreeMap<u32, Flow>,
+    family: Family,
     tolerance_ns: u64,
     start: Instant,
     /// When the line before happened.
@@ -100,6 +101,7 @@ impl Stage {
             peer,
             application,
             flows: BTreeMap::from([(1, Flow::new(&first))]),
+            family: setup.family,
             tolerance_ns: setup.tolerance_ns,
             start,
             last: start,
@@ -323,11 +325,12 @@ impl Stage {
     fn inject(&mut self, injected: &Injected) -> Result<(), String> {
         let spec = &injected.segment;
         self.note(self.peer.now, &format!("< {}", segment::text(spec)));
+        let family = self.family;
         let flow = self.flow(spec.flow)?;
         let header = header_of(flow, spec);
         let payload = payload_of(spec)?;
-        let ip = Ip { ecn: spec.ecn, identification: injected.identification };
-        for frame in frames::segment(ip, &header, &payload, &injected.fragments) {
+        let ip = Ip { family, ecn: spec.ecn, identification: injected.identification };
+        for frame in frames::segment(ip, &header, &payload, &injected.fragments)? {
             self.peer.inject(&frame);
         }
         Ok(())
@@ -343,7 +346,7 @@ impl Stage {
             flags: Flags::ACK,
             ..Header::default()
         };
-        let frame = frames::icmp(icmp.message, &quoted, icmp.octets);
+        let frame = frames::icmp(self.family, icmp.message, &quoted, icmp.octets);
         self.peer.inject(&frame);
         Ok(())
     }
@@ -360,7 +363,7 @@ impl Stage {
             }
             Action::Unlisten => self.peer.command(Command::Unlisten { port: PORT }),
             Action::Connect { flow, timeout_ns } => {
-                let remote = SocketAddr::new(address(2).into(), self.flow(*flow)?.peer_port);
+                let remote = SocketAddr::new(self.family.address(2), self.flow(*flow)?.peer_port);
                 let token = u64::from(*flow);
                 self.peer.command(Command::Connect { token, remote, timeout_ns: *timeout_ns, tcp: None });
             }

@@ -1,17 +1,20 @@
 //! `option` lines: how the core under test is set up.
 
 use warpline_dataplane::core::Config;
+use warpline_dataplane::core::addresses::Cidr;
 
 use warpline_dataplane::tcp::congestion::Algorithm;
 use warpline_dataplane::tcp::{EcnPolicy, Keepalive};
 use warpline_dataplane::time::MILLISECOND;
 
+use super::frames::Family;
 use super::words::{duration, number};
 use crate::common::raw::RawPeer;
 
 /// What `option` lines say.
 pub struct Setup {
     pub core: Config,
+    pub family: Family,
     pub mtu_octets: usize,
     /// How far from its time an expected segment may come, in nanoseconds.
     pub tolerance_ns: u64,
@@ -19,10 +22,17 @@ pub struct Setup {
 
 impl Setup {
     pub fn new() -> Self {
-        Self { core: RawPeer::config(), mtu_octets: 1500, tolerance_ns: 2_000_000 }
+        let family = Family::V4;
+        Self { core: RawPeer::config(), family, mtu_octets: 1500, tolerance_ns: 2_000_000 }
     }
 
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
+        if name == "ip" {
+            self.family = one_of(value, &[("4", Family::V4), ("6", Family::V6)])?;
+            self.core.addresses.clear();
+            self.core.addresses.push(Cidr::new(self.family.address(1), 24));
+            return Ok(());
+        }
         let tcp = &mut self.core.tcp;
         match name {
             "sack" => tcp.sack = switch(value)?,
