@@ -35,6 +35,8 @@ pub const GATHER_MAX_OCTETS: usize = 512;
 
 /// EMSS when the peer names none (RFC 9293 §3.7.1).
 pub const DEFAULT_MSS_OCTETS: u16 = 536;
+/// The same over IPv6.
+pub const DEFAULT_MSS_IPV6_OCTETS: u16 = 1220;
 /// Least MSS we believe a peer: below it headers would outweigh data manyfold.
 pub const MIN_MSS_OCTETS: u16 = 64;
 /// The initial window where ten segments are more (RFC 6928 §2).

@@ -35,7 +35,11 @@ impl<D: Device> Core<D> {
         }
         let first = frame.piece(0).unwrap_or_default();
         let head = first.get(packet.transport..packet.end.min(first.len())).ok_or(DropCause::Malformed)?;
-        let (header, header_octets) = Header::parse(head).map_err(|_| DropCause::Malformed)?;
+        let (mut header, header_octets) = Header::parse(head).map_err(|_| DropCause::Malformed)?;
+        if header.flags.contains(Flags::SYN) && !packet.source.is_ipv4() {
+            // RFC 9293 §3.7.1: what a SYN over IPv6 means that names no MSS.
+            header.options.mss = header.options.mss.or(Some(limits::DEFAULT_MSS_IPV6_OCTETS));
+        }
         let payload = Payload {
             offset: packet.transport + header_octets,
             octets: segment_octets - header_octets,

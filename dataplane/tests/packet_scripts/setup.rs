@@ -29,6 +29,7 @@ impl Setup {
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
         if name == "ip" {
             self.family = one_of(value, &[("4", Family::V4), ("6", Family::V6)])?;
+            self.core.duplicate_address_detection = false;
             self.core.addresses.clear();
             self.core.addresses.push(Cidr::new(self.family.address(1), 24));
             return Ok(());
