@@ -3,6 +3,7 @@
 use std::net::Ipv6Addr;
 
 use super::Core;
+use super::icmp_errors::IcmpError;
 use super::ip::Packet;
 use super::statistics::DropCause;
 use crate::device::{Device, Frame};
@@ -88,6 +89,12 @@ impl<D: Device> Core<D> {
             Message::EchoRequest { .. } if self.is_own(packet.destination) => {
                 self.check_source(packet.source)?;
                 self.answer_echo_v6(now, frame, packet)
+            }
+            Message::PacketTooBig { mtu, original } if self.is_own(packet.destination) => {
+                self.on_icmpv6_error(now, original, IcmpError::PacketTooBig { mtu_octets: mtu })
+            }
+            Message::DestinationUnreachable { code, original } if self.is_own(packet.destination) => {
+                self.on_icmpv6_error(now, original, IcmpError::of_icmpv6(code))
             }
             _ => Err(DropCause::OtherProtocol),
         }

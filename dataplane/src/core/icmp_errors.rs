@@ -37,9 +37,29 @@ impl IcmpError {
             _ => Self::Soft,
         }
     }
+
+    /// An unreachable destination of IPv6 (RFC 4443 §3.1).
+    pub const fn of_icmpv6(code: u8) -> Self {
+        match code {
+            // Port.
+            4 => Self::Hard,
+            _ => Self::Soft,
+        }
+    }
 }
 
 impl<D: Device> Core<D> {
+    /// An ICMPv6 error for us that quotes `original`.
+    pub(super) fn on_icmpv6_error(
+        &mut self,
+        now: Instant,
+        original: &[u8],
+        error: IcmpError,
+    ) -> Result<(), DropCause> {
+        let segment = Segment::in_ipv6(original).ok_or(DropCause::IcmpRefused)?;
+        self.on_segment_refused(now, &segment, error)
+    }
+
     /// An ICMP message for us that is no echo request.
     pub(super) fn on_icmp_error(
         &mut self,
@@ -155,6 +175,10 @@ mod tests {
             assert_eq!(IcmpError::of_icmp(code, 0), error);
         }
         assert_eq!((IcmpError::of_icmp(2, 0), IcmpError::of_icmp(3, 0)), (IcmpError::Hard, IcmpError::Hard));
+        for code in 0..=7 {
+            let port = code == 4;
+            assert_eq!(IcmpError::of_icmpv6(code), if port { IcmpError::Hard } else { IcmpError::Soft });
+        }
         assert_eq!(IcmpError::of_icmp(4, 1400), IcmpError::PacketTooBig { mtu_octets: 1400 });
     }
 }
