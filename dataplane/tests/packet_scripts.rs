@@ -95,6 +95,7 @@ areas! {
     congestion,
     ecn,
     fragments,
+    ipv6,
     keepalive,
     nagle,
     opening,

@@ -14,8 +14,8 @@ use super::frames::{self, Family, Ip};
 use super::script::{self, Action, Icmp, Injected, Line, Options, Payload, Script, Segment, Statement, When};
 use super::setup::Setup;
 use super::{expression, matcher, segment, values};
-use crate::common::raw::{RawPeer, Sent};
 use crate::common::PORT;
+use crate::common::raw::{RawPeer, Sent};
 
 /// How long an expected segment is waited for that may come whenever it wants, or that is late already.
 const PATIENCE_NS: u64 = 300 * SECOND;
