@@ -188,6 +188,8 @@ pub const BLACK_HOLE_TIMEOUTS: u8 = 3;
 /// Segment sizes, options included, that are tried one after the other on a path that swallows larger ones: Ethernet,
 /// tunnels over it, IPv6's least MTU, and what every IPv4 host takes.
 pub const PATH_MSS_STEPS: [u16; 4] = [1460, 1400, 1220, 536];
+/// How long that suspicion stands the first time; twice as long each time it is confirmed, up to the next.
+pub const BLACK_HOLE_RETRY_NS: u64 = 8 * SECOND;
 /// How long a narrower path is believed in (RFC 1191 §6.3: ten minutes).
 pub const PATH_MTU_RETRY_NS: u64 = 600 * SECOND;
 

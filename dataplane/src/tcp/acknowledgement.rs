@@ -18,6 +18,8 @@ struct Delivery {
     acked_octets: u32,
     /// Octets newly known to have arrived, in whole segments, selectively acknowledged ones included.
     octets: u32,
+    /// Octets of the largest segment among them.
+    largest_octets: u32,
     /// Round-trip time of the segment sent last among those sent once.
     rtt_ns: Option<u64>,
     /// A segment sent once, and before the last recovery began, is among them.
@@ -155,6 +157,7 @@ impl Connection {
                 delivery.original |= segment.end() <= until;
             }
             delivery.octets += segment.octets;
+            delivery.largest_octets = delivery.largest_octets.max(segment.octets);
         };
         self.send.acknowledge(&mut pools.segments, data_ack, &mut on_delivered);
         let sacked_before = self.send.sacked_segments();
@@ -165,6 +168,7 @@ impl Connection {
 
     fn note_progress(&mut self, now: Instant, delivery: &Delivery) {
         self.progress_at = now;
+        self.note_size_delivered(delivery.largest_octets);
         match delivery.rtt_ns {
             Some(rtt_ns) => self.rtt.sample(now, rtt_ns),
             None => self.rtt.progress(),

@@ -220,6 +220,8 @@ pub struct Connection {
     /// Zero-window probes in a row, for their interval; those without any answer, to give up.
     persist_backoff: u8,
     unanswered_probes: u8,
+    /// Times large segments were suspected not to pass, since one has passed.
+    black_holes_suspected: u8,
     /// Keepalive probes in a row.
     keepalive_probes: u8,
     syn_owed: bool,
@@ -275,6 +277,7 @@ impl Connection {
             syn_transmissions: 0,
             persist_backoff: 0,
             unanswered_probes: 0,
+            black_holes_suspected: 0,
             keepalive_probes: 0,
             syn_owed: true,
             fin_owed: false,

@@ -56,6 +56,18 @@ impl Connection {
             .find(|emss| *emss < self.emss_octets && u32::from(*emss) < oldest);
         if let Some(emss) = next {
             self.narrow(now, emss, pools);
+            // Congestion that loses three in a row looks the same: the larger size is tried again soon, and later each time
+            // it fails.
+            let wait_ns = limits::BLACK_HOLE_RETRY_NS << self.black_holes_suspected.min(16);
+            self.timers.set(Timer::PathMtu, now + wait_ns.min(limits::PATH_MTU_RETRY_NS));
+            self.black_holes_suspected = self.black_holes_suspected.saturating_add(1);
+        }
+    }
+
+    /// A segment of `octets` octets has arrived: the path carries that size.
+    pub(super) fn note_size_delivered(&mut self, octets: u32) {
+        if octets >= u32::from(self.emss_negotiated_octets) {
+            self.black_holes_suspected = 0;
         }
     }
 
