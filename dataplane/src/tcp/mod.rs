@@ -468,9 +468,13 @@ impl Connection {
         self.timers.set(Timer::Retransmit, at);
     }
 
-    /// The pace of the sender, once the path is known.
+    /// The pace of the sender, once the path is known to be longer than the burst that may leave at once: a window over a
+    /// shorter one is spent before pacing could hold it back.
     fn pace(&self) -> Option<Pace> {
-        let rtt_ns = self.rtt.smoothed_ns().filter(|_| self.config.behaviour.pacing)?;
+        if !self.config.behaviour.pacing {
+            return None;
+        }
+        let rtt_ns = self.rtt.smoothed_ns().filter(|rtt_ns| *rtt_ns > crate::limits::PACED_BURST_NS)?;
         let window = self.congestion.window_octets();
         let slow_start = window < self.congestion.threshold_octets();
         Some(Pace::new(window, rtt_ns, slow_start, u32::from(self.emss_octets)))

@@ -22,16 +22,16 @@ impl Pace {
     /// trip, and a quarter more than it else, so that pacing is not what limits the sender.
     pub(super) fn new(window_octets: u32, rtt_ns: u64, slow_start: bool, emss_octets: u32) -> Self {
         let gain_quarters = if slow_start { 8 } else { 5 };
-        let octets = u128::from(window_octets.max(emss_octets)) * gain_quarters / 4;
-        let octets_per_second =
-            (octets * u128::from(SECOND) / u128::from(rtt_ns.max(1))).clamp(1, u128::from(u64::MAX)) as u64;
+        let octets = u64::from(window_octets.max(emss_octets)) * gain_quarters / 4;
+        // No window is so large that this overflows: 2^31 times 10^9 is below 2^61.
+        let octets_per_second = (octets * SECOND / rtt_ns.max(1)).max(1);
         let mut pace = Self { octets_per_second, burst_ns: 0 };
         pace.burst_ns = pace.time_ns(limits::PACED_BURST_SEGMENTS * emss_octets).max(limits::PACED_BURST_NS);
         pace
     }
 
     fn time_ns(&self, octets: u32) -> u64 {
-        (u128::from(octets) * u128::from(SECOND) / u128::from(self.octets_per_second)) as u64
+        u64::from(octets) * SECOND / self.octets_per_second
     }
 }
 
