@@ -138,10 +138,6 @@ impl Connection {
         pools: &mut Pools<P, F>,
     ) -> Disposition {
         let mut progress = Progress::empty();
-        self.heard_at = now;
-        if let Some(clock) = header.options.timestamps.filter(|_| self.clocks.negotiated) {
-            self.clocks.take(now, clock.value, header.seq, self.last_ack_sent);
-        }
         if self.state == State::SynReceived {
             if header.ack != self.iss + 1 {
                 return Disposition::refused(Refusal::BadAck);
@@ -157,6 +153,11 @@ impl Connection {
         }
         if progress.contains(Progress::CLOSED) {
             return Disposition::progress(progress);
+        }
+        // Only now is it certain to be the peer's (RFC 5961 §5): a forged clock would have the true one refused.
+        self.heard_at = now;
+        if let Some(clock) = header.options.timestamps.filter(|_| self.clocks.negotiated) {
+            self.clocks.take(now, clock.value, header.seq, self.last_ack_sent);
         }
         let mut refusal = None;
         if payload.octets > 0 {
