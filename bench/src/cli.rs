@@ -6,22 +6,26 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use warpline::{Cidr, NotCidr};
 
-/// Benchmarks for warpline, a software RNIC.
+use crate::impair::Impair;
+
+/// Benchmarks and tools for warpline, a software RNIC.
 #[derive(Parser, Debug)]
 #[command(version, about)]
 pub struct Cli {
-    /// What to measure.
+    /// What to do.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// The measurements.
+/// The measurements and tools.
 #[derive(Subcommand, Debug)]
 pub enum Command {
     /// Bandwidth of RDMA Writes, contents verified.
     WriteBw(WriteBw),
     /// What one core could do at most: a CRC pass and a copy pass over frames from a pool.
     Floor(Floor),
+    /// A wire with faults between two devices: loss, delay, reordering, duplication, corruption.
+    Impair(Impair),
 }
 
 /// Where frames go.

@@ -4,6 +4,7 @@ mod backend;
 mod cli;
 mod device;
 mod floor;
+mod impair;
 mod pattern;
 mod report;
 mod write_bw;
@@ -58,6 +59,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::WriteBw(args) => write_bw::run(&args),
         Command::Floor(args) => floor::run(&args),
+        Command::Impair(args) => impair::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

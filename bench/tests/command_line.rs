@@ -91,9 +91,42 @@ fn a_capture_holds_the_run() {
 }
 
 /// One clear line that says what to do.
+/// Two devices that have blank frames without end and take whatever they are given.
+const ENDLESS: [&str; 5] = ["impair", "--left", "net_null0,size=64", "--right", "net_null1,size=64"];
+
+#[test]
+fn impair_does_what_it_is_told_and_counts_it() {
+    let json = temporary("impair");
+    let told = ["--loss", "10%", "--duplicate", "0.2", "--way", "to-right", "--duration", "1", "--json"];
+    let eal = ["--eal", "--no-huge -m 160"];
+    let output = bench(&[&ENDLESS[..], &told, &[json.to_str().unwrap()], &eal].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("ready"));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("left to right"));
+    let report: serde_json::Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    std::fs::remove_file(json).unwrap();
+    let count = |way: &str, what: &str| report[way][what].as_u64().unwrap();
+    let [received, lost, duplicated] = ["received", "lost", "duplicated"].map(|what| count("to_right", what));
+    assert!(received > 10_000, "{report}");
+    let share = |part: u64, whole: u64| part as f64 / whole as f64;
+    assert!((0.08..0.12).contains(&share(lost, received)), "{report}");
+    assert!((0.18..0.22).contains(&share(duplicated, received - lost)), "{report}");
+    assert_eq!(count("to_right", "queue_full"), 0, "{report}");
+    // The other way loses nothing: what has not left yet is on its way.
+    assert!(count("to_left", "delivered") > 10_000, "{report}");
+    assert_eq!((count("to_left", "lost"), count("to_left", "duplicated")), (0, 0), "{report}");
+}
+
+#[test]
+fn impair_ends_with_its_input() {
+    let output = bench(&[&ENDLESS[..], &["--eal", "--no-huge -m 160", "--delay", "1ms"]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
 #[test]
 fn what_cannot_be_is_said_in_one_line() {
-    let cases: [(&[&str], &str); 6] = [
+    let cases: [(&[&str], &str); 7] = [
+        (&["impair", "--left", "net_null0", "--right", "net_none0"], "net_none0"),
         (&["write-bw", "--backend", "af_packet", "--listen", "198.18.0.1:1"], "--vdev=net_af_packet0,iface="),
         (&["write-bw", "--backend", "pci", "--listen", "198.18.0.1:1"], "-a 0000:01:00.0"),
         (&["write-bw", "--backend", "tap"], "--listen ADDR:PORT"),
@@ -134,6 +167,9 @@ fn wrong_command_lines_are_refused() {
         &["write-bw", "--iters", "10", "--duration", "1"],
         &["write-bw", "--markers", "maybe"],
         &["read-bw"],
+        &["impair", "--left", "net_null0"],
+        &["impair", "--left", "net_null0", "--right", "net_null1", "--loss", "2"],
+        &["impair", "--left", "net_null0", "--right", "net_null1", "--delay", "1"],
         &[],
     ] {
         let output = bench(arguments);

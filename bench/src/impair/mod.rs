@@ -1,0 +1,174 @@
+//! A wire with faults: takes frames from one device and hands them to the other, both ways, in real time, and loses,
+//! delays, reorders, duplicates and damages some on the way.
+//!
+//! Neither end needs to know of it: it has no addresses, and frames keep theirs. It naps while nothing is due, so that it
+//! leaves the CPU to the ends, and it counts what it did to the frames and how well it kept its times.
+
+mod arguments;
+mod forwarder;
+
+pub use arguments::Impair;
+
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use warpline::open;
+use warpline_dataplane::device::fault::{Fault, Statistics};
+
+use crate::BenchError;
+use forwarder::{Forwarder, Punctuality};
+
+/// What a direction did to the frames that entered it.
+#[derive(Serialize, Debug)]
+struct Direction {
+    /// Frames that came from the device.
+    received: u64,
+    /// Frames handed to the other device.
+    delivered: u64,
+    /// Lost as asked for.
+    lost: u64,
+    /// Sent twice as asked for.
+    duplicated: u64,
+    /// Held back as asked for.
+    reordered: u64,
+    /// With a bit inverted as asked for, those lost for want of a checksum included.
+    corrupted: u64,
+    /// Cut in two as asked for.
+    split: u64,
+    /// Joined with the frame before as asked for.
+    merged: u64,
+    /// Lost because the queue of the line, or of frames on their way, was full.
+    queue_full: u64,
+    /// Lost because they exceed the MTU: give a larger one, or turn segmentation offload off at the sender.
+    oversize: u64,
+}
+
+impl From<Statistics> for Direction {
+    fn from(counted: Statistics) -> Self {
+        Self {
+            received: counted.sent,
+            delivered: counted.delivered,
+            lost: counted.lost,
+            duplicated: counted.duplicated,
+            reordered: counted.reordered,
+            corrupted: counted.corrupted_bits + counted.corrupted_lost,
+            split: counted.split,
+            merged: counted.merged,
+            queue_full: counted.queue_full,
+            oversize: counted.oversize,
+        }
+    }
+}
+
+/// What happened.
+#[derive(Serialize, Debug)]
+struct Report {
+    test: &'static str,
+    seed: u64,
+    duration_s: f64,
+    to_right: Direction,
+    to_left: Direction,
+    /// Frames that a device still had no room for at the end.
+    not_delivered: usize,
+    #[serde(flatten)]
+    punctuality: Punctuality,
+}
+
+/// Forwards until the time is over, or without one until standard input ends, and reports.
+///
+/// # Errors
+///
+/// [`BenchError`].
+pub fn run(args: &Impair) -> Result<(), BenchError> {
+    let eal = open::eal(&args.eal())?;
+    let left = open::port(eal, args.left.port(), args.mtu)?;
+    let right = open::port(eal, args.right.port(), args.mtu)?;
+    let _lcore = eal.register_thread().ok();
+    let fault = Fault::new(left, args.seed, args.to_right(), args.to_left());
+    let mut forwarder = Forwarder::new(fault, right, warpline::now());
+    let started = Instant::now();
+    let over: Box<dyn Fn() -> bool> = match args.duration {
+        Some(seconds) => Box::new(move || started.elapsed() >= Duration::from_secs(seconds.into())),
+        None => end_of_input(),
+    };
+    eprintln!("ready");
+    while !over() {
+        if let Some(nap) = forwarder.poll(warpline::now())
+            && !args.spin
+        {
+            thread::sleep(nap);
+        }
+    }
+    let report = Report {
+        test: "impair",
+        seed: args.seed,
+        duration_s: started.elapsed().as_secs_f64(),
+        to_right: forwarder.fault().inbound().into(),
+        to_left: forwarder.fault().outbound().into(),
+        not_delivered: forwarder.waiting(),
+        punctuality: forwarder.punctuality(),
+    };
+    print(&report);
+    write(args.json.as_deref(), &report)
+}
+
+fn write(path: Option<&Path>, report: &Report) -> Result<(), BenchError> {
+    let Some(path) = path else { return Ok(()) };
+    crate::report::write_json(path, &[report], false).map_err(|error| BenchError::File(path.into(), error))
+}
+
+/// Tells whether standard input has ended: Ctrl-D, or the end of the program that started this one.
+fn end_of_input() -> Box<dyn Fn() -> bool> {
+    let ended = Arc::new(AtomicBool::new(false));
+    let setter = Arc::clone(&ended);
+    thread::spawn(move || {
+        let mut buffer = [0; 256];
+        let mut input = std::io::stdin().lock();
+        while input.read(&mut buffer).is_ok_and(|octets| octets > 0) {}
+        setter.store(true, Ordering::Relaxed);
+    });
+    Box::new(move || ended.load(Ordering::Relaxed))
+}
+
+fn print(report: &Report) {
+    println!(
+        "{:<14} {:>10} {:>10} {:>8} {:>10} {:>9} {:>9} {:>7} {:>7} {:>10} {:>8}",
+        "direction",
+        "received",
+        "delivered",
+        "lost",
+        "duplicated",
+        "reordered",
+        "corrupted",
+        "split",
+        "merged",
+        "queue full",
+        "oversize"
+    );
+    for (name, way) in [("left to right", &report.to_right), ("right to left", &report.to_left)] {
+        println!(
+            "{name:<14} {:>10} {:>10} {:>8} {:>10} {:>9} {:>9} {:>7} {:>7} {:>10} {:>8}",
+            way.received,
+            way.delivered,
+            way.lost,
+            way.duplicated,
+            way.reordered,
+            way.corrupted,
+            way.split,
+            way.merged,
+            way.queue_full,
+            way.oversize
+        );
+    }
+    let Punctuality { polls, late_polls, latest_us } = report.punctuality;
+    println!(
+        "{:.1} s, seed {}; {polls} polls, {late_polls} more than a millisecond after the one before, {latest_us} us at \
+         worst; {} frames left behind",
+        report.duration_s, report.seed, report.not_delivered
+    );
+}
