@@ -87,6 +87,14 @@ impl<D: Device> Fault<D> {
         }
     }
 
+    /// Gives the caller what is due; gives how many frames that were.
+    fn hand_over(&mut self, now: Instant, frames: &mut Vec<D::Frame>, limit: usize) -> usize {
+        let due = || deliver(&mut self.inbound, &mut self.buffers, now, &mut self.inner);
+        let before = frames.len();
+        frames.extend(core::iter::from_fn(due).take(limit));
+        frames.len() - before
+    }
+
     /// Hands what is due to the device inside.
     fn let_out(&mut self, now: Instant) {
         loop {
@@ -155,15 +163,13 @@ impl<D: Device> Device for Fault<D> {
 
     fn receive(&mut self, now: Instant, frames: &mut Vec<D::Frame>, limit: usize) -> usize {
         self.let_out(now);
-        self.take_in(now);
-        let mut taken = 0;
-        while taken < limit
-            && let Some(frame) = deliver(&mut self.inbound, &mut self.buffers, now, &mut self.inner)
-        {
-            frames.push(frame);
-            taken += 1;
+        let taken = self.hand_over(now, frames, limit);
+        if taken == limit {
+            // More comes in than the caller takes: it waits in the device, as it would without this one.
+            return taken;
         }
-        taken
+        self.take_in(now);
+        taken + self.hand_over(now, frames, limit - taken)
     }
 
     fn allocate(&mut self) -> Option<D::Frame> {

@@ -199,3 +199,15 @@ fn frames_on_their_way_are_bounded() {
     assert_eq!((left.in_flight(), left.outbound().queue_full), (4, 5));
     assert_eq!(numbers(&drain(&mut left, &mut right)[1]), [0, 1, 2, 3]);
 }
+
+#[test]
+fn a_caller_that_takes_little_is_not_flooded() {
+    let (mut left, mut right, network) = rig(11, at_once(), at_once());
+    send_numbered(&mut right, 2000, 0);
+    let mut frames = Vec::new();
+    for _ in 0..10 {
+        assert_eq!(left.receive(Instant::ZERO, &mut frames, 32), 32);
+    }
+    assert!(left.in_flight() < RECEIVE_BURSTS * RECEIVE_BURST_FRAMES, "{}", left.in_flight());
+    assert_eq!(network.in_flight(End::B) + left.in_flight() + frames.len(), 2000, "the rest waits outside");
+}
