@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 
 from . import ddp, mpa
 from .capture import Address, CaptureError, Connection, Direction
+from .conduct import FIELDS, Conduct, Frame
 
 SECONDS: Final = 300
 """Time allowed to one run."""
@@ -65,24 +66,27 @@ class FrameReport:
     malformed: list[int] = field(default_factory=list)
 
 
-def check_frames(path: Path) -> FrameReport:
-    """Checksums of every frame, and frames it calls malformed."""
+def check_frames(path: Path, conduct: Conduct | None = None) -> FrameReport:
+    """Checksums of every frame, and frames it calls malformed; ``conduct`` is shown every TCP segment."""
     fields = ("frame.number", "ip.checksum.status", "tcp.checksum.status", "_ws.malformed", "_ws.expert.message")
+    more = FIELDS if conduct else ()
     report = FrameReport()
     for line in _lines(
         path,
         *("-o", "ip.check_checksum:TRUE", "-o", "tcp.check_checksum:TRUE"),
         *("-d", "tcp.port==1-65535,data"),  # payload is not judged here, so nothing may guess what it is
         *("-T", "fields"),
-        *(option for name in fields for option in ("-e", name)),
+        *(option for name in (*fields, *more) for option in ("-e", name)),
     ):
-        number, ip, tcp, malformed, remarks = line.rstrip("\n").split("\t")
+        number, ip, tcp, malformed, remarks, *rest = line.rstrip("\n").split("\t")
         report.frames += 1
         # Status 1 is "good"; a frame without the protocol has none.
         if ip not in ("", "1"):
             report.bad_ip_checksums.append(int(number))
         if tcp:
             report.tcp_segments += 1
+            if conduct:
+                conduct.see(Frame.parse(int(number), rest))
             if _MINUS_ZERO in remarks:
                 report.minus_zero_tcp_checksums += 1
             elif tcp != "1":

@@ -21,11 +21,12 @@ def _sum16(octets: bytes) -> int:
     return ~total & 0xFFFF
 
 
-def ethernet_frame(source: tuple[str, int], destination: tuple[str, int], sequence: int, flags: int,
-                   payload: bytes) -> bytearray:  # fmt: skip
+def ethernet_frame(source: tuple[str, int], destination: tuple[str, int], sequence: int, flags: int, payload: bytes,
+                   acknowledgment: int = 0) -> bytearray:  # fmt: skip
     """A frame with good checksums."""
     hosts = b"".join(bytes(map(int, host.split("."))) for host, _ in (source, destination))
-    header = struct.pack(">HHIIBBHHH", source[1], destination[1], sequence % 2**32, 1, 5 << 4, flags, 65535, 0, 0)
+    ports = source[1], destination[1]
+    header = struct.pack(">HHIIBBHHH", *ports, sequence % 2**32, acknowledgment % 2**32, 5 << 4, flags, 65535, 0, 0)
     pseudo = hosts + struct.pack(">HH", 6, len(header) + len(payload))
     checksum = struct.pack(">H", _sum16(pseudo + header + payload))
     tcp = header[:16] + checksum + header[18:] + payload
@@ -62,8 +63,12 @@ class Session:
         self.send(self.responder, mpa.StartupFrame(mpa.REPLY_KEY, self.markers, crc=True).encode())
 
     def segment(self, end: End, offset: int, payload: bytes) -> bytearray:
-        """A segment of ``end``'s stream."""
-        return ethernet_frame(end.address, end.peer, end.sequence + offset, ACK, payload)
+        """A segment of ``end``'s stream; it acknowledges what the other end has sent by now."""
+        return self._frame(end, end.sequence + offset, ACK, payload)
+
+    def _frame(self, end: End, sequence: int, flags: int, payload: bytes) -> bytearray:
+        other = self.responder if end is self.initiator else self.initiator
+        return ethernet_frame(end.address, end.peer, sequence, flags, payload, other.sequence + other.sent)
 
     def send(self, end: End, payload: bytes) -> None:
         """The next segment of ``end``'s stream."""
@@ -82,7 +87,7 @@ class Session:
             for piece in pieces:
                 self.send(end, piece)
         for end in (self.initiator, self.responder):
-            self.frames.append(ethernet_frame(end.address, end.peer, end.sequence + end.sent, ACK | FIN, b""))
+            self.frames.append(self._frame(end, end.sequence + end.sent, ACK | FIN, b""))
 
     def write(self, path: Path) -> None:
         """As a pcapng file."""

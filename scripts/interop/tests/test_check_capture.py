@@ -61,6 +61,19 @@ class CheckCapture(unittest.TestCase):
         frames.insert(FIRST_WRITE + 9, frames[FIRST_WRITE])
         self.assertEqual(self.check(session)[0], 0)
 
+    def test_a_clean_path(self) -> None:
+        """tshark's flags reach the judgement: what is sent again a moment later, or left out, is a fault of its sender."""
+        clean = ("--clean", INITIATOR[0])
+        status, verdict = self.check(self.session(), *clean)
+        self.assertEqual((status, verdict["faults"], verdict["retransmissions"]), (0, [], 0))
+        session = self.session()
+        session.frames.insert(FIRST_WRITE + 9, session.frames[FIRST_WRITE])
+        self.assert_fault(session, f"{INITIATOR[0]}: frame {FIRST_WRITE + 10}: sent again without a cause", *clean)
+        self.assertEqual(self.check(session, "--clean", RESPONDER[0])[0], 0, "the other end's conduct")
+        session = self.session()
+        session.frames.append(session.frames.pop(FIRST_WRITE))
+        self.assert_fault(session, f"{INITIATOR[0]}: frame {FIRST_WRITE + 1}: octets of the stream left out", *clean)
+
     def test_damaged_payload(self) -> None:
         """Without a good checksum and with one: the second is the FPDU CRC's to find (MPA-8-02)."""
         session = self.session()
