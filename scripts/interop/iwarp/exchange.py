@@ -24,7 +24,8 @@ from .peer import Endpoint
 MESSAGE_OCTETS: Final = 1 << 20
 """Longest RDMA Write."""
 
-_LAYOUT: Final = struct.Struct(">QII")
+MESSAGE_LAYOUT: Final = struct.Struct(">QII")
+"""TO, STag and length of an :class:`Advertisement`."""
 
 
 class Advertisement(NamedTuple):
@@ -36,14 +37,14 @@ class Advertisement(NamedTuple):
 
     def encode(self) -> bytes:
         """Its 16 octets."""
-        return _LAYOUT.pack(*self)
+        return MESSAGE_LAYOUT.pack(*self)
 
     @classmethod
     def parse(cls, message: bytes) -> Advertisement:
         """From the 16 octets of a Send."""
-        if len(message) != _LAYOUT.size:
-            raise ExchangeRule(f"a Send of {len(message)} octets, not {_LAYOUT.size}")
-        return cls(*_LAYOUT.unpack(message))
+        if len(message) != MESSAGE_LAYOUT.size:
+            raise ExchangeRule(f"a Send of {len(message)} octets, not {MESSAGE_LAYOUT.size}")
+        return cls(*MESSAGE_LAYOUT.unpack(message))
 
 
 @dataclass(frozen=True)
@@ -86,8 +87,8 @@ class FileExchange:
         """What the peer's done said, once it has come."""
         self._advertised = False
         endpoint.receiver.register(self.stag, self.region)
-        endpoint.receiver.post_receive(_LAYOUT.size)
-        endpoint.receiver.post_receive(_LAYOUT.size)
+        endpoint.receiver.post_receive(MESSAGE_LAYOUT.size)
+        endpoint.receiver.post_receive(MESSAGE_LAYOUT.size)
 
     def advertise(self) -> None:
         """Send our advertisement, our first message (MSN 1)."""

@@ -50,7 +50,7 @@ class Stream:
         self.socket = sock
         self.deadline = time.monotonic() + seconds
         sock.setblocking(False)
-        if sock.family == socket.AF_INET:
+        if sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def wait(self, read: bool, write: bool, until: float | None = None) -> tuple[bool, bool]:

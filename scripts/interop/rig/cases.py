@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from iwarp.hostile import Scenario
 
+from .injector import Faults, Injected
 from .networks import CHECK_CAPTURE, KERNEL_ADDRESS, OUR_ADDRESS, PORT, Network
 from .processes import Process, RigError
 
@@ -19,6 +20,7 @@ HOSTILE_SECONDS: Final = 15
 STARTUP_SECONDS: Final = 2
 HOSTILE_OCTETS: Final = 1 << 20
 JUDGE_SECONDS: Final = 240
+FAULTS_SEED: Final = 1
 CAPTURE: Final = "exchange.pcapng"
 """Name of an exchange's capture in the network's directory; it stays there when the case fails."""
 
@@ -70,42 +72,66 @@ def _start_both(network: Network, we_listen: bool, ours: list[str], kernel: list
 
 def play_exchange(network: Network, exchange: Exchange, files: tuple[Path, Path]) -> str:
     """One exchange of ``files`` (ours, the kernel's), hashes compared, the capture judged; a line about it."""
-    octets = max(path.stat().st_size for path in files)
-    received = (network.directory / "received-by-us", network.directory / "received-by-kernel")
     capture = network.directory / CAPTURE
     capture.unlink(missing_ok=True)
-
-    def words(mine: int, markers: bool) -> list[str]:
-        return [
-            *("--send", str(files[mine]), "--receive", str(received[mine]), "--receive-octets", str(octets)),
-            *("--markers", "on" if markers else "off", "--crc", "on", "--timeout", str(EXCHANGE_SECONDS - 10)),
-        ]
-
-    kernel_words = [*words(1, exchange.kernel_markers), "--align", "on" if exchange.kernel_aligns else "off"]
-    our_process, kernel_process = _start_both(
-        network, exchange.we_listen, words(0, exchange.our_markers), kernel_words, capture, EXCHANGE_SECONDS, ping=True
-    )
-    try:
-        kernel_report, our_report = kernel_process.report(), our_process.report()
-        network.finish_capture()
-    finally:
-        network.stop_all()
-    hashes = (sha256(files[0]), sha256(files[1]))
-    _require_equal("our end's file", hashes[0], our_report["sent_sha256"], kernel_report["received_sha256"],
-                   sha256(received[1]))  # fmt: skip
-    _require_equal("the kernel's file", hashes[1], kernel_report["sent_sha256"], our_report["received_sha256"],
-                   sha256(received[0]))  # fmt: skip
-    _require_equal("Markers to us", exchange.our_markers, kernel_report["markers_sent"])
-    _require_equal("Markers to the kernel", exchange.kernel_markers, kernel_report["markers_received"])
-    _require_equal("CRC in use", True, kernel_report["crc"])
-    rate = octets / kernel_report["seconds"] / 1e6
-    line = f"{octets >> 20} MiB each way in {kernel_report['seconds']:.1f} s, {rate:.0f} MB/s each way"
+    kernel_report, line = _exchange(network, exchange, files, capture, EXCHANGE_SECONDS)
     line += f"; {_judge_capture(network, capture, kernel_report)}"
     capture.unlink()  # one that is still there belongs to a failed case
     return line
 
 
-def _require_equal(what: str, *values: object) -> None:
+def play_through_faults(
+    network: Injected, exchange: Exchange, faults: Faults, files: tuple[Path, Path], seconds: float = EXCHANGE_SECONDS
+) -> str:
+    """One exchange of ``files``, hashes compared, while the forwarder injects faults; a line about it."""
+    with network.faults(faults, FAULTS_SEED, seconds + 20) as outcome:
+        _, line = _exchange(network, exchange, files, None, seconds)
+    ways = [outcome.counted[way] for way in ("to_right", "to_left")]
+    hit = {name: sum(way[name] for way in ways) for name in ("lost", "reordered", "duplicated")}
+    for asked, name in ((faults.loss, "lost"), (faults.reorder, "reordered"), (faults.duplicate, "duplicated")):
+        if asked != "0" and not hit[name]:
+            raise RigError(f"the forwarder has {name} nothing: {outcome.counted}")
+    told = ", ".join(f"{count} {name}" for name, count in hit.items())
+    return f"{line}; of {outcome.frames} frames {told}, {outcome.own_drops} dropped unasked"
+
+
+def _exchange(
+    network: Network, exchange: Exchange, files: tuple[Path, Path], capture: Path | None, seconds: float
+) -> tuple[dict[str, Any], str]:
+    """One exchange, hashes compared; the kernel peer's report and a line about it."""
+    octets = max(path.stat().st_size for path in files)
+    received = (network.directory / "received-by-us", network.directory / "received-by-kernel")
+
+    def words(mine: int, markers: bool) -> list[str]:
+        return [
+            *("--send", str(files[mine]), "--receive", str(received[mine]), "--receive-octets", str(octets)),
+            *("--markers", "on" if markers else "off", "--crc", "on", "--timeout", str(seconds - 10)),
+        ]
+
+    kernel_words = [*words(1, exchange.kernel_markers), "--align", "on" if exchange.kernel_aligns else "off"]
+    our_process, kernel_process = _start_both(
+        network, exchange.we_listen, words(0, exchange.our_markers), kernel_words, capture, seconds, ping=True
+    )
+    try:
+        kernel_report, our_report = kernel_process.report(), our_process.report()
+        if capture:
+            network.finish_capture()
+    finally:
+        network.stop_all()
+    hashes = (sha256(files[0]), sha256(files[1]))
+    require_equal("our end's file", hashes[0], our_report["sent_sha256"], kernel_report["received_sha256"],
+                  sha256(received[1]))  # fmt: skip
+    require_equal("the kernel's file", hashes[1], kernel_report["sent_sha256"], our_report["received_sha256"],
+                  sha256(received[0]))  # fmt: skip
+    require_equal("Markers to us", exchange.our_markers, kernel_report["markers_sent"])
+    require_equal("Markers to the kernel", exchange.kernel_markers, kernel_report["markers_received"])
+    require_equal("CRC in use", True, kernel_report["crc"])
+    rate = octets / kernel_report["seconds"] / 1e6
+    return kernel_report, f"{octets >> 20} MiB each way in {kernel_report['seconds']:.1f} s, {rate:.0f} MB/s each way"
+
+
+def require_equal(what: str, *values: object) -> None:
+    """Fails unless all the values are the same."""
     if len(set(values)) != 1:
         raise RigError(f"{what}: {' / '.join(map(str, values))}")
 
@@ -114,17 +140,18 @@ def _judge_capture(network: Network, capture: Path, kernel_report: dict[str, Any
     """tshark and our own reassembly on the capture; it has to hold what the kernel peer sent and received."""
     words = ["timeout", str(JUDGE_SECONDS), str(CHECK_CAPTURE), str(capture)]
     words += ["--aligned", OUR_ADDRESS] if network.aligned else []
+    words += ["--clean", OUR_ADDRESS] if network.clean else []
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise RigError(f"capture: {done.stderr.strip()[-800:] or done.returncode}")
     verdict = json.loads(done.stdout)
     by_host = {direction["source"].split(":")[0]: direction for direction in verdict["directions"]}
-    _require_equal("FPDUs of our end", by_host[OUR_ADDRESS]["fpdus"], kernel_report["fpdus_received"])
-    _require_equal("FPDUs of the kernel's end", by_host[KERNEL_ADDRESS]["fpdus"], kernel_report["fpdus_sent"])
+    require_equal("FPDUs of our end", by_host[OUR_ADDRESS]["fpdus"], kernel_report["fpdus_received"])
+    require_equal("FPDUs of the kernel's end", by_host[KERNEL_ADDRESS]["fpdus"], kernel_report["fpdus_sent"])
     by_tshark = sum(direction["fpdus_by_tshark"] for direction in by_host.values())
     left_out = sum(direction["fpdus_left_out_for_tshark"] for direction in by_host.values())
     return (
-        f"capture of {verdict['frames']} frames good, {by_tshark} FPDUs by tshark, {left_out} by us alone, "
+        f"capture of {verdict['frames']} frames good, {verdict['retransmissions']} of ours sent again, {by_tshark} FPDUs by tshark, {left_out} by us alone, "
         f"{verdict['seconds']:.0f} s"
     )
 
@@ -146,5 +173,5 @@ def play_hostile(network: Network, scenario: Scenario, file: Path) -> str:
         network.stop_all()
     if failure["error_code"] not in scenario.error_codes:
         raise RigError(f"reported as {failure['error_code']}, not {' or '.join(scenario.error_codes)}: {failure}")
-    _require_equal("octets placed outside the buffer", 0, failure["octets_outside"])
+    require_equal("octets placed outside the buffer", 0, failure["octets_outside"])
     return f"{verdict['reaction']}; reported as {failure['error_code']}"

@@ -21,8 +21,10 @@ PORT: Final = 18515
 
 _HERE: Final = Path(__file__).resolve().parent.parent
 PEER: Final = _HERE / "peer"
+BULK: Final = _HERE / "bulk"
 CHECK_CAPTURE: Final = _HERE / "check_capture"
-PROGRAM: Final = _HERE.parent.parent / "target/release/examples/file_exchange"
+ROOT: Final = _HERE.parent.parent
+PROGRAM: Final = ROOT / "target/release/examples/file_exchange"
 
 HUGE_OCTETS_WANTED: Final = 512 << 20
 
@@ -34,6 +36,11 @@ def eal_memory() -> str:
     return "--in-memory" if free >= HUGE_OCTETS_WANTED else f"--no-huge -m {HUGE_OCTETS_WANTED >> 20}"
 
 
+def without_offloads(namespace: str, interface: str) -> None:
+    """Every frame whole, with its checksums, and one segment to a frame."""
+    command(*f"ip netns exec {namespace} ethtool -K {interface} tx off tso off gso off gro off".split())
+
+
 class Network(ABC):
     """A wired pair of ends; a context manager that leaves nothing behind."""
 
@@ -41,6 +48,8 @@ class Network(ABC):
     mtu: int
     aligned = True
     """Whether our segments have to begin with an FPDU."""
+    clean = True
+    """Whether our TCP has to show nothing needless or wrong in a capture."""
     our_listen_argument = str(PORT)
     """What our end's ``--listen`` takes; the program has its address from another option."""
 
@@ -53,7 +62,7 @@ class Network(ABC):
 
     def __enter__(self) -> Network:
         try:
-            for namespace in (self.kernel, self.ours):
+            for namespace in self.namespaces:
                 command("ip", "netns", "add", namespace)
                 command("ip", "-n", namespace, "link", "set", "lo", "up")
             self.wire()
@@ -65,15 +74,24 @@ class Network(ABC):
     def __exit__(self, *_: object) -> None:
         self.stop_all()
         existing = command("ip", "netns", "list").split()
-        for namespace in (self.kernel, self.ours):
+        for namespace in self.namespaces:
             if namespace in existing:
                 command("ip", "netns", "del", namespace)
+
+    @property
+    def namespaces(self) -> tuple[str, ...]:
+        """Those made for it."""
+        return self.kernel, self.ours
 
     def stop_all(self) -> None:
         """End every process started here that still runs."""
         for process in reversed(self._processes):
             process.stop()
         self._processes.clear()
+
+    def last_words(self) -> str:
+        """What the processes have said on standard error, of those that still run too."""
+        return "; ".join(f"{process.name}: {process.errors}" for process in self._processes)
 
     def start(self, name: str, namespace: str, words: list[str], seconds: float) -> Process:
         """Start a program in a namespace."""
@@ -95,8 +113,10 @@ class Network(ABC):
         """Make what exists before our end runs."""
 
     @abstractmethod
-    def start_ours(self, words: list[str], capture: Path | None, seconds: float) -> Process:
-        """Start our end and return when it is ready."""
+    def start_ours(
+        self, words: list[str], capture: Path | None, seconds: float, before: list[str] | None = None
+    ) -> Process:
+        """Start our end, by the command ``before`` if there is one, and return when it is ready."""
 
     def finish_capture(self) -> None:
         """Make sure that the capture is complete on disk."""
@@ -107,7 +127,7 @@ class Network(ABC):
                  f"mtu {self.mtu}".split())  # fmt: skip
         for namespace, interface in ((self.kernel, "wl0"), (self.ours, "wl1")):
             command(*f"ip netns exec {namespace} sysctl -qw net.ipv6.conf.{interface}.disable_ipv6=1".split())
-            command(*f"ip netns exec {namespace} ethtool -K {interface} tx off tso off gso off gro off".split())
+            without_offloads(namespace, interface)
         command(*f"ip -n {self.ours} link set wl1 up".split())
         self._configure_kernel_end("wl0")
 
@@ -130,10 +150,12 @@ class ProgramNetwork(Network):
         """Where the program runs."""
         return self.ours
 
-    def start_ours(self, words: list[str], capture: Path | None, seconds: float) -> Process:
+    def start_ours(
+        self, words: list[str], capture: Path | None, seconds: float, before: list[str] | None = None
+    ) -> Process:
         eal = f"{eal_memory()} --no-pci --file-prefix={self.ours} --log-level=warning --vdev={self.vdev()}"
         words = [
-            *(str(PROGRAM), "--backend", self.backend, "--eal", eal),
+            *(*(before or []), str(PROGRAM), "--backend", self.backend, "--eal", eal),
             *("--mtu", str(self.mtu), "--address", f"{OUR_ADDRESS}/{PREFIX_LENGTH}"),
             *words,
             *(("--pcap", str(capture)) if capture else ()),
@@ -186,7 +208,7 @@ class AfPacket(ProgramNetwork):
 class TwoPeers(Network):
     """A second kernel peer in place of our end: proves the rig and both judges without the program."""
 
-    aligned = False
+    aligned = clean = False
     our_listen_argument = f"{OUR_ADDRESS}:{PORT}"
 
     def __init__(self, directory: Path, mtu: int) -> None:
@@ -198,12 +220,14 @@ class TwoPeers(Network):
         self._wire_veth()
         command(*f"ip -n {self.ours} addr add {OUR_ADDRESS}/{PREFIX_LENGTH} dev wl1".split())
 
-    def start_ours(self, words: list[str], capture: Path | None, seconds: float) -> Process:
+    def start_ours(
+        self, words: list[str], capture: Path | None, seconds: float, before: list[str] | None = None
+    ) -> Process:
         if capture:
             options = ["-q", "-i", "wl1", "-B", "64", "-w", str(capture)]
             self._dumpcap = self.start("dumpcap", self.ours, ["dumpcap", *options], seconds)
             self._dumpcap.await_text("File:")
-        process = self.start("second-peer", self.ours, [str(PEER), *words], seconds)
+        process = self.start("second-peer", self.ours, [*(before or []), str(PEER), *words], seconds)
         process.await_text("ready\n")
         return process
 

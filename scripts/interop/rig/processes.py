@@ -24,13 +24,22 @@ def command(*words: str, seconds: float = 20) -> str:
 class Process:
     """A program in a namespace, under ``timeout``."""
 
-    def __init__(self, name: str, namespace: str, words: list[str], seconds: float, directory: Path) -> None:
+    def __init__(
+        self, name: str, namespace: str, words: list[str], seconds: float, directory: Path, fed: bool = False
+    ) -> None:
+        """``fed``: its standard input stays open until :meth:`end_input`."""
         self.name = name
         self._out, self._err = (directory / f"{name}.{kind}" for kind in ("stdout", "stderr"))
         bounded = ["ip", "netns", "exec", namespace, "timeout", "-k", "5", str(seconds), *words]
         self._seconds = seconds
         with self._out.open("wb") as out, self._err.open("wb") as err:
-            self._process = subprocess.Popen(bounded, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
+            source = subprocess.PIPE if fed else subprocess.DEVNULL
+            self._process = subprocess.Popen(bounded, stdin=source, stdout=out, stderr=err)
+
+    def end_input(self) -> None:
+        """End its standard input."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
 
     @property
     def errors(self) -> str:
@@ -64,6 +73,7 @@ class Process:
 
     def stop(self) -> None:
         """End it if it still runs."""
+        self.end_input()
         if self._process.poll() is None:
             self._process.terminate()
             try:
