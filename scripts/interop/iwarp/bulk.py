@@ -1,8 +1,8 @@
-"""One end of a bulk transfer, made so that it is not what limits: the benchmark's kernel end, and both of Linux to Linux.
+"""One end of a bulk transfer that is not what limits it: the benchmark's kernel end, and both ends of Linux to Linux.
 
 A transfer is a file in one direction.  ``plain`` sends its octets as they are.  Over MPA it is a file exchange (see
-``exchange``) in which the other file is empty; all FPDUs are framed, CRC included, before the clock starts, and all that
-arrives is judged, FPDU by FPDU, after it stops.
+``exchange``) in which the other file is empty; all FPDUs are framed, CRC included, before the clock starts, and all
+that arrives is judged, FPDU by FPDU, after it stops.
 
 The receiver's clock runs from the first octet of the stream to the last; the sender's from the first octet handed over
 until the receiver has closed, which it does once it has everything.

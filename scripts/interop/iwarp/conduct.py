@@ -1,14 +1,14 @@
 """How a sender's TCP conducts itself on a path that is to lose nothing, by tshark's analysis of sequence numbers.
 
-tshark flags what is noteworthy (``tcp.analysis.flags``), not what is wrong.  Of its flags on frames of the sender judged,
+tshark flags what is noteworthy (``tcp.analysis.flags``), not what is wrong.  Of its flags on frames of the sender,
 
 - some are faults whatever happened: octets sent again that the peer had acknowledged, a part of the stream never sent,
   an acknowledgement of octets that never came;
 - a retransmission is needless unless something called for it (see :meth:`Sender.judge`).  A loaded machine does lose a
   frame in a full ring, and does stall for longer than a timeout, so there may be some on a clean path, with a cause;
 - the others are benign.  A window update, a full or a closed window and the probes of one (tshark takes those for
-  keep-alives) are flow control at work; a duplicate acknowledgement answers a segment out of order or a probe; and a port
-  may be used again.
+  keep-alives) are flow control at work; a duplicate acknowledgement answers a segment out of order or a probe; and a
+  port may be used again.
 
 Frames of the other end are the kernel's business.
 """
@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 TIMEOUT_SECONDS: Final = 0.19
-"""Least silence that passes for a retransmission timeout: 200 ms in every stack in use, less what a clock's steps take."""
+"""Least silence that passes for a retransmission timeout: 200 ms in every stack in use, less the steps of a clock."""
 
 WRONG: Final = {
     "spurious_retransmission": "octets sent again that had been acknowledged",

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from .cases import require_equal, sha256
-from .injector import LINUX_ADDRESS, Faults, Injected, Outcome
+from .injector import Faults, Injected, Outcome
 from .networks import BULK, KERNEL_ADDRESS, PORT
 from .processes import Process, RigError
 
@@ -149,8 +149,8 @@ def _measured(report: dict[str, Any], outcome: Outcome, idle: float) -> Measured
 
 
 def _bulk(network: Injected, namespace: str, *words: str) -> Process:
-    """A kernel end; all kernel ends and the program alike go before what else runs here."""
-    words = ("nice", "-n", "-15", str(BULK), "--congestion-control", CONGESTION_CONTROL, *words)
+    """A kernel end.  Its TCP runs where the forwarder hands frames over, so it goes before all else, as ours does."""
+    words = ("nice", "-n", "-10", str(BULK), "--congestion-control", CONGESTION_CONTROL, *words)
     process = network.start("bulk", namespace, [*words, "--timeout", str(SECONDS_LIMIT)], SECONDS_LIMIT)
     process.await_text("ready\n")
     return process
@@ -168,7 +168,7 @@ def _linux_to_linux(network: Injected, file: Path) -> dict[str, Any]:
 def _ours(network: Injected, file: Path, receive_octets: int) -> Process:
     words = ["--connect", f"{KERNEL_ADDRESS}:{PORT}", "--send", str(file), "--timeout", str(SECONDS_LIMIT)]
     words += ["--receive", str(network.directory / "received"), "--receive-octets", str(receive_octets)]
-    return network.start_ours(words, None, SECONDS_LIMIT, before=["nice", "-n", "-15"])
+    return network.start_ours(words, None, SECONDS_LIMIT, before=["nice", "-n", "-10"])
 
 
 def _us_to_linux(network: Injected, file: Path) -> dict[str, Any]:

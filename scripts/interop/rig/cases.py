@@ -12,7 +12,7 @@ from typing import Any, Final
 from iwarp.hostile import Scenario
 
 from .injector import Faults, Injected
-from .networks import CHECK_CAPTURE, KERNEL_ADDRESS, OUR_ADDRESS, PORT, Network
+from .networks import CHECK_CAPTURE, KERNEL_ADDRESS, OUR_ADDRESS, PORT, Network, endpoint
 from .processes import Process, RigError
 
 EXCHANGE_SECONDS: Final = 120
@@ -61,12 +61,12 @@ def _start_both(network: Network, we_listen: bool, ours: list[str], kernel: list
         our_process = network.start_ours(["--listen", network.our_listen_argument, *ours], capture, seconds)
         if ping:
             network.ping()
-        kernel_process = network.start_kernel_peer(["--connect", f"{OUR_ADDRESS}:{PORT}", *kernel], seconds)
+        kernel_process = network.start_kernel_peer(["--connect", endpoint(network.our_address, PORT), *kernel], seconds)
     else:
         # Any address: on a tap the kernel's own comes only with our end.
         kernel_process = network.start_kernel_peer(["--listen", f"0.0.0.0:{PORT}", *kernel], seconds)
         kernel_process.await_text("ready\n")
-        our_process = network.start_ours(["--connect", f"{KERNEL_ADDRESS}:{PORT}", *ours], capture, seconds)
+        our_process = network.start_ours(["--connect", endpoint(network.kernel_address, PORT), *ours], capture, seconds)
     return our_process, kernel_process
 
 
@@ -151,8 +151,8 @@ def _judge_capture(network: Network, capture: Path, kernel_report: dict[str, Any
     by_tshark = sum(direction["fpdus_by_tshark"] for direction in by_host.values())
     left_out = sum(direction["fpdus_left_out_for_tshark"] for direction in by_host.values())
     return (
-        f"capture of {verdict['frames']} frames good, {verdict['retransmissions']} of ours sent again, {by_tshark} FPDUs by tshark, {left_out} by us alone, "
-        f"{verdict['seconds']:.0f} s"
+        f"capture of {verdict['frames']} frames good, {verdict['retransmissions']} of ours sent again, "
+        f"{by_tshark} FPDUs by tshark, {left_out} by us alone, {verdict['seconds']:.0f} s"
     )
 
 

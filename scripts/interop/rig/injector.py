@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from .networks import OUR_ADDRESS, PREFIX_LENGTH, ROOT, ProgramNetwork, without_offloads
+from .networks import PREFIX_LENGTH, ROOT, ProgramNetwork, without_offloads
 from .processes import Process, RigError, command
 
 FORWARDER: Final = ROOT / "target/release/warpline-bench"
@@ -22,6 +22,11 @@ RING: Final = "framesz=2048,blocksz=65536,framecnt=4096"
 """A packet socket's ring: what comes in while something else has the CPU for some tens of milliseconds fits."""
 FORWARDER_MEMORY: Final = "--no-huge -m 160 --log-level=warning"
 """Two pools of buffers.  Ordinary memory: the ends may need what hugepages there are."""
+
+
+def real_time() -> list[str]:
+    """Runs a program before all others: one that polls adds delays that nobody asked for when it waits for the CPU."""
+    return ["chrt", "-f", "1"] if shutil.which("chrt") else []
 
 
 @dataclass(frozen=True)
@@ -95,10 +100,8 @@ class Injected(ProgramNetwork):
         """Forward with these faults; what came of it is known afterwards."""
         counters = self.directory / "forwarder.json"
         counters.unlink(missing_ok=True)
-        # Above everything else: a forwarder that waits for the CPU adds delays that nobody asked for.
-        priority = ["chrt", "-f", "1"] if shutil.which("chrt") else []
         words = [
-            *(*priority, str(FORWARDER), "impair", "--eal", FORWARDER_MEMORY, "--mtu", str(self.mtu)),
+            *(*real_time(), str(FORWARDER), "impair", "--eal", FORWARDER_MEMORY, "--mtu", str(self.mtu)),
             *("--left", f"net_af_packet0,iface=left,{RING}", "--right", f"net_af_packet1,iface=right,{RING}"),
             *("--seed", str(seed), "--json", str(counters), *faults.words()),
         ]

@@ -41,6 +41,11 @@ def without_offloads(namespace: str, interface: str) -> None:
     command(*f"ip netns exec {namespace} ethtool -K {interface} tx off tso off gso off gro off".split())
 
 
+def endpoint(address: str, port: int) -> str:
+    """``ADDR:PORT``; an IPv6 address stands in brackets."""
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
 class Network(ABC):
     """A wired pair of ends; a context manager that leaves nothing behind."""
 
@@ -48,6 +53,7 @@ class Network(ABC):
     mtu: int
     aligned = True
     """Whether our segments have to begin with an FPDU."""
+    kernel_address, our_address, prefix_length = KERNEL_ADDRESS, OUR_ADDRESS, PREFIX_LENGTH
     clean = True
     """Whether our TCP has to show nothing needless or wrong in a capture."""
     our_listen_argument = str(PORT)
@@ -106,7 +112,7 @@ class Network(ABC):
 
     def ping(self) -> None:
         """Our end answers three echo requests."""
-        command(*f"ip netns exec {self.kernel} ping -n -c 3 -i 0.2 -W 2 {OUR_ADDRESS}".split())
+        command(*f"ip netns exec {self.kernel} ping -n -c 3 -i 0.2 -W 2 {self.our_address}".split())
 
     @abstractmethod
     def wire(self) -> None:
@@ -132,7 +138,9 @@ class Network(ABC):
         self._configure_kernel_end("wl0")
 
     def _configure_kernel_end(self, interface: str) -> None:
-        command(*f"ip -n {self.kernel} addr add {KERNEL_ADDRESS}/{PREFIX_LENGTH} dev {interface}".split())
+        address = f"{self.kernel_address}/{self.prefix_length}"
+        at_once = "nodad" if ":" in address else ""
+        command(*f"ip -n {self.kernel} addr add {address} dev {interface} {at_once}".split())
         command(*f"ip -n {self.kernel} link set {interface} up".split())
 
 
@@ -156,7 +164,7 @@ class ProgramNetwork(Network):
         eal = f"{eal_memory()} --no-pci --file-prefix={self.ours} --log-level=warning --vdev={self.vdev()}"
         words = [
             *(*(before or []), str(PROGRAM), "--backend", self.backend, "--eal", eal),
-            *("--mtu", str(self.mtu), "--address", f"{OUR_ADDRESS}/{PREFIX_LENGTH}"),
+            *("--mtu", str(self.mtu), "--address", f"{self.our_address}/{self.prefix_length}"),
             *words,
             *(("--pcap", str(capture)) if capture else ()),
         ]

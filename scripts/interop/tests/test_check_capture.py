@@ -62,7 +62,7 @@ class CheckCapture(unittest.TestCase):
         self.assertEqual(self.check(session)[0], 0)
 
     def test_a_clean_path(self) -> None:
-        """tshark's flags reach the judgement: what is sent again a moment later, or left out, is a fault of its sender."""
+        """tshark's flags reach the judgement: what is sent again at once, or left out, is a fault of its sender."""
         clean = ("--clean", INITIATOR[0])
         status, verdict = self.check(self.session(), *clean)
         self.assertEqual((status, verdict["faults"], verdict["retransmissions"]), (0, [], 0))

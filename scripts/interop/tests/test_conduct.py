@@ -17,7 +17,9 @@ class Script:
         self.conduct = Conduct(US)
         self._number = 0
 
-    def _see(self, at: float, source: str, seq: int, octets: int, ack: int, sacks: bool, flags: tuple[str, ...]) -> None:
+    def _see(
+        self, at: float, source: str, seq: int, octets: int, ack: int, sacks: bool, flags: tuple[str, ...]
+    ) -> None:
         self._number += 1
         self.conduct.see(Frame(self._number, at, source, 0, seq, octets, ack, sacks, frozenset(flags)))
 
@@ -89,7 +91,8 @@ class ConductTest(unittest.TestCase):
         self.assertEqual((script.faults, script.conduct.flags.total()), ([], 0))
 
     def test_fields_of_tshark(self) -> None:
-        values = ["1.5", "", "fd00::1", "0", "7", "100", "", "1,5,9", "1"] + ["1" if f == "keep_alive" else "" for f in FLAGS]
+        flags = ["1" if flag == "keep_alive" else "" for flag in FLAGS]
+        values = ["1.5", "", "fd00::1", "0", "7", "100", "", "1,5,9", "1", *flags]
         frame = Frame.parse(3, values)
         self.assertEqual(len(values), len(FIELDS))
         self.assertEqual((frame.source, frame.seconds, frame.ack, frame.sacks), ("fd00::1", 1.5, 0, True))
