@@ -133,7 +133,7 @@ impl<'a> Exchange<'a> {
                 qp.connect(peer, &config)?;
             }
             (None, port) => {
-                let config = ListenConfig { backlog: 1, markers, startup_timeout };
+                let config = ListenConfig { backlog: 1, markers, startup_timeout, ..ListenConfig::default() };
                 let listener = device.listen(port.unwrap_or_default(), &config).map_err(Failure::local)?;
                 eprintln!("ready");
                 listener.accept(arguments.timeout)?.accept(&qp, b"")?;
