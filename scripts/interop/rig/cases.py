@@ -64,7 +64,8 @@ def _start_both(network: Network, we_listen: bool, ours: list[str], kernel: list
         kernel_process = network.start_kernel_peer(["--connect", endpoint(network.our_address, PORT), *kernel], seconds)
     else:
         # Any address: on a tap the kernel's own comes only with our end.
-        kernel_process = network.start_kernel_peer(["--listen", f"0.0.0.0:{PORT}", *kernel], seconds)
+        anywhere = endpoint("::" if ":" in network.kernel_address else "0.0.0.0", PORT)
+        kernel_process = network.start_kernel_peer(["--listen", anywhere, *kernel], seconds)
         kernel_process.await_text("ready\n")
         our_process = network.start_ours(["--connect", endpoint(network.kernel_address, PORT), *ours], capture, seconds)
     return our_process, kernel_process

@@ -69,9 +69,12 @@ class Injected(ProgramNetwork):
 
     name, backend, mtu = "through faults", "af_packet", 1500
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, ipv6: bool = False) -> None:
         super().__init__(directory)
         self.between = f"wl-between-{os.getpid()}"
+        if ipv6:
+            self.name += ", IPv6,"
+            self.kernel_address, self.our_address, self.prefix_length = "fd00::1", "fd00::2", 64
 
     @property
     def namespaces(self) -> tuple[str, ...]:
@@ -93,6 +96,8 @@ class Injected(ProgramNetwork):
             command(*f"ip netns exec {namespace} sysctl -qw net.ipv4.tcp_no_metrics_save=1".split())
         self._configure_kernel_end("wl0")
         command(*f"ip -n {self.ours} addr add {LINUX_ADDRESS}/{PREFIX_LENGTH} dev wl1".split())
+        # It has no part in IPv6: neither an address of its own nor an answer for ours.
+        command(*f"ip netns exec {self.ours} sysctl -qw net.ipv6.conf.wl1.disable_ipv6=1".split())
         command(*f"ip -n {self.ours} link set wl1 up".split())
 
     @contextmanager
