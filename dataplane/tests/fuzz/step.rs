@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use warpline_dataplane::core::ring::{AfterStream, Command, ConnectionId, FullOperation};
 use warpline_dataplane::memory::STag;
 use warpline_dataplane::qp::work::{Operation, Slice};
-use warpline_dataplane::time::SECOND;
+use warpline_dataplane::time::{MICROSECOND, SECOND};
 
 use super::control::QUEUE_PAIRS;
 use super::conversation::{STREAM_OCTETS, milliseconds, timestamps};
@@ -15,6 +15,9 @@ use super::memory::{BASE_TO, GRANTED_OCTETS, Memory, PURPOSES};
 use super::speech::{self, Framing, REPLY, REQUEST};
 use super::watch::{ACK, SYN};
 use super::world::{FLOWS, LISTENING, World};
+
+/// A tick of the clock in initial sequence numbers (RFC 6528 §3).
+const ISS_TICK_NS: u64 = 4 * MICROSECOND;
 
 /// Takes one step that `input` describes.
 pub fn take(world: &mut World, input: &mut Input<'_>) {
@@ -36,6 +39,8 @@ pub fn take(world: &mut World, input: &mut Input<'_>) {
         14 => connect(world, input),
         _ => turn(world, input),
     }
+    // Nothing takes no time: the clock of initial sequence numbers ticks.
+    world.now += 2 * ISS_TICK_NS;
     // Half of all steps leave what they did to the next poll, so that several frames come in one burst.
     if what & 0x80 == 0 {
         world.settle();

@@ -216,10 +216,13 @@ impl Tracker {
         }
     }
 
-    /// Whether `syn` is this connection's, sent again: not when it has another number, nor when this one has gone further.
+    /// Whether `syn` is this connection's, sent again: not when it has another number or says other things, nor when this
+    /// one has gone further. At one instant, two connections of the same ports have the same number (RFC 6528).
     pub fn is_opened_by(&self, syn: &Sent<'_>) -> bool {
         let acknowledges_the_same = syn.flags & ACK == 0 || self.ack.is_none_or(|ack| ack == syn.ack);
-        syn.seq == self.iss && self.nxt == self.iss.wrapping_add(1) && acknowledges_the_same
+        let offers_the_same = self.offered_scale == syn.window_scale || self.ack.is_none();
+        let first = self.nxt == self.iss.wrapping_add(1);
+        syn.seq == self.iss && first && acknowledges_the_same && offers_the_same
     }
 
     /// Checks one segment of the core against all it sent before and all the peer has said.
