@@ -111,6 +111,8 @@ pub const TRANSMIT_CHUNK_FRAMES: usize = 8;
 pub const TRANSMIT_QUEUE_FRAMES: usize = 128;
 /// Commands taken in one poll.
 pub const COMMANDS_PER_POLL: usize = 16;
+/// Connections whose timers are looked after in one poll: a thousand that time out together must not keep frames waiting.
+pub const TIMERS_PER_POLL: usize = 256;
 /// Doorbells answered in one poll.
 pub const DOORBELLS_PER_POLL: usize = 64;
 /// Times an FPDU with a wrong CRC at the same place is dropped for TCP to bring it again (RFC 5044 §8), before the error

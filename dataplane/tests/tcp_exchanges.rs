@@ -194,3 +194,31 @@ fn an_unreachable_peer_fails_the_open() {
     let error = ConnectError::NoRoute;
     assert!(matches!(peer.events.pop(), Some(Event::ConnectFailed { token: 5, error: e }) if e == error));
 }
+
+/// A thousand connections that time out at the same instant are looked after in several polls, so that frames that arrive
+/// meanwhile do not wait for all of them; and all of them are.
+#[test]
+fn timers_that_expire_together_do_not_keep_frames_waiting() {
+    const CONNECTIONS: usize = 3 * limits::TIMERS_PER_POLL + 1;
+    let mut peer = RawPeer::new();
+    for token in 0..CONNECTIONS {
+        let remote = (address(2), 1 + token as u16).into();
+        let timeout_ns = 200 * SECOND;
+        peer.command(Command::Connect { token: token as u64, remote, timeout_ns, tcp: None });
+        peer.settle();
+    }
+    assert_eq!(peer.sent.len(), CONNECTIONS);
+    peer.sent.clear();
+    // Every SYN is overdue by now.
+    peer.now += 2 * SECOND;
+    let mut polls = 0;
+    while peer.core.statistics().tcp.timeouts < CONNECTIONS as u32 {
+        let before = peer.core.statistics().tcp.timeouts;
+        peer.core.poll_once(peer.now);
+        let expired = peer.core.statistics().tcp.timeouts - before;
+        assert!(expired as usize <= limits::TIMERS_PER_POLL, "{expired} in one poll");
+        polls += 1;
+        assert!(polls < 100, "{} of {CONNECTIONS}", peer.core.statistics().tcp.timeouts);
+    }
+    assert!(polls >= 4, "{polls}");
+}

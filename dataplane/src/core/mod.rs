@@ -347,7 +347,9 @@ impl<D: Device> Core<D> {
     fn expire_timers(&mut self, now: Instant) -> bool {
         self.time_waits.expire(now);
         let mut busy = false;
-        while let Some(index) = self.wheel.pop_due(now) {
+        for _ in 0..limits::TIMERS_PER_POLL {
+            // What is due beyond that keeps its place in the wheel until the next poll.
+            let Some(index) = self.wheel.pop_due(now) else { break };
             busy = true;
             let Some(connection) = self.slots[index as usize].connection.as_mut() else { continue };
             let mut progress = connection.tcp.on_timer(now, &mut self.pools);
