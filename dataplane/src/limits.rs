@@ -178,7 +178,7 @@ pub const LEAST_RTT_SPAN_NS: u64 = 300 * SECOND;
 /// Recoveries for which a widened window of reordering stays wide (RFC 8985 §6.2 step 4).
 pub const REORDER_WINDOW_PERSISTS: u8 = 16;
 /// Least time before the tail is probed for: poll loops and timer wheels of both ends.
-pub const MIN_PROBE_NS: u64 = 10 * MILLISECOND;
+pub const MIN_PROBE_NS: u64 = 4 * MILLISECOND;
 /// How long a peer may hold an acknowledgement back (RFC 8985 §7.2, WCDelAckT).
 pub const PEER_DELAYED_ACK_NS: u64 = 200 * MILLISECOND;
 /// Segments that may leave in one burst whatever the pace: an initial window (RFC 6928).
