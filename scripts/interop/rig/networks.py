@@ -29,11 +29,13 @@ PROGRAM: Final = ROOT / "target/release/examples/file_exchange"
 HUGE_OCTETS_WANTED: Final = 512 << 20
 
 
-def eal_memory() -> str:
-    """EAL options for memory: hugepages that leave no files, or none at all where too few are free."""
+def eal_memory(buffers_mib: int) -> str:
+    """EAL options for memory: hugepages that leave no files, or none at all where too few are free.  ``buffers_mib`` is
+    what the program needs for its files beyond what is always wanted."""
+    wanted = HUGE_OCTETS_WANTED + (buffers_mib << 20)
     values = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
     free = int(values["HugePages_Free"]) * int(values["Hugepagesize"].split()[0]) << 10
-    return "--in-memory" if free >= HUGE_OCTETS_WANTED else f"--no-huge -m {HUGE_OCTETS_WANTED >> 20}"
+    return "--in-memory" if free >= wanted else f"--no-huge -m {wanted >> 20}"
 
 
 def without_offloads(namespace: str, interface: str) -> None:
@@ -54,6 +56,8 @@ class Network(ABC):
     aligned = True
     """Whether our segments have to begin with an FPDU."""
     kernel_address, our_address, prefix_length = KERNEL_ADDRESS, OUR_ADDRESS, PREFIX_LENGTH
+    buffers_mib = 0
+    """What our end needs for its files, where they are large."""
     clean = True
     """Whether our TCP has to show nothing needless or wrong in a capture."""
     our_listen_argument = str(PORT)
@@ -161,7 +165,7 @@ class ProgramNetwork(Network):
     def start_ours(
         self, words: list[str], capture: Path | None, seconds: float, before: list[str] | None = None
     ) -> Process:
-        eal = f"{eal_memory()} --no-pci --file-prefix={self.ours} --log-level=warning --vdev={self.vdev()}"
+        eal = f"{eal_memory(self.buffers_mib)} --no-pci --file-prefix={self.ours} --log-level=warning --vdev={self.vdev()}"
         words = [
             *(*(before or []), str(PROGRAM), "--backend", self.backend, "--eal", eal),
             *("--mtu", str(self.mtu), "--address", f"{self.our_address}/{self.prefix_length}"),
