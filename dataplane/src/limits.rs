@@ -10,6 +10,8 @@ use crate::time::{MICROSECOND, MILLISECOND, SECOND};
 
 /// Retransmission timeout before the first sample (RFC 6298 §2.1).
 pub const INITIAL_RTO_NS: u64 = SECOND;
+/// The same when the timer of the SYN expired (RFC 6298 §5.7): the path may be slower than we think.
+pub const INITIAL_RTO_AFTER_LOST_SYN_NS: u64 = 3 * SECOND;
 /// Least retransmission timeout. RFC 6298 §2.4 asks for a second; every stack in use takes 200 ms, above the delayed
 /// acknowledgement of common peers.
 pub const MIN_RTO_NS: u64 = 200 * MILLISECOND;

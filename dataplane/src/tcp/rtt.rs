@@ -10,6 +10,8 @@ pub struct RttEstimator {
     smoothed_ns: Option<(u64, u64)>,
     /// Timeouts in a row without an acknowledgement of new data.
     backoff: u8,
+    /// The SYN was not answered in time.
+    lost_syn: bool,
     /// The least samples of this span of time and of the one before, and when this span began.
     least_ns: (u64, u64),
     span_began: Instant,
@@ -18,7 +20,13 @@ pub struct RttEstimator {
 impl RttEstimator {
     /// An estimator without a sample: the timeout is the initial one (RFC 6298 §2.1).
     pub const fn new() -> Self {
-        Self { smoothed_ns: None, backoff: 0, least_ns: (u64::MAX, u64::MAX), span_began: Instant::ZERO }
+        Self {
+            smoothed_ns: None,
+            backoff: 0,
+            lost_syn: false,
+            least_ns: (u64::MAX, u64::MAX),
+            span_began: Instant::ZERO,
+        }
     }
 
     /// Takes a sample at `now` from a segment that was sent once (Karn's rule is the caller's, RFC 6298 §3).
@@ -64,10 +72,16 @@ impl RttEstimator {
     /// The retransmission timeout in nanoseconds, without backoff.
     pub fn base_rto_ns(&self) -> u64 {
         let base = match self.smoothed_ns {
+            None if self.lost_syn => limits::INITIAL_RTO_AFTER_LOST_SYN_NS,
             None => limits::INITIAL_RTO_NS,
             Some((srtt, rttvar)) => srtt + (4 * rttvar).max(limits::CLOCK_GRANULARITY_NS),
         };
         base.clamp(limits::MIN_RTO_NS, limits::MAX_RTO_NS)
+    }
+
+    /// The handshake is complete, but its timer had expired: until there is a sample, the timeout is longer (RFC 6298 §5.7).
+    pub fn on_lost_syn(&mut self) {
+        self.lost_syn = true;
     }
 
     /// Doubles the timeout (RFC 6298 §5.5).

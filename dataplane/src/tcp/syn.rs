@@ -70,9 +70,6 @@ impl Connection {
         self.emss_octets = mss - self.option_octets();
         self.emss_negotiated_octets = self.emss_octets;
         self.congestion = Congestion::new(self.config.behaviour.congestion, u32::from(self.emss_octets));
-        if self.syn_transmissions > 1 {
-            self.congestion.on_syn_timeout();
-        }
     }
 
     /// Octets of options in each segment with data (RFC 6691: the MSS does not count them, the EMSS must).
@@ -100,11 +97,17 @@ impl Connection {
         self.snd_una = self.iss + 1;
         self.timers.clear(Timer::Retransmit);
         self.syn_owed = false;
+        let timed_out = self.rtt.timeouts_in_a_row() > 0;
         // A connection made from a cookie was not there when its SYN was answered.
         if self.syn_transmissions == 1 && now > self.sent_at {
             self.rtt.sample(now, now - self.sent_at);
         } else {
             self.rtt.progress();
+        }
+        if timed_out {
+            // RFC 6298 §5.7, RFC 5681 §3.1.
+            self.rtt.on_lost_syn();
+            self.congestion.on_syn_timeout();
         }
         self.progress_at = now;
         self.arm_keepalive(now);
