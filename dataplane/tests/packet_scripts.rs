@@ -121,6 +121,12 @@ fn every_area_is_played() {
     assert_eq!(names, played);
 }
 
+#[test]
+fn there_are_many() {
+    let scripts: usize = areas().iter().map(|area| scripts_of(area).len()).sum();
+    assert!(scripts >= 100, "{scripts} scripts");
+}
+
 /// Each script says what it shows, puts something in and looks at what comes out.
 #[test]
 fn every_script_names_its_section_and_judges() {
