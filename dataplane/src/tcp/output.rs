@@ -218,7 +218,7 @@ impl Connection {
         let again = segment.retransmitted();
         if again {
             self.counters.retransmitted_segments += 1;
-            self.recovery.on_resent(self.clocks.value(now));
+            self.recovery.on_resent(self.clocks.value(now), (segment.seq, segment.end()));
         }
         if let Some(pace) = self.pace() {
             self.pacer.on_sent(now, &pace, segment.octets);
