@@ -54,7 +54,7 @@ impl<D: Device> Core<D> {
         ipv4::Header { source, destination, ttl: limits::TIME_TO_LIVE, ..request }
             .emit(&mut octets[packet.network..packet.transport]);
         ethernet::turn_around(octets, self.mac);
-        self.to_send.push_back(frame);
+        self.queue_answer(frame);
         Ok(())
     }
 
@@ -122,7 +122,7 @@ impl<D: Device> Core<D> {
         ipv6::Header { source, destination, hop_limit: limits::TIME_TO_LIVE, flow_label: 0, ..request }
             .emit(&mut octets[packet.network..packet.transport]);
         ethernet::turn_around(octets, self.mac);
-        self.to_send.push_back(frame);
+        self.queue_answer(frame);
         Ok(())
     }
 }

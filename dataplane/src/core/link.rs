@@ -61,6 +61,6 @@ impl<D: Device> Core<D> {
         let Some(room) = frame.append(link + octets) else { return };
         self.write_link(room, destination, ethertype);
         write(&mut room[link..]);
-        self.to_send.push_back(frame);
+        self.queue_answer(frame);
     }
 }

@@ -139,6 +139,16 @@ impl<D: Device> Core<D> {
         frame
     }
 
+    /// Queues a frame that answers another, or asks for a neighbour. While the device takes nothing, only so many wait:
+    /// whoever is left without an answer asks again.
+    pub(super) fn queue_answer(&mut self, frame: D::Frame) {
+        if self.to_send.len() < limits::TRANSMIT_QUEUE_FRAMES + limits::RECEIVE_BURST_FRAMES {
+            self.to_send.push_back(frame);
+        } else {
+            self.statistics.count(DropCause::NoTransmitBuffer);
+        }
+    }
+
     /// Sends a segment of no connection: a RST.
     pub(super) fn send_bare(&mut self, key: FlowKey, header: Header) {
         // Only a neighbour that is known is answered; strangers are not asked for.
@@ -153,7 +163,7 @@ impl<D: Device> Core<D> {
         let octets = self.headers_octets(key, &header);
         if frame.append(octets).is_some() {
             self.write_headers(&mut frame, key, mac, header, 0, EcnField::NotCapable);
-            self.to_send.push_back(frame);
+            self.queue_answer(frame);
         }
     }
 
