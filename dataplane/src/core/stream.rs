@@ -237,7 +237,7 @@ impl<D: Device> Core<D> {
     pub(super) fn on_peer_finished(&mut self, now: Instant, index: u32) {
         let id = self.id(index);
         let Some(connection) = self.slots[index as usize].connection.as_mut() else { return };
-        if core::mem::replace(&mut connection.told_finished, true) {
+        if connection.told_closed || core::mem::replace(&mut connection.told_finished, true) {
             return;
         }
         if let Mode::FullOperation(operating) = &connection.mode
