@@ -302,7 +302,10 @@ impl Connection {
         let mut spurious = false;
         if let Some(block) = selective.duplicate {
             self.counters.duplicate_deliveries += 1;
-            self.recovery.rack.on_duplicate_delivery(self.snd_una, self.send.nxt());
+            // More than was ever sent again is the network's doing, and says nothing of ours (RFC 8985 §6.2 step 4).
+            if u64::from(self.counters.duplicate_deliveries) <= self.counters.retransmitted_segments {
+                self.recovery.rack.on_duplicate_delivery(self.snd_una, self.send.nxt());
+            }
             spurious |= self.recovery.on_duplicate_delivery(block);
         }
         if let Some(clock) = header.options.timestamps.filter(|_| self.clocks.negotiated) {

@@ -66,8 +66,8 @@ impl Ecn {
         self.echo
     }
 
-    /// Takes the marks of an arriving data segment; gives whether what is to be echoed has changed such that data
-    /// received before is to be acknowledged now, with the old echo (RFC 8257 §3.2).
+    /// Takes the marks of an arriving data segment; gives whether what is to be echoed has changed, so that data
+    /// received before is to be acknowledged with the echo of before (RFC 8257 §3.2).
     pub(super) const fn on_data(&mut self, marked: bool, window_reduced: bool) -> bool {
         if !self.negotiated {
             return false;

@@ -189,8 +189,12 @@ impl Connection {
             self.peer_fin = Some(header.seq + octets as u32);
         }
         let window_reduced = header.flags.contains(Flags::CWR);
-        if self.ecn.on_data(payload.ecn == EcnField::CongestionExperienced, window_reduced) {
-            self.acks_owed = self.acks_owed.max(1);
+        let changed = self.ecn.on_data(payload.ecn == EcnField::CongestionExperienced, window_reduced);
+        if changed && self.unacknowledged_segments > 0 {
+            // RFC 8257 §3.2: what came before the change is acknowledged with the echo it deserves.
+            self.earlier_ack = Some(self.receive_next());
+            self.unacknowledged_segments = 0;
+            self.timers.clear(Timer::DelayedAck);
         }
         let nxt = self.receive.nxt();
         let insertion =

@@ -51,6 +51,9 @@ impl Connection {
         if matches!(self.state, State::SynSent | State::SynReceived) {
             return self.poll_syn(now);
         }
+        if let Some(ack) = self.earlier_ack.take() {
+            return Some(Outgoing::control(self.earlier_acknowledgement(now, ack)));
+        }
         if let Some(outgoing) = self.poll_data(now, pools) {
             return Some(outgoing);
         }
@@ -218,7 +221,7 @@ impl Connection {
         let again = segment.retransmitted();
         if again {
             self.counters.retransmitted_segments += 1;
-            self.recovery.on_resent(self.clocks.value(now));
+            self.recovery.on_resent(self.clocks.value(now), (segment.seq, segment.end()));
         }
         if let Some(pace) = self.pace() {
             self.pacer.on_sent(now, &pace, segment.octets);
@@ -264,6 +267,16 @@ impl Connection {
         }
     }
 
+    /// An acknowledgement of what was in order before the echo of marks changed, with the echo of then. It offers the same
+    /// right edge as any other.
+    fn earlier_acknowledgement(&mut self, now: Instant, ack: SeqNumber) -> Header {
+        let mut header = self.header(now, self.next_seq(), Flags::ACK);
+        header.flags.toggle(Flags::ECE);
+        header.ack = ack;
+        header.window = self.window_from(ack);
+        header
+    }
+
     /// Every segment acknowledges all that is in order. Beyond a gap the peer counts acknowledgements without data
     /// (RFC 5681 §2), so those stay owed.
     fn note_ack_sent(&mut self) {
@@ -288,10 +301,15 @@ impl Connection {
         if gain >= u32::from(self.config.mss_octets).min(self.config.window_octets / 2) {
             self.rcv_edge = edge;
         }
-        let window = (self.rcv_edge - nxt).max(0) as u32;
+        self.window_from(nxt)
+    }
+
+    /// The window field beside the acknowledgement number `ack`.
+    fn window_from(&mut self, ack: SeqNumber) -> u16 {
+        let window = (self.rcv_edge - ack).max(0) as u32;
         // Rounded up, and the edge with it, so that scaling never pulls it back (DDP-A-04).
         let field = window.div_ceil(1 << self.rcv_scale).min(0xffff);
-        self.rcv_edge = self.rcv_edge.later(nxt + (field << self.rcv_scale));
+        self.rcv_edge = self.rcv_edge.later(ack + (field << self.rcv_scale));
         field as u16
     }
 

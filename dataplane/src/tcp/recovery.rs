@@ -8,6 +8,7 @@ use crate::wire::tcp::SeqNumber;
 use super::congestion::{CongestionControl, Signal};
 use super::prr::Prr;
 use super::rack::{Patience, Rack};
+use super::sack_blocks::Block;
 use super::send_queue::{SendQueue, Verdict};
 use super::timers::Timer;
 use super::{Connection, Pools};
@@ -38,17 +39,51 @@ pub(super) struct TailProbe {
     pub(super) retransmission: bool,
 }
 
+/// The segments that a recovery has sent again, as long as they are few: with many, a mistake is unlikely.
+#[derive(Clone, Copy, Debug)]
+struct Resent {
+    /// The first `count` of them.
+    blocks: [Block; 3],
+    count: u8,
+    too_many: bool,
+}
+
+impl Resent {
+    const fn new() -> Self {
+        Self { blocks: [(SeqNumber(0), SeqNumber(0)); 3], count: 0, too_many: false }
+    }
+
+    fn add(&mut self, block: Block) {
+        match self.blocks.get_mut(usize::from(self.count)) {
+            Some(place) if !self.too_many => {
+                *place = block;
+                self.count += 1;
+            }
+            _ => self.too_many = true,
+        }
+    }
+
+    /// Takes note that `block` came twice; gives whether that was the last of all that was sent again.
+    fn answered_by(&mut self, block: Block) -> bool {
+        let sent = &mut self.blocks[..usize::from(self.count)];
+        let Some(place) = sent.iter().position(|resent| block.0 <= resent.0 && resent.1 <= block.1) else {
+            return false;
+        };
+        self.count -= 1;
+        self.blocks.swap(place, usize::from(self.count));
+        self.count == 0 && !self.too_many
+    }
+}
+
 /// What is needed to take a reduction back.
 #[derive(Clone, Copy, Debug)]
 struct Undo {
     /// The first octet sent again.
     from: SeqNumber,
-    /// What was outstanding then ends here.
-    to: SeqNumber,
     /// Our clock when the first segment was sent again.
     clock: Option<u32>,
-    /// Segments sent again that the peer has not yet called duplicates.
-    retransmissions: u32,
+    /// What was sent again and not yet called a duplicate by the peer.
+    resent: Resent,
 }
 
 /// The loss recovery of one connection.
@@ -90,24 +125,20 @@ impl Recovery {
         self.duplicate_acks.saturating_mul(u32::from(emss_octets))
     }
 
-    /// A segment was sent again at clock value `clock`.
-    pub(super) const fn on_resent(&mut self, clock: u32) {
+    /// The octets `block` were sent again at clock value `clock`.
+    pub(super) fn on_resent(&mut self, clock: u32, block: Block) {
         if let Some(undo) = &mut self.undo {
-            undo.retransmissions += 1;
+            undo.resent.add(block);
             if undo.clock.is_none() {
                 undo.clock = Some(clock);
             }
         }
     }
 
-    /// The peer got the octets up to `end` twice: if that goes for all that was sent again, nothing was lost (RFC 3708).
-    pub(super) fn on_duplicate_delivery(&mut self, block: (SeqNumber, SeqNumber)) -> bool {
-        let Some(undo) = &mut self.undo else { return false };
-        if block.0 < undo.from || block.1 > undo.to || undo.retransmissions == 0 {
-            return false;
-        }
-        undo.retransmissions -= 1;
-        undo.retransmissions == 0
+    /// The peer got the octets `block` twice: if that goes for all that was sent again, nothing was lost (RFC 3708 §2).
+    /// What the network itself duplicates says nothing: only what was sent again counts.
+    pub(super) fn on_duplicate_delivery(&mut self, block: Block) -> bool {
+        self.undo.as_mut().is_some_and(|undo| undo.resent.answered_by(block))
     }
 
     /// An acknowledgement up to `ack` echoes our clock `echo`: if the first segment sent again is acknowledged by an
@@ -170,8 +201,7 @@ impl Connection {
     /// A recovery begins: what is outstanding now is its business.
     fn note_reduction(&mut self) {
         self.recovery.until = self.send.nxt();
-        self.recovery.undo =
-            Some(Undo { from: self.snd_una, to: self.send.nxt(), clock: None, retransmissions: 0 });
+        self.recovery.undo = Some(Undo { from: self.snd_una, clock: None, resent: Resent::new() });
     }
 
     /// What the retransmission timeout means for what is outstanding (RFC 8985 §6.3, RFC 5682 §3).
