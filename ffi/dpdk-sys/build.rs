@@ -19,8 +19,8 @@ const FUNCTIONS: &str = "inlined_.*|rte_eal_(init|iova_mode|get_runtime_dir)|rte
     |rte_ring_(create|free)\
     |rte_eth_dev_(configure|info_get|start|stop|close|adjust_nb_rx_tx_desc|get_port_by_name|get_name_by_port\
     |rss_reta_update|socket_id)\
-    |rte_eth_(find_next|rx_queue_setup|tx_queue_setup|promiscuous_enable|macaddr_get|stats_get\
-    |link_get_nowait)";
+    |rte_eth_(find_next|rx_queue_setup|tx_queue_setup|promiscuous_enable|allmulticast_enable\
+    |macaddr_get|stats_get|link_get_nowait)";
 const TYPES: &str = "rte_eth_(conf|dev_info|rxconf|txconf|stats|link|rss_reta_entry64)|rte_ether_addr|rte_mbuf\
     |rte_mbuf_ext_shared_info|rte_memseg|rte_iova_mode";
 const CONSTANTS: &str = "constant_.*|RTE_MAX_ETHPORTS|RTE_ETH_NAME_MAX_LEN|RTE_ETH_RETA_GROUP_SIZE|RTE_PKTMBUF_HEADROOM\

@@ -27,8 +27,8 @@ pub use huge::{HugeRegion, HugeRegionError};
 pub use mbuf::{ChecksumStatus, HeaderLengths, Mbuf, Pieces};
 pub use mempool::{Mempool, MempoolConfig, MempoolError};
 pub use port::{
-    LinkState, Mtu, Port, PortCapabilities, PortConfig, PortError, PortStatistics, QueuePair, Rss, RssLayout,
-    RunningPort, RxQueue, TxQueue,
+    LinkState, Mtu, Multicast, Port, PortCapabilities, PortConfig, PortError, PortStatistics, QueuePair, Rss,
+    RssLayout, RunningPort, RxQueue, TxQueue,
 };
 pub use thread::{RegisteredThread, ThreadError};
 pub use wire::{ExternalPieces, WireConfig, WireEnd, WireError, WireStatistics, wire};

@@ -135,12 +135,15 @@ pub struct PortConfig {
     pub rss: Rss,
     /// Whether to receive frames for other hardware addresses.
     pub promiscuous: bool,
+    /// Whether to receive frames for multicast groups: IPv6 finds its neighbours through them (RFC 4861 §7.2.1).
+    pub multicast: bool,
     /// Whether to use what checksum and segmentation offload the port has.
     pub offloads: bool,
 }
 
 impl Default for PortConfig {
-    /// One queue pair of 1024 descriptors each way, 1500 octets, all offloads, own frames only. The key is one that treats
+    /// One queue pair of 1024 descriptors each way, 1500 octets, all offloads, frames for
+    /// ourselves and for groups. The key is one that treats
     /// all input bits alike.
     fn default() -> Self {
         Self {
@@ -150,6 +153,7 @@ impl Default for PortConfig {
             mtu: Mtu::Set(1500),
             rss: Rss { key: DEFAULT_KEY },
             promiscuous: false,
+            multicast: true,
             offloads: true,
         }
     }
@@ -162,6 +166,17 @@ const DEFAULT_KEY: [u8; 40] = [
     0xb7, 0x3b, 0xbe, 0xac, 0x01, 0xfa,
 ];
 
+/// How a started port comes by the frames for multicast groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Multicast {
+    /// It was told to let through those of all groups.
+    All,
+    /// It cannot be told that; it was told to let through every frame.
+    Promiscuous,
+    /// It cannot be told at all, as virtual devices without a filter; or nobody asked for them.
+    AsItIs,
+}
+
 /// What a port can do, or, of a started one, what it was told to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortCapabilities {
@@ -171,7 +186,7 @@ pub struct PortCapabilities {
     pub mtu_octets: u16,
     /// Verifies IPv4 and TCP checksums of received frames.
     pub receive_checksums: bool,
-    /// Fills in IPv4 and TCP checksums.
+    /// Fills in IPv4 and TCP checksums, TCP's over IPv6 too.
     pub transmit_checksums: bool,
     /// Sends frames of several pieces, such as those carried by reference.
     pub gather: bool,
@@ -373,6 +388,7 @@ impl Port {
             Errno::check(control(|| unsafe { sys::rte_eth_promiscuous_enable(claim.id) }))
                 .map_err(claim.refused("turning promiscuous"))?;
         }
+        let multicast = if config.multicast { receive_multicast(claim) } else { Multicast::AsItIs };
         let rss = match info.reta_size {
             entries if plan.hashes != 0 && entries > 0 => Some(spread_in_turn(claim, config, entries)?),
             _ => None,
@@ -394,7 +410,7 @@ impl Port {
                 },
             })
             .collect();
-        Ok((RunningPort { port: running, mac, capabilities, rss, alone: PhantomData }, pairs))
+        Ok((RunningPort { port: running, mac, capabilities, rss, multicast, alone: PhantomData }, pairs))
     }
 }
 
@@ -450,7 +466,10 @@ impl Plan {
         let mut hashes = 0;
         if config.queues > 1 {
             hashes = info.flow_type_rss_offloads
-                & (sys::constant_RTE_ETH_RSS_IPV4 | sys::constant_RTE_ETH_RSS_NONFRAG_IPV4_TCP);
+                & (sys::constant_RTE_ETH_RSS_IPV4
+                    | sys::constant_RTE_ETH_RSS_NONFRAG_IPV4_TCP
+                    | sys::constant_RTE_ETH_RSS_IPV6
+                    | sys::constant_RTE_ETH_RSS_NONFRAG_IPV6_TCP);
         }
         if hashes != 0 {
             receive |= info.rx_offload_capa & sys::constant_RTE_ETH_RX_OFFLOAD_RSS_HASH;
@@ -537,6 +556,21 @@ fn spread_in_turn(claim: &Claim, config: &PortConfig, entries: u16) -> Result<Rs
     Ok(RssLayout { key: config.rss.key, table_entries: entries })
 }
 
+/// Opens the filter of a started port to multicast frames, as narrowly as its driver can be told.
+fn receive_multicast(claim: &Claim) -> Multicast {
+    control(|| {
+        // SAFETY: DPDK checks the port number.
+        if Errno::check(unsafe { sys::rte_eth_allmulticast_enable(claim.id) }).is_ok() {
+            return Multicast::All;
+        }
+        // SAFETY: DPDK checks the port number.
+        match Errno::check(unsafe { sys::rte_eth_promiscuous_enable(claim.id) }) {
+            Ok(_) => Multicast::Promiscuous,
+            Err(_) => Multicast::AsItIs,
+        }
+    })
+}
+
 /// A started port. Dropped with the last of its handle and queues.
 #[derive(Debug)]
 struct Running {
@@ -565,6 +599,7 @@ pub struct RunningPort {
     mac: [u8; 6],
     capabilities: PortCapabilities,
     rss: Option<RssLayout>,
+    multicast: Multicast,
     alone: Alone,
 }
 
@@ -587,6 +622,11 @@ impl RunningPort {
     /// How it spreads frames over its queues; `None` with one queue, or when the port does not let itself be told.
     pub const fn rss(&self) -> Option<RssLayout> {
         self.rss
+    }
+
+    /// How it comes by the frames for multicast groups.
+    pub const fn multicast(&self) -> Multicast {
+        self.multicast
     }
 
     /// What it has counted.

@@ -6,7 +6,7 @@ mod common;
 use std::collections::VecDeque;
 
 use common::{eal, frame, pool};
-use dpdk::{Mbuf, Mtu, Port, PortConfig, PortError};
+use dpdk::{Mbuf, Mtu, Multicast, Port, PortConfig, PortError};
 
 #[test]
 fn bursts_over_a_null_port() {
@@ -57,6 +57,27 @@ fn what_a_port_cannot_do_is_refused_with_numbers() {
     assert!(matches!(error, PortError::Mtu { asked: 45, least: 46, .. }), "{error}");
     let error = start(&PortConfig { queues: 2, ..PortConfig::default() });
     assert!(matches!(error, PortError::Queues { .. } | PortError::Pools { .. }), "{error}");
+}
+
+/// Drivers differ in what they can be told: `net_memif` knows no groups, but lets itself be opened to everything.
+#[test]
+fn frames_for_groups_are_asked_for_as_narrowly_as_the_driver_allows() {
+    let pool = pool(255, 2048);
+    let start = |name: &str, options: &str, multicast| {
+        eal().add_vdev(&format!("{name}{options}")).unwrap();
+        let config = PortConfig {
+            receive_descriptors: 32,
+            transmit_descriptors: 32,
+            multicast,
+            ..PortConfig::default()
+        };
+        let port = Port::open(eal(), name).unwrap();
+        port.start(&config, std::slice::from_ref(&pool)).unwrap().0.multicast()
+    };
+    assert_eq!(start("net_ring0", "", true), Multicast::All);
+    assert_eq!(start("net_ring1", "", false), Multicast::AsItIs);
+    let nobody_else = format!(",role=server,socket-abstract=yes,socket=warpline-{}", std::process::id());
+    assert_eq!(start("net_memif0", &nobody_else, true), Multicast::Promiscuous);
 }
 
 #[test]
