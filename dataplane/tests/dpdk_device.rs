@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use dpdk::{Eal, ExternalPieces, Mempool, MempoolConfig, WireConfig, wire};
 use warpline_dataplane::device::dpdk::{DpdkDevice, PoolTooSmall};
-use warpline_dataplane::device::{ChecksumRequest, ChecksumStatus, Device, Frame};
+use warpline_dataplane::device::{ChecksumRequest, ChecksumStatus, Device, Frame, IpVersion};
 use warpline_dataplane::memory::Region;
 use warpline_dataplane::time::Instant;
 
@@ -44,7 +44,7 @@ fn a_region_travels_by_reference_and_outlives_its_last_handle() {
         assert!(frame.append_region(&region, 5000, 8000));
         frame.append(4).unwrap().fill(2);
         assert!(!frame.append_region(&region, (1 << 20) - 1, 2), "past the end");
-        Frame::request_checksums(&mut frame, ChecksumRequest { l2_octets: 14, l3_octets: 20, l4_octets: 20 });
+        Frame::request_checksums(&mut frame, request(IpVersion::V4));
         assert_eq!(Frame::len(&frame), 8058);
         let mut frames = VecDeque::from([frame]);
         assert_eq!(a.transmit(Instant::ZERO, &mut frames), 1);
@@ -60,6 +60,28 @@ fn a_region_travels_by_reference_and_outlives_its_last_handle() {
         assert_eq!(frame.checksums().tcp, ChecksumStatus::Good);
         drop(frame);
         assert_eq!(pool.available(), pool.capacity());
+    }
+}
+
+fn request(ip: IpVersion) -> ChecksumRequest {
+    let l3_octets = if ip == IpVersion::V4 { 20 } else { 40 };
+    ChecksumRequest { ip, l2_octets: 14, l3_octets, l4_octets: 20 }
+}
+
+/// IPv6 has no header checksum to ask for, and none that could be found good; TCP's is asked for over both.
+#[test]
+fn checksums_are_asked_for_by_the_version_of_ip() {
+    let pool = pool();
+    let (mut a, mut b) = devices(&WireConfig::default(), &pool);
+    for (ip, header) in [(IpVersion::V4, ChecksumStatus::Good), (IpVersion::V6, ChecksumStatus::Unknown)] {
+        let mut frame = a.allocate().unwrap();
+        frame.append(74).unwrap().fill(1);
+        Frame::request_checksums(&mut frame, request(ip));
+        assert_eq!(a.transmit(Instant::ZERO, &mut VecDeque::from([frame])), 1);
+        let mut received = Vec::new();
+        assert_eq!(b.receive(Instant::ZERO, &mut received, 1), 1);
+        let checksums = received[0].checksums();
+        assert_eq!((checksums.ip, checksums.tcp), (header, ChecksumStatus::Good), "{ip:?}");
     }
 }
 

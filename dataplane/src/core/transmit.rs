@@ -6,7 +6,7 @@ use super::connection::{Chunk, Connection, FlowKey, Mode, Operating};
 use super::statistics::{DropCause, Statistics};
 use super::{Core, QueuePair};
 use crate::crc32c::Digest;
-use crate::device::{ChecksumRequest, Device, Frame};
+use crate::device::{ChecksumRequest, Device, Frame, IpVersion};
 use crate::limits;
 use crate::memory::{Access, StagTable};
 use crate::mpa::fpdu;
@@ -233,6 +233,7 @@ impl<D: Device> Core<D> {
             // The device completes the sum over the segment; the field holds the pseudo-header's.
             tcp::set_checksum(segment, !sum.finish());
             frame.request_checksums(ChecksumRequest {
+                ip: if key.remote.is_ipv4() { IpVersion::V4 } else { IpVersion::V6 },
                 l2_octets: link_octets as u8,
                 l3_octets: network_octets(key) as u8,
                 l4_octets: header.header_len() as u8,

@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
-use dpdk::{ExternalPieces, HeaderLengths, Mbuf, Mempool, QueuePair, RunningPort, WireEnd};
+use dpdk::{ExternalPieces, Headers, Mbuf, Mempool, QueuePair, RunningPort, WireEnd};
 
-use super::{Capabilities, ChecksumRequest, ChecksumStatus, Device, Frame, ReceivedChecksums};
+use super::{Capabilities, ChecksumRequest, ChecksumStatus, Device, Frame, IpVersion, ReceivedChecksums};
 use crate::memory::{HugeBacking, Region};
 use crate::time::Instant;
 use crate::wire::ethernet::MacAddress;
@@ -154,8 +154,12 @@ impl Frame for Mbuf {
 
     #[inline]
     fn request_checksums(&mut self, request: ChecksumRequest) {
-        let ChecksumRequest { l2_octets, l3_octets, l4_octets } = request;
-        self.request_checksums(HeaderLengths { l2_octets, l3_octets, l4_octets });
+        let ChecksumRequest { ip, l2_octets, l3_octets, l4_octets } = request;
+        let ip = match ip {
+            IpVersion::V4 => dpdk::IpVersion::V4,
+            IpVersion::V6 => dpdk::IpVersion::V6,
+        };
+        self.request_checksums(Headers { ip, l2_octets, l3_octets, l4_octets });
     }
 }
 

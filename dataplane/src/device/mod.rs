@@ -34,9 +34,20 @@ pub struct ReceivedChecksums {
     pub tcp: ChecksumStatus,
 }
 
+/// Which IP header a segment has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IpVersion {
+    /// IPv4, whose header has a checksum.
+    V4,
+    /// IPv6, whose header has none.
+    V6,
+}
+
 /// Checksums the device is asked to fill in on transmit. Only asked of a device whose [`Capabilities`] offer it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChecksumRequest {
+    /// The IP header; with IPv4 its checksum is to be filled in as well.
+    pub ip: IpVersion,
     /// Octets before the IP header (14 without VLAN tag).
     pub l2_octets: u8,
     /// Octets of the IP header.
@@ -50,7 +61,7 @@ pub struct ChecksumRequest {
 pub struct Capabilities {
     /// Largest IP packet, in octets (1500 on plain Ethernet).
     pub mtu_octets: usize,
-    /// Fills in IPv4 and TCP checksums on transmit. The TCP field then holds the pseudo-header sum when handed over.
+    /// Fills in TCP checksums on transmit, over both IP versions, and those of IPv4 headers. The TCP field then holds the pseudo-header sum when handed over.
     pub transmit_checksums: bool,
     /// Takes payload by reference ([`Frame::append_region`]).
     pub gather: bool,

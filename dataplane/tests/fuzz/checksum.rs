@@ -1,6 +1,6 @@
 //! The Internet checksum (RFC 1071), written a second time: the judge of what the core sends is not the core's own code.
 
-use warpline_dataplane::device::ChecksumRequest;
+use warpline_dataplane::device::{ChecksumRequest, IpVersion};
 
 /// Octets of an Ethernet header.
 pub const ETHERNET_OCTETS: usize = 14;
@@ -55,7 +55,7 @@ pub fn tcp_holds(frame: &[u8]) -> Option<bool> {
 pub fn complete(frame: &mut [u8], request: ChecksumRequest) {
     let network = usize::from(request.l2_octets);
     let transport = network + usize::from(request.l3_octets);
-    if frame[network] >> 4 == 4 {
+    if request.ip == IpVersion::V4 {
         frame[network + 10..network + 12].fill(0);
         let header = of(&frame[network..transport]);
         frame[network + 10..network + 12].copy_from_slice(&header.to_be_bytes());

@@ -24,7 +24,7 @@ pub use eal::{Eal, EalBuilder, EalError, LogLevel, Memory, MemoryMode, Pci, Vdev
 pub use errno::Errno;
 pub use external::ExternalBuffer;
 pub use huge::{HugeRegion, HugeRegionError};
-pub use mbuf::{ChecksumStatus, HeaderLengths, Mbuf, Pieces};
+pub use mbuf::{ChecksumStatus, Headers, IpVersion, Mbuf, Pieces};
 pub use mempool::{Mempool, MempoolConfig, MempoolError};
 pub use port::{
     LinkState, Mtu, Multicast, Port, PortCapabilities, PortConfig, PortError, PortStatistics, QueuePair, Rss,

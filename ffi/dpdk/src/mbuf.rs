@@ -24,18 +24,37 @@ pub enum ChecksumStatus {
     Bad,
 }
 
-/// Where the headers of a TCP segment over IPv4 end, for offloads that fill them in.
+/// What carries a TCP segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HeaderLengths {
+pub enum IpVersion {
+    /// IPv4, whose header has a checksum of its own.
+    V4,
+    /// IPv6, whose header has none.
+    V6,
+}
+
+/// Which headers a TCP segment has, and where they end, for offloads that fill them in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Headers {
+    /// Which IP header it is.
+    pub ip: IpVersion,
     /// Octets before the IP header. At most 127.
     pub l2_octets: u8,
-    /// Octets of the IP header.
+    /// Octets of the IP header, with IPv6's extension headers.
     pub l3_octets: u8,
     /// Octets of the TCP header.
     pub l4_octets: u8,
 }
 
-impl HeaderLengths {
+impl Headers {
+    /// The IP header a driver will find. Only IPv4's has a checksum to ask for.
+    const fn flags(self) -> u64 {
+        match self.ip {
+            IpVersion::V4 => sys::constant_RTE_MBUF_F_TX_IPV4 | sys::constant_RTE_MBUF_F_TX_IP_CKSUM,
+            IpVersion::V6 => sys::constant_RTE_MBUF_F_TX_IPV6,
+        }
+    }
+
     const fn encode(self) -> u64 {
         ((self.l2_octets & 0x7f) as u64) << sys::constant_RTE_MBUF_L2_LEN_OFS
             | (self.l3_octets as u64) << sys::constant_RTE_MBUF_L3_LEN_OFS
@@ -266,24 +285,20 @@ impl Mbuf {
         )
     }
 
-    /// Asks the port to fill in the IPv4 and TCP checksums. The TCP field must hold the sum of the pseudo-header, the IP
-    /// field 0, and the headers must lie whole in the first piece.
+    /// Asks the port to fill in the TCP checksum, and IPv4's. The TCP field must hold the sum of the pseudo-header, the
+    /// IPv4 field 0, and the headers must lie whole in the first piece.
     #[inline]
-    pub fn request_checksums(&mut self, headers: HeaderLengths) {
-        let flags = sys::constant_RTE_MBUF_F_TX_IPV4
-            | sys::constant_RTE_MBUF_F_TX_IP_CKSUM
-            | sys::constant_RTE_MBUF_F_TX_TCP_CKSUM;
+    pub fn request_checksums(&mut self, headers: Headers) {
+        let flags = headers.flags() | sys::constant_RTE_MBUF_F_TX_TCP_CKSUM;
         self.set_transmit_offloads(flags, headers.encode());
     }
 
     /// Asks the port to cut the frame into TCP segments of `segment_octets` octets of payload each, and to fill in their
     /// checksums. The TCP field must hold the sum of the pseudo-header without its length.
     #[inline]
-    pub fn request_segmentation(&mut self, headers: HeaderLengths, segment_octets: u16) {
-        let flags = sys::constant_RTE_MBUF_F_TX_IPV4
-            | sys::constant_RTE_MBUF_F_TX_IP_CKSUM
-            | sys::constant_RTE_MBUF_F_TX_TCP_CKSUM
-            | sys::constant_RTE_MBUF_F_TX_TCP_SEG;
+    pub fn request_segmentation(&mut self, headers: Headers, segment_octets: u16) {
+        let flags =
+            headers.flags() | sys::constant_RTE_MBUF_F_TX_TCP_CKSUM | sys::constant_RTE_MBUF_F_TX_TCP_SEG;
         let segment = u64::from(segment_octets) << sys::constant_RTE_MBUF_TSO_SEGSZ_OFS;
         self.set_transmit_offloads(flags, headers.encode() | segment);
     }

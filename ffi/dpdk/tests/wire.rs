@@ -12,11 +12,12 @@ use std::thread;
 
 use common::{eal, frame, pool};
 use dpdk::{
-    ChecksumStatus, ExternalBuffer, ExternalPieces, HeaderLengths, HugeRegion, Mbuf, Mempool, WireConfig,
-    WireEnd, wire,
+    ChecksumStatus, ExternalBuffer, ExternalPieces, Headers, HugeRegion, IpVersion, Mbuf, Mempool,
+    WireConfig, WireEnd, wire,
 };
 
-const HEADERS: HeaderLengths = HeaderLengths { l2_octets: 14, l3_octets: 20, l4_octets: 20 };
+const HEADERS: Headers = Headers { ip: IpVersion::V4, l2_octets: 14, l3_octets: 20, l4_octets: 20 };
+const HEADERS_V6: Headers = Headers { ip: IpVersion::V6, l2_octets: 14, l3_octets: 40, l4_octets: 20 };
 
 fn ends(config: &WireConfig, pool: &Mempool) -> (WireEnd, WireEnd) {
     wire(eal(), config, [pool, pool]).unwrap()
@@ -111,6 +112,26 @@ fn checksum_requests_become_good_checksums_only_with_offload() {
             (again.ip_checksum(), again.l4_checksum()),
             (ChecksumStatus::Unknown, ChecksumStatus::Unknown)
         );
+    }
+}
+
+/// What a request asks for is what the receiver is told of: IPv6 has no header checksum, also when TCP is to be cut.
+#[test]
+fn an_ipv6_header_has_no_checksum_to_ask_for() {
+    let pool = pool(63, 2048);
+    let (mut a, mut b) = ends(&WireConfig::default(), &pool);
+    for segmented in [false, true] {
+        for (headers, ip) in [(HEADERS, ChecksumStatus::Good), (HEADERS_V6, ChecksumStatus::Unknown)] {
+            let mut asked = frame(&pool, &[1; 80]);
+            if segmented {
+                asked.request_segmentation(headers, 1000);
+            } else {
+                asked.request_checksums(headers);
+            }
+            a.transmit(&mut one(asked));
+            let received = receive_one(&mut b);
+            assert_eq!((received.ip_checksum(), received.l4_checksum()), (ip, ChecksumStatus::Good));
+        }
     }
 }
 

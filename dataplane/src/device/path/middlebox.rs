@@ -1,7 +1,9 @@
 //! A middlebox: the little IPv4 and TCP that cutting, joining and damaging segments takes.
 //!
-//! Written from RFC 791, RFC 1071 and RFC 9293 alone and shared with nothing else in this crate, so that it judges the
+//! Written from RFC 791, RFC 1071 and RFC 9293 alone and shared with no other code of this crate, so that it judges the
 //! stack's frames independently.
+
+use crate::device::{ChecksumRequest, IpVersion};
 
 #[cfg(test)]
 mod tests;
@@ -213,22 +215,22 @@ pub(super) fn corrupt_payload(
 }
 
 /// Does what a sending port with checksum offload does: the IPv4 header checksum in full, and the TCP checksum over
-/// header, payload and the pseudo-header sum that the sender left in its field. Lengths are those of the headers.
-pub(in crate::device) fn offload_checksums(frame: &mut [u8], l2_octets: usize, l3_octets: usize) {
+/// header, payload and the pseudo-header sum that the sender left in its field. As such a port it goes by
+/// the request alone, and never looks whether the headers are there that it speaks of.
+pub(in crate::device) fn offload_checksums(frame: &mut [u8], request: ChecksumRequest) {
+    let (l2_octets, l3_octets) = (usize::from(request.l2_octets), usize::from(request.l3_octets));
     let tcp = l2_octets + l3_octets;
     if frame.len() < tcp + TCP_MIN_OCTETS || l3_octets < IPV4_MIN_OCTETS {
         return;
     }
-    let is_ipv6 = frame[l2_octets] >> 4 == 6;
-    let end = if is_ipv6 {
-        l2_octets + IPV6_OCTETS + usize::from(be16(frame, l2_octets + 4))
-    } else {
-        l2_octets + usize::from(be16(frame, l2_octets + 2))
+    let end = match request.ip {
+        IpVersion::V4 => l2_octets + usize::from(be16(frame, l2_octets + 2)),
+        IpVersion::V6 => l2_octets + IPV6_OCTETS + usize::from(be16(frame, l2_octets + 4)),
     };
     if end > frame.len() || end < tcp + TCP_MIN_OCTETS {
         return;
     }
-    if !is_ipv6 {
+    if request.ip == IpVersion::V4 {
         put16(frame, l2_octets + 10, 0);
         let header = !fold(sum(&frame[l2_octets..tcp]));
         put16(frame, l2_octets + 10, header);

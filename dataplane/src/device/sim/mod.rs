@@ -293,7 +293,7 @@ impl Device for SimDevice {
                 && self.capabilities.transmit_checksums
             {
                 let octets = &mut buffer[..frame.octets];
-                middlebox::offload_checksums(octets, request.l2_octets.into(), request.l3_octets.into());
+                middlebox::offload_checksums(octets, request);
             }
             shared.paths[end].send(now, Parcel::new(buffer, frame.octets), &mut shared.buffers);
         }

@@ -183,10 +183,30 @@ fn offload_completes_the_sum_left_in_the_field() {
     let partial = sample::ones_complement_sum(&pseudo);
     frame[50..52].copy_from_slice(&partial.to_be_bytes());
     frame[24..26].fill(0xaa);
-    offload_checksums(&mut frame, 14, 20);
+    let request = ChecksumRequest { ip: IpVersion::V4, l2_octets: 14, l3_octets: 20, l4_octets: 32 };
+    offload_checksums(&mut frame, request);
     assert_eq!(frame, expected);
 
     let before = frame[..40].to_vec();
-    offload_checksums(&mut frame[..40], 14, 20);
+    offload_checksums(&mut frame[..40], request);
     assert_eq!(frame[..40], before, "a frame too short for its headers is left alone");
+}
+
+/// An IPv6 header has no checksum: all of it stays as it is, and TCP's is filled in.
+#[test]
+fn offload_over_ipv6_touches_the_segment_alone() {
+    let request = ChecksumRequest { ip: IpVersion::V6, l2_octets: 14, l3_octets: 40, l4_octets: 20 };
+    let mut frame = vec![0; 14];
+    frame.extend([0x60, 0, 0, 0, 0, 23, 6, 64]);
+    frame.extend([0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
+    frame.extend([0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2]);
+    let pseudo = [&frame[22..54], &[0, 0, 0, 23, 0, 0, 0, 6]].concat();
+    frame.extend([0x12, 0x67, 0x13, 0x89, 0, 0, 3, 0xe8, 0, 0, 0, 77, 0x50, 0x10, 0x20, 0, 0, 0, 0, 0]);
+    frame.extend(b"abc");
+    let headers = frame[..54].to_vec();
+    frame[70..72].copy_from_slice(&sample::ones_complement_sum(&pseudo).to_be_bytes());
+    offload_checksums(&mut frame, request);
+    assert_eq!(frame[..54], headers);
+    let whole = [pseudo, frame[54..].to_vec()].concat();
+    assert_eq!(sample::ones_complement_sum(&whole), 0xffff);
 }
