@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import ipaddress
 import itertools
 import struct
 from collections.abc import Iterator
@@ -17,6 +18,10 @@ LINK_TYPE_ETHERNET: Final = 1
 _SECTION, _INTERFACE, _SIMPLE_PACKET, _ENHANCED_PACKET = 0x0A0D0D0A, 1, 3, 6
 _BYTE_ORDER_MAGIC: Final = 0x1A2B3C4D
 _FIN, _SYN, _RST = 0x01, 0x02, 0x04
+_IPV4, _IPV6, _TAGGED = b"\x08\x00", b"\x86\xdd", b"\x81\x00"
+_TCP = 6
+_TCP_FRAGMENT = bytes((44, _TCP))
+"""The next header in the IPv6 header, and the one in the Fragment header behind it."""
 
 
 class CaptureError(Exception):
@@ -58,13 +63,13 @@ def read_pcapng(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 class Address(NamedTuple):
-    """An IPv4 address and a TCP port."""
+    """An IP address, as tshark writes it, and a TCP port."""
 
     host: str
     port: int
 
     def __str__(self) -> str:
-        return f"{self.host}:{self.port}"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 class Segment(NamedTuple):
@@ -79,18 +84,28 @@ class Segment(NamedTuple):
 
 
 def parse_segment(frame: int, octets: bytes) -> Segment | None:
-    """The TCP segment in an Ethernet frame, if there is one."""
-    if len(octets) < 34 or octets[12:14] != b"\x08\x00" or octets[23] != 6:
+    """The TCP segment in an Ethernet frame, tagged or not, if there is one.
+
+    Over IPv6 it has to follow the IPv6 header at once: neither end sends extension headers.
+    """
+    packet = octets[18:] if octets[12:14] == _TAGGED else octets[14:]
+    ethertype = octets[len(octets) - len(packet) - 2 :][:2]
+    if ethertype == _IPV4 and len(packet) >= 20 and packet[9] == _TCP:
+        header, end = 4 * (packet[0] & 0xF), int.from_bytes(packet[2:4], "big")
+        fragment = bool(int.from_bytes(packet[6:8], "big") & 0x3FFF)
+        hosts = [str(ipaddress.IPv4Address(packet[at : at + 4])) for at in (12, 16)]
+    elif ethertype == _IPV6 and len(packet) > 40 and (packet[6] == _TCP or bytes((packet[6], packet[40])) == _TCP_FRAGMENT):
+        header, end = 40, 40 + int.from_bytes(packet[4:6], "big")
+        fragment = packet[6] != _TCP
+        hosts = [str(ipaddress.IPv6Address(packet[at : at + 16])) for at in (8, 24)]
+    else:
         return None
-    header = 14 + 4 * (octets[14] & 0xF)
-    end = 14 + int.from_bytes(octets[16:18], "big")
-    if int.from_bytes(octets[20:22], "big") & 0x3FFF:
+    if fragment:
         raise CaptureError(f"frame {frame} is an IP fragment")
-    source, destination, sequence = struct.unpack_from(">HHI", octets, header)
-    payload = octets[header + 4 * (octets[header + 12] >> 4) : end]
-    hosts = [".".join(map(str, octets[at : at + 4])) for at in (26, 30)]
+    source, destination, sequence = struct.unpack_from(">HHI", packet, header)
+    payload = packet[header + 4 * (packet[header + 12] >> 4) : end]
     return Segment(
-        frame, Address(hosts[0], source), Address(hosts[1], destination), sequence, octets[header + 13], payload
+        frame, Address(hosts[0], source), Address(hosts[1], destination), sequence, packet[header + 13], payload
     )
 
 

@@ -10,6 +10,7 @@ one direction is shown twice, each time with the FPDUs of one direction and the 
 
 from __future__ import annotations
 
+import ipaddress
 import re
 import struct
 import subprocess
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from . import ddp, mpa
-from .capture import Address, CaptureError, Connection, Direction
+from .capture import Address, CaptureError, Connection, Direction, Stream
 from .conduct import FIELDS, Conduct, Frame
 
 SECONDS: Final = 300
@@ -117,7 +118,7 @@ def decode(direction: Direction) -> list[Decoded]:
     return decoded
 
 
-_SOURCE: Final = re.compile(r"Internet Protocol Version 4, Src: ([\d.]+),")
+_SOURCE: Final = re.compile(r"Internet Protocol Version [46], Src: ([\da-f.:]+),")
 _PORT: Final = re.compile(r"Transmission Control Protocol, Src Port: (\d+),")
 _FIELD: Final = re.compile(
     r"\s+(?:[01. ]+ = )?(ULPDU length|CRC check|CRC|Tagged flag|Last flag|DDP protocol version"
@@ -197,6 +198,16 @@ def tshark_can_take(direction: Direction, fpdu: mpa.Fpdu) -> bool:
     return not direction.markers or (fpdu.start + fpdu.octets) % mpa.MARKER_INTERVAL != 0
 
 
+def _ip_header(stream: Stream, octets: int) -> bytes:
+    """The Ethernet type and IP header, without a checksum, before ``octets`` octets of a stream's TCP."""
+    source, destination = (ipaddress.ip_address(end.host) for end in (stream.source, stream.destination))
+    if source.version == 6:
+        fixed = b"\x86\xdd" + struct.pack(">IHBB", 6 << 28, octets, 6, 64)
+    else:
+        fixed = b"\x08\x00" + struct.pack(">BBHHHBBH", 0x45, 0, 20 + octets, 0, 0x4000, 64, 6, 0)
+    return fixed + source.packed + destination.packed
+
+
 def write_recut(connection: Connection, markers: bool, path: Path) -> None:
     """The directions with Markers, or those without, as a capture with one FPDU in each TCP segment.
 
@@ -221,8 +232,6 @@ def write_recut(connection: Connection, markers: bool, path: Path) -> None:
             # Sequence numbers fit: the first gigabytes of a stream are all that is ever captured.
             tcp = struct.pack(">HHIIBBHHH", stream.source.port, stream.destination.port, sequence, 1, 5 << 4, 0x10,
                               0xFFFF, 0, 0)  # fmt: skip
-            hosts = [bytes(map(int, end.host.split("."))) for end in (stream.source, stream.destination)]
-            ip = struct.pack(">BBHHHBBH", 0x45, 0, 40 + len(payload), 0, 0x4000, 64, 6, 0) + b"".join(hosts)
-            packet = bytes(12) + b"\x08\x00" + ip + tcp + payload
+            packet = bytes(12) + _ip_header(stream, len(tcp) + len(payload)) + tcp + payload
             file.write(struct.pack("<IIII", number // 1_000_000, number % 1_000_000, len(packet), len(packet)))
             file.write(packet)

@@ -12,7 +12,7 @@ from typing import Any, Final
 from iwarp.hostile import Scenario
 
 from .injector import Faults, Injected
-from .networks import CHECK_CAPTURE, KERNEL_ADDRESS, OUR_ADDRESS, PORT, Network, endpoint
+from .networks import CHECK_CAPTURE, PORT, Network, endpoint
 from .processes import Process, RigError
 
 EXCHANGE_SECONDS: Final = 120
@@ -81,6 +81,14 @@ def play_exchange(network: Network, exchange: Exchange, files: tuple[Path, Path]
     return line
 
 
+def play_uncaptured(network: Network, exchange: Exchange, files: tuple[Path, Path]) -> str:
+    """One exchange of ``files``, hashes compared; a line about it.
+
+    Who captures wants whole frames: only without it does our end leave checksums to its device, which the kernel judges.
+    """
+    return _exchange(network, exchange, files, None, EXCHANGE_SECONDS)[1]
+
+
 def play_through_faults(
     network: Injected, exchange: Exchange, faults: Faults, files: tuple[Path, Path], seconds: float = EXCHANGE_SECONDS
 ) -> str:
@@ -140,15 +148,15 @@ def require_equal(what: str, *values: object) -> None:
 def _judge_capture(network: Network, capture: Path, kernel_report: dict[str, Any]) -> str:
     """tshark and our own reassembly on the capture; it has to hold what the kernel peer sent and received."""
     words = ["timeout", str(JUDGE_SECONDS), str(CHECK_CAPTURE), str(capture)]
-    words += ["--aligned", OUR_ADDRESS] if network.aligned else []
-    words += ["--clean", OUR_ADDRESS] if network.clean else []
+    words += ["--aligned", network.our_address] if network.aligned else []
+    words += ["--clean", network.our_address] if network.clean else []
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise RigError(f"capture: {done.stderr.strip()[-800:] or done.returncode}")
     verdict = json.loads(done.stdout)
-    by_host = {direction["source"].split(":")[0]: direction for direction in verdict["directions"]}
-    require_equal("FPDUs of our end", by_host[OUR_ADDRESS]["fpdus"], kernel_report["fpdus_received"])
-    require_equal("FPDUs of the kernel's end", by_host[KERNEL_ADDRESS]["fpdus"], kernel_report["fpdus_sent"])
+    by_host = {direction["host"]: direction for direction in verdict["directions"]}
+    require_equal("FPDUs of our end", by_host[network.our_address]["fpdus"], kernel_report["fpdus_received"])
+    require_equal("FPDUs of the kernel's end", by_host[network.kernel_address]["fpdus"], kernel_report["fpdus_sent"])
     by_tshark = sum(direction["fpdus_by_tshark"] for direction in by_host.values())
     left_out = sum(direction["fpdus_left_out_for_tshark"] for direction in by_host.values())
     return (

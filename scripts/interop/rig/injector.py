@@ -70,11 +70,8 @@ class Injected(ProgramNetwork):
     name, backend, mtu = "through faults", "af_packet", 1500
 
     def __init__(self, directory: Path, ipv6: bool = False) -> None:
-        super().__init__(directory)
+        super().__init__(directory, ipv6)
         self.between = f"wl-between-{os.getpid()}"
-        if ipv6:
-            self.name += ", IPv6,"
-            self.kernel_address, self.our_address, self.prefix_length = "fd00::1", "fd00::2", 64
 
     @property
     def namespaces(self) -> tuple[str, ...]:

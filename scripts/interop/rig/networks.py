@@ -1,7 +1,7 @@
 """How our end and the kernel's end are wired together.
 
-Every network has the kernel's end, 198.18.0.1, in a namespace of its own.  Ours, 198.18.0.2, is the program under test
-on a DPDK device, or, to prove the rig itself, a second kernel peer.
+Every network has the kernel's end, 198.18.0.1 or fd00::1, in a namespace of its own.  Ours, 198.18.0.2 or fd00::2, is
+the program under test on a DPDK device, or, to prove the rig itself, a second kernel peer.
 """
 
 from __future__ import annotations
@@ -136,7 +136,8 @@ class Network(ABC):
         command(*f"ip link add wl0 netns {self.kernel} mtu {self.mtu} type veth peer name wl1 netns {self.ours} "
                  f"mtu {self.mtu}".split())  # fmt: skip
         for namespace, interface in ((self.kernel, "wl0"), (self.ours, "wl1")):
-            command(*f"ip netns exec {namespace} sysctl -qw net.ipv6.conf.{interface}.disable_ipv6=1".split())
+            if interface == "wl1" or ":" not in self.kernel_address:
+                command(*f"ip netns exec {namespace} sysctl -qw net.ipv6.conf.{interface}.disable_ipv6=1".split())
             without_offloads(namespace, interface)
         command(*f"ip -n {self.ours} link set wl1 up".split())
         self._configure_kernel_end("wl0")
@@ -152,6 +153,12 @@ class ProgramNetwork(Network):
     """Our end is the program under test."""
 
     backend: str
+
+    def __init__(self, directory: Path, ipv6: bool = False) -> None:
+        super().__init__(directory)
+        if ipv6:
+            self.name += " IPv6"
+            self.kernel_address, self.our_address, self.prefix_length = "fd00::1", "fd00::2", 64
 
     @abstractmethod
     def vdev(self) -> str:

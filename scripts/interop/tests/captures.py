@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import struct
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 from iwarp import mpa, rdmap
 
 INITIATOR, RESPONDER = ("198.18.0.1", 40000), ("198.18.0.2", 18515)
+INITIATOR_V6, RESPONDER_V6 = ("fd00::1", 40000), ("fd00::2", 18515)
 SYN, ACK, FIN = 0x02, 0x10, 0x01
 
 
@@ -24,12 +26,14 @@ def _sum16(octets: bytes) -> int:
 def ethernet_frame(source: tuple[str, int], destination: tuple[str, int], sequence: int, flags: int, payload: bytes,
                    acknowledgment: int = 0) -> bytearray:  # fmt: skip
     """A frame with good checksums."""
-    hosts = b"".join(bytes(map(int, host.split("."))) for host, _ in (source, destination))
+    hosts = b"".join(ipaddress.ip_address(host).packed for host, _ in (source, destination))
     ports = source[1], destination[1]
     header = struct.pack(">HHIIBBHHH", *ports, sequence % 2**32, acknowledgment % 2**32, 5 << 4, flags, 65535, 0, 0)
     pseudo = hosts + struct.pack(">HH", 6, len(header) + len(payload))
     checksum = struct.pack(">H", _sum16(pseudo + header + payload))
     tcp = header[:16] + checksum + header[18:] + payload
+    if len(hosts) == 32:
+        return bytearray(bytes(12) + b"\x86\xdd" + struct.pack(">IHBB", 6 << 28, len(tcp), 6, 64) + hosts + tcp)
     ip = struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(tcp), 0, 0x4000, 64, 6, 0) + hosts
     ip = ip[:10] + struct.pack(">H", _sum16(ip)) + ip[12:]
     return bytearray(bytes(12) + b"\x08\x00" + ip + tcp)
@@ -51,12 +55,14 @@ class Session:
     """Frames of one connection, to be altered before they are written."""
 
     markers: bool
+    ipv6: bool = False
     frames: list[bytearray] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         # The Initiator's sequence numbers wrap within the session.
-        self.initiator = End(INITIATOR, RESPONDER, 2**32 - 3000)
-        self.responder = End(RESPONDER, INITIATOR, 77)
+        initiator, responder = (INITIATOR_V6, RESPONDER_V6) if self.ipv6 else (INITIATOR, RESPONDER)
+        self.initiator = End(initiator, responder, 2**32 - 3000)
+        self.responder = End(responder, initiator, 77)
         for end in (self.initiator, self.responder):
             self.frames.append(ethernet_frame(end.address, end.peer, end.sequence - 1, SYN, b""))
         self.send(self.initiator, mpa.StartupFrame(mpa.REQUEST_KEY, self.markers, crc=True).encode())
@@ -88,6 +94,11 @@ class Session:
                 self.send(end, piece)
         for end in (self.initiator, self.responder):
             self.frames.append(self._frame(end, end.sequence + end.sent, ACK | FIN, b""))
+
+    def tag(self, vlan: int) -> None:
+        """Puts all frames so far into a VLAN (IEEE 802.1Q)."""
+        for frame in self.frames:
+            frame[12:12] = struct.pack(">HH", 0x8100, vlan)
 
     def write(self, path: Path) -> None:
         """As a pcapng file."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from iwarp.mpa import FpduWriter
 
-from .captures import INITIATOR, RESPONDER, Session, ethernet_frame
+from .captures import INITIATOR, INITIATOR_V6, RESPONDER, RESPONDER_V6, Session, ethernet_frame
 
 COMMAND = Path(__file__).resolve().parent.parent / "check_capture"
 FIRST_WRITE = 5
@@ -53,6 +53,33 @@ class CheckCapture(unittest.TestCase):
                         self.assertEqual(direction["fpdus"], 30)
                         self.assertEqual(direction["fpdus_by_tshark"], 30 - left_out)
                         self.assertLessEqual(left_out, 1 if markers else 0)
+
+    def test_ipv6_and_vlan(self) -> None:
+        """Every judge reads these frames too: nothing wrong is found, and what is wrong is."""
+        for ipv6, vlan in ((True, None), (False, 7), (True, 7)):
+            with self.subTest(ipv6=ipv6, vlan=vlan):
+                host = (INITIATOR_V6 if ipv6 else INITIATOR)[0]
+                session = Session(markers=False, ipv6=ipv6)
+                session.write_file()
+                if vlan:
+                    session.tag(vlan)
+                status, verdict = self.check(session, "--aligned", host, "--clean", host)
+                self.assertEqual((status, verdict["faults"]), (0, []))
+                found = [(direction["host"], direction["fpdus_by_tshark"]) for direction in verdict["directions"]]
+                self.assertEqual(found, [(host, 30), ((RESPONDER_V6 if ipv6 else RESPONDER)[0], 30)])
+                headers = 14 + (4 if vlan else 0) + (40 if ipv6 else 20)
+                session.frames[FIRST_WRITE][headers + 16] ^= 1
+                self.assert_fault(session, f"TCP checksum: 1 frames, first [{FIRST_WRITE + 1}]")
+
+    def test_ipv6_misalignment_and_conduct(self) -> None:
+        host = INITIATOR_V6[0]
+        session = Session(markers=False, ipv6=True)
+        session.write_file(aligned=False)
+        self.assert_fault(session, "segments do not begin with an FPDU", "--aligned", host)
+        session = Session(markers=False, ipv6=True)
+        session.write_file()
+        session.frames.insert(FIRST_WRITE + 9, session.frames[FIRST_WRITE])
+        self.assert_fault(session, f"{host}: frame {FIRST_WRITE + 10}: sent again without a cause", "--clean", host)
 
     def test_reordered_and_retransmitted(self) -> None:
         session = self.session()
