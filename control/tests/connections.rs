@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::net::Ipv6Addr;
 use std::thread;
 use std::time::Duration;
 
@@ -141,6 +142,39 @@ fn a_link_that_loses_everything_times_out() {
     let end = End::new(&near);
     let short = ConnectConfig { timeout: Duration::from_millis(50), ..ConnectConfig::default() };
     assert_eq!(end.connect_with(&short), Err(ConnectError::TimedOut));
+}
+
+/// IPv6 from the bottom up: the neighbour is resolved by Neighbor Discovery, also in a VLAN and also where the device
+/// fills in checksums.
+#[test]
+fn a_connection_over_ipv6_carries_data() {
+    let [near_address, far_address] = [1, 2].map(|host| Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, host));
+    for (vlan, transmit_checksums) in [(None, false), (Some(7), true)] {
+        let [a, b] = [EndConfig::a(), EndConfig::b()].map(|end| EndConfig { transmit_checksums, ..end });
+        let (near, far) = sim::link(7, a, b);
+        let start = |device, address: Ipv6Addr| {
+            let config = DeviceConfig { vlan, ..DeviceConfig::new(address, 64) };
+            Device::start(device, &config, PollThread::default()).unwrap()
+        };
+        let devices = (start(near, near_address), start(far, far_address));
+        let listener = devices.1.listen(PORT, &ListenConfig::default()).unwrap();
+        let (near, far) = (End::new(&devices.0), End::new(&devices.1));
+        let config = ConnectConfig::default();
+        thread::scope(|scope| {
+            let connecting = scope.spawn(|| near.qp.connect((far_address, PORT).into(), &config));
+            let request = listener.accept(PATIENCE).unwrap();
+            assert_eq!(request.remote().ip(), near_address);
+            request.accept(&far.qp, b"").unwrap();
+            connecting.join().unwrap().unwrap();
+        });
+        let octets: Vec<u8> = (0..100_000_u32).map(|octet| (octet % 251) as u8).collect();
+        assert!(near.memory.write(0, &octets));
+        near.write(1, &far, 100_000);
+        assert_eq!(near.completion().status, Status::Success);
+        let mut arrived = vec![0; octets.len()];
+        assert!(far.memory.read(0, &mut arrived));
+        assert!(arrived == octets, "VLAN {vlan:?}, checksums by the device: {transmit_checksums}");
+    }
 }
 
 #[test]
