@@ -81,19 +81,22 @@ impl Conversation {
         timestamps(milliseconds(now), echo)
     }
 
-    /// Notes a segment that the peer sends now, with what it promises.
+    /// Notes a segment that the peer sends now, with what it promises. Of a SYN, `scales` are the window scales it may be
+    /// taken to name.
     pub fn say(
         &mut self,
         (seq, octets): (u32, u32),
         flags: u8,
         (ack, window): (u32, u16),
-        scale: Option<u8>,
+        scales: &[Option<u8>],
     ) {
         let syn = flags & SYN != 0;
         let control = u32::from(syn) + u32::from(flags & super::watch::FIN != 0);
         self.said.note(seq, octets + control);
         if syn {
-            self.said.note_syn(scale);
+            for scale in scales {
+                self.said.note_syn(*scale);
+            }
             self.syn_window = self.syn_window.max(u32::from(window));
         }
         let Some(tracker) = &mut self.tracker else { return };

@@ -167,21 +167,20 @@ fn segment(world: &mut World, input: &mut Input<'_>) {
         payload: &payload,
         bad_checksum: false,
     };
-    talk.say((seq, payload.len() as u32), flags, (ack, window), options.scale);
+    talk.say((seq, payload.len() as u32), flags, (ack, window), &options.scales);
     let frame = segment.frame(host, odd);
     world.inject(frame);
 }
 
-/// Options of a segment, and the window scale among them.
-#[derive(Default)]
+/// Options of a segment, and the window scales they may be taken to name.
 struct Options {
     octets: Vec<u8>,
-    scale: Option<u8>,
+    scales: Vec<Option<u8>>,
 }
 
 fn options(input: &mut Input<'_>, now_ms: u32, echo: u32, acked: u32) -> Options {
     let kinds = input.octet();
-    let mut options = Options::default();
+    let mut options = Options { octets: Vec::new(), scales: vec![None] };
     if kinds & 1 != 0 {
         options.octets.extend([2, 4]);
         options.octets.extend(input.u16().to_be_bytes());
@@ -189,7 +188,7 @@ fn options(input: &mut Input<'_>, now_ms: u32, echo: u32, acked: u32) -> Options
     if kinds & 2 != 0 {
         let scale = input.octet();
         options.octets.extend([1, 3, 3, scale]);
-        options.scale = Some(scale);
+        options.scales = vec![Some(scale)];
     }
     if kinds & 4 != 0 {
         options.octets.extend([1, 1, 4, 2]);
@@ -213,11 +212,9 @@ fn options(input: &mut Input<'_>, now_ms: u32, echo: u32, acked: u32) -> Options
         options.octets.extend(input.octets(40));
     }
     if options.octets.len() > 40 || kinds & 0x20 != 0 {
-        // What is cut off, or raw octets, may hide the scale or name another: as if it had both.
+        // What is cut off may have been the scale; raw octets may hide it or name another.
         options.octets.truncate(40);
-        if kinds & 0x20 != 0 {
-            options.scale = options.scale.or(Some(14));
-        }
+        options.scales.extend([Some(14), None]);
     }
     options
 }
@@ -253,7 +250,7 @@ fn deliver(world: &mut World, input: &mut Input<'_>) {
         let last = at + each >= left;
         let flags = ACK | if last { 8 } else { 0 };
         let ack = talk.core_next();
-        talk.say((seq, payload.len() as u32), flags, (ack, 0xffff), None);
+        talk.say((seq, payload.len() as u32), flags, (ack, 0xffff), &[]);
         let segment = Segment {
             source_port: port,
             destination_port: talk.local_port,
@@ -298,7 +295,7 @@ fn acknowledge(world: &mut World, input: &mut Input<'_>) {
     let seq = talk.expected();
     let mut frames = Vec::new();
     for _ in 0..=(how >> 3 & 3) {
-        talk.say((seq, 0), ACK, (ack, window), None);
+        talk.say((seq, 0), ACK, (ack, window), &[]);
         let segment = Segment {
             source_port: port,
             destination_port: talk.local_port,
@@ -521,7 +518,7 @@ fn send_syn(world: &mut World, which: usize, flags: u8, options: Options) {
     let talk = flow.now();
     let (seq, ack) = (talk.iss, talk.core_next());
     let window = 0xffff;
-    talk.say((seq, 0), flags, (ack, window), options.scale);
+    talk.say((seq, 0), flags, (ack, window), &options.scales);
     let destination_port = talk.local_port;
     let options = options.octets;
     let segment =
@@ -544,7 +541,7 @@ fn say_now(world: &mut World, which: usize, octets: &[u8]) {
     let (seq, ack) = (talk.end(), talk.core_next());
     let (flags, window) = (ACK | 8, 0xffff);
     talk.stream.extend(octets);
-    talk.say((seq, octets.len() as u32), flags, (ack, window), None);
+    talk.say((seq, octets.len() as u32), flags, (ack, window), &[]);
     let destination_port = talk.local_port;
     let options = talk.timestamps(now);
     let segment = Segment {
