@@ -94,7 +94,7 @@ def parse_segment(frame: int, octets: bytes) -> Segment | None:
         header, end = 4 * (packet[0] & 0xF), int.from_bytes(packet[2:4], "big")
         fragment = bool(int.from_bytes(packet[6:8], "big") & 0x3FFF)
         hosts = [str(ipaddress.IPv4Address(packet[at : at + 4])) for at in (12, 16)]
-    elif ethertype == _IPV6 and len(packet) > 40 and (packet[6] == _TCP or bytes((packet[6], packet[40])) == _TCP_FRAGMENT):
+    elif ethertype == _IPV6 and len(packet) > 40 and (packet[6] == _TCP or packet[6:41:34] == _TCP_FRAGMENT):
         header, end = 40, 40 + int.from_bytes(packet[4:6], "big")
         fragment = packet[6] != _TCP
         hosts = [str(ipaddress.IPv6Address(packet[at : at + 16])) for at in (8, 24)]

@@ -84,7 +84,7 @@ def play_exchange(network: Network, exchange: Exchange, files: tuple[Path, Path]
 def play_uncaptured(network: Network, exchange: Exchange, files: tuple[Path, Path]) -> str:
     """One exchange of ``files``, hashes compared; a line about it.
 
-    Who captures wants whole frames: only without it does our end leave checksums to its device, which the kernel judges.
+    Who captures wants whole frames: only without it does our end leave checksums to its device; the kernel judges them.
     """
     return _exchange(network, exchange, files, None, EXCHANGE_SECONDS)[1]
 
@@ -118,10 +118,10 @@ def _exchange(
         ]
 
     kernel_words = [*words(1, exchange.kernel_markers), "--align", "on" if exchange.kernel_aligns else "off"]
-    our_process, kernel_process = _start_both(
-        network, exchange.we_listen, words(0, exchange.our_markers), kernel_words, capture, seconds, ping=True
-    )
     try:
+        our_process, kernel_process = _start_both(
+            network, exchange.we_listen, words(0, exchange.our_markers), kernel_words, capture, seconds, ping=True
+        )
         kernel_report, our_report = kernel_process.report(), our_process.report()
         if capture:
             network.finish_capture()

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from .processes import Process, RigError, command
+from .tagging import put_into_vlan
 
 KERNEL_ADDRESS: Final = "198.18.0.1"
 OUR_ADDRESS: Final = "198.18.0.2"
@@ -58,6 +59,8 @@ class Network(ABC):
     kernel_address, our_address, prefix_length = KERNEL_ADDRESS, OUR_ADDRESS, PREFIX_LENGTH
     buffers_mib = 0
     """What our end needs for its files, where they are large."""
+    vlan: int | None = None
+    """The VLAN that both ends talk in; none is untagged frames."""
     clean = True
     """Whether our TCP has to show nothing needless or wrong in a capture."""
     our_listen_argument = str(PORT)
@@ -143,6 +146,8 @@ class Network(ABC):
         self._configure_kernel_end("wl0")
 
     def _configure_kernel_end(self, interface: str) -> None:
+        if self.vlan is not None:
+            put_into_vlan(self.kernel, interface, self.vlan, self.directory)
         address = f"{self.kernel_address}/{self.prefix_length}"
         at_once = "nodad" if ":" in address else ""
         command(*f"ip -n {self.kernel} addr add {address} dev {interface} {at_once}".split())
@@ -154,11 +159,14 @@ class ProgramNetwork(Network):
 
     backend: str
 
-    def __init__(self, directory: Path, ipv6: bool = False) -> None:
+    def __init__(self, directory: Path, ipv6: bool = False, vlan: int | None = None) -> None:
         super().__init__(directory)
         if ipv6:
             self.name += " IPv6"
             self.kernel_address, self.our_address, self.prefix_length = "fd00::1", "fd00::2", 64
+        if vlan is not None:
+            self.vlan = vlan
+            self.name += f" VLAN {vlan}"
 
     @abstractmethod
     def vdev(self) -> str:
@@ -176,6 +184,7 @@ class ProgramNetwork(Network):
         words = [
             *(*(before or []), str(PROGRAM), "--backend", self.backend, "--eal", eal),
             *("--mtu", str(self.mtu), "--address", f"{self.our_address}/{self.prefix_length}"),
+            *(("--vlan", str(self.vlan)) if self.vlan is not None else ()),
             *words,
             *(("--pcap", str(capture)) if capture else ()),
         ]
