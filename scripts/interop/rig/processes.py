@@ -13,6 +13,10 @@ class RigError(Exception):
     """A step of the rig failed; the text says which and how."""
 
 
+class NotHere(RigError):
+    """This machine's kernel lacks what the case is about."""
+
+
 def command(*words: str, seconds: float = 20) -> str:
     """Run a short command to its end; its output."""
     done = subprocess.run(words, capture_output=True, text=True, timeout=seconds, check=False)

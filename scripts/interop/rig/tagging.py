@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from .processes import RigError, command
+from .processes import NotHere, RigError, command
 
 _SYSCALL: Final = {"x86_64": 321, "aarch64": 280}
 _PROG_LOAD, _OBJ_PIN, _SCHED_CLS = 5, 6, 3
@@ -99,9 +99,12 @@ def _names(directory: Path) -> Iterator[Path]:
 def put_into_vlan(namespace: str, interface: str, vlan: int, directory: Path) -> None:
     """From now on all frames of the interface are in the VLAN; the programs go with the interface."""
     within = f"ip netns exec {namespace} tc"
-    command(*f"{within} qdisc add dev {interface} clsact".split())
-    with _names(directory) as place:
-        for way, program in (("egress", _tag(vlan)), ("ingress", _untag(vlan))):
-            _pin(program, place / way)
-            attach = f"{within} filter add dev {interface} {way} bpf direct-action object-pinned {place / way}"
-            command(*attach.split())
+    try:
+        command(*f"{within} qdisc add dev {interface} clsact".split())
+        with _names(directory) as place:
+            for way, program in (("egress", _tag(vlan)), ("ingress", _untag(vlan))):
+                _pin(program, place / way)
+                attach = f"{within} filter add dev {interface} {way} bpf direct-action object-pinned {place / way}"
+                command(*attach.split())
+    except RigError as error:
+        raise NotHere(f"the kernel cannot tag frames: {error}") from error
