@@ -145,7 +145,11 @@ impl Recovery {
     /// older clock, its first sending had arrived (RFC 3522).
     pub(super) fn answers_first_sending(&self, ack: SeqNumber, echo: u32) -> bool {
         self.undo.is_some_and(|undo| {
-            ack > undo.from && undo.clock.is_some_and(|clock| super::timestamps::is_before(echo, clock))
+            // What else was sent again may have been lost: of that, the first says nothing.
+            let alone = undo.resent.count <= 1 && !undo.resent.too_many;
+            alone
+                && ack > undo.from
+                && undo.clock.is_some_and(|clock| super::timestamps::is_before(echo, clock))
         })
     }
 
