@@ -93,6 +93,9 @@ impl Conversation {
         let syn = flags & SYN != 0;
         let control = u32::from(syn) + u32::from(flags & super::watch::FIN != 0);
         self.said.note(seq, octets + control);
+        if flags & super::watch::FIN != 0 {
+            self.said.note_fin(seq.wrapping_add(octets + control));
+        }
         if syn {
             for scale in scales {
                 self.said.note_syn(*scale);

@@ -168,6 +168,8 @@ pub struct Said {
     /// Sequence ranges, SYN and FIN included.
     segments: Vec<(u32, u32)>,
     forgot: bool,
+    /// The places after its FINs.
+    ends: Vec<u32>,
     /// SYNs with and without a window scale.
     scaled_syns: u32,
     plain_syns: u32,
@@ -182,6 +184,13 @@ impl Said {
             self.segments.remove(0);
         }
         self.segments.push((seq, seq.wrapping_add(octets)));
+    }
+
+    /// Notes a FIN, the place after which is `end`.
+    pub fn note_fin(&mut self, end: u32) {
+        if !self.ends.contains(&end) && self.ends.len() < REMEMBERED_SEGMENTS {
+            self.ends.push(end);
+        }
     }
 
     pub fn note_syn(&mut self, scale: Option<u8>) {
@@ -270,6 +279,10 @@ impl Tracker {
         self.ack = Some(sent.ack);
         let scale = if sent.flags & SYN == 0 { self.scale } else { Some(0) };
         let Some(scale) = scale else { return };
+        if said.ends.contains(&sent.ack) {
+            // Who has finished has no use for a window: TIME-WAIT offers none.
+            return;
+        }
         let edge = sent.ack.wrapping_add(u32::from(sent.window) << scale);
         if let Some(known) = self.edge {
             assert!(distance(known, edge) >= 0, "DDP-A-04: the right edge went back: {self:?} {sent:?}");
