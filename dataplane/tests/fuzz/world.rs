@@ -38,6 +38,8 @@ const POLLS_TO_REST: usize = 64;
 const POLLS_WHEN_SHORT: usize = 4;
 /// Times the core is woken while time passes, before the rest of the time passes at once.
 const WAKES: usize = 1000;
+/// More octets than the core sends in one run.
+const STREAM_OCTETS: u32 = 1 << 24;
 /// Frames in one poll: what waited and a burst of each kind on top.
 const FRAMES_PER_POLL: usize = limits::TRANSMIT_QUEUE_FRAMES + 2 * limits::RECEIVE_BURST_FRAMES;
 /// Frames that wait for the device.
@@ -256,6 +258,10 @@ impl World {
             let (Some(id), Some(tracker)) = (talk.id, &talk.tracker) else { continue };
             let Some(tcp) = self.core.tcp(id) else { continue };
             let (una, end) = (tcp.acknowledged().0, tcp.queued_end().0.wrapping_add(1));
+            if watch::distance(tracker.iss, una).unsigned_abs() > STREAM_OCTETS {
+                // An older SYN cookie than the last came back: the connection is not the one that is tracked.
+                continue;
+            }
             let in_order = watch::distance(una, end) >= 0 && watch::distance(tracker.nxt, end) >= 0;
             assert!(in_order, "una {una}, nxt {}, end and FIN {end}", tracker.nxt);
             // What waits for the device was sent, but nobody has seen it.
