@@ -86,7 +86,7 @@ pub use warpline_dataplane::qp::work::{
     Completion, CompletionKind, Operation, QpNumber, SendRequest, Slice, Status,
 };
 pub use warpline_dataplane::tcp::congestion::Algorithm;
-pub use warpline_dataplane::tcp::{Behaviour, CloseReason, EcnPolicy, Keepalive};
+pub use warpline_dataplane::tcp::{Behaviour, CloseReason, Counters, EcnPolicy, Keepalive, Snapshot};
 pub use warpline_dataplane::wire::ethernet::MacAddress;
 
 /// The example of README.md, compiled by the tests.

@@ -8,7 +8,7 @@ use warpline_dataplane::memory::ProtectionDomainId;
 use warpline_dataplane::qp::error::StreamError;
 use warpline_dataplane::qp::shared::{self, CompletionRing, QpState, SharedQp};
 use warpline_dataplane::qp::work::{Operation, QpNumber, ReceiveRequest, SendRequest, Slice};
-use warpline_dataplane::tcp::CloseReason;
+use warpline_dataplane::tcp::{CloseReason, Snapshot};
 
 use crate::advertisement::Advertisement;
 use crate::connect::{self, ConnectConfig, ConnectError, Connected};
@@ -161,6 +161,16 @@ impl QueuePair {
     /// [`ConnectError`]; the queue pair may then try again.
     pub fn connect(&self, remote: SocketAddr, config: &ConnectConfig) -> Result<Connected, ConnectError> {
         connect::connect(&self.device, self.number(), remote, config)
+    }
+
+    /// How its connection's TCP fares at this moment: round-trip time, windows, what is in flight, what was sent again and
+    /// why. `None` without a connection in Full Operation.
+    ///
+    /// # Errors
+    ///
+    /// [`Stopped`].
+    pub fn tcp(&self) -> Result<Option<Snapshot>, Stopped> {
+        self.device.ask(|reply| Request::ConnectionReport { qp: self.number(), reply })
     }
 
     /// Posts a Send of `local`: it arrives in the buffer of the peer's oldest receive. Its completion is called `id`.

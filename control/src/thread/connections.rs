@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use warpline_dataplane::core::ring::{AfterStream, Command, ConnectionId, FullOperation};
 use warpline_dataplane::qp::work::QpNumber;
-use warpline_dataplane::tcp::CloseReason;
+use warpline_dataplane::tcp::{CloseReason, Snapshot};
 use warpline_dataplane::time::Instant;
 
 use super::initiating::{Initiating, Opening};
@@ -229,6 +229,17 @@ impl Control {
     pub(super) fn abort(&mut self, number: QpNumber) {
         if let Some(connection) = self.queue_pairs.entries.get(&number).and_then(|qp| qp.connection) {
             self.commands.push(Command::Abort { connection });
+        }
+    }
+
+    /// Asks the core how the connection of a queue pair fares.
+    pub(super) fn report_connection(&mut self, number: QpNumber, reply: Reply<Option<Snapshot>>) {
+        match self.queue_pairs.entries.get(&number).and_then(|qp| qp.connection) {
+            Some(connection) => {
+                self.reports.push_back(reply);
+                self.commands.push(Command::ReportConnection { connection });
+            }
+            None => reply.send(None),
         }
     }
 

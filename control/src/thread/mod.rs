@@ -18,6 +18,7 @@ use std::time::Duration;
 use crossbeam::channel::{Receiver, RecvTimeoutError};
 use warpline_dataplane::core::ring::{Command, Event, Rings};
 use warpline_dataplane::core::statistics::Statistics;
+use warpline_dataplane::tcp::Snapshot;
 use warpline_dataplane::time::{Instant, MICROSECOND, MILLISECOND, SECOND};
 
 use crate::device::{CrcPolicy, Usage};
@@ -87,6 +88,8 @@ pub(crate) struct Control {
     queue_pairs: QueuePairs,
     connections: Connections,
     statistics: Vec<Reply<Statistics>>,
+    /// Who waits for reports on connections, in the order of asking.
+    reports: VecDeque<Reply<Option<Snapshot>>>,
 }
 
 impl Control {
@@ -108,6 +111,7 @@ impl Control {
             queue_pairs: QueuePairs::new(),
             connections: Connections::default(),
             statistics: Vec::new(),
+            reports: VecDeque::new(),
         }
     }
 
@@ -185,6 +189,7 @@ impl Control {
                 self.statistics.push(reply);
                 self.commands.push(Command::ReportStatistics);
             }
+            Request::ConnectionReport { qp, reply } => self.report_connection(qp, reply),
             Request::Usage { reply } => {
                 reply.send(self.usage());
             }
@@ -208,6 +213,11 @@ impl Control {
                     self.statistics.remove(0).send(*statistics);
                 }
             }
+            Event::ConnectionReport(report) => {
+                if let Some(reply) = self.reports.pop_front() {
+                    reply.send(report.map(|report| *report));
+                }
+            }
         }
     }
 
@@ -227,6 +237,7 @@ impl Control {
     fn is_pending(&self) -> bool {
         !self.commands.waiting.is_empty()
             || !self.statistics.is_empty()
+            || !self.reports.is_empty()
             || self.registrations.is_pending()
             || self.queue_pairs.is_pending()
             || self.connections.is_pending()

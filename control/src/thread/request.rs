@@ -10,6 +10,7 @@ use warpline_dataplane::core::statistics::Statistics;
 use warpline_dataplane::memory::{Access, ProtectionDomainId, Region, STag};
 use warpline_dataplane::qp::shared::CompletionRing;
 use warpline_dataplane::qp::work::QpNumber;
+use warpline_dataplane::tcp::Snapshot;
 
 use crate::connect::{ConnectConfig, ConnectError, Connected};
 use crate::device::Usage;
@@ -103,6 +104,10 @@ pub(crate) enum Request {
     },
     Statistics {
         reply: Reply<Statistics>,
+    },
+    ConnectionReport {
+        qp: QpNumber,
+        reply: Reply<Option<Snapshot>>,
     },
     Usage {
         reply: Reply<Usage>,

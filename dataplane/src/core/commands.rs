@@ -54,6 +54,10 @@ impl<D: Device> Core<D> {
             }
             Command::Deregister { stag } => self.deregister(stag),
             Command::ReportStatistics => self.events.push(Event::Statistics(Box::new(self.statistics()))),
+            Command::ReportConnection { connection } => {
+                let report = self.tcp(connection).map(|tcp| Box::new(tcp.snapshot()));
+                self.events.push(Event::ConnectionReport(report));
+            }
         }
     }
 

@@ -11,7 +11,7 @@ use crate::memory::{Grant, STag};
 use crate::qp::error::StreamError;
 use crate::qp::shared::{Doorbells, SharedQp};
 use crate::qp::work::QpNumber;
-use crate::tcp::{Behaviour, CloseReason};
+use crate::tcp::{Behaviour, CloseReason, Snapshot};
 
 /// Names a connection of a core. Numbers are not used again for a long time, so a stale name finds nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -120,6 +120,11 @@ pub enum Command {
     },
     /// Answered by [`Event::Statistics`].
     ReportStatistics,
+    /// Answered by [`Event::ConnectionReport`].
+    ReportConnection {
+        /// The connection.
+        connection: ConnectionId,
+    },
 }
 
 /// Octets received before Full Operation, at most one segment's worth.
@@ -203,6 +208,9 @@ pub enum Event {
     },
     /// The answer to [`Command::ReportStatistics`].
     Statistics(Box<Statistics>),
+    /// The answer to [`Command::ReportConnection`]: its TCP at that moment, if there is such a connection. Answers come in
+    /// the order of the commands.
+    ConnectionReport(Option<Box<Snapshot>>),
 }
 
 /// Why a connection could not be opened.
