@@ -21,8 +21,8 @@ pub const MAX_RTO_NS: u64 = 60 * SECOND;
 pub const CLOCK_GRANULARITY_NS: u64 = 100 * MICROSECOND;
 
 /// Frames one connection may keep of octets that are not consumed yet. The receive window bounds octets; this bounds
-/// frames, for peers that send many small segments.
-pub const HELD_FRAMES_PER_CONNECTION: usize = 1024;
+/// frames, for peers that send many small segments. A whole window of Ethernet's full frames behind a single loss fits.
+pub const HELD_FRAMES_PER_CONNECTION: usize = 2048;
 /// Of those, frames left to octets that come in order: what lies beyond a gap must not keep out the octets that fill it, or
 /// the peer sends them for ever in vain. An FPDU of the greatest length fits in segments that are too long to be gathered.
 pub const HELD_FRAMES_IN_ORDER: usize = (1 << 16) / GATHER_MAX_OCTETS;
@@ -57,6 +57,9 @@ pub const SMALL_WINDOW_PROBES: u8 = 3;
 pub const DELAYED_ACK_NS: u64 = 40 * MILLISECOND;
 /// Segments with data that may go unacknowledged (RFC 9293 §3.8.6.3).
 pub const DELAYED_ACK_SEGMENTS: u8 = 2;
+/// Segments acknowledged at once after a gap was filled: the peer is about to grow from half its window or less, which
+/// these are enough to double a few times.
+pub const PROMPT_ACKS: u8 = 16;
 /// Duplicate acknowledgements owed at most: more tell the peer nothing new.
 pub const ACKS_OWED_MAX: u8 = 32;
 /// TIME-WAIT: twice the maximum segment lifetime, taken as 30 s.

@@ -91,7 +91,13 @@ pub struct Config {
 
 impl Config {
     /// Octets of the window unless changed: a millisecond at 16 Gbit/s.
-    pub const WINDOW_OCTETS: u32 = 2 << 20;
+    pub const WINDOW_OCTETS: u32 = {
+        let octets = 2 << 20;
+        // What a whole window of Ethernet's full frames takes behind a single loss, or the peer sends much of it in vain.
+        let beyond_gap = limits::HELD_FRAMES_PER_CONNECTION - limits::HELD_FRAMES_IN_ORDER;
+        assert!(beyond_gap * 1428 >= octets as usize, "the frames held are too few for the window");
+        octets
+    };
 
     /// The usual, with one address: no routes, no VLAN, a window of 2 MiB.
     pub fn new(address: IpAddr, prefix_bits: u8, secret: [u64; 2]) -> Self {

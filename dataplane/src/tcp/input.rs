@@ -154,6 +154,10 @@ impl Connection {
         if progress.contains(Progress::CLOSED) {
             return Disposition::progress(progress);
         }
+        if payload.octets > 0 && now - self.heard_at >= limits::MIN_RTO_NS {
+            // A peer that was silent for so long may have waited for its timer: its window is one segment.
+            self.prompt_acks = limits::PROMPT_ACKS;
+        }
         // Only now is it certain to be the peer's (RFC 5961 §5): a forged clock would have the true one refused.
         self.heard_at = now;
         if let Some(clock) = header.options.timestamps.filter(|_| self.clocks.negotiated) {
@@ -207,6 +211,9 @@ impl Connection {
             Insertion::InOrder { filled_gap } => {
                 *progress |= Progress::DATA;
                 self.sack_blocks.on_in_order(self.receive.nxt());
+                if filled_gap {
+                    self.prompt_acks = limits::PROMPT_ACKS;
+                }
                 self.owe_ack_for_data(now, filled_gap || header.flags.contains(Flags::PSH));
                 Ok(())
             }
@@ -232,10 +239,18 @@ impl Connection {
     }
 
     /// RFC 5681 §4.2: a segment that fills a gap, or leaves one, is acknowledged at once. So is one with PSH: its sender
-    /// has nothing more for now, and an RDMA Write, which nobody answers, completes with this ACK.
+    /// has nothing more for now, and an RDMA Write, which nobody answers, completes with this ACK. And so are some segments
+    /// after a loss: the peer's window is small then, and waiting for a second segment that it may not send is what keeps
+    /// it small.
     fn owe_ack_for_data(&mut self, now: Instant, at_once: bool) {
         self.unacknowledged_segments = self.unacknowledged_segments.saturating_add(1);
-        if at_once || self.receive.has_gap() || self.unacknowledged_segments >= limits::DELAYED_ACK_SEGMENTS {
+        let prompt = self.prompt_acks > 0;
+        self.prompt_acks = self.prompt_acks.saturating_sub(1);
+        if at_once
+            || prompt
+            || self.receive.has_gap()
+            || self.unacknowledged_segments >= limits::DELAYED_ACK_SEGMENTS
+        {
             self.acks_owed = self.acks_owed.max(1);
         } else if !self.timers.is_set(Timer::DelayedAck) {
             self.timers.set(Timer::DelayedAck, now + limits::DELAYED_ACK_NS);

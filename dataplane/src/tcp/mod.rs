@@ -213,6 +213,8 @@ pub struct Connection {
 
     /// Segments with data since the last acknowledgement.
     unacknowledged_segments: u8,
+    /// Segments with data that are still to be acknowledged at once: there was a loss.
+    prompt_acks: u8,
     /// What an acknowledgement with the echo before the last change of marks is to cover (RFC 8257 §3.2).
     earlier_ack: Option<SeqNumber>,
     /// Acknowledgements to be sent now.
@@ -275,6 +277,7 @@ impl Connection {
             fin_sent: false,
             peer_finished: false,
             unacknowledged_segments: 0,
+            prompt_acks: 0,
             earlier_ack: None,
             acks_owed: 0,
             syn_transmissions: 0,
