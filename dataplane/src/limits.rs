@@ -79,6 +79,10 @@ pub const CONNECTIONS_PER_CORE: usize = 4096;
 pub const LISTENERS_PER_CORE: usize = 64;
 /// Descriptors of data sent or queued, over all connections of a core.
 pub const SEND_DESCRIPTORS_PER_CORE: usize = 32_768;
+/// RDMA Read Requests outstanding in one direction of a connection, at most: Linux siw takes no more.
+pub const READ_DEPTH_MAX: u16 = 128;
+/// The same unless told otherwise: what adapters offer. More takes longer round trips than a data centre has.
+pub const READ_DEPTH_USUAL: u16 = 32;
 /// A Terminate's payload: control word, segment length, DDP header and RDMAP Read Request header (RFC 5040 §4.8).
 pub const TERMINATE_OCTETS: usize = 4 + 2 + 18 + 28;
 /// Addresses of a core, both families together: a host on a few networks, dual stack.

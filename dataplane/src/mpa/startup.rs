@@ -94,6 +94,33 @@ pub fn reply(octets: &[u8]) -> Result<Option<(StartupFrame<'_>, usize)>, Startup
     }
 }
 
+/// What an Initiator makes of the revision of a Reply.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fit {
+    /// The connection may go on as the frames say.
+    Together,
+    /// The Responder knows less than was asked, and may have taken the enhanced data for its ULP's: the connection is
+    /// closed, and a new one may be tried with revision 1 (MPAv2-10-05).
+    Older,
+    /// Nothing in common: the connection is closed.
+    Apart,
+}
+
+/// How `reply` fits the Request `asked`, of an Initiator that talks to RDMA Consortium peers when `permissive`.
+// MPA-7.1.1-13, MPA-7.1.1-14, RDMAC-C.1-05, RDMAC-C.2.2-01, RDMAC-C.2.3-01, MPAv2-10-05
+pub const fn fit(asked: &StartupFrame<'_>, reply: &StartupFrame<'_>, permissive: bool) -> Fit {
+    match (asked.revision, reply.revision) {
+        (0, 0) | (1, 1) => Fit::Together,
+        (1, 0) if permissive => Fit::Together,
+        // Who is asked by an enhanced Request accepts with an enhanced Reply (MPAv2-10-01). A rejection is one without, too.
+        (2, 2) if asked.enhanced == reply.enhanced || reply.rejected => Fit::Together,
+        (2, 2) if asked.enhanced => Fit::Older,
+        (2, 1) => Fit::Older,
+        (2, 0) if permissive => Fit::Older,
+        _ => Fit::Apart,
+    }
+}
+
 /// The answer to a Request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Answer {
@@ -128,6 +155,10 @@ pub const fn answer(request: &StartupFrame<'_>, offer: Offer, permissive: bool) 
     (reply.revision, reply.rejected) = (1, true);
     Answer { reply, close: true }
 }
+
+#[cfg(test)]
+#[path = "appendix_c_tests.rs"]
+mod appendix_c;
 
 #[cfg(test)]
 mod tests {
@@ -225,5 +256,35 @@ mod tests {
         let Answer { reply, close } = answer(&asked, offer, false);
         assert!(close && reply.rejected);
         assert_eq!(reply.revision, 1);
+    }
+
+    /// MPAv2-10-01, MPAv2-10-05, MPA-7.1.1-13: every revision asked and answered, enhanced and not, accepting and rejecting.
+    #[test]
+    fn a_reply_fits_its_request_or_not() {
+        for case in 0..32 {
+            let bit = |index: u32| case >> index & 1 == 1;
+            let (permissive, rejected) = (bit(0), bit(1));
+            for (asked_revision, reply_revision) in
+                (0..3).flat_map(|asked| (0..3).map(move |reply| (asked, reply)))
+            {
+                let asked =
+                    StartupFrame { enhanced: bit(2), ..frame(Kind::Request, false, true, asked_revision) };
+                let reply = StartupFrame {
+                    enhanced: bit(3) && reply_revision == 2,
+                    rejected,
+                    ..frame(Kind::Reply, false, true, reply_revision)
+                };
+                let expected = match (asked_revision, reply_revision) {
+                    (0, 0) | (1, 1) => Fit::Together,
+                    (1, 0) if permissive => Fit::Together,
+                    (2, 2) if rejected || asked.enhanced == reply.enhanced => Fit::Together,
+                    (2, 2) if reply.enhanced => Fit::Apart,
+                    (2, 0) if !permissive => Fit::Apart,
+                    (2, _) => Fit::Older,
+                    _ => Fit::Apart,
+                };
+                assert_eq!(fit(&asked, &reply, permissive), expected, "{asked:?} {reply:?} {permissive}");
+            }
+        }
     }
 }
