@@ -25,12 +25,15 @@ pub struct QpConfig {
     /// What happens when the peer closes its half of the connection. `false`: we close ours once everything posted is
     /// done. `true`: it stays open for sends until [`QueuePair::disconnect`].
     pub keep_open: bool,
+    /// Small messages that wait at the same time share a TCP segment (RFC 5044 App. A.2). None waits for another: that is
+    /// [`Behaviour::nagle`](warpline_dataplane::tcp::Behaviour::nagle). `false`: each FPDU has a segment of its own.
+    pub packing: bool,
 }
 
 impl Default for QpConfig {
-    /// 128 work requests each way.
+    /// 128 work requests each way, and packing.
     fn default() -> Self {
-        Self { send_depth: 128, receive_depth: 128, keep_open: false }
+        Self { send_depth: 128, receive_depth: 128, keep_open: false, packing: true }
     }
 }
 

@@ -83,6 +83,8 @@ pub const SEND_DESCRIPTORS_PER_CORE: usize = 32_768;
 pub const READ_DEPTH_MAX: u16 = 128;
 /// The same unless told otherwise: what adapters offer. More takes longer round trips than a data centre has.
 pub const READ_DEPTH_USUAL: u16 = 32;
+/// FPDUs in one segment: beyond that many the headers before them hardly weigh, and all are built again if it is lost.
+pub const FPDUS_PER_SEGMENT: usize = 64;
 /// A Terminate's payload: control word, segment length, DDP header and RDMAP Read Request header (RFC 5040 §4.8).
 pub const TERMINATE_OCTETS: usize = 4 + 2 + 18 + 28;
 /// Addresses of a core, both families together: a host on a few networks, dual stack.

@@ -72,13 +72,7 @@ impl Target {
         peer.command(Command::Stream {
             connection,
             octets: Box::new([]),
-            then: AfterStream::FullOperation(FullOperation {
-                qp: QP,
-                initiator: false,
-                markers_sent: false,
-                markers_received: false,
-                crc: true,
-            }),
+            then: AfterStream::FullOperation(FullOperation::new(QP, false)),
         });
         peer.settle();
         Self { peer, connection, qp, completions, regions, seq: PEER_ISS + 1, ack: next }

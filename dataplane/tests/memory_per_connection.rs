@@ -106,13 +106,7 @@ impl Counted {
         let Some(Event::Accepted { connection, .. }) = self.rings.events.pop() else {
             panic!("not accepted")
         };
-        let operation = FullOperation {
-            qp: number,
-            initiator: false,
-            markers_sent: false,
-            markers_received: true,
-            crc: true,
-        };
+        let operation = FullOperation { markers_received: true, ..FullOperation::new(number, false) };
         let octets = vec![7; usize::from(reply_octets)].into_boxed_slice();
         let then = AfterStream::FullOperation(operation);
         Self::command(&self.rings, Command::Stream { connection, octets, then });

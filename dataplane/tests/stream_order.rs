@@ -87,8 +87,7 @@ fn octets_and_end_that_came_before_full_operation_are_taken_in_it() {
     let rings = (completions.clone(), completions);
     let qp = SharedQp::new(QP, PD, (1, 1), rings, peer.rings.doorbells.clone());
     peer.command(Command::CreateQp(Arc::new(qp)));
-    let operation =
-        FullOperation { qp: QP, initiator: false, markers_sent: false, markers_received: false, crc: true };
+    let operation = FullOperation::new(QP, false);
     let then = AfterStream::FullOperation(operation);
     let connection = peer.accepted.unwrap();
     peer.command(Command::Stream { connection, octets: Box::new([1, 2, 3, 4]), then });

@@ -112,7 +112,7 @@ impl<'a> Exchange<'a> {
     ) -> Result<Self, Failure> {
         let deadline = Instant::now() + arguments.timeout;
         let completions = CompletionQueue::new(2 * WRITES);
-        let config = QpConfig { send_depth: WRITES + 2, receive_depth: 2, keep_open: false };
+        let config = QpConfig { send_depth: WRITES + 2, receive_depth: 2, ..QpConfig::default() };
         let qp = domain.queue_pair(&config, &completions, &completions).map_err(Failure::local)?;
         let source = domain.allocate(file.len().max(1), Access::empty()).map_err(Failure::local)?;
         let messages =

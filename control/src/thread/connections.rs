@@ -297,7 +297,12 @@ fn is_due(phase: &Phase, now: Instant, alarm: &mut Alarm) -> bool {
 }
 
 /// How the core is to run a connection.
-pub(super) const fn full_operation(qp: QpNumber, initiator: bool, agreement: Agreement) -> FullOperation {
+pub(super) const fn full_operation(
+    qp: QpNumber,
+    initiator: bool,
+    agreement: Agreement,
+    packing: bool,
+) -> FullOperation {
     let Agreement { markers_sent, markers_received, crc, version: _ } = agreement;
-    FullOperation { qp, initiator, markers_sent, markers_received, crc }
+    FullOperation { qp, initiator, markers_sent, markers_received, crc, packing }
 }

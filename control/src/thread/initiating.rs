@@ -111,7 +111,7 @@ impl Control {
         match reply {
             startup::Reply::Accepted { agreement, private_data } => {
                 // MPA-7.1.2-14, A-20: the next octet each way belongs to an FPDU.
-                let operation = full_operation(qp, true, agreement);
+                let operation = full_operation(qp, true, agreement, self.queue_pairs.packs(qp));
                 self.commands.push(Command::Start { connection: id, operation });
                 self.operate(id, qp, Waiter::Connect(waiter, Connected { private_data }));
             }

@@ -63,6 +63,11 @@ impl QueuePairs {
         }
     }
 
+    /// Whether its FPDUs may share segments.
+    pub(super) fn packs(&self, number: QpNumber) -> bool {
+        self.entries.get(&number).is_some_and(|qp| qp.config.packing)
+    }
+
     /// Whether the core has brought the queue pair's connection to Full Operation.
     pub(super) fn has_switched(&self, number: QpNumber) -> bool {
         self.entries.get(&number).is_some_and(|qp| qp.shared.state() != QpState::Idle)

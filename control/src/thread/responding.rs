@@ -180,7 +180,8 @@ impl Control {
         match answer.and_then(bound) {
             Ok((octets, agreement)) => {
                 // MPA-7.1.2-10, A-20: one command, so that no octet is read in the wrong mode.
-                let then = AfterStream::FullOperation(full_operation(qp, false, agreement));
+                let operation = full_operation(qp, false, agreement, self.queue_pairs.packs(qp));
+                let then = AfterStream::FullOperation(operation);
                 self.commands.push(Command::Stream { connection: id, octets, then });
                 self.operate(id, qp, Waiter::Accept(reply));
             }

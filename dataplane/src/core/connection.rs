@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use crate::limits;
 use crate::mpa::receiver::FpduReceiver;
-use crate::qp::sender::FpduDescriptor;
+use crate::qp::run::{FpduRun, SegmentRoom};
 use crate::qp::work::QpNumber;
 use crate::tcp;
 use crate::time::Instant;
@@ -18,8 +18,8 @@ use super::ring::FullOperation;
 pub enum Chunk {
     /// Streaming octets: a range of [`Connection::stream`], from the segment's `skip`.
     Stream,
-    /// An FPDU.
-    Fpdu(FpduDescriptor),
+    /// FPDUs, whole ones.
+    Fpdus(FpduRun),
 }
 
 /// The four numbers that name a connection. Both addresses are of one family.
@@ -78,6 +78,8 @@ pub struct Operating {
     pub markers_sent: bool,
     /// CRCs are in use.
     pub crc: bool,
+    /// Small FPDUs may share a segment.
+    pub packing: bool,
     /// FPDUs may be sent: at once for the Initiator, after the first valid FPDU for the Responder (MPA-7.1.2-15).
     pub may_send: bool,
     /// FPDUs dropped in a row at the same place because of their CRC.
@@ -95,9 +97,22 @@ impl Operating {
             send_start,
             markers_sent: operation.markers_sent,
             crc: operation.crc,
+            packing: operation.packing,
             may_send: operation.initiator,
             crc_retries: 0,
             failed: false,
+        }
+    }
+}
+
+impl Operating {
+    /// The segment of up to `emss_octets` that begins at `begin` of the stream we send.
+    pub fn segment_room(&self, begin: SeqNumber, emss_octets: usize) -> SegmentRoom {
+        SegmentRoom {
+            position: u64::from((begin - self.send_start) as u32),
+            emss_octets,
+            markers: self.markers_sent,
+            packing: self.packing,
         }
     }
 }

@@ -33,6 +33,15 @@ pub struct FullOperation {
     pub markers_received: bool,
     /// CRCs are generated and checked: either end asked for them (MPA-7.1.1-08).
     pub crc: bool,
+    /// Small FPDUs that wait at the same time share a segment (MPA-5.1-04).
+    pub packing: bool,
+}
+
+impl FullOperation {
+    /// Full Operation of `qp` as it is between ends that ask for nothing: no Markers, CRCs, and packing.
+    pub const fn new(qp: QpNumber, initiator: bool) -> Self {
+        Self { qp, initiator, markers_sent: false, markers_received: false, crc: true, packing: true }
+    }
 }
 
 /// What comes after streaming octets.

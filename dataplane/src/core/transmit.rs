@@ -10,6 +10,7 @@ use crate::device::{ChecksumRequest, Device, Frame, IpVersion};
 use crate::limits;
 use crate::memory::{Access, StagTable};
 use crate::mpa::fpdu;
+use crate::qp::run::FpduRun;
 use crate::qp::sender::{FpduDescriptor, Source};
 use crate::qp::shared::QpState;
 use crate::tcp::send_queue::Segment;
@@ -315,20 +316,30 @@ fn fill<F>(
     if qp.shared.state() != QpState::Error {
         qp.sender.take_posted(&qp.shared, stags);
     }
-    let mulpdu = fpdu::mulpdu(connection.tcp.emss_octets(), operating.markers_sent);
-    while let Some(descriptor) = qp.sender.peek(mulpdu) {
-        let position = (connection.tcp.queued_end() - operating.send_start) as u32;
-        let octets = fpdu::wire_len(u64::from(position), descriptor.ulpdu_octets(), operating.markers_sent);
-        if connection.tcp.has_unsent() && connection.tcp.send_room() < octets {
+    let tcp = &mut connection.tcp;
+    if operating.packing
+        && let Some((Chunk::Fpdus(run), octets)) = tcp.last_unsent(pools)
+    {
+        let begin = tcp.queued_end() - octets;
+        let room = operating.segment_room(begin, tcp.emss_octets());
+        if let Some((longer, octets)) = qp.sender.extend(run, octets as usize, &room) {
+            tcp.extend_last(pools, Chunk::Fpdus(longer), octets as u32);
+            qp.sender.advance(&longer, run.fpdus(), tcp.queued_end());
+        }
+    }
+    while let Some((run, octets)) =
+        qp.sender.peek(&operating.segment_room(tcp.queued_end(), tcp.emss_octets()))
+    {
+        if tcp.has_unsent() && tcp.send_room() < octets {
             return;
         }
-        if !connection.tcp.queue(pools, Chunk::Fpdu(descriptor), 0, octets as u32) {
+        if !tcp.queue(pools, Chunk::Fpdus(run), 0, octets as u32) {
             return;
         }
-        qp.sender.advance(&descriptor, connection.tcp.queued_end());
+        qp.sender.advance(&run, 0, tcp.queued_end());
     }
     // Requests that failed their check complete without an acknowledgement.
-    qp.sender.complete(&qp.shared, stags, connection.tcp.acknowledged());
+    qp.sender.complete(&qp.shared, stags, tcp.acknowledged());
 }
 
 /// Builds the payload of segments.
@@ -351,18 +362,26 @@ impl Build<'_> {
                 }
                 None => false,
             },
-            Chunk::Fpdu(descriptor) => {
+            Chunk::Fpdus(run) => {
                 let Mode::FullOperation(operating) = &self.connection.mode else { return false };
-                // Where the FPDU begins in the stream of Full Operation; Markers only need it modulo 512.
+                let Some(Some(qp)) = self.qps.get(operating.qp.0 as usize) else { return false };
+                // Where the run begins in the stream of Full Operation; Markers only need it modulo 512.
                 let position = u64::from((segment.seq - segment.skip - operating.send_start) as u32);
-                let octets = fpdu::wire_len(position, descriptor.ulpdu_octets(), operating.markers_sent);
+                let octets = qp.sender.fpdus(*run).fold(0, |octets, fpdu| {
+                    octets
+                        + fpdu::wire_len(
+                            position + octets as u64,
+                            fpdu.ulpdu_octets(),
+                            operating.markers_sent,
+                        )
+                });
                 if skip == 0 && octets == out.len() {
-                    return self.fpdu(descriptor, operating, position, out);
+                    return self.run(*run, operating, position, out);
                 }
-                // A part of an FPDU: its CRC needs the whole.
+                // A part of it: the CRC of an FPDU needs the whole.
                 let mut whole = core::mem::take(self.scratch);
                 whole.resize(octets, 0);
-                let built = self.fpdu(descriptor, operating, position, &mut whole);
+                let built = self.run(*run, operating, position, &mut whole);
                 let part = whole.get(skip..skip + out.len());
                 if let Some(part) = part {
                     out.copy_from_slice(part);
@@ -374,11 +393,28 @@ impl Build<'_> {
         }
     }
 
-    /// The FPDU of `segment` and whether it has a CRC, if its payload may go by reference: the whole FPDU, without Markers,
+    /// Builds the FPDUs of a run, which begins at `position`, one behind the other.
+    fn run(&mut self, run: FpduRun, operating: &Operating, position: u64, out: &mut [u8]) -> bool {
+        let Some(Some(qp)) = self.qps.get(operating.qp.0 as usize) else { return false };
+        let mut at = 0;
+        for fpdu in qp.sender.fpdus(run) {
+            let begin = position + at as u64;
+            let end = at + fpdu::wire_len(begin, fpdu.ulpdu_octets(), operating.markers_sent);
+            let Some(place) = out.get_mut(at..end) else { return false };
+            if !self.fpdu(&fpdu, operating, begin, place) {
+                return false;
+            }
+            at = end;
+        }
+        at == out.len()
+    }
+
+    /// The FPDU of `segment` and whether it has a CRC, if its payload may go by reference: one whole FPDU, without Markers,
     /// from registered memory, and long enough that a reference costs less than a copy.
     fn referable(&self, segment: &Segment<Chunk>) -> Option<(FpduDescriptor, bool)> {
-        let Chunk::Fpdu(descriptor) = segment.payload else { return None };
+        let Chunk::Fpdus(FpduRun { first: descriptor, .. }) = segment.payload else { return None };
         let Mode::FullOperation(operating) = &self.connection.mode else { return None };
+        // No more and no less than the first: others behind it would make the segment longer.
         let whole = segment.skip == 0
             && segment.octets as usize == fpdu::wire_len(0, descriptor.ulpdu_octets(), false)
             && !operating.markers_sent;

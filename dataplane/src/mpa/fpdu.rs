@@ -34,6 +34,20 @@ pub const fn mulpdu(emss: usize, markers: bool) -> usize {
     }
 }
 
+/// The largest ULPDU whose FPDU at `position` takes no more than the `octets` that are left of a segment: the MULPDU of that
+/// place. `None` when it would be below 128; then the next segment is the place (MPA-4.5-07).
+// MPA-4.5-03, MPA-4.5-04
+pub const fn mulpdu_within(position: u64, octets: usize, markers: bool) -> Option<usize> {
+    let first = Markers::of(position, markers).first;
+    let count = if first < octets { 1 + (octets - 1 - first) / Marker::INTERVAL } else { 0 };
+    let unmarked = octets.saturating_sub(count * Marker::LEN);
+    match (unmarked - unmarked % 4).saturating_sub(LENGTH_LEN + CRC_LEN) {
+        ..MULPDU_MIN => None,
+        MULPDU_MAX.. => Some(MULPDU_MAX),
+        mulpdu => Some(mulpdu),
+    }
+}
+
 /// Octets of PAD after a ULPDU: what makes length field, ULPDU and PAD a multiple of four. MPA-4.1-03
 #[inline]
 pub const fn pad_len(ulpdu_len: usize) -> usize {
@@ -287,6 +301,27 @@ mod tests {
                 assert!(worst(mulpdu(emss, true) + 1, true) > emss, "{emss}");
             }
         }
+    }
+
+    /// MPA-4.5-04, MPA-4.5-07: what is left of a segment is used as far as an FPDU of 128 octets fits, never beyond, and up to a
+    /// few octets that rounding and a Marker take.
+    #[test]
+    fn what_is_left_of_a_segment_has_a_mulpdu_of_its_own() {
+        for markers in [false, true] {
+            for position in (0..512).step_by(4) {
+                for octets in 0..1600 {
+                    let Some(mulpdu) = mulpdu_within(position, octets, markers) else {
+                        assert!(octets < 128 + 6 + 4 + 3 + 4, "{octets} at {position}");
+                        continue;
+                    };
+                    assert!(mulpdu >= MULPDU_MIN);
+                    assert!(wire_len(position, mulpdu, markers) <= octets, "{octets} at {position}");
+                    assert!(wire_len(position, mulpdu + 8, markers) > octets, "{octets} at {position}");
+                }
+            }
+        }
+        assert_eq!(mulpdu_within(0, 1448, false), Some(mulpdu(1448, false)));
+        assert_eq!(mulpdu_within(0, usize::MAX, false), Some(MULPDU_MAX));
     }
 
     /// MPA-3-04, MPA-4.5-06, C00-5.2-02, D08-X-03

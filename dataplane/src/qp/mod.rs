@@ -2,6 +2,7 @@
 
 pub mod error;
 pub mod receiver;
+pub mod run;
 pub mod sender;
 pub mod shared;
 pub mod terminate;

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use arrayvec::ArrayVec;
 
 use super::error::StreamError;
+use super::run::{FpduRun, SegmentRoom};
 use super::shared::SharedQp;
 use super::work::{Completion, CompletionKind, Operation, SendRequest, Slice, Status};
 use crate::ddp::segmentation::Message;
@@ -26,7 +27,7 @@ pub enum Source {
 
 /// An FPDU to be built when it is sent, and again whenever it is retransmitted: from the same octets, with the same
 /// boundaries.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FpduDescriptor {
     /// The DDP header with RDMAP's control octet.
     pub header: ddp::Header,
@@ -49,8 +50,18 @@ struct Taken {
     request: SendRequest,
     message: Message,
     status: Status,
-    /// The place after its last octet in the TCP stream, once all of it is queued.
+    /// The place after the segment with its last octet in the TCP stream, once all of it is queued.
     end: Option<SeqNumber>,
+}
+
+impl Taken {
+    /// Its FPDU that begins `offset` octets into the message and whose ULPDU fits `mulpdu`.
+    fn fpdu(&self, offset: u32, mulpdu: usize) -> FpduDescriptor {
+        let (header, octets) = self.message.segment(offset, mulpdu);
+        let local = self.request.local;
+        let source = Slice { stag: local.stag, to: local.to.wrapping_add(u64::from(offset)), octets };
+        FpduDescriptor { header, octets, source: Source::Memory(source) }
+    }
 }
 
 /// The send half of a queue pair at its core.
@@ -58,6 +69,8 @@ struct Taken {
 pub struct Sender {
     /// Requests in the order of posting, from the oldest not completed. At most the queue's depth.
     taken: VecDeque<Taken>,
+    /// How many requests were completed before these; it wraps.
+    completed: u32,
     /// How many of them are queued whole.
     queued: usize,
     /// How much of the next one is queued, in octets.
@@ -74,6 +87,7 @@ impl Sender {
     pub fn new(depth: usize) -> Self {
         Self {
             taken: VecDeque::with_capacity(depth),
+            completed: 0,
             queued: 0,
             offset: 0,
             next_msn: 1,
@@ -112,43 +126,114 @@ impl Sender {
         if self.terminate.is_some() { !self.terminate_queued } else { self.queued < self.taken.len() }
     }
 
-    /// The next FPDU, whose ULPDU fits `mulpdu` octets: in the order of posting (DDP-5.3-02, RDMAP-5.5-06), offsets
-    /// rising (DDP-5.3-03). The caller queues it and calls [`advance`](Self::advance), or asks again later.
-    pub fn peek(&mut self, mulpdu: usize) -> Option<FpduDescriptor> {
+    /// The FPDUs of the next segment: in the order of posting (DDP-5.3-02, RDMAP-5.5-06), offsets rising (DDP-5.3-03); and
+    /// their octets on the wire. The caller queues them and calls [`advance`](Self::advance), or asks again later.
+    pub fn peek(&mut self, room: &SegmentRoom) -> Option<(FpduRun, usize)> {
         if let Some(terminate) = &self.terminate {
             if self.terminate_queued {
                 return None;
             }
             let octets = terminate.len() as u32;
-            let (header, _) = message::terminate(octets).segment(0, mulpdu);
-            return Some(FpduDescriptor { header, octets, source: Source::Terminate });
+            let (header, _) = message::terminate(octets).segment(0, room.mulpdu());
+            let first = FpduDescriptor { header, octets, source: Source::Terminate };
+            return Some((FpduRun::one(first, 0), room.with(0, first.ulpdu_octets())));
         }
-        loop {
+        let taken = loop {
             let taken = self.taken.get(self.queued)?;
             if taken.status == Status::Success {
-                let (header, octets) = taken.message.segment(self.offset, mulpdu);
-                let local = taken.request.local;
-                let source =
-                    Slice { stag: local.stag, to: local.to.wrapping_add(u64::from(self.offset)), octets };
-                return Some(FpduDescriptor { header, octets, source: Source::Memory(source) });
+                break taken;
             }
             // Nothing of it goes out; it completes with its error when all before it are done.
             self.queued += 1;
-        }
+        };
+        let first = taken.fpdu(self.offset, room.mulpdu());
+        let ends = self.offset + first.octets == taken.message.octets;
+        let run = FpduRun::one(first, self.completed.wrapping_add(self.queued as u32));
+        let octets = room.with(0, first.ulpdu_octets());
+        Some(if ends { self.pack(run, octets, self.queued + 1, room) } else { (run, octets) })
     }
 
-    /// Notes that the FPDU `peek` gave was queued and ends at `end` in the stream.
-    pub fn advance(&mut self, fpdu: &FpduDescriptor, end: SeqNumber) {
-        if fpdu.source == Source::Terminate {
+    /// `run`, of `octets` octets, which is queued, with as many FPDUs behind it as there are and as fit. `None` when that is
+    /// none. For [`advance`](Self::advance) it is a run like any other.
+    pub fn extend(&self, run: FpduRun, octets: usize, room: &SegmentRoom) -> Option<(FpduRun, usize)> {
+        // Behind a part of a message only its own next part may follow, and that is for the next segment.
+        if self.offset > 0 || self.terminate.is_some() || run.first.source == Source::Terminate {
+            return None;
+        }
+        let (longer, octets) = self.pack(run, octets, self.queued, room);
+        (longer.more > run.more).then_some((longer, octets))
+    }
+
+    /// `run`, of `octets` octets, with what fits of the requests from `next` on.
+    // MPA-5.1-04, MPA-A.2-01
+    fn pack(&self, mut run: FpduRun, mut octets: usize, next: usize, room: &SegmentRoom) -> (FpduRun, usize) {
+        if !room.packing {
+            return (run, octets);
+        }
+        for taken in self.taken.range(next.min(self.taken.len())..) {
+            if taken.status != Status::Success {
+                continue;
+            }
+            // A small FPDU may fit where no part of a larger one may stand.
+            let whole = taken.fpdu(0, mpa::fpdu::MULPDU_MAX);
+            let fits = room.with(octets, whole.ulpdu_octets()) <= room.emss_octets;
+            let mulpdu = if fits { Some(mpa::fpdu::MULPDU_MAX) } else { room.mulpdu_behind(octets) };
+            let Some(mulpdu) = mulpdu.filter(|_| run.fpdus() < limits::FPDUS_PER_SEGMENT) else { break };
+            let fpdu = taken.fpdu(0, mulpdu);
+            octets = room.with(octets, fpdu.ulpdu_octets());
+            run.more += 1;
+            run.last_octets = fpdu.octets;
+            if fpdu.octets < taken.message.octets {
+                break;
+            }
+        }
+        (run, octets)
+    }
+
+    /// The FPDUs of a run that is not yet acknowledged, in order.
+    pub fn fpdus(&self, run: FpduRun) -> impl Iterator<Item = FpduDescriptor> {
+        let index = if run.more == 0 { 0 } else { run.request.wrapping_sub(self.completed) as usize + 1 };
+        let behind = self
+            .taken
+            .range(index.min(self.taken.len())..)
+            .filter(|taken| taken.status == Status::Success)
+            .take(usize::from(run.more))
+            .enumerate()
+            .map(move |(place, taken)| {
+                let octets = if place + 1 == usize::from(run.more) { run.last_octets } else { u32::MAX };
+                let header_octets = taken.fpdu(0, mpa::fpdu::MULPDU_MAX).header.header_len();
+                taken.fpdu(0, header_octets.saturating_add(octets as usize).min(mpa::fpdu::MULPDU_MAX))
+            });
+        core::iter::once(run.first).chain(behind)
+    }
+
+    /// Notes that `run` was queued, and ends at `end` in the stream; `before` of its FPDUs were so already. Its requests
+    /// complete together, when the whole segment is acknowledged: until then it may have to be built again.
+    pub fn advance(&mut self, run: &FpduRun, before: usize, end: SeqNumber) {
+        if run.first.source == Source::Terminate {
             self.terminate_queued = true;
             return;
         }
-        let Some(taken) = self.taken.get_mut(self.queued) else { return };
-        self.offset += fpdu.octets;
-        if self.offset == taken.message.octets {
-            taken.end = Some(end);
-            self.queued += 1;
-            self.offset = 0;
+        let from = run.request.wrapping_sub(self.completed) as usize;
+        for taken in self.taken.range_mut(from.min(self.queued)..self.queued) {
+            taken.end = taken.end.map(|_| end);
+        }
+        for place in before..run.fpdus() {
+            while self.taken.get(self.queued).is_some_and(|taken| taken.status != Status::Success) {
+                self.queued += 1;
+            }
+            let Some(taken) = self.taken.get_mut(self.queued) else { return };
+            let last = place + 1 == run.fpdus();
+            self.offset += match place {
+                0 => run.first.octets,
+                _ if last => run.last_octets,
+                _ => taken.message.octets,
+            };
+            if self.offset == taken.message.octets {
+                taken.end = Some(end);
+                self.queued += 1;
+                self.offset = 0;
+            }
         }
     }
 
@@ -183,6 +268,7 @@ impl Sender {
 
     fn finish_front(&mut self, shared: &SharedQp, stags: &mut StagTable, instead: Option<Status>) {
         let Some(taken) = self.taken.pop_front() else { return };
+        self.completed = self.completed.wrapping_add(1);
         self.queued = self.queued.saturating_sub(1);
         let local = taken.request.local;
         if taken.status == Status::Success && local.octets > 0 {

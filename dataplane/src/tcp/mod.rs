@@ -386,6 +386,16 @@ impl Connection {
         self.may_send() && self.send.push(&mut pools.segments, payload, skip, octets)
     }
 
+    /// What the last segment queued stands for and its octets, while it was never sent and may still grow.
+    pub fn last_unsent<P: Copy, F>(&self, pools: &Pools<P, F>) -> Option<(P, u32)> {
+        if self.may_send() { self.send.last_unsent(&pools.segments) } else { None }
+    }
+
+    /// The last segment queued, which [`last_unsent`](Self::last_unsent) gave, now stands for `payload`, of `octets` octets.
+    pub fn extend_last<P, F>(&mut self, pools: &mut Pools<P, F>, payload: P, octets: u32) {
+        self.send.extend_last(&mut pools.segments, payload, octets);
+    }
+
     /// Consumes `octets` octets of what is in order.
     pub fn consume<P, F>(&mut self, pools: &mut Pools<P, F>, octets: usize) {
         self.receive.consume(&mut pools.held, octets);

@@ -153,7 +153,10 @@ impl Connection {
             self.limited_until = self.send.nxt();
             return None;
         }
-        if self.config.behaviour.nagle && octets < emss && flight > 0 && !self.fin_queued {
+        // RFC 9293 §3.7.4. One that the next could not join is as full as FPDUs make it (MPA-A.2-01).
+        let behind = self.send.octets_behind(&pools.segments);
+        let may_grow = octets < emss && behind.is_none_or(|behind| octets + behind <= emss);
+        if self.config.behaviour.nagle && may_grow && flight > 0 && !self.fin_queued {
             return None;
         }
         let window_end = self.snd_una + self.snd_wnd;

@@ -158,6 +158,26 @@ impl SendQueue {
         true
     }
 
+    /// The payload and the octets of the last segment, if it was never sent and is whole.
+    pub fn last_unsent<P: Copy>(&self, pool: &Pool<Segment<P>>) -> Option<(P, u32)> {
+        let last = pool.get(self.segments.back()?)?;
+        (last.fate == Fate::Unsent && last.skip == 0).then_some((last.payload, last.octets))
+    }
+
+    /// Puts `payload` of `octets` octets in place of the last segment, which [`last_unsent`](Self::last_unsent) gave and
+    /// which is not longer.
+    pub fn extend_last<P>(&mut self, pool: &mut Pool<Segment<P>>, payload: P, octets: u32) {
+        let Some(last) = self.segments.back().and_then(|node| pool.get_mut(node)) else { return };
+        debug_assert!(last.fate == Fate::Unsent && last.octets <= octets, "it cannot grow any more");
+        self.end += octets - last.octets;
+        (last.payload, last.octets) = (payload, octets);
+    }
+
+    /// Octets of the segment that waits behind the next one never sent.
+    pub fn octets_behind<P>(&self, pool: &Pool<Segment<P>>) -> Option<u32> {
+        pool.get(pool.next(self.next?)?).map(|segment| segment.octets)
+    }
+
     /// The next segment never sent.
     pub fn peek<'p, P>(&self, pool: &'p Pool<Segment<P>>) -> Option<&'p Segment<P>> {
         pool.get(self.next?)

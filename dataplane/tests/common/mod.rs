@@ -207,11 +207,10 @@ impl Pair {
         self.connect();
         let (a, b) = (self.a.connection.unwrap(), self.b.connection.unwrap());
         let operation = |initiator| FullOperation {
-            qp: QP,
-            initiator,
             markers_sent: setup.markers,
             markers_received: setup.markers,
             crc: setup.crc,
+            ..FullOperation::new(QP, initiator)
         };
         self.a.command(Command::Stream {
             connection: a,

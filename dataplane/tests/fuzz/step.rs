@@ -331,11 +331,11 @@ fn full_operation(world: &mut World, input: &mut Input<'_>, initiator: bool) -> 
     let how = input.octet();
     let qp = world.control.bind(usize::from(how) % QUEUE_PAIRS)?;
     Some(FullOperation {
-        qp,
-        initiator,
         markers_sent: how & 0x10 != 0,
         markers_received: how & 0x20 != 0,
         crc: how & 0x40 == 0,
+        packing: how & 0x80 == 0,
+        ..FullOperation::new(qp, initiator)
     })
 }
 

@@ -251,13 +251,7 @@ impl Flows {
         self.a.command(Command::Connect { token: 1, remote, timeout_ns: 60 * SECOND, tcp: None });
         self.run_until("no connection", |flows| flows.a.opened().is_some() && flows.b.opened().is_some());
         let ends = (self.a.opened().unwrap(), self.b.opened().unwrap());
-        let operation = |initiator| FullOperation {
-            qp: QpNumber(number),
-            initiator,
-            markers_sent: false,
-            markers_received: false,
-            crc: true,
-        };
+        let operation = |initiator| FullOperation::new(QpNumber(number), initiator);
         let stream =
             |connection, octets: &[u8], then| Command::Stream { connection, octets: octets.into(), then };
         self.a.command(stream(ends.0, REQUEST, AfterStream::Stay));

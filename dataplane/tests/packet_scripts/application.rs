@@ -129,13 +129,8 @@ pub fn send(peer: &RawPeer, flow: &mut Flow, octets: &Octets) -> Result<(), Stri
 
 /// Enters Full Operation as Initiator, so that FPDUs may go at once.
 pub fn operate(peer: &RawPeer, flow: &Flow, markers: bool) -> Result<(), String> {
-    let operation = FullOperation {
-        qp: QP,
-        initiator: true,
-        markers_sent: markers,
-        markers_received: markers,
-        crc: true,
-    };
+    let operation =
+        FullOperation { markers_sent: markers, markers_received: markers, ..FullOperation::new(QP, true) };
     peer.command(Command::Start { connection: connection(flow)?, operation });
     Ok(())
 }

@@ -1,0 +1,66 @@
+//! FPDUs that share a segment (RFC 5044 §4.5, App. A.2): small ones that wait at the same time go out together, and the
+//! last may be cut to the room that is left.
+
+use super::sender::FpduDescriptor;
+use crate::mpa::fpdu;
+
+/// The FPDUs of one segment, one behind the other: the first, and one of each of the work requests that follow its own. Only
+/// the last of these may be a part of its message. With that they can be built again from the requests alone, so a
+/// retransmission has the same boundaries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FpduRun {
+    /// The first.
+    pub first: FpduDescriptor,
+    /// The number of its request, as the sender counts them; of no meaning for a Terminate.
+    pub(super) request: u32,
+    /// FPDUs behind it.
+    pub(super) more: u8,
+    /// Octets of payload of the last of these.
+    pub(super) last_octets: u32,
+}
+
+impl FpduRun {
+    /// One FPDU alone.
+    pub const fn one(first: FpduDescriptor, request: u32) -> Self {
+        Self { first, request, more: 0, last_octets: 0 }
+    }
+
+    /// How many FPDUs there are.
+    pub const fn fpdus(&self) -> usize {
+        1 + self.more as usize
+    }
+}
+
+/// The segment that FPDUs are cut for.
+#[derive(Clone, Copy, Debug)]
+pub struct SegmentRoom {
+    /// Where in the stream it begins, in octets since the beginning of Full Operation.
+    pub position: u64,
+    /// Its octets (EMSS).
+    pub emss_octets: usize,
+    /// Whether this end inserts Markers.
+    pub markers: bool,
+    /// Whether FPDUs may share it.
+    pub packing: bool,
+}
+
+impl SegmentRoom {
+    /// The MULPDU at its beginning (MPA-4.5-01, MPA-4.5-02).
+    pub const fn mulpdu(&self) -> usize {
+        fpdu::mulpdu(self.emss_octets, self.markers)
+    }
+
+    /// The MULPDU behind its first `octets` octets; `None` when the next segment is the place.
+    // MPA-4.5-03, MPA-4.5-04, MPA-4.5-07
+    pub const fn mulpdu_behind(&self, octets: usize) -> Option<usize> {
+        match self.emss_octets.checked_sub(octets) {
+            Some(left) => fpdu::mulpdu_within(self.position + octets as u64, left, self.markers),
+            None => None,
+        }
+    }
+
+    /// Octets behind the first `octets` when an FPDU with a ULPDU of `ulpdu_octets` follows them.
+    pub fn with(&self, octets: usize, ulpdu_octets: usize) -> usize {
+        octets + fpdu::wire_len(self.position + octets as u64, ulpdu_octets, self.markers)
+    }
+}
