@@ -303,6 +303,13 @@ pub(super) const fn full_operation(
     agreement: Agreement,
     packing: bool,
 ) -> FullOperation {
-    let Agreement { markers_sent, markers_received, crc, version: _ } = agreement;
-    FullOperation { qp, initiator, markers_sent, markers_received, crc, packing }
+    let Agreement { markers_sent, markers_received, crc, version } = agreement;
+    FullOperation {
+        markers_sent,
+        markers_received,
+        crc,
+        version,
+        packing,
+        ..FullOperation::new(qp, initiator)
+    }
 }

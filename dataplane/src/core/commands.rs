@@ -196,6 +196,8 @@ impl<D: Device> Core<D> {
         };
         connection.mode = Mode::FullOperation(Operating::new(operation, connection.tcp.queued_end()));
         qp.connection = Some(index);
+        qp.sender.begin(operation.version, operation.ready);
+        qp.receiver.begin(operation.version, operation.ready);
         qp.receiver.take_posted(&qp.shared);
         qp.shared.set_state(QpState::ReadyToSend);
         if core::mem::take(&mut connection.half_open) {

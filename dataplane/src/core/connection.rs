@@ -4,6 +4,7 @@ use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
 
 use crate::limits;
+use crate::mpa::enhanced::ReadDepths;
 use crate::mpa::receiver::FpduReceiver;
 use crate::qp::run::{FpduRun, SegmentRoom};
 use crate::qp::work::QpNumber;
@@ -80,6 +81,8 @@ pub struct Operating {
     pub crc: bool,
     /// Small FPDUs may share a segment.
     pub packing: bool,
+    /// How many RDMA Reads may be outstanding.
+    pub depths: ReadDepths,
     /// FPDUs may be sent: at once for the Initiator, after the first valid FPDU for the Responder (MPA-7.1.2-15).
     pub may_send: bool,
     /// FPDUs dropped in a row at the same place because of their CRC.
@@ -98,6 +101,7 @@ impl Operating {
             markers_sent: operation.markers_sent,
             crc: operation.crc,
             packing: operation.packing,
+            depths: operation.depths,
             may_send: operation.initiator,
             crc_retries: 0,
             failed: false,

@@ -8,10 +8,12 @@ use crossbeam::queue::ArrayQueue;
 use super::statistics::Statistics;
 use crate::limits;
 use crate::memory::{Grant, STag};
+use crate::mpa::enhanced::{ReadDepths, ReadyToReceive};
 use crate::qp::error::StreamError;
 use crate::qp::shared::{Doorbells, SharedQp};
 use crate::qp::work::QpNumber;
 use crate::tcp::{Behaviour, CloseReason, Snapshot};
+use crate::wire::ddp::DDP_VERSION;
 
 /// Names a connection of a core. Numbers are not used again for a long time, so a stale name finds nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -35,12 +37,29 @@ pub struct FullOperation {
     pub crc: bool,
     /// Small FPDUs that wait at the same time share a segment (MPA-5.1-04).
     pub packing: bool,
+    /// The version of DDP and RDMAP, in both directions: 1, or 0 with an RDMA Consortium peer (RDMAC-C.1-02).
+    pub version: u8,
+    /// What lets the Responder send.
+    pub ready: ReadyToReceive,
+    /// How many RDMA Reads may be outstanding.
+    pub depths: ReadDepths,
 }
 
 impl FullOperation {
-    /// Full Operation of `qp` as it is between ends that ask for nothing: no Markers, CRCs, and packing.
+    /// Full Operation of `qp` as it is between ends that ask for nothing: no Markers, CRCs, packing, version 1, and none
+    /// of what only an enhanced setup brings.
     pub const fn new(qp: QpNumber, initiator: bool) -> Self {
-        Self { qp, initiator, markers_sent: false, markers_received: false, crc: true, packing: true }
+        Self {
+            qp,
+            initiator,
+            markers_sent: false,
+            markers_received: false,
+            crc: true,
+            packing: true,
+            version: DDP_VERSION,
+            ready: ReadyToReceive::None,
+            depths: ReadDepths { ird: 0, ord: 0 },
+        }
     }
 }
 

@@ -175,6 +175,11 @@ impl<D: Device> Core<D> {
                 self.statistics.octets_copied_rx += octets as u64;
                 Step::Next
             }
+            Ok(Received::Indicated) => Step::Next,
+            Ok(Received::Asked { stag, to }) => {
+                qp.sender.respond(stag, to);
+                Step::Next
+            }
             Ok(Received::Terminated(error)) => Step::Terminated(error),
             Err(fault) => Step::Failed(fault.error, Some(fault)),
         }

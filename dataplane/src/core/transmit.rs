@@ -10,6 +10,7 @@ use crate::device::{ChecksumRequest, Device, Frame, IpVersion};
 use crate::limits;
 use crate::memory::{Access, StagTable};
 use crate::mpa::fpdu;
+use crate::qp::indication;
 use crate::qp::run::FpduRun;
 use crate::qp::sender::{FpduDescriptor, Source};
 use crate::qp::shared::QpState;
@@ -487,6 +488,14 @@ impl Build<'_> {
                 let message = qp.sender.terminate_octets();
                 fpdu::encode(out, position, markers, crc, header, payload_octets, |at, out| {
                     message.get(at..at + out.len()).is_some_and(|octets| {
+                        out.copy_from_slice(octets);
+                        true
+                    })
+                })
+            }
+            Source::Provider => {
+                fpdu::encode(out, position, markers, crc, header, payload_octets, |at, out| {
+                    indication::READ_REQUEST.get(at..at + out.len()).is_some_and(|octets| {
                         out.copy_from_slice(octets);
                         true
                     })

@@ -1,7 +1,7 @@
 //! Cuts messages into segments (RFC 5041 §5.2).
 
 use crate::memory::STag;
-use crate::wire::ddp::{DDP_VERSION, Header, Tagged, Untagged};
+use crate::wire::ddp::{Header, Tagged, Untagged};
 
 /// How a message is addressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +25,8 @@ pub enum Model {
 /// A message to send: everything that is the same in all of its segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message {
+    /// The version of DDP on its stream.
+    pub version: u8,
     /// Where it goes.
     pub model: Model,
     /// What the ULP puts into every header; a Tagged header takes the first octet (DDP-4.2-04, DDP-4.3-04).
@@ -49,7 +51,7 @@ impl Message {
         let header = match self.model {
             Model::Tagged { stag, to } => Header::Tagged(Tagged {
                 last,
-                version: DDP_VERSION,
+                version: self.version,
                 rsvd_ulp: self.rsvd_ulp[0],
                 stag,
                 // DDP-5.2-07. The sum may wrap; the peer then refuses it (DDP-7.1-14).
@@ -57,7 +59,7 @@ impl Message {
             }),
             Model::Untagged { queue, msn } => Header::Untagged(Untagged {
                 last,
-                version: DDP_VERSION,
+                version: self.version,
                 rsvd_ulp: self.rsvd_ulp,
                 queue,
                 msn,
@@ -89,7 +91,12 @@ mod tests {
     /// DDP-5.2-01, DDP-5.2-05, DDP-4.1-06: the example of RFC 5041 §5.2, untagged.
     #[test]
     fn the_untagged_example() {
-        let message = Message { model: Model::Untagged { queue: 0, msn: 1 }, rsvd_ulp: [0; 5], octets: 2048 };
+        let message = Message {
+            version: 1,
+            model: Model::Untagged { queue: 0, msn: 1 },
+            rsvd_ulp: [0; 5],
+            octets: 2048,
+        };
         let got: Vec<_> = cut(&message, 1500)
             .iter()
             .map(|(header, octets)| match header {
@@ -104,7 +111,7 @@ mod tests {
     #[test]
     fn the_tagged_example() {
         let model = Model::Tagged { stag: STag(0x0102_0304), to: 16384 };
-        let message = Message { model, rsvd_ulp: [0x40, 0, 0, 0, 0], octets: 2048 };
+        let message = Message { version: 1, model, rsvd_ulp: [0x40, 0, 0, 0, 0], octets: 2048 };
         let got: Vec<_> = cut(&message, 1500)
             .iter()
             .map(|(header, octets)| match header {
@@ -119,7 +126,8 @@ mod tests {
     #[test]
     fn nothing_is_left_out() {
         for octets in [0, 1, 109, 110, 111, 220, 5000] {
-            let message = Message { model: Model::Untagged { queue: 0, msn: 9 }, rsvd_ulp: [0; 5], octets };
+            let model = Model::Untagged { queue: 0, msn: 9 };
+            let message = Message { version: 0, model, rsvd_ulp: [0; 5], octets };
             let segments = cut(&message, 128);
             assert_eq!(segments.iter().map(|(_, n)| n).sum::<u32>(), octets);
             assert_eq!(segments.len(), (octets as usize).div_ceil(110).max(1));

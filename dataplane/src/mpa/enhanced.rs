@@ -9,7 +9,7 @@ use crate::wire::mpa::EnhancedData;
 
 bitflags! {
     /// Kinds of ready-to-receive indication: control flags B, C and D.
-    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
     pub struct RtrKinds: u8 {
         /// B: a Send without payload.
         const SEND = 0b001;

@@ -1,6 +1,7 @@
 //! Queue pairs: work requests in, FPDU descriptors and completions out.
 
 pub mod error;
+pub mod indication;
 pub mod receiver;
 pub mod run;
 pub mod sender;

@@ -6,15 +6,17 @@
 use std::collections::VecDeque;
 
 use super::error::StreamError;
+use super::indication::Indications;
 use super::shared::SharedQp;
 use super::work::{Completion, CompletionKind, ReceiveRequest, Status};
 use crate::ddp::DdpError;
-use crate::memory::{Access, AccessError, StagTable, Target};
+use crate::memory::{Access, AccessError, STag, StagTable, Target};
+use crate::mpa::enhanced::ReadyToReceive;
 use crate::mpa::receiver::{Located, Octets};
 use crate::rdmap::RdmapError;
 use crate::rdmap::message::{self, SEND_QUEUE, TERMINATE_QUEUE};
 use crate::wire::ddp::{DDP_VERSION, Header, Tagged, Untagged};
-use crate::wire::rdmap::{Control, Opcode, RDMAP_VERSION, Terminate};
+use crate::wire::rdmap::{Control, Opcode, Terminate};
 
 /// Octets of a ULPDU that headers may take: the untagged header and a Terminate's control word.
 const HEADER_OCTETS: usize = Untagged::LEN + 4;
@@ -26,6 +28,15 @@ pub enum Received {
     Placed {
         /// Octets of payload.
         octets: usize,
+    },
+    /// It is a ready-to-receive indication, or the answer to ours: nothing for the ULP.
+    Indicated,
+    /// It is a ready-to-receive indication that asks for an answer: an RDMA Read Response without payload.
+    Asked {
+        /// To which buffer of the peer.
+        stag: STag,
+        /// To where in it.
+        to: u64,
     },
     /// The peer has terminated the stream.
     Terminated(StreamError),
@@ -60,12 +71,28 @@ pub struct Receiver {
     current: Option<Current>,
     /// Number of the Send expected next on queue 0 (DDP-4.3-08).
     expected_msn: u32,
+    /// The version of DDP and RDMAP (RDMAC-C.1-02).
+    version: u8,
+    /// Ready-to-receive indications there may be.
+    indications: Indications,
 }
 
 impl Receiver {
     /// A receiver for up to `depth` buffers.
     pub fn new(depth: usize) -> Self {
-        Self { buffers: VecDeque::with_capacity(depth), current: None, expected_msn: 1 }
+        Self {
+            buffers: VecDeque::with_capacity(depth),
+            current: None,
+            expected_msn: 1,
+            version: DDP_VERSION,
+            indications: Indications::default(),
+        }
+    }
+
+    /// The stream begins.
+    pub fn begin(&mut self, version: u8, ready: ReadyToReceive) {
+        self.version = version;
+        self.indications = Indications::of(ready);
     }
 
     /// Takes what was posted.
@@ -105,17 +132,29 @@ impl Receiver {
             Fault { error, segment_octets, header, header_octets: header_octets as u8 }
         };
         let payload_octets = located.ulpdu_len() - header_octets;
+        if let Some(received) = self.indications.take(self.version, &header, octets, located) {
+            if let (Received::Indicated, Header::Untagged(_)) = (received, header) {
+                // a Send for which the provider has the buffer.
+                self.expected_msn = self.expected_msn.wrapping_add(1);
+            }
+            return Ok(received);
+        }
         match header {
             Header::Tagged(header) => {
-                let target = tagged_target(&header, payload_octets, shared, stags).map_err(fault)?;
-                check_rdmap(header.rsvd_ulp, true).map_err(|e| fault(StreamError::Rdmap(e)))?;
+                let target =
+                    tagged_target(self.version, &header, payload_octets, shared, stags).map_err(fault)?;
+                check_rdmap(self.version, header.rsvd_ulp, true).map_err(|e| fault(StreamError::Rdmap(e)))?;
                 if let Some(target) = target {
                     place(&target, 0, octets, located, header_octets);
                 }
                 Ok(Received::Placed { octets: payload_octets })
             }
             Header::Untagged(header) if header.queue == TERMINATE_QUEUE => {
-                check_rdmap(header.rsvd_ulp[0], false).map_err(|e| fault(StreamError::Rdmap(e)))?;
+                if header.version != self.version {
+                    return Err(fault(StreamError::Ddp(DdpError::UntaggedVersion)));
+                }
+                check_rdmap(self.version, header.rsvd_ulp[0], false)
+                    .map_err(|e| fault(StreamError::Rdmap(e)))?;
                 let terminate = Terminate::parse(&prefix[header_octets..]);
                 terminate.map_or(Err(fault(StreamError::Ddp(DdpError::LocalCatastrophic))), |terminate| {
                     Ok(Received::Terminated(StreamError::Terminated {
@@ -130,7 +169,8 @@ impl Receiver {
                 let current = self
                     .untagged_buffer(&header, payload_octets, shared, stags)
                     .map_err(|e| fault(StreamError::Ddp(e)))?;
-                check_rdmap(header.rsvd_ulp[0], false).map_err(|e| fault(StreamError::Rdmap(e)))?;
+                check_rdmap(self.version, header.rsvd_ulp[0], false)
+                    .map_err(|e| fault(StreamError::Rdmap(e)))?;
                 self.place_untagged(current, &header, payload_octets, shared, stags, octets, located);
                 Ok(Received::Placed { octets: payload_octets })
             }
@@ -147,7 +187,7 @@ impl Receiver {
         stags: &StagTable,
     ) -> Result<Current, DdpError> {
         // DDP-4.1-09, A-13, A-30: version, then queue, number, offset, length.
-        if header.version != DDP_VERSION {
+        if header.version != self.version {
             return Err(DdpError::UntaggedVersion);
         }
         match header.queue {
@@ -251,13 +291,14 @@ impl Receiver {
 
 /// The memory a tagged segment goes to; `None` for an empty one, whose STag and offset are not looked at (DDP-5.2-10).
 fn tagged_target<'t>(
+    version: u8,
     header: &Tagged,
     payload_octets: usize,
     shared: &SharedQp,
     stags: &'t StagTable,
 ) -> Result<Option<Target<'t>>, StreamError> {
     // the version first, also of an empty segment.
-    if header.version != DDP_VERSION {
+    if header.version != version {
         return Err(StreamError::Ddp(DdpError::TaggedVersion));
     }
     if payload_octets == 0 {
@@ -276,9 +317,9 @@ fn tagged_target<'t>(
 }
 
 /// RFC 5040 §7.2: the version, and an opcode that may come this way. Read Responses answer nothing: we do not read.
-fn check_rdmap(control: u8, tagged: bool) -> Result<(), RdmapError> {
+fn check_rdmap(version: u8, control: u8, tagged: bool) -> Result<(), RdmapError> {
     let control = Control::from_octet(control);
-    if control.version != RDMAP_VERSION {
+    if control.version != version {
         return Err(RdmapError::InvalidVersion);
     }
     // RDMAP-4.1-04.

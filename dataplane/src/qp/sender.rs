@@ -5,15 +5,17 @@ use std::collections::VecDeque;
 use arrayvec::ArrayVec;
 
 use super::error::StreamError;
+use super::indication::{self, Provided};
 use super::run::{FpduRun, SegmentRoom};
 use super::shared::SharedQp;
 use super::work::{Completion, CompletionKind, Operation, SendRequest, Slice, Status};
 use crate::ddp::segmentation::Message;
 use crate::limits;
-use crate::memory::{Access, StagTable};
+use crate::memory::{Access, STag, StagTable};
 use crate::mpa;
+use crate::mpa::enhanced::{ReadyToReceive, Rtr};
 use crate::rdmap::message;
-use crate::wire::ddp;
+use crate::wire::ddp::{self, DDP_VERSION};
 use crate::wire::tcp::SeqNumber;
 
 /// Where the payload of an FPDU comes from when it is built.
@@ -23,6 +25,9 @@ pub enum Source {
     Memory(Slice),
     /// The Terminate Message of the queue pair.
     Terminate,
+    /// A message of the provider's own: a ready-to-receive indication, or the answer to one. What payload it has is
+    /// always [the same](indication::READ_REQUEST).
+    Provider,
 }
 
 /// An FPDU to be built when it is sent, and again whenever it is retransmitted: from the same octets, with the same
@@ -77,6 +82,10 @@ pub struct Sender {
     offset: u32,
     /// Number of the next Send (DDP-4.3-07, DDP-4.3-08).
     next_msn: u32,
+    /// The version of DDP and RDMAP.
+    version: u8,
+    /// What the provider sends of its own, before anything else.
+    provided: Option<Provided>,
     /// The Terminate Message, once there is one to send. Nothing follows it (RDMAP-5.4-04).
     terminate: Option<ArrayVec<u8, { limits::TERMINATE_OCTETS }>>,
     terminate_queued: bool,
@@ -91,9 +100,29 @@ impl Sender {
             queued: 0,
             offset: 0,
             next_msn: 1,
+            version: DDP_VERSION,
+            provided: None,
             terminate: None,
             terminate_queued: false,
         }
+    }
+
+    /// The stream begins.
+    // MPAv2-5-01, MPAv2-9.2-07
+    pub fn begin(&mut self, version: u8, ready: ReadyToReceive) {
+        self.version = version;
+        if let ReadyToReceive::Send(rtr) = ready {
+            self.provided = Some(Provided::Indication(rtr));
+            if rtr == Rtr::Send {
+                // it has used up the first number.
+                self.next_msn = 2;
+            }
+        }
+    }
+
+    /// Answers a ready-to-receive indication that is an RDMA Read for nothing, to where it said.
+    pub fn respond(&mut self, stag: STag, to: u64) {
+        self.provided = Some(Provided::Response { stag, to });
     }
 
     /// Takes what was posted. A request whose local range fails its check is completed in its turn with an error and
@@ -109,8 +138,8 @@ impl Sender {
                 stags.retain(local.stag);
             }
             let message = match request.operation {
-                Operation::Write { stag, to } => message::write(stag, to, local.octets),
-                Operation::Send => message::send(self.next_msn, local.octets),
+                Operation::Write { stag, to } => message::write(self.version, stag, to, local.octets),
+                Operation::Send => message::send(self.version, self.next_msn, local.octets),
             };
             if readable && request.operation == Operation::Send {
                 // DDP-4.3-09: it wraps to zero.
@@ -123,20 +152,27 @@ impl Sender {
 
     /// Whether the next FPDU is there to be queued.
     pub fn has_work(&self) -> bool {
+        if self.provided.is_some() {
+            return true;
+        }
         if self.terminate.is_some() { !self.terminate_queued } else { self.queued < self.taken.len() }
     }
 
     /// The FPDUs of the next segment: in the order of posting (DDP-5.3-02, RDMAP-5.5-06), offsets rising (DDP-5.3-03); and
     /// their octets on the wire. The caller queues them and calls [`advance`](Self::advance), or asks again later.
     pub fn peek(&mut self, room: &SegmentRoom) -> Option<(FpduRun, usize)> {
+        let alone = |first: FpduDescriptor| (FpduRun::one(first, 0), room.with(0, first.ulpdu_octets()));
+        if let Some(provided) = self.provided {
+            let (header, octets) = indication::message(self.version, provided).segment(0, room.mulpdu());
+            return Some(alone(FpduDescriptor { header, octets, source: Source::Provider }));
+        }
         if let Some(terminate) = &self.terminate {
             if self.terminate_queued {
                 return None;
             }
             let octets = terminate.len() as u32;
-            let (header, _) = message::terminate(octets).segment(0, room.mulpdu());
-            let first = FpduDescriptor { header, octets, source: Source::Terminate };
-            return Some((FpduRun::one(first, 0), room.with(0, first.ulpdu_octets())));
+            let (header, _) = message::terminate(self.version, octets).segment(0, room.mulpdu());
+            return Some(alone(FpduDescriptor { header, octets, source: Source::Terminate }));
         }
         let taken = loop {
             let taken = self.taken.get(self.queued)?;
@@ -156,8 +192,10 @@ impl Sender {
     /// `run`, of `octets` octets, which is queued, with as many FPDUs behind it as there are and as fit. `None` when that is
     /// none. For [`advance`](Self::advance) it is a run like any other.
     pub fn extend(&self, run: FpduRun, octets: usize, room: &SegmentRoom) -> Option<(FpduRun, usize)> {
-        // Behind a part of a message only its own next part may follow, and that is for the next segment.
-        if self.offset > 0 || self.terminate.is_some() || run.first.source == Source::Terminate {
+        // Behind a part of a message only its own next part may follow, and that is for the next segment. Messages that are
+        // not of the queue go alone.
+        let alone = !matches!(run.first.source, Source::Memory(_));
+        if self.offset > 0 || self.terminate.is_some() || self.provided.is_some() || alone {
             return None;
         }
         let (longer, octets) = self.pack(run, octets, self.queued, room);
@@ -210,9 +248,16 @@ impl Sender {
     /// Notes that `run` was queued, and ends at `end` in the stream; `before` of its FPDUs were so already. Its requests
     /// complete together, when the whole segment is acknowledged: until then it may have to be built again.
     pub fn advance(&mut self, run: &FpduRun, before: usize, end: SeqNumber) {
-        if run.first.source == Source::Terminate {
-            self.terminate_queued = true;
-            return;
+        match run.first.source {
+            Source::Terminate => {
+                self.terminate_queued = true;
+                return;
+            }
+            Source::Provider => {
+                self.provided = None;
+                return;
+            }
+            Source::Memory(_) => {}
         }
         let from = run.request.wrapping_sub(self.completed) as usize;
         for taken in self.taken.range_mut(from.min(self.queued)..self.queued) {
@@ -264,6 +309,7 @@ impl Sender {
             shared.complete_send(completion(shared, &request, Status::Flushed));
         }
         (self.queued, self.offset) = (0, 0);
+        self.provided = None;
     }
 
     fn finish_front(&mut self, shared: &SharedQp, stags: &mut StagTable, instead: Option<Status>) {

@@ -2,7 +2,7 @@
 
 use crate::ddp::segmentation::{Message, Model};
 use crate::memory::STag;
-use crate::wire::rdmap::{Control, Opcode, RDMAP_VERSION};
+use crate::wire::rdmap::{Control, Opcode, ReadRequest};
 
 /// Sends arrive on this queue (RDMAP-3.1-01).
 pub const SEND_QUEUE: u32 = 0;
@@ -11,25 +11,44 @@ pub const READ_REQUEST_QUEUE: u32 = 1;
 /// Terminates arrive on this queue.
 pub const TERMINATE_QUEUE: u32 = 2;
 
-const fn rsvd_ulp(opcode: Opcode) -> [u8; 5] {
-    [Control { version: RDMAP_VERSION, opcode }.to_octet(), 0, 0, 0, 0]
+/// The version of RDMAP is always that of DDP (RDMAC-C.1-03).
+const fn rsvd_ulp(version: u8, opcode: Opcode) -> [u8; 5] {
+    [Control { version, opcode }.to_octet(), 0, 0, 0, 0]
 }
 
 /// An RDMA Write of `octets` octets to `to` of the peer's `stag` (RDMAP-5.1-01).
-pub const fn write(stag: STag, to: u64, octets: u32) -> Message {
-    Message { model: Model::Tagged { stag, to }, rsvd_ulp: rsvd_ulp(Opcode::Write), octets }
+pub const fn write(version: u8, stag: STag, to: u64, octets: u32) -> Message {
+    Message { version, model: Model::Tagged { stag, to }, rsvd_ulp: rsvd_ulp(version, Opcode::Write), octets }
+}
+
+/// The `msn`th RDMA Read Request; its payload is a [`ReadRequest`].
+pub const fn read_request(version: u8, msn: u32) -> Message {
+    Message {
+        version,
+        model: Model::Untagged { queue: READ_REQUEST_QUEUE, msn },
+        rsvd_ulp: rsvd_ulp(version, Opcode::ReadRequest),
+        octets: ReadRequest::LEN as u32,
+    }
+}
+
+/// An RDMA Read Response of `octets` octets, to where the Request said.
+pub const fn read_response(version: u8, stag: STag, to: u64, octets: u32) -> Message {
+    let rsvd_ulp = rsvd_ulp(version, Opcode::ReadResponse);
+    Message { version, model: Model::Tagged { stag, to }, rsvd_ulp, octets }
 }
 
 /// The `msn`th Send (RDMAP-5.3-01). RDMAP-4.1-09: its Invalidate STag field is zero.
-pub const fn send(msn: u32, octets: u32) -> Message {
-    Message { model: Model::Untagged { queue: SEND_QUEUE, msn }, rsvd_ulp: rsvd_ulp(Opcode::Send), octets }
+pub const fn send(version: u8, msn: u32, octets: u32) -> Message {
+    let model = Model::Untagged { queue: SEND_QUEUE, msn };
+    Message { version, model, rsvd_ulp: rsvd_ulp(version, Opcode::Send), octets }
 }
 
 /// The one Terminate of a stream (RDMAP-5.4-01).
-pub const fn terminate(octets: u32) -> Message {
+pub const fn terminate(version: u8, octets: u32) -> Message {
     Message {
+        version,
         model: Model::Untagged { queue: TERMINATE_QUEUE, msn: 1 },
-        rsvd_ulp: rsvd_ulp(Opcode::Terminate),
+        rsvd_ulp: rsvd_ulp(version, Opcode::Terminate),
         octets,
     }
 }

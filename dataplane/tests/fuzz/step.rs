@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use warpline_dataplane::core::ring::{AfterStream, Command, ConnectionId, FullOperation};
 use warpline_dataplane::memory::STag;
+use warpline_dataplane::mpa::enhanced::{ReadyToReceive, Rtr, RtrKinds};
 use warpline_dataplane::qp::work::{Operation, Slice};
 use warpline_dataplane::time::{MICROSECOND, SECOND};
 
@@ -335,6 +336,14 @@ fn full_operation(world: &mut World, input: &mut Input<'_>, initiator: bool) -> 
         markers_received: how & 0x20 != 0,
         crc: how & 0x40 == 0,
         packing: how & 0x80 == 0,
+        version: u8::from(how & 0x8c != 0x8c),
+        ready: match how >> 2 & 3 {
+            0 => ReadyToReceive::None,
+            which if initiator => {
+                ReadyToReceive::Send([Rtr::Write, Rtr::Read, Rtr::Send][usize::from(which) - 1])
+            }
+            _ => ReadyToReceive::Expect(RtrKinds::all()),
+        },
         ..FullOperation::new(qp, initiator)
     })
 }

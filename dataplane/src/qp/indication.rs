@@ -1,0 +1,146 @@
+//! Ready-to-receive indications in Full Operation (RFC 6581 §9.2): messages that the provider sends and takes of its own
+//! accord, and that neither ULP sees.
+
+use crate::ddp::segmentation::Message;
+use crate::memory::STag;
+use crate::mpa::enhanced::{ReadyToReceive, Rtr, RtrKinds};
+use crate::mpa::receiver::{Located, Octets};
+use crate::qp::receiver::Received;
+use crate::rdmap::message::{self, READ_REQUEST_QUEUE, SEND_QUEUE};
+use crate::wire::ddp::{Header, Tagged, Untagged};
+use crate::wire::rdmap::{Control, Opcode, ReadRequest};
+
+/// The STag that an indication names. Nothing is behind it, and nothing need be for no octets; but there are adapters that
+/// fail any tagged message to STag 0.
+const STAG: STag = STag(1);
+
+/// The payload of the RDMA Read Request that is an indication: no octets, from [`STAG`] to [`STAG`].
+pub const READ_REQUEST: [u8; ReadRequest::LEN] = {
+    let mut octets = [0; ReadRequest::LEN];
+    let [sink, source] = [3, 19];
+    (octets[sink], octets[source]) = (STAG.0 as u8, STAG.0 as u8);
+    octets
+};
+
+/// What the provider sends of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Provided {
+    /// The Initiator's indication.
+    Indication(Rtr),
+    /// The Responder's answer to one that is an RDMA Read.
+    Response {
+        /// The Initiator's buffer.
+        stag: STag,
+        /// The place in it.
+        to: u64,
+    },
+}
+
+/// The message that `provided` is.
+// MPAv2-9.2-10
+pub const fn message(version: u8, provided: Provided) -> Message {
+    match provided {
+        Provided::Indication(Rtr::Write) => message::write(version, STAG, 0, 0),
+        Provided::Indication(Rtr::Read) => message::read_request(version, 1),
+        Provided::Indication(Rtr::Send) => message::send(version, 1, 0),
+        Provided::Response { stag, to } => message::read_response(version, stag, to, 0),
+    }
+}
+
+/// What a receiver takes of a peer's indications.
+///
+/// A peer that was to send one and sends something else breaks a rule of its own: what it sent is taken for what it is. A
+/// Write needs no care here, since one without payload is lawful at any time.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Indications {
+    /// What the first FPDU of the peer may be, until it has come.
+    first: RtrKinds,
+    /// Our Read is not answered yet.
+    response_due: bool,
+}
+
+impl Indications {
+    /// Those of a connection that begins.
+    pub const fn of(ready: ReadyToReceive) -> Self {
+        match ready {
+            ReadyToReceive::None => Self { first: RtrKinds::empty(), response_due: false },
+            ReadyToReceive::Send(rtr) => {
+                Self { first: RtrKinds::empty(), response_due: matches!(rtr, Rtr::Read) }
+            }
+            ReadyToReceive::Expect(kinds) => Self { first: kinds, response_due: false },
+        }
+    }
+
+    /// Takes the next FPDU of the peer if it is an indication, or the answer to ours. `None` for all others.
+    #[inline]
+    pub fn take(
+        &mut self,
+        version: u8,
+        header: &Header,
+        octets: &impl Octets,
+        located: &Located,
+    ) -> Option<Received> {
+        if self.first.is_empty() && !self.response_due {
+            return None;
+        }
+        self.take_one(version, header, octets, located)
+    }
+
+    fn take_one(
+        &mut self,
+        version: u8,
+        header: &Header,
+        octets: &impl Octets,
+        located: &Located,
+    ) -> Option<Received> {
+        let first = core::mem::replace(&mut self.first, RtrKinds::empty());
+        let payload_octets = located.ulpdu_len() - header.header_len();
+        let own = |opcode| {
+            let control = Control::from_octet(header.ulp_control());
+            header.last() && header.version() == version && control == Control { version, opcode }
+        };
+        match *header {
+            Header::Tagged(Tagged { stag: STAG, to: 0, .. })
+                if self.response_due && payload_octets == 0 && own(Opcode::ReadResponse) =>
+            {
+                self.response_due = false;
+                Some(Received::Indicated)
+            }
+            Header::Untagged(Untagged { queue: SEND_QUEUE, msn: 1, mo: 0, .. })
+                if first.contains(RtrKinds::SEND) && payload_octets == 0 && own(Opcode::Send) =>
+            {
+                Some(Received::Indicated)
+            }
+            Header::Untagged(Untagged { queue: READ_REQUEST_QUEUE, msn: 1, mo: 0, .. })
+                if first.contains(RtrKinds::READ)
+                    && payload_octets == ReadRequest::LEN
+                    && own(Opcode::ReadRequest) =>
+            {
+                asked(octets, located)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Where the answer to a Read Request for nothing goes. One for something is no indication.
+fn asked(octets: &impl Octets, located: &Located) -> Option<Received> {
+    let mut ulpdu = [0; Untagged::LEN + ReadRequest::LEN];
+    located.header(octets, &mut ulpdu);
+    let request = ReadRequest::parse(&ulpdu[Untagged::LEN..]).ok()?;
+    // RFC 5040 §5.2: without octets there is no buffer to check.
+    (request.size == 0).then_some(Received::Asked { stag: request.sink_stag, to: request.sink_to })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_read_request_asks_for_nothing() {
+        let mut octets = [0; ReadRequest::LEN];
+        ReadRequest { sink_stag: STAG, sink_to: 0, size: 0, source_stag: STAG, source_to: 0 }
+            .emit(&mut octets);
+        assert_eq!(READ_REQUEST, octets);
+    }
+}
