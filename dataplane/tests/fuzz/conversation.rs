@@ -7,10 +7,15 @@ use warpline_dataplane::time::{Instant, MILLISECOND};
 
 use super::frames::PEERS;
 use super::speech::Framing;
-use super::watch::{ACK, SYN, Said, Sent, Tracker, distance};
+use super::watch::{ACK, RST, SYN, Said, Sent, Tracker, distance};
 
 /// Octets a peer's stream may have.
 pub const STREAM_OCTETS: usize = 1 << 16;
+
+/// More octets than the core sends on a connection in one run.
+pub const SENT_OCTETS: u32 = 1 << 24;
+/// SYNs of the core that are remembered for a conversation.
+const REMEMBERED_SYNS: usize = 256;
 
 /// One connection, or the attempt at one, between a peer's port and a port of the core.
 #[derive(Debug)]
@@ -24,6 +29,8 @@ pub struct Conversation {
     pub msn: u32,
     pub said: Said,
     pub tracker: Option<Tracker>,
+    /// Where else connections of these ports may have begun: the trackers of the core's earlier SYNs, as they then were.
+    earlier: Vec<Tracker>,
     pub id: Option<ConnectionId>,
     /// Control has brought it into Full Operation.
     pub operating: bool,
@@ -43,6 +50,7 @@ impl Conversation {
             msn: 1,
             said: Said::default(),
             tracker: None,
+            earlier: Vec::new(),
             id: None,
             operating: false,
             acked: 0,
@@ -118,8 +126,31 @@ impl Conversation {
     fn begin(&mut self, syn: &Sent<'_>) {
         let mut tracker = Tracker::new(syn);
         tracker.peer_edge = 1 + self.syn_window;
+        self.follow(tracker);
+    }
+
+    /// Follows the connection of `tracker` from now on.
+    fn follow(&mut self, tracker: Tracker) {
         self.acked = tracker.iss;
-        self.tracker = Some(tracker);
+        if let Some(before) = self.tracker.replace(tracker) {
+            if self.earlier.len() == REMEMBERED_SYNS {
+                self.earlier.remove(0);
+            }
+            self.earlier.push(before);
+        }
+    }
+
+    /// What no connection tracked now can have sent belongs to one that an older SYN began: its cookie came back, or it
+    /// rests in TIME-WAIT.
+    fn find(&mut self, sent: &Sent<'_>) {
+        let is_of = |tracker: &Tracker| sent.seq.wrapping_sub(tracker.iss) < SENT_OCTETS;
+        if self.tracker.as_ref().is_none_or(is_of) {
+            return;
+        }
+        if let Some(place) = self.earlier.iter().rposition(is_of) {
+            let tracker = self.earlier.remove(place);
+            self.follow(tracker.again(1 + self.syn_window));
+        }
     }
 }
 
@@ -201,6 +232,8 @@ impl Flow {
         let talk = &mut self.conversations[place];
         if sent.flags & SYN != 0 && !talk.tracker.as_ref().is_some_and(|tracker| tracker.is_opened_by(sent)) {
             talk.begin(sent);
+        } else if sent.flags & (SYN | RST) == 0 {
+            talk.find(sent);
         }
         if let Some(tracker) = &mut talk.tracker {
             tracker.check(sent, &talk.said);

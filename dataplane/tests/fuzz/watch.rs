@@ -225,6 +225,12 @@ impl Tracker {
         }
     }
 
+    /// From the core's SYN once more: a cookie may come back twice.
+    pub fn again(self, peer_edge: u32) -> Self {
+        let nxt = self.iss.wrapping_add(1);
+        Self { nxt, ack: None, edge: None, timestamp: None, stream: Vec::new(), peer_edge, ..self }
+    }
+
     /// Whether `syn` is this connection's, sent again: not when it has another number or says other things, nor when this
     /// one has gone further. At one instant, two connections of the same ports have the same number (RFC 6528).
     pub fn is_opened_by(&self, syn: &Sent<'_>) -> bool {

@@ -11,7 +11,7 @@ use warpline_dataplane::time::{Instant, MICROSECOND, SECOND};
 use warpline_dataplane::wire::ethernet::MacAddress;
 
 use super::control::{Control, QUEUE_PAIRS};
-use super::conversation::Flow;
+use super::conversation::{Flow, SENT_OCTETS};
 use super::device::{Behaviour, FuzzDevice, Port};
 use super::frames::{self, CORE, CORE_MAC, CORE6, GATEWAY, PEERS};
 use super::input::Input;
@@ -38,8 +38,6 @@ const POLLS_TO_REST: usize = 64;
 const POLLS_WHEN_SHORT: usize = 4;
 /// Times the core is woken while time passes, before the rest of the time passes at once.
 const WAKES: usize = 1000;
-/// More octets than the core sends in one run.
-const STREAM_OCTETS: u32 = 1 << 24;
 /// Frames in one poll: what waited and a burst of each kind on top.
 const FRAMES_PER_POLL: usize = limits::TRANSMIT_QUEUE_FRAMES + 2 * limits::RECEIVE_BURST_FRAMES;
 /// Frames that wait for the device.
@@ -258,7 +256,7 @@ impl World {
             let (Some(id), Some(tracker)) = (talk.id, &talk.tracker) else { continue };
             let Some(tcp) = self.core.tcp(id) else { continue };
             let (una, end) = (tcp.acknowledged().0, tcp.queued_end().0.wrapping_add(1));
-            if watch::distance(tracker.iss, una).unsigned_abs() > STREAM_OCTETS {
+            if watch::distance(tracker.iss, una).unsigned_abs() > SENT_OCTETS {
                 // An older SYN cookie than the last came back: the connection is not the one that is tracked.
                 continue;
             }
