@@ -120,6 +120,8 @@ pub const BY_REFERENCE_MIN_OCTETS: u32 = 1024;
 pub const TRANSMIT_CHUNK_FRAMES: usize = 8;
 /// Frames that may wait for the device before connections stop sending.
 pub const TRANSMIT_QUEUE_FRAMES: usize = 128;
+/// Frames handed to the device in one poll before what has arrived is looked at again: fewer than a ring of descriptors has.
+pub const FRAMES_SENT_PER_POLL: u64 = 256;
 /// Commands taken in one poll.
 pub const COMMANDS_PER_POLL: usize = 16;
 /// Connections whose timers are looked after in one poll: a thousand that time out together must not keep frames waiting.

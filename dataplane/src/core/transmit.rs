@@ -25,26 +25,34 @@ use crate::wire::ipv6;
 use crate::wire::tcp::{self, Header};
 
 impl<D: Device> Core<D> {
-    /// Sends what the connections have to send, in turn.
+    /// Sends what the connections have to send, in turn. Who gets no turn, because the device is full or the poll has done
+    /// enough, is the first to have one in the next.
     pub(super) fn transmit(&mut self, now: Instant) -> bool {
         let mut busy = !self.dirty.is_empty();
-        for turn in (0..self.dirty.len()).rev() {
-            if self.to_send.len() + limits::TRANSMIT_BURST_SEGMENTS > limits::TRANSMIT_QUEUE_FRAMES {
-                self.flush_device(now);
-                if self.to_send.len() + limits::TRANSMIT_BURST_SEGMENTS > limits::TRANSMIT_QUEUE_FRAMES {
-                    // The device is full: the others keep their turn.
-                    break;
-                }
-            }
+        let enough = self.statistics.frames_sent + limits::FRAMES_SENT_PER_POLL;
+        let mut turn = self.dirty.len();
+        while turn > 0 && self.statistics.frames_sent < enough && self.has_room_to_send(now) {
+            turn -= 1;
             let index = self.dirty[turn];
             if !self.transmit_connection(now, index) {
                 self.dirty.swap_remove(turn);
             }
         }
+        let served = self.dirty.len() - turn;
+        self.dirty.rotate_right(served);
         self.solicit_neighbours(now);
         busy |= !self.to_send.is_empty();
         self.flush_device(now);
         busy
+    }
+
+    /// Whether a connection's turn may be queued for the device.
+    fn has_room_to_send(&mut self, now: Instant) -> bool {
+        const MOST: usize = limits::TRANSMIT_QUEUE_FRAMES - limits::TRANSMIT_BURST_SEGMENTS;
+        if self.to_send.len() > MOST {
+            self.flush_device(now);
+        }
+        self.to_send.len() <= MOST
     }
 
     fn flush_device(&mut self, now: Instant) {

@@ -39,7 +39,10 @@ const POLLS_WHEN_SHORT: usize = 4;
 /// Times the core is woken while time passes, before the rest of the time passes at once.
 const WAKES: usize = 1000;
 /// Frames in one poll: what waited and a burst of each kind on top.
-const FRAMES_PER_POLL: usize = limits::TRANSMIT_QUEUE_FRAMES + 2 * limits::RECEIVE_BURST_FRAMES;
+const FRAMES_PER_POLL: usize = limits::FRAMES_SENT_PER_POLL as usize
+    + limits::TRANSMIT_QUEUE_FRAMES
+    + limits::TRANSMIT_BURST_SEGMENTS
+    + 2 * limits::RECEIVE_BURST_FRAMES;
 /// Frames that wait for the device.
 const FRAMES_WAITING: usize = limits::TRANSMIT_QUEUE_FRAMES + limits::RECEIVE_BURST_FRAMES;
 
