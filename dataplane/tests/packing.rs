@@ -152,7 +152,7 @@ fn small_fpdus_share_a_segment() {
     }
 }
 
-/// MPA-3-01, C00-7.3-02, C00-7.3-03: without packing every FPDU has a segment of its own.
+/// MPA-3-01, MPA-5.1-03, C00-5.1-01, C00-7.3-02, C00-7.3-03: without packing every FPDU has a segment of its own.
 #[test]
 fn without_packing_each_fpdu_has_its_segment() {
     let mut writer = Writer::with(false, true);
@@ -163,7 +163,7 @@ fn without_packing_each_fpdu_has_its_segment() {
     assert_eq!(segments.iter().map(Vec::len).collect::<Vec<_>>(), [1; 8]);
 }
 
-/// MPA-4.5-03, MPA-4.5-04, MPA-4.5-05: a message behind a small one begins in the room it leaves; its other FPDUs are as
+/// MPA-3-03, MPA-4.5-03, MPA-4.5-04, MPA-4.5-05, C00-7.3.1-02: a message behind a small one begins in the room it leaves; its other FPDUs are as
 /// large as ever, and all of one size, as segmentation by a device wants them.
 #[test]
 fn a_large_message_uses_the_room_behind_a_small_one() {
@@ -199,7 +199,7 @@ fn no_fpdu_is_cut_below_128_octets() {
     }
 }
 
-/// MPA-A.1-04: what is sent again has the same boundaries, though requests were posted since; and no buffer is given back
+/// MPA-A.1-04, C00-7.3-07: what is sent again has the same boundaries, though requests were posted since; and no buffer is given back
 /// before all of its segment is acknowledged, for it may be needed to build it.
 #[test]
 fn a_lost_segment_is_built_again_as_it_was() {
@@ -250,7 +250,7 @@ fn a_bad_request_leaves_no_gap() {
     assert_eq!(statuses, [good, bad, good, bad]);
 }
 
-/// MPA-A.2-01, MPA-5.1-03: waiting as Nagle would have it is a choice of the connection. What waits grows until its
+/// MPA-A.2-01, MPA-5.1-03, C00-7.3-04: waiting as Nagle would have it is a choice of the connection. What waits grows until its
 /// segment is full, and goes when what is on its way has been acknowledged.
 #[test]
 fn nagle_gathers_what_comes_meanwhile() {
@@ -287,7 +287,7 @@ fn the_fpdus_of_a_segment_are_bounded() {
     assert_eq!(segments.iter().map(Vec::len).collect::<Vec<_>>(), [64, 64, 64, 8]);
 }
 
-/// MPA-A.1-03, MPA-4.5-08: segments that became too long for the path are cut; the FPDUs in them stay as they were, and the
+/// MPA-A.1-03, MPA-4.5-08, C00-7.3-05, C00-7.3-06: segments that became too long for the path are cut; the FPDUs in them stay as they were, and the
 /// peer gets each octet.
 #[test]
 fn a_packed_segment_is_cut_when_the_window_shrinks() {

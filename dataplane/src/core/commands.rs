@@ -136,6 +136,7 @@ impl<D: Device> Core<D> {
 
     /// How TCP of `key` is set up. The MSS leaves room for the headers without options (RFC 9293 §3.7.1, RFC 8200 §8.3).
     pub(super) fn tcp_config(&self, key: FlowKey, behaviour: tcp::Behaviour) -> tcp::Config {
+        // MPA-5.1-02
         let headers_octets = if key.remote.is_ipv4() { 40 } else { 60 };
         let mss_octets = self.capabilities.mtu_octets.saturating_sub(headers_octets);
         tcp::Config {

@@ -6,7 +6,7 @@ use crate::mpa::fpdu;
 
 /// The FPDUs of one segment, one behind the other: the first, and one of each of the work requests that follow its own. Only
 /// the last of these may be a part of its message. With that they can be built again from the requests alone, so a
-/// retransmission has the same boundaries.
+/// retransmission has the same boundaries (MPA-A.1-01, MPA-A.1-04, C00-5.1-01, C00-7.3-03, C00-7.3-07).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FpduRun {
     /// The first.
@@ -45,7 +45,8 @@ pub struct SegmentRoom {
 }
 
 impl SegmentRoom {
-    /// The MULPDU at its beginning (MPA-4.5-01, MPA-4.5-02).
+    /// The MULPDU at its beginning: DDP asks for each FPDU, so it follows the EMSS (MPA-4.5-01, MPA-4.5-02).
+    // MPA-3-02, MPA-3-03, MPA-4.5-08, MPA-5.1-01, C00-5.2-01, C00-7.3.1-02
     pub const fn mulpdu(&self) -> usize {
         fpdu::mulpdu(self.emss_octets, self.markers)
     }

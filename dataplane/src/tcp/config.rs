@@ -28,7 +28,7 @@ pub struct Behaviour {
     /// Timestamps are offered and taken (RFC 7323). They cost twelve octets a segment.
     pub timestamps: bool,
     /// A segment smaller than the EMSS waits for what is in flight (RFC 9293 §3.7.4). Off unless asked for: an FPDU
-    /// held back delays its message (RFC 5044 App. A.2).
+    /// held back delays its message (RFC 5044 App. A.2, MPA-5.1-03, C00-7.3-04).
     pub nagle: bool,
     /// Windows that open at once leave spread over the round trip.
     pub pacing: bool,

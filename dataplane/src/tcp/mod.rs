@@ -318,7 +318,7 @@ impl Connection {
         self.close_reason
     }
 
-    /// Largest payload of a segment we send, in octets (MPA-A.1-02).
+    /// Largest payload of a segment we send, in octets (MPA-5.1-01, MPA-A.1-02, C00-5.1-02).
     pub const fn emss_octets(&self) -> usize {
         self.emss_octets as usize
     }
