@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use warpline::{Cidr, NotCidr};
 
 use crate::impair::Impair;
+use crate::reassembly::Reassembly;
 
 /// Benchmarks and tools for warpline, a software RNIC.
 #[derive(Parser, Debug)]
@@ -26,6 +27,8 @@ pub enum Command {
     Floor(Floor),
     /// A wire with faults between two devices: loss, delay, reordering, duplication, corruption.
     Impair(Impair),
+    /// What a receiver keeps for reassembly, by how FPDUs lie in segments and by the number of connections.
+    Reassembly(Reassembly),
 }
 
 /// Where frames go.

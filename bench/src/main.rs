@@ -6,6 +6,7 @@ mod device;
 mod floor;
 mod impair;
 mod pattern;
+mod reassembly;
 mod report;
 mod write_bw;
 
@@ -60,6 +61,7 @@ fn main() -> ExitCode {
         Command::WriteBw(args) => write_bw::run(&args),
         Command::Floor(args) => floor::run(&args),
         Command::Impair(args) => impair::run(&args),
+        Command::Reassembly(args) => reassembly::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

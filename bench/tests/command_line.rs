@@ -90,7 +90,38 @@ fn a_capture_holds_the_run() {
     assert!(octets.windows(request.len()).any(|window| window == request), "the startup is in it");
 }
 
-/// One clear line that says what to do.
+/// RFC 5044 appendix B.2: FPDUs that are not aligned make the receiver keep a part of one for each connection; with aligned ones
+/// what it keeps does not grow with connections. Every FPDU is placed, each octet of user data copied once.
+#[test]
+fn reassembly_grows_with_connections_only_where_fpdus_are_not_aligned() {
+    let (json, svg) = (temporary("reassembly-json"), temporary("reassembly-svg"));
+    let files = ["--json", json.to_str().unwrap(), "--svg", svg.to_str().unwrap()];
+    let output = bench(&[&["reassembly", "--connections", "25,100"], &files[..]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    let plot = std::fs::read_to_string(&svg).unwrap();
+    for file in [json, svg] {
+        std::fs::remove_file(file).unwrap();
+    }
+    assert!(plot.starts_with("<svg") && plot.matches("<circle").count() == 6, "{plot}");
+    let outcomes = report.as_array().unwrap();
+    let held = |connections: u64, framing: &str| {
+        let outcome = outcomes
+            .iter()
+            .find(|outcome| outcome["connections"] == connections && outcome["framing"] == framing);
+        outcome.unwrap()["held_frames_peak"].as_u64().unwrap()
+    };
+    assert!(held(25, "unaligned") >= 25 && held(100, "unaligned") >= 100, "{report}");
+    let [few, many] = [25, 100].map(|connections| held(connections, "aligned"));
+    assert!((1..=32).contains(&few) && (1..=32).contains(&many), "{report}");
+    for outcome in outcomes {
+        assert_eq!(outcome["fpdus"], outcome["connections"].as_u64().unwrap() * 40);
+        assert_eq!(outcome["copied_per_octet"], 1.0);
+        assert!(outcome["out_of_order_segments"].as_u64().unwrap() > 20, "{report}");
+        assert_eq!(outcome["retransmitted_segments"], 0, "{report}");
+    }
+}
+
 /// Two devices that have blank frames without end and take whatever they are given.
 const ENDLESS: [&str; 5] = ["impair", "--left", "net_null0,size=64", "--right", "net_null1,size=64"];
 
@@ -123,6 +154,7 @@ fn impair_ends_with_its_input() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
+/// One clear line that says what to do.
 #[test]
 fn what_cannot_be_is_said_in_one_line() {
     let cases: [(&[&str], &str); 7] = [
@@ -166,6 +198,8 @@ fn wrong_command_lines_are_refused() {
         &["write-bw", "--qps", "0"],
         &["write-bw", "--iters", "10", "--duration", "1"],
         &["write-bw", "--markers", "maybe"],
+        &["reassembly", "--connections", "0"],
+        &["reassembly", "--connections", "10,70000"],
         &["read-bw"],
         &["impair", "--left", "net_null0"],
         &["impair", "--left", "net_null0", "--right", "net_null1", "--loss", "2"],

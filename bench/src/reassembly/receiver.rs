@@ -1,0 +1,135 @@
+//! The receiver: a core with a queue pair for each connection, all writing into one region.
+
+use std::sync::Arc;
+
+use crossbeam::queue::ArrayQueue;
+use warpline_dataplane::core::neighbours::StaticNeighbour;
+use warpline_dataplane::core::ring::{AfterStream, Command, Event, FullOperation, Rings};
+use warpline_dataplane::core::statistics::Statistics;
+use warpline_dataplane::core::tables::Tables;
+use warpline_dataplane::core::{Config, Core};
+use warpline_dataplane::device::sim::{End, EndConfig, Network, SimDevice};
+use warpline_dataplane::limits;
+use warpline_dataplane::memory::{Access, Grant, ProtectionDomainId, Region, STag};
+use warpline_dataplane::qp::shared::{CompletionRing, Doorbells, SharedQp};
+use warpline_dataplane::qp::work::QpNumber;
+use warpline_dataplane::time::Instant;
+
+use super::sender;
+use crate::BenchError;
+
+/// What all connections write to.
+pub const SINK: STag = STag::new(1, 0x4b);
+/// Octets of it.
+pub const SINK_OCTETS: usize = 2048;
+pub const PORT: u16 = 7471;
+
+const PD: ProtectionDomainId = ProtectionDomainId(1);
+/// An accepting Reply with Rev 1 and CRCs; M asks the sender for Markers (RFC 5044 §7.1.1).
+const REPLY: &[u8; 20] = b"MPA ID Rep Frame\x40\x01\x00\x00";
+
+pub struct Receiver {
+    core: Core<SimDevice>,
+    rings: Rings,
+    markers: bool,
+    /// Connections in Full Operation.
+    operating: u32,
+    network: Network,
+    held_peak: usize,
+}
+
+impl Receiver {
+    /// A core with room for `connections`.
+    pub fn new(device: SimDevice, connections: u32, markers: bool) -> Result<Self, BenchError> {
+        let network = device.network();
+        let rings = Rings {
+            commands: Arc::new(ArrayQueue::new(limits::COMMANDS)),
+            events: Arc::new(ArrayQueue::new(limits::EVENTS)),
+            doorbells: Arc::new(Doorbells::new(connections as usize)),
+        };
+        let neighbour = StaticNeighbour { address: sender::ADDRESS.into(), mac: EndConfig::b().mac };
+        let config = Config {
+            window_octets: 1 << 16,
+            neighbours: [neighbour].into_iter().collect(),
+            ..Config::new(sender::RECEIVER.into(), 24, [1, 2])
+        };
+        let count = connections as usize;
+        let tables = Tables {
+            connections: count,
+            queue_pairs: count,
+            // What is measured must not be bounded: a part of an FPDU for each connection, and what is beyond gaps.
+            held_frames: 4 * count + 8192,
+            ..Tables::default()
+        };
+        let core = Core::with_tables(device, config, rings.clone(), tables);
+        let mut receiver = Self { core, rings, markers, operating: 0, network, held_peak: 0 };
+        let region = Region::heap(SINK_OCTETS).ok_or_else(|| BenchError::Memory("no room".into()))?;
+        let grant = Grant { region, pd: PD, base_to: 0, access: Access::REMOTE_WRITE };
+        receiver.command(Command::Register { stag: SINK, grant })?;
+        receiver.command(Command::Listen {
+            port: PORT,
+            backlog: limits::HALF_OPEN_PER_CORE as u32,
+            tcp: None,
+        })?;
+        let completions = Arc::new(CompletionRing::new(1));
+        for number in 0..connections {
+            let completions = (completions.clone(), completions.clone());
+            let doorbells = receiver.rings.doorbells.clone();
+            let qp = SharedQp::new(QpNumber(number), PD, (1, 1), completions, doorbells);
+            receiver.command(Command::CreateQp(Arc::new(qp)))?;
+            // Commands are few: each is taken at once.
+            receiver.poll(Instant::from_nanos(1))?;
+        }
+        Ok(receiver)
+    }
+
+    fn command(&self, command: Command) -> Result<(), BenchError> {
+        self.rings.commands.push(command).map_err(|_| BenchError::Setup("the command ring is full".into()))
+    }
+
+    /// One poll, and what control has to do after it. Gives whether there was anything to do.
+    pub fn poll(&mut self, now: Instant) -> Result<bool, BenchError> {
+        let busy = self.core.poll_once(now);
+        self.held_peak = self.held_peak.max(self.network.held_frames(End::A));
+        while let Some(event) = self.rings.events.pop() {
+            match event {
+                Event::Stream { connection, .. } => {
+                    let mut reply = *REPLY;
+                    reply[16] |= if self.markers { 0x80 } else { 0 };
+                    let qp = QpNumber(self.operating);
+                    self.operating += 1;
+                    let operation =
+                        FullOperation { markers_received: self.markers, ..FullOperation::new(qp, false) };
+                    let then = AfterStream::FullOperation(operation);
+                    self.command(Command::Stream { connection, octets: Box::new(reply), then })?;
+                }
+                Event::StreamFailed { error, .. } => {
+                    return Err(BenchError::Setup(format!("a stream has failed: {error}")));
+                }
+                Event::Closed { reason, .. } => {
+                    return Err(BenchError::Setup(format!("a connection was closed: {reason}")));
+                }
+                _ => {}
+            }
+        }
+        Ok(busy)
+    }
+
+    /// When the core wants to be polled.
+    pub fn next_deadline(&self) -> Instant {
+        self.core.next_deadline()
+    }
+
+    pub fn statistics(&self) -> Statistics {
+        self.core.statistics()
+    }
+
+    pub fn forget_peak(&mut self) {
+        self.held_peak = 0;
+    }
+
+    /// The most frames that were alive after any poll, but for the one the core keeps to answer with.
+    pub fn held_peak(&self) -> usize {
+        self.held_peak.saturating_sub(1)
+    }
+}
