@@ -336,6 +336,7 @@ fn parts<D: device::Device>(
         window_octets: config.window_octets,
         ports: limits::EPHEMERAL_PORTS,
         tcp: config.tcp,
+        lends_stream: false,
         secret: [random.next(), random.next()],
     };
     let rings = Rings::new();

@@ -71,6 +71,13 @@ pub const COMMANDS: usize = 256;
 pub const EVENTS: usize = 1024;
 /// Octets of streaming data in one event. A startup frame has at most 532.
 pub const STREAM_EVENT_OCTETS: usize = 1460;
+/// Streaming octets of one connection that the peer has not acknowledged: as many as common stacks queue for a socket at
+/// first. Before Full Operation there is little to say, and others need the memory too.
+pub const STREAM_SEND_OCTETS: usize = 1 << 16;
+/// Pieces in which those may be handed down.
+pub const STREAM_SEND_PIECES: usize = 64;
+/// Streaming octets of one connection that control has a copy of and has not taken. More of them wait in TCP's window.
+pub const STREAM_LENT_OCTETS: usize = 1 << 16;
 /// Queue pairs of a core.
 pub const QPS_PER_CORE: usize = 4096;
 /// Connections of a core, half-open ones included.

@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 
 use common::raw::{OUR_MAC, PEER_ISS, PEER_MAC, PEER_PORT, RawPeer};
 use common::{PORT, address};
-use warpline_dataplane::core::connection::STREAM_OCTETS_MAX;
 use warpline_dataplane::core::ring::{AfterStream, Command, Event};
 use warpline_dataplane::core::statistics::DropCause;
 use warpline_dataplane::device::sim::End;
@@ -51,7 +50,7 @@ fn many_ready() -> RawPeer {
         peer.inject(&RawPeer::segment(&from(ack), &[]));
         peer.settle();
         let Some(Event::Accepted { connection, .. }) = peer.events.pop() else { panic!("not accepted") };
-        let octets = vec![number as u8; STREAM_OCTETS_MAX].into_boxed_slice();
+        let octets = vec![number as u8; limits::STREAM_SEND_OCTETS].into_boxed_slice();
         peer.command(Command::Stream { connection, octets, then: AfterStream::Stay });
         peer.settle();
     }

@@ -202,6 +202,7 @@ impl Control {
             Event::Connected { token, connection, .. } => self.on_connected(now, token, connection),
             Event::ConnectFailed { token, error } => self.on_connect_failed(token, error),
             Event::Stream { connection, octets } => self.on_stream(now, connection, &octets),
+            Event::StreamAcknowledged { .. } => {}
             Event::PeerFinished { connection } => self.on_peer_finished(now, connection),
             Event::StreamFailed { connection, .. } => self.on_stream_failed(connection),
             Event::Closed { connection, reason } => self.on_closed(connection, reason),

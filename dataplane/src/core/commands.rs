@@ -7,8 +7,8 @@ use std::sync::Arc;
 use siphasher::sip::SipHasher24;
 
 use super::addresses;
-use super::connection::{Chunk, FlowKey, Mode, Operating, Origin, STREAM_OCTETS_MAX};
-use super::ring::{AfterStream, Command, ConnectError, ConnectionId, Event, FullOperation};
+use super::connection::{FlowKey, Mode, Operating, Origin};
+use super::ring::{Command, ConnectError, ConnectionId, Direction, Event, FullOperation};
 use super::{Core, Listener, QueuePair};
 use crate::device::Device;
 use crate::limits;
@@ -41,12 +41,18 @@ impl<D: Device> Core<D> {
                     self.events.push(Event::ConnectFailed { token, error });
                 }
             }
-            Command::Stream { connection, octets, then } => self.send_stream(now, connection, &octets, then),
+            Command::Admit { connection } => self.admit(connection),
+            Command::Stream { connection, octets, then } => self.send_stream(now, connection, octets, then),
+            Command::Take { connection, octets } => self.take_stream(now, connection, octets),
             Command::Start { connection, operation } => self.start(now, connection, operation),
+            Command::StartUnnegotiated { connection, operation, direction } => {
+                self.start_unnegotiated(now, connection, operation, direction);
+            }
+            Command::ExpectFpdu { connection, within_ns } => self.expect_fpdu(now, connection, within_ns),
             Command::Close { connection } => self.close(connection),
-            Command::Abort { connection } => self.abort(now, connection),
+            Command::Abort { connection } => self.abort(connection),
             Command::CreateQp(shared) => self.create_qp(shared),
-            Command::DestroyQp(number) => self.destroy_qp(now, number),
+            Command::DestroyQp(number) => self.destroy_qp(number),
             Command::Register { stag, grant } => {
                 let done = self.stags.insert(stag, grant).is_ok();
                 debug_assert!(done, "control gave out an STag twice");
@@ -153,32 +159,7 @@ impl<D: Device> Core<D> {
         addresses::next_hop(&self.config.addresses, &self.config.routes, remote)
     }
 
-    fn send_stream(&mut self, now: Instant, id: ConnectionId, octets: &[u8], then: AfterStream) {
-        let Some(slot) = self.slots.get_mut(id.index as usize) else { return };
-        let Some(connection) = slot.connection.as_mut().filter(|_| slot.generation == id.generation) else {
-            return;
-        };
-        let skip = connection.stream.len();
-        let fits = matches!(connection.mode, Mode::Streaming)
-            && skip + octets.len() <= STREAM_OCTETS_MAX
-            && (octets.is_empty()
-                || connection.tcp.queue(&mut self.pools, Chunk::Stream, skip as u32, octets.len() as u32));
-        if !fits {
-            // Control asked for more than the connection can take: it is of no use like that.
-            connection.tcp.abort();
-            self.mark_dirty(id.index);
-            return;
-        }
-        connection.stream.extend_from_slice(octets);
-        match then {
-            AfterStream::Stay => {}
-            AfterStream::FullOperation(operation) => self.start(now, id, operation),
-            AfterStream::Close => self.close(id),
-        }
-        self.mark_dirty(id.index);
-    }
-
-    fn start(&mut self, now: Instant, id: ConnectionId, operation: FullOperation) {
+    pub(super) fn start(&mut self, now: Instant, id: ConnectionId, operation: FullOperation) {
         if self.connection(id).is_some() {
             self.enter_full_operation(id.index, operation);
             self.mark_dirty(id.index);
@@ -195,19 +176,80 @@ impl<D: Device> Core<D> {
             connection.tcp.abort();
             return;
         };
-        connection.mode = Mode::FullOperation(Operating::new(operation, connection.tcp.queued_end()));
+        connection.mode = Mode::FullOperation(Operating::new(operation, connection.send_end()));
+        connection.lent_octets = 0;
         qp.connection = Some(index);
         qp.sender.begin(operation.version, operation.ready);
         qp.receiver.begin(operation.version, operation.ready);
         qp.receiver.take_posted(&qp.shared);
         qp.shared.set_state(QpState::ReadyToSend);
+        self.leave_backlog(index);
+    }
+
+    /// C00-8.1-01, C00-8.1-02: from here on, FPDUs in `direction`.
+    fn start_unnegotiated(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        operation: FullOperation,
+        direction: Direction,
+    ) {
+        if self.connection(id).is_none() {
+            return;
+        }
+        self.mark_dirty(id.index);
+        let Some(connection) = self.slots[id.index as usize].connection.as_mut() else { return };
+        let qp = self.qps.get_mut(operation.qp.0 as usize).and_then(Option::as_mut);
+        let Some(qp) = qp.filter(|qp| qp.connection.is_none_or(|index| index == id.index)) else {
+            // MPA-7.1-04
+            connection.tcp.abort();
+            return;
+        };
+        let send_start = connection.send_end();
+        if matches!(connection.mode, Mode::Streaming) {
+            connection.mode = Mode::FullOperation(Operating::unnegotiated(operation, send_start));
+            qp.connection = Some(id.index);
+            qp.sender.begin(operation.version, operation.ready);
+            qp.receiver.begin(operation.version, operation.ready);
+            qp.receiver.take_posted(&qp.shared);
+            qp.shared.set_state(QpState::ReadyToSend);
+        }
+        if let Mode::FullOperation(operating) = &mut connection.mode {
+            operating.start(direction, send_start);
+        }
+        if direction.receives() {
+            connection.lent_octets = 0;
+        }
+        self.leave_backlog(id.index);
+        self.take_again(now, id.index);
+    }
+
+    fn expect_fpdu(&mut self, now: Instant, id: ConnectionId, within_ns: u64) {
+        let Some(connection) = self.connection(id) else { return };
+        if let Mode::FullOperation(operating) = &mut connection.mode
+            && !operating.may_send
+        {
+            operating.first_fpdu_by = now + within_ns;
+            self.mark_dirty(id.index);
+        }
+    }
+
+    fn admit(&mut self, id: ConnectionId) {
+        if self.connection(id).is_some() {
+            self.leave_backlog(id.index);
+        }
+    }
+
+    /// The connection counts in its listener's backlog no longer.
+    fn leave_backlog(&mut self, index: u32) {
+        let Some(connection) = self.slots[index as usize].connection.as_mut() else { return };
         if core::mem::take(&mut connection.half_open) {
             let (port, opened) = (connection.key.local_port, connection.announced);
             self.no_longer_in_backlog(port, opened);
         }
     }
 
-    fn close(&mut self, id: ConnectionId) {
+    pub(super) fn close(&mut self, id: ConnectionId) {
         let Some(connection) = self.connection(id) else { return };
         connection.closing = true;
         let qp = connection.qp();
@@ -219,11 +261,11 @@ impl<D: Device> Core<D> {
         }
     }
 
-    fn abort(&mut self, now: Instant, id: ConnectionId) {
+    fn abort(&mut self, id: ConnectionId) {
         let Some(connection) = self.connection(id) else { return };
         connection.tcp.abort();
         self.mark_dirty(id.index);
-        self.on_progress(now, id.index, tcp::Progress::CLOSED);
+        self.on_closed(id.index);
     }
 
     fn create_qp(&mut self, shared: Arc<SharedQp>) {
@@ -236,7 +278,7 @@ impl<D: Device> Core<D> {
         *place = Some(QueuePair { shared, sender, receiver, connection: None });
     }
 
-    fn destroy_qp(&mut self, now: Instant, number: QpNumber) {
+    fn destroy_qp(&mut self, number: QpNumber) {
         let connection = match self.qps.get(number.0 as usize) {
             Some(Some(qp)) => qp.connection,
             _ => None,
@@ -246,7 +288,7 @@ impl<D: Device> Core<D> {
                 connection.tcp.abort();
             }
             self.mark_dirty(index);
-            self.on_progress(now, index, tcp::Progress::CLOSED);
+            self.on_closed(index);
         }
         if let Some(Some(mut qp)) = self.qps.get_mut(number.0 as usize).map(Option::take) {
             qp.shared.set_state(QpState::Error);

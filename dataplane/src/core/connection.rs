@@ -3,7 +3,6 @@
 use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
 
-use crate::limits;
 use crate::mpa::enhanced::ReadDepths;
 use crate::mpa::receiver::FpduReceiver;
 use crate::qp::run::{FpduRun, SegmentRoom};
@@ -12,12 +11,13 @@ use crate::tcp;
 use crate::time::Instant;
 use crate::wire::tcp::SeqNumber;
 
-use super::ring::FullOperation;
+use super::ring::{Direction, FullOperation};
+use super::send_stream::SendStream;
 
 /// What a TCP segment's octets are built from.
 #[derive(Clone, Copy, Debug)]
 pub enum Chunk {
-    /// Streaming octets: a range of [`Connection::stream`], from the segment's `skip`.
+    /// Streaming octets: those that [`Connection::stream`] keeps for the segment's place.
     Stream,
     /// FPDUs, whole ones.
     Fpdus(FpduRun),
@@ -62,7 +62,7 @@ impl Hash for FlowKey {
 pub enum Mode {
     /// Streaming octets, handed to control.
     Streaming,
-    /// FPDUs of a queue pair.
+    /// FPDUs of a queue pair, in one direction at least.
     FullOperation(Operating),
 }
 
@@ -71,6 +71,10 @@ pub enum Mode {
 pub struct Operating {
     /// The queue pair.
     pub qp: QpNumber,
+    /// What we send are FPDUs; streaming octets otherwise (C00-8.1-02).
+    pub sends: bool,
+    /// What we receive are FPDUs; streaming octets otherwise (C00-8.1-02).
+    pub receives: bool,
     /// Finds FPDUs in what arrives.
     pub fpdus: FpduReceiver,
     /// Where Full Operation began in the stream we send: the place of the first Marker (MPA-4.3-06).
@@ -87,6 +91,8 @@ pub struct Operating {
     pub may_send: bool,
     /// FPDUs dropped in a row at the same place because of their CRC.
     pub crc_retries: u8,
+    /// When the stream fails if no FPDU has come by then (MPA-7.1.2-26).
+    pub first_fpdu_by: Instant,
     /// The stream has failed: what still comes is dropped (DDP-7.1-17, MPA-8-09), and nothing but a Terminate is sent.
     pub failed: bool,
 }
@@ -96,6 +102,8 @@ impl Operating {
     pub fn new(operation: FullOperation, send_start: SeqNumber) -> Self {
         Self {
             qp: operation.qp,
+            sends: true,
+            receives: true,
             fpdus: FpduReceiver::new(operation.markers_received, operation.crc),
             send_start,
             markers_sent: operation.markers_sent,
@@ -104,12 +112,25 @@ impl Operating {
             depths: operation.depths,
             may_send: operation.initiator,
             crc_retries: 0,
+            first_fpdu_by: Instant::NEVER,
             failed: false,
         }
     }
-}
 
-impl Operating {
+    /// As draft-culley-iwarp-mpa-00 has it: Markers and CRCs always, and no half in Full Operation before
+    /// [`start`](Self::start) (C00-7.1-01, C00-7.2-01, C00-8.1-02).
+    pub fn unnegotiated(operation: FullOperation, send_start: SeqNumber) -> Self {
+        Self { sends: false, receives: false, may_send: false, ..Self::new(operation, send_start) }
+    }
+
+    /// Full Operation from here on in `direction`. Either end may send first (C00-8.1-06).
+    pub fn start(&mut self, direction: Direction, send_start: SeqNumber) {
+        if direction.sends() && !self.sends {
+            (self.sends, self.may_send, self.send_start) = (true, true, send_start);
+        }
+        self.receives |= direction.receives();
+    }
+
     /// The segment of up to `emss_octets` that begins at `begin` of the stream we send.
     pub fn segment_room(&self, begin: SeqNumber, emss_octets: usize) -> SegmentRoom {
         SegmentRoom {
@@ -143,9 +164,10 @@ pub struct Connection {
     pub tcp: tcp::Connection,
     /// What its octets mean.
     pub mode: Mode,
-    /// Streaming octets queued so far, until they are acknowledged and Full Operation runs. Control bounds them: a
-    /// startup frame and its private data.
-    pub stream: Vec<u8>,
+    /// Streaming octets that the peer has not acknowledged.
+    pub stream: SendStream,
+    /// Streaming octets that control has a copy of and has not taken: the first of those that TCP has.
+    pub lent_octets: u32,
     /// Control was told that the peer has finished.
     pub told_finished: bool,
     /// Control knows of the connection: it was told of its opening.
@@ -173,7 +195,8 @@ impl Connection {
             origin,
             tcp,
             mode: Mode::Streaming,
-            stream: Vec::new(),
+            stream: SendStream::new(),
+            lent_octets: 0,
             told_finished: false,
             announced: false,
             dirty: false,
@@ -185,14 +208,41 @@ impl Connection {
         }
     }
 
-    /// Frees the streaming octets once Full Operation has begun and the peer has acknowledged them all: no retransmission
-    /// is built from them any more.
-    pub fn forget_startup(&mut self) {
-        if let Mode::FullOperation(operating) = &self.mode
-            && self.stream.capacity() > 0
-            && self.tcp.acknowledged() >= operating.send_start
-        {
-            self.stream = Vec::new();
+    /// When the stream fails if no FPDU has come by then. A peer that owes none is not waited for.
+    pub const fn fpdu_due(&self) -> Instant {
+        match &self.mode {
+            Mode::FullOperation(operating) if !self.closing && !self.told_finished => operating.first_fpdu_by,
+            _ => Instant::NEVER,
+        }
+    }
+
+    /// Whether what we send are streaming octets.
+    pub const fn sends_stream(&self) -> bool {
+        match &self.mode {
+            Mode::Streaming => true,
+            Mode::FullOperation(operating) => !operating.sends,
+        }
+    }
+
+    /// Whether what we receive are streaming octets.
+    pub const fn receives_stream(&self) -> bool {
+        match &self.mode {
+            Mode::Streaming => true,
+            Mode::FullOperation(operating) => !operating.receives,
+        }
+    }
+
+    /// The place after everything that is to be sent so far.
+    pub fn send_end(&self) -> SeqNumber {
+        self.tcp.queued_end() + self.stream.unqueued_octets()
+    }
+
+    /// Streaming octets that control has no copy of.
+    pub fn unlent_octets(&self) -> usize {
+        if self.receives_stream() {
+            self.tcp.received().available().saturating_sub(self.lent_octets as usize)
+        } else {
+            0
         }
     }
 
@@ -204,6 +254,3 @@ impl Connection {
         }
     }
 }
-
-/// Streaming octets that a connection may have queued over its life in that mode: a few startup frames.
-pub const STREAM_OCTETS_MAX: usize = 4 * limits::STREAM_EVENT_OCTETS;

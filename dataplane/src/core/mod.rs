@@ -21,8 +21,10 @@ mod ports;
 mod reassembly;
 mod receive;
 pub mod ring;
+mod send_stream;
 pub mod statistics;
 mod stream;
+mod streaming;
 mod syn_cookies;
 pub mod tables;
 mod time_wait;
@@ -41,6 +43,7 @@ use crate::device::{Capabilities, Device};
 use crate::limits;
 use crate::memory::StagTable;
 use crate::pool::Pool;
+use crate::qp::error::StreamError;
 use crate::qp::receiver::Receiver;
 use crate::qp::sender::Sender;
 use crate::qp::shared::SharedQp;
@@ -85,6 +88,11 @@ pub struct Config {
     pub ports: (u16, u16),
     /// How its connections behave unless they are asked for otherwise.
     pub tcp: tcp::Behaviour,
+    /// Whether streaming octets stay with TCP until control says that it has taken them ([`ring::Command::Take`]): whoever
+    /// does not take them is sent no more than the window, and Full Operation can begin at any octet that was not taken.
+    /// Control is then told what the peer has acknowledged of its own ([`ring::Event::StreamAcknowledged`]). Without, they
+    /// are taken as they are handed up: that is enough for MPA's startup.
+    pub lends_stream: bool,
     /// Secret of initial sequence numbers and ports: different on every start (RFC 6528).
     pub secret: [u64; 2],
 }
@@ -110,6 +118,7 @@ impl Config {
             window_octets: Self::WINDOW_OCTETS,
             ports: limits::EPHEMERAL_PORTS,
             tcp: tcp::Behaviour::default(),
+            lends_stream: false,
             secret,
         }
     }
@@ -363,8 +372,13 @@ impl<D: Device> Core<D> {
                 connection.tcp.abort();
                 progress |= tcp::Progress::CLOSED;
             }
+            let overdue = connection.fpdu_due() <= now;
             self.mark_dirty(index);
             self.on_progress(now, index, progress);
+            if overdue {
+                // before the first FPDU there is no Terminate.
+                self.fail_stream(now, index, StreamError::NoFpdu, None);
+            }
         }
         busy
     }

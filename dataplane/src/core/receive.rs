@@ -129,14 +129,24 @@ impl<D: Device> Core<D> {
             self.take_octets(now, index);
         }
         // Control hears of the end after the octets before it.
-        let handed_up = !self.has_streaming_octets(index);
+        let handed_up = !self.has_unlent_octets(index);
         if progress.contains(tcp::Progress::PEER_FINISHED) && handed_up {
             self.on_peer_finished(now, index);
         }
         let rests = handed_up && self.state_of(index) == Some(tcp::State::TimeWait);
-        if progress.contains(tcp::Progress::CLOSED) || rests {
+        // After an orderly end what was acknowledged still reaches control, however long that takes.
+        let closed = progress.contains(tcp::Progress::CLOSED) && (handed_up || !self.finished(index));
+        if closed || rests {
             self.on_closed(index);
         }
+    }
+
+    /// Whether TCP is over because both ends have finished.
+    fn finished(&self, index: u32) -> bool {
+        self.slots[index as usize].connection.as_ref().is_some_and(|connection| {
+            connection.tcp.state() == tcp::State::Closed
+                && connection.tcp.close_reason() == tcp::CloseReason::Finished
+        })
     }
 
     fn state_of(&self, index: u32) -> Option<tcp::State> {

@@ -61,6 +61,35 @@ impl FullOperation {
             depths: ReadDepths { ird: 0, ord: 0 },
         }
     }
+
+    /// Full Operation of `qp` as draft-culley-iwarp-mpa-00 has it, with nothing to negotiate: Markers and CRCs both ways
+    /// (C00-7.1-01, C00-7.2-01), one FPDU to a segment (C00-7.3-02), and either end sends when it likes (C00-8.1-06).
+    pub const fn unnegotiated(qp: QpNumber, version: u8) -> Self {
+        Self { markers_sent: true, markers_received: true, packing: false, version, ..Self::new(qp, true) }
+    }
+}
+
+/// The halves of a connection that change over to Full Operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// What we send.
+    Send,
+    /// What we receive.
+    Receive,
+    /// Both at the same time.
+    Both,
+}
+
+impl Direction {
+    /// Whether it is about what we send.
+    pub const fn sends(self) -> bool {
+        matches!(self, Self::Send | Self::Both)
+    }
+
+    /// Whether it is about what we receive.
+    pub const fn receives(self) -> bool {
+        matches!(self, Self::Receive | Self::Both)
+    }
 }
 
 /// What comes after streaming octets.
@@ -103,22 +132,54 @@ pub enum Command {
         /// How TCP behaves, if not as the core is set up.
         tcp: Option<Behaviour>,
     },
-    /// Send streaming octets: MPA's startup frames, before Full Operation.
+    /// A connection at a listening port no longer counts in its backlog: the application has taken it, in streaming mode.
+    Admit {
+        /// The connection.
+        connection: ConnectionId,
+    },
+    /// Send streaming octets, MPA's startup frames among them, before Full Operation. At most
+    /// [`STREAM_SEND_OCTETS`](limits::STREAM_SEND_OCTETS) may be unacknowledged: with more the connection is reset.
     Stream {
         /// The connection.
         connection: ConnectionId,
-        /// The octets. Allocated by control; the core frees them with the connection.
+        /// The octets. Allocated by control; the core frees them when the peer has acknowledged them.
         octets: Box<[u8]>,
         /// What follows them.
         then: AfterStream,
     },
-    /// The next octet in each direction belongs to Full Operation. Octets that came after those already handed up are
-    /// taken as FPDUs.
+    /// Control has taken the first `octets` octets of those it was lent in [`Event::Stream`]. Only where the core lends
+    /// them ([`super::Config::lends_stream`]).
+    Take {
+        /// The connection.
+        connection: ConnectionId,
+        /// How many.
+        octets: u32,
+    },
+    /// The next octet in each direction belongs to Full Operation. Octets that came after those already taken are taken as
+    /// FPDUs.
     Start {
         /// The connection.
         connection: ConnectionId,
         /// How it runs.
         operation: FullOperation,
+    },
+    /// Full Operation as in draft-culley-iwarp-mpa-00, without startup frames and with Markers and CRCs: the next octet in
+    /// `direction` belongs to it (C00-8.1-01 to C00-8.1-06). The other direction may follow, or stay as it is.
+    StartUnnegotiated {
+        /// The connection.
+        connection: ConnectionId,
+        /// How it runs: [`FullOperation::unnegotiated`], the same for both directions.
+        operation: FullOperation,
+        /// What changes over.
+        direction: Direction,
+    },
+    /// The stream fails unless an FPDU comes in time (MPA-7.1.2-26). For a Responder in Full Operation: until then it may
+    /// send nothing.
+    ExpectFpdu {
+        /// The connection.
+        connection: ConnectionId,
+        /// The time it has, in nanoseconds.
+        within_ns: u64,
     },
     /// FIN after everything posted.
     Close {
@@ -196,6 +257,14 @@ pub enum Event {
         connection: ConnectionId,
         /// The octets.
         octets: StreamOctets,
+    },
+    /// The peer has acknowledged streaming octets of [`Command::Stream`], counted in whole commands. Only where the core
+    /// lends streaming octets ([`super::Config::lends_stream`]).
+    StreamAcknowledged {
+        /// The connection.
+        connection: ConnectionId,
+        /// How many.
+        octets: u32,
     },
     /// The peer sends nothing more.
     PeerFinished {

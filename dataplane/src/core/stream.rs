@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use super::connection::{Mode, Origin};
-use super::ring::{ConnectError, ConnectionId, Event, StreamOctets};
+use super::ring::{ConnectError, ConnectionId, Event};
 use super::statistics::DropCause;
 use super::{Core, QueuePair};
 use crate::device::{Device, Frame};
@@ -80,7 +80,8 @@ impl<D: Device> Core<D> {
     pub(super) fn take_octets(&mut self, now: Instant, index: u32) {
         let Some(connection) = self.slots[index as usize].connection.as_mut() else { return };
         match &connection.mode {
-            Mode::Streaming => self.hand_up_stream(index),
+            _ if connection.receives_stream() => self.hand_up_stream(index),
+            Mode::Streaming => {}
             Mode::FullOperation(operating) if operating.failed => {
                 let octets = connection.tcp.received().available();
                 connection.tcp.consume(&mut self.pools, octets);
@@ -88,38 +89,6 @@ impl<D: Device> Core<D> {
             }
             Mode::FullOperation(_) => self.take_fpdus(now, index),
         }
-    }
-
-    /// Hands streaming octets to control as far as there is room for events; the rest waits in TCP's window.
-    fn hand_up_stream(&mut self, index: u32) {
-        let id = self.id(index);
-        let Some(connection) = self.slots[index as usize].connection.as_mut() else { return };
-        if connection.told_closed {
-            // Nobody listens any more.
-            let octets = connection.tcp.received().available();
-            connection.tcp.consume(&mut self.pools, octets);
-            return;
-        }
-        while self.events.has_room() {
-            let octets = connection.tcp.received().available().min(limits::STREAM_EVENT_OCTETS);
-            if octets == 0 {
-                return;
-            }
-            let mut copy = StreamOctets::new();
-            connection.tcp.received().for_each_slice(&self.pools.held, 0, octets, |slice| {
-                let fits = copy.try_extend_from_slice(slice);
-                debug_assert!(fits.is_ok(), "no more than an event holds");
-            });
-            connection.tcp.consume(&mut self.pools, octets);
-            self.events.push(Event::Stream { connection: id, octets: copy });
-        }
-    }
-
-    /// Whether there are streaming octets that control had no room for.
-    pub(super) fn has_streaming_octets(&self, index: u32) -> bool {
-        self.slots[index as usize].connection.as_ref().is_some_and(|connection| {
-            matches!(connection.mode, Mode::Streaming) && connection.tcp.received().available() > 0
-        })
     }
 
     /// Takes what is in order and could not be taken earlier, and the end that came behind it.
@@ -167,7 +136,8 @@ impl<D: Device> Core<D> {
         operating.fpdus.advance(&located);
         operating.crc_retries = 0;
         // the FPDU is valid for MPA, whatever DDP says of it.
-        operating.may_send = true;
+        operating.may_send = operating.sends;
+        operating.first_fpdu_by = Instant::NEVER;
         connection.tcp.consume(&mut self.pools, located.wire_len());
         self.statistics.fpdus_received += 1;
         match received {
@@ -246,6 +216,7 @@ impl<D: Device> Core<D> {
             return;
         }
         if let Mode::FullOperation(operating) = &connection.mode
+            && operating.receives
             && !operating.failed
             && connection.tcp.received().available() > 0
         {
@@ -256,8 +227,8 @@ impl<D: Device> Core<D> {
 
     /// Completes what TCP has acknowledged.
     pub(super) fn complete_sends(&mut self, index: u32) {
+        self.release_stream(index);
         let Some(connection) = self.slots[index as usize].connection.as_mut() else { return };
-        connection.forget_startup();
         if let Some(Some(qp)) = connection.qp().and_then(|number| self.qps.get_mut(number.0 as usize)) {
             qp.sender.complete(&qp.shared, &mut self.stags, connection.tcp.acknowledged());
         }

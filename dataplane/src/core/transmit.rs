@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::connection::{Chunk, Connection, FlowKey, Mode, Operating};
 use super::statistics::{DropCause, Statistics};
-use super::{Core, QueuePair};
+use super::{Core, QueuePair, streaming};
 use crate::crc32c::Digest;
 use crate::device::{ChecksumRequest, Device, Frame, IpVersion};
 use crate::limits;
@@ -63,7 +63,7 @@ impl<D: Device> Core<D> {
 
     /// Sends for one connection. `true` when it has more to send and keeps its turn.
     fn transmit_connection(&mut self, now: Instant, index: u32) -> bool {
-        if self.has_streaming_octets(index) {
+        if self.has_octets_to_lend(index) {
             self.take_again(now, index);
         }
         let Some(key) = self.slots[index as usize].connection.as_ref().map(|connection| connection.key)
@@ -81,6 +81,7 @@ impl<D: Device> Core<D> {
         for _ in 0..limits::TRANSMIT_BURST_SEGMENTS {
             let Some(frame) = self.empty_frame() else { return true };
             let Some(connection) = self.slots[index as usize].connection.as_mut() else { return false };
+            streaming::fill(connection, &mut self.pools);
             fill(connection, &mut self.qps, &mut self.pools, &mut self.stags);
             let Some(outgoing) = connection.tcp.poll_transmit(now, &mut self.pools) else {
                 self.spare = Some(frame);
@@ -104,7 +105,9 @@ impl<D: Device> Core<D> {
     fn settle(&mut self, now: Instant, index: u32, more: bool) -> bool {
         let waiting = self.is_waiting(index);
         let Some(connection) = self.slots[index as usize].connection.as_mut() else { return false };
-        if connection.tcp.state() == State::Closed && !more {
+        // Acknowledged octets that control has no copy of yet outlive TCP.
+        let unheard = connection.unlent_octets() > 0 && !connection.told_closed;
+        if connection.tcp.state() == State::Closed && !more && !unheard {
             self.on_closed(index);
             self.remove_connection(index);
             return false;
@@ -114,16 +117,17 @@ impl<D: Device> Core<D> {
             return false;
         }
         let mut more = more;
-        if connection.closing && connection.tcp.may_send() && !has_work(connection, &self.qps) {
+        let streamed = connection.stream.unqueued_octets() == 0;
+        if connection.closing && connection.tcp.may_send() && streamed && !has_work(connection, &self.qps) {
             connection.tcp.close();
             more = true;
         }
-        let mut deadline = connection.tcp.next_deadline().min(connection.abort_at);
+        let mut deadline = connection.tcp.next_deadline().min(connection.abort_at).min(connection.fpdu_due());
         if !more && waiting {
             // Nobody may answer: then the connection asks anew.
             deadline = deadline.min(now + limits::NEIGHBOUR_RETRANSMIT_NS);
         }
-        if self.has_streaming_octets(index) {
+        if self.has_octets_to_lend(index) {
             deadline = deadline.min(now + limits::HAND_UP_RETRY_NS);
         }
         self.wheel.set(index, deadline);
@@ -319,7 +323,8 @@ fn fill<F>(
     stags: &mut StagTable,
 ) {
     let Mode::FullOperation(operating) = &connection.mode else { return };
-    if !operating.may_send || !connection.tcp.may_send() {
+    // Streaming octets go before the first FPDU.
+    if !operating.may_send || !connection.tcp.may_send() || connection.stream.unqueued_octets() > 0 {
         return;
     }
     let Some(Some(qp)) = qps.get_mut(operating.qp.0 as usize) else { return };
@@ -365,13 +370,7 @@ impl Build<'_> {
     fn segment(mut self, segment: &Segment<Chunk>, out: &mut [u8]) -> bool {
         let skip = segment.skip as usize;
         match &segment.payload {
-            Chunk::Stream => match self.connection.stream.get(skip..skip + out.len()) {
-                Some(octets) => {
-                    out.copy_from_slice(octets);
-                    true
-                }
-                None => false,
-            },
+            Chunk::Stream => self.connection.stream.copy(segment.seq, out),
             Chunk::Fpdus(run) => {
                 let Mode::FullOperation(operating) = &self.connection.mode else { return false };
                 let Some(Some(qp)) = self.qps.get(operating.qp.0 as usize) else { return false };

@@ -11,6 +11,9 @@ pub enum StreamError {
     /// TCP lost the connection, or it closed in the middle of an FPDU (MPA error 1, RFC 5044 §8).
     #[error("TCP: {0}")]
     Tcp(CloseReason),
+    /// The Initiator has sent no FPDU in the time it had for the first one after MPA's startup (RFC 5044 §7.1.2 rule 10).
+    #[error("no FPDU came in time after MPA startup: the peer has stalled, or speaks another protocol")]
+    NoFpdu,
     /// MPA refused what arrived.
     #[error("MPA: {0}")]
     Mpa(MpaError),

@@ -15,7 +15,7 @@ pub fn message(
     fault: Option<&Fault>,
 ) -> Option<ArrayVec<u8, { limits::TERMINATE_OCTETS }>> {
     let (layer, error_type, code, names_segment) = match error {
-        StreamError::Tcp(_) | StreamError::Terminated { .. } => return None,
+        StreamError::Tcp(_) | StreamError::NoFpdu | StreamError::Terminated { .. } => return None,
         // RDMAP-4.8-04: no headers for lower-layer errors.
         StreamError::Mpa(error) => (layer::LLP, 0, error.code(), false),
         StreamError::Ddp(error) => (layer::DDP, error.error_type(), error.code(), error.error_type() != 0),

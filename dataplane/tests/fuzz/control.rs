@@ -187,7 +187,10 @@ impl Control {
             Event::QpDestroyed(number) => self.on_destroyed(*number),
             Event::Registered { stag, done } => assert!(*done, "{stag:?} was free"),
             Event::Deregistered { stag, done } => self.on_deregistered(*stag, *done),
-            Event::ConnectFailed { .. } | Event::Statistics(_) | Event::ConnectionReport(_) => {}
+            Event::ConnectFailed { .. }
+            | Event::StreamAcknowledged { .. }
+            | Event::Statistics(_)
+            | Event::ConnectionReport(_) => {}
         }
         Some(event)
     }

@@ -1,0 +1,158 @@
+//! Streaming octets on their way to the peer, before Full Operation.
+
+use std::collections::VecDeque;
+
+use crate::limits;
+use crate::wire::tcp::SeqNumber;
+
+/// Streaming octets that the peer has not acknowledged yet, in the pieces that control handed down. A retransmission is
+/// built from them; each piece is freed when all of it is acknowledged.
+#[derive(Debug)]
+pub struct SendStream {
+    pieces: VecDeque<Box<[u8]>>,
+    /// The place of the first octet kept.
+    start: SeqNumber,
+    /// Octets kept.
+    octets: u32,
+    /// Octets of those that TCP has in its queue.
+    queued: u32,
+}
+
+impl SendStream {
+    /// No octets.
+    pub const fn new() -> Self {
+        Self { pieces: VecDeque::new(), start: SeqNumber(0), octets: 0, queued: 0 }
+    }
+
+    /// Keeps `octets`. `end` is the place after everything that TCP has queued. `false`, and nothing kept, when that would
+    /// be more than [`STREAM_SEND_OCTETS`](limits::STREAM_SEND_OCTETS).
+    pub fn push(&mut self, octets: Box<[u8]>, end: SeqNumber) -> bool {
+        if octets.len() + self.octets as usize > limits::STREAM_SEND_OCTETS {
+            return false;
+        }
+        if octets.is_empty() {
+            return true;
+        }
+        if self.pieces.is_empty() {
+            self.start = end;
+        }
+        self.octets += octets.len() as u32;
+        self.pieces.push_back(octets);
+        true
+    }
+
+    /// Octets that TCP has not queued yet.
+    pub const fn unqueued_octets(&self) -> u32 {
+        self.octets - self.queued
+    }
+
+    /// Notes that TCP has queued the next `octets` octets.
+    pub fn note_queued(&mut self, octets: u32) {
+        self.queued += octets;
+        debug_assert!(self.queued <= self.octets, "more queued than there is");
+    }
+
+    /// Copies the octets at `place` to `out`; `false` when some of them are not kept.
+    pub fn copy(&self, place: SeqNumber, out: &mut [u8]) -> bool {
+        let Ok(mut skip) = usize::try_from(place - self.start) else { return false };
+        let mut filled = 0;
+        for piece in &self.pieces {
+            if skip >= piece.len() {
+                skip -= piece.len();
+                continue;
+            }
+            let octets = (piece.len() - skip).min(out.len() - filled);
+            out[filled..filled + octets].copy_from_slice(&piece[skip..skip + octets]);
+            (filled, skip) = (filled + octets, 0);
+            if filled == out.len() {
+                return true;
+            }
+        }
+        filled == out.len()
+    }
+
+    /// Frees the pieces that are acknowledged whole; gives their octets.
+    pub fn release(&mut self, acknowledged: SeqNumber) -> u32 {
+        let mut freed = 0;
+        while let Some(piece) = self.pieces.front() {
+            let octets = piece.len() as u32;
+            // A piece that is not queued whole ends beyond all that can be acknowledged.
+            if self.start + octets > acknowledged || octets > self.queued {
+                return freed;
+            }
+            self.pieces.pop_front();
+            self.start += octets;
+            self.octets -= octets;
+            self.queued -= octets;
+            freed += octets;
+        }
+        // A connection in Full Operation keeps nothing of its startup.
+        self.pieces = VecDeque::new();
+        freed
+    }
+}
+
+impl Default for SendStream {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Close to the wrap.
+    const END: SeqNumber = SeqNumber(u32::MAX - 2);
+
+    fn filled() -> SendStream {
+        let mut stream = SendStream::new();
+        for piece in [&b"abc"[..], b"", b"defgh", b"i"] {
+            assert!(stream.push(piece.into(), END));
+        }
+        stream
+    }
+
+    #[test]
+    fn every_range_can_be_copied_again() {
+        let stream = filled();
+        for start in 0..9_u32 {
+            for end in start..=9 {
+                let mut out = vec![0; (end - start) as usize];
+                assert!(stream.copy(END + start, &mut out));
+                assert_eq!(out, b"abcdefghi"[start as usize..end as usize]);
+            }
+        }
+        assert!(!stream.copy(END + 9, &mut [0]), "beyond the end");
+        assert!(!stream.copy(END - 1, &mut [0]), "before the start");
+    }
+
+    #[test]
+    fn pieces_are_freed_when_they_are_acknowledged_whole() {
+        let mut stream = filled();
+        assert_eq!((stream.unqueued_octets(), stream.release(END)), (9, 0));
+        stream.note_queued(7);
+        assert_eq!(stream.release(END + 2), 0);
+        assert_eq!(stream.release(END + 7), 3, "the second piece is neither queued nor acknowledged whole");
+        let mut out = [0; 6];
+        assert!(stream.copy(END + 3, &mut out));
+        assert_eq!(&out, b"defghi");
+        assert!(!stream.copy(END + 2, &mut [0]), "freed");
+        stream.note_queued(2);
+        assert_eq!((stream.release(END + 9), stream.unqueued_octets()), (6, 0));
+        assert_eq!(stream.pieces.capacity(), 0);
+        // What comes next begins where TCP's queue ends.
+        assert!(stream.push(b"j".as_slice().into(), END + 20));
+        assert!(stream.copy(END + 20, &mut [0]));
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded() {
+        let mut stream = SendStream::new();
+        assert!(stream.push(vec![0; limits::STREAM_SEND_OCTETS].into(), END));
+        assert!(!stream.push([0].into(), END));
+        stream.note_queued(stream.unqueued_octets());
+        stream.release(END + limits::STREAM_SEND_OCTETS as u32);
+        assert!(stream.push([0].into(), END));
+    }
+}
