@@ -129,6 +129,11 @@ pub const TRANSMIT_CHUNK_FRAMES: usize = 8;
 pub const TRANSMIT_QUEUE_FRAMES: usize = 128;
 /// Frames handed to the device in one poll before what has arrived is looked at again: fewer than a ring of descriptors has.
 pub const FRAMES_SENT_PER_POLL: u64 = 256;
+/// Segments of send queues looked at in one poll because of selective acknowledgements: some 100 µs of work, and two searches
+/// of all there can be.
+pub const SEGMENTS_SEARCHED_PER_POLL: u32 = 2 * SEND_DESCRIPTORS_PER_CORE as u32;
+/// How long a search for losses waits that found the poll's work done.
+pub const SEARCH_RETRY_NS: u64 = MILLISECOND;
 /// Commands taken in one poll.
 pub const COMMANDS_PER_POLL: usize = 16;
 /// Connections whose timers are looked after in one poll: a thousand that time out together must not keep frames waiting.

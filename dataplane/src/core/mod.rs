@@ -233,6 +233,7 @@ impl<D: Device> Core<D> {
                 segments: Pool::new(tables.send_descriptors),
                 held: Pool::new(held_frames),
                 challenges: RateLimit::new(limits::CHALLENGES_PER_SECOND, derived(config.secret, 6)),
+                searches: tcp::searches::Searches::new(),
             },
             stags: StagTable::with_slots(tables.regions),
             qps: (0..tables.queue_pairs).map(|_| None).collect(),
@@ -254,6 +255,7 @@ impl<D: Device> Core<D> {
         let mut busy = self.take_commands(now);
         busy |= self.answer_doorbells();
         self.syns_this_poll = 0;
+        self.pools.searches.begin_poll();
         busy |= self.receive(now);
         busy |= self.detect_duplicates(now);
         busy |= self.expire_timers(now);
@@ -279,6 +281,7 @@ impl<D: Device> Core<D> {
         for connection in self.slots.iter().filter_map(|slot| slot.connection.as_ref()) {
             statistics.tcp.add(connection.tcp.counters());
         }
+        statistics.searches_refused = self.pools.searches.refused();
         statistics
     }
 

@@ -133,6 +133,8 @@ pub struct Statistics {
     pub syn_cookies_good: u64,
     /// Segments that acknowledge no cookie, while some are on their way.
     pub syn_cookies_bad: u64,
+    /// Selective acknowledgements that were not followed because the poll had searched enough.
+    pub searches_refused: u64,
     /// Streams that ended with an error.
     pub streams_failed: u64,
     /// Polls of the loop.

@@ -64,7 +64,10 @@ impl Connection {
             return Ok(Progress::empty());
         }
         self.unanswered_probes = 0;
-        let selective = self.selective(header);
+        let mut selective = self.selective(header);
+        if !selective.blocks.is_empty() && !pools.searches.begin() {
+            selective.blocks.clear();
+        }
         let same_window = self.scaled(header.window) == self.snd_wnd;
         let duplicate =
             ack == self.snd_una && carries_nothing && same_window && self.send.in_flight_octets() > 0;
@@ -162,7 +165,7 @@ impl Connection {
         };
         self.send.acknowledge(&mut pools.segments, data_ack, &mut on_delivered);
         let sacked_before = self.send.sacked_segments();
-        self.send.mark_sacked(&mut pools.segments, &selective.blocks, &mut on_delivered);
+        self.send.mark_sacked(&mut pools.segments, &mut pools.searches, &selective.blocks, &mut on_delivered);
         delivery.newly_sacked = self.send.sacked_segments() > sacked_before;
         delivery
     }
@@ -284,7 +287,7 @@ impl Connection {
         }
         // A hole inside a segment is the doing of a middlebox: the rest of the segment is on its way.
         let una = self.snd_una;
-        let found = self.send.mark_lost(&mut pools.segments, |segment| {
+        let found = self.send.mark_lost(&mut pools.segments, &mut pools.searches, |segment| {
             if segment.seq == una { Verdict::Lost } else { Verdict::Stop }
         });
         if third {

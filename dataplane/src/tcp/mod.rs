@@ -22,6 +22,7 @@ pub mod receive_queue;
 mod recovery;
 pub mod rtt;
 mod sack_blocks;
+pub mod searches;
 pub mod send_queue;
 mod snapshot;
 mod syn;
@@ -42,6 +43,7 @@ use receive_queue::{Held, ReceiveQueue};
 use recovery::Recovery;
 use rtt::RttEstimator;
 use sack_blocks::SackBlocks;
+use searches::Searches;
 use send_queue::{Segment, SendQueue};
 use timers::{Timer, Timers};
 use timestamps::Clocks;
@@ -153,6 +155,8 @@ pub struct Pools<P, F> {
     pub held: Pool<Held<F>>,
     /// Answers to segments out of place.
     pub challenges: RateLimit,
+    /// Looks at the send queues.
+    pub searches: Searches,
 }
 
 /// One TCP connection.

@@ -2,6 +2,7 @@
 //! tell losses and PRR to pace them), retransmission timeouts with F-RTO (RFC 5682), and taking back what was for
 //! nothing (Eifel, RFC 3522 and 4015; D-SACK, RFC 3708).
 
+use crate::limits;
 use crate::time::Instant;
 use crate::wire::tcp::SeqNumber;
 
@@ -173,11 +174,15 @@ impl Connection {
         if !self.sack || !self.recovery.rack.has_sample() {
             return false;
         }
+        if !pools.searches.begin() {
+            self.timers.set(Timer::Reorder, now + limits::SEARCH_RETRY_NS);
+            return false;
+        }
         let before = outstanding_octets(&self.send);
         let mut wait_ns = 0;
         let patience = self.patience();
         let judge = self.recovery.rack.judge(now, patience, &mut wait_ns);
-        let found = self.send.mark_lost(&mut pools.segments, judge);
+        let found = self.send.mark_lost(&mut pools.segments, &mut pools.searches, judge);
         if wait_ns > 0 {
             self.timers.set(Timer::Reorder, now + wait_ns);
         }
@@ -227,7 +232,7 @@ impl Connection {
         self.congestion.on_timeout(now, self.flight_octets(), first);
         let patience = self.patience();
         let (rack, una, sack) = (self.recovery.rack, self.snd_una, self.sack);
-        self.send.mark_lost(&mut pools.segments, |segment| {
+        self.send.mark_lost(&mut pools.segments, &mut pools.searches, |segment| {
             let oldest = segment.seq <= una;
             if oldest || !sack || rack.overdue(now, patience, segment) {
                 Verdict::Lost

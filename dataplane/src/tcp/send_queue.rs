@@ -6,6 +6,8 @@ use crate::pool::{List, NodeId, Pool};
 use crate::time::Instant;
 use crate::wire::tcp::SeqNumber;
 
+use super::searches::Searches;
+
 /// What is known of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
@@ -320,12 +322,14 @@ impl SendQueue {
     pub fn mark_sacked<P>(
         &mut self,
         pool: &mut Pool<Segment<P>>,
+        searches: &mut Searches,
         blocks: &[(SeqNumber, SeqNumber)],
         mut delivered: impl FnMut(&Segment<P>),
     ) {
         let Some(highest) = blocks.iter().map(|block| block.1).reduce(SeqNumber::later) else { return };
         let mut at = self.segments.front();
         while let Some(node) = at {
+            searches.look();
             let Some(segment) = pool.get_mut(node) else { return };
             if segment.end() > highest || segment.transmissions == 0 {
                 return;
@@ -353,11 +357,13 @@ impl SendQueue {
     pub fn mark_lost<P>(
         &mut self,
         pool: &mut Pool<Segment<P>>,
+        searches: &mut Searches,
         mut judge: impl FnMut(&Segment<P>) -> Verdict,
     ) -> bool {
         let mut first_lost = None;
         let mut at = self.segments.front();
         while let Some(node) = at {
+            searches.look();
             let Some(segment) = pool.get_mut(node) else { break };
             match segment.fate {
                 Fate::Unsent => break,
@@ -465,7 +471,7 @@ mod tests {
         while sent(&mut queue, &mut pool).is_some() {}
         queue.acknowledge(&mut pool, START + 150, |_| {});
         assert_eq!(queue.len(), 2, "a segment acknowledged in part stays");
-        assert!(queue.mark_lost(&mut pool, |_| Verdict::Lost));
+        assert!(queue.mark_lost(&mut pool, &mut Searches::new(), |_| Verdict::Lost));
         assert_eq!(counts(&queue), (0, 500, 0));
         assert_eq!(resent(&mut queue, &mut pool), Some(('b', 0, 200)));
         assert_eq!(resent(&mut queue, &mut pool), Some(('c', 0, 300)));
@@ -477,7 +483,7 @@ mod tests {
     fn an_ack_may_overtake_the_second_sending() {
         let (mut queue, mut pool) = queue(&[100, 200, 300]);
         while sent(&mut queue, &mut pool).is_some() {}
-        queue.mark_lost(&mut pool, |_| Verdict::Lost);
+        queue.mark_lost(&mut pool, &mut Searches::new(), |_| Verdict::Lost);
         assert_eq!(resent(&mut queue, &mut pool), Some(('a', 0, 100)));
         let mut freed = Vec::new();
         queue.acknowledge(&mut pool, START + 300, |s| freed.push((s.payload, s.retransmitted())));
@@ -495,12 +501,12 @@ mod tests {
         while sent(&mut queue, &mut pool).is_some() {}
         let mut held = Vec::new();
         let blocks = [(START + 100, START + 200), (START + 250, START + 400)];
-        queue.mark_sacked(&mut pool, &blocks, |s| held.push(s.payload));
-        queue.mark_sacked(&mut pool, &blocks, |s| held.push(s.payload));
+        queue.mark_sacked(&mut pool, &mut Searches::new(), &blocks, |s| held.push(s.payload));
+        queue.mark_sacked(&mut pool, &mut Searches::new(), &blocks, |s| held.push(s.payload));
         assert_eq!(held, ['b', 'd'], "each is shown once, and c is not whole");
         assert_eq!((counts(&queue), queue.sacked_segments()), ((200, 0, 200), 2));
         assert_eq!(queue.sacked_end(), Some(START + 400));
-        assert!(queue.mark_lost(&mut pool, |_| Verdict::Lost), "of a and c");
+        assert!(queue.mark_lost(&mut pool, &mut Searches::new(), |_| Verdict::Lost), "of a and c");
         assert_eq!(resent(&mut queue, &mut pool), Some(('a', 0, 100)));
         assert_eq!(resent(&mut queue, &mut pool), Some(('c', 0, 100)));
         assert_eq!(resent(&mut queue, &mut pool), None);
@@ -510,7 +516,7 @@ mod tests {
     fn a_peer_that_drops_what_it_held_gets_it_again() {
         let (mut queue, mut pool) = queue(&[100, 100]);
         while sent(&mut queue, &mut pool).is_some() {}
-        queue.mark_sacked(&mut pool, &[(START + 100, START + 200)], |_| {});
+        queue.mark_sacked(&mut pool, &mut Searches::new(), &[(START + 100, START + 200)], |_| {});
         queue.forget_sacked(&mut pool);
         assert_eq!(counts(&queue), (100, 100, 0));
         assert_eq!(resent(&mut queue, &mut pool), Some(('b', 0, 100)));
@@ -520,7 +526,7 @@ mod tests {
     fn a_mistaken_loss_is_taken_back() {
         let (mut queue, mut pool) = queue(&[100, 100]);
         while sent(&mut queue, &mut pool).is_some() {}
-        queue.mark_lost(&mut pool, |_| Verdict::Lost);
+        queue.mark_lost(&mut pool, &mut Searches::new(), |_| Verdict::Lost);
         queue.unmark_lost(&mut pool);
         assert_eq!(counts(&queue), (200, 0, 0));
         assert_eq!(resent(&mut queue, &mut pool), None);
@@ -535,7 +541,9 @@ mod tests {
         assert_eq!(sent(&mut queue, &mut pool), Some(('a', 30, 70)));
         assert_eq!(sent(&mut queue, &mut pool), Some(('b', 0, 200)));
         assert_eq!(queue.unsent_octets(), 0);
-        queue.mark_lost(&mut pool, |s| if s.payload == 'b' { Verdict::Lost } else { Verdict::Keep });
+        queue.mark_lost(&mut pool, &mut Searches::new(), |s| {
+            if s.payload == 'b' { Verdict::Lost } else { Verdict::Keep }
+        });
         assert!(queue.split_lost(&mut pool, 150), "the path has become narrower");
         assert_eq!(resent(&mut queue, &mut pool), Some(('b', 0, 150)));
         assert_eq!(resent(&mut queue, &mut pool), Some(('b', 150, 50)));
