@@ -1,0 +1,204 @@
+//! How ports are set up, what they can do, and why they could not.
+
+use dpdk_sys as sys;
+
+use crate::errno::Errno;
+
+/// A port could not be opened or started.
+#[derive(Debug, thiserror::Error)]
+pub enum PortError {
+    /// There is none of that name.
+    #[error("there is no port `{name}`; the ports are: {known}")]
+    NotFound {
+        /// The name asked for.
+        name: String,
+        /// The names there are.
+        known: String,
+    },
+    /// Somebody in this process has it.
+    #[error("the port `{0}` is open already")]
+    InUse(String),
+    /// One pool per queue pair is needed.
+    #[error("{queues} queue pairs need as many pools, not {pools}")]
+    Pools {
+        /// Queue pairs asked for.
+        queues: u16,
+        /// Pools given.
+        pools: usize,
+    },
+    /// It has fewer queues, or 0 were asked for.
+    #[error("`{name}` has 1 to {offered} queue pairs, not {asked}")]
+    Queues {
+        /// The port.
+        name: String,
+        /// Queue pairs asked for.
+        asked: u16,
+        /// Queue pairs it has.
+        offered: u16,
+    },
+    /// It does not take that MTU.
+    #[error("`{name}` takes an MTU of {least} to {most} octets, not {asked}")]
+    Mtu {
+        /// The port.
+        name: String,
+        /// The MTU asked for.
+        asked: u16,
+        /// The smallest it takes.
+        least: u16,
+        /// The largest it takes.
+        most: u16,
+    },
+    /// A frame is larger than a buffer, and the port cannot spread it over several.
+    #[error(
+        "`{name}` puts a frame of {frame_octets} octets in one buffer, but the pool's take {data_octets}"
+    )]
+    DataOctets {
+        /// The port.
+        name: String,
+        /// Octets of the largest frame.
+        frame_octets: usize,
+        /// Octets a buffer takes.
+        data_octets: usize,
+    },
+    /// The driver refused a step.
+    #[error("`{name}`: {step} failed: {errno}")]
+    Refused {
+        /// The port.
+        name: String,
+        /// What was tried.
+        step: &'static str,
+        /// The driver's reason.
+        errno: Errno,
+    },
+}
+
+/// The MTU of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mtu {
+    /// Configure the port for IP packets of this many octets.
+    Set(u16),
+    /// Leave the port as it is and take it to carry IP packets of this many octets: for drivers that cannot set what the
+    /// interface beneath them has (`net_af_packet`).
+    Assume(u16),
+}
+
+impl Mtu {
+    /// The octets.
+    pub const fn octets(self) -> u16 {
+        match self {
+            Self::Set(octets) | Self::Assume(octets) => octets,
+        }
+    }
+}
+
+/// How received frames are spread over queues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rss {
+    /// The Toeplitz key. Ports with longer keys get it repeated.
+    pub key: [u8; 40],
+}
+
+/// How the port spreads frames, for those who must know the queue of a frame beforehand: the hash of its addresses and
+/// ports, modulo the table's entries, modulo the queues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RssLayout {
+    /// The Toeplitz key.
+    pub key: [u8; 40],
+    /// Entries of the indirection table, filled with the queues in turn.
+    pub table_entries: u16,
+}
+
+/// How to start a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortConfig {
+    /// Pairs of a receive and a transmit queue.
+    pub queues: u16,
+    /// Receive descriptors per queue; moved to the nearest number the port takes.
+    pub receive_descriptors: u16,
+    /// Transmit descriptors per queue; likewise.
+    pub transmit_descriptors: u16,
+    /// The MTU.
+    pub mtu: Mtu,
+    /// How frames are spread, with several queues.
+    pub rss: Rss,
+    /// Whether to receive frames for other hardware addresses.
+    pub promiscuous: bool,
+    /// Whether to receive frames for multicast groups: IPv6 finds its neighbours through them (RFC 4861 §7.2.1).
+    pub multicast: bool,
+    /// Whether to use what checksum and segmentation offload the port has.
+    pub offloads: bool,
+}
+
+impl Default for PortConfig {
+    /// One queue pair of 1024 descriptors each way, 1500 octets, all offloads, frames for
+    /// ourselves and for groups. The key is one that treats
+    /// all input bits alike.
+    fn default() -> Self {
+        Self {
+            queues: 1,
+            receive_descriptors: 1024,
+            transmit_descriptors: 1024,
+            mtu: Mtu::Set(1500),
+            rss: Rss { key: DEFAULT_KEY },
+            promiscuous: false,
+            multicast: true,
+            offloads: true,
+        }
+    }
+}
+
+/// The key of Microsoft's RSS specification, for which test vectors are published.
+const DEFAULT_KEY: [u8; 40] = [
+    0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f, 0xb0, 0xd0,
+    0xca, 0x2b, 0xcb, 0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3, 0x80, 0x30, 0xf2, 0x0c, 0x6a, 0x42,
+    0xb7, 0x3b, 0xbe, 0xac, 0x01, 0xfa,
+];
+
+/// How a started port comes by the frames for multicast groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Multicast {
+    /// It was told to let through those of all groups.
+    All,
+    /// It cannot be told that; it was told to let through every frame.
+    Promiscuous,
+    /// It cannot be told at all, as virtual devices without a filter; or nobody asked for them.
+    AsItIs,
+}
+
+/// What a port can do, or, of a started one, what it was told to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortCapabilities {
+    /// Queue pairs.
+    pub queues: u16,
+    /// Largest IP packet, in octets.
+    pub mtu_octets: u16,
+    /// Verifies IPv4 and TCP checksums of received frames.
+    pub receive_checksums: bool,
+    /// Fills in IPv4 and TCP checksums, TCP's over IPv6 too.
+    pub transmit_checksums: bool,
+    /// Sends frames of several pieces, such as those carried by reference.
+    pub gather: bool,
+    /// Spreads a received frame over several buffers.
+    pub scatter: bool,
+    /// Cuts frames into TCP segments.
+    pub segmentation: bool,
+}
+
+impl PortCapabilities {
+    pub(super) const fn new(queues: u16, mtu_octets: u16, receive: u64, transmit: u64) -> Self {
+        Self {
+            queues,
+            mtu_octets,
+            receive_checksums: receive & RECEIVE_CHECKSUMS == RECEIVE_CHECKSUMS,
+            transmit_checksums: transmit & TRANSMIT_CHECKSUMS == TRANSMIT_CHECKSUMS,
+            gather: transmit & sys::constant_RTE_ETH_TX_OFFLOAD_MULTI_SEGS != 0,
+            scatter: receive & sys::constant_RTE_ETH_RX_OFFLOAD_SCATTER != 0,
+            segmentation: transmit & sys::constant_RTE_ETH_TX_OFFLOAD_TCP_TSO != 0,
+        }
+    }
+}
+
+pub(super) const RECEIVE_CHECKSUMS: u64 =
+    sys::constant_RTE_ETH_RX_OFFLOAD_IPV4_CKSUM | sys::constant_RTE_ETH_RX_OFFLOAD_TCP_CKSUM;
+pub(super) const TRANSMIT_CHECKSUMS: u64 =
+    sys::constant_RTE_ETH_TX_OFFLOAD_IPV4_CKSUM | sys::constant_RTE_ETH_TX_OFFLOAD_TCP_CKSUM;

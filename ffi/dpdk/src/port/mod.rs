@@ -1,0 +1,188 @@
+//! Ethernet ports and their queues.
+
+mod config;
+mod queues;
+mod running;
+mod setup;
+
+use core::ffi::{CStr, c_char};
+use core::marker::PhantomData;
+use core::mem;
+use core::sync::atomic::{AtomicBool, Ordering};
+use std::ffi::CString;
+use std::sync::Arc;
+
+use dpdk_sys as sys;
+
+use crate::eal::{Eal, control};
+use crate::errno::Errno;
+use crate::mempool::Mempool;
+pub use config::{Mtu, Multicast, PortCapabilities, PortConfig, PortError, Rss, RssLayout};
+pub use queues::{QueuePair, RxQueue, TxQueue};
+use running::Running;
+pub use running::{LinkState, PortStatistics, RunningPort};
+use setup::{Plan, receive_multicast, set_up_queues, spread_in_turn};
+
+/// A port that belongs to the holder and is not started.
+#[derive(Debug)]
+pub struct Port {
+    claim: Claim,
+}
+
+/// The right to a port; nobody else in the process has it.
+#[derive(Debug)]
+struct Claim {
+    id: u16,
+    name: String,
+}
+
+static CLAIMED: [AtomicBool; sys::RTE_MAX_ETHPORTS as usize] =
+    [const { AtomicBool::new(false) }; sys::RTE_MAX_ETHPORTS as usize];
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        CLAIMED[usize::from(self.id)].store(false, Ordering::Release);
+    }
+}
+
+impl Claim {
+    fn refused(&self, step: &'static str) -> impl FnOnce(Errno) -> PortError {
+        move |errno| PortError::Refused { name: self.name.clone(), step, errno }
+    }
+
+    fn info(&self) -> Result<sys::rte_eth_dev_info, PortError> {
+        // SAFETY: the structure is plain data, for which zeros are a value.
+        let mut info: sys::rte_eth_dev_info = unsafe { mem::zeroed() };
+        // SAFETY: `info` is writable; DPDK checks the port number.
+        Errno::check(unsafe { sys::rte_eth_dev_info_get(self.id, &raw mut info) })
+            .map_err(self.refused("asking for its capabilities"))?;
+        Ok(info)
+    }
+
+    fn mac(&self) -> Result<[u8; 6], PortError> {
+        let mut address = sys::rte_ether_addr { addr_bytes: [0; 6] };
+        // SAFETY: `address` is writable; DPDK checks the port number.
+        Errno::check(unsafe { sys::rte_eth_macaddr_get(self.id, &raw mut address) })
+            .map_err(self.refused("asking for its hardware address"))?;
+        Ok(address.addr_bytes)
+    }
+}
+
+impl Port {
+    /// The names of all ports: of PCI devices their address, of virtual devices their name (`net_tap0`).
+    pub fn names(_: Eal) -> Vec<String> {
+        let mut names = Vec::new();
+        let mut next = 0;
+        control(|| {
+            loop {
+                // SAFETY: takes any number and gives the next port from there, or one past the last possible.
+                let id = unsafe { sys::rte_eth_find_next(next) };
+                if u32::from(id) >= sys::RTE_MAX_ETHPORTS {
+                    return;
+                }
+                next = id + 1;
+                let mut name: [c_char; sys::RTE_ETH_NAME_MAX_LEN as usize] = [0; _];
+                // SAFETY: `name` is as long as the longest name with its end.
+                if unsafe { sys::rte_eth_dev_get_name_by_port(id, name.as_mut_ptr()) } == 0 {
+                    // SAFETY: DPDK has written a string that ends inside `name`.
+                    let name = unsafe { CStr::from_ptr(name.as_ptr()) };
+                    names.push(name.to_string_lossy().into_owned());
+                }
+            }
+        });
+        names
+    }
+
+    /// Opens the port `name`.
+    ///
+    /// # Errors
+    ///
+    /// [`PortError::NotFound`], [`PortError::InUse`].
+    pub fn open(eal: Eal, name: &str) -> Result<Self, PortError> {
+        let mut id = 0;
+        let found = CString::new(name).is_ok_and(|name| {
+            // SAFETY: the EAL runs (`eal`), the string lives through the call, and `id` is writable.
+            control(|| unsafe { sys::rte_eth_dev_get_port_by_name(name.as_ptr(), &raw mut id) }) == 0
+        });
+        if !found {
+            let mut known = Self::names(eal).join(", ");
+            if known.is_empty() {
+                "none (give the EAL a virtual device or allow a PCI device)".clone_into(&mut known);
+            }
+            return Err(PortError::NotFound { name: name.to_owned(), known });
+        }
+        if CLAIMED[usize::from(id)].swap(true, Ordering::Acquire) {
+            return Err(PortError::InUse(name.to_owned()));
+        }
+        Ok(Self { claim: Claim { id, name: name.to_owned() } })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.claim.name
+    }
+
+    /// What it can do.
+    ///
+    /// # Errors
+    ///
+    /// [`PortError::Refused`] when the driver does not tell.
+    pub fn capabilities(&self) -> Result<PortCapabilities, PortError> {
+        let info = self.claim.info()?;
+        let queues = info.max_rx_queues.min(info.max_tx_queues);
+        Ok(PortCapabilities::new(queues, info.max_mtu, info.rx_offload_capa, info.tx_offload_capa))
+    }
+
+    /// Configures and starts the port. Queue pair `n` receives into `pools[n]`. The port stops and closes, for good, when
+    /// what this returns is gone: the handle and every queue.
+    ///
+    /// # Errors
+    ///
+    /// [`PortError`].
+    pub fn start(
+        self,
+        config: &PortConfig,
+        pools: &[Mempool],
+    ) -> Result<(RunningPort, Vec<QueuePair>), PortError> {
+        let info = self.claim.info()?;
+        let plan = Plan::new(&self.claim, &info, config, pools)?;
+        control(|| {
+            plan.configure(&self.claim, config)?;
+            set_up_queues(&self.claim, &info, &plan, config, pools)
+        })?;
+        // From here on the port must be closed again, whatever happens, before its pools may go.
+        let running = Running { claim: self.claim, _pools: pools.to_vec() };
+        let claim = &running.claim;
+        // SAFETY: the port is configured, with all its queues.
+        Errno::check(control(|| unsafe { sys::rte_eth_dev_start(claim.id) }))
+            .map_err(claim.refused("starting"))?;
+        if config.promiscuous {
+            // SAFETY: DPDK checks the port number.
+            Errno::check(control(|| unsafe { sys::rte_eth_promiscuous_enable(claim.id) }))
+                .map_err(claim.refused("turning promiscuous"))?;
+        }
+        let multicast = if config.multicast { receive_multicast(claim) } else { Multicast::AsItIs };
+        let rss = match info.reta_size {
+            entries if plan.hashes != 0 && entries > 0 => Some(spread_in_turn(claim, config, entries)?),
+            _ => None,
+        };
+        let Plan { receive, transmit, .. } = plan;
+        let mac = claim.mac()?;
+        let capabilities = PortCapabilities::new(config.queues, config.mtu.octets(), receive, transmit);
+        let running = Arc::new(running);
+        let pairs = (0..config.queues)
+            .map(|queue| QueuePair {
+                receive: RxQueue { port: Arc::clone(&running), queue, alone: PhantomData },
+                transmit: TxQueue {
+                    port: Arc::clone(&running),
+                    queue,
+                    // Only offloads can ask the driver to touch a frame.
+                    prepare: transmit & !sys::constant_RTE_ETH_TX_OFFLOAD_MULTI_SEGS != 0,
+                    rejected_frames: 0,
+                    alone: PhantomData,
+                },
+            })
+            .collect();
+        Ok((RunningPort { port: running, mac, capabilities, rss, multicast, alone: PhantomData }, pairs))
+    }
+}

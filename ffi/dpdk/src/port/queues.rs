@@ -1,0 +1,98 @@
+//! The queues of a started port: frames in, frames out.
+
+use core::mem;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use dpdk_sys as sys;
+
+use super::running::{Alone, Running};
+use crate::mbuf::Mbuf;
+
+/// A receive and a transmit queue of a started port.
+#[derive(Debug)]
+pub struct QueuePair {
+    /// The receive queue.
+    pub receive: RxQueue,
+    /// The transmit queue.
+    pub transmit: TxQueue,
+}
+
+/// A receive queue. One thread at a time owns it.
+#[derive(Debug)]
+pub struct RxQueue {
+    pub(super) port: Arc<Running>,
+    pub(super) queue: u16,
+    pub(super) alone: Alone,
+}
+
+impl RxQueue {
+    /// Takes up to `limit` received frames, appending them to `frames`; gives how many.
+    #[inline]
+    pub fn receive(&mut self, frames: &mut Vec<Mbuf>, limit: usize) -> usize {
+        let limit = limit.min(usize::from(u16::MAX));
+        frames.reserve(limit);
+        let spare = frames.spare_capacity_mut().as_mut_ptr().cast();
+        // SAFETY: the port is started and has this queue, which nobody else polls (`&mut self`). There is room for
+        // `limit` pointers at `spare`: an `Mbuf` is one pointer.
+        let count =
+            unsafe { sys::inlined_rte_eth_rx_burst(self.port.claim.id, self.queue, spare, limit as u16) };
+        // SAFETY: `count` elements have been written, each a frame that the driver gave up.
+        unsafe { frames.set_len(frames.len() + usize::from(count)) };
+        usize::from(count)
+    }
+}
+
+/// A transmit queue. One thread at a time owns it.
+#[derive(Debug)]
+pub struct TxQueue {
+    pub(super) port: Arc<Running>,
+    pub(super) queue: u16,
+    /// Whether the driver wants to see frames beforehand: some fix the checksum field up for their hardware.
+    pub(super) prepare: bool,
+    pub(super) rejected_frames: u64,
+    pub(super) alone: Alone,
+}
+
+impl TxQueue {
+    /// Takes frames from the front of `frames` and leaves those for which the queue has no room; gives how many it took.
+    /// A frame that the driver can never send is taken too, dropped and counted.
+    #[inline]
+    pub fn transmit(&mut self, frames: &mut VecDeque<Mbuf>) -> usize {
+        let mut taken = 0;
+        loop {
+            let (front, _) = frames.as_mut_slices();
+            let offered = front.len().min(usize::from(u16::MAX)) as u16;
+            if offered == 0 {
+                return taken;
+            }
+            let (port, first) = (self.port.claim.id, front.as_mut_ptr().cast());
+            let fit = if self.prepare {
+                // SAFETY: the port is started and has this queue, which nobody else uses (`&mut self`). `first` points to
+                // `offered` frames: an `Mbuf` is one pointer.
+                unsafe { sys::inlined_rte_eth_tx_prepare(port, self.queue, first, offered) }
+            } else {
+                offered
+            };
+            // SAFETY: as above, for the first `fit` of them.
+            let sent = unsafe { sys::inlined_rte_eth_tx_burst(port, self.queue, first, fit) };
+            for frame in frames.drain(..usize::from(sent)) {
+                // The driver owns it now.
+                mem::forget(frame);
+            }
+            taken += usize::from(sent);
+            if sent < fit {
+                return taken;
+            }
+            if fit < offered && frames.pop_front().is_some() {
+                self.rejected_frames += 1;
+                taken += 1;
+            }
+        }
+    }
+
+    /// Frames dropped because the driver could never have sent them: too many pieces, or offloads it does not have.
+    pub const fn rejected_frames(&self) -> u64 {
+        self.rejected_frames
+    }
+}

@@ -1,0 +1,146 @@
+//! A started port: what it was told, and what it counts.
+
+use core::cell::Cell;
+use core::marker::PhantomData;
+use core::mem;
+use std::sync::Arc;
+
+use dpdk_sys as sys;
+
+use super::Claim;
+use super::config::{Multicast, PortCapabilities, PortError, RssLayout};
+use crate::eal::control;
+use crate::errno::Errno;
+use crate::mempool::Mempool;
+
+/// What a port counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct PortStatistics {
+    /// Frames received.
+    pub received_frames: u64,
+    /// Octets in them.
+    pub received_octets: u64,
+    /// Frames sent.
+    pub sent_frames: u64,
+    /// Octets in them.
+    pub sent_octets: u64,
+    /// Frames the port dropped because its queues were full.
+    pub missed_frames: u64,
+    /// Frames received broken.
+    pub receive_errors: u64,
+    /// Frames it failed to send.
+    pub transmit_errors: u64,
+    /// Times no buffer was free for a received frame.
+    pub no_buffer: u64,
+}
+
+/// The state of the link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkState {
+    /// Whether it is up.
+    pub up: bool,
+    /// Its speed in Mb/s; `u32::MAX` when unknown.
+    pub megabits_per_second: u32,
+    /// Whether both directions work at a time.
+    pub full_duplex: bool,
+}
+
+/// A started port. Dropped with the last of its handle and queues.
+#[derive(Debug)]
+pub(super) struct Running {
+    pub(super) claim: Claim,
+    /// The port's descriptors hold buffers of these; members are dropped after the port is closed.
+    pub(super) _pools: Vec<Mempool>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // SAFETY: DPDK checks the port number and state. No queue is left (`Arc`), so nobody polls the port.
+        control(|| unsafe {
+            sys::rte_eth_dev_stop(self.claim.id);
+            sys::rte_eth_dev_close(self.claim.id);
+        });
+    }
+}
+
+/// Marks what may be sent to another thread but used by one at a time.
+pub(super) type Alone = PhantomData<Cell<()>>;
+
+/// The handle of a started port.
+#[derive(Debug)]
+pub struct RunningPort {
+    pub(super) port: Arc<Running>,
+    pub(super) mac: [u8; 6],
+    pub(super) capabilities: PortCapabilities,
+    pub(super) rss: Option<RssLayout>,
+    pub(super) multicast: Multicast,
+    pub(super) alone: Alone,
+}
+
+impl RunningPort {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.port.claim.name
+    }
+
+    /// Its hardware address.
+    pub const fn mac(&self) -> [u8; 6] {
+        self.mac
+    }
+
+    /// What it was configured for.
+    pub const fn capabilities(&self) -> PortCapabilities {
+        self.capabilities
+    }
+
+    /// How it spreads frames over its queues; `None` with one queue, or when the port does not let itself be told.
+    pub const fn rss(&self) -> Option<RssLayout> {
+        self.rss
+    }
+
+    /// How it comes by the frames for multicast groups.
+    pub const fn multicast(&self) -> Multicast {
+        self.multicast
+    }
+
+    /// What it has counted.
+    ///
+    /// # Errors
+    ///
+    /// [`PortError::Refused`] when the driver does not tell.
+    pub fn statistics(&self) -> Result<PortStatistics, PortError> {
+        // SAFETY: the structure is plain data, for which zeros are a value.
+        let mut counted: sys::rte_eth_stats = unsafe { mem::zeroed() };
+        // SAFETY: `counted` is writable; DPDK checks the port number.
+        Errno::check(unsafe { sys::rte_eth_stats_get(self.port.claim.id, &raw mut counted) })
+            .map_err(self.port.claim.refused("reading its statistics"))?;
+        Ok(PortStatistics {
+            received_frames: counted.ipackets,
+            received_octets: counted.ibytes,
+            sent_frames: counted.opackets,
+            sent_octets: counted.obytes,
+            missed_frames: counted.imissed,
+            receive_errors: counted.ierrors,
+            transmit_errors: counted.oerrors,
+            no_buffer: counted.rx_nombuf,
+        })
+    }
+
+    /// The state of its link, as last known.
+    ///
+    /// # Errors
+    ///
+    /// [`PortError::Refused`] when the driver does not tell.
+    pub fn link(&self) -> Result<LinkState, PortError> {
+        // SAFETY: the structure is plain data, for which zeros are a value.
+        let mut link: sys::rte_eth_link = unsafe { mem::zeroed() };
+        // SAFETY: `link` is writable; DPDK checks the port number.
+        Errno::check(unsafe { sys::rte_eth_link_get_nowait(self.port.claim.id, &raw mut link) })
+            .map_err(self.port.claim.refused("asking for its link"))?;
+        Ok(LinkState {
+            up: link.link_status() != 0,
+            megabits_per_second: link.link_speed,
+            full_duplex: link.link_duplex() != 0,
+        })
+    }
+}

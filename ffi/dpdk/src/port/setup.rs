@@ -1,0 +1,177 @@
+//! A port is configured: what of its offer is used, and the calls that say so.
+
+use core::mem;
+
+use dpdk_sys as sys;
+
+use super::Claim;
+use super::config::{
+    Mtu, Multicast, PortConfig, PortError, RECEIVE_CHECKSUMS, RssLayout, TRANSMIT_CHECKSUMS,
+};
+use crate::eal::control;
+use crate::errno::Errno;
+use crate::mempool::Mempool;
+
+/// Octets an Ethernet header takes, with a VLAN tag.
+const HEADER_OCTETS: usize = sys::RTE_ETHER_HDR_LEN as usize + 4;
+
+/// What of the port's offer is used.
+pub(super) struct Plan {
+    /// Receive offloads.
+    pub(super) receive: u64,
+    /// Transmit offloads.
+    pub(super) transmit: u64,
+    /// Headers that RSS looks at; 0 without.
+    pub(super) hashes: u64,
+    /// The RSS key, as long as the port wants it.
+    key: Vec<u8>,
+}
+
+impl Plan {
+    pub(super) fn new(
+        claim: &Claim,
+        info: &sys::rte_eth_dev_info,
+        config: &PortConfig,
+        pools: &[Mempool],
+    ) -> Result<Self, PortError> {
+        let name = || claim.name.clone();
+        let offered = info.max_rx_queues.min(info.max_tx_queues);
+        if config.queues == 0 || config.queues > offered {
+            return Err(PortError::Queues { name: name(), asked: config.queues, offered });
+        }
+        if pools.len() != usize::from(config.queues) {
+            return Err(PortError::Pools { queues: config.queues, pools: pools.len() });
+        }
+        if let Mtu::Set(asked) = config.mtu
+            && !(info.min_mtu..=info.max_mtu).contains(&asked)
+        {
+            return Err(PortError::Mtu { name: name(), asked, least: info.min_mtu, most: info.max_mtu });
+        }
+
+        let mut receive = 0;
+        let mut transmit = info.tx_offload_capa & sys::constant_RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
+        let frame_octets = usize::from(config.mtu.octets()) + HEADER_OCTETS;
+        let data_octets = pools.iter().map(Mempool::data_octets).min().unwrap_or(0);
+        if data_octets < frame_octets {
+            if info.rx_offload_capa & sys::constant_RTE_ETH_RX_OFFLOAD_SCATTER == 0 {
+                return Err(PortError::DataOctets { name: name(), frame_octets, data_octets });
+            }
+            receive |= sys::constant_RTE_ETH_RX_OFFLOAD_SCATTER;
+        }
+        if config.offloads {
+            receive |= info.rx_offload_capa & RECEIVE_CHECKSUMS;
+            transmit |=
+                info.tx_offload_capa & (TRANSMIT_CHECKSUMS | sys::constant_RTE_ETH_TX_OFFLOAD_TCP_TSO);
+        }
+
+        let mut hashes = 0;
+        if config.queues > 1 {
+            hashes = info.flow_type_rss_offloads
+                & (sys::constant_RTE_ETH_RSS_IPV4
+                    | sys::constant_RTE_ETH_RSS_NONFRAG_IPV4_TCP
+                    | sys::constant_RTE_ETH_RSS_IPV6
+                    | sys::constant_RTE_ETH_RSS_NONFRAG_IPV6_TCP);
+        }
+        if hashes != 0 {
+            receive |= info.rx_offload_capa & sys::constant_RTE_ETH_RX_OFFLOAD_RSS_HASH;
+        }
+        let key = config.rss.key.iter().copied();
+        let key = match info.hash_key_size {
+            0 => key.collect(),
+            octets => key.cycle().take(octets.into()).collect(),
+        };
+        Ok(Self { receive, transmit, hashes, key })
+    }
+
+    pub(super) fn configure(&self, claim: &Claim, config: &PortConfig) -> Result<(), PortError> {
+        // SAFETY: the structure is plain data, for which zeros are a value: everything off.
+        let mut conf: sys::rte_eth_conf = unsafe { mem::zeroed() };
+        if let Mtu::Set(octets) = config.mtu {
+            conf.rxmode.mtu = octets.into();
+        }
+        if self.hashes != 0 {
+            conf.rxmode.mq_mode = sys::rte_eth_rx_mq_mode::RTE_ETH_MQ_RX_RSS;
+            conf.rx_adv_conf.rss_conf.rss_key = self.key.as_ptr().cast_mut();
+            conf.rx_adv_conf.rss_conf.rss_key_len = self.key.len() as u8;
+            conf.rx_adv_conf.rss_conf.rss_hf = self.hashes;
+        }
+        conf.rxmode.offloads = self.receive;
+        conf.txmode.offloads = self.transmit;
+        // SAFETY: `conf` and the key it points to are readable; drivers copy the key and do not write to it. DPDK checks
+        // every value.
+        Errno::check(unsafe {
+            sys::rte_eth_dev_configure(claim.id, config.queues, config.queues, &raw const conf)
+        })
+        .map_err(claim.refused("configuring"))?;
+        Ok(())
+    }
+}
+
+pub(super) fn set_up_queues(
+    claim: &Claim,
+    info: &sys::rte_eth_dev_info,
+    plan: &Plan,
+    config: &PortConfig,
+    pools: &[Mempool],
+) -> Result<(), PortError> {
+    let id = claim.id;
+    let (mut receive, mut transmit) = (config.receive_descriptors, config.transmit_descriptors);
+    // SAFETY: both numbers are writable.
+    Errno::check(unsafe { sys::rte_eth_dev_adjust_nb_rx_tx_desc(id, &raw mut receive, &raw mut transmit) })
+        .map_err(claim.refused("choosing descriptors"))?;
+    // SAFETY: takes any number.
+    let socket = unsafe { sys::rte_eth_dev_socket_id(id) }.cast_unsigned();
+    let receive_conf = sys::rte_eth_rxconf { offloads: plan.receive, ..info.default_rxconf };
+    let transmit_conf = sys::rte_eth_txconf { offloads: plan.transmit, ..info.default_txconf };
+    for (queue, pool) in (0..config.queues).zip(pools) {
+        // SAFETY: the configuration is readable and copied. A started port keeps its pools (`Running`); should a later
+        // step fail, the driver touches none again, and what buffers it may hold keep their pool's memory.
+        Errno::check(unsafe {
+            sys::rte_eth_rx_queue_setup(id, queue, receive, socket, &raw const receive_conf, pool.as_ptr())
+        })
+        .map_err(claim.refused("setting up a receive queue"))?;
+        // SAFETY: the configuration is readable and copied.
+        Errno::check(unsafe {
+            sys::rte_eth_tx_queue_setup(id, queue, transmit, socket, &raw const transmit_conf)
+        })
+        .map_err(claim.refused("setting up a transmit queue"))?;
+    }
+    Ok(())
+}
+
+/// Fills the indirection table, so that the queue of a hash is known beforehand.
+pub(super) fn spread_in_turn(
+    claim: &Claim,
+    config: &PortConfig,
+    entries: u16,
+) -> Result<RssLayout, PortError> {
+    const GROUP: usize = sys::RTE_ETH_RETA_GROUP_SIZE as usize;
+    let mut groups = vec![
+        sys::rte_eth_rss_reta_entry64 { mask: u64::MAX, reta: [0; GROUP] };
+        usize::from(entries).div_ceil(GROUP)
+    ];
+    for (entry, queue) in (0..usize::from(entries)).zip((0..config.queues).cycle()) {
+        groups[entry / GROUP].reta[entry % GROUP] = queue;
+    }
+    // SAFETY: `groups` holds `entries` entries, and the port is started.
+    Errno::check(control(|| unsafe {
+        sys::rte_eth_dev_rss_reta_update(claim.id, groups.as_mut_ptr(), entries)
+    }))
+    .map_err(claim.refused("filling the RSS indirection table"))?;
+    Ok(RssLayout { key: config.rss.key, table_entries: entries })
+}
+
+/// Opens the filter of a started port to multicast frames, as narrowly as its driver can be told.
+pub(super) fn receive_multicast(claim: &Claim) -> Multicast {
+    control(|| {
+        // SAFETY: DPDK checks the port number.
+        if Errno::check(unsafe { sys::rte_eth_allmulticast_enable(claim.id) }).is_ok() {
+            return Multicast::All;
+        }
+        // SAFETY: DPDK checks the port number.
+        match Errno::check(unsafe { sys::rte_eth_promiscuous_enable(claim.id) }) {
+            Ok(_) => Multicast::Promiscuous,
+            Err(_) => Multicast::AsItIs,
+        }
+    })
+}
