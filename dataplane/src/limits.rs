@@ -29,6 +29,14 @@ pub const HELD_FRAMES_IN_ORDER: usize = (1 << 16) / GATHER_MAX_OCTETS;
 /// Frames one core may keep for all its connections; never more than half of what its device has, so that others can still
 /// arrive.
 pub const HELD_FRAMES_PER_CORE: usize = 8192;
+/// Records of octets placed beyond gaps that one connection may have: as many as Markers can open in a window of Ethernet's
+/// full frames of which every third is lost.
+pub const PLACED_RUNS_PER_CONNECTION: usize = 512;
+/// Such records of all connections of a core: a record has no frame and costs some 40 octets.
+pub const PLACED_RUNS_PER_CORE: usize = 8192;
+/// Frames and records that are looked at to find what a segment beyond a gap belongs to. FPDUs with Markers leave one record
+/// for each gap; where there is more to pass, octets wait for their turn.
+pub const PLACEMENT_LOOKS: usize = 512;
 /// Frames a connection keeps before small segments are copied behind the frame before them.
 pub const HELD_FRAMES_BEFORE_GATHERING: usize = 16;
 /// Payload of a segment that may be copied behind the frame before it, in octets. Larger ones fill the window before

@@ -50,6 +50,7 @@ use crate::qp::shared::SharedQp;
 use crate::qp::work::QpNumber;
 use crate::rate_limit::RateLimit;
 use crate::tcp;
+use crate::tcp::receive_queue::HeldPool;
 use crate::time::Instant;
 use crate::wire::ethernet::MacAddress;
 use addresses::{Addresses, Cidr, Routes};
@@ -231,7 +232,7 @@ impl<D: Device> Core<D> {
             dirty: Vec::with_capacity(tables.connections),
             pools: tcp::Pools {
                 segments: Pool::new(tables.send_descriptors),
-                held: Pool::new(held_frames),
+                held: HeldPool::new(held_frames, tables.placed_runs),
                 challenges: RateLimit::new(limits::CHALLENGES_PER_SECOND, derived(config.secret, 6)),
                 searches: tcp::searches::Searches::new(),
             },

@@ -10,20 +10,19 @@ use crate::device::{Device, Frame};
 use crate::limits;
 use crate::mpa::MpaError;
 use crate::mpa::receiver::Octets;
-use crate::pool::Pool;
 use crate::qp::error::StreamError;
 use crate::qp::receiver::{Fault, Received};
 use crate::qp::shared::QpState;
 use crate::qp::terminate;
 use crate::tcp;
 use crate::tcp::CloseReason;
-use crate::tcp::receive_queue::{Held, ReceiveQueue};
+use crate::tcp::receive_queue::{HeldPool, ReceiveQueue};
 use crate::time::Instant;
 
 /// The octets of a connection that are in order and not consumed, as MPA looks at them.
 struct InOrder<'q, F> {
     queue: &'q ReceiveQueue,
-    held: &'q Pool<Held<F>>,
+    held: &'q HeldPool<F>,
 }
 
 impl<F: Frame> Octets for InOrder<'_, F> {
@@ -32,7 +31,7 @@ impl<F: Frame> Octets for InOrder<'_, F> {
     }
 
     fn available(&self) -> usize {
-        self.queue.available()
+        self.queue.readable(self.held)
     }
 }
 

@@ -15,6 +15,8 @@ pub struct Tables {
     pub send_descriptors: usize,
     /// Frames kept of octets not consumed yet, over all connections. Never more than half of what the device has.
     pub held_frames: usize,
+    /// Records of octets placed beyond gaps, over all connections.
+    pub placed_runs: usize,
     /// Queue pairs.
     pub queue_pairs: usize,
     /// Registered regions.
@@ -29,6 +31,7 @@ impl Default for Tables {
             time_waits: limits::TIME_WAITS_PER_CORE,
             send_descriptors: limits::SEND_DESCRIPTORS_PER_CORE,
             held_frames: limits::HELD_FRAMES_PER_CORE,
+            placed_runs: limits::PLACED_RUNS_PER_CORE,
             queue_pairs: limits::QPS_PER_CORE,
             regions: limits::REGIONS_PER_CORE,
         }
@@ -48,6 +51,8 @@ pub struct Usage {
     pub send_descriptors: usize,
     /// Frames kept of octets not consumed yet.
     pub held_frames: usize,
+    /// Records of octets placed beyond gaps.
+    pub placed_runs: usize,
     /// Queue pairs.
     pub queue_pairs: usize,
     /// Frames built that the device has no room for yet.
@@ -68,7 +73,8 @@ impl<D: Device> Core<D> {
                 .map(|listener| (listener.opening + listener.starting) as usize)
                 .sum(),
             send_descriptors: self.pools.segments.used(),
-            held_frames: self.pools.held.used(),
+            held_frames: self.pools.held.frames(),
+            placed_runs: self.pools.held.placed_runs(),
             queue_pairs: self.qps.iter().flatten().count(),
             frames_to_send: self.to_send.len(),
             events_waiting: self.events.waiting(),

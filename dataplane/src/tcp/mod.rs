@@ -39,7 +39,7 @@ use challenge::Challenges;
 use congestion::{Congestion, CongestionControl};
 use ecn::Ecn;
 use pacing::{Pace, Pacer};
-use receive_queue::{Held, ReceiveQueue};
+use receive_queue::{HeldPool, ReceiveQueue};
 use recovery::Recovery;
 use rtt::RttEstimator;
 use sack_blocks::SackBlocks;
@@ -152,7 +152,7 @@ pub struct Pools<P, F> {
     /// Descriptors of data to send.
     pub segments: Pool<Segment<P>>,
     /// Frames received and not consumed.
-    pub held: Pool<Held<F>>,
+    pub held: HeldPool<F>,
     /// Answers to segments out of place.
     pub challenges: RateLimit,
     /// Looks at the send queues.

@@ -28,6 +28,7 @@ const TABLES: Tables = Tables {
     time_waits: 8,
     send_descriptors: 128,
     held_frames: 64,
+    placed_runs: 16,
     queue_pairs: QUEUE_PAIRS,
     regions: 8,
 };

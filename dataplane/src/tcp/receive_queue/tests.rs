@@ -1,0 +1,378 @@
+use super::*;
+use crate::device::{ChecksumRequest, ReceivedChecksums};
+
+/// A frame with `headroom` octets of headers before its payload and room behind it.
+struct TestFrame {
+    octets: Vec<u8>,
+    room: usize,
+}
+
+const HEADERS: usize = 5;
+const RECORDS: usize = 24;
+
+impl TestFrame {
+    fn new(payload: &[u8]) -> Self {
+        let mut octets = vec![0xee; HEADERS];
+        octets.extend_from_slice(payload);
+        Self { octets, room: 64 }
+    }
+}
+
+impl Frame for TestFrame {
+    /// Two pieces, cut in the middle of the payload, so that the queue has to cross them.
+    fn piece(&self, index: usize) -> Option<&[u8]> {
+        let cut = HEADERS + (self.octets.len() - HEADERS) / 2;
+        match index {
+            0 if self.room < 64 => Some(&self.octets),
+            0 => Some(&self.octets[..cut]),
+            1 if self.room == 64 => Some(&self.octets[cut..]),
+            _ => None,
+        }
+    }
+
+    fn first_mut(&mut self) -> &mut [u8] {
+        &mut self.octets
+    }
+
+    fn append(&mut self, octets: usize) -> Option<&mut [u8]> {
+        self.room = self.room.checked_sub(octets)?;
+        let start = self.octets.len();
+        self.octets.resize(start + octets, 0);
+        Some(&mut self.octets[start..])
+    }
+
+    fn checksums(&self) -> ReceivedChecksums {
+        ReceivedChecksums::default()
+    }
+
+    fn request_checksums(&mut self, _: ChecksumRequest) {}
+}
+
+struct Fixture {
+    queue: ReceiveQueue,
+    pool: HeldPool<TestFrame>,
+    stream: Vec<u8>,
+    start: SeqNumber,
+}
+
+impl Fixture {
+    fn new(octets: usize, frames: usize) -> Self {
+        let start = SeqNumber(0xffff_fff0);
+        let stream = (0..octets).map(|n| (n * 7 + n / 256) as u8).collect();
+        Self { queue: ReceiveQueue::new(start), pool: HeldPool::new(frames, RECORDS), stream, start }
+    }
+
+    fn beyond_gap(&self, from: u32, to: u32) -> Insertion {
+        Insertion::OutOfOrder { from: self.start + from, to: self.start + to }
+    }
+
+    fn insert(&mut self, from: usize, to: usize) -> Insertion {
+        let frame = TestFrame::new(&self.stream[from..to]);
+        self.queue.insert(&mut self.pool, self.start + from as u32, HEADERS, to - from, frame)
+    }
+
+    /// Places `from..to`, having looked at it; `false` when that cannot be.
+    fn place(&mut self, from: usize, to: usize) -> bool {
+        let (first, last) = (self.start + from as u32, self.start + to as u32);
+        let Some(stretch) = self.queue.stretch_around(&self.pool, first) else { return false };
+        if last > stretch.end || !self.queue.may_place(&self.pool, &stretch, first, last) {
+            return false;
+        }
+        let mut got = Vec::new();
+        let view = self.queue.view(&self.pool, &stretch, first);
+        view.for_each_slice(0, to - from, |slice| got.extend_from_slice(slice));
+        assert_eq!(got, self.stream[from..to]);
+        self.queue.place(&mut self.pool, &stretch, first, last);
+        true
+    }
+
+    /// The stretch around octet `at`: where it begins and ends, and whether placed octets come before it.
+    fn stretch(&self, at: u32) -> Option<(u32, u32, bool)> {
+        let place = |seq: SeqNumber| (seq - self.start) as u32;
+        let stretch = self.queue.stretch_around(&self.pool, self.start + at)?;
+        Some((place(stretch.start), place(stretch.end), stretch.after_placed))
+    }
+
+    /// Reads what is readable and checks it against the stream; gives its place in the stream.
+    fn check(&self) -> core::ops::Range<usize> {
+        let from = (self.queue.unread() - self.start) as usize;
+        let mut got = Vec::new();
+        self.queue.for_each_slice(&self.pool, 0, self.queue.readable(&self.pool), |slice| {
+            got.extend_from_slice(slice)
+        });
+        let range = from..from + got.len();
+        assert_eq!(got, self.stream[range.clone()]);
+        range
+    }
+}
+
+#[test]
+fn gaps_are_filled_in_any_order() {
+    let mut f = Fixture::new(100, 8);
+    assert_eq!(f.insert(20, 40), f.beyond_gap(20, 40));
+    assert_eq!(f.insert(60, 80), f.beyond_gap(60, 80));
+    assert_eq!(f.insert(20, 40), Insertion::Duplicate);
+    assert_eq!(f.check(), 0..0);
+    assert_eq!(f.insert(0, 30), Insertion::InOrder { filled_gap: true });
+    assert_eq!(f.check(), 0..40);
+    assert!(f.queue.has_gap());
+    assert_eq!(f.insert(30, 70), Insertion::InOrder { filled_gap: true });
+    assert_eq!(f.check(), 0..80);
+    assert!(!f.queue.has_gap());
+    assert_eq!(f.insert(70, 75), Insertion::Duplicate);
+}
+
+/// MPA-A.3-02: what was taken first stays, whatever a later copy says.
+#[test]
+fn a_duplicate_never_replaces() {
+    let mut f = Fixture::new(100, 8);
+    f.insert(10, 20);
+    let altered = vec![0xff; 40];
+    f.queue.insert(&mut f.pool, f.start, HEADERS, 40, TestFrame::new(&altered));
+    let mut got = Vec::new();
+    f.queue.for_each_slice(&f.pool, 0, 20, |slice| got.extend_from_slice(slice));
+    assert_eq!(got[10..20], f.stream[10..20], "held before the altered copy came");
+    assert_eq!(got[..10], altered[..10]);
+}
+
+#[test]
+fn consumed_frames_are_free_again() {
+    let mut f = Fixture::new(100, 4);
+    f.insert(0, 30);
+    f.insert(30, 60);
+    f.queue.consume(&mut f.pool, 40);
+    assert_eq!((f.check(), f.pool.frames()), (40..60, 1));
+    f.queue.consume(&mut f.pool, 20);
+    assert_eq!(f.pool.frames(), 0);
+    assert_eq!(f.insert(50, 70), Insertion::InOrder { filled_gap: false });
+    assert_eq!(f.check(), 60..70);
+}
+
+#[test]
+fn no_room_changes_nothing() {
+    let mut f = Fixture::new(100, 1);
+    f.insert(0, 10);
+    assert_eq!(f.insert(10, 20), Insertion::NoRoom);
+    assert_eq!(f.insert(30, 40), Insertion::NoRoom);
+    assert_eq!(f.check(), 0..10);
+    f.queue.consume(&mut f.pool, 10);
+    assert_eq!(f.insert(10, 20), Insertion::InOrder { filled_gap: false });
+}
+
+/// A window of segments beyond a gap does not keep out those that fill it, though they are held for a while too: their
+/// FPDU may end beyond the gap.
+#[test]
+fn what_lies_beyond_a_gap_leaves_room_for_what_fills_it() {
+    let (segment, frames) = (600, 2 * limits::HELD_FRAMES_PER_CONNECTION);
+    let mut f = Fixture::new(segment * frames, 8 * frames);
+    let kept = |n: &usize| matches!(f.insert(n * segment, (n + 1) * segment), Insertion::OutOfOrder { .. });
+    let held = (1..frames).take_while(kept).count();
+    assert!(held > 600, "{held}");
+    assert_eq!(f.insert(0, 300), Insertion::InOrder { filled_gap: false });
+    assert_eq!(f.insert(300, segment), Insertion::InOrder { filled_gap: true });
+    assert_eq!(f.check(), 0..(1 + held) * segment);
+}
+
+/// Segments of one octet do not exhaust the frames: they are gathered, and counted as in order.
+#[test]
+fn tiny_segments_are_gathered() {
+    let octets = 4000;
+    let mut f = Fixture::new(octets, 200);
+    for n in 0..octets {
+        assert_ne!(f.insert(n, n + 1), Insertion::NoRoom, "octet {n}");
+    }
+    assert!(f.pool.frames() < 100, "{} frames", f.pool.frames());
+    assert_eq!(f.check(), 0..octets);
+}
+
+#[test]
+fn forgotten_octets_come_again() {
+    let mut f = Fixture::new(100, 8);
+    f.insert(0, 30);
+    f.insert(30, 60);
+    f.insert(80, 90);
+    f.queue.consume(&mut f.pool, 10);
+    f.insert(60, 70);
+    f.queue.forget(&mut f.pool, 15, 10);
+    assert_eq!((f.check(), f.queue.nxt()), (10..25, f.start + 25), "the rest of its frame goes too");
+    let start = f.start;
+    let runs = f.queue.runs_beyond_gaps(&f.pool);
+    assert_eq!(runs[..], [(start + 35, start + 70), (start + 80, start + 90)], "what lies behind is kept");
+    assert_eq!(f.insert(20, 50), Insertion::InOrder { filled_gap: true });
+    assert_eq!(f.check(), 10..70);
+    assert_eq!(f.insert(70, 80), Insertion::InOrder { filled_gap: true });
+    assert_eq!(f.check(), 10..90);
+    f.queue.clear(&mut f.pool);
+    assert_eq!(f.pool.frames(), 0);
+}
+
+/// Random segments, reads and losses of memory against the stream itself.
+#[test]
+fn every_octet_comes_once_and_in_order() {
+    for seed in 0..300 {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let octets = 5000;
+        let mut f = Fixture::new(octets, 64);
+        let mut consumed = 0;
+        for _ in 0..100_000 {
+            if consumed == octets {
+                break;
+            }
+            let near = (f.queue.nxt() - f.start) as usize;
+            let from = (near + rng.usize(..200)).saturating_sub(rng.usize(..100)).min(octets - 1);
+            let to = (from + 1 + rng.usize(..150)).min(octets);
+            f.insert(from, to);
+            let available = f.check();
+            if rng.u32(..4) == 0 && !available.is_empty() {
+                let take = 1 + rng.usize(..available.len());
+                f.queue.consume(&mut f.pool, take);
+                consumed += take;
+                assert_eq!(f.check().start, consumed, "seed {seed}");
+            } else if rng.u32(..20) == 0 {
+                let keep = rng.usize(..=available.len());
+                f.queue.forget(&mut f.pool, keep, 1 + rng.usize(..200));
+                assert_eq!(f.check(), consumed..consumed + keep, "seed {seed}");
+            }
+        }
+        assert_eq!(consumed, octets, "seed {seed}");
+        f.queue.clear(&mut f.pool);
+        assert_eq!(f.pool.frames(), 0, "seed {seed}: frames leaked");
+    }
+}
+
+/// What is placed leaves its frames, is acknowledged like any other octet, and comes up when it is its turn.
+#[test]
+fn placed_octets_wait_without_a_frame() {
+    let mut f = Fixture::new(200, 8);
+    f.insert(20, 60);
+    f.insert(60, 100);
+    f.insert(140, 160);
+    assert_eq!(f.stretch(20), Some((20, 100, false)));
+    assert_eq!((f.stretch(110), f.stretch(0)), (None, None));
+    assert!(f.place(20, 80));
+    assert_eq!((f.pool.frames(), f.queue.frames(), f.queue.placed_runs()), (2, 2, 1));
+    assert_eq!(f.stretch(80), Some((80, 100, true)), "an FPDU begins there");
+    assert!(f.place(80, 100));
+    assert_eq!((f.pool.frames(), f.queue.placed_runs()), (1, 1), "records that touch become one");
+    let runs = f.queue.runs_beyond_gaps(&f.pool);
+    assert_eq!(runs[..], [(f.start + 20, f.start + 100), (f.start + 140, f.start + 160)]);
+    assert_eq!(f.insert(30, 90), Insertion::Duplicate, "MPA-A.3-02");
+    assert_eq!(f.insert(90, 120), f.beyond_gap(100, 120));
+    assert_eq!(f.insert(0, 30), Insertion::InOrder { filled_gap: true });
+    assert_eq!((f.queue.nxt(), f.queue.available()), (f.start + 120, 120));
+    assert_eq!((f.check(), f.queue.placed_next(&f.pool)), (0..20, None), "not before its turn");
+    f.queue.consume(&mut f.pool, 20);
+    assert_eq!((f.check(), f.queue.placed_next(&f.pool)), (20..20, Some(80)));
+    f.queue.consume(&mut f.pool, 80);
+    assert_eq!((f.check(), f.queue.placed_next(&f.pool)), (100..120, None));
+    assert_eq!((f.pool.placed_runs(), f.queue.placed_runs()), (0, 0));
+}
+
+/// A frame is trimmed on one side only: what would leave octets on both sides of it stays.
+#[test]
+fn frames_are_not_cut_in_the_middle() {
+    let mut f = Fixture::new(200, 8);
+    f.insert(20, 60);
+    assert!(!f.place(30, 50));
+    assert!(f.place(30, 60), "the back of it");
+    assert_eq!(f.stretch(20), Some((20, 30, false)));
+    f.insert(60, 100);
+    assert!(f.place(60, 90), "and the front of the next");
+    assert_eq!((f.queue.placed_runs(), f.queue.frames()), (1, 2));
+    f.insert(100, 120);
+    assert!(!f.place(95, 98));
+    assert!(f.place(95, 110), "a remainder in each of two frames");
+    assert_eq!((f.queue.placed_runs(), f.queue.frames()), (2, 3));
+    assert!(f.place(90, 95), "and what was between two records joins them");
+    assert_eq!((f.queue.placed_runs(), f.queue.frames()), (1, 2));
+    assert_eq!(f.insert(0, 20), Insertion::InOrder { filled_gap: true });
+    assert_eq!(f.check(), 0..30);
+}
+
+/// Records have a bound, and frames keep the nodes that are theirs.
+#[test]
+fn records_are_bounded() {
+    let mut f = Fixture::new(4 * (RECORDS + 1), 2);
+    for n in 0..RECORDS {
+        f.insert(4 * n + 2, 4 * n + 4);
+        assert!(f.place(4 * n + 2, 4 * n + 4));
+    }
+    f.insert(4 * RECORDS + 2, 4 * RECORDS + 4);
+    assert!(!f.place(4 * RECORDS + 2, 4 * RECORDS + 4), "no record is left");
+    assert_eq!((f.pool.frames(), f.pool.placed_runs()), (1, RECORDS));
+    assert_eq!(f.insert(0, 2), Insertion::InOrder { filled_gap: true });
+    f.queue.consume(&mut f.pool, 4);
+    assert!(f.place(4 * RECORDS + 2, 4 * RECORDS + 4));
+    f.queue.clear(&mut f.pool);
+    assert_eq!((f.pool.frames(), f.pool.placed_runs()), (0, 0));
+}
+
+/// MPA-8-08: what is dropped for its wrong CRC ends where something is placed.
+#[test]
+fn placed_octets_are_not_forgotten() {
+    let mut f = Fixture::new(100, 8);
+    f.insert(20, 40);
+    f.insert(40, 60);
+    assert!(f.place(20, 40));
+    f.insert(0, 20);
+    f.queue.forget(&mut f.pool, 5, 50);
+    assert_eq!((f.check(), f.queue.nxt()), (0..5, f.start + 5));
+    assert_eq!(f.queue.runs_beyond_gaps(&f.pool)[..], [(f.start + 20, f.start + 60)]);
+    assert_eq!(f.insert(5, 45), Insertion::InOrder { filled_gap: true });
+    f.queue.consume(&mut f.pool, 20);
+    assert_eq!(f.queue.placed_next(&f.pool), Some(20));
+    f.queue.forget(&mut f.pool, 0, 50);
+    assert_eq!((f.queue.placed_next(&f.pool), f.queue.nxt()), (Some(20), f.start + 60));
+}
+
+/// Random segments, placements, reads and losses of memory: each octet is read or placed once, and none is lost.
+#[test]
+fn every_octet_is_read_or_placed_once() {
+    let mut placed_in_all = 0;
+    for seed in 0..300 {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let octets = 5000;
+        let mut f = Fixture::new(octets, 64);
+        let mut placed = vec![false; octets];
+        let mut consumed = 0;
+        for _ in 0..100_000 {
+            if consumed == octets {
+                break;
+            }
+            let near = (f.queue.nxt() - f.start) as usize;
+            let from = (near + rng.usize(..400)).saturating_sub(rng.usize(..200)).min(octets - 1);
+            let to = (from + 1 + rng.usize(..150)).min(octets);
+            f.insert(from, to);
+            let (from, to) = (near + 1 + rng.usize(..400), 1 + rng.usize(..200));
+            let to = (from + to).min(octets);
+            if from < to && f.place(from, to) {
+                assert!(!placed[from..to].contains(&true), "seed {seed}: placed twice");
+                placed[from..to].fill(true);
+            }
+            let readable = f.check();
+            assert!(!placed[readable.clone()].contains(&true), "seed {seed}: placed octets are gone");
+            if rng.u32(..4) == 0 && !readable.is_empty() {
+                let take = 1 + rng.usize(..readable.len());
+                f.queue.consume(&mut f.pool, take);
+                consumed += take;
+            } else if rng.u32(..20) == 0 {
+                let keep = rng.usize(..=readable.len());
+                f.queue.forget(&mut f.pool, keep, 1 + rng.usize(..200));
+            }
+            if let Some(next) = f.queue.placed_next(&f.pool) {
+                assert!(!placed[consumed..consumed + next].contains(&false), "seed {seed}");
+                assert!(consumed + next == octets || !placed[consumed + next], "seed {seed}: not one record");
+                f.queue.consume(&mut f.pool, next);
+                consumed += next;
+            }
+            assert_eq!(f.check().start, consumed, "seed {seed}");
+            assert_eq!(f.pool.placed_runs(), f.queue.placed_runs(), "seed {seed}");
+            assert_eq!(f.pool.frames(), f.queue.frames(), "seed {seed}");
+        }
+        assert_eq!(consumed, octets, "seed {seed}");
+        placed_in_all += placed.iter().filter(|placed| **placed).count();
+        f.queue.clear(&mut f.pool);
+        assert_eq!((f.pool.frames(), f.pool.placed_runs()), (0, 0), "seed {seed}: leaked");
+    }
+    assert!(placed_in_all > 100_000, "{placed_in_all} octets");
+}
