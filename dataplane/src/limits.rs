@@ -34,6 +34,14 @@ pub const HELD_FRAMES_PER_CORE: usize = 8192;
 pub const PLACED_RUNS_PER_CONNECTION: usize = 512;
 /// Such records of all connections of a core: a record has no frame and costs some 40 octets.
 pub const PLACED_RUNS_PER_CORE: usize = 8192;
+/// Segments of Sends that one connection may have placed before their turn, each remembered for its Delivery: a window of
+/// small ones.
+pub const PLACED_SENDS_PER_CONNECTION: usize = 2048;
+/// The same over all connections of a core: some 40 octets each.
+pub const PLACED_SENDS_PER_CORE: usize = 8192;
+/// Chains of FPDUs looked for in what a segment beyond a gap belongs to. An FPDU that does not check out ends one; what comes
+/// after the second such may wait.
+pub const PLACEMENT_ATTEMPTS: usize = 3;
 /// Frames and records that are looked at to find what a segment beyond a gap belongs to. FPDUs with Markers leave one record
 /// for each gap; where there is more to pass, octets wait for their turn.
 pub const PLACEMENT_LOOKS: usize = 512;

@@ -293,7 +293,7 @@ impl<D: Device> Core<D> {
         if let Some(Some(mut qp)) = self.qps.get_mut(number.0 as usize).map(Option::take) {
             qp.shared.set_state(QpState::Error);
             qp.sender.flush(&qp.shared, &mut self.stags, None);
-            qp.receiver.flush(&qp.shared, None);
+            qp.receiver.flush(&qp.shared, &mut self.placed_sends, None);
         }
         self.events.push(Event::QpDestroyed(number));
     }

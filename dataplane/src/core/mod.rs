@@ -17,6 +17,7 @@ mod link;
 pub mod neighbours;
 mod opening;
 mod path_mtu;
+mod placement;
 mod ports;
 mod reassembly;
 mod receive;
@@ -44,7 +45,7 @@ use crate::limits;
 use crate::memory::StagTable;
 use crate::pool::Pool;
 use crate::qp::error::StreamError;
-use crate::qp::receiver::Receiver;
+use crate::qp::receiver::{PlacedSend, Receiver};
 use crate::qp::sender::Sender;
 use crate::qp::shared::SharedQp;
 use crate::qp::work::QpNumber;
@@ -184,6 +185,8 @@ pub struct Core<D: Device> {
     dirty: Vec<u32>,
 
     pools: tcp::Pools<Chunk, D::Frame>,
+    /// Segments of Sends placed before their turn.
+    placed_sends: Pool<PlacedSend>,
     stags: StagTable,
     qps: Vec<Option<QueuePair>>,
 
@@ -236,6 +239,7 @@ impl<D: Device> Core<D> {
                 challenges: RateLimit::new(limits::CHALLENGES_PER_SECOND, derived(config.secret, 6)),
                 searches: tcp::searches::Searches::new(),
             },
+            placed_sends: Pool::new(tables.placed_sends),
             stags: StagTable::with_slots(tables.regions),
             qps: (0..tables.queue_pairs).map(|_| None).collect(),
             events: Events::new(rings.events.clone()),
@@ -357,7 +361,7 @@ impl<D: Device> Core<D> {
             // Posted while the queue pair was coming to its end.
             None if qp.shared.state() == crate::qp::shared::QpState::Error => {
                 qp.sender.flush(&qp.shared, &mut self.stags, None);
-                qp.receiver.flush(&qp.shared, None);
+                qp.receiver.flush(&qp.shared, &mut self.placed_sends, None);
             }
             None => {}
         }

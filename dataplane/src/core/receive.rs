@@ -73,6 +73,9 @@ impl<D: Device> Core<D> {
         let key = connection.key;
         self.mark_dirty(index);
         self.on_progress(now, index, disposition.progress);
+        if let Some(kept) = disposition.beyond_gap {
+            self.place_early(index, kept);
+        }
         let Some(refusal) = disposition.refusal else { return Ok(()) };
         if refusal == Refusal::BadAck && self.is_opening(index) {
             // RFC 9293 §3.10.7.3: a segment of an older connection between the same ports.

@@ -115,6 +115,8 @@ pub struct Statistics {
     pub datagrams_reassembled: u64,
     /// FPDUs received and verified.
     pub fpdus_received: u64,
+    /// Of these, FPDUs placed beyond a gap, before their turn (RFC 5044 appendix B).
+    pub fpdus_placed_early: u64,
     /// FPDUs built, retransmissions included.
     pub fpdus_sent: u64,
     /// Octets of payload copied from frames to user buffers.

@@ -8,10 +8,12 @@ use super::statistics::DropCause;
 use super::{Core, QueuePair};
 use crate::device::{Device, Frame};
 use crate::limits;
+use crate::memory::StagTable;
 use crate::mpa::MpaError;
 use crate::mpa::receiver::Octets;
+use crate::pool::Pool;
 use crate::qp::error::StreamError;
-use crate::qp::receiver::{Fault, Received};
+use crate::qp::receiver::{Fault, PlacedSend, Received};
 use crate::qp::shared::QpState;
 use crate::qp::terminate;
 use crate::tcp;
@@ -36,7 +38,7 @@ impl<F: Frame> Octets for InOrder<'_, F> {
 }
 
 /// What taking one FPDU led to.
-enum Step {
+pub(super) enum Step {
     /// It is placed; there may be another.
     Next,
     /// Nothing more for now.
@@ -116,19 +118,15 @@ impl<D: Device> Core<D> {
         let octets = InOrder { queue: connection.tcp.received(), held: &self.pools.held };
         let located = match operating.fpdus.next(&octets) {
             Ok(Some(located)) => located,
+            // Octets placed beyond a gap are next, unless an FPDU before them is not whole.
+            Ok(None) if octets.available() < octets.queue.available() => return self.take_placed(index),
             Ok(None) => return Step::Wait,
             Err(error) => {
                 let bad_octets = operating.fpdus.needed(&octets);
-                // MPA-8-08: while TCP has not acknowledged it, an FPDU with a wrong CRC may simply be lost.
-                if error == MpaError::Crc
-                    && operating.crc_retries < limits::CRC_RETRIES
-                    && connection.tcp.forget(&mut self.pools, 0, bad_octets)
-                {
-                    operating.crc_retries += 1;
-                    self.statistics.count(DropCause::FpduCrc);
-                    return Step::Wait;
-                }
-                return Step::Failed(StreamError::Mpa(error), None);
+                return match error {
+                    MpaError::Crc => self.drop_or_fail(index, bad_octets, error),
+                    _ => Step::Failed(StreamError::Mpa(error), None),
+                };
             }
         };
         let received = qp.receiver.on_ulpdu(&qp.shared, &self.stags, &octets, &located);
@@ -152,6 +150,20 @@ impl<D: Device> Core<D> {
             Ok(Received::Terminated(error)) => Step::Terminated(error),
             Err(fault) => Step::Failed(fault.error, Some(fault)),
         }
+    }
+
+    /// An FPDU of `bad_octets` octets is wrong. MPA-8-08: while TCP has not acknowledged it, it may simply be lost.
+    pub(super) fn drop_or_fail(&mut self, index: u32, bad_octets: usize, error: MpaError) -> Step {
+        if let Some(connection) = self.slots[index as usize].connection.as_mut()
+            && let Mode::FullOperation(operating) = &mut connection.mode
+            && operating.crc_retries < limits::CRC_RETRIES
+            && connection.tcp.forget(&mut self.pools, 0, bad_octets)
+        {
+            operating.crc_retries += 1;
+            self.statistics.count(DropCause::FpduCrc);
+            return Step::Wait;
+        }
+        Step::Failed(StreamError::Mpa(error), None)
     }
 
     /// The stream has failed at this end: nothing more is placed or delivered (MPA-8-09, DDP-7.1-17), the peer gets one
@@ -201,7 +213,7 @@ impl<D: Device> Core<D> {
             qp.shared.set_error(error);
             qp.shared.set_state(QpState::Error);
             // Sends that are on their way keep their buffers until TCP is done with them.
-            qp.receiver.flush(&qp.shared, Some(error));
+            qp.receiver.flush(&qp.shared, &mut self.placed_sends, Some(error));
         }
         self.events.push(Event::StreamFailed { connection: id, qp: number, error });
         self.mark_dirty(index);
@@ -247,7 +259,7 @@ impl<D: Device> Core<D> {
             _ => CloseReason::Finished,
         };
         if let Some(Some(qp)) = connection.qp().and_then(|number| self.qps.get_mut(number.0 as usize)) {
-            end_queue_pair(qp, &mut self.stags, reason);
+            end_queue_pair(qp, &mut self.stags, &mut self.placed_sends, reason);
         }
         if announced {
             self.events.push(Event::Closed { connection: id, reason });
@@ -270,7 +282,12 @@ impl<D: Device> Core<D> {
 }
 
 /// Flushes what is left. A connection that ended before it was closed by both ends is an error (MPA-8-01).
-fn end_queue_pair(qp: &mut QueuePair, stags: &mut crate::memory::StagTable, reason: CloseReason) {
+fn end_queue_pair(
+    qp: &mut QueuePair,
+    stags: &mut StagTable,
+    placed_sends: &mut Pool<PlacedSend>,
+    reason: CloseReason,
+) {
     let error = match reason {
         CloseReason::Finished => None,
         reason => Some(StreamError::Tcp(reason)),
@@ -282,5 +299,5 @@ fn end_queue_pair(qp: &mut QueuePair, stags: &mut crate::memory::StagTable, reas
     qp.connection = None;
     let error = qp.shared.error().or(error);
     qp.sender.flush(&qp.shared, stags, error);
-    qp.receiver.flush(&qp.shared, error);
+    qp.receiver.flush(&qp.shared, placed_sends, error);
 }

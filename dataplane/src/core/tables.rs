@@ -17,6 +17,8 @@ pub struct Tables {
     pub held_frames: usize,
     /// Records of octets placed beyond gaps, over all connections.
     pub placed_runs: usize,
+    /// Segments of Sends placed beyond gaps, over all connections.
+    pub placed_sends: usize,
     /// Queue pairs.
     pub queue_pairs: usize,
     /// Registered regions.
@@ -32,6 +34,7 @@ impl Default for Tables {
             send_descriptors: limits::SEND_DESCRIPTORS_PER_CORE,
             held_frames: limits::HELD_FRAMES_PER_CORE,
             placed_runs: limits::PLACED_RUNS_PER_CORE,
+            placed_sends: limits::PLACED_SENDS_PER_CORE,
             queue_pairs: limits::QPS_PER_CORE,
             regions: limits::REGIONS_PER_CORE,
         }
@@ -53,6 +56,8 @@ pub struct Usage {
     pub held_frames: usize,
     /// Records of octets placed beyond gaps.
     pub placed_runs: usize,
+    /// Segments of Sends placed beyond gaps.
+    pub placed_sends: usize,
     /// Queue pairs.
     pub queue_pairs: usize,
     /// Frames built that the device has no room for yet.
@@ -75,6 +80,7 @@ impl<D: Device> Core<D> {
             send_descriptors: self.pools.segments.used(),
             held_frames: self.pools.held.frames(),
             placed_runs: self.pools.held.placed_runs(),
+            placed_sends: self.placed_sends.used(),
             queue_pairs: self.qps.iter().flatten().count(),
             frames_to_send: self.to_send.len(),
             events_waiting: self.events.waiting(),

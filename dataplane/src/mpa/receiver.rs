@@ -178,6 +178,11 @@ impl FpduReceiver {
             .then_some(Self::at(start, true, crc))
     }
 
+    /// Whether the stream has Markers.
+    pub const fn has_markers(&self) -> bool {
+        self.markers
+    }
+
     /// Octets of stream before the FPDU that is next.
     pub const fn position(&self) -> u64 {
         self.position
@@ -213,6 +218,11 @@ impl FpduReceiver {
         Ok(Some(located))
     }
 
+    /// The FPDU that [`next`](Self::next) has verified before at this place, in the same octets.
+    pub fn verified_before(&self, octets: &impl Octets) -> Option<Located> {
+        self.locate(octets).filter(|located| octets.available() >= located.wire_len())
+    }
+
     /// Octets that must be there from the position on for the next FPDU to be complete, as far as is known: without its
     /// ULPDU_Length, those up to and including that.
     pub fn needed(&self, octets: &impl Octets) -> usize {
@@ -221,7 +231,12 @@ impl FpduReceiver {
 
     /// Moves past `located`, which [`next`](Self::next) gave.
     pub const fn advance(&mut self, located: &Located) {
-        self.position += located.wire_len() as u64;
+        self.pass(located.wire_len());
+    }
+
+    /// Moves past `octets` octets of whole FPDUs that were verified before their turn.
+    pub const fn pass(&mut self, octets: usize) {
+        self.position += octets as u64;
     }
 
     /// The FPDU its ULPDU_Length describes, not yet verified; `None` without that field.

@@ -71,6 +71,11 @@ impl Indications {
         }
     }
 
+    /// Whether one may still come.
+    pub const fn are_due(&self) -> bool {
+        !self.first.is_empty() || self.response_due
+    }
+
     /// Takes the next FPDU of the peer if it is an indication, or the answer to ours. `None` for all others.
     #[inline]
     pub fn take(
@@ -80,7 +85,7 @@ impl Indications {
         octets: &impl Octets,
         located: &Located,
     ) -> Option<Received> {
-        if self.first.is_empty() && !self.response_due {
+        if !self.are_due() {
             return None;
         }
         self.take_one(version, header, octets, located)

@@ -30,6 +30,8 @@ pub struct Counters {
     pub out_of_order_segments: u64,
     /// Octets received beyond a gap and kept.
     pub out_of_order_octets: u64,
+    /// Of these, octets of FPDUs that were placed before the gap had closed; the others were held in their frames.
+    pub placed_octets: u64,
     /// Zero-window probes sent.
     pub window_probes: u32,
     /// Keepalive probes sent.
@@ -61,6 +63,7 @@ impl Counters {
             reordered_segments,
             out_of_order_segments,
             out_of_order_octets,
+            placed_octets,
             window_probes,
             keepalive_probes,
             cut_segments,
@@ -81,6 +84,7 @@ impl Counters {
         self.reordered_segments += reordered_segments;
         self.out_of_order_segments += out_of_order_segments;
         self.out_of_order_octets += out_of_order_octets;
+        self.placed_octets += placed_octets;
         self.window_probes += window_probes;
         self.keepalive_probes += keepalive_probes;
         self.cut_segments += cut_segments;

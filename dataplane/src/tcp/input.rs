@@ -26,11 +26,11 @@ pub struct Payload<F> {
 
 impl Disposition {
     pub(super) const fn progress(progress: Progress) -> Self {
-        Self { progress, refusal: None }
+        Self { progress, beyond_gap: None, refusal: None }
     }
 
     pub(super) const fn refused(refusal: Refusal) -> Self {
-        Self { progress: Progress::empty(), refusal: Some(refusal) }
+        Self { progress: Progress::empty(), beyond_gap: None, refusal: Some(refusal) }
     }
 }
 
@@ -149,7 +149,7 @@ impl Connection {
         let carries_nothing = payload.octets == 0 && !header.flags.contains(Flags::FIN);
         match self.on_ack(now, header, carries_nothing, pools) {
             Ok(acknowledged) => progress |= acknowledged,
-            Err(refusal) => return Disposition { progress, refusal: Some(refusal) },
+            Err(refusal) => return Disposition { progress, beyond_gap: None, refusal: Some(refusal) },
         }
         if progress.contains(Progress::CLOSED) {
             return Disposition::progress(progress);
@@ -163,18 +163,22 @@ impl Connection {
         if let Some(clock) = header.options.timestamps.filter(|_| self.clocks.negotiated) {
             self.clocks.take(now, clock.value, header.seq, self.last_ack_sent);
         }
-        let mut refusal = None;
+        let (mut beyond_gap, mut refusal) = (None, None);
         if payload.octets > 0 {
-            refusal = self.on_data(now, header, payload, pools, &mut progress).err();
+            match self.on_data(now, header, payload, pools, &mut progress) {
+                Ok(kept) => beyond_gap = kept,
+                Err(error) => refusal = Some(error),
+            }
         } else if header.flags.contains(Flags::FIN) {
             self.peer_fin = Some(header.seq);
             self.owe_ack();
         }
         progress |= self.take_fin(now);
-        Disposition { progress, refusal }
+        Disposition { progress, beyond_gap, refusal }
     }
 
-    /// Takes the payload; the FIN behind it is noted if nothing before it is missing from this segment.
+    /// Takes the payload; the FIN behind it is noted if nothing before it is missing from this segment. Gives the octets
+    /// that are kept beyond a gap.
     fn on_data<P, F: Frame>(
         &mut self,
         now: Instant,
@@ -182,7 +186,7 @@ impl Connection {
         payload: Payload<F>,
         pools: &mut Pools<P, F>,
         progress: &mut Progress,
-    ) -> Result<(), Refusal> {
+    ) -> Result<Option<(SeqNumber, SeqNumber)>, Refusal> {
         if !matches!(self.state, State::Established | State::FinWait1 | State::FinWait2) || self.peer_finished
         {
             return Err(Refusal::WrongState);
@@ -215,7 +219,7 @@ impl Connection {
                     self.prompt_acks = limits::PROMPT_ACKS;
                 }
                 self.owe_ack_for_data(now, filled_gap || header.flags.contains(Flags::PSH));
-                Ok(())
+                Ok(None)
             }
             Insertion::OutOfOrder { from, to } => {
                 self.counters.out_of_order_segments += 1;
@@ -224,7 +228,7 @@ impl Connection {
                     self.sack_blocks.on_held((from, to));
                 }
                 self.owe_ack();
-                Ok(())
+                Ok(Some((from, to)))
             }
             Insertion::Duplicate => {
                 self.note_duplicate(header.seq, octets as u32);

@@ -39,7 +39,7 @@ use challenge::Challenges;
 use congestion::{Congestion, CongestionControl};
 use ecn::Ecn;
 use pacing::{Pace, Pacer};
-use receive_queue::{HeldPool, ReceiveQueue};
+use receive_queue::{HeldPool, ReceiveQueue, Stretch};
 use recovery::Recovery;
 use rtt::RttEstimator;
 use sack_blocks::SackBlocks;
@@ -143,6 +143,8 @@ pub enum Refusal {
 pub struct Disposition {
     /// What it led to.
     pub progress: Progress,
+    /// The octets of it that are kept beyond a gap: the first, and the place after the last (MPA-A.3-01, MPA-A.3-03).
+    pub beyond_gap: Option<(SeqNumber, SeqNumber)>,
     /// Why its payload or all of it was not taken.
     pub refusal: Option<Refusal>,
 }
@@ -424,6 +426,18 @@ impl Connection {
         self.counters.forgotten_runs += 1;
         self.acks_owed = self.acks_owed.max(1);
         true
+    }
+
+    /// Marks `from..to` of `stretch`, beyond a gap, as placed, see [`ReceiveQueue::place`].
+    pub fn place<P, F>(
+        &mut self,
+        pools: &mut Pools<P, F>,
+        stretch: &Stretch,
+        from: SeqNumber,
+        to: SeqNumber,
+    ) {
+        self.receive.place(&mut pools.held, stretch, from, to);
+        self.counters.placed_octets += u64::from((to - from).max(0).cast_unsigned());
     }
 
     /// Sends FIN after everything queued.

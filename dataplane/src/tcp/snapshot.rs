@@ -46,6 +46,8 @@ pub struct Snapshot {
     pub reordering_seen: bool,
     /// Frames held for octets received and not consumed.
     pub held_frames: usize,
+    /// Runs of octets placed beyond a gap that wait for their Delivery. How many octets were, [`Counters`] says.
+    pub placed_runs: usize,
     /// The counters.
     pub counters: Counters,
 }
@@ -74,6 +76,7 @@ impl Connection {
             rto_ns: self.rtt.rto_ns(),
             reordering_seen: self.recovery.rack.reordering_seen(),
             held_frames: self.receive.frames(),
+            placed_runs: self.receive.placed_runs(),
             counters: self.counters,
         }
     }

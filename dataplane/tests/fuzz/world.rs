@@ -29,6 +29,7 @@ const TABLES: Tables = Tables {
     send_descriptors: 128,
     held_frames: 64,
     placed_runs: 16,
+    placed_sends: 16,
     queue_pairs: QUEUE_PAIRS,
     regions: 8,
 };

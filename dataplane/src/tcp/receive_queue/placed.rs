@@ -177,19 +177,15 @@ impl ReceiveQueue {
     fn record<F>(&mut self, pool: &mut HeldPool<F>, before: Option<NodeId>, from: SeqNumber, to: SeqNumber) {
         let octets = (to - from).max(0) as u32;
         let touches = |held: &&mut Held<F>| held.is_placed() && held.end() == from;
-        let node = match before.and_then(|node| pool.get_mut(node)).filter(touches) {
-            Some(record) => {
-                record.octets += octets;
-                before
-            }
-            None => {
-                let record = Held { seq: from, octets, offset: 0, frame: None };
-                let inserted = pool.insert_after(&mut self.held, before, record).ok();
-                debug_assert!(inserted.is_some(), "may_place has seen the room");
-                self.placed_runs += u16::from(inserted.is_some());
-                inserted
-            }
-        };
+        let mut node = before;
+        if let Some(record) = node.and_then(|node| pool.get_mut(node)).filter(touches) {
+            record.octets += octets;
+        } else {
+            let record = Held { seq: from, octets, offset: 0, frame: None };
+            node = pool.insert_after(&mut self.held, before, record).ok();
+            debug_assert!(node.is_some(), "may_place has seen the room");
+            self.placed_runs += u16::from(node.is_some());
+        }
         let next = node.and_then(|node| pool.next(node)).and_then(|next| pool.get(next));
         let Some(next_octets) =
             next.filter(|next| next.is_placed() && next.seq == to).map(|next| next.octets)

@@ -1,0 +1,226 @@
+//! Placement beyond gaps (RFC 5044 §6, appendices A.3, A.4 and B; RFC 5041 §5.3): with Markers, whole FPDUs go to their
+//! buffers as soon as they are there, whatever is missing before them. Delivery follows the left edge of the stream.
+//!
+//! Where an FPDU begins is known from a Marker, or from the end of one that is valid (MPA-6-04). A receiver without Markers
+//! places nothing out of order (ambiguity A-21).
+
+use super::Core;
+use super::connection::Mode;
+use super::stream::Step;
+use crate::device::{Device, Frame};
+use crate::limits;
+use crate::mpa::MpaError;
+use crate::mpa::receiver::{FpduReceiver, Octets};
+use crate::qp::receiver::Early;
+use crate::tcp::receive_queue::{Stretch, StretchView};
+use crate::time::Instant;
+use crate::wire::mpa::Marker;
+use crate::wire::tcp::SeqNumber;
+
+const INTERVAL: u64 = Marker::INTERVAL as u64;
+
+impl<F: Frame> Octets for StretchView<'_, F> {
+    fn for_each_slice(&self, start: usize, len: usize, f: impl FnMut(&[u8])) {
+        Self::for_each_slice(self, start, len, f);
+    }
+
+    fn available(&self) -> usize {
+        self.octets()
+    }
+}
+
+/// A connection's stream: places in it, counted as MPA and as TCP count them.
+#[derive(Clone, Copy)]
+struct Places {
+    unread: SeqNumber,
+    position: u64,
+}
+
+impl Places {
+    /// The position of `seq`, which is not consumed.
+    fn position(self, seq: SeqNumber) -> u64 {
+        self.position + u64::from((seq - self.unread).max(0).cast_unsigned())
+    }
+
+    /// The sequence number at `position`, which is not consumed.
+    fn seq(self, position: u64) -> SeqNumber {
+        self.unread + (position - self.position) as u32
+    }
+}
+
+/// FPDUs in a row that may be placed, and whether one behind them did not check out.
+struct Chain {
+    end: u64,
+    refused: bool,
+}
+
+impl<D: Device> Core<D> {
+    /// Places what can be placed now that the octets `kept` have come beyond a gap.
+    // MPA-A.3-01, MPA-A.4-02, MPA-B.1-01, C00-5.1-03, D08-A.3-01, DDP-5.3-04
+    pub(super) fn place_early(&mut self, index: u32, kept: (SeqNumber, SeqNumber)) {
+        let mut from = kept.0;
+        // FPDUs that begin before this position have been looked at.
+        let mut not_before = 0;
+        for _ in 0..limits::PLACEMENT_ATTEMPTS {
+            let Some(refused) = self.place_around(index, (from, kept.1), not_before) else { return };
+            if refused >= kept.1 {
+                return;
+            }
+            // One that begins behind the one that was refused may check out.
+            from = refused;
+            not_before = self.places(index).map_or(0, |places| places.position(refused) + 1);
+        }
+    }
+
+    fn places(&self, index: u32) -> Option<Places> {
+        let connection = self.slots[index as usize].connection.as_ref()?;
+        let Mode::FullOperation(operating) = &connection.mode else { return None };
+        let has_any = operating.receives && operating.fpdus.has_markers() && !operating.failed;
+        has_any.then(|| Places {
+            unread: connection.tcp.received().unread(),
+            position: operating.fpdus.position(),
+        })
+    }
+
+    /// Places the first FPDUs that begin at or behind `not_before` around `from..to`. Gives where an FPDU stands that did
+    /// not check out; `None` when there is nothing more to look for.
+    fn place_around(
+        &mut self,
+        index: u32,
+        (from, to): (SeqNumber, SeqNumber),
+        not_before: u64,
+    ) -> Option<SeqNumber> {
+        let places = self.places(index)?;
+        let received = self.slots[index as usize].connection.as_ref()?.tcp.received();
+        let stretch = received.stretch_around(&self.pools.held, from)?;
+        let start = self.fpdu_start(index, places, &stretch, (from, to), not_before)?;
+        let chain = self.verify_chain(index, places, &stretch, start)?;
+        let (first, end) = (places.seq(start), places.seq(chain.end));
+        if chain.end > start {
+            let received = self.slots[index as usize].connection.as_ref()?.tcp.received();
+            if received.may_place(&self.pools.held, &stretch, first, end) {
+                self.place_chain(index, places, &stretch, (start, chain.end));
+            }
+        }
+        chain.refused.then_some(end)
+    }
+
+    /// Where the first FPDU begins that can be located in `stretch`: right behind placed ones, or where a Marker in or next
+    /// to `from..to` points. Those of other octets were followed when they came.
+    // MPA-6-02, MPA-6-04, C00-7.4-03
+    fn fpdu_start(
+        &self,
+        index: u32,
+        places: Places,
+        stretch: &Stretch,
+        (from, to): (SeqNumber, SeqNumber),
+        not_before: u64,
+    ) -> Option<u64> {
+        let connection = self.slots[index as usize].connection.as_ref()?;
+        let Mode::FullOperation(operating) = &connection.mode else { return None };
+        let (start, end) = (places.position(stretch.start), places.position(stretch.end));
+        if stretch.after_placed && start >= not_before {
+            return Some(start);
+        }
+        let octets = connection.tcp.received().view(&self.pools.held, stretch, stretch.start);
+        let last = places.position(to).next_multiple_of(INTERVAL);
+        let mut marker_at = places.position(from) / INTERVAL * INTERVAL;
+        if marker_at < start {
+            marker_at += INTERVAL;
+        }
+        while marker_at <= last && marker_at + Marker::LEN as u64 <= end {
+            let mut marker = [0; Marker::LEN];
+            let mut filled = 0;
+            octets.for_each_slice((marker_at - start) as usize, Marker::LEN, |slice| {
+                marker[filled..filled + slice.len()].copy_from_slice(slice);
+                filled += slice.len();
+            });
+            let found = FpduReceiver::at_marker(marker_at, Marker::parse(marker), operating.crc)
+                .map(|fpdu| fpdu.position())
+                .filter(|position| *position >= start && *position >= not_before);
+            if found.is_some() {
+                return found;
+            }
+            marker_at += INTERVAL;
+        }
+        None
+    }
+
+    /// Follows the FPDUs of `stretch` from `start` on by their lengths, as far as they are whole, valid and may be placed.
+    // MPA-6-01, MPA-6-03, MPA-6-05
+    fn verify_chain(&mut self, index: u32, places: Places, stretch: &Stretch, start: u64) -> Option<Chain> {
+        let connection = self.slots[index as usize].connection.as_ref()?;
+        let Mode::FullOperation(operating) = &connection.mode else { return None };
+        let qp = self.qps.get_mut(operating.qp.0 as usize)?.as_mut()?;
+        let mut octets = connection.tcp.received().view(&self.pools.held, stretch, places.seq(start));
+        let mut fpdus = FpduReceiver::at(start, true, operating.crc);
+        let mut early_room = qp.receiver.early_room(&self.placed_sends);
+        let refused = loop {
+            let located = match fpdus.next(&octets) {
+                Ok(Some(located)) => located,
+                Ok(None) => break false,
+                Err(_) => break true,
+            };
+            match qp.receiver.check_early(&qp.shared, &self.stags, &octets, &located) {
+                Some(Early::Tagged) => {}
+                Some(Early::Untagged) if early_room > 0 => early_room -= 1,
+                _ => break true,
+            }
+            octets.advance(located.wire_len());
+            fpdus.advance(&located);
+        };
+        Some(Chain { end: fpdus.position(), refused })
+    }
+
+    /// Places the FPDUs of `stretch` from `start` to `end`, which are verified, and frees their frames.
+    fn place_chain(&mut self, index: u32, places: Places, stretch: &Stretch, (start, end): (u64, u64)) {
+        let Some(connection) = self.slots[index as usize].connection.as_mut() else { return };
+        let Mode::FullOperation(operating) = &connection.mode else { return };
+        let Some(Some(qp)) = self.qps.get_mut(operating.qp.0 as usize) else { return };
+        let mut octets = connection.tcp.received().view(&self.pools.held, stretch, places.seq(start));
+        let mut fpdus = FpduReceiver::at(start, true, operating.crc);
+        while fpdus.position() < end {
+            let Some(located) = fpdus.verified_before(&octets) else { break };
+            let position = fpdus.position();
+            let copied = qp.receiver.place_early(
+                &qp.shared,
+                &self.stags,
+                &mut self.placed_sends,
+                position,
+                &octets,
+                &located,
+            );
+            self.statistics.octets_copied_rx += copied as u64;
+            self.statistics.fpdus_received += 1;
+            self.statistics.fpdus_placed_early += 1;
+            octets.advance(located.wire_len());
+            fpdus.advance(&located);
+        }
+        connection.tcp.place(&mut self.pools, stretch, places.seq(start), places.seq(end));
+    }
+
+    /// Octets placed beyond a gap are next in order. Delivers them if the FPDUs before them end where they begin; if a
+    /// length reaches into them, it contradicts the Markers that led there.
+    // MPA-8-03, MPA-8-04, C00-9-02
+    pub(super) fn take_placed(&mut self, index: u32) -> Step {
+        let Some(connection) = self.slots[index as usize].connection.as_mut() else { return Step::Wait };
+        let Mode::FullOperation(operating) = &mut connection.mode else { return Step::Wait };
+        let Some(octets) = connection.tcp.received().placed_next(&self.pools.held) else {
+            let before = connection.tcp.received().readable(&self.pools.held);
+            // Its CRC cannot be verified any more: it may be the length that is damaged, so it may be lost like one whose CRC
+            // is wrong.
+            return self.drop_or_fail(index, before, MpaError::Marker);
+        };
+        let Some(Some(qp)) = self.qps.get_mut(operating.qp.0 as usize) else { return Step::Wait };
+        operating.fpdus.pass(octets);
+        operating.crc_retries = 0;
+        operating.may_send = operating.sends;
+        operating.first_fpdu_by = Instant::NEVER;
+        connection.tcp.consume(&mut self.pools, octets);
+        let end = operating.fpdus.position();
+        match qp.receiver.deliver_early(&qp.shared, &mut self.placed_sends, end) {
+            Ok(()) => Step::Next,
+            Err(fault) => Step::Failed(fault.error, Some(fault)),
+        }
+    }
+}
