@@ -98,7 +98,7 @@ impl Fixture {
         let from = (self.queue.unread() - self.start) as usize;
         let mut got = Vec::new();
         self.queue.for_each_slice(&self.pool, 0, self.queue.readable(&self.pool), |slice| {
-            got.extend_from_slice(slice)
+            got.extend_from_slice(slice);
         });
         let range = from..from + got.len();
         assert_eq!(got, self.stream[range.clone()]);

@@ -1,0 +1,79 @@
+//! The cases of RFC 5044 appendix A.4, and what else can meet a segment that comes out of order.
+
+use crate::play;
+use crate::receiver::{Receiver, Run, Ulpdu};
+
+/// Three Writes and a Send, each a FPDU of its own.
+fn four() -> Vec<Ulpdu> {
+    vec![
+        Ulpdu::Write { to: 0, octets: 1000 },
+        Ulpdu::Write { to: 1000, octets: 1100 },
+        Ulpdu::Write { to: 2100, octets: 900 },
+        Ulpdu::Send { message: 0, mo: 0, octets: 700, last: true },
+    ]
+}
+
+/// The segments of `run` that begin at `starts`.
+fn cut(run: &Run, starts: &[usize]) -> Vec<(usize, usize)> {
+    let ends = starts.iter().copied().skip(1).chain([run.octets.len()]);
+    starts.iter().copied().zip(ends).collect()
+}
+
+/// Plays a case of A.4: in order, in the opposite order, and with the first segment last; with Markers and without.
+fn case(ulpdus: &[Ulpdu], starts: impl Fn(&Run) -> Vec<usize>) {
+    for markers in [true, false] {
+        let mut receiver = Receiver::new(markers);
+        for order in 0..3 {
+            let run = receiver.begin(ulpdus);
+            let mut segments = cut(&run, &starts(&run));
+            match order {
+                0 => {}
+                1 => segments.reverse(),
+                _ => segments.rotate_left(1),
+            }
+            play(&mut receiver, &run, &segments);
+        }
+        let placed = receiver.snapshot().counters.placed_octets;
+        assert_eq!(placed > 0, markers, "{placed} octets placed beyond gaps");
+    }
+}
+
+/// MPA-A.4-02, the first case: a segment is one FPDU.
+#[test]
+fn segments_of_one_aligned_fpdu() {
+    case(&four(), |run| run.fpdus.iter().map(|fpdu| fpdu.start).collect());
+}
+
+/// MPA-A.4-02, the second case: a segment is several FPDUs.
+#[test]
+fn segments_of_several_aligned_fpdus() {
+    let ulpdus: Vec<_> = (0..12).map(|n| Ulpdu::Write { to: 320 * n, octets: 320 }).collect();
+    case(&ulpdus, |run| run.fpdus.iter().step_by(4).map(|fpdu| fpdu.start).collect());
+}
+
+/// MPA-A.4-02, the third case: a segment begins with an FPDU that it does not hold whole.
+#[test]
+fn segments_of_incomplete_fpdus() {
+    let long = Ulpdu::Send { message: 0, mo: 0, octets: 3500, last: true };
+    case(&[Ulpdu::Write { to: 7, octets: 1200 }, long, Ulpdu::Write { to: 2000, octets: 1000 }], |run| {
+        let long = &run.fpdus[1];
+        vec![0, long.start, long.start + 1300, long.start + 2600, long.end]
+    });
+}
+
+/// MPA-A.4-02, the fourth case: a segment begins inside an FPDU.
+#[test]
+fn segments_that_begin_inside_an_fpdu() {
+    case(&four(), |run| [0].into_iter().chain(run.fpdus[..3].iter().map(|fpdu| fpdu.end - 301)).collect());
+}
+
+/// MPA-A.4-02, the fifth case: all of these in one stream.
+#[test]
+fn segments_of_every_kind() {
+    let mut ulpdus = four();
+    ulpdus.extend((0..6).map(|n| Ulpdu::Write { to: 4000 + 200 * n, octets: 200 }));
+    case(&ulpdus, |run| {
+        let [b, c, d] = [1, 2, 4].map(|n| run.fpdus[n].start);
+        vec![0, b, b + 400, c, c + 800, d - 100, d + 333]
+    });
+}

@@ -1,0 +1,266 @@
+//! A core that receives, in Full Operation, and a peer whose FPDUs are framed by `mpa_oracle`.
+
+use std::sync::Arc;
+
+use warpline_dataplane::core::ring::{AfterStream, Command, FullOperation};
+use warpline_dataplane::core::statistics::Statistics;
+use warpline_dataplane::core::tables::Usage;
+use warpline_dataplane::memory::{Access, Grant, Region, STag};
+use warpline_dataplane::qp::error::StreamError;
+use warpline_dataplane::qp::shared::{CompletionRing, SharedQp};
+use warpline_dataplane::qp::work::{Completion, ReceiveRequest, Slice};
+use warpline_dataplane::tcp::Snapshot;
+use warpline_dataplane::wire::tcp::{Flags, Options, SeqNumber};
+
+use crate::common::raw::{PEER_ISS, RawPeer};
+use crate::common::{PD, QP, region_of};
+use crate::mpa_oracle::{Sender, Stream};
+
+pub const SINK: STag = STag::new(2, 0x2222);
+const INBOX: STag = STag::new(5, 0x5555);
+/// Octets the peer may write, odd on purpose, and what is left alone at either side.
+pub const SINK_OCTETS: usize = 12_001;
+const GUARD_OCTETS: usize = 64;
+/// Buffers for Sends, and the octets of each.
+pub const BUFFERS: usize = 4;
+pub const BUFFER_OCTETS: usize = 4000;
+const UNTOUCHED: u8 = 0xa5;
+
+/// What the peer sends: a message of its own for each segment of the Tagged model, and whole messages of the other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ulpdu {
+    /// An RDMA Write's segment, of `octets` octets to `to`.
+    Write { to: usize, octets: usize },
+    /// A segment of a Send: the message counts from the first of the run, its buffers likewise.
+    Send { message: usize, mo: usize, octets: usize, last: bool },
+}
+
+/// The octet that belongs at `at` of the sink, or of buffer `at / BUFFER_OCTETS`, in this run.
+fn content(run: u64, at: usize) -> u8 {
+    (at as u64).wrapping_mul(0x9e37_79b9).wrapping_add(run * 31).wrapping_shr(8) as u8 & 0x7f
+}
+
+fn bytes(run: u64, at: usize, octets: usize) -> Vec<u8> {
+    (at..at + octets).map(|at| content(run, at)).collect()
+}
+
+impl Ulpdu {
+    /// The octets of the DDP segment, by RFC 5041 figures 3 and 4 and RFC 5040 figure 4 alone.
+    pub fn octets(&self, run: u64, first_msn: u32) -> Vec<u8> {
+        match *self {
+            Self::Write { to, octets } => {
+                let mut ulpdu = vec![0xc1, 0x40];
+                ulpdu.extend(SINK.0.to_be_bytes());
+                ulpdu.extend((to as u64).to_be_bytes());
+                ulpdu.extend(bytes(run, to, octets));
+                ulpdu
+            }
+            Self::Send { message, mo, octets, last } => {
+                let mut ulpdu = vec![if last { 0x41 } else { 0x01 }, 0x43, 0, 0, 0, 0, 0, 0, 0, 0];
+                ulpdu.extend((first_msn + message as u32).to_be_bytes());
+                ulpdu.extend((mo as u32).to_be_bytes());
+                ulpdu.extend(bytes(run, message * BUFFER_OCTETS + mo, octets));
+                ulpdu
+            }
+        }
+    }
+
+    pub const fn payload_octets(&self) -> usize {
+        match *self {
+            Self::Write { octets, .. } | Self::Send { octets, .. } => octets,
+        }
+    }
+}
+
+/// An FPDU of a run: what it carries, and where it lies in the octets of the run.
+#[derive(Clone, Debug)]
+pub struct Fpdu {
+    pub ulpdu: Ulpdu,
+    pub start: usize,
+    pub end: usize,
+}
+
+/// FPDUs and their octets.
+#[derive(Clone, Debug)]
+pub struct Run {
+    pub number: u64,
+    pub fpdus: Vec<Fpdu>,
+    pub octets: Vec<u8>,
+    /// Octets of stream before it since Full Operation began.
+    pub position: usize,
+}
+
+pub struct Receiver {
+    pub peer: RawPeer,
+    pub qp: Arc<SharedQp>,
+    completions: Arc<CompletionRing>,
+    sink: Region,
+    inbox: Region,
+    pub stream: Stream,
+    /// Where the next run begins.
+    pub seq: SeqNumber,
+    ack: SeqNumber,
+    sends: u32,
+    runs: u64,
+    posted: u64,
+}
+
+impl Receiver {
+    /// With Markers or without; CRCs are in use.
+    pub fn new(markers: bool) -> Self {
+        Self::with(markers, true)
+    }
+
+    pub fn with(markers: bool, crc: bool) -> Self {
+        let mut peer = RawPeer::new();
+        let ack = peer.accept(Options { sack_permitted: true, ..Options::default() });
+        let completions = Arc::new(CompletionRing::new(64));
+        let rings = (completions.clone(), completions.clone());
+        let qp = Arc::new(SharedQp::new(QP, PD, (8, 64), rings, peer.rings.doorbells.clone()));
+        peer.command(Command::CreateQp(qp.clone()));
+        let sink = region_of(&[UNTOUCHED; SINK_OCTETS + 2 * GUARD_OCTETS]);
+        let inbox = region_of(&[UNTOUCHED; BUFFERS * BUFFER_OCTETS + 2 * GUARD_OCTETS]);
+        let grants = [
+            (SINK, sink.part(GUARD_OCTETS, SINK_OCTETS), Access::REMOTE_WRITE),
+            (INBOX, inbox.part(GUARD_OCTETS, BUFFERS * BUFFER_OCTETS), Access::LOCAL_WRITE),
+        ];
+        for (stag, region, access) in grants {
+            let grant = Grant { region: region.unwrap(), pd: PD, base_to: 0, access };
+            peer.command(Command::Register { stag, grant });
+        }
+        let operation = FullOperation { markers_received: markers, crc, ..FullOperation::new(QP, false) };
+        let connection = peer.accepted.unwrap();
+        let then = AfterStream::FullOperation(operation);
+        peer.command(Command::Stream { connection, octets: Box::new([]), then });
+        peer.settle();
+        let seq = PEER_ISS + 1;
+        let stream = Stream { start: seq.0, markers, crc };
+        Self { peer, qp, completions, sink, inbox, stream, seq, ack, sends: 0, runs: 0, posted: 0 }
+    }
+
+    /// Octets of stream since Full Operation began.
+    pub fn position(&self) -> usize {
+        (self.seq - SeqNumber(self.stream.start)) as usize
+    }
+
+    /// Clears all memory, posts a buffer for each Send of `ulpdus`, and frames them.
+    pub fn begin(&mut self, ulpdus: &[Ulpdu]) -> Run {
+        self.runs += 1;
+        assert!(self.sink.write(0, &[UNTOUCHED; SINK_OCTETS + 2 * GUARD_OCTETS]));
+        assert!(self.inbox.write(0, &[UNTOUCHED; BUFFERS * BUFFER_OCTETS + 2 * GUARD_OCTETS]));
+        let messages = ulpdus.iter().filter(|ulpdu| matches!(ulpdu, Ulpdu::Send { last: true, .. })).count();
+        for message in 0..messages {
+            let to = (message * BUFFER_OCTETS) as u64;
+            let local = Slice { stag: INBOX, to, octets: BUFFER_OCTETS as u32 };
+            self.qp.post_receive(ReceiveRequest { id: self.posted, local }).unwrap();
+            self.posted += 1;
+        }
+        let run = self.framed(ulpdus);
+        self.sends += messages as u32;
+        run
+    }
+
+    /// Frames `ulpdus` as they would come next.
+    pub fn framed(&self, ulpdus: &[Ulpdu]) -> Run {
+        let mut sender = Sender::new(self.stream);
+        sender.seq = self.seq.0;
+        let mut octets = Vec::new();
+        let mut fpdus = Vec::new();
+        for ulpdu in ulpdus {
+            let start = octets.len();
+            sender.frame(&ulpdu.octets(self.runs, self.sends + 1), &mut octets);
+            fpdus.push(Fpdu { ulpdu: ulpdu.clone(), start, end: octets.len() });
+        }
+        Run { number: self.runs, fpdus, octets, position: self.position() }
+    }
+
+    /// Brings the stream to `phase` octets behind a Marker position, by FPDUs that come in order. With Markers none ends right
+    /// behind one.
+    pub fn go_to_phase(&mut self, phase: usize) {
+        loop {
+            let ahead = (phase + 512 - self.position() % 512) % 512;
+            if ahead == 0 {
+                return;
+            }
+            // The least FPDU has 20 octets, with a Marker 24; how long this one is is tried out.
+            let fitting = (1..600).map(|octets| Ulpdu::Write { to: 0, octets }).find(|ulpdu| {
+                let octets = self.framed(core::slice::from_ref(ulpdu)).octets.len();
+                octets % 512 == ahead
+            });
+            let run = self.begin(&[fitting.unwrap_or(Ulpdu::Write { to: 0, octets: 1 })]);
+            self.arrive(&run, 0, run.octets.len());
+            self.finish(&run);
+        }
+    }
+
+    /// Octets `from..to` of the run arrive in one segment.
+    pub fn arrive(&mut self, run: &Run, from: usize, to: usize) {
+        self.arrive_as(from, &run.octets[from..to]);
+    }
+
+    /// `octets` arrive in one segment, `from` octets behind the beginning of the run.
+    pub fn arrive_as(&mut self, from: usize, octets: &[u8]) {
+        self.peer.send(Flags::ACK, self.seq + from as u32, self.ack, octets);
+        self.peer.sent.clear();
+    }
+
+    /// The run is over: the next one begins behind it.
+    pub fn finish(&mut self, run: &Run) {
+        self.seq += run.octets.len() as u32;
+    }
+
+    pub fn polled(&self) -> Vec<Completion> {
+        std::iter::from_fn(|| self.completions.poll()).collect()
+    }
+
+    pub fn error(&self) -> Option<StreamError> {
+        self.qp.error()
+    }
+
+    pub fn usage(&self) -> Usage {
+        self.peer.core.usage()
+    }
+
+    pub fn statistics(&self) -> Statistics {
+        self.peer.core.statistics()
+    }
+
+    pub fn snapshot(&self) -> Snapshot {
+        self.peer.core.tcp(self.peer.accepted.unwrap()).unwrap().snapshot()
+    }
+
+    /// The memory that the FPDUs of `run` that `placed` says are placed give, with all else as it was.
+    #[track_caller]
+    pub fn expect_memory(&self, run: &Run, placed: impl Fn(&Fpdu) -> bool) {
+        let mut sink = vec![UNTOUCHED; SINK_OCTETS + 2 * GUARD_OCTETS];
+        let mut inbox = vec![UNTOUCHED; BUFFERS * BUFFER_OCTETS + 2 * GUARD_OCTETS];
+        for fpdu in run.fpdus.iter().filter(|fpdu| placed(fpdu)) {
+            match fpdu.ulpdu {
+                Ulpdu::Write { to, octets } => {
+                    sink[GUARD_OCTETS + to..][..octets].copy_from_slice(&bytes(run.number, to, octets));
+                }
+                Ulpdu::Send { message, mo, octets, .. } => {
+                    let at = message * BUFFER_OCTETS + mo;
+                    inbox[GUARD_OCTETS + at..][..octets].copy_from_slice(&bytes(run.number, at, octets));
+                }
+            }
+        }
+        for (region, expected, name) in [(&self.sink, sink, "sink"), (&self.inbox, inbox, "inbox")] {
+            let mut got = vec![0; expected.len()];
+            assert!(region.read(0, &mut got));
+            let differs = || got.iter().zip(&expected).position(|(got, expected)| got != expected);
+            assert!(got == expected, "the {name} differs at {:?}", differs());
+        }
+    }
+
+    /// Whether all of `fpdu` is in its place, and nothing else looked at.
+    pub fn holds(&self, run: &Run, fpdu: &Fpdu) -> bool {
+        let (region, at) = match fpdu.ulpdu {
+            Ulpdu::Write { to, .. } => (&self.sink, to),
+            Ulpdu::Send { message, mo, .. } => (&self.inbox, message * BUFFER_OCTETS + mo),
+        };
+        let expected = bytes(run.number, at, fpdu.ulpdu.payload_octets());
+        let mut got = vec![0; expected.len()];
+        region.read(GUARD_OCTETS + at, &mut got) && got == expected
+    }
+}
