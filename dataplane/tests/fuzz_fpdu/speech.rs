@@ -54,6 +54,8 @@ pub struct Meant {
     /// Its first octet and the one behind it.
     pub start: usize,
     pub end: usize,
+    /// Octets of its ULPDU.
+    pub ulpdu: usize,
     pub place: Place,
     /// Octets of its DDP header.
     pub header: usize,
@@ -128,7 +130,7 @@ impl Speech {
         let start = self.octets.len();
         sender.frame(&ulpdu, &mut self.octets);
         let end = self.octets.len();
-        self.fpdus.push(Meant { start, end, place, header, last });
+        self.fpdus.push(Meant { start, end, ulpdu: ulpdu.len(), place, header, last });
         if how & 0x10 != 0 {
             self.damage(input, header);
         }
@@ -155,6 +157,13 @@ impl Speech {
         ulpdu.extend((said.sends as u32).to_be_bytes());
         ulpdu.extend((said.offset as u32).to_be_bytes());
         (ulpdu, Place::Inbox { receive: said.sends - 1, offset: said.offset }, last)
+    }
+
+    /// Whether the ULPDU_Length of an FPDU announces more octets than it has.
+    pub fn is_overlong(&self, meant: &Meant) -> bool {
+        let at = meant.start + if self.mode.markers && meant.start.is_multiple_of(512) { 4 } else { 0 };
+        let announced = usize::from(self.octets[at]) << 8 | usize::from(self.octets[at + 1]);
+        announced > meant.ulpdu
     }
 
     /// Something is wrong with the last FPDU.
