@@ -209,6 +209,8 @@ class Sink:
         """Tagged Buffers by STag."""
         self.queues: dict[int, Queue] = {}
         """Untagged queues by QN."""
+        self.version = VERSION
+        """DV that every segment has to have."""
         self.final_qn: int | None = None
         """A queue whose message may cut an incomplete one short, because nothing follows it."""
         self._open: Header | None = None
@@ -217,7 +219,7 @@ class Sink:
 
     def receive(self, header: Header, payload: bytes) -> Delivery | None:
         """Validate and place one segment; what it Delivers, if its message is complete."""
-        if header.version != VERSION:  # DDP-4.1-09, -10; A-13
+        if header.version != self.version:  # DDP-4.1-09, -10; A-13
             if isinstance(header, Tagged):
                 raise DdpError(Type.TAGGED, TaggedCode.VERSION, f"DV {header.version} in a Tagged segment")
             raise DdpError(Type.UNTAGGED, UntaggedCode.VERSION, f"DV {header.version} in an Untagged segment")

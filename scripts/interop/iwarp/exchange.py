@@ -65,6 +65,13 @@ class Result:
     fpdus_sent: int
     fpdus_received: int
     peer_private_data: str
+    revision: int
+    version: int
+    """Of DDP and RDMAP."""
+    peer_ird: int | None
+    peer_ord: int | None
+    indication: str
+    """The kind of ready-to-receive indication that passed, or nothing."""
     seconds: float
 
     def as_json(self) -> dict[str, Any]:
@@ -93,7 +100,7 @@ class FileExchange:
     def advertise(self) -> None:
         """Send our advertisement, our first message (MSN 1)."""
         ours = Advertisement(self.region.base, self.stag, self.region.octets)
-        self.endpoint.post(rdmap.send(ours.encode(), ddp.FIRST_MSN, self.endpoint.mulpdu))
+        self.endpoint.post(rdmap.send(ours.encode(), self.endpoint.first_msn, self.endpoint.mulpdu))
         self._advertised = True
 
     def handle(self, event: rdmap.Event) -> None:
@@ -126,7 +133,7 @@ class FileExchange:
             message = file[offset : offset + MESSAGE_OCTETS]
             yield from rdmap.write(message, target.stag, target.to + offset, self.endpoint.mulpdu)
         done = Advertisement(0, 0, len(file))
-        yield from rdmap.send(done.encode(), ddp.FIRST_MSN + 1, self.endpoint.mulpdu)
+        yield from rdmap.send(done.encode(), self.endpoint.first_msn + 1, self.endpoint.mulpdu)
 
     @property
     def complete(self) -> bool:
@@ -169,5 +176,10 @@ class FileExchange:
             fpdus_sent=endpoint.fpdus_sent,
             fpdus_received=endpoint.fpdus_received,
             peer_private_data=endpoint.theirs.private_data.hex(),
+            revision=endpoint.agreed.revision,
+            version=endpoint.agreed.version,
+            peer_ird=endpoint.theirs.enhanced.ird if endpoint.theirs.enhanced else None,
+            peer_ord=endpoint.theirs.enhanced.ord if endpoint.theirs.enhanced else None,
+            indication=(endpoint.indication.name or "").lower() if endpoint.indication else "",
             seconds=round(seconds, 3),
         )

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from enum import Flag, auto
+from typing import ClassVar, Final, NamedTuple
 
 from .crc32c import crc32c, crc_field
 from .errors import MpaError, StartupError
@@ -176,14 +177,58 @@ REPLY_KEY: Final = b"MPA ID Rep Frame"
 STARTUP_HEADER_OCTETS: Final = 20
 MAX_PRIVATE_DATA: Final = 512
 REVISION: Final = 1
+REVISION_RDMAC, REVISION_ENHANCED = 0, 2
 
 FLAGS_OFFSET: Final = len(REQUEST_KEY)
-FLAG_MARKERS, FLAG_CRC, FLAG_REJECTED = 0x80, 0x40, 0x20
+FLAG_MARKERS, FLAG_CRC, FLAG_REJECTED, FLAG_ENHANCED = 0x80, 0x40, 0x20, 0x10
+
+
+class Rtr(Flag):
+    """Kinds of ready-to-receive indication (RFC 6581 §9.2)."""
+
+    NONE = 0
+    SEND, WRITE, READ = auto(), auto(), auto()
+
+
+NOT_NEGOTIATED: Final = 0x3FFF
+"""A depth that leaves the matter to the ULP (MPAv2-9.1-09..12)."""
+
+
+@dataclass(frozen=True)
+class EnhancedData:
+    """The word in front of the Private Data of an enhanced frame (RFC 6581 §9)."""
+
+    ird: int
+    ord: int
+    peer_to_peer: bool = False
+    """A."""
+    rtr: Rtr = Rtr.NONE
+    """B, C and D; no meaning without A (MPAv2-9.2-09)."""
+
+    OCTETS: ClassVar[int] = 4
+
+    def encode(self) -> bytes:
+        """The four octets (MPAv2-9-01)."""
+        rtr = self.rtr if self.peer_to_peer else Rtr.NONE
+        inbound = self.peer_to_peer << 15 | bool(rtr & Rtr.SEND) << 14 | self.ird
+        outbound = bool(rtr & Rtr.WRITE) << 15 | bool(rtr & Rtr.READ) << 14 | self.ord
+        return struct.pack(">HH", inbound, outbound)
+
+    @classmethod
+    def parse(cls, octets: bytes) -> EnhancedData:
+        """From the four octets."""
+        inbound, outbound = struct.unpack(">HH", octets)
+        peer_to_peer, rtr = bool(inbound & 0x8000), Rtr.NONE
+        if peer_to_peer:
+            rtr |= Rtr.SEND if inbound & 0x4000 else Rtr.NONE
+            rtr |= Rtr.WRITE if outbound & 0x8000 else Rtr.NONE
+            rtr |= Rtr.READ if outbound & 0x4000 else Rtr.NONE
+        return cls(inbound & NOT_NEGOTIATED, outbound & NOT_NEGOTIATED, peer_to_peer, rtr)
 
 
 @dataclass(frozen=True)
 class StartupFrame:
-    """An MPA Request or Reply Frame, revision 1 (RFC 5044 §7.1.1)."""
+    """An MPA Request or Reply Frame (RFC 5044 §7.1.1, RFC 6581 §6)."""
 
     key: bytes
     markers: bool
@@ -192,6 +237,9 @@ class StartupFrame:
     rejected: bool = False
     revision: int = REVISION
     private_data: bytes = b""
+    """The ULP's: without the enhanced data."""
+    enhanced: EnhancedData | None = None
+    """S, and what it announces (MPAv2-6-01)."""
 
     def encode(self) -> bytes:
         """The frame's octets."""
@@ -199,27 +247,35 @@ class StartupFrame:
             (FLAG_MARKERS if self.markers else 0)
             | (FLAG_CRC if self.crc else 0)
             | (FLAG_REJECTED if self.rejected else 0)
+            | (FLAG_ENHANCED if self.enhanced else 0)
         )
-        return self.key + struct.pack(">BBH", flags, self.revision, len(self.private_data)) + self.private_data
+        data = (self.enhanced.encode() if self.enhanced else b"") + self.private_data  # MPAv2-6-05
+        return self.key + struct.pack(">BBH", flags, self.revision, len(data)) + data
 
 
 def parse_startup(octets: bytes, key: bytes) -> tuple[StartupFrame, int] | None:
     """The startup frame at the head of ``octets`` and its length, or ``None`` while it is incomplete.
 
-    Each field is judged as soon as it is there, so a wrong key fails at its first wrong octet.
+    Each field is judged as soon as it is there, so a wrong key fails at its first wrong octet.  Whether the revision can
+    be used is for the caller to say.
     """
     if octets[: len(key)] != key[: len(octets)]:  # MPA-7.1.1-02, -04; MPA-7.1.2-20
         raise StartupError(StartupError.KEY, f"startup frame begins {octets[:16].hex(' ')}")
     if len(octets) < STARTUP_HEADER_OCTETS:
         return None
     flags, revision, length = struct.unpack_from(">BBH", octets, len(key))
-    if revision != REVISION:  # MPA-7.1.1-13, -14
-        raise StartupError(StartupError.REVISION, f"startup frame has Rev {revision}, not {REVISION}", revision)
+    if revision > REVISION_ENHANCED:  # MPA-7.1.1-13, -14
+        raise StartupError(StartupError.REVISION, f"startup frame has Rev {revision}", revision)
     if length > MAX_PRIVATE_DATA:  # MPA-7.1.1-17
         raise StartupError(StartupError.LENGTH, f"PD_Length {length} exceeds {MAX_PRIVATE_DATA}")
+    has_word = revision == REVISION_ENHANCED and bool(flags & FLAG_ENHANCED)
+    if has_word and length < EnhancedData.OCTETS:  # MPAv2-6-05
+        raise StartupError(StartupError.LENGTH, f"PD_Length {length} has no room for the enhanced data")
     total = STARTUP_HEADER_OCTETS + length
     if len(octets) < total:
         return None
+    data = bytes(octets[STARTUP_HEADER_OCTETS:total])
+    word = EnhancedData.OCTETS if has_word else 0
     frame = StartupFrame(
         key=key,
         markers=bool(flags & FLAG_MARKERS),
@@ -227,6 +283,7 @@ def parse_startup(octets: bytes, key: bytes) -> tuple[StartupFrame, int] | None:
         # MPA-7.1.1-10: R has no meaning in a Request.  MPA-7.1.1-11: the reserved bits are not checked.
         rejected=key == REPLY_KEY and bool(flags & FLAG_REJECTED),
         revision=revision,
-        private_data=bytes(octets[STARTUP_HEADER_OCTETS:total]),
+        private_data=data[word:],
+        enhanced=EnhancedData.parse(data[:word]) if has_word else None,
     )
     return frame, total

@@ -12,35 +12,21 @@ import struct
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Final
 
-from . import mpa, rdmap
-from .errors import ConnectionFailed, MpaError, SenderRule, StartupError, TcpError
+from . import agreement, ddp, mpa, rdmap
+from .agreement import Agreement, Options
+from .errors import ConnectionFailed, MpaError, RdmapError, SenderRule, StartupError, TcpError
 
 RECEIVE_OCTETS: Final = 256 * 1024
 """Asked of the socket at once."""
 BATCH_OCTETS: Final = 64 * 1024
 """FPDUs handed to the socket at once when segments need not start with an FPDU."""
+RTR_STAG: Final = 1
+"""STag of ready-to-receive indications: some adapters fail what has STag 0, even if nothing is placed."""
+INDICATED: Final = rdmap.Indicated()
 DRAIN_SECONDS: Final = 2.0
 """How long a failed endpoint waits for the peer to close, so that its own Terminate is not lost to a reset."""
-
-
-@dataclass(frozen=True)
-class Options:
-    """What this end asks for."""
-
-    markers: bool = False
-    """Our M bit: whether the peer is to send us Markers (MPA-7.1.1-05)."""
-    crc: bool = True
-    """Our C bit (MPA-7.1.1-08)."""
-    private_data: bytes = b""
-    align: bool = False
-    """Start segments with an FPDU as well as the kernel lets us (MPA-5.1-03)."""
-    ulpdu_octets: int = mpa.MAX_ULPDU
-    """Upper limit on ULPDUs below MULPDU."""
-    emss: int = 0
-    """EMSS to assume; 0 asks the socket (MPA-5.1-01)."""
 
 
 class Stream:
@@ -126,50 +112,78 @@ def receive_startup(stream: Stream, key: bytes) -> tuple[mpa.StartupFrame, bytes
 
 
 def start(stream: Stream, initiator: bool, options: Options) -> Endpoint:
-    """MPA startup, revision 1 (RFC 5044 §7.1.2); the endpoint in Full Operation."""
-    if initiator:
-        ours = mpa.StartupFrame(mpa.REQUEST_KEY, options.markers, options.crc, private_data=options.private_data)
-        stream.send_all(ours.encode())  # MPA-7.1.2-01
-        theirs, extra = receive_startup(stream, mpa.REPLY_KEY)
-        if theirs.rejected:  # MPA-7.1.2-13
-            raise StartupError(StartupError.REJECTED, f"rejected, Private Data {theirs.private_data.hex(' ')}")
-        if extra:  # MPA-7.1.2-15, A-03
-            raise SenderRule("MPA-7.1.2-15", f"{len(extra)} octets glued to the Reply, before our first FPDU")
-    else:
-        try:
-            theirs, extra = receive_startup(stream, mpa.REQUEST_KEY)  # MPA-7.1.2-03
-        except StartupError as error:
-            if error.revision == 0:  # A-12: tell an RDMA Consortium peer what we speak, then close
-                refusal = mpa.StartupFrame(mpa.REPLY_KEY, options.markers, options.crc, rejected=True)
-                stream.send_all(refusal.encode())
-                stream.shut_down_sending()
-            raise
-        extra += stream.receive() or b""
-        if extra:  # A-03
-            raise StartupError(StartupError.EXTRA, f"{len(extra)} octets after the Request, before the Reply")
-        ours = mpa.StartupFrame(mpa.REPLY_KEY, options.markers, options.crc, private_data=options.private_data)
-        stream.send_all(ours.encode())  # MPA-7.1.2-08
-    return Endpoint(stream, initiator, options, theirs)
+    """MPA startup (RFC 5044 §7.1.2, RFC 6581); the endpoint in Full Operation."""
+    return _initiate(stream, options) if initiator else _respond(stream, options)
+
+
+def _initiate(stream: Stream, options: Options) -> Endpoint:
+    ours = agreement.request(options)
+    stream.send_all(ours.encode())  # MPA-7.1.2-01
+    theirs, extra = receive_startup(stream, mpa.REPLY_KEY)
+    agreement.judge_reply(ours, theirs)
+    if theirs.rejected:  # MPA-7.1.2-13
+        raise StartupError(StartupError.REJECTED, f"rejected, Private Data {theirs.private_data.hex(' ')}")
+    if extra:  # MPA-7.1.2-15, A-03
+        raise SenderRule("MPA-7.1.2-15", f"{len(extra)} octets glued to the Reply, before our first FPDU")
+    try:
+        agreed = agreement.agree(options, ours, theirs, initiator=True)
+    except agreement.Unmatched as failure:  # the Responder is in Full Operation and can be told
+        markers, crc = theirs.markers, ours.crc or theirs.crc
+        Endpoint(stream, True, options, theirs, Agreement(markers, ours.markers, crc, 1, 2)).close_after(failure)
+        raise
+    return Endpoint(stream, True, options, theirs, agreed)
+
+
+def _respond(stream: Stream, options: Options) -> Endpoint:
+    theirs, extra = receive_startup(stream, mpa.REQUEST_KEY)  # MPA-7.1.2-03
+    try:
+        agreement.judge_request(options, theirs)
+    except StartupError as error:
+        if error.revision == 0:  # A-12: tell an RDMA Consortium peer what we speak, then close
+            refusal = mpa.StartupFrame(mpa.REPLY_KEY, options.markers, options.crc, rejected=True)
+            stream.send_all(refusal.encode())
+            stream.shut_down_sending()
+        raise
+    extra += stream.receive() or b""
+    if extra:  # A-03
+        raise StartupError(StartupError.EXTRA, f"{len(extra)} octets after the Request, before the Reply")
+    ours = agreement.reply(options, theirs)
+    stream.send_all(ours.encode())  # MPA-7.1.2-08
+    if ours.rejected:
+        raise StartupError(StartupError.REJECTED, f"we rejected, their Private Data {theirs.private_data.hex(' ')}")
+    return Endpoint(stream, False, options, theirs, agreement.agree(options, ours, theirs, initiator=False))
 
 
 class Endpoint:
     """A connection in Full Operation."""
 
-    def __init__(self, stream: Stream, initiator: bool, options: Options, theirs: mpa.StartupFrame) -> None:
+    def __init__(
+        self, stream: Stream, initiator: bool, options: Options, theirs: mpa.StartupFrame, agreed: Agreement
+    ) -> None:
         self.stream = stream
         self.initiator = initiator
         self.options = options
         self.theirs = theirs
-        crc = options.crc or theirs.crc  # MPA-7.1.1-07, -08
-        self.writer = mpa.FpduWriter(theirs.markers, crc)  # MPA-7.1.1-05, -06
-        self.reader = mpa.FpduReader(options.markers, crc)
-        self.receiver = rdmap.Receiver()
+        self.agreed = agreed
+        self.writer = mpa.FpduWriter(agreed.markers_sent, agreed.crc)
+        self.reader = mpa.FpduReader(agreed.markers_received, agreed.crc)
+        self.receiver = rdmap.Receiver(agreed.version)
+        self.first_msn = ddp.FIRST_MSN
+        """MSN of the ULP's first Send: a ready-to-receive Send takes one (A-16)."""
         self.fpdus_sent = 0
         self.fpdus_received = 0
         self.peer_closed = False
         """The peer's FIN has come."""
+        self.indication = mpa.Rtr.NONE
+        """The ready-to-receive indication that was sent or received."""
         self._messages: deque[Iterator[bytes]] = deque()
         self._pending: deque[memoryview] = deque()
+        self._unanswered = False
+        """A ready-to-receive Read waits for its answer."""
+        if initiator:
+            self._indicate()
+        else:
+            self._expect_indication()
 
     @property
     def emss(self) -> int:
@@ -190,6 +204,53 @@ class Endpoint:
     def sending(self) -> bool:
         """Whether something is yet to be handed to TCP."""
         return bool(self._messages or self._pending)
+
+    def _indicate(self) -> None:
+        """Queue the ready-to-receive indication, before anything else (MPAv2-5-01, MPAv2-9.2-07)."""
+        self.indication = self.agreed.rtr
+        if self.indication is mpa.Rtr.SEND:
+            self.post(rdmap.send(b"", ddp.FIRST_MSN, mpa.MIN_MULPDU))
+            self.first_msn += 1
+        elif self.indication is mpa.Rtr.WRITE:
+            self.post(rdmap.write(b"", RTR_STAG, 0, mpa.MIN_MULPDU))
+        elif self.indication is mpa.Rtr.READ:
+            self.post(iter((rdmap.read_request(RTR_STAG),)))
+            self._unanswered = True
+
+    def _expect_indication(self) -> None:
+        """Buffers of the provider for what may come (A-16)."""
+        if self.agreed.rtr & mpa.Rtr.SEND:
+            self.receiver.post_receive(0)
+        if self.agreed.rtr & mpa.Rtr.READ:
+            self.receiver.sink.queues[rdmap.QN_READ_REQUEST].posted.append(rdmap.READ_REQUEST_OCTETS)
+
+    def _take_indication(self, event: rdmap.Event | None) -> None:
+        """The first FPDU has to be an indication that was agreed (MPAv2-9.2-07)."""
+        kinds = {rdmap.Sent: mpa.Rtr.SEND, rdmap.Written: mpa.Rtr.WRITE, rdmap.Asked: mpa.Rtr.READ}
+        kind = kinds.get(type(event), mpa.Rtr.NONE)
+        if not kind & self.agreed.rtr:
+            raise SenderRule("MPAv2-9.2-07", f"the first FPDU is {event}, agreed was {self.agreed.rtr}")
+        if isinstance(event, rdmap.Sent) and event.message:
+            raise SenderRule("MPAv2-9.2-10", f"a ready-to-receive Send of {len(event.message)} octets")
+        if isinstance(event, rdmap.Asked):
+            self.post(iter((rdmap.read_response(event.message),)))
+        elif self.agreed.rtr & mpa.Rtr.SEND and kind is not mpa.Rtr.SEND:
+            self.receiver.sink.queues[rdmap.QN_SEND].posted.popleft()  # the provider takes its buffer back
+        self.indication = kind
+
+    def _judge_event(self, event: rdmap.Event | None) -> rdmap.Event | None:
+        """The event for the ULP; ``None`` for what is the provider's."""
+        if isinstance(event, rdmap.Terminate):
+            return event
+        if not self.initiator and self.agreed.rtr and not self.indication:
+            self._take_indication(event)
+            return INDICATED
+        if isinstance(event, rdmap.Answered):
+            if not self._unanswered:
+                raise RdmapError(rdmap.OperationCode.TYPE, rdmap.OperationCode.OPCODE, "a Read Response to no Read")
+            self._unanswered = False
+            return None
+        return event
 
     def post(self, ulpdus: Iterator[bytes]) -> None:
         """Queue the ULPDUs of a message, or of several."""
@@ -249,7 +310,7 @@ class Endpoint:
             if ulpdu is None:
                 self._messages.popleft()
                 continue
-            batch.append(self.writer.frame(ulpdu))
+            batch.append(self.writer.frame(rdmap.in_version(ulpdu, self.agreed.version)))
             octets += len(batch[-1])
             self.fpdus_sent += 1
         if batch:
@@ -284,7 +345,7 @@ class Endpoint:
         while (fpdu := self.reader.read()) is not None:
             self.fpdus_received += 1
             try:
-                event = self.receiver.receive(fpdu.ulpdu)
+                event = self._judge_event(self.receiver.receive(fpdu.ulpdu))
             except ConnectionFailed as failure:
                 failure.ulpdu = fpdu.ulpdu
                 raise

@@ -22,10 +22,16 @@ TERMINATE_BUFFER_OCTETS: Final = 4 + 2 + ddp.UNTAGGED_HEADER_OCTETS + 28
 _M, _D, _R = 0x8000, 0x4000, 0x2000
 
 
+READ_REQUEST_OCTETS: Final = 28
+"""Sink STag and TO, size, source STag and TO (RDMAP-4.4-01)."""
+
+
 class Opcode(IntEnum):
-    """RDMAP-4.1-05, as far as this endpoint uses them."""
+    """RDMAP-4.1-05, as far as this endpoint uses them: Reads only as ready-to-receive indications."""
 
     WRITE = 0
+    READ_REQUEST = 1
+    READ_RESPONSE = 2
     SEND = 3
     TERMINATE = 7
 
@@ -37,7 +43,13 @@ class OperationCode:
     VERSION, OPCODE = 5, 6
 
 
-_CARRIAGE: Final = {Opcode.WRITE: None, Opcode.SEND: QN_SEND, Opcode.TERMINATE: QN_TERMINATE}
+_CARRIAGE: Final = {
+    Opcode.WRITE: None,
+    Opcode.READ_REQUEST: QN_READ_REQUEST,
+    Opcode.READ_RESPONSE: None,
+    Opcode.SEND: QN_SEND,
+    Opcode.TERMINATE: QN_TERMINATE,
+}
 """The queue each opcode travels on; ``None`` for Tagged (RDMAP-4.1-04, RDMAP-3.1-01)."""
 
 
@@ -54,6 +66,25 @@ def write(message: bytes | memoryview, stag: int, to: int, mulpdu: int) -> Itera
 def send(message: bytes, msn: int, mulpdu: int) -> Iterator[bytes]:
     """ULPDUs of a Send (RDMAP-5.3-01); the Invalidate STag field is zero (RDMAP-4.1-09)."""
     return ddp.segment_untagged(message, control(Opcode.SEND) << 32, QN_SEND, msn, mulpdu)
+
+
+def read_request(stag: int) -> bytes:
+    """The ULPDU of a Read Request of zero length (MPAv2-9.2-10); the STags are not checked (RDMAP-5.2.1-10)."""
+    header = ddp.Untagged(True, control(Opcode.READ_REQUEST) << 32, QN_READ_REQUEST, ddp.FIRST_MSN, 0)
+    return header.encode() + struct.pack(">IQIIQ", stag, 0, 0, stag, 0)
+
+
+def read_response(request: bytes) -> bytes:
+    """The ULPDU that answers a Read Request of zero length (RDMAP-5.2.2-01)."""
+    stag, to, size, _, _ = struct.unpack(">IQIIQ", request)
+    if size:
+        raise SenderRule("MPAv2-9.2-10", f"a Read of {size} octets as ready-to-receive indication")
+    return ddp.Tagged(True, control(Opcode.READ_RESPONSE), stag, to).encode()
+
+
+def in_version(ulpdu: bytes, version: int) -> bytes:
+    """``ulpdu`` with other versions in DV and RV (RDMAC-C.1-02)."""
+    return bytes((ulpdu[0] & ~3 | version, ulpdu[1] & 0x3F | version << 6)) + ulpdu[2:]
 
 
 @dataclass(frozen=True)
@@ -141,14 +172,34 @@ class Written:
     header: ddp.Tagged
 
 
-Event = Sent | Written | Terminate
+@dataclass(frozen=True)
+class Asked:
+    """A Read Request."""
+
+    message: bytes
+
+
+@dataclass(frozen=True)
+class Answered:
+    """The last segment of a Read Response was placed."""
+
+
+@dataclass(frozen=True)
+class Indicated:
+    """The peer is ready to receive: its first FPDU said nothing else (RFC 6581 §9.2)."""
+
+
+Event = Sent | Written | Asked | Answered | Indicated | Terminate
 
 
 class Receiver:
     """The receiving half of an RDMAP stream."""
 
-    def __init__(self) -> None:
+    def __init__(self, version: int = VERSION) -> None:
+        self.version = version
+        """DV and RV that every segment has to have."""
         self.sink = ddp.Sink()
+        self.sink.version = version
         self.sink.queues = {QN_SEND: ddp.Queue(), QN_READ_REQUEST: ddp.Queue(), QN_TERMINATE: ddp.Queue()}
         self.sink.queues[QN_TERMINATE].posted.append(TERMINATE_BUFFER_OCTETS)  # RDMAP-5.4-02
         self.sink.final_qn = QN_TERMINATE  # RDMAP-5.4-04
@@ -168,25 +219,27 @@ class Receiver:
             raise SenderRule("RDMAP-5.4-04", "a segment after the Terminate")
         header, payload = ddp.parse(ulpdu)
         delivery = self.sink.receive(header, payload)
-        opcode = _judge_control(header)
+        opcode = _judge_control(header, self.version)
         if delivery is None:
             return None
         if isinstance(header, ddp.Tagged):
-            return Written(header)
+            return Written(header) if opcode is Opcode.WRITE else Answered()
         if opcode is Opcode.SEND:
             return Sent(delivery.message)
+        if opcode is Opcode.READ_REQUEST:
+            return Asked(delivery.message)
         self._terminated = True
         return Terminate.parse(delivery.message)
 
 
-def _judge_control(header: ddp.Header) -> Opcode:
+def _judge_control(header: ddp.Header, wanted: int) -> Opcode:
     """RV, opcode, and that the opcode travels as RDMAP-4.1-04 and RDMAP-3.1-01 say."""
     if isinstance(header, ddp.Tagged):
         octet, qn, where = header.rsvdulp, None, "a Tagged segment"
     else:
         octet, qn, where = header.rsvdulp >> 32, header.qn, f"QN {header.qn}"
     version, number = octet >> 6, octet & 0xF  # RDMAP-4.1-08: reserved bits are ignored
-    if version != VERSION:  # RDMAP-7.2-03
+    if version != wanted:  # RDMAP-7.2-03
         raise RdmapError(OperationCode.TYPE, OperationCode.VERSION, f"RV {version}")
     if number not in _CARRIAGE or _CARRIAGE[Opcode(number)] != qn:  # RDMAP-7.2-02
         raise RdmapError(OperationCode.TYPE, OperationCode.OPCODE, f"opcode {number} on {where}")

@@ -9,6 +9,7 @@ import unittest
 from iwarp import mpa
 from iwarp.crc32c import crc_field
 from iwarp.errors import ConnectionFailed, MpaError, StartupError
+from iwarp.mpa import EnhancedData
 
 from .vectors import DIRECTORY, octets, records
 
@@ -177,7 +178,7 @@ class Startup(unittest.TestCase):
 
     def test_negative(self) -> None:
         """MPA-7.1.1-02, -14, -17; record 5 is a whole frame and four octets too many (A-03); record 6 is accepted."""
-        kinds = {1: "key", 2: "key", 3: "private-data-length", 4: "revision", 7: "revision"}
+        kinds = {1: "key", 2: "key", 3: "private-data-length", 4: "revision", 7: "private-data-length"}
         for number, kind in kinds.items():
             with self.subTest(number), self.assertRaises(StartupError) as caught:
                 mpa.parse_startup(octets("mpa-startup-negative", number), mpa.REQUEST_KEY)
@@ -189,14 +190,29 @@ class Startup(unittest.TestCase):
         assert parsed is not None
         self.assertFalse(parsed[0].rejected)  # MPA-7.1.1-10
 
-    def test_other_revisions_are_refused(self) -> None:
-        """This peer speaks revision 1 only (MPA-7.1.1-13, -14)."""
-        refused = records("mpa-startup-rev0")[:3] + records("mpa-startup-rev2")
-        for record in refused:
+    def test_revisions_0_and_2(self) -> None:
+        """RDMAC-C.2.4-01, MPAv2-6-01, MPAv2-6-05, MPAv2-9-01: every record reads, and is written again, octet for octet."""
+        both, rest = mpa.Rtr.SEND | mpa.Rtr.WRITE | mpa.Rtr.READ, mpa.NOT_NEGOTIATED
+        enhanced = [
+            EnhancedData(16, 16, True, both), EnhancedData(4, 8, True, mpa.Rtr.READ),
+            EnhancedData(16, 16, True, mpa.Rtr.WRITE), EnhancedData(8, 4, True, mpa.Rtr.READ),
+            EnhancedData(16, 32), EnhancedData(1, 1), EnhancedData(rest, rest), None,
+        ]  # fmt: skip
+        found = records("mpa-startup-rev0") + records("mpa-startup-rev2")
+        for record, word in zip(found, [None] * 4 + enhanced, strict=True):
             key = mpa.REPLY_KEY if b" Rep " in record.octets else mpa.REQUEST_KEY
-            with self.subTest(record.label), self.assertRaises(StartupError) as caught:
-                mpa.parse_startup(record.octets, key)
-            self.assertEqual(caught.exception.code, "startup:revision")
+            with self.subTest(record.label):
+                parsed = mpa.parse_startup(record.octets, key)
+                assert parsed is not None
+                frame, length = parsed
+                self.assertEqual((length, frame.encode()), (len(record.octets), record.octets))
+                self.assertEqual(frame.enhanced, word)
+                self.assertEqual(frame.private_data, b"abcd" if "abcd" in record.label else b"")
+
+    def test_enhanced_data_without_the_peer_to_peer_model(self) -> None:
+        """MPAv2-9.2-09: kinds have no meaning without A."""
+        self.assertEqual(EnhancedData.parse(bytes.fromhex("4001c002")), EnhancedData(1, 2))
+        self.assertEqual(EnhancedData(1, 2, False, mpa.Rtr.READ).encode(), bytes.fromhex("00010002"))
 
     def test_answer_to_revision_0(self) -> None:
         """A-12: the frame that :func:`iwarp.peer.start` answers with."""
