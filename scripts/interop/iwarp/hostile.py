@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from . import attacks, mpa, rdmap
+from .agreement import Options
 from .attacks import Attack, Then
 from .errors import ConnectionFailed, TcpError, TerminateControl
 from .exchange import FileExchange
-from .peer import Endpoint, Options, Stream, start
+from .peer import Endpoint, Stream, receive_startup, start
 
 
 @dataclass(frozen=True)
@@ -272,11 +273,12 @@ def play(scenario: Scenario, stream: Stream, options: Options, receive_octets: i
 def _play_startup(scenario: Scenario, stream: Stream) -> Reaction:
     reaction = Reaction()
     received = b""
-    own_frame = 0 if scenario.initiator else mpa.STARTUP_HEADER_OCTETS  # as Responder we are sent a Request first
+    own_frame = 0
     try:
-        while len(received) < own_frame:
-            stream.wait(read=True, write=False)
-            received += stream.receive() or b""
+        if not scenario.initiator:  # as Responder we are sent a Request first
+            asked, received = receive_startup(stream, mpa.REQUEST_KEY)
+            own_frame = len(asked.encode())
+            received = asked.encode() + received
         pieces = [scenario.octets[i : i + 1] for i in range(len(scenario.octets))]
         for piece in pieces if scenario.pace_seconds else [scenario.octets]:
             stream.send_all(piece)

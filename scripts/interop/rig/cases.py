@@ -118,6 +118,8 @@ def _exchange(
         ]
 
     kernel_words = [*words(1, exchange.kernel_markers), "--align", "on" if exchange.kernel_aligns else "off"]
+    if not exchange.we_listen:
+        kernel_words += ["--revision", "2"]  # whichever our end asks for
     try:
         our_process, kernel_process = _start_both(
             network, exchange.we_listen, words(0, exchange.our_markers), kernel_words, capture, seconds, ping=True
