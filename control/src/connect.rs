@@ -3,15 +3,49 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use warpline_dataplane::mpa::MpaError;
 use warpline_dataplane::qp::work::QpNumber;
 use warpline_dataplane::tcp::{Behaviour, CloseReason};
 
 use crate::device::{Shared, Stopped};
-use crate::startup::{PRIVATE_DATA_MAX_OCTETS, PrivateDataTooLong, StartupFault};
+use crate::startup::{
+    ENHANCED_PRIVATE_DATA_MAX_OCTETS, PRIVATE_DATA_MAX_OCTETS, Peer, PrivateDataTooLong, ReadDepths,
+    StartupFault, Terms,
+};
 use crate::thread::request::Request;
 
 /// The time that MPA startup may take unless told otherwise (RFC 5044 §7.1.2 rule 10).
 pub const STARTUP_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The revision of MPA in our Request, and with it what can be negotiated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Revision {
+    /// Revision 0, as the RDMA Consortium's endpoints have it: Markers and CRCs in both directions, version 0 of DDP and
+    /// RDMAP. For peers that know nothing else; those that are not permissive close.
+    Zero,
+    /// Revision 1 (RFC 5044). The ULPs see to it that neither overruns the other with RDMA Reads. Linux siw then does not
+    /// read from us.
+    One,
+    /// Revision 2 (RFC 6581): the [terms](ConnectConfig::terms) are negotiated. Peers of before 2012 close.
+    Two,
+    /// Revision 2, and revision 1 on a new TCP connection if the peer turns out not to know it: if it closes or resets
+    /// without a word, or answers with a lower revision (MPAv2-10-05). With more Private Data than an enhanced Request
+    /// holds, revision 1 at once.
+    #[default]
+    TwoThenOne,
+}
+
+impl Revision {
+    /// What is tried first.
+    pub(crate) const fn first(self, private_data_octets: usize) -> u8 {
+        match self {
+            Self::Zero => 0,
+            Self::One => 1,
+            Self::TwoThenOne if private_data_octets > ENHANCED_PRIVATE_DATA_MAX_OCTETS => 1,
+            Self::Two | Self::TwoThenOne => 2,
+        }
+    }
+}
 
 /// How a connection is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +55,14 @@ pub struct ConnectConfig {
     /// Whether the peer is asked to insert Markers in what it sends, so that what arrives out of order can be placed at
     /// once (RFC 5044 §4.3). Linux siw refuses connections that ask for them.
     pub markers: bool,
+    /// The revision of MPA.
+    pub revision: Revision,
+    /// What an enhanced Request asks for: depths of RDMA Reads, and with indications to choose from, the peer-to-peer model
+    /// in which the Responder may send first (MPAv2-5-02).
+    pub terms: Terms,
+    /// Whether the peer may be one of the RDMA Consortium's: it answers in revision 0, and the connection then has version 0
+    /// of DDP and RDMAP, Markers and CRCs (RFC 5044 appendix C).
+    pub permissive: bool,
     /// The time that TCP's handshake and MPA startup may take together.
     pub timeout: Duration,
     /// How TCP behaves, if not as the device is set up.
@@ -28,9 +70,17 @@ pub struct ConnectConfig {
 }
 
 impl Default for ConnectConfig {
-    /// No Private Data, no Markers, ten seconds, TCP as on the device.
+    /// No Private Data, no Markers, revision 2 or else 1, the client-server model, not permissive, ten seconds, TCP as on the device.
     fn default() -> Self {
-        Self { private_data: Vec::new(), markers: false, timeout: STARTUP_TIMEOUT, tcp: None }
+        Self {
+            private_data: Vec::new(),
+            markers: false,
+            revision: Revision::TwoThenOne,
+            terms: Terms::initiator(),
+            permissive: false,
+            timeout: STARTUP_TIMEOUT,
+            tcp: None,
+        }
     }
 }
 
@@ -39,6 +89,12 @@ impl Default for ConnectConfig {
 pub struct Connected {
     /// Its Private Data.
     pub private_data: Box<[u8]>,
+    /// What else its Reply said: the revision, and its IRD and ORD (MPAv2-9.1-08).
+    pub peer: Peer,
+    /// The version of DDP and RDMAP: 1, or 0 with a peer of the RDMA Consortium's (RDMAC-C.2.5-02).
+    pub version: u8,
+    /// Our IRD and ORD on this connection.
+    pub depths: ReadDepths,
 }
 
 /// Why a connection could not be opened.
@@ -55,6 +111,17 @@ pub enum ConnectError {
     Rejected {
         /// The peer's reason, in words of its own.
         private_data: Box<[u8]>,
+        /// What else its Reply said. An ORD above our IRD may be the reason (MPAv2-9.1-04).
+        peer: Peer,
+    },
+    /// The peer accepted on terms that we cannot meet, and was told so by a Terminate (RFC 6581 §8): more RDMA Reads than
+    /// we take, or no ready-to-receive indication that both have.
+    #[error("the peer accepted on terms that cannot be met: {error}")]
+    Unmet {
+        /// What is missing.
+        error: MpaError,
+        /// What the peer's Reply said.
+        peer: Peer,
     },
     /// MPA startup failed: MPA error 4 (RFC 5044 §8).
     #[error("MPA startup failed: {0}")]
@@ -85,10 +152,10 @@ pub enum ConnectError {
     Stopped(#[from] Stopped),
 }
 
-/// Refuses Private Data that no startup frame holds (MPA-7.1.1-18).
-pub(crate) fn check_private_data(private_data: &[u8]) -> Result<(), PrivateDataTooLong> {
+/// Refuses Private Data that a startup frame with room for `most_octets` does not hold (MPA-7.1.1-18, MPAv2-9-02).
+pub(crate) fn check_private_data(private_data: &[u8], most_octets: usize) -> Result<(), PrivateDataTooLong> {
     let octets = private_data.len();
-    if octets > PRIVATE_DATA_MAX_OCTETS { Err(PrivateDataTooLong { octets }) } else { Ok(()) }
+    if octets > most_octets { Err(PrivateDataTooLong { octets, most_octets }) } else { Ok(()) }
 }
 
 pub(crate) fn connect(
@@ -97,7 +164,11 @@ pub(crate) fn connect(
     remote: SocketAddr,
     config: &ConnectConfig,
 ) -> Result<Connected, ConnectError> {
-    check_private_data(&config.private_data)?;
+    let most_octets = match config.revision {
+        Revision::Two => ENHANCED_PRIVATE_DATA_MAX_OCTETS,
+        Revision::Zero | Revision::One | Revision::TwoThenOne => PRIVATE_DATA_MAX_OCTETS,
+    };
+    check_private_data(&config.private_data, most_octets)?;
     let config = config.clone();
     device.ask(|reply| Request::Connect { qp, remote, config, reply })?
 }

@@ -69,13 +69,15 @@ mod thread;
 
 pub use advertisement::Advertisement;
 pub use completion::CompletionQueue;
-pub use connect::{ConnectConfig, ConnectError, Connected};
+pub use connect::{ConnectConfig, ConnectError, Connected, Revision};
 pub use device::{CrcPolicy, Device, DeviceConfig, MemorySource, StartError, Stopped, Usage};
 pub use driver::{CoreDriver, Idle, PollThread, PollThreadError, now};
-pub use listener::{AcceptError, AnswerError, ConnectionRequest, ListenConfig, ListenError, Listener};
+pub use listener::{
+    AcceptError, Accepted, AnswerError, ConnectionRequest, ListenConfig, ListenError, Listener,
+};
 pub use memory::{Addressing, DeregisterError, MemoryError, MemoryRegion, ProtectionDomain};
 pub use queue_pair::{CloseError, CreateError, PostError, QpConfig, QueuePair};
-pub use startup::StartupFault;
+pub use startup::{Peer, ReadDepths, ReadsWanted, RtrKinds, StartupFault, Terms};
 pub use warpline_dataplane::core::addresses::{Cidr, NotCidr, Route};
 pub use warpline_dataplane::core::neighbours::StaticNeighbour;
 pub use warpline_dataplane::core::statistics::Statistics;

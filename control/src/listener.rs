@@ -11,7 +11,7 @@ use warpline_dataplane::tcp::{Behaviour, CloseReason};
 use crate::connect::{STARTUP_TIMEOUT, check_private_data};
 use crate::device::{Shared, Stopped};
 use crate::queue_pair::QueuePair;
-use crate::startup::{PrivateDataTooLong, StartupFault};
+use crate::startup::{Peer, PrivateDataTooLong, ReadDepths, ReadsWanted, StartupFault, Terms, Unacceptable};
 use crate::thread::request::Request;
 
 /// How connections are taken.
@@ -22,6 +22,12 @@ pub struct ListenConfig {
     pub backlog: u32,
     /// Whether peers are asked to insert Markers in what they send (RFC 5044 §4.3). Linux siw refuses that.
     pub markers: bool,
+    /// What enhanced Requests (RFC 6581) are answered with: at most these depths of RDMA Reads, and which ready-to-receive
+    /// indications are taken. Requests of revision 1 are taken as ever.
+    pub terms: Terms,
+    /// Whether Initiators of the RDMA Consortium's are taken: those of revision 0, with which the connection has version 0
+    /// of DDP and RDMAP, Markers and CRCs (RFC 5044 appendix C). Otherwise they are told our revision and closed.
+    pub permissive: bool,
     /// The time that a peer has for its Request (RFC 5044 §7.1.2 rule 10).
     pub startup_timeout: Duration,
     /// How TCP behaves on its connections, if not as the device is set up.
@@ -29,9 +35,16 @@ pub struct ListenConfig {
 }
 
 impl Default for ListenConfig {
-    /// A backlog of 128, no Markers, ten seconds, TCP as on the device.
+    /// A backlog of 128, no Markers, any indication, not permissive, ten seconds, TCP as on the device.
     fn default() -> Self {
-        Self { backlog: 128, markers: false, startup_timeout: STARTUP_TIMEOUT, tcp: None }
+        Self {
+            backlog: 128,
+            markers: false,
+            terms: Terms::responder(),
+            permissive: false,
+            startup_timeout: STARTUP_TIMEOUT,
+            tcp: None,
+        }
     }
 }
 
@@ -90,6 +103,15 @@ pub enum AnswerError {
     /// More than a startup frame holds. The request is rejected.
     #[error(transparent)]
     PrivateDataTooLong(#[from] PrivateDataTooLong),
+    /// The peer takes fewer RDMA Reads at a time than this end needs. The request is rejected, and the peer told how many
+    /// that are (RFC 6581 §9.1).
+    #[error("the peer takes {offered} RDMA Reads at a time, fewer than the {needed} needed")]
+    InsufficientIrd {
+        /// The peer's IRD.
+        offered: u16,
+        /// Our [`ord_needed`](ReadsWanted::ord_needed).
+        needed: u16,
+    },
     /// The device has stopped.
     #[error("the device has stopped")]
     Stopped,
@@ -101,11 +123,39 @@ impl From<Stopped> for AnswerError {
     }
 }
 
+impl From<Unacceptable> for AnswerError {
+    fn from(why: Unacceptable) -> Self {
+        match why {
+            Unacceptable::PrivateData(error) => error.into(),
+            Unacceptable::InsufficientIrd { offered, needed } => Self::InsufficientIrd { offered, needed },
+        }
+    }
+}
+
+/// How the connection that was accepted runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Accepted {
+    /// The version of DDP and RDMAP: 1, or 0 with a peer of the RDMA Consortium's (RDMAC-C.2.4-03).
+    pub version: u8,
+    /// Our IRD and ORD on this connection.
+    pub depths: ReadDepths,
+}
+
+/// What there is to know of a Request.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    pub private_data: Box<[u8]>,
+    pub peer: Peer,
+    pub version: u8,
+    /// Most octets of Private Data in the Reply.
+    pub private_data_max_octets: usize,
+}
+
 /// From control to a listener.
 #[derive(Debug)]
 pub(crate) enum Incoming {
     /// A Request that waits for an answer.
-    Request { connection: ConnectionId, remote: SocketAddr, private_data: Box<[u8]>, revision: u8 },
+    Request { connection: ConnectionId, remote: SocketAddr, asked: Asked },
     /// A peer that failed.
     Fault { remote: SocketAddr, fault: StartupFault },
 }
@@ -138,9 +188,9 @@ impl Listener {
     /// [`AcceptError`].
     pub fn accept(&self, timeout: Duration) -> Result<ConnectionRequest, AcceptError> {
         match self.incoming.recv_timeout(timeout) {
-            Ok(Incoming::Request { connection, remote, private_data, revision }) => {
+            Ok(Incoming::Request { connection, remote, asked }) => {
                 let device = Some(self.device.clone());
-                Ok(ConnectionRequest { device, connection, remote, private_data, revision })
+                Ok(ConnectionRequest { device, connection, remote, asked })
             }
             Ok(Incoming::Fault { remote, fault }) => Err(AcceptError::Startup { remote, fault }),
             Err(RecvTimeoutError::Timeout) => Err(AcceptError::TimedOut),
@@ -168,8 +218,7 @@ pub struct ConnectionRequest {
     device: Option<Arc<Shared>>,
     connection: ConnectionId,
     remote: SocketAddr,
-    private_data: Box<[u8]>,
-    revision: u8,
+    asked: Asked,
 }
 
 impl ConnectionRequest {
@@ -180,12 +229,23 @@ impl ConnectionRequest {
 
     /// The peer's Private Data (MPA-7.1.1-19).
     pub fn private_data(&self) -> &[u8] {
-        &self.private_data
+        &self.asked.private_data
     }
 
     /// The peer's MPA revision (MPA-7.1.1-15).
     pub const fn revision(&self) -> u8 {
-        self.revision
+        self.asked.peer.revision
+    }
+
+    /// The peer's IRD and ORD as they came (MPAv2-9.1-01); `None` when its Request was not enhanced.
+    pub const fn peer_depths(&self) -> Option<ReadDepths> {
+        self.asked.peer.depths
+    }
+
+    /// The version of DDP and RDMAP that the connection would have: 1, or 0 with a peer of the RDMA Consortium's
+    /// (RDMAC-C.2.4-03).
+    pub const fn version(&self) -> u8 {
+        self.asked.version
     }
 
     /// Accepts: `qp` serves the connection from now on. What it sends leaves after the peer's first message
@@ -194,13 +254,27 @@ impl ConnectionRequest {
     /// # Errors
     ///
     /// [`AnswerError`]; the connection is closed then.
-    pub fn accept(mut self, qp: &QueuePair, private_data: &[u8]) -> Result<(), AnswerError> {
-        check_private_data(private_data)?;
+    pub fn accept(self, qp: &QueuePair, private_data: &[u8]) -> Result<Accepted, AnswerError> {
+        self.accept_with(qp, ReadsWanted::default(), private_data)
+    }
+
+    /// Accepts, and says what is wanted of RDMA Reads.
+    ///
+    /// # Errors
+    ///
+    /// [`AnswerError`]; the connection is closed then.
+    pub fn accept_with(
+        mut self,
+        qp: &QueuePair,
+        reads: ReadsWanted,
+        private_data: &[u8],
+    ) -> Result<Accepted, AnswerError> {
+        check_private_data(private_data, self.asked.private_data_max_octets)?;
         match self.device.take() {
             Some(device) if qp.is_of(&device) => {
                 let (connection, qp) = (self.connection, qp.number());
                 let private_data = private_data.into();
-                device.ask(|reply| Request::Accept { connection, qp, private_data, reply })?
+                device.ask(|reply| Request::Accept { connection, qp, reads, private_data, reply })?
             }
             Some(device) => {
                 self.device = Some(device);
@@ -210,13 +284,14 @@ impl ConnectionRequest {
         }
     }
 
-    /// Rejects: the peer gets `private_data`, at most 512 octets, and the connection is closed.
+    /// Rejects: the peer gets `private_data`, at most 512 octets (508 if its Request was enhanced), and the connection is
+    /// closed.
     ///
     /// # Errors
     ///
     /// [`AnswerError`]; the connection is closed then.
     pub fn reject(mut self, private_data: &[u8]) -> Result<(), AnswerError> {
-        check_private_data(private_data)?;
+        check_private_data(private_data, self.asked.private_data_max_octets)?;
         let device = self.device.take().ok_or(AnswerError::Stopped)?;
         let (connection, private_data) = (self.connection, private_data.into());
         device.ask(|reply| Request::Reject { connection, private_data, reply })?
@@ -237,8 +312,7 @@ impl std::fmt::Debug for ConnectionRequest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ConnectionRequest")
             .field("remote", &self.remote)
-            .field("private_data", &self.private_data)
-            .field("revision", &self.revision)
+            .field("asked", &self.asked)
             .finish_non_exhaustive()
     }
 }

@@ -25,28 +25,48 @@ fn vector(file: &str, label: &str) -> Vec<u8> {
     octets.unwrap_or_else(|| panic!("no record \"{label}\" in {file}"))
 }
 
+/// Revision 1.
+const fn proposal(offer: Offer) -> Proposal {
+    Proposal { offer, revision: 1, terms: Terms::initiator(), permissive: false }
+}
+
+/// Revision 2, which asks for these depths and indications.
+fn enhanced(ird: u16, ord: u16, rtr: RtrKinds) -> Proposal {
+    let terms = Terms { depths: ReadDepths { ird, ord }, negotiated: true, rtr };
+    Proposal { revision: 2, terms, ..proposal(CRC) }
+}
+
+fn asking(proposal: Proposal) -> (Initiator, Box<[u8]>) {
+    Initiator::new(proposal, &[], DEADLINE).unwrap()
+}
+
 fn initiator(offer: Offer) -> Initiator {
-    Initiator::new(offer, &[], DEADLINE).unwrap().0
+    asking(proposal(offer)).0
+}
+
+fn disposed(offer: Offer, permissive: bool) -> Responder {
+    Responder::new(Disposition { offer, terms: Terms::responder(), permissive }, DEADLINE)
 }
 
 fn responder(offer: Offer) -> Responder {
-    Responder::new(offer, DEADLINE)
+    disposed(offer, false)
 }
+
+const ANY_READS: ReadsWanted = ReadsWanted { depths: None, ord_needed: 0 };
 
 fn request(octets: &[u8]) -> Result<Option<Request>, Refusal> {
     responder(CRC).on_octets(octets)
 }
 
-fn fault(octets: &[u8]) -> StartupFault {
-    request(octets).unwrap_err().fault
-}
-
+const REV0: &str = "mpa-startup-rev0.hex";
 const REV1: &str = "mpa-startup-rev1.hex";
+const REV2: &str = "mpa-startup-rev2.hex";
 
 /// MPA-7.1.1-01, MPA-7.1.1-12, MPA-7.1.1-16, MPA-7.1.2-01, MPA-7.1.2-02
 #[test]
 fn requests_are_the_golden_octets() {
-    let sent = |offer, private_data: &[u8]| Initiator::new(offer, private_data, DEADLINE).unwrap().1;
+    let sent =
+        |offer, private_data: &[u8]| Initiator::new(proposal(offer), private_data, DEADLINE).unwrap().1;
     assert_eq!(*sent(CRC, &[]), vector(REV1, "Request M=0 C=1 Rev=1 no Private Data"));
     assert_eq!(*sent(BOTH, b"hello"), vector(REV1, "Request M=1 C=1 Rev=1 Private Data \"hello\""));
     assert_eq!(*sent(BARE, &[]), vector(REV1, "Request M=0 C=0"));
@@ -62,10 +82,13 @@ fn replies_are_the_golden_octets() {
         (responder, request)
     };
     let (both, asked_both) = answer(BOTH);
-    assert_eq!(*both.accept(&asked_both, &[]).unwrap().0, vector(REV1, "Reply accept M=1 C=1"));
+    assert_eq!(*both.accept(&asked_both, ANY_READS, &[]).unwrap().0, vector(REV1, "Reply accept M=1 C=1"));
     let (crc, asked_crc) = answer(CRC);
-    assert_eq!(*crc.accept(&asked_crc, &[0, 1, 2, 3]).unwrap().0, vector(REV1, "Reply accept M=0 C=1"));
-    assert_eq!(*crc.reject(&asked_crc, b"no").unwrap(), vector(REV1, "Reply reject"));
+    assert_eq!(
+        *crc.accept(&asked_crc, ANY_READS, &[0, 1, 2, 3]).unwrap().0,
+        vector(REV1, "Reply accept M=0 C=1")
+    );
+    assert_eq!(*crc.reject(&asked_crc, ANY_READS, b"no").unwrap(), vector(REV1, "Reply reject"));
 }
 
 /// MPA-7.1.1-05 to MPA-7.1.1-08, MPA-4.4-04: sixteen combinations, and both ends conclude the same.
@@ -74,18 +97,18 @@ fn markers_are_the_receivers_choice_and_one_crc_is_enough() {
     for bits in 0..16_u8 {
         let a = Offer { markers: bits & 1 != 0, crc: bits & 2 != 0 };
         let b = Offer { markers: bits & 4 != 0, crc: bits & 8 != 0 };
-        let (mut initiator, asked) = Initiator::new(a, &[], DEADLINE).unwrap();
+        let (mut initiator, asked) = asking(proposal(a));
         let mut responder = responder(b);
         let request = responder.on_octets(&asked).unwrap().unwrap();
-        let (reply, at_b) = responder.accept(&request, &[]).unwrap();
-        let Ok(Some(Reply::Accepted { agreement: at_a, .. })) = initiator.on_octets(&reply) else {
+        let (reply, at_b) = responder.accept(&request, ANY_READS, &[]).unwrap();
+        let Ok(Some(Reply::Accepted { setup: at_a, .. })) = initiator.on_octets(&reply) else {
             panic!("{a:?} {b:?}");
         };
         let crc = a.crc || b.crc;
         let agreed =
             |markers_sent, markers_received| Agreement { markers_sent, markers_received, crc, version: 1 };
-        assert_eq!(at_a, agreed(b.markers, a.markers));
-        assert_eq!(at_b, agreed(a.markers, b.markers));
+        assert_eq!(at_a.agreement, agreed(b.markers, a.markers));
+        assert_eq!(at_b.agreement, agreed(a.markers, b.markers));
     }
 }
 
@@ -94,7 +117,7 @@ fn markers_are_the_receivers_choice_and_one_crc_is_enough() {
 fn private_data_arrives_however_it_is_cut() {
     for octets in [0, 1, 512] {
         let data: Vec<u8> = (0..octets).map(|index| index as u8).collect();
-        let (mut initiator, asked) = Initiator::new(CRC, &data, DEADLINE).unwrap();
+        let (mut initiator, asked) = Initiator::new(proposal(CRC), &data, DEADLINE).unwrap();
         let mut responder = responder(CRC);
         let mut request = None;
         for octet in asked.chunks(1) {
@@ -102,9 +125,9 @@ fn private_data_arrives_however_it_is_cut() {
             request = responder.on_octets(octet).unwrap();
         }
         let request = request.unwrap();
-        assert_eq!((&*request.private_data, request.revision()), (&*data, 1));
+        assert_eq!((&*request.private_data, request.peer.revision), (&*data, 1));
 
-        let (reply, _) = responder.accept(&request, &data).unwrap();
+        let (reply, _) = responder.accept(&request, ANY_READS, &data).unwrap();
         let mut answer = None;
         for octet in reply.chunks(1) {
             assert_eq!(answer, None, "complete before its last octet");
@@ -119,19 +142,20 @@ fn private_data_arrives_however_it_is_cut() {
 /// MPA-7.1.1-18: 513 octets are refused before anything is sent.
 #[test]
 fn too_much_private_data_is_refused_locally() {
-    let too_long = Err(PrivateDataTooLong { octets: 513 });
-    assert_eq!(Initiator::new(CRC, &[0; 513], DEADLINE).map(|(_, frame)| frame), too_long);
+    let too_long = PrivateDataTooLong { octets: 513, most_octets: 512 };
+    assert_eq!(Initiator::new(proposal(CRC), &[0; 513], DEADLINE).map(|(_, frame)| frame), Err(too_long));
     let mut responder = responder(CRC);
     let asked = responder.on_octets(&vector(REV1, "Request M=0 C=0")).unwrap().unwrap();
-    assert_eq!(responder.accept(&asked, &[0; 513]).map(|(frame, _)| frame), too_long);
-    assert_eq!(responder.reject(&asked, &[0; 513]), too_long);
+    assert_eq!(responder.accept(&asked, ANY_READS, &[0; 513]).map(|(frame, _)| frame), Err(too_long.into()));
+    assert_eq!(responder.reject(&asked, ANY_READS, &[0; 513]), Err(too_long));
 }
 
 /// MPA-7.1.2-13: the ULP learns of the rejection and its reason.
 #[test]
 fn a_rejection_carries_its_reason() {
     let reply = initiator(CRC).on_octets(&vector(REV1, "Reply reject"));
-    assert_eq!(reply, Ok(Some(Reply::Rejected { private_data: (*b"no").into() })));
+    let peer = Peer { revision: 1, depths: None };
+    assert_eq!(reply, Ok(Some(Reply::Rejected { private_data: (*b"no").into(), peer })));
 }
 
 /// MPA-7.1.1-02, MPA-7.1.1-11, MPA-7.1.1-14, MPA-7.1.1-17, MPA-7.1.2-04, MPA-7.1.2-22, MPA-7.1.2-24, A-03
@@ -161,7 +185,7 @@ fn only_revisions_1_and_2_are_usable() {
     for revision in 0..=u8::MAX {
         asked[17] = revision;
         match request(&asked) {
-            Ok(Some(request)) => assert!(matches!(revision, 1 | 2) && request.revision() == revision),
+            Ok(Some(request)) => assert!(matches!(revision, 1 | 2) && request.peer.revision == revision),
             refused => {
                 let fault = refused.unwrap_err().fault;
                 assert_eq!(fault, StartupFault::Frame(StartupError::Revision(revision)));
@@ -179,27 +203,26 @@ fn only_revisions_1_and_2_are_usable() {
 /// A-12, RDMAC-C.2.1-01: the golden answer to revision 0.
 #[test]
 fn revision_0_is_told_ours_and_refused() {
-    const FILE: &str = "mpa-startup-rev0.hex";
-    let refusal = request(&vector(FILE, "RDMAC Request")).unwrap_err();
+    let refusal = request(&vector(REV0, "RDMAC Request")).unwrap_err();
     assert_eq!(refusal.fault, StartupFault::Frame(StartupError::Revision(0)));
-    assert_eq!(refusal.answer.as_deref(), Some(&*vector(FILE, "Non-permissive Responder answer")));
+    assert_eq!(refusal.answer.as_deref(), Some(&*vector(REV0, "Non-permissive Responder answer")));
 }
 
-/// A-11, MPAv2-10-02, MPAv2-10-04
+/// A-11, MPAv2-10-02: revision 2 that is not enhanced is answered in kind.
 #[test]
-fn revision_2_is_echoed_unless_it_is_enhanced() {
-    const FILE: &str = "mpa-startup-rev2.hex";
-    assert_eq!(fault(&vector(FILE, "Enhanced Request C=1 S=1")), StartupFault::Enhanced);
+fn revision_2_is_echoed() {
     let mut responder = responder(CRC);
-    let asked = responder.on_octets(&vector(FILE, "Rev=2 Request with S=0")).unwrap().unwrap();
-    let (reply, _) = responder.accept(&asked, &[]).unwrap();
+    let asked = responder.on_octets(&vector(REV2, "Rev=2 Request with S=0")).unwrap().unwrap();
+    assert_eq!(asked.peer, Peer { revision: 2, depths: None });
+    let (reply, setup) = responder.accept(&asked, ANY_READS, &[]).unwrap();
     assert_eq!(reply[16..], [0x40, 2, 0, 0]);
+    assert_eq!(setup.outcome, Terms::responder().unnegotiated());
 }
 
 /// MPA-7.1.2-20: rule 8.
 #[test]
 fn two_initiators_fail() {
-    let (_, asked) = Initiator::new(CRC, &[], DEADLINE).unwrap();
+    let (_, asked) = asking(proposal(CRC));
     let refused = initiator(CRC).on_octets(&asked);
     assert_eq!(refused, Err(StartupFault::Frame(StartupError::OtherInitiator)));
 }
@@ -251,3 +274,6 @@ fn one_deadline_covers_the_exchange() {
     assert_eq!((initiator.on_time(before), initiator.deadline()), (Ok(()), DEADLINE));
     assert_eq!(initiator.on_time(at), Err(StartupFault::TimedOut));
 }
+
+#[path = "enhanced_startup_tests.rs"]
+mod enhanced_startup;

@@ -10,7 +10,8 @@ use std::time::Duration;
 use common::raw::RawPeer;
 use common::{End, FAR, NEAR, PATIENCE, PORT, config, eventually_unused, link};
 use warpline::{
-    AcceptError, AnswerError, ConnectError, Device, ListenConfig, Listener, PollThread, QpState, StartupFault,
+    AcceptError, AnswerError, ConnectConfig, ConnectError, Device, ListenConfig, Listener, Peer, PollThread,
+    QpState, Revision, StartupFault,
 };
 use warpline_dataplane::device::sim::SimDevice;
 use warpline_dataplane::wire::mpa::StartupError;
@@ -38,6 +39,10 @@ fn cases(key: &[u8; 16], other_key: (&[u8; 16], StartupError)) -> Vec<Case> {
         ("PD_Length 65535", frame(key, 0x40, 1, u16::MAX, &[]), StartupError::PrivateDataLength.into()),
         ("PD_Length 4 with 8 octets", frame(key, 0x40, 1, 4, &[0; 8]), StartupFault::ExtraOctets),
     ]
+}
+
+fn revision_1(private_data: &[u8]) -> ConnectConfig {
+    ConnectConfig { private_data: private_data.into(), revision: Revision::One, ..ConnectConfig::default() }
 }
 
 fn listen(device: SimDevice, config_of: &ListenConfig) -> (Device, Listener) {
@@ -80,13 +85,6 @@ fn a_responder_closes_on_a_malformed_request() {
         assert_eq!((fault, &peer.received[..]), (expected, &[][..]), "{what}");
         assert_eq!(fault.mpa_error().code(), 4);
     }
-}
-
-/// MPAv2-10-04
-#[test]
-fn a_responder_closes_on_an_enhanced_request() {
-    let (fault, peer) = tell_responder(&frame(REQUEST, 0x50, 2, 4, &[0, 1, 0, 1]));
-    assert_eq!((fault, &peer.received[..]), (StartupFault::Enhanced, &[][..]));
 }
 
 /// A-12, RDMAC-C.2.1-01: a rejecting Reply of revision 1, then FIN.
@@ -168,7 +166,7 @@ fn tell_initiator(octets: &[u8]) -> ConnectError {
     let near = Device::start(near, &config(NEAR), PollThread::default()).unwrap();
     let end = End::new(&near);
     let error = thread::scope(|scope| {
-        let connecting = scope.spawn(|| end.connect(b"hello"));
+        let connecting = scope.spawn(|| end.connect_with(&revision_1(b"hello")));
         peer.accept();
         peer.until("the Request", |peer| peer.received.len() == 25);
         assert_eq!(peer.received, frame(REQUEST, 0x40, 1, 5, b"hello"));
@@ -201,7 +199,8 @@ fn an_initiator_closes_on_a_malformed_reply() {
 #[test]
 fn a_rejection_is_no_fault() {
     let error = tell_initiator(&frame(REPLY, 0x60, 1, 2, b"nothank you"));
-    assert_eq!(error, ConnectError::Rejected { private_data: (*b"no").into() });
+    let peer = Peer { revision: 1, depths: None };
+    assert_eq!(error, ConnectError::Rejected { private_data: (*b"no").into(), peer });
 }
 
 /// MPA-7.1.2-12: a peer that hangs up instead of replying.
@@ -213,7 +212,7 @@ fn a_fin_instead_of_a_reply_is_a_fault() {
     let near = Device::start(near, &config(NEAR), PollThread::default()).unwrap();
     let end = End::new(&near);
     thread::scope(|scope| {
-        let connecting = scope.spawn(|| end.connect(b""));
+        let connecting = scope.spawn(|| end.connect_with(&revision_1(b"")));
         peer.accept();
         peer.finish();
         peer.until("closed", |peer| peer.closed.is_some());

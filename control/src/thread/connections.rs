@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use warpline_dataplane::core::ring::{AfterStream, Command, ConnectionId, FullOperation};
+use warpline_dataplane::mpa::enhanced::Outcome;
 use warpline_dataplane::qp::work::QpNumber;
 use warpline_dataplane::tcp::{CloseReason, Snapshot};
 use warpline_dataplane::time::Instant;
@@ -12,15 +13,15 @@ use super::request::Reply;
 use super::responding::{Deciding, Listening};
 use super::{Alarm, Control, LINGER_NS};
 use crate::connect::{ConnectError, Connected};
-use crate::listener::AnswerError;
-use crate::startup::{Agreement, Responder, StartupFault};
+use crate::listener::{Accepted, AnswerError};
+use crate::startup::{Agreement, Responder, Setup, StartupFault};
 
 /// Who waits for a connection to come to Full Operation.
 pub(super) enum Waiter {
     /// The Initiator's application.
     Connect(Reply<Result<Connected, ConnectError>>, Connected),
     /// The Responder's application.
-    Accept(Reply<Result<(), AnswerError>>),
+    Accept(Reply<Result<Accepted, AnswerError>>, Accepted),
 }
 
 impl Waiter {
@@ -28,21 +29,21 @@ impl Waiter {
     fn ready(self) {
         match self {
             Self::Connect(reply, connected) => reply.send(Ok(connected)),
-            Self::Accept(reply) => reply.send(Ok(())),
+            Self::Accept(reply, accepted) => reply.send(Ok(accepted)),
         }
     }
 
     fn closed(self, reason: CloseReason) {
         match self {
             Self::Connect(reply, _) => reply.send(Err(ConnectError::Closed(reason))),
-            Self::Accept(reply) => reply.send(Err(AnswerError::Closed(reason))),
+            Self::Accept(reply, _) => reply.send(Err(AnswerError::Closed(reason))),
         }
     }
 
     fn fault(self, fault: StartupFault) {
         match self {
             Self::Connect(reply, _) => reply.send(Err(ConnectError::Startup(fault))),
-            Self::Accept(reply) => reply.send(Err(AnswerError::Startup(fault))),
+            Self::Accept(reply, _) => reply.send(Err(AnswerError::Startup(fault))),
         }
     }
 }
@@ -185,7 +186,7 @@ impl Control {
         }
     }
 
-    pub(super) fn on_closed(&mut self, id: ConnectionId, reason: CloseReason) {
+    pub(super) fn on_closed(&mut self, now: Instant, id: ConnectionId, reason: CloseReason) {
         match self.connections.table.remove(&id) {
             Some(Phase::AwaitingRequest { port, .. }) => self.report(port, id, StartupFault::Closed),
             Some(Phase::Deciding(mut deciding)) => {
@@ -194,10 +195,7 @@ impl Control {
                 deciding.gone = true;
                 self.connections.table.insert(id, Phase::Deciding(deciding));
             }
-            Some(Phase::AwaitingReply(initiating)) => {
-                self.queue_pairs.unbind(initiating.qp);
-                initiating.reply.send(Err(ConnectError::Closed(reason)));
-            }
+            Some(Phase::AwaitingReply(initiating)) => self.on_closed_without_reply(now, initiating, reason),
             Some(Phase::Operating { qp, waiter, .. }) => {
                 let switched = self.queue_pairs.has_switched(qp);
                 match waiter {
@@ -300,16 +298,19 @@ fn is_due(phase: &Phase, now: Instant, alarm: &mut Alarm) -> bool {
 pub(super) const fn full_operation(
     qp: QpNumber,
     initiator: bool,
-    agreement: Agreement,
+    setup: Setup,
     packing: bool,
 ) -> FullOperation {
-    let Agreement { markers_sent, markers_received, crc, version } = agreement;
+    let Agreement { markers_sent, markers_received, crc, version } = setup.agreement;
+    let Outcome { depths, ready } = setup.outcome;
     FullOperation {
         markers_sent,
         markers_received,
         crc,
         version,
         packing,
+        ready,
+        depths,
         ..FullOperation::new(qp, initiator)
     }
 }

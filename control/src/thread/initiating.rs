@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 
 use warpline_dataplane::core::ring::{self, AfterStream, Command, ConnectionId};
+use warpline_dataplane::mpa::MpaError;
+use warpline_dataplane::qp::terminate;
 use warpline_dataplane::qp::work::QpNumber;
 use warpline_dataplane::tcp::CloseReason;
 use warpline_dataplane::time::{Instant, SECOND};
@@ -10,19 +12,34 @@ use warpline_dataplane::time::{Instant, SECOND};
 use super::Control;
 use super::connections::{Phase, Waiter, full_operation};
 use super::request::Reply;
-use crate::connect::{ConnectConfig, ConnectError, Connected};
+use crate::connect::{ConnectConfig, ConnectError, Connected, Revision};
 use crate::device::CrcPolicy;
 use crate::driver;
-use crate::startup::{self, Initiator, Offer, StartupFault};
+use crate::startup::{self, Initiator, Offer, Proposal, StartupFault};
 
 /// How long after its deadline a core that does not answer is waited for.
 const UNANSWERED_NS: u64 = SECOND;
 
 /// What an application wants of a connection.
 pub(crate) struct Wish {
-    pub(super) qp: QpNumber,
-    pub(super) config: ConnectConfig,
-    pub(super) reply: Reply<Result<Connected, ConnectError>>,
+    qp: QpNumber,
+    remote: SocketAddr,
+    config: ConnectConfig,
+    /// The revision to ask for.
+    revision: u8,
+    reply: Reply<Result<Connected, ConnectError>>,
+}
+
+impl Wish {
+    pub(super) fn new(
+        qp: QpNumber,
+        remote: SocketAddr,
+        config: ConnectConfig,
+        reply: Reply<Result<Connected, ConnectError>>,
+    ) -> Self {
+        let revision = config.revision.first(config.private_data.len());
+        Self { qp, remote, config, revision, reply }
+    }
 }
 
 /// A connection that the core is opening.
@@ -36,20 +53,24 @@ pub(super) struct Opening {
 /// A connection whose Reply is awaited.
 pub(super) struct Initiating {
     pub(super) initiator: Initiator,
-    pub(super) qp: QpNumber,
-    pub(super) reply: Reply<Result<Connected, ConnectError>>,
+    wish: Wish,
 }
 
 impl Control {
-    pub(super) fn connect(&mut self, now: Instant, wish: Wish, remote: SocketAddr) {
+    pub(super) fn connect(&mut self, now: Instant, wish: Wish) {
         if !self.queue_pairs.bind(wish.qp) {
             wish.reply.send(Err(ConnectError::QueuePairInUse));
             return;
         }
+        let deadline = now + driver::nanos(wish.config.timeout);
+        self.open(now, deadline, wish);
+    }
+
+    /// Has the core open a TCP connection, of which all is to be over by `deadline`.
+    fn open(&mut self, now: Instant, deadline: Instant, wish: Wish) {
         let token = self.connections.next_token;
         self.connections.next_token += 1;
-        let (timeout_ns, tcp) = (driver::nanos(wish.config.timeout), wish.config.tcp);
-        let deadline = now + timeout_ns;
+        let (remote, timeout_ns, tcp) = (wish.remote, deadline - now, wish.config.tcp);
         self.connections.opening.insert(token, Opening { deadline, wish: Some(wish) });
         self.alarm.set(deadline + UNANSWERED_NS);
         self.commands.push(Command::Connect { token, remote, timeout_ns, tcp });
@@ -76,12 +97,14 @@ impl Control {
         let Some(Opening { deadline, wish: Some(wish) }) = self.connections.opening.remove(&token) else {
             return self.reset(id);
         };
-        let offer = Offer { markers: wish.config.markers, crc: self.crc == CrcPolicy::Always };
-        match Initiator::new(offer, &wish.config.private_data, deadline) {
+        let ConnectConfig { markers, terms, permissive, ref private_data, .. } = wish.config;
+        let offer = Offer { markers, crc: self.crc == CrcPolicy::Always };
+        let proposal = Proposal { offer, revision: wish.revision, terms, permissive };
+        match Initiator::new(proposal, private_data, deadline) {
             Ok((initiator, octets)) => {
                 self.alarm.set(deadline);
                 self.commands.push(Command::Stream { connection: id, octets, then: AfterStream::Stay });
-                let initiating = Initiating { initiator, qp: wish.qp, reply: wish.reply };
+                let initiating = Initiating { initiator, wish };
                 self.connections.table.insert(id, Phase::AwaitingReply(initiating));
             }
             Err(error) => {
@@ -103,34 +126,77 @@ impl Control {
             Ok(Some(reply)) => reply,
             Err(fault) => return self.fail_startup(now, id, fault),
         };
-        let Some(Phase::AwaitingReply(Initiating { qp, reply: waiter, .. })) =
-            self.connections.table.remove(&id)
-        else {
+        let Some(Phase::AwaitingReply(Initiating { wish, .. })) = self.connections.table.remove(&id) else {
             return;
         };
+        let Wish { qp, reply: waiter, .. } = wish;
         match reply {
-            startup::Reply::Accepted { agreement, private_data } => {
-                // MPA-7.1.2-14, A-20: the next octet each way belongs to an FPDU.
-                let operation = full_operation(qp, true, agreement, self.queue_pairs.packs(qp));
-                self.commands.push(Command::Start { connection: id, operation });
-                self.operate(id, qp, Waiter::Connect(waiter, Connected { private_data }));
+            startup::Reply::Accepted { setup, .. } if !self.queue_pairs.is_there(qp) => {
+                // MPAv2-9.3-01: nothing is left at this end that could serve the connection.
+                let terminate = terminate::only_fpdu(MpaError::LocalCatastrophic, setup.agreement);
+                waiter.send(Err(ConnectError::QueuePairInUse));
+                self.leave(now, id, terminate[..].into());
             }
-            startup::Reply::Rejected { private_data } => {
+            startup::Reply::Accepted { setup, private_data, peer } => {
+                // MPA-7.1.2-14, A-20: the next octet each way belongs to an FPDU.
+                let operation = full_operation(qp, true, setup, self.queue_pairs.packs(qp));
+                self.commands.push(Command::Start { connection: id, operation });
+                let (version, depths) = (setup.agreement.version, setup.outcome.depths);
+                let connected = Connected { private_data, peer, version, depths };
+                self.operate(id, qp, Waiter::Connect(waiter, connected));
+            }
+            startup::Reply::Rejected { private_data, peer } => {
                 self.queue_pairs.unbind(qp);
-                waiter.send(Err(ConnectError::Rejected { private_data }));
+                waiter.send(Err(ConnectError::Rejected { private_data, peer }));
                 // MPA is left. TCP has no other use here.
                 self.leave(now, id, Box::default());
+            }
+            startup::Reply::Unmet { error, terminate, peer } => {
+                // MPAv2-9.1-07, MPAv2-9.2-08: the Responder is told, and the connection ends.
+                self.queue_pairs.unbind(qp);
+                waiter.send(Err(ConnectError::Unmet { error, peer }));
+                self.leave(now, id, terminate);
             }
         }
     }
 
-    /// MPA-7.1.2-12, MPA-8-07: the connection is closed and the application is told.
+    /// MPA-7.1.2-12, MPA-8-07: the connection is closed. The application is told, unless the peer may understand an
+    /// unenhanced Request.
     pub(super) fn fail_startup(&mut self, now: Instant, id: ConnectionId, fault: StartupFault) {
-        if let Some(Phase::AwaitingReply(initiating)) = self.connections.table.remove(&id) {
-            self.queue_pairs.unbind(initiating.qp);
-            initiating.reply.send(Err(ConnectError::Startup(fault)));
+        if let Some(Phase::AwaitingReply(initiating)) = self.connections.table.remove(&id)
+            && let Some(wish) = self.not_fallen_back(now, initiating, fault)
+        {
+            self.queue_pairs.unbind(wish.qp);
+            wish.reply.send(Err(ConnectError::Startup(fault)));
         }
         self.leave(now, id, Box::default());
+    }
+
+    /// TCP ended while the Reply was awaited. A reset may be all that an enhanced Request gets.
+    pub(super) fn on_closed_without_reply(
+        &mut self,
+        now: Instant,
+        initiating: Initiating,
+        reason: CloseReason,
+    ) {
+        let fault = if reason == CloseReason::Reset { StartupFault::Closed } else { StartupFault::TimedOut };
+        if let Some(wish) = self.not_fallen_back(now, initiating, fault) {
+            self.queue_pairs.unbind(wish.qp);
+            wish.reply.send(Err(ConnectError::Closed(reason)));
+        }
+    }
+
+    /// Tries an unenhanced Request on a new connection, if `fault` and the application let it; gives back the wish if not.
+    // MPAv2-10-05
+    fn not_fallen_back(&mut self, now: Instant, initiating: Initiating, fault: StartupFault) -> Option<Wish> {
+        let Initiating { initiator, wish } = initiating;
+        let deadline = initiator.deadline();
+        if wish.config.revision != Revision::TwoThenOne || !initiator.may_fall_back(fault) || now >= deadline
+        {
+            return Some(wish);
+        }
+        self.open(now, deadline, Wish { revision: 1, ..wish });
+        None
     }
 
     /// Answers for a core that does not: nobody polls it.

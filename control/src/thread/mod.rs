@@ -28,6 +28,7 @@ use memory::Registrations;
 use names::{StagNames, Unpredictable};
 use queue_pairs::QueuePairs;
 use request::{Reply, Request};
+use responding::Acceptance;
 
 /// How long control sleeps after it had something to do. It doubles with every time there was nothing.
 const SHORTEST_SLEEP_NS: u64 = 20 * MICROSECOND;
@@ -171,14 +172,14 @@ impl Control {
             }
             Request::DestroyQp { qp, reply } => self.destroy_qp(now, qp, reply),
             Request::Connect { qp, remote, config, reply } => {
-                self.connect(now, initiating::Wish { qp, config, reply }, remote);
+                self.connect(now, initiating::Wish::new(qp, remote, config, reply));
             }
             Request::Listen { port, config, reply } => {
                 reply.send(self.listen(port, config));
             }
             Request::Unlisten { port } => self.unlisten(now, port),
-            Request::Accept { connection, qp, private_data, reply } => {
-                self.accept(now, connection, qp, &private_data, reply);
+            Request::Accept { connection, qp, reads, private_data, reply } => {
+                self.accept(now, connection, Acceptance { qp, reads, private_data, reply });
             }
             Request::Reject { connection, private_data, reply } => {
                 reply.send(self.reject(now, connection, &private_data));
@@ -205,7 +206,7 @@ impl Control {
             Event::StreamAcknowledged { .. } => {}
             Event::PeerFinished { connection } => self.on_peer_finished(now, connection),
             Event::StreamFailed { connection, .. } => self.on_stream_failed(connection),
-            Event::Closed { connection, reason } => self.on_closed(connection, reason),
+            Event::Closed { connection, reason } => self.on_closed(now, connection, reason),
             Event::QpDestroyed(qp) => self.on_qp_destroyed(qp),
             Event::Registered { stag, done } => self.on_registered(stag, done),
             Event::Deregistered { stag, done } => self.on_deregistered(now, stag, done),

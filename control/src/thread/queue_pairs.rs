@@ -55,6 +55,11 @@ impl QueuePairs {
         }
     }
 
+    /// Whether the queue pair is there, and is to stay.
+    pub(super) fn is_there(&self, number: QpNumber) -> bool {
+        self.entries.contains_key(&number) && !self.leaving.contains_key(&number)
+    }
+
     /// Takes [`bind`](Self::bind) back: the connection did not come to Full Operation.
     pub(super) fn unbind(&mut self, number: QpNumber) {
         if let Some(qp) = self.entries.get_mut(&number) {

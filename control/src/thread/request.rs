@@ -14,9 +14,10 @@ use warpline_dataplane::tcp::Snapshot;
 
 use crate::connect::{ConnectConfig, ConnectError, Connected};
 use crate::device::Usage;
-use crate::listener::{AnswerError, Incoming, ListenConfig, ListenError};
+use crate::listener::{Accepted, AnswerError, Incoming, ListenConfig, ListenError};
 use crate::memory::{Addressing, MemoryError};
 use crate::queue_pair::{CreateError, Halves, QpConfig};
+use crate::startup::ReadsWanted;
 
 /// Where the answer goes. Dropped without an answer when the control thread ends.
 #[derive(Debug)]
@@ -88,8 +89,9 @@ pub(crate) enum Request {
     Accept {
         connection: ConnectionId,
         qp: QpNumber,
+        reads: ReadsWanted,
         private_data: Box<[u8]>,
-        reply: Reply<Result<(), AnswerError>>,
+        reply: Reply<Result<Accepted, AnswerError>>,
     },
     Reject {
         connection: ConnectionId,

@@ -14,8 +14,8 @@ use super::connections::{Phase, Waiter, full_operation};
 use super::request::Reply;
 use crate::device::CrcPolicy;
 use crate::driver;
-use crate::listener::{AnswerError, Incoming, ListenConfig, ListenError};
-use crate::startup::{Offer, Refusal, Request, Responder, StartupFault};
+use crate::listener::{Accepted, AnswerError, Asked, Incoming, ListenConfig, ListenError};
+use crate::startup::{Disposition, Offer, ReadsWanted, Refusal, Request, Responder, StartupFault};
 
 /// A listener.
 pub(super) struct Listening {
@@ -34,6 +34,14 @@ pub(super) struct Deciding {
     pub(super) failure: Option<AnswerError>,
     /// The core has forgotten the connection.
     pub(super) gone: bool,
+}
+
+/// An application's yes.
+pub(super) struct Acceptance {
+    pub(super) qp: QpNumber,
+    pub(super) reads: ReadsWanted,
+    pub(super) private_data: Box<[u8]>,
+    pub(super) reply: Reply<Result<Accepted, AnswerError>>,
 }
 
 impl Control {
@@ -79,7 +87,9 @@ impl Control {
         };
         listening.peers.insert(id, remote);
         let deadline = now + driver::nanos(listening.config.startup_timeout);
-        let responder = Responder::new(Offer { markers: listening.config.markers, crc }, deadline);
+        let ListenConfig { markers, terms, permissive, .. } = listening.config;
+        let disposition = Disposition { offer: Offer { markers, crc }, terms, permissive };
+        let responder = Responder::new(disposition, deadline);
         self.alarm.set(deadline);
         self.connections.table.insert(id, Phase::AwaitingRequest { responder, port });
     }
@@ -105,19 +115,20 @@ impl Control {
         };
         let offered = self.connections.listeners.get_mut(&port).and_then(|listening| {
             let remote = listening.peers.remove(&id)?;
-            let (private_data, revision) = (request.private_data.clone(), request.revision());
-            listening
-                .incoming
-                .0
-                .try_send(Incoming::Request { connection: id, remote, private_data, revision })
-                .ok()
+            let asked = Asked {
+                private_data: request.private_data.clone(),
+                peer: request.peer,
+                version: request.version(),
+                private_data_max_octets: request.private_data_max_octets(),
+            };
+            listening.incoming.0.try_send(Incoming::Request { connection: id, remote, asked }).ok()
         });
         if offered.is_some() {
             let deciding = Deciding { responder, request, failure: None, gone: false };
             self.connections.table.insert(id, Phase::Deciding(deciding));
         } else {
             // The application does not keep up: the peer is told at once.
-            let answer = responder.reject(&request, &[]).unwrap_or_default();
+            let answer = responder.reject(&request, ReadsWanted::default(), &[]).unwrap_or_default();
             self.leave(now, id, answer);
         }
     }
@@ -162,32 +173,29 @@ impl Control {
         }
     }
 
-    pub(super) fn accept(
-        &mut self,
-        now: Instant,
-        id: ConnectionId,
-        qp: QpNumber,
-        private_data: &[u8],
-        reply: Reply<Result<(), AnswerError>>,
-    ) {
+    pub(super) fn accept(&mut self, now: Instant, id: ConnectionId, acceptance: Acceptance) {
+        let Acceptance { qp, reads, private_data, reply } = acceptance;
         let deciding = match self.decided(now, id) {
             Ok(deciding) => deciding,
             Err(error) => return reply.send(Err(error)),
         };
-        let answer = deciding.responder.accept(&deciding.request, private_data).map_err(AnswerError::from);
+        let Deciding { responder, request, .. } = deciding;
+        let answer = responder.accept(&request, reads, &private_data).map_err(AnswerError::from);
         let bound =
             |answer| if self.queue_pairs.bind(qp) { Ok(answer) } else { Err(AnswerError::QueuePairInUse) };
         match answer.and_then(bound) {
-            Ok((octets, agreement)) => {
+            Ok((octets, setup)) => {
                 // MPA-7.1.2-10, A-20: one command, so that no octet is read in the wrong mode.
-                let operation = full_operation(qp, false, agreement, self.queue_pairs.packs(qp));
+                let operation = full_operation(qp, false, setup, self.queue_pairs.packs(qp));
                 let then = AfterStream::FullOperation(operation);
                 self.commands.push(Command::Stream { connection: id, octets, then });
-                self.operate(id, qp, Waiter::Accept(reply));
+                let accepted = Accepted { version: setup.agreement.version, depths: setup.outcome.depths };
+                self.operate(id, qp, Waiter::Accept(reply, accepted));
             }
             Err(error) => {
                 reply.send(Err(error));
-                let answer = deciding.responder.reject(&deciding.request, &[]).unwrap_or_default();
+                // A-07, MPAv2-9.1-04: the reason, if it is one that the peer can do something about, stands in the Reply.
+                let answer = responder.reject(&request, reads, &[]).unwrap_or_default();
                 self.leave(now, id, answer);
             }
         }
@@ -200,7 +208,8 @@ impl Control {
         private_data: &[u8],
     ) -> Result<(), AnswerError> {
         let deciding = self.decided(now, id)?;
-        let answer = deciding.responder.reject(&deciding.request, private_data);
+        let Deciding { responder, request, .. } = deciding;
+        let answer = responder.reject(&request, ReadsWanted::default(), private_data);
         // MPA is left. TCP has no other use here.
         self.leave(now, id, answer.clone().unwrap_or_default());
         answer.map(drop).map_err(AnswerError::from)

@@ -17,6 +17,8 @@ pub struct RawPeer {
     core: Core<SimDevice>,
     rings: Rings,
     connection: Option<ConnectionId>,
+    /// What happened on connections it has not turned to.
+    others: Vec<Event>,
     /// Octets received.
     pub received: Vec<u8>,
     /// The other end sends nothing more.
@@ -29,7 +31,15 @@ impl RawPeer {
         let rings = Rings::new();
         let config = Config { window_octets: 1 << 16, ..Config::new(address.into(), 24, [1, 2]) };
         let core = Core::new(device, config, rings.clone());
-        Self { core, rings, connection: None, received: Vec::new(), finished: false, closed: None }
+        Self {
+            core,
+            rings,
+            connection: None,
+            others: Vec::new(),
+            received: Vec::new(),
+            finished: false,
+            closed: None,
+        }
     }
 
     fn command(&self, command: Command) {
@@ -42,7 +52,7 @@ impl RawPeer {
     }
 
     pub fn listen(&mut self, port: u16) {
-        self.command(Command::Listen { port, backlog: 1, tcp: None });
+        self.command(Command::Listen { port, backlog: 4, tcp: None });
         self.step();
     }
 
@@ -61,19 +71,54 @@ impl RawPeer {
         self.step();
     }
 
+    pub fn abort(&mut self) {
+        self.command(Command::Abort { connection: self.connection.expect("a connection") });
+        self.step();
+    }
+
+    /// Closes the connection, unless the other end has reset it, and turns to the next one; gives what was received before.
+    pub fn turn_to_next(&mut self) -> Vec<u8> {
+        self.until("the other end closes", |peer| peer.finished || peer.closed.is_some());
+        if self.closed.is_none() {
+            self.finish();
+            self.until("closed", |peer| peer.closed.is_some());
+        }
+        self.connection = None;
+        (self.finished, self.closed) = (false, None);
+        let received = core::mem::take(&mut self.received);
+        for event in core::mem::take(&mut self.others) {
+            self.on_event(event);
+        }
+        self.accept();
+        received
+    }
+
+    fn on_event(&mut self, event: Event) {
+        let of = match &event {
+            Event::Accepted { connection, .. }
+            | Event::Connected { connection, .. }
+            | Event::Stream { connection, .. }
+            | Event::PeerFinished { connection }
+            | Event::Closed { connection, .. } => *connection,
+            event => panic!("{event:?}"),
+        };
+        if *self.connection.get_or_insert(of) != of {
+            self.others.push(event);
+            return;
+        }
+        match event {
+            Event::Stream { octets, .. } => self.received.extend_from_slice(&octets),
+            Event::PeerFinished { .. } => self.finished = true,
+            Event::Closed { reason, .. } => self.closed = Some(reason),
+            _ => {}
+        }
+    }
+
     /// Polls once.
     pub fn step(&mut self) {
         self.core.poll_once(warpline::now());
         while let Some(event) = self.rings.events.pop() {
-            match event {
-                Event::Accepted { connection, .. } | Event::Connected { connection, .. } => {
-                    self.connection = Some(connection);
-                }
-                Event::Stream { octets, .. } => self.received.extend_from_slice(&octets),
-                Event::PeerFinished { .. } => self.finished = true,
-                Event::Closed { reason, .. } => self.closed = Some(reason),
-                event => panic!("{event:?}"),
-            }
+            self.on_event(event);
         }
     }
 

@@ -5,7 +5,10 @@ use arrayvec::ArrayVec;
 use super::error::StreamError;
 use super::receiver::Fault;
 use crate::limits;
-use crate::rdmap::layer;
+use crate::mpa::startup::Agreement;
+use crate::mpa::{MpaError, fpdu};
+use crate::rdmap::{self, layer};
+use crate::wire::ddp::Untagged;
 use crate::wire::rdmap::Terminate;
 
 /// The Terminate that tells the peer of `error`; `None` for errors that are not told: TCP has failed, or the peer's own
@@ -38,14 +41,39 @@ pub fn message(
     Some(octets)
 }
 
+/// The Terminate that tells the Responder of `error` before anything else was sent, as an FPDU: the only one of its
+/// connection.
+// MPAv2-9.1-07, MPAv2-9.2-08, MPAv2-9.3-01
+pub fn only_fpdu(error: MpaError, agreement: Agreement) -> ArrayVec<u8, ONLY_FPDU_OCTETS> {
+    let message = message(StreamError::Mpa(error), None).unwrap_or_default();
+    let segments = rdmap::message::terminate(agreement.version, message.len() as u32);
+    let (segment, _) = segments.segment(0, fpdu::MULPDU_MIN);
+    let mut header = [0; Untagged::LEN];
+    let header_octets = segment.emit(&mut header);
+    let header = &header[..header_octets];
+    let (markers, crc) = (agreement.markers_sent, agreement.crc);
+    let len = fpdu::wire_len(0, header.len() + message.len(), markers);
+    let mut out = ArrayVec::from([0; ONLY_FPDU_OCTETS]);
+    out.truncate(len);
+    let built = fpdu::encode(&mut out, 0, markers, crc, header, message.len(), |at, out| {
+        message.get(at..at + out.len()).is_some_and(|octets| {
+            out.copy_from_slice(octets);
+            true
+        })
+    });
+    debug_assert!(built, "{len} octets are too few");
+    out
+}
+
+/// Octets of a Terminate that names no segment, as an FPDU with a Marker before it.
+const ONLY_FPDU_OCTETS: usize = 4 + 2 + Untagged::LEN + Terminate::CONTROL_LEN + fpdu::CRC_LEN;
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::ddp::DdpError;
-    use crate::mpa::MpaError;
     use crate::rdmap::RdmapError;
     use crate::tcp::CloseReason;
-    use crate::wire::ddp::Untagged;
 
     fn fault(header_octets: u8) -> Fault {
         Fault {
