@@ -8,6 +8,7 @@ use warpline::{Cidr, NotCidr};
 
 use crate::impair::Impair;
 use crate::reassembly::Reassembly;
+use crate::setup::Setup;
 
 /// Benchmarks and tools for warpline, a software RNIC.
 #[derive(Parser, Debug)]
@@ -150,6 +151,9 @@ pub struct WriteBw {
     /// Use MPA's CRC. `off` takes both ends.
     #[arg(long, value_enum, default_value_t = Switch::On)]
     pub crc: Switch,
+    /// How connections are set up. Without --revision it is `auto`.
+    #[command(flatten)]
+    pub setup: Setup,
     /// Compare every octet that arrived.
     #[arg(long, value_enum, default_value_t = Switch::On, num_args = 0..=1, default_missing_value = "on")]
     pub verify: Switch,

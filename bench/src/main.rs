@@ -8,6 +8,8 @@ mod impair;
 mod pattern;
 mod reassembly;
 mod report;
+#[path = "../../control/examples/file_exchange/setup.rs"]
+mod setup;
 mod write_bw;
 
 use std::process::ExitCode;

@@ -24,6 +24,24 @@ fn measure(name: &str, arguments: &[&str]) -> serde_json::Value {
     report
 }
 
+/// Every way to set a connection up carries the same octets.
+#[test]
+fn revisions_and_indications_can_be_chosen() {
+    for (name, arguments) in [
+        ("rev0", &["--revision", "0", "--permissive"][..]),
+        ("rev1", &["--revision", "1"]),
+        ("rev2", &["--revision", "2", "--ird", "0", "--ord", "128"]),
+        ("write", &["--revision", "2", "--rtr", "write"]),
+        ("read", &["--revision", "2", "--rtr", "read"]),
+        ("send", &["--revision", "2", "--rtr", "send"]),
+        ("none", &["--revision", "2", "--rtr", "none"]),
+        ("unnegotiated", &["--unnegotiated", "--rtr", "send,read"]),
+    ] {
+        let report = measure(name, &[&["--size", "4k", "--iters", "200"], arguments].concat());
+        assert_eq!((&report["messages"], &report["corrupt_bytes"]), (&200.into(), &0.into()), "{name}");
+    }
+}
+
 #[test]
 fn the_report_has_its_keys() {
     let report = measure("keys", &["--mtu", "9000", "--size", "64k", "--iters", "500"]);

@@ -101,6 +101,7 @@ pub fn serve(
     /// How long a connection is waited for before looking at those there are.
     const PATIENCE: Duration = Duration::from_millis(20);
     let config = ListenConfig { markers: args.markers.is_on(), ..ListenConfig::default() };
+    let config = args.setup.listen(config);
     let listener = device.listen(port, &config).map_err(|error| BenchError::Setup(error.to_string()))?;
     let (mut open, mut came) = (0u32, false);
     let mut result = Ok(());

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use warpline::{Access, Advertisement, ConnectConfig, Device, MemoryRegion, STag};
+use warpline::{Access, Advertisement, ConnectConfig, Device, MemoryRegion, Revision, STag};
 
 use super::endpoint::{Driver, received};
 use super::lane::{Lane, MESSAGE};
@@ -57,6 +57,7 @@ fn connect_one(
     let fits = source.write(0, pattern.source());
     debug_assert!(fits, "the source has the pattern's length");
     let config = ConnectConfig { markers: args.markers.is_on(), ..ConnectConfig::default() };
+    let config = args.setup.connect(Revision::TwoThenOne, config);
     lane.qp.connect(peer, &config).map_err(|error| BenchError::Connect(peer, error))?;
     lane.send(&Advertisement { to: 0, stag: STag(0), octets: region_octets as u32 })?;
     let sink = lane.wait_for_message(TIMEOUT)?;

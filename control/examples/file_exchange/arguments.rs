@@ -7,6 +7,8 @@ use std::time::Duration;
 use clap::{Parser, ValueEnum};
 use warpline::Cidr;
 
+use super::setup::Setup;
+
 /// Exchanges files with another iWARP endpoint by RDMA Writes.
 #[derive(Parser, Debug)]
 #[command(version, about)]
@@ -47,6 +49,9 @@ pub struct Arguments {
     /// Use MPA's CRC. `off` takes both ends.
     #[arg(long, value_enum, default_value_t = Switch::On)]
     pub crc: Switch,
+    /// How the connection is set up. Without --revision it is 1, which every peer understands.
+    #[command(flatten)]
+    pub setup: Setup,
     /// Write all frames to a capture in the pcapng format.
     #[arg(long, value_name = "FILE")]
     pub pcap: Option<PathBuf>,

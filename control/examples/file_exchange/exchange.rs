@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use warpline::{
     Access, Addressing, Advertisement, CloseError, CompletionKind, CompletionQueue, ConnectConfig, Device,
-    ListenConfig, MemoryRegion, ProtectionDomain, QpConfig, QpState, QueuePair, Region, STag, Status,
+    ListenConfig, MemoryRegion, Peer, ProtectionDomain, QpConfig, QpState, QueuePair, ReadDepths, Region,
+    Revision, STag, Status,
 };
 
 use super::arguments::Arguments;
@@ -77,6 +78,15 @@ mod id {
     pub const RECEIVES: [u64; 2] = [0, 1];
 }
 
+/// What the setup of the connection came to.
+#[derive(Clone, Copy, Debug)]
+pub struct Agreed {
+    pub peer: Peer,
+    /// Of DDP and RDMAP.
+    pub version: u8,
+    pub depths: ReadDepths,
+}
+
 /// One end of the exchange on an open connection.
 pub struct Exchange<'a> {
     qp: QueuePair,
@@ -88,6 +98,7 @@ pub struct Exchange<'a> {
     messages: MemoryRegion,
     target: &'a Target,
     initiator: bool,
+    agreed: Agreed,
     deadline: Instant,
     /// The peer's buffer, once it is known.
     peer: Option<Advertisement>,
@@ -126,19 +137,24 @@ impl<'a> Exchange<'a> {
         }
         let markers = arguments.markers.is_on();
         let startup_timeout = arguments.startup_timeout;
-        match (arguments.connect, arguments.listen) {
+        let agreed = match (arguments.connect, arguments.listen) {
             (Some(peer), _) => {
                 eprintln!("ready");
                 let config = ConnectConfig { markers, timeout: startup_timeout, ..ConnectConfig::default() };
-                qp.connect(peer, &config)?;
+                let connected = qp.connect(peer, &arguments.setup.connect(Revision::One, config))?;
+                Agreed { peer: connected.peer, version: connected.version, depths: connected.depths }
             }
             (None, port) => {
                 let config = ListenConfig { backlog: 1, markers, startup_timeout, ..ListenConfig::default() };
+                let config = arguments.setup.listen(config);
                 let listener = device.listen(port.unwrap_or_default(), &config).map_err(Failure::local)?;
                 eprintln!("ready");
-                listener.accept(arguments.timeout)?.accept(&qp, b"")?;
+                let request = listener.accept(arguments.timeout)?;
+                let peer = Peer { revision: request.revision(), depths: request.peer_depths() };
+                let accepted = request.accept(&qp, b"")?;
+                Agreed { peer, version: accepted.version, depths: accepted.depths }
             }
-        }
+        };
         Ok(Self {
             qp,
             completions,
@@ -147,6 +163,7 @@ impl<'a> Exchange<'a> {
             messages,
             target,
             initiator: arguments.connect.is_some(),
+            agreed,
             deadline,
             peer: None,
             posted: 0,
@@ -157,15 +174,15 @@ impl<'a> Exchange<'a> {
         })
     }
 
-    /// The whole exchange, closing included; gives the octets that the peer has written.
-    pub fn run(mut self) -> Result<u32, Failure> {
+    /// The whole exchange, closing included; gives the octets that the peer has written, and how the connection was set up.
+    pub fn run(mut self) -> Result<(u32, Agreed), Failure> {
         match self.exchange() {
             Ok(received) => {
                 if self.initiator {
                     self.qp.disconnect();
                 }
                 self.qp.wait_closed(self.time_left())?;
-                Ok(received)
+                Ok((received, self.agreed))
             }
             Err(failure) => {
                 self.qp.disconnect();

@@ -96,6 +96,7 @@ impl From<ConnectError> for Failure {
             ConnectError::Closed(reason) => tcp(*reason),
             ConnectError::Rejected { .. } => "startup:rejected".into(),
             ConnectError::Startup(fault) => startup(*fault),
+            ConnectError::Unmet { error, .. } => format!("mpa:{}", error.code()),
             _ => return Self::local(error),
         };
         Self::of(error, code)

@@ -10,6 +10,7 @@
 mod arguments;
 mod exchange;
 mod failure;
+mod setup;
 
 use std::fs::{self, File};
 use std::process::ExitCode;
@@ -50,7 +51,7 @@ fn run(arguments: &Arguments) -> Result<String, Failure> {
     let outcome = Exchange::connect(arguments, &device, &domain, &target, &file).and_then(Exchange::run);
     let seconds = started.elapsed().unwrap_or_default().as_secs_f64();
     match outcome {
-        Ok(octets) if !arguments.expect_error => {
+        Ok((octets, agreed)) if !arguments.expect_error => {
             let received = target.content(octets)?;
             fs::write(&arguments.receive, &received)
                 .map_err(|error| Failure::local(format!("{}: {error}", arguments.receive.display())))?;
@@ -62,6 +63,12 @@ fn run(arguments: &Arguments) -> Result<String, Failure> {
                 "octets_received": octets,
                 "octets_outside": target.octets_outside(),
                 "seconds": seconds,
+                "peer_revision": agreed.peer.revision,
+                "peer_ird": agreed.peer.depths.map(|depths| depths.ird),
+                "peer_ord": agreed.peer.depths.map(|depths| depths.ord),
+                "version": agreed.version,
+                "ird": agreed.depths.ird,
+                "ord": agreed.depths.ord,
                 "retransmitted_segments": statistics.tcp.retransmitted_segments,
                 "out_of_order_segments": statistics.tcp.out_of_order_segments,
             });
