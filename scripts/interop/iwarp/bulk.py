@@ -84,7 +84,7 @@ def send_plain(sock: socket.socket, data: bytes) -> Transfer:
 
 def _full_operation(sock: socket.socket, seconds: float) -> tuple[Endpoint, Advertisement]:
     """MPA startup as the Responder, up to the Initiator's advertisement."""
-    endpoint = start(Stream(sock, seconds), False, Options())
+    endpoint = start(Stream(sock, seconds), False, Options(revision=2))
     for _ in ("advertisement", "done"):
         endpoint.receiver.post_receive(MESSAGE_LAYOUT.size)
     while True:
