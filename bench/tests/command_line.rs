@@ -109,7 +109,10 @@ fn a_capture_holds_the_run() {
 }
 
 /// RFC 5044 appendix B.2: FPDUs that are not aligned make the receiver keep a part of one for each connection; with aligned ones
-/// what it keeps does not grow with connections. Every FPDU is placed, each octet of user data copied once.
+/// what it keeps does not grow with connections, and with Markers it keeps nothing. Every FPDU is placed, each octet of user data
+/// copied once.
+///
+/// MPA-B.1-01
 #[test]
 fn reassembly_grows_with_connections_only_where_fpdus_are_not_aligned() {
     let (json, svg) = (temporary("reassembly-json"), temporary("reassembly-svg"));
@@ -132,6 +135,7 @@ fn reassembly_grows_with_connections_only_where_fpdus_are_not_aligned() {
     assert!(held(25, "unaligned") >= 25 && held(100, "unaligned") >= 100, "{report}");
     let [few, many] = [25, 100].map(|connections| held(connections, "aligned"));
     assert!((1..=32).contains(&few) && (1..=32).contains(&many), "{report}");
+    assert_eq!([25, 100].map(|connections| held(connections, "aligned-markers")), [0, 0], "{report}");
     for outcome in outcomes {
         assert_eq!(outcome["fpdus"], outcome["connections"].as_u64().unwrap() * 40);
         assert_eq!(outcome["copied_per_octet"], 1.0);
