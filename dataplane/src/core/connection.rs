@@ -3,6 +3,7 @@
 use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
 
+use crate::limits;
 use crate::mpa::enhanced::ReadDepths;
 use crate::mpa::receiver::FpduReceiver;
 use crate::qp::run::{FpduRun, SegmentRoom};
@@ -131,13 +132,19 @@ impl Operating {
         self.receives |= direction.receives();
     }
 
-    /// The segment of up to `emss_octets` that begins at `begin` of the stream we send.
-    pub fn segment_room(&self, begin: SeqNumber, emss_octets: usize) -> SegmentRoom {
+    /// The segment of up to `emss_octets` that begins at `begin` of the stream we send, on a device that takes payload by
+    /// reference or does not.
+    pub fn segment_room(&self, begin: SeqNumber, emss_octets: usize, by_reference: bool) -> SegmentRoom {
         SegmentRoom {
             position: u64::from((begin - self.send_start) as u32),
             emss_octets,
             markers: self.markers_sent,
             packing: self.packing,
+            alone_from: if by_reference && !self.markers_sent {
+                limits::BY_REFERENCE_MIN_OCTETS
+            } else {
+                u32::MAX
+            },
         }
     }
 }

@@ -78,11 +78,12 @@ impl<D: Device> Core<D> {
     }
 
     fn send_segments(&mut self, now: Instant, index: u32, key: FlowKey, mac: MacAddress) -> bool {
+        let by_reference = self.takes_references();
         for _ in 0..limits::TRANSMIT_BURST_SEGMENTS {
             let Some(frame) = self.empty_frame() else { return true };
             let Some(connection) = self.slots[index as usize].connection.as_mut() else { return false };
             streaming::fill(connection, &mut self.pools);
-            fill(connection, &mut self.qps, &mut self.pools, &mut self.stags);
+            fill(connection, &mut self.qps, &mut self.pools, &mut self.stags, by_reference);
             let Some(outgoing) = connection.tcp.poll_transmit(now, &mut self.pools) else {
                 self.spare = Some(frame);
                 return false;
@@ -181,6 +182,11 @@ impl<D: Device> Core<D> {
         }
     }
 
+    /// Whether payload may go by reference: only where nobody here has to sum up its octets for TCP.
+    const fn takes_references(&self) -> bool {
+        self.capabilities.gather && self.capabilities.transmit_checksums
+    }
+
     /// Octets of all headers.
     fn headers_octets(&self, key: FlowKey, header: &Header) -> usize {
         self.link_octets() + network_octets(key) + header.header_len()
@@ -196,6 +202,7 @@ impl<D: Device> Core<D> {
         outgoing: &Outgoing<Chunk>,
     ) -> Option<D::Frame> {
         let headers = self.headers_octets(key, &outgoing.header);
+        let by_reference = self.takes_references();
         let payload_octets = outgoing.segment.map_or(0, |segment| segment.octets as usize);
         if let Some(segment) = &outgoing.segment {
             let connection = self.slots[index as usize].connection.as_ref()?;
@@ -206,9 +213,7 @@ impl<D: Device> Core<D> {
                 scratch: &mut self.scratch,
                 statistics: &mut self.statistics,
             };
-            // By reference only where nobody has to sum up the octets for TCP.
-            let gather = self.capabilities.gather && self.capabilities.transmit_checksums;
-            if let Some((descriptor, crc)) = payload.referable(segment).filter(|_| gather) {
+            if let Some((descriptor, crc)) = payload.referable(segment).filter(|_| by_reference) {
                 payload.by_reference(&descriptor, crc, headers, &mut frame)?;
             } else {
                 let room = frame.append(headers + payload_octets)?;
@@ -321,6 +326,7 @@ fn fill<F>(
     qps: &mut [Option<QueuePair>],
     pools: &mut crate::tcp::Pools<Chunk, F>,
     stags: &mut StagTable,
+    by_reference: bool,
 ) {
     let Mode::FullOperation(operating) = &connection.mode else { return };
     // Streaming octets go before the first FPDU.
@@ -336,19 +342,19 @@ fn fill<F>(
         && let Some((Chunk::Fpdus(run), octets)) = tcp.last_unsent(pools)
     {
         let begin = tcp.queued_end() - octets;
-        let room = operating.segment_room(begin, tcp.emss_octets());
-        if let Some((longer, octets)) = qp.sender.extend(run, octets as usize, &room) {
-            tcp.extend_last(pools, Chunk::Fpdus(longer), octets as u32);
+        let room = operating.segment_room(begin, tcp.emss_octets(), by_reference);
+        if let Some(longer) = qp.sender.extend(run, &room) {
+            tcp.extend_last(pools, Chunk::Fpdus(longer), longer.octets);
             qp.sender.advance(&longer, run.fpdus(), tcp.queued_end());
         }
     }
-    while let Some((run, octets)) =
-        qp.sender.peek(&operating.segment_room(tcp.queued_end(), tcp.emss_octets()))
-    {
-        if tcp.has_unsent() && tcp.send_room() < octets {
+    loop {
+        let room = operating.segment_room(tcp.queued_end(), tcp.emss_octets(), by_reference);
+        let Some(run) = qp.sender.peek(&room) else { break };
+        if tcp.has_unsent() && tcp.send_room() < run.octets as usize {
             return;
         }
-        if !tcp.queue(pools, Chunk::Fpdus(run), 0, octets as u32) {
+        if !tcp.queue(pools, Chunk::Fpdus(run), 0, run.octets) {
             return;
         }
         qp.sender.advance(&run, 0, tcp.queued_end());
@@ -373,17 +379,9 @@ impl Build<'_> {
             Chunk::Stream => self.connection.stream.copy(segment.seq, out),
             Chunk::Fpdus(run) => {
                 let Mode::FullOperation(operating) = &self.connection.mode else { return false };
-                let Some(Some(qp)) = self.qps.get(operating.qp.0 as usize) else { return false };
                 // Where the run begins in the stream of Full Operation; Markers only need it modulo 512.
                 let position = u64::from((segment.seq - segment.skip - operating.send_start) as u32);
-                let octets = qp.sender.fpdus(*run).fold(0, |octets, fpdu| {
-                    octets
-                        + fpdu::wire_len(
-                            position + octets as u64,
-                            fpdu.ulpdu_octets(),
-                            operating.markers_sent,
-                        )
-                });
+                let octets = run.octets as usize;
                 if skip == 0 && octets == out.len() {
                     return self.run(*run, operating, position, out);
                 }

@@ -11,6 +11,8 @@ use crate::mpa::fpdu;
 pub struct FpduRun {
     /// The first.
     pub first: FpduDescriptor,
+    /// Octets that all of them take on the wire, at the place they were made for.
+    pub octets: u32,
     /// The number of its request, as the sender counts them; of no meaning for a Terminate.
     pub(super) request: u32,
     /// FPDUs behind it.
@@ -20,9 +22,10 @@ pub struct FpduRun {
 }
 
 impl FpduRun {
-    /// One FPDU alone.
-    pub const fn one(first: FpduDescriptor, request: u32) -> Self {
-        Self { first, request, more: 0, last_octets: 0 }
+    /// One FPDU alone, at the beginning of a segment.
+    pub(super) fn one(first: FpduDescriptor, request: u32, room: &SegmentRoom) -> Self {
+        let octets = room.with(0, first.ulpdu_octets()) as u32;
+        Self { first, octets, request, more: 0, last_octets: 0 }
     }
 
     /// How many FPDUs there are.
@@ -42,6 +45,9 @@ pub struct SegmentRoom {
     pub markers: bool,
     /// Whether FPDUs may share it.
     pub packing: bool,
+    /// Octets of payload from which on an FPDU goes alone: its payload then goes by reference, which costs less than the
+    /// segment it would save.
+    pub alone_from: u32,
 }
 
 impl SegmentRoom {
@@ -51,10 +57,12 @@ impl SegmentRoom {
         fpdu::mulpdu(self.emss_octets, self.markers)
     }
 
-    /// The MULPDU behind its first `octets` octets; `None` when the next segment is the place.
+    /// The MULPDU behind its first `octets` octets; `None` when the next segment is the place: also when less than a quarter of
+    /// this one is left. What that would save on the wire costs more in FPDUs.
     // MPA-4.5-03, MPA-4.5-04, MPA-4.5-07
     pub const fn mulpdu_behind(&self, octets: usize) -> Option<usize> {
         match self.emss_octets.checked_sub(octets) {
+            Some(left) if left < self.emss_octets / 4 => None,
             Some(left) => fpdu::mulpdu_within(self.position + octets as u64, left, self.markers),
             None => None,
         }

@@ -158,13 +158,13 @@ impl Sender {
         if self.terminate.is_some() { !self.terminate_queued } else { self.queued < self.taken.len() }
     }
 
-    /// The FPDUs of the next segment: in the order of posting (DDP-5.3-02, RDMAP-5.5-06), offsets rising (DDP-5.3-03); and
-    /// their octets on the wire. The caller queues them and calls [`advance`](Self::advance), or asks again later.
-    pub fn peek(&mut self, room: &SegmentRoom) -> Option<(FpduRun, usize)> {
-        let alone = |first: FpduDescriptor| (FpduRun::one(first, 0), room.with(0, first.ulpdu_octets()));
+    /// The FPDUs of the next segment: in the order of posting (DDP-5.3-02, RDMAP-5.5-06), offsets rising (DDP-5.3-03).
+    /// The caller queues them and calls [`advance`](Self::advance), or asks again later.
+    pub fn peek(&mut self, room: &SegmentRoom) -> Option<FpduRun> {
         if let Some(provided) = self.provided {
             let (header, octets) = indication::message(self.version, provided).segment(0, room.mulpdu());
-            return Some(alone(FpduDescriptor { header, octets, source: Source::Provider }));
+            let first = FpduDescriptor { header, octets, source: Source::Provider };
+            return Some(FpduRun::one(first, 0, room));
         }
         if let Some(terminate) = &self.terminate {
             if self.terminate_queued {
@@ -172,7 +172,8 @@ impl Sender {
             }
             let octets = terminate.len() as u32;
             let (header, _) = message::terminate(self.version, octets).segment(0, room.mulpdu());
-            return Some(alone(FpduDescriptor { header, octets, source: Source::Terminate }));
+            let first = FpduDescriptor { header, octets, source: Source::Terminate };
+            return Some(FpduRun::one(first, 0, room));
         }
         let taken = loop {
             let taken = self.taken.get(self.queued)?;
@@ -184,48 +185,55 @@ impl Sender {
         };
         let first = taken.fpdu(self.offset, room.mulpdu());
         let ends = self.offset + first.octets == taken.message.octets;
-        let run = FpduRun::one(first, self.completed.wrapping_add(self.queued as u32));
-        let octets = room.with(0, first.ulpdu_octets());
-        Some(if ends { self.pack(run, octets, self.queued + 1, room) } else { (run, octets) })
+        let run = FpduRun::one(first, self.completed.wrapping_add(self.queued as u32), room);
+        Some(if ends { self.pack(run, self.queued + 1, room) } else { run })
     }
 
-    /// `run`, of `octets` octets, which is queued, with as many FPDUs behind it as there are and as fit. `None` when that is
-    /// none. For [`advance`](Self::advance) it is a run like any other.
-    pub fn extend(&self, run: FpduRun, octets: usize, room: &SegmentRoom) -> Option<(FpduRun, usize)> {
+    /// `run`, which is queued, with as many FPDUs behind it as there are and as fit. `None` when that is none. For
+    /// [`advance`](Self::advance) it is a run like any other.
+    pub fn extend(&self, run: FpduRun, room: &SegmentRoom) -> Option<FpduRun> {
         // Behind a part of a message only its own next part may follow, and that is for the next segment. Messages that are
         // not of the queue go alone.
         let alone = !matches!(run.first.source, Source::Memory(_));
         if self.offset > 0 || self.terminate.is_some() || self.provided.is_some() || alone {
             return None;
         }
-        let (longer, octets) = self.pack(run, octets, self.queued, room);
-        (longer.more > run.more).then_some((longer, octets))
+        let longer = self.pack(run, self.queued, room);
+        (longer.more > run.more).then_some(longer)
     }
 
-    /// `run`, of `octets` octets, with what fits of the requests from `next` on.
+    /// `run` with what fits of the requests from `next` on.
     // MPA-5.1-04, MPA-A.2-01
-    fn pack(&self, mut run: FpduRun, mut octets: usize, next: usize, room: &SegmentRoom) -> (FpduRun, usize) {
-        if !room.packing {
-            return (run, octets);
+    fn pack(&self, mut run: FpduRun, next: usize, room: &SegmentRoom) -> FpduRun {
+        if !room.packing || run.first.octets >= room.alone_from {
+            return run;
         }
-        for taken in self.taken.range(next.min(self.taken.len())..) {
-            if taken.status != Status::Success {
-                continue;
+        let requests = self.taken.range(next.min(self.taken.len())..);
+        for taken in requests.filter(|taken| taken.status == Status::Success) {
+            if run.fpdus() == limits::FPDUS_PER_SEGMENT {
+                break;
             }
+            let octets = run.octets as usize;
             // A small FPDU may fit where no part of a larger one may stand.
             let whole = taken.fpdu(0, mpa::fpdu::MULPDU_MAX);
             let fits = room.with(octets, whole.ulpdu_octets()) <= room.emss_octets;
-            let mulpdu = if fits { Some(mpa::fpdu::MULPDU_MAX) } else { room.mulpdu_behind(octets) };
-            let Some(mulpdu) = mulpdu.filter(|_| run.fpdus() < limits::FPDUS_PER_SEGMENT) else { break };
-            let fpdu = taken.fpdu(0, mulpdu);
-            octets = room.with(octets, fpdu.ulpdu_octets());
+            let fpdu = if fits {
+                whole
+            } else {
+                let Some(mulpdu) = room.mulpdu_behind(octets) else { break };
+                taken.fpdu(0, mulpdu)
+            };
+            if fpdu.octets >= room.alone_from {
+                break;
+            }
+            run.octets = room.with(octets, fpdu.ulpdu_octets()) as u32;
             run.more += 1;
             run.last_octets = fpdu.octets;
-            if fpdu.octets < taken.message.octets {
+            if !fits {
                 break;
             }
         }
-        (run, octets)
+        run
     }
 
     /// The FPDUs of a run that is not yet acknowledged, in order.
@@ -238,9 +246,12 @@ impl Sender {
             .take(usize::from(run.more))
             .enumerate()
             .map(move |(place, taken)| {
-                let octets = if place + 1 == usize::from(run.more) { run.last_octets } else { u32::MAX };
-                let header_octets = taken.fpdu(0, mpa::fpdu::MULPDU_MAX).header.header_len();
-                taken.fpdu(0, header_octets.saturating_add(octets as usize).min(mpa::fpdu::MULPDU_MAX))
+                let whole = taken.fpdu(0, mpa::fpdu::MULPDU_MAX);
+                if place + 1 == usize::from(run.more) && run.last_octets < whole.octets {
+                    taken.fpdu(0, whole.header.header_len() + run.last_octets as usize)
+                } else {
+                    whole
+                }
             });
         core::iter::once(run.first).chain(behind)
     }
