@@ -154,6 +154,9 @@ pub struct WriteBw {
     /// How connections are set up. Without --revision it is `auto`.
     #[command(flatten)]
     pub setup: Setup,
+    /// Let small Writes that wait share segments. The end that writes decides.
+    #[arg(long, value_enum, default_value_t = Switch::On)]
+    pub packing: Switch,
     /// Compare every octet that arrived.
     #[arg(long, value_enum, default_value_t = Switch::On, num_args = 0..=1, default_missing_value = "on")]
     pub verify: Switch,

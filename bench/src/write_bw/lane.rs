@@ -27,12 +27,12 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// A queue pair for `depth` Writes outstanding, with receives posted.
+    /// A queue pair for `depth` Writes outstanding, which may share segments if `packing`, with receives posted.
     ///
     /// # Errors
     ///
     /// [`BenchError::Setup`], [`BenchError::Memory`].
-    pub fn new(device: &Device, depth: u32) -> Result<Self, BenchError> {
+    pub fn new(device: &Device, depth: u32, packing: bool) -> Result<Self, BenchError> {
         let domain = device.protection_domain();
         let memory = |octets, access| {
             domain.allocate(octets, access).map_err(|error| BenchError::Memory(error.to_string()))
@@ -41,7 +41,8 @@ impl Lane {
         let outbox = memory(Advertisement::OCTETS, Access::empty())?;
         let depth = depth as usize;
         let completions = CompletionQueue::new(depth + 1 + INBOX_MESSAGES);
-        let config = QpConfig { send_depth: depth + 1, receive_depth: INBOX_MESSAGES, ..QpConfig::default() };
+        let config =
+            QpConfig { send_depth: depth + 1, receive_depth: INBOX_MESSAGES, packing, ..QpConfig::default() };
         let qp = domain
             .queue_pair(&config, &completions, &completions)
             .map_err(|error| BenchError::Setup(error.to_string()))?;

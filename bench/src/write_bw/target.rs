@@ -132,7 +132,7 @@ fn accept(
         Err(AcceptError::TimedOut) => return Ok(None),
         Err(error) => return Err(BenchError::Setup(error.to_string())),
     };
-    let lane = Lane::new(device, args.depth)?;
+    let lane = Lane::new(device, args.depth, args.packing.is_on())?;
     request.accept(&lane.qp, &[]).map_err(|error| BenchError::Setup(error.to_string()))?;
     let wanted = lane.wait_for_message(TIMEOUT)?.octets;
     if !(1..=MESSAGE_OCTETS_MAX).contains(&wanted) {

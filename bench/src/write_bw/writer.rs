@@ -49,7 +49,7 @@ fn connect_one(
     pattern: &Pattern,
     region_octets: usize,
 ) -> Result<WriterLane, BenchError> {
-    let lane = Lane::new(device, args.depth)?;
+    let lane = Lane::new(device, args.depth, args.packing.is_on())?;
     let source = lane
         .domain
         .allocate(pattern.source().len(), Access::empty())
