@@ -8,6 +8,7 @@ mod common;
 mod mpa_oracle;
 
 mod cases;
+mod hostile;
 mod orders;
 mod receiver;
 

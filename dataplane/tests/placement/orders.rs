@@ -152,3 +152,27 @@ fn all_orders_with_one_segment_twice() {
         }
     });
 }
+
+/// MPA-A.4-01, MPA-5.1-05: a stream cut at every octet, its parts in the opposite order and with the first part last.
+#[test]
+fn cut_at_every_octet() {
+    let ulpdus = [send(0, &[100, 520]), writes(&[0, 340, 21]), send(1, &[60])].concat();
+    for markers in [true, false] {
+        let mut receiver = Receiver::new(markers);
+        for phase in [0, 60, 500] {
+            receiver.go_to_phase(phase);
+            let octets = receiver.framed(&ulpdus).octets.len();
+            for cut in 1..octets {
+                receiver.go_to_phase(phase);
+                let run = receiver.begin(&ulpdus);
+                play(&mut receiver, &run, &[(cut, octets), (0, cut)]);
+                let second = cut + 1 + (octets - cut - 1) * (cut % 7) / 7;
+                receiver.go_to_phase(phase);
+                let run = receiver.begin(&ulpdus);
+                let mut parts = vec![(cut, second), (second, octets), (0, cut)];
+                parts.retain(|(from, to)| from < to);
+                play(&mut receiver, &run, &parts);
+            }
+        }
+    }
+}

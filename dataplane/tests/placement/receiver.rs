@@ -33,6 +33,8 @@ pub enum Ulpdu {
     Write { to: usize, octets: usize },
     /// A segment of a Send: the message counts from the first of the run, its buffers likewise.
     Send { message: usize, mo: usize, octets: usize, last: bool },
+    /// Anything; nothing is to be placed of it.
+    Raw(Vec<u8>),
 }
 
 /// The octet that belongs at `at` of the sink, or of buffer `at / BUFFER_OCTETS`, in this run.
@@ -62,12 +64,14 @@ impl Ulpdu {
                 ulpdu.extend(bytes(run, message * BUFFER_OCTETS + mo, octets));
                 ulpdu
             }
+            Self::Raw(ref ulpdu) => ulpdu.clone(),
         }
     }
 
     pub const fn payload_octets(&self) -> usize {
         match *self {
             Self::Write { octets, .. } | Self::Send { octets, .. } => octets,
+            Self::Raw(_) => 0,
         }
     }
 }
@@ -112,6 +116,11 @@ impl Receiver {
     }
 
     pub fn with(markers: bool, crc: bool) -> Self {
+        let operation = FullOperation::new(QP, false);
+        Self::in_operation(FullOperation { markers_received: markers, crc, ..operation })
+    }
+
+    pub fn in_operation(operation: FullOperation) -> Self {
         let mut peer = RawPeer::new();
         let ack = peer.accept(Options { sack_permitted: true, ..Options::default() });
         let completions = Arc::new(CompletionRing::new(64));
@@ -128,12 +137,12 @@ impl Receiver {
             let grant = Grant { region: region.unwrap(), pd: PD, base_to: 0, access };
             peer.command(Command::Register { stag, grant });
         }
-        let operation = FullOperation { markers_received: markers, crc, ..FullOperation::new(QP, false) };
         let connection = peer.accepted.unwrap();
         let then = AfterStream::FullOperation(operation);
         peer.command(Command::Stream { connection, octets: Box::new([]), then });
         peer.settle();
         let seq = PEER_ISS + 1;
+        let (markers, crc) = (operation.markers_received, operation.crc);
         let stream = Stream { start: seq.0, markers, crc };
         Self { peer, qp, completions, sink, inbox, stream, seq, ack, sends: 0, runs: 0, posted: 0 }
     }
@@ -150,14 +159,19 @@ impl Receiver {
         assert!(self.inbox.write(0, &[UNTOUCHED; BUFFERS * BUFFER_OCTETS + 2 * GUARD_OCTETS]));
         let messages = ulpdus.iter().filter(|ulpdu| matches!(ulpdu, Ulpdu::Send { last: true, .. })).count();
         for message in 0..messages {
-            let to = (message * BUFFER_OCTETS) as u64;
-            let local = Slice { stag: INBOX, to, octets: BUFFER_OCTETS as u32 };
-            self.qp.post_receive(ReceiveRequest { id: self.posted, local }).unwrap();
-            self.posted += 1;
+            self.post(message);
         }
         let run = self.framed(ulpdus);
         self.sends += messages as u32;
         run
+    }
+
+    /// Posts buffer `message` for the next Send that has none.
+    pub fn post(&mut self, message: usize) {
+        let to = (message * BUFFER_OCTETS) as u64;
+        let local = Slice { stag: INBOX, to, octets: BUFFER_OCTETS as u32 };
+        self.qp.post_receive(ReceiveRequest { id: self.posted, local }).unwrap();
+        self.posted += 1;
     }
 
     /// Frames `ulpdus` as they would come next.
@@ -204,6 +218,11 @@ impl Receiver {
         self.peer.sent.clear();
     }
 
+    /// The last segment of the run arrives with a FIN.
+    pub fn arrive_with_fin(&mut self, run: &Run, from: usize) {
+        self.peer.send(Flags::ACK | Flags::FIN, self.seq + from as u32, self.ack, &run.octets[from..]);
+    }
+
     /// The run is over: the next one begins behind it.
     pub fn finish(&mut self, run: &Run) {
         self.seq += run.octets.len() as u32;
@@ -211,6 +230,11 @@ impl Receiver {
 
     pub fn polled(&self) -> Vec<Completion> {
         std::iter::from_fn(|| self.completions.poll()).collect()
+    }
+
+    /// What the peer acknowledges.
+    pub const fn ack(&self) -> SeqNumber {
+        self.ack
     }
 
     pub fn error(&self) -> Option<StreamError> {
@@ -243,6 +267,7 @@ impl Receiver {
                     let at = message * BUFFER_OCTETS + mo;
                     inbox[GUARD_OCTETS + at..][..octets].copy_from_slice(&bytes(run.number, at, octets));
                 }
+                Ulpdu::Raw(_) => {}
             }
         }
         for (region, expected, name) in [(&self.sink, sink, "sink"), (&self.inbox, inbox, "inbox")] {
@@ -258,6 +283,7 @@ impl Receiver {
         let (region, at) = match fpdu.ulpdu {
             Ulpdu::Write { to, .. } => (&self.sink, to),
             Ulpdu::Send { message, mo, .. } => (&self.inbox, message * BUFFER_OCTETS + mo),
+            Ulpdu::Raw(_) => return true,
         };
         let expected = bytes(run.number, at, fpdu.ulpdu.payload_octets());
         let mut got = vec![0; expected.len()];
