@@ -29,6 +29,21 @@ pub const HELD_FRAMES_IN_ORDER: usize = (1 << 16) / GATHER_MAX_OCTETS;
 /// Frames one core may keep for all its connections; never more than half of what its device has, so that others can still
 /// arrive.
 pub const HELD_FRAMES_PER_CORE: usize = 8192;
+/// Of the frames of a core, those through which octets in order only pass: an FPDU that comes whole needs one for a moment. An
+/// eighth of all where that is less.
+pub const HELD_FRAMES_RESERVED: usize = 2 * RECEIVE_BURST_FRAMES;
+/// A connection may hold so many times as many frames as are left for all. One alone may have four fifths, and whoever comes
+/// later finds some: a share falls as more want one.
+pub const HELD_SHARE_IN_ORDER: usize = 4;
+/// The same for what lies beyond a gap, which must leave room for what fills it.
+pub const HELD_SHARE_BEYOND_GAP: usize = 2;
+/// While frames are short, how often connections that hold some are looked at.
+pub const HELD_LOOK_NS: u64 = 250 * MILLISECOND;
+/// Looks at which a connection that holds frames has consumed nothing since the last, before it may be failed for them: four
+/// seconds, in which a peer that lives has sent again what is missing several times.
+pub const HELD_LOOKS_WITHOUT_PROGRESS: u8 = 16;
+/// Connections failed at one look: others have their turn.
+pub const HELD_FAILURES_PER_LOOK: usize = 64;
 /// Records of octets placed beyond gaps that one connection may have: as many as Markers can open in a window of Ethernet's
 /// full frames of which every third is lost.
 pub const PLACED_RUNS_PER_CONNECTION: usize = 512;

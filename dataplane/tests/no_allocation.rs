@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Pair, Setup, pattern, region_of};
-use warpline_dataplane::device::sim::EndConfig;
+use warpline_dataplane::device::sim::{End, EndConfig, Impairments};
 use warpline_dataplane::memory::{Access, Region, STag};
 use warpline_dataplane::qp::work::Slice;
 
@@ -42,5 +42,29 @@ fn a_running_transfer_allocates_nothing() {
         let frames = pair.a.statistics().frames_sent - sent;
         assert!(frames > 2800, "{frames} frames");
         assert_eq!(allocated.count_total, 0, "{allocated:?} for {frames} frames");
+    }
+}
+
+/// Nor under loss and reordering: what is held beyond gaps, and what is placed there, has its room beforehand.
+#[test]
+fn gaps_allocate_nothing() {
+    for setup in [Setup { markers: false, crc: true }, Setup { markers: true, crc: true }] {
+        let mut pair = Pair::new(3, EndConfig::a(), EndConfig::b());
+        let source = region_of(&pattern(1, MESSAGE_OCTETS as usize));
+        let sink = Region::heap(MESSAGE_OCTETS as usize).unwrap();
+        pair.a.register(SOURCE, &source, Access::empty());
+        pair.b.register(SINK, &sink, Access::REMOTE_WRITE);
+        pair.establish(setup);
+        transfer(&mut pair, 500);
+        pair.network
+            .set_impairments(End::A, Impairments { loss: 0.01, reorder: 0.05, ..Impairments::default() });
+        transfer(&mut pair, 500);
+        let before = pair.b.statistics();
+        let allocated = allocation_counter::measure(|| transfer(&mut pair, 64));
+        let after = pair.b.statistics();
+        let placed = after.fpdus_placed_early - before.fpdus_placed_early;
+        assert_eq!(placed > 100, setup.markers, "{placed} FPDUs placed beyond gaps");
+        assert!(after.tcp.out_of_order_segments - before.tcp.out_of_order_segments > 100);
+        assert_eq!(allocated.count_total, 0, "{allocated:?}");
     }
 }

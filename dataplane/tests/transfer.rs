@@ -89,6 +89,12 @@ const WITH_MARKERS: Setup = Setup { markers: true, crc: true };
 
 /// Runs the transfer for every seed, half of them with Markers, on both cores.
 fn over_seeds(impairments: Impairments, check: impl Fn(&Pair) + Sync) {
+    // MPA-A.3-02: whatever comes twice, beyond gaps or not, is placed once.
+    let check = |pair: &Pair| {
+        let copied = pair.b.statistics().octets_copied_rx;
+        assert_eq!(copied, MEBIBYTES_16 as u64 + 16, "each octet is copied once");
+        check(pair);
+    };
     let seeds: u64 = std::env::var("WARPLINE_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(200);
     for seed in 0..seeds {
         let setup = if seed % 2 == 0 { WITH_CRC } else { WITH_MARKERS };
@@ -122,6 +128,31 @@ fn intact_under_loss() {
 fn intact_under_reordering() {
     let impairments = Impairments { reorder: 0.05, ..Impairments::default() };
     over_seeds(impairments, |pair| assert!(pair.b.statistics().tcp.out_of_order_segments > 0));
+}
+
+/// MPA-B.1-01, MPA-A.3-01, MPA-A.3-03: with Markers and FPDUs that fill segments, nothing is ever held, however much is lost
+/// or overtaken, and each octet is copied once. Without Markers what lies beyond a gap is held.
+#[test]
+fn with_markers_no_frame_is_held() {
+    for seed in 0..8 {
+        for (loss, reorder) in [(0.0, 0.05), (0.03, 0.0), (0.02, 0.02)] {
+            let impairments = Impairments { loss, reorder, ..Impairments::default() };
+            for setup in [WITH_MARKERS, WITH_CRC] {
+                let pair = transfer(seed, impairments, 4 << 20, setup, 1500);
+                let statistics = pair.b.statistics();
+                assert_eq!(
+                    statistics.octets_copied_rx,
+                    (4 << 20) + 16,
+                    "seed {seed}: each octet is copied once"
+                );
+                assert_eq!(statistics.held_frames_peak == 0, setup.markers, "seed {seed}: {statistics:?}");
+                assert_eq!(statistics.fpdus_placed_early > 100, setup.markers, "seed {seed}: {statistics:?}");
+                let beyond_gaps = statistics.tcp.out_of_order_octets;
+                let expected = if setup.markers { beyond_gaps } else { 0 };
+                assert_eq!(statistics.tcp.placed_octets, expected, "seed {seed}");
+            }
+        }
+    }
 }
 
 /// 5 % of the frames twice.

@@ -14,6 +14,7 @@ use crate::wire::tcp::SeqNumber;
 
 use super::ring::{Direction, FullOperation};
 use super::send_stream::SendStream;
+use super::shortage::Standstill;
 
 /// What a TCP segment's octets are built from.
 #[derive(Clone, Copy, Debug)]
@@ -175,6 +176,8 @@ pub struct Connection {
     pub stream: SendStream,
     /// Streaming octets that control has a copy of and has not taken: the first of those that TCP has.
     pub lent_octets: u32,
+    /// How long it has held frames without progress.
+    pub standstill: Standstill,
     /// Control was told that the peer has finished.
     pub told_finished: bool,
     /// Control knows of the connection: it was told of its opening.
@@ -204,6 +207,7 @@ impl Connection {
             mode: Mode::Streaming,
             stream: SendStream::new(),
             lent_octets: 0,
+            standstill: Standstill::new(),
             told_finished: false,
             announced: false,
             dirty: false,

@@ -23,6 +23,7 @@ mod reassembly;
 mod receive;
 pub mod ring;
 mod send_stream;
+mod shortage;
 pub mod statistics;
 mod stream;
 mod streaming;
@@ -187,6 +188,8 @@ pub struct Core<D: Device> {
     pools: tcp::Pools<Chunk, D::Frame>,
     /// Segments of Sends placed before their turn.
     placed_sends: Pool<PlacedSend>,
+    /// When connections that hold frames are looked at next, if frames are short.
+    relief_at: Instant,
     stags: StagTable,
     qps: Vec<Option<QueuePair>>,
 
@@ -240,6 +243,7 @@ impl<D: Device> Core<D> {
                 searches: tcp::searches::Searches::new(),
             },
             placed_sends: Pool::new(tables.placed_sends),
+            relief_at: Instant::ZERO,
             stags: StagTable::with_slots(tables.regions),
             qps: (0..tables.queue_pairs).map(|_| None).collect(),
             events: Events::new(rings.events.clone()),
@@ -286,6 +290,8 @@ impl<D: Device> Core<D> {
         for connection in self.slots.iter().filter_map(|slot| slot.connection.as_ref()) {
             statistics.tcp.add(connection.tcp.counters());
         }
+        statistics.held_frames = self.pools.held.frames() as u64;
+        statistics.held_frames_peak = self.pools.held.frames_peak() as u64;
         statistics.searches_refused = self.pools.searches.refused();
         statistics
     }

@@ -69,6 +69,7 @@ impl<D: Device> Core<D> {
             return Err(DropCause::NoConnection);
         };
         let payload_octets = payload.octets;
+        self.pools.held.expect_passing(!connection.receives_stream());
         let disposition = connection.tcp.on_segment(now, header, payload, &mut self.pools);
         let key = connection.key;
         self.mark_dirty(index);
@@ -76,10 +77,18 @@ impl<D: Device> Core<D> {
         if let Some(kept) = disposition.beyond_gap {
             self.place_early(index, kept);
         }
+        if self.shed_surplus(index) {
+            self.statistics.count(DropCause::NoRoomForFrame);
+            self.relieve(now);
+        }
+        self.pools.held.note_peak();
         let Some(refusal) = disposition.refusal else { return Ok(()) };
         if refusal == Refusal::BadAck && self.is_opening(index) {
             // RFC 9293 §3.10.7.3: a segment of an older connection between the same ports.
             self.send_reset(now, key, header, payload_octets);
+        }
+        if refusal == Refusal::NoRoom {
+            self.relieve(now);
         }
         Err(match refusal {
             Refusal::OutsideWindow => DropCause::OutsideWindow,

@@ -61,6 +61,8 @@ pub enum DropCause {
     IcmpRefused,
     /// A packet whose answer would be one too many in its time.
     RateLimited,
+    /// All that a connection held: it had held it for long without progress while others found no room, and was reset.
+    HeldTooLong,
     /// A frame we could not send: no buffer was free.
     NoTransmitBuffer,
 }
@@ -98,11 +100,12 @@ impl DropCause {
         Self::AfterError,
         Self::IcmpRefused,
         Self::RateLimited,
+        Self::HeldTooLong,
         Self::NoTransmitBuffer,
     ];
 }
 
-/// Counters of one core. They only grow.
+/// Counters of one core. But for the frames held now, they only grow.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Frames taken from the device.
@@ -117,6 +120,10 @@ pub struct Statistics {
     pub fpdus_received: u64,
     /// Of these, FPDUs placed beyond a gap, before their turn (RFC 5044 appendix B).
     pub fpdus_placed_early: u64,
+    /// Frames held now, of octets that are not consumed yet: those of no whole FPDU, or waiting for their turn.
+    pub held_frames: u64,
+    /// The most frames held at once.
+    pub held_frames_peak: u64,
     /// FPDUs built, retransmissions included.
     pub fpdus_sent: u64,
     /// Octets of payload copied from frames to user buffers.

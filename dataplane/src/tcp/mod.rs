@@ -414,6 +414,19 @@ impl Connection {
     /// what lies behind them is kept. `false`, and nothing changed, when some of them were acknowledged already
     /// (MPA-8-08).
     pub fn forget<P, F>(&mut self, pools: &mut Pools<P, F>, start: usize, octets: usize) -> bool {
+        let forgotten = self.forget_unacknowledged(pools, start, octets);
+        self.counters.forgotten_runs += u32::from(forgotten);
+        forgotten
+    }
+
+    /// Forgets all that is in order, can be read and was not acknowledged, for want of frames. `false` when there is no such.
+    pub fn shed<P, F>(&mut self, pools: &mut Pools<P, F>) -> bool {
+        let start = (self.last_ack_sent - self.receive.unread()).max(0) as usize;
+        let octets = self.receive.readable(&pools.held).saturating_sub(start);
+        octets > 0 && self.forget_unacknowledged(pools, start, octets)
+    }
+
+    fn forget_unacknowledged<P, F>(&mut self, pools: &mut Pools<P, F>, start: usize, octets: usize) -> bool {
         let from = self.receive.unread() + start as u32;
         if self.last_ack_sent > from || self.peer_finished {
             return false;
@@ -423,7 +436,6 @@ impl Connection {
         for run in self.receive.runs_beyond_gaps(&pools.held) {
             self.sack_blocks.on_held(run);
         }
-        self.counters.forgotten_runs += 1;
         self.acks_owed = self.acks_owed.max(1);
         true
     }
@@ -467,6 +479,12 @@ impl Connection {
     /// Frees what the connection holds of the pools. The connection is of no use afterwards.
     pub fn release<P, F>(&mut self, pools: &mut Pools<P, F>) {
         self.send.clear(&mut pools.segments);
+        self.receive.clear(&mut pools.held);
+    }
+
+    /// Frees the frames that the connection holds of what it has received. It must be closed.
+    pub fn release_received<P, F>(&mut self, pools: &mut Pools<P, F>) {
+        debug_assert_eq!(self.state, State::Closed, "what was acknowledged is lost");
         self.receive.clear(&mut pools.held);
     }
 

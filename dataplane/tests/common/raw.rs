@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use warpline_dataplane::core::ring::{Command, ConnectionId, Event, Rings};
+use warpline_dataplane::core::tables::Tables;
 use warpline_dataplane::core::{Config, Core};
 use warpline_dataplane::device::sim::{self, EndConfig, SimDevice};
 use warpline_dataplane::device::{Device, Frame};
@@ -62,11 +63,16 @@ impl RawPeer {
 
     /// A core set up as `config` says, on a link of `mtu_octets`.
     pub fn with(config: Config, mtu_octets: usize) -> Self {
+        Self::with_tables(config, mtu_octets, Tables::default())
+    }
+
+    /// The same with tables of other sizes.
+    pub fn with_tables(config: Config, mtu_octets: usize, tables: Tables) -> Self {
         let ends = [EndConfig::a(), EndConfig::b()].map(|end| EndConfig { mtu_octets, ..end });
         let (device, peer) = sim::link(1, ends[0], ends[1]);
         let rings = Rings::new();
         Self {
-            core: Core::new(device, config, rings.clone()),
+            core: Core::with_tables(device, config, rings.clone(), tables),
             rings,
             now: Instant::from_nanos(1),
             device: peer,

@@ -1,6 +1,7 @@
 //! What is kept of received octets, and the pool it is kept in.
 
 use crate::device::Frame;
+use crate::limits;
 use crate::pool::{List, NodeId, Pool};
 use crate::wire::tcp::SeqNumber;
 
@@ -76,6 +77,9 @@ pub struct HeldPool<F> {
     /// Records of placed octets.
     placed_runs: usize,
     placed_runs_max: usize,
+    /// Whether the octets of the segment that comes leave their frame at once, or are given back.
+    passing: bool,
+    frames_peak: usize,
 }
 
 impl<F> HeldPool<F> {
@@ -86,6 +90,8 @@ impl<F> HeldPool<F> {
             frames_max: frames,
             placed_runs: 0,
             placed_runs_max: placed_runs,
+            passing: false,
+            frames_peak: 0,
         }
     }
 
@@ -97,6 +103,60 @@ impl<F> HeldPool<F> {
     /// Frames that could still be kept.
     pub const fn free_frames(&self) -> usize {
         self.frames_max - self.frames()
+    }
+
+    /// The most frames kept between segments: those that a segment's octets only passed through do not count.
+    pub const fn frames_peak(&self) -> usize {
+        self.frames_peak
+    }
+
+    /// A segment has been dealt with: what is kept now is kept.
+    #[inline]
+    pub fn note_peak(&mut self) {
+        self.frames_peak = self.frames_peak.max(self.frames());
+    }
+
+    /// Says of the segment that comes next whether its octets, if they are in order, leave their frame at once or are given
+    /// back ([`is_over_share`](Self::is_over_share)). Then it may use the frames that are reserved for that.
+    #[inline]
+    pub const fn expect_passing(&mut self, passing: bool) {
+        self.passing = passing;
+    }
+
+    /// Frames that are left for all to hold.
+    const fn spare(&self) -> usize {
+        let eighth = self.frames_max / 8;
+        let reserved =
+            if eighth < limits::HELD_FRAMES_RESERVED { eighth } else { limits::HELD_FRAMES_RESERVED };
+        self.free_frames().saturating_sub(reserved)
+    }
+
+    /// Whether some connection could hold more than its share.
+    #[inline]
+    pub const fn is_short(&self) -> bool {
+        self.spare() < limits::HELD_FRAMES_PER_CONNECTION / limits::HELD_SHARE_IN_ORDER
+    }
+
+    /// Whether more than three quarters of the frames are kept: some hold what others want.
+    pub const fn is_crowded(&self) -> bool {
+        self.free_frames() < self.frames_max / 4
+    }
+
+    /// Whether a connection that holds `frames` frames holds more than its share.
+    pub const fn is_over_share(&self, frames: usize) -> bool {
+        frames > limits::HELD_SHARE_IN_ORDER * self.spare()
+    }
+
+    /// Whether a connection that holds `frames` frames may have one more for octets in order.
+    #[inline]
+    pub(super) const fn takes_in_order(&self, frames: usize) -> bool {
+        self.passing || frames < limits::HELD_SHARE_IN_ORDER * self.spare()
+    }
+
+    /// The same for octets beyond a gap: they wait, and leave a part to what comes in order, which fills gaps and frees
+    /// frames.
+    pub(super) const fn takes_beyond_gap(&self, frames: usize) -> bool {
+        frames < limits::HELD_SHARE_BEYOND_GAP * self.spare() && self.free_frames() > self.frames() / 8
     }
 
     /// Records kept.

@@ -122,7 +122,7 @@ impl ReceiveQueue {
         if self.gather_small(pool, &held) {
             return self.close_gaps(pool);
         }
-        if self.frames() >= limits::HELD_FRAMES_PER_CONNECTION {
+        if self.frames() >= limits::HELD_FRAMES_PER_CONNECTION || !pool.takes_in_order(self.frames()) {
             return Insertion::NoRoom;
         }
         self.nxt = held.end();
@@ -175,9 +175,9 @@ impl ReceiveQueue {
     }
 
     fn insert_beyond_gap<F>(&mut self, pool: &mut HeldPool<F>, mut held: Held<F>) -> Insertion {
-        // A part of the bound and of the pool is left to what comes in order: it fills gaps and frees frames.
+        // A part of the bound is left to what comes in order: it fills gaps and frees frames.
         let bound = limits::HELD_FRAMES_PER_CONNECTION - limits::HELD_FRAMES_IN_ORDER;
-        if self.frames() >= bound || pool.free_frames() <= pool.frames() / 8 {
+        if self.frames() >= bound || !pool.takes_beyond_gap(self.frames()) {
             return Insertion::NoRoom;
         }
         let previous = match self.place_for(pool, &mut held) {
