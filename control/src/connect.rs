@@ -141,6 +141,18 @@ pub enum ConnectError {
     /// Every local port is in use towards the peer.
     #[error("no local port is left for another connection to this peer: close some")]
     NoPort,
+    /// Streaming octets of the peer wait to be read (MPA-7.1.5-01): read them, then start MPA.
+    #[error("{octets} octets of streaming data wait to be read: read them before MPA is started")]
+    PendingStreamData {
+        /// How many.
+        octets: usize,
+    },
+    /// MPA has started on the connection already, or it is closed.
+    #[error("the connection is not in streaming mode: MPA has started on it, or it is closed")]
+    NotStreaming,
+    /// The queue pair belongs to another device.
+    #[error("the queue pair belongs to another device: make one on the device of the connection")]
+    OtherDevice,
     /// The queue pair has a connection, or had one.
     #[error("the queue pair has or had a connection: make a new one for each")]
     QueuePairInUse,
@@ -164,11 +176,16 @@ pub(crate) fn connect(
     remote: SocketAddr,
     config: &ConnectConfig,
 ) -> Result<Connected, ConnectError> {
+    check(config)?;
+    let config = config.clone();
+    device.ask(|reply| Request::Connect { qp, remote, config, reply })?
+}
+
+/// Refuses Private Data that a Request as `config` has it does not hold.
+pub(crate) fn check(config: &ConnectConfig) -> Result<(), PrivateDataTooLong> {
     let most_octets = match config.revision {
         Revision::Two => ENHANCED_PRIVATE_DATA_MAX_OCTETS,
         Revision::Zero | Revision::One | Revision::TwoThenOne => PRIVATE_DATA_MAX_OCTETS,
     };
-    check_private_data(&config.private_data, most_octets)?;
-    let config = config.clone();
-    device.ask(|reply| Request::Connect { qp, remote, config, reply })?
+    check_private_data(&config.private_data, most_octets)
 }

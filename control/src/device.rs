@@ -1,7 +1,7 @@
 //! A device: a core on a NIC, its control thread, and what applications make from it.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::{self, JoinHandle};
@@ -17,12 +17,16 @@ use warpline_dataplane::limits;
 use warpline_dataplane::memory::{ProtectionDomainId, Region};
 use warpline_dataplane::tcp::Behaviour;
 
+use crate::connect::ConnectError;
 use crate::driver::{self, CoreDriver, PollThread, PollThreadError};
 use crate::listener::{ListenConfig, ListenError, Listener};
 use crate::memory::ProtectionDomain;
+use crate::tcp_listener::{TcpListenConfig, TcpListener};
+use crate::tcp_stream::{StreamConfig, TcpStream};
 use crate::thread::Control;
 use crate::thread::names::Unpredictable;
 use crate::thread::request::{Reply, Request};
+use crate::thread::streaming::StreamRequest;
 
 /// Whether CRCs are used. Only an administrator decides this; users of connections do not see it (MPA-4.4-06).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -289,6 +293,31 @@ impl Device {
         Listener::new(self.shared.clone(), port, *config)
     }
 
+    /// Opens a TCP connection to `remote`, in streaming mode.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError`].
+    pub fn connect_stream(
+        &self,
+        remote: SocketAddr,
+        config: &StreamConfig,
+    ) -> Result<TcpStream, ConnectError> {
+        let config = *config;
+        let opened =
+            self.shared.ask(|reply| Request::Stream(StreamRequest::Connect { remote, config, reply }))??;
+        Ok(TcpStream::new(self.shared.clone(), opened))
+    }
+
+    /// Takes connections to `port` in streaming mode.
+    ///
+    /// # Errors
+    ///
+    /// [`ListenError`].
+    pub fn listen_streams(&self, port: u16, config: &TcpListenConfig) -> Result<TcpListener, ListenError> {
+        TcpListener::new(self.shared.clone(), port, *config)
+    }
+
     /// How the device was set up.
     pub fn config(&self) -> &DeviceConfig {
         &self.shared.config
@@ -336,7 +365,7 @@ fn parts<D: device::Device>(
         window_octets: config.window_octets,
         ports: limits::EPHEMERAL_PORTS,
         tcp: config.tcp,
-        lends_stream: false,
+        lends_stream: true,
         secret: [random.next(), random.next()],
     };
     let rings = Rings::new();

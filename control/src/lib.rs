@@ -65,6 +65,8 @@ pub mod memory;
 pub mod open;
 pub mod queue_pair;
 pub mod startup;
+pub mod tcp_listener;
+pub mod tcp_stream;
 mod thread;
 
 pub use advertisement::Advertisement;
@@ -78,8 +80,11 @@ pub use listener::{
 pub use memory::{Addressing, DeregisterError, MemoryError, MemoryRegion, ProtectionDomain};
 pub use queue_pair::{CloseError, CreateError, PostError, QpConfig, QueuePair};
 pub use startup::{Peer, ReadDepths, ReadsWanted, RtrKinds, StartupFault, Terms};
+pub use tcp_listener::{TcpListenConfig, TcpListener};
+pub use tcp_stream::{StreamConfig, SwitchError, TcpStream, TcpStreamError};
 pub use warpline_dataplane::core::addresses::{Cidr, NotCidr, Route};
 pub use warpline_dataplane::core::neighbours::StaticNeighbour;
+pub use warpline_dataplane::core::ring::Direction;
 pub use warpline_dataplane::core::statistics::Statistics;
 pub use warpline_dataplane::memory::{Access, Region, STag};
 pub use warpline_dataplane::qp::error::StreamError;

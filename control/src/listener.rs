@@ -12,7 +12,12 @@ use crate::connect::{STARTUP_TIMEOUT, check_private_data};
 use crate::device::{Shared, Stopped};
 use crate::queue_pair::QueuePair;
 use crate::startup::{Peer, PrivateDataTooLong, ReadDepths, ReadsWanted, StartupFault, Terms, Unacceptable};
+use crate::tcp_stream::TcpStream;
 use crate::thread::request::Request;
+use crate::thread::streaming::StreamRequest;
+
+/// The time that the first FPDU may take unless told otherwise: an Initiator that connects has something to say.
+pub const FIRST_FPDU_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// How connections are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,12 +35,16 @@ pub struct ListenConfig {
     pub permissive: bool,
     /// The time that a peer has for its Request (RFC 5044 §7.1.2 rule 10).
     pub startup_timeout: Duration,
+    /// The time that a peer has for its first FPDU after our Reply; for ever without. Until it comes we may send nothing
+    /// (RFC 5044 §7.1.2 rules 4 and 10).
+    pub first_fpdu_timeout: Option<Duration>,
     /// How TCP behaves on its connections, if not as the device is set up.
     pub tcp: Option<Behaviour>,
 }
 
 impl Default for ListenConfig {
-    /// A backlog of 128, no Markers, any indication, not permissive, ten seconds, TCP as on the device.
+    /// A backlog of 128, no Markers, any indication, not permissive, ten seconds for the Request and a minute for the first FPDU, TCP as
+    /// on the device.
     fn default() -> Self {
         Self {
             backlog: 128,
@@ -43,6 +52,7 @@ impl Default for ListenConfig {
             terms: Terms::responder(),
             permissive: false,
             startup_timeout: STARTUP_TIMEOUT,
+            first_fpdu_timeout: Some(FIRST_FPDU_TIMEOUT),
             tcp: None,
         }
     }
@@ -189,8 +199,7 @@ impl Listener {
     pub fn accept(&self, timeout: Duration) -> Result<ConnectionRequest, AcceptError> {
         match self.incoming.recv_timeout(timeout) {
             Ok(Incoming::Request { connection, remote, asked }) => {
-                let device = Some(self.device.clone());
-                Ok(ConnectionRequest { device, connection, remote, asked })
+                Ok(ConnectionRequest::new(self.device.clone(), connection, remote, asked))
             }
             Ok(Incoming::Fault { remote, fault }) => Err(AcceptError::Startup { remote, fault }),
             Err(RecvTimeoutError::Timeout) => Err(AcceptError::TimedOut),
@@ -222,6 +231,15 @@ pub struct ConnectionRequest {
 }
 
 impl ConnectionRequest {
+    pub(crate) const fn new(
+        device: Arc<Shared>,
+        connection: ConnectionId,
+        remote: SocketAddr,
+        asked: Asked,
+    ) -> Self {
+        Self { device: Some(device), connection, remote, asked }
+    }
+
     /// The peer's address and port.
     pub const fn remote(&self) -> SocketAddr {
         self.remote
@@ -284,8 +302,8 @@ impl ConnectionRequest {
         }
     }
 
-    /// Rejects: the peer gets `private_data`, at most 512 octets (508 if its Request was enhanced), and the connection is
-    /// closed.
+    /// Rejects: the peer gets `private_data`, at most 512 octets (508 if its Request was enhanced). The connection is
+    /// closed, unless it came from [`TcpStream::respond`]: then it is in streaming mode again.
     ///
     /// # Errors
     ///
@@ -295,6 +313,22 @@ impl ConnectionRequest {
         let device = self.device.take().ok_or(AnswerError::Stopped)?;
         let (connection, private_data) = (self.connection, private_data.into());
         device.ask(|reply| Request::Reject { connection, private_data, reply })?
+    }
+
+    /// Rejects, and keeps the connection: it is in streaming mode from then on (MPA-7.1.2-07). Not for a request from
+    /// [`TcpStream::respond`], whose connection the application has already: that is [`reject`](Self::reject).
+    ///
+    /// # Errors
+    ///
+    /// [`AnswerError`]; the connection is closed then.
+    pub fn reject_to_stream(mut self, private_data: &[u8]) -> Result<TcpStream, AnswerError> {
+        check_private_data(private_data, self.asked.private_data_max_octets)?;
+        let device = self.device.take().ok_or(AnswerError::Stopped)?;
+        let (connection, remote, private_data) = (self.connection, self.remote, private_data.into());
+        let shared = device.ask(|reply| {
+            Request::Stream(StreamRequest::RejectToStream { connection, remote, private_data, reply })
+        })??;
+        Ok(TcpStream::new(device, shared))
     }
 }
 

@@ -232,6 +232,7 @@ pub struct Initiator {
     terms: Terms,
     permissive: bool,
     incoming: Incoming,
+    octets_behind: usize,
 }
 
 impl Initiator {
@@ -258,7 +259,7 @@ impl Initiator {
             private_data: &[],
         };
         let octets = emit(&asked, asked.enhanced.then(|| terms.request()), private_data)?;
-        Ok((Self { asked, terms, permissive, incoming: Incoming::new(deadline) }, octets))
+        Ok((Self { asked, terms, permissive, incoming: Incoming::new(deadline), octets_behind: 0 }, octets))
     }
 
     /// Takes octets of the Reply; gives it once it is complete.
@@ -268,11 +269,13 @@ impl Initiator {
     /// [`StartupFault`]: the TCP connection is to be closed (MPA-7.1.2-12), and another may be
     /// [tried](Self::may_fall_back).
     pub fn on_octets(&mut self, octets: &[u8]) -> Result<Option<Reply>, StartupFault> {
+        let all = self.incoming.octets.len() + octets.len();
         self.incoming.take(octets);
         let reply = rules::reply(&self.incoming.octets);
-        let Some((answer, _)) = reply.map_err(|error| self.incoming.fault(Kind::Reply, error))? else {
+        let Some((answer, octets)) = reply.map_err(|error| self.incoming.fault(Kind::Reply, error))? else {
             return Ok(None);
         };
+        self.octets_behind = all - octets;
         // MPA-7.1.1-13, MPA-7.1.1-14
         if rules::fit(&self.asked, &answer, self.permissive) != rules::Fit::Together {
             return Err(match answer.revision {
@@ -296,6 +299,11 @@ impl Initiator {
                 Reply::Unmet { error, terminate: terminate::only_fpdu(error, agreement)[..].into(), peer }
             }
         }))
+    }
+
+    /// How many of the octets of the last call follow the Reply. Behind one that rejects they are streaming octets.
+    pub const fn octets_behind(&self) -> usize {
+        self.octets_behind
     }
 
     /// Whether `fault` is what becomes of an enhanced Request at a peer that does not know of them: then an unenhanced one

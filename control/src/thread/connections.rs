@@ -1,6 +1,7 @@
 //! Connections at the control thread, from the handshake of TCP to its end.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use warpline_dataplane::core::ring::{AfterStream, Command, ConnectionId, FullOperation};
 use warpline_dataplane::mpa::enhanced::Outcome;
@@ -10,11 +11,12 @@ use warpline_dataplane::time::Instant;
 
 use super::initiating::{Initiating, Opening};
 use super::request::Reply;
-use super::responding::{Deciding, Listening};
+use super::responding::{Asker, Deciding, Listening};
 use super::{Alarm, Control, LINGER_NS};
 use crate::connect::{ConnectError, Connected};
 use crate::listener::{Accepted, AnswerError};
 use crate::startup::{Agreement, Responder, Setup, StartupFault};
+use crate::tcp_stream::{StreamShared, SwitchError};
 
 /// Who waits for a connection to come to Full Operation.
 pub(super) enum Waiter {
@@ -22,6 +24,8 @@ pub(super) enum Waiter {
     Connect(Reply<Result<Connected, ConnectError>>, Connected),
     /// The Responder's application.
     Accept(Reply<Result<Accepted, AnswerError>>, Accepted),
+    /// The application of a connection that starts without startup frames.
+    Start(Reply<Result<(), SwitchError>>),
 }
 
 impl Waiter {
@@ -30,6 +34,7 @@ impl Waiter {
         match self {
             Self::Connect(reply, connected) => reply.send(Ok(connected)),
             Self::Accept(reply, accepted) => reply.send(Ok(accepted)),
+            Self::Start(reply) => reply.send(Ok(())),
         }
     }
 
@@ -37,6 +42,7 @@ impl Waiter {
         match self {
             Self::Connect(reply, _) => reply.send(Err(ConnectError::Closed(reason))),
             Self::Accept(reply, _) => reply.send(Err(AnswerError::Closed(reason))),
+            Self::Start(reply) => reply.send(Err(SwitchError::Closed(reason))),
         }
     }
 
@@ -44,14 +50,22 @@ impl Waiter {
         match self {
             Self::Connect(reply, _) => reply.send(Err(ConnectError::Startup(fault))),
             Self::Accept(reply, _) => reply.send(Err(AnswerError::Startup(fault))),
+            Self::Start(reply) => reply.send(Err(SwitchError::Startup(fault))),
         }
     }
 }
 
 /// What a connection is about.
 pub(super) enum Phase {
+    /// Streaming mode: the octets are the application's.
+    Streaming(Arc<StreamShared>),
     /// We are the Responder, and the Request is not complete.
-    AwaitingRequest { responder: Responder, port: u16 },
+    AwaitingRequest {
+        responder: Responder,
+        /// The time for the first FPDU after it, in nanoseconds.
+        first_fpdu_ns: Option<u64>,
+        asker: Asker,
+    },
     /// The application decides about a Request.
     Deciding(Deciding),
     /// We are the Initiator, and the Reply is not complete.
@@ -63,6 +77,8 @@ pub(super) enum Phase {
         finishing: bool,
         /// Until the core has switched.
         waiter: Option<Waiter>,
+        /// One direction may still be in streaming mode: there were no startup frames.
+        stream: Option<Arc<StreamShared>>,
     },
     /// Of no use to anybody: reset if it is not closed by then.
     Leaving { abort_at: Instant },
@@ -119,54 +135,73 @@ impl Control {
     }
 
     /// Octets from here on are FPDUs: of `qp`, as agreed.
-    pub(super) fn operate(&mut self, id: ConnectionId, qp: QpNumber, waiter: Waiter) {
+    pub(super) fn operate(
+        &mut self,
+        id: ConnectionId,
+        qp: QpNumber,
+        waiter: Waiter,
+        stream: Option<Arc<StreamShared>>,
+    ) {
         if let Some(entry) = self.queue_pairs.entries.get_mut(&qp) {
             entry.connection = Some(id);
         }
-        self.connections.table.insert(id, Phase::Operating { qp, finishing: false, waiter: Some(waiter) });
+        let operating = Phase::Operating { qp, finishing: false, waiter: Some(waiter), stream };
+        self.connections.table.insert(id, operating);
         self.connections.starting.push(id);
     }
 
+    /// Octets that the core has lent. What startup frames are made of is taken at once; the others when the application
+    /// reads them.
     pub(super) fn on_stream(&mut self, now: Instant, id: ConnectionId, octets: &[u8]) {
         match self.connections.table.get_mut(&id) {
-            Some(Phase::AwaitingRequest { responder, port }) => {
-                let (result, port) = (responder.on_octets(octets), *port);
-                self.on_request_octets(now, id, port, result);
+            Some(Phase::Streaming(shared)) => shared.lend(octets),
+            Some(Phase::AwaitingRequest { responder, .. }) => {
+                let result = responder.on_octets(octets);
+                self.take_octets(id, octets.len());
+                self.on_request_octets(now, id, result);
             }
             Some(Phase::Deciding(deciding)) => {
                 if let Err(refusal) = deciding.responder.on_octets(octets) {
                     deciding.failure.get_or_insert(AnswerError::Startup(refusal.fault));
                     self.commands.push(Command::Close { connection: id });
                 }
+                self.take_octets(id, octets.len());
             }
             Some(Phase::AwaitingReply(initiating)) => {
                 let result = initiating.initiator.on_octets(octets);
-                self.on_reply_octets(now, id, result);
+                let taken = octets.len() - initiating.initiator.octets_behind();
+                // Before anything follows from them: the next octet belongs to what comes then.
+                self.take_octets(id, taken);
+                self.on_reply_octets(now, id, result, &octets[taken..]);
             }
-            Some(Phase::Operating { waiter, .. }) => {
+            Some(Phase::Operating { stream: Some(shared), .. }) if shared.receives() => shared.lend(octets),
+            Some(Phase::Operating { stream: None, waiter, .. }) => {
                 // They came before the core had switched: before our Reply, or before our first FPDU.
                 if let Some(waiter) = waiter.take() {
                     waiter.fault(StartupFault::ExtraOctets);
                 }
                 self.commands.push(Command::Abort { connection: id });
             }
-            Some(Phase::Leaving { .. }) | None => {}
+            Some(Phase::Leaving { .. }) => self.take_octets(id, octets.len()),
+            // The core takes those of a stream in Full Operation for what they are: FPDUs.
+            Some(Phase::Operating { stream: Some(_), .. }) | None => {}
         }
     }
 
     /// MPA-7.2-02: the peer sends nothing more.
     pub(super) fn on_peer_finished(&mut self, now: Instant, id: ConnectionId) {
+        if let Some(shared) = self.stream_of(id) {
+            shared.set_peer_finished();
+        }
         match self.connections.table.get_mut(&id) {
-            Some(Phase::AwaitingRequest { port, .. }) => {
-                let port = *port;
-                self.refuse(now, id, port, StartupFault::Closed, None);
-            }
+            Some(Phase::AwaitingRequest { .. }) => self.refuse(now, id, StartupFault::Closed, None),
             Some(Phase::Deciding(deciding)) => {
                 // It can never send the FPDU that lets us send.
                 deciding.failure.get_or_insert(AnswerError::Startup(StartupFault::Closed));
                 self.commands.push(Command::Close { connection: id });
             }
             Some(Phase::AwaitingReply(_)) => self.fail_startup(now, id, StartupFault::Closed),
+            Some(Phase::Operating { stream: Some(shared), .. }) if shared.receives() => {}
             Some(Phase::Operating { qp, finishing, .. }) => {
                 let Some(qp) = self.queue_pairs.entries.get(qp) else { return };
                 qp.ending.set_peer_closed();
@@ -175,7 +210,7 @@ impl Control {
                     self.commands.push(Command::Close { connection: id });
                 }
             }
-            Some(Phase::Leaving { .. }) | None => {}
+            Some(Phase::Streaming(_) | Phase::Leaving { .. }) | None => {}
         }
     }
 
@@ -187,8 +222,11 @@ impl Control {
     }
 
     pub(super) fn on_closed(&mut self, now: Instant, id: ConnectionId, reason: CloseReason) {
+        if let Some(shared) = self.stream_of(id) {
+            shared.set_end(reason);
+        }
         match self.connections.table.remove(&id) {
-            Some(Phase::AwaitingRequest { port, .. }) => self.report(port, id, StartupFault::Closed),
+            Some(Phase::AwaitingRequest { asker, .. }) => self.report(asker, id, StartupFault::Closed),
             Some(Phase::Deciding(mut deciding)) => {
                 // The application is told when it decides.
                 deciding.failure.get_or_insert(AnswerError::Closed(reason));
@@ -210,7 +248,7 @@ impl Control {
                     self.queue_pairs.unbind(qp);
                 }
             }
-            Some(Phase::Leaving { .. }) | None => {}
+            Some(Phase::Streaming(_) | Phase::Leaving { .. }) | None => {}
         }
     }
 
@@ -266,13 +304,15 @@ impl Control {
             .map(|(id, _)| *id)
             .collect();
         for id in due {
-            match self.connections.table.get(&id) {
-                Some(Phase::AwaitingRequest { port, .. }) => {
-                    let port = *port;
-                    self.report(port, id, StartupFault::TimedOut);
+            match self.connections.table.remove(&id) {
+                Some(Phase::AwaitingRequest { asker, .. }) => {
+                    self.report(asker, id, StartupFault::TimedOut);
                     self.reset(id);
                 }
-                Some(Phase::AwaitingReply(_)) => self.fail_startup(now, id, StartupFault::TimedOut),
+                Some(phase @ Phase::AwaitingReply(_)) => {
+                    self.connections.table.insert(id, phase);
+                    self.fail_startup(now, id, StartupFault::TimedOut);
+                }
                 _ => self.reset(id),
             }
         }
@@ -286,7 +326,7 @@ fn is_due(phase: &Phase, now: Instant, alarm: &mut Alarm) -> bool {
         Phase::AwaitingRequest { responder, .. } => responder.deadline(),
         Phase::AwaitingReply(initiating) => initiating.initiator.deadline(),
         Phase::Leaving { abort_at } => *abort_at,
-        Phase::Deciding(_) | Phase::Operating { .. } => return false,
+        Phase::Streaming(_) | Phase::Deciding(_) | Phase::Operating { .. } => return false,
     };
     if now < at {
         alarm.set(at);

@@ -1,8 +1,9 @@
 //! The Initiator's side of connection setup at the control thread.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
-use warpline_dataplane::core::ring::{self, AfterStream, Command, ConnectionId};
+use warpline_dataplane::core::ring::{self, Command, ConnectionId};
 use warpline_dataplane::mpa::MpaError;
 use warpline_dataplane::qp::terminate;
 use warpline_dataplane::qp::work::QpNumber;
@@ -16,9 +17,10 @@ use crate::connect::{ConnectConfig, ConnectError, Connected, Revision};
 use crate::device::CrcPolicy;
 use crate::driver;
 use crate::startup::{self, Initiator, Offer, Proposal, StartupFault};
+use crate::tcp_stream::StreamShared;
 
 /// How long after its deadline a core that does not answer is waited for.
-const UNANSWERED_NS: u64 = SECOND;
+pub(super) const UNANSWERED_NS: u64 = SECOND;
 
 /// What an application wants of a connection.
 pub(crate) struct Wish {
@@ -28,6 +30,8 @@ pub(crate) struct Wish {
     /// The revision to ask for.
     revision: u8,
     reply: Reply<Result<Connected, ConnectError>>,
+    /// The connection was in streaming mode before, and is so again after a rejection.
+    stream: Option<Arc<StreamShared>>,
 }
 
 impl Wish {
@@ -38,7 +42,24 @@ impl Wish {
         reply: Reply<Result<Connected, ConnectError>>,
     ) -> Self {
         let revision = config.revision.first(config.private_data.len());
-        Self { qp, remote, config, revision, reply }
+        Self { qp, remote, config, revision, reply, stream: None }
+    }
+
+    /// The same on a connection that is there.
+    pub(super) fn on(self, stream: Arc<StreamShared>) -> Self {
+        Self { stream: Some(stream), ..self }
+    }
+
+    pub(super) const fn qp(&self) -> QpNumber {
+        self.qp
+    }
+
+    pub(super) fn timeout_ns(&self) -> u64 {
+        driver::nanos(self.config.timeout)
+    }
+
+    pub(super) fn refuse(self, error: ConnectError) {
+        self.reply.send(Err(error));
     }
 }
 
@@ -56,13 +77,19 @@ pub(super) struct Initiating {
     wish: Wish,
 }
 
+impl Initiating {
+    pub(super) const fn stream(&self) -> Option<&Arc<StreamShared>> {
+        self.wish.stream.as_ref()
+    }
+}
+
 impl Control {
     pub(super) fn connect(&mut self, now: Instant, wish: Wish) {
         if !self.queue_pairs.bind(wish.qp) {
             wish.reply.send(Err(ConnectError::QueuePairInUse));
             return;
         }
-        let deadline = now + driver::nanos(wish.config.timeout);
+        let deadline = now + wish.timeout_ns();
         self.open(now, deadline, wish);
     }
 
@@ -77,40 +104,46 @@ impl Control {
     }
 
     pub(super) fn on_connect_failed(&mut self, token: u64, error: ring::ConnectError) {
+        if self.on_stream_connect_failed(token, error) {
+            return;
+        }
         let Some(wish) = self.connections.opening.remove(&token).and_then(|opening| opening.wish) else {
             return;
         };
         self.queue_pairs.unbind(wish.qp);
-        wish.reply.send(Err(match error {
-            ring::ConnectError::Closed(CloseReason::Refused) => ConnectError::Refused,
-            ring::ConnectError::Closed(CloseReason::TimedOut) => ConnectError::TimedOut,
-            ring::ConnectError::Closed(reason) => ConnectError::Closed(reason),
-            ring::ConnectError::NoRoom => ConnectError::TooManyConnections,
-            ring::ConnectError::Unreachable => ConnectError::Unreachable,
-            ring::ConnectError::NoPort => ConnectError::NoPort,
-            ring::ConnectError::NoRoute => ConnectError::NoRoute,
-        }));
+        wish.reply.send(Err(connect_error(error)));
     }
 
     /// TCP is open: the Request goes out, before anything else (MPA-7.1-02, MPA-7.1.2-01).
     pub(super) fn on_connected(&mut self, now: Instant, token: u64, id: ConnectionId) {
+        if self.on_stream_connected(token, id) {
+            return;
+        }
         let Some(Opening { deadline, wish: Some(wish) }) = self.connections.opening.remove(&token) else {
             return self.reset(id);
         };
+        self.request(now, id, deadline, wish);
+    }
+
+    /// MPA-7.1.2-01: the Request. The next octet of the peer belongs to its Reply.
+    pub(super) fn request(&mut self, now: Instant, id: ConnectionId, deadline: Instant, wish: Wish) {
         let ConnectConfig { markers, terms, permissive, ref private_data, .. } = wish.config;
         let offer = Offer { markers, crc: self.crc == CrcPolicy::Always };
         let proposal = Proposal { offer, revision: wish.revision, terms, permissive };
         match Initiator::new(proposal, private_data, deadline) {
             Ok((initiator, octets)) => {
                 self.alarm.set(deadline);
-                self.commands.push(Command::Stream { connection: id, octets, then: AfterStream::Stay });
+                self.send_on(id, wish.stream.as_ref(), octets);
                 let initiating = Initiating { initiator, wish };
                 self.connections.table.insert(id, Phase::AwaitingReply(initiating));
             }
             Err(error) => {
                 self.queue_pairs.unbind(wish.qp);
                 wish.reply.send(Err(error.into()));
-                self.leave(now, id, Box::default());
+                match wish.stream {
+                    Some(shared) => self.stream_again(now, id, shared),
+                    None => self.leave(now, id, Box::default()),
+                }
             }
         }
     }
@@ -120,6 +153,7 @@ impl Control {
         now: Instant,
         id: ConnectionId,
         result: Result<Option<startup::Reply>, StartupFault>,
+        behind: &[u8],
     ) {
         let reply = match result {
             Ok(None) => return,
@@ -129,12 +163,13 @@ impl Control {
         let Some(Phase::AwaitingReply(Initiating { wish, .. })) = self.connections.table.remove(&id) else {
             return;
         };
-        let Wish { qp, reply: waiter, .. } = wish;
+        let Wish { qp, reply: waiter, stream, .. } = wish;
         match reply {
             startup::Reply::Accepted { setup, .. } if !self.queue_pairs.is_there(qp) => {
                 // MPAv2-9.3-01: nothing is left at this end that could serve the connection.
                 let terminate = terminate::only_fpdu(MpaError::LocalCatastrophic, setup.agreement);
                 waiter.send(Err(ConnectError::QueuePairInUse));
+                Self::end_stream(stream.as_ref());
                 self.leave(now, id, terminate[..].into());
             }
             startup::Reply::Accepted { setup, private_data, peer } => {
@@ -143,18 +178,26 @@ impl Control {
                 self.commands.push(Command::Start { connection: id, operation });
                 let (version, depths) = (setup.agreement.version, setup.outcome.depths);
                 let connected = Connected { private_data, peer, version, depths };
-                self.operate(id, qp, Waiter::Connect(waiter, connected));
+                self.operate(id, qp, Waiter::Connect(waiter, connected), None);
             }
             startup::Reply::Rejected { private_data, peer } => {
                 self.queue_pairs.unbind(qp);
+                // MPA-7.1.2-13, A-01: MPA is left, and TCP stays open if it has another use. A-03: what is behind the Reply are
+                // streaming octets.
+                match stream {
+                    Some(shared) => {
+                        shared.lend(behind);
+                        self.stream_again(now, id, shared);
+                    }
+                    None => self.leave(now, id, Box::default()),
+                }
                 waiter.send(Err(ConnectError::Rejected { private_data, peer }));
-                // MPA is left. TCP has no other use here.
-                self.leave(now, id, Box::default());
             }
             startup::Reply::Unmet { error, terminate, peer } => {
                 // MPAv2-9.1-07, MPAv2-9.2-08: the Responder is told, and the connection ends.
                 self.queue_pairs.unbind(qp);
                 waiter.send(Err(ConnectError::Unmet { error, peer }));
+                Self::end_stream(stream.as_ref());
                 self.leave(now, id, terminate);
             }
         }
@@ -167,6 +210,7 @@ impl Control {
             && let Some(wish) = self.not_fallen_back(now, initiating, fault)
         {
             self.queue_pairs.unbind(wish.qp);
+            Self::end_stream(wish.stream.as_ref());
             wish.reply.send(Err(ConnectError::Startup(fault)));
         }
         self.leave(now, id, Box::default());
@@ -182,6 +226,7 @@ impl Control {
         let fault = if reason == CloseReason::Reset { StartupFault::Closed } else { StartupFault::TimedOut };
         if let Some(wish) = self.not_fallen_back(now, initiating, fault) {
             self.queue_pairs.unbind(wish.qp);
+            Self::end_stream(wish.stream.as_ref());
             wish.reply.send(Err(ConnectError::Closed(reason)));
         }
     }
@@ -191,7 +236,12 @@ impl Control {
     fn not_fallen_back(&mut self, now: Instant, initiating: Initiating, fault: StartupFault) -> Option<Wish> {
         let Initiating { initiator, wish } = initiating;
         let deadline = initiator.deadline();
-        if wish.config.revision != Revision::TwoThenOne || !initiator.may_fall_back(fault) || now >= deadline
+        // There is no second connection to a peer that was in streaming mode.
+        let once = wish.stream.is_some();
+        if once
+            || wish.config.revision != Revision::TwoThenOne
+            || !initiator.may_fall_back(fault)
+            || now >= deadline
         {
             return Some(wish);
         }
@@ -210,5 +260,19 @@ impl Control {
                 wish.reply.send(Err(ConnectError::TimedOut));
             }
         }
+        self.streams.look_at_openings(now, &mut self.alarm);
+    }
+}
+
+/// Why a connection could not be opened, in the words of the API.
+pub(super) const fn connect_error(error: ring::ConnectError) -> ConnectError {
+    match error {
+        ring::ConnectError::Closed(CloseReason::Refused) => ConnectError::Refused,
+        ring::ConnectError::Closed(CloseReason::TimedOut) => ConnectError::TimedOut,
+        ring::ConnectError::Closed(reason) => ConnectError::Closed(reason),
+        ring::ConnectError::NoRoom => ConnectError::TooManyConnections,
+        ring::ConnectError::Unreachable => ConnectError::Unreachable,
+        ring::ConnectError::NoPort => ConnectError::NoPort,
+        ring::ConnectError::NoRoute => ConnectError::NoRoute,
     }
 }

@@ -9,6 +9,7 @@ pub(crate) mod names;
 mod queue_pairs;
 pub(crate) mod request;
 mod responding;
+pub(crate) mod streaming;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -29,6 +30,7 @@ use names::{StagNames, Unpredictable};
 use queue_pairs::QueuePairs;
 use request::{Reply, Request};
 use responding::Acceptance;
+use streaming::Streams;
 
 /// How long control sleeps after it had something to do. It doubles with every time there was nothing.
 const SHORTEST_SLEEP_NS: u64 = 20 * MICROSECOND;
@@ -88,6 +90,7 @@ pub(crate) struct Control {
     registrations: Registrations,
     queue_pairs: QueuePairs,
     connections: Connections,
+    streams: Streams,
     statistics: Vec<Reply<Statistics>>,
     /// Who waits for reports on connections, in the order of asking.
     reports: VecDeque<Reply<Option<Snapshot>>>,
@@ -111,6 +114,7 @@ impl Control {
             registrations: Registrations::new(StagNames::new(random)),
             queue_pairs: QueuePairs::new(),
             connections: Connections::default(),
+            streams: Streams::default(),
             statistics: Vec::new(),
             reports: VecDeque::new(),
         }
@@ -184,6 +188,7 @@ impl Control {
             Request::Reject { connection, private_data, reply } => {
                 reply.send(self.reject(now, connection, &private_data));
             }
+            Request::Stream(request) => self.on_stream_request(now, request),
             Request::Disconnect { qp } => self.disconnect(qp),
             Request::Abort { qp } => self.abort(qp),
             Request::Statistics { reply } => {
@@ -203,7 +208,11 @@ impl Control {
             Event::Connected { token, connection, .. } => self.on_connected(now, token, connection),
             Event::ConnectFailed { token, error } => self.on_connect_failed(token, error),
             Event::Stream { connection, octets } => self.on_stream(now, connection, &octets),
-            Event::StreamAcknowledged { .. } => {}
+            Event::StreamAcknowledged { connection, octets } => {
+                if let Some(shared) = self.stream_of(connection) {
+                    shared.acknowledged(octets as usize);
+                }
+            }
             Event::PeerFinished { connection } => self.on_peer_finished(now, connection),
             Event::StreamFailed { connection, .. } => self.on_stream_failed(connection),
             Event::Closed { connection, reason } => self.on_closed(now, connection, reason),
@@ -243,6 +252,7 @@ impl Control {
             || self.registrations.is_pending()
             || self.queue_pairs.is_pending()
             || self.connections.is_pending()
+            || self.streams.opening() > 0
     }
 
     /// Something is left to do after the last handle has gone.
@@ -251,12 +261,13 @@ impl Control {
             || self.registrations.is_pending()
             || !self.queue_pairs.entries.is_empty()
             || !self.connections.is_empty()
+            || self.streams.opening() > 0
     }
 
     fn longest_sleep_ns(&self) -> u64 {
         if self.is_pending() {
             LONGEST_SLEEP_PENDING_NS
-        } else if self.connections.may_have_events() {
+        } else if self.connections.may_have_events() || self.streams.listeners() > 0 {
             LONGEST_SLEEP_SERVING_NS
         } else {
             LONGEST_SLEEP_IDLE_NS
@@ -267,8 +278,8 @@ impl Control {
         Usage {
             regions: self.registrations.len(),
             queue_pairs: self.queue_pairs.entries.len(),
-            listeners: self.connections.listeners.len(),
-            connections: self.connections.len(),
+            listeners: self.connections.listeners.len() + self.streams.listeners(),
+            connections: self.connections.len() + self.streams.opening(),
         }
     }
 }
@@ -278,5 +289,6 @@ impl Drop for Control {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
         self.queue_pairs.fail_all();
+        self.stop_streams();
     }
 }

@@ -12,6 +12,7 @@ use warpline_dataplane::qp::shared::CompletionRing;
 use warpline_dataplane::qp::work::QpNumber;
 use warpline_dataplane::tcp::Snapshot;
 
+use super::streaming::StreamRequest;
 use crate::connect::{ConnectConfig, ConnectError, Connected};
 use crate::device::Usage;
 use crate::listener::{Accepted, AnswerError, Incoming, ListenConfig, ListenError};
@@ -104,6 +105,8 @@ pub(crate) enum Request {
     Abort {
         qp: QpNumber,
     },
+    /// About connections in streaming mode.
+    Stream(StreamRequest),
     Statistics {
         reply: Reply<Statistics>,
     },

@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use crossbeam::channel::{self, Receiver, Sender};
 use warpline_dataplane::core::ring::{AfterStream, Command, ConnectionId};
-use warpline_dataplane::limits;
 use warpline_dataplane::qp::work::QpNumber;
 use warpline_dataplane::time::Instant;
 
@@ -16,6 +16,7 @@ use crate::device::CrcPolicy;
 use crate::driver;
 use crate::listener::{Accepted, AnswerError, Asked, Incoming, ListenConfig, ListenError};
 use crate::startup::{Disposition, Offer, ReadsWanted, Refusal, Request, Responder, StartupFault};
+use crate::tcp_stream::{StreamShared, SwitchError};
 
 /// A listener.
 pub(super) struct Listening {
@@ -26,10 +27,22 @@ pub(super) struct Listening {
     peers: HashMap<ConnectionId, SocketAddr>,
 }
 
+/// Who waits for a Request.
+pub(super) enum Asker {
+    /// The application of the listener at this port.
+    Listener(u16),
+    /// The application of a connection that was in streaming mode.
+    Stream(Arc<StreamShared>, Reply<Result<Asked, SwitchError>>),
+}
+
 /// A Request that the application decides about.
 pub(super) struct Deciding {
     pub(super) responder: Responder,
     request: Request,
+    /// The time the peer has for its first FPDU, in nanoseconds.
+    first_fpdu_ns: Option<u64>,
+    /// The connection was in streaming mode before, or is to be so after a rejection.
+    pub(super) stream: Option<Arc<StreamShared>>,
     /// It is too late to accept.
     pub(super) failure: Option<AnswerError>,
     /// The core has forgotten the connection.
@@ -50,23 +63,20 @@ impl Control {
         port: u16,
         config: ListenConfig,
     ) -> Result<Receiver<Incoming>, ListenError> {
-        let listeners = &mut self.connections.listeners;
-        if listeners.contains_key(&port) {
-            return Err(ListenError::PortInUse(port));
-        }
-        if listeners.len() >= limits::LISTENERS_PER_CORE {
-            return Err(ListenError::TooManyListeners);
-        }
+        self.check_port(port)?;
         let backlog = config.backlog.max(1);
         let incoming = channel::bounded(2 * backlog as usize);
         let receiver = incoming.1.clone();
-        listeners.insert(port, Listening { config, incoming, peers: HashMap::new() });
+        self.connections.listeners.insert(port, Listening { config, incoming, peers: HashMap::new() });
         self.commands.push(Command::Listen { port, backlog, tcp: config.tcp });
         Ok(receiver)
     }
 
     /// Connections that the application has not taken are closed.
     pub(super) fn unlisten(&mut self, now: Instant, port: u16) {
+        if self.unlisten_streams(now, port) {
+            return;
+        }
         let Some(listening) = self.connections.listeners.remove(&port) else { return };
         self.commands.push(Command::Unlisten { port });
         for id in listening.peers.into_keys() {
@@ -81,50 +91,69 @@ impl Control {
     }
 
     pub(super) fn on_accepted(&mut self, now: Instant, id: ConnectionId, port: u16, remote: SocketAddr) {
-        let crc = self.crc == CrcPolicy::Always;
+        if self.on_stream_accepted(id, port, remote) {
+            return;
+        }
         let Some(listening) = self.connections.listeners.get_mut(&port) else {
             return self.reset(id);
         };
         listening.peers.insert(id, remote);
-        let deadline = now + driver::nanos(listening.config.startup_timeout);
-        let ListenConfig { markers, terms, permissive, .. } = listening.config;
-        let disposition = Disposition { offer: Offer { markers, crc }, terms, permissive };
-        let responder = Responder::new(disposition, deadline);
+        let config = listening.config;
+        self.await_request(now, id, config, Asker::Listener(port));
+    }
+
+    /// MPA-7.1.2-03: the next octet of the peer belongs to its Request.
+    pub(super) fn await_request(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        config: ListenConfig,
+        asker: Asker,
+    ) {
+        let ListenConfig { markers, terms, permissive, startup_timeout, first_fpdu_timeout, .. } = config;
+        let offer = Offer { markers, crc: self.crc == CrcPolicy::Always };
+        let deadline = now + driver::nanos(startup_timeout);
+        let responder = Responder::new(Disposition { offer, terms, permissive }, deadline);
+        let first_fpdu_ns = first_fpdu_timeout.map(driver::nanos);
         self.alarm.set(deadline);
-        self.connections.table.insert(id, Phase::AwaitingRequest { responder, port });
+        self.connections.table.insert(id, Phase::AwaitingRequest { responder, first_fpdu_ns, asker });
     }
 
     pub(super) fn on_request_octets(
         &mut self,
         now: Instant,
         id: ConnectionId,
-        port: u16,
         result: Result<Option<Request>, Refusal>,
     ) {
         match result {
             Ok(None) => {}
-            Ok(Some(request)) => self.offer(now, id, port, request),
-            Err(Refusal { fault, answer }) => self.refuse(now, id, port, fault, answer),
+            Ok(Some(request)) => self.offer(now, id, request),
+            Err(Refusal { fault, answer }) => self.refuse(now, id, fault, answer),
         }
     }
 
     /// Offers a Request to the application.
-    fn offer(&mut self, now: Instant, id: ConnectionId, port: u16, request: Request) {
-        let Some(Phase::AwaitingRequest { responder, .. }) = self.connections.table.remove(&id) else {
+    fn offer(&mut self, now: Instant, id: ConnectionId, request: Request) {
+        let Some(Phase::AwaitingRequest { responder, first_fpdu_ns, asker }) =
+            self.connections.table.remove(&id)
+        else {
             return;
         };
-        let offered = self.connections.listeners.get_mut(&port).and_then(|listening| {
-            let remote = listening.peers.remove(&id)?;
-            let asked = Asked {
-                private_data: request.private_data.clone(),
-                peer: request.peer,
-                version: request.version(),
-                private_data_max_octets: request.private_data_max_octets(),
-            };
-            listening.incoming.0.try_send(Incoming::Request { connection: id, remote, asked }).ok()
-        });
-        if offered.is_some() {
-            let deciding = Deciding { responder, request, failure: None, gone: false };
+        let asked = Asked {
+            private_data: request.private_data.clone(),
+            peer: request.peer,
+            version: request.version(),
+            private_data_max_octets: request.private_data_max_octets(),
+        };
+        let (offered, stream) = match asker {
+            Asker::Listener(port) => (self.offer_at(port, id, asked), None),
+            Asker::Stream(shared, reply) => {
+                reply.send(Ok(asked));
+                (true, Some(shared))
+            }
+        };
+        if offered {
+            let deciding = Deciding { responder, request, first_fpdu_ns, stream, failure: None, gone: false };
             self.connections.table.insert(id, Phase::Deciding(deciding));
         } else {
             // The application does not keep up: the peer is told at once.
@@ -133,21 +162,36 @@ impl Control {
         }
     }
 
+    /// Offers a Request at a listener; `false` when there is no room or nobody listens.
+    fn offer_at(&mut self, port: u16, id: ConnectionId, asked: Asked) -> bool {
+        let Some(listening) = self.connections.listeners.get_mut(&port) else { return false };
+        let Some(remote) = listening.peers.remove(&id) else { return false };
+        listening.incoming.0.try_send(Incoming::Request { connection: id, remote, asked }).is_ok()
+    }
+
     /// MPA-7.1.2-04, MPA-8-07: the connection is closed and the fault reported at this end.
     pub(super) fn refuse(
         &mut self,
         now: Instant,
         id: ConnectionId,
-        port: u16,
         fault: StartupFault,
         answer: Option<Box<[u8]>>,
     ) {
-        self.report(port, id, fault);
+        if let Some(Phase::AwaitingRequest { asker, .. }) = self.connections.table.remove(&id) {
+            self.report(asker, id, fault);
+        }
         self.leave(now, id, answer.unwrap_or_default());
     }
 
-    /// Tells the application of a peer that failed, as long as that takes no room from peers that do not.
-    pub(super) fn report(&mut self, port: u16, id: ConnectionId, fault: StartupFault) {
+    /// Tells the application of a peer that failed; at a listener as long as that takes no room from peers that do not.
+    pub(super) fn report(&mut self, asker: Asker, id: ConnectionId, fault: StartupFault) {
+        let port = match asker {
+            Asker::Listener(port) => port,
+            Asker::Stream(shared, reply) => {
+                Self::end_stream(Some(&shared));
+                return reply.send(Err(SwitchError::Startup(fault)));
+            }
+        };
         let Some(listening) = self.connections.listeners.get_mut(&port) else { return };
         let Some(remote) = listening.peers.remove(&id) else { return };
         if listening.incoming.0.len() < listening.config.backlog.max(1) as usize {
@@ -158,7 +202,8 @@ impl Control {
     /// Takes the Request that an application has decided about, unless it is too late.
     fn decided(&mut self, now: Instant, id: ConnectionId) -> Result<Deciding, AnswerError> {
         match self.connections.table.remove(&id) {
-            Some(Phase::Deciding(Deciding { failure: Some(error), gone, .. })) => {
+            Some(Phase::Deciding(Deciding { failure: Some(error), gone, stream, .. })) => {
+                Self::end_stream(stream.as_ref());
                 if !gone {
                     self.leave(now, id, Box::default());
                 }
@@ -179,7 +224,7 @@ impl Control {
             Ok(deciding) => deciding,
             Err(error) => return reply.send(Err(error)),
         };
-        let Deciding { responder, request, .. } = deciding;
+        let Deciding { responder, request, first_fpdu_ns, stream, .. } = deciding;
         let answer = responder.accept(&request, reads, &private_data).map_err(AnswerError::from);
         let bound =
             |answer| if self.queue_pairs.bind(qp) { Ok(answer) } else { Err(AnswerError::QueuePairInUse) };
@@ -190,13 +235,17 @@ impl Control {
                 let then = AfterStream::FullOperation(operation);
                 self.commands.push(Command::Stream { connection: id, octets, then });
                 let accepted = Accepted { version: setup.agreement.version, depths: setup.outcome.depths };
-                self.operate(id, qp, Waiter::Accept(reply, accepted));
+                if let Some(within_ns) = first_fpdu_ns {
+                    // MPA-7.1.2-26
+                    self.commands.push(Command::ExpectFpdu { connection: id, within_ns });
+                }
+                self.operate(id, qp, Waiter::Accept(reply, accepted), None);
             }
             Err(error) => {
-                reply.send(Err(error));
                 // A-07, MPAv2-9.1-04: the reason, if it is one that the peer can do something about, stands in the Reply.
                 let answer = responder.reject(&request, reads, &[]).unwrap_or_default();
-                self.leave(now, id, answer);
+                self.turn_away(now, id, stream, answer);
+                reply.send(Err(error));
             }
         }
     }
@@ -208,10 +257,26 @@ impl Control {
         private_data: &[u8],
     ) -> Result<(), AnswerError> {
         let deciding = self.decided(now, id)?;
-        let Deciding { responder, request, .. } = deciding;
+        let Deciding { responder, request, stream, .. } = deciding;
         let answer = responder.reject(&request, ReadsWanted::default(), private_data);
-        // MPA is left. TCP has no other use here.
-        self.leave(now, id, answer.clone().unwrap_or_default());
+        self.turn_away(now, id, stream, answer.clone().unwrap_or_default());
         answer.map(drop).map_err(AnswerError::from)
+    }
+
+    /// MPA-7.1.2-07, A-01: after a rejecting Reply MPA is left. TCP stays open if it has another use.
+    fn turn_away(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        stream: Option<Arc<StreamShared>>,
+        answer: Box<[u8]>,
+    ) {
+        match stream {
+            Some(shared) => {
+                self.send_on(id, Some(&shared), answer);
+                self.stream_again(now, id, shared);
+            }
+            None => self.leave(now, id, answer),
+        }
     }
 }

@@ -219,6 +219,8 @@ impl<D: Device> Core<D> {
         }
         if direction.receives() {
             connection.lent_octets = 0;
+            // The peer's end means something else behind FPDUs.
+            connection.told_finished = false;
         }
         self.leave_backlog(id.index);
         self.take_again(now, id.index);

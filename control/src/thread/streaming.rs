@@ -1,0 +1,438 @@
+//! Connections in streaming mode at the control thread, and how MPA starts on them and leaves them again.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use crossbeam::channel::{self, Receiver, Sender};
+use warpline_dataplane::core::ring::{self, AfterStream, Command, ConnectionId, Direction, FullOperation};
+use warpline_dataplane::limits;
+use warpline_dataplane::qp::work::QpNumber;
+use warpline_dataplane::tcp::CloseReason;
+use warpline_dataplane::time::Instant;
+
+use super::connections::{Phase, Waiter};
+use super::initiating::{UNANSWERED_NS, Wish, connect_error};
+use super::request::Reply;
+use super::responding::Asker;
+use super::{Alarm, Control};
+use crate::connect::{ConnectConfig, ConnectError, Connected};
+use crate::driver;
+use crate::listener::{AnswerError, Asked, ListenConfig, ListenError};
+use crate::tcp_listener::TcpListenConfig;
+use crate::tcp_stream::{StreamConfig, StreamShared, SwitchError};
+
+/// What the API asks of connections in streaming mode.
+pub(crate) enum StreamRequest {
+    Connect {
+        remote: SocketAddr,
+        config: StreamConfig,
+        reply: Reply<Result<Arc<StreamShared>, ConnectError>>,
+    },
+    Listen {
+        port: u16,
+        config: TcpListenConfig,
+        reply: Reply<Result<Receiver<Arc<StreamShared>>, ListenError>>,
+    },
+    /// The application has taken a connection from its listener.
+    Admit { connection: ConnectionId },
+    /// Octets that are charged to the connection already.
+    Write { connection: ConnectionId, octets: Box<[u8]> },
+    /// The application has read octets.
+    Take { connection: ConnectionId, octets: u32 },
+    /// FIN after everything written.
+    Finish { connection: ConnectionId },
+    /// RST.
+    Abort { connection: ConnectionId },
+    /// The application has dropped the connection.
+    Abandon { connection: ConnectionId },
+    Initiate {
+        connection: ConnectionId,
+        qp: QpNumber,
+        remote: SocketAddr,
+        config: ConnectConfig,
+        reply: Reply<Result<Connected, ConnectError>>,
+    },
+    Respond {
+        connection: ConnectionId,
+        last_message: Box<[u8]>,
+        config: ListenConfig,
+        reply: Reply<Result<Asked, SwitchError>>,
+    },
+    Start {
+        connection: ConnectionId,
+        qp: QpNumber,
+        direction: Direction,
+        version: u8,
+        reply: Reply<Result<(), SwitchError>>,
+    },
+    /// A rejection that leaves the connection to the application.
+    RejectToStream {
+        connection: ConnectionId,
+        remote: SocketAddr,
+        private_data: Box<[u8]>,
+        reply: Reply<Result<Arc<StreamShared>, AnswerError>>,
+    },
+}
+
+/// A connection that the core is opening.
+struct Opening {
+    deadline: Instant,
+    remote: SocketAddr,
+    /// Gone once nobody waits any more.
+    reply: Option<Reply<Result<Arc<StreamShared>, ConnectError>>>,
+}
+
+/// To the application of a listener, and back when it has gone.
+type Incoming = (Sender<Arc<StreamShared>>, Receiver<Arc<StreamShared>>);
+
+/// Openings and listeners of connections in streaming mode. The connections themselves are with all others.
+#[derive(Default)]
+pub(super) struct Streams {
+    /// By token.
+    opening: HashMap<u64, Opening>,
+    listeners: HashMap<u16, Incoming>,
+}
+
+impl Streams {
+    pub(super) fn opening(&self) -> usize {
+        self.opening.len()
+    }
+
+    pub(super) fn listeners(&self) -> usize {
+        self.listeners.len()
+    }
+
+    pub(super) fn listens_at(&self, port: u16) -> bool {
+        self.listeners.contains_key(&port)
+    }
+
+    /// Answers for a core that does not: nobody polls it.
+    pub(super) fn look_at_openings(&mut self, now: Instant, alarm: &mut Alarm) {
+        for opening in self.opening.values_mut() {
+            let at = opening.deadline + UNANSWERED_NS;
+            if now < at {
+                alarm.set(at);
+            } else if let Some(reply) = opening.reply.take() {
+                reply.send(Err(ConnectError::TimedOut));
+            }
+        }
+    }
+}
+
+impl Control {
+    pub(super) fn on_stream_request(&mut self, now: Instant, request: StreamRequest) {
+        match request {
+            StreamRequest::Connect { remote, config, reply } => {
+                self.connect_stream(now, remote, config, reply);
+            }
+            StreamRequest::Listen { port, config, reply } => {
+                reply.send(self.listen_streams(port, config));
+            }
+            StreamRequest::Admit { connection } => self.commands.push(Command::Admit { connection }),
+            StreamRequest::Write { connection, octets } => self.write_stream(connection, octets),
+            StreamRequest::Take { connection, octets } => {
+                self.commands.push(Command::Take { connection, octets });
+            }
+            StreamRequest::Finish { connection } => self.commands.push(Command::Close { connection }),
+            StreamRequest::Abort { connection } => self.abort_stream(connection),
+            StreamRequest::Abandon { connection } => self.abandon_stream(now, connection),
+            StreamRequest::Initiate { connection, qp, remote, config, reply } => {
+                self.initiate(now, connection, Wish::new(qp, remote, config, reply));
+            }
+            StreamRequest::Respond { connection, last_message, config, reply } => {
+                self.respond(now, connection, last_message, config, reply);
+            }
+            StreamRequest::Start { connection, qp, direction, version, reply } => {
+                let operation = FullOperation::unnegotiated(qp, version);
+                self.start_unnegotiated(connection, operation, direction, reply);
+            }
+            StreamRequest::RejectToStream { connection, remote, private_data, reply } => {
+                reply.send(self.reject_to_stream(now, connection, remote, &private_data));
+            }
+        }
+    }
+
+    fn connect_stream(
+        &mut self,
+        now: Instant,
+        remote: SocketAddr,
+        config: StreamConfig,
+        reply: Reply<Result<Arc<StreamShared>, ConnectError>>,
+    ) {
+        let token = self.connections.next_token;
+        self.connections.next_token += 1;
+        let timeout_ns = driver::nanos(config.timeout);
+        let deadline = now + timeout_ns;
+        self.streams.opening.insert(token, Opening { deadline, remote, reply: Some(reply) });
+        self.alarm.set(deadline + UNANSWERED_NS);
+        self.commands.push(Command::Connect { token, remote, timeout_ns, tcp: config.tcp });
+    }
+
+    /// A connection is open; `false` when it was not to be in streaming mode.
+    pub(super) fn on_stream_connected(&mut self, token: u64, id: ConnectionId) -> bool {
+        let Some(Opening { remote, reply, .. }) = self.streams.opening.remove(&token) else { return false };
+        match reply {
+            Some(reply) => {
+                let shared = StreamShared::new(id, remote);
+                self.connections.table.insert(id, Phase::Streaming(shared.clone()));
+                reply.send(Ok(shared));
+            }
+            None => self.reset(id),
+        }
+        true
+    }
+
+    /// A connection could not be opened; `false` when it was not to be in streaming mode.
+    pub(super) fn on_stream_connect_failed(&mut self, token: u64, error: ring::ConnectError) -> bool {
+        let Some(opening) = self.streams.opening.remove(&token) else { return false };
+        if let Some(reply) = opening.reply {
+            reply.send(Err(connect_error(error)));
+        }
+        true
+    }
+
+    fn listen_streams(
+        &mut self,
+        port: u16,
+        config: TcpListenConfig,
+    ) -> Result<Receiver<Arc<StreamShared>>, ListenError> {
+        self.check_port(port)?;
+        let backlog = config.backlog.max(1);
+        // Those that wait and those whose handshake is complete meanwhile.
+        let incoming = channel::bounded(2 * backlog as usize);
+        let receiver = incoming.1.clone();
+        self.streams.listeners.insert(port, incoming);
+        self.commands.push(Command::Listen { port, backlog, tcp: config.tcp });
+        Ok(receiver)
+    }
+
+    /// Connections that the application has not taken are closed; `false` when the port was not for streaming mode.
+    pub(super) fn unlisten_streams(&mut self, now: Instant, port: u16) -> bool {
+        let Some((_, incoming)) = self.streams.listeners.remove(&port) else { return false };
+        self.commands.push(Command::Unlisten { port });
+        while let Ok(shared) = incoming.try_recv() {
+            self.abandon_stream(now, shared.connection);
+        }
+        true
+    }
+
+    /// A peer has connected; `false` when the port is not for streaming mode.
+    pub(super) fn on_stream_accepted(&mut self, id: ConnectionId, port: u16, remote: SocketAddr) -> bool {
+        let Some((incoming, _)) = self.streams.listeners.get(&port) else { return false };
+        let shared = StreamShared::new(id, remote);
+        if incoming.try_send(shared.clone()).is_ok() {
+            self.connections.table.insert(id, Phase::Streaming(shared));
+        } else {
+            self.reset(id);
+        }
+        true
+    }
+
+    fn write_stream(&mut self, connection: ConnectionId, octets: Box<[u8]>) {
+        // What was written before MPA began is sent before it: requests come in order.
+        if self.stream_of(connection).is_some_and(|shared| shared.sends()) {
+            self.commands.push(Command::Stream { connection, octets, then: AfterStream::Stay });
+        }
+    }
+
+    fn abort_stream(&mut self, connection: ConnectionId) {
+        if self.stream_of(connection).is_some() {
+            self.commands.push(Command::Abort { connection });
+        }
+    }
+
+    /// Nobody reads and writes it any more: in streaming mode it is closed.
+    fn abandon_stream(&mut self, now: Instant, id: ConnectionId) {
+        if let Some(Phase::Streaming(shared)) = self.connections.table.get(&id) {
+            let pending = shared.take_pending().len();
+            self.take_octets(id, pending);
+            self.leave(now, id, Box::default());
+        }
+    }
+
+    /// What the application has of a connection that is in streaming mode, in one direction at least, or may come back
+    /// to it.
+    pub(super) fn stream_of(&self, id: ConnectionId) -> Option<&Arc<StreamShared>> {
+        match self.connections.table.get(&id)? {
+            Phase::Streaming(shared) | Phase::AwaitingRequest { asker: Asker::Stream(shared, _), .. } => {
+                Some(shared)
+            }
+            Phase::Deciding(deciding) => deciding.stream.as_ref(),
+            Phase::AwaitingReply(initiating) => initiating.stream(),
+            Phase::Operating { stream, .. } => stream.as_ref(),
+            Phase::AwaitingRequest { .. } | Phase::Leaving { .. } => None,
+        }
+    }
+
+    /// Control has taken octets that the core lent.
+    pub(super) fn take_octets(&mut self, connection: ConnectionId, octets: usize) {
+        if octets > 0 {
+            self.commands.push(Command::Take { connection, octets: octets as u32 });
+        }
+    }
+
+    /// Sends a startup frame, or a last streaming message.
+    pub(super) fn send_on(
+        &mut self,
+        id: ConnectionId,
+        stream: Option<&Arc<StreamShared>>,
+        octets: Box<[u8]>,
+    ) {
+        if octets.is_empty() {
+            return;
+        }
+        if let Some(shared) = stream {
+            shared.charge(octets.len());
+        }
+        self.commands.push(Command::Stream { connection: id, octets, then: AfterStream::Stay });
+    }
+
+    /// MPA-7.1.2-07, MPA-7.1.2-13, A-01: MPA is left with TCP open: the connection is the application's again.
+    pub(super) fn stream_again(&mut self, now: Instant, id: ConnectionId, shared: Arc<StreamShared>) {
+        shared.give_back();
+        let abandoned = shared.is_abandoned();
+        self.connections.table.insert(id, Phase::Streaming(shared));
+        if abandoned {
+            self.abandon_stream(now, id);
+        }
+    }
+
+    /// The connection of `id`, if MPA may start on it in both directions.
+    fn startable(&self, id: ConnectionId) -> Option<Arc<StreamShared>> {
+        match self.connections.table.get(&id) {
+            Some(Phase::Streaming(shared)) if !shared.finished() => Some(shared.clone()),
+            _ => None,
+        }
+    }
+
+    /// MPA-7.1-03, MPA-7.1-06: Initiator after streaming mode, whoever opened the connection.
+    fn initiate(&mut self, now: Instant, id: ConnectionId, wish: Wish) {
+        let Some(shared) = self.startable(id) else {
+            return wish.refuse(ConnectError::NotStreaming);
+        };
+        let octets = shared.pending_octets();
+        if octets > 0 {
+            // MPA-7.1.5-01: the peer has not heard of MPA when it sent them.
+            return wish.refuse(ConnectError::PendingStreamData { octets });
+        }
+        if !self.queue_pairs.bind(wish.qp()) {
+            return wish.refuse(ConnectError::QueuePairInUse);
+        }
+        shared.give_to_mpa(Direction::Both);
+        let deadline = now + wish.timeout_ns();
+        let finished = shared.peer_finished();
+        self.request(now, id, deadline, wish.on(shared));
+        if finished {
+            self.on_peer_finished(now, id);
+        }
+    }
+
+    /// MPA-7.1-03, MPA-7.1-06: Responder after streaming mode, whoever opened the connection.
+    fn respond(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        last_message: Box<[u8]>,
+        config: ListenConfig,
+        reply: Reply<Result<Asked, SwitchError>>,
+    ) {
+        let Some(shared) = self.startable(id) else {
+            return reply.send(Err(SwitchError::NotStreaming));
+        };
+        let octets = shared.pending_octets();
+        if octets > 0 && !last_message.is_empty() {
+            // MPA-7.1.5-01: the peer cannot have answered a message that was not sent yet.
+            return reply.send(Err(SwitchError::PendingStreamData { octets }));
+        }
+        let octets = last_message.len();
+        if octets > 0 && !shared.has_room(octets) {
+            return reply.send(Err(SwitchError::NoRoom { octets }));
+        }
+        let early = shared.take_pending();
+        shared.give_to_mpa(Direction::Both);
+        let finished = shared.peer_finished();
+        // MPA-7.1.5-02: whatever comes from now on is the Request, so it cannot come too soon.
+        self.await_request(now, id, config, Asker::Stream(shared.clone(), reply));
+        self.send_on(id, Some(&shared), last_message);
+        if !early.is_empty() {
+            self.on_stream(now, id, &early);
+        }
+        if finished {
+            self.on_peer_finished(now, id);
+        }
+    }
+
+    /// C00-8.1-01 to C00-8.1-06: FPDUs in `direction` from here on, without a word about it.
+    fn start_unnegotiated(
+        &mut self,
+        id: ConnectionId,
+        operation: FullOperation,
+        direction: Direction,
+        reply: Reply<Result<(), SwitchError>>,
+    ) {
+        let qp = operation.qp;
+        let command = Command::StartUnnegotiated { connection: id, operation, direction };
+        match self.connections.table.get(&id) {
+            Some(Phase::Operating { qp: serving, stream: Some(shared), .. })
+                if *serving == qp && !shared.is_of_mpa(direction) =>
+            {
+                shared.give_to_mpa(direction);
+                self.commands.push(command);
+                reply.send(Ok(()));
+            }
+            Some(Phase::Streaming(shared)) if !(shared.finished() && direction.sends()) => {
+                let shared = shared.clone();
+                if !self.queue_pairs.bind(qp) {
+                    return reply.send(Err(SwitchError::QueuePairInUse));
+                }
+                shared.give_to_mpa(direction);
+                self.commands.push(command);
+                self.operate(id, qp, Waiter::Start(reply), Some(shared));
+            }
+            _ => reply.send(Err(SwitchError::NotStreaming)),
+        }
+    }
+
+    fn reject_to_stream(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        remote: SocketAddr,
+        private_data: &[u8],
+    ) -> Result<Arc<StreamShared>, AnswerError> {
+        if let Some(Phase::Deciding(deciding)) = self.connections.table.get_mut(&id) {
+            deciding.stream.get_or_insert_with(|| StreamShared::new(id, remote));
+        }
+        let shared = self.stream_of(id).cloned().ok_or(AnswerError::Stopped)?;
+        // It waits for no application any more.
+        self.commands.push(Command::Admit { connection: id });
+        self.reject(now, id, private_data)?;
+        Ok(shared)
+    }
+
+    /// The core is polled no more.
+    pub(super) fn stop_streams(&mut self) {
+        for shared in self.connections.table.keys().filter_map(|id| self.stream_of(*id)) {
+            shared.set_stopped();
+        }
+    }
+
+    /// Startup has failed on a connection that was in streaming mode: it is closed (MPA-8-07).
+    pub(super) fn end_stream(stream: Option<&Arc<StreamShared>>) {
+        if let Some(shared) = stream {
+            shared.set_end(CloseReason::Aborted);
+        }
+    }
+
+    /// Whether a listener may have `port`.
+    pub(super) fn check_port(&self, port: u16) -> Result<(), ListenError> {
+        if self.connections.listeners.contains_key(&port) || self.streams.listens_at(port) {
+            return Err(ListenError::PortInUse(port));
+        }
+        if self.connections.listeners.len() + self.streams.listeners() >= limits::LISTENERS_PER_CORE {
+            return Err(ListenError::TooManyListeners);
+        }
+        Ok(())
+    }
+}
