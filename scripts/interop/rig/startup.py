@@ -1,0 +1,225 @@
+"""MPA startup in combination: who opens TCP, M, C, revisions, depths of Reads, indications, Private Data, rejection.
+
+What has to come of a case is predicted from the rules in :mod:`iwarp.agreement`, then both ends are asked what came.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from itertools import combinations, product
+from pathlib import Path
+from typing import Any, Final
+
+from iwarp import agreement, mpa
+from iwarp.agreement import Agreement, Options
+from iwarp.errors import ConnectionFailed
+from iwarp.mpa import Rtr
+
+from .cases import _start_both, require_equal, sha256
+from .networks import Network
+from .processes import RigError
+
+SECONDS: Final = 20
+FILE_OCTETS: Final = 20_000
+SEED: Final = 5044
+"""Of the sample."""
+DEPTHS: Final = ((3, 9), (7, 4))
+"""IRD and ORD of our end and of the kernel's."""
+
+
+@dataclass(frozen=True)
+class Startup:
+    """One combination."""
+
+    we_listen: bool
+    revision: int
+    """The Initiator's."""
+    responder_revision: int
+    """The highest the Responder knows, where that is the kernel's end: ours knows all."""
+    our_markers: bool
+    kernel_markers: bool
+    our_crc: bool
+    kernel_crc: bool
+    private_data: int
+    """Octets of the kernel's."""
+    our_rtr: Rtr
+    kernel_rtr: Rtr
+    reject: bool
+    """The kernel's end rejects."""
+
+    def __str__(self) -> str:
+        opening = "kernel connects" if self.we_listen else "we connect"
+        known = "" if self.we_listen else f" to Rev {self.responder_revision}"
+        bits = f"M {self.our_markers:d}{self.kernel_markers:d}, C {self.our_crc:d}{self.kernel_crc:d}"
+        rtr = f", RTR {_names(self.our_rtr)}/{_names(self.kernel_rtr)}" if self.revision == 2 else ""
+        return (
+            f"{opening}, Rev {self.revision}{known}, {bits}, {self.private_data} octets of Private Data{rtr}"
+            f"{', rejected' if self.reject else ''}"
+        )
+
+    @property
+    def ours(self) -> Options:
+        """Our end's options, as the rules see them."""
+        ird, ord_ = DEPTHS[0]
+        return Options(
+            self.our_markers, self.our_crc, revision=2 if self.we_listen else self.revision, permissive=True,
+            ird=ird, ord=ord_, rtr=self.our_rtr,
+        )  # fmt: skip
+
+    @property
+    def kernel(self) -> Options:
+        """The kernel's."""
+        ird, ord_ = DEPTHS[1]
+        return Options(
+            self.kernel_markers, self.kernel_crc, bytes(index % 251 for index in range(self.private_data)),
+            revision=self.revision if self.we_listen else self.responder_revision, ird=ird, ord=ord_, rtr=self.kernel_rtr,
+            reject=self.reject,
+        )  # fmt: skip
+
+    def possible(self) -> bool:
+        """Whether the combination says anything that another does not."""
+        enhanced = self.revision == 2 and (self.we_listen or self.responder_revision == 2)
+        if not enhanced and self.our_rtr | self.kernel_rtr:
+            return False
+        if enhanced and self.private_data > mpa.MAX_PRIVATE_DATA - mpa.EnhancedData.OCTETS:
+            return False
+        if self.revision == 0 and not (self.our_markers and self.kernel_markers and self.our_crc and self.kernel_crc):
+            return False
+        if self.reject and (self.our_rtr | self.kernel_rtr or self.our_markers or self.kernel_markers):
+            return False
+        if self.we_listen:
+            # The Initiator does not reject, and our Responder knows every revision.
+            if self.reject or self.responder_revision != 2:
+                return False
+            initiator, responder = self.kernel_rtr, self.our_rtr
+        else:
+            if self.responder_revision == 0 and self.reject:
+                return False
+            initiator, responder = self.our_rtr, self.kernel_rtr
+        # A Responder that takes no indication is none (MPAv2-9.2-02).
+        return bool(responder) or not initiator
+
+
+_DIMENSIONS: Final[dict[str, tuple[Any, ...]]] = {
+    "we_listen": (True, False),
+    "revision": (0, 1, 2),
+    "responder_revision": (0, 1, 2),
+    "our_markers": (False, True),
+    "kernel_markers": (False, True),
+    "our_crc": (True, False),
+    "kernel_crc": (True, False),
+    "private_data": (0, 1, 508, 512),
+    "our_rtr": (Rtr.NONE, Rtr.WRITE, Rtr.SEND, Rtr.READ, Rtr.WRITE | Rtr.SEND | Rtr.READ),
+    "kernel_rtr": (Rtr.NONE, Rtr.WRITE, Rtr.SEND, Rtr.READ, Rtr.WRITE | Rtr.SEND | Rtr.READ),
+    "reject": (False, True),
+}
+
+
+def every_case() -> list[Startup]:
+    """All combinations that can be."""
+    return [case for values in product(*_DIMENSIONS.values()) if (case := Startup(*values)).possible()]
+
+
+def _pairs(case: Startup) -> Iterator[tuple[tuple[str, Any], tuple[str, Any]]]:
+    """Every two of its values together."""
+    named = [(field.name, getattr(case, field.name)) for field in fields(case)]
+    return combinations(named, 2)
+
+
+def sample(cases: list[Startup]) -> list[Startup]:
+    """A few of them, in which every two values that can be together are together once."""
+    source = random.Random(SEED)
+    missing = {pair for case in cases for pair in _pairs(case)}
+    chosen = []
+    while missing:
+        candidates = source.sample(cases, min(400, len(cases)))
+        best = max(candidates, key=lambda case: sum(pair in missing for pair in _pairs(case)))
+        found = missing.intersection(_pairs(best))
+        if found:
+            missing -= found
+            chosen.append(best)
+    return chosen
+
+
+def _names(kinds: Rtr) -> str:
+    return ",".join(kind.name.lower() for kind in Rtr if kind & kinds and kind.name) or "none"
+
+
+def predict(case: Startup) -> tuple[Agreement, Agreement] | str:
+    """What our end and the kernel's agree on, or the code under which the Initiator fails."""
+    initiator, responder = (case.kernel, case.ours) if case.we_listen else (case.ours, case.kernel)
+    asked = agreement.request(initiator)
+    try:
+        agreement.judge_request(responder, asked)
+        answered = agreement.reply(responder, asked)
+        agreement.judge_reply(asked, answered)
+        if answered.rejected:
+            return "startup:rejected"
+        both = agreement.agree(initiator, asked, answered, True), agreement.agree(responder, answered, asked, False)
+    except ConnectionFailed as failure:
+        return failure.code
+    return (both[1], both[0]) if case.we_listen else both
+
+
+def _words(case: Startup) -> tuple[list[str], list[str]]:
+    """Options of our end and of the kernel's."""
+    ours, kernel = case.ours, case.kernel
+
+    def common(options: Options, revision: int) -> list[str]:
+        words = ["--markers", "on" if options.markers else "off", "--crc", "on" if options.crc else "off"]
+        words += ["--revision", str(revision), "--ird", str(options.ird), "--ord", str(options.ord)]
+        return words + ["--timeout", str(SECONDS - 10)]
+
+    our_words = [*common(ours, ours.revision), "--permissive", "--rtr", _names(ours.rtr)]
+    kernel_words = [*common(kernel, kernel.revision), "--private-data", kernel.private_data.hex()]
+    kernel_words += ["--rtr", _names(kernel.rtr)] if kernel.rtr else []
+    kernel_words += ["--reject"] if kernel.reject else []
+    return our_words, kernel_words
+
+
+def play_startup(network: Network, case: Startup, file: Path) -> str:
+    """One case; a line about what came of it."""
+    expected = predict(case)
+    fails = isinstance(expected, str)
+    received = (network.directory / "received-by-us", network.directory / "received-by-kernel")
+    words = [
+        [*more, "--send", str(file), "--receive", str(path), "--receive-octets", str(FILE_OCTETS)]
+        + (["--expect-error"] if fails else [])
+        for more, path in zip(_words(case), received, strict=True)
+    ]
+    try:
+        our_process, kernel_process = _start_both(network, case.we_listen, words[0], words[1], None, SECONDS, ping=False)
+        kernel_report, our_report = kernel_process.report(), our_process.report()
+    finally:
+        network.stop_all()
+    if isinstance(expected, str):
+        return _judge_failure(case, expected, our_report, kernel_report)
+    ours, kernel = expected
+    for path in received:
+        require_equal("the file", sha256(file), sha256(path))
+    require_equal("Markers to the kernel", kernel.markers_received, kernel_report["markers_received"])
+    require_equal("Markers to us", kernel.markers_sent, kernel_report["markers_sent"])
+    require_equal("CRC", kernel.crc, kernel_report["crc"])
+    require_equal("version", kernel.version, kernel_report["version"], our_report["version"])
+    require_equal("the peer's revision", kernel.revision, our_report["peer_revision"])
+    wanted = None if ours.ird is None else DEPTHS[1][0]
+    if wanted is not None:
+        require_equal("the kernel's IRD", wanted, our_report["peer_ird"])
+        require_equal("indication", bool(kernel.rtr), bool(kernel_report["indication"]))
+    indication = kernel_report["indication"]
+    return f"version {kernel.version}{', indication by ' + indication if indication else ''}"
+
+
+def _judge_failure(case: Startup, expected: str, ours: dict[str, Any], kernel: dict[str, Any]) -> str:
+    """The Initiator fails as predicted."""
+    initiator = kernel if case.we_listen else ours
+    codes = {expected}
+    if expected == "startup:revision" and not case.we_listen:
+        codes |= {"startup:closed", "tcp:reset"}  # all that an old peer says
+    if initiator["error_code"] not in codes:
+        raise RigError(f"the Initiator reports {initiator['error_code']}, not {' or '.join(sorted(codes))}")
+    if expected == "mpa:7":
+        require_equal("the Responder reports", "terminated:2:0:7", (ours if case.we_listen else kernel)["error_code"])
+    return f"reported as {initiator['error_code']}"
