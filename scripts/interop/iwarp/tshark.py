@@ -193,6 +193,58 @@ def check_fpdus(path: Path) -> MpaReport:
     return report
 
 
+_STARTUP_FIELDS: Final = (
+    *("ip.src", "ipv6.src", "tcp.srcport", "iwarp_mpa.marker_flag", "iwarp_mpa.crc_flag", "iwarp_mpa.rej_flag"),
+    *("iwarp_mpa.rev", "iwarp_mpa.privatedata"),
+)
+
+
+class Startup(NamedTuple):
+    """What there is to say about a startup frame."""
+
+    markers: bool
+    crc: bool
+    rejected: bool
+    revision: int
+    private_data: bytes
+    """With the enhanced data, which tshark does not know."""
+
+
+def startup_of(direction: Direction) -> Startup:
+    """Our own decoding of the startup frame that opens a direction."""
+    frame = direction.startup
+    data = (frame.enhanced.encode() if frame.enhanced else b"") + frame.private_data
+    return Startup(frame.markers, frame.crc, frame.rejected, frame.revision, data)
+
+
+STARTUP_FRAMES: Final = 500
+"""How far into a capture startup frames are looked for."""
+
+
+def startup_faults(path: Path, connections: list[Connection]) -> list[str]:
+    """What tshark reads in the startup frames of a capture's connections otherwise than we do."""
+    seen = check_startups(path)
+    faults = []
+    for direction in (direction for connection in connections for direction in connection.directions):
+        ours, theirs = startup_of(direction), seen.get(direction.stream.source, [])
+        if ours not in theirs:
+            faults.append(f"startup frame of {direction.stream.source}: {ours}, by tshark {theirs}")
+    return faults
+
+
+def check_startups(path: Path) -> dict[Address, list[Startup]]:
+    """The startup frames that tshark finds in a capture, by sender."""
+    found: dict[Address, list[Startup]] = {}
+    fields = (option for name in _STARTUP_FIELDS for option in ("-e", name))
+    wanted = ("-Y", "iwarp_mpa.req or iwarp_mpa.rep")
+    for line in _lines(path, "-c", str(STARTUP_FRAMES), *_FIND_MPA[:6], *wanted, "-T", "fields", *fields):
+        ipv4, ipv6, port, markers, crc, rejected, revision, data = line.rstrip("\n").split("\t")
+        flags = (text in ("1", "True") for text in (markers, crc, rejected))
+        startup = Startup(*flags, int(revision), bytes.fromhex(data.replace(":", "")))
+        found.setdefault(Address(ipv4 or ipv6, int(port)), []).append(startup)
+    return found
+
+
 def tshark_can_take(direction: Direction, fpdu: mpa.Fpdu) -> bool:
     """False for an FPDU after which tshark sees one Marker too many."""
     return not direction.markers or (fpdu.start + fpdu.octets) % mpa.MARKER_INTERVAL != 0

@@ -17,7 +17,7 @@ from iwarp.agreement import Agreement, Options
 from iwarp.errors import ConnectionFailed
 from iwarp.mpa import Rtr
 
-from .cases import _start_both, require_equal, sha256
+from .cases import CAPTURE, _judge_capture, _start_both, require_equal, sha256
 from .networks import Network
 from .processes import RigError
 
@@ -179,10 +179,13 @@ def _words(case: Startup) -> tuple[list[str], list[str]]:
     return our_words, kernel_words
 
 
-def play_startup(network: Network, case: Startup, file: Path) -> str:
-    """One case; a line about what came of it."""
+def play_startup(network: Network, case: Startup, file: Path, captured: bool = False) -> str:
+    """One case; a line about what came of it.  With ``captured``, tshark judges a connection that comes about."""
     expected = predict(case)
     fails = isinstance(expected, str)
+    capture = network.directory / CAPTURE if captured and not fails else None
+    if capture:
+        capture.unlink(missing_ok=True)
     received = (network.directory / "received-by-us", network.directory / "received-by-kernel")
     words = [
         [*more, "--send", str(file), "--receive", str(path), "--receive-octets", str(FILE_OCTETS)]
@@ -190,7 +193,9 @@ def play_startup(network: Network, case: Startup, file: Path) -> str:
         for more, path in zip(_words(case), received, strict=True)
     ]
     try:
-        our_process, kernel_process = _start_both(network, case.we_listen, words[0], words[1], None, SECONDS, ping=False)
+        our_process, kernel_process = _start_both(
+            network, case.we_listen, words[0], words[1], capture, SECONDS, ping=False
+        )
         kernel_report, our_report = kernel_process.report(), our_process.report()
     finally:
         network.stop_all()
@@ -209,7 +214,32 @@ def play_startup(network: Network, case: Startup, file: Path) -> str:
         require_equal("the kernel's IRD", wanted, our_report["peer_ird"])
         require_equal("indication", bool(kernel.rtr), bool(kernel_report["indication"]))
     indication = kernel_report["indication"]
-    return f"version {kernel.version}{', indication by ' + indication if indication else ''}"
+    line = f"version {kernel.version}{', indication by ' + indication if indication else ''}"
+    if capture:
+        line += f"; {_judge_capture(network, capture, kernel_report)}"
+        capture.unlink()
+    return line
+
+
+def play_falling_back(network: Network, file: Path) -> str:
+    """Our end asks by revision 2 and, when the kernel's old end closes on that, by revision 1 (MPAv2-10-05)."""
+    received = (network.directory / "received-by-us", network.directory / "received-by-kernel")
+    ours, kernel = (
+        ["--send", str(file), "--receive", str(path), "--receive-octets", str(FILE_OCTETS), "--timeout", str(SECONDS - 10)]
+        for path in received
+    )
+    try:
+        our_process, kernel_process = _start_both(
+            network, False, [*ours, "--revision", "auto"], [*kernel, "--attempts", "2"], None, SECONDS, ping=False
+        )
+        kernel_report, our_report = kernel_process.report(), our_process.report()
+    finally:
+        network.stop_all()
+    for path in received:
+        require_equal("the file", sha256(file), sha256(path))
+    require_equal("revision", 1, our_report["peer_revision"], kernel_report["revision"])
+    require_equal("attempts", 2, kernel_report["attempts"])
+    return "connected by revision 1 on the second connection"
 
 
 def _judge_failure(case: Startup, expected: str, ours: dict[str, Any], kernel: dict[str, Any]) -> str:

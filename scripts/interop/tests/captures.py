@@ -56,6 +56,10 @@ class Session:
 
     markers: bool
     ipv6: bool = False
+    revision: int = 1
+    private_data: bytes = b""
+    enhanced: mpa.EnhancedData | None = None
+    """Of both startup frames."""
     frames: list[bytearray] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -65,8 +69,9 @@ class Session:
         self.responder = End(responder, initiator, 77)
         for end in (self.initiator, self.responder):
             self.frames.append(ethernet_frame(end.address, end.peer, end.sequence - 1, SYN, b""))
-        self.send(self.initiator, mpa.StartupFrame(mpa.REQUEST_KEY, self.markers, crc=True).encode())
-        self.send(self.responder, mpa.StartupFrame(mpa.REPLY_KEY, self.markers, crc=True).encode())
+        for end, key in ((self.initiator, mpa.REQUEST_KEY), (self.responder, mpa.REPLY_KEY)):
+            frame = mpa.StartupFrame(key, self.markers, True, False, self.revision, self.private_data, self.enhanced)
+            self.send(end, frame.encode())
 
     def segment(self, end: End, offset: int, payload: bytes) -> bytearray:
         """A segment of ``end``'s stream; it acknowledges what the other end has sent by now."""

@@ -7,10 +7,13 @@ import shutil
 import subprocess
 import tempfile
 import unittest
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from iwarp.mpa import FpduWriter
+from iwarp import mpa, tshark
+from iwarp.capture import connections
+from iwarp.mpa import EnhancedData, FpduWriter, Rtr
 
 from .captures import INITIATOR, INITIATOR_V6, RESPONDER, RESPONDER_V6, Session, ethernet_frame
 
@@ -168,6 +171,23 @@ class CheckCapture(unittest.TestCase):
         session = Session(markers=False)
         session.frames = session.frames[:2]
         self.assert_fault(session, "0 accepted MPA connections")
+
+    def test_startup_frames(self) -> None:
+        """tshark reads startup frames of every revision as we do; what it reads otherwise is a fault."""
+        word = EnhancedData(3, 9, True, Rtr.READ | Rtr.WRITE)
+        for made in (Session(True, private_data=b"hello"), Session(False, revision=2, private_data=b"x", enhanced=word),
+                     Session(True, revision=0)):  # fmt: skip
+            made.write_file()
+            status, verdict = self.check(made)
+            self.assertEqual((status, verdict["faults"]), (0, []))
+            with tempfile.NamedTemporaryFile(suffix=".pcapng") as file:
+                made.write(Path(file.name))
+                found = connections(Path(file.name))
+                for change in ({"revision": 3}, {"crc": False}, {"markers": not made.markers}, {"private_data": b"?"}):
+                    initiator = found[0].initiator
+                    initiator.startup = replace(initiator.startup, **change)
+                    self.assertEqual(len(tshark.startup_faults(Path(file.name), found)), 1, change)
+                    initiator.startup = replace(found[0].responder.startup, key=mpa.REQUEST_KEY)
 
     def test_malformed_frame(self) -> None:
         """A TCP header that announces more octets than the frame has."""
