@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Parser, ValueEnum};
 use warpline::Cidr;
 
+use super::opening::{Opening, Role};
 use super::setup::Setup;
 
 /// Exchanges files with another iWARP endpoint by RDMA Writes.
@@ -52,6 +53,9 @@ pub struct Arguments {
     /// How the connection is set up. Without --revision it is 1, which every peer understands.
     #[command(flatten)]
     pub setup: Setup,
+    /// Who starts MPA, and when.
+    #[command(flatten)]
+    pub opening: Opening,
     /// Write all frames to a capture in the pcapng format.
     #[arg(long, value_name = "FILE")]
     pub pcap: Option<PathBuf>,
@@ -64,6 +68,13 @@ pub struct Arguments {
     /// Succeed if the connection fails, and say how.
     #[arg(long)]
     pub expect_error: bool,
+}
+
+impl Arguments {
+    /// Whether we are MPA's Initiator.
+    pub fn initiator(&self) -> bool {
+        self.opening.role.map_or(self.connect.is_some(), |role| role == Role::Initiator)
+    }
 }
 
 /// DPDK's driver.

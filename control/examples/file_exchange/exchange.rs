@@ -3,13 +3,13 @@
 use std::time::{Duration, Instant};
 
 use warpline::{
-    Access, Addressing, Advertisement, CloseError, CompletionKind, CompletionQueue, ConnectConfig, Device,
-    ListenConfig, MemoryRegion, Peer, ProtectionDomain, QpConfig, QpState, QueuePair, ReadDepths, Region,
-    Revision, STag, Status,
+    Access, Addressing, Advertisement, CloseError, CompletionKind, CompletionQueue, Device, MemoryRegion,
+    ProtectionDomain, QpConfig, QpState, QueuePair, Region, STag, Status,
 };
 
 use super::arguments::Arguments;
 use super::failure::Failure;
+use super::opening::{self, Agreed};
 
 /// Largest RDMA Write.
 const MESSAGE_OCTETS: usize = 1 << 20;
@@ -78,15 +78,6 @@ mod id {
     pub const RECEIVES: [u64; 2] = [0, 1];
 }
 
-/// What the setup of the connection came to.
-#[derive(Clone, Copy, Debug)]
-pub struct Agreed {
-    pub peer: Peer,
-    /// Of DDP and RDMAP.
-    pub version: u8,
-    pub depths: ReadDepths,
-}
-
 /// One end of the exchange on an open connection.
 pub struct Exchange<'a> {
     qp: QueuePair,
@@ -135,26 +126,7 @@ impl<'a> Exchange<'a> {
             let slice = messages.slice(id as usize * Advertisement::OCTETS, MESSAGE);
             qp.post_receive(id, slice).map_err(Failure::local)?;
         }
-        let markers = arguments.markers.is_on();
-        let startup_timeout = arguments.startup_timeout;
-        let agreed = match (arguments.connect, arguments.listen) {
-            (Some(peer), _) => {
-                eprintln!("ready");
-                let config = ConnectConfig { markers, timeout: startup_timeout, ..ConnectConfig::default() };
-                let connected = qp.connect(peer, &arguments.setup.connect(Revision::One, config))?;
-                Agreed { peer: connected.peer, version: connected.version, depths: connected.depths }
-            }
-            (None, port) => {
-                let config = ListenConfig { backlog: 1, markers, startup_timeout, ..ListenConfig::default() };
-                let config = arguments.setup.listen(config);
-                let listener = device.listen(port.unwrap_or_default(), &config).map_err(Failure::local)?;
-                eprintln!("ready");
-                let request = listener.accept(arguments.timeout)?;
-                let peer = Peer { revision: request.revision(), depths: request.peer_depths() };
-                let accepted = request.accept(&qp, b"")?;
-                Agreed { peer, version: accepted.version, depths: accepted.depths }
-            }
-        };
+        let agreed = opening::open(arguments, device, &qp)?;
         Ok(Self {
             qp,
             completions,
@@ -162,7 +134,7 @@ impl<'a> Exchange<'a> {
             file_octets: file.len(),
             messages,
             target,
-            initiator: arguments.connect.is_some(),
+            initiator: arguments.initiator(),
             agreed,
             deadline,
             peer: None,

@@ -4,6 +4,7 @@ use std::fmt;
 
 use warpline::{
     AcceptError, AnswerError, CloseError, CloseReason, ConnectError, StartupFault, Status, StreamError,
+    SwitchError, TcpStreamError,
 };
 
 /// What went wrong.
@@ -100,6 +101,26 @@ impl From<ConnectError> for Failure {
             _ => return Self::local(error),
         };
         Self::of(error, code)
+    }
+}
+
+impl From<TcpStreamError> for Failure {
+    fn from(error: TcpStreamError) -> Self {
+        match error {
+            TcpStreamError::TimedOut => Self::of(error, tcp(CloseReason::TimedOut)),
+            TcpStreamError::Closed(reason) => Self::of(error, tcp(reason)),
+            _ => Self::local(error),
+        }
+    }
+}
+
+impl From<SwitchError> for Failure {
+    fn from(error: SwitchError) -> Self {
+        match error {
+            SwitchError::Startup(fault) => Self::of(error, startup(fault)),
+            SwitchError::Closed(reason) => Self::of(error, tcp(reason)),
+            _ => Self::local(error),
+        }
     }
 }
 

@@ -10,6 +10,7 @@
 mod arguments;
 mod exchange;
 mod failure;
+mod opening;
 mod setup;
 
 use std::fs::{self, File};
@@ -63,9 +64,9 @@ fn run(arguments: &Arguments) -> Result<String, Failure> {
                 "octets_received": octets,
                 "octets_outside": target.octets_outside(),
                 "seconds": seconds,
-                "peer_revision": agreed.peer.revision,
-                "peer_ird": agreed.peer.depths.map(|depths| depths.ird),
-                "peer_ord": agreed.peer.depths.map(|depths| depths.ord),
+                "peer_revision": agreed.peer.map(|peer| peer.revision),
+                "peer_ird": agreed.peer.and_then(|peer| peer.depths).map(|depths| depths.ird),
+                "peer_ord": agreed.peer.and_then(|peer| peer.depths).map(|depths| depths.ord),
                 "version": agreed.version,
                 "ird": agreed.depths.ird,
                 "ord": agreed.depths.ord,

@@ -1,0 +1,194 @@
+//! How the connection is opened, and MPA started on it.
+
+use std::thread;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use warpline::{
+    ConnectConfig, ConnectError, ConnectionRequest, Device, Direction, ListenConfig, Peer, QueuePair,
+    ReadDepths, Revision, StreamConfig, TcpListenConfig, TcpStream,
+};
+
+use super::arguments::Arguments;
+use super::failure::Failure;
+
+/// The Initiator's last streaming message.
+const HELLO: &[u8] = b"Hello";
+/// The Responder's.
+const HELLO_ACK: &[u8] = b"Hello Ack";
+/// What each end says to the other after a rejection.
+const STILL_OPEN: &[u8] = b"still open";
+
+/// Who starts MPA, and when.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct Opening {
+    /// Our part in MPA's startup; that of who connects is `initiator` unless given.
+    #[arg(long, value_enum)]
+    pub role: Option<Role>,
+    /// Delayed startup: so many octets each way in streaming mode first, and a last streaming message.
+    #[arg(long, value_name = "OCTETS")]
+    pub streaming: Option<usize>,
+    /// Octets of Private Data in our startup frame.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(..=512), default_value_t = 0)]
+    pub private_data: u16,
+    /// As Responder, reject.
+    #[arg(long)]
+    pub reject: bool,
+    /// No startup frames, as in draft-culley-iwarp-mpa-00: Markers and CRCs both ways, and this version of DDP and RDMAP.
+    #[arg(long, value_name = "VERSION", value_parser = clap::value_parser!(u8).range(..=1))]
+    pub culley: Option<u8>,
+}
+
+/// Our part in MPA's startup.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// We ask.
+    Initiator,
+    /// We answer.
+    Responder,
+}
+
+/// What the setup of the connection came to.
+#[derive(Clone, Copy, Debug)]
+pub struct Agreed {
+    /// Nothing is known of a peer that sends no startup frame.
+    pub peer: Option<Peer>,
+    /// Of DDP and RDMAP.
+    pub version: u8,
+    pub depths: ReadDepths,
+}
+
+/// The octets that both ends know: those of their Private Data and of their streaming data.
+fn numbered(octets: usize) -> Vec<u8> {
+    (0..octets).map(|index| (index % 251) as u8).collect()
+}
+
+/// Opens the connection, either way, and brings `qp` to Full Operation on it.
+pub fn open(arguments: &Arguments, device: &Device, qp: &QueuePair) -> Result<Agreed, Failure> {
+    let Opening { role, streaming, culley, .. } = arguments.opening;
+    let opener = if arguments.connect.is_some() { Role::Initiator } else { Role::Responder };
+    if streaming.is_some() || culley.is_some() || role.is_some_and(|role| role != opener) {
+        let stream = open_stream(arguments, device)?;
+        return start(arguments, &stream, qp);
+    }
+    match (arguments.connect, arguments.listen) {
+        (Some(peer), _) => {
+            eprintln!("ready");
+            let connected = qp.connect(peer, &connect_config(arguments))?;
+            Ok(Agreed { peer: Some(connected.peer), version: connected.version, depths: connected.depths })
+        }
+        (None, port) => {
+            let config = listen_config(arguments);
+            let listener = device.listen(port.unwrap_or_default(), &config).map_err(Failure::local)?;
+            eprintln!("ready");
+            answer(arguments, listener.accept(arguments.timeout)?, qp)
+        }
+    }
+}
+
+fn connect_config(arguments: &Arguments) -> ConnectConfig {
+    let config = ConnectConfig {
+        private_data: numbered(arguments.opening.private_data.into()),
+        markers: arguments.markers.is_on(),
+        timeout: arguments.startup_timeout,
+        ..ConnectConfig::default()
+    };
+    arguments.setup.connect(Revision::One, config)
+}
+
+fn listen_config(arguments: &Arguments) -> ListenConfig {
+    let (markers, startup_timeout) = (arguments.markers.is_on(), arguments.startup_timeout);
+    arguments.setup.listen(ListenConfig { backlog: 1, markers, startup_timeout, ..ListenConfig::default() })
+}
+
+fn open_stream(arguments: &Arguments, device: &Device) -> Result<TcpStream, Failure> {
+    match (arguments.connect, arguments.listen) {
+        (Some(peer), _) => {
+            eprintln!("ready");
+            let config = StreamConfig { timeout: arguments.startup_timeout, ..StreamConfig::default() };
+            Ok(device.connect_stream(peer, &config)?)
+        }
+        (None, port) => {
+            let config = TcpListenConfig { backlog: 1, ..TcpListenConfig::default() };
+            let listener =
+                device.listen_streams(port.unwrap_or_default(), &config).map_err(Failure::local)?;
+            eprintln!("ready");
+            Ok(listener.accept(arguments.timeout)?)
+        }
+    }
+}
+
+/// Starts MPA on a connection in streaming mode.
+fn start(arguments: &Arguments, stream: &TcpStream, qp: &QueuePair) -> Result<Agreed, Failure> {
+    let wait = arguments.startup_timeout;
+    if let Some(octets) = arguments.opening.streaming {
+        talk(stream, &numbered(octets), wait)?;
+    }
+    let delayed = arguments.opening.streaming.is_some();
+    if arguments.initiator() {
+        if delayed {
+            stream.write_all(HELLO, wait)?;
+            expect(stream, HELLO_ACK, wait)?;
+        }
+        if let Some(version) = arguments.opening.culley {
+            return start_unnegotiated(stream, qp, version);
+        }
+        let connected = match stream.initiate(qp, &connect_config(arguments)) {
+            Err(error @ ConnectError::Rejected { .. }) if delayed => {
+                talk(stream, STILL_OPEN, wait)?;
+                return Err(error.into());
+            }
+            other => other?,
+        };
+        return Ok(Agreed {
+            peer: Some(connected.peer),
+            version: connected.version,
+            depths: connected.depths,
+        });
+    }
+    if delayed {
+        expect(stream, HELLO, wait)?;
+    }
+    let last_message = if delayed { HELLO_ACK } else { b"" };
+    if let Some(version) = arguments.opening.culley {
+        stream.write_all(last_message, wait)?;
+        return start_unnegotiated(stream, qp, version);
+    }
+    let request = stream.respond(last_message, &listen_config(arguments))?;
+    let agreed = answer(arguments, request, qp);
+    if agreed.is_err() && arguments.opening.reject && delayed {
+        talk(stream, STILL_OPEN, wait)?;
+    }
+    agreed
+}
+
+fn start_unnegotiated(stream: &TcpStream, qp: &QueuePair, version: u8) -> Result<Agreed, Failure> {
+    stream.start_unnegotiated(qp, Direction::Both, version)?;
+    Ok(Agreed { peer: None, version, depths: ReadDepths::default() })
+}
+
+fn answer(arguments: &Arguments, request: ConnectionRequest, qp: &QueuePair) -> Result<Agreed, Failure> {
+    let peer = Some(Peer { revision: request.revision(), depths: request.peer_depths() });
+    let private_data = numbered(arguments.opening.private_data.into());
+    if arguments.opening.reject {
+        request.reject(&private_data)?;
+        return Err(Failure::of("we rejected the connection", "startup:rejected"));
+    }
+    let accepted = request.accept(qp, &private_data)?;
+    Ok(Agreed { peer, version: accepted.version, depths: accepted.depths })
+}
+
+/// Says `octets` and hears them from the other end, both at the same time.
+fn talk(stream: &TcpStream, octets: &[u8], wait: Duration) -> Result<(), Failure> {
+    thread::scope(|scope| {
+        let saying = scope.spawn(|| stream.write_all(octets, wait));
+        expect(stream, octets, wait)?;
+        Ok(saying.join().expect("it does not panic")?)
+    })
+}
+
+fn expect(stream: &TcpStream, octets: &[u8], wait: Duration) -> Result<(), Failure> {
+    let mut heard = vec![0; octets.len()];
+    stream.read_exact(&mut heard, wait)?;
+    if heard == octets { Ok(()) } else { Err(Failure::rule("other streaming octets than agreed")) }
+}
