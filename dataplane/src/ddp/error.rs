@@ -62,6 +62,30 @@ impl DdpError {
         }
     }
 
+    const ALL: [Self; 12] = [
+        Self::LocalCatastrophic,
+        Self::InvalidStag,
+        Self::BaseOrBounds,
+        Self::NotAssociated,
+        Self::ToWrap,
+        Self::TaggedVersion,
+        Self::InvalidQueue,
+        Self::NoBuffer,
+        Self::MsnRange,
+        Self::InvalidOffset,
+        Self::TooLong,
+        Self::UntaggedVersion,
+    ];
+
+    /// The error that a Terminate of the DDP layer names; `None` for numbers the table does not have. Any code goes with
+    /// the type of local catastrophic errors.
+    pub fn from_number(error_type: u8, code: u8) -> Option<Self> {
+        if error_type == Self::LocalCatastrophic.error_type() {
+            return Some(Self::LocalCatastrophic);
+        }
+        Self::ALL.into_iter().find(|error| error.number() == (error_type, code))
+    }
+
     /// The Error Type: 0 local catastrophic, 1 Tagged, 2 Untagged. Type 3 belongs to the layer below.
     pub const fn error_type(self) -> u8 {
         self.number().0
@@ -96,6 +120,10 @@ mod tests {
         ];
         for (error, error_type, code) in table {
             assert_eq!((error.error_type(), error.code()), (error_type, code), "{error}");
+            assert_eq!(DdpError::from_number(error_type, code), Some(error));
+        }
+        for (error_type, code) in [(1, 5), (2, 0), (2, 7), (3, 0)] {
+            assert_eq!(DdpError::from_number(error_type, code), None);
         }
     }
 }

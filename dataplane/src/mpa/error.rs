@@ -2,7 +2,21 @@
 
 use thiserror::Error;
 
-/// What ends a half connection, by its code.
+/// What ends a half connection, by its code: RFC 5044 §8 has 1 to 4, RFC 6581 §8 adds 5 to 7.
+///
+/// | Code | When here | Reported | To the peer | TCP |
+/// |---|---|---|---|---|
+/// | 1 | FIN or RST inside an FPDU, or the connection is lost | yes | a Terminate after FIN, if we may send | ends |
+/// | 2 | a CRC is wrong, again, or where TCP cannot bring the FPDU again | yes | Terminate 2/0/2 | FIN behind it |
+/// | 3 | Marker and length disagree, or the length is none | yes | Terminate 2/0/3 | FIN behind it |
+/// | 4 | a startup frame is not valid, or not in time | yes | nothing; revision 0 gets a Reply | FIN at once |
+/// | 5 | the Initiator cannot serve a connection that was accepted | yes | Terminate 2/0/5 | FIN behind it |
+/// | 6 | Initiator: the Reply's ORD is above our IRD | yes | Terminate 2/0/6 | FIN behind it |
+/// | 6 | Responder: the Request's IRD is below the ORD needed | yes | a rejecting Reply with that ORD (A-07) | FIN behind it |
+/// | 7 | Initiator: no indication that both have, or A not echoed | yes | Terminate 2/0/7 | FIN behind it |
+///
+/// After any of them nothing more is delivered, and nothing but the Terminate is sent. A Responder that has received no
+/// FPDU sends none (ambiguity A-07).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Error)]
 #[repr(u8)]
 pub enum MpaError {
@@ -39,6 +53,20 @@ impl MpaError {
     /// The code, which is also that of a Terminate message of the lower layer.
     pub const fn code(self) -> u8 {
         self as u8
+    }
+
+    /// The error that a Terminate of the lower layer names by `code`, if there is one.
+    pub fn from_code(code: u8) -> Option<Self> {
+        let errors = [
+            Self::TcpClosed,
+            Self::Crc,
+            Self::Marker,
+            Self::StartupFrame,
+            Self::LocalCatastrophic,
+            Self::InsufficientIrd,
+            Self::NoMatchingRtr,
+        ];
+        errors.into_iter().find(|error| error.code() == code)
     }
 }
 

@@ -193,6 +193,8 @@ impl ReadRequest {
 const SEGMENT_LENGTH_VALID: u8 = 0x80;
 const DDP_HEADER_INCLUDED: u8 = 0x40;
 const RDMA_HEADER_INCLUDED: u8 = 0x20;
+/// The three of them as Linux siw places them: in the reverse order from the other end.
+const SIW_FLAGS: u8 = 0x07;
 
 /// The Terminate header: what went wrong, and copies of the headers it went wrong with.
 // RDMAP-4.8-01
@@ -263,9 +265,30 @@ impl<'a> Terminate<'a> {
         len
     }
 
+    /// Whether an error is one of the documents': of RFC 5040 figure 9, RFC 5041 §7.2, RFC 5044 §8 and RFC 6581 §8.
+    const fn is_known(layer: u8, error_type: u8, code: u8) -> bool {
+        match (layer, error_type) {
+            // The codes of the operations are those that begin with 5; those of MPA are 1 to 7.
+            (0, 2) => code >= 5,
+            (2, 0) => matches!(code, 1..=7),
+            (0, 0 | 1) | (1, 0..=3) => true,
+            _ => false,
+        }
+    }
+
+    /// Whether the Terminate Control is laid out as Linux siw does on a little-endian host: layer and type have changed
+    /// places, and M, D and R stand in the low bits of their octet. It is when only that makes it an error of the
+    /// documents, or when those bits are set that nobody else sets. Where both readings name an error it is read as
+    /// drawn.
+    const fn is_swapped([kind, code, flags, _]: [u8; 4]) -> bool {
+        let siw_flags = flags & SIW_FLAGS != 0 && flags & !SIW_FLAGS == 0;
+        Self::is_known(kind & 0x0f, kind >> 4, code)
+            && (siw_flags || !Self::is_known(kind >> 4, kind & 0x0f, code))
+    }
+
     /// Parses the header at the start of `octets`. The flags are believed and octets behind what they announce are
     /// ignored (ambiguity A-18). An announced header that is not all there is taken for absent: the error itself matters
-    /// more than its illustration.
+    /// more than its illustration. The layout of Linux siw is understood.
     ///
     /// # Errors
     ///
@@ -273,7 +296,10 @@ impl<'a> Terminate<'a> {
     // RDMAP-4.8-02, RDMAP-4.8-05, RDMAP-4.8-06, RDMAP-4.8-07, RDMAP-4.8-08
     pub fn parse(octets: &'a [u8]) -> Result<Self, Malformed> {
         let mut rest = Reader(octets);
-        let [kind, code, flags, _] = rest.take().ok_or(Malformed::Truncated)?;
+        let control = rest.take().ok_or(Malformed::Truncated)?;
+        let swapped = Self::is_swapped(control);
+        let [kind, code, flags, _] = control;
+        let (kind, flags) = if swapped { (kind.rotate_left(4), flags.reverse_bits()) } else { (kind, flags) };
         let mut terminate = Self::bare(kind >> 4, kind & 0x0f, code);
         let announced = |flag: u8| flags & flag != 0;
         if announced(SEGMENT_LENGTH_VALID | DDP_HEADER_INCLUDED) {
@@ -355,6 +381,40 @@ mod tests {
         assert_eq!(Terminate::parse(&octets[..4]), Ok(Terminate::bare(1, 2, 2)));
         assert_eq!(Terminate::parse(&octets[..3]), Err(Malformed::Truncated));
         assert_eq!(Terminate::parse(&[0x20, 2, 0, 0, 9, 9, 9]), Ok(Terminate::bare(2, 0, 2)));
+    }
+
+    /// Linux siw on a little-endian host: "DDP, Untagged, no buffer", as observed, with and without the headers it copies.
+    #[test]
+    fn the_terminates_of_siw_are_understood() {
+        let mut octets = vec![0x21, 0x02, 0x03, 0x00, 0, 42, 0x41, 0x43];
+        octets.resize(6 + 18, 9);
+        let expected =
+            Terminate { segment_len: Some(42), ddp_header: &octets[6..], ..Terminate::bare(1, 2, 2) };
+        assert_eq!(Terminate::parse(&octets), Ok(expected));
+        assert_eq!(Terminate::parse(&octets[..4]), Ok(Terminate::bare(1, 2, 2)));
+        // Its other errors: of MPA, and of RDMAP with a header, whose layer and type both exist swapped.
+        assert_eq!(Terminate::parse(&[0x02, 2, 0, 0]), Ok(Terminate::bare(2, 0, 2)));
+        assert_eq!(Terminate::parse(&[0x31, 0, 0, 0]), Ok(Terminate::bare(1, 3, 0)));
+        let octets = [0x10, 0x02, 0x01, 0x00, 0, 42];
+        let expected = Terminate { segment_len: Some(42), ..Terminate::bare(0, 1, 2) };
+        assert_eq!(Terminate::parse(&octets), Ok(expected));
+    }
+
+    /// Whatever the documents draw is read as drawn, with any of the flags, all reserved bits zero.
+    #[test]
+    fn a_terminate_as_drawn_is_never_taken_for_one_of_siw() {
+        let errors = (0..=2_u8).flat_map(|layer| (0..=3_u8).map(move |error_type| (layer, error_type)));
+        let mut known = 0;
+        for (layer, error_type) in errors {
+            for code in (0..=u8::MAX).filter(|code| Terminate::is_known(layer, error_type, *code)) {
+                known += 1;
+                for flags in 0..8 {
+                    let octets = [layer << 4 | error_type, code, flags << 5, 0];
+                    assert_eq!(Terminate::parse(&octets), Ok(Terminate::bare(layer, error_type, code)));
+                }
+            }
+        }
+        assert_eq!(known, 6 * 256 + 251 + 7);
     }
 
     proptest! {
