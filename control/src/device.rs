@@ -31,7 +31,7 @@ use crate::thread::streaming::StreamRequest;
 /// Whether CRCs are used. Only an administrator decides this; users of connections do not see it (MPA-4.4-06).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum CrcPolicy {
-    /// C=1 in every startup frame: CRCs are always generated and checked (MPA-4.4-03).
+    /// C=1 in every startup frame: CRCs are always generated and checked (MPA-4.4-02, MPA-4.4-03).
     #[default]
     Always,
     /// C=0: no CRCs with peers that say the same (MPA-4.4-04). Octets that are damaged below TCP's checksum, and headers

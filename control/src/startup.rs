@@ -309,7 +309,7 @@ impl Initiator {
     /// Whether `fault` is what becomes of an enhanced Request at a peer that does not know of them: then an unenhanced one
     /// may do, on a new TCP connection. Such a peer takes the Request for malformed and closes without a word, or answers
     /// with the revision it knows. Silence, and octets that are no Reply, say nothing of the kind.
-    // MPAv2-10-05
+    // MPAv2-10-04, MPAv2-10-05
     pub fn may_fall_back(&self, fault: StartupFault) -> bool {
         self.asked.enhanced
             && match fault {

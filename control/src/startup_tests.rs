@@ -62,7 +62,8 @@ const REV0: &str = "mpa-startup-rev0.hex";
 const REV1: &str = "mpa-startup-rev1.hex";
 const REV2: &str = "mpa-startup-rev2.hex";
 
-/// MPA-7.1.1-01, MPA-7.1.1-12, MPA-7.1.1-16, MPA-7.1.2-01, MPA-7.1.2-02
+/// MPA-7.1.1-01, MPA-7.1.1-12, MPA-7.1.1-16, MPA-7.1.2-01, MPA-7.1.2-02, MPAv2-6-03, MPAv2-10-03: nothing of an enhanced
+/// frame, unless revision 2 is asked for.
 #[test]
 fn requests_are_the_golden_octets() {
     let sent =

@@ -10,8 +10,9 @@ use std::time::Duration;
 use common::raw::RawPeer;
 use common::{End, FAR, NEAR, PATIENCE, PORT, Pair, config, link};
 use warpline::{
-    AnswerError, ConnectConfig, ConnectError, Connected, ConnectionRequest, Device, ListenConfig, Listener,
-    Peer, PollThread, ReadDepths, ReadsWanted, Revision, RtrKinds, StartupFault, Status, Terms,
+    AnswerError, ConnectConfig, ConnectError, Connected, ConnectionRequest, Device, DeviceConfig,
+    ListenConfig, Listener, Peer, PollThread, ReadDepths, ReadsWanted, Revision, RtrKinds, StartupFault,
+    Status, Terms,
 };
 use warpline_dataplane::mpa::MpaError;
 use warpline_dataplane::wire::mpa::StartupError;
@@ -102,7 +103,7 @@ fn refuse(peer: &mut RawPeer, refusal: Refusal) {
     }
 }
 
-/// MPAv2-10-05: a peer that does not know of enhanced Requests gets an unenhanced one, on a new connection.
+/// MPAv2-10-04, MPAv2-10-05: a peer that does not know of enhanced Requests gets an unenhanced one, on a new connection.
 #[test]
 fn an_old_peer_is_asked_again_by_revision_1() {
     for refusal in REFUSALS {
@@ -212,9 +213,13 @@ struct Asked {
 
 impl Asked {
     fn new(listen: &ListenConfig, octets: &[u8]) -> (Self, ConnectionRequest) {
+        Self::with(&config(FAR), listen, octets)
+    }
+
+    fn with(device: &DeviceConfig, listen: &ListenConfig, octets: &[u8]) -> (Self, ConnectionRequest) {
         let (near, far) = link();
         let mut peer = RawPeer::new(near, NEAR);
-        let far = Device::start(far, &config(FAR), PollThread::default()).unwrap();
+        let far = Device::start(far, device, PollThread::default()).unwrap();
         let listener = far.listen(PORT, listen).unwrap();
         peer.connect(SocketAddr::new(FAR.into(), PORT));
         peer.send(octets);
@@ -406,7 +411,7 @@ fn crcs_are_the_administrators() {
         let (near, far) = link();
         let mut peer = RawPeer::new(far, FAR);
         peer.listen(PORT);
-        let device_config = warpline::DeviceConfig { crc: policy, ..config(NEAR) };
+        let device_config = DeviceConfig { crc: policy, ..config(NEAR) };
         let near = Device::start(near, &device_config, PollThread::default()).unwrap();
         let end = End::new(&near);
         thread::scope(|scope| {
@@ -422,5 +427,41 @@ fn crcs_are_the_administrators() {
             connecting.join().unwrap().unwrap();
         });
         assert_eq!(peer.received[40..44] == [0; 4], !crc, "the field of the indication's CRC");
+    }
+}
+
+/// MPA-4.4-04, MPA-4.4-07, MPA-4.4-08: whoever declared C=0 still checks, to the last FPDU, once the peer has declared C=1; and
+/// looks at no CRC, from the first FPDU on, once the peer has declared C=0 too.
+#[test]
+fn one_end_that_wants_crcs_is_enough() {
+    let without = DeviceConfig { crc: warpline::CrcPolicy::OffIfPeerAgrees, ..config(FAR) };
+    let good = vector("mpa-rtr", "RTR as zero-length RDMA Write (FPDU");
+    let mut bad = good.clone();
+    bad[19] ^= 1;
+    for flags in [0x50, 0x10] {
+        let (mut asked, request) =
+            Asked::with(&without, &ListenConfig::default(), &request(flags, 2, &[0, 1, 0, 1]));
+        request.accept(&asked.end.qp, b"").unwrap();
+        assert_eq!(asked.received(24)[16], 0x10, "we declare C=0");
+        if flags == 0x10 {
+            asked.peer.send(&bad);
+        } else {
+            // A thousand good ones.
+            for _ in 0..10 {
+                asked.peer.send(&good.repeat(100));
+            }
+        }
+        // Its first octets are acknowledged before the wrong one comes, so it is no loss that TCP could repair.
+        asked.peer.send(&bad[..8]);
+        asked.peer.rest(Duration::from_millis(100));
+        asked.peer.send(&bad[8..]);
+        asked.end.qp.post_send(7, asked.end.memory.slice(0, 4)).unwrap_or_default();
+        if flags == 0x10 {
+            assert_eq!(asked.completion(), (7, Status::Success));
+            assert_eq!(asked.end.qp.error(), None);
+        } else {
+            asked.peer.until("the stream fails", |peer| peer.finished || peer.closed.is_some());
+            assert_eq!(asked.end.qp.error(), Some(warpline::StreamError::Mpa(MpaError::Crc)));
+        }
     }
 }

@@ -95,6 +95,8 @@ class ComplianceTest(unittest.TestCase):
             ("src/a.rs", "#[cfg(test)]\nuse x::y;\n// AB-1.2-01", "code"),
             ("src/a.rs", "#[cfg(test)]\n#[allow(x)]\nmod tests {\n// AB-1.2-01", "test"),
             ("src/a/tests.rs", "// AB-1.2-01", "test"),
+            ("src/a_tests.rs", "// AB-1.2-01", "test"),
+            ("src/contests.rs", "// AB-1.2-01", "code"),
             ("crate/tests/a.rs", "// AB-1.2-01", "test"),
             ("scripts/interop/run", "# AB-1.2-01", "test"),
             ("scripts/interop/peer.py", "# AB-1.2-01", "test"),

@@ -276,3 +276,46 @@ pub(super) const fn connect_error(error: ring::ConnectError) -> ConnectError {
         ring::ConnectError::NoRoute => ConnectError::NoRoute,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::time::Duration;
+
+    use warpline_dataplane::device::sim::{self, EndConfig};
+    use warpline_dataplane::qp::error::StreamError;
+
+    use super::super::request::Request;
+    use crate::{
+        CloseError, CompletionQueue, ConnectConfig, Device, DeviceConfig, ListenConfig, PollThread, QpConfig,
+    };
+
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    /// MPAv2-9.3-01, MPAv2-8-01: the Responder has accepted, and meanwhile what the connection was for is gone.
+    #[test]
+    fn a_queue_pair_that_has_gone_is_a_local_catastrophe() {
+        let (near, far) = sim::link(1, EndConfig::a(), EndConfig::b());
+        let (near_address, far_address) = ([198, 18, 0, 1], [198, 18, 0, 2]);
+        let start = |device, address: [u8; 4]| {
+            Device::start(device, &DeviceConfig::new(address, 24), PollThread::default()).unwrap()
+        };
+        let (near, far) = (start(near, near_address), start(far, far_address));
+        let completions = CompletionQueue::new(8);
+        let queue_pair = |device: &Device| {
+            let config = QpConfig { send_depth: 1, receive_depth: 1, ..QpConfig::default() };
+            device.protection_domain().queue_pair(&config, &completions, &completions).unwrap()
+        };
+        let (near_qp, far_qp) = (queue_pair(&near), queue_pair(&far));
+        let listener = far.listen(4711, &ListenConfig::default()).unwrap();
+        let (qp, config) = (near_qp.number(), ConnectConfig::default());
+        let remote = SocketAddr::from((far_address, 4711));
+        let connecting = near.shared.begin(|reply| Request::Connect { qp, remote, config, reply }).unwrap();
+        let request = listener.accept(PATIENCE).unwrap();
+        drop(near_qp);
+        request.accept(&far_qp, b"").unwrap();
+        assert!(connecting.recv_timeout(PATIENCE).unwrap().is_err());
+        let error = StreamError::Terminated { layer: 2, error_type: 0, code: 5 };
+        assert_eq!(far_qp.wait_closed(PATIENCE), Err(CloseError::Failed(error)));
+    }
+}

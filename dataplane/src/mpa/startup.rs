@@ -47,7 +47,7 @@ impl Agreement {
     // RDMAC-C.1-02, RDMAC-C.1-03, RDMAC-C.2-03, RDMAC-C.3-01
     pub const fn of(own: &StartupFrame<'_>, peer: &StartupFrame<'_>) -> Self {
         // An RDMA Consortium peer knows no choice, so it overrides ours (ambiguity A-22).
-        // RDMAC-C.1-01, RDMAC-C.1-04, RDMAC-C.2.3-01, RDMAC-C.2.3-02, RDMAC-C.2.5-02
+        // RDMAC-C.1-01, RDMAC-C.2-01, RDMAC-C.1-04, RDMAC-C.2.3-01, RDMAC-C.2.3-02, RDMAC-C.2.5-02
         if peer.revision == 0 {
             return Self { markers_sent: true, markers_received: true, crc: true, version: 0 };
         }
@@ -175,7 +175,7 @@ mod tests {
         octets
     }
 
-    /// MPA-4.4-02, MPA-4.4-03: CRCs are on unless somebody turned them off.
+    /// MPA-4.4-02, MPA-4.4-03, MPA-4.4-05: CRCs are on unless somebody turned them off.
     #[test]
     fn crcs_are_on_by_default() {
         assert!(Offer::default().crc);
