@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
+use warpline_dataplane::limits;
 use warpline_dataplane::memory::ProtectionDomainId;
 use warpline_dataplane::qp::error::StreamError;
 use warpline_dataplane::qp::shared::{self, CompletionRing, QpState, SharedQp};
@@ -28,12 +29,21 @@ pub struct QpConfig {
     /// Small messages that wait at the same time share a TCP segment (RFC 5044 App. A.2). None waits for another: that is
     /// [`Behaviour::nagle`](warpline_dataplane::tcp::Behaviour::nagle). `false`: each FPDU has a segment of its own.
     pub packing: bool,
+    /// Times in a row that an FPDU with a wrong CRC is dropped in silence before it is error 2: TCP brings it again, if none
+    /// of it was acknowledged (RFC 5044 §8). 0: the first is an error.
+    pub crc_retries: u8,
 }
 
 impl Default for QpConfig {
-    /// 128 work requests each way, and packing.
+    /// 128 work requests each way, packing, and a few retries.
     fn default() -> Self {
-        Self { send_depth: 128, receive_depth: 128, keep_open: false, packing: true }
+        Self {
+            send_depth: 128,
+            receive_depth: 128,
+            keep_open: false,
+            packing: true,
+            crc_retries: limits::CRC_RETRIES,
+        }
     }
 }
 

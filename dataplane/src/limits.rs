@@ -172,7 +172,7 @@ pub const TIMERS_PER_POLL: usize = 256;
 /// Doorbells answered in one poll.
 pub const DOORBELLS_PER_POLL: usize = 64;
 /// Times an FPDU with a wrong CRC at the same place is dropped for TCP to bring it again (RFC 5044 §8), before the error
-/// is reported. The Internet checksum lets one corruption in thousands through; the same octets wrong again are the
+/// is reported, unless a queue pair is set up otherwise. The Internet checksum lets one corruption in thousands through; the same octets wrong again are the
 /// sender's doing.
 pub const CRC_RETRIES: u8 = 3;
 /// First and last port of active opens (RFC 6335 §6).

@@ -44,6 +44,11 @@ struct Target {
 
 impl Target {
     fn new() -> Self {
+        Self::with(FullOperation::new(QP, false))
+    }
+
+    /// In Full Operation as `operation` says.
+    fn with(operation: FullOperation) -> Self {
         let mut peer = RawPeer::new();
         let next = peer.accept(Options::default());
         let completions = Arc::new(CompletionRing::new(64));
@@ -72,7 +77,7 @@ impl Target {
         peer.command(Command::Stream {
             connection,
             octets: Box::new([]),
-            then: AfterStream::FullOperation(FullOperation::new(QP, false)),
+            then: AfterStream::FullOperation(operation),
         });
         peer.settle();
         Self { peer, connection, qp, completions, regions, seq: PEER_ISS + 1, ack: next }
@@ -305,6 +310,16 @@ fn a_wrong_crc_is_loss_first_and_then_an_error() {
         assert_eq!(target.peer.core.statistics().dropped(DropCause::FpduCrc), attempt);
         target.peer.sent.clear();
     }
+    target.expect(&wrong, StreamError::Mpa(MpaError::Crc), [0x20, 2, 0, 0], None);
+}
+
+/// MPA-8-02, MPA-8-08, C00-9-04: the silence is a choice. Without, the first is an error.
+#[test]
+fn a_wrong_crc_may_be_an_error_at_once() {
+    let mut target = Target::with(FullOperation { crc_retries: 0, ..FullOperation::new(QP, false) });
+    target.open();
+    let mut wrong = fpdu(&write(WRITABLE, BASE_TO, b"bad"));
+    wrong[16] ^= 1;
     target.expect(&wrong, StreamError::Mpa(MpaError::Crc), [0x20, 2, 0, 0], None);
 }
 

@@ -335,12 +335,7 @@ fn is_due(phase: &Phase, now: Instant, alarm: &mut Alarm) -> bool {
 }
 
 /// How the core is to run a connection.
-pub(super) const fn full_operation(
-    qp: QpNumber,
-    initiator: bool,
-    setup: Setup,
-    packing: bool,
-) -> FullOperation {
+pub(super) const fn full_operation(qp: QpNumber, initiator: bool, setup: Setup) -> FullOperation {
     let Agreement { markers_sent, markers_received, crc, version } = setup.agreement;
     let Outcome { depths, ready } = setup.outcome;
     FullOperation {
@@ -348,7 +343,6 @@ pub(super) const fn full_operation(
         markers_received,
         crc,
         version,
-        packing,
         ready,
         depths,
         ..FullOperation::new(qp, initiator)

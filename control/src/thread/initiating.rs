@@ -174,7 +174,7 @@ impl Control {
             }
             startup::Reply::Accepted { setup, private_data, peer } => {
                 // MPA-7.1.2-14, A-20: the next octet each way belongs to an FPDU.
-                let operation = full_operation(qp, true, setup, self.queue_pairs.packs(qp));
+                let operation = self.queue_pairs.adapt(full_operation(qp, true, setup));
                 self.commands.push(Command::Start { connection: id, operation });
                 let (version, depths) = (setup.agreement.version, setup.outcome.depths);
                 let connected = Connected { private_data, peer, version, depths };

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use warpline_dataplane::core::ring::{Command, ConnectionId};
+use warpline_dataplane::core::ring::{Command, ConnectionId, FullOperation};
 use warpline_dataplane::memory::ProtectionDomainId;
 use warpline_dataplane::qp::error::StreamError;
 use warpline_dataplane::qp::shared::{CompletionRing, QpState, SharedQp};
@@ -68,9 +68,15 @@ impl QueuePairs {
         }
     }
 
-    /// Whether its FPDUs may share segments.
-    pub(super) fn packs(&self, number: QpNumber) -> bool {
-        self.entries.get(&number).is_some_and(|qp| qp.config.packing)
+    /// `operation` as its queue pair is set up for it.
+    pub(super) fn adapt(&self, operation: FullOperation) -> FullOperation {
+        match self.entries.get(&operation.qp).map(|qp| qp.config) {
+            // C00-7.3-02: an operation may rule packing out.
+            Some(QpConfig { packing, crc_retries, .. }) => {
+                FullOperation { packing: operation.packing && packing, crc_retries, ..operation }
+            }
+            None => operation,
+        }
     }
 
     /// Whether the core has brought the queue pair's connection to Full Operation.

@@ -231,7 +231,7 @@ impl Control {
         match answer.and_then(bound) {
             Ok((octets, setup)) => {
                 // MPA-7.1.2-10, A-20: one command, so that no octet is read in the wrong mode.
-                let operation = full_operation(qp, false, setup, self.queue_pairs.packs(qp));
+                let operation = self.queue_pairs.adapt(full_operation(qp, false, setup));
                 let then = AfterStream::FullOperation(operation);
                 self.commands.push(Command::Stream { connection: id, octets, then });
                 let accepted = Accepted { version: setup.agreement.version, depths: setup.outcome.depths };

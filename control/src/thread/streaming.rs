@@ -144,7 +144,7 @@ impl Control {
                 self.respond(now, connection, last_message, config, reply);
             }
             StreamRequest::Start { connection, qp, direction, version, reply } => {
-                let operation = FullOperation::unnegotiated(qp, version);
+                let operation = self.queue_pairs.adapt(FullOperation::unnegotiated(qp, version));
                 self.start_unnegotiated(connection, operation, direction, reply);
             }
             StreamRequest::RejectToStream { connection, remote, private_data, reply } => {

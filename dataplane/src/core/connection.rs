@@ -93,6 +93,8 @@ pub struct Operating {
     pub may_send: bool,
     /// FPDUs dropped in a row at the same place because of their CRC.
     pub crc_retries: u8,
+    /// How often that may be, before it is an error (MPA-8-08).
+    pub crc_retries_max: u8,
     /// When the stream fails if no FPDU has come by then (MPA-7.1.2-26).
     pub first_fpdu_by: Instant,
     /// The stream has failed: what still comes is dropped (DDP-7.1-17, MPA-8-09), and nothing but a Terminate is sent.
@@ -114,6 +116,7 @@ impl Operating {
             depths: operation.depths,
             may_send: operation.initiator,
             crc_retries: 0,
+            crc_retries_max: operation.crc_retries,
             first_fpdu_by: Instant::NEVER,
             failed: false,
         }

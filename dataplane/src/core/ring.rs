@@ -37,6 +37,9 @@ pub struct FullOperation {
     pub crc: bool,
     /// Small FPDUs that wait at the same time share a segment (MPA-5.1-04).
     pub packing: bool,
+    /// Times in a row that an FPDU with a wrong CRC is dropped in silence, for TCP to bring it again, before that is
+    /// error 2 (MPA-8-08).
+    pub crc_retries: u8,
     /// The version of DDP and RDMAP, in both directions: 1, or 0 with an RDMA Consortium peer (RDMAC-C.1-02).
     pub version: u8,
     /// What lets the Responder send.
@@ -56,6 +59,7 @@ impl FullOperation {
             markers_received: false,
             crc: true,
             packing: true,
+            crc_retries: limits::CRC_RETRIES,
             version: DDP_VERSION,
             ready: ReadyToReceive::None,
             depths: ReadDepths { ird: 0, ord: 0 },

@@ -156,7 +156,7 @@ impl<D: Device> Core<D> {
     pub(super) fn drop_or_fail(&mut self, index: u32, bad_octets: usize, error: MpaError) -> Step {
         if let Some(connection) = self.slots[index as usize].connection.as_mut()
             && let Mode::FullOperation(operating) = &mut connection.mode
-            && operating.crc_retries < limits::CRC_RETRIES
+            && operating.crc_retries < operating.crc_retries_max
             && connection.tcp.forget(&mut self.pools, 0, bad_octets)
         {
             operating.crc_retries += 1;
