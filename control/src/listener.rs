@@ -302,7 +302,7 @@ impl ConnectionRequest {
         }
     }
 
-    /// Rejects: the peer gets `private_data`, at most 512 octets (508 if its Request was enhanced). The connection is
+    /// Rejects (MPA-7.1.2-18): the peer gets `private_data`, at most 512 octets (508 if its Request was enhanced). The connection is
     /// closed, unless it came from [`TcpStream::respond`]: then it is in streaming mode again.
     ///
     /// # Errors

@@ -257,7 +257,7 @@ fn octets_between_the_frames_and_full_operation_are_a_violation() {
     assert!(matches!(initiator(CRC).on_octets(&glued), Ok(Some(Reply::Rejected { .. }))));
 }
 
-/// MPA-7.1.2-21, MPA-7.1.2-25: a dribbling peer gains no time, and a complete Request waits for the ULP alone.
+/// MPA-7.1.2-21, MPA-7.1.2-25, D08-7.1.2-01: a dribbling peer gains no time, and a complete Request waits for the ULP alone.
 #[test]
 fn one_deadline_covers_the_exchange() {
     let (before, at) = (Instant::from_nanos(999), DEADLINE);

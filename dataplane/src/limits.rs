@@ -24,7 +24,8 @@ pub const CLOCK_GRANULARITY_NS: u64 = 100 * MICROSECOND;
 /// frames, for peers that send many small segments. A whole window of Ethernet's full frames behind a single loss fits.
 pub const HELD_FRAMES_PER_CONNECTION: usize = 2048;
 /// Of those, frames left to octets that come in order: what lies beyond a gap must not keep out the octets that fill it, or
-/// the peer sends them for ever in vain. An FPDU of the greatest length fits in segments that are too long to be gathered.
+/// the peer sends them for ever in vain. An FPDU of the greatest length fits in segments that are too long to be gathered
+/// (MPA-A.5-03, C00-13-01).
 pub const HELD_FRAMES_IN_ORDER: usize = (1 << 16) / GATHER_MAX_OCTETS;
 /// Frames one core may keep for all its connections; never more than half of what its device has, so that others can still
 /// arrive.

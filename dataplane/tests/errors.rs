@@ -133,7 +133,7 @@ impl Target {
         terminate.extend(payload);
         assert_eq!(data, fpdu(&terminate), "{error}");
         self.expect_untouched();
-        // MPA-8-09, DDP-7.1-17: what comes after the error goes nowhere.
+        // MPA-8-09, C00-9-05, DDP-7.1-17: what comes after the error goes nowhere.
         let before = self.peer.core.statistics().fpdus_received;
         self.send(&fpdu(&write(WRITABLE, BASE_TO, b"too late")));
         assert_eq!(self.peer.core.statistics().fpdus_received, before);
@@ -295,8 +295,8 @@ fn ulpdus_without_a_header() {
     }
 }
 
-/// MPA-8-02, MPA-8-08, MPA-4.4-15: a wrong CRC is taken as loss while TCP may still bring the FPDU again; the same octets
-/// wrong again and again are error 2.
+/// MPA-8-02, MPA-8-08, MPA-8-10, MPA-4.4-15, C00-9-06: a wrong CRC is taken as loss while TCP may still bring the FPDU again; the same octets
+/// wrong again and again are error 2. TCP carries the Terminate, and is closed behind it, not reset.
 #[test]
 fn a_wrong_crc_is_loss_first_and_then_an_error() {
     let mut target = Target::new();
@@ -438,15 +438,16 @@ fn a_failed_stream_does_not_linger() {
     );
 }
 
-/// MPA-5.1-05, MPA-A.4-02: FPDUs in segments of one octet, and many in one segment.
+/// MPA-5.1-05, MPA-A.4-02, MPA-A.5-03, C00-13-01: FPDUs in segments of one octet, and many in one segment.
 #[test]
 fn alignment_does_not_matter() {
     let mut target = Target::new();
     target.open();
-    for octet in fpdu(&write(WRITABLE, BASE_TO, b"one octet at a time")) {
+    let long: Vec<u8> = (0..140).collect();
+    for octet in fpdu(&write(WRITABLE, BASE_TO, &long)) {
         target.send(&[octet]);
     }
-    assert!(holds(&target.regions[0].0, 0, b"one octet at a time"));
+    assert!(holds(&target.regions[0].0, 0, &long));
     let mut many = Vec::new();
     for n in 0..20u8 {
         many.extend(fpdu(&write(WRITABLE, BASE_TO + 100 + u64::from(n), &[n])));

@@ -166,7 +166,8 @@ proptest! {
         prop_assert_eq!(encoded(markers, crc, header_len, &ulpdus), Oracle::stream(markers, crc, &ulpdus));
     }
 
-    /// MPA-1.2-03, MPA-3-07, MPA-4.3-09, MPA-4.3-10, MPA-5.1-05, MPA-5.2-01, DDP-3-04: however the stream arrives.
+    /// MPA-1.2-03, MPA-3-07, MPA-4.3-09, MPA-4.3-10, MPA-5.1-05, MPA-5.2-01, MPA-A.4-01, C00-5.2-05, C00-7.1-08, C00-7.1-09,
+    /// C00-7.4.1-01, DDP-3-04: however the stream arrives.
     #[test]
     fn receivers_recover_what_the_oracle_framed(
         ulpdus in ulpdus(0usize..3000, 6), markers: bool, crc: bool,

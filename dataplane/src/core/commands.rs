@@ -168,7 +168,8 @@ impl<D: Device> Core<D> {
         }
     }
 
-    /// MPA-7.1-01: from here on, FPDUs in both directions. The place is fixed by the order of the streams, not by time.
+    /// MPA-7.1-01: from here on, FPDUs in both directions. The place is fixed by the order of the streams, not by time:
+    /// whatever TCP has to repair meanwhile, it repairs (MPA-7.1.5-03, MPA-7.1.5-04, C00-8.1-01).
     fn enter_full_operation(&mut self, index: u32, operation: FullOperation) {
         let Some(connection) = self.slots[index as usize].connection.as_mut() else { return };
         let Some(Some(qp)) = self.qps.get_mut(operation.qp.0 as usize) else {

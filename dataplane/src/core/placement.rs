@@ -55,7 +55,8 @@ struct Chain {
 }
 
 impl<D: Device> Core<D> {
-    /// Places what can be placed now that the octets `kept` have come beyond a gap.
+    /// Places what can be placed now that the octets `kept` have come beyond a gap. TCP keeps them from now on, and says so to
+    /// the peer (C00-5.1-04).
     // MPA-A.3-01, MPA-A.4-02, MPA-B.1-01, C00-5.1-03, D08-A.3-01, DDP-5.3-04
     pub(super) fn place_early(&mut self, index: u32, kept: (SeqNumber, SeqNumber)) {
         let mut from = kept.0;

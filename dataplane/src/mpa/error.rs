@@ -16,7 +16,7 @@ use thiserror::Error;
 /// | 7 | Initiator: no indication that both have, or A not echoed | yes | Terminate 2/0/7 | FIN behind it |
 ///
 /// After any of them nothing more is delivered, and nothing but the Terminate is sent. A Responder that has received no
-/// FPDU sends none (ambiguity A-07).
+/// FPDU sends none (ambiguity A-07). draft-culley-iwarp-mpa-00 knows 1 to 3 (C00-9-01).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Error)]
 #[repr(u8)]
 pub enum MpaError {

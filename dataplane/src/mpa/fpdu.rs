@@ -6,10 +6,10 @@
 use crate::crc32c::{self, Digest};
 use crate::wire::mpa::Marker;
 
-/// The least MULPDU, however small the segments (MPA-3-04, MPA-4.5-06).
+/// The least MULPDU, however small the segments (MPA-3-04, MPA-4.5-06, C00-5.2-02).
 pub const MULPDU_MIN: usize = 128;
 
-/// The greatest MULPDU, and the longest ULPDU there may be (MPA-3-04, MPA-3-05).
+/// The greatest MULPDU, and the longest ULPDU there may be (MPA-3-04, MPA-3-05, C00-5.2-02, C00-5.2-03).
 pub const MULPDU_MAX: usize = 64768;
 
 /// Octets of the ULPDU_Length field.
@@ -79,7 +79,7 @@ pub struct Markers {
 
 impl Markers {
     /// The Markers of an FPDU at `position` of a stream that has Markers or has none.
-    // MPA-4.3-02, MPA-4.3-06, C00-7.1-01, C00-7.1-05
+    // MPA-4.3-02, MPA-4.3-06, MPA-7.1.2-19, C00-7.1-01, C00-7.1-05
     #[inline]
     pub const fn of(position: u64, markers: bool) -> Self {
         if !markers {

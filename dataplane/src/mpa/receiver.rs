@@ -8,7 +8,8 @@ use super::fpdu::{CRC_LEN, LENGTH_LEN, MULPDU_MAX, Markers};
 use crate::crc32c::Digest;
 use crate::wire::mpa::Marker;
 
-/// Octets of the stream that are in order, from the receiver's position on, in any number of slices.
+/// Octets of the stream that are in order, from the receiver's position on, in any number of slices: where segments begin and
+/// end makes no difference (MPA-5.1-05, MPA-A.4-01, C00-7.4.1-01).
 pub trait Octets {
     /// Calls `f` on the slices that make up `len` octets from `start` on, in order. The range lies within
     /// [`available`](Self::available).
@@ -68,7 +69,7 @@ impl Located {
         self.markers.wire_len(self.ulpdu_len)
     }
 
-    /// Octets of the ULPDU. MPA-3-07, MPA-4.3-10, DDP-3-07
+    /// Octets of the ULPDU. MPA-3-07, MPA-4.3-10, C00-5.2-05, DDP-3-07
     #[inline]
     pub const fn ulpdu_len(&self) -> usize {
         self.ulpdu_len
@@ -108,7 +109,7 @@ impl Located {
     }
 
     /// `len` octets of the ULPDU from `start` on, run by run.
-    // MPA-4.3-09, MPA-4.3-10, C00-7.1-08, C00-7.1-09
+    // MPA-4.1-05, MPA-4.3-09, MPA-4.3-10, C00-7.1-08, C00-7.1-09
     #[inline]
     fn walk(&self, octets: &impl Octets, start: usize, len: usize, mut f: impl FnMut(&[u8])) {
         let mut octet = LENGTH_LEN + start;
@@ -197,6 +198,7 @@ impl FpduReceiver {
     /// there is no boundary to trust (ambiguity A-05), CRC or not. After an error nothing more is to be passed on
     /// (MPA-8-09).
     // MPA-4.4-16, MPA-5.2-01, MPA-6-01, MPA-6-03, MPA-6-05, MPA-8-02, MPA-8-03, C00-7.2-05, C00-7.4-01, C00-7.4-02
+    // C00-7.4-04
     #[inline]
     pub fn next(&self, octets: &impl Octets) -> Result<Option<Located>, MpaError> {
         let Some(located) = self.locate(octets) else {
@@ -288,7 +290,7 @@ mod tests {
         (0..len).map(|octet| octet as u8).collect()
     }
 
-    /// MPA-6-05: with the last octet withheld nothing is located, and what is needed is known from the length on.
+    /// MPA-6-05, C00-7.4-04: with the last octet withheld nothing is located, and what is needed is known from the length on.
     #[test]
     fn incomplete_fpdus_say_what_they_need() {
         let octets = encoded(0, true, &ulpdu(600));
@@ -338,7 +340,7 @@ mod tests {
         located.payload(&octets, 9000, |_, _| panic!("nothing is left"));
     }
 
-    /// MPA-4.4-15, MPA-8-02, MPA-8-03: the CRC comes first, and no Marker goes unlooked at.
+    /// MPA-6-01, C00-7.4-01, C00-7.4-02, MPA-4.4-15, MPA-8-02, MPA-8-03: the CRC comes first, and no Marker goes unlooked at.
     #[test]
     fn every_damage_is_found() {
         let octets = encoded(0, true, &ulpdu(1442));

@@ -110,7 +110,7 @@ bitflags! {
         const DATA = 2;
         /// Octets we sent were acknowledged.
         const ACKNOWLEDGED = 4;
-        /// The peer sends nothing more; all it sent is in order.
+        /// The peer sends nothing more; all it sent is in order (C00-5.1-06).
         const PEER_FINISHED = 8;
         /// The connection is closed; [`Connection::close_reason`] says why.
         const CLOSED = 16;

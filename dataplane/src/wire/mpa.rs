@@ -319,7 +319,7 @@ mod tests {
         out
     }
 
-    /// MPA-4.2-01, MPA-4.2-02, MPA-4.2-03, MPA-4.2-04
+    /// MPA-4.2-01, MPA-4.2-02, MPA-4.2-03, MPA-4.2-04, C00-6.1-01, C00-6.1-02
     #[test]
     fn markers_carry_a_pointer_and_nothing_else() {
         assert_eq!(Marker { fpdu_ptr: 0x0214 }.emit(), [0, 0, 2, 0x14]);

@@ -137,7 +137,7 @@ fn all_orders_of_six_segments() {
     });
 }
 
-/// MPA-A.3-02, DDP-5.3-06: the same with one of the segments twice. The orders take turns at which it is and when it comes.
+/// MPA-A.3-02, C00-5.1-03, DDP-5.3-06: the same with one of the segments twice. The orders take turns at which it is and when it comes.
 #[test]
 fn all_orders_with_one_segment_twice() {
     for_each_shape(&[100], |receiver, shape, phase| {

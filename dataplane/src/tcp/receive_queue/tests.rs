@@ -122,7 +122,7 @@ fn gaps_are_filled_in_any_order() {
     assert_eq!(f.insert(70, 75), Insertion::Duplicate);
 }
 
-/// MPA-A.3-02: what was taken first stays, whatever a later copy says.
+/// MPA-A.3-02, C00-5.1-05: what was taken first stays, whatever a later copy says.
 #[test]
 fn a_duplicate_never_replaces() {
     let mut f = Fixture::new(100, 8);
