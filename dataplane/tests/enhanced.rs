@@ -12,6 +12,7 @@ use warpline_dataplane::crc32c;
 use warpline_dataplane::ddp::DdpError;
 use warpline_dataplane::memory::{Access, Grant, Region, STag};
 use warpline_dataplane::mpa::enhanced::{ReadyToReceive, Rtr, RtrKinds};
+use warpline_dataplane::mpa::fpdu::{encode, wire_len};
 use warpline_dataplane::qp::error::StreamError;
 use warpline_dataplane::qp::shared::{CompletionRing, QpState, SharedQp};
 use warpline_dataplane::qp::work::{
@@ -25,6 +26,8 @@ const WRITABLE: STag = STag(0x0102_0304);
 const WRITABLE_TO: u64 = 4096;
 /// Memory of receives and sends.
 const LOCAL: STag = STag(0x0005_0055);
+/// Where in it the buffer of the first receive is.
+const INBOX_TO: u64 = 1024;
 
 /// The octets of a golden record.
 fn vector(file: &str, label: &str) -> Vec<u8> {
@@ -71,7 +74,7 @@ impl Target {
         let qp = Arc::new(SharedQp::new(QP, PD, (8, 8), rings, peer.rings.doorbells.clone()));
         peer.command(Command::CreateQp(qp.clone()));
         // WRITABLE's slot is 0x0304, LOCAL's 0x0055.
-        let (writable, inbox) = (region_of(&[0xa5; 64]), region_of(&[0; 256]));
+        let (writable, inbox) = (region_of(&[0xa5; 64]), region_of(&[0; 4096]));
         for (stag, region, access, base_to) in [
             (WRITABLE, &writable, Access::REMOTE_WRITE, WRITABLE_TO),
             (LOCAL, &inbox, Access::LOCAL_WRITE, 0),
@@ -79,7 +82,7 @@ impl Target {
             let grant = Grant { region: region.clone(), pd: PD, base_to, access };
             peer.command(Command::Register { stag, grant });
         }
-        let local = Slice { stag: LOCAL, to: 128, octets: 64 };
+        let local = Slice { stag: LOCAL, to: INBOX_TO, octets: 1024 };
         qp.post_receive(ReceiveRequest { id: 1, local }).unwrap();
         if operation.initiator {
             peer.command(Command::Start { connection, operation });
@@ -186,7 +189,7 @@ fn an_indication_opens_the_responder_and_is_not_seen() {
         assert_eq!(target.completed(), [SENT]);
         target.send(&send(first_msn, b"hello"));
         assert_eq!(target.completed(), [RECEIVED], "the buffer was left for the ULP's first message");
-        assert!(holds(&target.inbox, 128, b"hello"));
+        assert!(holds(&target.inbox, INBOX_TO as usize, b"hello"));
         assert_eq!(target.qp.state(), QpState::ReadyToSend);
     }
 }
@@ -315,6 +318,32 @@ fn the_answer_to_an_indication_is_not_seen() {
     target.sent();
     target.send(&response(1, 0));
     target.expect_failed(unexpected);
+}
+
+/// A-16, DDP-5.3-03: while the indication is missing, a Send beyond the gap is not placed by its number, since the indication may
+/// be number 1 and take no buffer.
+#[test]
+fn what_overtakes_the_indication_waits_for_it() {
+    let marked = |position: u64, ulpdu: &[u8]| {
+        let mut octets = vec![0; wire_len(position, ulpdu.len(), true)];
+        assert!(encode(&mut octets, position, true, true, ulpdu, 0, |_, _| true));
+        octets
+    };
+    let rtr = marked(0, &vector("mpa-rtr", "RTR as zero-length Send (ULPDU)"));
+    // Long enough for the Marker in it that lets it be found beyond the gap.
+    let mut message = vec![0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0];
+    message.extend([0x5a; 600]);
+    let message = marked(rtr.len() as u64, &message);
+    let ready = ReadyToReceive::Expect(RtrKinds::all());
+    let operation = FullOperation { markers_received: true, ready, ..FullOperation::new(QP, false) };
+    let mut target = Target::new(operation);
+    let local = Slice { stag: LOCAL, to: 2048, octets: 1024 };
+    target.qp.post_receive(ReceiveRequest { id: 2, local }).unwrap();
+    target.peer.send(Flags::ACK, target.seq + rtr.len() as u32, target.ack, &message);
+    target.send(&rtr);
+    assert_eq!(target.completed(), [RECEIVED]);
+    assert!(holds(&target.inbox, INBOX_TO as usize, &[0x5a; 600]));
+    assert!(holds(&target.inbox, 2048, &[0; 1024]), "the second buffer is for the next message");
 }
 
 /// A FIN that is asked for at once still comes after the indication.
