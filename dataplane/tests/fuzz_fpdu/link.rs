@@ -33,8 +33,11 @@ const GUARD_OCTETS: usize = 64;
 /// Polls after which the core has nothing left to do at one time.
 const POLLS: usize = 200;
 
-/// Frames that may be held: as many as the longest stream takes over the narrowest link, but not in segments however small.
-const HELD_FRAMES: usize = 96;
+/// Frames that may be held. What lies beyond gaps may have two thirds of those that are not reserved, and what comes in order four
+/// fifths: the rest is what the longest stream takes over the narrowest link, so that it always goes on.
+const HELD_FRAMES: usize = 768;
+/// Frames of the device: it keeps half of them for others than those that hold.
+const FRAMES: usize = 2 * HELD_FRAMES;
 
 #[allow(clippy::needless_update, reason = "tables to come have their usual size")]
 fn tables() -> Tables {
@@ -101,7 +104,7 @@ impl Link {
         let how = input.octet();
         let behaviour = Behaviour {
             mtu_octets: [1500, 9000, 576][usize::from(how & 3) % 3],
-            frames: 256,
+            frames: FRAMES,
             offloads: how & 8 != 0,
             verifies: how & 0x10 != 0,
             piece_octets: (how & 0x20 != 0).then_some(37),
@@ -232,7 +235,7 @@ impl Link {
             self.hear();
         }
         self.hear();
-        assert!(self.port.alive() <= 256 && self.core.usage().held_frames <= HELD_FRAMES);
+        assert!(self.port.alive() <= FRAMES && self.core.usage().held_frames <= HELD_FRAMES);
     }
 
     fn hear(&mut self) {
