@@ -40,6 +40,10 @@ class Options:
     """Whether Rev 2 comes with S."""
     reject: bool = False
     """As Responder, reject (MPA-7.1.2-05)."""
+    streaming: int | None = None
+    """Octets each way in streaming mode before a delayed startup; ``None`` starts at once (RFC 5044 §7.1.3)."""
+    culley: int | None = None
+    """No startup frames, but Markers, CRCs and this version of DDP and RDMAP (draft-culley-iwarp-mpa-00)."""
 
     @property
     def rdmac(self) -> bool:
@@ -56,7 +60,8 @@ class Agreement:
     crc: bool
     version: int
     """Of DDP and RDMAP."""
-    revision: int
+    revision: int | None
+    """``None`` without startup frames."""
     rtr: Rtr = Rtr.NONE
     """The Initiator: the one to send; the Responder: those that may come."""
     ird: int | None = None

@@ -65,7 +65,7 @@ class Result:
     fpdus_sent: int
     fpdus_received: int
     peer_private_data: str
-    revision: int
+    revision: int | None
     version: int
     """Of DDP and RDMAP."""
     peer_ird: int | None

@@ -16,7 +16,7 @@ from typing import Final
 
 from . import agreement, ddp, mpa, rdmap
 from .agreement import Agreement, Options
-from .errors import ConnectionFailed, MpaError, RdmapError, SenderRule, StartupError, TcpError
+from .errors import ConnectionFailed, ExchangeRule, MpaError, RdmapError, SenderRule, StartupError, TcpError
 
 RECEIVE_OCTETS: Final = 256 * 1024
 """Asked of the socket at once."""
@@ -34,6 +34,7 @@ class Stream:
 
     def __init__(self, sock: socket.socket, seconds: float) -> None:
         self.socket = sock
+        self._returned = b""
         self.deadline = time.monotonic() + seconds
         sock.setblocking(False)
         if sock.family in (socket.AF_INET, socket.AF_INET6):
@@ -41,6 +42,8 @@ class Stream:
 
     def wait(self, read: bool, write: bool, until: float | None = None) -> tuple[bool, bool]:
         """Wait for input if ``read`` and for room if ``write``; both false when ``until`` or the deadline came."""
+        if read and self._returned:
+            return True, False
         if time.monotonic() >= self.deadline:
             raise TcpError(TcpError.TIMEOUT, "the time allowed for the connection is over")
         limit = self.deadline if until is None else min(until, self.deadline)
@@ -54,12 +57,19 @@ class Stream:
 
     def receive(self) -> bytes | None:
         """What has arrived: ``None`` for nothing, ``b""`` for FIN."""
+        if self._returned:
+            octets, self._returned = self._returned, b""
+            return octets
         try:
             return self.socket.recv(RECEIVE_OCTETS)
         except BlockingIOError:
             return None
         except ConnectionError as error:
             raise TcpError(TcpError.RESET, f"receiving: {error}") from error
+
+    def give_back(self, octets: bytes) -> None:
+        """Octets that were received and belong to what comes next."""
+        self._returned = octets + self._returned
 
     def send(self, octets: bytes | memoryview, end_of_record: bool = False) -> int:
         """Hand octets to TCP; how many it took."""
@@ -111,9 +121,52 @@ def receive_startup(stream: Stream, key: bytes) -> tuple[mpa.StartupFrame, bytes
             return frame, held[length:]
 
 
+HELLO: Final = b"Hello"
+"""The Initiator's last streaming message, and the Responder's."""
+HELLO_ACK: Final = b"Hello Ack"
+STILL_OPEN: Final = b"still open"
+"""What both ends say after a rejection in a delayed startup: TCP is theirs again (A-01)."""
+
+
+def numbered(octets: int) -> bytes:
+    """Octets that both ends know."""
+    return bytes(index % 251 for index in range(octets))
+
+
+def talk(stream: Stream, ours: bytes, theirs: bytes) -> None:
+    """Say ``ours`` and hear ``theirs`` in streaming mode, both at the same time."""
+    rest, heard = memoryview(ours), b""
+    while rest or len(heard) < len(theirs):
+        readable, writable = stream.wait(len(heard) < len(theirs), bool(rest))
+        if writable:
+            rest = rest[stream.send(rest) :]
+        octets = stream.receive() if readable else None
+        if octets == b"":
+            raise TcpError(TcpError.CLOSED, f"closed in streaming mode, after {len(heard)} of {len(theirs)} octets")
+        heard += octets or b""
+        if heard[: len(theirs)] != theirs[: len(heard)]:  # MPA-7.1-01: no octet is taken in the wrong mode
+            raise ExchangeRule(f"streaming octets {heard[-32:].hex(' ')}")
+    stream.give_back(heard[len(theirs) :])
+
+
 def start(stream: Stream, initiator: bool, options: Options) -> Endpoint:
-    """MPA startup (RFC 5044 §7.1.2, RFC 6581); the endpoint in Full Operation."""
-    return _initiate(stream, options) if initiator else _respond(stream, options)
+    """MPA startup (RFC 5044 §7.1.2, RFC 6581), at once or delayed (§7.1.3); the endpoint in Full Operation."""
+    if options.streaming is not None:
+        talk(stream, numbered(options.streaming), numbered(options.streaming))
+        if initiator:
+            talk(stream, HELLO, HELLO_ACK)
+        else:
+            talk(stream, b"", HELLO)
+            stream.send_all(HELLO_ACK)
+    if options.culley is not None:
+        nothing = mpa.StartupFrame(b"", markers=True, crc=True)
+        return Endpoint(stream, initiator, options, nothing, Agreement(True, True, True, options.culley, None))
+    try:
+        return _initiate(stream, options) if initiator else _respond(stream, options)
+    except StartupError as error:
+        if error.code == f"startup:{StartupError.REJECTED}" and options.streaming is not None:
+            talk(stream, STILL_OPEN, STILL_OPEN)
+        raise
 
 
 def _initiate(stream: Stream, options: Options) -> Endpoint:
@@ -122,6 +175,7 @@ def _initiate(stream: Stream, options: Options) -> Endpoint:
     theirs, extra = receive_startup(stream, mpa.REPLY_KEY)
     agreement.judge_reply(ours, theirs)
     if theirs.rejected:  # MPA-7.1.2-13
+        stream.give_back(extra)
         raise StartupError(StartupError.REJECTED, f"rejected, Private Data {theirs.private_data.hex(' ')}")
     if extra:  # MPA-7.1.2-15, A-03
         raise SenderRule("MPA-7.1.2-15", f"{len(extra)} octets glued to the Reply, before our first FPDU")

@@ -16,6 +16,7 @@ from iwarp import agreement, mpa
 from iwarp.agreement import Agreement, Options
 from iwarp.errors import ConnectionFailed
 from iwarp.mpa import Rtr
+from iwarp.peer import numbered
 
 from .cases import CAPTURE, _judge_capture, _start_both, require_equal, sha256
 from .networks import Network
@@ -33,7 +34,12 @@ DEPTHS: Final = ((3, 9), (7, 4))
 class Startup:
     """One combination."""
 
-    we_listen: bool
+    we_respond: bool
+    """Our end is the Responder."""
+    swapped: bool
+    """The Responder opens TCP, not the Initiator."""
+    streaming: int | None
+    """Octets each way in streaming mode before a delayed startup; ``None`` starts at once."""
     revision: int
     """The Initiator's."""
     responder_revision: int
@@ -42,20 +48,31 @@ class Startup:
     kernel_markers: bool
     our_crc: bool
     kernel_crc: bool
+    our_private_data: int
     private_data: int
     """Octets of the kernel's."""
     our_rtr: Rtr
     kernel_rtr: Rtr
     reject: bool
-    """The kernel's end rejects."""
+    """The Responder rejects."""
+
+    @property
+    def we_listen(self) -> bool:
+        """The kernel opens TCP."""
+        return self.we_respond != self.swapped
 
     def __str__(self) -> str:
         opening = "kernel connects" if self.we_listen else "we connect"
-        known = "" if self.we_listen else f" to Rev {self.responder_revision}"
+        if self.swapped:
+            opening += " as Responder"
+        if self.streaming is not None:
+            opening += f", {self.streaming} octets in streaming mode"
+        known = "" if self.we_respond else f" to Rev {self.responder_revision}"
         bits = f"M {self.our_markers:d}{self.kernel_markers:d}, C {self.our_crc:d}{self.kernel_crc:d}"
         rtr = f", RTR {_names(self.our_rtr)}/{_names(self.kernel_rtr)}" if self.revision == 2 else ""
         return (
-            f"{opening}, Rev {self.revision}{known}, {bits}, {self.private_data} octets of Private Data{rtr}"
+            f"{opening}, Rev {self.revision}{known}, {bits}, {self.our_private_data} and {self.private_data} octets of "
+            f"Private Data{rtr}"
             f"{', rejected' if self.reject else ''}"
         )
 
@@ -64,8 +81,9 @@ class Startup:
         """Our end's options, as the rules see them."""
         ird, ord_ = DEPTHS[0]
         return Options(
-            self.our_markers, self.our_crc, revision=2 if self.we_listen else self.revision, permissive=True,
-            ird=ird, ord=ord_, rtr=self.our_rtr,
+            self.our_markers, self.our_crc, numbered(self.our_private_data),
+            revision=2 if self.we_respond else self.revision, permissive=True, ird=ird, ord=ord_, rtr=self.our_rtr,
+            reject=self.reject and self.we_respond, streaming=self.streaming,
         )  # fmt: skip
 
     @property
@@ -73,25 +91,26 @@ class Startup:
         """The kernel's."""
         ird, ord_ = DEPTHS[1]
         return Options(
-            self.kernel_markers, self.kernel_crc, bytes(index % 251 for index in range(self.private_data)),
-            revision=self.revision if self.we_listen else self.responder_revision, ird=ird, ord=ord_, rtr=self.kernel_rtr,
-            reject=self.reject,
+            self.kernel_markers, self.kernel_crc, numbered(self.private_data),
+            revision=self.revision if self.we_respond else self.responder_revision, ird=ird, ord=ord_,
+            rtr=self.kernel_rtr, reject=self.reject and not self.we_respond, streaming=self.streaming,
         )  # fmt: skip
 
     def possible(self) -> bool:
         """Whether the combination says anything that another does not."""
-        enhanced = self.revision == 2 and (self.we_listen or self.responder_revision == 2)
+        enhanced = self.revision == 2 and (self.we_respond or self.responder_revision == 2)
         if not enhanced and self.our_rtr | self.kernel_rtr:
             return False
-        if enhanced and self.private_data > mpa.MAX_PRIVATE_DATA - mpa.EnhancedData.OCTETS:
+        room = mpa.MAX_PRIVATE_DATA - (mpa.EnhancedData.OCTETS if self.revision == 2 else 0)
+        if max(self.private_data, self.our_private_data) > room:
             return False
         if self.revision == 0 and not (self.our_markers and self.kernel_markers and self.our_crc and self.kernel_crc):
             return False
         if self.reject and (self.our_rtr | self.kernel_rtr or self.our_markers or self.kernel_markers):
             return False
-        if self.we_listen:
-            # The Initiator does not reject, and our Responder knows every revision.
-            if self.reject or self.responder_revision != 2:
+        if self.we_respond:
+            # Our Responder knows every revision.
+            if self.responder_revision != 2:
                 return False
             initiator, responder = self.kernel_rtr, self.our_rtr
         else:
@@ -103,13 +122,16 @@ class Startup:
 
 
 _DIMENSIONS: Final[dict[str, tuple[Any, ...]]] = {
-    "we_listen": (True, False),
+    "we_respond": (True, False),
+    "swapped": (False, True),
+    "streaming": (None, 0, 1, 5000),
     "revision": (0, 1, 2),
     "responder_revision": (0, 1, 2),
     "our_markers": (False, True),
     "kernel_markers": (False, True),
     "our_crc": (True, False),
     "kernel_crc": (True, False),
+    "our_private_data": (0, 1, 508, 512),
     "private_data": (0, 1, 508, 512),
     "our_rtr": (Rtr.NONE, Rtr.WRITE, Rtr.SEND, Rtr.READ, Rtr.WRITE | Rtr.SEND | Rtr.READ),
     "kernel_rtr": (Rtr.NONE, Rtr.WRITE, Rtr.SEND, Rtr.READ, Rtr.WRITE | Rtr.SEND | Rtr.READ),
@@ -149,7 +171,7 @@ def _names(kinds: Rtr) -> str:
 
 def predict(case: Startup) -> tuple[Agreement, Agreement] | str:
     """What our end and the kernel's agree on, or the code under which the Initiator fails."""
-    initiator, responder = (case.kernel, case.ours) if case.we_listen else (case.ours, case.kernel)
+    initiator, responder = (case.kernel, case.ours) if case.we_respond else (case.ours, case.kernel)
     asked = agreement.request(initiator)
     try:
         agreement.judge_request(responder, asked)
@@ -160,7 +182,7 @@ def predict(case: Startup) -> tuple[Agreement, Agreement] | str:
         both = agreement.agree(initiator, asked, answered, True), agreement.agree(responder, answered, asked, False)
     except ConnectionFailed as failure:
         return failure.code
-    return (both[1], both[0]) if case.we_listen else both
+    return (both[1], both[0]) if case.we_respond else both
 
 
 def _words(case: Startup) -> tuple[list[str], list[str]]:
@@ -170,12 +192,15 @@ def _words(case: Startup) -> tuple[list[str], list[str]]:
     def common(options: Options, revision: int) -> list[str]:
         words = ["--markers", "on" if options.markers else "off", "--crc", "on" if options.crc else "off"]
         words += ["--revision", str(revision), "--ird", str(options.ird), "--ord", str(options.ord)]
+        words += ["--streaming", str(options.streaming)] if options.streaming is not None else []
+        words += ["--reject"] if options.reject else []
         return words + ["--timeout", str(SECONDS - 10)]
 
-    our_words = [*common(ours, ours.revision), "--permissive", "--rtr", _names(ours.rtr)]
-    kernel_words = [*common(kernel, kernel.revision), "--private-data", kernel.private_data.hex()]
+    roles = ("responder", "initiator") if case.we_respond else ("initiator", "responder")
+    our_words = [*common(ours, ours.revision), "--permissive", "--rtr", _names(ours.rtr), "--role", roles[0]]
+    our_words += ["--private-data", str(len(ours.private_data))]
+    kernel_words = [*common(kernel, kernel.revision), "--private-data", kernel.private_data.hex(), "--role", roles[1]]
     kernel_words += ["--rtr", _names(kernel.rtr)] if kernel.rtr else []
-    kernel_words += ["--reject"] if kernel.reject else []
     return our_words, kernel_words
 
 
@@ -207,6 +232,7 @@ def play_startup(network: Network, case: Startup, file: Path, captured: bool = F
     require_equal("Markers to the kernel", kernel.markers_received, kernel_report["markers_received"])
     require_equal("Markers to us", kernel.markers_sent, kernel_report["markers_sent"])
     require_equal("CRC", kernel.crc, kernel_report["crc"])
+    require_equal("our Private Data", numbered(case.our_private_data).hex(), kernel_report["peer_private_data"])
     require_equal("version", kernel.version, kernel_report["version"], our_report["version"])
     require_equal("the peer's revision", kernel.revision, our_report["peer_revision"])
     wanted = None if ours.ird is None else DEPTHS[1][0]
@@ -244,12 +270,14 @@ def play_falling_back(network: Network, file: Path) -> str:
 
 def _judge_failure(case: Startup, expected: str, ours: dict[str, Any], kernel: dict[str, Any]) -> str:
     """The Initiator fails as predicted."""
-    initiator = kernel if case.we_listen else ours
+    initiator, responder = (kernel, ours) if case.we_respond else (ours, kernel)
     codes = {expected}
-    if expected == "startup:revision" and not case.we_listen:
+    if expected == "startup:revision" and not case.we_respond:
         codes |= {"startup:closed", "tcp:reset"}  # all that an old peer says
     if initiator["error_code"] not in codes:
         raise RigError(f"the Initiator reports {initiator['error_code']}, not {' or '.join(sorted(codes))}")
     if expected == "mpa:7":
-        require_equal("the Responder reports", "terminated:2:0:7", (ours if case.we_listen else kernel)["error_code"])
+        require_equal("the Responder reports", "terminated:2:0:7", responder["error_code"])
+    if expected == "startup:rejected":
+        require_equal("the Responder reports", expected, responder["error_code"])
     return f"reported as {initiator['error_code']}"

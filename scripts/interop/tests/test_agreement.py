@@ -81,6 +81,42 @@ class Revisions(unittest.TestCase):
         self.assertIn("68 65 6c 6c 6f", str(second))
 
 
+class Delayed(unittest.TestCase):
+    """RFC 5044 §7.1.3: streaming data first."""
+
+    def test_either_way(self) -> None:
+        """MPA-7.1-01, MPA-7.1.3-01."""
+        for streaming in (0, 1, 5000, 1_000_000):
+            for revision in (1, 2):
+                options = Options(revision=revision, streaming=streaming)
+                first, second = ends(options, options)
+                self.assertEqual((first.revision, second.revision), (revision, revision))
+
+    def test_a_rejection_leaves_tcp_open(self) -> None:
+        """A-01, MPA-7.1.2-13."""
+        first, second = ends(Options(streaming=10), Options(streaming=10, reject=True))
+        self.assertEqual((first.code, second.code), ("startup:rejected", "startup:rejected"))
+
+    def test_other_octets_than_agreed(self) -> None:
+        first, second = ends(Options(streaming=10), Options(streaming=11))
+        self.assertIsInstance(second, ConnectionFailed)
+        self.assertIsInstance(first, ConnectionFailed)
+
+    def test_no_startup_frames(self) -> None:
+        """C00-8.1-03, C00-X-01: the first octets on the wire are the golden ones."""
+        for version, streaming in ((0, None), (1, None), (0, 100)):
+            options = Options(culley=version, streaming=streaming)
+            first, second = ends(options, options)
+            self.assertEqual((first.version, second.version), (version, version))
+            self.assertTrue(first.markers_sent and second.markers_sent and first.crc)
+        one, other = socket.socketpair()
+        with closing(one), closing(other):
+            endpoint = start(Stream(one, SECONDS), True, Options(culley=0, emss=EMSS))
+            endpoint.post(rdmap.send(bytes(24), 1, EMSS))
+            endpoint.finish_sending()
+            self.assertEqual(other.recv(100), octets("culley00-fig5"))
+
+
 class Indications(unittest.TestCase):
     """RFC 6581 §9.2."""
 
