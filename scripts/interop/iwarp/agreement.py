@@ -130,7 +130,7 @@ def judge_reply(ours: StartupFrame, theirs: StartupFrame) -> None:
     if theirs.revision != ours.revision:  # MPA-7.1.1-12, -13, -14; RDMAC-C.2.2-01
         text = f"a Reply with Rev {theirs.revision} to a Request with Rev {ours.revision}"
         raise StartupError(StartupError.REVISION, text, theirs.revision)
-    if (ours.enhanced is None) != (theirs.enhanced is None):
+    if (ours.enhanced is None) != (theirs.enhanced is None) and not theirs.rejected:
         rule = "MPAv2-10-02" if ours.enhanced is None else "MPAv2-10-01"
         raise SenderRule(rule, f"S is {theirs.enhanced is not None:d} in the Reply and was not in the Request")
     if ours.enhanced is None or theirs.enhanced is None:
@@ -147,7 +147,9 @@ def judge_reply(ours: StartupFrame, theirs: StartupFrame) -> None:
         if answered.ord != mpa.NOT_NEGOTIATED:
             raise SenderRule("MPAv2-9.1-11", f"IRD 0x3fff is answered by ORD {answered.ord}")
     elif answered.ord > asked.ird:
-        raise SenderRule("MPAv2-9.1-02", f"ORD {answered.ord} in the Reply exceeds IRD {asked.ird} in the Request")
+        # MPAv2-9.1-02, which the Initiator answers as MPAv2-9.1-07 says.
+        text = f"ORD {answered.ord} in the Reply exceeds IRD {asked.ird} in the Request"
+        raise Unmatched(Unmatched.INSUFFICIENT_IRD, text)
     if asked.ord == mpa.NOT_NEGOTIATED and answered.ird != mpa.NOT_NEGOTIATED:
         raise SenderRule("MPAv2-9.1-09", f"ORD 0x3fff is answered by IRD {answered.ird}")
 

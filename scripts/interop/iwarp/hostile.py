@@ -50,6 +50,10 @@ def terminate(*controls: tuple[int, int, int]) -> Expected:
     return Expected("Terminate " + " or ".join(sorted(map(str, wanted))) + ", then FIN or RST", wanted)
 
 
+ENHANCED: Final = Options(revision=2, ird=4, ord=4, rtr=mpa.Rtr.WRITE)
+"""An Initiator of revision 2 in the peer-to-peer model, which can send one kind of ready-to-receive indication."""
+
+
 @dataclass(frozen=True)
 class Scenario:
     """One bad part to play."""
@@ -71,6 +75,8 @@ class Scenario:
     """Our role."""
     markers: bool = False
     """The other end must ask for Markers."""
+    enhanced: bool = False
+    """The other end must ask as :data:`ENHANCED` does."""
 
     def as_json(self) -> dict[str, Any]:
         """What a rig needs to know."""
@@ -107,6 +113,10 @@ def _scenarios() -> dict[str, Scenario]:
                  request[:17] + b"\x03" + request[18:]),
         Scenario("request-rev-0", REJECT_AND_CLOSE, ("startup:revision",), ("RDMAC-C.2.1-01", "A-12"),
                  request[:16] + b"\xc0\x00" + request[18:]),
+        Scenario("request-enhanced-short", CLOSE_SILENTLY, ("startup:private-data-length",), ("MPAv2-6-05", "A-19"),
+                 request[:16] + b"\x50\x02\x00\x02" + bytes(2)),
+        Scenario("request-enhanced-extra", CLOSE_SILENTLY, ("startup:private-data-extra",), ("MPAv2-6-05", "A-03"),
+                 request[:16] + b"\x50\x02\x00\x04" + bytes(5), enhanced=True),
         Scenario("request-truncated", CLOSE_SILENTLY, ("startup:timeout",), ("MPA-7.1.2-25", "A-03"), request[:10]),
         Scenario("request-silence", CLOSE_SILENTLY, ("startup:timeout",), ("MPA-7.1.2-21", "MPA-7.1.2-25")),
         Scenario("request-dribbled", CLOSE_SILENTLY, ("startup:timeout",), ("MPA-7.1.2-25",), request,
@@ -123,6 +133,16 @@ def _scenarios() -> dict[str, Scenario]:
         Scenario("reply-rejected", CLOSE_SILENTLY, ("startup:rejected",), ("MPA-7.1.2-13", "A-01"),
                  mpa.StartupFrame(mpa.REPLY_KEY, False, True, rejected=True, private_data=b"no").encode(),
                  initiator=False),
+        Scenario("reply-unenhanced", CLOSE_SILENTLY, ("startup:not-enhanced", "sender:MPAv2-10-01"), ("MPAv2-10-01",),
+                 reply[:17] + b"\x02" + reply[18:], initiator=False, enhanced=True),
+        Scenario("reply-ord-too-large", terminate((2, 0, 6)), ("mpa:6",), ("MPAv2-9.1-07", "MPAv2-8-01"),
+                 mpa.StartupFrame(mpa.REPLY_KEY, False, True, revision=2,
+                                  enhanced=mpa.EnhancedData(4, 5, True, mpa.Rtr.WRITE)).encode(),
+                 initiator=False, enhanced=True),
+        Scenario("reply-no-rtr", terminate((2, 0, 7)), ("mpa:7",), ("MPAv2-9.2-08", "MPAv2-8-01"),
+                 mpa.StartupFrame(mpa.REPLY_KEY, False, True, revision=2,
+                                  enhanced=mpa.EnhancedData(4, 4, True, mpa.Rtr.SEND)).encode(),
+                 initiator=False, enhanced=True),
         Scenario("reply-silence", CLOSE_SILENTLY, ("startup:timeout",), ("MPA-7.1.2-25",), initiator=False),
         # MPA in Full Operation (RFC 5044 §8).
         Scenario("crc", terminate((2, 0, 2)), ("mpa:2",), ("MPA-4.4-16", "MPA-8-02", "MPA-8-08", "RDMAP-6.2.1-01"),
@@ -293,7 +313,25 @@ def _play_startup(scenario: Scenario, stream: Stream) -> Reaction:
     if reaction.octets and scenario.initiator:
         parsed = mpa.parse_startup(received, mpa.REPLY_KEY)
         reaction.reply = parsed[0] if parsed else None
+    elif reaction.octets:
+        _read_terminate(received[own_frame:], reaction)
     return reaction
+
+
+def _read_terminate(octets: bytes, reaction: Reaction) -> None:
+    """All that may follow our accepting Reply is one Terminate in an FPDU with a CRC (MPAv2-9.1-07, MPAv2-9.2-08)."""
+    reader = mpa.FpduReader(markers=False, crc=True)
+    reader.feed(octets)
+    try:
+        fpdu = reader.read()
+        event = rdmap.Receiver().receive(fpdu.ulpdu) if fpdu else None
+    except ConnectionFailed as failure:
+        reaction.fault = f"{failure.code}: {failure}"
+        return
+    if not isinstance(event, rdmap.Terminate) or reader.incomplete_octets:
+        reaction.fault = f"{octets.hex(' ')} after our Reply"
+        return
+    reaction.terminate = event
 
 
 def _watch(stage: attacks.Stage, attack: Attack) -> Reaction:

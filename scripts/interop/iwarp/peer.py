@@ -173,18 +173,19 @@ def _initiate(stream: Stream, options: Options) -> Endpoint:
     ours = agreement.request(options)
     stream.send_all(ours.encode())  # MPA-7.1.2-01
     theirs, extra = receive_startup(stream, mpa.REPLY_KEY)
-    agreement.judge_reply(ours, theirs)
-    if theirs.rejected:  # MPA-7.1.2-13
+    try:
+        agreement.judge_reply(ours, theirs)
+        agreed = None if theirs.rejected else agreement.agree(options, ours, theirs, initiator=True)
+    except agreement.Unmatched as failure:  # the Responder is in Full Operation and can be told
+        markers, crc = theirs.markers, ours.crc or theirs.crc
+        told = Endpoint(stream, True, options, theirs, Agreement(markers, ours.markers, crc, 1, theirs.revision))
+        told.close_after(failure)
+        raise
+    if agreed is None:  # MPA-7.1.2-13
         stream.give_back(extra)
         raise StartupError(StartupError.REJECTED, f"rejected, Private Data {theirs.private_data.hex(' ')}")
     if extra:  # MPA-7.1.2-15, A-03
         raise SenderRule("MPA-7.1.2-15", f"{len(extra)} octets glued to the Reply, before our first FPDU")
-    try:
-        agreed = agreement.agree(options, ours, theirs, initiator=True)
-    except agreement.Unmatched as failure:  # the Responder is in Full Operation and can be told
-        markers, crc = theirs.markers, ours.crc or theirs.crc
-        Endpoint(stream, True, options, theirs, Agreement(markers, ours.markers, crc, 1, 2)).close_after(failure)
-        raise
     return Endpoint(stream, True, options, theirs, agreed)
 
 

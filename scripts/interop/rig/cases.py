@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from iwarp.hostile import Scenario
+from iwarp.hostile import ENHANCED, Scenario
 
 from .injector import Faults, Injected
 from .networks import CHECK_CAPTURE, PORT, Network, endpoint
@@ -174,6 +174,8 @@ def play_hostile(network: Network, scenario: Scenario, file: Path) -> str:
         *("--receive-octets", str(HOSTILE_OCTETS), "--markers", "on" if scenario.markers else "off", "--crc", "on"),
         *("--startup-timeout", str(STARTUP_SECONDS), "--timeout", str(HOSTILE_SECONDS)),
     ]
+    if scenario.enhanced:
+        ours += ["--revision", str(ENHANCED.revision), "--ird", str(ENHANCED.ird), "--ord", str(ENHANCED.ord), "--rtr", "write"]
     kernel = ["--hostile", scenario.name, "--receive-octets", str(HOSTILE_OCTETS), "--timeout", str(HOSTILE_SECONDS)]
     our_process, kernel_process = _start_both(
         network, scenario.initiator, ours, kernel, None, HOSTILE_SECONDS + 5, ping=False

@@ -247,22 +247,60 @@ def play_startup(network: Network, case: Startup, file: Path, captured: bool = F
     return line
 
 
-def play_falling_back(network: Network, file: Path) -> str:
-    """Our end asks by revision 2 and, when the kernel's old end closes on that, by revision 1 (MPAv2-10-05)."""
+@dataclass(frozen=True)
+class Unnegotiated:
+    """Full Operation without startup frames, as draft-culley-iwarp-mpa-00 has it."""
+
+    we_listen: bool
+    version: int
+    streaming: int | None
+
+    def __str__(self) -> str:
+        opening = "kernel connects" if self.we_listen else "we connect"
+        first = "" if self.streaming is None else f", {self.streaming} octets in streaming mode"
+        return f"{opening}{first}, no startup frames, version {self.version}"
+
+
+UNNEGOTIATED: Final = [
+    Unnegotiated(we_listen, version, streaming)
+    for we_listen, version, streaming in ((True, 0, None), (False, 0, None), (True, 1, 300), (False, 1, 0))
+]
+
+
+def play_unnegotiated(network: Network, case: Unnegotiated, file: Path) -> str:
+    """One of them (C00-8.1-03, C00-8.1-04)."""
+    more = ["--culley", str(case.version)]
+    more += ["--streaming", str(case.streaming)] if case.streaming is not None else []
+    kernel_report, our_report = _exchange(network, case.we_listen, file, more, more)
+    require_equal("version", case.version, our_report["version"], kernel_report["version"])
+    for way in ("markers_sent", "markers_received", "crc"):
+        require_equal(way, True, kernel_report[way])
+    return f"{kernel_report['fpdus_received']} FPDUs of ours with Markers and CRCs"
+
+
+def _exchange(
+    network: Network, we_listen: bool, file: Path, ours: list[str], kernel: list[str]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The same file both ways; the reports of the kernel's end and of ours."""
     received = (network.directory / "received-by-us", network.directory / "received-by-kernel")
-    ours, kernel = (
-        ["--send", str(file), "--receive", str(path), "--receive-octets", str(FILE_OCTETS), "--timeout", str(SECONDS - 10)]
-        for path in received
-    )
+    words = [
+        [*more, "--send", str(file), "--receive", str(path), "--receive-octets", str(FILE_OCTETS)]
+        + ["--timeout", str(SECONDS - 10)]
+        for more, path in zip((ours, kernel), received, strict=True)
+    ]
     try:
-        our_process, kernel_process = _start_both(
-            network, False, [*ours, "--revision", "auto"], [*kernel, "--attempts", "2"], None, SECONDS, ping=False
-        )
+        our_process, kernel_process = _start_both(network, we_listen, words[0], words[1], None, SECONDS, ping=False)
         kernel_report, our_report = kernel_process.report(), our_process.report()
     finally:
         network.stop_all()
     for path in received:
         require_equal("the file", sha256(file), sha256(path))
+    return kernel_report, our_report
+
+
+def play_falling_back(network: Network, file: Path) -> str:
+    """Our end asks by revision 2 and, when the kernel's old end closes on that, by revision 1 (MPAv2-10-05)."""
+    kernel_report, our_report = _exchange(network, False, file, ["--revision", "auto"], ["--attempts", "2"])
     require_equal("revision", 1, our_report["peer_revision"], kernel_report["revision"])
     require_equal("attempts", 2, kernel_report["attempts"])
     return "connected by revision 1 on the second connection"

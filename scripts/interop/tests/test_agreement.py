@@ -185,7 +185,7 @@ class Replies(unittest.TestCase):
         self.assertEqual(self.judged(self.ASKED, enhanced=None), "sender:MPAv2-10-01")
         self.assertEqual(self.judged(self.ASKED, enhanced=replace(word, peer_to_peer=False)), "sender:MPAv2-9.2-03")
         self.assertEqual(self.judged(self.ASKED, enhanced=replace(word, rtr=Rtr.NONE)), "sender:MPAv2-9.2-05")
-        self.assertEqual(self.judged(self.ASKED, enhanced=replace(word, ord=5)), "sender:MPAv2-9.1-02")
+        self.assertEqual(self.judged(self.ASKED, enhanced=replace(word, ord=5)), "mpa:6")
         plain = replace(self.ASKED, enhanced=EnhancedData(4, 8))
         self.assertEqual(self.judged(plain, enhanced=word), "sender:MPAv2-9.2-09")
         open_ended = replace(self.ASKED, enhanced=EnhancedData(rest, rest))

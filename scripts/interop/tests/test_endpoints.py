@@ -7,6 +7,7 @@ import threading
 import unittest
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 from iwarp import ddp, hostile, mpa, rdmap
@@ -99,7 +100,7 @@ class Hostile(unittest.TestCase):
         for scenario in hostile.SCENARIOS.values():
             with self.subTest(scenario.name):
                 bad, good = socket.socketpair()
-                options = Options(markers=scenario.markers, emss=EMSS)
+                options = replace(hostile.ENHANCED if scenario.enhanced else Options(), markers=scenario.markers, emss=EMSS)
                 with closing(bad):
                     failure, verdict = in_parallel(
                         lambda: take_part(good, not scenario.initiator, options, bytes(5000), 4096),
