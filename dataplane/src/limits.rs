@@ -30,6 +30,8 @@ pub const HELD_FRAMES_IN_ORDER: usize = (1 << 16) / GATHER_MAX_OCTETS;
 /// Frames one core may keep for all its connections; never more than half of what its device has, so that others can still
 /// arrive.
 pub const HELD_FRAMES_PER_CORE: usize = 8192;
+/// Least receive window, in octets: the FPDU of the least MULPDU with PAD, length, CRC and a Marker (RFC 5044 A.5).
+pub const REASSEMBLY_FLOOR_OCTETS: u32 = 128 + 2 + 2 + 4 + 4;
 /// Of the frames of a core, those through which octets in order only pass: an FPDU that comes whole needs one for a moment. An
 /// eighth of all where that is less.
 pub const HELD_FRAMES_RESERVED: usize = 2 * RECEIVE_BURST_FRAMES;

@@ -145,9 +145,12 @@ impl<D: Device> Core<D> {
         // MPA-5.1-02
         let headers_octets = if key.remote.is_ipv4() { 40 } else { 60 };
         let mss_octets = self.capabilities.mtu_octets.saturating_sub(headers_octets);
+        let mss_octets = mss_octets.min(usize::from(u16::MAX)) as u16;
+        // MPA-A.5-03, C00-13-01: an FPDU that fills a segment of our link finds room, in however many segments it comes.
+        let window_min = u32::from(mss_octets).max(limits::REASSEMBLY_FLOOR_OCTETS);
         tcp::Config {
-            mss_octets: mss_octets.min(usize::from(u16::MAX)) as u16,
-            window_octets: self.config.window_octets.min(limits::WINDOW_OCTETS_MAX),
+            mss_octets,
+            window_octets: self.config.window_octets.clamp(window_min, limits::WINDOW_OCTETS_MAX),
             // The half of the hash that the sequence number does not show.
             timestamp_offset: (self.flow_hash(key) >> 32) as u32,
             behaviour,

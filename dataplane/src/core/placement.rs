@@ -18,6 +18,7 @@ use crate::wire::mpa::Marker;
 use crate::wire::tcp::SeqNumber;
 
 const INTERVAL: u64 = Marker::INTERVAL as u64;
+const MARKER: u64 = Marker::LEN as u64;
 
 impl<F: Frame> Octets for StretchView<'_, F> {
     fn for_each_slice(&self, start: usize, len: usize, f: impl FnMut(&[u8])) {
@@ -54,10 +55,21 @@ struct Chain {
     refused: bool,
 }
 
+/// The Marker at the place of `octets`.
+fn marker_in<F: Frame>(octets: &StretchView<'_, F>) -> Marker {
+    let mut marker = [0; Marker::LEN];
+    let mut filled = 0;
+    octets.for_each_slice(0, Marker::LEN, |slice| {
+        marker[filled..filled + slice.len()].copy_from_slice(slice);
+        filled += slice.len();
+    });
+    Marker::parse(marker)
+}
+
 impl<D: Device> Core<D> {
     /// Places what can be placed now that the octets `kept` have come beyond a gap. TCP keeps them from now on, and says so to
     /// the peer (C00-5.1-04).
-    // MPA-A.3-01, MPA-A.4-02, MPA-B.1-01, C00-5.1-03, D08-A.3-01, DDP-5.3-04
+    // MPA-A.3-01, MPA-A.4-02, MPA-B.1-01, C00-5.1-03, D08-A.3-01, DDP-3-05, DDP-5.3-04
     pub(super) fn place_early(&mut self, index: u32, kept: (SeqNumber, SeqNumber)) {
         let mut from = kept.0;
         // FPDUs that begin before this position have been looked at.
@@ -95,6 +107,11 @@ impl<D: Device> Core<D> {
         let received = self.slots[index as usize].connection.as_ref()?.tcp.received();
         let stretch = received.stretch_around(&self.pools.held, from)?;
         let start = self.fpdu_start(index, places, &stretch, (from, to), not_before)?;
+        let received = self.slots[index as usize].connection.as_ref()?.tcp.received();
+        if !received.may_place_at(&self.pools.held, &stretch, places.seq(start)) {
+            // What cannot be placed is not verified: it would be again with each segment.
+            return None;
+        }
         let chain = self.verify_chain(index, places, &stretch, start)?;
         let (first, end) = (places.seq(start), places.seq(chain.end));
         if chain.end > start {
@@ -123,28 +140,24 @@ impl<D: Device> Core<D> {
         if stretch.after_placed && start >= not_before {
             return Some(start);
         }
-        let octets = connection.tcp.received().view(&self.pools.held, stretch, stretch.start);
-        let last = places.position(to).next_multiple_of(INTERVAL);
+        let last = places.position(to).next_multiple_of(INTERVAL).min(end.checked_sub(MARKER)?);
         let mut marker_at = places.position(from) / INTERVAL * INTERVAL;
         if marker_at < start {
             marker_at += INTERVAL;
         }
-        while marker_at <= last && marker_at + Marker::LEN as u64 <= end {
-            let mut marker = [0; Marker::LEN];
-            let mut filled = 0;
-            octets.for_each_slice((marker_at - start) as usize, Marker::LEN, |slice| {
-                marker[filled..filled + slice.len()].copy_from_slice(slice);
-                filled += slice.len();
-            });
-            let found = FpduReceiver::at_marker(marker_at, Marker::parse(marker), operating.crc)
-                .map(|fpdu| fpdu.position())
-                .filter(|position| *position >= start && *position >= not_before);
-            if found.is_some() {
+        if marker_at > last {
+            return None;
+        }
+        let mut octets = connection.tcp.received().view(&self.pools.held, stretch, places.seq(marker_at));
+        loop {
+            let fpdu = FpduReceiver::at_marker(marker_at, marker_in(&octets), operating.crc);
+            let found = fpdu.map(|fpdu| fpdu.position()).filter(|at| *at >= start && *at >= not_before);
+            marker_at += INTERVAL;
+            if found.is_some() || marker_at > last {
                 return found;
             }
-            marker_at += INTERVAL;
+            octets.advance(Marker::INTERVAL);
         }
-        None
     }
 
     /// Follows the FPDUs of `stretch` from `start` on by their lengths, as far as they are whole, valid and may be placed.

@@ -111,6 +111,8 @@ impl<D: Device> Core<D> {
         }
     }
 
+    /// Takes the next FPDU in order, however the segments it lies in are cut.
+    // MPA-A.4-01, C00-7.4.1-01
     fn take_fpdu(&mut self, index: u32) -> Step {
         let Some(connection) = self.slots[index as usize].connection.as_mut() else { return Step::Wait };
         let Mode::FullOperation(operating) = &mut connection.mode else { return Step::Wait };
@@ -152,7 +154,7 @@ impl<D: Device> Core<D> {
         }
     }
 
-    /// An FPDU of `bad_octets` octets is wrong. MPA-8-08: while TCP has not acknowledged it, it may simply be lost.
+    /// An FPDU of `bad_octets` octets is wrong. MPA-8-08, C00-9-04: while TCP has not acknowledged it, it may simply be lost.
     pub(super) fn drop_or_fail(&mut self, index: u32, bad_octets: usize, error: MpaError) -> Step {
         if let Some(connection) = self.slots[index as usize].connection.as_mut()
             && let Mode::FullOperation(operating) = &mut connection.mode

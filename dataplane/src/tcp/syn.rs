@@ -60,6 +60,7 @@ impl Connection {
             // What the field cannot say is not offered, and what was not offered is not taken.
             self.config.window_octets = self.config.window_octets.min(0xffff);
         }
+        // MPA-A.3-04.
         self.sack = syn.options.sack_permitted && self.config.behaviour.sack;
         if let Some(clock) = syn.options.timestamps.filter(|_| self.config.behaviour.timestamps) {
             self.clocks.start(now, clock.value);

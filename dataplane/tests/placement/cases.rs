@@ -1,5 +1,11 @@
 //! The cases of RFC 5044 appendix A.4, and what else can meet a segment that comes out of order.
 
+use warpline_dataplane::core::Config;
+use warpline_dataplane::core::ring::FullOperation;
+use warpline_dataplane::core::tables::Tables;
+
+use crate::common::QP;
+use crate::common::raw::RawPeer;
 use crate::play;
 use crate::receiver::{Receiver, Run, Ulpdu};
 
@@ -76,4 +82,26 @@ fn segments_of_every_kind() {
         let [b, c, d] = [1, 2, 4].map(|n| run.fpdus[n].start);
         vec![0, b, b + 400, c, c + 800, d - 100, d + 333]
     });
+}
+
+/// MPA-A.5-03, C00-13-01: the least window there can be, and few frames: an FPDU of the link's MTU still comes together, in
+/// segments of the least size a path can force, in order and in the opposite one.
+#[test]
+fn an_fpdu_of_the_mtu_fits_the_least_buffer() {
+    for markers in [true, false] {
+        let config = Config { window_octets: 1, ..RawPeer::config() };
+        let peer = RawPeer::with_tables(config, 1500, Tables { held_frames: 24, ..Tables::default() });
+        let operation = FullOperation::new(QP, false);
+        let mut receiver = Receiver::at(peer, FullOperation { markers_received: markers, ..operation });
+        for reversed in [false, true] {
+            let payload = 1460 - 12 - 6 - 18 - 2;
+            let run = receiver.begin(&[Ulpdu::Send { message: 0, mo: 0, octets: payload, last: true }]);
+            assert!((1440..=1460).contains(&run.octets.len()), "{}", run.octets.len());
+            let mut segments = cut(&run, &(0..run.octets.len()).step_by(140).collect::<Vec<_>>());
+            if reversed {
+                segments.reverse();
+            }
+            play(&mut receiver, &run, &segments);
+        }
+    }
 }

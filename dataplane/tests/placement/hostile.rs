@@ -73,7 +73,7 @@ fn altered_copies_overwrite_nothing() {
     }
 }
 
-/// MPA-6-03, MPA-8-08: beyond a gap a wrong CRC only means that nothing is placed. In its turn it is taken for a loss.
+/// MPA-6-01, MPA-6-03, MPA-8-08, C00-7.4-01, C00-7.4-02: beyond a gap a wrong CRC only means that nothing is placed. In its turn it is taken for a loss.
 #[test]
 fn a_wrong_crc_beyond_a_gap_is_silent() {
     let mut receiver = Receiver::new(true);

@@ -10,6 +10,7 @@ mod mpa_oracle;
 mod cases;
 mod hostile;
 mod orders;
+mod random;
 mod receiver;
 
 use receiver::{Fpdu, Receiver, Run, Ulpdu};

@@ -123,8 +123,8 @@ fn for_each_shape(phases: &[usize], mut f: impl FnMut(&mut Receiver, &Shape, usi
     }
 }
 
-/// MPA-A.3-01, MPA-A.3-03, MPA-A.4-01, MPA-A.4-02, MPA-B.1-01, MPA-6-04, C00-7.4-03, D08-A.3-01, DDP-5.3-04, DDP-5.3-07:
-/// all 720 orders.
+/// MPA-A.3-01, MPA-A.3-03, MPA-A.4-01, MPA-A.4-02, MPA-B.1-01, MPA-6-04, C00-5.1-03, C00-7.4-03, D08-A.3-01, DDP-5.3-04,
+/// DDP-5.3-07: all 720 orders.
 #[test]
 fn all_orders_of_six_segments() {
     for_each_shape(&[0, 8, 508], |receiver, shape, phase| {
@@ -153,7 +153,7 @@ fn all_orders_with_one_segment_twice() {
     });
 }
 
-/// MPA-A.4-01, MPA-5.1-05: a stream cut at every octet, its parts in the opposite order and with the first part last.
+/// MPA-A.4-01, MPA-5.1-05, C00-7.4.1-01: a stream cut at every octet, its parts in the opposite order and with the first part last.
 #[test]
 fn cut_at_every_octet() {
     let ulpdus = [send(0, &[100, 520]), writes(&[0, 340, 21]), send(1, &[60])].concat();

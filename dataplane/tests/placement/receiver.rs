@@ -121,7 +121,10 @@ impl Receiver {
     }
 
     pub fn in_operation(operation: FullOperation) -> Self {
-        let mut peer = RawPeer::new();
+        Self::at(RawPeer::new(), operation)
+    }
+
+    pub fn at(mut peer: RawPeer, operation: FullOperation) -> Self {
         let ack = peer.accept(Options { sack_permitted: true, ..Options::default() });
         let completions = Arc::new(CompletionRing::new(64));
         let rings = (completions.clone(), completions.clone());
@@ -230,6 +233,11 @@ impl Receiver {
 
     pub fn polled(&self) -> Vec<Completion> {
         std::iter::from_fn(|| self.completions.poll()).collect()
+    }
+
+    /// The place that the core expects next.
+    pub fn next_expected(&self) -> SeqNumber {
+        self.peer.core.tcp(self.peer.accepted.unwrap()).unwrap().received().nxt()
     }
 
     /// What the peer acknowledges.

@@ -113,8 +113,8 @@ impl Receiver {
     }
 
     /// The memory that a ULPDU goes to before its turn, unless it is empty, and where in it the payload begins. A Tagged one
-    /// says so itself; the buffer of a Send follows from its number (DDP-5.3-03). Others wait: they change what this end
-    /// does, or are errors.
+    /// says so itself; the buffer of a Send follows from its number. Others wait: they change what this end does, or are
+    /// errors.
     fn early_target<'t, O: Octets>(
         &self,
         ulpdu: &Ulpdu<'_, O>,

@@ -303,7 +303,8 @@ impl Receiver {
         Ok(current)
     }
 
-    /// Delivers an untagged segment that is placed: everything before it is placed and delivered (DDP-5.4-01).
+    /// Delivers an untagged segment that is placed: everything before it is placed and delivered (DDP-5.4-01, DDP-5.3-06,
+    /// DDP-5.3-07).
     fn deliver(&mut self, shared: &SharedQp, mut current: Current, last: bool, payload_octets: usize) {
         if self.current.is_none() {
             self.buffers.pop_front();

@@ -149,8 +149,14 @@ impl ReceiveQueue {
         if first.seq < from && to < first.end() {
             return false;
         }
+        debug_assert!(before == stretch.before || from != stretch.start, "a stretch begins with a frame");
+        self.may_place_at(pool, stretch, from)
+    }
+
+    /// Whether there is a record for octets of `stretch` from `from` on.
+    pub fn may_place_at<F>(&self, pool: &HeldPool<F>, stretch: &Stretch, from: SeqNumber) -> bool {
         // Without a gap or a frame between, the record before it takes it up.
-        let joins = before == stretch.before && stretch.after_placed && from == first.seq;
+        let joins = stretch.after_placed && from == stretch.start;
         joins || (pool.has_room_for_record() && self.placed_runs() < limits::PLACED_RUNS_PER_CONNECTION)
     }
 
