@@ -242,6 +242,8 @@ impl World {
         assert!(usage.half_open <= usage.connections && usage.time_waits <= TABLES.time_waits, "{usage:?}");
         assert!(usage.held_frames <= TABLES.held_frames.min(self.behaviour.frames / 2), "{usage:?}");
         assert!(usage.send_descriptors <= TABLES.send_descriptors, "{usage:?}");
+        assert!(usage.placed_runs <= TABLES.placed_runs, "{usage:?}");
+        assert!(usage.placed_sends <= TABLES.placed_sends, "{usage:?}");
         assert!(usage.frames_to_send <= FRAMES_WAITING, "{usage:?}");
         assert!(self.port.alive() <= self.behaviour.frames, "{} frames alive", self.port.alive());
         assert!(
@@ -252,6 +254,7 @@ impl World {
         self.check_sequences();
         if usage.connections == 0 {
             assert_eq!((usage.held_frames, usage.send_descriptors), (0, 0), "{usage:?}");
+            assert_eq!((usage.placed_runs, usage.placed_sends), (0, 0), "{usage:?}");
         }
     }
 
