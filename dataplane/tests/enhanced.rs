@@ -233,6 +233,18 @@ fn what_is_no_indication_is_taken_for_what_it_is() {
     assert_eq!(target.completed(), [RECEIVED], "an empty message of the ULP's");
 }
 
+/// Linux siw that was offered an indication by a Send alone sends a Write all the same, and is understood.
+#[test]
+fn siw_sends_a_write_where_a_send_was_agreed() {
+    let mut target = Target::responder(ReadyToReceive::Expect(RtrKinds::SEND));
+    target.post_send(4);
+    target.send(&siw_rtr());
+    assert_eq!(target.sent(), send(1, &[0; 4]));
+    target.send(&send(1, b"hello"));
+    assert_eq!(target.completed(), [SENT, RECEIVED]);
+    assert_eq!(target.qp.error(), None);
+}
+
 /// Only what was agreed is an indication: an empty Send is otherwise a message, a Read a Read.
 #[test]
 fn what_was_not_agreed_is_no_indication() {

@@ -14,7 +14,7 @@ use crate::wire::rdmap::{Control, Opcode, ReadRequest};
 /// fail any tagged message to STag 0.
 const STAG: STag = STag(1);
 
-/// The payload of the RDMA Read Request that is an indication: no octets, from [`STAG`] to [`STAG`].
+/// The payload of the RDMA Read Request that is an indication: no octets, from STag 1 to STag 1.
 pub const READ_REQUEST: [u8; ReadRequest::LEN] = {
     let mut octets = [0; ReadRequest::LEN];
     let [sink, source] = [3, 19];
