@@ -108,9 +108,9 @@ fn a_capture_holds_the_run() {
     assert!(octets.windows(request.len()).any(|window| window == request), "the startup is in it");
 }
 
-/// RFC 5044 appendix B.2: FPDUs that are not aligned make the receiver keep a part of one for each connection; with aligned ones
-/// what it keeps does not grow with connections, and with Markers it keeps nothing. Every FPDU is placed, each octet of user data
-/// copied once.
+/// RFC 5044 appendix B.2: FPDUs that are not aligned make the receiver keep a part of one for each connection; with
+/// aligned ones what it keeps does not grow with connections, and with Markers it keeps nothing. Every FPDU is placed,
+/// each octet of user data copied once.
 ///
 /// MPA-B.1-01
 #[test]

@@ -70,7 +70,8 @@ pub struct ConnectConfig {
 }
 
 impl Default for ConnectConfig {
-    /// No Private Data, no Markers, revision 2 or else 1, the client-server model, not permissive, ten seconds, TCP as on the device.
+    /// No Private Data, no Markers, revision 2 or else 1, the client-server model, not permissive, ten seconds, TCP as
+    /// on the device.
     fn default() -> Self {
         Self {
             private_data: Vec::new(),

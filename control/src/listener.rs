@@ -43,8 +43,8 @@ pub struct ListenConfig {
 }
 
 impl Default for ListenConfig {
-    /// A backlog of 128, no Markers, any indication, not permissive, ten seconds for the Request and a minute for the first FPDU, TCP as
-    /// on the device.
+    /// A backlog of 128, no Markers, any indication, not permissive, ten seconds for the Request and a minute for the
+    /// first FPDU, TCP as on the device.
     fn default() -> Self {
         Self {
             backlog: 128,
@@ -302,8 +302,8 @@ impl ConnectionRequest {
         }
     }
 
-    /// Rejects (MPA-7.1.2-18): the peer gets `private_data`, at most 512 octets (508 if its Request was enhanced). The connection is
-    /// closed, unless it came from [`TcpStream::respond`]: then it is in streaming mode again.
+    /// Rejects (MPA-7.1.2-18): the peer gets `private_data`, at most 512 octets (508 if its Request was enhanced). The
+    /// connection is closed, unless it came from [`TcpStream::respond`]: then it is in streaming mode again.
     ///
     /// # Errors
     ///

@@ -221,8 +221,8 @@ fn the_backlog_is_bounded() {
     });
 }
 
-/// MPA-4.4-03, MPA-4.4-04, MPA-4.4-06, MPA-7.1.1-05 to MPA-7.1.1-08, MPA-7.1.2-10, MPA-7.1.2-14: octets arrive with every choice of both ends, and the
-/// calls are the same.
+/// MPA-4.4-03, MPA-4.4-04, MPA-4.4-06, MPA-7.1.1-05 to MPA-7.1.1-08, MPA-7.1.2-10, MPA-7.1.2-14: octets arrive with
+/// every choice of both ends, and the calls are the same.
 #[test]
 fn octets_arrive_with_and_without_markers_and_crcs() {
     for bits in 0..16 {

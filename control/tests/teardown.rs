@@ -13,7 +13,8 @@ use warpline::{
 };
 use warpline_dataplane::ddp::DdpError;
 
-/// MPA-3-11, MPA-7.2-02, C00-5.1-06, C00-8.2-01, DDP-6.2.1-05, A-09: our FIN follows everything posted, and the peer answers with its own.
+/// MPA-3-11, MPA-7.2-02, C00-5.1-06, C00-8.2-01, DDP-6.2.1-05, A-09: our FIN follows everything posted, and the peer
+/// answers with its own.
 #[test]
 fn disconnect_waits_for_what_was_posted() {
     let pair = Pair::new();
@@ -63,7 +64,8 @@ fn a_half_that_is_kept_open_still_sends() {
     far.qp.wait_closed(PATIENCE).unwrap();
 }
 
-/// DDP-6.2.1-04, DDP-6.2.1-05, DDP-6.2.1-06: each end closes its half and goes on receiving, and learns when the other has closed.
+/// DDP-6.2.1-04, DDP-6.2.1-05, DDP-6.2.1-06: each end closes its half and goes on receiving, and learns when the other
+/// has closed.
 #[test]
 fn halves_close_one_by_one() {
     let pair = Pair::new();

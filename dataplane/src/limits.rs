@@ -175,8 +175,8 @@ pub const TIMERS_PER_POLL: usize = 256;
 /// Doorbells answered in one poll.
 pub const DOORBELLS_PER_POLL: usize = 64;
 /// Times an FPDU with a wrong CRC at the same place is dropped for TCP to bring it again (RFC 5044 §8), before the error
-/// is reported, unless a queue pair is set up otherwise. The Internet checksum lets one corruption in thousands through; the same octets wrong again are the
-/// sender's doing.
+/// is reported, unless a queue pair is set up otherwise. The Internet checksum lets one corruption in thousands
+/// through; the same octets wrong again are the sender's doing.
 pub const CRC_RETRIES: u8 = 3;
 /// First and last port of active opens (RFC 6335 §6).
 pub const EPHEMERAL_PORTS: (u16, u16) = (49_152, 65_535);

@@ -295,8 +295,8 @@ fn ulpdus_without_a_header() {
     }
 }
 
-/// MPA-8-02, MPA-8-08, MPA-8-10, MPA-4.4-15, C00-9-06: a wrong CRC is taken as loss while TCP may still bring the FPDU again; the same octets
-/// wrong again and again are error 2. TCP carries the Terminate, and is closed behind it, not reset.
+/// MPA-8-02, MPA-8-08, MPA-8-10, MPA-4.4-15, C00-9-06: a wrong CRC is taken as loss while TCP may still bring the FPDU
+/// again; the same octets wrong again and again are error 2. TCP carries the Terminate, and is closed behind it, not reset.
 #[test]
 fn a_wrong_crc_is_loss_first_and_then_an_error() {
     let mut target = Target::new();

@@ -1,5 +1,5 @@
-//! Framing and its judge, octet for octet: every Marker phase with every ULPDU length, the lengths at the limits, whole streams,
-//! what senders are free to do and what they must not. The judge is `mpa_oracle`, written from the RFC's text alone.
+//! Framing and its judge, octet for octet: every Marker phase with every ULPDU length, the lengths at the limits, whole
+//! streams, what senders are free to do and what they must not. The judge is `mpa_oracle`, written from the RFC's text alone.
 
 mod mpa_oracle;
 

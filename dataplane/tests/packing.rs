@@ -163,8 +163,8 @@ fn without_packing_each_fpdu_has_its_segment() {
     assert_eq!(segments.iter().map(Vec::len).collect::<Vec<_>>(), [1; 8]);
 }
 
-/// MPA-3-03, MPA-4.5-03, MPA-4.5-04, MPA-4.5-05, C00-7.3.1-02: a message behind a small one begins in the room it leaves; its other FPDUs are as
-/// large as ever, and all of one size, as segmentation by a device wants them.
+/// MPA-3-03, MPA-4.5-03, MPA-4.5-04, MPA-4.5-05, C00-7.3.1-02: a message behind a small one begins in the room it
+/// leaves; its other FPDUs are as large as ever, and all of one size, as segmentation by a device wants them.
 #[test]
 fn a_large_message_uses_the_room_behind_a_small_one() {
     let mut writer = Writer::with(true, false);
@@ -199,8 +199,8 @@ fn no_fpdu_is_cut_below_128_octets() {
     }
 }
 
-/// MPA-A.1-04, C00-7.3-07: what is sent again has the same boundaries, though requests were posted since; and no buffer is given back
-/// before all of its segment is acknowledged, for it may be needed to build it.
+/// MPA-A.1-04, C00-7.3-07: what is sent again has the same boundaries, though requests were posted since; and no buffer
+/// is given back before all of its segment is acknowledged, for it may be needed to build it.
 #[test]
 fn a_lost_segment_is_built_again_as_it_was() {
     for markers in [false, true] {
@@ -287,8 +287,8 @@ fn the_fpdus_of_a_segment_are_bounded() {
     assert_eq!(segments.iter().map(Vec::len).collect::<Vec<_>>(), [64, 64, 64, 8]);
 }
 
-/// MPA-A.1-03, MPA-4.5-08, C00-7.3-05, C00-7.3-06: segments that became too long for the path are cut; the FPDUs in them stay as they were, and the
-/// peer gets each octet.
+/// MPA-A.1-03, MPA-4.5-08, C00-7.3-05, C00-7.3-06: segments that became too long for the path are cut; the FPDUs in
+/// them stay as they were, and the peer gets each octet.
 #[test]
 fn a_packed_segment_is_cut_when_the_window_shrinks() {
     let mut writer = Writer::with(true, false);

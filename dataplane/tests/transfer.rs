@@ -177,8 +177,8 @@ fn intact_under_duplication() {
 }
 
 /// 2 % of the frames corrupted: half caught by the checksums, half by MPA's CRC alone (MPA-8-08). The length of an FPDU is
-/// spared: when it is wrong, octets of later segments may be acknowledged before the CRC is known to be, and the stream must fail
-/// (`a_wrong_crc_across_acknowledged_segments` in errors.rs).
+/// spared: when it is wrong, octets of later segments may be acknowledged before the CRC is known to be, and the stream
+/// must fail (`a_wrong_crc_across_acknowledged_segments` in errors.rs).
 #[test]
 fn intact_under_corruption() {
     let impairments = Impairments {

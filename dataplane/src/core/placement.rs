@@ -30,7 +30,8 @@ impl<F: Frame> Octets for StretchView<'_, F> {
     }
 }
 
-/// A connection's stream: places in it, counted as MPA and as TCP count them.
+/// A connection's stream: places in it, counted as MPA and as TCP count them. They are the sender's order
+/// (MPA-1.2-01, MPA-3-09).
 #[derive(Clone, Copy)]
 struct Places {
     unread: SeqNumber,
@@ -69,7 +70,7 @@ fn marker_in<F: Frame>(octets: &StretchView<'_, F>) -> Marker {
 impl<D: Device> Core<D> {
     /// Places what can be placed now that the octets `kept` have come beyond a gap. TCP keeps them from now on, and says so to
     /// the peer (C00-5.1-04).
-    // MPA-A.3-01, MPA-A.4-02, MPA-B.1-01, C00-5.1-03, D08-A.3-01, DDP-3-05, DDP-5.3-04
+    // MPA-3-08, MPA-A.3-01, MPA-A.4-02, MPA-B.1-01, C00-5.1-03, C00-5.2-06, D08-A.3-01, DDP-3-05, DDP-5.3-04
     pub(super) fn place_early(&mut self, index: u32, kept: (SeqNumber, SeqNumber)) {
         let mut from = kept.0;
         // FPDUs that begin before this position have been looked at.
@@ -215,7 +216,7 @@ impl<D: Device> Core<D> {
 
     /// Octets placed beyond a gap are next in order. Delivers them if the FPDUs before them end where they begin; if a
     /// length reaches into them, it contradicts the Markers that led there.
-    // MPA-8-03, MPA-8-04, C00-9-02
+    // MPA-1.2-01, MPA-3-10, MPA-8-03, MPA-8-04, C00-9-02
     pub(super) fn take_placed(&mut self, index: u32) -> Step {
         let Some(connection) = self.slots[index as usize].connection.as_mut() else { return Step::Wait };
         let Mode::FullOperation(operating) = &mut connection.mode else { return Step::Wait };

@@ -168,8 +168,8 @@ impl<D: Device> Core<D> {
         Step::Failed(StreamError::Mpa(error), None)
     }
 
-    /// The stream has failed at this end: nothing more is placed or delivered (MPA-8-09, C00-9-05, DDP-7.1-17), the peer gets one
-    /// Terminate if it may (RDMAP-6.2.1-01), then the connection closes.
+    /// The stream has failed at this end: nothing more is placed or delivered (MPA-8-09, C00-9-05, DDP-7.1-17), the
+    /// peer gets one Terminate if it may (RDMAP-6.2.1-01), then the connection closes.
     pub(super) fn fail_stream(
         &mut self,
         now: Instant,
@@ -222,7 +222,8 @@ impl<D: Device> Core<D> {
         self.mark_dirty(index);
     }
 
-    /// The peer's FIN is in order, and its user is told (MPA-3-11, MPA-7.2-02, C00-8.2-01). A-09: on an FPDU boundary a graceful half-close, inside an FPDU error 1.
+    /// The peer's FIN is in order, and its user is told (MPA-3-11, MPA-7.2-02, C00-8.2-01). A-09: on an FPDU boundary a
+    /// graceful half-close, inside an FPDU error 1.
     pub(super) fn on_peer_finished(&mut self, now: Instant, index: u32) {
         let id = self.id(index);
         let Some(connection) = self.slots[index as usize].connection.as_mut() else { return };

@@ -61,7 +61,8 @@ pub struct ChecksumRequest {
 pub struct Capabilities {
     /// Largest IP packet, in octets (1500 on plain Ethernet).
     pub mtu_octets: usize,
-    /// Fills in TCP checksums on transmit, over both IP versions, and those of IPv4 headers. The TCP field then holds the pseudo-header sum when handed over.
+    /// Fills in TCP checksums on transmit, over both IP versions, and those of IPv4 headers. The TCP field then holds
+    /// the pseudo-header sum when handed over.
     pub transmit_checksums: bool,
     /// Takes payload by reference ([`Frame::append_region`]).
     pub gather: bool,

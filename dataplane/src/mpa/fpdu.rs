@@ -303,8 +303,8 @@ mod tests {
         }
     }
 
-    /// MPA-4.5-04, MPA-4.5-07: what is left of a segment is used as far as an FPDU of 128 octets fits, never beyond, and up to a
-    /// few octets that rounding and a Marker take.
+    /// MPA-4.5-04, MPA-4.5-07: what is left of a segment is used as far as an FPDU of 128 octets fits, never beyond,
+    /// and up to a few octets that rounding and a Marker take.
     #[test]
     fn what_is_left_of_a_segment_has_a_mulpdu_of_its_own() {
         for markers in [false, true] {

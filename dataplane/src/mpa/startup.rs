@@ -175,7 +175,7 @@ mod tests {
         octets
     }
 
-    /// MPA-4.4-02, MPA-4.4-03, MPA-4.4-05: CRCs are on unless somebody turned them off.
+    /// MPA-1.2-02, MPA-4.4-02, MPA-4.4-03, MPA-4.4-05: CRCs are on unless somebody turned them off.
     #[test]
     fn crcs_are_on_by_default() {
         assert!(Offer::default().crc);

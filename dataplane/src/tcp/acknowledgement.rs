@@ -46,7 +46,8 @@ impl Connection {
     ) -> Result<Progress, Refusal> {
         let ack = header.ack;
         let highest = self.send.nxt() + u32::from(self.fin_sent);
-        // RFC 5961 §5. By distances, so that a number just opposite on the circle, which is neither before nor after, is refused.
+        // RFC 5961 §5. By distances, so that a number just opposite on the circle, which is neither before nor after,
+        // is refused.
         let advance = ack - self.snd_una;
         if advance > highest - self.snd_una || i64::from(advance) < -i64::from(self.snd_wnd_max) {
             self.owe_ack();

@@ -154,8 +154,8 @@ fn read(file: &str) -> Vec<Record> {
     records(&text).expect(file)
 }
 
-/// MPA-4.1-01, MPA-4.1-05, MPA-4.1-06, MPA-4.2-02, MPA-4.2-04, MPA-4.4-11, MPA-4.4-12, MPA-8-02, MPA-8-03, MPAv2-9.2-08, C00-7.1-01,
-/// C00-7.2-02, D08-X-02, RDMAC-C.2.5-02
+/// MPA-4.1-01, MPA-4.1-05, MPA-4.1-06, MPA-4.2-02, MPA-4.2-04, MPA-4.4-11, MPA-4.4-12, MPA-8-02, MPA-8-03,
+/// MPAv2-9.2-08, C00-7.1-01, C00-7.2-02, D08-X-02, RDMAC-C.2.5-02
 #[test]
 fn every_fpdu_both_ways() {
     for (file, expected) in &FPDUS {
