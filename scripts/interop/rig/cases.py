@@ -175,7 +175,8 @@ def play_hostile(network: Network, scenario: Scenario, file: Path) -> str:
         *("--startup-timeout", str(STARTUP_SECONDS), "--timeout", str(HOSTILE_SECONDS)),
     ]
     if scenario.enhanced:
-        ours += ["--revision", str(ENHANCED.revision), "--ird", str(ENHANCED.ird), "--ord", str(ENHANCED.ord), "--rtr", "write"]
+        ours += ["--revision", str(ENHANCED.revision), "--rtr", "write"]
+        ours += ["--ird", str(ENHANCED.ird), "--ord", str(ENHANCED.ord)]
     kernel = ["--hostile", scenario.name, "--receive-octets", str(HOSTILE_OCTETS), "--timeout", str(HOSTILE_SECONDS)]
     our_process, kernel_process = _start_both(
         network, scenario.initiator, ours, kernel, None, HOSTILE_SECONDS + 5, ping=False

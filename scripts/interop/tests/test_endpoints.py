@@ -39,11 +39,13 @@ def in_parallel(first: Callable[[], Any], second: Callable[[], Any]) -> tuple[An
     return outcome[0], result
 
 
-def take_part(sock: socket.socket, initiator: bool, options: Options, data: bytes, receive_octets: int) -> Result:
-    """An honest end, which answers failures as the command does."""
+def take_part(
+    sock: socket.socket, initiator: bool, options: Options, data: bytes, receive_octets: int, startup: float = SECONDS
+) -> Result:
+    """An honest end, which answers failures as the command does; ``startup`` is how long it waits for the other's frame."""
     endpoint = None
     try:
-        endpoint = start(Stream(sock, STARTUP_SECONDS), initiator, options)
+        endpoint = start(Stream(sock, startup), initiator, options)
         endpoint.stream = Stream(sock, SECONDS)
         return FileExchange(endpoint, data, receive_octets).run()
     except ConnectionFailed as failure:
@@ -100,10 +102,13 @@ class Hostile(unittest.TestCase):
         for scenario in hostile.SCENARIOS.values():
             with self.subTest(scenario.name):
                 bad, good = socket.socketpair()
-                options = replace(hostile.ENHANCED if scenario.enhanced else Options(), markers=scenario.markers, emss=EMSS)
+                options = hostile.ENHANCED if scenario.enhanced else Options()
+                options = replace(options, markers=scenario.markers, emss=EMSS)
+                # Only who is to run into the timeout has a short one.
+                startup = STARTUP_SECONDS if "startup:timeout" in scenario.error_codes else SECONDS
                 with closing(bad):
                     failure, verdict = in_parallel(
-                        lambda: take_part(good, not scenario.initiator, options, bytes(5000), 4096),
+                        lambda: take_part(good, not scenario.initiator, options, bytes(5000), 4096, startup),
                         lambda: hostile.play(scenario, Stream(bad, SECONDS), Options(emss=EMSS), 8192),
                     )
                 self.assertTrue(verdict.as_documented, f"{verdict.reaction}; {failure}")
