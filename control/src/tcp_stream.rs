@@ -419,7 +419,7 @@ impl TcpStream {
     }
 
     /// Starts MPA as its Initiator, at once or after streaming octets: our last one is followed by the Request, and the next
-    /// one of the peer belongs to its Reply. Returns when sends may be posted. The address and TCP part of `config` mean
+    /// one of the peer belongs to its Reply (MPA-7.1-05). Returns when sends may be posted. The address and TCP part of `config` mean
     /// nothing here; [`Revision::TwoThenOne`](crate::Revision::TwoThenOne) is revision 2, there being one connection only.
     ///
     /// # Errors

@@ -189,7 +189,7 @@ fn delayed(
     ends
 }
 
-/// MPA-7.1-01, MPA-7.1-03, MPA-7.1-06, MPA-7.1.5-02: RFC 5044 figure 9, whoever opened the connection.
+/// MPA-7.1-01, MPA-7.1-03, MPA-7.1-06, MPA-7.1.2-10, MPA-7.1.2-11, MPA-7.1.2-14, MPA-7.1.5-02: RFC 5044 figure 9, whoever opened the connection.
 #[test]
 fn startup_is_delayed_and_either_end_is_the_initiator() {
     let pair = Pair::new();
@@ -408,6 +408,47 @@ fn a_malformed_request_ends_the_stream() {
     assert!(far.write(&[0], NOW).is_err());
 }
 
+/// MPA-7.1.2-17: an Initiator that does not like what it is accepted with closes at once, without an FPDU. The Responder's
+/// posted work, which rule 4 has held back, is flushed (MPA-7.1.2-15, MPA-7.2-01).
+#[test]
+fn an_initiator_may_close_when_it_has_seen_the_private_data() {
+    let pair = Pair::new();
+    let (near, far) = streams(&pair.near, &pair.far);
+    let (near_end, far_end) = (End::new(&pair.near), End::new(&pair.far));
+    thread::scope(|scope| {
+        let asking = scope.spawn(|| {
+            let connected = near.initiate(&near_end.qp, &initiating()).unwrap();
+            assert_eq!(*connected.private_data, *b"on these terms");
+        });
+        let request = far.respond(b"", &ListenConfig::default()).unwrap();
+        request.accept(&far_end.qp, b"on these terms").unwrap();
+        asking.join().unwrap();
+    });
+    far_end.write(9, &near_end, 100);
+    near_end.qp.disconnect();
+    assert_eq!(far_end.completion().status, Status::Flushed);
+    assert_eq!((far_end.qp.wait_closed(PATIENCE), near_end.qp.wait_closed(PATIENCE)), (Ok(()), Ok(())));
+    assert_eq!(near_end.memory.to_vec(0, 100).unwrap(), [0; 100]);
+}
+
+/// A queue pair that serves one direction goes on when the application drops the stream of the other.
+#[test]
+fn a_dropped_stream_leaves_the_direction_in_full_operation() {
+    let pair = Pair::new();
+    let (near, far) = streams(&pair.near, &pair.far);
+    let (near_end, far_end) = (End::new(&pair.near), End::new(&pair.far));
+    near.start_unnegotiated(&near_end.qp, Direction::Send, 1).unwrap();
+    far.start_unnegotiated(&far_end.qp, Direction::Receive, 1).unwrap();
+    drop(near);
+    // More than could be kept for somebody who reads.
+    say(&far, &numbered(3_000_000));
+    carries(&near_end, &far_end);
+    far.finish();
+    // Nobody else tells the queue pair that the peer has finished.
+    near_end.qp.wait_peer_closed(PATIENCE).unwrap();
+    assert_eq!(near_end.qp.wait_closed(PATIENCE), Ok(()));
+}
+
 /// A peer that finishes in streaming mode can neither ask nor answer.
 #[test]
 fn a_peer_that_has_finished_starts_nothing() {
@@ -430,8 +471,8 @@ fn a_peer_that_has_finished_starts_nothing() {
     }
 }
 
-/// C00-8.1-02, C00-8.1-03, C00-8.1-05, C00-8.1-06: Full Operation at an agreed octet without startup frames, at once and
-/// after streaming octets, and one half connection before the other.
+/// C00-8.1-02, C00-8.1-03, C00-8.1-05, C00-8.1-06, C00-8.2-01, C00-5.1-06: Full Operation at an agreed octet without startup frames, at once and
+/// after streaming octets, and one half connection before the other; a graceful close is reported as ever.
 #[test]
 fn full_operation_needs_no_startup_frames() {
     let pair = Pair::new();

@@ -411,6 +411,52 @@ fn an_unnegotiated_stream_without_markers_is_refused() {
     assert!(streaming.completions.poll().is_some_and(|completion| completion.status != Status::Success));
 }
 
+/// C00-9-01, C00-9-05, C00-9-06: after an error nothing more is delivered on that half connection, and TCP stays open: the
+/// other half goes on as it was.
+#[test]
+fn an_error_on_one_half_leaves_the_other_open() {
+    let mut streaming = Streaming::new();
+    streaming.start(Direction::Receive);
+    let mut wrong = figure_5();
+    wrong[50] ^= 1;
+    for _ in 0..=limits::CRC_RETRIES {
+        streaming.peer.send(Flags::ACK, streaming.seq, streaming.ack, &wrong);
+    }
+    assert_eq!(streaming.qp.error(), Some(StreamError::Mpa(MpaError::Crc)));
+    streaming.receive(&figure_5());
+    streaming.receive(&figure_5());
+    streaming.peer.pass_s(10);
+    while let Some(completion) = streaming.completions.poll() {
+        assert_ne!(completion.status, Status::Success);
+    }
+    streaming.peer.sent.clear();
+    streaming.stream(b"something went wrong");
+    assert!(streaming.peer.sent.iter().all(|sent| !sent.header.flags.intersects(Flags::FIN | Flags::RST)));
+    assert_eq!(streaming.sent(), b"something went wrong");
+}
+
+/// MPA-7.1.4-02: the segment that completes TCP's handshake may carry the Request.
+#[test]
+fn the_handshake_may_end_with_the_request() {
+    for lends_stream in [false, true] {
+        let mut peer = RawPeer::with(Config { lends_stream, ..RawPeer::config() }, 1500);
+        peer.command(Command::Listen { port: common::PORT, backlog: 1, tcp: None });
+        let syn = RawPeer::segment(&peer.header(Flags::SYN, PEER_ISS, SeqNumber(0)), &[]);
+        peer.inject(&syn);
+        peer.settle();
+        let next = peer.expect_one().header.seq + 1;
+        peer.send(Flags::ACK, PEER_ISS + 1, next, common::REQUEST);
+        assert!(
+            matches!(
+                &peer.events[..],
+                [Event::Accepted { .. }, Event::Stream { octets, .. }] if octets[..] == *common::REQUEST
+            ),
+            "{:?}",
+            peer.events
+        );
+    }
+}
+
 /// MPA-7.1-04: no Full Operation without a queue pair.
 #[test]
 fn a_stream_without_a_queue_pair_cannot_start() {

@@ -174,7 +174,13 @@ impl Control {
                 self.take_octets(id, taken);
                 self.on_reply_octets(now, id, result, &octets[taken..]);
             }
-            Some(Phase::Operating { stream: Some(shared), .. }) if shared.receives() => shared.lend(octets),
+            Some(Phase::Operating { stream: Some(shared), .. }) if shared.receives() => {
+                if shared.is_abandoned() {
+                    self.take_octets(id, octets.len());
+                } else {
+                    shared.lend(octets);
+                }
+            }
             Some(Phase::Operating { stream: None, waiter, .. }) => {
                 // They came before the core had switched: before our Reply, or before our first FPDU.
                 if let Some(waiter) = waiter.take() {
@@ -201,7 +207,8 @@ impl Control {
                 self.commands.push(Command::Close { connection: id });
             }
             Some(Phase::AwaitingReply(_)) => self.fail_startup(now, id, StartupFault::Closed),
-            Some(Phase::Operating { stream: Some(shared), .. }) if shared.receives() => {}
+            Some(Phase::Operating { stream: Some(shared), .. })
+                if shared.receives() && !shared.is_abandoned() => {}
             Some(Phase::Operating { qp, finishing, .. }) => {
                 let Some(qp) = self.queue_pairs.entries.get(qp) else { return };
                 qp.ending.set_peer_closed();
@@ -215,9 +222,9 @@ impl Control {
     }
 
     pub(super) fn on_stream_failed(&mut self, id: ConnectionId) {
-        if let Some(Phase::Operating { finishing, .. }) = self.connections.table.get_mut(&id) {
-            // The core sends its Terminate, if it may, and closes.
-            *finishing = true;
+        if let Some(Phase::Operating { finishing, stream, .. }) = self.connections.table.get_mut(&id) {
+            // The core sends its Terminate, if it may, and closes, unless the application still sends streaming octets.
+            *finishing = !stream.as_ref().is_some_and(|shared| shared.sends());
         }
     }
 

@@ -132,7 +132,7 @@ impl Control {
         }
     }
 
-    /// Offers a Request to the application.
+    /// Offers a Request to the application, which sees its Private Data before it decides (MPA-7.1.4-01).
     fn offer(&mut self, now: Instant, id: ConnectionId, request: Request) {
         let Some(Phase::AwaitingRequest { responder, first_fpdu_ns, asker }) =
             self.connections.table.remove(&id)
@@ -169,7 +169,7 @@ impl Control {
         listening.incoming.0.try_send(Incoming::Request { connection: id, remote, asked }).is_ok()
     }
 
-    /// MPA-7.1.2-04, MPA-8-07: the connection is closed and the fault reported at this end.
+    /// MPA-7.1.2-04, MPA-7.1.3-01, MPA-8-07: the connection is closed at once and the fault reported at this end.
     pub(super) fn refuse(
         &mut self,
         now: Instant,
@@ -263,7 +263,7 @@ impl Control {
         answer.map(drop).map_err(AnswerError::from)
     }
 
-    /// MPA-7.1.2-07, A-01: after a rejecting Reply MPA is left. TCP stays open if it has another use.
+    /// MPA-7.1.2-07, MPA-7.1.2-18, A-01: after a rejecting Reply MPA is left. TCP stays open if it has another use.
     fn turn_away(
         &mut self,
         now: Instant,

@@ -242,11 +242,12 @@ impl Control {
         }
     }
 
-    /// Nobody reads and writes it any more: in streaming mode it is closed.
+    /// Nobody reads and writes it any more: in streaming mode it is closed. A queue pair that serves one direction goes on.
     fn abandon_stream(&mut self, now: Instant, id: ConnectionId) {
-        if let Some(Phase::Streaming(shared)) = self.connections.table.get(&id) {
-            let pending = shared.take_pending().len();
-            self.take_octets(id, pending);
+        let Some(shared) = self.stream_of(id) else { return };
+        let pending = shared.take_pending().len();
+        self.take_octets(id, pending);
+        if matches!(self.connections.table.get(&id), Some(Phase::Streaming(_))) {
             self.leave(now, id, Box::default());
         }
     }

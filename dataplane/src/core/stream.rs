@@ -168,8 +168,9 @@ impl<D: Device> Core<D> {
         Step::Failed(StreamError::Mpa(error), None)
     }
 
-    /// The stream has failed at this end: nothing more is placed or delivered (MPA-8-09, C00-9-05, DDP-7.1-17), the
-    /// peer gets one Terminate if it may (RDMAP-6.2.1-01), then the connection closes.
+    /// The stream has failed at this end: nothing more is placed or delivered (MPA-8-09, C00-9-05, DDP-7.1-17), the peer gets
+    /// one Terminate if it may (RDMAP-6.2.1-01). MPA leaves TCP open (MPA-8-10, C00-9-06): it is RDMAP, whose stream is over,
+    /// that closes the connection behind its Terminate.
     pub(super) fn fail_stream(
         &mut self,
         now: Instant,
@@ -209,8 +210,10 @@ impl<D: Device> Core<D> {
         let id = self.id(index);
         let Some(connection) = self.slots[index as usize].connection.as_mut() else { return };
         let Some(number) = connection.qp() else { return };
-        connection.closing = true;
-        connection.abort_at = now + limits::TERMINATE_LINGER_NS;
+        if !connection.sends_stream() {
+            connection.closing = true;
+            connection.abort_at = now + limits::TERMINATE_LINGER_NS;
+        }
         self.statistics.streams_failed += 1;
         if let Some(Some(qp)) = self.qps.get_mut(number.0 as usize) {
             qp.shared.set_error(error);
@@ -222,8 +225,8 @@ impl<D: Device> Core<D> {
         self.mark_dirty(index);
     }
 
-    /// The peer's FIN is in order, and its user is told (MPA-3-11, MPA-7.2-02, C00-8.2-01). A-09: on an FPDU boundary a
-    /// graceful half-close, inside an FPDU error 1.
+    /// The peer's FIN is in order, and its user is told (MPA-3-11, MPA-7.2-01, MPA-7.2-02, C00-8.2-01, C00-5.1-06). A-09: on an
+    /// FPDU boundary a graceful half-close, inside an FPDU error 1.
     pub(super) fn on_peer_finished(&mut self, now: Instant, index: u32) {
         let id = self.id(index);
         let Some(connection) = self.slots[index as usize].connection.as_mut() else { return };
