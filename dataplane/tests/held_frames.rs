@@ -186,7 +186,11 @@ const FEW: Tables = Tables {
 fn when_frames_are_short_the_silent_are_failed() {
     let mut world = World::new(FEW);
     let mut remote = world.open();
-    let silent: Vec<_> = (1..200).map(|_| world.open_and_fall_silent()).collect();
+    // One that holds a frame whenever it is looked at, but gets on.
+    let mut slow = world.open();
+    let (mut slow_seq, mut half) = world.fpdu(&mut slow, PAYLOAD_OCTETS);
+    world.arrives(&slow, slow_seq, &half[..700]);
+    let silent: Vec<_> = (2..200).map(|_| world.open_and_fall_silent()).collect();
     let reserved = FEW.held_frames / 8;
     assert_eq!(world.held(), FEW.held_frames - reserved - 1, "some are left to pass through");
     assert!(world.short_of_frames() > 0);
@@ -202,6 +206,10 @@ fn when_frames_are_short_the_silent_are_failed() {
     world.peer.sent.clear();
     while world.acknowledged(&remote) != Some(seq + 500) {
         world.peer.now += 100 * MILLISECOND;
+        world.arrives(&slow, slow_seq + 700, &half[700..]);
+        (slow_seq, half) = world.fpdu(&mut slow, PAYLOAD_OCTETS);
+        world.arrives(&slow, slow_seq, &half[..700]);
+        world.peer.sent.clear();
         world.arrives(&remote, seq, &fpdu[..500]);
         tries += 1;
         assert!(tries < 100, "never");
@@ -222,7 +230,27 @@ fn when_frames_are_short_the_silent_are_failed() {
         let told = |event: &Event| matches!(event, Event::Closed { connection, reason: CloseReason::Aborted } if *connection == remote.connection);
         assert_eq!(world.peer.events.iter().filter(|event| told(event)).count(), 1);
     }
-    assert_eq!(remote.qp.error(), None);
+    assert_eq!((remote.qp.error(), slow.qp.error()), (None, None));
+}
+
+/// Who held frames before they became short is not cut off: what closes its gap passes through.
+#[test]
+fn a_gap_is_filled_when_frames_are_short() {
+    let mut world = World::new(FEW);
+    let mut remote = world.open();
+    let (seq, fpdu) = world.fpdu(&mut remote, 6000);
+    for (n, part) in fpdu.chunks(700).enumerate().skip(1) {
+        world.arrives(&remote, seq + n as u32 * 700, part);
+    }
+    let held = world.held();
+    assert!(held >= 8, "{held} frames");
+    let silent: Vec<_> = (1..200).map(|_| world.open_and_fall_silent()).collect();
+    assert!(world.short_of_frames() > 0 && world.held() > held + 90, "{} held", world.held());
+    let short = world.short_of_frames();
+    world.arrives(&remote, seq, &fpdu[..700]);
+    world.expect_placed(&remote);
+    assert_eq!(world.short_of_frames(), short);
+    assert!(silent.iter().all(|remote| remote.qp.error().is_none()), "nobody had to be failed for it");
 }
 
 /// One connection alone, however much lies beyond a gap, leaves the others what they need.

@@ -6,8 +6,8 @@ use warpline_dataplane::core::tables::Tables;
 
 use crate::common::QP;
 use crate::common::raw::RawPeer;
-use crate::play;
 use crate::receiver::{Receiver, Run, Ulpdu};
+use crate::{has_marker, play};
 
 /// Three Writes and a Send, each a FPDU of its own.
 fn four() -> Vec<Ulpdu> {
@@ -82,6 +82,36 @@ fn segments_of_every_kind() {
         let [b, c, d] = [1, 2, 4].map(|n| run.fpdus[n].start);
         vec![0, b, b + 400, c, c + 800, d - 100, d + 333]
     });
+}
+
+/// MPA-6-04: FPDUs without a Marker of their own are located by the lengths of those before them, from a valid one on, also when
+/// that one came earlier and is placed already. Without such a one they wait.
+#[test]
+fn lengths_lead_on_from_what_is_placed() {
+    let small = |n: usize| Ulpdu::Write { to: 2000 + 50 * n, octets: 50 };
+    let ulpdus = [
+        Ulpdu::Write { to: 0, octets: 700 },
+        Ulpdu::Write { to: 700, octets: 500 },
+        small(0),
+        small(1),
+        small(2),
+    ];
+    let mut receiver = Receiver::new(true);
+    let run = receiver.begin(&ulpdus);
+    assert!((2..5).all(|n| !has_marker(&run, &run.fpdus[n])), "none has a Marker");
+    let arrive =
+        |receiver: &mut Receiver, n: usize| receiver.arrive(&run, run.fpdus[n].start, run.fpdus[n].end);
+    arrive(&mut receiver, 3);
+    receiver.expect_memory(&run, |_| false);
+    arrive(&mut receiver, 1);
+    arrive(&mut receiver, 2);
+    receiver.expect_memory(&run, |fpdu| (1..4).any(|n| run.fpdus[n].start == fpdu.start));
+    arrive(&mut receiver, 4);
+    receiver.expect_memory(&run, |fpdu| fpdu.start > 0);
+    assert_eq!((receiver.usage().held_frames, receiver.usage().placed_runs), (0, 1));
+    arrive(&mut receiver, 0);
+    receiver.expect_memory(&run, |_| true);
+    assert_eq!(receiver.statistics().fpdus_placed_early, 4);
 }
 
 /// MPA-A.5-03, C00-13-01: the least window there can be, and few frames: an FPDU of the link's MTU still comes together, in

@@ -187,6 +187,18 @@ fn what_cannot_be_placed_yet_waits() {
     assert_eq!(receiver.error(), Some(StreamError::Ddp(DdpError::InvalidOffset)));
 }
 
+/// MPA-6-04: where one FPDU of a segment does not check out, a Marker leads to one behind it that does.
+#[test]
+fn good_fpdus_behind_a_bad_one_are_placed() {
+    let mut receiver = Receiver::new(true);
+    let run = receiver.begin(&[write(0, 700), to_nowhere(), write(700, 700)]);
+    receiver.arrive(&run, run.fpdus[1].start, run.fpdus[2].end);
+    receiver.expect_memory(&run, |fpdu| fpdu.start == run.fpdus[2].start);
+    assert_eq!((receiver.usage().held_frames, receiver.usage().placed_runs), (1, 1));
+    arrive(&mut receiver, &run, 0);
+    assert_eq!(receiver.error(), Some(StreamError::Ddp(DdpError::InvalidStag)));
+}
+
 /// While the Initiator's ready-to-receive indication is due, which may be a Send, no Send is taken for the owner of a
 /// buffer out of turn.
 #[test]
@@ -197,14 +209,16 @@ fn no_send_overtakes_a_ready_to_receive_indication() {
         ..FullOperation::new(QP, false)
     });
     receiver.post(0);
+    receiver.post(1);
     let indication = Ulpdu::Send { message: 0, mo: 0, octets: 0, last: true };
     let send = Ulpdu::Send { message: 1, mo: 0, octets: 700, last: true };
     let run = receiver.framed(&[indication, send]);
     arrive(&mut receiver, &run, 1);
     assert_eq!((receiver.usage().held_frames, receiver.usage().placed_sends), (1, 0));
     arrive(&mut receiver, &run, 0);
-    let delivered: Vec<_> = receiver.polled().iter().map(|completion| completion.octets).collect();
-    assert_eq!((delivered, receiver.error()), (vec![700], None));
+    let delivered: Vec<_> =
+        receiver.polled().iter().map(|completion| (completion.id, completion.octets)).collect();
+    assert_eq!((delivered, receiver.error()), (vec![(0, 700)], None));
 }
 
 /// MPA-8-03, MPA-8-04, C00-9-02: an FPDU of its own inside another one. Where the length of the outer one runs into it, the
