@@ -166,7 +166,7 @@ pub struct WriteBw {
     /// Write the results as JSON.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Wait for the other end at this address of ours: 198.18.0.1:7471, [fd00::1]:7471.
+    /// Wait for the other end at this address of ours, an IPv6 address in brackets.
     #[arg(long, value_name = "ADDR:PORT", conflicts_with = "peer")]
     pub listen: Option<SocketAddr>,
     /// Our address, with the prefix of its network. With --listen it is only needed for a prefix other than 24

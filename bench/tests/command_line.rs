@@ -72,11 +72,13 @@ fn the_report_has_its_keys() {
     assert_eq!((&report["messages"], &report["verified"]), (&500.into(), &true.into()));
     assert_eq!(report["bytes"], 500 * 65_536);
     assert_eq!(report["corrupt_bytes"], 0);
-    // Once to receive; to send once too, for nothing was retransmitted.
-    assert_eq!(report["retransmitted_segments"], 0);
-    for copied in ["octets_copied_rx", "octets_copied_tx"] {
-        let per_octet = report[copied].as_f64().unwrap() / (500.0 * 65_536.0);
-        assert!((1.0..1.001).contains(&per_octet), "{copied}: {per_octet} an octet");
+    // Once to receive; to send once too, and again with each segment that was sent again, as happens to an end that a busy
+    // machine does not let run.
+    let octets = 500.0 * 65_536.0;
+    let again = 9000.0 * report["retransmitted_segments"].as_f64().unwrap() / octets;
+    for (copied, most) in [("octets_copied_rx", 1.001), ("octets_copied_tx", 1.001 + again)] {
+        let per_octet = report[copied].as_f64().unwrap() / octets;
+        assert!((1.0..most).contains(&per_octet), "{copied}: {per_octet} an octet");
     }
 }
 

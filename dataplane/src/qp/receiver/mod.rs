@@ -2,7 +2,7 @@
 //!
 //! Three steps: everything is checked before the first octet is placed, DDP's header and buffer (RFC 5041 §7.1), then
 //! RDMAP's version and opcode (RFC 5040 §7.2); the payload is placed; and the segment is delivered. In stream order they
-//! follow one another. Beyond a gap the last waits for its turn ([`early`]).
+//! follow one another. Beyond a gap the last waits for its turn (`early`).
 
 mod early;
 

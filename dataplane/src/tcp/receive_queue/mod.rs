@@ -1,7 +1,7 @@
 //! Received octets that are not consumed yet: frames kept by reference, in stream order, without overlap. There is no
 //! reassembly copy; only runs of very small segments are gathered into the frame before them, so that the number of
 //! frames stays bounded whatever the peer sends. Octets that were placed beyond a gap leave their frames: a record of where
-//! they were stands for them until their turn ([`placed`]).
+//! they were stands for them until their turn (`placed`).
 
 mod held;
 mod placed;
