@@ -102,6 +102,22 @@ fn an_abort_and_a_drop_are_told_apart() {
     eventually_unused(&pair.far);
 }
 
+/// A core that nobody polls any more ends the streams on it.
+#[test]
+fn a_stopped_device_says_so() {
+    let (near, far) = common::link();
+    let (near, mut driver) = Device::start_manual(near, &common::config(NEAR)).unwrap();
+    let far = Device::start(far, &common::config(FAR), PollThread::default()).unwrap();
+    let listener = far.listen_streams(PORT, &TcpListenConfig::default()).unwrap();
+    let config = StreamConfig::default();
+    let stream = driver.run(|| near.connect_stream((FAR, PORT).into(), &config)).unwrap();
+    listener.accept(PATIENCE).unwrap();
+    drop(driver);
+    assert!(matches!(stream.wait_closed(PATIENCE), Err(TcpStreamError::Stopped(_))));
+    assert!(matches!(stream.write(b"hello", NOW), Err(TcpStreamError::Stopped(_))));
+    assert!(matches!(near.connect_stream((FAR, PORT).into(), &config), Err(ConnectError::Stopped(_))));
+}
+
 /// A peer that is not read fills what there is room for at both ends, then waits; nothing is lost.
 #[test]
 fn an_application_that_never_reads_is_sent_no_more_than_the_window() {

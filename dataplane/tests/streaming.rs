@@ -251,6 +251,25 @@ fn what_was_acknowledged_outlives_the_connection() {
     assert!(streaming.peer.core.tcp(streaming.connection).is_none(), "nothing is left of it");
 }
 
+/// What control has a copy of and has not taken does not hold a connection that is over.
+#[test]
+fn unread_octets_do_not_hold_a_connection_in_time_wait() {
+    let mut streaming = Streaming::new();
+    streaming.command(Command::Close { connection: streaming.connection });
+    streaming.acknowledge();
+    streaming.receive(b"read me when you like");
+    streaming.finish();
+    assert_eq!(streaming.lent(), b"read me when you like");
+    assert!(
+        matches!(streaming.peer.events[..], [Event::PeerFinished { .. }, Event::Closed { .. }]),
+        "{:?}",
+        streaming.peer.events
+    );
+    streaming.peer.pass_ms(10);
+    assert!(streaming.peer.core.tcp(streaming.connection).is_none(), "only its four numbers rest");
+    streaming.take(21);
+}
+
 /// An end that gives up such a connection is rid of it.
 #[test]
 fn an_abort_ends_a_connection_that_waits_for_its_reader() {

@@ -259,6 +259,12 @@ impl<D: Device> Core<D> {
         if core::mem::replace(&mut connection.told_closed, true) {
             return;
         }
+        if connection.receives_stream() {
+            // Control has a copy of all it is to have.
+            let octets = connection.tcp.received().available();
+            connection.tcp.consume(&mut self.pools, octets);
+            connection.lent_octets = 0;
+        }
         let (half_open, port) = (core::mem::take(&mut connection.half_open), connection.key.local_port);
         let announced = connection.announced;
         let reason = match connection.tcp.state() {
