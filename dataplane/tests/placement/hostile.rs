@@ -135,6 +135,18 @@ fn errors_come_in_stream_order() {
     assert_eq!((usage.held_frames, usage.placed_runs, usage.placed_sends), (0, 0, 0));
 }
 
+/// MPA-8-09, DDP-7.1-17: after an error nothing is placed, beyond a gap or not.
+#[test]
+fn nothing_is_placed_after_an_error() {
+    let mut receiver = Receiver::new(true);
+    let run = receiver.begin(&[write(0, 700), to_nowhere(), write(700, 900), write(1600, 700)]);
+    for n in [0, 1, 3, 2] {
+        arrive(&mut receiver, &run, n);
+    }
+    assert_eq!(receiver.error(), Some(StreamError::Ddp(DdpError::InvalidStag)));
+    receiver.expect_memory(&run, |fpdu| fpdu.start == 0);
+}
+
 /// DDP-7.1-03, DDP-7.1-05: Sends whose numbers or offsets are not what their turn asks for. They lie inside a posted buffer, so
 /// they may be placed; in their turn they are refused like any other, and the Terminate names their header.
 #[test]
