@@ -22,6 +22,10 @@ from typing import Final, NamedTuple
 TIMEOUT_SECONDS: Final = 0.19
 """Least silence that passes for a retransmission timeout: 200 ms in every stack in use, less the steps of a clock."""
 
+PROBE_SECONDS: Final = 0.004
+"""Least silence that passes for the timeout of a probe once some octets were acknowledged: it begins anew with each
+acknowledgement (RFC 8985 §7.2), and poll loops are no faster."""
+
 WRONG: Final = {
     "spurious_retransmission": "octets sent again that had been acknowledged",
     "lost_segment": "octets of the stream left out",
@@ -94,14 +98,16 @@ class Sender:
 
     def judge(self, frame: Frame) -> bool:
         """Whether something called for sending the segment again: the peer's report of loss; silence for as long as a
-        timeout (RFC 6298); silence since the last segment was sent, of which this is a probe (RFC 8985 §7); or an
-        earlier cause whose recovery is not over."""
+        timeout (RFC 6298); silence since the last segment was sent, or for a while since an acknowledgement, of which this
+        is a probe (RFC 8985 §7); or an earlier cause whose recovery is not over."""
         if self.acknowledged < self.recovery_end:
             return True
         sent_at = self.sent_at.get(frame.seq, 0.0)
         silent_since = max(sent_at, self.acknowledged_at)
-        timed_out = frame.seconds - silent_since >= TIMEOUT_SECONDS
-        probe = frame.seq + frame.octets == self.highest and self.acknowledged_at <= sent_at
+        silence = frame.seconds - silent_since
+        timed_out = silence >= TIMEOUT_SECONDS
+        silent = self.acknowledged_at <= sent_at or silence >= PROBE_SECONDS
+        probe = frame.seq + frame.octets == self.highest and silent
         if self.loss_reported or timed_out:
             self.recovery_end = self.highest
         return self.loss_reported or timed_out or probe

@@ -85,6 +85,8 @@ class ConductTest(unittest.TestCase):
         self.assertEqual(Script().send(0, 0, 1).again(0.005, 1).faults, [])
         self.assertEqual(len(Script().send(0, 0, 1).again(0.005, 0).faults), 1, "not the tail")
         self.assertEqual(len(Script().send(0, 0, 1).hear(0.004, 1).again(0.005, 1).faults), 1, "no silence")
+        self.assertEqual(Script().send(0, 0, 1).hear(0.004, 1).again(0.0085, 1).faults, [])
+        self.assertEqual(len(Script().send(0, 0, 1).hear(0.004, 0).again(0.0085, 0).faults), 1, "not the tail")
 
     def test_the_peers_conduct_is_not_judged(self) -> None:
         script = Script().hear(0, 0, flags=("spurious_retransmission",)).hear(0, 0, flags=("retransmission",))
