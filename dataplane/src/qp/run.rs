@@ -13,7 +13,7 @@ pub struct FpduRun {
     pub first: FpduDescriptor,
     /// Octets that all of them take on the wire, at the place they were made for.
     pub octets: u32,
-    /// The number of its request, as the sender counts them; of no meaning for a Terminate.
+    /// The number of the first one's request, as the sender counts them; of no meaning where it has none.
     pub(super) request: u32,
     /// FPDUs behind it.
     pub(super) more: u8,
