@@ -119,6 +119,16 @@ impl<'t> Target<'t> {
         }
     }
 
+    /// The one atomic read-modify-write of the whole range, see [`Region::fetch_modify`]; `None`, and nothing written, unless
+    /// it is 8 aligned octets.
+    #[inline]
+    pub fn fetch_modify(&self, f: impl FnMut(u64) -> u64) -> Option<u64> {
+        if self.octets != size_of::<u64>() {
+            return None;
+        }
+        self.region.fetch_modify(self.offset, f)
+    }
+
     /// Gives `f` a look at the whole range, see [`Region::inspect`].
     #[inline]
     pub fn inspect<T>(&self, f: impl FnOnce(&[u8]) -> T) -> Option<T> {
@@ -265,6 +275,19 @@ mod tests {
         assert_eq!(check(&table, 5095, 1), Ok(()));
         assert_eq!(check(&table, 5096, 1), Err(AccessError::Bounds));
         assert_eq!(check(&table, 5096, 0), Ok(()), "an empty range at the end is inside");
+    }
+
+    /// RDMAPX-5-02.
+    #[test]
+    fn an_atomic_is_of_exactly_what_was_checked() {
+        let table = table(0, Access::REMOTE_WRITE);
+        let target = |to, octets| table.check(STAG, PD, Access::REMOTE_WRITE, to, octets).unwrap();
+        assert_eq!(target(8, 8).fetch_modify(|value| value + 7), Some(0));
+        assert_eq!(target(8, 8).fetch_modify(|value| value), Some(7));
+        for (to, octets) in [(8, 7), (8, 9), (8, 0), (12, 8)] {
+            assert_eq!(target(to, octets).fetch_modify(|_| 0), None, "{octets} at {to}");
+        }
+        assert_eq!(target(8, 8).fetch_modify(|value| value), Some(7));
     }
 
     /// DDP-7.1-14, A-14: the sum must not reach 2^64.
