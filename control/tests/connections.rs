@@ -253,7 +253,7 @@ fn octets_arrive_with_and_without_markers_and_crcs() {
     }
 }
 
-/// MPA-7.1-01, MPA-7.1.5-03, MPA-7.1.5-04: frames lost, repeated and out of order around the switch to Full Operation.
+/// MPA-7.1-01, MPA-7.1.5-03, MPA-7.1.5-04, DDP-6.1-01: frames lost, repeated and out of order around the switch to Full Operation.
 #[test]
 fn startup_survives_a_bad_link() {
     let bad = Impairments { loss: 0.05, duplicate: 0.1, reorder: 0.2, ..Impairments::default() };

@@ -13,8 +13,8 @@ use warpline::{
 };
 use warpline_dataplane::ddp::DdpError;
 
-/// MPA-3-11, MPA-7.2-02, C00-5.1-06, C00-8.2-01, DDP-6.2.1-05, A-09: our FIN follows everything posted, and the peer
-/// answers with its own.
+/// MPA-3-11, MPA-7.2-02, C00-5.1-06, C00-8.2-01, DDP-3-09, DDP-3-10, DDP-6.2.1-01, DDP-6.2.1-02, DDP-6.2.1-05, A-09: our FIN
+/// follows everything posted, and the peer answers with its own.
 #[test]
 fn disconnect_waits_for_what_was_posted() {
     let pair = Pair::new();
@@ -128,7 +128,7 @@ fn a_reset_is_no_close() {
     assert!(!near.qp.peer_closed());
 }
 
-/// MPA-8-01: an abort is a failure at both ends, and everything outstanding is flushed.
+/// MPA-8-01, DDP-3-03, DDP-6.2.2-02: an abort is a failure at both ends, and everything outstanding is flushed.
 #[test]
 fn an_abort_resets() {
     let pair = Pair::new();
@@ -146,7 +146,7 @@ fn an_abort_resets() {
     assert_eq!((near.qp.state(), far.qp.state()), (QpState::Error, QpState::Error));
 }
 
-/// DDP-7.1-13, DDP-7.1-15, RDMAP-6.2.1-01: the target names the fault, its peer is told, nothing outside is written.
+/// DDP-7.1-13, DDP-7.1-15, RDMAP-5.4-03, RDMAP-6.2.1-01, RDMAP-7-01: the target names the fault, its peer is told, nothing outside is written.
 #[test]
 fn a_write_out_of_bounds_ends_the_stream_at_both_ends() {
     let pair = Pair::new();

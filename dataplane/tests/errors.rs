@@ -110,7 +110,9 @@ impl Target {
     }
 
     /// Sends `octets`, which must end the stream with `error` and the Terminate whose control word is `control`; with the
-    /// faulty segment's header in it when `named` says so.
+    /// faulty segment's header in it when `named` says so. The error is the application's to see (DDP-7-01, RDMAP-7.1-01), the
+    /// one message that may still go out is the Terminate (DDP-6.2-01, DDP-6.2.2-03, DDP-6.2.2-04, DDP-7.1-18), and RDMAP then
+    /// closes the connection, whose only stream this was (DDP-3-11, DDP-6.2-02, RDMAP-6.2.1-03).
     fn expect(mut self, octets: &[u8], error: StreamError, control: [u8; 4], named: Option<&[u8]>) {
         self.send(octets);
         assert_eq!(self.qp.error(), Some(error));
@@ -122,7 +124,8 @@ impl Target {
         assert!(failed, "control was not told: {:?}", self.peer.events);
         let (data, fin) = self.sent();
         assert!(fin, "the connection closes");
-        // RDMAP-5.4-01, RDMAP-4.8-01: a Terminate on queue 2 with MSN 1, and nothing after it (RDMAP-5.4-04).
+        // RDMAP-5.4-01, RDMAP-4.8-01: a Terminate on queue 2 with MSN 1, and nothing after it (RDMAP-5.4-04). DDP-7.1-16: with
+        // the header and length of the segment.
         let mut payload = control.to_vec();
         if let Some(segment) = named {
             let header_octets = if segment[0] & 0x80 != 0 { 14 } else { 18 };
@@ -133,7 +136,7 @@ impl Target {
         terminate.extend(payload);
         assert_eq!(data, fpdu(&terminate), "{error}");
         self.expect_untouched();
-        // MPA-8-09, C00-9-05, DDP-7.1-17: what comes after the error goes nowhere.
+        // MPA-8-09, C00-9-05, DDP-3-08, DDP-7.1-15, DDP-7.1-17, RDMAP-7-01: what comes after the error goes nowhere.
         let before = self.peer.core.statistics().fpdus_received;
         self.send(&fpdu(&write(WRITABLE, BASE_TO, b"too late")));
         assert_eq!(self.peer.core.statistics().fpdus_received, before);
@@ -184,7 +187,7 @@ fn send(msn: u32, mo: u32, payload: &[u8]) -> Vec<u8> {
     untagged([0x41, 0x43], 0, msn, mo, payload)
 }
 
-/// The rule of the test itself: what is right is placed.
+/// The rule of the test itself: what is right is placed (DDP-5.2-04).
 #[test]
 fn what_is_right_is_placed() {
     let mut target = Target::new();
@@ -198,7 +201,8 @@ fn what_is_right_is_placed() {
     assert_eq!((completion.id, completion.status, completion.octets), (1, Status::Success, 9));
 }
 
-/// DDP-7.1-10 to DDP-7.1-14, DDP-7.2-01, DDP-8.2-01, DDP-8.1-01, RDMAP-7.1-02: tagged segments.
+/// DDP-4.2-05, DDP-7.1-10 to DDP-7.1-14, DDP-7.2-01, DDP-8.2-01, DDP-8.1-01, RDMAP-7.1-02, RDMAP-7.2-01 to RDMAP-7.2-03: tagged
+/// segments.
 #[test]
 fn bad_tagged_segments() {
     let ddp = |error| StreamError::Ddp(error);
@@ -238,7 +242,7 @@ fn bad_tagged_segments() {
     }
 }
 
-/// DDP-7.1-01 to DDP-7.1-05, DDP-4.1-10, RDMAP-5.3-02, RDMAP-7.2-02: untagged segments.
+/// DDP-7.1-01 to DDP-7.1-05, DDP-4.1-10, RDMAP-5.3-02, RDMAP-7.2-01 to RDMAP-7.2-03: untagged segments.
 #[test]
 fn bad_untagged_segments() {
     let ddp = |error| StreamError::Ddp(error);
@@ -269,7 +273,7 @@ fn bad_untagged_segments() {
     }
 }
 
-/// DDP-7.1-02: a second message, and no buffer for it. The first stays Delivered.
+/// DDP-7.1-02, DDP-7.1-06, DDP-7.1-09: a second message, and no buffer for it. The first stays Delivered.
 #[test]
 fn a_send_without_a_buffer() {
     let mut target = Target::new();
@@ -283,9 +287,33 @@ fn a_send_without_a_buffer() {
     );
     target.send(&fpdu(&send(2, 0, b"x")));
     assert_eq!(target.qp.error(), Some(StreamError::Ddp(DdpError::NoBuffer)));
+    // DDP-7.1-08: at most once a stream, and counted.
+    assert_eq!(target.peer.core.statistics().streams_failed, 1);
 }
 
-/// a ULPDU too short for its header.
+/// Bits and fields that nobody may look at: reserved bits of DDP's and RDMAP's control octets, the Invalidate STag of a Send
+/// that does not invalidate, what the ULP's fields say in the segments of one message, and where an empty tagged segment
+/// would go. DDP-4.1-08, DDP-4.3-05, DDP-5.2-09, DDP-5.2-10, RDMAP-4.1-08, RDMAP-4.1-09
+#[test]
+fn what_is_not_looked_at() {
+    let mut target = Target::new();
+    target.open();
+    target.send(&fpdu(&tagged(WRITABLE, BASE_TO, [0xc1 | 0x3c, 0x40 | 0x30], b"tagged")));
+    target.send(&fpdu(&tagged(STag(0xdead_beef), u64::MAX, [0xc1, 0x40], b"")));
+    let mut first = untagged([0x01 | 0x3c, 0x43 | 0x30], 0, 1, 0, b"one ");
+    first[2..6].copy_from_slice(&[1, 2, 3, 4]);
+    let mut second = untagged([0x41, 0x43], 0, 1, 4, b"message");
+    second[2..6].copy_from_slice(&[5, 6, 7, 8]);
+    target.send(&fpdu(&first));
+    target.send(&fpdu(&second));
+    assert_eq!(target.qp.error(), None);
+    assert!(holds(&target.regions[0].0, 0, b"tagged"));
+    assert!(holds(&target.regions[3].0, 0, b"one message"));
+    let completion = target.completions.poll().unwrap();
+    assert_eq!((completion.status, completion.octets), (Status::Success, 11), "DDP-5.4-02");
+}
+
+/// A-06, DDP-6.2.2-01: a ULPDU too short for its header.
 #[test]
 fn ulpdus_without_a_header() {
     for ulpdu in [&b""[..], b"\xc1", &[0xc1; 13], &[0x41; 17]] {
@@ -379,7 +407,7 @@ fn no_terminate_before_the_first_fpdu() {
     assert!(fin);
 }
 
-/// A-09, MPA-8-01: a FIN inside an FPDU is error 1; on a boundary it is a graceful close.
+/// A-09, MPA-8-01, DDP-3-09, DDP-3-10: a FIN inside an FPDU is error 1; on a boundary it is a graceful close.
 #[test]
 fn fins_inside_and_between_fpdus() {
     let mut target = Target::new();
@@ -397,7 +425,7 @@ fn fins_inside_and_between_fpdus() {
     assert!(target.peer.events.iter().any(|event| matches!(event, Event::PeerFinished { .. })));
 }
 
-/// MPA-8-01: a RST in Full Operation is reported, and the work flushed.
+/// MPA-8-01, DDP-6.2.2-01, DDP-6.2.2-02: a RST in Full Operation is reported, and the work flushed.
 #[test]
 fn a_reset_is_reported() {
     let mut target = Target::new();

@@ -131,6 +131,30 @@ impl Writer {
         })
     }
 
+    /// Takes everything that is sent from now on, in segments of at most `limit` octets once what went before has come,
+    /// acknowledges it and offers a window of `window` octets; gives the FPDUs it holds.
+    fn all_of_the_stream(&mut self, window: u16, limit: usize) -> Vec<Write> {
+        let mut stream: Vec<u8> = Vec::new();
+        for round in 0..200 {
+            for sent in std::mem::take(&mut self.peer.sent) {
+                assert!(round == 0 || sent.payload.len() <= limit, "{} octets", sent.payload.len());
+                let at = (sent.header.seq - self.start) as usize;
+                if at <= stream.len() && at + sent.payload.len() > stream.len() {
+                    let new = stream.len() - at;
+                    stream.extend(&sent.payload[new..]);
+                }
+            }
+            let next = self.start + stream.len() as u32;
+            self.peer.send_with_window(window, PEER_ISS + 1, next);
+            self.peer.pass_ms(200);
+        }
+        let (mut at, mut writes) = (0, Vec::new());
+        while at < stream.len() {
+            at += self.fpdu(&stream[at..], at, &mut writes);
+        }
+        writes
+    }
+
     fn acknowledge(&mut self, octets: u32) {
         self.peer.send(ACK, PEER_ISS + 1, self.start + octets, &[]);
     }
@@ -297,24 +321,32 @@ fn a_packed_segment_is_cut_when_the_window_shrinks() {
     for octets in [64, 200, 64, 500, 64] {
         writer.post(octets);
     }
-    let mut stream: Vec<u8> = Vec::new();
-    for _ in 0..200 {
-        for sent in std::mem::take(&mut writer.peer.sent) {
-            let at = (sent.header.seq - writer.start) as usize;
-            if at <= stream.len() && at + sent.payload.len() > stream.len() {
-                let new = stream.len() - at;
-                stream.extend(&sent.payload[new..]);
-            }
-        }
-        let next = writer.start + stream.len() as u32;
-        writer.peer.send_with_window(300, PEER_ISS + 1, next);
-        writer.peer.pass_ms(200);
-    }
-    let (mut at, mut writes) = (0, Vec::new());
-    while at < stream.len() {
-        at += writer.fpdu(&stream[at..], at, &mut writes);
-    }
+    let writes = writer.all_of_the_stream(300, usize::from(EMSS));
     assert_eq!(writer.judge(&[writes], 0), 892);
     let done: Vec<_> = std::iter::from_fn(|| writer.completions.poll()).collect();
     assert_eq!(done.len(), 5, "{done:?}");
+}
+
+/// DDP-3-01, DDP-3-02, MPA-3-02: a path that becomes narrower while many requests wait. FPDUs that are queued stay as they
+/// are, in smaller segments; those that follow are cut for the MULPDU of the path as it is now.
+#[test]
+fn a_narrower_path_needs_no_new_fpdus_for_what_is_queued() {
+    const WRITES: u64 = 40;
+    // ULPDU_Length, the tagged header and the CRC, and what PAD may take.
+    const NARROW: usize = 1000 - 40 - 2 - 14 - 4;
+    let mut writer = Writer::with(false, false);
+    for _ in 0..WRITES {
+        writer.post(1400);
+    }
+    writer.peer.settle();
+    let first = writer.peer.sent[0].clone();
+    writer.peer.say_too_big(&first, 1000);
+    let writes = writer.all_of_the_stream(u16::MAX, 960);
+    let as_queued = writes.iter().take_while(|write| write.payload.len() == 1400).count();
+    assert!(as_queued > 0 && writes.len() > WRITES as usize, "{as_queued} of {}", writes.len());
+    let longest = writes[as_queued..].iter().map(|write| write.payload.len()).max();
+    assert!(longest.is_some_and(|octets| octets <= NARROW && octets + 4 > NARROW), "{longest:?}");
+    assert_eq!(writer.judge(&[writes], 0), WRITES * 1400);
+    let done: Vec<_> = std::iter::from_fn(|| writer.completions.poll()).collect();
+    assert!(done.len() == WRITES as usize && done.iter().all(|done| done.status == Status::Success));
 }

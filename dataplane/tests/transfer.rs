@@ -67,7 +67,7 @@ fn transfer_over(mut pair: Pair, seed: u64, octets: usize, setup: Setup, impairm
     assert_eq!(received.len(), 1, "seed {seed}: a Write is not delivered (RDMAP-5.1-02)");
     assert_eq!((received[0].kind, received[0].octets), (CompletionKind::Receive, 16), "seed {seed}");
     assert!(all_succeeded(&received), "seed {seed}: {received:?}");
-    // DDP-5.4-01, RDMAP-5.5-02: the Send is Delivered after everything before it is placed.
+    // DDP-5.4-01, RDMAP-5.1-03, RDMAP-5.5-02: the Send is Delivered after everything before it is placed.
     assert!(holds(&sink, 0, &data), "seed {seed}: octets differ");
     assert!(holds(&inbox, 0, &data[..16]), "seed {seed}: the Send differs");
     let mut sent = Vec::new();
@@ -78,7 +78,7 @@ fn transfer_over(mut pair: Pair, seed: u64, octets: usize, setup: Setup, impairm
     });
     assert!(complete, "seed {seed}: {} of {messages} completed", sent.len());
     assert!(all_succeeded(&sent), "seed {seed}: {sent:?}");
-    // RDMAP-5.5-08.
+    // RDMAP-5.1-04, RDMAP-5.5-06, RDMAP-5.5-08.
     assert!(sent.is_sorted_by_key(|completion| completion.id), "seed {seed}: completions out of order");
     pair
 }

@@ -194,7 +194,7 @@ impl Control {
         }
     }
 
-    /// MPA-7.2-02: the peer sends nothing more.
+    /// MPA-7.2-02: the peer sends nothing more. Our half closes too (DDP-6.2.1-05), unless its owner keeps it open.
     pub(super) fn on_peer_finished(&mut self, now: Instant, id: ConnectionId) {
         if let Some(shared) = self.stream_of(id) {
             shared.set_peer_finished();

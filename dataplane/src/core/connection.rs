@@ -97,7 +97,7 @@ pub struct Operating {
     pub crc_retries_max: u8,
     /// When the stream fails if no FPDU has come by then (MPA-7.1.2-26).
     pub first_fpdu_by: Instant,
-    /// The stream has failed: what still comes is dropped (DDP-7.1-17, MPA-8-09), and nothing but a Terminate is sent.
+    /// The stream has failed: what still comes is dropped (DDP-3-08, DDP-7.1-17, MPA-8-09), and nothing but a Terminate is sent.
     pub failed: bool,
 }
 

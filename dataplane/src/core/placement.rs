@@ -70,7 +70,8 @@ fn marker_in<F: Frame>(octets: &StretchView<'_, F>) -> Marker {
 impl<D: Device> Core<D> {
     /// Places what can be placed now that the octets `kept` have come beyond a gap. TCP keeps them from now on, and says so to
     /// the peer (C00-5.1-04).
-    // MPA-3-08, MPA-A.3-01, MPA-A.4-02, MPA-B.1-01, C00-5.1-03, C00-5.2-06, D08-A.3-01, DDP-3-05, DDP-5.3-04
+    // MPA-3-08, MPA-A.3-01, MPA-A.4-02, MPA-B.1-01, C00-5.1-03, C00-5.2-06, D08-A.3-01, DDP-3-05, DDP-5.3-01,
+    // DDP-5.3-04, DDP-5.3-05, RDMAP-5.5-01
     pub(super) fn place_early(&mut self, index: u32, kept: (SeqNumber, SeqNumber)) {
         let mut from = kept.0;
         // FPDUs that begin before this position have been looked at.

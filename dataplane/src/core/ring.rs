@@ -22,7 +22,8 @@ pub struct ConnectionId {
     pub(super) generation: u32,
 }
 
-/// How a connection runs in Full Operation.
+/// How a connection runs in Full Operation: DDP begins at both ends and in both directions together.
+// DDP-6.1-01, RDMAP-6.1-01
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FullOperation {
     /// The queue pair it serves.

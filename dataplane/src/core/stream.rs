@@ -112,7 +112,7 @@ impl<D: Device> Core<D> {
     }
 
     /// Takes the next FPDU in order, however the segments it lies in are cut.
-    // MPA-A.4-01, C00-7.4.1-01
+    // MPA-A.4-01, C00-7.4.1-01, DDP-3-04
     fn take_fpdu(&mut self, index: u32) -> Step {
         let Some(connection) = self.slots[index as usize].connection.as_mut() else { return Step::Wait };
         let Mode::FullOperation(operating) = &mut connection.mode else { return Step::Wait };
@@ -171,6 +171,8 @@ impl<D: Device> Core<D> {
     /// The stream has failed at this end: nothing more is placed or delivered (MPA-8-09, C00-9-05, DDP-7.1-17), the peer gets
     /// one Terminate if it may (RDMAP-6.2.1-01). MPA leaves TCP open (MPA-8-10, C00-9-06): it is RDMAP, whose stream is over,
     /// that closes the connection behind its Terminate.
+    // DDP-3-08, DDP-6.2-01, DDP-6.2.2-01, DDP-6.2.2-03, DDP-6.2.2-04, DDP-7-01, DDP-7.1-06, DDP-7.1-08, DDP-7.1-09, DDP-7.1-18,
+    // RDMAP-7-01, RDMAP-7.1-01
     pub(super) fn fail_stream(
         &mut self,
         now: Instant,
@@ -205,7 +207,9 @@ impl<D: Device> Core<D> {
         self.end_stream(now, index, error);
     }
 
-    /// MPA leaves TCP open after its errors (MPA-8-10, C00-9-06). RDMAP, its ULP, closes it behind the Terminate.
+    /// MPA leaves TCP open after its errors (MPA-8-10, C00-9-06). RDMAP, its ULP, closes it behind the Terminate, gracefully
+    /// (RDMAP-6.2.1-03).
+    // DDP-3-11, DDP-6.2-02
     fn end_stream(&mut self, now: Instant, index: u32, error: StreamError) {
         let id = self.id(index);
         let Some(connection) = self.slots[index as usize].connection.as_mut() else { return };
@@ -225,8 +229,8 @@ impl<D: Device> Core<D> {
         self.mark_dirty(index);
     }
 
-    /// The peer's FIN is in order, and its user is told (MPA-3-11, MPA-7.2-01, MPA-7.2-02, C00-8.2-01, C00-5.1-06). A-09: on an
-    /// FPDU boundary a graceful half-close, inside an FPDU error 1.
+    /// The peer's FIN is in order, and its user is told (MPA-3-11, MPA-7.2-01, MPA-7.2-02, C00-8.2-01, C00-5.1-06, DDP-3-09,
+    /// DDP-3-10). A-09: on an FPDU boundary a graceful half-close, inside an FPDU error 1.
     pub(super) fn on_peer_finished(&mut self, now: Instant, index: u32) {
         let id = self.id(index);
         let Some(connection) = self.slots[index as usize].connection.as_mut() else { return };
@@ -294,7 +298,8 @@ impl<D: Device> Core<D> {
     }
 }
 
-/// Flushes what is left. A connection that ended before it was closed by both ends is an error (MPA-8-01).
+/// Flushes what is left. A connection that ended before it was closed by both ends is an error (MPA-8-01, DDP-6.2.2-01), and
+/// each request that was posted is reported once (DDP-3-03, DDP-6.2.2-02).
 fn end_queue_pair(
     qp: &mut QueuePair,
     stags: &mut StagTable,

@@ -320,7 +320,7 @@ fn has_work(connection: &Connection, qps: &[Option<QueuePair>]) -> bool {
 
 /// Moves FPDUs from the queue pair to TCP while they can go at once, and one more when none waits, so that TCP knows of
 /// it (MPA-4.5-03: each is cut for the EMSS of its moment). What is queued goes out, whatever becomes of EMSS and window
-/// (MPA-A.1-03, C00-7.3-05, C00-7.3-06).
+/// (DDP-3-02, MPA-A.1-03, C00-7.3-05, C00-7.3-06).
 fn fill<F>(
     connection: &mut Connection,
     qps: &mut [Option<QueuePair>],

@@ -37,7 +37,9 @@ pub struct Message {
 
 impl Message {
     /// The segment that begins `offset` octets into the message and fits `mulpdu` octets: its header and its octets of
-    /// payload. The last one has the Last flag (DDP-4.1-03, DDP-4.1-04); an empty message has exactly one (DDP-5.2-08).
+    /// payload. The last one has the Last flag (DDP-4.1-03, DDP-4.1-04); an empty message has exactly one (DDP-5.2-08). What is
+    /// the message's is the same in all of them.
+    // DDP-4.1-06, DDP-4.2-08, DDP-4.3-06, DDP-4.3-10, DDP-5.2-03, DDP-5.2-06, RDMAP-4.1-06
     pub fn segment(&self, offset: u32, mulpdu: usize) -> (Header, u32) {
         let header_octets = match self.model {
             Model::Tagged { .. } => Tagged::LEN,
@@ -120,6 +122,44 @@ mod tests {
             })
             .collect();
         assert_eq!(got, [(16384, 1486, false), (17870, 562, true)]);
+    }
+
+    /// What every segment of a message says of it, in the order in which they are sent. DDP-4.1-03, DDP-4.1-04, DDP-4.1-05,
+    /// DDP-4.1-06, DDP-4.2-02, DDP-4.2-04, DDP-4.2-06, DDP-4.2-08, DDP-4.3-02, DDP-4.3-04, DDP-4.3-06, DDP-4.3-10, DDP-5.2-02,
+    /// DDP-5.2-06, DDP-5.3-03, RDMAP-4.1-06
+    #[test]
+    fn what_is_the_messages_is_in_every_segment() {
+        let (rsvd_ulp, stag) = ([0x46, 1, 2, 3, 4], STag(0xa1a2_a3a4));
+        let models = [
+            Model::Tagged { stag, to: u64::from(u32::MAX) - 7 },
+            Model::Untagged { queue: 3, msn: u32::MAX },
+        ];
+        for (model, octets) in models.into_iter().flat_map(|model| [0, 1, 4000].map(|octets| (model, octets)))
+        {
+            let message = Message { version: 1, model, rsvd_ulp, octets };
+            let segments = cut(&message, 500);
+            let mut offset = 0;
+            for (place, (header, payload)) in segments.iter().enumerate() {
+                let last = place + 1 == segments.len();
+                let expected = match model {
+                    Model::Tagged { stag, to } => {
+                        let to = to + u64::from(offset);
+                        Header::Tagged(Tagged { last, version: 1, rsvd_ulp: 0x46, stag, to })
+                    }
+                    Model::Untagged { queue, msn } => {
+                        Header::Untagged(Untagged { last, version: 1, rsvd_ulp, queue, msn, mo: offset })
+                    }
+                };
+                assert_eq!(*header, expected);
+                offset += payload;
+            }
+        }
+        // The longest there is: its last octet can be addressed.
+        let model = Model::Untagged { queue: 0, msn: 1 };
+        let longest = Message { version: 1, model, rsvd_ulp, octets: u32::MAX };
+        let (header, octets) = longest.segment(u32::MAX - 1, 500);
+        assert!(matches!(header, Header::Untagged(Untagged { last: true, mo: 0xffff_fffe, .. })));
+        assert_eq!(octets, 1);
     }
 
     /// DDP-5.2-08, DDP-5.2-03: an empty message is one segment; every octet of any other is in exactly one.

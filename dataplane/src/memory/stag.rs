@@ -193,7 +193,7 @@ impl StagTable {
     ///
     /// # Errors
     ///
-    /// The first check that fails, in the order of [`AccessError`]. DDP-7.1-10 to DDP-7.1-14, DDP-8.2-01.
+    /// The first check that fails, in the order of [`AccessError`]. DDP-4.2-05, DDP-7.1-10 to DDP-7.1-14, DDP-8.2-01.
     #[inline]
     pub fn check(
         &self,

@@ -229,7 +229,7 @@ impl Encoder<'_> {
 
     /// Writes the CRC over everything before it: a Marker between PAD and CRC is covered, and so is a leading one. An
     /// unused field is there all the same.
-    // MPA-4.4-01, MPA-4.4-09, MPA-4.4-10, MPA-4.4-11, MPA-4.4-12, MPA-4.4-13, MPA-4.4-14, C00-7.2-03
+    // DDP-3-06, MPA-4.4-01, MPA-4.4-09, MPA-4.4-10, MPA-4.4-11, MPA-4.4-12, MPA-4.4-13, MPA-4.4-14, C00-7.2-03
     #[inline]
     fn finish(mut self, crc: bool) -> bool {
         self.mark();

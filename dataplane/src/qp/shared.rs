@@ -351,6 +351,7 @@ mod tests {
         qp.post_send(send(4)).unwrap();
     }
 
+    /// RDMAP-7.1-03
     #[test]
     fn the_first_error_stays() {
         let (qp, ..) = qp(1, 1);

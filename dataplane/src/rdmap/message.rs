@@ -16,12 +16,13 @@ const fn rsvd_ulp(version: u8, opcode: Opcode) -> [u8; 5] {
     [Control { version, opcode }.to_octet(), 0, 0, 0, 0]
 }
 
-/// An RDMA Write of `octets` octets to `to` of the peer's `stag` (RDMAP-5.1-01).
+/// An RDMA Write of `octets` octets to `to` of the peer's `stag` (RDMAP-5.1-01): one buffer, any part of it, or nothing
+/// (RDMAP-5.1-03, RDMAP-5.1-05).
 pub const fn write(version: u8, stag: STag, to: u64, octets: u32) -> Message {
     Message { version, model: Model::Tagged { stag, to }, rsvd_ulp: rsvd_ulp(version, Opcode::Write), octets }
 }
 
-/// The `msn`th RDMA Read Request; its payload is a [`ReadRequest`].
+/// The `msn`th RDMA Read Request (RDMAP-5.2.1-01); its payload is a [`ReadRequest`].
 pub const fn read_request(version: u8, msn: u32) -> Message {
     Message {
         version,
@@ -31,7 +32,7 @@ pub const fn read_request(version: u8, msn: u32) -> Message {
     }
 }
 
-/// An RDMA Read Response of `octets` octets, to where the Request said.
+/// An RDMA Read Response of `octets` octets, to where the Request said (RDMAP-5.2.2-01).
 pub const fn read_response(version: u8, stag: STag, to: u64, octets: u32) -> Message {
     let rsvd_ulp = rsvd_ulp(version, Opcode::ReadResponse);
     Message { version, model: Model::Tagged { stag, to }, rsvd_ulp, octets }

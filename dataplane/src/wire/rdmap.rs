@@ -137,7 +137,7 @@ impl Control {
 }
 
 /// The RDMA Read Request header, which follows the DDP header.
-// RDMAP-4.4-01
+// RDMAP-4.2-01, RDMAP-4.4-01
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReadRequest {
     /// Where the Response goes at the Data Sink.

@@ -163,6 +163,35 @@ impl RawPeer {
         self.settle();
     }
 
+    /// A router's word that `sent` does not fit the next link (RFC 1191 §4).
+    pub fn say_too_big(&mut self, sent: &Sent, next_hop_mtu: u16) {
+        let mut message = vec![3, 4, 0, 0, 0, 0];
+        message.extend(next_hop_mtu.to_be_bytes());
+        let mut original = [0; ipv4::Header::LEN];
+        ipv4::Header {
+            source: address(1),
+            destination: address(2),
+            protocol: Protocol::TCP,
+            ttl: 3,
+            total_len: (ipv4::Header::LEN + sent.header.header_len() + sent.payload.len()) as u16,
+            dont_fragment: true,
+            more_fragments: false,
+            fragment_offset: 0,
+            identification: 77,
+            ecn: 0,
+            dscp: 0,
+        }
+        .emit(&mut original);
+        message.extend(original);
+        message.extend(sent.header.source_port.to_be_bytes());
+        message.extend(sent.header.destination_port.to_be_bytes());
+        message.extend(sent.header.seq.0.to_be_bytes());
+        let sum = checksum::sum(&message).finish();
+        message[2..4].copy_from_slice(&sum.to_be_bytes());
+        self.inject(&Self::packet(Protocol::ICMP, &message));
+        self.settle();
+    }
+
     /// Lets everything happen that happens within 10 microseconds.
     pub fn settle(&mut self) {
         for _ in 0..10 {

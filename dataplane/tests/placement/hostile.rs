@@ -44,7 +44,7 @@ fn sign(run: &mut Run, n: usize) {
     run.octets[fpdu.end - 4..fpdu.end].copy_from_slice(&crc.field());
 }
 
-/// MPA-A.3-02, C00-5.1-04, C00-5.1-05, DDP-3-12: a retransmission with other octets over placed and held ones changes
+/// MPA-A.3-02, C00-5.1-04, C00-5.1-05, DDP-3-12, DDP-5.3-05: a retransmission with other octets over placed and held ones changes
 /// nothing; only the gap is filled from it.
 #[test]
 fn altered_copies_overwrite_nothing() {

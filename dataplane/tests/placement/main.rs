@@ -59,8 +59,8 @@ fn take_deliveries(receiver: &Receiver, run: &Run, mut delivered: usize) -> usiz
     delivered
 }
 
-/// Lets the segments of a run arrive, and after each looks at memory and completions. DDP-5.4-01: a Send is delivered when
-/// all before it has come, and not before.
+/// Lets the segments of a run arrive, and after each looks at memory and completions. DDP-1-02, DDP-4.1-07, DDP-5.2-04, DDP-5.4-01,
+/// RDMAP-5.5-02: a Send is delivered when all before it has come, and not before.
 #[track_caller]
 fn play(receiver: &mut Receiver, run: &Run, segments: &[(usize, usize)]) {
     let before = receiver.statistics();

@@ -103,7 +103,7 @@ fn mpa_three_markers() {
     }
 }
 
-/// MPA-3-07, MPA-4.1-01, MPA-4.1-03, MPA-4.1-04: one stream with every PAD.
+/// DDP-3-07, MPA-3-07, MPA-4.1-01, MPA-4.1-03, MPA-4.1-04: one stream with every PAD.
 #[test]
 fn mpa_padding() {
     let records = load::<8>("mpa-padding");

@@ -188,7 +188,7 @@ class Direction:
     fpdus: list[mpa.Fpdu] = field(default_factory=list)
 
     def walk(self) -> None:
-        """Find and verify every FPDU."""
+        """Find and verify every FPDU; nothing else may be in the stream (RDMAP-6.1-01)."""
         reader = mpa.FpduReader(self.markers, self.crc)
         reader.feed(memoryview(self.stream.octets)[self.startup_octets :])
         try:

@@ -96,7 +96,7 @@ impl ReceiveQueue {
 
     /// Keeps the octets of `frame` from `offset` that are new, `octets` of them from place `seq` in the stream.
     /// The caller has trimmed them to the window. Octets already held are never replaced, nor given up
-    /// twice (MPA-A.3-02, C00-5.1-05).
+    /// twice (MPA-A.3-02, C00-5.1-05, DDP-3-12).
     pub fn insert<F: Frame>(
         &mut self,
         pool: &mut HeldPool<F>,
