@@ -90,7 +90,8 @@ pub use warpline_dataplane::memory::{Access, Region, STag};
 pub use warpline_dataplane::qp::error::StreamError;
 pub use warpline_dataplane::qp::shared::QpState;
 pub use warpline_dataplane::qp::work::{
-    Completion, CompletionKind, Operation, QpNumber, SendRequest, Slice, Status,
+    Completion, CompletionKind, InlineData, Operation, Payload, QpNumber, ReceiveRequest, SendRequest, Slice,
+    SliceList, Status, TooLongForInline, TooManySlices,
 };
 pub use warpline_dataplane::tcp::congestion::Algorithm;
 pub use warpline_dataplane::tcp::{Behaviour, CloseReason, Counters, EcnPolicy, Keepalive, Snapshot};

@@ -192,7 +192,7 @@ impl QueuePair {
     ///
     /// [`PostError`]; nothing is posted then.
     pub fn post_send(&self, id: u64, local: Slice) -> Result<(), PostError> {
-        self.post(SendRequest { id, operation: Operation::Send, local, signaled: true })
+        self.post(SendRequest::new(id, Operation::SEND, local))
     }
 
     /// Posts an RDMA Write of `local` to octet `offset` of `remote`. Its completion is called `id`.
@@ -210,12 +210,7 @@ impl QueuePair {
         let to = remote
             .range(offset, local.octets)
             .ok_or(PostError::OutsideAdvertisement { advertised: remote.octets })?;
-        self.post(SendRequest {
-            id,
-            operation: Operation::Write { stag: remote.stag, to },
-            local,
-            signaled: true,
-        })
+        self.post(SendRequest::new(id, Operation::Write { stag: remote.stag, to }, local))
     }
 
     /// Posts a send work request as it is; one that is not signaled reports only failure.
@@ -234,7 +229,7 @@ impl QueuePair {
     ///
     /// [`PostError`]; nothing is posted then.
     pub fn post_receive(&self, id: u64, local: Slice) -> Result<(), PostError> {
-        Ok(self.shared.post_receive(ReceiveRequest { id, local })?)
+        Ok(self.shared.post_receive(ReceiveRequest::new(id, local))?)
     }
 
     /// Closes our half of the connection after everything posted (DDP-6.2.1-01, DDP-6.2.1-02): nothing more can be sent.

@@ -119,10 +119,8 @@ fn silent_writes_are_silent() {
     near.memory.fill(4);
     let operation = |offset| Operation::Write { stag: far.memory.stag(), to: far.memory.to(offset) };
     let write = |id, signaled| SendRequest {
-        id,
-        operation: operation(id as usize * 100),
-        local: near.memory.slice(0, 100),
         signaled,
+        ..SendRequest::new(id, operation(id as usize * 100), near.memory.slice(0, 100))
     };
     for id in 0..10 {
         near.qp.post(write(id, id == 9)).unwrap();

@@ -124,6 +124,10 @@ pub const SEND_DESCRIPTORS_PER_CORE: usize = 32_768;
 pub const READ_DEPTH_MAX: u16 = 128;
 /// The same unless told otherwise: what adapters offer. More takes longer round trips than a data centre has.
 pub const READ_DEPTH_USUAL: u16 = 32;
+/// Ranges of memory in one work request: what most applications use; more would make every request longer.
+pub const SCATTER_GATHER_ELEMENTS: usize = 4;
+/// Octets that go inline in a work request: no longer than as many ranges.
+pub const INLINE_OCTETS: usize = 64;
 /// FPDUs in one segment: beyond that many the headers before them hardly weigh, and all are built again if it is lost.
 pub const FPDUS_PER_SEGMENT: usize = 64;
 /// A Terminate's payload: control word, segment length, DDP header and RDMAP Read Request header (RFC 5040 §4.8).

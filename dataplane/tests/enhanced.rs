@@ -83,7 +83,7 @@ impl Target {
             peer.command(Command::Register { stag, grant });
         }
         let local = Slice { stag: LOCAL, to: INBOX_TO, octets: 1024 };
-        qp.post_receive(ReceiveRequest { id: 1, local }).unwrap();
+        qp.post_receive(ReceiveRequest::new(1, local)).unwrap();
         if operation.initiator {
             peer.command(Command::Start { connection, operation });
         } else {
@@ -117,12 +117,12 @@ impl Target {
 
     /// Posts a Send of `octets` zeros.
     fn post_send(&self, octets: u32) {
-        self.post(Operation::Send, octets);
+        self.post(Operation::SEND, octets);
     }
 
     fn post(&self, operation: Operation, octets: u32) {
         let local = Slice { stag: LOCAL, to: 0, octets };
-        self.qp.post_send(SendRequest { id: 2, operation, local, signaled: true }).unwrap();
+        self.qp.post_send(SendRequest::new(2, operation, local)).unwrap();
     }
 
     #[track_caller]
@@ -259,10 +259,12 @@ fn what_was_not_agreed_is_no_indication() {
         target.expect_failed(StreamError::Ddp(DdpError::NoBuffer));
     }
     // Nor is a Read of something, or one with another number.
-    for request in [read_request(1, 1), read_request(2, 0)] {
+    for (request, error) in
+        [(read_request(1, 1), DdpError::NoBuffer), (read_request(2, 0), DdpError::MsnRange)]
+    {
         let mut target = Target::responder(ReadyToReceive::Expect(RtrKinds::all()));
         target.send(&request);
-        target.expect_failed(StreamError::Ddp(DdpError::NoBuffer));
+        target.expect_failed(StreamError::Ddp(error));
     }
 }
 
@@ -350,7 +352,7 @@ fn what_overtakes_the_indication_waits_for_it() {
     let operation = FullOperation { markers_received: true, ready, ..FullOperation::new(QP, false) };
     let mut target = Target::new(operation);
     let local = Slice { stag: LOCAL, to: 2048, octets: 1024 };
-    target.qp.post_receive(ReceiveRequest { id: 2, local }).unwrap();
+    target.qp.post_receive(ReceiveRequest::new(2, local)).unwrap();
     target.peer.send(Flags::ACK, target.seq + rtr.len() as u32, target.ack, &message);
     target.send(&rtr);
     assert_eq!(target.completed(), [RECEIVED]);

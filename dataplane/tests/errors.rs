@@ -72,7 +72,7 @@ impl Target {
             regions.push((region, octets));
         }
         let local = Slice { stag: INBOX, to: 0, octets: INBOX_OCTETS };
-        qp.post_receive(ReceiveRequest { id: 1, local }).unwrap();
+        qp.post_receive(ReceiveRequest::new(1, local)).unwrap();
         let connection = peer.accepted.unwrap();
         peer.command(Command::Stream {
             connection,
@@ -247,7 +247,8 @@ fn bad_tagged_segments() {
 fn bad_untagged_segments() {
     let ddp = |error| StreamError::Ddp(error);
     let cases = [
-        (untagged([0x41, 0x43], 3, 1, 0, b"x"), ddp(DdpError::InvalidQueue), [0x12, 1, 0xc0, 0]),
+        (untagged([0x41, 0x43], 4, 1, 0, b"x"), ddp(DdpError::InvalidQueue), [0x12, 1, 0xc0, 0]),
+        (untagged([0x41, 0x4b], 3, 1, 0, &[0; 12]), ddp(DdpError::NoBuffer), [0x12, 2, 0xc0, 0]),
         (untagged([0x41, 0x41], 1, 1, 0, &[0; 28]), ddp(DdpError::NoBuffer), [0x12, 2, 0xc0, 0]),
         (send(2, 0, b"x"), ddp(DdpError::MsnRange), [0x12, 3, 0xc0, 0]),
         (send(0, 0, b"x"), ddp(DdpError::MsnRange), [0x12, 3, 0xc0, 0]),
@@ -256,7 +257,12 @@ fn bad_untagged_segments() {
         (send(1, 0, &[7; 17]), ddp(DdpError::TooLong), [0x12, 5, 0xc0, 0]),
         (untagged([0x40, 0x43], 0, 1, 0, b"x"), ddp(DdpError::UntaggedVersion), [0x12, 6, 0xc0, 0]),
         (
-            untagged([0x41, 0x49], 0, 1, 0, b"x"),
+            untagged([0x41, 0x49], 0, 1, 0, b"not eight"),
+            StreamError::Rdmap(RdmapError::UnspecifiedOperation),
+            [0x02, 0xff, 0xc0, 0],
+        ),
+        (
+            untagged([0x41, 0x41], 0, 1, 0, b"x"),
             StreamError::Rdmap(RdmapError::UnexpectedOpcode),
             [0x02, 6, 0xc0, 0],
         ),
@@ -434,7 +440,7 @@ fn a_reset_is_reported() {
     assert_eq!(target.qp.error(), Some(StreamError::Tcp(CloseReason::Reset)));
     assert_eq!(target.qp.state(), QpState::Error);
     assert_eq!(target.completions.poll().unwrap().status, Status::Flushed);
-    assert!(target.qp.post_receive(ReceiveRequest { id: 2, local: Slice::default() }).is_err());
+    assert!(target.qp.post_receive(ReceiveRequest::new(2, Slice::default())).is_err());
 }
 
 /// RDMAP-5.4-03, RDMAP-6.2.1-02: the peer's Terminate is told to the application, and answered by closing alone.

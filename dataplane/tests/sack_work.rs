@@ -45,7 +45,7 @@ impl Flooded {
         peer.settle();
         let local = Slice { stag: SOURCE, to: 0, octets: OCTETS as u32 };
         let operation = Operation::Write { stag: STag(9), to: 0 };
-        qp.post_send(SendRequest { id: 1, operation, local, signaled: true }).unwrap();
+        qp.post_send(SendRequest::new(1, operation, local)).unwrap();
         peer.settle();
         Self { peer, completions, start, have: Vec::new() }
     }

@@ -78,7 +78,7 @@ impl Streaming {
         peer.command(Command::Register { stag: MEMORY, grant });
         for id in 1..=2 {
             let local = Slice { stag: MEMORY, to: 64 * (id - 1), octets: 64 };
-            qp.post_receive(ReceiveRequest { id, local }).unwrap();
+            qp.post_receive(ReceiveRequest::new(id, local)).unwrap();
         }
         peer.settle();
         peer.events.clear();
@@ -173,7 +173,7 @@ impl Streaming {
 
     fn send(&self, id: u64, octets: u32) {
         let local = Slice { stag: MEMORY, to: OUTBOX, octets };
-        self.qp.post_send(SendRequest { id, operation: Operation::Send, local, signaled: true }).unwrap();
+        self.qp.post_send(SendRequest::new(id, Operation::SEND, local)).unwrap();
     }
 }
 

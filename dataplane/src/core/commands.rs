@@ -13,6 +13,7 @@ use super::{Core, Listener, QueuePair};
 use crate::device::Device;
 use crate::limits;
 use crate::memory::STag;
+use crate::qp::reads::Reads;
 use crate::qp::receiver::Receiver;
 use crate::qp::sender::Sender;
 use crate::qp::shared::{QpState, SharedQp};
@@ -183,10 +184,7 @@ impl<D: Device> Core<D> {
         connection.mode = Mode::FullOperation(Operating::new(operation, connection.send_end()));
         connection.lent_octets = 0;
         qp.connection = Some(index);
-        qp.sender.begin(operation.version, operation.ready);
-        qp.receiver.begin(operation.version, operation.ready);
-        qp.receiver.take_posted(&qp.shared);
-        qp.shared.set_state(QpState::ReadyToSend);
+        qp.begin(&operation);
         self.leave_backlog(index);
     }
 
@@ -213,10 +211,7 @@ impl<D: Device> Core<D> {
         if matches!(connection.mode, Mode::Streaming) {
             connection.mode = Mode::FullOperation(Operating::unnegotiated(operation, send_start));
             qp.connection = Some(id.index);
-            qp.sender.begin(operation.version, operation.ready);
-            qp.receiver.begin(operation.version, operation.ready);
-            qp.receiver.take_posted(&qp.shared);
-            qp.shared.set_state(QpState::ReadyToSend);
+            qp.begin(&operation);
         }
         if let Mode::FullOperation(operating) = &mut connection.mode {
             operating.start(direction, send_start);
@@ -281,7 +276,7 @@ impl<D: Device> Core<D> {
         };
         let sender = Sender::new(shared.send_depth());
         let receiver = Receiver::new(shared.receive_depth());
-        *place = Some(QueuePair { shared, sender, receiver, connection: None });
+        *place = Some(QueuePair { shared, sender, receiver, reads: Reads::default(), connection: None });
     }
 
     fn destroy_qp(&mut self, number: QpNumber) {
@@ -298,8 +293,7 @@ impl<D: Device> Core<D> {
         }
         if let Some(Some(mut qp)) = self.qps.get_mut(number.0 as usize).map(Option::take) {
             qp.shared.set_state(QpState::Error);
-            qp.sender.flush(&qp.shared, &mut self.stags, None);
-            qp.receiver.flush(&qp.shared, &mut self.placed_sends, None);
+            qp.flush(&mut self.stags, &mut self.placed_sends, None);
         }
         self.events.push(Event::QpDestroyed(number));
     }

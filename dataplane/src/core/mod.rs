@@ -46,9 +46,10 @@ use crate::limits;
 use crate::memory::StagTable;
 use crate::pool::Pool;
 use crate::qp::error::StreamError;
-use crate::qp::receiver::{PlacedSend, Receiver};
+use crate::qp::reads::Reads;
+use crate::qp::receiver::{PlacedSegment, Receiver};
 use crate::qp::sender::Sender;
-use crate::qp::shared::SharedQp;
+use crate::qp::shared::{QpState, SharedQp};
 use crate::qp::work::QpNumber;
 use crate::rate_limit::RateLimit;
 use crate::tcp;
@@ -64,7 +65,7 @@ use neighbours::{Neighbours, StaticNeighbour};
 use path_mtu::PathMtus;
 use ports::Ports;
 use reassembly::Reassembly;
-use ring::{ConnectionId, Rings};
+use ring::{ConnectionId, FullOperation, Rings};
 use statistics::Statistics;
 use syn_cookies::SynCookies;
 use tables::Tables;
@@ -132,8 +133,28 @@ struct QueuePair {
     shared: Arc<SharedQp>,
     sender: Sender,
     receiver: Receiver,
+    /// What both halves know of Reads under way.
+    reads: Reads,
     /// The connection it runs on.
     connection: Option<u32>,
+}
+
+impl QueuePair {
+    /// Its stream begins.
+    fn begin(&mut self, operation: &FullOperation) {
+        self.sender.begin(operation.version, operation.ready, operation.depths.ord);
+        self.receiver.begin(operation.version, operation.ready);
+        self.receiver.take_posted(&self.shared);
+        self.reads.begin(operation.depths);
+        self.shared.set_state(QpState::ReadyToSend);
+    }
+
+    /// Ends all that is posted and under way.
+    fn flush(&mut self, stags: &mut StagTable, placed: &mut Pool<PlacedSegment>, error: Option<StreamError>) {
+        self.sender.flush(&self.shared, stags, error);
+        self.receiver.flush(&self.shared, placed, error);
+        self.reads.flush(stags);
+    }
 }
 
 /// A port that takes connections.
@@ -186,8 +207,8 @@ pub struct Core<D: Device> {
     dirty: Vec<u32>,
 
     pools: tcp::Pools<Chunk, D::Frame>,
-    /// Segments of Sends placed before their turn.
-    placed_sends: Pool<PlacedSend>,
+    /// Segments placed before their turn whose Delivery is remembered.
+    placed_sends: Pool<PlacedSegment>,
     /// When connections that hold frames are looked at next, if frames are short.
     relief_at: Instant,
     stags: StagTable,
@@ -365,9 +386,8 @@ impl<D: Device> Core<D> {
         match qp.connection {
             Some(index) => self.mark_dirty(index),
             // Posted while the queue pair was coming to its end.
-            None if qp.shared.state() == crate::qp::shared::QpState::Error => {
-                qp.sender.flush(&qp.shared, &mut self.stags, None);
-                qp.receiver.flush(&qp.shared, &mut self.placed_sends, None);
+            None if qp.shared.state() == QpState::Error => {
+                qp.flush(&mut self.stags, &mut self.placed_sends, None);
             }
             None => {}
         }

@@ -11,7 +11,7 @@ use crate::device::{Device, Frame};
 use crate::limits;
 use crate::mpa::MpaError;
 use crate::mpa::receiver::{FpduReceiver, Octets};
-use crate::qp::receiver::Early;
+use crate::qp::receiver::{Early, Reach};
 use crate::tcp::receive_queue::{Stretch, StretchView};
 use crate::time::Instant;
 use crate::wire::mpa::Marker;
@@ -177,9 +177,9 @@ impl<D: Device> Core<D> {
                 Ok(None) => break false,
                 Err(_) => break true,
             };
-            match qp.receiver.check_early(&qp.shared, &self.stags, &octets, &located) {
-                Some(Early::Tagged) => {}
-                Some(Early::Untagged) if early_room > 0 => early_room -= 1,
+            match qp.receiver.check_early(&qp.shared, &self.stags, &qp.reads.asked, &octets, &located) {
+                Some(Early::AtOnce) => {}
+                Some(Early::InTurn) if early_room > 0 => early_room -= 1,
                 _ => break true,
             }
             octets.advance(located.wire_len());
@@ -199,8 +199,7 @@ impl<D: Device> Core<D> {
             let Some(located) = fpdus.verified_before(&octets) else { break };
             let position = fpdus.position();
             let copied = qp.receiver.place_early(
-                &qp.shared,
-                &self.stags,
+                &Reach { shared: &qp.shared, stags: &mut self.stags, reads: &mut qp.reads },
                 &mut self.placed_sends,
                 position,
                 &octets,
@@ -234,8 +233,15 @@ impl<D: Device> Core<D> {
         operating.first_fpdu_by = Instant::NEVER;
         connection.tcp.consume(&mut self.pools, octets);
         let end = operating.fpdus.position();
-        match qp.receiver.deliver_early(&qp.shared, &mut self.placed_sends, end) {
-            Ok(()) => Step::Next,
+        let reach = &mut Reach { shared: &qp.shared, stags: &mut self.stags, reads: &mut qp.reads };
+        match qp.receiver.deliver_early(reach, &mut self.placed_sends, end) {
+            Ok(()) => {
+                // Answers to Reads may have been among them.
+                let acknowledged = connection.tcp.acknowledged();
+                qp.sender.complete(&qp.shared, &mut self.stags, &mut qp.reads, acknowledged);
+                self.mark_dirty(index);
+                Step::Next
+            }
             Err(fault) => Step::Failed(fault.error, Some(fault)),
         }
     }

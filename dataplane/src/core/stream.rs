@@ -13,7 +13,7 @@ use crate::mpa::MpaError;
 use crate::mpa::receiver::Octets;
 use crate::pool::Pool;
 use crate::qp::error::StreamError;
-use crate::qp::receiver::{Fault, PlacedSend, Received};
+use crate::qp::receiver::{Fault, PlacedSegment, Reach, Received};
 use crate::qp::shared::QpState;
 use crate::qp::terminate;
 use crate::tcp;
@@ -131,7 +131,10 @@ impl<D: Device> Core<D> {
                 };
             }
         };
-        let received = qp.receiver.on_ulpdu(&qp.shared, &self.stags, &octets, &located);
+        // The peer may ask again as soon as it has an answer, so what it acknowledges with the request counts.
+        qp.reads.responses.complete(&mut self.stags, connection.tcp.acknowledged());
+        let reach = &mut Reach { shared: &qp.shared, stags: &mut self.stags, reads: &mut qp.reads };
+        let received = qp.receiver.on_ulpdu(reach, &octets, &located);
         operating.fpdus.advance(&located);
         operating.crc_retries = 0;
         // the FPDU is valid for MPA, whatever DDP says of it.
@@ -144,9 +147,16 @@ impl<D: Device> Core<D> {
                 self.statistics.octets_copied_rx += octets as u64;
                 Step::Next
             }
-            Ok(Received::Indicated) => Step::Next,
+            Ok(Received::Indicated | Received::Owed) => Step::Next,
             Ok(Received::Asked { stag, to }) => {
                 qp.sender.respond(stag, to);
+                Step::Next
+            }
+            Ok(Received::Answered { octets }) => {
+                self.statistics.octets_copied_rx += octets as u64;
+                let acknowledged = connection.tcp.acknowledged();
+                qp.sender.complete(&qp.shared, &mut self.stags, &mut qp.reads, acknowledged);
+                self.mark_dirty(index);
                 Step::Next
             }
             Ok(Received::Terminated(error)) => Step::Terminated(error),
@@ -244,7 +254,19 @@ impl<D: Device> Core<D> {
         {
             return self.fail_stream(now, index, StreamError::Mpa(MpaError::TcpClosed), None);
         }
+        if self.waits_for_answers(index) {
+            // Nothing more comes, and so no answer.
+            return self.fail_stream(now, index, StreamError::Mpa(MpaError::TcpClosed), None);
+        }
         self.events.push(Event::PeerFinished { connection: id });
+    }
+
+    /// Whether Reads or Atomic Operations of this end are not answered, on a stream that has not failed.
+    fn waits_for_answers(&self, index: u32) -> bool {
+        let Some(connection) = self.slots[index as usize].connection.as_ref() else { return false };
+        let Mode::FullOperation(operating) = &connection.mode else { return false };
+        let Some(Some(qp)) = self.qps.get(operating.qp.0 as usize) else { return false };
+        operating.receives && !operating.failed && !qp.reads.asked.is_empty()
     }
 
     /// Completes what TCP has acknowledged.
@@ -252,7 +274,8 @@ impl<D: Device> Core<D> {
         self.release_stream(index);
         let Some(connection) = self.slots[index as usize].connection.as_mut() else { return };
         if let Some(Some(qp)) = connection.qp().and_then(|number| self.qps.get_mut(number.0 as usize)) {
-            qp.sender.complete(&qp.shared, &mut self.stags, connection.tcp.acknowledged());
+            let acknowledged = connection.tcp.acknowledged();
+            qp.sender.complete(&qp.shared, &mut self.stags, &mut qp.reads, acknowledged);
         }
     }
 
@@ -303,7 +326,7 @@ impl<D: Device> Core<D> {
 fn end_queue_pair(
     qp: &mut QueuePair,
     stags: &mut StagTable,
-    placed_sends: &mut Pool<PlacedSend>,
+    placed_sends: &mut Pool<PlacedSegment>,
     reason: CloseReason,
 ) {
     let error = match reason {
@@ -316,6 +339,5 @@ fn end_queue_pair(
     qp.shared.set_state(QpState::Error);
     qp.connection = None;
     let error = qp.shared.error().or(error);
-    qp.sender.flush(&qp.shared, stags, error);
-    qp.receiver.flush(&qp.shared, placed_sends, error);
+    qp.flush(stags, placed_sends, error);
 }

@@ -10,10 +10,10 @@ use crate::device::{ChecksumRequest, Device, Frame, IpVersion};
 use crate::limits;
 use crate::memory::{Access, StagTable};
 use crate::mpa::fpdu;
-use crate::qp::indication;
-use crate::qp::run::FpduRun;
-use crate::qp::sender::{FpduDescriptor, Source};
+use crate::qp::error::StreamError;
+use crate::qp::run::{FpduDescriptor, FpduRun, Source};
 use crate::qp::shared::QpState;
+use crate::rdmap::RdmapError;
 use crate::tcp::send_queue::Segment;
 use crate::tcp::{EcnField, Outgoing, State};
 use crate::time::Instant;
@@ -84,6 +84,12 @@ impl<D: Device> Core<D> {
             let Some(connection) = self.slots[index as usize].connection.as_mut() else { return false };
             streaming::fill(connection, &mut self.pools);
             fill(connection, &mut self.qps, &mut self.pools, &mut self.stags, by_reference);
+            if has_failed(connection, &self.qps) {
+                // RDMAP-7.1-01, RDMAP-7.1-02: a Terminate goes instead of the message.
+                self.fail_stream(now, index, StreamError::Rdmap(RdmapError::LocalCatastrophic), None);
+                self.spare = Some(frame);
+                continue;
+            }
             let Some(outgoing) = connection.tcp.poll_transmit(now, &mut self.pools) else {
                 self.spare = Some(frame);
                 return false;
@@ -315,7 +321,14 @@ const fn network_octets(key: FlowKey) -> usize {
 fn has_work(connection: &Connection, qps: &[Option<QueuePair>]) -> bool {
     let Mode::FullOperation(operating) = &connection.mode else { return false };
     let Some(Some(qp)) = qps.get(operating.qp.0 as usize) else { return false };
-    operating.may_send && qp.sender.has_work()
+    operating.may_send && qp.sender.has_work(&qp.reads)
+}
+
+/// Whether the queue pair's next request cannot be done.
+fn has_failed(connection: &Connection, qps: &[Option<QueuePair>]) -> bool {
+    let Mode::FullOperation(operating) = &connection.mode else { return false };
+    let Some(Some(qp)) = qps.get(operating.qp.0 as usize) else { return false };
+    !operating.failed && qp.sender.has_failed()
 }
 
 /// Moves FPDUs from the queue pair to TCP while they can go at once, and one more when none waits, so that TCP knows of
@@ -336,6 +349,7 @@ fn fill<F>(
     let Some(Some(qp)) = qps.get_mut(operating.qp.0 as usize) else { return };
     if qp.shared.state() != QpState::Error {
         qp.sender.take_posted(&qp.shared, stags);
+        qp.sender.carry_out(&qp.shared, stags, &qp.reads);
     }
     let tcp = &mut connection.tcp;
     if operating.packing
@@ -343,24 +357,22 @@ fn fill<F>(
     {
         let begin = tcp.queued_end() - octets;
         let room = operating.segment_room(begin, tcp.emss_octets(), by_reference);
-        if let Some(longer) = qp.sender.extend(run, &room) {
+        if let Some(longer) = qp.sender.extend(run, &room, &qp.reads) {
             tcp.extend_last(pools, Chunk::Fpdus(longer), longer.octets);
-            qp.sender.advance(&longer, run.fpdus(), tcp.queued_end());
+            qp.sender.advance(&longer, run.fpdus(), tcp.queued_end(), &mut qp.reads);
         }
     }
     loop {
         let room = operating.segment_room(tcp.queued_end(), tcp.emss_octets(), by_reference);
-        let Some(run) = qp.sender.peek(&room) else { break };
+        let Some(run) = qp.sender.peek(&room, &qp.reads) else { break };
         if tcp.has_unsent() && tcp.send_room() < run.octets as usize {
             return;
         }
         if !tcp.queue(pools, Chunk::Fpdus(run), 0, run.octets) {
             return;
         }
-        qp.sender.advance(&run, 0, tcp.queued_end());
+        qp.sender.advance(&run, 0, tcp.queued_end(), &mut qp.reads);
     }
-    // Requests that failed their check complete without an acknowledgement.
-    qp.sender.complete(&qp.shared, stags, tcp.acknowledged());
 }
 
 /// Builds the payload of segments.
@@ -443,7 +455,8 @@ impl Build<'_> {
         let Some(Some(qp)) = self.qps.get(operating.qp.0 as usize) else { return None };
         let Source::Memory(slice) = descriptor.source else { return None };
         let octets = slice.octets as usize;
-        let payload = self.stags.check(slice.stag, qp.shared.pd, Access::empty(), slice.to, octets).ok()?;
+        let payload =
+            self.stags.check(slice.stag, qp.shared.accessor(), Access::empty(), slice.to, octets).ok()?;
         let mut header = [0; ddp::Untagged::LEN];
         let header_octets = descriptor.header.emit(&mut header);
         let head = fpdu::LENGTH_LEN + header_octets;
@@ -490,30 +503,13 @@ impl Build<'_> {
         self.statistics.octets_copied_tx += payload_octets as u64;
         let (markers, crc) = (operating.markers_sent, operating.crc);
         match descriptor.source {
-            Source::Terminate => {
-                let message = qp.sender.terminate_octets();
-                fpdu::encode(out, position, markers, crc, header, payload_octets, |at, out| {
-                    message.get(at..at + out.len()).is_some_and(|octets| {
-                        out.copy_from_slice(octets);
-                        true
-                    })
-                })
-            }
-            Source::Provider => {
-                fpdu::encode(out, position, markers, crc, header, payload_octets, |at, out| {
-                    indication::READ_REQUEST.get(at..at + out.len()).is_some_and(|octets| {
-                        out.copy_from_slice(octets);
-                        true
-                    })
-                })
-            }
             Source::Memory(slice) if slice.octets == 0 => {
                 fpdu::encode(out, position, markers, crc, header, 0, |_, _| true)
             }
             Source::Memory(slice) => {
                 let target = self.stags.check(
                     slice.stag,
-                    qp.shared.pd,
+                    qp.shared.accessor(),
                     Access::empty(),
                     slice.to,
                     slice.octets as usize,
@@ -524,6 +520,9 @@ impl Build<'_> {
                     })
                 })
             }
+            source => fpdu::encode(out, position, markers, crc, header, payload_octets, |at, out| {
+                qp.sender.copy(source, self.stags, &qp.shared, at, out)
+            }),
         }
     }
 }

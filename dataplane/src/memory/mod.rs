@@ -9,4 +9,7 @@ mod stag;
 #[cfg(feature = "dpdk")]
 pub use huge::HugeBacking;
 pub use region::{Backing, HeapBacking, Region};
-pub use stag::{Access, AccessError, Grant, ProtectionDomainId, STag, StagTable, TableFull, Target};
+pub use stag::{
+    Access, AccessError, Accessor, Grant, Invalidation, ProtectionDomainId, STag, StagTable, TableFull,
+    Target,
+};

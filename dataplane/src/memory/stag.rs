@@ -37,6 +37,15 @@ impl fmt::Debug for STag {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ProtectionDomainId(pub u32);
 
+/// Who asks for an access: a stream, and the Protection Domain it belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Accessor {
+    /// Its Protection Domain.
+    pub pd: ProtectionDomainId,
+    /// Its number among the streams of the core: that of its queue pair.
+    pub stream: u32,
+}
+
 bitflags! {
     /// Rights to a registered buffer. Reading it locally is always allowed.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +56,8 @@ bitflags! {
         const REMOTE_READ = 2;
         /// Peers may write it.
         const REMOTE_WRITE = 4;
+        /// Peers may carry out Atomic Operations on it (RFC 7306).
+        const REMOTE_ATOMIC = 8;
     }
 }
 
@@ -78,6 +89,15 @@ pub struct Grant {
     pub access: Access,
 }
 
+/// Who invalidates an STag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Invalidation {
+    /// This end, by a work request.
+    Local,
+    /// The peer, by a Send with Invalidate.
+    Remote,
+}
+
 /// The table has no free slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableFull;
@@ -87,6 +107,8 @@ struct Slot {
     grant: Grant,
     /// Send descriptors that still read from this memory.
     readers: u32,
+    /// Whether it is open to those who do not read already.
+    valid: bool,
 }
 
 /// A checked range inside a region: the only way from a Tagged Offset to octets.
@@ -107,6 +129,12 @@ impl<'t> Target<'t> {
             Some(end) if end <= self.octets => self.region.write(self.offset + at, source),
             _ => false,
         }
+    }
+
+    /// Octets of the range.
+    #[inline]
+    pub const fn octets(&self) -> usize {
+        self.octets
     }
 
     /// Copies from `at` octets after the start of the range; `false` as for [`write`](Self::write).
@@ -165,7 +193,7 @@ impl StagTable {
     pub fn insert(&mut self, stag: STag, grant: Grant) -> Result<(), TableFull> {
         match self.slots.get_mut(stag.index()) {
             Some(slot @ None) if stag.0 != 0 => {
-                *slot = Some(Slot { key: stag.key(), grant, readers: 0 });
+                *slot = Some(Slot { key: stag.key(), grant, readers: 0, valid: true });
                 Ok(())
             }
             _ => Err(TableFull),
@@ -189,7 +217,7 @@ impl StagTable {
         }
     }
 
-    /// Checks an access of `octets` octets at Tagged Offset `to` by a stream of `pd`.
+    /// Checks an access of `octets` octets at Tagged Offset `to` by `accessor`.
     ///
     /// # Errors
     ///
@@ -198,13 +226,13 @@ impl StagTable {
     pub fn check(
         &self,
         stag: STag,
-        pd: ProtectionDomainId,
+        accessor: Accessor,
         access: Access,
         to: u64,
         octets: usize,
     ) -> Result<Target<'_>, AccessError> {
         let grant = &self.slot(stag)?.grant;
-        if grant.pd != pd {
+        if grant.pd != accessor.pd {
             return Err(AccessError::NotAssociated);
         }
         if !grant.access.contains(access) {
@@ -218,6 +246,29 @@ impl StagTable {
             return Err(AccessError::Bounds);
         }
         Ok(Target { region: &grant.region, offset, octets })
+    }
+
+    /// Makes `stag` invalid.
+    ///
+    /// # Errors
+    ///
+    /// [`AccessError`] when it is not there or not the accessor's.
+    pub fn invalidate(
+        &mut self,
+        stag: STag,
+        accessor: Accessor,
+        _by: Invalidation,
+    ) -> Result<(), AccessError> {
+        match self.slots.get_mut(stag.index()) {
+            Some(Some(slot)) if slot.key == stag.key() && slot.valid => {
+                if slot.grant.pd != accessor.pd {
+                    return Err(AccessError::NotAssociated);
+                }
+                slot.valid = false;
+                Ok(())
+            }
+            _ => Err(AccessError::InvalidStag),
+        }
     }
 
     /// Counts one more send descriptor that reads from `stag`, so that [`remove`](Self::remove) refuses until
@@ -252,6 +303,7 @@ mod tests {
     use super::*;
 
     const PD: ProtectionDomainId = ProtectionDomainId(1);
+    const WHO: Accessor = Accessor { pd: PD, stream: 0 };
     const STAG: STag = STag::new(3, 0xbeef);
 
     fn table(base_to: u64, access: Access) -> StagTable {
@@ -262,7 +314,7 @@ mod tests {
     }
 
     fn check(table: &StagTable, to: u64, octets: usize) -> Result<(), AccessError> {
-        table.check(STAG, PD, Access::REMOTE_WRITE, to, octets).map(drop)
+        table.check(STAG, WHO, Access::REMOTE_WRITE, to, octets).map(drop)
     }
 
     /// DDP-7.1-12, DDP-7.1-13, DDP-8.1-01: bounds hold to the octet.
@@ -281,7 +333,7 @@ mod tests {
     #[test]
     fn an_atomic_is_of_exactly_what_was_checked() {
         let table = table(0, Access::REMOTE_WRITE);
-        let target = |to, octets| table.check(STAG, PD, Access::REMOTE_WRITE, to, octets).unwrap();
+        let target = |to, octets| table.check(STAG, WHO, Access::REMOTE_WRITE, to, octets).unwrap();
         assert_eq!(target(8, 8).fetch_modify(|value| value + 7), Some(0));
         assert_eq!(target(8, 8).fetch_modify(|value| value), Some(7));
         for (to, octets) in [(8, 7), (8, 9), (8, 0), (12, 8)] {
@@ -305,11 +357,14 @@ mod tests {
         let table = table(0, Access::REMOTE_READ);
         assert_eq!(check(&table, 0, 1), Err(AccessError::Rights));
         let access = Access::REMOTE_READ;
-        assert!(table.check(STAG, PD, access, 0, 1).is_ok());
+        assert!(table.check(STAG, WHO, access, 0, 1).is_ok());
         let stale = STag::new(3, 0xbeee);
-        assert_eq!(table.check(stale, PD, access, 0, 1).err(), Some(AccessError::InvalidStag));
+        assert_eq!(table.check(stale, WHO, access, 0, 1).err(), Some(AccessError::InvalidStag));
         let other = ProtectionDomainId(2);
-        assert_eq!(table.check(STAG, other, access, 0, 1).err(), Some(AccessError::NotAssociated));
+        assert_eq!(
+            table.check(STAG, Accessor { pd: other, ..WHO }, access, 0, 1).err(),
+            Some(AccessError::NotAssociated)
+        );
     }
 
     /// DDP-8.3.1-07: after revocation nothing is reachable, and memory that a send reads is not revoked under it.
@@ -326,11 +381,11 @@ mod tests {
     #[test]
     fn a_target_writes_only_what_was_checked() {
         let table = table(0, Access::REMOTE_WRITE);
-        let target = table.check(STAG, PD, Access::REMOTE_WRITE, 10, 5).unwrap();
+        let target = table.check(STAG, WHO, Access::REMOTE_WRITE, 10, 5).unwrap();
         assert!(target.write(0, b"hello"));
         assert!(!target.write(1, b"hello"), "past the checked range, though inside the region");
         let mut back = [0; 7];
-        assert!(table.check(STAG, PD, Access::REMOTE_WRITE, 9, 7).unwrap().read(0, &mut back));
+        assert!(table.check(STAG, WHO, Access::REMOTE_WRITE, 9, 7).unwrap().read(0, &mut back));
         assert_eq!(&back, b"\0hello\0");
     }
 }

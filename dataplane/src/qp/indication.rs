@@ -42,7 +42,7 @@ pub const fn message(version: u8, provided: Provided) -> Message {
     match provided {
         Provided::Indication(Rtr::Write) => message::write(version, STAG, 0, 0),
         Provided::Indication(Rtr::Read) => message::read_request(version, 1),
-        Provided::Indication(Rtr::Send) => message::send(version, 1, 0),
+        Provided::Indication(Rtr::Send) => message::send(version, Opcode::Send, STag(0), 1, 0),
         Provided::Response { stag, to } => message::read_response(version, stag, to, 0),
     }
 }

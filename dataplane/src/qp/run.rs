@@ -1,8 +1,67 @@
 //! FPDUs that share a segment (RFC 5044 §4.5, App. A.2): small ones that wait at the same time go out together, and the
 //! last may be cut to the room that is left.
 
-use super::sender::FpduDescriptor;
+use super::payload::Slice;
 use crate::mpa::fpdu;
+use crate::wire::ddp;
+
+/// Where the payload of an FPDU comes from when it is built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// Registered memory of this end.
+    Memory(Slice),
+    /// A work request that is not completed: ranges of memory, or octets that it holds itself.
+    Request {
+        /// Its number, as the sender counts them.
+        number: u32,
+        /// Where in its message.
+        offset: u32,
+    },
+    /// The header of an Atomic Response.
+    AtomicResponse {
+        /// From the request.
+        identifier: u32,
+        /// The value before the operation.
+        original: u64,
+    },
+    /// The Terminate Message of the queue pair.
+    Terminate,
+    /// A message of the provider's own: a ready-to-receive indication, or the answer to one. What payload it has is
+    /// always [the same](super::indication::READ_REQUEST).
+    Provider,
+}
+
+/// An FPDU to be built when it is sent, and again whenever it is retransmitted: from the same octets, with the same
+/// boundaries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FpduDescriptor {
+    /// The DDP header with RDMAP's control octet.
+    pub header: ddp::Header,
+    /// Octets of payload after the header.
+    pub octets: u32,
+    /// Where they come from.
+    pub source: Source,
+}
+
+impl FpduDescriptor {
+    /// Octets of the ULPDU: header and payload.
+    pub fn ulpdu_octets(&self) -> usize {
+        self.header.header_len() + self.octets as usize
+    }
+}
+
+/// Whose FPDUs they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// Of work requests, from the one with this number on, as the sender counts them.
+    Requests(u32),
+    /// Of an answer to the peer.
+    Response,
+    /// The Terminate Message.
+    Terminate,
+    /// The provider's own.
+    Provider,
+}
 
 /// The FPDUs of one segment, one behind the other: the first, and one of each of the work requests that follow its own. Only
 /// the last of these may be a part of its message. With that they can be built again from the requests alone, so a
@@ -13,8 +72,8 @@ pub struct FpduRun {
     pub first: FpduDescriptor,
     /// Octets that all of them take on the wire, at the place they were made for.
     pub octets: u32,
-    /// The number of the first one's request, as the sender counts them; of no meaning where it has none.
-    pub(super) request: u32,
+    /// Whose they are.
+    pub(super) origin: Origin,
     /// FPDUs behind it.
     pub(super) more: u8,
     /// Octets of payload of the last of these.
@@ -23,9 +82,9 @@ pub struct FpduRun {
 
 impl FpduRun {
     /// One FPDU alone, at the beginning of a segment.
-    pub(super) fn one(first: FpduDescriptor, request: u32, room: &SegmentRoom) -> Self {
+    pub(super) fn one(first: FpduDescriptor, origin: Origin, room: &SegmentRoom) -> Self {
         let octets = room.with(0, first.ulpdu_octets()) as u32;
-        Self { first, octets, request, more: 0, last_octets: 0 }
+        Self { first, octets, origin, more: 0, last_octets: 0 }
     }
 
     /// How many FPDUs there are.

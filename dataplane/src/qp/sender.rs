@@ -1,4 +1,4 @@
-//! The send half of a queue pair: work requests become FPDU descriptors, acknowledgements become completions.
+//! The send half of a queue pair: work requests and answers become FPDU descriptors, acknowledgements become completions.
 
 use std::collections::VecDeque;
 
@@ -6,84 +6,39 @@ use arrayvec::ArrayVec;
 
 use super::error::StreamError;
 use super::indication::{self, Provided};
-use super::run::{FpduRun, SegmentRoom};
+use super::reads::{Answer, Asked, Reads, Responses};
+use super::run::{FpduDescriptor, FpduRun, Origin, SegmentRoom, Source};
 use super::shared::SharedQp;
-use super::work::{Completion, CompletionKind, Operation, SendRequest, Slice, Status};
+use super::taken::{self, Does, Numbers, Stage, Taken};
+use super::work::{CompletionKind, Operation, Payload, SendRequest, Slice, Status};
 use crate::ddp::segmentation::Message;
 use crate::limits;
-use crate::memory::{Access, STag, StagTable};
+use crate::memory::{Invalidation, STag, StagTable};
 use crate::mpa;
 use crate::mpa::enhanced::{ReadyToReceive, Rtr};
 use crate::rdmap::message;
+use crate::wire::atomic::AtomicResponse;
 use crate::wire::ddp::{self, DDP_VERSION};
 use crate::wire::tcp::SeqNumber;
-
-/// Where the payload of an FPDU comes from when it is built.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
-    /// Registered memory of this end.
-    Memory(Slice),
-    /// The Terminate Message of the queue pair.
-    Terminate,
-    /// A message of the provider's own: a ready-to-receive indication, or the answer to one. What payload it has is
-    /// always [the same](indication::READ_REQUEST).
-    Provider,
-}
-
-/// An FPDU to be built when it is sent, and again whenever it is retransmitted: from the same octets, with the same
-/// boundaries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FpduDescriptor {
-    /// The DDP header with RDMAP's control octet.
-    pub header: ddp::Header,
-    /// Octets of payload after the header.
-    pub octets: u32,
-    /// Where they come from.
-    pub source: Source,
-}
-
-impl FpduDescriptor {
-    /// Octets of the ULPDU: header and payload.
-    pub fn ulpdu_octets(&self) -> usize {
-        self.header.header_len() + self.octets as usize
-    }
-}
-
-/// A work request the core has taken.
-#[derive(Clone, Copy, Debug)]
-struct Taken {
-    request: SendRequest,
-    message: Message,
-    status: Status,
-    /// The place after the segment with its last octet in the TCP stream, once all of it is queued.
-    end: Option<SeqNumber>,
-}
-
-impl Taken {
-    /// Its FPDU that begins `offset` octets into the message and whose ULPDU fits `mulpdu`.
-    fn fpdu(&self, offset: u32, mulpdu: usize) -> FpduDescriptor {
-        let (header, octets) = self.message.segment(offset, mulpdu);
-        let local = self.request.local;
-        let source = Slice { stag: local.stag, to: local.to.wrapping_add(u64::from(offset)), octets };
-        FpduDescriptor { header, octets, source: Source::Memory(source) }
-    }
-}
 
 /// The send half of a queue pair at its core.
 #[derive(Debug)]
 pub struct Sender {
-    /// Requests in the order of posting, from the oldest not completed. At most the queue's depth.
+    /// Requests in the order of posting, from the oldest not completed. At most the queue's depth, and one more when the last
+    /// is two messages.
     taken: VecDeque<Taken>,
     /// How many requests were completed before these; it wraps.
     completed: u32,
-    /// How many of them are queued whole.
+    /// How many of them are queued whole, or carried out.
     queued: usize,
     /// How much of the next one is queued, in octets.
     offset: u32,
-    /// Number of the next Send (DDP-4.3-07, DDP-4.3-08).
-    next_msn: u32,
-    /// The version of DDP and RDMAP.
-    version: u8,
+    /// Of the next messages.
+    numbers: Numbers,
+    /// Whether the peer takes Reads and Atomic Operations at all.
+    reads: bool,
+    /// Whether an answer goes before the next request, when both wait: they take turns.
+    answers_next: bool,
     /// What the provider sends of its own, before anything else.
     provided: Option<Provided>,
     /// The Terminate Message, once there is one to send. Nothing follows it (RDMAP-5.4-04).
@@ -95,27 +50,31 @@ impl Sender {
     /// A sender for up to `depth` requests.
     pub fn new(depth: usize) -> Self {
         Self {
-            taken: VecDeque::with_capacity(depth),
+            taken: VecDeque::with_capacity(depth + 1),
             completed: 0,
             queued: 0,
             offset: 0,
-            next_msn: 1,
-            version: DDP_VERSION,
+            numbers: Numbers { version: DDP_VERSION, send: 1, read: 1 },
+            reads: false,
+            answers_next: false,
             provided: None,
             terminate: None,
             terminate_queued: false,
         }
     }
 
-    /// The stream begins.
+    /// The stream begins; `ord` is how many Reads the peer takes.
     // MPAv2-5-01, MPAv2-9.2-07
-    pub fn begin(&mut self, version: u8, ready: ReadyToReceive) {
-        self.version = version;
+    pub fn begin(&mut self, version: u8, ready: ReadyToReceive, ord: u16) {
+        self.numbers.version = version;
+        self.reads = ord > 0;
         if let ReadyToReceive::Send(rtr) = ready {
             self.provided = Some(Provided::Indication(rtr));
-            if rtr == Rtr::Send {
-                // it has used up the first number.
-                self.next_msn = 2;
+            // it has used up the first number.
+            match rtr {
+                Rtr::Send => self.numbers.send = 2,
+                Rtr::Read => self.numbers.read = 2,
+                Rtr::Write => {}
             }
         }
     }
@@ -125,107 +84,172 @@ impl Sender {
         self.provided = Some(Provided::Response { stag, to });
     }
 
-    /// Takes what was posted. A request whose local range fails its check is completed in its turn with an error and
-    /// puts nothing on the wire.
+    /// Takes what was posted. A request whose own side fails its check is an error when its turn comes, and puts nothing on the
+    /// wire.
     pub fn take_posted(&mut self, shared: &SharedQp, stags: &mut StagTable) {
         while self.taken.len() < shared.send_depth() {
             let Some(request) = shared.take_send() else { return };
-            let local = request.local;
-            let octets = local.octets as usize;
-            let readable =
-                octets == 0 || stags.check(local.stag, shared.pd, Access::empty(), local.to, octets).is_ok();
-            if readable && octets > 0 {
-                stags.retain(local.stag);
+            let status = taken::check(&request, shared, stags, self.reads);
+            if status == Status::Success {
+                each_memory(&request, |stag| stags.retain(stag));
             }
-            let message = match request.operation {
-                Operation::Write { stag, to } => message::write(self.version, stag, to, local.octets),
-                Operation::Send => message::send(self.version, self.next_msn, local.octets),
-            };
-            if readable && request.operation == Operation::Send {
-                // DDP-4.3-09: it wraps to zero.
-                self.next_msn = self.next_msn.wrapping_add(1);
+            let kind = Some(request.operation.kind());
+            match request.operation {
+                Operation::WriteWithImmediate { stag, to, immediate, solicited }
+                    if status == Status::Success =>
+                {
+                    let write = SendRequest { operation: Operation::Write { stag, to }, ..request };
+                    self.take(write, None, status);
+                    // Its octets are the completion's, and its memory the Write's.
+                    let operation = Operation::Immediate { immediate, solicited };
+                    let rest = SendRequest { operation, local: Payload::EMPTY, fenced: false, ..request };
+                    self.take(rest, kind, status);
+                    if let Some(immediate) = self.taken.back_mut() {
+                        immediate.octets = request.local.octets() as u32;
+                    }
+                }
+                _ => self.take(request, kind, status),
             }
-            let status = if readable { Status::Success } else { Status::LocalProtection };
-            self.taken.push_back(Taken { request, message, status, end: None });
         }
     }
 
-    /// Whether the next FPDU is there to be queued.
-    pub fn has_work(&self) -> bool {
+    fn take(&mut self, request: SendRequest, kind: Option<CompletionKind>, status: Status) {
+        self.taken.push_back(Taken::new(request, kind, status, &mut self.numbers));
+    }
+
+    /// Whether there is something still to be queued, or to be answered by the peer.
+    pub fn has_work(&self, reads: &Reads) -> bool {
         if self.provided.is_some() {
             return true;
         }
-        if self.terminate.is_some() { !self.terminate_queued } else { self.queued < self.taken.len() }
+        if self.terminate.is_some() {
+            return !self.terminate_queued;
+        }
+        // RDMAP-6.2-01: a Read is done when it is answered.
+        self.queued < self.taken.len() || reads.responses.next().is_some() || !reads.asked.is_empty()
     }
 
-    /// The FPDUs of the next segment: in the order of posting (DDP-5.3-02, RDMAP-5.5-06), offsets rising (DDP-5.3-03).
-    /// The caller queues them and calls [`advance`](Self::advance), or asks again later.
-    pub fn peek(&mut self, room: &SegmentRoom) -> Option<FpduRun> {
+    /// Whether the request whose turn it is cannot be done, for reasons of this end.
+    // RDMAP-7.1-01
+    pub fn has_failed(&self) -> bool {
+        self.terminate.is_none()
+            && self.taken.get(self.queued).is_some_and(|taken| taken.status != Status::Success)
+    }
+
+    /// Carries out requests that put nothing on the wire, when all before them are complete: what was sent may have to be read
+    /// again from memory that they change.
+    pub fn carry_out(&mut self, shared: &SharedQp, stags: &mut StagTable, reads: &Reads) {
+        while let Some(taken) = self.taken.front_mut() {
+            let local = taken.does == Does::Local && taken.status == Status::Success;
+            let fenced = taken.request.fenced && !reads.asked.is_empty();
+            if !local || fenced || self.queued > 0 || self.terminate.is_some() {
+                return;
+            }
+            taken.status = match taken.request.operation {
+                Operation::LocalInvalidate { stag } => {
+                    let done = stags.invalidate(stag, shared.accessor(), Invalidation::Local);
+                    done.map_or(Status::LocalProtection, |()| Status::Success)
+                }
+                _ => Status::LocalOperation,
+            };
+            if taken.status != Status::Success {
+                return;
+            }
+            self.finish_front(shared, stags, Status::Success);
+        }
+    }
+
+    /// The request to go on with, if it may go now; `among` of those before it ask for something and are not queued yet.
+    fn ready(&self, index: usize, among: usize, asked: &Asked) -> Option<(&Taken, &Message)> {
+        let taken = self.taken.get(index)?;
+        let message = taken.message()?;
+        let waits = (taken.request.fenced && !(asked.is_empty() && among == 0))
+            || (taken.asks() && !asked.has_room(among));
+        (!waits || (index == self.queued && self.offset > 0)).then_some((taken, message))
+    }
+
+    /// The FPDUs of the next segment: requests in the order of posting (DDP-5.3-02, RDMAP-5.5-06), offsets rising
+    /// (DDP-5.3-03); answers between them. The caller queues them and calls [`advance`](Self::advance), or asks again later.
+    pub fn peek(&self, room: &SegmentRoom, reads: &Reads) -> Option<FpduRun> {
+        let version = self.numbers.version;
         if let Some(provided) = self.provided {
-            let (header, octets) = indication::message(self.version, provided).segment(0, room.mulpdu());
+            let (header, octets) = indication::message(version, provided).segment(0, room.mulpdu());
             let first = FpduDescriptor { header, octets, source: Source::Provider };
-            return Some(FpduRun::one(first, 0, room));
+            return Some(FpduRun::one(first, Origin::Provider, room));
         }
         if let Some(terminate) = &self.terminate {
             if self.terminate_queued {
                 return None;
             }
             let octets = terminate.len() as u32;
-            let (header, _) = message::terminate(self.version, octets).segment(0, room.mulpdu());
+            let (header, _) = message::terminate(version, octets).segment(0, room.mulpdu());
             let first = FpduDescriptor { header, octets, source: Source::Terminate };
-            return Some(FpduRun::one(first, 0, room));
+            return Some(FpduRun::one(first, Origin::Terminate, room));
         }
-        let taken = loop {
-            let taken = self.taken.get(self.queued)?;
-            if taken.status == Status::Success {
-                break taken;
+        let request = self.ready(self.queued, 0, &reads.asked);
+        match reads.responses.next() {
+            // The segments of a message follow one another: it is finished before another begins.
+            Some((_, offset)) if offset > 0 || self.answers_next && self.offset == 0 || request.is_none() => {
+                next_answer(&reads.responses, room)
             }
-            // Nothing of it goes out; it completes with its error when all before it are done.
-            self.queued += 1;
-        };
-        let first = taken.fpdu(self.offset, room.mulpdu());
-        let ends = self.offset + first.octets == taken.message.octets;
-        let run = FpduRun::one(first, self.completed.wrapping_add(self.queued as u32), room);
-        Some(if ends { self.pack(run, self.queued + 1, room) } else { run })
+            _ => {
+                let (taken, message) = request?;
+                let number = self.number(self.queued);
+                let first = taken.fpdu(message, number, self.offset, room.mulpdu());
+                let ends = self.offset + first.octets == message.octets;
+                let run = FpduRun::one(first, Origin::Requests(number), room);
+                let asks = usize::from(taken.asks());
+                Some(if ends { self.pack(run, self.queued + 1, asks, room, &reads.asked) } else { run })
+            }
+        }
     }
 
     /// `run`, which is queued, with as many FPDUs behind it as there are and as fit. `None` when that is none. For
     /// [`advance`](Self::advance) it is a run like any other.
-    pub fn extend(&self, run: FpduRun, room: &SegmentRoom) -> Option<FpduRun> {
+    pub fn extend(&self, run: FpduRun, room: &SegmentRoom, reads: &Reads) -> Option<FpduRun> {
         // Behind a part of a message only its own next part may follow, and that is for the next segment. Messages that are
         // not of the queue go alone.
-        let alone = !matches!(run.first.source, Source::Memory(_));
-        if self.offset > 0 || self.terminate.is_some() || self.provided.is_some() || alone {
+        let alone = !matches!(run.origin, Origin::Requests(_));
+        let inside = self.offset > 0 || reads.responses.next().is_some_and(|(_, offset)| offset > 0);
+        if inside || self.terminate.is_some() || self.provided.is_some() || alone {
             return None;
         }
-        let longer = self.pack(run, self.queued, room);
+        let longer = self.pack(run, self.queued, 0, room, &reads.asked);
         (longer.more > run.more).then_some(longer)
     }
 
-    /// `run` with what fits of the requests from `next` on.
+    /// `run` with what fits of the requests from `next` on; `among` of its own that are not queued yet ask for something.
     // MPA-5.1-04, MPA-A.2-01
-    fn pack(&self, mut run: FpduRun, next: usize, room: &SegmentRoom) -> FpduRun {
+    fn pack(
+        &self,
+        mut run: FpduRun,
+        next: usize,
+        mut among: usize,
+        room: &SegmentRoom,
+        asked: &Asked,
+    ) -> FpduRun {
         if !room.packing || run.first.octets >= room.alone_from {
             return run;
         }
-        let requests = self.taken.range(next.min(self.taken.len())..);
-        for taken in requests.filter(|taken| taken.status == Status::Success) {
+        for index in next..self.taken.len() {
             if run.fpdus() == limits::FPDUS_PER_SEGMENT {
                 break;
             }
+            let Some((taken, message)) = self.ready(index, among, asked) else { break };
             let octets = run.octets as usize;
             // A small FPDU may fit where no part of a larger one may stand.
-            let whole = taken.fpdu(0, mpa::fpdu::MULPDU_MAX);
+            let whole = taken.fpdu(message, self.number(index), 0, mpa::fpdu::MULPDU_MAX);
             let fits = room.with(octets, whole.ulpdu_octets()) <= room.emss_octets;
             let fpdu = if fits {
                 whole
             } else {
                 let Some(mulpdu) = room.mulpdu_behind(octets) else { break };
-                taken.fpdu(0, mulpdu)
+                taken.fpdu(message, self.number(index), 0, mulpdu)
             };
             if fpdu.octets >= room.alone_from {
                 break;
             }
+            among += usize::from(taken.asks());
             run.octets = room.with(octets, fpdu.ulpdu_octets()) as u32;
             run.more += 1;
             run.last_octets = fpdu.octets;
@@ -236,19 +260,26 @@ impl Sender {
         run
     }
 
+    /// The number of the request at `index`.
+    const fn number(&self, index: usize) -> u32 {
+        self.completed.wrapping_add(index as u32)
+    }
+
     /// The FPDUs of a run that is not yet acknowledged, in order.
     pub fn fpdus(&self, run: FpduRun) -> impl Iterator<Item = FpduDescriptor> {
-        let index = if run.more == 0 { 0 } else { run.request.wrapping_sub(self.completed) as usize + 1 };
-        let behind = self
-            .taken
-            .range(index.min(self.taken.len())..)
-            .filter(|taken| taken.status == Status::Success)
+        let index = match run.origin {
+            Origin::Requests(number) if run.more > 0 => number.wrapping_sub(self.completed) as usize + 1,
+            _ => self.taken.len(),
+        };
+        let behind = (index.min(self.taken.len())..)
+            .zip(self.taken.range(index.min(self.taken.len())..))
+            .filter_map(|(index, taken)| Some((self.number(index), taken, taken.message()?)))
             .take(usize::from(run.more))
             .enumerate()
-            .map(move |(place, taken)| {
-                let whole = taken.fpdu(0, mpa::fpdu::MULPDU_MAX);
+            .map(move |(place, (number, taken, message))| {
+                let whole = taken.fpdu(message, number, 0, mpa::fpdu::MULPDU_MAX);
                 if place + 1 == usize::from(run.more) && run.last_octets < whole.octets {
-                    taken.fpdu(0, whole.header.header_len() + run.last_octets as usize)
+                    taken.fpdu(message, number, 0, whole.header.header_len() + run.last_octets as usize)
                 } else {
                     whole
                 }
@@ -258,85 +289,111 @@ impl Sender {
 
     /// Notes that `run` was queued, and ends at `end` in the stream; `before` of its FPDUs were so already. Its requests
     /// complete together, when the whole segment is acknowledged: until then it may have to be built again.
-    pub fn advance(&mut self, run: &FpduRun, before: usize, end: SeqNumber) {
-        match run.first.source {
-            Source::Terminate => {
+    pub fn advance(&mut self, run: &FpduRun, before: usize, end: SeqNumber, reads: &mut Reads) {
+        let number = match run.origin {
+            Origin::Terminate => {
                 self.terminate_queued = true;
                 return;
             }
-            Source::Provider => {
+            Origin::Provider => {
                 self.provided = None;
                 return;
             }
-            Source::Memory(_) => {}
-        }
-        let from = run.request.wrapping_sub(self.completed) as usize;
+            Origin::Response => {
+                if reads.responses.advance(run.first.octets, end) {
+                    self.answers_next = false;
+                }
+                return;
+            }
+            Origin::Requests(number) => number,
+        };
+        let from = number.wrapping_sub(self.completed) as usize;
         for taken in self.taken.range_mut(from.min(self.queued)..self.queued) {
-            taken.end = taken.end.map(|_| end);
+            taken.stage = Stage::Queued(end);
         }
         for place in before..run.fpdus() {
-            while self.taken.get(self.queued).is_some_and(|taken| taken.status != Status::Success) {
-                self.queued += 1;
-            }
-            let Some(taken) = self.taken.get_mut(self.queued) else { return };
-            let last = place + 1 == run.fpdus();
-            self.offset += match place {
+            let octets = match place {
                 0 => run.first.octets,
-                _ if last => run.last_octets,
-                _ => taken.message.octets,
+                _ if place + 1 == run.fpdus() => run.last_octets,
+                _ => u32::MAX,
             };
-            if self.offset == taken.message.octets {
-                taken.end = Some(end);
-                self.queued += 1;
-                self.offset = 0;
-            }
+            self.advance_one(octets, end, reads);
+        }
+        self.answers_next = self.offset == 0;
+    }
+
+    /// Another `octets` octets of the next request are queued, or all of it when they are more than it has.
+    fn advance_one(&mut self, octets: u32, end: SeqNumber, reads: &mut Reads) {
+        let number = self.number(self.queued);
+        let Some(taken) = self.taken.get_mut(self.queued) else { return };
+        let Some(message) = taken.message() else { return };
+        self.offset = self.offset.saturating_add(octets).min(message.octets);
+        if self.offset == message.octets {
+            taken.stage = Stage::Queued(end);
+            taken.answer = taken.awaited(number).map(|awaited| reads.asked.push(awaited));
+            self.queued += 1;
+            self.offset = 0;
         }
     }
 
-    /// Completes the requests whose last octet TCP has acknowledged up to `acknowledged`, in the order of posting
-    /// (RDMAP-5.5-07, RDMAP-5.5-08).
-    pub fn complete(&mut self, shared: &SharedQp, stags: &mut StagTable, acknowledged: SeqNumber) {
+    /// Completes the requests whose last octet TCP has acknowledged up to `acknowledged`, and whose answers have come, in the
+    /// order of posting (RDMAP-5.5-07, RDMAP-5.5-08, RDMAP-5.5-10).
+    pub fn complete(
+        &mut self,
+        shared: &SharedQp,
+        stags: &mut StagTable,
+        reads: &mut Reads,
+        acknowledged: SeqNumber,
+    ) {
+        reads.responses.complete(stags, acknowledged);
         while let Some(taken) = self.taken.front() {
-            let done = match taken.end {
-                Some(end) => end <= acknowledged,
-                // One that failed its check is done when it is the oldest and its turn has passed.
-                None => self.queued > 0 && taken.status != Status::Success,
+            let done = match taken.stage {
+                Stage::Waiting => false,
+                Stage::Queued(end) => {
+                    end <= acknowledged && taken.answer.is_none_or(|number| reads.asked.is_answered(number))
+                }
             };
             if !done {
                 return;
             }
-            self.finish_front(shared, stags, None);
+            self.finish_front(shared, stags, Status::Success);
         }
     }
 
-    /// Ends everything taken and posted: the request under way when the stream failed with `error`, the others flushed.
+    /// Ends everything taken and posted: the request under way when the stream failed with `error`, the others flushed. One
+    /// that could not be done has its own reason.
     pub fn flush(&mut self, shared: &SharedQp, stags: &mut StagTable, error: Option<StreamError>) {
         let mut status = error.map_or(Status::Flushed, Status::Failed);
         while !self.taken.is_empty() {
-            self.finish_front(shared, stags, Some(status));
+            self.finish_front(shared, stags, status);
             status = Status::Flushed;
         }
         while let Some(request) = shared.take_send() {
-            shared.complete_send(completion(shared, &request, Status::Flushed));
+            let kind = Some(request.operation.kind());
+            let taken = Taken::new(request, kind, Status::Flushed, &mut self.numbers);
+            if let Some(completion) = taken.completion(shared, Status::Flushed) {
+                shared.complete_send(completion);
+            }
         }
         (self.queued, self.offset) = (0, 0);
         self.provided = None;
     }
 
-    fn finish_front(&mut self, shared: &SharedQp, stags: &mut StagTable, instead: Option<Status>) {
+    fn finish_front(&mut self, shared: &SharedQp, stags: &mut StagTable, outcome: Status) {
         let Some(taken) = self.taken.pop_front() else { return };
         self.completed = self.completed.wrapping_add(1);
         self.queued = self.queued.saturating_sub(1);
-        let local = taken.request.local;
-        if taken.status == Status::Success && local.octets > 0 {
-            stags.release(local.stag);
-        }
-        let status =
-            if taken.status == Status::Success { instead.unwrap_or(Status::Success) } else { taken.status };
-        if status == Status::Success && !taken.request.signaled {
-            shared.retire_send();
+        let status = if taken.status == Status::Success {
+            each_memory(&taken.request, |stag| stags.release(stag));
+            outcome
         } else {
-            shared.complete_send(completion(shared, &taken.request, status));
+            taken.status
+        };
+        match taken.completion(shared, status) {
+            // The first message of two: the second reports.
+            None => {}
+            Some(_) if status == Status::Success && !taken.request.signaled => shared.retire_send(),
+            Some(completion) => shared.complete_send(completion),
         }
     }
 
@@ -345,9 +402,36 @@ impl Sender {
         self.terminate.get_or_insert(message);
     }
 
-    /// The octets of the Terminate Message.
-    pub fn terminate_octets(&self) -> &[u8] {
-        self.terminate.as_ref().map_or(&[], |message| message)
+    /// Copies the octets of an FPDU's payload from `at` on to `out`; not those of registered memory alone, which need no look
+    /// at the sender. `false` when they cannot be had.
+    #[must_use]
+    pub fn copy(
+        &self,
+        source: Source,
+        stags: &StagTable,
+        shared: &SharedQp,
+        at: usize,
+        out: &mut [u8],
+    ) -> bool {
+        let mut response = [0; AtomicResponse::LEN];
+        let octets = match source {
+            Source::Memory(_) => return false,
+            Source::Request { number, offset } => {
+                let taken = self.taken.get(number.wrapping_sub(self.completed) as usize);
+                let offset = u64::from(offset) + at as u64;
+                return taken.is_some_and(|taken| taken.copy(number, stags, shared, offset, out));
+            }
+            Source::AtomicResponse { identifier, original } => {
+                AtomicResponse { identifier, original }.emit(&mut response);
+                &response[..]
+            }
+            Source::Terminate => self.terminate.as_ref().map_or(&[][..], |message| message),
+            Source::Provider => &indication::READ_REQUEST[..],
+        };
+        octets.get(at..at + out.len()).is_some_and(|octets| {
+            out.copy_from_slice(octets);
+            true
+        })
     }
 
     /// Whether every taken request is completed.
@@ -356,12 +440,23 @@ impl Sender {
     }
 }
 
-fn completion(shared: &SharedQp, request: &SendRequest, status: Status) -> Completion {
-    let kind = match request.operation {
-        Operation::Send => CompletionKind::Send,
-        Operation::Write { .. } => CompletionKind::Write,
+/// The next FPDU of the answer whose turn it is. Answers go alone.
+fn next_answer(responses: &Responses, room: &SegmentRoom) -> Option<FpduRun> {
+    let (response, offset) = responses.next()?;
+    let (header, octets) = response.message.segment(offset, room.mulpdu());
+    let source = match response.answer {
+        Answer::Memory(source) => {
+            let to = source.to.wrapping_add(u64::from(offset));
+            Source::Memory(Slice { stag: source.stag, to, octets })
+        }
+        Answer::Atomic { identifier, original } => Source::AtomicResponse { identifier, original },
     };
-    Completion { id: request.id, qp: shared.number, kind, status, octets: request.local.octets }
+    Some(FpduRun::one(FpduDescriptor { header, octets, source }, Origin::Response, room))
+}
+
+/// Calls `f` for each registration that a request's octets lie in.
+fn each_memory(request: &SendRequest, f: impl FnMut(STag)) {
+    request.local.slices().iter().filter(|slice| slice.octets > 0).map(|slice| slice.stag).for_each(f);
 }
 
 /// Whether a ULPDU of a descriptor ever exceeds what MPA takes (MPA-3-05). Kept as a compile-time fact.

@@ -9,7 +9,7 @@ use crossbeam::queue::ArrayQueue;
 
 use super::error::StreamError;
 use super::work::{Completion, QpNumber, ReceiveRequest, SendRequest};
-use crate::memory::ProtectionDomainId;
+use crate::memory::{Accessor, ProtectionDomainId};
 
 /// The state of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,6 +154,11 @@ impl SharedQp {
             state: AtomicU8::new(QpState::Idle as u8),
             error: AtomicCell::new(None),
         }
+    }
+
+    /// As whom its stream reaches memory.
+    pub const fn accessor(&self) -> Accessor {
+        Accessor { pd: self.pd, stream: self.number.0 }
     }
 
     /// The state.
@@ -306,18 +311,18 @@ mod tests {
     }
 
     fn send(id: u64) -> SendRequest {
-        SendRequest { id, operation: Operation::Send, local: Slice::default(), signaled: true }
+        SendRequest::new(id, Operation::SEND, Slice::default())
     }
 
     fn completion(id: u64) -> Completion {
-        Completion { id, qp: QpNumber(7), kind: CompletionKind::Send, status: Status::Success, octets: 0 }
+        Completion::new(QpNumber(7), id, CompletionKind::Send, Status::Success, 0)
     }
 
     #[test]
     fn sends_wait_for_the_connection() {
         let (qp, _, bells) = qp(2, 4);
         assert_eq!(qp.post_send(send(1)), Err(PostError::WrongState(QpState::Idle)));
-        assert!(qp.post_receive(ReceiveRequest { id: 1, local: Slice::default() }).is_ok());
+        assert!(qp.post_receive(ReceiveRequest::new(1, Slice::default())).is_ok());
         assert!(bells.is_empty(), "no core to ring at yet");
     }
 

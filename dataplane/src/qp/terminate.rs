@@ -31,6 +31,7 @@ pub fn message(
         Some(fault) => Terminate {
             segment_len: Some(fault.segment_octets),
             ddp_header: &fault.header[..usize::from(fault.header_octets)],
+            rdma_header: fault.read_request.as_ref().map_or(&[], |header| &header[..]),
             ..bare
         },
         None => bare,
@@ -81,6 +82,7 @@ mod tests {
             segment_octets: 1514,
             header: core::array::from_fn::<u8, { Untagged::LEN }, _>(|n| n as u8),
             header_octets,
+            read_request: None,
         }
     }
 

@@ -5,6 +5,8 @@ use core::fmt;
 use super::error::StreamError;
 use crate::memory::STag;
 
+pub use super::payload::{InlineData, Payload, Slice, SliceList, TooLongForInline, TooManySlices};
+
 /// Names a queue pair of a core.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct QpNumber(pub u32);
@@ -15,22 +17,16 @@ impl fmt::Debug for QpNumber {
     }
 }
 
-/// A range of registered memory of this end: the scatter/gather element of a work request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Slice {
-    /// The registration.
-    pub stag: STag,
-    /// The Tagged Offset of the first octet.
-    pub to: u64,
-    /// Octets.
-    pub octets: u32,
-}
-
 /// What a send work request does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// RDMAP Send: the octets arrive in the buffer of a receive work request of the peer (RFC 5040 §5.3).
-    Send,
+    Send {
+        /// An STag of the peer that it invalidates when the message is Delivered.
+        invalidate: Option<STag>,
+        /// Whether the message is to wake a peer that sleeps until such a one.
+        solicited: bool,
+    },
     /// RDMA Write: the octets arrive in the peer's memory (RFC 5040 §5.1).
     Write {
         /// The peer's registration.
@@ -38,9 +34,110 @@ pub enum Operation {
         /// The Tagged Offset in it.
         to: u64,
     },
+    /// RDMA Write, then Immediate Data: eight octets that complete a receive of the peer (RFC 7306 §6).
+    WriteWithImmediate {
+        /// The peer's registration.
+        stag: STag,
+        /// The Tagged Offset in it.
+        to: u64,
+        /// The eight octets, most significant first on the wire.
+        immediate: u64,
+        /// Whether it is to wake a peer that sleeps until such a message.
+        solicited: bool,
+    },
+    /// Immediate Data alone.
+    Immediate {
+        /// The eight octets, most significant first on the wire.
+        immediate: u64,
+        /// Whether it is to wake a peer that sleeps until such a message.
+        solicited: bool,
+    },
+    /// RDMA Read: octets of the peer's memory arrive in the one range of `local`, as many as it has (RFC 5040 §5.2).
+    Read {
+        /// The peer's registration.
+        stag: STag,
+        /// The Tagged Offset in it.
+        to: u64,
+    },
+    /// Adds to eight octets of the peer's memory, aligned to eight (RFC 7306 §5.1.1). Their value before comes to `local`.
+    /// Values are integers of this end and of that one, whatever the order of their octets there.
+    FetchAdd {
+        /// The peer's registration.
+        stag: STag,
+        /// The Tagged Offset in it.
+        to: u64,
+        /// What is added.
+        add: u64,
+        /// The most significant bit of each field that is added to on its own; zero for one field of 64 bits.
+        mask: u64,
+    },
+    /// Replaces bits of eight octets of the peer's memory if other bits are as expected (RFC 7306 §5.1.2). As above else.
+    CompareSwap {
+        /// The peer's registration.
+        stag: STag,
+        /// The Tagged Offset in it.
+        to: u64,
+        /// What is expected.
+        compare: u64,
+        /// The bits of it that matter.
+        compare_mask: u64,
+        /// What comes instead.
+        swap: u64,
+        /// The bits that are replaced.
+        swap_mask: u64,
+    },
+    /// Replaces bits of eight octets of the peer's memory. As above else; on the wire it is a [`CompareSwap`](Self::CompareSwap)
+    /// that compares nothing.
+    Swap {
+        /// The peer's registration.
+        stag: STag,
+        /// The Tagged Offset in it.
+        to: u64,
+        /// What comes instead.
+        swap: u64,
+        /// The bits that are replaced.
+        mask: u64,
+    },
+    /// Takes a registration of this end out of the reach of peers, when all requests before it are complete.
+    LocalInvalidate {
+        /// The registration.
+        stag: STag,
+    },
 }
 
-/// A work request on the send queue. The octets of `local` belong to the stack until the completion.
+impl Operation {
+    /// Whether it waits for an answer of the peer.
+    #[inline]
+    pub const fn asks(&self) -> bool {
+        matches!(
+            self,
+            Self::Read { .. } | Self::FetchAdd { .. } | Self::CompareSwap { .. } | Self::Swap { .. }
+        )
+    }
+
+    /// Whether the octets of the request's memory are what is sent.
+    #[inline]
+    pub const fn sends_local(&self) -> bool {
+        matches!(self, Self::Send { .. } | Self::Write { .. })
+    }
+
+    /// The kind its completion names.
+    pub const fn kind(&self) -> CompletionKind {
+        match self {
+            Self::Send { .. } | Self::Immediate { .. } => CompletionKind::Send,
+            Self::Write { .. } | Self::WriteWithImmediate { .. } => CompletionKind::Write,
+            Self::Read { .. } => CompletionKind::Read,
+            Self::FetchAdd { .. } => CompletionKind::FetchAdd,
+            Self::CompareSwap { .. } | Self::Swap { .. } => CompletionKind::CompareSwap,
+            Self::LocalInvalidate { .. } => CompletionKind::LocalInvalidate,
+        }
+    }
+
+    /// A Send and nothing more.
+    pub const SEND: Self = Self::Send { invalidate: None, solicited: false };
+}
+
+/// A work request on the send queue. The registered memory of `local` belongs to the stack until the completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SendRequest {
     /// The application's name for it.
@@ -48,9 +145,19 @@ pub struct SendRequest {
     /// What to do.
     pub operation: Operation,
     /// The octets to send.
-    pub local: Slice,
+    pub local: Payload,
     /// Whether success is reported. Failure always is.
     pub signaled: bool,
+    /// Whether it waits until the peer has answered all Reads and Atomic Operations posted before it (RFC 5040 §5.5): for
+    /// what depends on what they bring.
+    pub fenced: bool,
+}
+
+impl SendRequest {
+    /// A request whose success is reported, and that waits for no other.
+    pub fn new(id: u64, operation: Operation, local: impl Into<Payload>) -> Self {
+        Self { id, operation, local: local.into(), signaled: true, fenced: false }
+    }
 }
 
 /// A work request on the receive queue: a buffer for one Send of the peer.
@@ -59,7 +166,14 @@ pub struct ReceiveRequest {
     /// The application's name for it.
     pub id: u64,
     /// The buffer.
-    pub local: Slice,
+    pub local: SliceList,
+}
+
+impl ReceiveRequest {
+    /// A buffer for one Send of the peer.
+    pub fn new(id: u64, local: impl Into<SliceList>) -> Self {
+        Self { id, local: local.into() }
+    }
 }
 
 /// What kind of work a completion is of.
@@ -69,7 +183,15 @@ pub enum CompletionKind {
     Send,
     /// An RDMA Write.
     Write,
-    /// A received Send.
+    /// An RDMA Read.
+    Read,
+    /// An atomic addition.
+    FetchAdd,
+    /// An atomic exchange.
+    CompareSwap,
+    /// The invalidation of an STag of this end.
+    LocalInvalidate,
+    /// A received Send, or Immediate Data.
     Receive,
 }
 
@@ -78,7 +200,12 @@ pub enum CompletionKind {
 pub enum Status {
     /// Done: for sends, TCP has the acknowledgement of the last octet; for receives, the message was Delivered.
     Success,
-    /// The local range is not registered, not of this Protection Domain, lacks the right, or is out of bounds.
+    /// The octets are more than a message can have (2^32 - 1).
+    LocalLength,
+    /// The request is none that this queue pair can do: a Read or Atomic Operation where the ends agreed on none, or without
+    /// just one range of memory to come to (of eight octets for an Atomic Operation); octets where none belong.
+    LocalOperation,
+    /// A local range is not registered, not of this Protection Domain or stream, lacks the right, or is out of bounds.
     LocalProtection,
     /// The stream failed while or before this request was worked on.
     Failed(StreamError),
@@ -99,4 +226,17 @@ pub struct Completion {
     pub status: Status,
     /// For receives, octets of the message (DDP-5.4-02); for sends, octets sent.
     pub octets: u32,
+    /// Of received Immediate Data, its eight octets; nothing of it is in the buffer.
+    pub immediate: Option<u64>,
+    /// Of a received message, the STag that it has invalidated (RDMAP-5.3-08).
+    pub invalidated: Option<STag>,
+    /// Of a received message, whether its sender asked for an Event.
+    pub solicited: bool,
+}
+
+impl Completion {
+    /// An end without anything special to it.
+    pub const fn new(qp: QpNumber, id: u64, kind: CompletionKind, status: Status, octets: u32) -> Self {
+        Self { id, qp, kind, status, octets, immediate: None, invalidated: None, solicited: false }
+    }
 }

@@ -4,6 +4,7 @@
 //! short for them is a mistake of the caller, is left unchanged and trips an assertion in builds that have them.
 
 pub mod arp;
+pub mod atomic;
 pub mod checksum;
 pub mod ddp;
 pub mod ethernet;

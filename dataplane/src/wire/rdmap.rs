@@ -7,6 +7,9 @@ use crate::memory::STag;
 // RDMAP-4.1-07
 pub const RDMAP_VERSION: u8 = 1;
 
+/// Octets of Immediate Data (RFC 7306 §6.2).
+pub const IMMEDIATE_OCTETS: usize = 8;
+
 /// What an RDMA Message is. Four bits, all of which have a name here.
 // RDMAP-4.1-05, RDMAPX-4-01
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -65,6 +68,34 @@ impl Opcode {
         Self::Reserved14,
         Self::Reserved15,
     ];
+
+    /// The Send that invalidates an STag, or asks for an Event, or both.
+    pub const fn send(invalidates: bool, solicits_event: bool) -> Self {
+        match (invalidates, solicits_event) {
+            (false, false) => Self::Send,
+            (true, false) => Self::SendWithInvalidate,
+            (false, true) => Self::SendWithSolicitedEvent,
+            (true, true) => Self::SendWithSolicitedEventAndInvalidate,
+        }
+    }
+
+    /// Whether it is a Send of any kind.
+    #[inline]
+    pub const fn is_send(self) -> bool {
+        matches!(
+            self,
+            Self::Send
+                | Self::SendWithInvalidate
+                | Self::SendWithSolicitedEvent
+                | Self::SendWithSolicitedEventAndInvalidate
+        )
+    }
+
+    /// Whether it is Immediate Data.
+    #[inline]
+    pub const fn is_immediate(self) -> bool {
+        matches!(self, Self::ImmediateData | Self::ImmediateDataWithSolicitedEvent)
+    }
 
     /// Whether the message goes to a Tagged Buffer.
     // RDMAP-4.1-04

@@ -14,9 +14,10 @@ use warpline_dataplane::core::{Config, Core};
 use warpline_dataplane::device::Device;
 use warpline_dataplane::device::sim::{self, EndConfig, Network, SimDevice};
 use warpline_dataplane::memory::{Access, Grant, ProtectionDomainId, Region, STag};
+use warpline_dataplane::mpa::enhanced::ReadDepths;
 use warpline_dataplane::qp::shared::{CompletionRing, SharedQp};
 use warpline_dataplane::qp::work::{
-    Completion, Operation, QpNumber, ReceiveRequest, SendRequest, Slice, Status,
+    Completion, Operation, Payload, QpNumber, ReceiveRequest, SendRequest, Slice, Status,
 };
 use warpline_dataplane::time::{Instant, SECOND};
 
@@ -82,17 +83,22 @@ impl Host {
     }
 
     pub fn send(&self, id: u64, local: Slice) {
-        let request = SendRequest { id, operation: Operation::Send, local, signaled: true };
+        let request = SendRequest::new(id, Operation::SEND, local);
         self.qp.post_send(request).unwrap();
     }
 
     pub fn write(&self, id: u64, local: Slice, stag: STag, to: u64) {
-        let request = SendRequest { id, operation: Operation::Write { stag, to }, local, signaled: true };
+        let request = SendRequest::new(id, Operation::Write { stag, to }, local);
         self.qp.post_send(request).unwrap();
     }
 
+    /// Posts `operation` with `local`.
+    pub fn post(&self, id: u64, operation: Operation, local: impl Into<Payload>) {
+        self.qp.post_send(SendRequest::new(id, operation, local)).unwrap();
+    }
+
     pub fn receive(&self, id: u64, local: Slice) {
-        self.qp.post_receive(ReceiveRequest { id, local }).unwrap();
+        self.qp.post_receive(ReceiveRequest::new(id, local)).unwrap();
     }
 
     pub fn poll_completions(&self) -> Vec<Completion> {
@@ -142,6 +148,8 @@ pub struct Pair {
     pub network: Network,
     /// Connections are opened to the IPv6 address.
     pub over_ipv6: bool,
+    /// RDMA Reads that may be outstanding in each direction.
+    pub reads: u16,
 }
 
 impl Pair {
@@ -154,6 +162,7 @@ impl Pair {
             now: Instant::from_nanos(1),
             network,
             over_ipv6: false,
+            reads: 0,
         }
     }
 
@@ -206,10 +215,12 @@ impl Pair {
     pub fn establish(&mut self, setup: Setup) {
         self.connect();
         let (a, b) = (self.a.connection.unwrap(), self.b.connection.unwrap());
+        let reads = self.reads;
         let operation = |initiator| FullOperation {
             markers_sent: setup.markers,
             markers_received: setup.markers,
             crc: setup.crc,
+            depths: ReadDepths { ird: reads, ord: reads },
             ..FullOperation::new(QP, initiator)
         };
         self.a.command(Command::Stream {

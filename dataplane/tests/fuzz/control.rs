@@ -132,11 +132,8 @@ impl Control {
 
     pub fn post_send(&mut self, number: usize, operation: Operation, local: Slice, signaled: bool) {
         self.next_id += 1;
-        let request = SendRequest { id: self.next_id, operation, local, signaled };
-        let kind = match operation {
-            Operation::Send => CompletionKind::Send,
-            Operation::Write { .. } => CompletionKind::Write,
-        };
+        let request = SendRequest { signaled, ..SendRequest::new(self.next_id, operation, local) };
+        let kind = operation.kind();
         if let Some(qp) = &mut self.qps[number]
             && qp.shared.post_send(request).is_ok()
         {
@@ -146,7 +143,7 @@ impl Control {
 
     pub fn post_receive(&mut self, number: usize, local: Slice) {
         self.next_id += 1;
-        let request = ReceiveRequest { id: self.next_id, local };
+        let request = ReceiveRequest::new(self.next_id, local);
         if let Some(qp) = &mut self.qps[number]
             && qp.shared.post_receive(request).is_ok()
         {

@@ -433,7 +433,7 @@ fn post(world: &mut World, input: &mut Input<'_>) {
     let slot = [0, 0, 0, 0, 0, 3, 4, PURPOSES.len()][usize::from(how >> 2 & 7)];
     let local = slice(input, Memory::stag(slot));
     let operation = if how & 0x20 == 0 {
-        Operation::Send
+        Operation::SEND
     } else {
         Operation::Write { stag: STag(input.u32()), to: u64::from(input.u32()) }
     };

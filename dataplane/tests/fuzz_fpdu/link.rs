@@ -157,7 +157,7 @@ impl Link {
         for id in 0..RECEIVES as u64 {
             let to = id * RECEIVE_OCTETS as u64;
             let local = Slice { stag: INBOX, to, octets: RECEIVE_OCTETS as u32 };
-            qp.post_receive(ReceiveRequest { id, local }).unwrap();
+            qp.post_receive(ReceiveRequest::new(id, local)).unwrap();
         }
     }
 

@@ -166,15 +166,15 @@ impl Port {
 
     pub fn write(&self, id: u64, local: Slice, to: u64) {
         let operation = Operation::Write { stag: SINK, to };
-        self.qp.post_send(SendRequest { id, operation, local, signaled: true }).unwrap();
+        self.qp.post_send(SendRequest::new(id, operation, local)).unwrap();
     }
 
     pub fn send(&self, id: u64, local: Slice) {
-        self.qp.post_send(SendRequest { id, operation: Operation::Send, local, signaled: true }).unwrap();
+        self.qp.post_send(SendRequest::new(id, Operation::SEND, local)).unwrap();
     }
 
     pub fn receive(&self, id: u64, local: Slice) {
-        self.qp.post_receive(ReceiveRequest { id, local }).unwrap();
+        self.qp.post_receive(ReceiveRequest::new(id, local)).unwrap();
     }
 }
 

@@ -61,12 +61,8 @@ impl Application {
         let to = self.posted;
         self.posted += u64::from(octets);
         self.requests += 1;
-        let request = SendRequest {
-            id: self.requests,
-            operation: Operation::Write { stag: STag(0x99), to },
-            local: Slice { stag: SOURCE, to, octets },
-            signaled: true,
-        };
+        let operation = Operation::Write { stag: STag(0x99), to };
+        let request = SendRequest::new(self.requests, operation, Slice { stag: SOURCE, to, octets });
         self.qp.post_send(request).map_err(|error| format!("not posted: {error:?}"))
     }
 
@@ -76,7 +72,9 @@ impl Application {
             Status::Success => "ok".to_owned(),
             Status::Flushed => "flushed".to_owned(),
             Status::Failed(error) => format!("failed:{error:?}"),
-            status @ Status::LocalProtection => format!("{status:?}"),
+            status @ (Status::LocalLength | Status::LocalOperation | Status::LocalProtection) => {
+                format!("{status:?}")
+            }
         })
     }
 

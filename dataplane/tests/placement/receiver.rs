@@ -173,7 +173,7 @@ impl Receiver {
     pub fn post(&mut self, message: usize) {
         let to = (message * BUFFER_OCTETS) as u64;
         let local = Slice { stag: INBOX, to, octets: BUFFER_OCTETS as u32 };
-        self.qp.post_receive(ReceiveRequest { id: self.posted, local }).unwrap();
+        self.qp.post_receive(ReceiveRequest::new(self.posted, local)).unwrap();
         self.posted += 1;
     }
 

@@ -2,12 +2,14 @@
 //! its buffer at once. Delivery, and every check of stream order, waits until the gap has closed. What does not pass the
 //! checks here is not placed; it is judged again in its turn, so that errors come in stream order.
 
-use super::{Fault, Receiver, Ulpdu, check_rdmap, memory_of};
+use super::ulpdu::{Fault, Memory, Ulpdu};
+use super::{Reach, Receiver};
 use crate::limits;
-use crate::memory::{StagTable, Target};
+use crate::memory::StagTable;
 use crate::mpa::receiver::{Located, Octets};
 use crate::pool::Pool;
 use crate::qp::error::StreamError;
+use crate::qp::reads::Asked;
 use crate::qp::shared::SharedQp;
 use crate::qp::work::ReceiveRequest;
 use crate::rdmap::message::SEND_QUEUE;
@@ -16,32 +18,32 @@ use crate::wire::ddp::{Header, Untagged};
 /// A ULPDU that may be placed before its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Early {
-    /// Of the Tagged model: nothing is left to do at its Delivery.
-    Tagged,
-    /// Of the Untagged model: its Delivery must be remembered ([`PlacedSend`]).
-    Untagged,
+    /// Of a Write: nothing is left to do at its Delivery.
+    AtOnce,
+    /// Of a Send, or of the answer to a Read: its Delivery must be remembered ([`PlacedSegment`]).
+    InTurn,
 }
 
-/// A segment of a Send that is placed and waits for its Delivery.
+/// A segment that is placed and waits for its Delivery.
 #[derive(Clone, Copy, Debug)]
-pub struct PlacedSend {
+pub struct PlacedSegment {
     /// Where its FPDU begins in the stream.
     position: u64,
-    header: Untagged,
+    header: Header,
     segment_octets: u16,
 }
 
-impl PlacedSend {
+impl PlacedSegment {
     fn fault(&self, error: StreamError) -> Fault {
         let mut header = [0; Untagged::LEN];
-        self.header.emit(&mut header);
-        Fault { error, segment_octets: self.segment_octets, header, header_octets: Untagged::LEN as u8 }
+        let header_octets = self.header.emit(&mut header) as u8;
+        Fault { error, segment_octets: self.segment_octets, header, header_octets, read_request: None }
     }
 }
 
 impl Receiver {
-    /// How many more segments of Sends may be placed before their turn.
-    pub fn early_room(&self, early: &Pool<PlacedSend>) -> usize {
+    /// How many more segments whose Delivery must be remembered may be placed before their turn.
+    pub fn early_room(&self, early: &Pool<PlacedSegment>) -> usize {
         early.free().min(limits::PLACED_SENDS_PER_CONNECTION.saturating_sub(self.early.len()))
     }
 
@@ -50,39 +52,35 @@ impl Receiver {
         &mut self,
         shared: &SharedQp,
         stags: &StagTable,
+        asked: &Asked,
         octets: &impl Octets,
         located: &Located,
     ) -> Option<Early> {
         self.take_posted(shared);
         let ulpdu = Ulpdu::parse(octets, located).ok()?;
-        self.early_target(&ulpdu, shared, stags)?;
-        Some(match ulpdu.header {
-            Header::Tagged(_) => Early::Tagged,
-            Header::Untagged(_) => Early::Untagged,
-        })
+        self.early_memory(&ulpdu, shared, stags, asked).map(|(_, early)| early)
     }
 
     /// Places a ULPDU that [`check_early`](Self::check_early) allows, and remembers what its Delivery needs. `position` is
     /// where its FPDU begins. Gives the octets copied.
     pub fn place_early(
         &mut self,
-        shared: &SharedQp,
-        stags: &StagTable,
-        early: &mut Pool<PlacedSend>,
+        reach: &Reach<'_>,
+        early: &mut Pool<PlacedSegment>,
         position: u64,
         octets: &impl Octets,
         located: &Located,
     ) -> usize {
         let Ok(ulpdu) = Ulpdu::parse(octets, located) else { return 0 };
-        let Some((target, at)) = self.early_target(&ulpdu, shared, stags) else {
+        let Some((memory, when)) = self.early_memory(&ulpdu, reach.shared, reach.stags, &reach.reads.asked)
+        else {
             debug_assert!(false, "it was allowed");
             return 0;
         };
-        if let Some(target) = target {
-            ulpdu.place(&target, at);
-        }
-        if let Header::Untagged(header) = ulpdu.header {
-            self.remember(early, PlacedSend { position, header, segment_octets: located.ulpdu_len() as u16 });
+        ulpdu.place(&memory);
+        if when == Early::InTurn {
+            let (header, segment_octets) = (ulpdu.header, located.ulpdu_len() as u16);
+            self.remember(early, PlacedSegment { position, header, segment_octets });
         }
         ulpdu.payload_octets()
     }
@@ -94,51 +92,64 @@ impl Receiver {
     /// [`Fault`] when a segment turns out not to be the one whose turn it is.
     pub fn deliver_early(
         &mut self,
-        shared: &SharedQp,
-        early: &mut Pool<PlacedSend>,
+        reach: &mut Reach<'_>,
+        early: &mut Pool<PlacedSegment>,
         end: u64,
     ) -> Result<(), Fault> {
         while let Some(front) = self.early.front().and_then(|node| early.get(node)) {
             if front.position >= end {
                 break;
             }
-            let Some(send) = early.pop_front(&mut self.early) else { break };
-            let payload_octets = usize::from(send.segment_octets) - Untagged::LEN;
-            let current = self
-                .in_turn(&send.header, payload_octets)
-                .map_err(|error| send.fault(StreamError::Ddp(error)))?;
-            self.deliver(shared, current, send.header.last, payload_octets);
+            let Some(placed) = early.pop_front(&mut self.early) else { break };
+            self.deliver_one(reach, &placed).map_err(|error| placed.fault(error))?;
         }
         Ok(())
     }
 
-    /// The memory that a ULPDU goes to before its turn, unless it is empty, and where in it the payload begins. A Tagged one
-    /// says so itself; the buffer of a Send follows from its number. Others wait: they change what this end does, or are
-    /// errors.
-    fn early_target<'t, O: Octets>(
+    fn deliver_one(&mut self, reach: &mut Reach<'_>, placed: &PlacedSegment) -> Result<(), StreamError> {
+        let payload_octets = usize::from(placed.segment_octets) - placed.header.header_len();
+        match placed.header {
+            Header::Tagged(header) => {
+                reach.reads.asked.check_turn(&header, payload_octets)?;
+                reach.reads.asked.deliver(header.last, payload_octets);
+                Ok(())
+            }
+            Header::Untagged(header) => {
+                let current = self.in_turn(&header, payload_octets).map_err(StreamError::Ddp)?;
+                self.deliver(reach.shared, reach.stags, current, &header, payload_octets)
+            }
+        }
+    }
+
+    /// The memory that a ULPDU goes to before its turn, and what is left to do then. A Tagged one says so itself; the buffer of
+    /// a Send follows from its number. Others wait: they change what this end does, or are errors.
+    fn early_memory<'t, O: Octets>(
         &self,
         ulpdu: &Ulpdu<'_, O>,
         shared: &SharedQp,
         stags: &'t StagTable,
-    ) -> Option<(Option<Target<'t>>, usize)> {
+        asked: &Asked,
+    ) -> Option<(Memory<'t>, Early)> {
         let payload_octets = ulpdu.payload_octets();
         match ulpdu.header {
-            Header::Tagged(header) => {
-                Some((self.tagged_target(&header, payload_octets, shared, stags).ok()?, 0))
+            // While an answer to our indication is due, a Response may be that.
+            Header::Tagged(header) if !self.indications.are_due() || payload_octets > 0 => {
+                let (memory, in_turn) = self.early_tagged(&header, payload_octets, shared, stags, asked)?;
+                Some((memory, if in_turn { Early::InTurn } else { Early::AtOnce }))
             }
             // While a ready-to-receive indication is due, a number does not name a buffer yet: the indication may be a Send.
             Header::Untagged(header) if header.queue == SEND_QUEUE && !self.indications.are_due() => {
                 self.check_queue(&header).ok()?;
-                check_rdmap(self.version, header.rsvd_ulp[0], false).ok()?;
+                self.check_send(&header).ok()?;
                 let request = self.early_buffer(header.msn)?;
-                let room = request.local.octets.checked_sub(header.mo)?;
-                if payload_octets > room as usize {
+                let room = request.local.octets().checked_sub(u64::from(header.mo))?;
+                if payload_octets as u64 > room {
                     return None;
                 }
-                let target = memory_of(&request, payload_octets, shared, stags).ok()?;
-                Some((target, header.mo as usize))
+                let memory = Self::buffer_memory(&request, header.mo, payload_octets, shared, stags)?;
+                Some((memory, Early::InTurn))
             }
-            Header::Untagged(_) => None,
+            Header::Tagged(_) | Header::Untagged(_) => None,
         }
     }
 
@@ -152,18 +163,18 @@ impl Receiver {
         }
     }
 
-    fn remember(&mut self, early: &mut Pool<PlacedSend>, send: PlacedSend) {
+    fn remember(&mut self, early: &mut Pool<PlacedSegment>, segment: PlacedSegment) {
         let mut previous = self.early.back();
-        if previous.and_then(|node| early.get(node)).is_some_and(|last| last.position > send.position) {
+        if previous.and_then(|node| early.get(node)).is_some_and(|last| last.position > segment.position) {
             previous = None;
             for (node, other) in early.iter(&self.early) {
-                if other.position > send.position {
+                if other.position > segment.position {
                     break;
                 }
                 previous = Some(node);
             }
         }
-        let done = early.insert_after(&mut self.early, previous, send).is_ok();
+        let done = early.insert_after(&mut self.early, previous, segment).is_ok();
         debug_assert!(done, "early_room was asked");
     }
 }

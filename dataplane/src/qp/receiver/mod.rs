@@ -5,27 +5,32 @@
 //! follow one another. Beyond a gap the last waits for its turn (`early`).
 
 mod early;
+mod requests;
+mod sends;
+mod tagged;
+mod ulpdu;
 
 use std::collections::VecDeque;
 
 use super::error::StreamError;
 use super::indication::Indications;
+use super::reads::Reads;
 use super::shared::SharedQp;
 use super::work::{Completion, CompletionKind, ReceiveRequest, Status};
 use crate::ddp::DdpError;
-use crate::memory::{Access, AccessError, STag, StagTable, Target};
+use crate::memory::{STag, StagTable};
 use crate::mpa::enhanced::ReadyToReceive;
 use crate::mpa::receiver::{Located, Octets};
 use crate::pool::{List, Pool};
 use crate::rdmap::RdmapError;
-use crate::rdmap::message::{self, SEND_QUEUE, TERMINATE_QUEUE};
-use crate::wire::ddp::{DDP_VERSION, Header, Tagged, Untagged};
+use crate::rdmap::message::{ATOMIC_RESPONSE_QUEUE, READ_REQUEST_QUEUE, SEND_QUEUE, TERMINATE_QUEUE};
+use crate::wire::ddp::{DDP_VERSION, Header, Untagged};
 use crate::wire::rdmap::{Control, Opcode, Terminate};
+use sends::Current;
+use ulpdu::Ulpdu;
 
-pub use early::{Early, PlacedSend};
-
-/// Octets of a ULPDU that headers may take: the untagged header and a Terminate's control word.
-const HEADER_OCTETS: usize = Untagged::LEN + 4;
+pub use early::{Early, PlacedSegment};
+pub use ulpdu::Fault;
 
 /// What a ULPDU led to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +40,13 @@ pub enum Received {
         /// Octets of payload.
         octets: usize,
     },
+    /// It is the last of an answer to a Read or an Atomic Operation of ours; `octets` were copied.
+    Answered {
+        /// Octets of payload.
+        octets: usize,
+    },
+    /// It is a request that this end now owes an answer.
+    Owed,
     /// It is a ready-to-receive indication, or the answer to ours: nothing for the ULP.
     Indicated,
     /// It is a ready-to-receive indication that asks for an answer: an RDMA Read Response without payload.
@@ -48,92 +60,36 @@ pub enum Received {
     Terminated(StreamError),
 }
 
-/// Why a ULPDU was refused, with what a Terminate says of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fault {
-    /// The error for the application.
-    pub error: StreamError,
-    /// Octets of the DDP Segment, for the Terminate.
-    pub segment_octets: u16,
-    /// The header of the segment in error, as it came.
-    pub header: [u8; Untagged::LEN],
-    /// How much of `header` is meant: 14, 18, or 0 when it was not readable.
-    pub header_octets: u8,
-}
-
-/// A message being received into a buffer.
-#[derive(Clone, Copy, Debug)]
-struct Current {
-    request: ReceiveRequest,
-    /// Octets placed: where the next segment must begin.
-    placed: u32,
-}
-
 /// The receive half of a queue pair at its core.
 #[derive(Debug)]
 pub struct Receiver {
     /// Buffers, oldest first. At most the queue's depth.
     buffers: VecDeque<ReceiveRequest>,
     current: Option<Current>,
+    /// The oldest buffer is no good: that has ended the stream.
+    bad_buffer: bool,
     /// Number of the Send expected next on queue 0 (DDP-4.3-08).
     expected_msn: u32,
+    /// Number of the Read Request or Atomic Request expected next on queue 1.
+    expected_request: u32,
+    /// Number of the Atomic Response expected next on queue 3.
+    expected_response: u32,
     /// The version of DDP and RDMAP (RDMAC-C.1-02).
     version: u8,
     /// Ready-to-receive indications there may be.
     indications: Indications,
-    /// Segments of Sends that are placed before their turn, in stream order.
+    /// Segments that are placed before their turn and whose Delivery is due, in stream order.
     early: List,
 }
 
-/// A ULPDU whose DDP header is read.
-struct Ulpdu<'a, O> {
-    octets: &'a O,
-    located: &'a Located,
-    /// The first octets of it.
-    prefix: [u8; HEADER_OCTETS],
-    prefix_octets: usize,
-    header: Header,
-    header_octets: usize,
-}
-
-impl<'a, O: Octets> Ulpdu<'a, O> {
-    fn parse(octets: &'a O, located: &'a Located) -> Result<Self, Fault> {
-        let mut prefix = [0; HEADER_OCTETS];
-        let prefix_octets = located.header(octets, &mut prefix);
-        // too short for its header: a local catastrophic error, nothing to copy into a Terminate.
-        let (header, header_octets) =
-            Header::parse(&prefix[..prefix_octets], located.ulpdu_len()).map_err(|_| Fault {
-                error: StreamError::Ddp(DdpError::LocalCatastrophic),
-                segment_octets: located.ulpdu_len() as u16,
-                header: [0; Untagged::LEN],
-                header_octets: 0,
-            })?;
-        Ok(Self { octets, located, prefix, prefix_octets, header, header_octets })
-    }
-
-    fn payload_octets(&self) -> usize {
-        self.located.ulpdu_len() - self.header_octets
-    }
-
-    /// What follows the DDP header, as far as a Terminate's control word goes.
-    fn after_header(&self) -> &[u8] {
-        &self.prefix[self.header_octets..self.prefix_octets]
-    }
-
-    fn fault(&self, error: StreamError) -> Fault {
-        let mut header = [0; Untagged::LEN];
-        header[..self.header_octets].copy_from_slice(&self.prefix[..self.header_octets]);
-        let segment_octets = self.located.ulpdu_len() as u16;
-        Fault { error, segment_octets, header, header_octets: self.header_octets as u8 }
-    }
-
-    /// Copies the payload to `at` octets into `target`: the one copy of received data.
-    fn place(&self, target: &Target<'_>, at: usize) {
-        self.located.payload(self.octets, self.header_octets, |offset, slice| {
-            let fits = target.write(at + offset, slice);
-            debug_assert!(fits, "the whole segment was checked before");
-        });
-    }
+/// What a ULPDU may reach.
+pub struct Reach<'a> {
+    /// What the queue pair shares with the application.
+    pub shared: &'a SharedQp,
+    /// The memory of the core.
+    pub stags: &'a mut StagTable,
+    /// What both halves know of Reads under way.
+    pub reads: &'a mut Reads,
 }
 
 impl Receiver {
@@ -142,7 +98,10 @@ impl Receiver {
         Self {
             buffers: VecDeque::with_capacity(depth),
             current: None,
+            bad_buffer: false,
             expected_msn: 1,
+            expected_request: 1,
+            expected_response: 1,
             version: DDP_VERSION,
             indications: Indications::default(),
             early: List::new(),
@@ -168,84 +127,78 @@ impl Receiver {
     /// # Errors
     ///
     /// [`Fault`] when a check fails; nothing was placed then.
+    // DDP-7.1-09
     pub fn on_ulpdu(
         &mut self,
-        shared: &SharedQp,
-        stags: &StagTable,
+        reach: &mut Reach<'_>,
         octets: &impl Octets,
         located: &Located,
     ) -> Result<Received, Fault> {
         let ulpdu = Ulpdu::parse(octets, located)?;
-        let payload_octets = ulpdu.payload_octets();
-        if let Some(received) = self.indications.take(self.version, &ulpdu.header, octets, located) {
-            if let (Received::Indicated, Header::Untagged(_)) = (received, ulpdu.header) {
-                // a Send for which the provider has the buffer.
-                self.expected_msn = self.expected_msn.wrapping_add(1);
-            }
+        if let Some(received) = self.take_indication(&ulpdu) {
             return Ok(received);
         }
         match ulpdu.header {
             Header::Tagged(header) => {
-                let target =
-                    self.tagged_target(&header, payload_octets, shared, stags).map_err(|e| ulpdu.fault(e))?;
-                if let Some(target) = target {
-                    ulpdu.place(&target, 0);
-                }
+                self.on_tagged(&header, &ulpdu, reach).map_err(|error| ulpdu.fault(error))
             }
-            Header::Untagged(header) if header.queue == TERMINATE_QUEUE => {
-                if header.version != self.version {
-                    return Err(ulpdu.fault(StreamError::Ddp(DdpError::UntaggedVersion)));
+            Header::Untagged(header) => match header.queue {
+                TERMINATE_QUEUE => self.on_terminate(&header, &ulpdu).map_err(|error| ulpdu.fault(error)),
+                READ_REQUEST_QUEUE => self.on_request(&header, &ulpdu, reach),
+                ATOMIC_RESPONSE_QUEUE => {
+                    self.on_atomic_response(&header, &ulpdu, reach).map_err(|error| ulpdu.fault(error))
                 }
-                check_rdmap(self.version, header.rsvd_ulp[0], false).map_err(|e| ulpdu.fault(e))?;
-                let terminate = Terminate::parse(ulpdu.after_header())
-                    .map_err(|_| ulpdu.fault(StreamError::Ddp(DdpError::LocalCatastrophic)))?;
-                return Ok(Received::Terminated(StreamError::Terminated {
-                    layer: terminate.layer,
-                    error_type: terminate.error_type,
-                    code: terminate.code,
-                }));
-            }
-            Header::Untagged(header) => {
-                self.take_posted(shared);
-                let (current, target) = self
-                    .untagged_target(&header, payload_octets, shared, stags)
-                    .map_err(|e| ulpdu.fault(e))?;
-                if let Some(target) = target {
-                    ulpdu.place(&target, header.mo as usize);
-                }
-                self.deliver(shared, current, header.last, payload_octets);
-            }
+                _ => self.on_send(&header, &ulpdu, reach).map_err(|error| ulpdu.fault(error)),
+            },
         }
-        Ok(Received::Placed { octets: payload_octets })
     }
 
-    /// The memory a tagged segment goes to; `None` for an empty one, whose STag and offset are not looked at (DDP-5.2-10).
-    fn tagged_target<'t>(
+    /// Takes a ULPDU that is a message of the peer's provider.
+    fn take_indication<O: Octets>(&mut self, ulpdu: &Ulpdu<'_, O>) -> Option<Received> {
+        let received = self.indications.take(self.version, &ulpdu.header, ulpdu.octets, ulpdu.located)?;
+        // a message for which the provider has the buffer.
+        match (received, ulpdu.header) {
+            (Received::Indicated, Header::Untagged(_)) => {
+                self.expected_msn = self.expected_msn.wrapping_add(1);
+            }
+            (Received::Asked { .. }, _) => {
+                self.expected_request = self.expected_request.wrapping_add(1);
+            }
+            _ => {}
+        }
+        Some(received)
+    }
+
+    fn on_terminate<O: Octets>(
         &self,
-        header: &Tagged,
-        payload_octets: usize,
-        shared: &SharedQp,
-        stags: &'t StagTable,
-    ) -> Result<Option<Target<'t>>, StreamError> {
-        // the version first, also of an empty segment.
+        header: &Untagged,
+        ulpdu: &Ulpdu<'_, O>,
+    ) -> Result<Received, StreamError> {
         if header.version != self.version {
-            return Err(StreamError::Ddp(DdpError::TaggedVersion));
+            return Err(StreamError::Ddp(DdpError::UntaggedVersion));
         }
-        if payload_octets == 0 {
-            return check_rdmap(self.version, header.rsvd_ulp, true).map(|()| None);
+        let control = self.check_version(header.rsvd_ulp[0])?;
+        if control.opcode != Opcode::Terminate {
+            return Err(StreamError::Rdmap(RdmapError::UnexpectedOpcode));
         }
-        // DDP-7.1-10 to DDP-7.1-14.
-        let target = stags.check(header.stag, shared.pd, Access::REMOTE_WRITE, header.to, payload_octets);
-        let target = target.map_err(|error| match error {
-            AccessError::InvalidStag => StreamError::Ddp(DdpError::InvalidStag),
-            AccessError::NotAssociated => StreamError::Ddp(DdpError::NotAssociated),
-            // DDP has no number for it; RDMAP has (RFC 5040 §4.8).
-            AccessError::Rights => StreamError::Rdmap(RdmapError::AccessRights),
-            AccessError::Wrap => StreamError::Ddp(DdpError::ToWrap),
-            AccessError::Bounds => StreamError::Ddp(DdpError::BaseOrBounds),
-        })?;
-        check_rdmap(self.version, header.rsvd_ulp, true)?;
-        Ok(Some(target))
+        let terminate = Terminate::parse(ulpdu.after_header())
+            .map_err(|_| StreamError::Ddp(DdpError::LocalCatastrophic))?;
+        Ok(Received::Terminated(StreamError::Terminated {
+            layer: terminate.layer,
+            error_type: terminate.error_type,
+            code: terminate.code,
+        }))
+    }
+
+    /// RFC 5040 §7.2: the version of RDMAP.
+    // RDMAP-7.2-03
+    fn check_version(&self, control: u8) -> Result<Control, StreamError> {
+        let control = Control::from_octet(control);
+        if control.version == self.version {
+            Ok(control)
+        } else {
+            Err(StreamError::Rdmap(RdmapError::InvalidVersion))
+        }
     }
 
     /// DDP-4.1-09, A-13, A-30: version, then queue; number, offset and length come after.
@@ -254,94 +207,24 @@ impl Receiver {
             return Err(DdpError::UntaggedVersion);
         }
         match header.queue {
-            SEND_QUEUE => Ok(()),
-            // Reads are not accepted: the number of Read Requests we have buffers for (IRD) is zero.
-            message::READ_REQUEST_QUEUE => Err(DdpError::NoBuffer),
+            SEND_QUEUE | READ_REQUEST_QUEUE | TERMINATE_QUEUE | ATOMIC_RESPONSE_QUEUE => Ok(()),
             _ => Err(DdpError::InvalidQueue),
         }
     }
 
-    /// The buffer for an untagged segment whose turn it is, and its memory, unless the segment is empty.
-    fn untagged_target<'t>(
-        &self,
-        header: &Untagged,
-        payload_octets: usize,
-        shared: &SharedQp,
-        stags: &'t StagTable,
-    ) -> Result<(Current, Option<Target<'t>>), StreamError> {
-        self.check_queue(header).map_err(StreamError::Ddp)?;
-        let current = self.in_turn(header, payload_octets).map_err(StreamError::Ddp)?;
-        let target = memory_of(&current.request, payload_octets, shared, stags).map_err(StreamError::Ddp)?;
-        check_rdmap(self.version, header.rsvd_ulp[0], false)?;
-        Ok((current, target))
-    }
-
-    /// The message that an untagged segment continues or begins. In stream order the window of acceptable MSNs is the one
-    /// expected.
-    fn in_turn(&self, header: &Untagged, payload_octets: usize) -> Result<Current, DdpError> {
-        // DDP-7.1-05.
-        if header.msn != self.expected_msn {
-            return Err(DdpError::MsnRange);
-        }
-        // DDP-7.1-02.
-        let current = match self.current {
-            Some(current) => current,
-            None => match self.buffers.front() {
-                Some(&request) => Current { request, placed: 0 },
-                None => return Err(DdpError::NoBuffer),
-            },
-        };
-        // DDP-7.1-03, DDP-7.1-04. The sender sends offsets in order and the stream keeps the order, so another offset
-        // than the next is as wrong as one outside.
-        let local = current.request.local;
-        if header.mo > local.octets || header.mo != current.placed {
-            return Err(DdpError::InvalidOffset);
-        }
-        if payload_octets > (local.octets - header.mo) as usize {
-            return Err(DdpError::TooLong);
-        }
-        Ok(current)
-    }
-
-    /// Delivers an untagged segment that is placed: everything before it is placed and delivered (DDP-5.4-01, DDP-5.3-06,
-    /// DDP-5.3-07).
-    fn deliver(&mut self, shared: &SharedQp, mut current: Current, last: bool, payload_octets: usize) {
-        if self.current.is_none() {
-            self.buffers.pop_front();
-        }
-        current.placed += payload_octets as u32;
-        if !last {
-            self.current = Some(current);
-            return;
-        }
-        // DDP-5.4-01: in stream order, the last segment of the oldest message is its Delivery. DDP-5.4-02.
-        self.current = None;
-        self.expected_msn = self.expected_msn.wrapping_add(1);
-        shared.complete_receive(Completion {
-            id: current.request.id,
-            qp: shared.number,
-            kind: CompletionKind::Receive,
-            status: Status::Success,
-            octets: current.placed,
-        });
-    }
-
     /// Ends every receive: the stream is over.
-    pub fn flush(&mut self, shared: &SharedQp, early: &mut Pool<PlacedSend>, error: Option<StreamError>) {
+    pub fn flush(&mut self, shared: &SharedQp, early: &mut Pool<PlacedSegment>, error: Option<StreamError>) {
         early.clear(&mut self.early);
-        let mut status = error.map_or(Status::Flushed, Status::Failed);
         let current = self.current.take().map(|current| current.request);
-        if current.is_none() {
-            status = Status::Flushed;
-        }
+        let mut status = match error {
+            _ if self.bad_buffer => Status::LocalProtection,
+            Some(error) if current.is_some() => Status::Failed(error),
+            _ => Status::Flushed,
+        };
+        self.bad_buffer = false;
         let mut flush = |request: ReceiveRequest| {
-            shared.complete_receive(Completion {
-                id: request.id,
-                qp: shared.number,
-                kind: CompletionKind::Receive,
-                status,
-                octets: 0,
-            });
+            let kind = CompletionKind::Receive;
+            shared.complete_receive(Completion::new(shared.number, request.id, kind, status, 0));
             status = Status::Flushed;
         };
         current.into_iter().for_each(&mut flush);
@@ -349,35 +232,5 @@ impl Receiver {
         while let Some(request) = shared.take_receive() {
             flush(request);
         }
-    }
-}
-
-/// The memory of a posted buffer, for a segment with payload. That the application's own buffer is no good is not the peer's
-/// fault, but it has none to receive into.
-fn memory_of<'t>(
-    request: &ReceiveRequest,
-    payload_octets: usize,
-    shared: &SharedQp,
-    stags: &'t StagTable,
-) -> Result<Option<Target<'t>>, DdpError> {
-    if payload_octets == 0 {
-        return Ok(None);
-    }
-    let local = request.local;
-    let target = stags.check(local.stag, shared.pd, Access::LOCAL_WRITE, local.to, local.octets as usize);
-    target.map(Some).map_err(|_| DdpError::LocalCatastrophic)
-}
-
-/// RFC 5040 §7.2: the version, and an opcode that may come this way. Read Responses answer nothing: we do not read.
-fn check_rdmap(version: u8, control: u8, tagged: bool) -> Result<(), StreamError> {
-    let control = Control::from_octet(control);
-    if control.version != version {
-        return Err(StreamError::Rdmap(RdmapError::InvalidVersion));
-    }
-    // RDMAP-4.1-04.
-    match (control.opcode, tagged) {
-        (Opcode::Write, true)
-        | (Opcode::Send | Opcode::SendWithSolicitedEvent | Opcode::Terminate, false) => Ok(()),
-        _ => Err(StreamError::Rdmap(RdmapError::UnexpectedOpcode)),
     }
 }

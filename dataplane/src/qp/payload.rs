@@ -1,0 +1,219 @@
+//! Where the octets of a work request lie: ranges of registered memory, or in the request itself.
+
+use crate::limits;
+use crate::memory::STag;
+
+/// A range of registered memory of this end: the scatter/gather element of a work request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Slice {
+    /// The registration.
+    pub stag: STag,
+    /// The Tagged Offset of the first octet.
+    pub to: u64,
+    /// Octets.
+    pub octets: u32,
+}
+
+/// More ranges than [`SCATTER_GATHER_ELEMENTS`](limits::SCATTER_GATHER_ELEMENTS).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0} ranges are more than the {max} of a work request", max = limits::SCATTER_GATHER_ELEMENTS)]
+pub struct TooManySlices(pub usize);
+
+/// A scatter/gather list: ranges that stand for their octets one after the other.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SliceList {
+    slices: [Slice; limits::SCATTER_GATHER_ELEMENTS],
+    len: u8,
+}
+
+impl SliceList {
+    /// The ranges, in order.
+    #[inline]
+    pub fn as_slice(&self) -> &[Slice] {
+        &self.slices[..usize::from(self.len)]
+    }
+
+    /// Octets of all ranges together.
+    #[inline]
+    pub fn octets(&self) -> u64 {
+        self.as_slice().iter().map(|slice| u64::from(slice.octets)).sum()
+    }
+
+    /// The parts of the ranges that hold the `octets` octets from `offset`: for each, where it begins in the list's octets,
+    /// counted from `offset`, and the part. What lies behind the end of the list is left out.
+    pub fn parts(&self, offset: u64, octets: usize) -> impl Iterator<Item = (usize, Slice)> + use<> {
+        let list = *self;
+        let (mut begin, wanted) = (0, offset..offset.saturating_add(octets as u64));
+        (0..usize::from(list.len)).filter_map(move |index| {
+            let slice = list.slices[index];
+            let end = begin + u64::from(slice.octets);
+            let (from, to) = (wanted.start.max(begin), wanted.end.min(end));
+            let skipped = from.saturating_sub(begin);
+            begin = end;
+            (from < to).then(|| {
+                let part = Slice {
+                    stag: slice.stag,
+                    to: slice.to.wrapping_add(skipped),
+                    octets: (to - from) as u32,
+                };
+                ((from - wanted.start) as usize, part)
+            })
+        })
+    }
+}
+
+impl PartialEq for SliceList {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_slice() == other.as_slice()
+    }
+}
+
+impl Eq for SliceList {}
+
+impl From<Slice> for SliceList {
+    fn from(slice: Slice) -> Self {
+        let mut list = Self { len: 1, ..Self::default() };
+        list.slices[0] = slice;
+        list
+    }
+}
+
+impl TryFrom<&[Slice]> for SliceList {
+    type Error = TooManySlices;
+
+    fn try_from(slices: &[Slice]) -> Result<Self, TooManySlices> {
+        let mut list = Self { len: slices.len() as u8, ..Self::default() };
+        list.slices.get_mut(..slices.len()).ok_or(TooManySlices(slices.len()))?.copy_from_slice(slices);
+        Ok(list)
+    }
+}
+
+/// More octets than [`INLINE_OCTETS`](limits::INLINE_OCTETS).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0} octets are more than the {max} that go inline", max = limits::INLINE_OCTETS)]
+pub struct TooLongForInline(pub usize);
+
+/// Octets that travel in the work request: they need no registration, and their source is free again at once.
+#[derive(Clone, Copy, Debug)]
+pub struct InlineData {
+    octets: [u8; limits::INLINE_OCTETS],
+    len: u8,
+}
+
+impl InlineData {
+    /// The octets.
+    #[inline]
+    pub fn as_slice(&self) -> &[u8] {
+        &self.octets[..usize::from(self.len)]
+    }
+}
+
+impl PartialEq for InlineData {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_slice() == other.as_slice()
+    }
+}
+
+impl Eq for InlineData {}
+
+impl TryFrom<&[u8]> for InlineData {
+    type Error = TooLongForInline;
+
+    fn try_from(octets: &[u8]) -> Result<Self, TooLongForInline> {
+        let mut data = Self { octets: [0; limits::INLINE_OCTETS], len: octets.len() as u8 };
+        data.octets.get_mut(..octets.len()).ok_or(TooLongForInline(octets.len()))?.copy_from_slice(octets);
+        Ok(data)
+    }
+}
+
+/// The octets of a send work request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Payload {
+    /// Ranges of registered memory; they belong to the stack until the completion.
+    Gather(SliceList),
+    /// Octets in the request.
+    Inline(InlineData),
+}
+
+impl Payload {
+    /// Nothing.
+    pub const EMPTY: Self =
+        Self::Gather(SliceList { slices: [EMPTY_SLICE; limits::SCATTER_GATHER_ELEMENTS], len: 0 });
+
+    /// How many octets there are.
+    #[inline]
+    pub fn octets(&self) -> u64 {
+        match self {
+            Self::Gather(list) => list.octets(),
+            Self::Inline(data) => u64::from(data.len),
+        }
+    }
+
+    /// The ranges of memory; none when the octets are inline.
+    #[inline]
+    pub fn slices(&self) -> &[Slice] {
+        match self {
+            Self::Gather(list) => list.as_slice(),
+            Self::Inline(_) => &[],
+        }
+    }
+}
+
+const EMPTY_SLICE: Slice = Slice { stag: STag(0), to: 0, octets: 0 };
+
+impl Default for Payload {
+    fn default() -> Self {
+        Self::EMPTY
+    }
+}
+
+impl From<Slice> for Payload {
+    fn from(slice: Slice) -> Self {
+        Self::Gather(slice.into())
+    }
+}
+
+impl From<SliceList> for Payload {
+    fn from(list: SliceList) -> Self {
+        Self::Gather(list)
+    }
+}
+
+impl From<InlineData> for Payload {
+    fn from(data: InlineData) -> Self {
+        Self::Inline(data)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slice(stag: u32, to: u64, octets: u32) -> Slice {
+        Slice { stag: STag(stag), to, octets }
+    }
+
+    #[test]
+    fn parts_cut_across_ranges() {
+        let list = SliceList::try_from(&[slice(1, 10, 3), slice(2, 0, 0), slice(3, 100, 5)][..]).unwrap();
+        assert_eq!(list.octets(), 8);
+        let parts = |offset, octets| list.parts(offset, octets).collect::<Vec<_>>();
+        assert_eq!(parts(0, 8), [(0, slice(1, 10, 3)), (3, slice(3, 100, 5))]);
+        assert_eq!(parts(2, 3), [(0, slice(1, 12, 1)), (1, slice(3, 100, 2))]);
+        assert_eq!(parts(4, 100), [(0, slice(3, 101, 4))], "nothing lies behind the end");
+        assert_eq!(parts(8, 1), []);
+        assert_eq!(parts(0, 0), []);
+    }
+
+    #[test]
+    fn lists_have_a_limit() {
+        let slices = [slice(1, 0, 1); limits::SCATTER_GATHER_ELEMENTS + 1];
+        assert_eq!(SliceList::try_from(&slices[..]), Err(TooManySlices(slices.len())));
+        assert_eq!(SliceList::try_from(&slices[1..]).unwrap().as_slice(), &slices[1..]);
+        let octets = [7; limits::INLINE_OCTETS + 1];
+        assert_eq!(InlineData::try_from(&octets[..]), Err(TooLongForInline(octets.len())));
+        assert_eq!(InlineData::try_from(&octets[1..]).unwrap().as_slice(), &octets[1..]);
+        assert!(SliceList::try_from(&[slice(1, 0, 1); 300][..]).is_err());
+        assert!(InlineData::try_from(&[0; 256][..]).is_err());
+    }
+}

@@ -1,0 +1,261 @@
+//! RDMA Reads and Atomic Operations under way: those this end has asked for and that are not answered, and the answers it owes
+//! the peer. Both queues are as long as the ends agreed on (ORD, IRD) and no longer.
+
+use std::collections::VecDeque;
+
+use super::payload::Slice;
+use crate::ddp::DdpError;
+use crate::ddp::segmentation::Message;
+use crate::memory::StagTable;
+use crate::mpa::enhanced::ReadDepths;
+use crate::rdmap::RdmapError;
+use crate::wire::ddp::Tagged;
+use crate::wire::tcp::SeqNumber;
+
+use super::error::StreamError;
+
+/// What this end waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Awaited {
+    /// An RDMA Read Response.
+    Read {
+        /// Where it goes: all of it (RDMAP-5.2.2-06).
+        sink: Slice,
+        /// Octets of it that were delivered.
+        delivered: u32,
+    },
+    /// An Atomic Response.
+    Atomic {
+        /// The number it must carry.
+        identifier: u32,
+        /// Where the original value goes.
+        target: Slice,
+    },
+}
+
+/// What this end has asked for, oldest first. Answers come in the order of the requests (RDMAP-5.5-11).
+#[derive(Debug, Default)]
+pub struct Asked {
+    queue: VecDeque<Awaited>,
+    /// ORD: how many there may be (RDMAP-6.1-03).
+    depth: usize,
+    /// How many there have been; it wraps.
+    asked: u32,
+}
+
+impl Asked {
+    /// Whether another may be asked for while `more` are about to be.
+    #[inline]
+    pub fn has_room(&self, more: usize) -> bool {
+        self.queue.len() + more < self.depth
+    }
+
+    /// Whether all are answered.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// The peer is asked. Gives the number of the answer.
+    pub(super) fn push(&mut self, awaited: Awaited) -> u32 {
+        debug_assert!(self.queue.len() < self.depth, "has_room was asked");
+        self.queue.push_back(awaited);
+        self.asked = self.asked.wrapping_add(1);
+        self.asked.wrapping_sub(1)
+    }
+
+    /// Whether the answer of that number has been Delivered.
+    pub(super) fn is_answered(&self, number: u32) -> bool {
+        let behind = self.asked.wrapping_sub(number) as usize;
+        behind > self.queue.len()
+    }
+
+    pub(super) fn front(&self) -> Option<&Awaited> {
+        self.queue.front()
+    }
+
+    /// The oldest is answered.
+    pub(super) fn pop(&mut self) {
+        self.queue.pop_front();
+    }
+
+    /// Checks that a segment of a Response is the next of the oldest Read: where its payload belongs and, if it is the last,
+    /// that nothing is missing.
+    ///
+    /// # Errors
+    ///
+    /// That of the first check that fails.
+    // RDMAP-5.2.2-03, RDMAP-7.2-01
+    pub(super) fn check_turn(&self, header: &Tagged, payload_octets: usize) -> Result<(), StreamError> {
+        let Some(Awaited::Read { sink, delivered }) = self.queue.front() else {
+            // RDMAP-7.2-02: an answer to nothing.
+            return Err(StreamError::Rdmap(RdmapError::UnexpectedOpcode));
+        };
+        let left = (sink.octets - delivered) as usize;
+        if payload_octets > 0 {
+            // Of an empty segment neither is looked at (DDP-5.2-09).
+            if header.stag != sink.stag {
+                return Err(StreamError::Ddp(DdpError::InvalidStag));
+            }
+            if header.to != sink.to.wrapping_add(u64::from(*delivered)) || payload_octets > left {
+                return Err(StreamError::Ddp(DdpError::BaseOrBounds));
+            }
+        }
+        // The Response has the size that was asked for (RDMAP-5.2.2-04).
+        if header.last != (payload_octets == left) {
+            return Err(StreamError::Rdmap(RdmapError::CatastrophicStream));
+        }
+        Ok(())
+    }
+
+    /// Whether a segment of a Response lies inside the sink of any Read that is not answered.
+    pub(super) fn has_sink(&self, header: &Tagged, payload_octets: usize) -> bool {
+        self.queue.iter().any(|awaited| match awaited {
+            Awaited::Read { sink, .. } if header.stag == sink.stag => {
+                let at = header.to.checked_sub(sink.to);
+                at.and_then(|at| at.checked_add(payload_octets as u64))
+                    .is_some_and(|end| end <= u64::from(sink.octets))
+            }
+            _ => false,
+        })
+    }
+
+    /// A segment of the oldest Response is Delivered.
+    pub(super) fn deliver(&mut self, last: bool, payload_octets: usize) {
+        if let Some(Awaited::Read { delivered, .. }) = self.queue.front_mut() {
+            *delivered += payload_octets as u32;
+        }
+        if last {
+            self.pop();
+        }
+    }
+}
+
+/// Where the octets of an answer come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The memory that the peer reads.
+    Memory(Slice),
+    /// The header of an Atomic Response.
+    Atomic {
+        /// From the request.
+        identifier: u32,
+        /// The value before the operation.
+        original: u64,
+    },
+}
+
+/// An answer this end owes the peer, or has sent and may have to send again.
+#[derive(Clone, Copy, Debug)]
+pub struct Response {
+    /// How it goes.
+    pub message: Message,
+    /// Its payload.
+    pub answer: Answer,
+    /// Where it ends in the TCP stream, once all of it is queued.
+    end: Option<SeqNumber>,
+}
+
+/// The answers this end owes, in the order of the requests (RDMAP-5.2.2-05).
+#[derive(Debug, Default)]
+pub struct Responses {
+    queue: VecDeque<Response>,
+    /// IRD: how many there may be.
+    depth: usize,
+    /// How many are queued whole.
+    queued: usize,
+    /// How much of the next one is queued, in octets.
+    offset: u32,
+    /// How many Atomic Responses there have been; it wraps.
+    atomics: u32,
+}
+
+impl Responses {
+    /// The number of the next Atomic Response (DDP-4.3-07, DDP-4.3-08).
+    pub(super) fn next_atomic(&mut self) -> u32 {
+        self.atomics = self.atomics.wrapping_add(1);
+        self.atomics
+    }
+
+    /// Whether the peer may have another request outstanding here (RDMAP-5.2.2-02).
+    pub fn has_room(&self) -> bool {
+        self.queue.len() < self.depth
+    }
+
+    /// Owes another answer. The memory it reads is kept until the peer has it.
+    pub(super) fn push(&mut self, stags: &mut StagTable, message: Message, answer: Answer) {
+        debug_assert!(self.has_room(), "has_room was asked");
+        if let Answer::Memory(source) = answer
+            && source.octets > 0
+        {
+            stags.retain(source.stag);
+        }
+        self.queue.push_back(Response { message, answer, end: None });
+    }
+
+    /// The answer to send next, and how much of it is queued.
+    #[inline]
+    pub(super) fn next(&self) -> Option<(&Response, u32)> {
+        self.queue.get(self.queued).map(|response| (response, self.offset))
+    }
+
+    /// Another `octets` octets of the next one are queued and end at `end`. Gives whether that is all of it.
+    pub(super) fn advance(&mut self, octets: u32, end: SeqNumber) -> bool {
+        let Some(response) = self.queue.get_mut(self.queued) else { return true };
+        self.offset += octets;
+        if self.offset < response.message.octets {
+            return false;
+        }
+        response.end = Some(end);
+        self.queued += 1;
+        self.offset = 0;
+        true
+    }
+
+    /// The peer has all up to `acknowledged`: what was sent before may be forgotten.
+    #[inline]
+    pub fn complete(&mut self, stags: &mut StagTable, acknowledged: SeqNumber) {
+        while self.queue.front().and_then(|response| response.end).is_some_and(|end| end <= acknowledged) {
+            self.forget_front(stags);
+        }
+    }
+
+    fn forget_front(&mut self, stags: &mut StagTable) {
+        let Some(response) = self.queue.pop_front() else { return };
+        self.queued = self.queued.saturating_sub(1);
+        if let Answer::Memory(source) = response.answer
+            && source.octets > 0
+        {
+            stags.release(source.stag);
+        }
+    }
+}
+
+/// Both.
+#[derive(Debug, Default)]
+pub struct Reads {
+    /// What this end waits for.
+    pub asked: Asked,
+    /// What it owes.
+    pub responses: Responses,
+}
+
+impl Reads {
+    /// The stream begins, with as many as the ends agreed on.
+    // RDMAP-6.1-02, MPAv2-4-01
+    pub fn begin(&mut self, depths: ReadDepths) {
+        let (inbound, outbound) = (usize::from(depths.ird), usize::from(depths.ord));
+        self.asked = Asked { queue: VecDeque::with_capacity(outbound), depth: outbound, asked: 0 };
+        self.responses =
+            Responses { queue: VecDeque::with_capacity(inbound), depth: inbound, ..Responses::default() };
+    }
+
+    /// The stream is over: nothing comes any more, and nothing goes.
+    pub fn flush(&mut self, stags: &mut StagTable) {
+        self.asked.queue.clear();
+        while !self.responses.queue.is_empty() {
+            self.responses.forget_front(stags);
+        }
+        self.responses.offset = 0;
+    }
+}

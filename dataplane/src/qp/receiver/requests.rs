@@ -1,0 +1,177 @@
+//! What the peer asks for, Reads and Atomic Operations (RFC 5040 §5.2, RFC 7306 §5), and its answers to Atomic Operations of
+//! this end.
+
+use super::ulpdu::{Fault, Ulpdu};
+use super::{Reach, Received, Receiver};
+use crate::ddp::DdpError;
+use crate::memory::{Access, AccessError};
+use crate::mpa::receiver::Octets;
+use crate::qp::error::StreamError;
+use crate::qp::payload::Slice;
+use crate::qp::reads::{Answer, Awaited};
+use crate::rdmap::{RdmapError, message};
+use crate::wire::atomic::{AtomicRequest, AtomicResponse, VALUE_OCTETS};
+use crate::wire::ddp::Untagged;
+use crate::wire::rdmap::{Opcode, ReadRequest};
+
+impl Receiver {
+    /// A request starts when it is Delivered: now, since this is its turn (RDMAP-5.5-04, RDMAPX-5-04). This layer answers it;
+    /// the ULP does not see it (RDMAP-5.2.1-02).
+    pub(super) fn on_request<O: Octets>(
+        &mut self,
+        header: &Untagged,
+        ulpdu: &Ulpdu<'_, O>,
+        reach: &mut Reach<'_>,
+    ) -> Result<Received, Fault> {
+        let opcode = self.check_request(header, ulpdu, reach).map_err(|error| ulpdu.fault(error))?;
+        if opcode == Opcode::AtomicRequest {
+            self.on_atomic_request(ulpdu, reach).map_err(|error| ulpdu.fault(error))?;
+        } else {
+            self.on_read_request(ulpdu, reach)?;
+        }
+        self.expected_request = self.expected_request.wrapping_add(1);
+        Ok(Received::Owed)
+    }
+
+    /// The checks of DDP: the buffers of this queue are as many as the ends agreed on, each for one header. Then RDMAP's.
+    // RDMAP-5.2.1-01, RDMAP-5.2.2-02, RDMAP-6.1-03, RDMAP-8.1.1-06, RDMAP-8.1.2-04
+    fn check_request<O: Octets>(
+        &self,
+        header: &Untagged,
+        ulpdu: &Ulpdu<'_, O>,
+        reach: &Reach<'_>,
+    ) -> Result<Opcode, StreamError> {
+        self.check_queue(header).map_err(StreamError::Ddp)?;
+        let octets = ulpdu.payload_octets();
+        let refused = if header.msn != self.expected_request {
+            Some(DdpError::MsnRange)
+        } else if !reach.reads.responses.has_room() {
+            Some(DdpError::NoBuffer)
+        } else if header.mo != 0 {
+            Some(DdpError::InvalidOffset)
+        } else if octets > AtomicRequest::LEN {
+            Some(DdpError::TooLong)
+        } else {
+            None
+        };
+        if let Some(error) = refused {
+            return Err(StreamError::Ddp(error));
+        }
+        let opcode = self.check_version(header.rsvd_ulp[0])?.opcode;
+        let expected_octets = match opcode {
+            Opcode::ReadRequest => ReadRequest::LEN,
+            Opcode::AtomicRequest => AtomicRequest::LEN,
+            _ => return Err(StreamError::Rdmap(RdmapError::UnexpectedOpcode)),
+        };
+        if octets != expected_octets || !header.last {
+            return Err(StreamError::Rdmap(RdmapError::UnspecifiedOperation));
+        }
+        Ok(opcode)
+    }
+
+    /// Checks what is to be read, and owes the Response.
+    // RDMAP-5.2-01, RDMAP-5.2.1-06, RDMAP-5.2.1-08, RDMAP-5.2.1-09, RDMAP-7.2-05, RDMAP-7.2-06, RDMAP-7.2-07, RDMAP-7.2-08
+    fn on_read_request<O: Octets>(&self, ulpdu: &Ulpdu<'_, O>, reach: &mut Reach<'_>) -> Result<(), Fault> {
+        let header = ulpdu.after_header();
+        let Ok(request) = ReadRequest::parse(header) else {
+            return Err(ulpdu.fault(StreamError::Rdmap(RdmapError::UnspecifiedOperation)));
+        };
+        if request.size > 0 {
+            let size = request.size as usize;
+            let (accessor, access) = (reach.shared.accessor(), Access::REMOTE_READ);
+            let source = reach.stags.check(request.source_stag, accessor, access, request.source_to, size);
+            source.map_err(|error| Fault {
+                // RDMAP-4.8-04: the one message whose own header is told, too.
+                read_request: header.first_chunk().copied(),
+                ..ulpdu.fault(StreamError::Rdmap(refused(error)))
+            })?;
+        }
+        // RDMAP-4.4-02: where it goes is the peer's affair.
+        let response = message::read_response(self.version, request.sink_stag, request.sink_to, request.size);
+        let source = Slice { stag: request.source_stag, to: request.source_to, octets: request.size };
+        reach.reads.responses.push(reach.stags, response, Answer::Memory(source));
+        Ok(())
+    }
+
+    /// Carries an Atomic Operation out, and owes the Response.
+    // RDMAPX-5-01, RDMAPX-5-02
+    fn on_atomic_request<O: Octets>(
+        &self,
+        ulpdu: &Ulpdu<'_, O>,
+        reach: &mut Reach<'_>,
+    ) -> Result<(), StreamError> {
+        let rdmap = StreamError::Rdmap;
+        let request = AtomicRequest::parse(ulpdu.after_header())
+            .map_err(|_| rdmap(RdmapError::UnspecifiedOperation))?;
+        if request.apply(0).is_none() {
+            // RFC 7306 §5.2.1 item 4, RDMAPX-8-01.
+            return Err(rdmap(RdmapError::UnexpectedOpcode));
+        }
+        let (accessor, access) = (reach.shared.accessor(), Access::REMOTE_ATOMIC);
+        let target = reach
+            .stags
+            .check(request.stag, accessor, access, request.to, VALUE_OCTETS)
+            .map_err(|error| rdmap(refused(error)))?;
+        let original = target
+            .fetch_modify(|value| request.apply(value).unwrap_or(value))
+            .ok_or(rdmap(RdmapError::CatastrophicStream))?;
+        let identifier = request.identifier;
+        let msn = reach.reads.responses.next_atomic();
+        let response = message::atomic_response(self.version, msn);
+        reach.reads.responses.push(reach.stags, response, Answer::Atomic { identifier, original });
+        Ok(())
+    }
+
+    /// The answer to the oldest request, which must be an Atomic Operation.
+    // RDMAPX-5-03, RDMAPX-5-04
+    pub(super) fn on_atomic_response<O: Octets>(
+        &mut self,
+        header: &Untagged,
+        ulpdu: &Ulpdu<'_, O>,
+        reach: &mut Reach<'_>,
+    ) -> Result<Received, StreamError> {
+        self.check_queue(header).map_err(StreamError::Ddp)?;
+        let octets = ulpdu.payload_octets();
+        if header.msn != self.expected_response {
+            return Err(StreamError::Ddp(DdpError::MsnRange));
+        }
+        let Some(Awaited::Atomic { identifier, target }) = reach.reads.asked.front().copied() else {
+            return Err(StreamError::Ddp(DdpError::NoBuffer));
+        };
+        if header.mo != 0 {
+            return Err(StreamError::Ddp(DdpError::InvalidOffset));
+        }
+        if octets > AtomicResponse::LEN {
+            return Err(StreamError::Ddp(DdpError::TooLong));
+        }
+        if self.check_version(header.rsvd_ulp[0])?.opcode != Opcode::AtomicResponse {
+            return Err(StreamError::Rdmap(RdmapError::UnexpectedOpcode));
+        }
+        let response = AtomicResponse::parse(ulpdu.after_header())
+            .ok()
+            .filter(|response| header.last && response.identifier == identifier)
+            .ok_or(StreamError::Rdmap(RdmapError::UnspecifiedOperation))?;
+        let (accessor, access) = (reach.shared.accessor(), Access::LOCAL_WRITE);
+        let written = reach
+            .stags
+            .check(target.stag, accessor, access, target.to, VALUE_OCTETS)
+            .is_ok_and(|memory| memory.write(0, &response.original.to_ne_bytes()));
+        if !written {
+            return Err(StreamError::Rdmap(RdmapError::LocalCatastrophic));
+        }
+        reach.reads.asked.pop();
+        self.expected_response = self.expected_response.wrapping_add(1);
+        Ok(Received::Answered { octets: VALUE_OCTETS })
+    }
+}
+
+/// What a request that is refused its memory is told (RFC 5040 §7.2).
+const fn refused(error: AccessError) -> RdmapError {
+    match error {
+        AccessError::InvalidStag => RdmapError::InvalidStag,
+        AccessError::NotAssociated => RdmapError::NotAssociated,
+        AccessError::Rights => RdmapError::AccessRights,
+        AccessError::Wrap => RdmapError::ToWrap,
+        AccessError::Bounds => RdmapError::BaseOrBounds,
+    }
+}

@@ -1,0 +1,184 @@
+//! The queue of Sends: messages into posted buffers, and Immediate Data, which completes one without touching it.
+
+use super::ulpdu::{Memory, Ulpdu};
+use super::{Reach, Received, Receiver};
+use crate::ddp::DdpError;
+use crate::memory::{Access, Invalidation, StagTable};
+use crate::mpa::receiver::Octets;
+use crate::qp::error::StreamError;
+use crate::qp::shared::SharedQp;
+use crate::qp::work::{Completion, CompletionKind, ReceiveRequest, Status};
+use crate::rdmap::RdmapError;
+use crate::wire::ddp::Untagged;
+use crate::wire::rdmap::{Control, IMMEDIATE_OCTETS, Opcode};
+
+/// A message being received into a buffer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Current {
+    pub request: ReceiveRequest,
+    /// Octets placed: where the next segment must begin.
+    pub placed: u32,
+}
+
+impl Receiver {
+    pub(super) fn on_send<O: Octets>(
+        &mut self,
+        header: &Untagged,
+        ulpdu: &Ulpdu<'_, O>,
+        reach: &mut Reach<'_>,
+    ) -> Result<Received, StreamError> {
+        self.take_posted(reach.shared);
+        let octets = ulpdu.payload_octets();
+        self.check_queue(header).map_err(StreamError::Ddp)?;
+        if Control::from_octet(header.rsvd_ulp[0]).opcode.is_immediate() {
+            return self.on_immediate(header, ulpdu, reach);
+        }
+        let current = self.in_turn(header, octets).map_err(StreamError::Ddp)?;
+        self.place_send(&current, header, ulpdu, reach)?;
+        self.deliver(reach.shared, reach.stags, current, header, octets)?;
+        Ok(Received::Placed { octets })
+    }
+
+    /// Places a segment whose turn it is.
+    fn place_send<O: Octets>(
+        &mut self,
+        current: &Current,
+        header: &Untagged,
+        ulpdu: &Ulpdu<'_, O>,
+        reach: &Reach<'_>,
+    ) -> Result<(), StreamError> {
+        let (octets, shared) = (ulpdu.payload_octets(), reach.shared);
+        let Some(memory) = Self::buffer_memory(&current.request, header.mo, octets, shared, reach.stags)
+        else {
+            // That the application's own buffer is no good is not the peer's fault, but it has none to receive into.
+            self.bad_buffer = true;
+            return Err(StreamError::Ddp(DdpError::LocalCatastrophic));
+        };
+        self.check_send(header)?;
+        ulpdu.place(&memory);
+        Ok(())
+    }
+
+    /// RFC 5040 §7.2: the version, and an opcode that may come this way (RDMAP-4.1-04, RDMAP-7.2-02).
+    pub(super) fn check_send(&self, header: &Untagged) -> Result<(), StreamError> {
+        let control = self.check_version(header.rsvd_ulp[0])?;
+        if control.opcode.is_send() { Ok(()) } else { Err(StreamError::Rdmap(RdmapError::UnexpectedOpcode)) }
+    }
+
+    /// The message that an untagged segment continues or begins. In stream order the window of acceptable MSNs is the one
+    /// expected.
+    pub(super) fn in_turn(&self, header: &Untagged, payload_octets: usize) -> Result<Current, DdpError> {
+        // DDP-7.1-05.
+        if header.msn != self.expected_msn {
+            return Err(DdpError::MsnRange);
+        }
+        // DDP-7.1-02.
+        let current = match self.current {
+            Some(current) => current,
+            None => match self.buffers.front() {
+                Some(&request) => Current { request, placed: 0 },
+                None => return Err(DdpError::NoBuffer),
+            },
+        };
+        // DDP-7.1-03, DDP-7.1-04. The sender sends offsets in order and the stream keeps the order, so another offset
+        // than the next is as wrong as one outside.
+        let buffer_octets = current.request.local.octets();
+        if u64::from(header.mo) > buffer_octets || header.mo != current.placed {
+            return Err(DdpError::InvalidOffset);
+        }
+        if payload_octets as u64 > buffer_octets - u64::from(header.mo) {
+            return Err(DdpError::TooLong);
+        }
+        Ok(current)
+    }
+
+    /// The memory of a posted buffer for `payload_octets` octets from `mo`; `None` when it is not the application's to write.
+    pub(super) fn buffer_memory<'t>(
+        request: &ReceiveRequest,
+        mo: u32,
+        payload_octets: usize,
+        shared: &SharedQp,
+        stags: &'t StagTable,
+    ) -> Option<Memory<'t>> {
+        let mut memory = Memory::none();
+        for (at, part) in request.local.parts(u64::from(mo), payload_octets) {
+            let octets = part.octets as usize;
+            let target = stags.check(part.stag, shared.accessor(), Access::LOCAL_WRITE, part.to, octets);
+            memory.0.push((at, target.ok()?));
+        }
+        Some(memory)
+    }
+
+    /// Delivers a segment that is placed: everything before it is placed and delivered (DDP-5.4-01, DDP-5.3-06, DDP-5.3-07).
+    ///
+    /// # Errors
+    ///
+    /// When the message is to invalidate an STag that cannot be.
+    pub(super) fn deliver(
+        &mut self,
+        shared: &SharedQp,
+        stags: &mut StagTable,
+        mut current: Current,
+        header: &Untagged,
+        payload_octets: usize,
+    ) -> Result<(), StreamError> {
+        if self.current.is_none() {
+            self.buffers.pop_front();
+        }
+        current.placed += payload_octets as u32;
+        self.current = Some(current);
+        if !header.last {
+            return Ok(());
+        }
+        let (control, invalidated) = Control::from_rsvd_ulp(header.rsvd_ulp);
+        if let Some(stag) = invalidated {
+            // RDMAP-5.3-08, RDMAP-7.2-04, A-17.
+            let done = stags.invalidate(stag, shared.accessor(), Invalidation::Remote);
+            done.map_err(|_| StreamError::Rdmap(RdmapError::CannotInvalidate))?;
+        }
+        // DDP-5.4-01: in stream order, the last segment of the oldest message is its Delivery. DDP-5.4-02.
+        self.current = None;
+        self.expected_msn = self.expected_msn.wrapping_add(1);
+        let (id, kind) = (current.request.id, CompletionKind::Receive);
+        shared.complete_receive(Completion {
+            invalidated,
+            solicited: control.opcode.solicits_event(),
+            ..Completion::new(shared.number, id, kind, Status::Success, current.placed)
+        });
+        Ok(())
+    }
+
+    /// Immediate Data takes a buffer, of any length, and leaves it as it is.
+    // RDMAPX-6-01
+    fn on_immediate<O: Octets>(
+        &mut self,
+        header: &Untagged,
+        ulpdu: &Ulpdu<'_, O>,
+        reach: &Reach<'_>,
+    ) -> Result<Received, StreamError> {
+        let octets = ulpdu.payload_octets();
+        if header.msn != self.expected_msn {
+            return Err(StreamError::Ddp(DdpError::MsnRange));
+        }
+        let Some(request) = self.buffers.front().copied().filter(|_| self.current.is_none()) else {
+            let error = if self.current.is_some() { DdpError::InvalidOffset } else { DdpError::NoBuffer };
+            return Err(StreamError::Ddp(error));
+        };
+        if header.mo != 0 {
+            return Err(StreamError::Ddp(DdpError::InvalidOffset));
+        }
+        let opcode = self.check_version(header.rsvd_ulp[0])?.opcode;
+        if octets != IMMEDIATE_OCTETS || !header.last {
+            return Err(StreamError::Rdmap(RdmapError::UnspecifiedOperation));
+        }
+        self.buffers.pop_front();
+        self.expected_msn = self.expected_msn.wrapping_add(1);
+        let number = reach.shared.number;
+        reach.shared.complete_receive(Completion {
+            immediate: Some(ulpdu.immediate()),
+            solicited: opcode == Opcode::ImmediateDataWithSolicitedEvent,
+            ..Completion::new(number, request.id, CompletionKind::Receive, Status::Success, 0)
+        });
+        Ok(Received::Placed { octets })
+    }
+}

@@ -1,0 +1,130 @@
+//! A ULPDU whose DDP header is read, and the memory its payload goes to.
+
+use arrayvec::ArrayVec;
+
+use crate::ddp::DdpError;
+use crate::limits;
+use crate::memory::Target;
+use crate::mpa::receiver::{Located, Octets};
+use crate::qp::error::StreamError;
+use crate::wire::atomic::AtomicRequest;
+use crate::wire::ddp::{Header, Untagged};
+use crate::wire::rdmap::ReadRequest;
+
+/// Octets of a ULPDU that headers may take: the untagged header and RDMAP's longest.
+const HEADER_OCTETS: usize = Untagged::LEN + AtomicRequest::LEN;
+
+/// Why a ULPDU was refused, with what a Terminate says of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The error for the application.
+    pub error: StreamError,
+    /// Octets of the DDP Segment, for the Terminate.
+    pub segment_octets: u16,
+    /// The header of the segment in error, as it came.
+    pub header: [u8; Untagged::LEN],
+    /// How much of `header` is meant: 14, 18, or 0 when it was not readable.
+    pub header_octets: u8,
+    /// The header of the Read Request in error, if it is one.
+    pub read_request: Option<[u8; ReadRequest::LEN]>,
+}
+
+/// A ULPDU whose DDP header is read.
+pub(super) struct Ulpdu<'a, O> {
+    pub octets: &'a O,
+    pub located: &'a Located,
+    /// The first octets of it.
+    prefix: [u8; HEADER_OCTETS],
+    prefix_octets: usize,
+    pub header: Header,
+    header_octets: usize,
+}
+
+impl<'a, O: Octets> Ulpdu<'a, O> {
+    pub fn parse(octets: &'a O, located: &'a Located) -> Result<Self, Fault> {
+        let mut prefix = [0; HEADER_OCTETS];
+        let mut prefix_octets = located.header(octets, &mut prefix[..Untagged::LEN]);
+        // too short for its header: a local catastrophic error, nothing to copy into a Terminate.
+        let (header, header_octets) =
+            Header::parse(&prefix[..prefix_octets], located.ulpdu_len()).map_err(|_| Fault {
+                error: StreamError::Ddp(DdpError::LocalCatastrophic),
+                segment_octets: located.ulpdu_len() as u16,
+                header: [0; Untagged::LEN],
+                header_octets: 0,
+                read_request: None,
+            })?;
+        // RDMAP has headers of its own on all queues but that of Sends.
+        if matches!(header, Header::Untagged(header) if header.queue != 0) {
+            prefix_octets = located.header(octets, &mut prefix);
+        }
+        Ok(Self { octets, located, prefix, prefix_octets, header, header_octets })
+    }
+
+    pub fn payload_octets(&self) -> usize {
+        self.located.ulpdu_len() - self.header_octets
+    }
+
+    /// What follows the DDP header, as far as RDMAP's headers go.
+    pub fn after_header(&self) -> &[u8] {
+        &self.prefix[self.header_octets..self.prefix_octets]
+    }
+
+    /// The eight octets of Immediate Data.
+    pub fn immediate(&self) -> u64 {
+        let mut octets = [0; 8];
+        self.located.payload(self.octets, self.header_octets, |at, slice| {
+            if let Some(place) = octets.get_mut(at..at + slice.len()) {
+                place.copy_from_slice(slice);
+            }
+        });
+        u64::from_be_bytes(octets)
+    }
+
+    pub fn fault(&self, error: StreamError) -> Fault {
+        let mut header = [0; Untagged::LEN];
+        header[..self.header_octets].copy_from_slice(&self.prefix[..self.header_octets]);
+        let segment_octets = self.located.ulpdu_len() as u16;
+        let header_octets = self.header_octets as u8;
+        Fault { error, segment_octets, header, header_octets, read_request: None }
+    }
+
+    /// Copies the payload to `memory`: the one copy of received data.
+    pub fn place(&self, memory: &Memory<'_>) {
+        self.located.payload(self.octets, self.header_octets, |at, slice| {
+            let fits = memory.write(at, slice);
+            debug_assert!(fits, "the whole segment was checked before");
+        });
+    }
+}
+
+/// Checked ranges that the payload of one segment goes to, one after the other, each with where it begins in the payload.
+pub(super) struct Memory<'t>(pub ArrayVec<(usize, Target<'t>), { limits::SCATTER_GATHER_ELEMENTS }>);
+
+impl<'t> Memory<'t> {
+    /// Of an empty segment.
+    pub const fn none() -> Self {
+        Self(ArrayVec::new_const())
+    }
+
+    /// One range for all of it.
+    pub fn one(target: Target<'t>) -> Self {
+        let mut ranges = ArrayVec::new();
+        ranges.push((0, target));
+        Self(ranges)
+    }
+
+    fn write(&self, at: usize, octets: &[u8]) -> bool {
+        let mut written = 0;
+        for (begin, target) in &self.0 {
+            // Where in this range the next octet goes, if not behind it.
+            let Some(place) = (at + written).checked_sub(*begin) else { break };
+            let Some(room) = target.octets().checked_sub(place) else { continue };
+            let part = &octets[written..(written + room).min(octets.len())];
+            if !target.write(place, part) {
+                return false;
+            }
+            written += part.len();
+        }
+        written == octets.len()
+    }
+}

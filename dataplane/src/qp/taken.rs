@@ -1,0 +1,260 @@
+//! A send work request that the core has taken: what it puts on the wire, and how far it has come.
+
+use super::payload::{Payload, Slice};
+use super::reads::Awaited;
+use super::run::{FpduDescriptor, Source};
+use super::shared::SharedQp;
+use super::work::{Completion, CompletionKind, Operation, SendRequest, Status};
+use crate::ddp::segmentation::Message;
+use crate::memory::{Access, StagTable};
+use crate::rdmap::message;
+use crate::wire::atomic::{AtomicRequest, VALUE_OCTETS};
+use crate::wire::rdmap::{Opcode, ReadRequest};
+use crate::wire::tcp::SeqNumber;
+
+/// How far a request has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Not all of it is queued.
+    Waiting,
+    /// All of it is queued, in segments up to that place in the TCP stream.
+    Queued(SeqNumber),
+}
+
+/// What a request asks of this end itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Does {
+    /// A message goes out.
+    Message(Message),
+    /// Nothing goes out: it changes what this end grants.
+    Local,
+}
+
+/// A request under way.
+#[derive(Clone, Copy, Debug)]
+pub struct Taken {
+    /// The request. One that is two messages is two of these.
+    pub request: SendRequest,
+    /// What it does.
+    pub does: Does,
+    /// What becomes of it.
+    pub status: Status,
+    /// How far it has come.
+    pub stage: Stage,
+    /// The number of the answer it waits for, once it was sent.
+    pub answer: Option<u32>,
+    /// The kind its completion names; `None` for the first message of two, which has no completion of its own.
+    pub kind: Option<CompletionKind>,
+    /// Octets that its completion names.
+    pub octets: u32,
+}
+
+/// The numbers of the next messages on the queues of the peer (DDP-4.3-07, DDP-4.3-08).
+#[derive(Clone, Copy, Debug)]
+pub struct Numbers {
+    /// The version of DDP and RDMAP.
+    pub version: u8,
+    /// Of Sends.
+    pub send: u32,
+    /// Of Read Requests and Atomic Requests.
+    pub read: u32,
+}
+
+/// Gives the number and counts on. DDP-4.3-09: it wraps to zero.
+pub fn take_number(number: &mut u32) -> u32 {
+    let taken = *number;
+    *number = number.wrapping_add(1);
+    taken
+}
+
+impl Taken {
+    /// Takes `request`, whose status is known already: one that failed a check takes no number.
+    pub fn new(
+        request: SendRequest,
+        kind: Option<CompletionKind>,
+        status: Status,
+        numbers: &mut Numbers,
+    ) -> Self {
+        let does = if status == Status::Success { does(&request, numbers) } else { Does::Local };
+        let octets = u32::try_from(request.local.octets()).unwrap_or(u32::MAX);
+        Self { request, does, status, stage: Stage::Waiting, answer: None, kind, octets }
+    }
+
+    /// Its message, if it has one to send.
+    #[inline]
+    pub const fn message(&self) -> Option<&Message> {
+        match (&self.does, self.status) {
+            (Does::Message(message), Status::Success) => Some(message),
+            _ => None,
+        }
+    }
+
+    /// Whether it asks the peer for something.
+    #[inline]
+    pub const fn asks(&self) -> bool {
+        self.request.operation.asks()
+    }
+
+    /// What it waits for once it is sent; `number` is its own.
+    pub fn awaited(&self, number: u32) -> Option<Awaited> {
+        let local = self.request.local.slices().first().copied().unwrap_or_default();
+        match self.request.operation {
+            Operation::Read { .. } => Some(Awaited::Read { sink: local, delivered: 0 }),
+            Operation::FetchAdd { .. } | Operation::CompareSwap { .. } | Operation::Swap { .. } => {
+                Some(Awaited::Atomic { identifier: number, target: local })
+            }
+            _ => None,
+        }
+    }
+
+    /// Its FPDU that begins `offset` octets into the message and whose ULPDU fits `mulpdu`. `number` is its own.
+    #[inline]
+    pub fn fpdu(&self, message: &Message, number: u32, offset: u32, mulpdu: usize) -> FpduDescriptor {
+        let (header, octets) = message.segment(offset, mulpdu);
+        let source = match self.request.local.slices() {
+            // The usual case: no look at the request again when it is built.
+            [local] if self.request.operation.sends_local() => Source::Memory(Slice {
+                stag: local.stag,
+                to: local.to.wrapping_add(u64::from(offset)),
+                octets,
+            }),
+            _ => Source::Request { number, offset },
+        };
+        FpduDescriptor { header, octets, source }
+    }
+
+    /// Copies the octets of its message from `offset` on to `out`. `false` when they cannot be had.
+    // DDP-5.2-03
+    #[must_use]
+    pub fn copy(
+        &self,
+        number: u32,
+        stags: &StagTable,
+        shared: &SharedQp,
+        offset: u64,
+        out: &mut [u8],
+    ) -> bool {
+        let mut header = [0; AtomicRequest::LEN];
+        let len = match (self.request.operation, &self.request.local) {
+            (Operation::Send { .. } | Operation::Write { .. }, Payload::Gather(list)) => {
+                return list.parts(offset, out.len()).all(|(at, part)| {
+                    let octets = part.octets as usize;
+                    let source = stags.check(part.stag, shared.accessor(), Access::empty(), part.to, octets);
+                    let place = out.get_mut(at..at + octets);
+                    source.ok().zip(place).is_some_and(|(source, place)| source.read(0, place))
+                });
+            }
+            (Operation::Send { .. } | Operation::Write { .. }, Payload::Inline(data)) => {
+                return copy_part(data.as_slice(), offset, out);
+            }
+            (Operation::Immediate { immediate, .. }, _) => {
+                return copy_part(&immediate.to_be_bytes(), offset, out);
+            }
+            (Operation::Read { stag, to }, local) => {
+                let sink = local.slices().first().copied().unwrap_or_default();
+                ReadRequest {
+                    sink_stag: sink.stag,
+                    sink_to: sink.to,
+                    size: sink.octets,
+                    source_stag: stag,
+                    source_to: to,
+                }
+                .emit(&mut header)
+            }
+            (operation, _) => match atomic_request(operation, number) {
+                Some(request) => request.emit(&mut header),
+                None => return false,
+            },
+        };
+        copy_part(&header[..len], offset, out)
+    }
+
+    /// Its completion, with `status`; `None` when it has none of its own.
+    pub fn completion(&self, shared: &SharedQp, status: Status) -> Option<Completion> {
+        self.kind.map(|kind| Completion::new(shared.number, self.request.id, kind, status, self.octets))
+    }
+}
+
+fn copy_part(octets: &[u8], offset: u64, out: &mut [u8]) -> bool {
+    let part = usize::try_from(offset).ok().and_then(|at| octets.get(at..at.checked_add(out.len())?));
+    part.is_some_and(|part| {
+        out.copy_from_slice(part);
+        true
+    })
+}
+
+/// What a valid request does, with the next number where it takes one.
+// RDMAP-4.1-06
+fn does(request: &SendRequest, numbers: &mut Numbers) -> Does {
+    let version = numbers.version;
+    let octets = u32::try_from(request.local.octets()).unwrap_or(u32::MAX);
+    Does::Message(match request.operation {
+        Operation::Send { invalidate, solicited } => {
+            let opcode = Opcode::send(invalidate.is_some(), solicited);
+            let msn = take_number(&mut numbers.send);
+            message::send(version, opcode, invalidate.unwrap_or_default(), msn, octets)
+        }
+        // The Write is a request of its own by now.
+        Operation::Immediate { solicited, .. } | Operation::WriteWithImmediate { solicited, .. } => {
+            message::immediate(version, solicited, take_number(&mut numbers.send))
+        }
+        Operation::Write { stag, to } => message::write(version, stag, to, octets),
+        Operation::Read { .. } => message::read_request(version, take_number(&mut numbers.read)),
+        Operation::FetchAdd { .. } | Operation::CompareSwap { .. } | Operation::Swap { .. } => {
+            message::atomic_request(version, take_number(&mut numbers.read))
+        }
+        Operation::LocalInvalidate { .. } => return Does::Local,
+    })
+}
+
+/// The header of an Atomic Request (RFC 7306 §5.2.1).
+// RDMAPX-5-03
+fn atomic_request(operation: Operation, identifier: u32) -> Option<AtomicRequest> {
+    Some(match operation {
+        Operation::FetchAdd { stag, to, add, mask } => {
+            AtomicRequest::fetch_add(identifier, stag, to, add, mask)
+        }
+        Operation::CompareSwap { stag, to, compare, compare_mask, swap, swap_mask } => {
+            AtomicRequest::compare_swap(identifier, stag, to, (compare, compare_mask), (swap, swap_mask))
+        }
+        // Nothing is compared, so it always swaps: figure 5 has no number for a Swap alone.
+        Operation::Swap { stag, to, swap, mask } => {
+            AtomicRequest::compare_swap(identifier, stag, to, (0, 0), (swap, mask))
+        }
+        _ => return None,
+    })
+}
+
+/// Checks a request's own side of it: the ranges of memory, and what its operation asks of them.
+// DDP-5.2-02, RDMAP-5.2.2-06, RDMAP-7.1-01
+pub fn check(request: &SendRequest, shared: &SharedQp, stags: &StagTable, reads: bool) -> Status {
+    let local = &request.local;
+    if local.octets() > u64::from(u32::MAX) {
+        return Status::LocalLength;
+    }
+    let (rights, fits) = match request.operation {
+        Operation::Send { .. } | Operation::Write { .. } | Operation::WriteWithImmediate { .. } => {
+            (Access::empty(), true)
+        }
+        // One Response writes one buffer.
+        Operation::Read { .. } => {
+            let one = matches!(local, Payload::Gather(list) if list.as_slice().len() <= 1);
+            (Access::LOCAL_WRITE, reads && one)
+        }
+        Operation::FetchAdd { .. } | Operation::CompareSwap { .. } | Operation::Swap { .. } => {
+            let one = matches!(local.slices(), [slice] if slice.octets as usize == VALUE_OCTETS);
+            (Access::LOCAL_WRITE, reads && one)
+        }
+        Operation::Immediate { .. } | Operation::LocalInvalidate { .. } => {
+            (Access::empty(), local.octets() == 0)
+        }
+    };
+    if !fits {
+        return Status::LocalOperation;
+    }
+    let reachable = |slice: &Slice| {
+        let octets = slice.octets as usize;
+        octets == 0 || stags.check(slice.stag, shared.accessor(), rights, slice.to, octets).is_ok()
+    };
+    if local.slices().iter().all(reachable) { Status::Success } else { Status::LocalProtection }
+}
