@@ -184,7 +184,8 @@ impl<'a> Exchange<'a> {
                 Some(completion) => match (completion.kind, completion.id) {
                     (CompletionKind::Receive, id) => self.on_message(id, completion.octets)?,
                     (CompletionKind::Write, _) => self.writing -= 1,
-                    (CompletionKind::Send, id) => self.done_completed |= id == id::DONE,
+                    // Sends are all else that it posts.
+                    (_, id) => self.done_completed |= id == id::DONE,
                 },
                 None if state != QpState::ReadyToSend => return Err(Failure::early_close()),
                 None if Instant::now() >= self.deadline => {

@@ -40,7 +40,7 @@ pub struct Asked {
     /// ORD: how many there may be (RDMAP-6.1-03).
     depth: usize,
     /// How many there have been; it wraps.
-    asked: u32,
+    count: u32,
 }
 
 impl Asked {
@@ -60,13 +60,13 @@ impl Asked {
     pub(super) fn push(&mut self, awaited: Awaited) -> u32 {
         debug_assert!(self.queue.len() < self.depth, "has_room was asked");
         self.queue.push_back(awaited);
-        self.asked = self.asked.wrapping_add(1);
-        self.asked.wrapping_sub(1)
+        self.count = self.count.wrapping_add(1);
+        self.count.wrapping_sub(1)
     }
 
     /// Whether the answer of that number has been Delivered.
     pub(super) fn is_answered(&self, number: u32) -> bool {
-        let behind = self.asked.wrapping_sub(number) as usize;
+        let behind = self.count.wrapping_sub(number) as usize;
         behind > self.queue.len()
     }
 
@@ -245,7 +245,7 @@ impl Reads {
     // RDMAP-6.1-02, MPAv2-4-01
     pub fn begin(&mut self, depths: ReadDepths) {
         let (inbound, outbound) = (usize::from(depths.ird), usize::from(depths.ord));
-        self.asked = Asked { queue: VecDeque::with_capacity(outbound), depth: outbound, asked: 0 };
+        self.asked = Asked { queue: VecDeque::with_capacity(outbound), depth: outbound, count: 0 };
         self.responses =
             Responses { queue: VecDeque::with_capacity(inbound), depth: inbound, ..Responses::default() };
     }
