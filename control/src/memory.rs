@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use warpline_dataplane::memory::{Access, ProtectionDomainId, Region, STag};
+use warpline_dataplane::memory::{Access, InsertError, ProtectionDomainId, Region, STag};
 use warpline_dataplane::qp::work::Slice;
 
 use crate::advertisement::Advertisement;
@@ -45,9 +45,21 @@ pub enum MemoryError {
     /// The device knows as many regions as it can.
     #[error("the device has as many regions as it can: deregister some")]
     TooManyRegions,
+    /// The Tagged Offset behind the last octet would be 2^64 or more.
+    #[error("the Tagged Offsets of the memory would wrap at 2^64: register less of it")]
+    Wrap,
     /// The device has stopped.
     #[error(transparent)]
     Stopped(#[from] Stopped),
+}
+
+impl From<InsertError> for MemoryError {
+    fn from(error: InsertError) -> Self {
+        match error {
+            InsertError::NoSlot => Self::TooManyRegions,
+            InsertError::Wrap => Self::Wrap,
+        }
+    }
 }
 
 /// Why memory is still registered.
@@ -56,6 +68,9 @@ pub enum DeregisterError {
     /// Sends that are not completed read from it.
     #[error("sends still read from the memory: poll their completions, then deregister again")]
     InUse(MemoryRegion),
+    /// Windows are bound to it.
+    #[error("windows are bound to the memory: invalidate them, then deregister again")]
+    WindowsBound(MemoryRegion),
     /// The core did not answer in time.
     #[error("the core did not answer: is it polled?")]
     Unanswered(MemoryRegion),
@@ -65,7 +80,7 @@ impl DeregisterError {
     /// The memory, to try again.
     pub fn into_region(self) -> MemoryRegion {
         match self {
-            Self::InUse(region) | Self::Unanswered(region) => region,
+            Self::InUse(region) | Self::WindowsBound(region) | Self::Unanswered(region) => region,
         }
     }
 }
@@ -238,6 +253,7 @@ impl MemoryRegion {
                 Ok(())
             }
             Ok(Deregistration::InUse) => Err(DeregisterError::InUse(self)),
+            Ok(Deregistration::WindowsBound) => Err(DeregisterError::WindowsBound(self)),
             Ok(Deregistration::Unanswered) => Err(DeregisterError::Unanswered(self)),
         }
     }

@@ -79,7 +79,7 @@ impl Target {
             (WRITABLE, &writable, Access::REMOTE_WRITE, WRITABLE_TO),
             (LOCAL, &inbox, Access::LOCAL_WRITE, 0),
         ] {
-            let grant = Grant { region: region.clone(), pd: PD, base_to, access };
+            let grant = Grant::new(region.clone(), PD, base_to, access);
             peer.command(Command::Register { stag, grant });
         }
         let local = Slice { stag: LOCAL, to: INBOX_TO, octets: 1024 };

@@ -65,10 +65,7 @@ impl Target {
         for (stag, pd, access, base_to) in grants {
             let octets = vec![0xa5; REGION_OCTETS];
             let region = region_of(&octets);
-            peer.command(Command::Register {
-                stag,
-                grant: Grant { region: region.clone(), pd, base_to, access },
-            });
+            peer.command(Command::Register { stag, grant: Grant::new(region.clone(), pd, base_to, access) });
             regions.push((region, octets));
         }
         let local = Slice { stag: INBOX, to: 0, octets: INBOX_OCTETS };

@@ -51,7 +51,7 @@ impl World {
         let peer = RawPeer::with_tables(RawPeer::config(), 1500, tables);
         let data = common::pattern(1, SINK_OCTETS);
         let sink = region_of(&vec![0; SINK_OCTETS]);
-        let grant = Grant { region: sink.clone(), pd: PD, base_to: 0, access: Access::REMOTE_WRITE };
+        let grant = Grant::new(sink.clone(), PD, 0, Access::REMOTE_WRITE);
         peer.command(Command::Register { stag: SINK, grant });
         peer.command(Command::Listen { port: PORT, backlog: u32::MAX, tcp: None });
         Self { peer, completions: Arc::new(CompletionRing::new(1)), data, sink, next_port: 10_000 }

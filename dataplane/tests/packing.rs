@@ -48,7 +48,7 @@ impl Writer {
         let rings = (completions.clone(), completions.clone());
         let qp = Arc::new(SharedQp::new(QP, PD, (256, 1), rings, peer.rings.doorbells.clone()));
         let data: Vec<u8> = (0..REGION_OCTETS).map(|at| (at * 7 + at / 256) as u8).collect();
-        let grant = Grant { region: region_of(&data), pd: PD, base_to: 0, access: Access::empty() };
+        let grant = Grant::new(region_of(&data), PD, 0, Access::empty());
         peer.command(Command::CreateQp(qp.clone()));
         peer.command(Command::Register { stag: SOURCE, grant });
         peer.command(Command::Start { connection: peer.accepted.unwrap(), operation });

@@ -36,8 +36,7 @@ impl Flooded {
         let completions = Arc::new(CompletionRing::new(4));
         let rings = (completions.clone(), completions.clone());
         let qp = Arc::new(SharedQp::new(QP, PD, (4, 1), rings, peer.rings.doorbells.clone()));
-        let grant =
-            Grant { region: region_of(&vec![7; OCTETS]), pd: PD, base_to: 0, access: Access::empty() };
+        let grant = Grant::new(region_of(&vec![7; OCTETS]), PD, 0, Access::empty());
         peer.command(Command::CreateQp(qp.clone()));
         peer.command(Command::Register { stag: SOURCE, grant });
         let operation = FullOperation::new(QP, true);

@@ -74,7 +74,7 @@ impl Streaming {
         let qp = Arc::new(SharedQp::new(QP, PD, (8, 8), rings, peer.rings.doorbells.clone()));
         peer.command(Command::CreateQp(qp.clone()));
         let memory = region_of(&[0; MEMORY_OCTETS]);
-        let grant = Grant { region: memory.clone(), pd: PD, base_to: 0, access: Access::LOCAL_WRITE };
+        let grant = Grant::new(memory.clone(), PD, 0, Access::LOCAL_WRITE);
         peer.command(Command::Register { stag: MEMORY, grant });
         for id in 1..=2 {
             let local = Slice { stag: MEMORY, to: 64 * (id - 1), octets: 64 };

@@ -64,7 +64,7 @@ impl Receiver {
         let core = Core::with_tables(device, config, rings.clone(), tables);
         let mut receiver = Self { core, rings, markers, operating: 0, network, held_peak: 0 };
         let region = Region::heap(SINK_OCTETS).ok_or_else(|| BenchError::Memory("no room".into()))?;
-        let grant = Grant { region, pd: PD, base_to: 0, access: Access::REMOTE_WRITE };
+        let grant = Grant::new(region, PD, 0, Access::REMOTE_WRITE);
         receiver.command(Command::Register { stag: SINK, grant })?;
         receiver.command(Command::Listen {
             port: PORT,

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use warpline_dataplane::core::ring::Command;
-use warpline_dataplane::memory::{Access, Grant, ProtectionDomainId, Region, STag};
+use warpline_dataplane::memory::{Access, Grant, InsertError, ProtectionDomainId, Region, RemoveError, STag};
 use warpline_dataplane::time::{Instant, MILLISECOND};
 
 use super::Control;
@@ -31,8 +31,8 @@ struct Leaving {
     until: Instant,
     /// When to ask the core again; never while its answer is awaited.
     retry_at: Instant,
-    /// The core's last answer was that sends read from the memory.
-    in_use: bool,
+    /// Why the core has kept it so far.
+    kept: Option<RemoveError>,
 }
 
 /// A registration that is neither on its way in nor out.
@@ -81,18 +81,22 @@ impl Control {
         };
         let base_to = addressing.base_to(&region);
         self.registrations.pending.insert(stag, Pending::Registering(reply));
-        self.commands.push(Command::Register { stag, grant: Grant { region, pd, base_to, access } });
+        self.commands.push(Command::Register { stag, grant: Grant::new(region, pd, base_to, access) });
     }
 
     /// Work that is posted from now on finds the registration.
-    pub(super) fn on_registered(&mut self, stag: STag, done: bool) {
+    pub(super) fn on_registered(&mut self, stag: STag, result: Result<(), InsertError>) {
         let Some(Pending::Registering(reply)) = self.registrations.pending.remove(&stag) else { return };
-        if done {
-            self.registrations.settled.insert(stag, Settled::Registered);
-            reply.send(Ok(stag));
-        } else {
-            self.registrations.names.give_back(stag);
-            reply.send(Err(MemoryError::TooManyRegions));
+        match result {
+            Ok(()) => {
+                self.registrations.settled.insert(stag, Settled::Registered);
+                reply.send(Ok(stag));
+            }
+            Err(error) => {
+                debug_assert_eq!(error, InsertError::Wrap, "control gave out an STag twice");
+                self.registrations.names.give_back(stag);
+                reply.send(Err(MemoryError::from(error)));
+            }
         }
     }
 
@@ -106,7 +110,7 @@ impl Control {
         match self.registrations.settled.remove(&stag) {
             Some(Settled::Registered) => {
                 let until = patience.map_or(Instant::NEVER, |patience| now + driver::nanos(patience));
-                let leaving = Leaving { reply, until, retry_at: Instant::NEVER, in_use: false };
+                let leaving = Leaving { reply, until, retry_at: Instant::NEVER, kept: None };
                 self.registrations.pending.insert(stag, Pending::Leaving(leaving));
                 self.alarm.set(until);
                 self.commands.push(Command::Deregister { stag });
@@ -120,10 +124,10 @@ impl Control {
         }
     }
 
-    pub(super) fn on_deregistered(&mut self, now: Instant, stag: STag, done: bool) {
-        if !done {
+    pub(super) fn on_deregistered(&mut self, now: Instant, stag: STag, result: Result<(), RemoveError>) {
+        if let Err(why) = result {
             if let Some(Pending::Leaving(leaving)) = self.registrations.pending.get_mut(&stag) {
-                leaving.in_use = true;
+                leaving.kept = Some(why);
                 leaving.retry_at = now + RETRY_NS;
                 self.alarm.set(leaving.retry_at);
             }
@@ -144,8 +148,12 @@ impl Control {
         });
         for (stag, pending) in given_up {
             settled.insert(stag, Settled::Registered);
-            if let Pending::Leaving(Leaving { reply, in_use, .. }) = pending {
-                reply.send(if in_use { Deregistration::InUse } else { Deregistration::Unanswered });
+            if let Pending::Leaving(Leaving { reply, kept, .. }) = pending {
+                reply.send(match kept {
+                    Some(RemoveError::WindowsBound) => Deregistration::WindowsBound,
+                    Some(RemoveError::InUse | RemoveError::Unknown) => Deregistration::InUse,
+                    None => Deregistration::Unanswered,
+                });
             }
         }
         for (stag, pending) in pending {

@@ -217,8 +217,8 @@ impl Control {
             Event::StreamFailed { connection, .. } => self.on_stream_failed(connection),
             Event::Closed { connection, reason } => self.on_closed(now, connection, reason),
             Event::QpDestroyed(qp) => self.on_qp_destroyed(qp),
-            Event::Registered { stag, done } => self.on_registered(stag, done),
-            Event::Deregistered { stag, done } => self.on_deregistered(now, stag, done),
+            Event::Registered { stag, result } => self.on_registered(stag, result),
+            Event::Deregistered { stag, result } => self.on_deregistered(now, stag, result),
             Event::Statistics(statistics) => {
                 if !self.statistics.is_empty() {
                     self.statistics.remove(0).send(*statistics);

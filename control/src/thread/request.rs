@@ -44,6 +44,8 @@ pub(crate) enum Deregistration {
     Done,
     /// Sends still read from it.
     InUse,
+    /// Windows are bound to it.
+    WindowsBound,
     /// The core did not answer.
     Unanswered,
 }

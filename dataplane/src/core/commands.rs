@@ -55,9 +55,12 @@ impl<D: Device> Core<D> {
             Command::CreateQp(shared) => self.create_qp(shared),
             Command::DestroyQp(number) => self.destroy_qp(number),
             Command::Register { stag, grant } => {
-                let done = self.stags.insert(stag, grant).is_ok();
-                debug_assert!(done, "control gave out an STag twice");
-                self.events.push(Event::Registered { stag, done });
+                let result = self.stags.insert(stag, grant);
+                self.events.push(Event::Registered { stag, result });
+            }
+            Command::AllocateWindow { stag, pd } => {
+                let result = self.stags.allocate_window(stag, pd);
+                self.events.push(Event::Registered { stag, result });
             }
             Command::Deregister { stag } => self.deregister(stag),
             Command::ReportStatistics => self.events.push(Event::Statistics(Box::new(self.statistics()))),
@@ -295,6 +298,8 @@ impl<D: Device> Core<D> {
             qp.shared.set_state(QpState::Error);
             qp.flush(&mut self.stags, &mut self.placed_sends, None);
         }
+        // Its number will be another's.
+        self.stags.end_stream(number.0);
         self.events.push(Event::QpDestroyed(number));
     }
 
@@ -303,7 +308,7 @@ impl<D: Device> Core<D> {
         for qp in self.qps.iter_mut().flatten().filter(|qp| qp.shared.state() != QpState::Error) {
             qp.sender.take_posted(&qp.shared, &mut self.stags);
         }
-        let done = self.stags.remove(stag).is_some();
-        self.events.push(Event::Deregistered { stag, done });
+        let result = self.stags.remove(stag);
+        self.events.push(Event::Deregistered { stag, result });
     }
 }

@@ -7,7 +7,7 @@ use crossbeam::queue::ArrayQueue;
 
 use super::statistics::Statistics;
 use crate::limits;
-use crate::memory::{Grant, STag};
+use crate::memory::{Grant, InsertError, ProtectionDomainId, RemoveError, STag};
 use crate::mpa::enhanced::{ReadDepths, ReadyToReceive};
 use crate::qp::error::StreamError;
 use crate::qp::shared::{Doorbells, SharedQp};
@@ -207,9 +207,16 @@ pub enum Command {
         /// What it grants.
         grant: Grant,
     },
-    /// Make memory unreachable. Answered by [`Event::Deregistered`], after which the core touches it no more.
+    /// Have a window to bind later. Answered by [`Event::Registered`].
+    AllocateWindow {
+        /// Its name until it is bound.
+        stag: STag,
+        /// Its Protection Domain.
+        pd: ProtectionDomainId,
+    },
+    /// Make memory unreachable, or a window. Answered by [`Event::Deregistered`], after which the core touches it no more.
     Deregister {
-        /// Its name.
+        /// The name that it was given first.
         stag: STag,
     },
     /// Answered by [`Event::Statistics`].
@@ -294,19 +301,19 @@ pub enum Event {
     },
     /// The queue pair is forgotten; nothing touches its buffers any more.
     QpDestroyed(QpNumber),
-    /// The answer to [`Command::Register`]: work posted from now on finds the memory.
+    /// The answer to [`Command::Register`] and [`Command::AllocateWindow`]: work posted from now on finds the memory.
     Registered {
         /// Its name.
         stag: STag,
-        /// `false` when its slot is taken or does not exist.
-        done: bool,
+        /// Whether it is there now.
+        result: Result<(), InsertError>,
     },
     /// The answer to [`Command::Deregister`].
     Deregistered {
-        /// The registration.
+        /// The name that it was given first.
         stag: STag,
-        /// `false` when there was none, or a send still reads from it: then it stays.
-        done: bool,
+        /// Whether it has gone; if not, it stays as it was.
+        result: Result<(), RemoveError>,
     },
     /// The answer to [`Command::ReportStatistics`].
     Statistics(Box<Statistics>),

@@ -8,7 +8,7 @@ use super::{Core, QueuePair, streaming};
 use crate::crc32c::Digest;
 use crate::device::{ChecksumRequest, Device, Frame, IpVersion};
 use crate::limits;
-use crate::memory::{Access, StagTable};
+use crate::memory::StagTable;
 use crate::mpa::fpdu;
 use crate::qp::error::StreamError;
 use crate::qp::run::{FpduDescriptor, FpduRun, Source};
@@ -451,12 +451,9 @@ impl Build<'_> {
         headers: usize,
         frame: &mut F,
     ) -> Option<()> {
-        let Mode::FullOperation(operating) = &self.connection.mode else { return None };
-        let Some(Some(qp)) = self.qps.get(operating.qp.0 as usize) else { return None };
         let Source::Memory(slice) = descriptor.source else { return None };
         let octets = slice.octets as usize;
-        let payload =
-            self.stags.check(slice.stag, qp.shared.accessor(), Access::empty(), slice.to, octets).ok()?;
+        let payload = self.stags.retained(slice.stag, slice.to, octets)?;
         let mut header = [0; ddp::Untagged::LEN];
         let header_octets = descriptor.header.emit(&mut header);
         let head = fpdu::LENGTH_LEN + header_octets;
@@ -507,21 +504,15 @@ impl Build<'_> {
                 fpdu::encode(out, position, markers, crc, header, 0, |_, _| true)
             }
             Source::Memory(slice) => {
-                let target = self.stags.check(
-                    slice.stag,
-                    qp.shared.accessor(),
-                    Access::empty(),
-                    slice.to,
-                    slice.octets as usize,
-                );
-                target.is_ok_and(|target| {
+                let target = self.stags.retained(slice.stag, slice.to, slice.octets as usize);
+                target.is_some_and(|target| {
                     fpdu::encode(out, position, markers, crc, header, payload_octets, |at, out| {
                         target.read(at, out)
                     })
                 })
             }
             source => fpdu::encode(out, position, markers, crc, header, payload_octets, |at, out| {
-                qp.sender.copy(source, self.stags, &qp.shared, at, out)
+                qp.sender.copy(source, self.stags, at, out)
             }),
         }
     }

@@ -1,15 +1,18 @@
 //! Memory that peers may read and write: regions, the STag table, access checks, and the one place that writes into
 //! user buffers.
 
+mod access;
 #[cfg(feature = "dpdk")]
 mod huge;
 mod region;
 mod stag;
+mod table;
+mod target;
 
+pub use access::{Access, AccessError, Accessor, Binding, FastRegistration, Grant, ProtectionDomainId};
 #[cfg(feature = "dpdk")]
 pub use huge::HugeBacking;
 pub use region::{Backing, HeapBacking, Region};
-pub use stag::{
-    Access, AccessError, Accessor, Grant, Invalidation, ProtectionDomainId, STag, StagTable, TableFull,
-    Target,
-};
+pub use stag::STag;
+pub use table::{BindError, InsertError, Invalidation, InvalidationError, RemoveError, StagTable};
+pub use target::Target;

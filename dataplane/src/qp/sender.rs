@@ -405,21 +405,14 @@ impl Sender {
     /// Copies the octets of an FPDU's payload from `at` on to `out`; not those of registered memory alone, which need no look
     /// at the sender. `false` when they cannot be had.
     #[must_use]
-    pub fn copy(
-        &self,
-        source: Source,
-        stags: &StagTable,
-        shared: &SharedQp,
-        at: usize,
-        out: &mut [u8],
-    ) -> bool {
+    pub fn copy(&self, source: Source, stags: &StagTable, at: usize, out: &mut [u8]) -> bool {
         let mut response = [0; AtomicResponse::LEN];
         let octets = match source {
             Source::Memory(_) => return false,
             Source::Request { number, offset } => {
                 let taken = self.taken.get(number.wrapping_sub(self.completed) as usize);
                 let offset = u64::from(offset) + at as u64;
-                return taken.is_some_and(|taken| taken.copy(number, stags, shared, offset, out));
+                return taken.is_some_and(|taken| taken.copy(number, stags, offset, out));
             }
             Source::AtomicResponse { identifier, original } => {
                 AtomicResponse { identifier, original }.emit(&mut response);

@@ -126,22 +126,15 @@ impl Taken {
     /// Copies the octets of its message from `offset` on to `out`. `false` when they cannot be had.
     // DDP-5.2-03
     #[must_use]
-    pub fn copy(
-        &self,
-        number: u32,
-        stags: &StagTable,
-        shared: &SharedQp,
-        offset: u64,
-        out: &mut [u8],
-    ) -> bool {
+    pub fn copy(&self, number: u32, stags: &StagTable, offset: u64, out: &mut [u8]) -> bool {
         let mut header = [0; AtomicRequest::LEN];
         let len = match (self.request.operation, &self.request.local) {
             (Operation::Send { .. } | Operation::Write { .. }, Payload::Gather(list)) => {
                 return list.parts(offset, out.len()).all(|(at, part)| {
                     let octets = part.octets as usize;
-                    let source = stags.check(part.stag, shared.accessor(), Access::empty(), part.to, octets);
+                    let source = stags.retained(part.stag, part.to, octets);
                     let place = out.get_mut(at..at + octets);
-                    source.ok().zip(place).is_some_and(|(source, place)| source.read(0, place))
+                    source.zip(place).is_some_and(|(source, place)| source.read(0, place))
                 });
             }
             (Operation::Send { .. } | Operation::Write { .. }, Payload::Inline(data)) => {

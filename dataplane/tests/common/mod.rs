@@ -78,7 +78,7 @@ impl Host {
 
     /// Registers `region` with Tagged Offset 0 for its first octet.
     pub fn register(&self, stag: STag, region: &Region, access: Access) {
-        let grant = Grant { region: region.clone(), pd: PD, base_to: 0, access };
+        let grant = Grant::new(region.clone(), PD, 0, access);
         self.command(Command::Register { stag, grant });
     }
 

@@ -182,8 +182,8 @@ impl Control {
                 assert!(self.closed.insert(*connection), "closed twice");
             }
             Event::QpDestroyed(number) => self.on_destroyed(*number),
-            Event::Registered { stag, done } => assert!(*done, "{stag:?} was free"),
-            Event::Deregistered { stag, done } => self.on_deregistered(*stag, *done),
+            Event::Registered { stag, result } => assert_eq!(*result, Ok(()), "{stag:?} was free"),
+            Event::Deregistered { stag, result } => self.on_deregistered(*stag, result.is_ok()),
             Event::ConnectFailed { .. }
             | Event::StreamAcknowledged { .. }
             | Event::Statistics(_)

@@ -85,7 +85,7 @@ impl Memory {
     pub fn grant(&self, slot: usize) -> Grant {
         let buffer = &self.buffers[slot];
         let (pd, access) = buffer.purpose.grants();
-        Grant { region: buffer.granted.clone(), pd, base_to: BASE_TO, access }
+        Grant::new(buffer.granted.clone(), pd, BASE_TO, access)
     }
 
     /// Panics when an octet was written that nobody may write.

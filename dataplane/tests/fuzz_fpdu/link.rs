@@ -67,7 +67,7 @@ impl Buffer {
 
     fn grant(&self, access: Access) -> Grant {
         let region = self.whole.part(GUARD_OCTETS, self.octets).unwrap();
-        Grant { region, pd: PD, base_to: 0, access }
+        Grant::new(region, PD, 0, access)
     }
 
     /// What was granted. Panics when the guards are not as they were.

@@ -121,7 +121,7 @@ impl Side {
     }
 
     pub fn register(&self, stag: STag, region: &Region, access: Access) {
-        let grant = Grant { region: region.clone(), pd: PD, base_to: 0, access };
+        let grant = Grant::new(region.clone(), PD, 0, access);
         self.command(Command::Register { stag, grant });
     }
 

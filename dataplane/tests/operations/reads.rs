@@ -2,7 +2,7 @@
 
 use warpline_dataplane::core::ring::{Command, Event};
 use warpline_dataplane::device::sim::Impairments;
-use warpline_dataplane::memory::STag;
+use warpline_dataplane::memory::{RemoveError, STag};
 use warpline_dataplane::qp::error::StreamError;
 use warpline_dataplane::qp::shared::QpState;
 use warpline_dataplane::qp::work::{CompletionKind, InlineData, Operation, SendRequest, SliceList, Status};
@@ -179,7 +179,9 @@ fn memory_stays_while_it_is_read_into() {
     bench.pair.a.command(Command::Deregister { stag: OWN });
     bench.pair.step();
     let refused = |events: &[Event]| {
-        events.iter().any(|event| matches!(event, Event::Deregistered { stag: OWN, done: false }))
+        events
+            .iter()
+            .any(|event| matches!(event, Event::Deregistered { stag: OWN, result: Err(RemoveError::InUse) }))
     };
     assert!(refused(&bench.pair.a.events));
     assert_eq!(bench.completions_of_a(1)[0].status, Status::Success);

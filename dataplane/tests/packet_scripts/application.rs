@@ -50,7 +50,7 @@ impl Application {
         for (stag, region, access) in
             [(SOURCE, source, Access::LOCAL_WRITE), (TARGET, target.clone(), Access::REMOTE_WRITE)]
         {
-            let grant = Grant { region, pd: PD, base_to: 0, access };
+            let grant = Grant::new(region, PD, 0, access);
             peer.command(Command::Register { stag, grant });
         }
         Self { qp, completions, target, events: VecDeque::new(), posted: 0, requests: 0 }

@@ -137,7 +137,7 @@ impl Receiver {
             (INBOX, inbox.part(GUARD_OCTETS, BUFFERS * BUFFER_OCTETS), Access::LOCAL_WRITE),
         ];
         for (stag, region, access) in grants {
-            let grant = Grant { region: region.unwrap(), pd: PD, base_to: 0, access };
+            let grant = Grant::new(region.unwrap(), PD, 0, access);
             peer.command(Command::Register { stag, grant });
         }
         let connection = peer.accepted.unwrap();

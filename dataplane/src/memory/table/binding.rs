@@ -1,0 +1,141 @@
+//! Slots get something to reach again, by work requests: windows are bound, registrations registered anew.
+
+use super::{Kind, Reach, Slot, StagTable};
+use crate::memory::{Access, Accessor, Binding, FastRegistration, STag};
+
+/// Why a window was not bound, or a registration not registered anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BindError {
+    /// There is no such window or registration, or the registration that a window is for is not valid.
+    #[error("there is no such window or registration, or the registration is not valid")]
+    InvalidStag,
+    /// It belongs to another Protection Domain, or the registration to another stream.
+    #[error("the memory belongs to another Protection Domain or stream")]
+    NotAssociated,
+    /// It is still valid under another key.
+    #[error("the STag is still valid under another key: invalidate it first")]
+    StillValid,
+    /// Sends or Read Responses still read from what it was before.
+    #[error("sends still read from the memory by the STag's last name")]
+    InUse,
+    /// Windows are bound to the registration.
+    #[error("windows are bound to the memory: invalidate them first")]
+    WindowsBound,
+    /// The key is the one it had before, by which a peer may still call it.
+    #[error("the key is the one that the STag had before: choose another")]
+    KeyReused,
+    /// More is asked for than the registration was made for, or something that the kind of STag cannot grant.
+    #[error("more access than the memory was registered for")]
+    Rights,
+    /// The Tagged Offset behind the last octet would be 2^64 or more.
+    #[error("the Tagged Offsets would wrap at 2^64")]
+    Wrap,
+    /// The range is empty, or not inside the registration.
+    #[error("the range is empty, or not inside the registration")]
+    Bounds,
+}
+
+impl StagTable {
+    /// Binds a window to a part of a registration, for the stream of `accessor` alone (DDP-8.2-03). It is valid under
+    /// its new name when this returns.
+    ///
+    /// # Errors
+    ///
+    /// [`BindError`]; all is as it was.
+    pub fn bind(&mut self, binding: &Binding, accessor: Accessor) -> Result<(), BindError> {
+        let &Binding { window, registration, to, octets, access, zero_based } = binding;
+        let slot = self.free_slot(window, accessor)?;
+        if !matches!(slot.kind, Kind::Window { .. }) {
+            return Err(BindError::InvalidStag);
+        }
+        let below = self.slot(registration).filter(|slot| slot.valid).ok_or(BindError::InvalidStag)?;
+        let (Kind::Registration { .. }, Some(reach)) = (below.kind, &below.reach) else {
+            return Err(BindError::InvalidStag);
+        };
+        if below.pd != accessor.pd || reach.stream.is_some_and(|stream| stream != accessor.stream) {
+            return Err(BindError::NotAssociated);
+        }
+        // A peer gets no more than the owner has: what changes octets needs the owner's right to have them changed.
+        let writes = access.intersects(Access::REMOTE_WRITE.union(Access::REMOTE_ATOMIC));
+        let needed = if writes { Access::WINDOW_BIND | Access::LOCAL_WRITE } else { Access::WINDOW_BIND };
+        if !Access::REMOTE.contains(access) || !reach.access.contains(needed) {
+            return Err(BindError::Rights);
+        }
+        let octets = usize::try_from(octets).map_err(|_| BindError::Bounds)?;
+        to.checked_add(octets as u64).ok_or(BindError::Wrap)?;
+        let target = reach.target(to, octets).ok().filter(|_| octets > 0).ok_or(BindError::Bounds)?;
+        let reach = Reach {
+            region: reach.region.clone(),
+            start: target.offset,
+            octets,
+            base_to: if zero_based { 0 } else { to },
+            access,
+            stream: Some(accessor.stream),
+        };
+        self.count_window(window, registration);
+        self.grant(window, reach);
+        Ok(())
+    }
+
+    fn count_window(&mut self, window: STag, registration: STag) {
+        if let Some(Some(Slot { kind: Kind::Registration { windows, .. }, .. })) =
+            self.slots.get_mut(registration.index())
+        {
+            *windows += 1;
+        }
+        if let Some(Some(Slot { kind: Kind::Window { of }, .. })) = self.slots.get_mut(window.index()) {
+            *of = registration.index() as u16;
+        }
+    }
+
+    /// Registers memory anew that is registered already: another key, and perhaps another range, rights and Tagged Offsets.
+    /// It is valid under its new name when this returns.
+    ///
+    /// # Errors
+    ///
+    /// [`BindError`]; all is as it was.
+    pub fn register(&mut self, wanted: &FastRegistration, accessor: Accessor) -> Result<(), BindError> {
+        let &FastRegistration { stag, offset, octets, base_to, access, all_streams } = wanted;
+        let slot = self.free_slot(stag, accessor)?;
+        let (Kind::Registration { allowed, windows }, Some(reach)) = (slot.kind, &slot.reach) else {
+            return Err(BindError::InvalidStag);
+        };
+        if windows > 0 {
+            return Err(BindError::WindowsBound);
+        }
+        if !allowed.contains(access) {
+            return Err(BindError::Rights);
+        }
+        base_to.checked_add(octets).ok_or(BindError::Wrap)?;
+        let start = usize::try_from(offset).map_err(|_| BindError::Bounds)?;
+        let octets = usize::try_from(octets).map_err(|_| BindError::Bounds)?;
+        if octets == 0 || !reach.region.contains(start, octets) {
+            return Err(BindError::Bounds);
+        }
+        let stream = (!all_streams).then_some(accessor.stream);
+        let region = reach.region.clone();
+        self.grant(stag, Reach { region, start, octets, base_to, access, stream });
+        Ok(())
+    }
+
+    /// The slot of `accessor` that is to be called `name` from now on: invalid, not read from, and called otherwise before.
+    fn free_slot(&self, name: STag, accessor: Accessor) -> Result<&Slot, BindError> {
+        let slot = match self.slots.get(name.index()) {
+            Some(Some(slot)) if name.0 != 0 => slot,
+            _ => return Err(BindError::InvalidStag),
+        };
+        if slot.pd != accessor.pd {
+            return Err(BindError::NotAssociated);
+        }
+        if slot.key == name.key() {
+            return Err(BindError::KeyReused);
+        }
+        if slot.valid {
+            return Err(BindError::StillValid);
+        }
+        if slot.readers > 0 {
+            return Err(BindError::InUse);
+        }
+        Ok(slot)
+    }
+}

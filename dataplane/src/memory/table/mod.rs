@@ -1,0 +1,283 @@
+//! The STags one core knows, and the checks before every access.
+//!
+//! A slot holds a registration or a window. Control decides which slots there are and whose they are ([`insert`],
+//! [`allocate_window`], [`remove`]): it is the Privileged Resource Manager of RFC 5042 (DDP-8.3-06), and whoever gives it
+//! memory has shown the right to it by having it (DDP-8.3.2-05, DDP-8.3-04). What a slot grants at a time changes
+//! faster, by work requests and by the peers' own messages: an STag is *invalidated* (`invalidation`), and from then on the
+//! slot reaches nothing and only waits to be *bound* or *registered* again under another key (`binding`), or removed.
+//!
+//! Sends and Read Responses read from memory when they are built, and again when they are retransmitted. They announce
+//! themselves ([`retain`], [`release`]), and while one does, the slot keeps its memory and its key. An invalidation
+//! does not wait for them: every new access is refused at once, and what is owed to the peer already is still read by
+//! [`retained`]. What would put other memory behind the name, or free it, is refused until the last has gone.
+//!
+//! [`insert`]: StagTable::insert
+//! [`allocate_window`]: StagTable::allocate_window
+//! [`remove`]: StagTable::remove
+//! [`retain`]: StagTable::retain
+//! [`release`]: StagTable::release
+//! [`retained`]: StagTable::retained
+
+mod binding;
+mod invalidation;
+#[cfg(test)]
+mod model_tests;
+mod streams;
+#[cfg(test)]
+mod tests;
+
+pub use binding::BindError;
+pub use invalidation::{Invalidation, InvalidationError};
+
+use super::{Access, AccessError, Accessor, Grant, ProtectionDomainId, Region, STag, Target};
+use crate::limits;
+use streams::Streams;
+
+/// Why an STag could not be inserted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InsertError {
+    /// The slot does not exist or is taken.
+    #[error("the slot of the STag is taken, or there is none")]
+    NoSlot,
+    /// The Tagged Offset behind the last octet would be 2^64 or more: no peer could name all of the memory.
+    #[error("the Tagged Offsets of the memory would wrap at 2^64")]
+    Wrap,
+}
+
+/// Why an STag is still there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RemoveError {
+    /// There is no such STag.
+    #[error("there is no such STag")]
+    Unknown,
+    /// Sends or Read Responses still read from the memory.
+    #[error("sends still read from the memory")]
+    InUse,
+    /// Windows are bound to the registration.
+    #[error("windows are bound to the memory")]
+    WindowsBound,
+}
+
+/// What a slot is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Registration {
+        /// What it was registered for; fast registrations get no more.
+        allowed: Access,
+        /// Windows whose slots hold its memory.
+        windows: u32,
+    },
+    Window {
+        /// The slot of the registration it reaches, while it does.
+        of: u16,
+    },
+}
+
+/// The octets a slot reaches, and how. A window that is not bound reaches none.
+#[derive(Debug)]
+struct Reach {
+    region: Region,
+    /// Where in the region it begins.
+    start: usize,
+    octets: usize,
+    /// The Tagged Offset of its first octet.
+    base_to: u64,
+    access: Access,
+    /// The only stream that may use it, if it is for one.
+    stream: Option<u32>,
+}
+
+impl Reach {
+    /// The range `to..to + octets`, if it lies inside.
+    ///
+    /// DDP-7.1-12 to DDP-7.1-14, DDP-8.1-01, DDP-8.3.1-04.
+    #[inline]
+    fn target(&self, to: u64, octets: usize) -> Result<Target<'_>, AccessError> {
+        // A sum of exactly 2^64 wraps too (ambiguity A-14).
+        to.checked_add(octets as u64).ok_or(AccessError::Wrap)?;
+        let offset = to.checked_sub(self.base_to).ok_or(AccessError::Bounds)?;
+        let offset = usize::try_from(offset).map_err(|_| AccessError::Bounds)?;
+        match offset.checked_add(octets) {
+            Some(end) if end <= self.octets => {
+                Ok(Target { region: &self.region, offset: self.start + offset, octets })
+            }
+            _ => Err(AccessError::Bounds),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Slot {
+    /// The key that work requests and peers must have.
+    key: u16,
+    /// The key of the name that control gave it, and takes it back by.
+    named: u16,
+    /// Whether the STag is valid: only then anything new reaches the memory.
+    valid: bool,
+    kind: Kind,
+    pd: ProtectionDomainId,
+    reach: Option<Reach>,
+    /// Sends and Read Responses that still read from this memory by this name.
+    readers: u32,
+}
+
+/// The STags one core knows. Each core has its own table; the control thread keeps them alike.
+#[derive(Debug)]
+pub struct StagTable {
+    slots: Vec<Option<Slot>>,
+    /// Which slots are for one stream.
+    streams: Streams,
+}
+
+impl StagTable {
+    /// An empty table of every slot an STag can name.
+    pub fn new() -> Self {
+        Self::with_slots(limits::REGIONS_PER_CORE)
+    }
+
+    /// An empty table of `slots` slots: STags that name later ones are not taken.
+    pub fn with_slots(slots: usize) -> Self {
+        Self { slots: (0..slots).map(|_| None).collect(), streams: Streams::new(slots) }
+    }
+
+    /// Registers `grant` under `stag`, which the caller chose. DDP-8.3-01, DDP-8.3-02, DDP-8.3-03, DDP-8.3.1-05,
+    /// DDP-8.3.1-06.
+    ///
+    /// # Errors
+    ///
+    /// [`InsertError`].
+    pub fn insert(&mut self, stag: STag, grant: Grant) -> Result<(), InsertError> {
+        let Grant { region, pd, stream, base_to, access } = grant;
+        let octets = region.len();
+        base_to.checked_add(octets as u64).ok_or(InsertError::Wrap)?;
+        self.take_slot(stag, pd, Kind::Registration { allowed: access, windows: 0 })?;
+        self.grant(stag, Reach { region, start: 0, octets, base_to, access, stream });
+        Ok(())
+    }
+
+    /// Makes `stag`, which the caller chose, a window of `pd` that is bound to nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`InsertError::NoSlot`].
+    pub fn allocate_window(&mut self, stag: STag, pd: ProtectionDomainId) -> Result<(), InsertError> {
+        self.take_slot(stag, pd, Kind::Window { of: 0 })
+    }
+
+    fn take_slot(&mut self, stag: STag, pd: ProtectionDomainId, kind: Kind) -> Result<(), InsertError> {
+        match self.slots.get_mut(stag.index()) {
+            Some(slot @ None) if stag.0 != 0 => {
+                let key = stag.key();
+                *slot = Some(Slot { key, named: key, valid: false, kind, pd, reach: None, readers: 0 });
+                Ok(())
+            }
+            _ => Err(InsertError::NoSlot),
+        }
+    }
+
+    /// From here on `stag` is the name of its slot, and valid: it grants `reach`.
+    fn grant(&mut self, stag: STag, reach: Reach) {
+        let Some(Some(slot)) = self.slots.get_mut(stag.index()) else { return };
+        self.streams.set(stag.index(), reach.stream);
+        slot.key = stag.key();
+        slot.valid = true;
+        slot.reach = Some(reach);
+    }
+
+    /// Takes back the slot that was given the name `stag`, by whatever key it goes now. The memory is no longer reachable
+    /// when this returns (DDP-8.3.1-07); a window is unbound by it.
+    ///
+    /// # Errors
+    ///
+    /// [`RemoveError`]; the STag is as it was.
+    pub fn remove(&mut self, stag: STag) -> Result<(), RemoveError> {
+        let place = self.slots.get_mut(stag.index()).ok_or(RemoveError::Unknown)?;
+        match place {
+            Some(slot) if slot.named == stag.key() => match slot.kind {
+                _ if slot.readers > 0 => return Err(RemoveError::InUse),
+                Kind::Registration { windows: 1.., .. } => return Err(RemoveError::WindowsBound),
+                Kind::Registration { .. } | Kind::Window { .. } => {}
+            },
+            _ => return Err(RemoveError::Unknown),
+        }
+        self.invalidate_slot(stag.index());
+        self.slots[stag.index()] = None;
+        Ok(())
+    }
+
+    fn slot(&self, stag: STag) -> Option<&Slot> {
+        match self.slots.get(stag.index()) {
+            Some(Some(slot)) if slot.key == stag.key() => Some(slot),
+            _ => None,
+        }
+    }
+
+    fn slot_mut(&mut self, stag: STag) -> Option<&mut Slot> {
+        match self.slots.get_mut(stag.index()) {
+            Some(Some(slot)) if slot.key == stag.key() => Some(slot),
+            _ => None,
+        }
+    }
+
+    /// Checks an access of `octets` octets at Tagged Offset `to` by `accessor`. Reading by this end itself is an access of
+    /// no right: [`Access::empty`].
+    ///
+    /// # Errors
+    ///
+    /// The first check that fails, in the order of [`AccessError`]. DDP-4.2-05, DDP-7.1-10 to DDP-7.1-14, DDP-8.2-01,
+    /// DDP-8.2-02, DDP-8.3.1-02 to DDP-8.3.1-04, RDMAP-8.1.1-01.
+    #[inline]
+    pub fn check(
+        &self,
+        stag: STag,
+        accessor: Accessor,
+        access: Access,
+        to: u64,
+        octets: usize,
+    ) -> Result<Target<'_>, AccessError> {
+        let slot = self.slot(stag).filter(|slot| slot.valid).ok_or(AccessError::InvalidStag)?;
+        let reach = slot.reach.as_ref().ok_or(AccessError::InvalidStag)?;
+        // DDP-8.2-04: both kinds of association.
+        if slot.pd != accessor.pd || reach.stream.is_some_and(|stream| stream != accessor.stream) {
+            return Err(AccessError::NotAssociated);
+        }
+        // A window is for peers: this end has the registration.
+        let local = !access.intersects(Access::REMOTE);
+        if !reach.access.contains(access) || local && matches!(slot.kind, Kind::Window { .. }) {
+            return Err(AccessError::Rights);
+        }
+        reach.target(to, octets)
+    }
+
+    /// Counts one more send or Read Response that reads from `stag`, until [`release`](Self::release). After a
+    /// [`check`](Self::check), which says whether it may.
+    pub fn retain(&mut self, stag: STag) {
+        if let Some(slot) = self.slot_mut(stag).filter(|slot| slot.valid) {
+            slot.readers += 1;
+        }
+    }
+
+    /// Takes one [`retain`](Self::retain) back.
+    pub fn release(&mut self, stag: STag) {
+        let Some(slot) = self.slot_mut(stag) else { return };
+        debug_assert!(slot.readers > 0, "release without retain");
+        slot.readers = slot.readers.saturating_sub(1);
+        if slot.readers == 0 && !slot.valid {
+            self.let_go(stag.index());
+        }
+    }
+
+    /// A range that was checked before its reader was [`retain`](Self::retain)ed, for building what it sends, also after the
+    /// STag was invalidated. `None` when nobody has retained it.
+    #[inline]
+    pub fn retained(&self, stag: STag, to: u64, octets: usize) -> Option<Target<'_>> {
+        let slot = self.slot(stag).filter(|slot| slot.readers > 0)?;
+        slot.reach.as_ref()?.target(to, octets).ok()
+    }
+}
+
+impl Default for StagTable {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,94 @@
+//! Checked ranges: the only way from a Tagged Offset to octets.
+
+use super::Region;
+
+/// A checked range inside a region.
+#[derive(Clone, Copy, Debug)]
+pub struct Target<'t> {
+    pub(super) region: &'t Region,
+    pub(super) offset: usize,
+    pub(super) octets: usize,
+}
+
+impl<'t> Target<'t> {
+    /// Places `source` at `at` octets from the start of the range. `false`, and nothing written, when it does not fit
+    /// the range that was checked.
+    #[must_use]
+    #[inline]
+    pub fn write(&self, at: usize, source: &[u8]) -> bool {
+        match at.checked_add(source.len()) {
+            Some(end) if end <= self.octets => self.region.write(self.offset + at, source),
+            _ => false,
+        }
+    }
+
+    /// Octets of the range.
+    #[inline]
+    pub const fn octets(&self) -> usize {
+        self.octets
+    }
+
+    /// Copies from `at` octets after the start of the range; `false` as for [`write`](Self::write).
+    #[must_use]
+    #[inline]
+    pub fn read(&self, at: usize, target: &mut [u8]) -> bool {
+        match at.checked_add(target.len()) {
+            Some(end) if end <= self.octets => self.region.read(self.offset + at, target),
+            _ => false,
+        }
+    }
+
+    /// The one atomic read-modify-write of the whole range, see [`Region::fetch_modify`]; `None`, and nothing written, unless
+    /// it is 8 aligned octets.
+    #[inline]
+    pub fn fetch_modify(&self, f: impl FnMut(u64) -> u64) -> Option<u64> {
+        if self.octets != size_of::<u64>() {
+            return None;
+        }
+        self.region.fetch_modify(self.offset, f)
+    }
+
+    /// Gives `f` a look at the whole range, see [`Region::inspect`].
+    #[inline]
+    pub fn inspect<T>(&self, f: impl FnOnce(&[u8]) -> T) -> Option<T> {
+        self.region.inspect(self.offset, self.octets, f)
+    }
+
+    /// The region and the offset of the range in it.
+    pub fn region(&self) -> (&'t Region, usize) {
+        (self.region, self.offset)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(region: &Region, offset: usize, octets: usize) -> Target<'_> {
+        Target { region, offset, octets }
+    }
+
+    #[test]
+    fn a_target_writes_only_what_was_checked() {
+        let region = Region::heap(4096).unwrap();
+        assert!(target(&region, 10, 5).write(0, b"hello"));
+        assert!(
+            !target(&region, 10, 5).write(1, b"hello"),
+            "past the checked range, though inside the region"
+        );
+        let mut back = [0; 7];
+        assert!(target(&region, 9, 7).read(0, &mut back));
+        assert_eq!(&back, b"\0hello\0");
+    }
+
+    /// RDMAPX-5-02.
+    #[test]
+    fn an_atomic_is_of_exactly_what_was_checked() {
+        let region = Region::heap(64).unwrap();
+        assert_eq!(target(&region, 8, 8).fetch_modify(|value| value + 7), Some(0));
+        for (offset, octets) in [(8, 7), (8, 9), (8, 0), (12, 8)] {
+            assert_eq!(target(&region, offset, octets).fetch_modify(|_| 0), None, "{octets} at {offset}");
+        }
+        assert_eq!(target(&region, 8, 8).fetch_modify(|value| value), Some(7));
+    }
+}
