@@ -2,8 +2,8 @@
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use crossbeam::channel::{self, Sender};
@@ -14,7 +14,7 @@ use warpline_dataplane::core::statistics::Statistics;
 use warpline_dataplane::core::{Config, Core};
 use warpline_dataplane::device;
 use warpline_dataplane::limits;
-use warpline_dataplane::memory::{ProtectionDomainId, Region};
+use warpline_dataplane::memory::{ProtectionDomainId, Region, STag};
 use warpline_dataplane::tcp::Behaviour;
 
 use crate::connect::ConnectError;
@@ -178,6 +178,10 @@ pub(crate) struct Shared {
     requests: Option<Sender<Request>>,
     control: Option<JoinHandle<()>>,
     next_domain: AtomicU32,
+    /// Names for what is registered or bound anew.
+    names: Mutex<Unpredictable>,
+    /// Whether the device takes payload by reference.
+    pub(crate) gathers: bool,
     config: DeviceConfig,
 }
 
@@ -200,6 +204,17 @@ impl Shared {
     /// Tells control something that has no answer.
     pub(crate) fn tell(&self, request: Request) -> Result<(), Stopped> {
         self.requests.as_ref().ok_or(Stopped)?.send(request).map_err(|_| Stopped)
+    }
+
+    /// Another name for the slot that is called `stag`.
+    pub(crate) fn next_name(&self, stag: STag) -> STag {
+        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            let next = stag.with_key(names.next() as u16);
+            if next != stag && next.0 != 0 {
+                return next;
+            }
+        }
     }
 
     pub(crate) fn allocate(&self, octets: usize) -> Option<Region> {
@@ -230,9 +245,9 @@ impl Device {
         poll: PollThread,
     ) -> Result<Self, StartError> {
         let stop = Arc::new(AtomicBool::new(false));
-        let (driver, control, requests) = parts(device, config, &stop)?;
+        let (driver, started) = parts(device, config, &stop)?;
         let poll = driver::spawn(driver, poll, stop.clone())?;
-        let device = Self::with_control(control, requests, config, Some(poll));
+        let device = Self::with_control(started, config, Some(poll));
         if device.is_err() {
             stop.store(true, Ordering::Release);
         }
@@ -248,16 +263,16 @@ impl Device {
         device: D,
         config: &DeviceConfig,
     ) -> Result<(Self, CoreDriver<D>), StartError> {
-        let (driver, control, requests) = parts(device, config, &Arc::default())?;
-        Ok((Self::with_control(control, requests, config, None)?, driver))
+        let (driver, started) = parts(device, config, &Arc::default())?;
+        Ok((Self::with_control(started, config, None)?, driver))
     }
 
     fn with_control(
-        control: Control,
-        requests: Sender<Request>,
+        started: Started,
         config: &DeviceConfig,
         poll: Option<JoinHandle<()>>,
     ) -> Result<Self, StartError> {
+        let Started { control, requests, names, gathers } = started;
         let run = move || {
             control.run();
             if let Some(poll) = poll {
@@ -273,6 +288,8 @@ impl Device {
             requests: Some(requests),
             control: Some(control),
             next_domain: AtomicU32::new(1),
+            names: Mutex::new(names),
+            gathers,
             config: config.clone(),
         };
         Ok(Self { shared: Arc::new(shared) })
@@ -348,14 +365,27 @@ impl fmt::Debug for Device {
     }
 }
 
-/// A core, its control, and where control takes requests.
+/// What a device consists of beside its core.
+struct Started {
+    control: Control,
+    /// Where control takes requests.
+    requests: Sender<Request>,
+    /// For what is registered or bound anew.
+    names: Unpredictable,
+    /// Whether the device takes payload by reference.
+    gathers: bool,
+}
+
+/// A core and what belongs to it.
 fn parts<D: device::Device>(
     device: D,
     config: &DeviceConfig,
     stop: &Arc<AtomicBool>,
-) -> Result<(CoreDriver<D>, Control, Sender<Request>), StartError> {
+) -> Result<(CoreDriver<D>, Started), StartError> {
     let (addresses, routes) = checked(config)?;
     let mut random = Unpredictable::new().map_err(StartError::Random)?;
+    let names = Unpredictable::new().map_err(StartError::Random)?;
+    let gathers = device.capabilities().gather;
     let core = Config {
         addresses,
         routes,
@@ -372,7 +402,8 @@ fn parts<D: device::Device>(
     let alive = Arc::new(AtomicBool::new(true));
     let driver = CoreDriver::new(Core::new(device, core, rings.clone()), alive.clone());
     let (requests, taken) = channel::unbounded();
-    Ok((driver, Control::new(taken, rings, (alive, stop.clone()), config.crc, random), requests))
+    let control = Control::new(taken, rings, (alive, stop.clone()), config.crc, random);
+    Ok((driver, Started { control, requests, names, gathers }))
 }
 
 /// The addresses and routes, if a core can work with them and the rest.

@@ -64,10 +64,12 @@ pub mod memory;
 #[cfg(feature = "dpdk")]
 pub mod open;
 pub mod queue_pair;
+mod registered;
 pub mod startup;
 pub mod tcp_listener;
 pub mod tcp_stream;
 mod thread;
+pub mod window;
 
 pub use advertisement::Advertisement;
 pub use completion::CompletionQueue;
@@ -77,7 +79,7 @@ pub use driver::{CoreDriver, Idle, PollThread, PollThreadError, now};
 pub use listener::{
     AcceptError, Accepted, AnswerError, ConnectionRequest, ListenConfig, ListenError, Listener,
 };
-pub use memory::{Addressing, DeregisterError, MemoryError, MemoryRegion, ProtectionDomain};
+pub use memory::{Addressing, DeregisterError, MemoryError, MemoryRegion, ProtectionDomain, Sharing};
 pub use queue_pair::{CloseError, CreateError, PostError, QpConfig, QueuePair};
 pub use startup::{Peer, ReadDepths, ReadsWanted, RtrKinds, StartupFault, Terms};
 pub use tcp_listener::{TcpListenConfig, TcpListener};
@@ -86,7 +88,7 @@ pub use warpline_dataplane::core::addresses::{Cidr, NotCidr, Route};
 pub use warpline_dataplane::core::neighbours::StaticNeighbour;
 pub use warpline_dataplane::core::ring::Direction;
 pub use warpline_dataplane::core::statistics::Statistics;
-pub use warpline_dataplane::memory::{Access, Region, STag};
+pub use warpline_dataplane::memory::{Access, Binding, FastRegistration, Region, STag};
 pub use warpline_dataplane::qp::error::StreamError;
 pub use warpline_dataplane::qp::shared::QpState;
 pub use warpline_dataplane::qp::work::{
@@ -96,6 +98,7 @@ pub use warpline_dataplane::qp::work::{
 pub use warpline_dataplane::tcp::congestion::Algorithm;
 pub use warpline_dataplane::tcp::{Behaviour, CloseReason, Counters, EcnPolicy, Keepalive, Snapshot};
 pub use warpline_dataplane::wire::ethernet::MacAddress;
+pub use window::{DeallocateError, MemoryWindow};
 
 /// The example of README.md, compiled by the tests.
 #[cfg(all(doctest, feature = "dpdk"))]

@@ -3,14 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use warpline_dataplane::memory::{Access, InsertError, ProtectionDomainId, Region, STag};
-use warpline_dataplane::qp::work::Slice;
+use warpline_dataplane::memory::{Access, FastRegistration, InsertError, ProtectionDomainId, Region, STag};
+use warpline_dataplane::qp::work::{QpNumber, Slice};
 
 use crate::advertisement::Advertisement;
 use crate::completion::CompletionQueue;
 use crate::device::{Shared, Stopped};
 use crate::queue_pair::{CreateError, QpConfig, QueuePair};
+use crate::registered::Registered;
 use crate::thread::request::{Deregistration, Request};
+use crate::window::MemoryWindow;
 
 /// What the Tagged Offsets of a registration count from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -31,6 +33,15 @@ impl Addressing {
     }
 }
 
+/// Which queue pairs may use memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sharing {
+    /// All of its Protection Domain. No peer can invalidate it then (RDMAP-8.1.1-02).
+    AllStreams,
+    /// One alone.
+    OneStream,
+}
+
 /// Why memory could not be registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MemoryError {
@@ -42,9 +53,12 @@ pub enum MemoryError {
         /// Octets asked for.
         octets: usize,
     },
-    /// The device knows as many regions as it can.
-    #[error("the device has as many regions as it can: deregister some")]
+    /// The device knows as many regions and windows as it can.
+    #[error("the device has as many regions and windows as it can: deregister some")]
     TooManyRegions,
+    /// The queue pair that alone is to reach the memory is of another Protection Domain.
+    #[error("the queue pair is of another protection domain: no stream of it reaches memory of this one")]
+    OtherDomain,
     /// The Tagged Offset behind the last octet would be 2^64 or more.
     #[error("the Tagged Offsets of the memory would wrap at 2^64: register less of it")]
     Wrap,
@@ -109,6 +123,9 @@ impl ProtectionDomain {
 
     /// Registers all of `region`. Waits for the core: work posted afterwards finds the registration.
     ///
+    /// The memory may be the device's ([`MemorySource`](crate::device::MemorySource)) or the caller's own
+    /// ([`Region::owned`]); what is sent from the latter is copied ([`MemoryRegion::is_copied`]).
+    ///
     /// # Errors
     ///
     /// [`MemoryError`].
@@ -118,20 +135,62 @@ impl ProtectionDomain {
         access: Access,
         addressing: Addressing,
     ) -> Result<MemoryRegion, MemoryError> {
+        self.register_region(region, None, access, addressing)
+    }
+
+    /// Registers all of `region` for `queue_pair` alone: no other stream reaches it, not even of this domain, and the peer
+    /// of `queue_pair`, which nobody shares it with, may invalidate it (DDP-8.2-03, RDMAP-8.1.1-02). It becomes invalid when
+    /// the queue pair is gone.
+    ///
+    /// # Errors
+    ///
+    /// [`MemoryError`].
+    pub fn register_for(
+        &self,
+        queue_pair: &QueuePair,
+        region: Region,
+        access: Access,
+        addressing: Addressing,
+    ) -> Result<MemoryRegion, MemoryError> {
+        if !queue_pair.is_of(&self.shared) || queue_pair.domain() != self.id {
+            return Err(MemoryError::OtherDomain);
+        }
+        self.register_region(region, Some(queue_pair.number()), access, addressing)
+    }
+
+    fn register_region(
+        &self,
+        region: Region,
+        stream: Option<QpNumber>,
+        access: Access,
+        addressing: Addressing,
+    ) -> Result<MemoryRegion, MemoryError> {
         let (pd, memory) = (self.id, region.clone());
         let stag = self.shared.ask(|reply| Request::Register {
             region: memory,
             pd,
+            stream,
             access,
             addressing,
             reply,
         })??;
         Ok(MemoryRegion {
-            shared: Some(self.shared.clone()),
-            base_to: addressing.base_to(&region),
+            registered: Registered::new(self.shared.clone(), stag),
+            origin_to: addressing.base_to(&region),
+            range: (0, region.len()),
             region,
-            stag,
         })
+    }
+
+    /// A window, bound to nothing yet. Waits for the core.
+    ///
+    /// # Errors
+    ///
+    /// [`MemoryError`].
+    pub fn allocate_window(&self) -> Result<MemoryWindow, MemoryError> {
+        let pd = self.id;
+        let stag = self.shared.ask(|reply| Request::AllocateWindow { pd, reply })??;
+        Ok(MemoryWindow::new(Registered::new(self.shared.clone(), stag)))
     }
 
     /// Makes a queue pair that reports to `send_completions` and `receive_completions`, which may be the same.
@@ -155,17 +214,15 @@ impl ProtectionDomain {
 /// It is read and written by copy, as a device does; what it holds while a peer writes is not defined before a Delivery
 /// (RFC 5040 §5.5). Dropping it deregisters it, see [`deregister`](Self::deregister).
 pub struct MemoryRegion {
-    /// `None` once it is deregistered.
-    shared: Option<Arc<Shared>>,
+    registered: Registered,
     region: Region,
-    base_to: u64,
-    stag: STag,
+    /// The Tagged Offset of the first octet of the memory, though it may not be registered.
+    origin_to: u64,
+    /// What of the memory is registered: the first octet, and how many.
+    range: (usize, usize),
 }
 
 impl MemoryRegion {
-    /// How long a drop waits until no core reaches the memory.
-    const DROP_WAIT: Duration = Duration::from_millis(100);
-
     /// Octets.
     pub fn len(&self) -> usize {
         self.region.len()
@@ -176,14 +233,20 @@ impl MemoryRegion {
         self.region.is_empty()
     }
 
-    /// Its name.
+    /// Its name. [`fast_registration`](Self::fast_registration) gives it another one.
     pub const fn stag(&self) -> STag {
-        self.stag
+        self.registered.stag()
+    }
+
+    /// Whether what is sent from it is copied into frames: the device cannot refer to the memory, or to none. It costs a copy
+    /// for each octet sent, and nothing when receiving.
+    pub fn is_copied(&self) -> bool {
+        self.registered.copies(&self.region)
     }
 
     /// The Tagged Offset of octet `offset`.
     pub const fn to(&self, offset: usize) -> u64 {
-        self.base_to.wrapping_add(offset as u64)
+        self.origin_to.wrapping_add(offset as u64)
     }
 
     /// The memory itself, to share with others or to register again.
@@ -193,13 +256,40 @@ impl MemoryRegion {
 
     /// Octets `offset..offset + octets`, for a work request. Whether they lie inside is checked when it is worked on.
     pub const fn slice(&self, offset: usize, octets: u32) -> Slice {
-        Slice { stag: self.stag, to: self.to(offset), octets }
+        Slice { stag: self.stag(), to: self.to(offset), octets }
     }
 
-    /// What a peer must know to write to octets `offset..offset + octets`; `None` when they do not all lie inside.
+    /// What a peer must know to write to octets `offset..offset + octets`; `None` when they are not all registered.
     pub fn advertisement(&self, offset: usize, octets: u32) -> Option<Advertisement> {
-        let inside = self.region.contains(offset, octets as usize);
-        inside.then(|| Advertisement { to: self.to(offset), stag: self.stag, octets })
+        let (first, registered) = self.range;
+        let end = offset.checked_add(octets as usize)?;
+        let inside = first <= offset && end <= first + registered;
+        inside.then(|| Advertisement { to: self.to(offset), stag: self.stag(), octets })
+    }
+
+    /// What to post to register octets `offset..offset + octets` of the memory anew, under another name, which
+    /// [`stag`](Self::stag) gives from now on: the last one must have been invalidated by then, by either end. It is valid when
+    /// the work request is done; what is posted behind it on the same queue pair comes after that.
+    ///
+    /// `access` is no more than at first. [`Sharing`] says whether other queue pairs may use it too; if not, it ends with
+    /// the one that the work request is posted to.
+    #[must_use = "it is a part of a work request"]
+    pub fn fast_registration(
+        &mut self,
+        (offset, octets): (usize, usize),
+        access: Access,
+        addressing: Addressing,
+        sharing: Sharing,
+    ) -> FastRegistration {
+        let stag = self.registered.rename();
+        let base_to = match addressing {
+            Addressing::Address => self.region.address().wrapping_add(offset as u64),
+            Addressing::ZeroBased => 0,
+        };
+        self.range = (offset, octets);
+        self.origin_to = base_to.wrapping_sub(offset as u64);
+        let all_streams = sharing == Sharing::AllStreams;
+        FastRegistration { stag, offset: offset as u64, octets: octets as u64, base_to, access, all_streams }
     }
 
     /// Copies `source` to octet `offset`. `false`, and nothing written, when it does not fit.
@@ -235,7 +325,7 @@ impl MemoryRegion {
     }
 
     /// Takes the memory back: afterwards no core reaches it and its STag names nothing (DDP-8.3.1-07). Tries for
-    /// `patience` while sends read from it.
+    /// `patience` while sends read from it or windows are bound to it.
     ///
     /// A drop does the same with a wait of at most 100 ms; the rest happens behind its back, and the memory itself stays
     /// until then.
@@ -244,29 +334,11 @@ impl MemoryRegion {
     ///
     /// [`DeregisterError`], with the memory, which is still registered.
     pub fn deregister(mut self, patience: Duration) -> Result<(), DeregisterError> {
-        let Some(shared) = &self.shared else { return Ok(()) };
-        let (stag, patience) = (self.stag, Some(patience));
-        match shared.ask(|reply| Request::Deregister { stag, patience, reply }) {
-            // A stopped device has no core that reaches anything.
-            Ok(Deregistration::Done) | Err(Stopped) => {
-                self.shared = None;
-                Ok(())
-            }
-            Ok(Deregistration::InUse) => Err(DeregisterError::InUse(self)),
-            Ok(Deregistration::WindowsBound) => Err(DeregisterError::WindowsBound(self)),
-            Ok(Deregistration::Unanswered) => Err(DeregisterError::Unanswered(self)),
-        }
-    }
-}
-
-impl Drop for MemoryRegion {
-    fn drop(&mut self) {
-        if let Some(shared) = &self.shared {
-            let stag = self.stag;
-            // Without a core there is nothing to wait for; with a slow one, control goes on alone.
-            if let Ok(done) = shared.begin(|reply| Request::Deregister { stag, patience: None, reply }) {
-                let _ = done.recv_timeout(Self::DROP_WAIT);
-            }
+        match self.registered.leave(patience) {
+            Deregistration::Done => Ok(()),
+            Deregistration::InUse => Err(DeregisterError::InUse(self)),
+            Deregistration::WindowsBound => Err(DeregisterError::WindowsBound(self)),
+            Deregistration::Unanswered => Err(DeregisterError::Unanswered(self)),
         }
     }
 }
@@ -274,8 +346,8 @@ impl Drop for MemoryRegion {
 impl std::fmt::Debug for MemoryRegion {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("MemoryRegion")
-            .field("stag", &self.stag)
-            .field("to", &self.base_to)
+            .field("stag", &self.stag())
+            .field("to", &self.to(self.range.0))
             .field("octets", &self.len())
             .finish_non_exhaustive()
     }

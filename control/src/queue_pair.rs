@@ -152,6 +152,10 @@ impl QueuePair {
         Arc::ptr_eq(&self.device, device)
     }
 
+    pub(crate) fn domain(&self) -> ProtectionDomainId {
+        self.shared.pd
+    }
+
     /// Its number, as completions carry it.
     pub fn number(&self) -> QpNumber {
         self.shared.number

@@ -3,11 +3,13 @@
 
 mod common;
 
+use std::thread;
 use std::time::Duration;
 
-use common::{End, PATIENCE, Pair, eventually_unused};
+use common::{End, PATIENCE, PORT, Pair, eventually, eventually_unused};
 use warpline::{
-    Access, Addressing, CloseError, DeregisterError, MemoryError, Region, Slice, Status, StreamError,
+    Access, Addressing, CloseError, CompletionQueue, DeregisterError, ListenConfig, MemoryError, QpConfig,
+    Region, Sharing, Slice, Status, StreamError,
 };
 use warpline_dataplane::ddp::DdpError;
 use warpline_dataplane::device::sim::{End as LinkEnd, Impairments};
@@ -90,6 +92,124 @@ fn domains_and_rights_hold() {
         assert_eq!(far.qp.wait_closed(PATIENCE), Err(CloseError::Failed(error)));
         assert_eq!(target.to_vec(0, 4096).unwrap(), vec![0; 4096]);
     }
+}
+
+/// DDP-8.2-02, DDP-8.2-03, DDP-8.3-03, DDP-8.3-05, DDP-8.3.1-03, RDMAP-8.1.1-01: memory for one stream is for no other of the
+/// same domain, and whose it is hears of the attempt.
+#[test]
+fn memory_for_one_stream_is_out_of_reach_for_others() {
+    let pair = Pair::new();
+    let (near, far) = pair.connect();
+    // A second connection, to a queue pair of the same domain.
+    let listener = pair.far.listen(PORT, &ListenConfig::default()).unwrap();
+    let completions = CompletionQueue::new(256);
+    let sibling = far.domain.queue_pair(&QpConfig::default(), &completions, &completions).unwrap();
+    let other = End::new(&pair.near);
+    thread::scope(|scope| {
+        let connecting = scope.spawn(|| other.connect(b""));
+        listener.accept(PATIENCE).unwrap().accept(&sibling, b"").unwrap();
+        connecting.join().unwrap().unwrap();
+    });
+
+    let region = Region::heap(4096).unwrap();
+    let access = Access::REMOTE_WRITE;
+    let target = far.domain.register_for(&far.qp, region, access, Addressing::Address).unwrap();
+    let advertisement = target.advertisement(0, 4096).unwrap();
+    near.memory.fill(1);
+    other.memory.fill(2);
+    near.qp.post_write(1, near.memory.slice(0, 100), &advertisement, 0).unwrap();
+    assert_eq!(near.completion().status, Status::Success);
+    other.qp.post_write(2, other.memory.slice(0, 100), &advertisement, 50).unwrap();
+    let error = StreamError::Ddp(DdpError::NotAssociated);
+    assert_eq!(sibling.wait_closed(PATIENCE), Err(CloseError::Failed(error)));
+    let told = StreamError::Terminated { layer: 1, error_type: 1, code: 2 };
+    assert_eq!(other.qp.wait_closed(PATIENCE), Err(CloseError::Failed(told)));
+
+    // The stream it is for goes on, and nothing of the other's has come through.
+    near.qp.post_write(3, near.memory.slice(0, 1), &advertisement, 4095).unwrap();
+    assert_eq!(near.completion().status, Status::Success);
+    let expected = [vec![1; 100], vec![0; 3995], vec![1]].concat();
+    assert_eq!(target.to_vec(0, 4096).unwrap(), expected);
+}
+
+/// A queue pair of another domain, or of another device, is no stream of this one.
+#[test]
+fn memory_is_registered_only_for_streams_of_its_domain() {
+    let pair = Pair::new();
+    let (near, far) = (End::new(&pair.near), End::new(&pair.far));
+    let foreign = End::new(&pair.near);
+    for stranger in [&foreign, &far] {
+        let region = Region::heap(64).unwrap();
+        let error =
+            near.domain.register_for(&stranger.qp, region, Access::empty(), Addressing::Address).unwrap_err();
+        assert_eq!(error, MemoryError::OtherDomain);
+    }
+}
+
+/// The caller's own memory takes part in all, by copy.
+#[test]
+fn memory_of_the_application_is_registered_where_it_lies() {
+    let pair = Pair::new();
+    let (near, far) = pair.connect();
+    let octets: Vec<u8> = (0..100_000_u32).map(|at| (at * 7 + at / 251) as u8).collect();
+    let given = octets.clone();
+    let address = given.as_ptr() as u64;
+    let region = Region::owned(given).unwrap();
+    assert_eq!(region.address(), address);
+    let source = near.domain.register(region, Access::empty(), Addressing::Address).unwrap();
+    let sink = Region::owned(vec![0; 100_000]).unwrap();
+    let sink = far.domain.register(sink, Access::REMOTE_WRITE, Addressing::Address).unwrap();
+    assert!(source.is_copied() && sink.is_copied());
+    let target = sink.advertisement(0, 100_000).unwrap();
+    near.qp.post_write(1, source.slice(0, 100_000), &target, 0).unwrap();
+    assert_eq!(near.completion().status, Status::Success);
+    assert_eq!(sink.to_vec(0, 100_000).unwrap(), octets);
+}
+
+/// A window that is bound to nothing opens nothing, and goes when it is asked to.
+#[test]
+fn windows_come_and_go() {
+    let pair = Pair::new();
+    let near = End::new(&pair.near);
+    let window = near.domain.allocate_window().unwrap();
+    assert!(window.advertisement(0, 1).is_none());
+    assert_eq!(pair.near.usage().unwrap().regions, 2, "the end's own region and the window");
+    window.deallocate(PATIENCE).unwrap();
+    drop(near.domain.allocate_window().unwrap());
+    eventually("windows gone", || pair.near.usage().unwrap().regions == 1);
+}
+
+/// What is bound or registered anew has a new name each time, and its Tagged Offsets and ranges are what was asked for.
+#[test]
+fn work_requests_on_names_say_what_was_meant() {
+    let pair = Pair::new();
+    let near = End::new(&pair.near);
+    let mut window = near.domain.allocate_window().unwrap();
+    let before = window.stag();
+    let region = &near.memory;
+    let binding = window.binding(region, (100, 50), Access::REMOTE_READ, Addressing::Address);
+    assert_eq!((binding.window, binding.registration), (window.stag(), region.stag()));
+    assert_eq!((binding.to, binding.octets, binding.zero_based), (region.to(100), 50, false));
+    assert_eq!((window.stag().index(), window.stag().key() == before.key()), (before.index(), false));
+    assert_eq!(window.advertisement(10, 40).unwrap().to, region.to(110));
+    assert!(window.advertisement(10, 41).is_none());
+    let binding = window.binding(region, (100, 50), Access::REMOTE_READ, Addressing::ZeroBased);
+    assert_eq!((binding.to, binding.zero_based, window.to(1)), (region.to(100), true, 1));
+
+    let mut memory = near.domain.allocate(4096, Access::REMOTE_READ).unwrap();
+    let before = memory.stag();
+    for (addressing, to) in
+        [(Addressing::ZeroBased, 0), (Addressing::Address, memory.region().address() + 96)]
+    {
+        let wanted =
+            memory.fast_registration((96, 1000), Access::REMOTE_READ, addressing, Sharing::OneStream);
+        assert_eq!((wanted.stag, wanted.base_to, memory.to(96)), (memory.stag(), to, to));
+        assert_eq!((wanted.offset, wanted.octets, wanted.all_streams), (96, 1000, false));
+        assert_eq!((wanted.stag.index(), wanted.stag.key() == before.key()), (before.index(), false));
+    }
+    assert_eq!(memory.advertisement(96, 1000).unwrap().to, memory.region().address() + 96);
+    assert!(memory.advertisement(95, 1).is_none() && memory.advertisement(1096, 1).is_none());
+    memory.deregister(PATIENCE).unwrap();
 }
 
 /// A work request on memory of ours that is not there fails, and with it the stream (RDMAP-7.1-01): what was posted before is

@@ -38,6 +38,7 @@ fn a_region_travels_by_reference_and_outlives_its_last_handle() {
         assert_ne!(a.mac(), b.mac());
 
         let region = Region::huge(eal(), 1 << 20).unwrap();
+        assert!(!region.is_copied());
         assert!(region.write(5000, &[7; 8000]));
         let mut frame = a.allocate().unwrap();
         frame.append(54).unwrap().fill(1);
@@ -90,7 +91,10 @@ fn ordinary_regions_are_not_carried() {
     let pool = pool();
     let (mut a, _b) = devices(&WireConfig::default(), &pool);
     let mut frame = a.allocate().unwrap();
-    assert!(!frame.append_region(&Region::heap(4096).unwrap(), 0, 100));
+    let part = Region::huge(eal(), 4096).unwrap().part(0, 1024).unwrap();
+    for region in [Region::heap(4096).unwrap(), Region::owned(vec![7; 4096]).unwrap(), part] {
+        assert!(region.is_copied() && !frame.append_region(&region, 0, 100));
+    }
     assert!(frame.is_empty());
 }
 

@@ -1,17 +1,17 @@
-//! Registrations at the control thread.
+//! Registrations and windows at the control thread.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use warpline_dataplane::core::ring::Command;
-use warpline_dataplane::memory::{Access, Grant, InsertError, ProtectionDomainId, Region, RemoveError, STag};
+use warpline_dataplane::memory::{Grant, InsertError, ProtectionDomainId, RemoveError, STag};
 use warpline_dataplane::time::{Instant, MILLISECOND};
 
 use super::Control;
 use super::names::StagNames;
 use super::request::{Deregistration, Reply};
 use crate::driver;
-use crate::memory::{Addressing, MemoryError};
+use crate::memory::MemoryError;
 
 /// Time between two attempts to deregister memory that sends read from.
 const RETRY_NS: u64 = MILLISECOND;
@@ -24,9 +24,18 @@ enum Pending {
     Leaving(Leaving),
 }
 
+/// How somebody wants memory deregistered.
+pub(super) struct Departure {
+    /// How long to try again; for as long as it takes without.
+    pub(super) patience: Option<Duration>,
+    pub(super) reply: Reply<Deregistration>,
+}
+
 /// A deregistration that somebody waits for.
 struct Leaving {
     reply: Reply<Deregistration>,
+    /// What the STag was called last.
+    last: STag,
     /// When to give up.
     until: Instant,
     /// When to ask the core again; never while its answer is awaited.
@@ -68,20 +77,28 @@ impl Registrations {
 }
 
 impl Control {
-    pub(super) fn register(
+    pub(super) fn register(&mut self, grant: Grant, reply: Reply<Result<STag, MemoryError>>) {
+        let Some(stag) = self.name(reply) else { return };
+        self.commands.push(Command::Register { stag, grant });
+    }
+
+    pub(super) fn allocate_window(
         &mut self,
-        region: Region,
         pd: ProtectionDomainId,
-        access: Access,
-        addressing: Addressing,
         reply: Reply<Result<STag, MemoryError>>,
     ) {
+        let Some(stag) = self.name(reply) else { return };
+        self.commands.push(Command::AllocateWindow { stag, pd });
+    }
+
+    /// A name for something that the core is about to be told of.
+    fn name(&mut self, reply: Reply<Result<STag, MemoryError>>) -> Option<STag> {
         let Some(stag) = self.registrations.names.take() else {
-            return reply.send(Err(MemoryError::TooManyRegions));
+            reply.send(Err(MemoryError::TooManyRegions));
+            return None;
         };
-        let base_to = addressing.base_to(&region);
         self.registrations.pending.insert(stag, Pending::Registering(reply));
-        self.commands.push(Command::Register { stag, grant: Grant::new(region, pd, base_to, access) });
+        Some(stag)
     }
 
     /// Work that is posted from now on finds the registration.
@@ -104,19 +121,19 @@ impl Control {
         &mut self,
         now: Instant,
         stag: STag,
-        patience: Option<Duration>,
-        reply: Reply<Deregistration>,
+        last: STag,
+        Departure { patience, reply }: Departure,
     ) {
         match self.registrations.settled.remove(&stag) {
             Some(Settled::Registered) => {
                 let until = patience.map_or(Instant::NEVER, |patience| now + driver::nanos(patience));
-                let leaving = Leaving { reply, until, retry_at: Instant::NEVER, kept: None };
+                let leaving = Leaving { reply, last, until, retry_at: Instant::NEVER, kept: None };
                 self.registrations.pending.insert(stag, Pending::Leaving(leaving));
                 self.alarm.set(until);
                 self.commands.push(Command::Deregister { stag });
             }
             Some(Settled::Gone) => {
-                self.registrations.names.give_back(stag);
+                self.registrations.names.give_back(last);
                 reply.send(Deregistration::Done);
             }
             // One owner asks, once at a time.
@@ -132,7 +149,7 @@ impl Control {
                 self.alarm.set(leaving.retry_at);
             }
         } else if let Some(Pending::Leaving(leaving)) = self.registrations.pending.remove(&stag) {
-            self.registrations.names.give_back(stag);
+            self.registrations.names.give_back(leaving.last);
             leaving.reply.send(Deregistration::Done);
         } else if let Some(settled) = self.registrations.settled.get_mut(&stag) {
             *settled = Settled::Gone;

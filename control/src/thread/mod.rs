@@ -19,13 +19,14 @@ use std::time::Duration;
 use crossbeam::channel::{Receiver, RecvTimeoutError};
 use warpline_dataplane::core::ring::{Command, Event, Rings};
 use warpline_dataplane::core::statistics::Statistics;
+use warpline_dataplane::memory::Grant;
 use warpline_dataplane::tcp::Snapshot;
 use warpline_dataplane::time::{Instant, MICROSECOND, MILLISECOND, SECOND};
 
 use crate::device::{CrcPolicy, Usage};
 use crate::driver;
 use connections::Connections;
-use memory::Registrations;
+use memory::{Departure, Registrations};
 use names::{StagNames, Unpredictable};
 use queue_pairs::QueuePairs;
 use request::{Reply, Request};
@@ -167,10 +168,15 @@ impl Control {
 
     fn on_request(&mut self, now: Instant, request: Request) {
         match request {
-            Request::Register { region, pd, access, addressing, reply } => {
-                self.register(region, pd, access, addressing, reply);
+            Request::Register { region, pd, stream, access, addressing, reply } => {
+                let base_to = addressing.base_to(&region);
+                let stream = stream.map(|qp| qp.0);
+                self.register(Grant { region, pd, stream, base_to, access }, reply);
             }
-            Request::Deregister { stag, patience, reply } => self.deregister(now, stag, patience, reply),
+            Request::AllocateWindow { pd, reply } => self.allocate_window(pd, reply),
+            Request::Deregister { stag, last, patience, reply } => {
+                self.deregister(now, stag, last, Departure { patience, reply });
+            }
             Request::CreateQp { pd, config, completions, reply } => {
                 reply.send(self.create_qp(pd, config, completions));
             }

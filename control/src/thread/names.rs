@@ -1,6 +1,6 @@
 //! Names that control gives out: STags and queue pair numbers.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::File;
 use std::hash::Hasher;
 use std::io::{self, Read};
@@ -43,6 +43,8 @@ pub(crate) struct StagNames {
     random: Unpredictable,
     /// Slots in use.
     slots: HashSet<u16>,
+    /// The key that each slot had last, of those that were in use.
+    last_keys: HashMap<u16, u16>,
 }
 
 impl StagNames {
@@ -51,11 +53,11 @@ impl StagNames {
     const SLOTS: usize = limits::REGIONS_PER_CORE / 2;
 
     pub(crate) fn new(random: Unpredictable) -> Self {
-        Self { random, slots: HashSet::new() }
+        Self { random, slots: HashSet::new(), last_keys: HashMap::new() }
     }
 
-    /// A new STag: a random free slot and a random key, both hard to predict (RDMAP-8.1.1-03), never 0. `None` when no
-    /// slot is free.
+    /// A new STag: a random free slot and a random key, both hard to predict (RDMAP-8.1.1-03), never 0, nor what the slot was
+    /// called last: a peer may still have that. `None` when no slot is free.
     pub(crate) fn take(&mut self) -> Option<STag> {
         if self.slots.len() >= Self::SLOTS {
             return None;
@@ -64,15 +66,18 @@ impl StagNames {
             let random = self.random.next();
             let (slot, key) = (random as u16, (random >> 16) as u16);
             let stag = STag::new(slot, key);
-            if stag.0 != 0 && self.slots.insert(slot) {
+            let is_new = stag.0 != 0 && self.last_keys.get(&slot) != Some(&key);
+            if is_new && self.slots.insert(slot) {
                 return Some(stag);
             }
         }
     }
 
+    /// `stag` names nothing any more: it is what its slot was called last.
     pub(crate) fn give_back(&mut self, stag: STag) {
-        let slot = stag.0 as u16;
+        let slot = stag.index() as u16;
         let was_there = self.slots.remove(&slot);
+        self.last_keys.insert(slot, stag.key());
         debug_assert!(was_there, "an STag given back twice");
     }
 
@@ -131,6 +136,20 @@ mod tests {
         names.give_back(first);
         assert!(names.take().is_some());
         assert!(names.take().is_none());
+    }
+
+    /// A slot does not have the same name twice in a row, not even by chance.
+    #[test]
+    fn the_last_name_of_a_slot_is_passed_over() {
+        let same_draws = || StagNames::new(Unpredictable { key: [7; 16], counter: 0 });
+        let (mut first, mut second) = (same_draws(), same_draws());
+        let stag = first.take().unwrap();
+        let next = first.take().unwrap();
+        // In the second, that slot was given out before, and called so in the end.
+        let before = stag.with_key(!stag.key());
+        second.slots.insert(before.index() as u16);
+        second.give_back(stag);
+        assert_eq!(second.take(), Some(next));
     }
 
     #[test]

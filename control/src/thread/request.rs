@@ -55,13 +55,22 @@ pub(crate) enum Request {
     Register {
         region: Region,
         pd: ProtectionDomainId,
+        stream: Option<QpNumber>,
         access: Access,
         addressing: Addressing,
         reply: Reply<Result<STag, MemoryError>>,
     },
+    AllocateWindow {
+        pd: ProtectionDomainId,
+        reply: Reply<Result<STag, MemoryError>>,
+    },
+    /// Of a registration or a window.
     Deregister {
+        /// The name it was given first.
         stag: STag,
-        /// How long to try again while sends read from the memory; for as long as it takes without.
+        /// What it was called last.
+        last: STag,
+        /// How long to try again while sends read from the memory, or windows are bound to it; for as long as it takes without.
         patience: Option<Duration>,
         reply: Reply<Deregistration>,
     },

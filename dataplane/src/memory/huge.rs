@@ -43,6 +43,10 @@ unsafe impl Backing for HugeBacking {
         self.buffer.octets()
     }
 
+    fn is_for_devices(&self) -> bool {
+        true
+    }
+
     fn as_any(&self) -> &(dyn Any + Send + Sync) {
         self
     }

@@ -4,6 +4,7 @@
 mod access;
 #[cfg(feature = "dpdk")]
 mod huge;
+mod own;
 mod region;
 mod stag;
 mod table;

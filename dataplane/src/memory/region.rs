@@ -19,6 +19,10 @@ pub unsafe trait Backing: Send + Sync + 'static {
     fn start(&self) -> NonNull<u8>;
     /// Octets in the span.
     fn octets(&self) -> usize;
+    /// Whether devices that take payload by reference can refer to it.
+    fn is_for_devices(&self) -> bool {
+        false
+    }
     /// The device-specific backing, for devices that transmit by reference and must know their own memory again.
     fn as_any(&self) -> &(dyn core::any::Any + Send + Sync);
 }
@@ -79,6 +83,12 @@ impl Region {
     /// The address of the first octet, as a number: the Tagged Offset of address-based registrations.
     pub fn address(&self) -> u64 {
         self.start.as_ptr() as u64
+    }
+
+    /// Whether sends copy their payload from it into frames, as no device can refer to it: all memory but that of
+    /// [`huge`](Self::huge), whole.
+    pub fn is_copied(&self) -> bool {
+        !self.backing.is_for_devices()
     }
 
     /// Who owns the octets.

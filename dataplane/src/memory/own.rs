@@ -1,0 +1,153 @@
+//! Regions over memory that the application has already. No device refers to it: what is sent from it is copied
+//! ([`Region::is_copied`]).
+
+use core::any::Any;
+use core::mem::ManuallyDrop;
+use core::ptr::NonNull;
+use std::sync::Arc;
+
+use super::{Backing, Region};
+
+/// Memory that belongs to somebody: `keep` holds it in place.
+struct Own<K> {
+    start: NonNull<u8>,
+    octets: usize,
+    /// Only held.
+    _keep: K,
+}
+
+// SAFETY: whoever makes one promises what `Region::from_raw` asks for: the span is valid for access from any thread until
+// `keep` is dropped, which is the last thing that happens to it.
+#[allow(unsafe_code)]
+unsafe impl<K: Send> Send for Own<K> {}
+// SAFETY: as for `Send`; `keep` is not reached through a shared reference.
+#[allow(unsafe_code)]
+unsafe impl<K: Send> Sync for Own<K> {}
+
+// SAFETY: `Region::from_raw` asks its caller for this very promise, and `keep` lives as long as the value.
+#[allow(unsafe_code)]
+unsafe impl<K: Send + 'static> Backing for Own<K> {
+    fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    fn octets(&self) -> usize {
+        self.octets
+    }
+
+    fn as_any(&self) -> &(dyn Any + Send + Sync) {
+        self
+    }
+}
+
+/// The allocation of a vector, which nobody reaches as a vector any more.
+struct Allocation {
+    start: NonNull<u8>,
+    octets: usize,
+    capacity: usize,
+}
+
+// SAFETY: it owns the allocation and does nothing but free it.
+#[allow(unsafe_code)]
+unsafe impl Send for Allocation {}
+
+impl Drop for Allocation {
+    #[allow(unsafe_code)]
+    fn drop(&mut self) {
+        // SAFETY: the three come from one vector, which was forgotten, and are made into one only here.
+        drop(unsafe { Vec::from_raw_parts(self.start.as_ptr(), self.octets, self.capacity) });
+    }
+}
+
+impl Region {
+    /// The octets of a vector or box as they lie there, without a copy; they are freed with the last clone of the region.
+    /// `None` when there is no octet.
+    pub fn owned(octets: impl Into<Vec<u8>>) -> Option<Self> {
+        let mut vector = ManuallyDrop::new(octets.into());
+        let start = NonNull::new(vector.as_mut_ptr())?;
+        let allocation = Allocation { start, octets: vector.len(), capacity: vector.capacity() };
+        if vector.is_empty() {
+            return None;
+        }
+        Some(Self::new(Arc::new(Own { start, octets: allocation.octets, _keep: allocation })))
+    }
+
+    /// The `octets` octets from `start`, which are somebody else's. `keep` is dropped when nothing reaches them any more:
+    /// neither a clone of the region nor a core. It may be what holds the memory, or what says by its drop that it may
+    /// go. `None`, and `keep` dropped, when there is no octet.
+    ///
+    /// Deregistering alone is not the end of it: a region that was cloned lives on.
+    ///
+    /// # Safety
+    ///
+    /// From now until `keep` is dropped, the octets must stay in place, initialised, and valid for reads and writes from any
+    /// thread. No Rust reference to them may be used meanwhile; other code, of this process or of another that shares the
+    /// memory, may read and write them by whatever it takes for volatile or atomic, and finds old or new octets, as
+    /// with a device's DMA.
+    #[allow(unsafe_code)]
+    pub unsafe fn from_raw(start: NonNull<u8>, octets: usize, keep: impl Send + 'static) -> Option<Self> {
+        if octets == 0 || isize::try_from(octets).is_err() {
+            return None;
+        }
+        Some(Self::new(Arc::new(Own { start, octets, _keep: keep })))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn a_vector_becomes_a_region_where_it_lies() {
+        let mut vector = Vec::with_capacity(100);
+        vector.extend_from_slice(b"as it was");
+        let address = vector.as_ptr() as u64;
+        let region = Region::owned(vector).unwrap();
+        assert_eq!((region.address(), region.len()), (address, 9), "the octets, not the capacity");
+        let mut seen = [0; 9];
+        assert!(region.read(0, &mut seen));
+        assert_eq!(&seen, b"as it was");
+        assert!(!region.write(9, b"x"), "past the octets, though inside the allocation");
+        assert!(region.is_copied());
+        let boxed: Box<[u8]> = vec![7; 64].into();
+        assert_eq!(Region::owned(boxed).unwrap().len(), 64);
+    }
+
+    #[test]
+    fn nothing_is_no_region() {
+        assert!(Region::owned(Vec::new()).is_none() && Region::owned(Vec::with_capacity(9)).is_none());
+    }
+
+    struct Counts(Arc<AtomicUsize>);
+
+    impl Drop for Counts {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The owner hears of the end once, and not before the last clone and part are gone.
+    #[test]
+    #[allow(unsafe_code)]
+    fn the_keeper_goes_last() {
+        let drops = Arc::new(AtomicUsize::new(0));
+        let mut memory = vec![1_u8; 32];
+        let start = NonNull::new(memory.as_mut_ptr()).unwrap();
+        // SAFETY: the vector lives until the end of the test and is not touched before the region has gone.
+        let region = unsafe { Region::from_raw(start, 32, Counts(drops.clone())) }.unwrap();
+        let part = region.part(8, 8).unwrap();
+        assert!(region.is_copied() && part.write(0, &[9; 8]));
+        drop(region);
+        assert_eq!(drops.load(Ordering::Relaxed), 0);
+        drop(part);
+        assert_eq!(drops.load(Ordering::Relaxed), 1);
+        assert_eq!(memory[..20], [1, 1, 1, 1, 1, 1, 1, 1, 9, 9, 9, 9, 9, 9, 9, 9, 1, 1, 1, 1]);
+        for octets in [0, usize::MAX] {
+            // SAFETY: no region is made.
+            assert!(unsafe { Region::from_raw(start, octets, Counts(drops.clone())) }.is_none());
+        }
+        assert_eq!(drops.load(Ordering::Relaxed), 3);
+    }
+}
