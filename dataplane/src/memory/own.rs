@@ -40,36 +40,75 @@ unsafe impl<K: Send + 'static> Backing for Own<K> {
     }
 }
 
-/// The allocation of a vector, which nobody reaches as a vector any more.
+/// The allocation of a vector, which nobody reaches as a vector meanwhile.
 struct Allocation {
     start: NonNull<u8>,
     octets: usize,
-    capacity: usize,
+    /// Of the vector; `None` once it is one again.
+    capacity: Option<usize>,
 }
 
-// SAFETY: it owns the allocation and does nothing but free it.
 #[allow(unsafe_code)]
-unsafe impl Send for Allocation {}
+impl Allocation {
+    fn take(&mut self) -> Option<Vec<u8>> {
+        let capacity = self.capacity.take()?;
+        // SAFETY: the three come from one vector, which was forgotten, and with the capacity the right to it is taken.
+        Some(unsafe { Vec::from_raw_parts(self.start.as_ptr(), self.octets, capacity) })
+    }
+}
 
 impl Drop for Allocation {
-    #[allow(unsafe_code)]
     fn drop(&mut self) {
-        // SAFETY: the three come from one vector, which was forgotten, and are made into one only here.
-        drop(unsafe { Vec::from_raw_parts(self.start.as_ptr(), self.octets, self.capacity) });
+        drop(self.take());
+    }
+}
+
+// SAFETY: it owns the allocation alone; nothing of it is behind a shared reference but the two numbers.
+#[allow(unsafe_code)]
+unsafe impl Send for Allocation {}
+// SAFETY: as for `Send`.
+#[allow(unsafe_code)]
+unsafe impl Sync for Allocation {}
+
+// SAFETY: the octets were a vector's, initialised, and stay in place until drop or `take_octets`, which only the last
+// holder can call; no reference into them is made meanwhile.
+#[allow(unsafe_code)]
+unsafe impl Backing for Allocation {
+    fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    fn octets(&self) -> usize {
+        self.octets
+    }
+
+    fn take_octets(&mut self) -> Option<Vec<u8>> {
+        self.take()
+    }
+
+    fn as_any(&self) -> &(dyn Any + Send + Sync) {
+        self
     }
 }
 
 impl Region {
-    /// The octets of a vector or box as they lie there, without a copy; they are freed with the last clone of the region.
-    /// `None` when there is no octet.
+    /// The octets of a vector or box as they lie there, without a copy; they are freed with the last clone of the region, or
+    /// taken out again ([`into_vec`](Self::into_vec)). `None` when there is no octet.
     pub fn owned(octets: impl Into<Vec<u8>>) -> Option<Self> {
         let mut vector = ManuallyDrop::new(octets.into());
         let start = NonNull::new(vector.as_mut_ptr())?;
-        let allocation = Allocation { start, octets: vector.len(), capacity: vector.capacity() };
-        if vector.is_empty() {
-            return None;
-        }
-        Some(Self::new(Arc::new(Own { start, octets: allocation.octets, _keep: allocation })))
+        let allocation = Allocation { start, octets: vector.len(), capacity: Some(vector.capacity()) };
+        // One without octets is freed with the allocation.
+        (allocation.octets > 0).then(|| Self::new(Arc::new(allocation)))
+    }
+
+    /// The octets of an [`owned`](Self::owned) region as a vector again, without a copy.
+    ///
+    /// # Errors
+    ///
+    /// The region, when it is not of that kind, or somebody else still has it: a clone, a part, or a core.
+    pub fn into_vec(mut self) -> Result<Vec<u8>, Self> {
+        self.take_octets().ok_or(self)
     }
 
     /// The `octets` octets from `start`, which are somebody else's. `keep` is dropped when nothing reaches them any more:
@@ -113,6 +152,25 @@ mod tests {
         assert!(region.is_copied());
         let boxed: Box<[u8]> = vec![7; 64].into();
         assert_eq!(Region::owned(boxed).unwrap().len(), 64);
+    }
+
+    #[test]
+    fn the_last_holder_has_the_vector_again() {
+        let mut vector = Vec::with_capacity(100);
+        vector.extend_from_slice(b"as it was");
+        let address = vector.as_ptr();
+        let region = Region::owned(vector).unwrap();
+        let clone = region.clone();
+        let region = region.into_vec().unwrap_err();
+        drop(clone);
+        let part = region.part(3, 2).unwrap();
+        let region = region.into_vec().unwrap_err();
+        assert!(part.write(0, b"IT"));
+        drop(part);
+        let vector = region.into_vec().unwrap();
+        assert_eq!((&vector[..], vector.capacity(), vector.as_ptr()), (&b"as IT was"[..], 100, address));
+        let not_owned = Region::heap(64).unwrap();
+        assert_eq!(not_owned.into_vec().unwrap_err().len(), 64);
     }
 
     #[test]

@@ -23,6 +23,10 @@ pub unsafe trait Backing: Send + Sync + 'static {
     fn is_for_devices(&self) -> bool {
         false
     }
+    /// The octets as a vector, after which the backing has none and is only dropped; `None` when it is not made of one.
+    fn take_octets(&mut self) -> Option<Vec<u8>> {
+        None
+    }
     /// The device-specific backing, for devices that transmit by reference and must know their own memory again.
     fn as_any(&self) -> &(dyn core::any::Any + Send + Sync);
 }
@@ -83,6 +87,11 @@ impl Region {
     /// The address of the first octet, as a number: the Tagged Offset of address-based registrations.
     pub fn address(&self) -> u64 {
         self.start.as_ptr() as u64
+    }
+
+    /// The octets as a vector, from the last holder of a region made of one; the region is then to be dropped.
+    pub(super) fn take_octets(&mut self) -> Option<Vec<u8>> {
+        Arc::get_mut(&mut self.backing)?.take_octets()
     }
 
     /// Whether sends copy their payload from it into frames, as no device can refer to it: all memory but that of
