@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use warpline::{Cidr, NotCidr};
 
 use crate::impair::Impair;
+use crate::ping::Ping;
 use crate::reassembly::Reassembly;
 use crate::setup::Setup;
 
@@ -24,6 +25,8 @@ pub struct Cli {
 pub enum Command {
     /// Bandwidth of RDMA Writes, contents verified.
     WriteBw(WriteBw),
+    /// rping's exchange, contents compared, with rping or another warpline: the time that each ping takes.
+    Ping(Ping),
     /// What one core could do at most: a CRC pass and a copy pass over frames from a pool.
     Floor(Floor),
     /// A wire with faults between two devices: loss, delay, reordering, duplication, corruption.
@@ -84,7 +87,7 @@ impl Switch {
 }
 
 /// An address with the prefix of its network; without a prefix, 24 bits for IPv4 and 64 for IPv6.
-fn parse_interface(text: &str) -> Result<Cidr, String> {
+pub fn parse_interface(text: &str) -> Result<Cidr, String> {
     match text.parse() {
         Ok(address) => Ok(with_usual_prefix(address)),
         Err(_) => text.parse().map_err(|error: NotCidr| error.to_string()),
@@ -96,7 +99,8 @@ pub fn with_usual_prefix(address: IpAddr) -> Cidr {
     Cidr::new(address, if address.is_ipv4() { 24 } else { 64 })
 }
 
-fn parse_size(text: &str) -> Result<u32, String> {
+/// Octets, with an optional k or M.
+pub fn parse_size(text: &str) -> Result<u32, String> {
     let (digits, unit) = match text.char_indices().last() {
         Some((at, 'k' | 'K')) => (&text[..at], 1 << 10),
         Some((at, 'm' | 'M')) => (&text[..at], 1 << 20),

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use dpdk::Mbuf;
+use warpline::{Cidr, CrcPolicy, DeviceConfig, MemorySource, open};
 use warpline_dataplane::device::dpdk::DpdkDevice;
 use warpline_dataplane::device::tap::{Tap, TapConfig};
 use warpline_dataplane::device::{Capabilities, Device};
@@ -14,9 +15,22 @@ use warpline_dataplane::time::Instant;
 use warpline_dataplane::wire::ethernet::MacAddress;
 
 use crate::BenchError;
+use crate::cli::Switch;
 
+/// Octets in flight on a connection: some tens of jumbo frames, which stay in a core's cache.
+const WINDOW_OCTETS: u32 = 512 << 10;
 /// Octets of capture kept before they are written out.
 const CAPTURE_BUFFER_OCTETS: usize = 1 << 20;
+
+/// How the device of an endpoint at `interface` is set up.
+pub fn config(crc: Switch, interface: Cidr) -> DeviceConfig {
+    DeviceConfig {
+        crc: if crc.is_on() { CrcPolicy::Always } else { CrcPolicy::OffIfPeerAgrees },
+        window_octets: WINDOW_OCTETS,
+        memory: dpdk::Eal::current().map_or_else(MemorySource::heap, open::hugepages),
+        ..DeviceConfig::new(interface.address, interface.prefix_bits)
+    }
+}
 
 /// A device of DPDK's, with its frames captured if that was asked for.
 pub enum BenchDevice {

@@ -3,9 +3,14 @@
 mod backend;
 mod cli;
 mod device;
+mod endpoint;
+mod ends;
 mod floor;
 mod impair;
+mod interrupt;
+mod lane;
 mod pattern;
+mod ping;
 mod reassembly;
 mod report;
 #[path = "../../control/examples/file_exchange/setup.rs"]
@@ -61,6 +66,7 @@ enum BenchError {
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::WriteBw(args) => write_bw::run(&args),
+        Command::Ping(args) => ping::run(&args),
         Command::Floor(args) => floor::run(&args),
         Command::Impair(args) => impair::run(&args),
         Command::Reassembly(args) => reassembly::run(&args),

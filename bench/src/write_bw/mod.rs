@@ -12,8 +12,6 @@
 //!
 //! Each end has one core on a thread of its own, which polls, posts and verifies: no other thread touches the data.
 
-mod endpoint;
-mod lane;
 mod target;
 mod writer;
 
@@ -25,14 +23,15 @@ use std::time::Duration;
 
 use dpdk::WireConfig;
 use indicatif::{ProgressBar, ProgressStyle};
-use warpline::{Cidr, CrcPolicy, Device, DeviceConfig, MemorySource, Statistics, open};
+use warpline::{Cidr, Device, Statistics, open};
 
 use crate::BenchError;
 use crate::backend;
 use crate::cli::{Backend, WriteBw, with_usual_prefix};
-use crate::device::BenchDevice;
+use crate::device::{BenchDevice, config};
+use crate::endpoint::Endpoint;
+use crate::ends::{self, End};
 use crate::report::{HEADING, Report, write_json};
-use endpoint::Endpoint;
 use writer::{Job, Measured, Run};
 
 /// Octets of a region unless a message needs more: sixteen times the 64 KiB that perftest writes over and over, and all of
@@ -46,8 +45,6 @@ const PORT: u16 = 7471;
 const SECONDS: u32 = 1;
 /// How long the other end may take for an answer.
 const TIMEOUT: Duration = Duration::from_secs(20);
-/// Octets in flight on a connection: some tens of jumbo frames, which stay in a core's cache.
-const WINDOW_OCTETS: u32 = 512 << 10;
 
 /// Octets of the buffer that messages of `size` octets are written to.
 pub fn region_octets(size: u32) -> usize {
@@ -71,32 +68,20 @@ pub fn run(args: &WriteBw) -> Result<(), BenchError> {
         }
         return run_ring(args);
     }
-    let (interface, end) = match (args.listen, args.peer, args.address) {
-        (Some(listen), None, address) => {
-            let usual = with_usual_prefix(listen.ip());
-            let prefix_bits = address.map_or(usual.prefix_bits, |address| address.prefix_bits);
-            (Cidr { prefix_bits, ..usual }, End::Target(listen.port()))
-        }
-        (None, Some(peer), Some(interface)) => (interface, End::Writer(peer)),
-        _ => return Err(BenchError::WhichEnd(args.backend.name())),
-    };
+    let (interface, end) = ends::which(args.backend, args.listen, args.peer, args.address)?;
     let plan = backend::plan(args.backend, &args.eal)?;
     let device = backend::open_port(&plan, args.mtu)?;
     let device = BenchDevice::new(device, args.pcap.as_deref(), args.backend.name())?;
     // The other end may be another process on this machine: the two keep out of each other's way.
     let cpus = core_affinity::get_core_ids().unwrap_or_default();
     match end {
-        End::Target(port) => run_target(args, device, interface, port, cpus.last().map_or(0, |cpu| cpu.id)),
-        End::Writer(peer) => {
+        End::Listening(port) => {
+            run_target(args, device, interface, port, cpus.last().map_or(0, |cpu| cpu.id))
+        }
+        End::Connecting(peer) => {
             run_writer(args, device, interface, peer, cpus.first().map_or(0, |cpu| cpu.id), None)
         }
     }
-}
-
-/// What this process is, when the other end is in another.
-enum End {
-    Writer(SocketAddr),
-    Target(u16),
 }
 
 /// Both ends in this process, each on a CPU of its own.
@@ -110,7 +95,7 @@ fn run_ring(args: &WriteBw) -> Result<(), BenchError> {
     let near = BenchDevice::new(near, args.pcap.as_deref(), "ring")?;
     let far = BenchDevice::new(far, None, "ring")?;
     let interface = |host| with_usual_prefix([198, 18, 0, host].into());
-    let (target, driver) = Device::start_manual(far, &device_config(args, interface(2)))?;
+    let (target, driver) = Device::start_manual(far, &config(args.crc, interface(2)))?;
     let peer = SocketAddr::new(interface(2).address, PORT);
     let cancelled = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -138,7 +123,7 @@ fn run_target(
     port: u16,
     cpu: usize,
 ) -> Result<(), BenchError> {
-    let (device, driver) = Device::start_manual(device, &device_config(args, interface))?;
+    let (device, driver) = Device::start_manual(device, &config(args.crc, interface))?;
     std::thread::scope(|scope| {
         let (lanes, step) = target::work();
         let core = Endpoint::start(scope, driver, cpu, step);
@@ -159,7 +144,7 @@ fn run_writer(
     cpu: usize,
     target: Option<&Device>,
 ) -> Result<(), BenchError> {
-    let (device, driver) = Device::start_manual(device, &device_config(args, interface))?;
+    let (device, driver) = Device::start_manual(device, &config(args.crc, interface))?;
     let reports = std::thread::scope(|scope| {
         let (jobs, taken) = mpsc::channel();
         let core = Endpoint::start(scope, driver, cpu, writer::work(taken));
@@ -176,15 +161,6 @@ fn run_writer(
     match reports.iter().map(|report| report.corrupt_bytes).sum() {
         0 => Ok(()),
         corrupt => Err(BenchError::Corrupt(corrupt)),
-    }
-}
-
-fn device_config(args: &WriteBw, interface: Cidr) -> DeviceConfig {
-    DeviceConfig {
-        crc: if args.crc.is_on() { CrcPolicy::Always } else { CrcPolicy::OffIfPeerAgrees },
-        window_octets: WINDOW_OCTETS,
-        memory: dpdk::Eal::current().map_or_else(MemorySource::heap, open::hugepages),
-        ..DeviceConfig::new(interface.address, interface.prefix_bits)
     }
 }
 

@@ -5,15 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use warpline::{
-    AcceptError, Access, Advertisement, Device, ListenConfig, Listener, MemoryRegion, QpState, STag,
-};
+use warpline::{AcceptError, Access, Advertisement, Device, ListenConfig, Listener, MemoryRegion, STag};
 
 use super::TIMEOUT;
-use super::endpoint::{Driver, received};
-use super::lane::Lane;
 use crate::BenchError;
 use crate::cli::{MESSAGE_OCTETS_MAX, WriteBw};
+use crate::endpoint::{Driver, received};
+use crate::lane::Lane;
 use crate::pattern::Pattern;
 
 /// A lane of the target: what is written to, and what should be there.
@@ -28,7 +26,7 @@ impl TargetLane {
     /// Answers what the writer says; breaks when it has closed.
     fn step(&mut self) -> Result<ControlFlow<()>, BenchError> {
         while let Some(completion) = self.lane.completions.poll() {
-            if self.lane.qp.state() == QpState::Error && self.lane.qp.error().is_none() {
+            if self.lane.is_closed() {
                 return Ok(ControlFlow::Break(()));
             }
             if let Some(message) = self.lane.message(&completion)? {

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use warpline::{Access, Advertisement, ConnectConfig, Device, MemoryRegion, Revision, STag};
 
-use super::endpoint::{Driver, received};
-use super::lane::{Lane, MESSAGE};
 use super::{ROUND_MESSAGES, TIMEOUT};
 use crate::BenchError;
 use crate::cli::WriteBw;
+use crate::endpoint::{Driver, received};
+use crate::lane::{Lane, MESSAGE};
 use crate::pattern::Pattern;
 
 /// A lane of the writer: what it writes from and to.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import time
 from pathlib import Path
@@ -29,12 +30,13 @@ class Process:
     """A program in a namespace, under ``timeout``."""
 
     def __init__(
-        self, name: str, namespace: str, words: list[str], seconds: float, directory: Path, fed: bool = False
+        self, name: str, namespace: str | None, words: list[str], seconds: float, directory: Path, fed: bool = False
     ) -> None:
-        """``fed``: its standard input stays open until :meth:`end_input`."""
+        """``fed``: its standard input stays open until :meth:`end_input`.  No ``namespace``: this one."""
         self.name = name
         self._out, self._err = (directory / f"{name}.{kind}" for kind in ("stdout", "stderr"))
-        bounded = ["ip", "netns", "exec", namespace, "timeout", "-k", "5", str(seconds), *words]
+        inside = ["ip", "netns", "exec", namespace] if namespace else []
+        bounded = [*inside, "timeout", "-k", "5", str(seconds), *words]
         self._seconds = seconds
         with self._out.open("wb") as out, self._err.open("wb") as err:
             source = subprocess.PIPE if fed else subprocess.DEVNULL
@@ -74,6 +76,10 @@ class Process:
             return dict(json.loads(lines[-1]))
         except (IndexError, ValueError) as error:
             raise RigError(f"{self.name} printed no JSON line: {error}") from error
+
+    def signal(self, number: int) -> None:
+        """Send it a signal: to the group that ``timeout`` has made, for not every signal is passed on."""
+        os.killpg(self._process.pid, number)
 
     def stop(self) -> None:
         """End it if it still runs."""

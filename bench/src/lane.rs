@@ -1,10 +1,10 @@
-//! One queue pair of the benchmark, with the small buffers for the messages about it.
+//! One queue pair of a benchmark, with the small buffers for its messages of 16 octets.
 
 use std::time::Duration;
 
 use warpline::{
     Access, Advertisement, Completion, CompletionKind, CompletionQueue, Device, MemoryRegion,
-    ProtectionDomain, QpConfig, QueuePair, Status,
+    ProtectionDomain, QpConfig, QpState, QueuePair, Status,
 };
 
 use crate::BenchError;
@@ -105,6 +105,11 @@ impl Lane {
                 return Ok(message);
             }
         }
+    }
+
+    /// Whether the connection is over, and ended as it should.
+    pub fn is_closed(&self) -> bool {
+        self.qp.state() == QpState::Error && self.qp.error().is_none()
     }
 
     /// What went wrong, with the stream's own error where there is one.

@@ -1,0 +1,156 @@
+//! rping's exchange (librdmacm), as client and as server: with rping itself, or with another warpline.
+
+mod arguments;
+mod client;
+mod content;
+mod protocol;
+mod report;
+mod server;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use dpdk::WireConfig;
+use serde::Serialize;
+use warpline::{Cidr, Device, open};
+
+use crate::BenchError;
+use crate::backend;
+use crate::cli::{Backend, with_usual_prefix};
+use crate::device::{BenchDevice, config};
+use crate::endpoint::Endpoint;
+use crate::ends::{self, End};
+use crate::floor::pin_to;
+use crate::interrupt;
+use crate::report::write_json;
+use client::{Client, Pinged};
+use report::{HEADING, Report};
+
+pub use arguments::Ping;
+
+/// rping's port.
+const PORT: u16 = 7174;
+/// Pings unless told otherwise.
+const PINGS: u64 = 1000;
+
+/// Pings, or is pinged, and reports.
+///
+/// # Errors
+///
+/// [`BenchError`].
+pub fn run(args: &Ping) -> Result<(), BenchError> {
+    let interrupted = interrupt::flag()?;
+    if args.backend == Backend::Ring {
+        if args.listen.is_some() || args.peer.is_some() || args.address.is_some() {
+            return Err(BenchError::RingHasBothEnds);
+        }
+        return run_ring(args, &interrupted);
+    }
+    let (interface, end) = ends::which(args.backend, args.listen, args.peer, args.address)?;
+    let plan = backend::plan(args.backend, &args.eal)?;
+    let device = backend::open_port(&plan, args.mtu)?;
+    let device = BenchDevice::new(device, args.pcap.as_deref(), args.backend.name())?;
+    // The other end may be another process on this machine: the two keep out of each other's way.
+    let cpus = core_affinity::get_core_ids().unwrap_or_default();
+    match end {
+        End::Listening(port) => {
+            let cpu = cpus.last().map_or(0, |cpu| cpu.id);
+            run_server(args, device, interface, port, cpu, &interrupted)
+        }
+        End::Connecting(peer) => {
+            run_client(args, device, interface, peer, cpus.first().map_or(0, |cpu| cpu.id), &interrupted)
+        }
+    }
+}
+
+/// Both ends in this process, each on a CPU of its own.
+fn run_ring(args: &Ping, interrupted: &AtomicBool) -> Result<(), BenchError> {
+    let cpus = core_affinity::get_core_ids().unwrap_or_default();
+    let [near_cpu, far_cpu, ..] = cpus[..] else { return Err(BenchError::OneCpu) };
+    let eal = open::eal(&args.eal)?;
+    let wire = WireConfig { mtu_octets: args.mtu.into(), ..WireConfig::default() };
+    let (near, far) = open::ring_pair(eal, &wire)?;
+    let near = BenchDevice::new(near, args.pcap.as_deref(), "ring")?;
+    let far = BenchDevice::new(far, None, "ring")?;
+    let interface = |host| with_usual_prefix([198, 18, 0, host].into());
+    let (served, driver) = Device::start_manual(far, &config(args.crc, interface(2)))?;
+    // The server is there for this client alone, whatever `--count` says.
+    let serving = Ping { count: None, json: None, ..args.clone() };
+    let stop = Arc::new(AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let (sessions, step) = server::work(stop.clone());
+        let core = Endpoint::start(scope, driver, far_cpu.id, step);
+        let server = scope.spawn({
+            let stop = &stop;
+            move || server::serve(&served, PORT, &serving, &sessions, stop)
+        });
+        let peer = SocketAddr::new(interface(2).address, PORT);
+        let pinged = run_client(args, near, interface(1), peer, near_cpu.id, interrupted);
+        stop.store(true, Ordering::Relaxed);
+        let served = server.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        core.join()?;
+        pinged.and(served.map(drop))
+    })
+}
+
+fn run_server(
+    args: &Ping,
+    device: BenchDevice,
+    interface: Cidr,
+    port: u16,
+    cpu: usize,
+    interrupted: &Arc<AtomicBool>,
+) -> Result<(), BenchError> {
+    let (device, driver) = Device::start_manual(device, &config(args.crc, interface))?;
+    let served = std::thread::scope(|scope| {
+        let (sessions, step) = server::work(interrupted.clone());
+        let core = Endpoint::start(scope, driver, cpu, step);
+        eprintln!("waiting at {}", SocketAddr::new(interface.address, port));
+        let served = server::serve(&device, port, args, &sessions, interrupted);
+        // What is left of connections leaves before the core does.
+        drop((sessions, device));
+        core.join()?;
+        served
+    })?;
+    report_as_json(args, &served)
+}
+
+fn run_client(
+    args: &Ping,
+    device: BenchDevice,
+    interface: Cidr,
+    peer: SocketAddr,
+    cpu: usize,
+    interrupted: &AtomicBool,
+) -> Result<(), BenchError> {
+    pin_to(cpu)?;
+    let _lcore = dpdk::Eal::current().and_then(|eal| eal.register_thread().ok());
+    let (device, mut driver) = Device::start_manual(device, &config(args.crc, interface))?;
+    let count = args.count.unwrap_or(PINGS);
+    let mut pinged = Pinged::default();
+    let mut connect_and_ping = |pinged: &mut Pinged| {
+        let (mut client, connected) = driver.run(|| Client::connect(&device, peer, args))?;
+        let result = client.ping_all(&mut driver, count, interrupted, pinged);
+        driver.run(|| client.close());
+        Ok((connected, result))
+    };
+    let (connected, mut result) = connect_and_ping(&mut pinged)?;
+    for _ in 1..args.connections {
+        if result.is_err() || interrupted.load(Ordering::Relaxed) {
+            break;
+        }
+        result = connect_and_ping(&mut pinged).and_then(|(_, result)| result);
+    }
+    let report = Report::new(args, &connected, &pinged);
+    println!("{HEADING}\n{}", report.line());
+    report_as_json(args, &[report])?;
+    result?;
+    if pinged.corrupt_octets > 0 { Err(BenchError::Corrupt(pinged.corrupt_octets)) } else { Ok(()) }
+}
+
+fn report_as_json(args: &Ping, results: &[impl Serialize]) -> Result<(), BenchError> {
+    let Some(path) = &args.json else { return Ok(()) };
+    let listed = args.listen.is_some();
+    write_json(path, results, listed).map_err(|error| BenchError::File(path.clone(), error))
+}

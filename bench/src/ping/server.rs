@@ -1,0 +1,291 @@
+//! The end that is pinged: any number of clients, at any time.
+//!
+//! One thread accepts, and does all that has to wait for the core. The core's thread carries on every client's exchange
+//! between its polls.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use warpline::{
+    AcceptError, Access, Advertisement, Behaviour, Completion, CompletionKind, ConnectionRequest, Device,
+    Keepalive, ListenConfig, Listener, MemoryRegion, Operation, STag, SendRequest,
+};
+
+use super::Ping;
+use super::protocol::{OutOfPlace, Server, ServerAction};
+use super::report::Served;
+use crate::BenchError;
+use crate::cli::MESSAGE_OCTETS_MAX;
+use crate::endpoint::{Driver, received};
+use crate::lane::Lane;
+
+/// Work requests outstanding: a Read or a Write, and the messages before and after it.
+const DEPTH: u32 = 4;
+/// The names of Reads and Writes: neither that of a message nor that of an inbox's slot.
+const READ: u64 = u64::MAX - 1;
+const WRITE: u64 = u64::MAX - 2;
+/// How long a client is waited for before looking at those there are.
+const PATIENCE: Duration = Duration::from_millis(20);
+/// What the client is told: nothing but that it is told.
+const GO_AHEAD: Advertisement = Advertisement { to: 0, stag: STag(0), octets: 0 };
+
+/// A client that is connected.
+pub struct Session {
+    lane: Lane,
+    /// What is read from the client is written back from here.
+    buffer: MemoryRegion,
+    exchange: Server,
+    /// A Read that the buffer is too small for.
+    too_large: Option<Advertisement>,
+    /// Pings after which the connection is closed.
+    limit: Option<u64>,
+    closing: bool,
+    served: Served,
+}
+
+/// How far a client has come.
+enum Progress {
+    /// It goes on.
+    Going,
+    /// It needs a larger buffer.
+    NeedsBuffer,
+    /// Its connection is over.
+    Over(Result<(), BenchError>),
+}
+
+impl Session {
+    /// Does what there is to do now.
+    fn step(&mut self, stop: bool) -> Progress {
+        if stop && !self.closing {
+            self.close();
+        }
+        while let Some(completion) = self.lane.completions.poll() {
+            if self.lane.is_closed() {
+                return Progress::Over(Ok(()));
+            }
+            if let Err(error) = self.take(&completion) {
+                return Progress::Over(Err(error));
+            }
+            if self.too_large.is_some() {
+                return Progress::NeedsBuffer;
+            }
+        }
+        Progress::Going
+    }
+
+    fn close(&mut self) {
+        self.closing = true;
+        self.lane.qp.disconnect();
+    }
+
+    fn take(&mut self, completion: &Completion) -> Result<(), BenchError> {
+        let message = self.lane.message(completion)?;
+        let out_of_place = |error: OutOfPlace| BenchError::Peer(error.to_string());
+        let action = match (message, completion.kind) {
+            (Some(advertisement), _) => self.exchange.on_advertisement(advertisement),
+            (None, CompletionKind::Read) => self.exchange.on_read().map(Some),
+            (None, CompletionKind::Write) => self.exchange.on_written(),
+            (None, _) => Ok(None),
+        };
+        match action.map_err(out_of_place)? {
+            Some(action) if !self.closing => self.act(action),
+            _ => Ok(()),
+        }
+    }
+
+    fn act(&mut self, action: ServerAction) -> Result<(), BenchError> {
+        match action {
+            ServerAction::Read(source) if source.octets as usize > self.buffer.len() => {
+                self.too_large = Some(source);
+                Ok(())
+            }
+            ServerAction::Read(source) => self.read(&source),
+            ServerAction::GoAhead => self.lane.send(&GO_AHEAD),
+            ServerAction::WriteAndTell(sink, octets) => {
+                let operation = Operation::Write { stag: sink.stag, to: sink.to };
+                self.post(SendRequest::new(WRITE, operation, self.buffer.slice(0, octets)))?;
+                self.lane.send(&GO_AHEAD)?;
+                self.served.pings += 1;
+                self.served.octets += u64::from(octets);
+                if self.limit.is_some_and(|limit| self.served.pings >= limit) {
+                    self.close();
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn read(&self, source: &Advertisement) -> Result<(), BenchError> {
+        let operation = Operation::Read { stag: source.stag, to: source.to };
+        self.post(SendRequest::new(READ, operation, self.buffer.slice(0, source.octets)))
+    }
+
+    fn post(&self, request: SendRequest) -> Result<(), BenchError> {
+        self.lane.qp.post(request).map_err(|error| self.lane.failed(&error.to_string()))
+    }
+
+    /// Gives it a buffer large enough for the Read that waits for one.
+    fn enlarge(&mut self) -> Result<(), BenchError> {
+        let Some(source) = self.too_large.take() else { return Ok(()) };
+        if source.octets > MESSAGE_OCTETS_MAX {
+            return Err(self.lane.failed(&format!("it advertises {} octets", source.octets)));
+        }
+        self.buffer = buffer(&self.lane, source.octets)?;
+        self.read(&source)
+    }
+}
+
+fn buffer(lane: &Lane, octets: u32) -> Result<MemoryRegion, BenchError> {
+    let memory = lane.domain.allocate(octets as usize, Access::LOCAL_WRITE);
+    memory.map_err(|error| BenchError::Memory(error.to_string()))
+}
+
+/// The way to the core's thread and back, for the one who accepts.
+pub struct Sessions {
+    give: mpsc::Sender<Session>,
+    back: mpsc::Receiver<(Session, Progress)>,
+}
+
+/// The work of the core's thread between polls, and the way to it. Once `stop` is set, clients are closed.
+pub fn work(stop: Arc<AtomicBool>) -> (Sessions, impl FnMut(&mut Driver) -> ControlFlow<()> + Send) {
+    let (give, taken) = mpsc::channel();
+    let (hand_back, back) = mpsc::channel();
+    let mut sessions: Vec<Session> = Vec::new();
+    let step = move |_: &mut Driver| {
+        sessions.extend(received(&taken)?);
+        let stop = stop.load(Ordering::Relaxed);
+        let mut index = 0;
+        while index < sessions.len() {
+            match sessions[index].step(stop) {
+                Progress::Going => index += 1,
+                // Unheard only when the program is ending.
+                progress => _ = hand_back.send((sessions.swap_remove(index), progress)),
+            }
+        }
+        ControlFlow::Continue(())
+    };
+    (Sessions { give, back }, step)
+}
+
+/// Serves clients at `port` until there were as many as asked for, or until `stop`; gives what became of them.
+///
+/// # Errors
+///
+/// What keeps it from serving anybody; a client's errors end that client alone.
+pub fn serve(
+    device: &Device,
+    port: u16,
+    args: &Ping,
+    sessions: &Sessions,
+    stop: &AtomicBool,
+) -> Result<Vec<Served>, BenchError> {
+    let config =
+        ListenConfig { markers: args.markers.is_on(), tcp: Some(behaviour()), ..ListenConfig::default() };
+    let config = args.setup.listen(config);
+    let listener = device.listen(port, &config).map_err(|error| BenchError::Setup(error.to_string()))?;
+    let wanted = args.clients.map_or(usize::MAX, |clients| clients as usize);
+    let (mut open, mut all) = (0, Vec::new());
+    let mut patience_ends = None;
+    while all.len() < wanted {
+        if stop.load(Ordering::Relaxed) {
+            let ends = *patience_ends
+                .get_or_insert_with(|| Instant::now() + Duration::from_secs(args.timeout.into()));
+            if open == 0 || Instant::now() > ends {
+                break;
+            }
+        }
+        if all.len() + open < wanted {
+            match accept(device, &listener, args)? {
+                Accepted::Nobody => {}
+                Accepted::Refused(served) => end(&mut all, served),
+                Accepted::Session(session) => {
+                    open += 1;
+                    hand_over(sessions, *session)?;
+                }
+            }
+        } else {
+            std::thread::sleep(PATIENCE);
+        }
+        while let Ok((mut session, progress)) = sessions.back.try_recv() {
+            let result = match progress {
+                Progress::Over(result) => result,
+                Progress::Going | Progress::NeedsBuffer => match session.enlarge() {
+                    Ok(()) => {
+                        hand_over(sessions, session)?;
+                        continue;
+                    }
+                    Err(error) => Err(error),
+                },
+            };
+            open -= 1;
+            let ended = result.map_or_else(|error| error.to_string(), |()| "closed".into());
+            end(&mut all, Served { ended, ..session.served });
+        }
+    }
+    Ok(all)
+}
+
+/// A client that falls silent for a minute is asked if it is still there, and given up if it is not.
+fn behaviour() -> Behaviour {
+    let keepalive = Keepalive { idle_ms: 60_000, interval_ms: 5_000, probes: 4 };
+    Behaviour { keepalive: Some(keepalive), ..Behaviour::default() }
+}
+
+fn hand_over(sessions: &Sessions, session: Session) -> Result<(), BenchError> {
+    let stopped = |_| BenchError::Setup("the server's core has stopped".into());
+    sessions.give.send(session).map_err(stopped)
+}
+
+fn end(all: &mut Vec<Served>, served: Served) {
+    println!("{served}");
+    all.push(served);
+}
+
+/// What came of waiting for a client.
+enum Accepted {
+    Nobody,
+    /// It came in vain.
+    Refused(Served),
+    Session(Box<Session>),
+}
+
+fn accept(device: &Device, listener: &Listener, args: &Ping) -> Result<Accepted, BenchError> {
+    let request = match listener.accept(PATIENCE) {
+        Ok(request) => request,
+        Err(AcceptError::TimedOut) => return Ok(Accepted::Nobody),
+        Err(error @ AcceptError::Startup { .. }) => {
+            eprintln!("warpline-bench: {error}");
+            return Ok(Accepted::Nobody);
+        }
+        Err(error) => return Err(BenchError::Setup(error.to_string())),
+    };
+    let served = Served::new(&request);
+    if args.reject {
+        let told = request.reject(&args.private_data());
+        let ended = told.map_or_else(|error| error.to_string(), |()| "rejected".into());
+        return Ok(Accepted::Refused(Served { ended, ..served }));
+    }
+    match start(device, request, args, served.clone()) {
+        Ok(session) => Ok(Accepted::Session(Box::new(session))),
+        Err(error) => Ok(Accepted::Refused(Served { ended: error.to_string(), ..served })),
+    }
+}
+
+/// Accepts a client; where that fails, it is rejected.
+fn start(
+    device: &Device,
+    request: ConnectionRequest,
+    args: &Ping,
+    served: Served,
+) -> Result<Session, BenchError> {
+    let lane = Lane::new(device, DEPTH, true)?;
+    let buffer = buffer(&lane, args.size)?;
+    let accepted = request.accept(&lane.qp, &args.private_data());
+    let accepted = accepted.map_err(|error| BenchError::Setup(error.to_string()))?;
+    let served = Served { agreed: accepted.depths.into(), ..served };
+    let (exchange, limit) = (Server::default(), args.count);
+    Ok(Session { lane, buffer, exchange, too_large: None, limit, closing: false, served })
+}

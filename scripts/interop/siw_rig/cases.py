@@ -1,0 +1,380 @@
+"""The cases: rping and our ping against each other, both ways, in all settings that matter."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from rig.networks import CHECK_CAPTURE
+from rig.processes import Process, RigError
+
+from .ours import PORT, Ours
+from .remote import GuestRemote, Remote
+from .siw_driver import PATCHED, STOCK
+
+SECONDS: Final = 240
+"""For a case's transfers: emulation is slow."""
+SHORT_SECONDS: Final = 60
+JUDGE_SECONDS: Final = 240
+PINGS: Final = 1000
+SIZES: Final = (64, 4096, 65535)
+"""rping takes no more than 65535 octets."""
+CAPTURED_OCTETS: Final = 1 << 21
+"""Of pings, at most, in a capture: tshark and our reassembly take their time."""
+MANY: Final = 4
+ENDLESS: Final = 1_000_000
+CONNECTIONS: Final = 200
+"""That begin one after the other with a first message as early as can be."""
+
+
+@dataclass
+class Rig:
+    """Both ends."""
+
+    remote: Remote
+    ours: Ours
+    directory: Path
+
+    def client(self, size: int, pings: int, seconds: float = SECONDS) -> tuple[int, str]:
+        """rping as client, every octet compared."""
+        line = f"rping -c -a {self.ours.place.address} -p {PORT} -S {size} -C {pings} -V"
+        return self.remote.run(line, seconds)
+
+    def start_server(self, size: int) -> None:
+        """rping as server, for one client after the other."""
+        self.remote.start(f"rping -s -P -a {self.remote.address} -p {PORT} -S {size}")
+
+    def connect(self, words: list[str], seconds: float = SECONDS, capture: Path | None = None) -> Process:
+        """Our client."""
+        return self.ours.start([f"{self.remote.address}:{PORT}", *words], seconds, capture)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One line of the table."""
+
+    who: str
+    what: str
+    play: Callable[[Rig], str]
+    driver: tuple[str, ...] = (STOCK,)
+    """What siw-load takes; others than the first need the guest."""
+
+
+def require(holds: bool, what: str) -> None:
+    """What has to be so."""
+    if not holds:
+        raise RigError(what)
+
+
+def judge(rig: Rig, capture: Path, connections: int, crc: bool | None, opcodes: bool = True) -> str:
+    """What tshark and our own reassembly find in a capture."""
+    words = [str(CHECK_CAPTURE), str(capture), "--connections", str(connections), "--aligned", rig.ours.place.address]
+    done = subprocess.run(
+        ["nice", "-n", "10", sys.executable, *words], capture_output=True, text=True, timeout=JUDGE_SECONDS, check=False
+    )
+    if done.returncode != 0:
+        raise RigError(f"capture: {done.stderr.strip()[-500:]}")
+    directions = json.loads(done.stdout)["directions"]
+    fpdus = sum(direction["fpdus"] for direction in directions)
+    require(
+        fpdus == sum(direction["fpdus_by_tshark"] for direction in directions),
+        "tshark has not decoded every FPDU",
+    )
+    seen = {direction["crc"] for direction in directions}
+    if crc is not None:
+        require(seen == {crc}, f"CRC {seen}, not {crc}")
+    if opcodes:
+        # Write, Read Request, Read Response and Send: all four in every ping.
+        found = {int(opcode) for direction in directions for opcode in direction["opcodes"]}
+        require({0, 1, 2, 3} <= found, f"opcodes {sorted(found)}")
+    capture.unlink()
+    return f"tshark: {fpdus} FPDUs"
+
+
+def captured(rig: Rig, size: int, pings: int) -> Path | None:
+    """Where the frames go, if they are few enough."""
+    return rig.directory / "ping.pcapng" if size * pings <= CAPTURED_OCTETS else None
+
+
+def check_served(served: dict[str, Any], pings: int, revision: int = 2) -> None:
+    """What our server says of a client that was through."""
+    require(served["ended"] == "closed", f"the client ended: {served['ended']}")
+    require(served["pings"] == pings, f"{served['pings']} pings, not {pings}")
+    require(served["revision"] == revision, f"revision {served['revision']}")
+    if revision == 2:
+        # rping asks for one each.
+        require(served["asked"] == {"ird": 1, "ord": 1}, f"its depths {served['asked']}")
+        require(served["agreed"] == {"ird": 1, "ord": 1}, f"ours {served['agreed']}")
+
+
+def we_serve(size: int, words: tuple[str, ...] = (), crc: bool | None = True, revision: int = 2) -> Callable[[Rig], str]:
+    """rping pings us."""
+
+    def play(rig: Rig) -> str:
+        capture = captured(rig, size, PINGS)
+        server = rig.ours.serve(["--clients", "1", *words], SECONDS + SHORT_SECONDS, capture)
+        started = time.monotonic()
+        status, output = rig.client(size, PINGS)
+        seconds = time.monotonic() - started
+        require(status == 0, f"rping ended with status {status}: {output.strip()}")
+        [served] = rig.ours.results(server)
+        check_served(served, PINGS, revision)
+        line = f"{PINGS} pings in {seconds:.1f} s, IRD/ORD {served['agreed']['ird']}/{served['agreed']['ord']}"
+        return f"{line}; {judge(rig, capture, 1, crc)}" if capture else line
+
+    return play
+
+
+def we_ping(
+    size: int, words: tuple[str, ...] = (), crc: bool | None = True, depths: tuple[int, int] | None = None,
+    revision: int = 2,
+) -> Callable[[Rig], str]:  # fmt: skip
+    """We ping rping."""
+
+    def play(rig: Rig) -> str:
+        capture = captured(rig, size, PINGS)
+        rig.start_server(size)
+        client = rig.connect(["--size", str(size), "--count", str(PINGS), *words], SECONDS, capture)
+        [report] = rig.ours.results(client)
+        require(report["pings"] == PINGS and report["corrupt_bytes"] == 0, f"{report}")
+        require(report["revision"] == revision, f"revision {report['revision']}")
+        if depths:
+            require((report["ird"], report["ord"]) == depths, f"IRD/ORD {report['ird']}/{report['ord']}")
+        line = f"{PINGS} pings, median {report['p50_us']:.0f} us, IRD/ORD {report['ird']}/{report['ord']}"
+        return f"{line}; {judge(rig, capture, 1, crc)}" if capture else line
+
+    return play
+
+
+def short_capture(size: int, we_listen: bool) -> Callable[[Rig], str]:
+    """A few large pings, captured."""
+
+    def play(rig: Rig) -> str:
+        pings = CAPTURED_OCTETS // size
+        capture = captured(rig, size, pings)
+        assert capture
+        if we_listen:
+            server = rig.ours.serve(["--clients", "1"], SECONDS, capture)
+            status, output = rig.client(size, pings)
+            require(status == 0, f"rping ended with status {status}: {output.strip()}")
+            [served] = rig.ours.results(server)
+            check_served(served, pings)
+        else:
+            rig.start_server(size)
+            client = rig.connect(["--size", str(size), "--count", str(pings)], SECONDS, capture)
+            [report] = rig.ours.results(client)
+            require(report["pings"] == pings and report["corrupt_bytes"] == 0, f"{report}")
+        return f"{pings} pings; {judge(rig, capture, 1, True)}"
+
+    return play
+
+
+def many_clients(rig: Rig) -> str:
+    """Several clients at the same time."""
+    server = rig.ours.serve(["--clients", str(MANY)], SECONDS + SHORT_SECONDS)
+    line = f"rping -c -a {rig.ours.place.address} -p {PORT} -S 1000 -C {PINGS} -V"
+    at_once = "; ".join([f"{line} & p{n}=$!" for n in range(MANY)]).replace("; p", " p")
+    waits = " && ".join(f"wait $p{n}" for n in range(MANY))
+    status, output = rig.remote.run(f"{at_once}\n{waits}".replace("; ", "\n"), SECONDS)
+    require(status == 0, f"rping ended with status {status}: {output.strip()}")
+    served = rig.ours.results(server)
+    require(len(served) == MANY, f"{len(served)} clients")
+    for each in served:
+        check_served(each, PINGS)
+    return f"{MANY} clients, {PINGS} pings of 1000 octets each"
+
+
+def we_disconnect(rig: Rig) -> str:
+    """Our server closes in the middle, then serves another."""
+    server = rig.ours.serve(["--clients", "2", "--count", "50"], SECONDS)
+    _, output = rig.client(64, PINGS, SHORT_SECONDS)
+    require("DISCONNECT" in output, f"rping has seen no end: {output.strip()}")
+    rig.client(64, PINGS, SHORT_SECONDS)
+    served = rig.ours.results(server)
+    require([each["pings"] for each in served] == [50, 50], f"{served}")
+    require(all(each["ended"] == "closed" for each in served), f"{served}")
+    return "rping sees it after 50 pings, twice"
+
+
+def they_vanish(rig: Rig) -> str:
+    """rping is killed in the middle; the next one is served."""
+    server = rig.ours.serve(["--clients", "2"], SECONDS)
+    line = f"rping -c -a {rig.ours.place.address} -p {PORT} -S 4096 -C {ENDLESS} -V"
+    rig.remote.start(line)
+    time.sleep(1)
+    rig.remote.stop("KILL")
+    status, output = rig.client(64, 100, SHORT_SECONDS)
+    require(status == 0, f"the next rping ended with status {status}: {output.strip()}")
+    served = rig.ours.results(server)
+    killed, after = sorted(served, key=lambda each: -each["pings"])
+    require(killed["pings"] > 100, f"{served}")
+    check_served(after, 100)
+    return f"it ends after {killed['pings']} pings ({killed['ended']}); the next is served"
+
+
+def we_vanish(how: signal.Signals) -> Callable[[Rig], str]:
+    """Our client ends in the middle; rping serves the next."""
+
+    def play(rig: Rig) -> str:
+        rig.start_server(4096)
+        client = rig.connect(["--size", "4096", "--count", str(ENDLESS)], SHORT_SECONDS)
+        time.sleep(4)
+        client.signal(how)
+        if how is signal.SIGKILL:
+            client.wait()
+            before = "vanished without a word"
+        else:
+            [report] = rig.ours.results(client)
+            require(report["corrupt_bytes"] == 0 and report["pings"] > 0, f"{report}")
+            before = f"closed after {report['pings']} pings"
+        after = rig.connect(["--size", "64", "--count", "100"], SHORT_SECONDS)
+        [report] = rig.ours.results(after)
+        require(report["pings"] == 100 and report["corrupt_bytes"] == 0, f"{report}")
+        return f"{before}; the next is served"
+
+    return play
+
+
+def their_server_dies(rig: Rig) -> str:
+    """rping's server is killed in the middle."""
+    rig.start_server(4096)
+    client = rig.connect(["--size", "4096", "--count", str(ENDLESS)], SHORT_SECONDS)
+    time.sleep(4)
+    rig.remote.stop("KILL")
+    started = time.monotonic()
+    status = client.wait()
+    seconds = time.monotonic() - started
+    [report] = rig.ours.written(client)
+    require(status == 1 and report["pings"] > 0 and report["corrupt_bytes"] == 0, f"status {status}, {report}")
+    return f"after {report['pings']} pings, in {seconds:.1f} s: {client.errors.splitlines()[-1]}"
+
+
+def we_reject(rig: Rig) -> str:
+    """Our server rejects."""
+    capture = rig.directory / "ping.pcapng"
+    server = rig.ours.serve(["--clients", "1", "--reject", "--private-data", "20"], SHORT_SECONDS, capture)
+    status, output = rig.client(64, 1, SHORT_SECONDS)
+    require(status != 0 and "RDMA_CM_EVENT_REJECTED" in output, f"status {status}: {output.strip()}")
+    [served] = rig.ours.results(server)
+    require(served["ended"] == "rejected", f"{served}")
+    return f"rping: {output.strip().splitlines()[0]}"
+
+
+def they_refuse(what: str, words: tuple[str, ...], serving: bool) -> Callable[[Rig], str]:
+    """The other end does not want us."""
+
+    def play(rig: Rig) -> str:
+        if serving:
+            rig.start_server(64)
+        client = rig.connect(["--count", "1", *words], SHORT_SECONDS)
+        status = client.wait()
+        require(status == 1 and what in client.errors, f"status {status}: {client.errors}")
+        return client.errors.splitlines()[-1]
+
+    return play
+
+
+def first_messages(rig: Rig) -> str:
+    """Connections whose first message comes right behind the Reply."""
+    rig.start_server(64)
+    words = ["--count", "2", "--connections", str(CONNECTIONS)]
+    [report] = rig.ours.results(rig.connect(words))
+    require(report["pings"] == 2 * CONNECTIONS and report["corrupt_bytes"] == 0, f"{report}")
+    return f"{CONNECTIONS} connections, slowest ping {report['max_us'] / 1e3:.1f} ms"
+
+
+def no_reads(rig: Rig) -> str:
+    """Revision 1: siw does not read from us (its ORD is 0); we must notice, not hang."""
+    rig.start_server(64)
+    client = rig.connect(["--count", "1", "--revision", "1"], SHORT_SECONDS)
+    status = client.wait()
+    require(status == 1, f"status {status}: {client.errors}")
+    return f"connects; rping cannot read: {client.errors.splitlines()[-1]}"
+
+
+def all_cases() -> list[Case]:
+    """In the order of the table."""
+    them, us = "rping pings us", "we ping rping"
+    crc_off = ("--crc", "off")
+    required, both, one = (
+        (PATCHED, setting) for setting in ("mpa_crc_required=1", "peer_to_peer=1", "mpa_version=1")
+    )
+    cases = []
+    for size in SIZES:
+        cases.append(Case(them, f"{size} octets, CRC", we_serve(size)))
+        cases.append(Case(us, f"{size} octets, CRC", we_ping(size)))
+    for size in (SIZES[0], SIZES[-1]):
+        cases.append(Case(them, f"{size} octets, no CRC", we_serve(size, crc_off, crc=False)))
+        cases.append(Case(us, f"{size} octets, no CRC", we_ping(size, crc_off, crc=False)))
+    return [
+        *cases,
+        Case(them, f"{SIZES[-1]} octets, captured", short_capture(SIZES[-1], we_listen=True)),
+        Case(us, f"{SIZES[-1]} octets, captured", short_capture(SIZES[-1], we_listen=False)),
+        Case(us, "IRD/ORD 1/1", we_ping(64, ("--ird", "1", "--ord", "1"))),
+        Case(us, "IRD/ORD 128/128", we_ping(64, ("--ird", "128", "--ord", "128"))),
+        Case(us, "revision 2 without falling back", we_ping(64, ("--revision", "2"))),
+        Case(us, "revision 1", no_reads),
+        Case(them, "four clients at once", many_clients),
+        Case(them, "we disconnect", we_disconnect),
+        Case(them, "rping is killed", they_vanish),
+        Case(us, "we are interrupted", we_vanish(signal.SIGTERM)),
+        Case(us, "we are killed", we_vanish(signal.SIGKILL)),
+        Case(us, "rping is killed", their_server_dies),
+        Case(them, "we reject", we_reject),
+        Case(us, "Markers wanted: rejected", they_refuse("rejected", ("--markers", "on"), serving=True)),
+        Case(us, "nobody listens", they_refuse("refused", (), serving=False)),
+        Case(us, "first messages at once", first_messages),
+        Case(us, "first messages at once", first_messages, (PATCHED,)),
+        Case(them, "siw wants CRC", we_serve(64, crc_off), required),
+        Case(us, "siw wants CRC", we_ping(64, crc_off), required),
+        Case(them, "peer-to-peer, ready by Write", we_serve(64), both),
+        Case(us, "ready by Write", we_ping(64, ("--rtr", "write")), both),
+        Case(us, "ready by Read", we_ping(64, ("--rtr", "read")), both),
+        Case(them, "siw knows revision 1 only", we_serve(64, revision=1), one),
+    ]
+
+
+@dataclass
+class Table:
+    """What passed."""
+
+    rows: list[tuple[str, str, str, bool, str]] = field(default_factory=list)
+
+    def play(self, rig: Rig, case: Case) -> None:
+        """One case."""
+        driver = " ".join(case.driver)
+        try:
+            detail, passed = case.play(rig), True
+        except (RigError, subprocess.TimeoutExpired) as error:
+            detail, passed = str(error).strip(), False
+        rig.remote.stop("KILL")
+        print(f"{'ok  ' if passed else 'FAIL'}  {driver}: {case.who}: {case.what}: {detail}", flush=True)
+        self.rows.append((driver, case.who, case.what, passed, detail))
+
+    def print(self) -> None:
+        """All of them, in columns."""
+        rows = [("driver", "who", "what", "", "")]
+        rows += [(driver, who, what, "ok" if passed else "FAILED", detail) for driver, who, what, passed, detail in self.rows]
+        widths = [max(len(row[column]) for row in rows) for column in range(4)]
+        print()
+        for row in rows:
+            cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
+            print("  ".join([*cells, row[4]]).rstrip())
+
+    @property
+    def failed(self) -> int:
+        """How many."""
+        return sum(not row[3] for row in self.rows)
+
+
+def load(remote: GuestRemote, driver: tuple[str, ...]) -> None:
+    """Load a driver in the guest."""
+    status, output = remote.run(f"siw-load {' '.join(driver)}", SHORT_SECONDS)
+    require(status == 0, f"siw-load {' '.join(driver)}: {output.strip()}")

@@ -1,0 +1,71 @@
+"""Our end: ``warpline-bench ping`` on one device."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from rig.networks import ROOT
+from rig.processes import Process, RigError
+
+PROGRAM: Final = ROOT / "target/release/warpline-bench"
+PORT: Final = 7174
+
+
+@dataclass(frozen=True)
+class Place:
+    """The device, and where in the network it is."""
+
+    namespace: str | None
+    backend: str
+    eal: str
+    mtu: int
+    address: str
+    prefix_length: int
+
+
+class Ours:
+    """Starts the program and tells what it found."""
+
+    def __init__(self, place: Place, directory: Path, program: Path) -> None:
+        self.place = place
+        self.directory = directory
+        self.program = program
+        self._started = 0
+
+    def start(self, words: list[str], seconds: float, capture: Path | None = None) -> Process:
+        """Start it."""
+        self._started += 1
+        place = self.place
+        line = [
+            *("nice", "-n", "5", str(self.program), "ping", "--backend", place.backend, "--eal", place.eal),
+            *("--mtu", str(place.mtu), "--address", f"{place.address}/{place.prefix_length}"),
+            *("--json", str(self._json(f"{self._started}-ping"))),
+            *(("--pcap", str(capture)) if capture else ()),
+            *words,
+        ]
+        return Process(f"{self._started}-ping", place.namespace, line, seconds, self.directory)
+
+    def serve(self, words: list[str], seconds: float, capture: Path | None = None) -> Process:
+        """Start it as a server; return when it listens."""
+        listen = ["--listen", f"{self.place.address}:{PORT}"]
+        server = self.start([*listen, *words], seconds, capture)
+        server.await_text("waiting at")
+        return server
+
+    def _json(self, name: str) -> Path:
+        return self.directory / f"{name}.json"
+
+    def results(self, process: Process) -> list[dict[str, Any]]:
+        """What it wrote when it ended well."""
+        status = process.wait()
+        if status != 0:
+            raise RigError(f"our end ended with status {status}: {process.errors}")
+        return self.written(process)
+
+    def written(self, process: Process) -> list[dict[str, Any]]:
+        """What it wrote, however it ended."""
+        found = json.loads(self._json(process.name).read_text())
+        return found if isinstance(found, list) else [found]

@@ -1,0 +1,97 @@
+"""Where rping runs: in the guest, on a host that ssh reaches, or on one where the user types."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from abc import ABC, abstractmethod
+from typing import Final
+
+from rig.processes import RigError
+
+from .machine import Guest, Outcome
+
+SERVER_SECONDS: Final = 20
+
+
+class Remote(ABC):
+    """The other end."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+
+    @abstractmethod
+    def run(self, shell: str, seconds: float) -> Outcome:
+        """A command, to its end."""
+
+    @abstractmethod
+    def start(self, shell: str) -> None:
+        """A server, which goes on running."""
+
+    @abstractmethod
+    def stop(self, signal: str = "TERM") -> None:
+        """End that server."""
+
+
+class Shell(Remote):
+    """One that runs what it is told."""
+
+    _LOG: Final = "/tmp/warpline-rping.log"
+    _pid: int | None = None
+
+    def start(self, shell: str) -> None:
+        """In the background; its output goes to a file of its own."""
+        outcome = self.run(f"{shell} >{self._LOG} 2>&1 </dev/null & echo $!; sleep 1; kill -0 $! || cat {self._LOG}", SERVER_SECONDS)
+        if outcome.status != 0 or not outcome.output.strip().isdigit():
+            raise RigError(f"{shell}: {outcome.output.strip()}")
+        self._pid = int(outcome.output)
+
+    def stop(self, signal: str = "TERM") -> None:
+        """By its number; what it said goes with it."""
+        if self._pid is not None:
+            self.run(f"kill -{signal} {self._pid}; rm -f {self._LOG}", SERVER_SECONDS)
+            self._pid = None
+
+
+class GuestRemote(Shell):
+    """The guest."""
+
+    def __init__(self, guest: Guest, address: str) -> None:
+        super().__init__(address)
+        self.guest = guest
+
+    def run(self, shell: str, seconds: float) -> Outcome:
+        return self.guest.run(shell, seconds)
+
+
+class SshRemote(Shell):
+    """A host that lets us in without a question."""
+
+    def __init__(self, destination: str, address: str) -> None:
+        super().__init__(address)
+        self.destination = destination
+
+    def run(self, shell: str, seconds: float) -> Outcome:
+        bounded = f"timeout -s KILL {int(seconds)} sh -c {shlex.quote(shell)}"
+        words = ["ssh", "-o", "BatchMode=yes", self.destination, bounded]
+        try:
+            done = subprocess.run(words, capture_output=True, text=True, timeout=seconds + 30, check=False)
+        except subprocess.TimeoutExpired as error:
+            raise RigError(f"{self.destination} does not answer {shell!r}") from error
+        return Outcome(done.returncode, done.stdout + done.stderr)
+
+
+class ByHand(Remote):
+    """The user, who types what we print."""
+
+    def run(self, shell: str, seconds: float) -> Outcome:
+        print(f"\non {self.address}, run:\n\n    {shell}\n", flush=True)
+        answer = input("Enter when it has ended well, its status if not: ").strip()
+        return Outcome(int(answer) if answer.isdigit() else 0, "")
+
+    def start(self, shell: str) -> None:
+        print(f"\non {self.address}, start, and leave running:\n\n    {shell}\n", flush=True)
+        input("Enter when it runs: ")
+
+    def stop(self, signal: str = "TERM") -> None:
+        print(f"on {self.address}, end it ({'Ctrl-C' if signal == 'TERM' else 'kill -' + signal})", flush=True)
