@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use warpline::Cidr;
@@ -45,7 +46,7 @@ pub struct Ping {
     /// Compare every octet that comes back.
     #[arg(long, short = 'V', value_enum, default_value_t = Switch::On, num_args = 0..=1, default_missing_value = "on")]
     pub validate: Switch,
-    /// How long the other end may take for a message or for closing, in seconds.
+    /// How long the other end may take to connect, for a message or for closing, in seconds.
     #[arg(long, value_name = "S", value_parser = clap::value_parser!(u32).range(1..=3600), default_value_t = 20)]
     pub timeout: u32,
     /// Serve so many clients, then end; without it, until interrupted.
@@ -73,6 +74,11 @@ pub struct Ping {
 }
 
 impl Ping {
+    /// How long the other end may take.
+    pub fn timeout(&self) -> Duration {
+        Duration::from_secs(self.timeout.into())
+    }
+
     /// The Private Data of our startup frame.
     pub fn private_data(&self) -> Vec<u8> {
         (0..self.private_data).map(|n| (n % 251) as u8).collect()

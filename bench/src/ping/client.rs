@@ -55,6 +55,7 @@ impl Client {
         let config = ConnectConfig {
             private_data: args.private_data(),
             markers: args.markers.is_on(),
+            timeout: args.timeout(),
             ..ConnectConfig::default()
         };
         let config = args.setup.connect(Revision::TwoThenOne, config);
@@ -66,7 +67,7 @@ impl Client {
             content: Content::new(args.size as usize),
             state: ClientState::default(),
             validate: args.validate.is_on(),
-            timeout: Duration::from_secs(args.timeout.into()),
+            timeout: args.timeout(),
         };
         Ok((client, connected))
     }

@@ -26,6 +26,7 @@ use crate::interrupt;
 use crate::report::write_json;
 use client::{Client, Pinged};
 use report::{HEADING, Report};
+use server::Sessions;
 
 pub use arguments::Ping;
 
@@ -83,7 +84,11 @@ fn run_ring(args: &Ping, interrupted: &AtomicBool) -> Result<(), BenchError> {
         let core = Endpoint::start(scope, driver, far_cpu.id, step);
         let server = scope.spawn({
             let stop = &stop;
-            move || server::serve(&served, PORT, &serving, &sessions, stop)
+            move || {
+                let result = server::serve(&served, PORT, &serving, &sessions, stop);
+                end(served, sessions);
+                result
+            }
         });
         let peer = SocketAddr::new(interface(2).address, PORT);
         let pinged = run_client(args, near, interface(1), peer, near_cpu.id, interrupted);
@@ -108,12 +113,17 @@ fn run_server(
         let core = Endpoint::start(scope, driver, cpu, step);
         eprintln!("waiting at {}", SocketAddr::new(interface.address, port));
         let served = server::serve(&device, port, args, &sessions, interrupted);
-        // What is left of connections leaves before the core does.
-        drop((sessions, device));
+        end(device, sessions);
         core.join()?;
         served
     })?;
     report_as_json(args, &served)
+}
+
+/// Ends a server. The core is polled until the device has said its last, a rejection perhaps.
+fn end(device: Device, sessions: Sessions) {
+    drop(device);
+    drop(sessions);
 }
 
 fn run_client(

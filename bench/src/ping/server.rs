@@ -182,8 +182,12 @@ pub fn serve(
     sessions: &Sessions,
     stop: &AtomicBool,
 ) -> Result<Vec<Served>, BenchError> {
-    let config =
-        ListenConfig { markers: args.markers.is_on(), tcp: Some(behaviour()), ..ListenConfig::default() };
+    let config = ListenConfig {
+        markers: args.markers.is_on(),
+        startup_timeout: args.timeout(),
+        tcp: Some(behaviour()),
+        ..ListenConfig::default()
+    };
     let config = args.setup.listen(config);
     let listener = device.listen(port, &config).map_err(|error| BenchError::Setup(error.to_string()))?;
     let wanted = args.clients.map_or(usize::MAX, |clients| clients as usize);
@@ -191,8 +195,7 @@ pub fn serve(
     let mut patience_ends = None;
     while all.len() < wanted {
         if stop.load(Ordering::Relaxed) {
-            let ends = *patience_ends
-                .get_or_insert_with(|| Instant::now() + Duration::from_secs(args.timeout.into()));
+            let ends = *patience_ends.get_or_insert_with(|| Instant::now() + args.timeout());
             if open == 0 || Instant::now() > ends {
                 break;
             }

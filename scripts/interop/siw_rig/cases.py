@@ -258,8 +258,7 @@ def their_server_dies(rig: Rig) -> str:
 
 def we_reject(rig: Rig) -> str:
     """Our server rejects."""
-    capture = rig.directory / "ping.pcapng"
-    server = rig.ours.serve(["--clients", "1", "--reject", "--private-data", "20"], SHORT_SECONDS, capture)
+    server = rig.ours.serve(["--clients", "1", "--reject", "--private-data", "20"], SHORT_SECONDS)
     status, output = rig.client(64, 1, SHORT_SECONDS)
     require(status != 0 and "RDMA_CM_EVENT_REJECTED" in output, f"status {status}: {output.strip()}")
     [served] = rig.ours.results(server)
@@ -303,8 +302,8 @@ def all_cases() -> list[Case]:
     """In the order of the table."""
     them, us = "rping pings us", "we ping rping"
     crc_off = ("--crc", "off")
-    required, both, one = (
-        (PATCHED, setting) for setting in ("mpa_crc_required=1", "peer_to_peer=1", "mpa_version=1")
+    required, refused, both, one = (
+        (PATCHED, setting) for setting in ("mpa_crc_required=1", "mpa_crc_strict=1", "peer_to_peer=1", "mpa_version=1")
     )
     cases = []
     for size in SIZES:
@@ -332,8 +331,9 @@ def all_cases() -> list[Case]:
         Case(us, "nobody listens", they_refuse("refused", (), serving=False)),
         Case(us, "first messages at once", first_messages),
         Case(us, "first messages at once", first_messages, (PATCHED,)),
-        Case(them, "siw wants CRC", we_serve(64, crc_off), required),
-        Case(us, "siw wants CRC", we_ping(64, crc_off), required),
+        Case(them, "siw wants CRC", we_serve(64), required),
+        Case(us, "siw wants no CRC: rejected", they_refuse("rejected", (), serving=True), refused),
+        Case(us, "siw wants no CRC, nor do we", we_ping(64, crc_off, crc=False), refused),
         Case(them, "peer-to-peer, ready by Write", we_serve(64), both),
         Case(us, "ready by Write", we_ping(64, ("--rtr", "write")), both),
         Case(us, "ready by Read", we_ping(64, ("--rtr", "read")), both),
