@@ -10,6 +10,7 @@ mod server;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use dpdk::WireConfig;
 use serde::Serialize;
@@ -19,7 +20,7 @@ use crate::BenchError;
 use crate::backend;
 use crate::cli::{Backend, with_usual_prefix};
 use crate::device::{BenchDevice, config};
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Driver, Endpoint};
 use crate::ends::{self, End};
 use crate::floor::pin_to;
 use crate::interrupt;
@@ -34,6 +35,8 @@ pub use arguments::Ping;
 const PORT: u16 = 7174;
 /// Pings unless told otherwise.
 const PINGS: u64 = 1000;
+/// How long a client's core outlives its connections.
+const LINGER: Duration = Duration::from_millis(200);
 
 /// Pings, or is pinged, and reports.
 ///
@@ -152,11 +155,22 @@ fn run_client(
         }
         result = connect_and_ping(&mut pinged).and_then(|(_, result)| result);
     }
+    driver.run(|| drop(device));
+    linger(&mut driver);
     let report = Report::new(args, &connected, &pinged);
     println!("{HEADING}\n{}", report.line());
     report_as_json(args, &[report])?;
     result?;
     if pinged.corrupt_octets > 0 { Err(BenchError::Corrupt(pinged.corrupt_octets)) } else { Ok(()) }
+}
+
+/// Polls a little longer: what has acknowledged the other end's FIN may still be on its way out, and if it is lost, only we can
+/// answer when that comes again.
+fn linger(driver: &mut Driver) {
+    let end = Instant::now() + LINGER;
+    while Instant::now() < end {
+        driver.poll_once();
+    }
 }
 
 fn report_as_json(args: &Ping, results: &[impl Serialize]) -> Result<(), BenchError> {
