@@ -112,6 +112,10 @@ pub const STREAM_SEND_OCTETS: usize = 1 << 16;
 pub const STREAM_SEND_PIECES: usize = 64;
 /// Streaming octets of one connection that control has a copy of and has not taken. More of them wait in TCP's window.
 pub const STREAM_LENT_OCTETS: usize = 1 << 16;
+/// Work requests that an application gathers on its stack to post them together: some 6 KiB.
+pub const POST_BATCH: usize = 32;
+/// Asynchronous events of a device that nobody has taken. A thousand queue pairs may fail at once; those beyond are counted.
+pub const ASYNC_EVENTS: usize = 1024;
 /// Queue pairs of a core.
 pub const QPS_PER_CORE: usize = 4096;
 /// Connections of a core, half-open ones included.

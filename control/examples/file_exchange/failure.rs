@@ -67,6 +67,7 @@ impl From<StreamError> for Failure {
         let code = match error {
             StreamError::Tcp(reason) => tcp(reason),
             StreamError::NoFpdu => "mpa:no-fpdu".into(),
+            StreamError::CompletionQueueOverflow => "local:completion-queue".into(),
             StreamError::Mpa(error) => format!("mpa:{}", error.code()),
             StreamError::Ddp(error) => format!("ddp:{}:{}", error.error_type(), error.code()),
             StreamError::Rdmap(error) => format!("rdmap:{}:{}", error.error_type(), error.code()),

@@ -97,7 +97,7 @@ pub fn is_host_address(address: IpAddr) -> bool {
 
 /// The neighbour that a packet to `remote` is handed to: `remote` itself on a network of ours, else the gateway of the
 /// route with the longest prefix.
-pub(super) fn next_hop(addresses: &[Cidr], routes: &[Route], remote: IpAddr) -> Option<IpAddr> {
+pub fn next_hop(addresses: &[Cidr], routes: &[Route], remote: IpAddr) -> Option<IpAddr> {
     if !is_host_address(remote) {
         return None;
     }

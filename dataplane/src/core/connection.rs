@@ -6,7 +6,9 @@ use std::net::IpAddr;
 use crate::limits;
 use crate::mpa::enhanced::ReadDepths;
 use crate::mpa::receiver::FpduReceiver;
+use crate::qp::async_event::AsyncEvent;
 use crate::qp::run::{FpduRun, SegmentRoom};
+use crate::qp::shared::SharedQp;
 use crate::qp::work::QpNumber;
 use crate::tcp;
 use crate::time::Instant;
@@ -149,6 +151,16 @@ impl Operating {
             } else {
                 u32::MAX
             },
+        }
+    }
+}
+
+impl Operating {
+    /// An FPDU has come that is valid for MPA. A-08: whatever DDP says of it, it lets us send.
+    pub fn on_fpdu(&mut self, qp: &SharedQp) {
+        self.first_fpdu_by = Instant::NEVER;
+        if self.sends && !core::mem::replace(&mut self.may_send, true) {
+            qp.report(AsyncEvent::CommunicationEstablished { qp: qp.number });
         }
     }
 }

@@ -146,6 +146,7 @@ impl QueuePair {
         self.receiver.begin(operation.version, operation.ready);
         self.receiver.take_posted(&self.shared);
         self.reads.begin(operation.depths);
+        self.shared.set_ord(operation.depths.ord);
         self.shared.set_state(QpState::ReadyToSend);
     }
 

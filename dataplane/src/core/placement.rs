@@ -13,7 +13,6 @@ use crate::mpa::MpaError;
 use crate::mpa::receiver::{FpduReceiver, Octets};
 use crate::qp::receiver::{Early, Reach};
 use crate::tcp::receive_queue::{Stretch, StretchView};
-use crate::time::Instant;
 use crate::wire::mpa::Marker;
 use crate::wire::tcp::SeqNumber;
 
@@ -229,8 +228,7 @@ impl<D: Device> Core<D> {
         let Some(Some(qp)) = self.qps.get_mut(operating.qp.0 as usize) else { return Step::Wait };
         operating.fpdus.pass(octets);
         operating.crc_retries = 0;
-        operating.may_send = operating.sends;
-        operating.first_fpdu_by = Instant::NEVER;
+        operating.on_fpdu(&qp.shared);
         connection.tcp.consume(&mut self.pools, octets);
         let end = operating.fpdus.position();
         let reach = &mut Reach { shared: &qp.shared, stags: &mut self.stags, reads: &mut qp.reads };

@@ -137,9 +137,7 @@ impl<D: Device> Core<D> {
         let received = qp.receiver.on_ulpdu(reach, &octets, &located);
         operating.fpdus.advance(&located);
         operating.crc_retries = 0;
-        // the FPDU is valid for MPA, whatever DDP says of it.
-        operating.may_send = operating.sends;
-        operating.first_fpdu_by = Instant::NEVER;
+        operating.on_fpdu(&qp.shared);
         connection.tcp.consume(&mut self.pools, located.wire_len());
         self.statistics.fpdus_received += 1;
         match received {

@@ -23,6 +23,12 @@ pub enum StreamError {
     /// RDMAP refused what arrived.
     #[error("RDMAP: {0}")]
     Rdmap(RdmapError),
+    /// A message of the peer took a buffer of a shared receive queue, and its completion had no place. The queue pair
+    /// fails, those beside it do not (RDMAP-8.1.1-05).
+    #[error(
+        "the completion queue has no place for a message from the shared receive queue: make it larger, or poll more often"
+    )]
+    CompletionQueueOverflow,
     /// The peer sent a Terminate Message.
     #[error("the peer terminated the stream: {}", said(*layer, *error_type, *code))]
     Terminated {

@@ -1,5 +1,7 @@
 //! Queue pairs: work requests in, FPDU descriptors and completions out.
 
+pub mod async_event;
+pub mod completion_queue;
 pub mod error;
 pub mod indication;
 pub mod payload;
@@ -8,6 +10,9 @@ pub mod receiver;
 pub mod run;
 pub mod sender;
 pub mod shared;
+pub mod shared_receive_queue;
 pub mod taken;
 pub mod terminate;
+pub mod verbs;
 pub mod work;
+mod work_queue;

@@ -1,15 +1,22 @@
 //! What an application and a core share of a queue pair: bounded lock-free rings, so that work is posted and completions
 //! are polled from any thread while the core runs.
 
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU64, Ordering};
 use std::sync::Arc;
 
 use crossbeam::atomic::AtomicCell;
 use crossbeam::queue::ArrayQueue;
 
+use super::async_event::{AsyncEvent, AsyncEvents};
 use super::error::StreamError;
+use super::shared_receive_queue::SharedReceiveQueue;
+use super::taken::check_shape;
 use super::work::{Completion, QpNumber, ReceiveRequest, SendRequest};
+use super::work_queue::WorkQueue;
 use crate::memory::{Accessor, ProtectionDomainId};
+use crate::tcp::CloseReason;
+
+pub use super::completion_queue::CompletionRing;
 
 /// The state of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,45 +56,34 @@ pub enum PostError {
     /// The queue pair is not connected (sends), or its stream is over.
     #[error("the queue pair is {0:?}: no work is taken")]
     WrongState(QpState),
+    /// The octets are more than a message can have (2^32 - 1).
+    #[error("the octets are more than a message can have")]
+    TooLong,
+    /// A Read or an Atomic Operation on a connection on which the ends agreed on none.
+    #[error("the ends agreed on no RDMA Reads and Atomic Operations: see ReadsWanted and Terms")]
+    NoReads,
+    /// A Read does not have just one range of memory to come to, of an Atomic Operation's eight octets; or there are octets
+    /// where none belong.
+    #[error(
+        "the operation does not go with this memory: a Read has one range, an Atomic Operation one of eight octets"
+    )]
+    LocalShape,
+    /// The batch holds as many requests as it can.
+    #[error("the batch is full: commit it, and begin another")]
+    BatchFull,
+    /// The queue pair takes its receives from a shared receive queue.
+    #[error("the queue pair takes its receives from a shared receive queue: post them there")]
+    SharedReceives,
 }
 
-/// A bounded queue of completions. A place is reserved when work is posted, so it cannot overflow (RDMAP-8.1.1-05).
-#[derive(Debug)]
-pub struct CompletionRing {
-    entries: ArrayQueue<Completion>,
-    reserved: AtomicU32,
-}
-
-impl CompletionRing {
-    /// A ring of `capacity` entries, at least one.
-    pub fn new(capacity: usize) -> Self {
-        Self { entries: ArrayQueue::new(capacity.max(1)), reserved: AtomicU32::new(0) }
-    }
-
-    /// The oldest completion not polled yet.
-    pub fn poll(&self) -> Option<Completion> {
-        let completion = self.entries.pop()?;
-        self.unreserve();
-        Some(completion)
-    }
-
-    fn reserve(&self) -> bool {
-        let capacity = self.entries.capacity() as u32;
-        if self.reserved.fetch_add(1, Ordering::Relaxed) >= capacity {
-            self.unreserve();
-            return false;
-        }
-        true
-    }
-
-    fn unreserve(&self) {
-        self.reserved.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    fn push(&self, completion: Completion) {
-        let pushed = self.entries.push(completion);
-        debug_assert!(pushed.is_ok(), "a completion without a reserved place");
-    }
+/// A work request of several that was not taken. Those before it were, those behind it were not looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("work request {posted} of the list was not taken: {error}")]
+pub struct BadRequest {
+    /// How many were posted: the place of the one that was not, from 0.
+    pub posted: usize,
+    /// Why not.
+    pub error: PostError,
 }
 
 /// The bell that applications ring at a core: the numbers of queue pairs with new work.
@@ -118,17 +114,22 @@ pub struct SharedQp {
     pub number: QpNumber,
     /// Its Protection Domain.
     pub pd: ProtectionDomainId,
-    sends: ArrayQueue<SendRequest>,
-    receives: ArrayQueue<ReceiveRequest>,
-    /// Posted and not completed.
-    sends_outstanding: AtomicU32,
-    receives_outstanding: AtomicU32,
+    sends: WorkQueue<SendRequest>,
+    receives: WorkQueue<ReceiveRequest>,
+    /// Where its receives come from instead.
+    shared_receives: Option<Arc<SharedReceiveQueue>>,
+    /// How many it has taken from there.
+    receives_taken: AtomicU64,
     send_completions: Arc<CompletionRing>,
     receive_completions: Arc<CompletionRing>,
     rung: AtomicBool,
     doorbells: Arc<Doorbells>,
     state: AtomicU8,
+    /// How many Reads and Atomic Operations may be outstanding.
+    ord: AtomicU16,
     error: AtomicCell<Option<StreamError>>,
+    events: Option<Arc<AsyncEvents>>,
+    told_last_receive: AtomicBool,
 }
 
 impl SharedQp {
@@ -143,17 +144,32 @@ impl SharedQp {
         Self {
             number,
             pd,
-            sends: ArrayQueue::new(send_depth.max(1)),
-            receives: ArrayQueue::new(receive_depth.max(1)),
-            sends_outstanding: AtomicU32::new(0),
-            receives_outstanding: AtomicU32::new(0),
+            sends: WorkQueue::new(send_depth),
+            receives: WorkQueue::new(receive_depth),
+            shared_receives: None,
+            receives_taken: AtomicU64::new(0),
             send_completions,
             receive_completions,
             rung: AtomicBool::new(false),
             doorbells,
             state: AtomicU8::new(QpState::Idle as u8),
+            ord: AtomicU16::new(0),
             error: AtomicCell::new(None),
+            events: None,
+            told_last_receive: AtomicBool::new(false),
         }
+    }
+
+    /// The same, with its asynchronous events reported to `events`.
+    #[must_use]
+    pub fn with_events(self, events: Arc<AsyncEvents>) -> Self {
+        Self { events: Some(events), ..self }
+    }
+
+    /// The same, with its receives taken from `receives`. Its receive depth then is how many it may hold at a time.
+    #[must_use]
+    pub fn with_shared_receives(self, receives: Arc<SharedReceiveQueue>) -> Self {
+        Self { shared_receives: Some(receives), ..self }
     }
 
     /// As whom its stream reaches memory.
@@ -173,12 +189,38 @@ impl SharedQp {
 
     /// Send work requests the queue was made for.
     pub fn send_depth(&self) -> usize {
-        self.sends.capacity()
+        self.sends.depth()
     }
 
     /// Receive work requests the queue was made for.
     pub fn receive_depth(&self) -> usize {
-        self.receives.capacity()
+        self.receives.depth()
+    }
+
+    /// Whether its sends are reported to `ring`.
+    pub fn reports_sends_to(&self, ring: &Arc<CompletionRing>) -> bool {
+        Arc::ptr_eq(&self.send_completions, ring)
+    }
+
+    /// Whether its receives are reported to `ring`.
+    pub fn reports_receives_to(&self, ring: &Arc<CompletionRing>) -> bool {
+        Arc::ptr_eq(&self.receive_completions, ring)
+    }
+
+    /// Whether its receives come from a shared receive queue.
+    pub const fn shares_receives(&self) -> bool {
+        self.shared_receives.is_some()
+    }
+
+    /// Receives that it has taken from its shared receive queue so far: what its peer has used up (DDP-8.3.2-07,
+    /// RDMAP-8.1.2-05).
+    pub fn receives_taken(&self) -> u64 {
+        self.receives_taken.load(Ordering::Relaxed)
+    }
+
+    /// Receives that were posted to it, or that it has taken from its shared receive queue, and that are not completed.
+    pub fn receives_outstanding(&self) -> u32 {
+        self.receives.outstanding()
     }
 
     /// Posts a send work request. Takes effect when the core next polls.
@@ -187,13 +229,31 @@ impl SharedQp {
     ///
     /// See [`PostError`]; nothing is posted then.
     pub fn post_send(&self, request: SendRequest) -> Result<(), PostError> {
+        self.post_sends(&[request]).map_err(|bad| bad.error)
+    }
+
+    /// Posts send work requests, in this order, with one bell for all.
+    ///
+    /// # Errors
+    ///
+    /// [`BadRequest`] names the first that was not taken; those before it are posted.
+    pub fn post_sends(&self, requests: &[SendRequest]) -> Result<(), BadRequest> {
         match self.state() {
             QpState::ReadyToSend => {}
-            state => return Err(PostError::WrongState(state)),
+            state => return Err(BadRequest { posted: 0, error: PostError::WrongState(state) }),
         }
-        post(&self.sends, &self.sends_outstanding, &self.send_completions, request)?;
-        self.ring();
-        Ok(())
+        let reads = self.ord.load(Ordering::Acquire) > 0;
+        let bad = |request: &SendRequest| check_shape(request, reads).err();
+        let first_bad = requests.iter().enumerate().find_map(|(place, request)| Some((place, bad(request)?)));
+        let good = first_bad.map_or(requests, |(place, _)| &requests[..place]);
+        let (posted, refused) = self.sends.post(good, &self.send_completions);
+        if posted > 0 {
+            self.ring();
+        }
+        match refused.or(first_bad.map(|(_, error)| error)) {
+            Some(error) => Err(BadRequest { posted, error }),
+            None => Ok(()),
+        }
     }
 
     /// Posts a receive work request. Allowed before the connection exists, and after our half of it has closed: the peer
@@ -203,16 +263,29 @@ impl SharedQp {
     ///
     /// See [`PostError`]; nothing is posted then.
     pub fn post_receive(&self, request: ReceiveRequest) -> Result<(), PostError> {
+        self.post_receives(&[request]).map_err(|bad| bad.error)
+    }
+
+    /// Posts receive work requests, in this order, with one bell for all.
+    ///
+    /// # Errors
+    ///
+    /// [`BadRequest`] names the first that was not taken; those before it are posted.
+    pub fn post_receives(&self, requests: &[ReceiveRequest]) -> Result<(), BadRequest> {
+        let bad = |error| BadRequest { posted: 0, error };
+        if self.shares_receives() {
+            return Err(bad(PostError::SharedReceives));
+        }
         match self.state() {
             QpState::Idle | QpState::ReadyToSend | QpState::Closing => {}
-            state @ QpState::Error => return Err(PostError::WrongState(state)),
+            state @ QpState::Error => return Err(bad(PostError::WrongState(state))),
         }
-        post(&self.receives, &self.receives_outstanding, &self.receive_completions, request)?;
+        let (posted, refused) = self.receives.post(requests, &self.receive_completions);
         // A request that slips in while the core ends the queue pair is flushed when the core hears the bell.
-        if self.state() != QpState::Idle {
+        if posted > 0 && self.state() != QpState::Idle {
             self.ring();
         }
-        Ok(())
+        refused.map_or(Ok(()), |error| Err(BadRequest { posted, error }))
     }
 
     fn ring(&self) {
@@ -232,12 +305,45 @@ impl SharedQp {
 
     /// The next posted send, for the core.
     pub fn take_send(&self) -> Option<SendRequest> {
-        self.sends.pop()
+        self.sends.take()
     }
 
     /// The next posted receive, for the core.
     pub fn take_receive(&self) -> Option<ReceiveRequest> {
-        self.receives.pop()
+        self.receives.take()
+    }
+
+    /// A receive from the shared receive queue, for a message that begins, for the core. `None` when there is none, or when
+    /// the queue pair holds as many as it may.
+    ///
+    /// # Errors
+    ///
+    /// [`StreamError::CompletionQueueOverflow`] when its completion would have no place. The receive stays where it is.
+    pub fn take_shared_receive(&self) -> Result<Option<ReceiveRequest>, StreamError> {
+        let Some(queue) = &self.shared_receives else { return Ok(None) };
+        if self.receives.outstanding() as usize >= self.receives.depth() {
+            return Ok(None);
+        }
+        if self.receive_completions.reserve(1) == 0 {
+            return Err(StreamError::CompletionQueueOverflow);
+        }
+        let Some(request) = queue.take() else {
+            self.receive_completions.unreserve(1);
+            return Ok(None);
+        };
+        self.receives.count_one();
+        self.receives_taken.fetch_add(1, Ordering::Relaxed);
+        Ok(Some(request))
+    }
+
+    /// A message whose turn it was had no place for its completion, for the core.
+    pub fn completions_overflow(&self) {
+        self.receive_completions.overflow(self.events.as_deref());
+    }
+
+    /// How many Reads and Atomic Operations may be outstanding on the stream that begins, for the core.
+    pub fn set_ord(&self, ord: u16) {
+        self.ord.store(ord, Ordering::Release);
     }
 
     /// Changes the state, for the core.
@@ -249,53 +355,53 @@ impl SharedQp {
     pub fn set_error(&self, error: StreamError) {
         if self.error.load().is_none() {
             self.error.store(Some(error));
+            // Who resets a connection knows.
+            if error != StreamError::Tcp(CloseReason::Aborted) {
+                self.report(AsyncEvent::of_failure(self.number, error));
+            }
+        }
+    }
+
+    /// Tells of an asynchronous event.
+    pub fn report(&self, event: AsyncEvent) {
+        if let Some(events) = &self.events {
+            events.report(event);
+        }
+    }
+
+    /// Every receive is completed and no more will be taken, for the core.
+    pub fn receives_are_flushed(&self) {
+        if self.shares_receives() && !self.told_last_receive.swap(true, Ordering::Relaxed) {
+            self.report(AsyncEvent::LastReceiveReached { qp: self.number });
         }
     }
 
     /// Reports a completed send, for the core.
     pub fn complete_send(&self, completion: Completion) {
-        self.sends_outstanding.fetch_sub(1, Ordering::Release);
+        self.sends.finish_one();
         self.send_completions.push(completion);
     }
 
     /// Ends a send whose success is not reported, for the core.
     pub fn retire_send(&self) {
-        self.sends_outstanding.fetch_sub(1, Ordering::Release);
-        self.send_completions.unreserve();
+        self.sends.finish_one();
+        self.send_completions.unreserve(1);
     }
 
     /// Reports a completed receive, for the core.
     pub fn complete_receive(&self, completion: Completion) {
-        self.receives_outstanding.fetch_sub(1, Ordering::Release);
+        self.receives.finish_one();
         self.receive_completions.push(completion);
     }
 }
 
-/// Posts `request` if a place in the queue, among the outstanding, and for its completion can be had.
-fn post<T>(
-    queue: &ArrayQueue<T>,
-    outstanding: &AtomicU32,
-    completions: &CompletionRing,
-    request: T,
-) -> Result<(), PostError> {
-    let depth = queue.capacity() as u32;
-    if outstanding.fetch_add(1, Ordering::Acquire) >= depth {
-        outstanding.fetch_sub(1, Ordering::Relaxed);
-        return Err(PostError::QueueFull);
-    }
-    if !completions.reserve() {
-        outstanding.fetch_sub(1, Ordering::Relaxed);
-        return Err(PostError::CompletionQueueFull);
-    }
-    let pushed = queue.push(request);
-    debug_assert!(pushed.is_ok(), "fewer places than outstanding requests");
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::shared_receive_queue::SrqNumber;
     use super::super::work::{CompletionKind, Operation, Slice, Status};
     use super::*;
+    use crate::ddp::DdpError;
+    use crate::limits;
 
     fn qp(depth: usize, completions: usize) -> (SharedQp, Arc<CompletionRing>, Arc<Doorbells>) {
         let ring = Arc::new(CompletionRing::new(completions));
@@ -360,8 +466,113 @@ mod tests {
     #[test]
     fn the_first_error_stays() {
         let (qp, ..) = qp(1, 1);
-        qp.set_error(StreamError::Tcp(crate::tcp::CloseReason::Reset));
-        qp.set_error(StreamError::Tcp(crate::tcp::CloseReason::TimedOut));
-        assert_eq!(qp.error(), Some(StreamError::Tcp(crate::tcp::CloseReason::Reset)));
+        qp.set_error(StreamError::Tcp(CloseReason::Reset));
+        qp.set_error(StreamError::Tcp(CloseReason::TimedOut));
+        assert_eq!(qp.error(), Some(StreamError::Tcp(CloseReason::Reset)));
+    }
+
+    /// Verbs' `bad_wr`: those before the one that is refused are posted, with one bell for all.
+    #[test]
+    fn a_list_is_posted_as_far_as_it_goes() {
+        let (qp, _, bells) = qp(4, 3);
+        let list: Vec<_> = (0..6).map(send).collect();
+        let idle = PostError::WrongState(QpState::Idle);
+        assert_eq!(qp.post_sends(&list), Err(BadRequest { posted: 0, error: idle }));
+        qp.set_state(QpState::ReadyToSend);
+        let refused = Err(BadRequest { posted: 3, error: PostError::CompletionQueueFull });
+        assert_eq!(qp.post_sends(&list), refused);
+        assert_eq!((bells.take(), bells.take()), (Some(QpNumber(7)), None));
+        for id in 0..3 {
+            assert_eq!(qp.take_send().map(|request| request.id), Some(id));
+            qp.retire_send();
+        }
+        assert_eq!(qp.take_send(), None);
+        qp.post_sends(&list[..3]).unwrap();
+        assert_eq!(qp.post_sends(&[]), Ok(()));
+    }
+
+    #[test]
+    fn a_list_stops_at_the_depth() {
+        let (qp, ring, _) = qp(4, 64);
+        let list: Vec<_> = (0..6).map(|id| ReceiveRequest::new(id, Slice::default())).collect();
+        assert_eq!(qp.post_receives(&list), Err(BadRequest { posted: 4, error: PostError::QueueFull }));
+        assert_eq!(qp.post_receives(&list), Err(BadRequest { posted: 0, error: PostError::QueueFull }));
+        // What was not posted holds no place in the completion queue.
+        let free = ring.capacity() as u32 - 4;
+        assert_eq!(ring.reserve(1000), free);
+    }
+
+    fn sharing(depth: usize, completions: usize) -> (SharedQp, Arc<SharedReceiveQueue>, Arc<AsyncEvents>) {
+        let events = Arc::new(AsyncEvents::new(None));
+        let srq = SharedReceiveQueue::new(SrqNumber(1), ProtectionDomainId(1), 8, Some(events.clone()));
+        let srq = Arc::new(srq);
+        let (qp, ..) = qp(depth, completions);
+        (qp.with_events(events.clone()).with_shared_receives(srq.clone()), srq, events)
+    }
+
+    /// DDP-8.3.2-07, RDMAP-8.1.2-05: what a queue pair takes is counted, and it holds no more than it was made for.
+    #[test]
+    fn a_queue_pair_has_its_share_of_the_receives() {
+        let (qp, srq, _) = sharing(2, 8);
+        let request = ReceiveRequest::new(5, Slice::default());
+        assert_eq!(qp.post_receive(request), Err(PostError::SharedReceives));
+        srq.post(&[request; 4]).unwrap();
+        assert_eq!(qp.take_shared_receive(), Ok(Some(request)));
+        assert_eq!(qp.take_shared_receive(), Ok(Some(request)));
+        assert_eq!(qp.take_shared_receive(), Ok(None), "it holds two");
+        assert_eq!((srq.len(), qp.receives_taken(), qp.receives_outstanding()), (2, 2, 2));
+        qp.complete_receive(completion(5));
+        assert_eq!(qp.take_shared_receive(), Ok(Some(request)));
+        assert_eq!((srq.len(), qp.receives_taken(), srq.taken()), (1, 3, 3));
+    }
+
+    /// RDMAP-8.1.1-05: without a place for the completion nothing is taken, and nothing is lost.
+    #[test]
+    fn a_receive_without_a_place_for_its_completion_stays() {
+        let (qp, srq, events) = sharing(4, 1);
+        let request = ReceiveRequest::new(5, Slice::default());
+        srq.post(&[request; 2]).unwrap();
+        assert_eq!(qp.take_shared_receive(), Ok(Some(request)));
+        assert_eq!(qp.take_shared_receive(), Err(StreamError::CompletionQueueOverflow));
+        assert_eq!(qp.take_shared_receive(), Err(StreamError::CompletionQueueOverflow));
+        assert_eq!(srq.len(), 1);
+        assert_eq!(events.take(), None, "it may have one in its turn");
+        qp.completions_overflow();
+        qp.completions_overflow();
+        let cq = qp.receive_completions.number();
+        assert_eq!(events.take(), Some(AsyncEvent::CompletionQueueOverflow { cq }));
+        assert_eq!(events.take(), None);
+        qp.complete_receive(completion(5));
+        qp.receive_completions.poll().unwrap();
+        assert_eq!(qp.take_shared_receive(), Ok(Some(request)));
+        assert_eq!(qp.take_shared_receive(), Err(StreamError::CompletionQueueOverflow));
+    }
+
+    #[test]
+    fn events_say_what_ended_a_queue_pair() {
+        let (qp, _, events) = sharing(1, 1);
+        let error = StreamError::Ddp(DdpError::BaseOrBounds);
+        qp.set_error(error);
+        qp.set_error(StreamError::Tcp(CloseReason::Reset));
+        qp.receives_are_flushed();
+        qp.receives_are_flushed();
+        assert_eq!(events.take(), Some(AsyncEvent::QpAccessError { qp: QpNumber(7), error }));
+        assert_eq!(events.take(), Some(AsyncEvent::LastReceiveReached { qp: QpNumber(7) }));
+        assert_eq!(events.take(), None);
+        // Who resets a connection needs no news of it.
+        let (qp, _, events) = sharing(1, 1);
+        qp.set_error(StreamError::Tcp(CloseReason::Aborted));
+        assert!(events.is_empty());
+    }
+
+    #[test]
+    fn events_beyond_the_bound_are_counted() {
+        let (qp, _, events) = sharing(1, 1);
+        let event = AsyncEvent::LastReceiveReached { qp: QpNumber(7) };
+        for _ in 0..limits::ASYNC_EVENTS + 3 {
+            qp.report(event);
+        }
+        assert_eq!(events.lost(), 3);
+        assert_eq!(core::iter::from_fn(|| events.take()).count(), limits::ASYNC_EVENTS);
     }
 }

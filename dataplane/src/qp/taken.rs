@@ -3,7 +3,7 @@
 use super::payload::{Payload, Slice};
 use super::reads::Awaited;
 use super::run::{FpduDescriptor, Source};
-use super::shared::SharedQp;
+use super::shared::{PostError, SharedQp};
 use super::work::{Completion, CompletionKind, Operation, SendRequest, Status};
 use crate::ddp::segmentation::Message;
 use crate::memory::{Access, StagTable};
@@ -218,33 +218,42 @@ fn atomic_request(operation: Operation, identifier: u32) -> Option<AtomicRequest
     })
 }
 
+/// Checks what can be checked of a request without its memory. `reads`: whether the ends agreed on Reads.
+///
+/// # Errors
+///
+/// [`PostError`]: what does not go together.
+// DDP-5.2-02
+pub fn check_shape(request: &SendRequest, reads: bool) -> Result<(), PostError> {
+    let local = &request.local;
+    if local.octets() > u64::from(u32::MAX) {
+        return Err(PostError::TooLong);
+    }
+    if request.operation.asks() && !reads {
+        return Err(PostError::NoReads);
+    }
+    let fits = match request.operation {
+        Operation::Send { .. } | Operation::Write { .. } | Operation::WriteWithImmediate { .. } => true,
+        // One Response writes one buffer.
+        Operation::Read { .. } => matches!(local, Payload::Gather(list) if list.as_slice().len() <= 1),
+        Operation::FetchAdd { .. } | Operation::CompareSwap { .. } | Operation::Swap { .. } => {
+            matches!(local.slices(), [slice] if slice.octets as usize == VALUE_OCTETS)
+        }
+        Operation::Immediate { .. } | Operation::LocalInvalidate { .. } => local.octets() == 0,
+    };
+    if fits { Ok(()) } else { Err(PostError::LocalShape) }
+}
+
 /// Checks a request's own side of it: the ranges of memory, and what its operation asks of them.
 // DDP-5.2-02, RDMAP-5.2.2-06, RDMAP-7.1-01
 pub fn check(request: &SendRequest, shared: &SharedQp, stags: &StagTable, reads: bool) -> Status {
+    match check_shape(request, reads) {
+        Ok(()) => {}
+        Err(PostError::TooLong) => return Status::LocalLength,
+        Err(_) => return Status::LocalOperation,
+    }
+    let rights = if request.operation.asks() { Access::LOCAL_WRITE } else { Access::empty() };
     let local = &request.local;
-    if local.octets() > u64::from(u32::MAX) {
-        return Status::LocalLength;
-    }
-    let (rights, fits) = match request.operation {
-        Operation::Send { .. } | Operation::Write { .. } | Operation::WriteWithImmediate { .. } => {
-            (Access::empty(), true)
-        }
-        // One Response writes one buffer.
-        Operation::Read { .. } => {
-            let one = matches!(local, Payload::Gather(list) if list.as_slice().len() <= 1);
-            (Access::LOCAL_WRITE, reads && one)
-        }
-        Operation::FetchAdd { .. } | Operation::CompareSwap { .. } | Operation::Swap { .. } => {
-            let one = matches!(local.slices(), [slice] if slice.octets as usize == VALUE_OCTETS);
-            (Access::LOCAL_WRITE, reads && one)
-        }
-        Operation::Immediate { .. } | Operation::LocalInvalidate { .. } => {
-            (Access::empty(), local.octets() == 0)
-        }
-    };
-    if !fits {
-        return Status::LocalOperation;
-    }
     let reachable = |slice: &Slice| {
         let octets = slice.octets as usize;
         octets == 0 || stags.check(slice.stag, shared.accessor(), rights, slice.to, octets).is_ok()

@@ -7,7 +7,7 @@ use super::receiver::Fault;
 use crate::limits;
 use crate::mpa::startup::Agreement;
 use crate::mpa::{MpaError, fpdu};
-use crate::rdmap::{self, layer};
+use crate::rdmap::{self, RdmapError, layer};
 use crate::wire::ddp::Untagged;
 use crate::wire::rdmap::Terminate;
 
@@ -21,6 +21,11 @@ pub fn message(
         StreamError::Tcp(_) | StreamError::NoFpdu | StreamError::Terminated { .. } => return None,
         // RDMAP-4.8-04: no headers for lower-layer errors.
         StreamError::Mpa(error) => (layer::LLP, 0, error.code(), false),
+        // It cannot know what happened here, only that this stream is over.
+        StreamError::CompletionQueueOverflow => {
+            let error = RdmapError::CatastrophicStream;
+            (layer::RDMAP, error.error_type(), error.code(), false)
+        }
         StreamError::Ddp(error) => (layer::DDP, error.error_type(), error.code(), error.error_type() != 0),
         StreamError::Rdmap(error) => {
             (layer::RDMAP, error.error_type(), error.code(), error.error_type() != 0)
@@ -73,7 +78,6 @@ const ONLY_FPDU_OCTETS: usize = 4 + 2 + Untagged::LEN + Terminate::CONTROL_LEN +
 mod tests {
     use super::*;
     use crate::ddp::DdpError;
-    use crate::rdmap::RdmapError;
     use crate::tcp::CloseReason;
 
     fn fault(header_octets: u8) -> Fault {

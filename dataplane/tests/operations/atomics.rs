@@ -2,8 +2,9 @@
 
 use warpline_dataplane::memory::{Region, STag};
 use warpline_dataplane::qp::error::StreamError;
+use warpline_dataplane::qp::shared::PostError;
 use warpline_dataplane::qp::work::CompletionKind::{CompareSwap, FetchAdd, Read};
-use warpline_dataplane::qp::work::{Operation, Status};
+use warpline_dataplane::qp::work::{Operation, SendRequest, Status};
 
 use super::bench::{Bench, OWN, SETUPS, SHARED, octets_of, own};
 use crate::common::holds;
@@ -100,7 +101,10 @@ fn what_may_not_be_changed_is_not() {
 fn the_answer_has_eight_octets() {
     for octets in [0, 4, 16] {
         let mut bench = Bench::new(2, SETUPS[0]);
-        bench.pair.a.post(1, Operation::Swap { stag: SHARED, to: 0, swap: 1, mask: 1 }, own(0, octets));
-        assert_eq!(bench.completions_of_a(1)[0].status, Status::LocalOperation);
+        let swap = Operation::Swap { stag: SHARED, to: 0, swap: 1, mask: 1 };
+        let refused = bench.pair.a.qp.post_send(SendRequest::new(1, swap, own(0, octets)));
+        assert_eq!(refused, Err(PostError::LocalShape));
+        bench.pair.a.post(2, swap, own(0, 8));
+        assert_eq!(bench.completions_of_a(1)[0].status, Status::Success);
     }
 }

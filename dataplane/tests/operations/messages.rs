@@ -2,6 +2,7 @@
 
 use warpline_dataplane::memory::STag;
 use warpline_dataplane::qp::error::StreamError;
+use warpline_dataplane::qp::shared::PostError;
 use warpline_dataplane::qp::work::{
     CompletionKind, InlineData, Operation, ReceiveRequest, SendRequest, Slice, SliceList, Status,
 };
@@ -131,8 +132,11 @@ fn immediate_data() {
 fn a_message_has_an_end() {
     let mut bench = Bench::new(0, SETUPS[0]);
     let half = own(0, 1 << 31);
-    bench.pair.a.post(1, Operation::SEND, list(&[half, half]));
-    assert_eq!(bench.completions_of_a(1)[0].status, Status::LocalLength);
+    let refused = bench.pair.a.qp.post_send(SendRequest::new(1, Operation::SEND, list(&[half, half])));
+    assert_eq!(refused, Err(PostError::TooLong));
+    bench.pair.b.receive(1, own(0, 64));
+    bench.pair.a.post(2, Operation::SEND, own(0, 64));
+    assert_eq!(bench.completions_of_a(1)[0].status, Status::Success, "nothing suffers from it");
 }
 
 /// A buffer that the application has no right to write is its own fault, and says so; the peer hears of a local error.

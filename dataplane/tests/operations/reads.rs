@@ -4,12 +4,14 @@ use warpline_dataplane::core::ring::{Command, Event};
 use warpline_dataplane::device::sim::Impairments;
 use warpline_dataplane::memory::{RemoveError, STag};
 use warpline_dataplane::qp::error::StreamError;
-use warpline_dataplane::qp::shared::QpState;
+use warpline_dataplane::qp::shared::{BadRequest, PostError, QpState};
 use warpline_dataplane::qp::work::{CompletionKind, InlineData, Operation, SendRequest, SliceList, Status};
 use warpline_dataplane::rdmap::RdmapError;
 
 use super::bench::{Bench, OWN, REGION_OCTETS, SETUPS, SHARED, octets_of, own};
 use crate::common::holds;
+
+const WRITE: Operation = Operation::Write { stag: SHARED, to: 0 };
 
 fn read(to: u64) -> Operation {
     Operation::Read { stag: SHARED, to }
@@ -117,28 +119,43 @@ fn a_close_waits_for_answers() {
     assert_eq!(bench.pair.a.qp.error(), None);
 }
 
-/// A Read that the ends agreed on none of, or that has not one place to go to, is an error here, and none of it goes out.
+/// A Read that the ends agreed on none of, or that has not one place to go to, is not taken, and nothing suffers from it.
 #[test]
-fn a_read_that_cannot_be_is_refused_here() {
+fn a_read_that_cannot_be_is_not_taken() {
     let two = SliceList::try_from(&[own(0, 8), own(8, 8)][..]).unwrap();
     let inline = InlineData::try_from(&[1_u8; 8][..]).unwrap();
     let cases = [
-        (0, own(0, 8).into(), Status::LocalOperation),
-        (4, two.into(), Status::LocalOperation),
-        (4, inline.into(), Status::LocalOperation),
-        (4, own(REGION_OCTETS as u64 - 7, 8).into(), Status::LocalProtection),
+        (0, own(0, 8).into(), PostError::NoReads),
+        (4, two.into(), PostError::LocalShape),
+        (4, inline.into(), PostError::LocalShape),
     ];
-    for (reads, local, expected) in cases {
+    for (reads, local, error) in cases {
         let mut bench = Bench::new(reads, SETUPS[0]);
-        bench.pair.a.qp.post_send(SendRequest { local, ..SendRequest::new(5, read(0), own(0, 0)) }).unwrap();
-        bench.pair.a.post(6, Operation::SEND, own(0, 8));
+        let list = [
+            SendRequest::new(4, WRITE, own(0, 8)),
+            SendRequest { local, ..SendRequest::new(5, read(0), own(0, 0)) },
+            SendRequest::new(6, WRITE, own(0, 8)),
+        ];
+        assert_eq!(bench.pair.a.qp.post_sends(&list), Err(BadRequest { posted: 1, error }));
+        bench.pair.a.post(7, WRITE, own(0, 8));
         let statuses: Vec<_> = bench.completions_of_a(2).iter().map(|done| (done.id, done.status)).collect();
-        assert_eq!(statuses, [(5, expected), (6, Status::Flushed)]);
-        assert_eq!(bench.pair.a.qp.error(), Some(StreamError::Rdmap(RdmapError::LocalCatastrophic)));
-        let told = StreamError::Terminated { layer: 0, error_type: 0, code: 0 };
-        assert!(bench.pair.run_until(5, |pair| pair.b.qp.error().is_some()));
-        assert_eq!(bench.pair.b.qp.error(), Some(told));
+        assert_eq!(statuses, [(4, Status::Success), (7, Status::Success)]);
+        assert_eq!(bench.pair.a.qp.error(), None);
     }
+}
+
+/// A Read to a place that is not ours to write is an error here, and none of it goes out.
+#[test]
+fn a_read_to_nowhere_is_refused_here() {
+    let mut bench = Bench::new(4, SETUPS[0]);
+    bench.pair.a.post(5, read(0), own(REGION_OCTETS as u64 - 7, 8));
+    bench.pair.a.post(6, Operation::SEND, own(0, 8));
+    let statuses: Vec<_> = bench.completions_of_a(2).iter().map(|done| (done.id, done.status)).collect();
+    assert_eq!(statuses, [(5, Status::LocalProtection), (6, Status::Flushed)]);
+    assert_eq!(bench.pair.a.qp.error(), Some(StreamError::Rdmap(RdmapError::LocalCatastrophic)));
+    let told = StreamError::Terminated { layer: 0, error_type: 0, code: 0 };
+    assert!(bench.pair.run_until(5, |pair| pair.b.qp.error().is_some()));
+    assert_eq!(bench.pair.b.qp.error(), Some(told));
 }
 
 /// RDMAP-7.2-05 to RDMAP-7.2-08, RDMAP-5.2.1-08: what may not be read is not, and the reader is told why.

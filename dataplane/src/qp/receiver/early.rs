@@ -56,8 +56,16 @@ impl Receiver {
         octets: &impl Octets,
         located: &Located,
     ) -> Option<Early> {
-        self.take_posted(shared);
         let ulpdu = Ulpdu::parse(octets, located).ok()?;
+        if let Header::Untagged(header) = ulpdu.header
+            && header.queue == SEND_QUEUE
+        {
+            let ahead = header.msn.wrapping_sub(self.expected_msn) as usize;
+            if ahead < shared.receive_depth() {
+                // Without a place for its completion it waits for its turn; there may be one by then.
+                self.provide(shared, ahead + 1).ok()?;
+            }
+        }
         self.early_memory(&ulpdu, shared, stags, asked).map(|(_, early)| early)
     }
 

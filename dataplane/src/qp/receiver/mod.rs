@@ -122,6 +122,22 @@ impl Receiver {
         }
     }
 
+    /// Sees that the next `messages` messages have buffers, the one under way among them, as far as there are any. Of a
+    /// shared receive queue no more are taken than that, in the order in which the messages will be Delivered: what a peer
+    /// does not use is for others.
+    // DDP-8.3.2-07, RDMAP-8.1.2-05
+    fn provide(&mut self, shared: &SharedQp, messages: usize) -> Result<(), StreamError> {
+        if !shared.shares_receives() {
+            self.take_posted(shared);
+            return Ok(());
+        }
+        while self.buffers.len() + usize::from(self.current.is_some()) < messages {
+            let Some(request) = shared.take_shared_receive()? else { break };
+            self.buffers.push_back(request);
+        }
+        Ok(())
+    }
+
     /// Takes one ULPDU, verified by MPA, in stream order.
     ///
     /// # Errors
@@ -232,5 +248,6 @@ impl Receiver {
         while let Some(request) = shared.take_receive() {
             flush(request);
         }
+        shared.receives_are_flushed();
     }
 }

@@ -27,9 +27,12 @@ impl Receiver {
         ulpdu: &Ulpdu<'_, O>,
         reach: &mut Reach<'_>,
     ) -> Result<Received, StreamError> {
-        self.take_posted(reach.shared);
         let octets = ulpdu.payload_octets();
         self.check_queue(header).map_err(StreamError::Ddp)?;
+        // Under another number no message begins.
+        if header.msn == self.expected_msn {
+            self.provide(reach.shared, 1).inspect_err(|_| reach.shared.completions_overflow())?;
+        }
         if Control::from_octet(header.rsvd_ulp[0]).opcode.is_immediate() {
             return self.on_immediate(header, ulpdu, reach);
         }

@@ -1,0 +1,121 @@
+//! Asynchronous events: what happens to queue pairs and queues apart from any work request, in verbs' words.
+
+use core::fmt;
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+
+use crossbeam::queue::ArrayQueue;
+
+use super::completion_queue::{CqNumber, Notify};
+use super::error::StreamError;
+use super::shared_receive_queue::SrqNumber;
+use super::verbs::Blame;
+use super::work::QpNumber;
+use crate::limits;
+
+/// Something that happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AsyncEvent {
+    /// The first message of the peer has arrived, so that sends may leave: at the end that was connected to (verbs'
+    /// `COMM_EST`).
+    CommunicationEstablished {
+        /// The queue pair.
+        qp: QpNumber,
+    },
+    /// A queue pair's stream has ended because this end or the network failed (`QP_FATAL`).
+    QpFatal {
+        /// The queue pair.
+        qp: QpNumber,
+        /// Why.
+        error: StreamError,
+    },
+    /// A queue pair's stream has ended because a request broke the rules, the peer's or ours (`QP_REQ_ERR`).
+    QpRequestError {
+        /// The queue pair.
+        qp: QpNumber,
+        /// Which rule.
+        error: StreamError,
+    },
+    /// A queue pair's stream has ended because somebody reached for memory that was not granted (`QP_ACCESS_ERR`).
+    QpAccessError {
+        /// The queue pair.
+        qp: QpNumber,
+        /// How.
+        error: StreamError,
+    },
+    /// A queue pair that is in Error has completed the last receive that it had taken from a shared receive queue
+    /// (`QP_LAST_WQE_REACHED`).
+    LastReceiveReached {
+        /// The queue pair.
+        qp: QpNumber,
+    },
+    /// A shared receive queue holds fewer receives than its limit (`SRQ_LIMIT_REACHED`). The limit is gone with that.
+    SharedReceiveLimit {
+        /// The shared receive queue.
+        srq: SrqNumber,
+    },
+    /// A completion had no place in a completion queue; the queue pair it was for has failed (`CQ_ERR`).
+    CompletionQueueOverflow {
+        /// The completion queue.
+        cq: CqNumber,
+    },
+    /// Nobody polls the device's core any more (`DEVICE_FATAL`).
+    DeviceFatal,
+}
+
+impl AsyncEvent {
+    /// The event that the end of a stream by `error` is.
+    pub fn of_failure(qp: QpNumber, error: StreamError) -> Self {
+        match Blame::of(error) {
+            Blame::Access => Self::QpAccessError { qp, error },
+            Blame::Request => Self::QpRequestError { qp, error },
+            Blame::Fatal => Self::QpFatal { qp, error },
+        }
+    }
+}
+
+/// The asynchronous events of a device that nobody has taken yet.
+pub struct AsyncEvents {
+    entries: ArrayQueue<AsyncEvent>,
+    lost: AtomicU64,
+    notify: Option<Arc<dyn Notify>>,
+}
+
+impl AsyncEvents {
+    /// No events; `notify` is called for each that comes.
+    pub fn new(notify: Option<Arc<dyn Notify>>) -> Self {
+        Self { entries: ArrayQueue::new(limits::ASYNC_EVENTS), lost: AtomicU64::new(0), notify }
+    }
+
+    /// The oldest event that was not taken yet.
+    pub fn take(&self) -> Option<AsyncEvent> {
+        self.entries.pop()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Events for which there was no room, because nobody took those before them. The states of queue pairs and queues
+    /// tell the same.
+    pub fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    /// Something has happened.
+    pub fn report(&self, event: AsyncEvent) {
+        if self.entries.push(event).is_err() {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+        }
+        if let Some(notify) = &self.notify {
+            notify.notify();
+        }
+    }
+}
+
+impl fmt::Debug for AsyncEvents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AsyncEvents").field("waiting", &self.entries.len()).finish_non_exhaustive()
+    }
+}

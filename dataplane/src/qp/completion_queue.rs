@@ -1,0 +1,347 @@
+//! Completion queues: where queue pairs report how work ended. Any thread polls them; one that would rather sleep arms the
+//! queue first, and is told once.
+
+use core::fmt;
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering, fence};
+use std::sync::Arc;
+
+use crossbeam::queue::ArrayQueue;
+
+use super::async_event::{AsyncEvent, AsyncEvents};
+use super::work::{Completion, Status};
+
+/// Wakes who sleeps until there is something to take. The data plane calls it, so it must not wait for anything.
+pub trait Notify: Send + Sync {
+    /// There is something.
+    fn notify(&self);
+}
+
+/// Names a completion queue among those of a process, in asynchronous events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CqNumber(pub u32);
+
+/// What an armed completion queue tells of, once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Notice {
+    /// The next completion that the peer asked to be told of ("with Solicited Event", RFC 5040 §5.3), or that is not a
+    /// success.
+    Solicited = 1,
+    /// The next completion.
+    Next = 2,
+}
+
+impl Notice {
+    const NONE: u8 = 0;
+
+    fn is_due(self, completion: &Completion) -> bool {
+        self == Self::Next || completion.solicited || completion.status != Status::Success
+    }
+}
+
+/// A bounded queue of completions, of any number of queue pairs.
+///
+/// A place is reserved when work is posted, so what was posted to a queue pair cannot overflow it (RDMAP-8.1.1-05). Work
+/// that a queue pair takes from a shared receive queue has no place yet; the queue pair that finds none fails, and no other
+/// one ([`AsyncEvent::CompletionQueueOverflow`]).
+pub struct CompletionRing {
+    number: CqNumber,
+    entries: ArrayQueue<Completion>,
+    /// Places spoken for: of completions in the queue, and of work under way.
+    reserved: AtomicU32,
+    overflowed: AtomicBool,
+    /// The [`Notice`] asked for, if any.
+    armed: AtomicU8,
+    notify: Option<Arc<dyn Notify>>,
+}
+
+impl CompletionRing {
+    /// A ring of `capacity` entries, at least one, for those who poll.
+    pub fn new(capacity: usize) -> Self {
+        Self::with(capacity, None)
+    }
+
+    /// The same, for those who sleep: `notify` is called when the ring was [armed](Self::arm).
+    pub fn with_notify(capacity: usize, notify: Arc<dyn Notify>) -> Self {
+        Self::with(capacity, Some(notify))
+    }
+
+    fn with(capacity: usize, notify: Option<Arc<dyn Notify>>) -> Self {
+        /// Numbers given out in this process.
+        static NUMBERS: AtomicU32 = AtomicU32::new(0);
+        Self {
+            number: CqNumber(NUMBERS.fetch_add(1, Ordering::Relaxed)),
+            entries: ArrayQueue::new(capacity.max(1)),
+            reserved: AtomicU32::new(0),
+            overflowed: AtomicBool::new(false),
+            armed: AtomicU8::new(Notice::NONE),
+            notify,
+        }
+    }
+
+    /// Its name.
+    pub const fn number(&self) -> CqNumber {
+        self.number
+    }
+
+    /// Completions it was made for.
+    pub fn capacity(&self) -> usize {
+        self.entries.capacity()
+    }
+
+    /// Whether work ended in failure because it had no place: it was made too small, or is polled too seldom.
+    pub fn has_overflowed(&self) -> bool {
+        self.overflowed.load(Ordering::Acquire)
+    }
+
+    /// The oldest completion not polled yet.
+    pub fn poll(&self) -> Option<Completion> {
+        let completion = self.entries.pop()?;
+        self.unreserve(1);
+        Some(completion)
+    }
+
+    /// Moves the oldest completions to the front of `completions`, as many as there are and as it has room for; gives how
+    /// many.
+    pub fn poll_many(&self, completions: &mut [Completion]) -> usize {
+        let mut taken = 0;
+        for (place, completion) in completions.iter_mut().zip(self.drain()) {
+            *place = completion;
+            taken += 1;
+        }
+        taken
+    }
+
+    /// The completions there are, oldest first, until none is left. Their places are free for new work when the iterator is
+    /// dropped, all at once: less work than polling one by one.
+    pub fn drain(&self) -> Drain<'_> {
+        Drain { ring: self, taken: 0 }
+    }
+
+    /// Has who sleeps told of the next completion, or the next that matters. Asking for more than before adds to it, asking
+    /// for less takes nothing back; it ends with the notification. Completions that are there already notify nobody: `true`
+    /// means that there are some, so poll before you sleep.
+    pub fn arm(&self, notice: Notice) -> bool {
+        self.armed.fetch_max(notice as u8, Ordering::SeqCst);
+        // Of this fence and that of `announce` one comes first: either the completion is seen here, or the wish there.
+        fence(Ordering::SeqCst);
+        !self.entries.is_empty()
+    }
+
+    /// Takes places for completions to come, up to `wanted`; gives how many.
+    pub(super) fn reserve(&self, wanted: u32) -> u32 {
+        let before = self.reserved.fetch_add(wanted, Ordering::Relaxed);
+        let granted = wanted.min((self.entries.capacity() as u32).saturating_sub(before));
+        if granted < wanted {
+            self.unreserve(wanted - granted);
+        }
+        granted
+    }
+
+    /// Gives places back.
+    pub(super) fn unreserve(&self, places: u32) {
+        self.reserved.fetch_sub(places, Ordering::Relaxed);
+    }
+
+    /// Notes that there was no place for a completion; the first time it is an event.
+    pub(super) fn overflow(&self, events: Option<&AsyncEvents>) {
+        if !self.overflowed.swap(true, Ordering::AcqRel)
+            && let Some(events) = events
+        {
+            events.report(AsyncEvent::CompletionQueueOverflow { cq: self.number });
+        }
+    }
+
+    /// Puts a completion in the place that was reserved for it.
+    pub(super) fn push(&self, completion: Completion) {
+        let pushed = self.entries.push(completion);
+        debug_assert!(pushed.is_ok(), "a completion without a reserved place");
+        // Nobody can sleep on a ring without this, so those who poll pay nothing for it.
+        if let Some(notify) = &self.notify {
+            self.announce(notify.as_ref(), &completion);
+        }
+    }
+
+    fn announce(&self, notify: &dyn Notify, completion: &Completion) {
+        fence(Ordering::SeqCst);
+        let due = match self.armed.load(Ordering::Relaxed) {
+            Notice::NONE => false,
+            armed if armed == Notice::Solicited as u8 => Notice::Solicited.is_due(completion),
+            _ => true,
+        };
+        // Of those who find it due at the same time, one tells.
+        if due && self.armed.swap(Notice::NONE, Ordering::AcqRel) != Notice::NONE {
+            notify.notify();
+        }
+    }
+}
+
+impl fmt::Debug for CompletionRing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CompletionRing")
+            .field("number", &self.number)
+            .field("capacity", &self.capacity())
+            .field("completions", &self.entries.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Takes completions from a queue. See [`CompletionRing::drain`].
+#[derive(Debug)]
+pub struct Drain<'a> {
+    ring: &'a CompletionRing,
+    taken: u32,
+}
+
+impl Iterator for Drain<'_> {
+    type Item = Completion;
+
+    fn next(&mut self) -> Option<Completion> {
+        let completion = self.ring.entries.pop()?;
+        self.taken += 1;
+        Some(completion)
+    }
+}
+
+impl Drop for Drain<'_> {
+    fn drop(&mut self) {
+        if self.taken > 0 {
+            self.ring.unreserve(self.taken);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::sync::atomic::AtomicUsize;
+    use std::thread;
+
+    use super::super::work::{CompletionKind, QpNumber};
+    use super::*;
+
+    #[derive(Default)]
+    struct Bell(AtomicUsize);
+
+    impl Notify for Bell {
+        fn notify(&self) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    impl Bell {
+        fn rung(&self) -> usize {
+            self.0.load(Ordering::SeqCst)
+        }
+    }
+
+    fn ring(capacity: usize) -> (CompletionRing, Arc<Bell>) {
+        let bell = Arc::new(Bell::default());
+        (CompletionRing::with_notify(capacity, bell.clone()), bell)
+    }
+
+    fn completion(id: u64) -> Completion {
+        Completion::new(QpNumber(7), id, CompletionKind::Receive, Status::Success, 0)
+    }
+
+    fn push(ring: &CompletionRing, completion: Completion) {
+        assert_eq!(ring.reserve(1), 1);
+        ring.push(completion);
+    }
+
+    #[test]
+    fn many_are_polled_at_once() {
+        let ring = CompletionRing::new(8);
+        assert_eq!(ring.reserve(20), 8);
+        assert_eq!(ring.reserve(1), 0);
+        (0..8).for_each(|id| ring.push(completion(id)));
+        let mut some = [completion(99); 5];
+        assert_eq!(ring.poll_many(&mut some), 5);
+        assert_eq!(some.map(|completion| completion.id), [0, 1, 2, 3, 4]);
+        assert_eq!(ring.reserve(20), 5, "the places of those that were polled, and no other");
+        assert_eq!(ring.poll_many(&mut some), 3);
+        assert_eq!(some.map(|completion| completion.id), [5, 6, 7, 3, 4], "the rest is as it was");
+        assert_eq!(ring.poll_many(&mut some), 0);
+        assert_eq!(ring.drain().count(), 0);
+    }
+
+    /// Verbs' `req_notify_cq`: one notification for each time the queue is armed, none for what is there already.
+    #[test]
+    fn an_armed_queue_tells_once() {
+        let (ring, bell) = ring(8);
+        push(&ring, completion(1));
+        assert_eq!(bell.rung(), 0, "nobody has asked");
+        assert!(ring.arm(Notice::Next), "there is one already");
+        assert_eq!(bell.rung(), 0);
+        ring.poll().unwrap();
+        assert!(!ring.arm(Notice::Next));
+        push(&ring, completion(2));
+        push(&ring, completion(3));
+        assert_eq!(bell.rung(), 1);
+        assert_eq!(ring.drain().count(), 2);
+    }
+
+    /// RDMAP-5.3-03: a Solicited Event wakes, and so does an error; a common success does not.
+    #[test]
+    fn who_waits_for_solicited_events_sleeps_through_others() {
+        let (ring, bell) = ring(16);
+        assert!(!ring.arm(Notice::Solicited));
+        push(&ring, completion(1));
+        assert_eq!(bell.rung(), 0);
+        push(&ring, Completion { solicited: true, ..completion(2) });
+        push(&ring, Completion { solicited: true, ..completion(3) });
+        assert_eq!(bell.rung(), 1);
+        assert!(ring.arm(Notice::Solicited));
+        push(&ring, Completion { status: Status::Flushed, ..completion(4) });
+        assert_eq!(bell.rung(), 2);
+        // Who wants more gets more; who then wants less takes nothing from it.
+        ring.arm(Notice::Next);
+        ring.arm(Notice::Solicited);
+        push(&ring, completion(5));
+        assert_eq!(bell.rung(), 3);
+    }
+
+    /// The race that verbs warns of: a completion that comes while the queue is armed is either seen by `arm`, or told of.
+    #[test]
+    fn no_completion_slips_past_arming() {
+        const COMPLETIONS: u64 = 200_000;
+        let (ring, bell) = ring(64);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for id in 0..COMPLETIONS {
+                    while ring.reserve(1) == 0 {
+                        thread::yield_now();
+                    }
+                    ring.push(completion(id));
+                }
+            });
+            let (mut heard, mut next) = (0, 0);
+            while next < COMPLETIONS {
+                for completion in ring.drain() {
+                    assert_eq!(completion.id, next);
+                    next += 1;
+                }
+                if next < COMPLETIONS && !ring.arm(Notice::Next) {
+                    // A sleeper: nothing but the bell wakes it. Were one lost, this would never end.
+                    while bell.rung() == heard {
+                        thread::yield_now();
+                    }
+                }
+                heard = bell.rung();
+            }
+        });
+        assert!(ring.poll().is_none());
+    }
+
+    #[test]
+    fn overflow_is_told_once_and_remembered() {
+        let ring = CompletionRing::new(1);
+        let events = AsyncEvents::new(None);
+        assert!(!ring.has_overflowed());
+        ring.overflow(Some(&events));
+        ring.overflow(Some(&events));
+        assert!(ring.has_overflowed());
+        assert_eq!(events.take(), Some(AsyncEvent::CompletionQueueOverflow { cq: ring.number() }));
+        assert_eq!(events.take(), None);
+        assert_ne!(CompletionRing::new(1).number(), ring.number());
+    }
+}

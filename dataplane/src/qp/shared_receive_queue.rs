@@ -1,0 +1,171 @@
+//! Shared receive queues: buffers for the Sends of many peers. A queue pair takes one when a message begins, so that
+//! nobody has to keep buffers ready at each of them.
+
+use core::fmt;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::Arc;
+
+use crossbeam::queue::ArrayQueue;
+
+use super::async_event::{AsyncEvent, AsyncEvents};
+use super::shared::{BadRequest, PostError};
+use super::work::ReceiveRequest;
+use crate::memory::ProtectionDomainId;
+
+/// Names a shared receive queue of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SrqNumber(pub u32);
+
+/// Receives that the queue pairs of a Protection Domain share. A receive leaves it when a queue pair takes it, and counts
+/// there until it is completed: a peer that sends much shows in
+/// [`SharedQp::receives_taken`](super::shared::SharedQp::receives_taken), and cannot hold more at a time than its queue pair
+/// was made for (DDP-8.3.2-07, RDMAP-8.1.2-05).
+pub struct SharedReceiveQueue {
+    /// Its name.
+    pub number: SrqNumber,
+    /// Its Protection Domain.
+    pub pd: ProtectionDomainId,
+    posted: ArrayQueue<ReceiveRequest>,
+    /// Below this many receives there is an event; 0 for never.
+    limit: AtomicU32,
+    taken: AtomicU64,
+    events: Option<Arc<AsyncEvents>>,
+}
+
+impl SharedReceiveQueue {
+    /// A queue of `depth` receives, at least one, that reports to `events`.
+    pub fn new(
+        number: SrqNumber,
+        pd: ProtectionDomainId,
+        depth: usize,
+        events: Option<Arc<AsyncEvents>>,
+    ) -> Self {
+        Self {
+            number,
+            pd,
+            posted: ArrayQueue::new(depth.max(1)),
+            limit: AtomicU32::new(0),
+            taken: AtomicU64::new(0),
+            events,
+        }
+    }
+
+    /// Receives it was made for.
+    pub fn depth(&self) -> usize {
+        self.posted.capacity()
+    }
+
+    /// Receives that no queue pair has taken yet.
+    pub fn len(&self) -> usize {
+        self.posted.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.posted.is_empty()
+    }
+
+    /// Receives that queue pairs have taken so far.
+    pub fn taken(&self) -> u64 {
+        self.taken.load(Ordering::Relaxed)
+    }
+
+    /// Posts receives, in this order.
+    ///
+    /// # Errors
+    ///
+    /// [`BadRequest`] names the first that had no room; those before it are posted.
+    pub fn post(&self, requests: &[ReceiveRequest]) -> Result<(), BadRequest> {
+        for (posted, request) in requests.iter().enumerate() {
+            self.posted.push(*request).map_err(|_| BadRequest { posted, error: PostError::QueueFull })?;
+        }
+        Ok(())
+    }
+
+    /// Asks for one event when fewer than `limit` receives are left, at once if they are already; 0 asks for none.
+    pub fn arm_limit(&self, limit: u32) {
+        self.limit.store(limit, Ordering::Release);
+        self.look_at_limit();
+    }
+
+    /// The limit that is armed; 0 once its event has come.
+    pub fn limit(&self) -> u32 {
+        self.limit.load(Ordering::Acquire)
+    }
+
+    /// The oldest receive, for a queue pair with a message that begins.
+    pub(super) fn take(&self) -> Option<ReceiveRequest> {
+        let request = self.posted.pop()?;
+        self.taken.fetch_add(1, Ordering::Relaxed);
+        self.look_at_limit();
+        Some(request)
+    }
+
+    fn look_at_limit(&self) {
+        let limit = self.limit.load(Ordering::Acquire);
+        if limit == 0 || self.posted.len() >= limit as usize {
+            return;
+        }
+        // Of those who see it at the same time, one tells.
+        let disarmed = self.limit.compare_exchange(limit, 0, Ordering::AcqRel, Ordering::Relaxed);
+        if let (Ok(_), Some(events)) = (disarmed, &self.events) {
+            events.report(AsyncEvent::SharedReceiveLimit { srq: self.number });
+        }
+    }
+}
+
+impl fmt::Debug for SharedReceiveQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedReceiveQueue")
+            .field("number", &self.number)
+            .field("receives", &self.posted.len())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::work::Slice;
+    use super::*;
+
+    fn receives(ids: core::ops::Range<u64>) -> Vec<ReceiveRequest> {
+        ids.map(|id| ReceiveRequest::new(id, Slice::default())).collect()
+    }
+
+    fn queue(depth: usize) -> (SharedReceiveQueue, Arc<AsyncEvents>) {
+        let events = Arc::new(AsyncEvents::new(None));
+        let srq = SharedReceiveQueue::new(SrqNumber(3), ProtectionDomainId(1), depth, Some(events.clone()));
+        (srq, events)
+    }
+
+    #[test]
+    fn a_full_queue_names_the_first_that_had_no_room() {
+        let (srq, _) = queue(4);
+        let refused = srq.post(&receives(0..6));
+        assert_eq!(refused, Err(BadRequest { posted: 4, error: PostError::QueueFull }));
+        for id in 0..4 {
+            assert_eq!(srq.take().map(|request| request.id), Some(id));
+        }
+        assert!(srq.take().is_none());
+        assert_eq!(srq.taken(), 4);
+    }
+
+    /// The event comes once, when the number falls below the limit, or at once when it is below already.
+    #[test]
+    fn the_limit_is_told_once() {
+        let (srq, events) = queue(8);
+        srq.post(&receives(0..4)).unwrap();
+        srq.arm_limit(3);
+        srq.take().unwrap();
+        assert_eq!(events.take(), None, "three are not fewer than three");
+        srq.take().unwrap();
+        assert_eq!(events.take(), Some(AsyncEvent::SharedReceiveLimit { srq: SrqNumber(3) }));
+        srq.take().unwrap();
+        assert_eq!((events.take(), srq.limit()), (None, 0));
+        srq.arm_limit(2);
+        assert_eq!(events.take(), Some(AsyncEvent::SharedReceiveLimit { srq: SrqNumber(3) }));
+        srq.arm_limit(0);
+        srq.take().unwrap();
+        assert_eq!(events.take(), None);
+    }
+}
