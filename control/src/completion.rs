@@ -1,26 +1,74 @@
 //! Completion queues.
 
+use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use warpline_dataplane::qp::shared::CompletionRing;
+use warpline_dataplane::qp::completion_queue::{CompletionRing, CqNumber, Drain, Notice, Notify};
 use warpline_dataplane::qp::work::Completion;
+
+use crate::event_fd::EventFd;
 
 /// A bounded queue of completions. Clones are the same queue.
 ///
 /// A place is reserved for every work request when it is posted, so completions are never lost: a queue that nobody polls
-/// makes posting fail (RDMAP-8.1.1-05). Queue pairs may share one, for sends, receives or both; do not let users share
-/// one who do not trust each other (RDMAP-8.1.1-04).
+/// makes posting fail (RDMAP-8.1.1-05). A message that takes a buffer from a
+/// [`SharedReceiveQueue`](crate::SharedReceiveQueue) and finds no place ends its queue pair, and only that
+/// ([`AsyncEvent::CompletionQueueOverflow`](crate::AsyncEvent)).
+///
+/// Queue pairs of one device may share a queue, for sends, receives or both; do not let users share one who do not trust
+/// each other (RDMAP-8.1.1-04).
+///
+/// A queue made by [`new`](Self::new) is polled. One made by [`with_events`](Self::with_events) can also be slept on: by
+/// [`wait`](Self::wait), or with verbs' steps, which suit an epoll set too. Arm it ([`arm`](Self::arm)); if that finds
+/// completions, poll them; else sleep until [`events`](Self::events) is readable, clear it, and poll.
 #[derive(Clone, Debug)]
 pub struct CompletionQueue {
     pub(crate) ring: Arc<CompletionRing>,
+    events: Option<Arc<Events>>,
+}
+
+#[derive(Debug)]
+struct Events {
+    /// Notified when the queue was armed.
+    fd: Arc<EventFd>,
+    /// Threads in [`CompletionQueue::wait`] that sleep or are about to.
+    sleepers: AtomicUsize,
 }
 
 impl CompletionQueue {
-    /// A queue with room for the completions of `capacity` work requests, at least one.
+    /// A queue with room for the completions of `capacity` work requests, at least one. It is polled: least latency, and no
+    /// system call ever.
     pub fn new(capacity: usize) -> Self {
-        Self { ring: Arc::new(CompletionRing::new(capacity)) }
+        Self { ring: Arc::new(CompletionRing::new(capacity)), events: None }
+    }
+
+    /// The same, with a file descriptor to sleep on. It costs a system call for each time a sleeper is woken.
+    ///
+    /// # Errors
+    ///
+    /// When the system has no file descriptor left.
+    pub fn with_events(capacity: usize) -> io::Result<Self> {
+        let fd = Arc::new(EventFd::new()?);
+        let ring = Arc::new(CompletionRing::with_notify(capacity, fd.clone()));
+        Ok(Self { ring, events: Some(Arc::new(Events { fd, sleepers: AtomicUsize::new(0) })) })
+    }
+
+    /// Its name in asynchronous events.
+    pub fn number(&self) -> CqNumber {
+        self.ring.number()
+    }
+
+    /// Completions it has room for.
+    pub fn capacity(&self) -> usize {
+        self.ring.capacity()
+    }
+
+    /// Whether a queue pair has failed because its completion had no place here.
+    pub fn has_overflowed(&self) -> bool {
+        self.ring.has_overflowed()
     }
 
     /// The oldest completion that was not polled yet. Does not wait.
@@ -28,21 +76,72 @@ impl CompletionQueue {
         self.ring.poll()
     }
 
+    /// Moves the oldest completions to the front of `completions`; gives how many. Does not wait.
+    pub fn poll_many(&self, completions: &mut [Completion]) -> usize {
+        self.ring.poll_many(completions)
+    }
+
+    /// The completions there are, one after the other. Their places are free for new work once the iterator is dropped.
+    pub fn drain(&self) -> Drain<'_> {
+        self.ring.drain()
+    }
+
     /// Appends completions to `completions` as far as it has room without allocating; gives how many.
     pub fn poll_into(&self, completions: &mut Vec<Completion>) -> usize {
         let before = completions.len();
-        while completions.len() < completions.capacity() {
-            match self.poll() {
-                Some(completion) => completions.push(completion),
-                None => break,
-            }
-        }
+        let room = completions.capacity() - before;
+        completions.extend(self.drain().take(room));
         completions.len() - before
     }
 
-    /// Polls until there is a completion or `timeout` has passed, giving way to other threads meanwhile. A peer that falls
-    /// silent shows here alone (MPA-7.1.2-26).
+    /// Asks for one notification of [`events`](Self::events): at the next completion, or the next that matters (verbs'
+    /// `req_notify_cq`). Completions that are there already notify nobody: `true` means that there are some, so poll first.
+    pub fn arm(&self, notice: Notice) -> bool {
+        self.ring.arm(notice)
+    }
+
+    /// What becomes readable after [`arm`](Self::arm); `None` for a queue that is polled.
+    pub fn events(&self) -> Option<&EventFd> {
+        self.events.as_ref().map(|events| events.fd.as_ref())
+    }
+
+    /// The oldest completion; waits for it for `timeout`. On a queue [`with_events`](Self::with_events) the thread sleeps
+    /// meanwhile, else it polls and gives way to others. A peer that falls silent shows here alone (MPA-7.1.2-26).
+    ///
+    /// Threads that wait so may be many. Mix it with waiting on [`events`](Self::events) only on another queue.
     pub fn wait(&self, timeout: Duration) -> Option<Completion> {
+        match &self.events {
+            _ if timeout.is_zero() => self.poll(),
+            Some(events) => self.poll().or_else(|| self.sleep(events, timeout)),
+            None => self.spin(timeout),
+        }
+    }
+
+    fn sleep(&self, events: &Events, timeout: Duration) -> Option<Completion> {
+        let start = Instant::now();
+        events.sleepers.fetch_add(1, Ordering::SeqCst);
+        let completion = loop {
+            // A completion is polled before the queue is armed for it: so armed it stays until one wakes a sleeper.
+            self.arm(Notice::Next);
+            if let Some(completion) = self.poll() {
+                break Some(completion);
+            }
+            let left = timeout.saturating_sub(start.elapsed());
+            if left.is_zero() {
+                break None;
+            }
+            if events.fd.wait(left) {
+                events.fd.clear();
+            }
+        };
+        // The notification may have been for others too, and the queue is armed no more: let them look.
+        if events.sleepers.fetch_sub(1, Ordering::SeqCst) > 1 {
+            events.fd.notify();
+        }
+        completion
+    }
+
+    fn spin(&self, timeout: Duration) -> Option<Completion> {
         /// Polls before the clock is read and other threads are let run.
         const POLLS: usize = 128;
         let start = Instant::now();

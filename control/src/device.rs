@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use crossbeam::channel::{self, Sender};
 use warpline_dataplane::core::addresses::{Addresses, Cidr, Route, Routes, is_host_address};
@@ -15,10 +16,13 @@ use warpline_dataplane::core::{Config, Core};
 use warpline_dataplane::device;
 use warpline_dataplane::limits;
 use warpline_dataplane::memory::{ProtectionDomainId, Region, STag};
+use warpline_dataplane::qp::async_event::{AsyncEvent, AsyncEvents};
+use warpline_dataplane::qp::shared_receive_queue::SrqNumber;
 use warpline_dataplane::tcp::Behaviour;
 
 use crate::connect::ConnectError;
 use crate::driver::{self, CoreDriver, PollThread, PollThreadError};
+use crate::event_fd::EventFd;
 use crate::listener::{ListenConfig, ListenError, Listener};
 use crate::memory::ProtectionDomain;
 use crate::tcp_listener::{TcpListenConfig, TcpListener};
@@ -137,6 +141,9 @@ pub enum StartError {
     /// The system gives no random octets.
     #[error("no random octets from /dev/urandom: {0}; STags must not be predictable")]
     Random(std::io::Error),
+    /// No file descriptor.
+    #[error("no file descriptor for asynchronous events: {0}; check the limit on open files (ulimit -n)")]
+    EventFd(std::io::Error),
     /// No control thread.
     #[error("no control thread: {0}; check the limit on threads (ulimit -u)")]
     ControlThread(std::io::Error),
@@ -182,7 +189,10 @@ pub(crate) struct Shared {
     names: Mutex<Unpredictable>,
     /// Whether the device takes payload by reference.
     pub(crate) gathers: bool,
+    next_shared_receive_queue: AtomicU32,
     config: DeviceConfig,
+    pub(crate) events: Arc<AsyncEvents>,
+    event_fd: Arc<EventFd>,
 }
 
 impl Shared {
@@ -219,6 +229,10 @@ impl Shared {
 
     pub(crate) fn allocate(&self, octets: usize) -> Option<Region> {
         self.config.memory.allocate(octets)
+    }
+
+    pub(crate) fn next_shared_receive_queue(&self) -> SrqNumber {
+        SrqNumber(self.next_shared_receive_queue.fetch_add(1, Ordering::Relaxed))
     }
 }
 
@@ -272,7 +286,7 @@ impl Device {
         config: &DeviceConfig,
         poll: Option<JoinHandle<()>>,
     ) -> Result<Self, StartError> {
-        let Started { control, requests, names, gathers } = started;
+        let Started { control, requests, names, gathers, events, event_fd } = started;
         let run = move || {
             control.run();
             if let Some(poll) = poll {
@@ -290,7 +304,10 @@ impl Device {
             next_domain: AtomicU32::new(1),
             names: Mutex::new(names),
             gathers,
+            next_shared_receive_queue: AtomicU32::new(0),
             config: config.clone(),
+            events,
+            event_fd,
         };
         Ok(Self { shared: Arc::new(shared) })
     }
@@ -340,6 +357,37 @@ impl Device {
         &self.shared.config
     }
 
+    /// The oldest asynchronous event that nobody has taken. Does not wait.
+    pub fn poll_event(&self) -> Option<AsyncEvent> {
+        self.shared.events.take()
+    }
+
+    /// The oldest asynchronous event; sleeps until there is one, at most for `timeout`. For one thread; with an epoll set,
+    /// [`event_fd`](Self::event_fd).
+    pub fn wait_event(&self, timeout: Duration) -> Option<AsyncEvent> {
+        let start = Instant::now();
+        loop {
+            // Before the look: an event that comes behind it wakes again.
+            self.shared.event_fd.clear();
+            let event = self.poll_event();
+            let left = timeout.saturating_sub(start.elapsed());
+            if event.is_some() || left.is_zero() {
+                return event;
+            }
+            self.shared.event_fd.wait(left);
+        }
+    }
+
+    /// What becomes readable with each asynchronous event, until it is cleared.
+    pub fn event_fd(&self) -> &EventFd {
+        &self.shared.event_fd
+    }
+
+    /// Asynchronous events that were lost because nobody took those before them.
+    pub fn events_lost(&self) -> u64 {
+        self.shared.events.lost()
+    }
+
     /// The core's counters.
     ///
     /// # Errors
@@ -374,6 +422,8 @@ struct Started {
     names: Unpredictable,
     /// Whether the device takes payload by reference.
     gathers: bool,
+    events: Arc<AsyncEvents>,
+    event_fd: Arc<EventFd>,
 }
 
 /// A core and what belongs to it.
@@ -402,8 +452,11 @@ fn parts<D: device::Device>(
     let alive = Arc::new(AtomicBool::new(true));
     let driver = CoreDriver::new(Core::new(device, core, rings.clone()), alive.clone());
     let (requests, taken) = channel::unbounded();
-    let control = Control::new(taken, rings, (alive, stop.clone()), config.crc, random);
-    Ok((driver, Started { control, requests, names, gathers }))
+    let event_fd = Arc::new(EventFd::new().map_err(StartError::EventFd)?);
+    let events = Arc::new(AsyncEvents::new(Some(event_fd.clone())));
+    let told = (config.crc, events.clone());
+    let control = Control::new(taken, rings, (alive, stop.clone()), told, random);
+    Ok((driver, Started { control, requests, names, gathers, events, event_fd }))
 }
 
 /// The addresses and routes, if a core can work with them and the rest.

@@ -55,16 +55,22 @@
 //! ```
 
 pub mod advertisement;
+pub mod batch;
+pub mod cm;
 pub mod completion;
 pub mod connect;
 pub mod device;
 mod driver;
+pub mod event_fd;
+pub mod lending;
 pub mod listener;
 pub mod memory;
 #[cfg(feature = "dpdk")]
 pub mod open;
+pub mod posting;
 pub mod queue_pair;
 mod registered;
+pub mod shared_receive_queue;
 pub mod startup;
 pub mod tcp_listener;
 pub mod tcp_stream;
@@ -72,15 +78,20 @@ mod thread;
 pub mod window;
 
 pub use advertisement::Advertisement;
+pub use batch::SendBatch;
 pub use completion::CompletionQueue;
 pub use connect::{ConnectConfig, ConnectError, Connected, Revision};
 pub use device::{CrcPolicy, Device, DeviceConfig, MemorySource, StartError, Stopped, Usage};
 pub use driver::{CoreDriver, Idle, PollThread, PollThreadError, now};
+pub use event_fd::EventFd;
+pub use lending::{Buffer, LendError, Lender, Loan, NotLent, Returned};
 pub use listener::{
     AcceptError, Accepted, AnswerError, ConnectionRequest, ListenConfig, ListenError, Listener,
 };
 pub use memory::{Addressing, DeregisterError, MemoryError, MemoryRegion, ProtectionDomain, Sharing};
-pub use queue_pair::{CloseError, CreateError, PostError, QpConfig, QueuePair};
+pub use posting::PostError;
+pub use queue_pair::{CloseError, CreateError, QpConfig, QueuePair};
+pub use shared_receive_queue::SharedReceiveQueue;
 pub use startup::{Peer, ReadDepths, ReadsWanted, RtrKinds, StartupFault, Terms};
 pub use tcp_listener::{TcpListenConfig, TcpListener};
 pub use tcp_stream::{StreamConfig, SwitchError, TcpStream, TcpStreamError};
@@ -89,8 +100,12 @@ pub use warpline_dataplane::core::neighbours::StaticNeighbour;
 pub use warpline_dataplane::core::ring::Direction;
 pub use warpline_dataplane::core::statistics::Statistics;
 pub use warpline_dataplane::memory::{Access, Binding, FastRegistration, Region, STag};
+pub use warpline_dataplane::qp::async_event::AsyncEvent;
+pub use warpline_dataplane::qp::completion_queue::{CqNumber, Drain, Notice};
 pub use warpline_dataplane::qp::error::StreamError;
-pub use warpline_dataplane::qp::shared::QpState;
+pub use warpline_dataplane::qp::shared::{BadRequest, QpState};
+pub use warpline_dataplane::qp::shared_receive_queue::SrqNumber;
+pub use warpline_dataplane::qp::verbs::WcStatus;
 pub use warpline_dataplane::qp::work::{
     Completion, CompletionKind, InlineData, Operation, Payload, QpNumber, ReceiveRequest, SendRequest, Slice,
     SliceList, Status, TooLongForInline, TooManySlices,

@@ -13,7 +13,7 @@ use crate::device::{Shared, Stopped};
 use crate::queue_pair::QueuePair;
 use crate::startup::{Peer, PrivateDataTooLong, ReadDepths, ReadsWanted, StartupFault, Terms, Unacceptable};
 use crate::tcp_stream::TcpStream;
-use crate::thread::request::Request;
+use crate::thread::request::{Reply, Request};
 use crate::thread::streaming::StreamRequest;
 
 /// The time that the first FPDU may take unless told otherwise: an Initiator that connects has something to say.
@@ -182,7 +182,7 @@ impl Listener {
         if port == 0 {
             return Err(ListenError::NoPort);
         }
-        let incoming = device.ask(|reply| Request::Listen { port, config, reply })??;
+        let incoming = device.ask(|reply| Request::Listen { port, config, told: None, reply })??;
         Ok(Self { device, port, incoming })
     }
 
@@ -264,6 +264,31 @@ impl ConnectionRequest {
     /// (RDMAC-C.2.4-03).
     pub const fn version(&self) -> u8 {
         self.asked.version
+    }
+
+    /// Refuses Private Data that the Reply does not hold.
+    pub(crate) fn check_private_data(&self, private_data: &[u8]) -> Result<(), PrivateDataTooLong> {
+        check_private_data(private_data, self.asked.private_data_max_octets)
+    }
+
+    /// Accepts without waiting: `reply` gets the answer. `qp` is of the device.
+    pub(crate) fn begin_accept(
+        mut self,
+        qp: &QueuePair,
+        reads: ReadsWanted,
+        private_data: &[u8],
+        reply: Reply<Result<Accepted, AnswerError>>,
+    ) -> Result<(), Stopped> {
+        let device = self.device.take().ok_or(Stopped)?;
+        let (connection, qp, private_data) = (self.connection, qp.number(), private_data.into());
+        device.tell(Request::Accept { connection, qp, reads, private_data, reply })
+    }
+
+    /// Rejects without waiting. Who has gone meanwhile is not missed.
+    pub(crate) fn begin_reject(mut self, private_data: &[u8]) -> Result<(), Stopped> {
+        let device = self.device.take().ok_or(Stopped)?;
+        let (connection, private_data) = (self.connection, private_data.into());
+        device.begin(|reply| Request::Reject { connection, private_data, reply }).map(drop)
     }
 
     /// Accepts: `qp` serves the connection from now on. What it sends leaves after the peer's first message

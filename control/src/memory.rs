@@ -11,6 +11,7 @@ use crate::completion::CompletionQueue;
 use crate::device::{Shared, Stopped};
 use crate::queue_pair::{CreateError, QpConfig, QueuePair};
 use crate::registered::Registered;
+use crate::shared_receive_queue::SharedReceiveQueue;
 use crate::thread::request::{Deregistration, Request};
 use crate::window::MemoryWindow;
 
@@ -205,7 +206,30 @@ impl ProtectionDomain {
         receive_completions: &CompletionQueue,
     ) -> Result<QueuePair, CreateError> {
         let completions = (send_completions.ring.clone(), receive_completions.ring.clone());
-        QueuePair::new(self.shared.clone(), self.id, *config, completions)
+        QueuePair::new(self.shared.clone(), self.id, *config, completions, None)
+    }
+
+    /// Makes a queue pair that takes its receives from `receives`, of this domain, and is otherwise as those of
+    /// [`queue_pair`](Self::queue_pair). It may hold as many of them at a time as `config` gives it receives.
+    ///
+    /// # Errors
+    ///
+    /// [`CreateError`].
+    pub fn queue_pair_sharing(
+        &self,
+        receives: &SharedReceiveQueue,
+        config: &QpConfig,
+        send_completions: &CompletionQueue,
+        receive_completions: &CompletionQueue,
+    ) -> Result<QueuePair, CreateError> {
+        let receives = receives.of(&self.shared, self.id).ok_or(CreateError::OtherDomain)?;
+        let completions = (send_completions.ring.clone(), receive_completions.ring.clone());
+        QueuePair::new(self.shared.clone(), self.id, *config, completions, Some(receives))
+    }
+
+    /// Makes a queue of `depth` receives, at least one, that queue pairs of this domain can share.
+    pub fn shared_receive_queue(&self, depth: usize) -> SharedReceiveQueue {
+        SharedReceiveQueue::new(self.shared.clone(), self.id, depth)
     }
 }
 

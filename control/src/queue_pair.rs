@@ -7,11 +7,11 @@ use std::time::Duration;
 use warpline_dataplane::limits;
 use warpline_dataplane::memory::ProtectionDomainId;
 use warpline_dataplane::qp::error::StreamError;
-use warpline_dataplane::qp::shared::{self, CompletionRing, QpState, SharedQp};
-use warpline_dataplane::qp::work::{Operation, QpNumber, ReceiveRequest, SendRequest, Slice};
+use warpline_dataplane::qp::shared::{CompletionRing, QpState, SharedQp};
+use warpline_dataplane::qp::shared_receive_queue::SharedReceiveQueue;
+use warpline_dataplane::qp::work::QpNumber;
 use warpline_dataplane::tcp::{CloseReason, Snapshot};
 
-use crate::advertisement::Advertisement;
 use crate::connect::{self, ConnectConfig, ConnectError, Connected};
 use crate::device::{Shared, Stopped};
 use crate::thread::request::Request;
@@ -53,23 +53,14 @@ pub enum CreateError {
     /// The device serves as many as it can.
     #[error("the device has as many queue pairs as it can: drop some")]
     TooManyQueuePairs,
+    /// The shared receive queue belongs to another Protection Domain.
+    #[error(
+        "the shared receive queue belongs to another Protection Domain: make one in that of the queue pair"
+    )]
+    OtherDomain,
     /// The device has stopped.
     #[error(transparent)]
     Stopped(#[from] Stopped),
-}
-
-/// Why a work request was not taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PostError {
-    /// The queue pair does not take it now.
-    #[error(transparent)]
-    Refused(#[from] shared::PostError),
-    /// The range is not inside what the peer has advertised.
-    #[error("the range is not inside the {advertised} octets that the peer has advertised")]
-    OutsideAdvertisement {
-        /// Octets advertised.
-        advertised: u32,
-    },
 }
 
 /// Why a connection did not end in an orderly way, or not yet.
@@ -93,11 +84,15 @@ struct End {
 }
 
 /// How a connection ends.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Ending {
     end: Mutex<End>,
     changed: Condvar,
+    watcher: Mutex<Option<Watcher>>,
 }
+
+/// Is told of each change: whether the peer has closed its half, and why all of it is over. It must not wait.
+type Watcher = Box<dyn FnMut(bool, Option<CloseReason>) + Send>;
 
 impl Ending {
     pub(crate) fn set(&self, reason: CloseReason) {
@@ -111,6 +106,21 @@ impl Ending {
     fn change(&self, change: impl FnOnce(&mut End)) {
         change(&mut self.end.lock().unwrap_or_else(PoisonError::into_inner));
         self.changed.notify_all();
+        self.tell(&mut self.watcher.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Has `watcher` told of how far the end has come, and of each change from now on.
+    pub(crate) fn watch(&self, watcher: Watcher) {
+        let mut place = self.watcher.lock().unwrap_or_else(PoisonError::into_inner);
+        *place = Some(watcher);
+        self.tell(&mut place);
+    }
+
+    fn tell(&self, watcher: &mut Option<Watcher>) {
+        if let Some(watcher) = watcher {
+            let End { peer_closed, reason } = *self.end.lock().unwrap_or_else(PoisonError::into_inner);
+            watcher(peer_closed, reason);
+        }
     }
 
     /// Waits until `done` or for `timeout`; gives what there is then.
@@ -129,7 +139,7 @@ pub(crate) type Halves = (Arc<SharedQp>, Arc<Ending>);
 /// Dropping it ends its connection: after [`disconnect`](Self::disconnect) in the orderly way that has begun, else with a
 /// reset.
 pub struct QueuePair {
-    shared: Arc<SharedQp>,
+    pub(crate) shared: Arc<SharedQp>,
     ending: Arc<Ending>,
     device: Arc<Shared>,
 }
@@ -143,9 +153,15 @@ impl QueuePair {
         pd: ProtectionDomainId,
         config: QpConfig,
         completions: (Arc<CompletionRing>, Arc<CompletionRing>),
+        receives: Option<Arc<SharedReceiveQueue>>,
     ) -> Result<Self, CreateError> {
-        let (shared, ending) = device.ask(|reply| Request::CreateQp { pd, config, completions, reply })??;
+        let (shared, ending) =
+            device.ask(|reply| Request::CreateQp { pd, config, completions, receives, reply })??;
         Ok(Self { shared, ending, device })
+    }
+
+    pub(crate) fn ending(&self) -> Arc<Ending> {
+        self.ending.clone()
     }
 
     pub(crate) fn is_of(&self, device: &Arc<Shared>) -> bool {
@@ -159,6 +175,12 @@ impl QueuePair {
     /// Its number, as completions carry it.
     pub fn number(&self) -> QpNumber {
         self.shared.number
+    }
+
+    /// Receives that it has taken from its [`SharedReceiveQueue`](crate::SharedReceiveQueue) so far: what its peer has used
+    /// up of it (DDP-8.3.2-07, RDMAP-8.1.2-05).
+    pub fn receives_taken(&self) -> u64 {
+        self.shared.receives_taken()
     }
 
     /// Its state.
@@ -188,52 +210,6 @@ impl QueuePair {
     /// [`Stopped`].
     pub fn tcp(&self) -> Result<Option<Snapshot>, Stopped> {
         self.device.ask(|reply| Request::ConnectionReport { qp: self.number(), reply })
-    }
-
-    /// Posts a Send of `local`: it arrives in the buffer of the peer's oldest receive. Its completion is called `id`.
-    ///
-    /// # Errors
-    ///
-    /// [`PostError`]; nothing is posted then.
-    pub fn post_send(&self, id: u64, local: Slice) -> Result<(), PostError> {
-        self.post(SendRequest::new(id, Operation::SEND, local))
-    }
-
-    /// Posts an RDMA Write of `local` to octet `offset` of `remote`. Its completion is called `id`.
-    ///
-    /// # Errors
-    ///
-    /// [`PostError`]; nothing is posted then.
-    pub fn post_write(
-        &self,
-        id: u64,
-        local: Slice,
-        remote: &Advertisement,
-        offset: u64,
-    ) -> Result<(), PostError> {
-        let to = remote
-            .range(offset, local.octets)
-            .ok_or(PostError::OutsideAdvertisement { advertised: remote.octets })?;
-        self.post(SendRequest::new(id, Operation::Write { stag: remote.stag, to }, local))
-    }
-
-    /// Posts a send work request as it is; one that is not signaled reports only failure.
-    ///
-    /// # Errors
-    ///
-    /// [`PostError`]; nothing is posted then.
-    pub fn post(&self, request: SendRequest) -> Result<(), PostError> {
-        Ok(self.shared.post_send(request)?)
-    }
-
-    /// Posts a receive: `local` is for one Send of the peer. Allowed before the connection is open, and wise: a Send that
-    /// finds none ends the stream. Its completion is called `id`.
-    ///
-    /// # Errors
-    ///
-    /// [`PostError`]; nothing is posted then.
-    pub fn post_receive(&self, id: u64, local: Slice) -> Result<(), PostError> {
-        Ok(self.shared.post_receive(ReceiveRequest::new(id, local))?)
     }
 
     /// Closes our half of the connection after everything posted (DDP-6.2.1-01, DDP-6.2.1-02): nothing more can be sent.

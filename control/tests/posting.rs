@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 
 use common::{End, FAR, NEAR, PATIENCE, PORT, Pair, config, link};
 use warpline::{
-    Completion, CompletionKind, CompletionQueue, Device, ListenConfig, Operation, PostError, QpConfig,
-    QpState, SendRequest, Status,
+    BadRequest, Completion, CompletionKind, CompletionQueue, Device, ListenConfig, Operation, PostError,
+    QpConfig, QpState, SendBatch, SendRequest, Status,
 };
+use warpline_dataplane::device::sim::{End as LinkEnd, Impairments};
 use warpline_dataplane::qp::shared;
 
 const THREADS: u64 = 4;
@@ -109,6 +110,60 @@ fn queues_are_bounded() {
     drop(other);
     let flushed = small.wait(PATIENCE).unwrap();
     assert_eq!((flushed.id, flushed.status), (1, Status::Flushed));
+}
+
+/// Verbs' `bad_wr`: a list is posted as far as it goes, and what refused the next says so; a batch that is dropped is not
+/// posted at all.
+#[test]
+fn lists_are_posted_together() {
+    let pair = Pair::new();
+    let near = End::with(&pair.near, &QpConfig { send_depth: 4, ..QpConfig::default() });
+    let far = pair.accept(&near.qp);
+    near.memory.fill(1);
+    let target = far.memory.advertisement(0, 4000).unwrap();
+    let slice = near.memory.slice(0, 1000);
+
+    let mut batch = near.qp.batch();
+    batch.write(1, slice, &target, 0).unwrap();
+    drop(batch);
+    let mut batch = near.qp.batch();
+    assert!(batch.is_empty());
+    for id in 0..4 {
+        batch.write(10 + id, slice, &target, id * 1000).unwrap();
+    }
+    let outside = batch.write(14, slice, &target, 3001);
+    assert_eq!(outside, Err(PostError::OutsideAdvertisement { advertised: 4000 }));
+    assert_eq!(batch.len(), 4);
+    batch.commit().unwrap();
+    for id in 10..14 {
+        let completion = near.completion();
+        assert_eq!((completion.id, completion.status), (id, Status::Success));
+    }
+    assert_eq!(far.memory.to_vec(0, 4000).unwrap(), [1; 4000]);
+
+    // Nothing is acknowledged for a while, so that what was posted stays.
+    pair.network.set_impairments(LinkEnd::B, Impairments { loss: 1.0, ..Impairments::default() });
+    let mut batch = near.qp.batch();
+    for id in 0..SendBatch::CAPACITY as u64 {
+        batch.write(20 + id, slice, &target, 0).unwrap();
+    }
+    let full = Err(PostError::Refused(shared::PostError::BatchFull));
+    assert_eq!(batch.send(99, slice), full);
+    let bad = BadRequest { posted: 4, error: shared::PostError::QueueFull };
+    assert_eq!(batch.commit(), Err(bad));
+    pair.network.set_impairments(LinkEnd::B, Impairments::default());
+    for id in 20..24 {
+        assert_eq!(near.completion().id, id);
+    }
+    near.write(30, &far, 10);
+    assert_eq!(near.completion().id, 30, "those behind were not posted");
+    near.qp.abort();
+    common::eventually("it is over", || near.qp.state() == QpState::Error);
+    let mut batch = near.qp.batch();
+    batch.send(40, slice).unwrap();
+    let bad = BadRequest { posted: 0, error: shared::PostError::WrongState(QpState::Error) };
+    assert_eq!(batch.commit(), Err(bad));
+    assert_eq!(near.qp.post_receives(&[]), Err(bad));
 }
 
 /// A Write that is not signaled reports nothing; the next one says that both are done.

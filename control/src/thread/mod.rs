@@ -20,6 +20,7 @@ use crossbeam::channel::{Receiver, RecvTimeoutError};
 use warpline_dataplane::core::ring::{Command, Event, Rings};
 use warpline_dataplane::core::statistics::Statistics;
 use warpline_dataplane::memory::Grant;
+use warpline_dataplane::qp::async_event::{AsyncEvent, AsyncEvents};
 use warpline_dataplane::tcp::Snapshot;
 use warpline_dataplane::time::{Instant, MICROSECOND, MILLISECOND, SECOND};
 
@@ -87,6 +88,8 @@ pub(crate) struct Control {
     /// Tells the poll thread to end.
     stop: Arc<AtomicBool>,
     crc: CrcPolicy,
+    /// Asynchronous events, for applications.
+    events: Arc<AsyncEvents>,
     alarm: Alarm,
     registrations: Registrations,
     queue_pairs: QueuePairs,
@@ -102,7 +105,7 @@ impl Control {
         requests: Receiver<Request>,
         rings: Rings,
         (driver, stop): (Arc<AtomicBool>, Arc<AtomicBool>),
-        crc: CrcPolicy,
+        (crc, events): (CrcPolicy, Arc<AsyncEvents>),
         random: Unpredictable,
     ) -> Self {
         Self {
@@ -111,6 +114,7 @@ impl Control {
             driver,
             stop,
             crc,
+            events,
             alarm: Alarm(Instant::NEVER),
             registrations: Registrations::new(StagNames::new(random)),
             queue_pairs: QueuePairs::new(),
@@ -177,15 +181,15 @@ impl Control {
             Request::Deregister { stag, last, patience, reply } => {
                 self.deregister(now, stag, last, Departure { patience, reply });
             }
-            Request::CreateQp { pd, config, completions, reply } => {
-                reply.send(self.create_qp(pd, config, completions));
+            Request::CreateQp { pd, config, completions, receives, reply } => {
+                reply.send(self.create_qp(pd, config, completions, receives));
             }
             Request::DestroyQp { qp, reply } => self.destroy_qp(now, qp, reply),
             Request::Connect { qp, remote, config, reply } => {
                 self.connect(now, initiating::Wish::new(qp, remote, config, reply));
             }
-            Request::Listen { port, config, reply } => {
-                reply.send(self.listen(port, config));
+            Request::Listen { port, config, told, reply } => {
+                reply.send(self.listen(port, config, told));
             }
             Request::Unlisten { port } => self.unlisten(now, port),
             Request::Accept { connection, qp, reads, private_data, reply } => {
@@ -294,6 +298,7 @@ impl Drop for Control {
     /// However control ends, the core is not polled for nothing, and nobody waits for it.
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
+        self.events.report(AsyncEvent::DeviceFatal);
         self.queue_pairs.fail_all();
         self.stop_streams();
     }

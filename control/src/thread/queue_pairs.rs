@@ -7,6 +7,7 @@ use warpline_dataplane::core::ring::{Command, ConnectionId, FullOperation};
 use warpline_dataplane::memory::ProtectionDomainId;
 use warpline_dataplane::qp::error::StreamError;
 use warpline_dataplane::qp::shared::{CompletionRing, QpState, SharedQp};
+use warpline_dataplane::qp::shared_receive_queue::SharedReceiveQueue;
 use warpline_dataplane::qp::work::QpNumber;
 use warpline_dataplane::tcp::CloseReason;
 use warpline_dataplane::time::Instant;
@@ -104,15 +105,17 @@ impl Control {
         pd: ProtectionDomainId,
         config: QpConfig,
         completions: (Arc<CompletionRing>, Arc<CompletionRing>),
+        receives: Option<Arc<SharedReceiveQueue>>,
     ) -> Result<Halves, CreateError> {
         let number = self.queue_pairs.numbers.take().ok_or(CreateError::TooManyQueuePairs)?;
-        let shared = Arc::new(SharedQp::new(
-            number,
-            pd,
-            (config.send_depth, config.receive_depth),
-            completions,
-            self.commands.rings.doorbells.clone(),
-        ));
+        let depths = (config.send_depth, config.receive_depth);
+        let doorbells = self.commands.rings.doorbells.clone();
+        let mut shared =
+            SharedQp::new(number, pd, depths, completions, doorbells).with_events(self.events.clone());
+        if let Some(receives) = receives {
+            shared = shared.with_shared_receives(receives);
+        }
+        let shared = Arc::new(shared);
         let ending = Arc::new(Ending::default());
         self.commands.push(Command::CreateQp(shared.clone()));
         let entry = QueuePair {

@@ -9,6 +9,7 @@ use warpline_dataplane::core::ring::ConnectionId;
 use warpline_dataplane::core::statistics::Statistics;
 use warpline_dataplane::memory::{Access, ProtectionDomainId, Region, STag};
 use warpline_dataplane::qp::shared::CompletionRing;
+use warpline_dataplane::qp::shared_receive_queue::SharedReceiveQueue;
 use warpline_dataplane::qp::work::QpNumber;
 use warpline_dataplane::tcp::Snapshot;
 
@@ -21,19 +22,50 @@ use crate::queue_pair::{CreateError, Halves, QpConfig};
 use crate::startup::ReadsWanted;
 
 /// Where the answer goes. Dropped without an answer when the control thread ends.
-#[derive(Debug)]
-pub(crate) struct Reply<T>(Sender<T>);
+pub(crate) struct Reply<T>(Taker<T>);
+
+/// Who takes an answer.
+enum Taker<T> {
+    /// Somebody who waits for it.
+    Waits(Sender<T>),
+    /// Nobody waits: this is called on the control thread, with nothing when that ends, and must not wait either.
+    Called(Option<Call<T>>),
+}
+
+type Call<T> = Box<dyn FnOnce(Option<T>) + Send>;
+
+impl<T> Drop for Taker<T> {
+    fn drop(&mut self) {
+        if let Self::Called(call) = self
+            && let Some(call) = call.take()
+        {
+            call(None);
+        }
+    }
+}
 
 impl<T> Reply<T> {
     /// A place for an answer, and where it is found.
     pub(crate) fn new() -> (Self, Receiver<T>) {
         let (sender, receiver) = channel::bounded(1);
-        (Self(sender), receiver)
+        (Self(Taker::Waits(sender)), receiver)
+    }
+
+    /// A place for an answer that `call` takes: nobody waits.
+    pub(crate) fn call(call: impl FnOnce(Option<T>) + Send + 'static) -> Self {
+        Self(Taker::Called(Some(Box::new(call))))
     }
 
     /// Answers. Who does not wait any more does not want to know.
-    pub(crate) fn send(self, answer: T) {
-        let _ = self.0.send(answer);
+    pub(crate) fn send(mut self, answer: T) {
+        match &mut self.0 {
+            Taker::Waits(sender) => _ = sender.send(answer),
+            Taker::Called(call) => {
+                if let Some(call) = call.take() {
+                    call(Some(answer));
+                }
+            }
+        }
     }
 }
 
@@ -78,6 +110,8 @@ pub(crate) enum Request {
         pd: ProtectionDomainId,
         config: QpConfig,
         completions: (Arc<CompletionRing>, Arc<CompletionRing>),
+        /// Where its receives come from, if not from a queue of its own.
+        receives: Option<Arc<SharedReceiveQueue>>,
         reply: Reply<Result<Halves, CreateError>>,
     },
     DestroyQp {
@@ -93,6 +127,8 @@ pub(crate) enum Request {
     Listen {
         port: u16,
         config: ListenConfig,
+        /// Called on the control thread whenever something has come in.
+        told: Option<Box<dyn Fn() + Send>>,
         reply: Reply<Result<Receiver<Incoming>, ListenError>>,
     },
     Unlisten {

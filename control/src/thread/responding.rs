@@ -23,8 +23,21 @@ pub(super) struct Listening {
     config: ListenConfig,
     /// To the application; room for a backlog of Requests and as many faults.
     incoming: (Sender<Incoming>, Receiver<Incoming>),
+    /// Called when something was put there.
+    told: Option<Box<dyn Fn() + Send>>,
     /// The peers of connections whose Request is not complete.
     peers: HashMap<ConnectionId, SocketAddr>,
+}
+
+impl Listening {
+    /// Hands something to the application; `false` when it does not keep up.
+    fn put(&self, incoming: Incoming) -> bool {
+        let done = self.incoming.0.try_send(incoming).is_ok();
+        if let (true, Some(told)) = (done, &self.told) {
+            told();
+        }
+        done
+    }
 }
 
 /// Who waits for a Request.
@@ -62,12 +75,14 @@ impl Control {
         &mut self,
         port: u16,
         config: ListenConfig,
+        told: Option<Box<dyn Fn() + Send>>,
     ) -> Result<Receiver<Incoming>, ListenError> {
         self.check_port(port)?;
         let backlog = config.backlog.max(1);
         let incoming = channel::bounded(2 * backlog as usize);
         let receiver = incoming.1.clone();
-        self.connections.listeners.insert(port, Listening { config, incoming, peers: HashMap::new() });
+        let listening = Listening { config, incoming, told, peers: HashMap::new() };
+        self.connections.listeners.insert(port, listening);
         self.commands.push(Command::Listen { port, backlog, tcp: config.tcp });
         Ok(receiver)
     }
@@ -166,7 +181,7 @@ impl Control {
     fn offer_at(&mut self, port: u16, id: ConnectionId, asked: Asked) -> bool {
         let Some(listening) = self.connections.listeners.get_mut(&port) else { return false };
         let Some(remote) = listening.peers.remove(&id) else { return false };
-        listening.incoming.0.try_send(Incoming::Request { connection: id, remote, asked }).is_ok()
+        listening.put(Incoming::Request { connection: id, remote, asked })
     }
 
     /// MPA-7.1.2-04, MPA-7.1.3-01, MPA-8-07: the connection is closed at once and the fault reported at this end.
@@ -195,7 +210,7 @@ impl Control {
         let Some(listening) = self.connections.listeners.get_mut(&port) else { return };
         let Some(remote) = listening.peers.remove(&id) else { return };
         if listening.incoming.0.len() < listening.config.backlog.max(1) as usize {
-            let _ = listening.incoming.0.try_send(Incoming::Fault { remote, fault });
+            listening.put(Incoming::Fault { remote, fault });
         }
     }
 

@@ -54,6 +54,18 @@ impl Pair {
         Self { near: start(near, NEAR), far: start(far, FAR), network }
     }
 
+    /// Connects `qp`, of the near device, to an end at the far one.
+    pub fn accept(&self, qp: &QueuePair) -> End {
+        let listener = self.far.listen(PORT, &ListenConfig::default()).unwrap();
+        let far = End::new(&self.far);
+        thread::scope(|scope| {
+            let connecting = scope.spawn(|| qp.connect((FAR, PORT).into(), &ConnectConfig::default()));
+            listener.accept(PATIENCE).unwrap().accept(&far.qp, b"").unwrap();
+            connecting.join().unwrap().unwrap();
+        });
+        far
+    }
+
     /// A connection from the near device to the far one.
     pub fn connect(&self) -> (End, End) {
         let listener = self.far.listen(PORT, &ListenConfig::default()).unwrap();
@@ -83,8 +95,12 @@ impl End {
     }
 
     pub fn with(device: &Device, config: &QpConfig) -> Self {
+        Self::reporting(device, config, CompletionQueue::new(4096))
+    }
+
+    /// An end whose completions come to `completions`.
+    pub fn reporting(device: &Device, config: &QpConfig, completions: CompletionQueue) -> Self {
         let domain = device.protection_domain();
-        let completions = CompletionQueue::new(4096);
         let qp = domain.queue_pair(config, &completions, &completions).unwrap();
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
         let memory = domain.allocate(Self::OCTETS, access).unwrap();

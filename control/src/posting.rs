@@ -1,0 +1,117 @@
+//! Work requests on their way to queue pairs.
+
+use warpline_dataplane::qp::shared::{self, BadRequest};
+use warpline_dataplane::qp::work::{Operation, Payload, ReceiveRequest, SendRequest, SliceList};
+
+use crate::advertisement::Advertisement;
+use crate::batch::SendBatch;
+use crate::completion::CompletionQueue;
+use crate::queue_pair::QueuePair;
+
+/// Why a work request was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PostError {
+    /// The queue pair does not take it now.
+    #[error(transparent)]
+    Refused(#[from] shared::PostError),
+    /// The range is not inside what the peer has advertised.
+    #[error("the range is not inside the {advertised} octets that the peer has advertised")]
+    OutsideAdvertisement {
+        /// Octets advertised.
+        advertised: u32,
+    },
+}
+
+impl QueuePair {
+    /// Posts a Send of `local`: it arrives in the buffer of the peer's oldest receive. Its completion is called `id`.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError`]; nothing is posted then.
+    pub fn post_send(&self, id: u64, local: impl Into<Payload>) -> Result<(), PostError> {
+        self.post(SendRequest::new(id, Operation::SEND, local))
+    }
+
+    /// Posts an RDMA Write of `local` to octet `offset` of `remote`. Its completion is called `id`.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError`]; nothing is posted then.
+    pub fn post_write(
+        &self,
+        id: u64,
+        local: impl Into<Payload>,
+        remote: &Advertisement,
+        offset: u64,
+    ) -> Result<(), PostError> {
+        self.post(Self::write_request(id, local, remote, offset)?)
+    }
+
+    /// An RDMA Write of `local` to octet `offset` of `remote`.
+    pub(crate) fn write_request(
+        id: u64,
+        local: impl Into<Payload>,
+        remote: &Advertisement,
+        offset: u64,
+    ) -> Result<SendRequest, PostError> {
+        let local = local.into();
+        let to = u32::try_from(local.octets())
+            .ok()
+            .and_then(|octets| remote.range(offset, octets))
+            .ok_or(PostError::OutsideAdvertisement { advertised: remote.octets })?;
+        Ok(SendRequest::new(id, Operation::Write { stag: remote.stag, to }, local))
+    }
+
+    /// Posts a send work request as it is; one that is not signaled reports only failure.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError`]; nothing is posted then.
+    pub fn post(&self, request: SendRequest) -> Result<(), PostError> {
+        Ok(self.shared.post_send(request)?)
+    }
+
+    /// Posts send work requests in this order: less work than one by one, and one bell for the core. See also
+    /// [`batch`](Self::batch).
+    ///
+    /// # Errors
+    ///
+    /// [`BadRequest`] names the first that was not taken; those before it are posted, those behind it are not.
+    pub fn post_many(&self, requests: &[SendRequest]) -> Result<(), BadRequest> {
+        self.shared.post_sends(requests)
+    }
+
+    /// Begins a list of send work requests that are posted together.
+    pub const fn batch(&self) -> SendBatch<'_> {
+        SendBatch::new(self)
+    }
+
+    /// Posts a receive: `local` is for one Send of the peer. Allowed before the connection is open, and wise: a Send that
+    /// finds none ends the stream. Its completion is called `id`.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError`]; nothing is posted then.
+    pub fn post_receive(&self, id: u64, local: impl Into<SliceList>) -> Result<(), PostError> {
+        Ok(self.shared.post_receive(ReceiveRequest::new(id, local))?)
+    }
+
+    /// Posts receives in this order.
+    ///
+    /// # Errors
+    ///
+    /// [`BadRequest`] names the first that was not taken; those before it are posted, those behind it are not.
+    pub fn post_receives(&self, requests: &[ReceiveRequest]) -> Result<(), BadRequest> {
+        self.shared.post_receives(requests)
+    }
+
+    /// Whether its sends are reported to `completions`.
+    pub fn reports_sends_to(&self, completions: &CompletionQueue) -> bool {
+        self.shared.reports_sends_to(&completions.ring)
+    }
+
+    /// Whether its receives are reported to `completions`.
+    pub fn reports_receives_to(&self, completions: &CompletionQueue) -> bool {
+        self.shared.reports_receives_to(&completions.ring)
+    }
+}
