@@ -2,187 +2,27 @@
 //! documented Terminate to the peer, closes the connection, and writes no octet outside what was granted.
 
 mod common;
+#[path = "errors/requests.rs"]
+mod requests;
+#[path = "errors/target.rs"]
+mod target;
 
-use std::sync::Arc;
-
-use common::raw::{PEER_ISS, RawPeer};
-use common::{PD, QP, holds, region_of};
-use warpline_dataplane::core::ring::{AfterStream, Command, ConnectionId, Event, FullOperation};
+use common::{QP, holds};
+use target::{
+    BASE_TO, FOREIGN, INBOX_OCTETS, READABLE, Target, WRITABLE, fpdu, send, tagged, untagged, write,
+};
+use warpline_dataplane::core::ring::{Event, FullOperation};
 use warpline_dataplane::core::statistics::DropCause;
-use warpline_dataplane::crc32c;
 use warpline_dataplane::ddp::DdpError;
 use warpline_dataplane::limits;
-use warpline_dataplane::memory::{Access, Grant, ProtectionDomainId, Region, STag};
+use warpline_dataplane::memory::STag;
 use warpline_dataplane::mpa::MpaError;
 use warpline_dataplane::qp::error::StreamError;
-use warpline_dataplane::qp::shared::{CompletionRing, QpState, SharedQp};
+use warpline_dataplane::qp::shared::QpState;
 use warpline_dataplane::qp::work::{ReceiveRequest, Slice, Status};
 use warpline_dataplane::rdmap::RdmapError;
 use warpline_dataplane::tcp::CloseReason;
-use warpline_dataplane::wire::ddp::{Header as DdpHeader, Tagged, Untagged};
-use warpline_dataplane::wire::tcp::{Flags, Options, SeqNumber};
-
-const WRITABLE: STag = STag::new(2, 0x2222);
-const READABLE: STag = STag::new(3, 0x3333);
-const FOREIGN: STag = STag::new(4, 0x4444);
-const INBOX: STag = STag::new(5, 0x5555);
-const REGION_OCTETS: usize = 256;
-const BASE_TO: u64 = 0x1000;
-const INBOX_OCTETS: u32 = 16;
-
-/// A core in Full Operation as Responder, with memory whose contents are known.
-struct Target {
-    peer: RawPeer,
-    connection: ConnectionId,
-    qp: Arc<SharedQp>,
-    completions: Arc<CompletionRing>,
-    regions: Vec<(Region, Vec<u8>)>,
-    /// Where the peer's next octet goes, and what it acknowledges.
-    seq: SeqNumber,
-    ack: SeqNumber,
-}
-
-impl Target {
-    fn new() -> Self {
-        Self::with(FullOperation::new(QP, false))
-    }
-
-    /// In Full Operation as `operation` says.
-    fn with(operation: FullOperation) -> Self {
-        let mut peer = RawPeer::new();
-        let next = peer.accept(Options::default());
-        let completions = Arc::new(CompletionRing::new(64));
-        let rings = (completions.clone(), completions.clone());
-        let qp = Arc::new(SharedQp::new(QP, PD, (8, 8), rings, peer.rings.doorbells.clone()));
-        peer.command(Command::CreateQp(qp.clone()));
-        let mut regions = Vec::new();
-        let grants = [
-            (WRITABLE, PD, Access::REMOTE_WRITE, BASE_TO),
-            (READABLE, PD, Access::REMOTE_READ, BASE_TO),
-            (FOREIGN, ProtectionDomainId(9), Access::REMOTE_WRITE, BASE_TO),
-            (INBOX, PD, Access::LOCAL_WRITE, 0),
-        ];
-        for (stag, pd, access, base_to) in grants {
-            let octets = vec![0xa5; REGION_OCTETS];
-            let region = region_of(&octets);
-            peer.command(Command::Register { stag, grant: Grant::new(region.clone(), pd, base_to, access) });
-            regions.push((region, octets));
-        }
-        let local = Slice { stag: INBOX, to: 0, octets: INBOX_OCTETS };
-        qp.post_receive(ReceiveRequest::new(1, local)).unwrap();
-        let connection = peer.accepted.unwrap();
-        peer.command(Command::Stream {
-            connection,
-            octets: Box::new([]),
-            then: AfterStream::FullOperation(operation),
-        });
-        peer.settle();
-        Self { peer, connection, qp, completions, regions, seq: PEER_ISS + 1, ack: next }
-    }
-
-    fn send(&mut self, octets: &[u8]) {
-        for part in octets.chunks(1460) {
-            self.peer.send(Flags::ACK, self.seq, self.ack, part);
-            self.seq += part.len() as u32;
-        }
-    }
-
-    /// A valid FPDU first, so that this end may send (MPA-7.1.2-15): an empty Write.
-    fn open(&mut self) {
-        self.send(&fpdu(&write(STag(0), 0, b"")));
-        assert_eq!(self.qp.state(), QpState::ReadyToSend);
-        self.peer.sent.clear();
-    }
-
-    /// The data the core has sent since the last look, and whether a FIN came with it.
-    fn sent(&mut self) -> (Vec<u8>, bool) {
-        let mut data = Vec::new();
-        let mut fin = false;
-        for sent in self.peer.sent.drain(..) {
-            assert!(!sent.header.flags.contains(Flags::RST), "closed, not reset");
-            fin |= sent.header.flags.contains(Flags::FIN);
-            data.extend_from_slice(&sent.payload);
-        }
-        (data, fin)
-    }
-
-    /// Sends `octets`, which must end the stream with `error` and the Terminate whose control word is `control`; with the
-    /// faulty segment's header in it when `named` says so. The error is the application's to see (DDP-7-01, RDMAP-7.1-01), the
-    /// one message that may still go out is the Terminate (DDP-6.2-01, DDP-6.2.2-03, DDP-6.2.2-04, DDP-7.1-18), and RDMAP then
-    /// closes the connection, whose only stream this was (DDP-3-11, DDP-6.2-02, RDMAP-6.2.1-03).
-    fn expect(mut self, octets: &[u8], error: StreamError, control: [u8; 4], named: Option<&[u8]>) {
-        self.send(octets);
-        assert_eq!(self.qp.error(), Some(error));
-        assert_eq!(self.qp.state(), QpState::Error);
-        let failed =
-            self.peer.events.iter().any(
-                |event| matches!(event, Event::StreamFailed { qp: QP, error: told, .. } if *told == error),
-            );
-        assert!(failed, "control was not told: {:?}", self.peer.events);
-        let (data, fin) = self.sent();
-        assert!(fin, "the connection closes");
-        // RDMAP-5.4-01, RDMAP-4.8-01: a Terminate on queue 2 with MSN 1, and nothing after it (RDMAP-5.4-04). DDP-7.1-16: with
-        // the header and length of the segment.
-        let mut payload = control.to_vec();
-        if let Some(segment) = named {
-            let header_octets = if segment[0] & 0x80 != 0 { 14 } else { 18 };
-            payload.extend((segment.len() as u16).to_be_bytes());
-            payload.extend(&segment[..header_octets]);
-        }
-        let mut terminate = vec![0x41, 0x47, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0];
-        terminate.extend(payload);
-        assert_eq!(data, fpdu(&terminate), "{error}");
-        self.expect_untouched();
-        // MPA-8-09, C00-9-05, DDP-3-08, DDP-7.1-15, DDP-7.1-17, RDMAP-7-01: what comes after the error goes nowhere.
-        let before = self.peer.core.statistics().fpdus_received;
-        self.send(&fpdu(&write(WRITABLE, BASE_TO, b"too late")));
-        assert_eq!(self.peer.core.statistics().fpdus_received, before);
-        self.expect_untouched();
-        let status = self.completions.poll().map(|completion| completion.status);
-        assert_eq!(status, Some(Status::Flushed), "the posted receive is flushed");
-    }
-
-    fn expect_untouched(&self) {
-        for (region, octets) in &self.regions {
-            assert!(holds(region, 0, octets), "memory was written");
-        }
-    }
-}
-
-/// Frames a ULPDU by the document alone: length, ULPDU, pad, CRC.
-fn fpdu(ulpdu: &[u8]) -> Vec<u8> {
-    let mut octets = (ulpdu.len() as u16).to_be_bytes().to_vec();
-    octets.extend_from_slice(ulpdu);
-    octets.resize(octets.len().next_multiple_of(4), 0);
-    let crc = crc32c::checksum(&octets);
-    octets.extend(crc.to_le_bytes());
-    octets
-}
-
-fn tagged(stag: STag, to: u64, control: [u8; 2], payload: &[u8]) -> Vec<u8> {
-    let mut ulpdu = vec![0; Tagged::LEN];
-    DdpHeader::Tagged(Tagged { last: true, version: 1, rsvd_ulp: control[1], stag, to }).emit(&mut ulpdu);
-    ulpdu[0] = control[0];
-    ulpdu.extend_from_slice(payload);
-    ulpdu
-}
-
-fn write(stag: STag, to: u64, payload: &[u8]) -> Vec<u8> {
-    tagged(stag, to, [0xc1, 0x40], payload)
-}
-
-fn untagged(control: [u8; 2], queue: u32, msn: u32, mo: u32, payload: &[u8]) -> Vec<u8> {
-    let mut ulpdu = vec![0; Untagged::LEN];
-    let header = Untagged { last: true, version: 1, rsvd_ulp: [control[1], 0, 0, 0, 0], queue, msn, mo };
-    DdpHeader::Untagged(header).emit(&mut ulpdu);
-    ulpdu[0] = control[0];
-    ulpdu.extend_from_slice(payload);
-    ulpdu
-}
-
-fn send(msn: u32, mo: u32, payload: &[u8]) -> Vec<u8> {
-    untagged([0x41, 0x43], 0, msn, mo, payload)
-}
+use warpline_dataplane::wire::tcp::{Flags, SeqNumber};
 
 /// The rule of the test itself: what is right is placed (DDP-5.2-04).
 #[test]

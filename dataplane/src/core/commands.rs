@@ -305,7 +305,7 @@ impl<D: Device> Core<D> {
 
     fn deregister(&mut self, stag: STag) {
         // Sends that were posted before read from the memory too, even if their doorbell is not answered yet.
-        for qp in self.qps.iter_mut().flatten().filter(|qp| qp.shared.state() != QpState::Error) {
+        for qp in self.qps.iter_mut().flatten().filter(|qp| !qp.shared.state().is_over()) {
             qp.sender.take_posted(&qp.shared, &mut self.stags);
         }
         let result = self.stags.remove(stag);

@@ -4,7 +4,6 @@ use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
 
 use crate::limits;
-use crate::mpa::enhanced::ReadDepths;
 use crate::mpa::receiver::FpduReceiver;
 use crate::qp::async_event::AsyncEvent;
 use crate::qp::run::{FpduRun, SegmentRoom};
@@ -89,8 +88,6 @@ pub struct Operating {
     pub crc: bool,
     /// Small FPDUs may share a segment.
     pub packing: bool,
-    /// How many RDMA Reads may be outstanding.
-    pub depths: ReadDepths,
     /// FPDUs may be sent: at once for the Initiator, after the first valid FPDU for the Responder (MPA-7.1.2-15).
     pub may_send: bool,
     /// FPDUs dropped in a row at the same place because of their CRC.
@@ -115,7 +112,6 @@ impl Operating {
             markers_sent: operation.markers_sent,
             crc: operation.crc,
             packing: operation.packing,
-            depths: operation.depths,
             may_send: operation.initiator,
             crc_retries: 0,
             crc_retries_max: operation.crc_retries,

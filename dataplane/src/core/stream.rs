@@ -229,7 +229,7 @@ impl<D: Device> Core<D> {
         self.statistics.streams_failed += 1;
         if let Some(Some(qp)) = self.qps.get_mut(number.0 as usize) {
             qp.shared.set_error(error);
-            qp.shared.set_state(QpState::Error);
+            qp.shared.set_state(QpState::Terminate);
             // Sends that are on their way keep their buffers until TCP is done with them.
             qp.receiver.flush(&qp.shared, &mut self.placed_sends, Some(error));
         }

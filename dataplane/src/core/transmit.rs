@@ -12,7 +12,6 @@ use crate::memory::StagTable;
 use crate::mpa::fpdu;
 use crate::qp::error::StreamError;
 use crate::qp::run::{FpduDescriptor, FpduRun, Source};
-use crate::qp::shared::QpState;
 use crate::rdmap::RdmapError;
 use crate::tcp::send_queue::Segment;
 use crate::tcp::{EcnField, Outgoing, State};
@@ -347,7 +346,7 @@ fn fill<F>(
         return;
     }
     let Some(Some(qp)) = qps.get_mut(operating.qp.0 as usize) else { return };
-    if qp.shared.state() != QpState::Error {
+    if !qp.shared.state().is_over() {
         qp.sender.take_posted(&qp.shared, stags);
         qp.sender.carry_out(&qp.shared, stags, &qp.reads);
     }

@@ -29,8 +29,11 @@ pub enum QpState {
     /// This end has closed, or the peer has and this end follows; sends posted before are still being done, and receives
     /// are taken for what the peer still sends.
     Closing = 2,
+    /// The stream has failed, at this end or at the peer's: a Terminate is on its way or has come, and the connection closes.
+    /// No work is taken.
+    Terminate = 3,
     /// Over: everything posted is flushed.
-    Error = 3,
+    Error = 4,
 }
 
 impl QpState {
@@ -39,8 +42,14 @@ impl QpState {
             0 => Self::Idle,
             1 => Self::ReadyToSend,
             2 => Self::Closing,
+            3 => Self::Terminate,
             _ => Self::Error,
         }
+    }
+
+    /// Whether the stream is over, or about to be.
+    pub const fn is_over(self) -> bool {
+        matches!(self, Self::Terminate | Self::Error)
     }
 }
 
@@ -278,7 +287,7 @@ impl SharedQp {
         }
         match self.state() {
             QpState::Idle | QpState::ReadyToSend | QpState::Closing => {}
-            state @ QpState::Error => return Err(bad(PostError::WrongState(state))),
+            state @ (QpState::Terminate | QpState::Error) => return Err(bad(PostError::WrongState(state))),
         }
         let (posted, refused) = self.receives.post(requests, &self.receive_completions);
         // A request that slips in while the core ends the queue pair is flushed when the core hears the bell.
