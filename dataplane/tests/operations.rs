@@ -5,6 +5,8 @@ mod atomics;
 #[path = "operations/bench.rs"]
 mod bench;
 mod common;
+#[path = "operations/grants.rs"]
+mod grants;
 #[path = "operations/messages.rs"]
 mod messages;
 #[path = "operations/reads.rs"]

@@ -341,14 +341,15 @@ fn fill<F>(
     by_reference: bool,
 ) {
     let Mode::FullOperation(operating) = &connection.mode else { return };
-    // Streaming octets go before the first FPDU.
-    if !operating.may_send || !connection.tcp.may_send() || connection.stream.unqueued_octets() > 0 {
-        return;
-    }
     let Some(Some(qp)) = qps.get_mut(operating.qp.0 as usize) else { return };
     if !qp.shared.state().is_over() {
         qp.sender.take_posted(&qp.shared, stags);
+        // What puts nothing on the wire waits for nobody's first FPDU.
         qp.sender.carry_out(&qp.shared, stags, &qp.reads);
+    }
+    // Streaming octets go before the first FPDU.
+    if !operating.may_send || !connection.tcp.may_send() || connection.stream.unqueued_octets() > 0 {
+        return;
     }
     let tcp = &mut connection.tcp;
     if operating.packing

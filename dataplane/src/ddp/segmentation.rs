@@ -37,7 +37,8 @@ pub struct Message {
 
 impl Message {
     /// The segment that begins `offset` octets into the message and fits `mulpdu` octets: its header and its octets of
-    /// payload. The last one has the Last flag (DDP-4.1-03, DDP-4.1-04); an empty message has exactly one (DDP-5.2-08). What is
+    /// payload. The last one has the Last flag and is posted last (DDP-4.1-03, DDP-4.1-04,
+    /// DDP-4.1-05); an empty message has exactly one (DDP-5.2-08). What is
     /// the message's is the same in all of them.
     // DDP-4.1-06, DDP-4.2-08, DDP-4.3-06, DDP-4.3-10, DDP-5.2-03, DDP-5.2-06, RDMAP-4.1-06
     pub fn segment(&self, offset: u32, mulpdu: usize) -> (Header, u32) {

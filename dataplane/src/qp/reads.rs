@@ -120,7 +120,7 @@ impl Asked {
         })
     }
 
-    /// A segment of the oldest Response is Delivered.
+    /// A segment of the oldest Response is Delivered (RDMAP-5.5-03).
     pub(super) fn deliver(&mut self, last: bool, payload_octets: usize) {
         if let Some(Awaited::Read { delivered, .. }) = self.queue.front_mut() {
             *delivered += payload_octets as u32;

@@ -145,13 +145,7 @@ impl Sender {
             if !local || fenced || self.queued > 0 || self.terminate.is_some() {
                 return;
             }
-            taken.status = match taken.request.operation {
-                Operation::LocalInvalidate { stag } => {
-                    let done = stags.invalidate(stag, shared.accessor(), Invalidation::Local);
-                    done.map_or(Status::LocalProtection, |()| Status::Success)
-                }
-                _ => Status::LocalOperation,
-            };
+            taken.status = carry_out_one(taken.request.operation, shared, stags);
             if taken.status != Status::Success {
                 return;
             }
@@ -168,7 +162,7 @@ impl Sender {
         (!waits || (index == self.queued && self.offset > 0)).then_some((taken, message))
     }
 
-    /// The FPDUs of the next segment: requests in the order of posting (DDP-5.3-02, RDMAP-5.5-06), offsets rising
+    /// The FPDUs of the next segment: requests in the order of posting (DDP-5.3-02, RDMAP-5.1-04, RDMAP-5.2.1-03, RDMAP-5.3-03, RDMAP-5.5-06), offsets rising
     /// (DDP-5.3-03); answers between them. The caller queues them and calls [`advance`](Self::advance), or asks again later.
     pub fn peek(&self, room: &SegmentRoom, reads: &Reads) -> Option<FpduRun> {
         let version = self.numbers.version;
@@ -430,6 +424,23 @@ impl Sender {
     /// Whether every taken request is completed.
     pub fn is_idle(&self) -> bool {
         self.taken.is_empty()
+    }
+}
+
+/// Changes what this end grants.
+// DDP-8.3-01, DDP-8.3-02, DDP-8.3-03
+fn carry_out_one(operation: Operation, shared: &SharedQp, stags: &mut StagTable) -> Status {
+    let done = |done, otherwise| if done { Status::Success } else { otherwise };
+    match operation {
+        Operation::LocalInvalidate { stag } => {
+            let invalidated = stags.invalidate(stag, shared.accessor(), Invalidation::Local);
+            done(invalidated.is_ok(), Status::LocalProtection)
+        }
+        Operation::Bind(binding) => done(stags.bind(&binding, shared.accessor()).is_ok(), Status::Bind),
+        Operation::Register(wanted) => {
+            done(stags.register(&wanted, shared.accessor()).is_ok(), Status::LocalProtection)
+        }
+        _ => Status::LocalOperation,
     }
 }
 

@@ -196,7 +196,9 @@ fn does(request: &SendRequest, numbers: &mut Numbers) -> Does {
         Operation::FetchAdd { .. } | Operation::CompareSwap { .. } | Operation::Swap { .. } => {
             message::atomic_request(version, take_number(&mut numbers.read))
         }
-        Operation::LocalInvalidate { .. } => return Does::Local,
+        Operation::LocalInvalidate { .. } | Operation::Bind(_) | Operation::Register(_) => {
+            return Does::Local;
+        }
     })
 }
 
@@ -239,7 +241,10 @@ pub fn check_shape(request: &SendRequest, reads: bool) -> Result<(), PostError> 
         Operation::FetchAdd { .. } | Operation::CompareSwap { .. } | Operation::Swap { .. } => {
             matches!(local.slices(), [slice] if slice.octets as usize == VALUE_OCTETS)
         }
-        Operation::Immediate { .. } | Operation::LocalInvalidate { .. } => local.octets() == 0,
+        Operation::Immediate { .. }
+        | Operation::LocalInvalidate { .. }
+        | Operation::Bind(_)
+        | Operation::Register(_) => local.octets() == 0,
     };
     if fits { Ok(()) } else { Err(PostError::LocalShape) }
 }

@@ -56,6 +56,7 @@ impl Status {
             Self::LocalLength => WcStatus::LocalLengthError,
             Self::LocalOperation => WcStatus::LocalQpOperation,
             Self::LocalProtection => WcStatus::LocalProtection,
+            Self::Bind => WcStatus::MemoryWindowBind,
             Self::Flushed => WcStatus::WorkRequestFlushed,
             Self::Failed(error) => of_stream(error),
         }

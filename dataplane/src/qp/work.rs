@@ -3,7 +3,7 @@
 use core::fmt;
 
 use super::error::StreamError;
-use crate::memory::STag;
+use crate::memory::{Binding, FastRegistration, STag};
 
 pub use super::payload::{InlineData, Payload, Slice, SliceList, TooLongForInline, TooManySlices};
 
@@ -100,9 +100,14 @@ pub enum Operation {
     },
     /// Takes a registration of this end out of the reach of peers, when all requests before it are complete.
     LocalInvalidate {
-        /// The registration.
+        /// The registration, or the window.
         stag: STag,
     },
+    /// Gives a window on a part of a registration to the peer of this queue pair alone, when all requests before it are
+    /// complete.
+    Bind(Binding),
+    /// Registers memory that is registered already anew, under another key, when all requests before it are complete.
+    Register(FastRegistration),
 }
 
 impl Operation {
@@ -130,6 +135,8 @@ impl Operation {
             Self::FetchAdd { .. } => CompletionKind::FetchAdd,
             Self::CompareSwap { .. } | Self::Swap { .. } => CompletionKind::CompareSwap,
             Self::LocalInvalidate { .. } => CompletionKind::LocalInvalidate,
+            Self::Bind(_) => CompletionKind::Bind,
+            Self::Register(_) => CompletionKind::Register,
         }
     }
 
@@ -191,6 +198,10 @@ pub enum CompletionKind {
     CompareSwap,
     /// The invalidation of an STag of this end.
     LocalInvalidate,
+    /// The binding of a window.
+    Bind,
+    /// A registration by a work request.
+    Register,
     /// A received Send, or Immediate Data.
     Receive,
 }
@@ -207,6 +218,8 @@ pub enum Status {
     LocalOperation,
     /// A local range is not registered, not of this Protection Domain or stream, lacks the right, or is out of bounds.
     LocalProtection,
+    /// A window was not bound, for the reason that [`BindError`](crate::memory::BindError) would name.
+    Bind,
     /// The stream failed while or before this request was worked on.
     Failed(StreamError),
     /// The queue pair was closed or failed earlier: the request was not worked on.

@@ -63,7 +63,7 @@ fn inline_octets_travel_in_the_request() {
     assert!(holds(&bench.b[0], 3, b"sixteen octets !"));
 }
 
-/// RDMAP-5.3-03, RDMAP-5.5-02: Sends of every kind, and what the receiver hears of each.
+/// RDMAP-5.3-03, RDMAP-5.5-02, DDP-4.3-03, DDP-4.3-04, DDP-5.4-03: Sends of every kind, and what the receiver hears of each.
 #[test]
 fn sends_of_every_kind() {
     let mut bench = Bench::new(0, SETUPS[0]);

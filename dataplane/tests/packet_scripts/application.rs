@@ -72,7 +72,10 @@ impl Application {
             Status::Success => "ok".to_owned(),
             Status::Flushed => "flushed".to_owned(),
             Status::Failed(error) => format!("failed:{error:?}"),
-            status @ (Status::LocalLength | Status::LocalOperation | Status::LocalProtection) => {
+            status @ (Status::LocalLength
+            | Status::LocalOperation
+            | Status::LocalProtection
+            | Status::Bind) => {
                 format!("{status:?}")
             }
         })

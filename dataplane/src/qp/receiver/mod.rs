@@ -143,7 +143,7 @@ impl Receiver {
     /// # Errors
     ///
     /// [`Fault`] when a check fails; nothing was placed then.
-    // DDP-7.1-09
+    // DDP-7.1-09, DDP-7.1-15
     pub fn on_ulpdu(
         &mut self,
         reach: &mut Reach<'_>,
@@ -185,6 +185,7 @@ impl Receiver {
         Some(received)
     }
 
+    /// A Terminate needs no buffer: what it says is kept with the queue pair, for its application (RDMAP-5.4-02, RDMAP-5.4-03).
     fn on_terminate<O: Octets>(
         &self,
         header: &Untagged,
@@ -217,7 +218,7 @@ impl Receiver {
         }
     }
 
-    /// DDP-4.1-09, A-13, A-30: version, then queue; number, offset and length come after.
+    /// DDP-4.1-09, DDP-4.1-10, DDP-7.1-01, A-13, A-30: version, then queue; number, offset and length come after.
     fn check_queue(&self, header: &Untagged) -> Result<(), DdpError> {
         if header.version != self.version {
             return Err(DdpError::UntaggedVersion);

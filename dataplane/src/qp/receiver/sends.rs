@@ -75,7 +75,7 @@ impl Receiver {
         if header.msn != self.expected_msn {
             return Err(DdpError::MsnRange);
         }
-        // DDP-7.1-02.
+        // DDP-7.1-02. An empty message has its buffer, too (RDMAP-5.3-06).
         let current = match self.current {
             Some(current) => current,
             None => match self.buffers.front() {
@@ -112,7 +112,9 @@ impl Receiver {
         Some(memory)
     }
 
-    /// Delivers a segment that is placed: everything before it is placed and delivered (DDP-5.4-01, DDP-5.3-06, DDP-5.3-07).
+    /// Delivers a segment that is placed: everything before it is placed and delivered (DDP-4.1-07, DDP-5.4-01, DDP-5.3-06,
+    /// DDP-5.3-07, RDMAP-5.5-02). RDMAP gets the header, with what DDP carries for it (DDP-4.3-03, DDP-5.4-03); that of the last
+    /// segment speaks for the message (DDP-4.3-05).
     ///
     /// # Errors
     ///

@@ -13,6 +13,8 @@ use crate::wire::ddp::Tagged;
 use crate::wire::rdmap::Opcode;
 
 impl Receiver {
+    /// Places a segment and delivers it: RDMAP has its header, with STag and what DDP carries for it.
+    // DDP-4.2-03, DDP-4.2-07, DDP-5.2-04, DDP-5.4-03
     pub(super) fn on_tagged<O: Octets>(
         &self,
         header: &Tagged,

@@ -14,7 +14,7 @@ use crate::wire::rdmap::ReadRequest;
 /// Octets of a ULPDU that headers may take: the untagged header and RDMAP's longest.
 const HEADER_OCTETS: usize = Untagged::LEN + AtomicRequest::LEN;
 
-/// Why a ULPDU was refused, with what a Terminate says of it.
+/// Why a ULPDU was refused, with what a Terminate says of it (DDP-7.1-16).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// The error for the application.

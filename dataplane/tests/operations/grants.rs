@@ -1,0 +1,137 @@
+//! What this end grants, changed by work requests and by the peer's Sends.
+
+use warpline_dataplane::core::ring::Command;
+use warpline_dataplane::memory::{Access, Binding, FastRegistration, Grant, STag};
+use warpline_dataplane::qp::error::StreamError;
+use warpline_dataplane::qp::work::{CompletionKind, Operation, Payload, Status};
+
+use super::bench::{Bench, SETUPS, SHARED, octets_of, own};
+use crate::common::{PD, QP, holds};
+
+const WINDOW: STag = STag::new(7, 0x7000);
+const NARROW: STag = STag::new(8, 0x8000);
+
+/// A bench whose `b` has a window of its own and memory for the peer of its queue pair alone.
+fn bench() -> Bench {
+    let bench = Bench::new(2, SETUPS[0]);
+    let region = bench.b[0].clone();
+    let access = Access::LOCAL_WRITE | Access::WINDOW_BIND | Access::REMOTE_WRITE | Access::REMOTE_READ;
+    let grant = Grant { stream: Some(QP.0), ..Grant::new(region, PD, 0, access) };
+    bench.pair.b.command(Command::Register { stag: NARROW, grant });
+    bench.pair.b.command(Command::AllocateWindow { stag: WINDOW, pd: PD });
+    bench
+}
+
+fn binding(window: STag) -> Binding {
+    let access = Access::REMOTE_WRITE;
+    Binding { window, registration: NARROW, to: 1000, octets: 100, access, zero_based: true }
+}
+
+/// DDP-8.2-04, DDP-8.3-01, DDP-8.3-03, DDP-8.3.1-03, DDP-8.3.1-05: a window opens its hundred octets and no other, until it is
+/// invalidated.
+#[test]
+fn a_window_is_as_narrow_as_it_was_bound() {
+    for (to, octets, fails) in [(0, 100, None), (0, 101, Some(1)), (100, 1, Some(1)), (u64::MAX, 1, Some(3))]
+    {
+        let mut bench = bench();
+        let window = WINDOW.with_key(1);
+        bench.pair.b.post(1, Operation::Bind(binding(window)), Payload::EMPTY);
+        let bound = bench.completions_of_b(1)[0];
+        assert_eq!((bound.kind, bound.status), (CompletionKind::Bind, Status::Success));
+        bench.pair.a.write(1, own(0, octets), window, to);
+        let before = octets_of(&bench.b[0], 0, 2000);
+        bench.pair.run_for(1);
+        let mut expected = before.clone();
+        if let Some(code) = fails {
+            let told = StreamError::Terminated { layer: 1, error_type: 1, code };
+            assert_eq!(bench.pair.a.qp.error(), Some(told));
+        } else {
+            expected[1000..1100].copy_from_slice(&octets_of(&bench.a[1], 0, 100));
+            bench.pair.b.post(2, Operation::LocalInvalidate { stag: window }, Payload::EMPTY);
+            assert_eq!(bench.completions_of_b(1)[0].status, Status::Success);
+            bench.pair.a.write(2, own(0, 1), window, 0);
+            bench.pair.run_for(1);
+            let told = StreamError::Terminated { layer: 1, error_type: 1, code: 0 };
+            assert_eq!(bench.pair.a.qp.error(), Some(told), "it is open no longer");
+        }
+        assert!(holds(&bench.b[0], 0, &expected));
+    }
+}
+
+/// RDMAP-5.3-08, RDMAP-7.2-04, DDP-8.3-02, DDP-8.3.1-07: a Send takes back what was given to its stream, and tells the
+/// receiver what. It is then closed to all, until it is registered anew under another key.
+#[test]
+fn a_send_invalidates() {
+    let mut bench = bench();
+    bench.pair.b.receive(5, own(0, 64));
+    bench.pair.a.write(1, own(0, 50), NARROW, 0);
+    bench.pair.a.post(2, Operation::Send { invalidate: Some(NARROW), solicited: true }, own(0, 4));
+    let received = bench.completions_of_b(1)[0];
+    assert_eq!(
+        (received.status, received.invalidated, received.solicited),
+        (Status::Success, Some(NARROW), true)
+    );
+    bench.completions_of_a(2);
+    // Under its next name, and a part of it only.
+    let stag = NARROW.with_key(9);
+    let (offset, octets, access) = (500, 64, Access::REMOTE_READ | Access::LOCAL_WRITE);
+    let wanted = FastRegistration { stag, offset, octets, base_to: 1 << 40, access, all_streams: false };
+    bench.pair.b.post(6, Operation::Register(wanted), Payload::EMPTY);
+    let done = bench.completions_of_b(1)[0];
+    assert_eq!((done.kind, done.status), (CompletionKind::Register, Status::Success));
+    bench.pair.a.post(3, Operation::Read { stag, to: 1 << 40 }, own(100, 64));
+    assert_eq!(bench.completions_of_a(1)[0].status, Status::Success);
+    assert!(holds(&bench.a[1], 100, &octets_of(&bench.b[0], 500, 64)));
+    bench.pair.a.post(4, Operation::Read { stag: NARROW, to: 0 }, own(100, 64));
+    let told = StreamError::Terminated { layer: 0, error_type: 1, code: 0 };
+    assert_eq!(bench.completions_of_a(1)[0].status, Status::Failed(told), "the old name is stale");
+}
+
+/// RDMAP-8.1.1-02, A-17: what is for all streams of the domain no peer can take from them.
+#[test]
+fn a_shared_registration_is_not_a_peers_to_invalidate() {
+    let mut bench = bench();
+    bench.pair.b.receive(5, own(0, 64));
+    bench.pair.a.post(2, Operation::Send { invalidate: Some(SHARED), solicited: false }, own(0, 4));
+    let told = StreamError::Terminated { layer: 0, error_type: 1, code: 9 };
+    assert!(bench.pair.run_until(5, |pair| pair.a.qp.error().is_some()));
+    assert_eq!(bench.pair.a.qp.error(), Some(told));
+    assert!(matches!(bench.completions_of_b(1)[0].status, Status::Failed(_)), "it is not delivered");
+}
+
+/// A Read that was begun is answered to its end, whatever becomes of the name meanwhile.
+#[test]
+fn an_answer_outlives_the_name() {
+    let mut bench = bench();
+    bench.pair.b.receive(5, own(0, 64));
+    bench.pair.a.post(1, Operation::Read { stag: NARROW, to: 0 }, own(0, 200_000));
+    bench.pair.a.post(2, Operation::Send { invalidate: Some(NARROW), solicited: false }, own(0, 4));
+    assert_eq!(bench.completions_of_b(1)[0].invalidated, Some(NARROW));
+    let done = bench.completions_of_a(2);
+    assert!(done.iter().all(|done| done.status == Status::Success), "{done:?}");
+    assert!(holds(&bench.a[1], 0, &octets_of(&bench.b[0], 0, 200_000)));
+}
+
+/// What cannot be granted is refused here, and the stream ends, as with any request that cannot be done.
+#[test]
+fn what_cannot_be_granted() {
+    let bound = |change: fn(&mut Binding)| {
+        let mut binding = binding(WINDOW.with_key(1));
+        change(&mut binding);
+        Operation::Bind(binding)
+    };
+    let cases = [
+        (bound(|binding| binding.registration = STag::new(99, 1)), Status::Bind),
+        (bound(|binding| binding.octets = 1 << 20), Status::Bind),
+        (bound(|binding| binding.window = WINDOW), Status::Bind),
+        (bound(|binding| binding.registration = SHARED), Status::Bind),
+        (Operation::LocalInvalidate { stag: STag::new(99, 1) }, Status::LocalProtection),
+    ];
+    for (operation, expected) in cases {
+        let mut bench = bench();
+        bench.pair.b.post(1, operation, Payload::EMPTY);
+        bench.pair.b.post(2, Operation::SEND, own(0, 4));
+        let statuses: Vec<_> = bench.completions_of_b(2).iter().map(|done| done.status).collect();
+        assert_eq!(statuses, [expected, Status::Flushed], "{operation:?}");
+    }
+}
