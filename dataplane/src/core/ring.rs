@@ -68,7 +68,8 @@ impl FullOperation {
     }
 
     /// Full Operation of `qp` as draft-culley-iwarp-mpa-00 has it, with nothing to negotiate: Markers and CRCs both ways
-    /// (C00-7.1-01, C00-7.2-01), one FPDU to a segment (C00-7.3-02), either end sends when it likes (C00-8.1-06), and as many Reads as usual.
+    /// (C00-7.1-01, C00-7.2-01), one FPDU to a segment (C00-7.3-02), either end sends when it likes (C00-8.1-06), and as many
+    /// Reads as usual.
     pub const fn unnegotiated(qp: QpNumber, version: u8) -> Self {
         let depths = ReadDepths { ird: limits::READ_DEPTH_USUAL, ord: limits::READ_DEPTH_USUAL };
         let base = Self { packing: false, version, depths, ..Self::new(qp, true) };

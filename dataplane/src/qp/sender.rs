@@ -162,8 +162,9 @@ impl Sender {
         (!waits || (index == self.queued && self.offset > 0)).then_some((taken, message))
     }
 
-    /// The FPDUs of the next segment: requests in the order of posting (DDP-5.3-02, RDMAP-5.1-04, RDMAP-5.2.1-03, RDMAP-5.3-03, RDMAP-5.5-06), offsets rising
-    /// (DDP-5.3-03); answers between them. The caller queues them and calls [`advance`](Self::advance), or asks again later.
+    /// The FPDUs of the next segment: requests in the order of posting (DDP-5.3-02, RDMAP-5.1-04, RDMAP-5.2.1-03, RDMAP-5.3-03,
+    /// RDMAP-5.5-06), offsets rising (DDP-5.3-03); answers between them. The caller queues them and calls
+    /// [`advance`](Self::advance), or asks again later.
     pub fn peek(&self, room: &SegmentRoom, reads: &Reads) -> Option<FpduRun> {
         let version = self.numbers.version;
         if let Some(provided) = self.provided {

@@ -52,8 +52,8 @@ fn atomic_request(msn: u32, code: u8, stag: STag, to: u64) -> Vec<u8> {
     untagged([0x41, 0x4a], 1, msn, 0, &header)
 }
 
-/// RDMAP-4.4-02, RDMAP-5.2.1-03, RDMAP-5.2.2-02, RDMAP-5.5-04, RDMAP-5.2.1-10, RDMAP-5.2.2-01, RDMAP-5.5-03: requests are answered in their order, to where
-/// they said, whatever that is; one for nothing by nothing.
+/// RDMAP-4.4-02, RDMAP-5.2.1-03, RDMAP-5.2.2-02, RDMAP-5.5-04, RDMAP-5.2.1-10, RDMAP-5.2.2-01, RDMAP-5.5-03: requests are
+/// answered in their order, to where they said, whatever that is; one for nothing by nothing.
 #[test]
 fn requests_are_answered() {
     let mut target = target();
@@ -72,8 +72,8 @@ fn requests_are_answered() {
     assert_eq!(target.qp.error(), None);
 }
 
-/// RDMAP-5.2.2-02, RDMAP-6.1-02, RDMAP-6.1-03, RDMAP-8.1.1-06, RDMAP-8.1.2-04: two were agreed on. The third while neither answer is
-/// acknowledged is one too many, and so is any where none was agreed on.
+/// RDMAP-5.2.2-02, RDMAP-6.1-02, RDMAP-6.1-03, RDMAP-8.1.1-06, RDMAP-8.1.2-04: two were agreed on. The third while neither
+/// answer is acknowledged is one too many, and so is any where none was agreed on.
 #[test]
 fn more_requests_than_agreed_on() {
     let mut target = target();
@@ -185,7 +185,8 @@ fn reading() -> Target {
     target
 }
 
-/// RDMAP-5.2.2-06, RDMAP-5.5-10, DDP-4.2-03, DDP-4.2-07, DDP-5.4-03: an answer may come in pieces, and the Read is done with the last of them, not before.
+/// RDMAP-5.2.2-06, RDMAP-5.5-10, DDP-4.2-03, DDP-4.2-07, DDP-5.4-03: an answer may come in pieces, and the Read is done with the
+/// last of them, not before.
 #[test]
 fn an_answer_in_pieces() {
     let mut target = reading();

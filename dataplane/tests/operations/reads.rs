@@ -17,8 +17,8 @@ fn read(to: u64) -> Operation {
     Operation::Read { stag: SHARED, to }
 }
 
-/// RDMAP-5.2-01, RDMAP-5.2.1-03, RDMAP-5.2.1-04, RDMAP-5.2.1-06, RDMAP-5.2.1-09, RDMAP-5.2.1-10, RDMAP-5.2.2-03: every length comes whole, in the order of
-/// posting, and nothing but what was asked for is written.
+/// RDMAP-5.2-01, RDMAP-5.2.1-03, RDMAP-5.2.1-04, RDMAP-5.2.1-06, RDMAP-5.2.1-09, RDMAP-5.2.1-10, RDMAP-5.2.2-03: every length
+/// comes whole, in the order of posting, and nothing but what was asked for is written.
 #[test]
 fn every_length_comes_whole() {
     for setup in SETUPS {
@@ -45,8 +45,8 @@ fn every_length_comes_whole() {
     }
 }
 
-/// RDMAP-5.5-03, RDMAP-5.5-11, RDMAP-5.2.2-05, RDMAP-5.5-07, RDMAP-6.1-03: both ends read at once, more than may be outstanding, with other work between,
-/// over a link that loses, reorders and duplicates.
+/// RDMAP-5.5-03, RDMAP-5.5-11, RDMAP-5.2.2-05, RDMAP-5.5-07, RDMAP-6.1-03: both ends read at once, more than may be outstanding,
+/// with other work between, over a link that loses, reorders and duplicates.
 #[test]
 fn reads_both_ways_under_loss() {
     for (seed, setup) in (0..8).zip(SETUPS.iter().cycle()) {
