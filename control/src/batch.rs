@@ -3,7 +3,7 @@
 use arrayvec::ArrayVec;
 use warpline_dataplane::limits;
 use warpline_dataplane::qp::shared::{self, BadRequest};
-use warpline_dataplane::qp::work::{Operation, Payload, SendRequest};
+use warpline_dataplane::qp::work::{Operation, Payload, SendRequest, Slice};
 
 use crate::advertisement::Advertisement;
 use crate::posting::PostError;
@@ -78,6 +78,21 @@ impl<'a> SendBatch<'a> {
         offset: u64,
     ) -> Result<(), PostError> {
         self.push(QueuePair::write_request(id, local, remote, offset)?)
+    }
+
+    /// Adds an RDMA Read into `local` from octet `offset` of `remote`. Its completion is called `id`.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError::OutsideAdvertisement`], and as [`push`](Self::push).
+    pub fn read(
+        &mut self,
+        id: u64,
+        local: Slice,
+        remote: &Advertisement,
+        offset: u64,
+    ) -> Result<(), PostError> {
+        self.push(QueuePair::read_request(id, local, remote, offset)?)
     }
 
     /// Posts what it holds, in order.

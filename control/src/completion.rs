@@ -18,7 +18,8 @@ use crate::event_fd::EventFd;
 /// [`SharedReceiveQueue`](crate::SharedReceiveQueue) and finds no place ends its queue pair, and only that
 /// ([`AsyncEvent::CompletionQueueOverflow`](crate::AsyncEvent)).
 ///
-/// Queue pairs of one device may share a queue, for sends, receives or both; do not let users share one who do not trust
+/// How many completions there may be is said when the queue is made, and no peer can change it (RDMAP-8.1.2-02). Queue
+/// pairs of one device may share a queue, for sends, receives or both; do not let users share one who do not trust
 /// each other (RDMAP-8.1.1-04).
 ///
 /// A queue made by [`new`](Self::new) is polled. One made by [`with_events`](Self::with_events) can also be slept on: by

@@ -291,6 +291,23 @@ impl Lender {
         self.post(qp, id, loan.into(), |name, slice| QueuePair::write_request(name, slice, remote, offset))
     }
 
+    /// Posts an RDMA Read into all of `buffer` from octet `offset` of `remote`. Its completion is called `id`.
+    ///
+    /// # Errors
+    ///
+    /// [`NotLent`], with the buffer.
+    pub fn read(
+        &mut self,
+        qp: &QueuePair,
+        id: u64,
+        buffer: Buffer,
+        remote: &Advertisement,
+        offset: u64,
+    ) -> Result<(), NotLent> {
+        let loan = Loan::Owned(buffer);
+        self.post(qp, id, loan, |name, slice| QueuePair::read_request(name, slice, remote, offset))
+    }
+
     /// Posts a receive into `buffer`. Its completion is called `id`.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! Work requests on their way to queue pairs.
 
 use warpline_dataplane::qp::shared::{self, BadRequest};
-use warpline_dataplane::qp::work::{Operation, Payload, ReceiveRequest, SendRequest, SliceList};
+use warpline_dataplane::qp::work::{Operation, Payload, ReceiveRequest, SendRequest, Slice, SliceList};
 
 use crate::advertisement::Advertisement;
 use crate::batch::SendBatch;
@@ -47,6 +47,21 @@ impl QueuePair {
         self.post(Self::write_request(id, local, remote, offset)?)
     }
 
+    /// Posts an RDMA Read of as many octets as `local` has, from octet `offset` of `remote`. Its completion is called `id`.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError`]; nothing is posted then.
+    pub fn post_read(
+        &self,
+        id: u64,
+        local: Slice,
+        remote: &Advertisement,
+        offset: u64,
+    ) -> Result<(), PostError> {
+        self.post(Self::read_request(id, local, remote, offset)?)
+    }
+
     /// An RDMA Write of `local` to octet `offset` of `remote`.
     pub(crate) fn write_request(
         id: u64,
@@ -55,11 +70,19 @@ impl QueuePair {
         offset: u64,
     ) -> Result<SendRequest, PostError> {
         let local = local.into();
-        let to = u32::try_from(local.octets())
-            .ok()
-            .and_then(|octets| remote.range(offset, octets))
-            .ok_or(PostError::OutsideAdvertisement { advertised: remote.octets })?;
+        let to = place_in(remote, offset, local.octets())?;
         Ok(SendRequest::new(id, Operation::Write { stag: remote.stag, to }, local))
+    }
+
+    /// An RDMA Read into `local` from octet `offset` of `remote`.
+    pub(crate) fn read_request(
+        id: u64,
+        local: Slice,
+        remote: &Advertisement,
+        offset: u64,
+    ) -> Result<SendRequest, PostError> {
+        let to = place_in(remote, offset, local.octets.into())?;
+        Ok(SendRequest::new(id, Operation::Read { stag: remote.stag, to }, local))
     }
 
     /// Posts a send work request as it is; one that is not signaled reports only failure.
@@ -114,4 +137,10 @@ impl QueuePair {
     pub fn reports_receives_to(&self, completions: &CompletionQueue) -> bool {
         self.shared.reports_receives_to(&completions.ring)
     }
+}
+
+/// The Tagged Offset of octet `offset` of `remote`, when `octets` octets from there lie inside.
+fn place_in(remote: &Advertisement, offset: u64, octets: u64) -> Result<u64, PostError> {
+    let to = u32::try_from(octets).ok().and_then(|octets| remote.range(offset, octets));
+    to.ok_or(PostError::OutsideAdvertisement { advertised: remote.octets })
 }

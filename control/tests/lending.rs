@@ -63,6 +63,19 @@ fn buffers_come_back_with_their_completions() {
     assert_eq!(sink.to_vec(0, 50).unwrap(), [8; 50]);
     assert_eq!(lender.lent(), 0);
 
+    // What is read from the peer comes back the same way.
+    let target = peer.memory.advertisement(0, 1000).unwrap();
+    let (mut near, rest) = rest.split_at(300);
+    assert!(near.write(0, &[1; 300]));
+    lender.read(&qp, 72, near, &target, 700).unwrap();
+    let read = lender.wait(PATIENCE).unwrap();
+    assert_eq!((read.completion.id, read.completion.kind), (72, CompletionKind::Read));
+    let near = read.loan.and_then(Loan::into_buffer).unwrap();
+    assert_eq!(near.to_vec(0, 300).unwrap(), [8; 300]);
+    let outside = lender.read(&qp, 73, near, &target, 701).unwrap_err();
+    assert_eq!(outside.error, LendError::Post(PostError::OutsideAdvertisement { advertised: 1000 }));
+    let rest = outside.loan.into_buffer().unwrap().join(rest).unwrap();
+
     // In order and side by side, or not at all.
     let (sink, source) = sink.join(source).unwrap_err();
     let source = source.into_region().unwrap_err();

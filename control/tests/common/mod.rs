@@ -102,7 +102,7 @@ impl End {
     pub fn reporting(device: &Device, config: &QpConfig, completions: CompletionQueue) -> Self {
         let domain = device.protection_domain();
         let qp = domain.queue_pair(config, &completions, &completions).unwrap();
-        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
         let memory = domain.allocate(Self::OCTETS, access).unwrap();
         Self { qp, completions, memory, domain }
     }

@@ -25,7 +25,7 @@ pub struct CqNumber(pub u32);
 #[repr(u8)]
 pub enum Notice {
     /// The next completion that the peer asked to be told of ("with Solicited Event", RFC 5040 §5.3), or that is not a
-    /// success.
+    /// success (RDMAP-5.3-04).
     Solicited = 1,
     /// The next completion.
     Next = 2,
@@ -280,7 +280,7 @@ mod tests {
         assert_eq!(ring.drain().count(), 2);
     }
 
-    /// RDMAP-5.3-03: a Solicited Event wakes, and so does an error; a common success does not.
+    /// RDMAP-5.3-04: a Solicited Event wakes, and so does an error; a common success does not.
     #[test]
     fn who_waits_for_solicited_events_sleeps_through_others() {
         let (ring, bell) = ring(16);
