@@ -43,6 +43,7 @@ impl<D: Device> Core<D> {
             // Options are not sent back.
             return Err(DropCause::OtherProtocol);
         }
+        self.check_fits(packet)?;
         if !self.echo_replies.take(now) {
             return Err(DropCause::RateLimited);
         }
@@ -55,6 +56,14 @@ impl<D: Device> Core<D> {
             .emit(&mut octets[packet.network..packet.transport]);
         ethernet::turn_around(octets, self.mac);
         self.queue_answer(frame);
+        Ok(())
+    }
+
+    /// A device may take frames that are longer than it may send.
+    const fn check_fits(&self, packet: &Packet) -> Result<(), DropCause> {
+        if packet.end - packet.network > self.capabilities.mtu_octets {
+            return Err(DropCause::OtherProtocol);
+        }
         Ok(())
     }
 
@@ -111,6 +120,7 @@ impl<D: Device> Core<D> {
             // Extension headers are not sent back.
             return Err(DropCause::OtherProtocol);
         }
+        self.check_fits(packet)?;
         if !self.echo_replies.take(now) {
             return Err(DropCause::RateLimited);
         }

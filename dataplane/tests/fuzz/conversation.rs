@@ -6,7 +6,7 @@ use warpline_dataplane::core::ring::ConnectionId;
 use warpline_dataplane::time::{Instant, MILLISECOND};
 
 use super::frames::PEERS;
-use super::speech::Framing;
+use super::speech::{Framing, Next};
 use super::watch::{ACK, RST, SYN, Said, Sent, Tracker, distance};
 
 /// Octets a peer's stream may have.
@@ -26,7 +26,7 @@ pub struct Conversation {
     /// What the peer has to say, from the octet after its SYN.
     pub stream: Vec<u8>,
     pub framing: Framing,
-    pub msn: u32,
+    pub next: Next,
     pub said: Said,
     pub tracker: Option<Tracker>,
     /// Where else connections of these ports may have begun: the trackers of the core's earlier SYNs, as they then were.
@@ -47,7 +47,7 @@ impl Conversation {
             iss,
             stream: Vec::new(),
             framing: Framing::default(),
-            msn: 1,
+            next: Next::default(),
             said: Said::default(),
             tracker: None,
             earlier: Vec::new(),
@@ -212,7 +212,7 @@ impl Flow {
             talk.iss = iss;
             talk.stream.clear();
             talk.framing = Framing::default();
-            talk.msn = 1;
+            talk.next = Next::default();
         }
     }
 

@@ -35,7 +35,7 @@ impl Purpose {
     fn grants(self) -> (ProtectionDomainId, Access) {
         match self {
             Self::Source => (PD, Access::empty()),
-            Self::Sink => (PD, Access::REMOTE_WRITE | Access::LOCAL_WRITE),
+            Self::Sink => (PD, Access::REMOTE_WRITE | Access::REMOTE_ATOMIC | Access::LOCAL_WRITE),
             Self::Inbox => (PD, Access::LOCAL_WRITE),
             Self::ReadOnly => (PD, Access::REMOTE_READ),
             Self::Foreign => (OTHER_PD, Access::REMOTE_WRITE | Access::LOCAL_WRITE),

@@ -18,9 +18,23 @@ pub struct Framing {
     pub markers: bool,
 }
 
-/// Appends what `input` asks for to `stream`. `msn` is the number of the next Send in order.
-pub fn append(input: &mut Input<'_>, stream: &mut Vec<u8>, framing: Framing, msn: &mut u32) {
-    match input.below(8) {
+/// The numbers of the next messages in order, on each queue.
+#[derive(Clone, Copy, Debug)]
+pub struct Next {
+    send: u32,
+    request: u32,
+    answer: u32,
+}
+
+impl Default for Next {
+    fn default() -> Self {
+        Self { send: 1, request: 1, answer: 1 }
+    }
+}
+
+/// Appends what `input` asks for to `stream`.
+pub fn append(input: &mut Input<'_>, stream: &mut Vec<u8>, framing: Framing, next: &mut Next) {
+    match input.below(11) {
         0 => stream.extend_from_slice(REQUEST),
         1 => stream.extend_from_slice(REPLY),
         2 => stream.extend_from_slice(input.octets(2048)),
@@ -35,7 +49,17 @@ pub fn append(input: &mut Input<'_>, stream: &mut Vec<u8>, framing: Framing, msn
             append_fpdu(stream, framing, &ulpdu, damage);
         }
         6 => {
-            let ulpdu = untagged(input, msn);
+            let ulpdu = untagged(input, &mut next.send);
+            let damage = input.octet();
+            append_fpdu(stream, framing, &ulpdu, damage);
+        }
+        7 | 8 => {
+            let ulpdu = request(input, &mut next.request);
+            let damage = input.octet();
+            append_fpdu(stream, framing, &ulpdu, damage);
+        }
+        9 => {
+            let ulpdu = answer(input, &mut next.answer);
             let damage = input.octet();
             append_fpdu(stream, framing, &ulpdu, damage);
         }
@@ -87,6 +111,65 @@ fn untagged(input: &mut Input<'_>, msn: &mut u32) -> Vec<u8> {
         *msn = msn.wrapping_add(1);
     }
     ulpdu
+}
+
+fn untagged_header(control: u8, opcode: u8, queue: u32, msn: u32) -> Vec<u8> {
+    let mut ulpdu = vec![control, opcode, 0, 0, 0, 0];
+    ulpdu.extend(queue.to_be_bytes());
+    ulpdu.extend(msn.to_be_bytes());
+    ulpdu.extend([0; 4]);
+    ulpdu
+}
+
+/// A place in memory, usually granted.
+fn place(input: &mut Input<'_>, oddity: u8) -> (u32, u64) {
+    let stag = Memory::stag(usize::from(oddity & 7) % (PURPOSES.len() + 1));
+    (stag.0, BASE_TO.wrapping_add(u64::from(input.u16()) % (GRANTED_OCTETS as u64 + 64)))
+}
+
+/// A Read Request (RFC 5040 §4.4) or an Atomic Request (RFC 7306 §5.2.1), usually the next.
+fn request(input: &mut Input<'_>, next: &mut u32) -> Vec<u8> {
+    let oddity = input.octet();
+    let msn = if oddity & 0x80 == 0 { *next } else { input.u32() };
+    *next = next.wrapping_add(1);
+    let (stag, to) = place(input, oddity);
+    if oddity & 0x40 == 0 {
+        let mut ulpdu = untagged_header(0x41, 0x41, 1, msn);
+        ulpdu.extend(input.u32().to_be_bytes());
+        ulpdu.extend(u64::from(input.u32()).to_be_bytes());
+        let octets = u32::from(input.u16());
+        ulpdu.extend(if oddity & 0x20 == 0 { octets % 3000 } else { octets << 16 }.to_be_bytes());
+        ulpdu.extend(stag.to_be_bytes());
+        ulpdu.extend(to.to_be_bytes());
+        ulpdu
+    } else {
+        let mut ulpdu = untagged_header(0x41, 0x4a, 1, msn);
+        ulpdu.extend([0, 0, 0, input.octet() & 3]);
+        ulpdu.extend(input.u32().to_be_bytes());
+        ulpdu.extend(stag.to_be_bytes());
+        ulpdu.extend((if oddity & 0x20 == 0 { to & !7 } else { to }).to_be_bytes());
+        ulpdu.extend([input.octet(); 32]);
+        ulpdu
+    }
+}
+
+/// An answer to a Read or an Atomic Operation of the core's, which it may even have asked for.
+fn answer(input: &mut Input<'_>, next: &mut u32) -> Vec<u8> {
+    let oddity = input.octet();
+    if oddity & 0x80 == 0 {
+        let (stag, to) = place(input, oddity & 2);
+        let mut ulpdu = vec![if oddity & 0x40 == 0 { 0xc1 } else { 0x81 }, 0x42];
+        ulpdu.extend(stag.to_be_bytes());
+        ulpdu.extend(to.to_be_bytes());
+        ulpdu.extend(payload(input));
+        ulpdu
+    } else {
+        let mut ulpdu = untagged_header(0x41, 0x4b, 3, *next);
+        *next = next.wrapping_add(1);
+        ulpdu.extend(u32::from(oddity & 0x3f).to_be_bytes());
+        ulpdu.extend([input.octet(); 8]);
+        ulpdu
+    }
 }
 
 /// An FPDU (RFC 5044 §4) with Markers where they belong. `damage` says what is wrong with it, if anything: the place of an

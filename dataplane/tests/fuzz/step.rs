@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use warpline_dataplane::core::ring::{AfterStream, Command, ConnectionId, FullOperation};
 use warpline_dataplane::memory::STag;
-use warpline_dataplane::mpa::enhanced::{ReadyToReceive, Rtr, RtrKinds};
+use warpline_dataplane::mpa::enhanced::{ReadDepths, ReadyToReceive, Rtr, RtrKinds};
 use warpline_dataplane::qp::work::{Operation, Slice};
 use warpline_dataplane::time::{MICROSECOND, SECOND};
 
@@ -223,7 +223,7 @@ fn options(input: &mut Input<'_>, now_ms: u32, echo: u32, acked: u32) -> Options
 fn say(world: &mut World, input: &mut Input<'_>) {
     let talk = world.flows[input.below(FLOWS)].now();
     if talk.stream.len() < STREAM_OCTETS {
-        speech::append(input, &mut talk.stream, talk.framing, &mut talk.msn);
+        speech::append(input, &mut talk.stream, talk.framing, &mut talk.next);
     }
 }
 
@@ -344,6 +344,7 @@ fn full_operation(world: &mut World, input: &mut Input<'_>, initiator: bool) -> 
             }
             _ => ReadyToReceive::Expect(RtrKinds::all()),
         },
+        depths: ReadDepths { ird: (how & 3).into(), ord: (how >> 4 & 3).into() },
         ..FullOperation::new(qp, initiator)
     })
 }
@@ -419,6 +420,24 @@ fn slice(input: &mut Input<'_>, stag: STag) -> Slice {
     Slice { stag, to, octets: u32::from(input.u16()) % (GRANTED_OCTETS as u32 + 16) }
 }
 
+/// Any operation but a plain Send.
+fn operation(input: &mut Input<'_>) -> Operation {
+    let (stag, to) = (STag(input.u32()), u64::from(input.u32()));
+    let solicited = to & 1 == 0;
+    match to >> 28 {
+        0..6 => Operation::Write { stag, to },
+        6..9 => Operation::Read { stag, to },
+        9 => Operation::FetchAdd { stag, to, add: to, mask: 0 },
+        10 => Operation::Swap { stag, to, swap: to, mask: to },
+        11 => Operation::WriteWithImmediate { stag, to, immediate: to, solicited },
+        12 => Operation::Immediate { immediate: to, solicited },
+        13 => Operation::Send { invalidate: Some(stag), solicited },
+        // What peers write, or what they may read: it is not registered anew.
+        14 => Operation::LocalInvalidate { stag: Memory::stag(1 + 2 * usize::from(solicited)) },
+        _ => Operation::Send { invalidate: None, solicited },
+    }
+}
+
 fn post(world: &mut World, input: &mut Input<'_>) {
     let how = input.octet();
     let number = usize::from(how) % QUEUE_PAIRS;
@@ -432,10 +451,13 @@ fn post(world: &mut World, input: &mut Input<'_>) {
     // From memory that never changes, from what is not there, or from what is another's.
     let slot = [0, 0, 0, 0, 0, 3, 4, PURPOSES.len()][usize::from(how >> 2 & 7)];
     let local = slice(input, Memory::stag(slot));
-    let operation = if how & 0x20 == 0 {
-        Operation::SEND
-    } else {
-        Operation::Write { stag: STag(input.u32()), to: u64::from(input.u32()) }
+    let operation = if how & 0x20 == 0 { Operation::SEND } else { operation(input) };
+    let local = match operation {
+        // What comes back needs a place that may change.
+        Operation::Read { .. } => Slice { stag: Memory::stag(2), ..local },
+        operation if operation.asks() => Slice { stag: Memory::stag(2), octets: 8, ..local },
+        Operation::Immediate { .. } | Operation::LocalInvalidate { .. } => Slice { octets: 0, ..local },
+        _ => local,
     };
     world.control.post_send(number, operation, local, how & 0x40 == 0);
 }
