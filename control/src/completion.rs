@@ -57,6 +57,12 @@ impl CompletionQueue {
         Ok(Self { ring, events: Some(Arc::new(Events { fd, sleepers: AtomicUsize::new(0) })) })
     }
 
+    /// The same for those who wake their sleepers in a way of their own, as one for many queues: `notify` is called, by the
+    /// thread that polls the core, when the queue was [armed](Self::arm). [`wait`](Self::wait) then polls.
+    pub fn with_notify(capacity: usize, notify: Arc<dyn Notify>) -> Self {
+        Self { ring: Arc::new(CompletionRing::with_notify(capacity, notify)), events: None }
+    }
+
     /// Its name in asynchronous events.
     pub fn number(&self) -> CqNumber {
         self.ring.number()

@@ -101,7 +101,7 @@ pub use warpline_dataplane::core::ring::Direction;
 pub use warpline_dataplane::core::statistics::Statistics;
 pub use warpline_dataplane::memory::{Access, Binding, FastRegistration, Region, STag};
 pub use warpline_dataplane::qp::async_event::AsyncEvent;
-pub use warpline_dataplane::qp::completion_queue::{CqNumber, Drain, Notice};
+pub use warpline_dataplane::qp::completion_queue::{CqNumber, Drain, Notice, Notify};
 pub use warpline_dataplane::qp::error::StreamError;
 pub use warpline_dataplane::qp::shared::{BadRequest, QpState};
 pub use warpline_dataplane::qp::shared_receive_queue::SrqNumber;

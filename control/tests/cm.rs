@@ -10,8 +10,8 @@ use std::time::Duration;
 use common::{End, FAR, NEAR, PATIENCE, PORT, Pair, config, eventually_unused, link};
 use warpline::cm::{CmError, Event, EventChannel, EventKind, Id, IdNumber};
 use warpline::{
-    ConnectConfig, ConnectError, Device, ListenConfig, ListenError, PollThread, ReadDepths, ReadsWanted,
-    Status,
+    AsyncEvent, ConnectConfig, ConnectError, Device, ListenConfig, ListenError, PollThread, ReadDepths,
+    ReadsWanted, Status,
 };
 
 const ANY: Ipv4Addr = Ipv4Addr::UNSPECIFIED;
@@ -323,8 +323,18 @@ fn failures_are_events() {
     let end = driver.run(|| End::new(&device));
     let id = resolved(&channel, at(FAR, PORT));
     id.connect(&end.qp, &with(b"")).unwrap();
+    let listener = channel.create_id();
+    listener.bind_addr(at(ANY, PORT)).unwrap();
+    driver.run(|| listener.listen(&ListenConfig::default()).unwrap());
+    assert_eq!(device.poll_event(), None);
     drop(driver);
-    expect!(&channel, id.number(), EventKind::DeviceRemoval);
+    let mut removed = [next(&channel), next(&channel)].map(|event| {
+        assert!(matches!(event.kind, EventKind::DeviceRemoval), "{event:?}");
+        event.id
+    });
+    removed.sort();
+    assert_eq!(removed, [id.number(), listener.number()]);
+    assert_eq!(device.wait_event(PATIENCE), Some(AsyncEvent::DeviceFatal));
 }
 
 /// An id that was dropped is heard of no more.

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use crossbeam::channel::TryRecvError;
 use warpline_dataplane::qp::completion_queue::Notify;
 
 use super::id::{Id, ListeningAt};
@@ -179,8 +180,12 @@ impl EventChannel {
 
     /// The request that a listener has; a peer that failed before it had asked is no event.
     fn request_at(&self, at: &ListeningAt) -> Option<Event> {
-        let Ok(Incoming::Request { connection, remote, asked }) = at.incoming()?.try_recv() else {
-            return None;
+        let (connection, remote, asked) = match at.incoming()?.try_recv() {
+            Ok(Incoming::Request { connection, remote, asked }) => (connection, remote, asked),
+            Ok(Incoming::Fault { .. }) | Err(TryRecvError::Empty) => return None,
+            Err(TryRecvError::Disconnected) => {
+                return Some(Event { id: at.id, kind: EventKind::DeviceRemoval });
+            }
         };
         let device = self.shared.devices.get(at.device)?;
         let request = ConnectionRequest::new(device.shared.clone(), connection, remote, asked);

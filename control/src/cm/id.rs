@@ -57,6 +57,24 @@ impl ListeningAt {
     }
 }
 
+/// Tells a channel to look at a listener: when something has come in, and at last when nothing will any more.
+struct Bell {
+    queue: Arc<Queue>,
+    at: Weak<ListeningAt>,
+}
+
+impl Bell {
+    fn ring(&self) {
+        self.queue.push(Entry::Incoming(self.at.clone()));
+    }
+}
+
+impl Drop for Bell {
+    fn drop(&mut self) {
+        self.ring();
+    }
+}
+
 /// How far an id has come.
 enum State {
     Idle,
@@ -350,8 +368,9 @@ impl Id {
     ) -> Result<Arc<ListeningAt>, CmError> {
         let id = self.number();
         let at = Arc::new(ListeningAt { id, device, port, incoming: OnceLock::new() });
-        let (config, queue, weak) = (*config, self.channel.queue.clone(), Arc::downgrade(&at));
-        let told = Some(Box::new(move || queue.push(Entry::Incoming(weak.clone()))) as Box<dyn Fn() + Send>);
+        let bell = Bell { queue: self.channel.queue.clone(), at: Arc::downgrade(&at) };
+        let told = Some(Box::new(move || bell.ring()) as Box<dyn Fn() + Send>);
+        let config = *config;
         let incoming = on.shared.ask(|reply| Request::Listen { port, config, told, reply })??;
         let _ = at.incoming.set(incoming);
         Ok(at)

@@ -2,6 +2,7 @@
 
 pub mod async_event;
 pub mod completion_queue;
+pub mod doorbells;
 pub mod error;
 pub mod indication;
 pub mod payload;

@@ -5,7 +5,6 @@ use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU64, Ordering};
 use std::sync::Arc;
 
 use crossbeam::atomic::AtomicCell;
-use crossbeam::queue::ArrayQueue;
 
 use super::async_event::{AsyncEvent, AsyncEvents};
 use super::error::StreamError;
@@ -17,6 +16,7 @@ use crate::memory::{Accessor, ProtectionDomainId};
 use crate::tcp::CloseReason;
 
 pub use super::completion_queue::CompletionRing;
+pub use super::doorbells::Doorbells;
 
 /// The state of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,27 +93,6 @@ pub struct BadRequest {
     pub posted: usize,
     /// Why not.
     pub error: PostError,
-}
-
-/// The bell that applications ring at a core: the numbers of queue pairs with new work.
-#[derive(Debug)]
-pub struct Doorbells(ArrayQueue<QpNumber>);
-
-impl Doorbells {
-    /// Bells for `queue_pairs` queue pairs.
-    pub fn new(queue_pairs: usize) -> Self {
-        Self(ArrayQueue::new(queue_pairs.max(1)))
-    }
-
-    /// The next queue pair that has new work.
-    pub fn take(&self) -> Option<QpNumber> {
-        self.0.pop()
-    }
-
-    /// Whether no bell rings.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
 }
 
 /// The part of a queue pair that an application and a core share.
@@ -299,9 +278,7 @@ impl SharedQp {
 
     fn ring(&self) {
         if !self.rung.swap(true, Ordering::AcqRel) {
-            // There is a place for every queue pair, and each is in the queue at most once.
-            let rung = self.doorbells.0.push(self.number);
-            debug_assert!(rung.is_ok(), "more queue pairs than doorbells");
+            self.doorbells.ring(self.number);
         }
     }
 

@@ -156,6 +156,24 @@ fn all_orders_with_one_segment_twice() {
     });
 }
 
+/// Buffers of a shared receive queue are taken for the messages whose octets come, whatever the order of these, and are used in
+/// the order of the messages.
+#[test]
+fn all_orders_into_shared_receives() {
+    for markers in [true, false] {
+        for shape in shapes() {
+            let mut receiver = Receiver::sharing(markers);
+            println!("{}, Markers {markers}", shape.name);
+            for order in orders() {
+                receiver.go_to_phase(100);
+                let run = receiver.begin(&shape.ulpdus);
+                let segments = segments(&run, &(shape.cuts)(&run));
+                play(&mut receiver, &run, &order.map(|n| segments[n]));
+            }
+        }
+    }
+}
+
 /// MPA-A.4-01, MPA-5.1-05, C00-7.4.1-01: a stream cut at every octet, its parts in the opposite order and with the first part last.
 #[test]
 fn cut_at_every_octet() {

@@ -8,6 +8,7 @@ use warpline_dataplane::core::tables::Usage;
 use warpline_dataplane::memory::{Access, Grant, Region, STag};
 use warpline_dataplane::qp::error::StreamError;
 use warpline_dataplane::qp::shared::{CompletionRing, SharedQp};
+use warpline_dataplane::qp::shared_receive_queue::{SharedReceiveQueue, SrqNumber};
 use warpline_dataplane::qp::work::{Completion, ReceiveRequest, Slice};
 use warpline_dataplane::tcp::Snapshot;
 use warpline_dataplane::wire::tcp::{Flags, Options, SeqNumber};
@@ -98,6 +99,8 @@ pub struct Receiver {
     pub peer: RawPeer,
     pub qp: Arc<SharedQp>,
     completions: Arc<CompletionRing>,
+    /// Where its buffers are posted, if not at the queue pair.
+    shared: Option<Arc<SharedReceiveQueue>>,
     sink: Region,
     inbox: Region,
     pub stream: Stream,
@@ -124,11 +127,26 @@ impl Receiver {
         Self::at(RawPeer::new(), operation)
     }
 
-    pub fn at(mut peer: RawPeer, operation: FullOperation) -> Self {
+    pub fn at(peer: RawPeer, operation: FullOperation) -> Self {
+        Self::of(peer, operation, None)
+    }
+
+    /// One whose queue pair takes its buffers from a shared receive queue.
+    pub fn sharing(markers: bool) -> Self {
+        let operation = FullOperation { markers_received: markers, ..FullOperation::new(QP, false) };
+        let shared = SharedReceiveQueue::new(SrqNumber(0), PD, 64, None);
+        Self::of(RawPeer::new(), operation, Some(Arc::new(shared)))
+    }
+
+    fn of(mut peer: RawPeer, operation: FullOperation, shared: Option<Arc<SharedReceiveQueue>>) -> Self {
         let ack = peer.accept(Options { sack_permitted: true, ..Options::default() });
         let completions = Arc::new(CompletionRing::new(64));
         let rings = (completions.clone(), completions.clone());
-        let qp = Arc::new(SharedQp::new(QP, PD, (8, 64), rings, peer.rings.doorbells.clone()));
+        let mut qp = SharedQp::new(QP, PD, (8, 64), rings, peer.rings.doorbells.clone());
+        if let Some(shared) = &shared {
+            qp = qp.with_shared_receives(shared.clone());
+        }
+        let qp = Arc::new(qp);
         peer.command(Command::CreateQp(qp.clone()));
         let sink = region_of(&[UNTOUCHED; SINK_OCTETS + 2 * GUARD_OCTETS]);
         let inbox = region_of(&[UNTOUCHED; BUFFERS * BUFFER_OCTETS + 2 * GUARD_OCTETS]);
@@ -147,7 +165,7 @@ impl Receiver {
         let seq = PEER_ISS + 1;
         let (markers, crc) = (operation.markers_received, operation.crc);
         let stream = Stream { start: seq.0, markers, crc };
-        Self { peer, qp, completions, sink, inbox, stream, seq, ack, sends: 0, runs: 0, posted: 0 }
+        Self { peer, qp, completions, shared, sink, inbox, stream, seq, ack, sends: 0, runs: 0, posted: 0 }
     }
 
     /// Octets of stream since Full Operation began.
@@ -173,7 +191,11 @@ impl Receiver {
     pub fn post(&mut self, message: usize) {
         let to = (message * BUFFER_OCTETS) as u64;
         let local = Slice { stag: INBOX, to, octets: BUFFER_OCTETS as u32 };
-        self.qp.post_receive(ReceiveRequest::new(self.posted, local)).unwrap();
+        let request = ReceiveRequest::new(self.posted, local);
+        match &self.shared {
+            Some(shared) => shared.post(&[request]).unwrap(),
+            None => self.qp.post_receive(request).unwrap(),
+        }
         self.posted += 1;
     }
 
