@@ -1,0 +1,92 @@
+//! What the documents leave open when two requests of one queue touch the same octets, and what settles it.
+//!
+//! RFC 5040 §5.5 and RFC 7306 §7 promise an order of Deliveries and completions, hardly ever one of Placements: two Writes, or
+//! the Responses to two Reads, may be placed in either order, and a Read may be carried out after Writes that came behind
+//! it. Requests that leave a choice are not in flight together here.
+
+use core::ops::Range;
+
+/// A part of the memory of one half of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Area {
+    /// What its owner sends; nobody writes it.
+    Source,
+    /// What the peer writes, reads and does Atomic Operations on; its owner does not touch it.
+    Shared,
+    /// Where the owner's Reads and the values of its Atomic Operations come to; it may be sent from.
+    Sink,
+    /// Buffers for messages.
+    Inbox,
+    /// Memory whose STag may be invalidated, for the peer to write.
+    Disposable(u8),
+}
+
+/// Octets of an area.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Span {
+    pub area: Area,
+    pub range: Range<usize>,
+}
+
+impl Span {
+    fn meets(&self, other: &Self) -> bool {
+        self.area == other.area && self.range.start < other.range.end && other.range.start < self.range.end
+    }
+}
+
+/// The octets that a request touches.
+#[derive(Clone, Debug, Default)]
+pub struct Touches {
+    /// Read here when it is sent, and again when that is lost.
+    pub sources: Vec<Span>,
+    /// Written here by the answer.
+    pub sink: Option<Span>,
+    /// Written there.
+    pub written: Option<Span>,
+    /// Read there.
+    pub read: Option<Span>,
+    /// Changed there by an Atomic Operation.
+    pub changed: Option<Span>,
+}
+
+/// What keeps an order between a request and an earlier one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Needs {
+    Nothing,
+    /// A fence: it waits until earlier Reads and Atomic Operations are answered.
+    Fence,
+    /// The earlier one is complete before this one is posted.
+    Completion,
+}
+
+fn meet(one: Option<&Span>, other: Option<&Span>) -> bool {
+    one.zip(other).is_some_and(|(one, other)| one.meets(other))
+}
+
+impl Touches {
+    /// What must be between this request and `earlier`, which is not complete.
+    pub fn needs(&self, earlier: &Self) -> Needs {
+        let sink = self.sink.as_ref();
+        let source_of = |span: &Option<Span>, touches: &Self| {
+            touches.sources.iter().any(|source| meet(Some(source), span.as_ref()))
+        };
+        // The answer must not change what is still to be sent, nor another answer come late over it.
+        if source_of(&self.sink, earlier) || meet(sink, earlier.sink.as_ref()) {
+            return Needs::Completion;
+        }
+        // Two Writes may be placed in either order.
+        if meet(self.written.as_ref(), earlier.written.as_ref()) {
+            return Needs::Completion;
+        }
+        let asked = [earlier.read.as_ref(), earlier.changed.as_ref()];
+        // A Read or Atomic Operation may be carried out after a Write behind it has been placed; and a Read after an Atomic
+        // Operation behind it. Atomic Operations keep their order, and Reads behind them see what they did.
+        let overtakes = asked.iter().any(|asked| meet(self.written.as_ref(), *asked))
+            || meet(self.changed.as_ref(), earlier.read.as_ref());
+        // What a Read brings can be sent when it has come.
+        if overtakes || source_of(&earlier.sink, self) {
+            return Needs::Fence;
+        }
+        Needs::Nothing
+    }
+}

@@ -1,0 +1,189 @@
+//! Two cores with several connections between them, in virtual time, and what an application holds of them.
+
+use std::sync::Arc;
+
+use fastrand::Rng;
+use warpline_dataplane::core::ring::{Command, ConnectionId, Event, FullOperation, Rings};
+use warpline_dataplane::core::{Config, Core};
+use warpline_dataplane::device::sim::{self, End, EndConfig, Impairments, Network, SimDevice};
+use warpline_dataplane::memory::{Grant, STag};
+use warpline_dataplane::mpa::enhanced::ReadDepths;
+use warpline_dataplane::qp::shared::{CompletionRing, SharedQp};
+use warpline_dataplane::qp::work::{Completion, QpNumber};
+use warpline_dataplane::time::{Instant, SECOND};
+
+use crate::common::{PD, PORT, WINDOW_OCTETS, address};
+
+/// Send and receive requests of a queue pair.
+pub const DEPTH: usize = 48;
+/// Places of a completion queue: for all that can be posted on all queue pairs that report to it.
+const COMPLETIONS: usize = 1024;
+
+/// How the connections run.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    pub connections: usize,
+    pub markers: bool,
+    pub packing: bool,
+    pub mtu_octets: usize,
+    /// Of the two hosts: how many Reads each has outstanding, and so takes of the other.
+    pub read_depth: [u16; 2],
+    /// All queue pairs of a host report to one queue.
+    pub one_queue: bool,
+    pub impairments: Impairments,
+}
+
+impl Setup {
+    pub fn choose(rng: &mut Rng) -> Self {
+        let mut probability = |most: f64| if rng.bool() { rng.f64() * most } else { 0.0 };
+        let impairments = Impairments {
+            loss: probability(0.05),
+            reorder: probability(0.1),
+            duplicate: probability(0.05),
+            ..Impairments::default()
+        };
+        Self {
+            connections: rng.usize(1..=3),
+            markers: rng.bool(),
+            packing: rng.bool(),
+            mtu_octets: if rng.bool() { 1500 } else { 9000 },
+            read_depth: [rng.u16(1..=5), rng.u16(1..=5)],
+            one_queue: rng.bool(),
+            impairments,
+        }
+    }
+}
+
+/// A core, its queue pairs and their completion queues.
+pub struct Host {
+    core: Core<SimDevice>,
+    pub rings: Rings,
+    pub qps: Vec<Arc<SharedQp>>,
+    queues: Vec<Arc<CompletionRing>>,
+    connections: Vec<Option<ConnectionId>>,
+}
+
+impl Host {
+    fn new(device: SimDevice, host: u8, seed: u64, setup: &Setup) -> Self {
+        let rings = Rings::new();
+        let config = Config {
+            window_octets: WINDOW_OCTETS,
+            duplicate_address_detection: false,
+            ..Config::new(address(host).into(), 24, [seed, u64::from(host)])
+        };
+        let core = Core::new(device, config, rings.clone());
+        let queues: Vec<_> = (0..if setup.one_queue { 1 } else { 2 * setup.connections })
+            .map(|_| Arc::new(CompletionRing::new(COMPLETIONS)))
+            .collect();
+        let mut this =
+            Self { core, rings, qps: Vec::new(), queues, connections: vec![None; setup.connections] };
+        for number in 0..setup.connections {
+            let queue = |which: usize| this.queues[(2 * number + which) % this.queues.len()].clone();
+            let completions = (queue(0), queue(1));
+            let (number, depths) = (QpNumber(number as u32), (DEPTH, DEPTH));
+            let qp = SharedQp::new(number, PD, depths, completions, this.rings.doorbells.clone());
+            let qp = Arc::new(qp);
+            this.command(Command::CreateQp(qp.clone()));
+            this.qps.push(qp);
+        }
+        this
+    }
+
+    pub fn command(&self, command: Command) {
+        assert!(self.rings.commands.push(command).is_ok(), "command ring full");
+    }
+
+    /// Registers memory.
+    pub fn register(&self, stag: STag, grant: Grant) {
+        self.command(Command::Register { stag, grant });
+    }
+
+    pub fn poll_completions(&self) -> Vec<Completion> {
+        self.queues.iter().flat_map(|queue| std::iter::from_fn(|| queue.poll())).collect()
+    }
+}
+
+pub struct World {
+    pub hosts: [Host; 2],
+    now: Instant,
+    network: Network,
+}
+
+impl World {
+    /// Both hosts with their connections in Full Operation; the first is the Initiator of all.
+    pub fn new(seed: u64, setup: &Setup) -> Self {
+        let end = |config: EndConfig| EndConfig { mtu_octets: setup.mtu_octets, ..config };
+        let (a, b) = sim::link(seed, end(EndConfig::a()), end(EndConfig::b()));
+        let network = a.network();
+        let hosts = [Host::new(a, 1, seed, setup), Host::new(b, 2, seed, setup)];
+        let mut this = Self { hosts, now: Instant::from_nanos(1), network };
+        for number in 0..setup.connections {
+            this.connect(number, setup);
+        }
+        this.network.set_impairments(End::A, setup.impairments);
+        this.network.set_impairments(End::B, setup.impairments);
+        this
+    }
+
+    fn connect(&mut self, number: usize, setup: &Setup) {
+        let port = PORT + number as u16;
+        self.hosts[1].command(Command::Listen { port, backlog: 4, tcp: None });
+        self.hosts[0].command(Command::Connect {
+            token: number as u64,
+            remote: (address(2), port).into(),
+            timeout_ns: 600 * SECOND,
+            tcp: None,
+        });
+        while !self.hosts.iter().all(|host| host.connections[number].is_some()) {
+            self.step();
+        }
+        // The Responder first, so that no FPDU finds it unprepared.
+        for side in [1, 0] {
+            let operation = FullOperation {
+                markers_sent: setup.markers,
+                markers_received: setup.markers,
+                packing: setup.packing,
+                depths: ReadDepths { ird: setup.read_depth[1 - side], ord: setup.read_depth[side] },
+                ..FullOperation::new(QpNumber(number as u32), side == 0)
+            };
+            let connection = self.hosts[side].connections[number].unwrap();
+            self.hosts[side].command(Command::Start { connection, operation });
+            self.step();
+        }
+    }
+
+    /// Polls both cores once; when neither has anything to do, time moves on to the next thing that happens.
+    pub fn step(&mut self) {
+        let mut busy = false;
+        for host in &mut self.hosts {
+            busy |= host.core.poll_once(self.now);
+            while let Some(event) = host.rings.events.pop() {
+                match event {
+                    Event::Accepted { connection, port, .. } => {
+                        host.connections[usize::from(port - PORT)] = Some(connection);
+                    }
+                    Event::Connected { token, connection, .. } => {
+                        host.connections[token as usize] = Some(connection);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        if !busy {
+            let next = self.hosts[0].core.next_deadline().min(self.hosts[1].core.next_deadline());
+            self.now = next.max(self.now + 1).min(self.now + SECOND);
+        }
+    }
+
+    /// Steps until the cores have carried out all commands.
+    pub fn obey(&mut self) {
+        while self.hosts.iter().any(|host| !host.rings.commands.is_empty()) {
+            self.step();
+        }
+    }
+
+    /// Seconds of virtual time so far.
+    pub fn seconds(&self) -> u64 {
+        self.now.as_nanos() / SECOND
+    }
+}
