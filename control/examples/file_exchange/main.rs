@@ -11,17 +11,16 @@ mod arguments;
 mod exchange;
 mod failure;
 mod opening;
+mod port;
 mod setup;
 
-use std::fs::{self, File};
+use std::fs;
 use std::process::ExitCode;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use clap::Parser;
 use serde_json::json;
 use sha2::{Digest, Sha256};
-use warpline::{Cidr, CrcPolicy, Device, DeviceConfig, PollThread, open};
-use warpline_dataplane::device::tap::{Tap, TapConfig};
 
 use arguments::Arguments;
 use exchange::{Exchange, Target};
@@ -45,7 +44,7 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> Result<String, Failure> {
     let file = fs::read(&arguments.send)
         .map_err(|error| Failure::local(format!("{}: {error}", arguments.send.display())))?;
-    let device = start_device(arguments)?;
+    let device = arguments.port.start()?;
     let domain = device.protection_domain();
     let target = Target::new(&device, &domain, arguments.receive_octets)?;
     let started = SystemTime::now();
@@ -86,32 +85,6 @@ fn run(arguments: &Arguments) -> Result<String, Failure> {
         }
         Err(failure) => Err(failure),
     }
-}
-
-fn start_device(arguments: &Arguments) -> Result<Device, Failure> {
-    let eal = open::eal(&arguments.eal).map_err(Failure::local)?;
-    let port = open::port(eal, arguments.backend.port(), arguments.mtu).map_err(Failure::local)?;
-    let crc = if arguments.crc.is_on() { CrcPolicy::Always } else { CrcPolicy::OffIfPeerAgrees };
-    let Cidr { address, prefix_bits } = arguments.address;
-    let config = DeviceConfig {
-        crc,
-        memory: open::hugepages(eal),
-        vlan: arguments.vlan,
-        ..DeviceConfig::new(address, prefix_bits)
-    };
-    let started = match &arguments.pcap {
-        None => Device::start(port, &config, PollThread::default()),
-        Some(path) => {
-            let unreadable = |error| Failure::local(format!("{}: {error}", path.display()));
-            let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            let origin = since_1970.saturating_sub(Duration::from_nanos(warpline::now().as_nanos()));
-            let capture = TapConfig { origin_unix_ns: origin.as_nanos() as u64, ..TapConfig::default() };
-            let file = File::create(path).map_err(unreadable)?;
-            let tap = Tap::new(port, file, &capture).map_err(unreadable)?;
-            Device::start(tap, &config, PollThread::default())
-        }
-    };
-    started.map_err(Failure::local)
 }
 
 fn sha256(octets: &[u8]) -> String {

@@ -231,10 +231,15 @@ class Endpoint:
         """The peer's FIN has come."""
         self.indication = mpa.Rtr.NONE
         """The ready-to-receive indication that was sent or received."""
-        self._messages: deque[Iterator[bytes]] = deque()
+        self._messages: deque[tuple[Iterator[bytes], bool]] = deque()
+        """ULPDUs of messages, and whether they are sent as they are."""
         self._pending: deque[memoryview] = deque()
         self._unanswered = False
         """A ready-to-receive Read waits for its answer."""
+        self.reads = False
+        """The ULP reads, and judges the Responses."""
+        self._failure: ConnectionFailed | None = None
+        """What the connection has failed of, when something before it was received in the same step."""
         if initiator:
             self._indicate()
         else:
@@ -300,16 +305,16 @@ class Endpoint:
         if not self.initiator and self.agreed.rtr and not self.indication:
             self._take_indication(event)
             return INDICATED
-        if isinstance(event, rdmap.Answered):
+        if isinstance(event, rdmap.Answered) and not (self.reads and not self._unanswered):
             if not self._unanswered:
                 raise RdmapError(rdmap.OperationCode.TYPE, rdmap.OperationCode.OPCODE, "a Read Response to no Read")
             self._unanswered = False
             return None
         return event
 
-    def post(self, ulpdus: Iterator[bytes]) -> None:
-        """Queue the ULPDUs of a message, or of several."""
-        self._messages.append(ulpdus)
+    def post(self, ulpdus: Iterator[bytes], as_they_are: bool = False) -> None:
+        """Queue the ULPDUs of a message, or of several; they get the stream's versions unless sent as they are."""
+        self._messages.append((ulpdus, as_they_are))
 
     def post_octets(self, octets: bytes) -> None:
         """Queue octets as they are, after all FPDUs queued before; the queue of messages must be empty."""
@@ -319,6 +324,8 @@ class Endpoint:
 
     def step(self, until: float | None = None) -> list[rdmap.Event]:
         """Send and receive what is possible, waiting for one of them if need be; what was received."""
+        if self._failure is not None:
+            raise self._failure
         readable, writable = self.stream.wait(not self.peer_closed, self.sending, until)
         # Input first: what the peer said before it reset the connection is still there to be read.
         events = self._receive_some() if readable else []
@@ -361,11 +368,12 @@ class Endpoint:
         batch: list[bytes] = []
         octets = 0
         while self._messages and octets < (1 if self.options.align else BATCH_OCTETS):
-            ulpdu = next(self._messages[0], None)
+            ulpdus, as_they_are = self._messages[0]
+            ulpdu = next(ulpdus, None)
             if ulpdu is None:
                 self._messages.popleft()
                 continue
-            batch.append(self.writer.frame(rdmap.in_version(ulpdu, self.agreed.version)))
+            batch.append(self.writer.frame(ulpdu if as_they_are else rdmap.in_version(ulpdu, self.agreed.version)))
             octets += len(batch[-1])
             self.fpdus_sent += 1
         if batch:
@@ -401,11 +409,14 @@ class Endpoint:
             self.fpdus_received += 1
             try:
                 event = self._judge_event(self.receiver.receive(fpdu.ulpdu))
+                if isinstance(event, rdmap.Terminate):
+                    raise rdmap.RemoteTerminate(event)
             except ConnectionFailed as failure:
-                failure.ulpdu = fpdu.ulpdu
-                raise
-            if isinstance(event, rdmap.Terminate):
-                raise rdmap.RemoteTerminate(event)
+                failure.ulpdu = failure.ulpdu or fpdu.ulpdu
+                if not events:
+                    raise
+                self._failure = failure
+                return events
             if event is not None:
                 events.append(event)
         return events

@@ -1,4 +1,4 @@
-"""RDMAP: control octet, Write, Send and Terminate (RFC 5040), on a DDP sink."""
+"""RDMAP: the messages of RFC 5040 and of RFC 7306, on a DDP sink."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from . import ddp
 from .errors import LAYER_DDP, LAYER_RDMAP, ConnectionFailed, RdmapError, SenderRule, TerminateControl
 
 VERSION: Final = 1
 """RV (RDMAP-4.1-07)."""
-QN_SEND, QN_READ_REQUEST, QN_TERMINATE = 0, 1, 2
-"""RDMAP-3.1-01."""
+QN_SEND, QN_READ_REQUEST, QN_TERMINATE, QN_ATOMIC_RESPONSE = 0, 1, 2, 3
+"""RDMAP-3.1-01, RDMAPX-4-01."""
 
 TERMINATE_BUFFER_OCTETS: Final = 4 + 2 + ddp.UNTAGGED_HEADER_OCTETS + 28
 """Longest Terminate: control, segment length, DDP header, Read Request header (RDMAP-4.8-01)."""
@@ -24,23 +24,55 @@ _M, _D, _R = 0x8000, 0x4000, 0x2000
 
 READ_REQUEST_OCTETS: Final = 28
 """Sink STag and TO, size, source STag and TO (RDMAP-4.4-01)."""
+ATOMIC_REQUEST_OCTETS, ATOMIC_RESPONSE_OCTETS, IMMEDIATE_OCTETS = 52, 12, 8
+"""RDMAPX-5-03 (A-26), RDMAPX-6-01."""
 
 
 class Opcode(IntEnum):
-    """RDMAP-4.1-05, as far as this endpoint uses them: Reads only as ready-to-receive indications."""
+    """RDMAP-4.1-05, RDMAPX-4-01."""
 
     WRITE = 0
     READ_REQUEST = 1
     READ_RESPONSE = 2
     SEND = 3
+    SEND_INVALIDATE = 4
+    SEND_SOLICITED = 5
+    SEND_SOLICITED_INVALIDATE = 6
     TERMINATE = 7
+    IMMEDIATE = 8
+    IMMEDIATE_SOLICITED = 9
+    ATOMIC_REQUEST = 10
+    ATOMIC_RESPONSE = 11
+
+    @property
+    def invalidates(self) -> bool:
+        """Whether the message names an STag to invalidate."""
+        return self in (Opcode.SEND_INVALIDATE, Opcode.SEND_SOLICITED_INVALIDATE)
+
+    @property
+    def solicits(self) -> bool:
+        """Whether the message asks for an event."""
+        return self in (Opcode.SEND_SOLICITED, Opcode.SEND_SOLICITED_INVALIDATE, Opcode.IMMEDIATE_SOLICITED)
+
+
+IN_EXCHANGE: Final = frozenset(
+    (Opcode.WRITE, Opcode.READ_REQUEST, Opcode.READ_RESPONSE, Opcode.SEND, Opcode.TERMINATE)
+)
+"""What a file exchange knows: Reads only as ready-to-receive indications."""
 
 
 class OperationCode:
     """Error codes of type 2, Remote Operation Error (RDMAP-4.8-03)."""
 
     TYPE = 2
-    VERSION, OPCODE = 5, 6
+    VERSION, OPCODE, CATASTROPHIC_STREAM = 5, 6, 7
+
+
+class ProtectionCode:
+    """Error codes of type 1, Remote Protection Error (RDMAP-4.8-03)."""
+
+    TYPE = 1
+    INVALID_STAG, BOUNDS, RIGHTS, NOT_ASSOCIATED, TO_WRAP, CANNOT_INVALIDATE = 0, 1, 2, 3, 4, 9
 
 
 _CARRIAGE: Final = {
@@ -48,7 +80,14 @@ _CARRIAGE: Final = {
     Opcode.READ_REQUEST: QN_READ_REQUEST,
     Opcode.READ_RESPONSE: None,
     Opcode.SEND: QN_SEND,
+    Opcode.SEND_INVALIDATE: QN_SEND,
+    Opcode.SEND_SOLICITED: QN_SEND,
+    Opcode.SEND_SOLICITED_INVALIDATE: QN_SEND,
     Opcode.TERMINATE: QN_TERMINATE,
+    Opcode.IMMEDIATE: QN_SEND,
+    Opcode.IMMEDIATE_SOLICITED: QN_SEND,
+    Opcode.ATOMIC_REQUEST: QN_READ_REQUEST,
+    Opcode.ATOMIC_RESPONSE: QN_ATOMIC_RESPONSE,
 }
 """The queue each opcode travels on; ``None`` for Tagged (RDMAP-4.1-04, RDMAP-3.1-01)."""
 
@@ -63,23 +102,105 @@ def write(message: bytes | memoryview, stag: int, to: int, mulpdu: int) -> Itera
     return ddp.segment_tagged(message, control(Opcode.WRITE), stag, to, mulpdu)
 
 
-def send(message: bytes, msn: int, mulpdu: int) -> Iterator[bytes]:
-    """ULPDUs of a Send (RDMAP-5.3-01); the Invalidate STag field is zero (RDMAP-4.1-09)."""
-    return ddp.segment_untagged(message, control(Opcode.SEND) << 32, QN_SEND, msn, mulpdu)
+def send(
+    message: bytes, msn: int, mulpdu: int, invalidate: int | None = None, solicited: bool = False
+) -> Iterator[bytes]:
+    """ULPDUs of a Send (RDMAP-5.3-01); the Invalidate STag field is zero where none belongs (RDMAP-4.1-09)."""
+    kinds = (
+        (Opcode.SEND, Opcode.SEND_SOLICITED),
+        (Opcode.SEND_INVALIDATE, Opcode.SEND_SOLICITED_INVALIDATE),
+    )
+    opcode = kinds[invalidate is not None][solicited]
+    return ddp.segment_untagged(message, control(opcode) << 32 | (invalidate or 0), QN_SEND, msn, mulpdu)
+
+
+def untagged(opcode: Opcode, msn: int, message: bytes) -> bytes:
+    """The ULPDU of a message of one segment on the queue of its opcode."""
+    qn = _CARRIAGE[opcode]
+    assert qn is not None
+    return ddp.Untagged(True, control(opcode) << 32, qn, msn, 0).encode() + message
+
+
+class ReadRequest(NamedTuple):
+    """The content of a Read Request (RDMAP-4.4-01)."""
+
+    sink_stag: int
+    sink_to: int
+    size: int
+    source_stag: int
+    source_to: int
+
+    def encode(self) -> bytes:
+        """Its 28 octets."""
+        return struct.pack(">IQIIQ", *self)
+
+    @classmethod
+    def parse(cls, message: bytes) -> ReadRequest:
+        """From the message."""
+        if len(message) != READ_REQUEST_OCTETS:
+            raise SenderRule("RDMAP-4.4-01", f"a Read Request of {len(message)} octets")
+        return cls(*struct.unpack(">IQIIQ", message))
+
+
+class AtomicRequest(NamedTuple):
+    """The content of an Atomic Request (RFC 7306 figure 4); the names are those of both operations."""
+
+    operation: int
+    identifier: int
+    stag: int
+    to: int
+    data: int
+    mask: int
+    compare: int = 0
+    compare_mask: int = 2**64 - 1
+
+    FETCH_ADD = 0
+    COMPARE_SWAP = 2
+
+    def encode(self) -> bytes:
+        """Its 52 octets."""
+        return struct.pack(">IIIQQQQQ", *self)
+
+    @classmethod
+    def parse(cls, message: bytes) -> AtomicRequest:
+        """From the message."""
+        if len(message) != ATOMIC_REQUEST_OCTETS:
+            raise SenderRule("RDMAPX-5-03", f"an Atomic Request of {len(message)} octets")
+        request = cls(*struct.unpack(">IIIQQQQQ", message))
+        if request.operation not in (cls.FETCH_ADD, cls.COMPARE_SWAP):
+            raise SenderRule("RDMAPX-5-01", f"Atomic Operation Code and reserved bits {request.operation:#x}")
+        return request
+
+    def result(self, value: int) -> int:
+        """What becomes of ``value``, bit by bit as RFC 7306 §5.1.1 and §5.1.2 spell it out."""
+        if self.operation == self.COMPARE_SWAP:
+            if (self.compare ^ value) & self.compare_mask:
+                return value
+            return value & ~self.mask | self.data & self.mask
+        carry = added = 0
+        for bit in range(64):
+            both = carry + (value >> bit & 1) + (self.data >> bit & 1)
+            added |= (both & 1) << bit
+            carry = both >> 1 if not self.mask >> bit & 1 else 0
+        return added
 
 
 def read_request(stag: int) -> bytes:
     """The ULPDU of a Read Request of zero length (MPAv2-9.2-10); the STags are not checked (RDMAP-5.2.1-10)."""
-    header = ddp.Untagged(True, control(Opcode.READ_REQUEST) << 32, QN_READ_REQUEST, ddp.FIRST_MSN, 0)
-    return header.encode() + struct.pack(">IQIIQ", stag, 0, 0, stag, 0)
+    return untagged(Opcode.READ_REQUEST, ddp.FIRST_MSN, ReadRequest(stag, 0, 0, stag, 0).encode())
 
 
 def read_response(request: bytes) -> bytes:
     """The ULPDU that answers a Read Request of zero length (RDMAP-5.2.2-01)."""
-    stag, to, size, _, _ = struct.unpack(">IQIIQ", request)
-    if size:
-        raise SenderRule("MPAv2-9.2-10", f"a Read of {size} octets as ready-to-receive indication")
-    return ddp.Tagged(True, control(Opcode.READ_RESPONSE), stag, to).encode()
+    asked = ReadRequest.parse(request)
+    if asked.size:
+        raise SenderRule("MPAv2-9.2-10", f"a Read of {asked.size} octets as ready-to-receive indication")
+    return ddp.Tagged(True, control(Opcode.READ_RESPONSE), asked.sink_stag, asked.sink_to).encode()
+
+
+def response(message: bytes, request: ReadRequest, mulpdu: int) -> Iterator[bytes]:
+    """ULPDUs of the answer to a Read Request (RDMAP-5.2.2-01, RDMAP-4.4-02)."""
+    return ddp.segment_tagged(message, control(Opcode.READ_RESPONSE), request.sink_stag, request.sink_to, mulpdu)
 
 
 def in_version(ulpdu: bytes, version: int) -> bytes:
@@ -146,7 +267,10 @@ class Terminate:
         with_header = layer in (LAYER_RDMAP, LAYER_DDP) and error_type != ddp.Type.LOCAL
         if not with_header:
             return cls(failure.terminate)
-        return cls(failure.terminate, len(ulpdu), ulpdu[: ddp.header_octets(ulpdu)])
+        octets = ddp.header_octets(ulpdu)
+        protects = layer == LAYER_RDMAP and error_type == ProtectionCode.TYPE
+        asked = protects and ulpdu[1] & 0xF == Opcode.READ_REQUEST
+        return cls(failure.terminate, len(ulpdu), ulpdu[:octets], ulpdu[octets:] if asked else b"")
 
 
 class RemoteTerminate(ConnectionFailed):
@@ -163,6 +287,16 @@ class Sent:
     """A Send that was Delivered."""
 
     message: bytes
+    invalidate: int | None = None
+    solicited: bool = False
+
+
+@dataclass(frozen=True)
+class Immediate:
+    """Immediate Data that was Delivered."""
+
+    value: int
+    solicited: bool
 
 
 @dataclass(frozen=True)
@@ -180,8 +314,25 @@ class Asked:
 
 
 @dataclass(frozen=True)
+class AtomicAsked:
+    """An Atomic Request."""
+
+    message: bytes
+
+
+@dataclass(frozen=True)
 class Answered:
     """The last segment of a Read Response was placed."""
+
+    header: ddp.Tagged
+
+
+@dataclass(frozen=True)
+class AtomicAnswered:
+    """An Atomic Response."""
+
+    identifier: int
+    value: int
 
 
 @dataclass(frozen=True)
@@ -189,15 +340,17 @@ class Indicated:
     """The peer is ready to receive: its first FPDU said nothing else (RFC 6581 §9.2)."""
 
 
-Event = Sent | Written | Asked | Answered | Indicated | Terminate
+Event = Sent | Immediate | Written | Asked | AtomicAsked | Answered | AtomicAnswered | Indicated | Terminate
 
 
 class Receiver:
     """The receiving half of an RDMAP stream."""
 
-    def __init__(self, version: int = VERSION) -> None:
+    def __init__(self, version: int = VERSION, opcodes: frozenset[Opcode] = IN_EXCHANGE) -> None:
         self.version = version
         """DV and RV that every segment has to have."""
+        self.opcodes = opcodes
+        """What may come."""
         self.sink = ddp.Sink()
         self.sink.version = version
         self.sink.queues = {QN_SEND: ddp.Queue(), QN_READ_REQUEST: ddp.Queue(), QN_TERMINATE: ddp.Queue()}
@@ -219,20 +372,38 @@ class Receiver:
             raise SenderRule("RDMAP-5.4-04", "a segment after the Terminate")
         header, payload = ddp.parse(ulpdu)
         delivery = self.sink.receive(header, payload)
-        opcode = _judge_control(header, self.version)
+        opcode = _judge_control(header, self.version, self.opcodes)
         if delivery is None:
             return None
         if isinstance(header, ddp.Tagged):
-            return Written(header) if opcode is Opcode.WRITE else Answered()
-        if opcode is Opcode.SEND:
-            return Sent(delivery.message)
-        if opcode is Opcode.READ_REQUEST:
-            return Asked(delivery.message)
-        self._terminated = True
-        return Terminate.parse(delivery.message)
+            return Written(header) if opcode is Opcode.WRITE else Answered(header)
+        if opcode is Opcode.TERMINATE:
+            self._terminated = True
+            return Terminate.parse(delivery.message)
+        return _untagged_event(header, opcode, delivery.message)
 
 
-def _judge_control(header: ddp.Header, wanted: int) -> Opcode:
+def _untagged_event(header: ddp.Untagged, opcode: Opcode, message: bytes) -> Event:
+    """What a message on a queue of ours says."""
+    stag = header.rsvdulp % (1 << 32)
+    if stag and not opcode.invalidates:
+        raise SenderRule("RDMAP-4.1-09", f"Invalidate STag {stag:#010x} in a message that invalidates nothing")
+    if opcode is Opcode.READ_REQUEST:
+        return Asked(message)
+    if opcode is Opcode.ATOMIC_REQUEST:
+        return AtomicAsked(message)
+    if opcode is Opcode.ATOMIC_RESPONSE:
+        if len(message) != ATOMIC_RESPONSE_OCTETS:
+            raise SenderRule("RDMAPX-5-03", f"an Atomic Response of {len(message)} octets")
+        return AtomicAnswered(*struct.unpack(">IQ", message))
+    if opcode in (Opcode.IMMEDIATE, Opcode.IMMEDIATE_SOLICITED):
+        if len(message) != IMMEDIATE_OCTETS:
+            raise SenderRule("RDMAPX-6-01", f"Immediate Data of {len(message)} octets")
+        return Immediate(int.from_bytes(message, "big"), opcode.solicits)
+    return Sent(message, stag if opcode.invalidates else None, opcode.solicits)
+
+
+def _judge_control(header: ddp.Header, wanted: int, opcodes: frozenset[Opcode]) -> Opcode:
     """RV, opcode, and that the opcode travels as RDMAP-4.1-04 and RDMAP-3.1-01 say."""
     if isinstance(header, ddp.Tagged):
         octet, qn, where = header.rsvdulp, None, "a Tagged segment"
@@ -241,6 +412,6 @@ def _judge_control(header: ddp.Header, wanted: int) -> Opcode:
     version, number = octet >> 6, octet & 0xF  # RDMAP-4.1-08: reserved bits are ignored
     if version != wanted:  # RDMAP-7.2-03
         raise RdmapError(OperationCode.TYPE, OperationCode.VERSION, f"RV {version}")
-    if number not in _CARRIAGE or _CARRIAGE[Opcode(number)] != qn:  # RDMAP-7.2-02
+    if number not in opcodes or _CARRIAGE[Opcode(number)] != qn:  # RDMAP-7.2-02
         raise RdmapError(OperationCode.TYPE, OperationCode.OPCODE, f"opcode {number} on {where}")
     return Opcode(number)

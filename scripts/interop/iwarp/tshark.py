@@ -188,7 +188,8 @@ def check_fpdus(path: Path) -> MpaReport:
         elif "Malformed" in line or "[Expert Info (Error" in line:
             report.complaints.append(f"{frame}: {line.strip()}")
         elif found := _FIELD.match(line):
-            fields[found[1]] = found[2]
+            # The first: a Terminate quotes headers, and an Atomic Request has an operation code of its own.
+            fields.setdefault(found[1], found[2])
     finish()
     return report
 
@@ -217,7 +218,7 @@ def startup_of(direction: Direction) -> Startup:
     return Startup(frame.markers, frame.crc, frame.rejected, frame.revision, data)
 
 
-STARTUP_FRAMES: Final = 500
+STARTUP_FRAMES: Final = 5000
 """How far into a capture startup frames are looked for."""
 
 

@@ -178,17 +178,18 @@ class ProgramNetwork(Network):
         return self.ours
 
     def start_ours(
-        self, words: list[str], capture: Path | None, seconds: float, before: list[str] | None = None
-    ) -> Process:
+        self, words: list[str], capture: Path | None, seconds: float, before: list[str] | None = None,
+        program: Path = PROGRAM,
+    ) -> Process:  # fmt: skip
         eal = f"{eal_memory(self.buffers_mib)} --no-pci --file-prefix={self.ours} --log-level=warning --vdev={self.vdev()}"
         words = [
-            *(*(before or []), str(PROGRAM), "--backend", self.backend, "--eal", eal),
+            *(*(before or []), str(program), "--backend", self.backend, "--eal", eal),
             *("--mtu", str(self.mtu), "--address", f"{self.our_address}/{self.prefix_length}"),
             *(("--vlan", str(self.vlan)) if self.vlan is not None else ()),
             *words,
             *(("--pcap", str(capture)) if capture else ()),
         ]
-        process = self.start("file_exchange", self.program_namespace, words, seconds)
+        process = self.start(program.name, self.program_namespace, words, seconds)
         process.await_text("ready\n")
         self.after_start()
         return process

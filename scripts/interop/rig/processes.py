@@ -81,6 +81,10 @@ class Process:
         """Send it a signal: to the group that ``timeout`` has made, for not every signal is passed on."""
         os.killpg(self._process.pid, number)
 
+    def lines(self) -> list[dict[str, Any]]:
+        """Its output, each line as JSON."""
+        return [dict(json.loads(line)) for line in self._out.read_text(errors="replace").splitlines()]
+
     def stop(self) -> None:
         """End it if it still runs."""
         self.end_input()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unittest
+from collections.abc import Iterator
 
 from iwarp import ddp, rdmap
 from iwarp.errors import ConnectionFailed, SenderRule, TerminateControl
@@ -138,6 +139,114 @@ class Messages(unittest.TestCase):
         for record, code in zip(records("rdmac-v0"), ("ddp:2:6", "ddp:1:4"), strict=True):
             with self.assertRaises(ConnectionFailed) as caught:
                 receiver().receive(record.octets[6 : 6 + record.octets[5]])
+            self.assertEqual(caught.exception.code, code)
+
+
+def all_opcodes() -> rdmap.Receiver:
+    """A receiver for every message, with a buffer on every queue."""
+    made = rdmap.Receiver(opcodes=frozenset(rdmap.Opcode))
+    made.sink.queues[rdmap.QN_ATOMIC_RESPONSE] = ddp.Queue()
+    for queue in made.sink.queues.values():
+        queue.posted.append(2048)
+    return made
+
+
+def one(ulpdus: Iterator[bytes]) -> bytes:
+    """The ULPDU of a message that has only one."""
+    (ulpdu,) = ulpdus
+    return ulpdu
+
+
+class Operations(unittest.TestCase):
+    """Every message of RFC 5040 and RFC 7306 against the golden vectors, built and read."""
+
+    def test_every_send(self) -> None:
+        """RDMAP-4.1-03, RDMAP-5.3-07."""
+        invalidate = 0xA1A2A3A4
+        kinds = [(None, False), (invalidate, False), (None, True), (invalidate, True)]
+        for number, (stag, solicited) in enumerate(kinds):
+            vector, made = octets("rdmap-send", 2 * number + 1), all_opcodes()
+            self.assertEqual(one(rdmap.send(b"hello", number + 1, 1500, stag, solicited)), vector)
+            made.sink.queues[rdmap.QN_SEND].msn = number + 1
+            self.assertEqual(made.receive(vector), rdmap.Sent(b"hello", stag, solicited))
+
+    def test_read(self) -> None:
+        """RDMAP-4.4-01, RDMAP-4.4-02, RDMAP-5.2.2-01."""
+        asked = rdmap.ReadRequest(0x11223344, 0x100000000, 65536, 0x55667788, 0x1000)
+        self.assertEqual(rdmap.untagged(rdmap.Opcode.READ_REQUEST, 1, asked.encode()), octets("rdmap-read", 1))
+        event = all_opcodes().receive(octets("rdmap-read", 1))
+        assert isinstance(event, rdmap.Asked)
+        self.assertEqual(rdmap.ReadRequest.parse(event.message), asked)
+        self.assertEqual(one(rdmap.response(bytes(range(8)), asked, 1500)), octets("rdmap-read", 3))
+        nothing = rdmap.ReadRequest(0, 0, 0, 0, 0)
+        self.assertEqual(rdmap.untagged(rdmap.Opcode.READ_REQUEST, 1, nothing.encode()), octets("rdmap-read", 5))
+        self.assertEqual(one(rdmap.response(b"", nothing, 1500)), octets("rdmap-read", 7))
+        self.assertIsInstance(all_opcodes().receive(octets("rdmap-read", 7)), rdmap.Answered)
+
+    def test_7306(self) -> None:
+        """RDMAPX-4-01, RDMAPX-5-03, RDMAPX-6-01."""
+        value = 0x0102030405060708
+        messages = [
+            (rdmap.Opcode.IMMEDIATE, 1, value.to_bytes(8, "big"), rdmap.Immediate(value, False)),
+            (rdmap.Opcode.IMMEDIATE_SOLICITED, 2, value.to_bytes(8, "big"), rdmap.Immediate(value, True)),
+            (rdmap.Opcode.ATOMIC_REQUEST, 1, rdmap.AtomicRequest(0, 7, 0x55667788, 0x1000, 1, 0).encode(), None),
+            (rdmap.Opcode.ATOMIC_REQUEST, 2,
+             rdmap.AtomicRequest(2, 8, 0x55667788, 0x1008, 2, 2**64 - 1, 1, 2**64 - 1).encode(), None),
+            (rdmap.Opcode.ATOMIC_RESPONSE, 1, (7).to_bytes(4, "big") + (41).to_bytes(8, "big"),
+             rdmap.AtomicAnswered(7, 41)),
+        ]  # fmt: skip
+        for number, (opcode, msn, content, expected) in enumerate(messages):
+            vector, made = octets("rdmap-7306", 2 * number + 1), all_opcodes()
+            self.assertEqual(rdmap.untagged(opcode, msn, content), vector)
+            for queue in made.sink.queues.values():
+                queue.msn = msn
+            event = made.receive(vector)
+            self.assertEqual(event, expected or rdmap.AtomicAsked(content))
+            if isinstance(event, rdmap.AtomicAsked):
+                self.assertEqual(rdmap.AtomicRequest.parse(event.message).encode(), content)
+
+    def test_atomic_results(self) -> None:
+        """RFC 7306 §5.1: plain and in fields; what does not compare changes nothing."""
+        most = 2**64 - 1
+
+        def add(value: int, data: int, mask: int) -> int:
+            return rdmap.AtomicRequest(0, 0, 0, 0, data, mask).result(value)
+
+        def swap(value: int, compare: int, compare_mask: int, data: int, mask: int) -> int:
+            return rdmap.AtomicRequest(2, 0, 0, 0, data, mask, compare, compare_mask).result(value)
+
+        self.assertEqual(add(41, 1, 0), 42)
+        self.assertEqual(add(most, 1, 0), 0)
+        self.assertEqual(add(0xFFFFFFFF, 1, 1 << 31), 0)
+        self.assertEqual(add(0x00FF00FF, 0x00010001, 0x00800080), 0)
+        self.assertEqual(add(5, 3, most), 6)  # every bit a field of its own
+        self.assertEqual(swap(7, 7, most, 9, most), 9)
+        self.assertEqual(swap(7, 8, most, 9, most), 7)
+        self.assertEqual(swap(0xABCD, 0xCD, 0xFF, 0x1200, 0xFF00), 0x12CD)
+
+    def test_a_terminate_about_a_read(self) -> None:
+        """RDMAP-4.8-04: with the Read Request header where the source is protected, and without elsewhere."""
+        vector = rdmap.Terminate.parse(octets("rdmap-terminate", 7)[18:])
+        failure = ConnectionFailed("rights")
+        failure.terminate = TerminateControl(0, 1, 2)
+        self.assertEqual(vector.control, failure.terminate)
+        segment = vector.ddp_header + vector.read_request_header
+        self.assertEqual(rdmap.Terminate.about(failure, segment), vector)
+        failure.terminate = TerminateControl(0, 2, 6)
+        about = rdmap.Terminate.about(failure, segment)
+        assert about is not None
+        self.assertEqual(about.read_request_header, b"")
+
+    def test_what_senders_must_not_do(self) -> None:
+        """RDMAP-4.1-09, RDMAPX-5-03, RDMAPX-6-01."""
+        wrong = {
+            "sender:RDMAP-4.1-09": ddp.Untagged(True, 0x43 << 32 | 1, 0, 1, 0).encode(),
+            "sender:RDMAPX-6-01": rdmap.untagged(rdmap.Opcode.IMMEDIATE, 1, bytes(7)),
+            "sender:RDMAPX-5-03": rdmap.untagged(rdmap.Opcode.ATOMIC_RESPONSE, 1, bytes(16)),
+        }
+        for code, ulpdu in wrong.items():
+            with self.subTest(code), self.assertRaises(SenderRule) as caught:
+                all_opcodes().receive(ulpdu)
             self.assertEqual(caught.exception.code, code)
 
 

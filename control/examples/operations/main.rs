@@ -1,0 +1,121 @@
+//! An end that does as it is told, for scripts that judge what it does: a command a line on standard input, a line of JSON
+//! on standard output for each. `{"refused": "why"}` is the answer to what cannot be done.
+//!
+//! ```text
+//! new [ird=N] [ord=N] [markers]         a Protection Domain and a queue pair, in place of the last ones
+//! region NAME OCTETS [RIGHT...]         registers memory between guards; rights local-write, remote-write, remote-read,
+//!                                       remote-atomic;
+//!                                       `stream`: for this queue pair alone; `other`: in a Protection Domain of
+//!                                       its own; `zero`: Tagged Offsets from zero
+//! set NAME OFFSET HEX                   writes memory          get NAME OFFSET OCTETS   reads it
+//! accept                                takes a connection     connect ADDR:PORT        opens one
+//! receive ID LOCAL                      posts a receive
+//! send ID LOCAL [invalidate=STAG]       posts a Send           immediate ID VALUE       Immediate Data
+//! write ID LOCAL STAG TO                write-immediate ID LOCAL STAG TO VALUE
+//! read ID LOCAL STAG TO                 add ID LOCAL STAG TO ADDEND MASK
+//! swap ID LOCAL STAG TO VALUE MASK      compare-swap ID LOCAL STAG TO COMPARE MASK VALUE MASK
+//! invalidate ID STAG
+//! wait SECONDS                          the next completion, or {"timeout": true}
+//! ended SECONDS                         how the connection has ended
+//! outside                               octets changed outside all regions
+//! close                                 FIN behind everything posted
+//! ```
+//!
+//! LOCAL is `NAME:OFFSET:OCTETS`, several with commas between, or `inline=HEX`; an STag in place of NAME makes OFFSET a Tagged
+//! Offset. Behind every request may stand `solicited`, `fenced` and `unsignaled`.
+
+#[path = "../file_exchange/failure.rs"]
+#[allow(dead_code, reason = "a part of it is for the other program")]
+mod failure;
+#[path = "../file_exchange/port.rs"]
+mod port;
+mod requests;
+mod session;
+mod words;
+
+use std::io::{self, BufRead, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+use serde_json::{Value, json};
+use warpline::{Device, ListenConfig, Listener};
+
+use failure::Failure;
+use port::Port;
+use session::Session;
+use words::Words;
+
+/// Does what it is told.
+#[derive(Parser, Debug)]
+#[command(version, about)]
+struct Arguments {
+    /// The device.
+    #[command(flatten)]
+    port: Port,
+    /// Where `accept` takes connections.
+    #[arg(long, value_name = "PORT")]
+    listen: u16,
+}
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("operations: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let device = arguments.port.start()?;
+    let (mut listener, mut session) = (None, None);
+    eprintln!("ready");
+    for line in io::stdin().lock().lines() {
+        let line = line.map_err(Failure::local)?;
+        let mut words = Words::of(&line);
+        let answer = obey(arguments, &device, &mut listener, &mut session, &mut words)
+            .and_then(|answer| words.end().map(|()| answer))
+            .unwrap_or_else(|failure| json!({"refused": failure.to_string(), "code": failure.code}));
+        let mut out = io::stdout().lock();
+        writeln!(out, "{answer}").and_then(|()| out.flush()).map_err(Failure::local)?;
+    }
+    Ok(())
+}
+
+/// The answer to a command.
+fn obey(
+    arguments: &Arguments,
+    device: &Device,
+    listener: &mut Option<Listener>,
+    session: &mut Option<Session>,
+    words: &mut Words<'_>,
+) -> Result<Value, Failure> {
+    let command = words.next("a command")?;
+    if command == "new" {
+        // A listener answers by its own depths, so it comes and goes with them.
+        (*session, *listener) = (None, None);
+        let new = Session::new(device, words)?;
+        let config = new.listen(ListenConfig { backlog: 1, ..ListenConfig::default() });
+        *listener = Some(device.listen(arguments.listen, &config).map_err(Failure::local)?);
+        *session = Some(new);
+        return Ok(json!({}));
+    }
+    let session = session.as_mut().ok_or_else(|| Failure::local("`new` comes first"))?;
+    match (command, &listener) {
+        ("accept", Some(listener)) => session.accept(listener),
+        ("connect", _) => session.connect(words),
+        ("region", _) => session.register(words),
+        ("set", _) => session.set(words),
+        ("get", _) => session.get(words),
+        ("wait", _) => Ok(session.wait(words.seconds()?)),
+        ("ended", _) => session.ended(words.seconds()?),
+        ("outside", _) => Ok(json!({"octets_outside": session.octets_outside()})),
+        ("close", _) => Ok(session.close()),
+        (request, _) => session.post(request, words),
+    }
+}
+
+/// How long anything may take that the other end has a part in.
+const PATIENCE: Duration = Duration::from_secs(10);
