@@ -465,3 +465,32 @@ fn one_end_that_wants_crcs_is_enough() {
         }
     }
 }
+
+/// A peer that negotiates indications may be Linux siw, which may overlook our first message: it is nudged while it is silent. One
+/// of revision 1 is not.
+#[test]
+fn a_silent_peer_of_revision_2_is_nudged() {
+    let pairs = [Revision::One, Revision::Two].map(|asked| {
+        let pair = Pair::new();
+        let (near, far) = (End::new(&pair.near), End::new(&pair.far));
+        connected(&pair, (&near, &far), &revision(asked), &ListenConfig::default());
+        near.write(1, &far, 5);
+        assert_eq!(near.completion().status, Status::Success);
+        (pair, near, far)
+    });
+    let [one, two] = &pairs;
+    let nudges = |device: &Device| device.statistics().unwrap().nudges_sent;
+    common::eventually("all nudges", || nudges(&two.0.near) == 3);
+    // That connection is the older one: its time has passed too.
+    assert_eq!(nudges(&one.0.near), 0);
+    assert_eq!([nudges(&one.0.far), nudges(&two.0.far)], [0, 0], "a Responder waits for the Initiator");
+    near_receives(two);
+}
+
+/// A message the other way arrives as ever.
+fn near_receives((_, near, far): &(Pair, End, End)) {
+    near.qp.post_receive(2, near.memory.slice(0, 16)).unwrap();
+    far.qp.post_send(3, far.memory.slice(0, 5)).unwrap();
+    let received = near.completion();
+    assert_eq!((received.id, received.status, received.octets), (2, Status::Success, 5));
+}

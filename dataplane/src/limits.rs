@@ -186,6 +186,12 @@ pub const DOORBELLS_PER_POLL: usize = 64;
 /// is reported, unless a queue pair is set up otherwise. The Internet checksum lets one corruption in thousands
 /// through; the same octets wrong again are the sender's doing.
 pub const CRC_RETRIES: u8 = 3;
+/// How long an Initiator waits for an FPDU of the peer after its first one, before it nudges a peer that may have overlooked
+/// that, in nanoseconds: far longer than such a peer needs to be ready, and short for whoever waits.
+pub const FIRST_NUDGE_NS: u64 = 200_000_000;
+/// Nudges on a connection, each after twice the time of the one before: the last is due after 1.4 seconds. A peer that does not
+/// answer then has nothing to say.
+pub const NUDGES: u8 = 3;
 /// First and last port of active opens (RFC 6335 §6).
 pub const EPHEMERAL_PORTS: (u16, u16) = (49_152, 65_535);
 /// Counters that peers share by chance when local ports are picked (RFC 6056 §3.3.4).

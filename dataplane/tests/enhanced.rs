@@ -450,3 +450,78 @@ fn versions_do_not_mix() {
         target.expect_failed(untagged);
     }
 }
+
+/// An Initiator whose nudges begin 200 ms after its first FPDU.
+fn nudging() -> Target {
+    Target::new(FullOperation { nudges: true, ..FullOperation::new(QP, true) })
+}
+
+/// A peer that overlooks the first FPDU until more octets come, as Linux siw may, gets some: Writes for nothing, ever more rarely,
+/// and in the end no more.
+///
+/// RDMAP-5.1-03
+#[test]
+fn a_peer_that_stays_silent_is_nudged() {
+    let mut target = nudging();
+    target.peer.pass_s(10);
+    assert_eq!(target.sent(), b"", "nothing was sent that it could have overlooked");
+    target.post_send(4);
+    assert_eq!(target.sent(), send(1, &[0; 4]));
+    assert_eq!(target.completed(), [SENT]);
+    for wait_ms in [200, 400, 800] {
+        target.peer.pass_ms(wait_ms - 20);
+        assert_eq!(target.sent(), b"", "not before {wait_ms} ms");
+        target.peer.pass_ms(20);
+        assert_eq!(target.sent(), siw_rtr(), "after {wait_ms} ms");
+        target.send(&[]);
+    }
+    target.peer.pass_s(60);
+    assert_eq!(target.sent(), b"");
+    assert_eq!(target.peer.core.statistics().nudges_sent, 3);
+    // It is for nobody to see.
+    target.send(&send(1, b"hello"));
+    assert_eq!(target.completed(), [RECEIVED]);
+    assert_eq!(target.qp.error(), None);
+}
+
+/// Whoever answers, has finished, or is known to overlook nothing, is not nudged.
+#[test]
+fn a_peer_that_is_not_silent_is_not_nudged() {
+    let mut answering = nudging();
+    answering.post_send(4);
+    assert_eq!(answering.sent(), send(1, &[0; 4]));
+    answering.send(&send(1, b"hello"));
+    let mut unnegotiated = Target::initiator(ReadyToReceive::None);
+    unnegotiated.post_send(4);
+    let mut responder = Target::new(FullOperation { nudges: true, ..FullOperation::new(QP, false) });
+    responder.send(&send(1, b"hello"));
+    responder.post_send(4);
+    for target in [&mut answering, &mut unnegotiated, &mut responder] {
+        target.sent();
+        target.send(&[]);
+        target.peer.pass_s(10);
+        assert_eq!(target.sent(), b"");
+        assert_eq!(target.peer.core.statistics().nudges_sent, 0);
+    }
+    let mut finished = nudging();
+    finished.post_send(4);
+    finished.sent();
+    finished.peer.send(Flags::FIN | Flags::ACK, finished.seq, finished.ack, &[]);
+    finished.sent();
+    finished.peer.pass_s(10);
+    assert_eq!(finished.peer.core.statistics().nudges_sent, 0);
+}
+
+/// DDP-5.3-03: a message that has begun is not cut in two. Its own octets are as good as a nudge.
+#[test]
+fn a_nudge_does_not_cut_a_message() {
+    let mut target = nudging();
+    // The peer's window holds no more than a part.
+    target.peer.send_with_window(2000, target.seq, target.ack);
+    target.post(Operation::Write { stag: WRITABLE, to: 0 }, 4096);
+    let first = target.sent();
+    assert!(!first.is_empty() && first.len() <= 2000, "{} octets", first.len());
+    target.peer.send_with_window(0, target.seq, target.ack);
+    target.peer.pass_ms(1500);
+    assert_eq!(target.peer.core.statistics().nudges_sent, 0);
+}

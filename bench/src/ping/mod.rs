@@ -155,9 +155,10 @@ fn run_client(
         }
         result = connect_and_ping(&mut pinged).and_then(|(_, result)| result);
     }
+    let nudges = driver.run(|| device.statistics())?.nudges_sent;
     driver.run(|| drop(device));
     linger(&mut driver);
-    let report = Report::new(args, &connected, &pinged);
+    let report = Report::new(args, &connected, &pinged, nudges);
     println!("{HEADING}\n{}", report.line());
     report_as_json(args, &[report])?;
     result?;

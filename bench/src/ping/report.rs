@@ -78,6 +78,8 @@ pub struct Report {
     validated: bool,
     /// Octets that were not what was sent.
     corrupt_bytes: u64,
+    /// RDMA Writes for nothing that a silent server was nudged with after our first message.
+    nudges: u64,
 }
 
 /// perftest's heading for latencies.
@@ -86,7 +88,7 @@ pub const HEADING: &str = " #bytes #iterations    t_min[usec]    t_max[usec]  t_
 
 impl Report {
     /// The result of a client.
-    pub fn new(args: &Ping, connected: &Connected, pinged: &Pinged) -> Self {
+    pub fn new(args: &Ping, connected: &Connected, pinged: &Pinged, nudges: u64) -> Self {
         let times = &pinged.times;
         Self {
             test: "ping",
@@ -109,6 +111,7 @@ impl Report {
             max_us: Times::microseconds(times.0.max()),
             validated: args.validate.is_on(),
             corrupt_bytes: pinged.corrupt_octets,
+            nudges,
         }
     }
 

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use warpline_dataplane::core::ring::{self, Command, ConnectionId};
+use warpline_dataplane::core::ring::{self, Command, ConnectionId, FullOperation};
 use warpline_dataplane::mpa::MpaError;
 use warpline_dataplane::qp::terminate;
 use warpline_dataplane::qp::work::QpNumber;
@@ -174,7 +174,9 @@ impl Control {
             }
             startup::Reply::Accepted { setup, private_data, peer } => {
                 // MPA-7.1.2-14, A-20: the next octet each way belongs to an FPDU.
-                let operation = self.queue_pairs.adapt(full_operation(qp, true, setup));
+                let negotiates = peer.depths.is_some();
+                let operation = FullOperation { nudges: negotiates, ..full_operation(qp, true, setup) };
+                let operation = self.queue_pairs.adapt(operation);
                 self.commands.push(Command::Start { connection: id, operation });
                 let (version, depths) = (setup.agreement.version, setup.outcome.depths);
                 let connected = Connected { private_data, peer, version, depths };

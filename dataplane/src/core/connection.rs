@@ -13,6 +13,7 @@ use crate::tcp;
 use crate::time::Instant;
 use crate::wire::tcp::SeqNumber;
 
+use super::nudge::Nudges;
 use super::ring::{Direction, FullOperation};
 use super::send_stream::SendStream;
 use super::shortage::Standstill;
@@ -96,6 +97,8 @@ pub struct Operating {
     pub crc_retries_max: u8,
     /// When the stream fails if no FPDU has come by then (MPA-7.1.2-26).
     pub first_fpdu_by: Instant,
+    /// What a peer that stays silent is sent.
+    pub nudges: Nudges,
     /// The stream has failed: what still comes is dropped (DDP-3-08, DDP-7.1-17, MPA-8-09), and nothing but a Terminate is sent.
     pub failed: bool,
 }
@@ -116,6 +119,7 @@ impl Operating {
             crc_retries: 0,
             crc_retries_max: operation.crc_retries,
             first_fpdu_by: Instant::NEVER,
+            nudges: Nudges::new(operation.nudges && operation.initiator),
             failed: false,
         }
     }
@@ -155,6 +159,7 @@ impl Operating {
     /// An FPDU has come that is valid for MPA. A-08: whatever DDP says of it, it lets us send.
     pub fn on_fpdu(&mut self, qp: &SharedQp) {
         self.first_fpdu_by = Instant::NEVER;
+        self.nudges = Nudges::new(false);
         if self.sends && !core::mem::replace(&mut self.may_send, true) {
             qp.report(AsyncEvent::CommunicationEstablished { qp: qp.number });
         }
@@ -234,6 +239,26 @@ impl Connection {
     pub const fn fpdu_due(&self) -> Instant {
         match &self.mode {
             Mode::FullOperation(operating) if !self.closing && !self.told_finished => operating.first_fpdu_by,
+            _ => Instant::NEVER,
+        }
+    }
+
+    /// Begins to wait for the peer's first FPDU if ours is on its way.
+    pub fn expect_answer(&mut self, now: Instant) {
+        let end = self.tcp.queued_end();
+        if let Mode::FullOperation(operating) = &mut self.mode
+            && end != operating.send_start
+        {
+            operating.nudges.begin(now);
+        }
+    }
+
+    /// When a peer that is silent is to be nudged. One that has finished has nothing to say.
+    pub const fn nudge_due(&self) -> Instant {
+        match &self.mode {
+            Mode::FullOperation(operating) if !self.closing && !self.told_finished && !operating.failed => {
+                operating.nudges.due()
+            }
             _ => Instant::NEVER,
         }
     }

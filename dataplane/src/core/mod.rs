@@ -15,6 +15,7 @@ mod icmp_errors;
 mod ip;
 mod link;
 pub mod neighbours;
+mod nudge;
 mod opening;
 mod path_mtu;
 mod placement;
@@ -408,6 +409,7 @@ impl<D: Device> Core<D> {
                 progress |= tcp::Progress::CLOSED;
             }
             let overdue = connection.fpdu_due() <= now;
+            self.nudge(now, index);
             self.mark_dirty(index);
             self.on_progress(now, index, progress);
             if overdue {

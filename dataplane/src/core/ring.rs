@@ -47,6 +47,9 @@ pub struct FullOperation {
     pub ready: ReadyToReceive,
     /// How many RDMA Reads may be outstanding.
     pub depths: ReadDepths,
+    /// Whether an Initiator nudges a peer that stays silent after its first FPDU: one that negotiates indications (RFC 6581
+    /// §9.2), which are what a nudge looks like.
+    pub nudges: bool,
 }
 
 impl FullOperation {
@@ -64,6 +67,7 @@ impl FullOperation {
             version: DDP_VERSION,
             ready: ReadyToReceive::None,
             depths: ReadDepths { ird: 0, ord: 0 },
+            nudges: false,
         }
     }
 

@@ -118,7 +118,9 @@ pub struct Statistics {
     pub datagrams_reassembled: u64,
     /// FPDUs received and verified.
     pub fpdus_received: u64,
-    /// Of these, FPDUs placed beyond a gap, before their turn (RFC 5044 appendix B).
+    /// RDMA Writes without payload for peers that may have overlooked our first FPDU.
+    pub nudges_sent: u64,
+    /// Of the FPDUs received, those placed beyond a gap, before their turn (RFC 5044 appendix B).
     pub fpdus_placed_early: u64,
     /// Frames held now, of octets that are not consumed yet: those of no whole FPDU, or waiting for their turn.
     pub held_frames: u64,

@@ -128,7 +128,9 @@ impl<D: Device> Core<D> {
             connection.tcp.close();
             more = true;
         }
+        connection.expect_answer(now);
         let mut deadline = connection.tcp.next_deadline().min(connection.abort_at).min(connection.fpdu_due());
+        deadline = deadline.min(connection.nudge_due());
         if !more && waiting {
             // Nobody may answer: then the connection asks anew.
             deadline = deadline.min(now + limits::NEIGHBOUR_RETRANSMIT_NS);

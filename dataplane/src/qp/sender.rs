@@ -84,6 +84,16 @@ impl Sender {
         self.provided = Some(Provided::Response { stag, to });
     }
 
+    /// Queues an RDMA Write without payload, unless the next segment belongs to a message that has begun (DDP-5.3-03) or to
+    /// what the provider sends anyway; gives whether it has.
+    pub fn nudge(&mut self) -> bool {
+        let free = self.offset == 0 && self.provided.is_none() && self.terminate.is_none();
+        if free {
+            self.provided = Some(Provided::Indication(Rtr::Write));
+        }
+        free
+    }
+
     /// Takes what was posted. A request whose own side fails its check is an error when its turn comes, and puts nothing on the
     /// wire.
     pub fn take_posted(&mut self, shared: &SharedQp, stags: &mut StagTable) {

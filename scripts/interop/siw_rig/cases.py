@@ -286,7 +286,8 @@ def first_messages(rig: Rig) -> str:
     words = ["--count", "2", "--connections", str(CONNECTIONS)]
     [report] = rig.ours.results(rig.connect(words))
     require(report["pings"] == 2 * CONNECTIONS and report["corrupt_bytes"] == 0, f"{report}")
-    return f"{CONNECTIONS} connections, slowest ping {report['max_us'] / 1e3:.1f} ms"
+    nudged = f"{report['nudges']} nudges" if report["nudges"] else "no nudge"
+    return f"{CONNECTIONS} connections, {nudged}, slowest ping {report['max_us'] / 1e3:.1f} ms"
 
 
 def no_reads(rig: Rig) -> str:
