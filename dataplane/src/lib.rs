@@ -17,6 +17,7 @@ pub mod pool;
 pub mod qp;
 pub mod rate_limit;
 pub mod rdmap;
+pub mod sync;
 pub mod tcp;
 pub mod time;
 pub mod wire;

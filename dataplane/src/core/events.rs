@@ -4,9 +4,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crossbeam::queue::ArrayQueue;
-
 use super::ring::Event;
+use crate::sync::ArrayQueue;
 
 pub(super) struct Events {
     ring: Arc<ArrayQueue<Event>>,

@@ -3,8 +3,6 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use crossbeam::queue::ArrayQueue;
-
 use super::statistics::Statistics;
 use crate::limits;
 use crate::memory::{Grant, InsertError, ProtectionDomainId, RemoveError, STag};
@@ -12,6 +10,7 @@ use crate::mpa::enhanced::{ReadDepths, ReadyToReceive};
 use crate::qp::error::StreamError;
 use crate::qp::shared::{Doorbells, SharedQp};
 use crate::qp::work::QpNumber;
+use crate::sync::ArrayQueue;
 use crate::tcp::{Behaviour, CloseReason, Snapshot};
 use crate::wire::ddp::DDP_VERSION;
 

@@ -1,10 +1,7 @@
 //! Asynchronous events: what happens to queue pairs and queues apart from any work request, in verbs' words.
 
 use core::fmt;
-use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
-
-use crossbeam::queue::ArrayQueue;
 
 use super::completion_queue::{CqNumber, Notify};
 use super::error::StreamError;
@@ -12,6 +9,7 @@ use super::shared_receive_queue::SrqNumber;
 use super::verbs::Blame;
 use super::work::QpNumber;
 use crate::limits;
+use crate::sync::{ArrayQueue, AtomicU64, Ordering};
 
 /// Something that happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

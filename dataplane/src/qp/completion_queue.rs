@@ -2,13 +2,11 @@
 //! queue first, and is told once.
 
 use core::fmt;
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering, fence};
 use std::sync::Arc;
-
-use crossbeam::queue::ArrayQueue;
 
 use super::async_event::{AsyncEvent, AsyncEvents};
 use super::work::{Completion, Status};
+use crate::sync::{ArrayQueue, AtomicBool, AtomicU8, AtomicU32, Ordering, fence};
 
 /// Wakes who sleeps until there is something to take. The data plane calls it, so it must not wait for anything.
 pub trait Notify: Send + Sync {
@@ -68,9 +66,9 @@ impl CompletionRing {
 
     fn with(capacity: usize, notify: Option<Arc<dyn Notify>>) -> Self {
         /// Numbers given out in this process.
-        static NUMBERS: AtomicU32 = AtomicU32::new(0);
+        static NUMBERS: core::sync::atomic::AtomicUsize = core::sync::atomic::AtomicUsize::new(0);
         Self {
-            number: CqNumber(NUMBERS.fetch_add(1, Ordering::Relaxed)),
+            number: CqNumber(NUMBERS.fetch_add(1, Ordering::Relaxed) as u32),
             entries: ArrayQueue::new(capacity.max(1)),
             reserved: AtomicU32::new(0),
             overflowed: AtomicBool::new(false),

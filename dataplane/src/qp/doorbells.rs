@@ -1,8 +1,7 @@
 //! How a core hears of new work.
 
-use crossbeam::queue::ArrayQueue;
-
 use super::work::QpNumber;
+use crate::sync::ArrayQueue;
 
 /// The bell that applications ring at a core: the numbers of queue pairs with new work.
 #[derive(Debug)]

@@ -5,6 +5,8 @@ pub mod completion_queue;
 pub mod doorbells;
 pub mod error;
 pub mod indication;
+#[cfg(all(test, loom))]
+mod loom_tests;
 pub mod payload;
 pub mod reads;
 pub mod receiver;

@@ -1,7 +1,6 @@
 //! What an application and a core share of a queue pair: bounded lock-free rings, so that work is posted and completions
 //! are polled from any thread while the core runs.
 
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU64, Ordering};
 use std::sync::Arc;
 
 use crossbeam::atomic::AtomicCell;
@@ -13,6 +12,7 @@ use super::taken::check_shape;
 use super::work::{Completion, QpNumber, ReceiveRequest, SendRequest};
 use super::work_queue::WorkQueue;
 use crate::memory::{Accessor, ProtectionDomainId};
+use crate::sync::{AtomicBool, AtomicU8, AtomicU16, AtomicU64, Ordering};
 use crate::tcp::CloseReason;
 
 pub use super::completion_queue::CompletionRing;

@@ -2,15 +2,13 @@
 //! nobody has to keep buffers ready at each of them.
 
 use core::fmt;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::Arc;
-
-use crossbeam::queue::ArrayQueue;
 
 use super::async_event::{AsyncEvent, AsyncEvents};
 use super::shared::{BadRequest, PostError};
 use super::work::ReceiveRequest;
 use crate::memory::ProtectionDomainId;
+use crate::sync::{ArrayQueue, AtomicU32, AtomicU64, Ordering};
 
 /// Names a shared receive queue of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -84,7 +82,8 @@ impl SharedReceiveQueue {
 
     /// Asks for one event when fewer than `limit` receives are left, at once if they are already; 0 asks for none.
     pub fn arm_limit(&self, limit: u32) {
-        self.limit.store(limit, Ordering::Release);
+        // All of one order with what `take` does: either the receive is seen to be gone here, or the limit there.
+        self.limit.store(limit, Ordering::SeqCst);
         self.look_at_limit();
     }
 
@@ -102,7 +101,7 @@ impl SharedReceiveQueue {
     }
 
     fn look_at_limit(&self) {
-        let limit = self.limit.load(Ordering::Acquire);
+        let limit = self.limit.load(Ordering::SeqCst);
         if limit == 0 || self.posted.len() >= limit as usize {
             return;
         }

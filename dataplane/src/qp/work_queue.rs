@@ -1,11 +1,8 @@
 //! Work queues: requests on their way from applications to a core, in the order of posting.
 
-use core::sync::atomic::{AtomicU32, Ordering};
-
-use crossbeam::queue::ArrayQueue;
-
 use super::completion_queue::CompletionRing;
 use super::shared::PostError;
+use crate::sync::{ArrayQueue, AtomicU32, Ordering};
 
 /// A bounded queue of work requests. A request counts until it is completed, so that there is never more work under way
 /// than the queue was made for.

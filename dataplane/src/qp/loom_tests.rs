@@ -1,0 +1,250 @@
+//! What an application and a core do at the same time, in every order that memory allows. `scripts/test` runs them, with
+//! `RUSTFLAGS="--cfg loom"`.
+
+use std::sync::Arc;
+
+use loom::cell::UnsafeCell;
+use loom::thread;
+
+use super::completion_queue::{CompletionRing, Notice, Notify};
+use super::doorbells::Doorbells;
+use super::shared::{QpState, SharedQp};
+use super::work::{
+    Completion, CompletionKind, Operation, QpNumber, ReceiveRequest, SendRequest, Slice, Status,
+};
+use crate::core::ring::{Command, Event};
+use crate::memory::{Access, Accessor, Grant, ProtectionDomainId, Region, RemoveError, STag, StagTable};
+use crate::sync::{ArrayQueue, AtomicU32, Ordering};
+
+const QP: QpNumber = QpNumber(3);
+const PD: ProtectionDomainId = ProtectionDomainId(1);
+
+fn model(f: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    // More switches between threads than any of these protocols has steps that matter.
+    builder.preemption_bound = Some(4);
+    builder.check(f);
+}
+
+struct Shared {
+    qp: SharedQp,
+    completions: Arc<CompletionRing>,
+    bells: Arc<Doorbells>,
+}
+
+fn shared(state: QpState) -> Arc<Shared> {
+    let completions = Arc::new(CompletionRing::new(2));
+    let bells = Arc::new(Doorbells::new(1));
+    let rings = (completions.clone(), completions.clone());
+    let qp = SharedQp::new(QP, PD, (2, 2), rings, bells.clone());
+    qp.set_state(state);
+    Arc::new(Shared { qp, completions, bells })
+}
+
+fn send(id: u64) -> SendRequest {
+    SendRequest::new(id, Operation::SEND, Slice::default())
+}
+
+fn completion(id: u64, status: Status) -> Completion {
+    Completion::new(QP, id, CompletionKind::Send, status, 0)
+}
+
+/// What a core does with its doorbells: hears them, and takes what is posted.
+fn answer(shared: &Shared, mut f: impl FnMut(u64)) {
+    while let Some(number) = shared.bells.take() {
+        assert_eq!(number, QP);
+        shared.qp.heard();
+        while let Some(request) = shared.qp.take_send() {
+            f(request.id);
+        }
+        while let Some(request) = shared.qp.take_receive() {
+            f(request.id);
+        }
+    }
+}
+
+/// Whatever is posted while the core hears an earlier bell, a bell rings for it: nothing lies in a queue unheard.
+#[test]
+fn every_post_is_heard() {
+    model(|| {
+        let shared = shared(QpState::ReadyToSend);
+        let poster = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                shared.qp.post_send(send(1)).unwrap();
+                shared.qp.post_send(send(2)).unwrap();
+            })
+        };
+        let mut taken = Vec::new();
+        answer(&shared, |id| taken.push(id));
+        poster.join().unwrap();
+        answer(&shared, |id| taken.push(id));
+        assert_eq!(taken, [1, 2]);
+        assert!(shared.bells.is_empty());
+    });
+}
+
+/// Two threads that post to one queue pair ring once for each time it is heard, never more than there is room for.
+#[test]
+fn two_posters_share_a_bell() {
+    model(|| {
+        let shared = shared(QpState::ReadyToSend);
+        let post = |id| {
+            let shared = shared.clone();
+            thread::spawn(move || shared.qp.post_receive(ReceiveRequest::new(id, Slice::default())).unwrap())
+        };
+        let posters = [post(1), post(2)];
+        for poster in posters {
+            poster.join().unwrap();
+        }
+        let mut taken = Vec::new();
+        answer(&shared, |id| taken.push(id));
+        taken.sort_unstable();
+        assert_eq!(taken, [1, 2]);
+    });
+}
+
+/// Work that is posted while the core ends the queue pair is refused or flushed, and its completion has a place.
+#[test]
+fn nothing_posted_at_the_end_is_forgotten() {
+    model(|| {
+        let shared = shared(QpState::ReadyToSend);
+        let poster = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                let receive = shared.qp.post_receive(ReceiveRequest::new(2, Slice::default()));
+                u32::from(shared.qp.post_send(send(1)).is_ok()) + u32::from(receive.is_ok())
+            })
+        };
+        let flush = |shared: &Shared| {
+            while let Some(request) = shared.qp.take_send() {
+                shared.qp.complete_send(completion(request.id, Status::Flushed));
+            }
+            while let Some(request) = shared.qp.take_receive() {
+                shared.qp.complete_receive(completion(request.id, Status::Flushed));
+            }
+        };
+        shared.qp.set_state(QpState::Error);
+        flush(&shared);
+        let posted = poster.join().unwrap();
+        if shared.bells.take().is_some() {
+            shared.qp.heard();
+            flush(&shared);
+        }
+        assert_eq!(shared.completions.drain().count() as u32, posted);
+    });
+}
+
+#[derive(Default)]
+struct Bell(AtomicU32);
+
+impl Notify for Bell {
+    fn notify(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// RDMAP-5.3-03: who arms a queue and then sleeps is woken by a completion that came meanwhile, or has seen it.
+#[test]
+fn no_completion_slips_past_arming() {
+    model(|| {
+        let bell = Arc::new(Bell::default());
+        let ring = Arc::new(CompletionRing::with_notify(2, bell.clone()));
+        assert_eq!(ring.reserve(1), 1);
+        let core = {
+            let ring = ring.clone();
+            thread::spawn(move || ring.push(completion(1, Status::Success)))
+        };
+        let seen = ring.arm(Notice::Next);
+        core.join().unwrap();
+        assert!(seen || bell.0.load(Ordering::Relaxed) == 1, "asleep for ever");
+        assert_eq!(ring.poll().map(|completion| completion.id), Some(1));
+    });
+}
+
+/// RDMAP-8.1.1-05: of two that want the last place one has it, and the completion finds it free.
+#[test]
+fn the_last_place_is_given_once() {
+    model(|| {
+        let ring = Arc::new(CompletionRing::new(1));
+        let other = {
+            let ring = ring.clone();
+            thread::spawn(move || ring.reserve(1))
+        };
+        let granted = ring.reserve(1) + other.join().unwrap();
+        assert_eq!(granted, 1);
+        ring.push(completion(1, Status::Success));
+        assert!(ring.poll().is_some());
+        assert_eq!(ring.reserve(2), 1);
+    });
+}
+
+const STAG: STag = STag::new(1, 1);
+
+/// What the handshake of a deregistration is made of: the table, the rings, and memory that tells of two that touch it at
+/// the same time.
+struct Handshake {
+    commands: ArrayQueue<Command>,
+    events: ArrayQueue<Event>,
+    memory: UnsafeCell<u8>,
+}
+
+/// A core that may write to the memory in each turn, and takes a command in between.
+fn core_turns(shared: &Handshake, mut stags: StagTable, reads: bool) {
+    let who = Accessor { pd: PD, stream: 0 };
+    if reads {
+        stags.retain(STAG);
+    }
+    for turn in 0..3 {
+        if let Some(Command::Deregister { stag }) = shared.commands.pop() {
+            let result = stags.remove(stag);
+            assert!(shared.events.push(Event::Deregistered { stag, result }).is_ok());
+        }
+        if stags.check(STAG, who, Access::REMOTE_WRITE, 0, 1).is_ok() {
+            shared.memory.with_mut(|_| ());
+        }
+        if turn == 1 && reads {
+            stags.release(STAG);
+        }
+    }
+}
+
+fn handshake(reads: bool) {
+    model(move || {
+        let shared = Arc::new(Handshake {
+            commands: ArrayQueue::new(1),
+            events: ArrayQueue::new(1),
+            memory: UnsafeCell::new(0),
+        });
+        let mut stags = StagTable::with_slots(2);
+        let region = Region::heap(1).unwrap();
+        stags.insert(STAG, Grant::new(region, PD, 0, Access::REMOTE_WRITE)).unwrap();
+        let core = {
+            let shared = shared.clone();
+            thread::spawn(move || core_turns(&shared, stags, reads))
+        };
+        assert!(shared.commands.push(Command::Deregister { stag: STAG }).is_ok());
+        match shared.events.pop() {
+            // The owner may do with it what they like.
+            Some(Event::Deregistered { result: Ok(()), .. }) => shared.memory.with_mut(|_| ()),
+            Some(Event::Deregistered { result: Err(error), .. }) => {
+                assert!(reads && error == RemoveError::InUse, "{error}");
+            }
+            _ => {}
+        }
+        core.join().unwrap();
+    });
+}
+
+/// DDP-8.3.1-07: memory is its owner's alone from the moment that the answer is there, not only by the clock: all that the
+/// core wrote comes before it.
+#[test]
+fn deregistered_memory_is_its_owners() {
+    handshake(false);
+}
+
+/// The same while a send still reads from it: the answer says so.
+#[test]
+fn memory_that_is_read_from_is_not_given_back() {
+    handshake(true);
+}

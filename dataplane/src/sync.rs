@@ -1,0 +1,134 @@
+//! What threads share, and how: atomics and bounded queues. Everything that an application and a core both touch is made of
+//! these, so that under `--cfg loom` the same code runs on a model of memory, which tries every order of what two threads
+//! do, and of what the memory shows them.
+
+#[cfg(not(loom))]
+pub use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
+#[cfg(not(loom))]
+pub use crossbeam::queue::ArrayQueue;
+
+#[cfg(loom)]
+pub use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
+#[cfg(loom)]
+pub use model::ArrayQueue;
+
+/// The queue as the model sees it.
+#[cfg(loom)]
+mod model {
+    use core::mem;
+    use std::sync::PoisonError;
+
+    use loom::sync::Mutex;
+    use loom::sync::atomic::{AtomicUsize, Ordering};
+
+    /// Stands for `crossbeam::queue::ArrayQueue`, and promises less: what was done before a push has been done for who pops
+    /// that element, and hardly anything else follows from a push or a pop. Theirs are fences too; who needs one has to say
+    /// so.
+    #[derive(Debug)]
+    pub struct ArrayQueue<T> {
+        places: Vec<Place<T>>,
+        head: AtomicUsize,
+        tail: AtomicUsize,
+    }
+
+    #[derive(Debug)]
+    struct Place<T> {
+        /// Which turn it is: even turns push, odd ones pop.
+        turn: AtomicUsize,
+        // Touched by who pushes it and who pops it, so the lock orders nothing else.
+        element: Mutex<Option<T>>,
+    }
+
+    impl<T> ArrayQueue<T> {
+        /// A queue of `capacity` places.
+        pub fn new(capacity: usize) -> Self {
+            let place = |_| Place { turn: AtomicUsize::new(0), element: Mutex::new(None) };
+            Self {
+                places: (0..capacity).map(place).collect(),
+                head: AtomicUsize::new(0),
+                tail: AtomicUsize::new(0),
+            }
+        }
+
+        /// Appends `element`.
+        ///
+        /// # Errors
+        ///
+        /// `element`, when there is no room.
+        pub fn push(&self, element: T) -> Result<(), T> {
+            let capacity = self.places.len();
+            // A guess. The model's search does not see that a read of another thread and a write of this one may change
+            // places if this one has read in between, so writers find out by what is a write too.
+            let mut tail = 0;
+            loop {
+                let head = self.head.fetch_add(0, Ordering::Relaxed);
+                if tail == head + capacity {
+                    return Err(element);
+                }
+                match self.tail.compare_exchange(tail, tail + 1, Ordering::AcqRel, Ordering::Relaxed) {
+                    Ok(_) => break,
+                    Err(now) => tail = now,
+                }
+            }
+            let place = &self.places[tail % capacity];
+            loop {
+                let mut free = place.element.lock().unwrap_or_else(PoisonError::into_inner);
+                if free.is_none() {
+                    *free = Some(element);
+                    break;
+                }
+                // Who pops the last one has not come that far.
+                drop(free);
+                loom::thread::yield_now();
+            }
+            place.turn.store(2 * (tail / capacity) + 1, Ordering::Release);
+            Ok(())
+        }
+
+        /// The oldest element.
+        pub fn pop(&self) -> Option<T> {
+            let capacity = self.places.len();
+            // As above.
+            let mut head = 0;
+            loop {
+                let place = &self.places[head % capacity];
+                let turn = 2 * (head / capacity) + 1;
+                if place.turn.load(Ordering::Acquire) == turn {
+                    let next =
+                        self.head.compare_exchange(head, head + 1, Ordering::AcqRel, Ordering::Relaxed);
+                    let Err(now) = next else {
+                        let element = place.element.lock().unwrap_or_else(PoisonError::into_inner).take();
+                        place.turn.store(turn + 1, Ordering::Release);
+                        return element;
+                    };
+                    head = now;
+                } else {
+                    let guess = mem::replace(&mut head, self.head.fetch_add(0, Ordering::Relaxed));
+                    if guess == head && self.tail.load(Ordering::Relaxed) == head {
+                        return None;
+                    }
+                    if guess != head {
+                        continue;
+                    }
+                }
+                loom::thread::yield_now();
+            }
+        }
+
+        /// Elements it was made for.
+        pub fn capacity(&self) -> usize {
+            self.places.len()
+        }
+
+        /// Elements in it, at some moment.
+        pub fn len(&self) -> usize {
+            let tail = self.tail.load(Ordering::Acquire);
+            tail - self.head.load(Ordering::Acquire).min(tail)
+        }
+
+        /// Whether there was none, at some moment.
+        pub fn is_empty(&self) -> bool {
+            self.head.load(Ordering::Acquire) == self.tail.load(Ordering::Acquire)
+        }
+    }
+}
