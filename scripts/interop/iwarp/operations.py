@@ -86,9 +86,10 @@ class Reading:
 class Peer:
     """Our end of a connection, and the other end's program."""
 
-    def __init__(self, endpoint: Endpoint, driver: Driver) -> None:
+    def __init__(self, endpoint: Endpoint, driver: Driver | None = None) -> None:
+        """Without a ``driver`` the other end has a mind of its own."""
         self.endpoint = endpoint
-        self.driver = driver
+        self._driver = driver
         receiver = endpoint.receiver
         receiver.opcodes = frozenset(Opcode)
         receiver.sink.queues[rdmap.QN_ATOMIC_RESPONSE] = ddp.Queue()
@@ -103,6 +104,8 @@ class Peer:
         self.atomics: deque[AtomicRequest] = deque()
         self.values: list[int] = []
         """Original values, as they came back."""
+        self.reads_answered = 0
+        """Reads of the other end that we have answered."""
         self._next_msn = {rdmap.QN_SEND: endpoint.first_msn, rdmap.QN_READ_REQUEST: 1, rdmap.QN_ATOMIC_RESPONSE: 1}
         self._identifier = secrets.randbits(32)
         self.ended = False
@@ -111,6 +114,12 @@ class Peer:
         requests = receiver.sink.queues[rdmap.QN_READ_REQUEST].posted
         # RDMAP-6.1-03: one more than agreed finds no buffer.
         requests.extend([rdmap.ATOMIC_REQUEST_OCTETS] * self.ird)
+
+    @property
+    def driver(self) -> Driver:
+        """What tells the other end's program what to do."""
+        assert self._driver is not None
+        return self._driver
 
     # What we have.
 
@@ -245,6 +254,7 @@ class Peer:
         if isinstance(request, ReadRequest):
             octets = self._memory(request.source_stag).get(request.source_to, request.size) if request.size else b""
             self.endpoint.post(rdmap.response(octets, request, self.endpoint.mulpdu))
+            self.reads_answered += 1
             return
         memory = self._memory(request.stag)
         value = memory.value(request.to)

@@ -64,7 +64,10 @@ class Case:
     what: str
     play: Callable[[Rig], str]
     driver: tuple[str, ...] = (STOCK,)
-    """What siw-load takes; others than the first need the guest."""
+    """What siw-load takes."""
+    anywhere: bool = False
+    """Whether it is as well for an adapter on a host of the user's: it asks nothing of siw's own, and nothing of the moment at
+    which a command is typed."""
 
 
 def require(holds: bool, what: str) -> None:
@@ -308,26 +311,27 @@ def all_cases() -> list[Case]:
     )
     cases = []
     for size in SIZES:
-        cases.append(Case(them, f"{size} octets, CRC", we_serve(size)))
-        cases.append(Case(us, f"{size} octets, CRC", we_ping(size)))
+        cases.append(Case(them, f"{size} octets, CRC", we_serve(size), anywhere=True))
+        cases.append(Case(us, f"{size} octets, CRC", we_ping(size), anywhere=True))
     for size in (SIZES[0], SIZES[-1]):
         cases.append(Case(them, f"{size} octets, no CRC", we_serve(size, crc_off, crc=False)))
         cases.append(Case(us, f"{size} octets, no CRC", we_ping(size, crc_off, crc=False)))
+    deep = ("--ird", "128", "--ord", "128")
     return [
         *cases,
-        Case(them, f"{SIZES[-1]} octets, captured", short_capture(SIZES[-1], we_listen=True)),
-        Case(us, f"{SIZES[-1]} octets, captured", short_capture(SIZES[-1], we_listen=False)),
-        Case(us, "IRD/ORD 1/1", we_ping(64, ("--ird", "1", "--ord", "1"))),
-        Case(us, "IRD/ORD 128/128", we_ping(64, ("--ird", "128", "--ord", "128"))),
-        Case(us, "revision 2 without falling back", we_ping(64, ("--revision", "2"))),
+        Case(them, f"{SIZES[-1]} octets, captured", short_capture(SIZES[-1], we_listen=True), anywhere=True),
+        Case(us, f"{SIZES[-1]} octets, captured", short_capture(SIZES[-1], we_listen=False), anywhere=True),
+        Case(us, "IRD/ORD 1/1", we_ping(64, ("--ird", "1", "--ord", "1")), anywhere=True),
+        Case(us, "IRD/ORD 128/128", we_ping(64, deep, depths=(128, 128))),
+        Case(us, "revision 2 without falling back", we_ping(64, ("--revision", "2")), anywhere=True),
         Case(us, "revision 1", no_reads),
-        Case(them, "four clients at once", many_clients),
-        Case(them, "we disconnect", we_disconnect),
+        Case(them, "four clients at once", many_clients, anywhere=True),
+        Case(them, "we disconnect", we_disconnect, anywhere=True),
         Case(them, "rping is killed", they_vanish),
         Case(us, "we are interrupted", we_vanish(signal.SIGTERM)),
         Case(us, "we are killed", we_vanish(signal.SIGKILL)),
         Case(us, "rping is killed", their_server_dies),
-        Case(them, "we reject", we_reject),
+        Case(them, "we reject", we_reject, anywhere=True),
         Case(us, "Markers wanted: rejected", they_refuse("rejected", ("--markers", "on"), serving=True)),
         Case(us, "nobody listens", they_refuse("refused", (), serving=False)),
         Case(us, "first messages at once", first_messages),
@@ -350,7 +354,7 @@ class Table:
 
     def play(self, rig: Rig, case: Case) -> None:
         """One case."""
-        driver = " ".join(case.driver)
+        driver = " ".join(case.driver) if isinstance(rig.remote, GuestRemote) else rig.remote.address
         try:
             detail, passed = case.play(rig), True
         except (RigError, subprocess.TimeoutExpired) as error:
