@@ -79,7 +79,9 @@ impl Alarm {
     }
 }
 
-/// The control thread's state.
+/// The control thread's state: the Privileged Resource Manager of the device. What could hurt others goes through it, and what
+/// there is a limited number of comes from it.
+// DDP-8.3-06, DDP-8.3.2-01, DDP-8.3.2-02, DDP-8.3.2-03, RDMAP-8.1.2-01
 pub(crate) struct Control {
     requests: Receiver<Request>,
     commands: Commands,
