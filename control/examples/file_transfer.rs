@@ -1,0 +1,117 @@
+//! A file goes to a server, which fetches it by RDMA Reads: the client says by a Send where it lies in memory, what it is
+//! called and what its SHA-256 is, and hears by another when it is there.
+
+mod ends;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::{env, fs, process};
+
+use ends::{Outcome, PATIENCE, PORT, next, next_of};
+use sha2::{Digest, Sha256};
+use warpline::{
+    Access, Addressing, Advertisement, CompletionKind, CompletionQueue, ConnectConfig, Device, ListenConfig,
+    QpConfig, Region,
+};
+
+/// The longest message: advertisement, digest, name.
+const MESSAGE_OCTETS: u32 = 512;
+const DIGEST_OCTETS: usize = 32;
+/// Octets that one Read fetches.
+const CHUNK_OCTETS: u32 = 256 * 1024;
+
+/// Where files come from and go to unless `WARPLINE_FILE` and `WARPLINE_DIRECTORY` say otherwise.
+fn directory() -> PathBuf {
+    let fallback = || env::temp_dir().join(format!("warpline-file-transfer-{}", process::id()));
+    env::var_os("WARPLINE_DIRECTORY").map_or_else(fallback, PathBuf::from)
+}
+
+fn server(device: &Device) -> Outcome {
+    let domain = device.protection_domain();
+    let messages = domain.allocate(MESSAGE_OCTETS as usize, Access::LOCAL_WRITE)?;
+    let completions = CompletionQueue::new(256);
+    let qp = domain.queue_pair(&QpConfig::default(), &completions, &completions)?;
+    qp.post_receive(0, messages.slice(0, MESSAGE_OCTETS))?;
+    let listener = device.listen(PORT, &ListenConfig::default())?;
+    listener.accept(PATIENCE)?.accept(&qp, b"")?;
+
+    let received = next_of(&completions, CompletionKind::Receive)?;
+    let message = messages.to_vec(0, received.octets as usize).unwrap_or_default();
+    let (advertisement, rest) = message.split_at_checked(Advertisement::OCTETS).ok_or("a short message")?;
+    let (digest, name) = rest.split_at_checked(DIGEST_OCTETS).ok_or("a short message")?;
+    let file = Advertisement::decode(advertisement)?;
+    let name = PathBuf::from(String::from_utf8(name.to_vec())?);
+    // The name alone: a peer has no say in where it goes.
+    let name = name.file_name().ok_or("no name")?;
+
+    let memory = domain.allocate(file.octets.max(1) as usize, Access::LOCAL_WRITE)?;
+    let chunks = (0..file.octets).step_by(CHUNK_OCTETS as usize);
+    let mut under_way = 0;
+    for offset in chunks {
+        let octets = CHUNK_OCTETS.min(file.octets - offset);
+        // As many as the queue takes; how many of them the peer sees at once was agreed on when it connected.
+        if under_way == QpConfig::default().send_depth {
+            next(&completions)?;
+            under_way -= 1;
+        }
+        qp.post_read(1, memory.slice(offset as usize, octets), &file, offset.into())?;
+        under_way += 1;
+    }
+    for _ in 0..under_way {
+        next(&completions)?;
+    }
+    let octets = memory.to_vec(0, file.octets as usize).unwrap_or_default();
+    if Sha256::digest(&octets).as_slice() != digest {
+        return Err("the file came changed".into());
+    }
+    let target = directory().join("received");
+    fs::create_dir_all(&target)?;
+    fs::write(target.join(name), &octets)?;
+    qp.post_send(2, messages.slice(0, 0))?;
+    Ok(qp.wait_closed(PATIENCE)?)
+}
+
+fn client(device: &Device, server: SocketAddr) -> Outcome {
+    let path = env::var_os("WARPLINE_FILE").map(PathBuf::from);
+    let path = match path {
+        Some(path) => path,
+        None => sample()?,
+    };
+    let octets = fs::read(&path)?;
+    let digest = Sha256::digest(&octets);
+    let count = octets.len();
+    let domain = device.protection_domain();
+    // The file's own memory is registered as it is.
+    let region = Region::owned(octets).ok_or("an empty file")?;
+    let file = domain.register(region, Access::REMOTE_READ, Addressing::ZeroBased)?;
+    let advertisement = file.advertisement(0, u32::try_from(count)?).ok_or("outside the file")?;
+    let name = path.file_name().ok_or("no name")?.to_string_lossy().into_owned();
+    let message = [&advertisement.encode()[..], digest.as_slice(), name.as_bytes()].concat();
+
+    let messages = domain.allocate(MESSAGE_OCTETS as usize, Access::LOCAL_WRITE)?;
+    if !messages.write(0, &message) {
+        return Err("the file's name is too long".into());
+    }
+    let completions = CompletionQueue::new(16);
+    let qp = domain.queue_pair(&QpConfig::default(), &completions, &completions)?;
+    qp.post_receive(0, messages.slice(0, 0))?;
+    qp.connect(server, &ConnectConfig::default())?;
+    qp.post_send(1, messages.slice(0, message.len() as u32))?;
+    next_of(&completions, CompletionKind::Receive)?;
+    qp.disconnect();
+    qp.wait_closed(PATIENCE)?;
+    println!("{name}: {count} octets fetched by the server and verified");
+    Ok(())
+}
+
+/// A file to send where none is named.
+fn sample() -> Outcome<PathBuf> {
+    fs::create_dir_all(directory())?;
+    let path = directory().join("sample");
+    fs::write(&path, (0..5_000_001_u32).map(|at| (at * 7 >> 3) as u8).collect::<Vec<_>>())?;
+    Ok(path)
+}
+
+fn main() -> Outcome {
+    ends::run(server, client)
+}
