@@ -7,11 +7,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::{env, fs, process};
 
-use ends::{Outcome, PATIENCE, PORT, next, next_of};
+use ends::{Outcome, PATIENCE, PORT, connect, next, next_of};
 use sha2::{Digest, Sha256};
 use warpline::{
-    Access, Addressing, Advertisement, CompletionKind, CompletionQueue, ConnectConfig, Device, ListenConfig,
-    QpConfig, Region,
+    Access, Addressing, Advertisement, CompletionKind, CompletionQueue, Device, ListenConfig, QpConfig,
+    Region,
 };
 
 /// The longest message: advertisement, digest, name.
@@ -95,7 +95,7 @@ fn client(device: &Device, server: SocketAddr) -> Outcome {
     let completions = CompletionQueue::new(16);
     let qp = domain.queue_pair(&QpConfig::default(), &completions, &completions)?;
     qp.post_receive(0, messages.slice(0, 0))?;
-    qp.connect(server, &ConnectConfig::default())?;
+    connect(&qp, server)?;
     qp.post_send(1, messages.slice(0, message.len() as u32))?;
     next_of(&completions, CompletionKind::Receive)?;
     qp.disconnect();

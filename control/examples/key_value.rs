@@ -6,10 +6,10 @@ mod ends;
 use std::net::SocketAddr;
 use std::thread;
 
-use ends::{Outcome, PATIENCE, PORT, next};
+use ends::{Outcome, PATIENCE, PORT, connect, next};
 use warpline::{
-    Access, Advertisement, CompletionQueue, ConnectConfig, Device, ListenConfig, MemoryRegion, Operation,
-    QpConfig, QueuePair,
+    Access, Advertisement, CompletionQueue, Device, ListenConfig, MemoryRegion, Operation, QpConfig,
+    QueuePair,
 };
 
 /// A slot: a version of eight octets, odd while a client writes; then key and value.
@@ -52,7 +52,7 @@ impl Store {
         let memory = domain.allocate(2 * SLOT_OCTETS as usize, Access::LOCAL_WRITE)?;
         let completions = CompletionQueue::new(16);
         let qp = domain.queue_pair(&QpConfig::default(), &completions, &completions)?;
-        let connected = qp.connect(server, &ConnectConfig::default())?;
+        let connected = connect(&qp, server)?;
         let table = Advertisement::decode(&connected.private_data)?;
         Ok(Self { qp, completions, memory, table })
     }

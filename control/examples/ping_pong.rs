@@ -5,10 +5,8 @@ mod ends;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use ends::{Outcome, PATIENCE, PORT, next};
-use warpline::{
-    Access, CompletionKind, CompletionQueue, ConnectConfig, Device, ListenConfig, QpConfig, QpState,
-};
+use ends::{Outcome, PATIENCE, PORT, connect, next};
+use warpline::{Access, CompletionKind, CompletionQueue, Device, ListenConfig, QpConfig, QpState};
 
 const MESSAGE_OCTETS: u32 = 64;
 const ROUNDS: u64 = 1000;
@@ -48,7 +46,7 @@ fn client(device: &Device, server: SocketAddr) -> Outcome {
     let memory = domain.allocate(2 * octets, Access::LOCAL_WRITE)?;
     let completions = CompletionQueue::new(64);
     let qp = domain.queue_pair(&QpConfig::default(), &completions, &completions)?;
-    qp.connect(server, &ConnectConfig::default())?;
+    connect(&qp, server)?;
     let mut times = Vec::new();
     for round in 0..ROUNDS {
         let message: Vec<u8> = (0..octets).map(|at| (round + at as u64) as u8).collect();

@@ -12,11 +12,12 @@ use std::env;
 use std::error::Error;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dpdk::{Eal, WireConfig};
 use warpline::{
-    Cidr, Completion, CompletionKind, CompletionQueue, Device, DeviceConfig, PollThread, Status, open,
+    Cidr, Completion, CompletionKind, CompletionQueue, ConnectConfig, Connected, Device, DeviceConfig,
+    PollThread, QueuePair, Status, open,
 };
 
 pub type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
@@ -74,6 +75,18 @@ fn start(port: warpline_dataplane::device::dpdk::DpdkDevice, eal: Eal, address: 
         ..DeviceConfig::new(address.address, address.prefix_bits)
     };
     Ok(Device::start(port, &config, PollThread::default())?)
+}
+
+/// Connects to the server, which may still be setting up.
+pub fn connect(qp: &QueuePair, server: SocketAddr) -> Outcome<Connected> {
+    let begin = Instant::now();
+    loop {
+        match qp.connect(server, &ConnectConfig::default()) {
+            Ok(connected) => return Ok(connected),
+            Err(error) if begin.elapsed() > PATIENCE => return Err(error.into()),
+            Err(_) => thread::sleep(Duration::from_millis(20)),
+        }
+    }
 }
 
 /// The next completion, which must be a success.

@@ -1,0 +1,53 @@
+//! The server of docs/tutorial.md: it lends a page of memory to whoever connects, and shows what became of it.
+
+use std::error::Error;
+use std::time::Duration;
+
+use warpline::{
+    Access, Cidr, CompletionQueue, Device, DeviceConfig, ListenConfig, PollThread, QpConfig, Status, open,
+};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let address: Cidr = arguments.next().ok_or("ADDRESS/BITS is missing")?.parse()?;
+    let port = arguments.next().ok_or("the name of a DPDK port is missing")?;
+    let eal = open::eal(&arguments.collect::<Vec<_>>().join(" "))?;
+
+    // A device: a DPDK port, an address, and a thread that polls it.
+    let config = DeviceConfig {
+        memory: open::hugepages(eal),
+        ..DeviceConfig::new(address.address, address.prefix_bits)
+    };
+    let device = Device::start(open::port(eal, &port, 1500)?, &config, PollThread::default())?;
+
+    // Memory that a peer may write, read, and count in.
+    let domain = device.protection_domain();
+    let rights = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
+    let page = domain.allocate(4096, rights)?;
+    let advertisement = page.advertisement(0, 4096).ok_or("outside the page")?;
+
+    // A queue pair with a buffer for the one message that the client sends.
+    let completions = CompletionQueue::with_events(16)?;
+    let qp = domain.queue_pair(&QpConfig::default(), &completions, &completions)?;
+    let inbox = domain.allocate(64, Access::LOCAL_WRITE)?;
+    qp.post_receive(1, inbox.slice(0, 64))?;
+
+    // A connection. The answer to its Request says where the page is.
+    let listener = device.listen(7471, &ListenConfig::default())?;
+    println!("listening at {}", address.address);
+    let request = listener.accept(PATIENCE)?;
+    request.accept(&qp, &advertisement.encode())?;
+
+    // This thread sleeps until the client's message has come: the Writes before it are in place then.
+    let message = completions.wait(PATIENCE).ok_or("the client said nothing")?;
+    if message.status != Status::Success {
+        return Err(format!("no message: {:?}", message.status).into());
+    }
+    let said = inbox.to_vec(0, message.octets as usize).unwrap_or_default();
+    let written = page.to_vec(64, 5).unwrap_or_default();
+    println!("{}: {}", String::from_utf8_lossy(&said), String::from_utf8_lossy(&written));
+    qp.wait_closed(PATIENCE)?;
+    Ok(())
+}

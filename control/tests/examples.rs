@@ -1,0 +1,132 @@
+//! The examples run, and docs/tutorial.md says what they say.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(50);
+
+/// A directory of a test's own, which goes with it.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("warpline-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The example called `name`, which `cargo test` has built beside this test.
+fn example(name: &str) -> Command {
+    let test = std::env::current_exe().unwrap();
+    let program = test.parent().unwrap().parent().unwrap().join("examples").join(name);
+    assert!(program.exists(), "{} is not built: cargo build --examples", program.display());
+    Command::new(program)
+}
+
+/// What a program says until it ends, which it must in time.
+fn finish(mut child: Child, name: &str) -> Output {
+    let begin = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if begin.elapsed() > PATIENCE {
+            let _ = child.kill();
+            let output = child.wait_with_output().unwrap();
+            panic!("{name} does not end: {output:?}");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    child.wait_with_output().unwrap()
+}
+
+fn start(command: &mut Command) -> Child {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// The last line that a program prints, which must succeed.
+fn says(child: Child, name: &str) -> String {
+    let output = finish(child, name);
+    assert!(output.status.success(), "{name}: {output:?}");
+    String::from_utf8(output.stdout).unwrap().lines().last().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn a_greeting_is_written() {
+    let said = says(start(&mut example("write_into_peer")), "write_into_peer");
+    assert_eq!(said, "44 octets written into the peer's memory and verified");
+}
+
+#[test]
+fn messages_go_there_and_back() {
+    let said = says(start(&mut example("ping_pong")), "ping_pong");
+    assert!(said.starts_with("1000 messages of 64 octets there and back, median "), "{said}");
+}
+
+#[test]
+fn values_are_put_and_got() {
+    let said = says(start(&mut example("key_value")), "key_value");
+    assert!(said.starts_with("3 clients put and got 150 values"), "{said}");
+}
+
+#[test]
+fn a_file_is_fetched() {
+    let directory = Directory::new("file-transfer");
+    let file = directory.0.join("original");
+    let octets: Vec<u8> = (0..1_234_567_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    fs::write(&file, &octets).unwrap();
+    let mut program = example("file_transfer");
+    program.env("WARPLINE_FILE", &file).env("WARPLINE_DIRECTORY", &directory.0);
+    assert_eq!(
+        says(start(&mut program), "file_transfer"),
+        "original: 1234567 octets fetched by the server and verified"
+    );
+    assert!(fs::read(directory.0.join("received/original")).unwrap() == octets);
+}
+
+/// The programs of the tutorial, in two processes, as it starts them.
+#[test]
+fn the_tutorial_works() {
+    let directory = Directory::new("tutorial");
+    let socket = directory.0.join("hello.sock");
+    let device = |role: &str, host: u8| {
+        let socket = socket.display();
+        format!("--vdev=net_memif0,role={role},socket={socket},socket-abstract=no,mac=02:00:00:00:00:0{host}")
+    };
+    let server = example("hello_server")
+        .args(["198.18.0.2/24", "net_memif0", &device("server", 2)])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let begin = Instant::now();
+    while !socket.exists() {
+        assert!(begin.elapsed() < PATIENCE, "the server makes no socket");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let mut client = example("hello_client");
+    client.args(["198.18.0.1/24", "198.18.0.2", "net_memif0", &device("client", 1)]);
+    assert_eq!(says(start(&mut client), "hello_client"), "written, read back and counted");
+    assert_eq!(says(server, "hello_server"), "the client has written: hello");
+}
+
+/// Every block of Rust in the tutorial stands in one of its programs, line by line.
+#[test]
+fn the_tutorial_shows_what_runs() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let tutorial = fs::read_to_string(root.join("docs/tutorial.md")).unwrap();
+    let programs = ["hello_server", "hello_client"]
+        .map(|name| fs::read_to_string(root.join(format!("control/examples/{name}.rs"))).unwrap());
+    let blocks: Vec<_> =
+        tutorial.split("```rust\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    assert!(blocks.len() >= 8, "{} blocks", blocks.len());
+    for block in blocks {
+        assert!(programs.iter().any(|program| program.contains(block)), "not in a program:\n{block}");
+    }
+}
