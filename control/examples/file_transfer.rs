@@ -108,7 +108,7 @@ fn client(device: &Device, server: SocketAddr) -> Outcome {
 fn sample() -> Outcome<PathBuf> {
     fs::create_dir_all(directory())?;
     let path = directory().join("sample");
-    fs::write(&path, (0..5_000_001_u32).map(|at| (at * 7 >> 3) as u8).collect::<Vec<_>>())?;
+    fs::write(&path, (0..5_000_001_u32).map(|at| (at * 7 / 8) as u8).collect::<Vec<_>>())?;
     Ok(path)
 }
 
