@@ -30,10 +30,12 @@ fn server(device: &Device) -> Outcome {
         match completion.kind {
             // Back from where it came to.
             CompletionKind::Receive if completion.octets > 0 => {
-                qp.post_send(completion.id, buffer(completion.id))?
+                qp.post_send(completion.id, buffer(completion.id))?;
             }
             // It is out: there is room for another.
-            CompletionKind::Send => qp.post_receive(completion.id, buffer(completion.id))?,
+            CompletionKind::Send => {
+                qp.post_receive(completion.id, buffer(completion.id))?;
+            }
             _ => break,
         }
     }
