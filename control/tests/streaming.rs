@@ -118,7 +118,7 @@ fn a_stopped_device_says_so() {
     assert!(matches!(near.connect_stream((FAR, PORT).into(), &config), Err(ConnectError::Stopped(_))));
 }
 
-/// A peer that is not read fills what there is room for at both ends, then waits; nothing is lost.
+/// DDP-A-03: a peer that is not read fills what there is room for at both ends, then waits; nothing is lost.
 #[test]
 fn an_application_that_never_reads_is_sent_no_more_than_the_window() {
     let pair = Pair::new();

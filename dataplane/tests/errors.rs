@@ -280,7 +280,7 @@ fn a_reset_is_reported() {
     assert!(target.qp.post_receive(ReceiveRequest::new(2, Slice::default())).is_err());
 }
 
-/// RDMAP-5.4-03, RDMAP-6.2.1-02: the peer's Terminate is told to the application, and answered by closing alone.
+/// RDMAP-5.4-03, RDMAP-5.4-05, RDMAP-6.2.1-02: the peer's Terminate is told to the application, and answered by closing alone.
 #[test]
 fn a_terminate_is_reported() {
     let mut target = Target::new();

@@ -242,7 +242,7 @@ pub struct Reads {
 
 impl Reads {
     /// The stream begins, with as many as the ends agreed on.
-    // RDMAP-6.1-02, MPAv2-4-01
+    // RDMAP-6.1-02
     pub fn begin(&mut self, depths: ReadDepths) {
         let (inbound, outbound) = (usize::from(depths.ird), usize::from(depths.ord));
         self.asked = Asked { queue: VecDeque::with_capacity(outbound), depth: outbound, count: 0 };

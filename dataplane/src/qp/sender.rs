@@ -37,7 +37,8 @@ pub struct Sender {
     numbers: Numbers,
     /// Whether the peer takes Reads and Atomic Operations at all.
     reads: bool,
-    /// Whether an answer goes before the next request, when both wait: they take turns.
+    /// Whether an answer goes before the next request, when both wait: they take turns, so an answer may go behind what was
+    /// received later (RDMAP-5.5-05, RDMAP-5.5-09).
     answers_next: bool,
     /// What the provider sends of its own, before anything else.
     provided: Option<Provided>,
@@ -135,7 +136,7 @@ impl Sender {
         if self.terminate.is_some() {
             return !self.terminate_queued;
         }
-        // RDMAP-6.2-01: a Read is done when it is answered.
+        // DDP-6.2.1-01: a Read is done when it is answered.
         self.queued < self.taken.len() || reads.responses.next().is_some() || !reads.asked.is_empty()
     }
 

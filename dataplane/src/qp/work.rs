@@ -17,7 +17,8 @@ impl fmt::Debug for QpNumber {
     }
 }
 
-/// What a send work request does.
+/// What a send work request does, with what its user has to say of it.
+// RDMAP-3.2-01
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// RDMAP Send: the octets arrive in the buffer of a receive work request of the peer (RFC 5040 §5.3).
@@ -209,7 +210,8 @@ pub enum CompletionKind {
 /// How a work request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// Done: for sends, TCP has the acknowledgement of the last octet; for receives, the message was Delivered.
+    /// Done: for sends, TCP has the acknowledgement of the last octet, which says nothing of what the peer made of it
+    /// (DDP-5.4-04); for receives, the message was Delivered.
     Success,
     /// The octets are more than a message can have (2^32 - 1).
     LocalLength,

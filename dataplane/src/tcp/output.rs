@@ -291,7 +291,8 @@ impl Connection {
         self.timers.clear(Timer::DelayedAck);
     }
 
-    /// Octets we could take beyond RCV.NXT. What waits beyond a gap lies inside the window already.
+    /// Octets we could take beyond RCV.NXT. What waits beyond a gap, or is placed there, lies inside the window already
+    /// (DDP-A-02); what is in order and nobody has taken makes it smaller (DDP-A-03).
     fn room(&self) -> u32 {
         self.config.window_octets.saturating_sub(self.receive.available() as u32)
     }

@@ -104,7 +104,7 @@ fn a_fence_waits_for_answers() {
     }
 }
 
-/// RDMAP-6.2-01: who closes with Reads under way has their answers first.
+/// DDP-6.2.1-01: who closes with Reads under way has their answers first.
 #[test]
 fn a_close_waits_for_answers() {
     let mut bench = Bench::new(2, SETUPS[0]);

@@ -3,6 +3,7 @@
 use warpline_dataplane::core::Config;
 use warpline_dataplane::core::ring::FullOperation;
 use warpline_dataplane::core::tables::Tables;
+use warpline_dataplane::wire::tcp::Flags;
 
 use crate::common::QP;
 use crate::common::raw::RawPeer;
@@ -112,6 +113,29 @@ fn lengths_lead_on_from_what_is_placed() {
     arrive(&mut receiver, 0);
     receiver.expect_memory(&run, |_| true);
     assert_eq!(receiver.statistics().fpdus_placed_early, 4);
+}
+
+/// DDP-A-02: what is placed beyond a gap takes nothing of the window: its right edge stays where it was.
+#[test]
+fn the_window_stays_open_under_placement() {
+    const WINDOW: u32 = 8192;
+    let config = Config { window_octets: WINDOW, ..RawPeer::config() };
+    let peer = RawPeer::with_tables(config, 1500, Tables::default());
+    let operation = FullOperation { markers_received: true, ..FullOperation::new(QP, false) };
+    let mut receiver = Receiver::at(peer, operation);
+    let run = receiver.begin(&four());
+    let start = receiver.seq;
+    for n in [3, 2, 1, 0] {
+        let fpdu = &run.fpdus[n];
+        let (seq, octets) = (start + fpdu.start as u32, &run.octets[fpdu.start..fpdu.end]);
+        receiver.peer.send(Flags::ACK, seq, receiver.ack(), octets);
+        receiver.peer.pass_ms(60);
+        let sent = receiver.peer.sent.back().expect("an acknowledgement").header.clone();
+        receiver.peer.sent.clear();
+        let next = if n == 0 { run.octets.len() as u32 } else { 0 };
+        assert_eq!((sent.ack, u32::from(sent.window)), (start + next, WINDOW), "FPDU {n}");
+    }
+    assert_eq!(receiver.statistics().fpdus_placed_early, 3);
 }
 
 /// MPA-A.5-03, C00-13-01: the least window there can be, and few frames: an FPDU of the link's MTU still comes together, in

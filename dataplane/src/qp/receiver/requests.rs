@@ -70,7 +70,7 @@ impl Receiver {
     }
 
     /// Checks what is to be read, and owes the Response.
-    // RDMAP-5.2-01, RDMAP-5.2.1-03, RDMAP-5.2.1-04, RDMAP-5.2.1-06, RDMAP-5.2.1-10, RDMAP-5.2.1-08, RDMAP-5.2.1-09,
+    // RDMAP-5.2-01, RDMAP-5.2.1-03, RDMAP-5.2.1-04, RDMAP-5.2.1-05, RDMAP-5.2.1-06, RDMAP-5.2.1-07, RDMAP-5.2.1-10, RDMAP-5.2.1-08, RDMAP-5.2.1-09,
     // RDMAP-7.2-05, RDMAP-7.2-06, RDMAP-7.2-07, RDMAP-7.2-08
     fn on_read_request<O: Octets>(&self, ulpdu: &Ulpdu<'_, O>, reach: &mut Reach<'_>) -> Result<(), Fault> {
         let header = ulpdu.after_header();

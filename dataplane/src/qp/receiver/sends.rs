@@ -84,7 +84,8 @@ impl Receiver {
             },
         };
         // DDP-7.1-03, DDP-7.1-04. The sender sends offsets in order and the stream keeps the order, so another offset
-        // than the next is as wrong as one outside.
+        // than the next is as wrong as one outside. DDP-5.2-11: with that a Delivery says that all of the message came, though
+        // nobody asks for it. RDMAP-5.3-02, RDMAP-5.3-05: it may be shorter than the buffer, or empty, and no longer.
         let buffer_octets = current.request.local.octets();
         if u64::from(header.mo) > buffer_octets || header.mo != current.placed {
             return Err(DdpError::InvalidOffset);
@@ -112,7 +113,7 @@ impl Receiver {
         Some(memory)
     }
 
-    /// Delivers a segment that is placed: everything before it is placed and delivered (DDP-4.1-07, DDP-5.4-01, DDP-5.3-06,
+    /// Delivers a segment that is placed: everything before it is placed and delivered (DDP-1-02, DDP-4.1-07, DDP-5.4-01, DDP-5.3-06,
     /// DDP-5.3-07, RDMAP-5.5-02). RDMAP gets the header, with what DDP carries for it (DDP-4.3-03, DDP-5.4-03); that of the last
     /// segment speaks for the message (DDP-4.3-05).
     ///
