@@ -1,12 +1,15 @@
-//! The golden vectors, decoded and encoded again. `tests/vectors/README.md` says where each comes from.
+//! The golden vectors, decoded and encoded again, and sent and received by the stack. `tests/vectors/README.md` says where each comes from.
 
 #[path = "vectors/both_ways.rs"]
 mod both_ways;
+mod common;
 #[path = "vectors/fpdu.rs"]
 mod fpdu;
 #[path = "vectors/messages.rs"]
 mod messages;
 mod mpa_oracle;
+#[path = "vectors/stack.rs"]
+mod stack;
 #[path = "vectors/startup.rs"]
 mod startup;
 

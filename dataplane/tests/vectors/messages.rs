@@ -177,7 +177,7 @@ fn rdmap_terminate() {
     }
 }
 
-/// RDMAPX-4-01: the opcodes, queues and framing; the headers of these messages are not looked into.
+/// RDMAPX-4-01: the opcodes, queues and framing. The headers of these messages are for the stack (`stack.rs`).
 #[test]
 fn rdmap_7306() {
     let expected = [
