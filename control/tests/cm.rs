@@ -271,6 +271,38 @@ fn one_thread_serves_many() {
     eventually_unused(&pair.far);
 }
 
+/// A peer that gives up before it is answered: its attempt ends in time, and the answer that comes too late says so. The queue
+/// pair that was to serve it is free for another.
+#[test]
+fn an_answer_may_come_too_late() {
+    let pair = Pair::new();
+    let near = EventChannel::new([pair.near.clone()]).unwrap();
+    let far = EventChannel::new([pair.far.clone()]).unwrap();
+    let listener = listening(&far);
+    let (near_end, far_end) = (End::new(&pair.near), End::new(&pair.far));
+    // As much time as the machine needs for the Request to arrive.
+    let mut timeout = Duration::from_millis(50);
+    let asked = loop {
+        let id = resolved(&near, at(FAR, PORT));
+        id.connect(&near_end.qp, &ConnectConfig { timeout, ..ConnectConfig::default() }).unwrap();
+        expect!(&near, id.number(), EventKind::Unreachable(_));
+        if let Some(Event { kind: EventKind::ConnectRequest(asked), .. }) = far.poll() {
+            break asked;
+        }
+        timeout *= 2;
+    };
+    // It is closed by both ends: the far one has heard of it.
+    common::eventually("the attempt is over", || pair.near.usage().unwrap().connections == 0);
+    asked.accept(&far_end.qp, ReadsWanted::default(), b"").unwrap();
+    expect!(&far, asked.number(), EventKind::AcceptError(_));
+    let id = resolved(&near, at(FAR, PORT));
+    id.connect(&near_end.qp, &with(b"")).unwrap();
+    let asked = expect!(&far, listener.number(), EventKind::ConnectRequest(asked) => asked);
+    asked.accept(&far_end.qp, ReadsWanted::default(), b"").unwrap();
+    expect!(&far, asked.number(), EventKind::Established { .. });
+    expect!(&near, id.number(), EventKind::Established { .. });
+}
+
 /// The channel is readable while there are events, so that it goes into an epoll set.
 #[test]
 fn the_channel_is_readable_while_there_are_events() {

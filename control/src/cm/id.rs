@@ -14,7 +14,7 @@ use crate::connect::{self, ConnectConfig, ConnectError, Connected};
 use crate::device::{Device, Stopped};
 use crate::listener::{Accepted, AnswerError, ConnectionRequest, Incoming, ListenConfig, ListenError};
 use crate::queue_pair::{Ending, QueuePair};
-use crate::startup::{PrivateDataTooLong, ReadDepths, ReadsWanted};
+use crate::startup::{PrivateDataTooLong, ReadDepths, ReadsWanted, StartupFault};
 use crate::thread::request::{Reply, Request};
 
 /// Why an id does not do what it was asked.
@@ -503,9 +503,10 @@ fn not_connected(error: ConnectError) -> EventKind {
             EventKind::Rejected { private_data, peer: Some(peer) }
         }
         ConnectError::Refused => EventKind::Rejected { private_data: Box::default(), peer: None },
-        ConnectError::TimedOut | ConnectError::Unreachable | ConnectError::NoRoute => {
-            EventKind::Unreachable(error)
-        }
+        ConnectError::TimedOut
+        | ConnectError::Startup(StartupFault::TimedOut)
+        | ConnectError::Unreachable
+        | ConnectError::NoRoute => EventKind::Unreachable(error),
         error => EventKind::ConnectError(error),
     }
 }
