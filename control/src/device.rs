@@ -25,6 +25,7 @@ use crate::driver::{self, CoreDriver, PollThread, PollThreadError};
 use crate::event_fd::EventFd;
 use crate::listener::{ListenConfig, ListenError, Listener};
 use crate::memory::ProtectionDomain;
+use crate::quota::Quotas;
 use crate::tcp_listener::{TcpListenConfig, TcpListener};
 use crate::tcp_stream::{StreamConfig, TcpStream};
 use crate::thread::Control;
@@ -95,6 +96,8 @@ pub struct DeviceConfig {
     pub crc: CrcPolicy,
     /// Where memory comes from.
     pub memory: MemorySource,
+    /// What one Protection Domain, and one peer, may hold.
+    pub quotas: Quotas,
 }
 
 impl DeviceConfig {
@@ -110,6 +113,7 @@ impl DeviceConfig {
             tcp: Behaviour::default(),
             crc: CrcPolicy::Always,
             memory: MemorySource::heap(),
+            quotas: Quotas::default(),
         }
     }
 }
@@ -168,6 +172,9 @@ pub struct Usage {
     pub listeners: usize,
     /// Connections, those being opened or closed included.
     pub connections: usize,
+    /// How often something was refused since the start because who wanted it had their share ([`Quotas`]): connections of
+    /// peers, regions, windows and queue pairs.
+    pub refused_by_quota: u64,
 }
 
 /// One core on a NIC and its control thread. Clones are the same device.
@@ -454,7 +461,7 @@ fn parts<D: device::Device>(
     let (requests, taken) = channel::unbounded();
     let event_fd = Arc::new(EventFd::new().map_err(StartError::EventFd)?);
     let events = Arc::new(AsyncEvents::new(Some(event_fd.clone())));
-    let told = (config.crc, events.clone());
+    let told = (config, events.clone());
     let control = Control::new(taken, rings, (alive, stop.clone()), told, random);
     Ok((driver, Started { control, requests, names, gathers, events, event_fd }))
 }

@@ -69,6 +69,7 @@ pub mod memory;
 pub mod open;
 pub mod posting;
 pub mod queue_pair;
+pub mod quota;
 mod registered;
 pub mod shared_receive_queue;
 pub mod startup;
@@ -91,6 +92,7 @@ pub use listener::{
 pub use memory::{Addressing, DeregisterError, MemoryError, MemoryRegion, ProtectionDomain, Sharing};
 pub use posting::PostError;
 pub use queue_pair::{CloseError, CreateError, QpConfig, QueuePair};
+pub use quota::Quotas;
 pub use shared_receive_queue::SharedReceiveQueue;
 pub use startup::{Peer, ReadDepths, ReadsWanted, RtrKinds, StartupFault, Terms};
 pub use tcp_listener::{TcpListenConfig, TcpListener};

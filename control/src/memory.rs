@@ -57,6 +57,9 @@ pub enum MemoryError {
     /// The device knows as many regions and windows as it can.
     #[error("the device has as many regions and windows as it can: deregister some")]
     TooManyRegions,
+    /// The Protection Domain has its share of what the device can know.
+    #[error("the protection domain has as many regions and windows as it may: deregister some (Quotas)")]
+    Quota,
     /// The queue pair that alone is to reach the memory is of another Protection Domain.
     #[error("the queue pair is of another protection domain: no stream of it reaches memory of this one")]
     OtherDomain,

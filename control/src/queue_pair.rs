@@ -53,6 +53,9 @@ pub enum CreateError {
     /// The device serves as many as it can.
     #[error("the device has as many queue pairs as it can: drop some")]
     TooManyQueuePairs,
+    /// The Protection Domain has its share of what the device can serve.
+    #[error("the protection domain has as many queue pairs as it may: drop some (Quotas)")]
+    Quota,
     /// The shared receive queue belongs to another Protection Domain.
     #[error(
         "the shared receive queue belongs to another Protection Domain: make one in that of the queue pair"

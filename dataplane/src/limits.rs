@@ -120,6 +120,13 @@ pub const ASYNC_EVENTS: usize = 1024;
 pub const QPS_PER_CORE: usize = 4096;
 /// Connections of a core, half-open ones included.
 pub const CONNECTIONS_PER_CORE: usize = 4096;
+/// Registrations and windows of one Protection Domain, unless set up otherwise: half of those there can be
+/// ([`REGIONS_PER_CORE`] names stay half empty), so that one domain leaves as many to the others.
+pub const REGIONS_PER_DOMAIN: usize = REGIONS_PER_CORE / 4;
+/// Queue pairs of one Protection Domain, unless set up otherwise: half of a core's.
+pub const QPS_PER_DOMAIN: usize = QPS_PER_CORE / 2;
+/// Connections that a core takes from one address, unless set up otherwise: half of what it has.
+pub const CONNECTIONS_PER_PEER: usize = CONNECTIONS_PER_CORE / 2;
 /// Listening ports of a core.
 pub const LISTENERS_PER_CORE: usize = 64;
 /// Descriptors of data sent or queued, over all connections of a core.

@@ -1,6 +1,7 @@
 //! Connections at the control thread, from the handshake of TCP to its end.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use warpline_dataplane::core::ring::{AfterStream, Command, ConnectionId, FullOperation};
@@ -15,6 +16,7 @@ use super::responding::{Asker, Deciding, Listening};
 use super::{Alarm, Control, LINGER_NS};
 use crate::connect::{ConnectError, Connected};
 use crate::listener::{Accepted, AnswerError};
+use crate::quota::{Holdings, Quotas};
 use crate::startup::{Agreement, Responder, Setup, StartupFault};
 use crate::tcp_stream::{StreamShared, SwitchError};
 
@@ -85,7 +87,6 @@ pub(super) enum Phase {
 }
 
 /// All connections, listeners and openings of a device.
-#[derive(Default)]
 pub(super) struct Connections {
     pub(super) table: HashMap<ConnectionId, Phase>,
     /// Connections being opened, by token.
@@ -94,9 +95,22 @@ pub(super) struct Connections {
     pub(super) listeners: HashMap<u16, Listening>,
     /// Connections in [`Phase::Operating`] with somebody waiting.
     pub(super) starting: Vec<ConnectionId>,
+    /// Whose the connections are that peers have opened.
+    pub(super) peers: Holdings<IpAddr, ConnectionId>,
 }
 
 impl Connections {
+    pub(super) fn new(quotas: &Quotas) -> Self {
+        Self {
+            table: HashMap::new(),
+            opening: HashMap::new(),
+            next_token: 0,
+            listeners: HashMap::new(),
+            starting: Vec::new(),
+            peers: Holdings::new(quotas.connections_per_peer),
+        }
+    }
+
     pub(super) fn len(&self) -> usize {
         self.table.len() + self.opening.len()
     }
@@ -229,6 +243,7 @@ impl Control {
     }
 
     pub(super) fn on_closed(&mut self, now: Instant, id: ConnectionId, reason: CloseReason) {
+        self.connections.peers.give_back(&id);
         if let Some(shared) = self.stream_of(id) {
             shared.set_end(reason);
         }

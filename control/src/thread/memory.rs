@@ -12,6 +12,7 @@ use super::names::StagNames;
 use super::request::{Deregistration, Reply};
 use crate::driver;
 use crate::memory::MemoryError;
+use crate::quota::{Holdings, Quotas};
 
 /// Time between two attempts to deregister memory that sends read from.
 const RETRY_NS: u64 = MILLISECOND;
@@ -58,17 +59,31 @@ pub(super) struct Registrations {
     names: StagNames,
     pending: HashMap<STag, Pending>,
     settled: HashMap<STag, Settled>,
+    /// Whose they are.
+    domains: Holdings<ProtectionDomainId, STag>,
 }
 
 impl Registrations {
-    pub(super) fn new(names: StagNames) -> Self {
-        Self { names, pending: HashMap::new(), settled: HashMap::new() }
+    pub(super) fn new(names: StagNames, quotas: &Quotas) -> Self {
+        let domains = Holdings::new(quotas.regions_per_domain);
+        Self { names, pending: HashMap::new(), settled: HashMap::new(), domains }
+    }
+
+    /// What was called `stag` at first, and `last` in the end, is no more.
+    fn forget(&mut self, stag: STag, last: STag) {
+        self.names.give_back(last);
+        self.domains.give_back(&stag);
     }
 
     pub(super) fn len(&self) -> usize {
         let registrations = self.pending.len() + self.settled.len();
         debug_assert_eq!(self.names.in_use(), registrations, "a name for each");
         registrations
+    }
+
+    /// How many were refused because their domain had its share.
+    pub(super) fn refused(&self) -> u64 {
+        self.domains.refused()
     }
 
     pub(super) fn is_pending(&self) -> bool {
@@ -78,7 +93,7 @@ impl Registrations {
 
 impl Control {
     pub(super) fn register(&mut self, grant: Grant, reply: Reply<Result<STag, MemoryError>>) {
-        let Some(stag) = self.name(reply) else { return };
+        let Some(stag) = self.name(grant.pd, reply) else { return };
         self.commands.push(Command::Register { stag, grant });
     }
 
@@ -87,16 +102,22 @@ impl Control {
         pd: ProtectionDomainId,
         reply: Reply<Result<STag, MemoryError>>,
     ) {
-        let Some(stag) = self.name(reply) else { return };
+        let Some(stag) = self.name(pd, reply) else { return };
         self.commands.push(Command::AllocateWindow { stag, pd });
     }
 
-    /// A name for something that the core is about to be told of.
-    fn name(&mut self, reply: Reply<Result<STag, MemoryError>>) -> Option<STag> {
+    /// A name for something of `pd` that the core is about to be told of.
+    // DDP-8.3.2-03, DDP-8.3.2-06, RDMAP-8.1.2-01, RDMAP-8.1.2-03
+    fn name(&mut self, pd: ProtectionDomainId, reply: Reply<Result<STag, MemoryError>>) -> Option<STag> {
+        if !self.registrations.domains.has_room(pd) {
+            reply.send(Err(MemoryError::Quota));
+            return None;
+        }
         let Some(stag) = self.registrations.names.take() else {
             reply.send(Err(MemoryError::TooManyRegions));
             return None;
         };
+        self.registrations.domains.take(pd, stag);
         self.registrations.pending.insert(stag, Pending::Registering(reply));
         Some(stag)
     }
@@ -111,7 +132,7 @@ impl Control {
             }
             Err(error) => {
                 debug_assert_eq!(error, InsertError::Wrap, "control gave out an STag twice");
-                self.registrations.names.give_back(stag);
+                self.registrations.forget(stag, stag);
                 reply.send(Err(MemoryError::from(error)));
             }
         }
@@ -133,7 +154,7 @@ impl Control {
                 self.commands.push(Command::Deregister { stag });
             }
             Some(Settled::Gone) => {
-                self.registrations.names.give_back(last);
+                self.registrations.forget(stag, last);
                 reply.send(Deregistration::Done);
             }
             // One owner asks, once at a time.
@@ -149,7 +170,7 @@ impl Control {
                 self.alarm.set(leaving.retry_at);
             }
         } else if let Some(Pending::Leaving(leaving)) = self.registrations.pending.remove(&stag) {
-            self.registrations.names.give_back(leaving.last);
+            self.registrations.forget(stag, leaving.last);
             leaving.reply.send(Deregistration::Done);
         } else if let Some(settled) = self.registrations.settled.get_mut(&stag) {
             *settled = Settled::Gone;

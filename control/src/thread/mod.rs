@@ -24,7 +24,7 @@ use warpline_dataplane::qp::async_event::{AsyncEvent, AsyncEvents};
 use warpline_dataplane::tcp::Snapshot;
 use warpline_dataplane::time::{Instant, MICROSECOND, MILLISECOND, SECOND};
 
-use crate::device::{CrcPolicy, Usage};
+use crate::device::{CrcPolicy, DeviceConfig, Usage};
 use crate::driver;
 use connections::Connections;
 use memory::{Departure, Registrations};
@@ -107,7 +107,7 @@ impl Control {
         requests: Receiver<Request>,
         rings: Rings,
         (driver, stop): (Arc<AtomicBool>, Arc<AtomicBool>),
-        (crc, events): (CrcPolicy, Arc<AsyncEvents>),
+        (config, events): (&DeviceConfig, Arc<AsyncEvents>),
         random: Unpredictable,
     ) -> Self {
         Self {
@@ -115,12 +115,12 @@ impl Control {
             commands: Commands { rings, waiting: VecDeque::new() },
             driver,
             stop,
-            crc,
+            crc: config.crc,
             events,
             alarm: Alarm(Instant::NEVER),
-            registrations: Registrations::new(StagNames::new(random)),
-            queue_pairs: QueuePairs::new(),
-            connections: Connections::default(),
+            registrations: Registrations::new(StagNames::new(random), &config.quotas),
+            queue_pairs: QueuePairs::new(&config.quotas),
+            connections: Connections::new(&config.quotas),
             streams: Streams::default(),
             statistics: Vec::new(),
             reports: VecDeque::new(),
@@ -292,6 +292,9 @@ impl Control {
             queue_pairs: self.queue_pairs.entries.len(),
             listeners: self.connections.listeners.len() + self.streams.listeners(),
             connections: self.connections.len() + self.streams.opening(),
+            refused_by_quota: self.registrations.refused()
+                + self.queue_pairs.domains.refused()
+                + self.connections.peers.refused(),
         }
     }
 }

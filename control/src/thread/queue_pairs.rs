@@ -16,6 +16,7 @@ use super::names::QpNumbers;
 use super::request::Reply;
 use super::{Control, LINGER_NS};
 use crate::queue_pair::{CreateError, Ending, Halves, QpConfig};
+use crate::quota::{Holdings, Quotas};
 
 /// How far the end of a queue pair has come whose owner has gone.
 enum Destroy {
@@ -41,11 +42,14 @@ pub(super) struct QueuePairs {
     pub(super) entries: HashMap<QpNumber, QueuePair>,
     /// Those whose owners have gone.
     leaving: HashMap<QpNumber, Destroy>,
+    /// Whose they are.
+    pub(super) domains: Holdings<ProtectionDomainId, QpNumber>,
 }
 
 impl QueuePairs {
-    pub(super) fn new() -> Self {
-        Self { numbers: QpNumbers::new(), entries: HashMap::new(), leaving: HashMap::new() }
+    pub(super) fn new(quotas: &Quotas) -> Self {
+        let domains = Holdings::new(quotas.queue_pairs_per_domain);
+        Self { numbers: QpNumbers::new(), entries: HashMap::new(), leaving: HashMap::new(), domains }
     }
 
     /// Binds a queue pair to a connection to be; `false` when it is not free for that.
@@ -107,7 +111,12 @@ impl Control {
         completions: (Arc<CompletionRing>, Arc<CompletionRing>),
         receives: Option<Arc<SharedReceiveQueue>>,
     ) -> Result<Halves, CreateError> {
+        // DDP-8.3.2-03, DDP-8.3.2-06, RDMAP-8.1.2-01, RDMAP-8.1.2-03
+        if !self.queue_pairs.domains.has_room(pd) {
+            return Err(CreateError::Quota);
+        }
         let number = self.queue_pairs.numbers.take().ok_or(CreateError::TooManyQueuePairs)?;
+        self.queue_pairs.domains.take(pd, number);
         let depths = (config.send_depth, config.receive_depth);
         let doorbells = self.commands.rings.doorbells.clone();
         let mut shared =
@@ -147,6 +156,7 @@ impl Control {
     pub(super) fn on_qp_destroyed(&mut self, number: QpNumber) {
         if self.queue_pairs.entries.remove(&number).is_some() {
             self.queue_pairs.numbers.give_back(number);
+            self.queue_pairs.domains.give_back(&number);
         }
         if let Some(Destroy::Told(Some(reply))) = self.queue_pairs.leaving.remove(&number) {
             reply.send(());

@@ -106,6 +106,11 @@ impl Control {
     }
 
     pub(super) fn on_accepted(&mut self, now: Instant, id: ConnectionId, port: u16, remote: SocketAddr) {
+        // DDP-8.3.2-06: one peer's connections leave room for others'.
+        if !self.connections.peers.has_room(remote.ip()) {
+            return self.reset(id);
+        }
+        self.connections.peers.take(remote.ip(), id);
         if self.on_stream_accepted(id, port, remote) {
             return;
         }
