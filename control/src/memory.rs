@@ -103,7 +103,9 @@ impl DeregisterError {
     }
 }
 
-/// Queue pairs and the memory they may reach (RFC 5041 §8.2). Clones are the same domain.
+/// Queue pairs and the memory they may reach (RFC 5041 §8.2). Clones are the same domain. Nothing of it is open to another
+/// domain, of the same application or not: what is to be shared, a completion queue or a receive queue, is handed over by who
+/// has it (DDP-8.3.2-04).
 #[derive(Clone)]
 pub struct ProtectionDomain {
     shared: Arc<Shared>,

@@ -75,7 +75,7 @@ fn a_deregistered_name_is_dead() {
     assert_eq!((octets[..100].to_vec(), octets[100..].to_vec()), (vec![7; 100], vec![0; 200]));
 }
 
-/// DDP-8.2-01, DDP-8.3.1-02, DDP-8.3.1-06: another domain's memory, and memory without the right, are out of reach.
+/// DDP-8.2-01, DDP-8.3.1-02, DDP-8.3.1-06, DDP-8.3.2-04: another domain's memory, and memory without the right, are out of reach.
 #[test]
 fn domains_and_rights_hold() {
     let cases = [

@@ -39,7 +39,8 @@ impl Access {
     pub const REMOTE: Self = Self::REMOTE_READ.union(Self::REMOTE_WRITE).union(Self::REMOTE_ATOMIC);
 }
 
-/// Why an access is refused, in the order of the checks (RFC 5041 §7.1, ambiguity A-30).
+/// Why an access is refused, in the order of the checks (RFC 5041 §7.1, ambiguity A-30). Whoever's stream it is hears of it,
+/// as the error that ends the stream (DDP-8.3-05).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccessError {
     /// No such STag, or one that is not valid now.

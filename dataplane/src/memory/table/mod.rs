@@ -2,7 +2,8 @@
 //!
 //! A slot holds a registration or a window. Control decides which slots there are and whose they are ([`insert`],
 //! [`allocate_window`], [`remove`]): it is the Privileged Resource Manager of RFC 5042 (DDP-8.3-06), and whoever gives it
-//! memory has shown the right to it by having it (DDP-8.3.2-05, DDP-8.3-04). What a slot grants at a time changes
+//! memory has shown the right to it by having it (DDP-8.3.2-05, DDP-8.3-04). The table is the RNIC's part: what a stream may
+//! reach, and until when (DDP-8.3.1-01, RDMAP-8.1-01). What a slot grants at a time changes
 //! faster, by work requests and by the peers' own messages: an STag is *invalidated* (`invalidation`), and from then on the
 //! slot reaches nothing and only waits to be *bound* or *registered* again under another key (`binding`), or removed.
 //!

@@ -272,7 +272,7 @@ fn a_window_may_count_from_zero() {
     assert_eq!(&seen, b"!");
 }
 
-/// DDP-8.3-04, DDP-8.3.1-06: nobody gives away what is not theirs, and a window that is refused opens nothing.
+/// DDP-8.3-04, DDP-8.3.1-06, DDP-8.3.2-05: nobody gives away what is not theirs, and a window that is refused opens nothing.
 #[test]
 fn bindings_that_reach_too_far_are_refused() {
     let mut table = table_with_window(OWN);
