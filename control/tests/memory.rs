@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use common::{End, PATIENCE, PORT, Pair, eventually, eventually_unused};
 use warpline::{
-    Access, Addressing, CloseError, CompletionQueue, DeregisterError, ListenConfig, MemoryError, QpConfig,
-    Region, Sharing, Slice, Status, StreamError,
+    Access, Addressing, CloseError, CompletionQueue, DeregisterError, ListenConfig, MemoryError, Operation,
+    QpConfig, Region, SendRequest, Sharing, Slice, Status, StreamError,
 };
 use warpline_dataplane::ddp::DdpError;
 use warpline_dataplane::device::sim::{End as LinkEnd, Impairments};
@@ -164,6 +164,44 @@ fn memory_of_the_application_is_registered_where_it_lies() {
     near.qp.post_write(1, source.slice(0, 100_000), &target, 0).unwrap();
     assert_eq!(near.completion().status, Status::Success);
     assert_eq!(sink.to_vec(0, 100_000).unwrap(), octets);
+}
+
+/// DDP-8.3-01, DDP-8.3-02, DDP-8.3.1-05: a window and a registration are had anew by work requests, under the names that their
+/// handles give, and hold on to what they reach.
+#[test]
+fn windows_and_registrations_are_made_anew_by_work_requests() {
+    let pair = Pair::new();
+    let (near, far) = pair.connect();
+    let access = Access::LOCAL_WRITE | Access::WINDOW_BIND | Access::REMOTE_WRITE;
+    let mut memory = far.domain.allocate(4096, access).unwrap();
+    let mut window = far.domain.allocate_window().unwrap();
+    let carry_out = |id, operation| {
+        far.qp.post(SendRequest::new(id, operation, Slice::default())).unwrap();
+        let completion = far.completion();
+        assert_eq!((completion.id, completion.status), (id, Status::Success));
+    };
+    let write = |id, octet, target| {
+        near.memory.fill(octet);
+        near.qp.post_write(id, near.memory.slice(0, 10), &target, 0).unwrap();
+        assert_eq!(near.completion().status, Status::Success);
+    };
+    let binding = window.binding(&memory, (100, 10), Access::REMOTE_WRITE, Addressing::ZeroBased);
+    carry_out(1, Operation::Bind(binding));
+    write(2, 7, window.advertisement(0, 10).unwrap());
+    assert_eq!(memory.to_vec(99, 12).unwrap(), [0, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 0]);
+
+    let error = memory.deregister(Duration::from_millis(5)).unwrap_err();
+    assert!(matches!(error, DeregisterError::WindowsBound(_)), "{error}");
+    memory = error.into_region();
+    carry_out(3, Operation::LocalInvalidate { stag: window.stag() });
+    carry_out(4, Operation::LocalInvalidate { stag: memory.stag() });
+    let anew =
+        memory.fast_registration((200, 10), Access::REMOTE_WRITE, Addressing::Address, Sharing::AllStreams);
+    carry_out(5, Operation::Register(anew));
+    write(6, 8, memory.advertisement(200, 10).unwrap());
+    assert_eq!(memory.to_vec(199, 12).unwrap(), [0, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 0]);
+    window.deallocate(PATIENCE).unwrap();
+    memory.deregister(PATIENCE).unwrap();
 }
 
 /// A window that is bound to nothing opens nothing, and goes when it is asked to.
