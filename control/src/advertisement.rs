@@ -2,7 +2,7 @@
 
 use warpline_dataplane::memory::STag;
 
-/// Registered memory of the peer: where an RDMA Write may go.
+/// Registered memory of the peer: where an RDMA Write may go, or what an RDMA Read may fetch.
 ///
 /// On the wire it is rping's message, a Send of 16 octets, big-endian: Tagged Offset 8, STag 4, length 4.
 ///

@@ -62,6 +62,65 @@ impl QueuePair {
         self.post(Self::read_request(id, local, remote, offset)?)
     }
 
+    /// Posts an RDMA Write as [`post_write`](Self::post_write) does, and eight octets behind it that complete a receive of the
+    /// peer: it learns from `immediate` that all of the Write has been placed (RFC 7306 §6).
+    ///
+    /// # Errors
+    ///
+    /// [`PostError`]; nothing is posted then.
+    pub fn post_write_with_immediate(
+        &self,
+        id: u64,
+        local: impl Into<Payload>,
+        remote: &Advertisement,
+        offset: u64,
+        immediate: u64,
+    ) -> Result<(), PostError> {
+        let local = local.into();
+        let (stag, to) = (remote.stag, place_in(remote, offset, local.octets())?);
+        let operation = Operation::WriteWithImmediate { stag, to, immediate, solicited: false };
+        self.post(SendRequest::new(id, operation, local))
+    }
+
+    /// Posts an atomic addition of `add` to the eight octets at octet `offset` of `remote`, which must be aligned to eight
+    /// (RFC 7306 §5.1.1). Their value before comes to `local`, of eight octets. Its completion is called `id`.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError`]; nothing is posted then.
+    pub fn post_fetch_add(
+        &self,
+        id: u64,
+        local: Slice,
+        remote: &Advertisement,
+        offset: u64,
+        add: u64,
+    ) -> Result<(), PostError> {
+        let (stag, to) = (remote.stag, place_in(remote, offset, ATOMIC_OCTETS)?);
+        self.post(SendRequest::new(id, Operation::FetchAdd { stag, to, add, mask: 0 }, local))
+    }
+
+    /// Posts an atomic exchange of the eight octets at octet `offset` of `remote`: if they are `compare`, they become `swap`
+    /// (RFC 7306 §5.1.2). As [`post_fetch_add`](Self::post_fetch_add) else.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError`]; nothing is posted then.
+    pub fn post_compare_swap(
+        &self,
+        id: u64,
+        local: Slice,
+        remote: &Advertisement,
+        offset: u64,
+        compare: u64,
+        swap: u64,
+    ) -> Result<(), PostError> {
+        let (stag, to) = (remote.stag, place_in(remote, offset, ATOMIC_OCTETS)?);
+        let (compare_mask, swap_mask) = (u64::MAX, u64::MAX);
+        let operation = Operation::CompareSwap { stag, to, compare, compare_mask, swap, swap_mask };
+        self.post(SendRequest::new(id, operation, local))
+    }
+
     /// An RDMA Write of `local` to octet `offset` of `remote`.
     pub(crate) fn write_request(
         id: u64,
@@ -138,6 +197,9 @@ impl QueuePair {
         self.shared.reports_receives_to(&completions.ring)
     }
 }
+
+/// Octets that an Atomic Operation works on.
+const ATOMIC_OCTETS: u64 = 8;
 
 /// The Tagged Offset of octet `offset` of `remote`, when `octets` octets from there lie inside.
 fn place_in(remote: &Advertisement, offset: u64, octets: u64) -> Result<u64, PostError> {

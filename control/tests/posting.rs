@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use common::{End, FAR, NEAR, PATIENCE, PORT, Pair, config, link};
 use warpline::{
-    BadRequest, Completion, CompletionKind, CompletionQueue, Device, ListenConfig, Operation, PostError,
-    QpConfig, QpState, SendBatch, SendRequest, Status,
+    Access, BadRequest, Completion, CompletionKind, CompletionQueue, Device, ListenConfig, MemoryRegion,
+    Operation, PostError, QpConfig, QpState, SendBatch, SendRequest, Status,
 };
 use warpline_dataplane::device::sim::{End as LinkEnd, Impairments};
 use warpline_dataplane::qp::shared;
@@ -225,4 +225,41 @@ fn an_application_polls_the_cores_itself() {
     let statistics = near_driver.statistics();
     assert!(statistics.octets_copied_tx >= 500_000);
     assert!(near_driver.time_to_next_deadline() > Duration::ZERO);
+}
+
+/// Atomic Operations and Immediate Data have their own calls, which keep within what was advertised (RFC 7306 §5.1, §6).
+#[test]
+fn atomics_and_immediate_data_keep_within_the_advertisement() {
+    let pair = Pair::new();
+    let (near, far) = pair.connect();
+    let all = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
+    let memory = far.domain.allocate(24, all).unwrap();
+    let remote = memory.advertisement(8, 16).unwrap();
+    let found = near.memory.slice(0, 8);
+    let number = |memory: &MemoryRegion, offset| {
+        u64::from_ne_bytes(memory.to_vec(offset, 8).unwrap().try_into().unwrap())
+    };
+
+    near.qp.post_fetch_add(1, found, &remote, 8, 5).unwrap();
+    assert_eq!((near.completion().kind, number(&near.memory, 0)), (CompletionKind::FetchAdd, 0));
+    for (id, expected, becomes) in [(2, 4, 5), (3, 5, 9)] {
+        near.qp.post_compare_swap(id, found, &remote, 8, expected, 9).unwrap();
+        assert_eq!((near.completion().id, number(&near.memory, 0)), (id, 5), "what was there before");
+        assert_eq!(number(&memory, 16), becomes);
+    }
+
+    far.qp.post_receive(7, far.memory.slice(0, 0)).unwrap();
+    assert!(near.memory.write(0, &[3; 16]));
+    near.qp
+        .post_write_with_immediate(4, near.memory.slice(0, 16), &remote, 0, 0x0102_0304_0506_0708)
+        .unwrap();
+    assert_eq!(near.completion().status, Status::Success);
+    let told = far.completion();
+    assert_eq!((told.id, told.immediate), (7, Some(0x0102_0304_0506_0708)));
+    assert_eq!(memory.to_vec(0, 24).unwrap(), [[0; 8], [3; 8], [3; 8]].concat());
+
+    let outside = Err(PostError::OutsideAdvertisement { advertised: 16 });
+    assert_eq!(near.qp.post_fetch_add(5, found, &remote, 9, 1), outside);
+    assert_eq!(near.qp.post_compare_swap(5, found, &remote, u64::MAX, 0, 1), outside);
+    assert_eq!(near.qp.post_write_with_immediate(5, near.memory.slice(0, 16), &remote, 1, 0), outside);
 }
