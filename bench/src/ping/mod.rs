@@ -144,6 +144,9 @@ fn run_client(
     let mut pinged = Pinged::default();
     let mut connect_and_ping = |pinged: &mut Pinged| {
         let (mut client, connected) = driver.run(|| Client::connect(&device, peer, args))?;
+        if args.connections == 1 {
+            eprintln!("connected to {peer}");
+        }
         let result = client.ping_all(&mut driver, count, interrupted, pinged);
         driver.run(|| client.close());
         Ok((connected, result))

@@ -289,6 +289,7 @@ fn start(
     let accepted = request.accept(&lane.qp, &args.private_data());
     let accepted = accepted.map_err(|error| BenchError::Setup(error.to_string()))?;
     let served = Served { agreed: accepted.depths.into(), ..served };
+    eprintln!("{}: connected", served.remote);
     let (exchange, limit) = (Server::default(), args.count);
     Ok(Session { lane, buffer, exchange, too_large: None, limit, closing: false, served })
 }

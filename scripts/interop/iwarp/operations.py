@@ -15,11 +15,13 @@ from typing import Any, Final
 from . import ddp, rdmap
 from .driver import Driven, Driver
 from .errors import ConnectionFailed, ExchangeRule, RdmapError, TcpError, TerminateControl
-from .peer import Endpoint
+from .peer import RTR_STAG, Endpoint
 from .rdmap import AtomicRequest, Opcode, ReadRequest
 
 STEP_SECONDS: Final = 0.01
 """How often the other end's program is looked at while the connection is quiet."""
+NUDGE: Final = (RTR_STAG, 0)
+"""STag and TO of a Write for nothing, which an end may get that has been silent since the other's first FPDU."""
 PATIENCE_SECONDS: Final = 10.0
 """How long anything may take that a case waits for."""
 
@@ -231,7 +233,8 @@ class Peer:
         if isinstance(event, rdmap.Sent | rdmap.Immediate):
             self.received.append(event)
         elif isinstance(event, rdmap.Written):
-            self.written.append(event)
+            if (event.header.stag, event.header.to) != NUDGE:
+                self.written.append(event)
         elif isinstance(event, rdmap.Asked | rdmap.AtomicAsked):
             kind = ReadRequest if isinstance(event, rdmap.Asked) else AtomicRequest
             self.asked.append(kind.parse(event.message))

@@ -21,7 +21,7 @@ from .siw_driver import PATCHED, STOCK
 
 SECONDS: Final = 240
 """For a case's transfers: emulation is slow."""
-SHORT_SECONDS: Final = 60
+SHORT_SECONDS: Final = 120
 JUDGE_SECONDS: Final = 240
 PINGS: Final = 1000
 SIZES: Final = (64, 4096, 65535)
@@ -197,9 +197,9 @@ def many_clients(rig: Rig) -> str:
 def we_disconnect(rig: Rig) -> str:
     """Our server closes in the middle, then serves another."""
     server = rig.ours.serve(["--clients", "2", "--count", "50"], SECONDS)
-    _, output = rig.client(64, PINGS, SHORT_SECONDS)
+    _, output = rig.client(64, PINGS)
     require("DISCONNECT" in output, f"rping has seen no end: {output.strip()}")
-    rig.client(64, PINGS, SHORT_SECONDS)
+    rig.client(64, PINGS)
     served = rig.ours.results(server)
     require([each["pings"] for each in served] == [50, 50], f"{served}")
     require(all(each["ended"] == "closed" for each in served), f"{served}")
@@ -211,13 +211,14 @@ def they_vanish(rig: Rig) -> str:
     server = rig.ours.serve(["--clients", "2"], SECONDS)
     line = f"rping -c -a {rig.ours.place.address} -p {PORT} -S 4096 -C {ENDLESS} -V"
     rig.remote.start(line)
+    server.await_text(": connected")
     time.sleep(1)
     rig.remote.stop("KILL")
-    status, output = rig.client(64, 100, SHORT_SECONDS)
+    status, output = rig.client(64, 100)
     require(status == 0, f"the next rping ended with status {status}: {output.strip()}")
     served = rig.ours.results(server)
-    killed, after = sorted(served, key=lambda each: -each["pings"])
-    require(killed["pings"] > 100, f"{served}")
+    require(len(served) == 2, f"{served}")
+    killed, after = served
     check_served(after, 100)
     return f"it ends after {killed['pings']} pings ({killed['ended']}); the next is served"
 
@@ -227,17 +228,18 @@ def we_vanish(how: signal.Signals) -> Callable[[Rig], str]:
 
     def play(rig: Rig) -> str:
         rig.start_server(4096)
-        client = rig.connect(["--size", "4096", "--count", str(ENDLESS)], SHORT_SECONDS)
-        time.sleep(4)
+        client = rig.connect(["--size", "4096", "--count", str(ENDLESS)], SECONDS)
+        client.await_text("connected to", SHORT_SECONDS)
+        time.sleep(1)
         client.signal(how)
         if how is signal.SIGKILL:
             client.wait()
             before = "vanished without a word"
         else:
             [report] = rig.ours.results(client)
-            require(report["corrupt_bytes"] == 0 and report["pings"] > 0, f"{report}")
+            require(report["corrupt_bytes"] == 0, f"{report}")
             before = f"closed after {report['pings']} pings"
-        after = rig.connect(["--size", "64", "--count", "100"], SHORT_SECONDS)
+        after = rig.connect(["--size", "64", "--count", "100"])
         [report] = rig.ours.results(after)
         require(report["pings"] == 100 and report["corrupt_bytes"] == 0, f"{report}")
         return f"{before}; the next is served"
@@ -248,14 +250,15 @@ def we_vanish(how: signal.Signals) -> Callable[[Rig], str]:
 def their_server_dies(rig: Rig) -> str:
     """rping's server is killed in the middle."""
     rig.start_server(4096)
-    client = rig.connect(["--size", "4096", "--count", str(ENDLESS)], SHORT_SECONDS)
-    time.sleep(4)
+    client = rig.connect(["--size", "4096", "--count", str(ENDLESS)], SECONDS)
+    client.await_text("connected to", SHORT_SECONDS)
+    time.sleep(1)
     rig.remote.stop("KILL")
     started = time.monotonic()
     status = client.wait()
     seconds = time.monotonic() - started
     [report] = rig.ours.written(client)
-    require(status == 1 and report["pings"] > 0 and report["corrupt_bytes"] == 0, f"status {status}, {report}")
+    require(status == 1 and report["corrupt_bytes"] == 0, f"status {status}, {report}")
     return f"after {report['pings']} pings, in {seconds:.1f} s: {client.errors.splitlines()[-1]}"
 
 
@@ -357,7 +360,7 @@ class Table:
         driver = " ".join(case.driver) if isinstance(rig.remote, GuestRemote) else rig.remote.address
         try:
             detail, passed = case.play(rig), True
-        except (RigError, subprocess.TimeoutExpired) as error:
+        except (RigError, OSError, subprocess.TimeoutExpired) as error:
             detail, passed = str(error).strip(), False
         rig.remote.stop("KILL")
         print(f"{'ok  ' if passed else 'FAIL'}  {driver}: {case.who}: {case.what}: {detail}", flush=True)

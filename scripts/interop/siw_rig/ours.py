@@ -12,6 +12,7 @@ from rig.processes import Process, RigError
 
 PROGRAM: Final = ROOT / "target/release/warpline-bench"
 PORT: Final = 7174
+START_SECONDS: Final = 60
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Ours:
         """Start it as a server; return when it listens."""
         listen = ["--listen", f"{self.place.address}:{PORT}"]
         server = self.start([*listen, *words], seconds, capture)
-        server.await_text("waiting at")
+        server.await_text("waiting at", START_SECONDS)
         return server
 
     def _json(self, name: str) -> Path:
