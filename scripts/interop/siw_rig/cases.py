@@ -50,6 +50,11 @@ class Rig:
     def start_server(self, size: int) -> None:
         """rping as server, for one client after the other."""
         self.remote.start(f"rping -s -P -a {self.remote.address} -p {PORT} -S {size}")
+        if isinstance(self.remote, GuestRemote):
+            # siw listens by a socket of the kernel's, which is seen there; elsewhere the second that start() waits has to do.
+            listens = f"grep -q ':{PORT:04X} 00000000:0000 0A' /proc/net/tcp"
+            status, _ = self.remote.run(f"until {listens}; do sleep 0.2; done", SHORT_SECONDS)
+            require(status == 0, "rping's server does not listen")
 
     def connect(self, words: list[str], seconds: float = SECONDS, capture: Path | None = None) -> Process:
         """Our client."""
