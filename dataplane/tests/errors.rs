@@ -79,7 +79,8 @@ fn bad_tagged_segments() {
     }
 }
 
-/// DDP-7.1-01 to DDP-7.1-05, DDP-4.1-10, RDMAP-5.3-02, RDMAP-7.2-01 to RDMAP-7.2-03: untagged segments.
+/// DDP-7.1-01 to DDP-7.1-05, DDP-4.1-10, RDMAP-5.3-02, RDMAP-7.2-01 to RDMAP-7.2-03: untagged segments. DDP-5.2-11: a message
+/// with a part missing is refused, too.
 #[test]
 fn bad_untagged_segments() {
     let ddp = |error| StreamError::Ddp(error);
