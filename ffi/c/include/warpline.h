@@ -1,0 +1,967 @@
+/*
+ * warpline, a software RNIC: RDMA over Ethernet (iWARP) in user space, for C.
+ *
+ * Calls that can fail return an int: 0 or more for success, else the negative of a number of errno.h. Each lists its own; any may
+ * return -EINVAL for a null pointer, and -ENOTRECOVERABLE for a bug of the library. warpline_last_error() puts the last failure of the
+ * calling thread in words.
+ *
+ * Handles are made by calls that write them to their last argument, which is of no use after a failure. Any thread may use any
+ * handle, at the same time as others. Each is given back once, by the call that says so, while no other call uses it and none does
+ * afterwards. The order is free: what was made from a handle goes on without it.
+ *
+ * Octet counts are of octets, times of milliseconds. Strings are UTF-8 and end with a zero octet. The library reads what it is
+ * pointed to only during the call, unless told otherwise.
+ */
+
+#ifndef WARPLINE_H
+#define WARPLINE_H
+
+/* Made by cbindgen from the Rust source. Do not edit. */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/**
+ * `lcore` of a `warpline_device_attr` counts.
+ */
+#define WARPLINE_DEVICE_PIN 1
+
+/**
+ * The thread polls without a pause, for a CPU of its own. Without, it lets other threads run when there is nothing to do.
+ */
+#define WARPLINE_DEVICE_SPIN 2
+
+/**
+ * Messages may be placed there; also for what an RDMA Read or an atomic brings.
+ */
+#define WARPLINE_ACCESS_LOCAL_WRITE 1
+
+/**
+ * Peers may read it.
+ */
+#define WARPLINE_ACCESS_REMOTE_READ 2
+
+/**
+ * Peers may write it.
+ */
+#define WARPLINE_ACCESS_REMOTE_WRITE 4
+
+/**
+ * Peers may do atomics on it.
+ */
+#define WARPLINE_ACCESS_REMOTE_ATOMIC 8
+
+/**
+ * Tagged Offsets count from zero instead of being addresses, so that the peer does not learn where the memory lies.
+ * `addr` of a `warpline_sge` then counts from zero too.
+ */
+#define WARPLINE_ACCESS_ZERO_BASED (1 << 16)
+
+/**
+ * Of `warpline_wc`: a Send, or Immediate Data.
+ */
+#define WARPLINE_WC_SEND 0
+
+/**
+ * An RDMA Write.
+ */
+#define WARPLINE_WC_WRITE 1
+
+/**
+ * An RDMA Read.
+ */
+#define WARPLINE_WC_READ 2
+
+/**
+ * An atomic compare-and-swap, or swap.
+ */
+#define WARPLINE_WC_COMPARE_SWAP 3
+
+/**
+ * An atomic fetch-and-add.
+ */
+#define WARPLINE_WC_FETCH_ADD 4
+
+/**
+ * The invalidation of an STag of this end.
+ */
+#define WARPLINE_WC_LOCAL_INVALIDATE 5
+
+/**
+ * The binding of a memory window.
+ */
+#define WARPLINE_WC_BIND 6
+
+/**
+ * A registration by a work request.
+ */
+#define WARPLINE_WC_REGISTER 7
+
+/**
+ * A received Send, or Immediate Data.
+ */
+#define WARPLINE_WC_RECEIVE 128
+
+/**
+ * Of a received message: `immediate` is valid, and there is nothing of it in the buffer.
+ */
+#define WARPLINE_WC_WITH_IMMEDIATE 1
+
+/**
+ * Of a received message: it has invalidated `invalidated_stag`.
+ */
+#define WARPLINE_WC_WITH_INVALIDATE 2
+
+/**
+ * Of a received message: its sender asked to wake a sleeper.
+ */
+#define WARPLINE_WC_SOLICITED 4
+
+/**
+ * No connection yet; receives may be posted.
+ */
+#define WARPLINE_QP_IDLE 0
+
+/**
+ * Connected: sends may be posted.
+ */
+#define WARPLINE_QP_READY_TO_SEND 1
+
+/**
+ * An end has closed; what was posted before is still being done.
+ */
+#define WARPLINE_QP_CLOSING 2
+
+/**
+ * The stream has failed, and the connection is being closed.
+ */
+#define WARPLINE_QP_TERMINATE 3
+
+/**
+ * Over: everything posted is completed.
+ */
+#define WARPLINE_QP_ERROR 4
+
+/**
+ * Most ranges of memory in one work request.
+ */
+#define WARPLINE_MAX_SGE 4
+
+/**
+ * Most octets that `WARPLINE_SEND_INLINE` takes.
+ */
+#define WARPLINE_MAX_INLINE 64
+
+/**
+ * RDMAP Send: to the oldest receive of the peer.
+ */
+#define WARPLINE_WR_SEND 0
+
+/**
+ * The same; on its Delivery it invalidates `remote_stag` at the peer.
+ */
+#define WARPLINE_WR_SEND_WITH_INVALIDATE 1
+
+/**
+ * RDMA Write to `remote_addr` of `remote_stag`.
+ */
+#define WARPLINE_WR_WRITE 2
+
+/**
+ * The same, then Immediate Data, which completes a receive of the peer.
+ */
+#define WARPLINE_WR_WRITE_WITH_IMMEDIATE 3
+
+/**
+ * Immediate Data alone; no memory.
+ */
+#define WARPLINE_WR_IMMEDIATE 4
+
+/**
+ * RDMA Read from `remote_addr` of `remote_stag` to the one range of memory.
+ */
+#define WARPLINE_WR_READ 5
+
+/**
+ * Adds `compare_add` to eight aligned octets of the peer; their value before comes to the one range of memory, of eight
+ * octets.
+ */
+#define WARPLINE_WR_FETCH_ADD 6
+
+/**
+ * Replaces eight aligned octets of the peer by `swap` if they are `compare_add`. As above else.
+ */
+#define WARPLINE_WR_COMPARE_SWAP 7
+
+/**
+ * Replaces eight aligned octets of the peer by `swap`. As above else.
+ */
+#define WARPLINE_WR_SWAP 8
+
+/**
+ * As `WARPLINE_WR_FETCH_ADD`; set bits of `compare_add_mask` are the most significant of fields that are added to on
+ * their own.
+ */
+#define WARPLINE_WR_MASKED_FETCH_ADD 9
+
+/**
+ * As `WARPLINE_WR_COMPARE_SWAP`; only bits of `compare_add_mask` are compared, only those of `swap_mask` replaced.
+ */
+#define WARPLINE_WR_MASKED_COMPARE_SWAP 10
+
+/**
+ * Takes `remote_stag`, which here is one of this end, out of the reach of peers; no memory.
+ */
+#define WARPLINE_WR_LOCAL_INVALIDATE 11
+
+/**
+ * Success is reported by a completion; failure always is.
+ */
+#define WARPLINE_SEND_SIGNALED 1
+
+/**
+ * Wakes a peer that sleeps until such a message.
+ */
+#define WARPLINE_SEND_SOLICITED 2
+
+/**
+ * Waits until the Reads and atomics posted before are complete.
+ */
+#define WARPLINE_SEND_FENCE 4
+
+/**
+ * The octets are copied when the request is posted: at most `WARPLINE_MAX_INLINE`. `addr` is then the address of any
+ * memory, and `stag` of no account.
+ */
+#define WARPLINE_SEND_INLINE 8
+
+/**
+ * Most octets of Private Data. 4 fewer for a connection whose IRD and ORD are negotiated, which it usually is.
+ */
+#define WARPLINE_MAX_PRIVATE_DATA 512
+
+/**
+ * The first message of the peer has arrived at the end that was connected to.
+ */
+#define WARPLINE_EVENT_COMMUNICATION_ESTABLISHED 0
+
+/**
+ * A queue pair's stream has ended because this end or the network failed.
+ */
+#define WARPLINE_EVENT_QP_FATAL 1
+
+/**
+ * A queue pair's stream has ended because a request broke the rules.
+ */
+#define WARPLINE_EVENT_QP_REQUEST_ERROR 2
+
+/**
+ * A queue pair's stream has ended because somebody reached for memory that was not granted.
+ */
+#define WARPLINE_EVENT_QP_ACCESS_ERROR 3
+
+/**
+ * A queue pair that is over has completed the last receive that it had taken from a shared receive queue.
+ */
+#define WARPLINE_EVENT_LAST_RECEIVE_REACHED 4
+
+/**
+ * A shared receive queue holds fewer receives than its limit.
+ */
+#define WARPLINE_EVENT_SRQ_LIMIT 5
+
+/**
+ * A completion had no place in a completion queue; the queue pair it was for has failed.
+ */
+#define WARPLINE_EVENT_CQ_ERROR 6
+
+/**
+ * Nobody polls the device's core any more.
+ */
+#define WARPLINE_EVENT_DEVICE_FATAL 7
+
+/**
+ * A bounded queue of completions. It may serve many queue pairs of one device.
+ */
+struct warpline_cq;
+
+/**
+ * A core on a NIC, polled by a thread of its own. It serves until it is closed and everything made from it is given
+ * back, in whichever order.
+ */
+struct warpline_device;
+
+/**
+ * Takes connections to a port.
+ */
+struct warpline_listener;
+
+/**
+ * Registered memory: a peer reaches it by its STag, as far as its access goes.
+ *
+ * It may be read and written through its address at any time, as memory that a device reaches by DMA: what a peer is
+ * writing or this end has posted to be sent is not defined before the completion.
+ */
+struct warpline_mr;
+
+/**
+ * Queue pairs and the memory they may reach (RFC 5041 §8.2).
+ */
+struct warpline_pd;
+
+/**
+ * A queue pair: an endpoint that serves one connection.
+ */
+struct warpline_qp;
+
+/**
+ * A peer that wants to connect and waits for the answer.
+ */
+struct warpline_request;
+
+/**
+ * Receives that many queue pairs share.
+ */
+struct warpline_srq;
+
+/**
+ * How a device is set up. Zero is the usual for everything but the addresses.
+ */
+struct warpline_device_attr {
+    /**
+     * Its addresses with the prefixes of their networks, separated by blanks: `"198.18.0.1/24 fd00::1/64"`.
+     */
+    const char *addresses;
+    /**
+     * Who forwards to other networks: `"NETWORK/PREFIX GATEWAY"`, more of them separated by commas. Null for nobody.
+     */
+    const char *routes;
+    /**
+     * Octets of the largest IP packet; 0 for 1500.
+     */
+    uint16_t mtu;
+    /**
+     * The VLAN of all frames, 1 to 4094; 0 for frames without a tag.
+     */
+    uint16_t vlan;
+    /**
+     * `WARPLINE_DEVICE_*`.
+     */
+    uint32_t flags;
+    /**
+     * With `WARPLINE_DEVICE_PIN`, the CPU of the thread that polls.
+     */
+    uint32_t lcore;
+    /**
+     * Octets a peer may have in flight on one connection; 0 for 2 MiB.
+     */
+    uint32_t window;
+};
+
+/**
+ * The completion of a work request.
+ */
+struct warpline_wc {
+    /**
+     * The work request's name.
+     */
+    uint64_t wr_id;
+    /**
+     * With `WARPLINE_WC_WITH_IMMEDIATE`, the eight octets as an integer, most significant first on the wire.
+     */
+    uint64_t immediate;
+    /**
+     * 0 for success, else as `enum ibv_wc_status` has it: see `warpline_wc_status_text`.
+     */
+    uint32_t status;
+    /**
+     * Which of `WARPLINE_WC_SEND` to `WARPLINE_WC_RECEIVE`.
+     */
+    uint32_t opcode;
+    /**
+     * For receives, octets of the message; for sends, octets sent.
+     */
+    uint32_t octets;
+    /**
+     * The queue pair: see `warpline_qp_number`.
+     */
+    uint32_t qp_number;
+    /**
+     * `WARPLINE_WC_WITH_IMMEDIATE`, `WARPLINE_WC_WITH_INVALIDATE`, `WARPLINE_WC_SOLICITED`.
+     */
+    uint32_t flags;
+    /**
+     * With `WARPLINE_WC_WITH_INVALIDATE`, the STag.
+     */
+    uint32_t invalidated_stag;
+};
+
+/**
+ * How a queue pair is made. Zero is the usual for everything.
+ */
+struct warpline_qp_attr {
+    /**
+     * Send work requests that may be outstanding; 0 for 128.
+     */
+    uint32_t send_depth;
+    /**
+     * Receives that may be outstanding; 0 for 128. With a shared receive queue, receives of it held at a time.
+     */
+    uint32_t recv_depth;
+    /**
+     * When the peer closes its half of the connection, ours stays open for sends until `warpline_disconnect`.
+     */
+    bool keep_open;
+};
+
+/**
+ * A range of registered memory.
+ */
+struct warpline_sge {
+    /**
+     * Its address (or what `WARPLINE_ACCESS_ZERO_BASED` says).
+     */
+    uint64_t addr;
+    /**
+     * Its octets.
+     */
+    uint32_t octets;
+    /**
+     * The STag of the registration it lies in.
+     */
+    uint32_t stag;
+};
+
+/**
+ * A work request on the send queue. Its memory belongs to the library until its completion; itself only until it is posted.
+ */
+struct warpline_send_wr {
+    /**
+     * The caller's name for it.
+     */
+    uint64_t wr_id;
+    /**
+     * The request behind it; null for none.
+     */
+    const struct warpline_send_wr *next;
+    /**
+     * Ranges of memory.
+     */
+    const struct warpline_sge *sg_list;
+    /**
+     * How many, at most `WARPLINE_MAX_SGE`.
+     */
+    uint32_t num_sge;
+    /**
+     * `WARPLINE_WR_*`.
+     */
+    uint32_t opcode;
+    /**
+     * `WARPLINE_SEND_*`.
+     */
+    uint32_t flags;
+    /**
+     * The peer's registration.
+     */
+    uint32_t remote_stag;
+    /**
+     * The Tagged Offset in it: an address of the peer, if it says so.
+     */
+    uint64_t remote_addr;
+    /**
+     * Immediate Data, as an integer: most significant octet first on the wire.
+     */
+    uint64_t immediate;
+    /**
+     * What is expected, or added.
+     */
+    uint64_t compare_add;
+    /**
+     * What comes instead.
+     */
+    uint64_t swap;
+    /**
+     * See `WARPLINE_WR_MASKED_*`.
+     */
+    uint64_t compare_add_mask;
+    /**
+     * See `WARPLINE_WR_MASKED_COMPARE_SWAP`.
+     */
+    uint64_t swap_mask;
+};
+
+/**
+ * A work request on a receive queue: a buffer for one message of the peer.
+ */
+struct warpline_recv_wr {
+    /**
+     * The caller's name for it.
+     */
+    uint64_t wr_id;
+    /**
+     * The request behind it; null for none.
+     */
+    const struct warpline_recv_wr *next;
+    /**
+     * Ranges of memory, with the right `WARPLINE_ACCESS_LOCAL_WRITE`.
+     */
+    const struct warpline_sge *sg_list;
+    /**
+     * How many, at most `WARPLINE_MAX_SGE`.
+     */
+    uint32_t num_sge;
+};
+
+/**
+ * How a connection is opened or accepted. Zero is the usual for everything.
+ */
+struct warpline_conn_param {
+    /**
+     * What the peer's application gets to see.
+     */
+    const void *private_data;
+    /**
+     * Its octets.
+     */
+    uint32_t private_data_octets;
+    /**
+     * To open: milliseconds it may take; 0 for ten seconds.
+     */
+    uint32_t timeout_ms;
+    /**
+     * RDMA Reads and atomics of the peer to be served at a time, and our own at the peer: at most these. Both 0 for the
+     * usual.
+     */
+    uint16_t ird;
+    /**
+     * See `ird`.
+     */
+    uint16_t ord;
+    /**
+     * With it, `ird` and `ord` of 0 mean none.
+     */
+    bool no_reads;
+};
+
+/**
+ * What the peer said, and what was agreed.
+ */
+struct warpline_conn_reply {
+    /**
+     * The peer's Private Data.
+     */
+    uint8_t private_data[512];
+    /**
+     * How many octets of it there are.
+     */
+    uint32_t private_data_octets;
+    /**
+     * RDMA Reads and atomics of the peer that are served at a time.
+     */
+    uint16_t ird;
+    /**
+     * Our own that may be outstanding.
+     */
+    uint16_t ord;
+};
+
+/**
+ * Something that happened.
+ */
+struct warpline_event {
+    /**
+     * `WARPLINE_EVENT_*`.
+     */
+    uint32_t event;
+    /**
+     * The number of the queue pair, the shared receive queue or the completion queue.
+     */
+    uint32_t number;
+    /**
+     * Of `WARPLINE_EVENT_QP_FATAL` to `_QP_ACCESS_ERROR`, why: as `status` of `warpline_wc`.
+     */
+    uint32_t status;
+};
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+/**
+ * Why the last call of this thread that failed did so, in a sentence that says what to do. Empty before the first failure.
+ * It is good until the next call of this thread. Never null.
+ */
+const char *warpline_last_error(void);
+
+/**
+ * Starts a device on the DPDK port `port`, such as `"net_tap0"` or a PCI address.
+ *
+ * DPDK's EAL is started by the first call, with `eal` for its command line, such as `"--vdev=net_tap0,iface=tap0"`; a
+ * process has one, so later calls pass null and name another port of the same command line.
+ *
+ * - `-EINVAL`: an argument is wrong
+ * - `-EALREADY`: the EAL runs, and `eal` is not null
+ * - `-ENODEV`: the EAL or the port does not start
+ * - `-ENOMEM`: a thread, a file descriptor or memory is lacking
+ * - `-ENOSYS`: the library was built without DPDK
+ */
+int warpline_open(const char *eal,
+                  const char *port,
+                  const struct warpline_device_attr *attr,
+                  struct warpline_device **device);
+
+/**
+ * Starts two devices with a link in memory between them: for tests and for trying things out, without DPDK.
+ *
+ * Fails as `warpline_open` does.
+ */
+int warpline_open_pair(const struct warpline_device_attr *a_attr,
+                       const struct warpline_device_attr *b_attr,
+                       struct warpline_device **a,
+                       struct warpline_device **b);
+
+/**
+ * Gives a device back. What was made from it goes on until it is given back too. Null is nothing.
+ */
+void warpline_close(struct warpline_device *device);
+
+/**
+ * A new Protection Domain.
+ */
+int warpline_pd_create(struct warpline_device *device, struct warpline_pd **pd);
+
+/**
+ * Gives a Protection Domain back. What was made from it stays. Null is nothing.
+ */
+void warpline_pd_destroy(struct warpline_pd *pd);
+
+/**
+ * Registers `octets` octets of the caller's own memory from `start`. What is sent from it is copied into frames, see
+ * `warpline_mr_is_copied`; what arrives is placed there at once.
+ *
+ * `qp` is null, or the queue pair that alone may reach the memory: its peer may then invalidate it.
+ *
+ * The memory must be initialised, and stay in place, writable and mapped, until `warpline_mr_deregister` has returned 0;
+ * `warpline_mr_destroy` is not enough for that.
+ *
+ * - `-EINVAL`: no octets, a wrong right, or `qp` is of another Protection Domain
+ * - `-ENOSPC`: the device knows as many regions as it can, or the Protection Domain as many as it may
+ * - `-ENODEV`: the device has stopped
+ */
+int warpline_mr_register(struct warpline_pd *pd,
+                         struct warpline_qp *qp,
+                         void *start,
+                         size_t octets,
+                         uint32_t access,
+                         struct warpline_mr **mr);
+
+/**
+ * Allocates and registers `octets` zero octets: in hugepages, which frames refer to instead of copying, on a device of
+ * `warpline_open`. They go when nothing reaches them any more.
+ *
+ * - `-ENOMEM`: there is no such memory
+ * - and as `warpline_mr_register`
+ */
+int warpline_mr_allocate(struct warpline_pd *pd,
+                         struct warpline_qp *qp,
+                         size_t octets,
+                         uint32_t access,
+                         struct warpline_mr **mr);
+
+/**
+ * Where the memory starts; null for a null `mr`.
+ */
+void *warpline_mr_address(const struct warpline_mr *mr);
+
+/**
+ * How many octets it has; 0 for a null `mr`.
+ */
+size_t warpline_mr_octets(const struct warpline_mr *mr);
+
+/**
+ * Its STag: its name in `warpline_sge`, and at peers. 0, which names nothing, for a null `mr`.
+ */
+uint32_t warpline_mr_stag(const struct warpline_mr *mr);
+
+/**
+ * Whether what is sent from it is copied into frames, because the device cannot refer to the memory, or to none.
+ */
+bool warpline_mr_is_copied(const struct warpline_mr *mr);
+
+/**
+ * Takes the memory back: with 0, its STag names nothing, no core reaches the memory, and the handle is gone. With
+ * anything else the handle is still there, for another try.
+ *
+ * - `-EBUSY`: work that is not completed, or a response to the peer, still needed the memory after `timeout_ms` milliseconds
+ */
+int warpline_mr_deregister(struct warpline_mr *mr,
+                           int32_t timeout_ms);
+
+/**
+ * Gives memory back without asking: it is deregistered now, or behind the caller's back as soon as nothing needs it. Fit
+ * for memory of `warpline_mr_allocate`; the caller's own must then never go. Null is nothing.
+ */
+void warpline_mr_destroy(struct warpline_mr *mr);
+
+/**
+ * A queue with room for the completions of `capacity` work requests. With `sleepable`, it has a file descriptor.
+ *
+ * - `-EINVAL`: `capacity` is 0
+ * - `-EMFILE`: the system has no file descriptor left
+ */
+int warpline_cq_create(uint32_t capacity,
+                       bool sleepable,
+                       struct warpline_cq **cq);
+
+/**
+ * Gives a completion queue back. It stays for queue pairs that report to it. Null is nothing.
+ */
+void warpline_cq_destroy(struct warpline_cq *cq);
+
+/**
+ * Moves the oldest completions to `wc`, at most `count`; gives how many. Does not wait.
+ */
+int warpline_cq_poll(struct warpline_cq *cq, uint32_t count, struct warpline_wc *wc);
+
+/**
+ * The oldest completion; waits for it for `timeout_ms` milliseconds, or for ever if that is negative. Gives 1 when `wc` is
+ * written, 0 when there was none in time. On a queue that is sleepable the thread sleeps meanwhile, else it polls.
+ *
+ * Any number of threads may wait so. A thread that sleeps on the file descriptor instead needs a queue of its own.
+ */
+int warpline_cq_wait(struct warpline_cq *cq,
+                     struct warpline_wc *wc,
+                     int32_t timeout_ms);
+
+/**
+ * Asks for one notification of the file descriptor: at the next completion, or with `solicited_only` at the next whose
+ * sender asked for it or that is a failure. Gives 1 when there are completions already, of which nobody is notified: poll
+ * first; else 0.
+ */
+int warpline_cq_arm(struct warpline_cq *cq,
+                    bool solicited_only);
+
+/**
+ * The file descriptor for poll(2) or an epoll set, readable from a notification until `warpline_cq_clear`. It belongs to
+ * the queue: do not read or close it.
+ *
+ * - `-EOPNOTSUPP`: the queue is not sleepable
+ */
+int warpline_cq_fd(const struct warpline_cq *cq);
+
+/**
+ * Takes the notifications there are: do so before polling. Gives 1 when there was one, else 0.
+ *
+ * - `-EOPNOTSUPP`: the queue is not sleepable
+ */
+int warpline_cq_clear(struct warpline_cq *cq);
+
+/**
+ * Its number in asynchronous events; 0 for null.
+ */
+uint32_t warpline_cq_number(const struct warpline_cq *cq);
+
+/**
+ * What `status` of a `warpline_wc` means. Never null; good for ever.
+ */
+const char *warpline_wc_status_text(uint32_t status);
+
+/**
+ * Makes a queue pair that reports to `send_cq` and `recv_cq`, which may be the same. `srq` is null or where it takes its
+ * receives from; `attr` may be null for the usual.
+ *
+ * - `-EINVAL`: a pointer is null, or `srq` is of another Protection Domain
+ * - `-ENOSPC`: the device serves as many as it can, or the Protection Domain has as many as it may
+ * - `-ENODEV`: the device has stopped
+ */
+int warpline_qp_create(struct warpline_pd *pd,
+                       struct warpline_cq *send_cq,
+                       struct warpline_cq *recv_cq,
+                       struct warpline_srq *srq,
+                       const struct warpline_qp_attr *attr,
+                       struct warpline_qp **qp);
+
+/**
+ * Gives a queue pair back, which ends its connection: after `warpline_disconnect` in the orderly way that has begun,
+ * else with a reset. Null is nothing.
+ */
+void warpline_qp_destroy(struct warpline_qp *qp);
+
+/**
+ * Its number, as completions and events carry it; 0 for null.
+ */
+uint32_t warpline_qp_number(const struct warpline_qp *qp);
+
+/**
+ * Its state, which of `WARPLINE_QP_*`.
+ */
+int warpline_qp_state(const struct warpline_qp *qp);
+
+/**
+ * Closes our half of the connection after everything posted. The peer's half stays open until the peer closes it.
+ */
+int warpline_disconnect(struct warpline_qp *qp);
+
+/**
+ * Resets the connection: what is outstanding is flushed, the peer sees an error.
+ */
+int warpline_abort(struct warpline_qp *qp);
+
+/**
+ * Waits until the connection is closed by both ends.
+ *
+ * - `-ETIMEDOUT`: it is not yet, after `timeout_ms` milliseconds
+ * - `-ECONNABORTED`: it ended otherwise; `warpline_last_error` tells how
+ */
+int warpline_wait_closed(struct warpline_qp *qp, int32_t timeout_ms);
+
+/**
+ * Makes a queue of `depth` receives that queue pairs of `pd` can share.
+ *
+ * - `-EINVAL`: a pointer is null, or `depth` is 0
+ */
+int warpline_srq_create(struct warpline_pd *pd, uint32_t depth, struct warpline_srq **srq);
+
+/**
+ * Asks for one event `WARPLINE_EVENT_SRQ_LIMIT` when fewer than `limit` receives are left, at once if they are already;
+ * 0 asks for none.
+ */
+int warpline_srq_arm_limit(struct warpline_srq *srq,
+                           uint32_t limit);
+
+/**
+ * Its number in asynchronous events; 0 for null.
+ */
+uint32_t warpline_srq_number(const struct warpline_srq *srq);
+
+/**
+ * Gives a shared receive queue back. It stays for queue pairs that take from it. Null is nothing.
+ */
+void warpline_srq_destroy(struct warpline_srq *srq);
+
+/**
+ * Posts a list of send work requests in order. At the first that is not taken it stops, and writes which to `bad_wr`
+ * (which may be null): those before it are posted, those behind it are not. Any thread may post.
+ *
+ * - `-EAGAIN`: the queue, or the completion queue, is full: poll completions first
+ * - `-ENOTCONN`: the queue pair is not connected, or no more
+ * - `-EOPNOTSUPP`: a Read or atomic, of which the ends have agreed on none
+ * - `-EINVAL`, `-EMSGSIZE`: the request makes no sense
+ */
+int warpline_post_send(struct warpline_qp *qp,
+                       const struct warpline_send_wr *wr,
+                       const struct warpline_send_wr **bad_wr);
+
+/**
+ * Posts a list of receives in order; else as `warpline_post_send`. Allowed before the connection is open, and wise: a
+ * message that finds none ends it.
+ */
+int warpline_post_recv(struct warpline_qp *qp,
+                       const struct warpline_recv_wr *wr,
+                       const struct warpline_recv_wr **bad_wr);
+
+/**
+ * Posts a list of receives to a shared receive queue; else as `warpline_post_recv`.
+ */
+int warpline_srq_post(struct warpline_srq *srq,
+                      const struct warpline_recv_wr *wr,
+                      const struct warpline_recv_wr **bad_wr);
+
+/**
+ * Connects `qp` to `address`, an IPv4 or IPv6 address such as `"198.18.0.2"`, and `port`. Returns when sends may be
+ * posted. `param` may be null for the usual; `reply` may be null, else it is written on success, and on `-EACCES` with
+ * the peer's reason.
+ *
+ * - `-ECONNREFUSED`: nobody listens there
+ * - `-EACCES`: the peer's application does not want the connection
+ * - `-ETIMEDOUT`, `-EHOSTUNREACH`, `-ENETUNREACH`: the peer cannot be reached
+ * - `-EISCONN`: the queue pair has or had a connection
+ * - `-EPROTO`, `-ECONNRESET`: the connection failed while it was opened
+ * - `-EADDRNOTAVAIL`, `-ENOSPC`: no local port is left, or the device has as many connections as it can
+ * - `-EINVAL`: an argument is wrong
+ * - `-ENODEV`: the device has stopped
+ */
+int warpline_connect(struct warpline_qp *qp,
+                     const char *address,
+                     uint16_t port,
+                     const struct warpline_conn_param *param,
+                     struct warpline_conn_reply *reply);
+
+/**
+ * Takes connections to `port`, of which at most `backlog` wait at a time; 0 for 128.
+ *
+ * - `-EADDRINUSE`: the port has a listener
+ * - `-EINVAL`: a pointer or `port` is 0
+ * - `-ENOSPC`: the device has as many listeners as it can
+ * - `-ENODEV`: the device has stopped
+ */
+int warpline_listen(struct warpline_device *device,
+                    uint16_t port,
+                    uint32_t backlog,
+                    struct warpline_listener **listener);
+
+/**
+ * Listens no more: who waits is rejected. Null is nothing.
+ */
+void warpline_listener_destroy(struct warpline_listener *listener);
+
+/**
+ * The next peer that wants to connect; waits for it for `timeout_ms` milliseconds, or for ever if that is negative.
+ * Peers that fail before they have asked are passed over. `warpline_accept` or `warpline_reject` answers it.
+ *
+ * - `-ETIMEDOUT`: nobody wants to
+ * - `-ENODEV`: the device has stopped
+ */
+int warpline_get_request(struct warpline_listener *listener,
+                         int32_t timeout_ms,
+                         struct warpline_request **request);
+
+/**
+ * The peer's Private Data, good until the request is answered; `octets` gets how many. Null, and 0, for a null `request`.
+ */
+const void *warpline_request_private_data(const struct warpline_request *request,
+                                          size_t *octets);
+
+/**
+ * Accepts: `qp` serves the connection from now on. What it sends leaves after the peer's first message. The request is
+ * gone, whatever this returns, and with a failure the connection is closed. `param` may be null for the usual.
+ *
+ * - `-EISCONN`: the queue pair has or had a connection
+ * - `-EINVAL`: an argument is wrong, or the queue pair is of another device
+ * - `-EPROTO`, `-ECONNRESET`: the connection failed meanwhile
+ * - `-ENODEV`: the device has stopped
+ */
+int warpline_accept(struct warpline_request *request,
+                    struct warpline_qp *qp,
+                    const struct warpline_conn_param *param);
+
+/**
+ * Rejects: the peer gets `octets` octets of `private_data`. The request is gone, whatever this returns.
+ */
+int warpline_reject(struct warpline_request *request, const void *private_data, uint32_t octets);
+
+/**
+ * The oldest asynchronous event that nobody has taken; waits for it for `timeout_ms` milliseconds, or for ever if that
+ * is negative. For one thread at a time. Gives 1 when `event` is written, 0 when there was none in time.
+ */
+int warpline_get_event(struct warpline_device *device,
+                       struct warpline_event *event,
+                       int32_t timeout_ms);
+
+/**
+ * The file descriptor for poll(2) or an epoll set, readable once there is an event. Then call `warpline_get_event` with
+ * no time to wait until it gives 0. It belongs to the device: do not read or close it.
+ */
+int warpline_event_fd(const struct warpline_device *device);
+
+/**
+ * What an event is called. Never null; good for ever.
+ */
+const char *warpline_event_text(uint32_t event);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* WARPLINE_H */

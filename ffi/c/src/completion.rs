@@ -1,0 +1,231 @@
+//! Completion queues.
+
+use std::ffi::{c_char, c_int};
+use std::os::fd::AsRawFd;
+
+use warpline::{Completion, CompletionKind, CompletionQueue, Notice, WcStatus};
+
+use crate::error::{Failure, guard, guard_or};
+use crate::pointer::{borrow, hand_out, patience, take_back};
+
+/// A bounded queue of completions. It may serve many queue pairs of one device.
+pub struct Cq(pub(crate) CompletionQueue);
+
+/// Of `warpline_wc`: a Send, or Immediate Data.
+pub const WARPLINE_WC_SEND: u32 = 0;
+/// An RDMA Write.
+pub const WARPLINE_WC_WRITE: u32 = 1;
+/// An RDMA Read.
+pub const WARPLINE_WC_READ: u32 = 2;
+/// An atomic compare-and-swap, or swap.
+pub const WARPLINE_WC_COMPARE_SWAP: u32 = 3;
+/// An atomic fetch-and-add.
+pub const WARPLINE_WC_FETCH_ADD: u32 = 4;
+/// The invalidation of an STag of this end.
+pub const WARPLINE_WC_LOCAL_INVALIDATE: u32 = 5;
+/// The binding of a memory window.
+pub const WARPLINE_WC_BIND: u32 = 6;
+/// A registration by a work request.
+pub const WARPLINE_WC_REGISTER: u32 = 7;
+/// A received Send, or Immediate Data.
+pub const WARPLINE_WC_RECEIVE: u32 = 128;
+
+/// Of a received message: `immediate` is valid, and there is nothing of it in the buffer.
+pub const WARPLINE_WC_WITH_IMMEDIATE: u32 = 1;
+/// Of a received message: it has invalidated `invalidated_stag`.
+pub const WARPLINE_WC_WITH_INVALIDATE: u32 = 2;
+/// Of a received message: its sender asked to wake a sleeper.
+pub const WARPLINE_WC_SOLICITED: u32 = 4;
+
+/// The completion of a work request.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wc {
+    /// The work request's name.
+    pub wr_id: u64,
+    /// With `WARPLINE_WC_WITH_IMMEDIATE`, the eight octets as an integer, most significant first on the wire.
+    pub immediate: u64,
+    /// 0 for success, else as `enum ibv_wc_status` has it: see `warpline_wc_status_text`.
+    pub status: u32,
+    /// Which of `WARPLINE_WC_SEND` to `WARPLINE_WC_RECEIVE`.
+    pub opcode: u32,
+    /// For receives, octets of the message; for sends, octets sent.
+    pub octets: u32,
+    /// The queue pair: see `warpline_qp_number`.
+    pub qp_number: u32,
+    /// `WARPLINE_WC_WITH_IMMEDIATE`, `WARPLINE_WC_WITH_INVALIDATE`, `WARPLINE_WC_SOLICITED`.
+    pub flags: u32,
+    /// With `WARPLINE_WC_WITH_INVALIDATE`, the STag.
+    pub invalidated_stag: u32,
+}
+
+impl From<Completion> for Wc {
+    fn from(completion: Completion) -> Self {
+        let flag = |is: bool, flag: u32| if is { flag } else { 0 };
+        Self {
+            wr_id: completion.id,
+            immediate: completion.immediate.unwrap_or_default(),
+            status: u32::from(completion.status.wc_status() as u8),
+            opcode: match completion.kind {
+                CompletionKind::Send => WARPLINE_WC_SEND,
+                CompletionKind::Write => WARPLINE_WC_WRITE,
+                CompletionKind::Read => WARPLINE_WC_READ,
+                CompletionKind::CompareSwap => WARPLINE_WC_COMPARE_SWAP,
+                CompletionKind::FetchAdd => WARPLINE_WC_FETCH_ADD,
+                CompletionKind::LocalInvalidate => WARPLINE_WC_LOCAL_INVALIDATE,
+                CompletionKind::Bind => WARPLINE_WC_BIND,
+                CompletionKind::Register => WARPLINE_WC_REGISTER,
+                CompletionKind::Receive => WARPLINE_WC_RECEIVE,
+            },
+            octets: completion.octets,
+            qp_number: completion.qp.0,
+            flags: flag(completion.immediate.is_some(), WARPLINE_WC_WITH_IMMEDIATE)
+                | flag(completion.invalidated.is_some(), WARPLINE_WC_WITH_INVALIDATE)
+                | flag(completion.solicited, WARPLINE_WC_SOLICITED),
+            invalidated_stag: completion.invalidated.unwrap_or_default().0,
+        }
+    }
+}
+
+/// A queue with room for the completions of `capacity` work requests. With `sleepable`, it has a file descriptor.
+///
+/// - `-EINVAL`: `capacity` is 0
+/// - `-EMFILE`: the system has no file descriptor left
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_cq_create(capacity: u32, sleepable: bool, cq: *mut *mut Cq) -> c_int {
+    guard(|| {
+        if capacity == 0 {
+            return Err(Failure::invalid("a completion queue has room for one completion at least"));
+        }
+        let capacity = capacity as usize;
+        let make = || {
+            if sleepable {
+                CompletionQueue::with_events(capacity).map_err(|error| Failure::of(libc::EMFILE, &error))
+            } else {
+                Ok(CompletionQueue::new(capacity))
+            }
+        };
+        // SAFETY: what C promises for every call.
+        unsafe { hand_out(cq, || Ok(Cq(make()?)))? };
+        Ok(0)
+    })
+}
+
+/// Gives a completion queue back. It stays for queue pairs that report to it. Null is nothing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_cq_destroy(cq: *mut Cq) {
+    // SAFETY: what C promises for every call.
+    guard_or((), || drop(unsafe { take_back(cq) }));
+}
+
+/// Moves the oldest completions to `wc`, at most `count`; gives how many. Does not wait.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_cq_poll(cq: *mut Cq, count: u32, wc: *mut Wc) -> c_int {
+    guard(|| {
+        // SAFETY: what C promises for every call.
+        let cq = unsafe { borrow(cq)? };
+        if wc.is_null() {
+            return Err(Failure::NULL);
+        }
+        let most = count.min(c_int::MAX as u32) as usize;
+        let mut polled: c_int = 0;
+        for completion in cq.0.drain().take(most) {
+            // SAFETY: C promises `count` places, written one after the other; they need not hold values.
+            unsafe { wc.add(polled as usize).write(completion.into()) };
+            polled += 1;
+        }
+        Ok(polled)
+    })
+}
+
+/// The oldest completion; waits for it for `timeout_ms` milliseconds, or for ever if that is negative. Gives 1 when `wc` is
+/// written, 0 when there was none in time. On a queue that is sleepable the thread sleeps meanwhile, else it polls.
+///
+/// Any number of threads may wait so. A thread that sleeps on the file descriptor instead needs a queue of its own.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_cq_wait(cq: *mut Cq, wc: *mut Wc, timeout_ms: i32) -> c_int {
+    guard(|| {
+        // SAFETY: what C promises for every call.
+        let cq = unsafe { borrow(cq)? };
+        if wc.is_null() {
+            return Err(Failure::NULL);
+        }
+        let Some(completion) = cq.0.wait(patience(timeout_ms)) else { return Ok(0) };
+        // SAFETY: not null, so it may be written: what C promises.
+        unsafe { wc.write(completion.into()) };
+        Ok(1)
+    })
+}
+
+/// Asks for one notification of the file descriptor: at the next completion, or with `solicited_only` at the next whose
+/// sender asked for it or that is a failure. Gives 1 when there are completions already, of which nobody is notified: poll
+/// first; else 0.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_cq_arm(cq: *mut Cq, solicited_only: bool) -> c_int {
+    guard(|| {
+        // SAFETY: what C promises for every call.
+        let cq = unsafe { borrow(cq)? };
+        Ok(c_int::from(cq.0.arm(if solicited_only { Notice::Solicited } else { Notice::Next })))
+    })
+}
+
+/// The file descriptor for poll(2) or an epoll set, readable from a notification until `warpline_cq_clear`. It belongs to
+/// the queue: do not read or close it.
+///
+/// - `-EOPNOTSUPP`: the queue is not sleepable
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_cq_fd(cq: *const Cq) -> c_int {
+    guard(|| {
+        // SAFETY: what C promises for every call.
+        let events = unsafe { borrow(cq)? }.0.events();
+        let events = events.ok_or(Failure::new(libc::EOPNOTSUPP, "the queue was not made to sleep on"))?;
+        Ok(events.as_raw_fd())
+    })
+}
+
+/// Takes the notifications there are: do so before polling. Gives 1 when there was one, else 0.
+///
+/// - `-EOPNOTSUPP`: the queue is not sleepable
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_cq_clear(cq: *mut Cq) -> c_int {
+    guard(|| {
+        // SAFETY: what C promises for every call.
+        let events = unsafe { borrow(cq)? }.0.events();
+        let events = events.ok_or(Failure::new(libc::EOPNOTSUPP, "the queue was not made to sleep on"))?;
+        Ok(c_int::from(events.clear()))
+    })
+}
+
+/// Its number in asynchronous events; 0 for null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_cq_number(cq: *const Cq) -> u32 {
+    // SAFETY: what C promises for every call.
+    unsafe { cq.as_ref() }.map_or(0, |cq| cq.0.number().0)
+}
+
+const STATUSES: [(WcStatus, &std::ffi::CStr); 17] = [
+    (WcStatus::Success, c"success"),
+    (WcStatus::LocalLengthError, c"local length error"),
+    (WcStatus::LocalQpOperation, c"local QP operation error"),
+    (WcStatus::LocalProtection, c"local protection error"),
+    (WcStatus::WorkRequestFlushed, c"work request flushed"),
+    (WcStatus::MemoryWindowBind, c"memory window bind error"),
+    (WcStatus::BadResponse, c"bad response"),
+    (WcStatus::LocalAccess, c"local access error"),
+    (WcStatus::RemoteInvalidRequest, c"remote invalid request"),
+    (WcStatus::RemoteAccess, c"remote access error"),
+    (WcStatus::RemoteOperation, c"remote operation error"),
+    (WcStatus::RetryExceeded, c"retries exceeded"),
+    (WcStatus::RnrRetryExceeded, c"the peer had no receive posted"),
+    (WcStatus::RemoteAborted, c"aborted by the peer"),
+    (WcStatus::Fatal, c"fatal error"),
+    (WcStatus::ResponseTimeout, c"response timeout"),
+    (WcStatus::General, c"general error"),
+];
+
+/// What `status` of a `warpline_wc` means. Never null; good for ever.
+#[unsafe(no_mangle)]
+pub extern "C" fn warpline_wc_status_text(status: u32) -> *const c_char {
+    let known = STATUSES.iter().find(|(word, _)| u32::from(*word as u8) == status);
+    known.map_or(c"unknown status", |(_, text)| text).as_ptr()
+}

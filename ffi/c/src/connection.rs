@@ -1,0 +1,272 @@
+//! Connections: opening and taking them.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use warpline::{
+    AcceptError, ConnectConfig, ConnectError, ConnectionRequest, ListenConfig, ReadDepths, ReadsWanted,
+};
+
+use crate::device::Device;
+use crate::error::{Failure, guard, guard_or};
+use crate::pointer::{borrow, hand_out, list, patience, take_back, text};
+use crate::queue_pair::Qp;
+
+/// Takes connections to a port.
+pub struct Listener(warpline::Listener);
+
+/// A peer that wants to connect and waits for the answer.
+pub struct Request {
+    request: ConnectionRequest,
+}
+
+/// Most octets of Private Data. 4 fewer for a connection whose IRD and ORD are negotiated, which it usually is.
+pub const WARPLINE_MAX_PRIVATE_DATA: u32 = 512;
+
+/// How a connection is opened or accepted. Zero is the usual for everything.
+#[repr(C)]
+pub struct ConnParam {
+    /// What the peer's application gets to see.
+    pub private_data: *const c_void,
+    /// Its octets.
+    pub private_data_octets: u32,
+    /// To open: milliseconds it may take; 0 for ten seconds.
+    pub timeout_ms: u32,
+    /// RDMA Reads and atomics of the peer to be served at a time, and our own at the peer: at most these. Both 0 for the
+    /// usual.
+    pub ird: u16,
+    /// See `ird`.
+    pub ord: u16,
+    /// With it, `ird` and `ord` of 0 mean none.
+    pub no_reads: bool,
+}
+
+impl ConnParam {
+    const USUAL: Self = Self {
+        private_data: std::ptr::null(),
+        private_data_octets: 0,
+        timeout_ms: 0,
+        ird: 0,
+        ord: 0,
+        no_reads: false,
+    };
+
+    fn depths(&self) -> Option<ReadDepths> {
+        let usual = self.ird == 0 && self.ord == 0 && !self.no_reads;
+        (!usual).then_some(ReadDepths { ird: self.ird, ord: self.ord })
+    }
+
+    /// # Safety
+    ///
+    /// As C promises.
+    unsafe fn private_data(&self) -> Result<&[u8], Failure> {
+        // SAFETY: the caller's promise.
+        unsafe { list(self.private_data.cast(), self.private_data_octets as usize) }
+    }
+}
+
+/// What the peer said, and what was agreed.
+#[repr(C)]
+pub struct ConnReply {
+    /// The peer's Private Data.
+    pub private_data: [u8; 512],
+    /// How many octets of it there are.
+    pub private_data_octets: u32,
+    /// RDMA Reads and atomics of the peer that are served at a time.
+    pub ird: u16,
+    /// Our own that may be outstanding.
+    pub ord: u16,
+}
+
+impl ConnReply {
+    /// # Safety
+    ///
+    /// `place` is null or may be written.
+    unsafe fn write(place: *mut Self, octets: &[u8], depths: ReadDepths) {
+        let mut private_data = [0; 512];
+        let count = octets.len().min(private_data.len());
+        private_data[..count].copy_from_slice(&octets[..count]);
+        if !place.is_null() {
+            let reply =
+                Self { private_data, private_data_octets: count as u32, ird: depths.ird, ord: depths.ord };
+            // SAFETY: not null, so it may be written: the caller's promise.
+            unsafe { place.write(reply) };
+        }
+    }
+}
+
+/// Connects `qp` to `address`, an IPv4 or IPv6 address such as `"198.18.0.2"`, and `port`. Returns when sends may be
+/// posted. `param` may be null for the usual; `reply` may be null, else it is written on success, and on `-EACCES` with
+/// the peer's reason.
+///
+/// - `-ECONNREFUSED`: nobody listens there
+/// - `-EACCES`: the peer's application does not want the connection
+/// - `-ETIMEDOUT`, `-EHOSTUNREACH`, `-ENETUNREACH`: the peer cannot be reached
+/// - `-EISCONN`: the queue pair has or had a connection
+/// - `-EPROTO`, `-ECONNRESET`: the connection failed while it was opened
+/// - `-EADDRNOTAVAIL`, `-ENOSPC`: no local port is left, or the device has as many connections as it can
+/// - `-EINVAL`: an argument is wrong
+/// - `-ENODEV`: the device has stopped
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_connect(
+    qp: *mut Qp,
+    address: *const c_char,
+    port: u16,
+    param: *const ConnParam,
+    reply: *mut ConnReply,
+) -> c_int {
+    guard(|| {
+        // SAFETY: what C promises for every call.
+        let (qp, address, param) = unsafe {
+            (borrow(qp)?, text(address)?.ok_or(Failure::NULL)?, param.as_ref().unwrap_or(&ConnParam::USUAL))
+        };
+        let address: IpAddr = address.parse().map_err(|error| Failure::of(libc::EINVAL, &error))?;
+        // SAFETY: as above.
+        let private_data = unsafe { param.private_data()? }.to_vec();
+        let mut config = ConnectConfig { private_data, ..ConnectConfig::default() };
+        if param.timeout_ms != 0 {
+            config.timeout = Duration::from_millis(param.timeout_ms.into());
+        }
+        if let Some(depths) = param.depths() {
+            config.terms.depths = depths;
+        }
+        match qp.0.connect(SocketAddr::new(address, port), &config) {
+            Ok(connected) => {
+                // SAFETY: what C promises for every call.
+                unsafe { ConnReply::write(reply, &connected.private_data, connected.depths) };
+                Ok(0)
+            }
+            Err(error) => {
+                if let ConnectError::Rejected { private_data, .. } = &error {
+                    // SAFETY: what C promises for every call.
+                    unsafe { ConnReply::write(reply, private_data, ReadDepths { ird: 0, ord: 0 }) };
+                }
+                Err(error.into())
+            }
+        }
+    })
+}
+
+/// Takes connections to `port`, of which at most `backlog` wait at a time; 0 for 128.
+///
+/// - `-EADDRINUSE`: the port has a listener
+/// - `-EINVAL`: a pointer or `port` is 0
+/// - `-ENOSPC`: the device has as many listeners as it can
+/// - `-ENODEV`: the device has stopped
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_listen(
+    device: *mut Device,
+    port: u16,
+    backlog: u32,
+    listener: *mut *mut Listener,
+) -> c_int {
+    guard(|| {
+        let mut config = ListenConfig::default();
+        if backlog != 0 {
+            config.backlog = backlog;
+        }
+        // SAFETY: what C promises for every call.
+        unsafe {
+            let device = borrow(device)?;
+            hand_out(listener, || Ok(Listener(device.0.listen(port, &config)?)))?;
+        }
+        Ok(0)
+    })
+}
+
+/// Listens no more: who waits is rejected. Null is nothing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_listener_destroy(listener: *mut Listener) {
+    // SAFETY: what C promises for every call.
+    guard_or((), || drop(unsafe { take_back(listener) }));
+}
+
+/// The next peer that wants to connect; waits for it for `timeout_ms` milliseconds, or for ever if that is negative.
+/// Peers that fail before they have asked are passed over. `warpline_accept` or `warpline_reject` answers it.
+///
+/// - `-ETIMEDOUT`: nobody wants to
+/// - `-ENODEV`: the device has stopped
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_get_request(
+    listener: *mut Listener,
+    timeout_ms: i32,
+    request: *mut *mut Request,
+) -> c_int {
+    guard(|| {
+        let (start, timeout) = (Instant::now(), patience(timeout_ms));
+        // SAFETY: what C promises for every call.
+        unsafe {
+            let listener = borrow(listener)?;
+            hand_out(request, || {
+                loop {
+                    match listener.0.accept(timeout.saturating_sub(start.elapsed())) {
+                        Ok(request) => return Ok(Request { request }),
+                        Err(AcceptError::Startup { .. }) => {}
+                        Err(error @ AcceptError::TimedOut) => {
+                            return Err(Failure::of(libc::ETIMEDOUT, &error));
+                        }
+                        Err(AcceptError::Stopped(error)) => return Err(error.into()),
+                    }
+                }
+            })?;
+        }
+        Ok(0)
+    })
+}
+
+/// The peer's Private Data, good until the request is answered; `octets` gets how many. Null, and 0, for a null `request`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_request_private_data(
+    request: *const Request,
+    octets: *mut usize,
+) -> *const c_void {
+    // SAFETY: what C promises for every call.
+    let data = unsafe { request.as_ref() }.map(|request| request.request.private_data());
+    if !octets.is_null() {
+        // SAFETY: as above.
+        unsafe { octets.write(data.map_or(0, <[u8]>::len)) };
+    }
+    data.map_or(std::ptr::null(), |data| data.as_ptr().cast())
+}
+
+/// Accepts: `qp` serves the connection from now on. What it sends leaves after the peer's first message. The request is
+/// gone, whatever this returns, and with a failure the connection is closed. `param` may be null for the usual.
+///
+/// - `-EISCONN`: the queue pair has or had a connection
+/// - `-EINVAL`: an argument is wrong, or the queue pair is of another device
+/// - `-EPROTO`, `-ECONNRESET`: the connection failed meanwhile
+/// - `-ENODEV`: the device has stopped
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_accept(
+    request: *mut Request,
+    qp: *mut Qp,
+    param: *const ConnParam,
+) -> c_int {
+    guard(|| {
+        // SAFETY: what C promises for every call.
+        let request = unsafe { take_back(request) }.ok_or(Failure::NULL)?;
+        // SAFETY: as above.
+        let (qp, param) = unsafe { (borrow(qp)?, param.as_ref().unwrap_or(&ConnParam::USUAL)) };
+        let reads = ReadsWanted { depths: param.depths(), ..ReadsWanted::default() };
+        // SAFETY: as above.
+        request.request.accept_with(&qp.0, reads, unsafe { param.private_data()? })?;
+        Ok(0)
+    })
+}
+
+/// Rejects: the peer gets `octets` octets of `private_data`. The request is gone, whatever this returns.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_reject(
+    request: *mut Request,
+    private_data: *const c_void,
+    octets: u32,
+) -> c_int {
+    guard(|| {
+        // SAFETY: what C promises for every call.
+        let request = unsafe { take_back(request) }.ok_or(Failure::NULL)?;
+        // SAFETY: as above.
+        request.request.reject(unsafe { list(private_data.cast::<u8>(), octets as usize)? })?;
+        Ok(0)
+    })
+}

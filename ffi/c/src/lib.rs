@@ -1,0 +1,30 @@
+//! warpline for C.
+//!
+//! `include/warpline.h` is made from this crate and is its manual: what a function takes, gives and fails with is told
+//! there. Each module here is a part of it. A function that C calls does three things: it looks at its arguments, calls
+//! the Rust interface of the same name, and turns what that says into a number. No panic leaves it
+//! (`error::guard`).
+//!
+//! What C promises for every call, and every `unsafe` block here relies on:
+//!
+//! - a handle came from this library and was not given back (`warpline_close`, `warpline_*_destroy`, ...) before or
+//!   while the call runs;
+//! - a pointer to something else is null where the header allows that, or points to as much of it as the header says, which
+//!   nobody changes while the call runs.
+
+// The crate is a wall before C: this is where the workspace's unsafe code belongs.
+#![allow(unsafe_code)]
+// One contract serves all functions: it stands above and at the top of the header.
+#![allow(clippy::missing_safety_doc)]
+
+pub mod completion;
+pub mod connection;
+pub mod device;
+pub mod error;
+pub mod event;
+pub mod memory;
+mod pointer;
+pub mod queue_pair;
+#[cfg(test)]
+mod tests;
+pub mod work;

@@ -1,0 +1,261 @@
+//! Protection Domains and registered memory.
+
+use std::ffi::{c_int, c_void};
+use std::ptr::NonNull;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use warpline::{Access, Addressing, MemoryError, MemoryRegion, ProtectionDomain, Region};
+
+use crate::device::Device;
+use crate::error::{Failure, guard, guard_or};
+use crate::pointer::{borrow, hand_out, patience, take_back};
+use crate::queue_pair::Qp;
+
+/// Queue pairs and the memory they may reach (RFC 5041 §8.2).
+pub struct Pd {
+    pub(crate) domain: ProtectionDomain,
+    device: warpline::Device,
+}
+
+/// Registered memory: a peer reaches it by its STag, as far as its access goes.
+///
+/// It may be read and written through its address at any time, as memory that a device reaches by DMA: what a peer is
+/// writing or this end has posted to be sent is not defined before the completion.
+pub struct Mr {
+    octets: usize,
+    address: u64,
+    stag: u32,
+    copied: bool,
+    state: Mutex<State>,
+}
+
+/// How far memory is on its way back to its owner.
+enum State {
+    /// With `Gone` for memory of the caller's own.
+    Registered(MemoryRegion, Option<Gone>),
+    /// No STag names it any more; a core may still hold it.
+    Leaving(Gone),
+    Back,
+}
+
+/// Closed by the last that reaches memory of the caller's own: that holds the other half.
+type Gone = Receiver<()>;
+
+/// Messages may be placed there; also for what an RDMA Read or an atomic brings.
+pub const WARPLINE_ACCESS_LOCAL_WRITE: u32 = 1;
+/// Peers may read it.
+pub const WARPLINE_ACCESS_REMOTE_READ: u32 = 2;
+/// Peers may write it.
+pub const WARPLINE_ACCESS_REMOTE_WRITE: u32 = 4;
+/// Peers may do atomics on it.
+pub const WARPLINE_ACCESS_REMOTE_ATOMIC: u32 = 8;
+/// Tagged Offsets count from zero instead of being addresses, so that the peer does not learn where the memory lies.
+/// `addr` of a `warpline_sge` then counts from zero too.
+pub const WARPLINE_ACCESS_ZERO_BASED: u32 = 1 << 16;
+
+fn rights(access: u32) -> Result<(Access, Addressing), Failure> {
+    let pairs = [
+        (WARPLINE_ACCESS_LOCAL_WRITE, Access::LOCAL_WRITE),
+        (WARPLINE_ACCESS_REMOTE_READ, Access::REMOTE_READ),
+        (WARPLINE_ACCESS_REMOTE_WRITE, Access::REMOTE_WRITE),
+        (WARPLINE_ACCESS_REMOTE_ATOMIC, Access::REMOTE_ATOMIC),
+    ];
+    let mut left = access & !WARPLINE_ACCESS_ZERO_BASED;
+    let mut rights = Access::empty();
+    for (flag, right) in pairs {
+        if left & flag != 0 {
+            rights |= right;
+            left &= !flag;
+        }
+    }
+    if left != 0 {
+        return Err(Failure::invalid("a right is none of WARPLINE_ACCESS_*"));
+    }
+    let zero_based = access & WARPLINE_ACCESS_ZERO_BASED != 0;
+    Ok((rights, if zero_based { Addressing::ZeroBased } else { Addressing::Address }))
+}
+
+/// A new Protection Domain.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_pd_create(device: *mut Device, pd: *mut *mut Pd) -> c_int {
+    guard(|| {
+        // SAFETY: what C promises for every call.
+        unsafe {
+            let device = borrow(device)?;
+            hand_out(pd, || Ok(Pd { domain: device.0.protection_domain(), device: device.0.clone() }))?;
+        }
+        Ok(0)
+    })
+}
+
+/// Gives a Protection Domain back. What was made from it stays. Null is nothing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_pd_destroy(pd: *mut Pd) {
+    // SAFETY: what C promises for every call.
+    guard_or((), || drop(unsafe { take_back(pd) }));
+}
+
+fn registered(
+    pd: &Pd,
+    qp: Option<&Qp>,
+    region: Region,
+    access: u32,
+    gone: Option<Gone>,
+) -> Result<Mr, Failure> {
+    let (access, addressing) = rights(access)?;
+    let address = region.address();
+    let memory = match qp {
+        Some(qp) => pd.domain.register_for(&qp.0, region, access, addressing)?,
+        None => pd.domain.register(region, access, addressing)?,
+    };
+    Ok(Mr {
+        octets: memory.len(),
+        address,
+        stag: memory.stag().0,
+        copied: memory.is_copied(),
+        state: Mutex::new(State::Registered(memory, gone)),
+    })
+}
+
+/// Registers `octets` octets of the caller's own memory from `start`. What is sent from it is copied into frames, see
+/// `warpline_mr_is_copied`; what arrives is placed there at once.
+///
+/// `qp` is null, or the queue pair that alone may reach the memory: its peer may then invalidate it.
+///
+/// The memory must be initialised, and stay in place, writable and mapped, until `warpline_mr_deregister` has returned 0;
+/// `warpline_mr_destroy` is not enough for that.
+///
+/// - `-EINVAL`: no octets, a wrong right, or `qp` is of another Protection Domain
+/// - `-ENOSPC`: the device knows as many regions as it can, or the Protection Domain as many as it may
+/// - `-ENODEV`: the device has stopped
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_mr_register(
+    pd: *mut Pd,
+    qp: *mut Qp,
+    start: *mut c_void,
+    octets: usize,
+    access: u32,
+    mr: *mut *mut Mr,
+) -> c_int {
+    guard(|| {
+        // SAFETY: what C promises for every call.
+        unsafe {
+            let pd = borrow(pd)?;
+            let start = NonNull::new(start.cast::<u8>()).ok_or(Failure::NULL)?;
+            hand_out(mr, || {
+                let (held, gone): (Sender<()>, Gone) = mpsc::channel();
+                // C promises that the memory stays as it has to until it is deregistered, which waits for `held`.
+                let region = Region::from_raw(start, octets, held);
+                let region = region.ok_or(Failure::invalid("no octets, or more than memory has"))?;
+                registered(pd, qp.as_ref(), region, access, Some(gone))
+            })?;
+        }
+        Ok(0)
+    })
+}
+
+/// Allocates and registers `octets` zero octets: in hugepages, which frames refer to instead of copying, on a device of
+/// `warpline_open`. They go when nothing reaches them any more.
+///
+/// - `-ENOMEM`: there is no such memory
+/// - and as `warpline_mr_register`
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_mr_allocate(
+    pd: *mut Pd,
+    qp: *mut Qp,
+    octets: usize,
+    access: u32,
+    mr: *mut *mut Mr,
+) -> c_int {
+    guard(|| {
+        // SAFETY: what C promises for every call.
+        unsafe {
+            let pd = borrow(pd)?;
+            hand_out(mr, || {
+                let source = &pd.device.config().memory;
+                let region = source.allocate(octets).ok_or(MemoryError::OutOfMemory { octets })?;
+                registered(pd, qp.as_ref(), region, access, None)
+            })?;
+        }
+        Ok(0)
+    })
+}
+
+/// Where the memory starts; null for a null `mr`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_mr_address(mr: *const Mr) -> *mut c_void {
+    // SAFETY: what C promises for every call.
+    unsafe { mr.as_ref() }
+        .map_or(std::ptr::null_mut(), |mr| std::ptr::with_exposed_provenance_mut(mr.address as usize))
+}
+
+/// How many octets it has; 0 for a null `mr`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_mr_octets(mr: *const Mr) -> usize {
+    // SAFETY: what C promises for every call.
+    unsafe { mr.as_ref() }.map_or(0, |mr| mr.octets)
+}
+
+/// Its STag: its name in `warpline_sge`, and at peers. 0, which names nothing, for a null `mr`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_mr_stag(mr: *const Mr) -> u32 {
+    // SAFETY: what C promises for every call.
+    unsafe { mr.as_ref() }.map_or(0, |mr| mr.stag)
+}
+
+/// Whether what is sent from it is copied into frames, because the device cannot refer to the memory, or to none.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_mr_is_copied(mr: *const Mr) -> bool {
+    // SAFETY: what C promises for every call.
+    unsafe { mr.as_ref() }.is_some_and(|mr| mr.copied)
+}
+
+/// Takes the memory back: with 0, its STag names nothing, no core reaches the memory, and the handle is gone. With
+/// anything else the handle is still there, for another try.
+///
+/// - `-EBUSY`: work that is not completed, or a response to the peer, still needed the memory after `timeout_ms` milliseconds
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_mr_deregister(mr: *mut Mr, timeout_ms: i32) -> c_int {
+    guard(|| {
+        // SAFETY: what C promises for every call.
+        unsafe { borrow(mr.cast_const())?.leave(timeout_ms)? };
+        // SAFETY: as above; nothing of it is borrowed any more.
+        drop(unsafe { take_back(mr) });
+        Ok(0)
+    })
+}
+
+/// Gives memory back without asking: it is deregistered now, or behind the caller's back as soon as nothing needs it. Fit
+/// for memory of `warpline_mr_allocate`; the caller's own must then never go. Null is nothing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_mr_destroy(mr: *mut Mr) {
+    // SAFETY: what C promises for every call.
+    guard_or((), || drop(unsafe { take_back(mr) }));
+}
+
+impl Mr {
+    fn leave(&self, timeout_ms: i32) -> Result<(), Failure> {
+        let start = Instant::now();
+        let timeout = patience(timeout_ms);
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let State::Registered(memory, gone) = std::mem::replace(&mut *state, State::Back) {
+            match memory.deregister(timeout) {
+                Ok(()) => *state = gone.map_or(State::Back, State::Leaving),
+                Err(error) => {
+                    let failure = Failure::from(&error);
+                    *state = State::Registered(error.into_region(), gone);
+                    return Err(failure);
+                }
+            }
+        }
+        if let State::Leaving(gone) = &*state {
+            if gone.recv_timeout(timeout.saturating_sub(start.elapsed())) == Err(RecvTimeoutError::Timeout) {
+                return Err(Failure::new(libc::EBUSY, "a core still holds the memory: try again"));
+            }
+            *state = State::Back;
+        }
+        Ok(())
+    }
+}

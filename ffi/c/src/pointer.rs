@@ -1,0 +1,85 @@
+//! Pointers from C and to C.
+
+use std::ffi::{CStr, c_char};
+use std::slice;
+use std::time::Duration;
+
+use crate::error::Failure;
+
+/// What a handle, or a pointer to one thing that is read, names.
+///
+/// # Safety
+///
+/// Null, or good for as long as `'a`: what C promises for every call.
+pub(crate) unsafe fn borrow<'a, T>(pointer: *const T) -> Result<&'a T, Failure> {
+    // SAFETY: the caller's promise.
+    unsafe { pointer.as_ref() }.ok_or(Failure::NULL)
+}
+
+/// Writes a new handle of what `make` gives to `target`, and null before; with a null target nothing is made.
+///
+/// # Safety
+///
+/// `target` is null or may be written.
+pub(crate) unsafe fn hand_out<T>(
+    target: *mut *mut T,
+    make: impl FnOnce() -> Result<T, Failure>,
+) -> Result<(), Failure> {
+    if target.is_null() {
+        return Err(Failure::NULL);
+    }
+    // SAFETY: not null, so it may be written: the caller's promise.
+    unsafe { target.write(std::ptr::null_mut()) };
+    let handle = Box::into_raw(Box::new(make()?));
+    // SAFETY: as above.
+    unsafe { target.write(handle) };
+    Ok(())
+}
+
+/// Takes a handle back, by which its thing goes; null is nothing.
+///
+/// # Safety
+///
+/// Null, or from [`hand_out`] and not taken back yet.
+pub(crate) unsafe fn take_back<T>(handle: *mut T) -> Option<Box<T>> {
+    // SAFETY: not null, so it came from `Box::into_raw`, once: the caller's promise.
+    (!handle.is_null()).then(|| unsafe { Box::from_raw(handle) })
+}
+
+/// `count` things from `start`; null is good for none.
+///
+/// # Safety
+///
+/// Null, or good for `count` things, which hold values and do not change, for as long as `'a`.
+pub(crate) unsafe fn list<'a, T>(start: *const T, count: usize) -> Result<&'a [T], Failure> {
+    if count == 0 {
+        return Ok(&[]);
+    }
+    if start.is_null()
+        || !start.is_aligned()
+        || count.checked_mul(size_of::<T>()).is_none_or(|octets| octets > isize::MAX as usize)
+    {
+        return Err(Failure::invalid("a list is null, not aligned or longer than memory"));
+    }
+    // SAFETY: not null and aligned; the rest is the caller's promise.
+    Ok(unsafe { slice::from_raw_parts(start, count) })
+}
+
+/// A string; `None` for null.
+///
+/// # Safety
+///
+/// Null, or ended by a zero octet, and it does not change for as long as `'a`.
+pub(crate) unsafe fn text<'a>(pointer: *const c_char) -> Result<Option<&'a str>, Failure> {
+    if pointer.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: not null; the rest is the caller's promise.
+    let text = unsafe { CStr::from_ptr(pointer) };
+    text.to_str().map(Some).map_err(|_| Failure::invalid("a string is not UTF-8"))
+}
+
+/// How long a call waits at most: for ever (some decades) when negative.
+pub(crate) fn patience(milliseconds: i32) -> Duration {
+    u64::try_from(milliseconds).map_or(Duration::from_secs(1 << 30), Duration::from_millis)
+}

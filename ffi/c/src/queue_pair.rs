@@ -1,0 +1,190 @@
+//! Queue pairs and shared receive queues.
+
+use std::ffi::c_int;
+
+use warpline::{QpConfig, QpState, QueuePair, SharedReceiveQueue};
+
+use crate::completion::Cq;
+use crate::error::{Failure, guard, guard_or};
+use crate::memory::Pd;
+use crate::pointer::{borrow, hand_out, patience, take_back};
+
+/// A queue pair: an endpoint that serves one connection.
+pub struct Qp(pub(crate) QueuePair);
+
+/// Receives that many queue pairs share.
+pub struct Srq(pub(crate) SharedReceiveQueue);
+
+/// No connection yet; receives may be posted.
+pub const WARPLINE_QP_IDLE: c_int = 0;
+/// Connected: sends may be posted.
+pub const WARPLINE_QP_READY_TO_SEND: c_int = 1;
+/// An end has closed; what was posted before is still being done.
+pub const WARPLINE_QP_CLOSING: c_int = 2;
+/// The stream has failed, and the connection is being closed.
+pub const WARPLINE_QP_TERMINATE: c_int = 3;
+/// Over: everything posted is completed.
+pub const WARPLINE_QP_ERROR: c_int = 4;
+
+/// How a queue pair is made. Zero is the usual for everything.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct QpAttr {
+    /// Send work requests that may be outstanding; 0 for 128.
+    pub send_depth: u32,
+    /// Receives that may be outstanding; 0 for 128. With a shared receive queue, receives of it held at a time.
+    pub recv_depth: u32,
+    /// When the peer closes its half of the connection, ours stays open for sends until `warpline_disconnect`.
+    pub keep_open: bool,
+}
+
+impl QpAttr {
+    fn config(self) -> QpConfig {
+        let usual = QpConfig::default();
+        let or = |depth: u32, usual| if depth == 0 { usual } else { depth as usize };
+        QpConfig {
+            send_depth: or(self.send_depth, usual.send_depth),
+            receive_depth: or(self.recv_depth, usual.receive_depth),
+            keep_open: self.keep_open,
+            ..usual
+        }
+    }
+}
+
+/// Makes a queue pair that reports to `send_cq` and `recv_cq`, which may be the same. `srq` is null or where it takes its
+/// receives from; `attr` may be null for the usual.
+///
+/// - `-EINVAL`: a pointer is null, or `srq` is of another Protection Domain
+/// - `-ENOSPC`: the device serves as many as it can, or the Protection Domain has as many as it may
+/// - `-ENODEV`: the device has stopped
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_qp_create(
+    pd: *mut Pd,
+    send_cq: *mut Cq,
+    recv_cq: *mut Cq,
+    srq: *mut Srq,
+    attr: *const QpAttr,
+    qp: *mut *mut Qp,
+) -> c_int {
+    guard(|| {
+        // SAFETY: what C promises for every call.
+        unsafe {
+            let (pd, send_cq, recv_cq) = (borrow(pd)?, borrow(send_cq)?, borrow(recv_cq)?);
+            let config = attr.as_ref().copied().unwrap_or_default().config();
+            hand_out(qp, || {
+                let qp = match srq.as_ref() {
+                    Some(srq) => pd.domain.queue_pair_sharing(&srq.0, &config, &send_cq.0, &recv_cq.0),
+                    None => pd.domain.queue_pair(&config, &send_cq.0, &recv_cq.0),
+                };
+                Ok(Qp(qp?))
+            })?;
+        }
+        Ok(0)
+    })
+}
+
+/// Gives a queue pair back, which ends its connection: after `warpline_disconnect` in the orderly way that has begun,
+/// else with a reset. Null is nothing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_qp_destroy(qp: *mut Qp) {
+    // SAFETY: what C promises for every call.
+    guard_or((), || drop(unsafe { take_back(qp) }));
+}
+
+/// Its number, as completions and events carry it; 0 for null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_qp_number(qp: *const Qp) -> u32 {
+    // SAFETY: what C promises for every call.
+    unsafe { qp.as_ref() }.map_or(0, |qp| qp.0.number().0)
+}
+
+/// Its state, which of `WARPLINE_QP_*`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_qp_state(qp: *const Qp) -> c_int {
+    guard(|| {
+        // SAFETY: what C promises for every call.
+        Ok(match unsafe { borrow(qp)? }.0.state() {
+            QpState::Idle => WARPLINE_QP_IDLE,
+            QpState::ReadyToSend => WARPLINE_QP_READY_TO_SEND,
+            QpState::Closing => WARPLINE_QP_CLOSING,
+            QpState::Terminate => WARPLINE_QP_TERMINATE,
+            QpState::Error => WARPLINE_QP_ERROR,
+        })
+    })
+}
+
+/// Closes our half of the connection after everything posted. The peer's half stays open until the peer closes it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_disconnect(qp: *mut Qp) -> c_int {
+    guard(|| {
+        // SAFETY: what C promises for every call.
+        unsafe { borrow(qp)? }.0.disconnect();
+        Ok(0)
+    })
+}
+
+/// Resets the connection: what is outstanding is flushed, the peer sees an error.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_abort(qp: *mut Qp) -> c_int {
+    guard(|| {
+        // SAFETY: what C promises for every call.
+        unsafe { borrow(qp)? }.0.abort();
+        Ok(0)
+    })
+}
+
+/// Waits until the connection is closed by both ends.
+///
+/// - `-ETIMEDOUT`: it is not yet, after `timeout_ms` milliseconds
+/// - `-ECONNABORTED`: it ended otherwise; `warpline_last_error` tells how
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_wait_closed(qp: *mut Qp, timeout_ms: i32) -> c_int {
+    guard(|| {
+        // SAFETY: what C promises for every call.
+        unsafe { borrow(qp)? }.0.wait_closed(patience(timeout_ms))?;
+        Ok(0)
+    })
+}
+
+/// Makes a queue of `depth` receives that queue pairs of `pd` can share.
+///
+/// - `-EINVAL`: a pointer is null, or `depth` is 0
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_srq_create(pd: *mut Pd, depth: u32, srq: *mut *mut Srq) -> c_int {
+    guard(|| {
+        if depth == 0 {
+            return Err(Failure::invalid("a shared receive queue has room for one receive at least"));
+        }
+        // SAFETY: what C promises for every call.
+        unsafe {
+            let pd = borrow(pd)?;
+            hand_out(srq, || Ok(Srq(pd.domain.shared_receive_queue(depth as usize))))?;
+        }
+        Ok(0)
+    })
+}
+
+/// Asks for one event `WARPLINE_EVENT_SRQ_LIMIT` when fewer than `limit` receives are left, at once if they are already;
+/// 0 asks for none.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_srq_arm_limit(srq: *mut Srq, limit: u32) -> c_int {
+    guard(|| {
+        // SAFETY: what C promises for every call.
+        unsafe { borrow(srq)? }.0.arm_limit(limit);
+        Ok(0)
+    })
+}
+
+/// Its number in asynchronous events; 0 for null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_srq_number(srq: *const Srq) -> u32 {
+    // SAFETY: what C promises for every call.
+    unsafe { srq.as_ref() }.map_or(0, |srq| srq.0.number().0)
+}
+
+/// Gives a shared receive queue back. It stays for queue pairs that take from it. Null is nothing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_srq_destroy(srq: *mut Srq) {
+    // SAFETY: what C promises for every call.
+    guard_or((), || drop(unsafe { take_back(srq) }));
+}

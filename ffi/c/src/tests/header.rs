@@ -1,0 +1,26 @@
+//! The header says what the library has.
+
+use std::path::Path;
+
+/// In the order in which a reader wants them.
+const SOURCES: [&str; 8] =
+    ["error", "device", "memory", "completion", "queue_pair", "work", "connection", "event"];
+
+/// With `WARPLINE_HEADER=write` the header is made anew.
+#[test]
+fn the_header_is_up_to_date() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let config = cbindgen::Config::from_file(root.join("cbindgen.toml")).unwrap();
+    let mut builder = cbindgen::Builder::new().with_config(config);
+    for source in SOURCES {
+        builder = builder.with_src(root.join(format!("src/{source}.rs")));
+    }
+    let mut made = Vec::new();
+    builder.generate().unwrap().write(&mut made);
+    let path = root.join("include/warpline.h");
+    if std::env::var_os("WARPLINE_HEADER").is_some_and(|wish| wish == "write") {
+        std::fs::write(&path, &made).unwrap();
+    }
+    let kept = std::fs::read(&path).unwrap_or_default();
+    assert!(kept == made, "make it anew: WARPLINE_HEADER=write cargo test --package warpline-c header");
+}

@@ -1,0 +1,260 @@
+//! What work does that C posts.
+#![expect(clippy::undocumented_unsafe_blocks, reason = "handles are good until their ends are dropped")]
+
+use std::ptr::{null, null_mut};
+
+use super::ends::*;
+use crate::completion::*;
+use crate::device::*;
+use crate::memory::*;
+use crate::queue_pair::*;
+use crate::work::*;
+
+/// From the first call to the last, Private Data both ways, and the orderly end.
+#[test]
+fn a_connection_from_its_begin_to_its_end() {
+    let (near_device, far_device) = devices();
+    let (near, far) = (End::new(near_device), End::new(far_device));
+    assert_eq!(unsafe { warpline_qp_state(near.qp) }, WARPLINE_QP_IDLE);
+    let reply = connect(far_device, &near, &far);
+    assert_eq!(&reply.private_data[..reply.private_data_octets as usize], b"come in");
+    assert!(reply.ird > 0 && reply.ord > 0 && reply.ird < u16::MAX);
+    assert_eq!(unsafe { warpline_qp_state(near.qp) }, WARPLINE_QP_READY_TO_SEND);
+
+    far.post_recv(7, 100, 64);
+    near.put(0, b"hello, rust");
+    near.post_send(&request(WARPLINE_WR_SEND, &near.sge(0, 11)));
+    let wc = near.completed();
+    assert_eq!((wc.wr_id, wc.opcode, wc.octets, wc.flags), (1000, WARPLINE_WC_SEND, 11, 0));
+    assert_eq!(wc.qp_number, unsafe { warpline_qp_number(near.qp) });
+    let wc = far.completed();
+    assert_eq!((wc.wr_id, wc.opcode, wc.octets, wc.flags), (7, WARPLINE_WC_RECEIVE, 11, 0));
+    assert_eq!(far.get(100, 12), b"hello, rust\0");
+
+    assert_eq!(unsafe { warpline_wait_closed(near.qp, 0) }, -libc::ETIMEDOUT);
+    assert_eq!(unsafe { warpline_disconnect(near.qp) }, 0);
+    for end in [&near, &far] {
+        assert_eq!(unsafe { warpline_wait_closed(end.qp, PATIENCE) }, 0, "{}", last_error());
+        assert_eq!(unsafe { warpline_qp_state(end.qp) }, WARPLINE_QP_ERROR);
+    }
+    unsafe {
+        warpline_close(near_device);
+        warpline_close(far_device);
+    }
+}
+
+/// Every opcode does what the header says, and the octets show it.
+#[test]
+fn every_operation() {
+    let (near, far) = connected();
+    let peer = far.sge(0, 0);
+    let to = |offset, mut wr: SendWr| {
+        (wr.remote_stag, wr.remote_addr) = (peer.stag, far.addr(offset));
+        wr
+    };
+    let run = |wr: &SendWr, opcode, octets| {
+        near.post_send(wr);
+        let wc = near.completed();
+        assert_eq!((wc.wr_id, wc.opcode, wc.octets), (wr.wr_id, opcode, octets));
+    };
+
+    near.put(0, b"abcdefgh");
+    let two = [near.sge(0, 3), near.sge(5, 3)];
+    let write = SendWr { num_sge: 2, ..to(8, request(WARPLINE_WR_WRITE, &two[0])) };
+    run(&write, WARPLINE_WC_WRITE, 6);
+    // A Read comes behind the Write: what it brings shows that the Write is done.
+    let sink = near.sge(64, 8);
+    run(&to(7, request(WARPLINE_WR_READ, &sink)), WARPLINE_WC_READ, 8);
+    assert_eq!(near.get(64, 8), b"\0abcfgh\0");
+
+    let value = |number: u64| far.put(512, &number.to_ne_bytes());
+    let result = |end: &End, offset| u64::from_ne_bytes(end.get(offset, 8).try_into().unwrap());
+    let old = near.sge(256, 8);
+    let atomic = |opcode, compare_add, swap, masks: (u64, u64), before, after| {
+        value(before);
+        let (compare_add_mask, swap_mask) = masks;
+        let wr = SendWr { compare_add, swap, compare_add_mask, swap_mask, ..to(512, request(opcode, &old)) };
+        let kind = match opcode {
+            WARPLINE_WR_FETCH_ADD | WARPLINE_WR_MASKED_FETCH_ADD => WARPLINE_WC_FETCH_ADD,
+            _ => WARPLINE_WC_COMPARE_SWAP,
+        };
+        run(&wr, kind, 8);
+        assert_eq!((result(&near, 256), result(&far, 512)), (before, after), "opcode {opcode}");
+    };
+    atomic(WARPLINE_WR_FETCH_ADD, 5, 0, (0, 0), 40, 45);
+    atomic(WARPLINE_WR_MASKED_FETCH_ADD, 0x01, 0, (0x80, 0), 0xff, 0x00);
+    atomic(WARPLINE_WR_COMPARE_SWAP, 40, 41, (0, 0), 40, 41);
+    atomic(WARPLINE_WR_COMPARE_SWAP, 40, 41, (0, 0), 42, 42);
+    atomic(WARPLINE_WR_MASKED_COMPARE_SWAP, 0x0f, 0xffff, (0x0f, 0xf0), 0x3f, 0xff);
+    atomic(WARPLINE_WR_SWAP, 0, 77, (0, 0), 6, 77);
+}
+
+/// Immediate Data alone and behind a Write; a fenced Send; flags as asked for.
+#[test]
+fn immediate_data() {
+    let (near, far) = connected();
+    for wr_id in 1..=3 {
+        far.post_recv(wr_id, 0, 64);
+    }
+    near.put(0, b"xyz");
+    let sge = near.sge(0, 3);
+    let alone = SendWr {
+        num_sge: 0,
+        sg_list: null(),
+        immediate: 0x0123_4567_89ab_cdef,
+        flags: WARPLINE_SEND_SIGNALED | WARPLINE_SEND_SOLICITED,
+        ..request(WARPLINE_WR_IMMEDIATE, &sge)
+    };
+    let behind_write = SendWr {
+        next: &raw const alone,
+        immediate: 9,
+        remote_stag: far.sge(0, 0).stag,
+        remote_addr: far.addr(2000),
+        ..request(WARPLINE_WR_WRITE_WITH_IMMEDIATE, &sge)
+    };
+    near.post_send(&behind_write);
+    let fenced = WARPLINE_SEND_SIGNALED | WARPLINE_SEND_FENCE;
+    near.post_send(&SendWr { flags: fenced, ..request(WARPLINE_WR_SEND, &sge) });
+    let seen = |wc: Wc| (wc.wr_id, wc.octets, wc.flags, wc.immediate);
+    let with = WARPLINE_WC_WITH_IMMEDIATE;
+    let first = far.completed();
+    assert_eq!((first.wr_id, first.flags, first.immediate), (1, with, 9));
+    assert_eq!(far.get(1999, 5), b"\0xyz\0", "the Write came before its Immediate Data");
+    let second = far.completed();
+    assert_eq!(
+        (second.wr_id, second.flags, second.immediate),
+        (2, with | WARPLINE_WC_SOLICITED, 0x0123_4567_89ab_cdef)
+    );
+    assert_eq!(seen(far.completed()), (3, 3, 0, 0));
+    let kinds: Vec<u32> = (0..3).map(|_| near.completed().opcode).collect();
+    assert_eq!(kinds, [WARPLINE_WC_WRITE, WARPLINE_WC_SEND, WARPLINE_WC_SEND]);
+}
+
+/// What is inline is copied when it is posted, from memory that nobody registered.
+#[test]
+fn inline_octets_are_those_of_the_time_of_posting() {
+    let (near, far) = connected();
+    far.post_recv(1, 0, 64);
+    far.post_recv(2, 0, 64);
+    let mut octets = *b"as posted";
+    let range = |octets: &[u8]| Sge { addr: octets.as_ptr() as u64, octets: octets.len() as u32, stag: 0 };
+    let two = [range(&octets[..3]), range(&octets[3..])];
+    let flags = WARPLINE_SEND_INLINE;
+    near.post_send(&SendWr { num_sge: 2, flags, ..request(WARPLINE_WR_SEND, &two[0]) });
+    octets.fill(b'!');
+    assert_eq!(far.completed().octets, 9);
+    assert_eq!(far.get(0, 9), b"as posted");
+    near.post_send(&request(WARPLINE_WR_SEND, &near.sge(0, 1)));
+    assert_eq!(near.completed().wr_id, 1000, "the first was not signaled");
+}
+
+/// RDMAP-8.1.1-02: memory for one queue pair can be invalidated by its peer, and is deregistered all the same.
+#[test]
+fn a_peer_invalidates_what_is_for_it_alone() {
+    let (near, far) = connected();
+    let access = WARPLINE_ACCESS_REMOTE_WRITE;
+    let mr = made(|mr| unsafe { warpline_mr_allocate(far.pd, far.qp, 64, access, mr) });
+    let stag = unsafe { warpline_mr_stag(mr) };
+    far.post_recv(1, 0, 64);
+    let sge = near.sge(0, 3);
+    near.post_send(&SendWr { remote_stag: stag, ..request(WARPLINE_WR_SEND_WITH_INVALIDATE, &sge) });
+    let wc = far.completed();
+    assert_eq!((wc.flags, wc.invalidated_stag), (WARPLINE_WC_WITH_INVALIDATE, stag));
+    let remote_addr = unsafe { warpline_mr_address(mr) } as u64;
+    near.post_send(&SendWr { remote_stag: stag, remote_addr, ..request(WARPLINE_WR_WRITE, &sge) });
+    near.post_send(&SendWr { remote_stag: stag, remote_addr, ..request(WARPLINE_WR_READ, &sge) });
+    // The Write fails at the peer alone, which tells so: only what is behind it fails here.
+    let status = loop {
+        let wc = near.wc();
+        if wc.status != 0 {
+            break wc.status;
+        }
+    };
+    assert_eq!(status, 10, "remote access");
+    assert_eq!(unsafe { warpline_mr_deregister(mr, PATIENCE) }, 0, "{}", last_error());
+}
+
+/// What this end takes back itself is out of reach too.
+#[test]
+fn local_invalidate() {
+    let (near, far) = connected();
+    let mr = made(|mr| unsafe { warpline_mr_allocate(near.pd, null_mut(), 64, 0, mr) });
+    let stag = unsafe { warpline_mr_stag(mr) };
+    let range = Sge { addr: unsafe { warpline_mr_address(mr) } as u64, octets: 4, stag };
+    far.post_recv(1, 0, 64);
+    near.post_send(&request(WARPLINE_WR_SEND, &range));
+    near.completed();
+    let invalidate = SendWr {
+        num_sge: 0,
+        sg_list: null(),
+        remote_stag: stag,
+        ..request(WARPLINE_WR_LOCAL_INVALIDATE, &range)
+    };
+    near.post_send(&invalidate);
+    assert_eq!(near.completed().opcode, WARPLINE_WC_LOCAL_INVALIDATE);
+    near.post_send(&request(WARPLINE_WR_SEND, &range));
+    assert_eq!(near.wc().status, 4, "local protection");
+    assert_eq!(unsafe { warpline_mr_deregister(mr, PATIENCE) }, 0, "{}", last_error());
+}
+
+/// Memory of the caller's own is reached where it lies, and by nobody once it is deregistered.
+#[test]
+fn the_callers_own_memory() {
+    let (near, far) = connected();
+    let mut own = vec![0_u8; 256];
+    let start = own.as_mut_ptr();
+    let access = WARPLINE_ACCESS_REMOTE_WRITE | WARPLINE_ACCESS_ZERO_BASED;
+    let mr = made(|mr| unsafe { warpline_mr_register(far.pd, null_mut(), start.cast(), 256, access, mr) });
+    let shown =
+        unsafe { (warpline_mr_address(mr).cast::<u8>(), warpline_mr_octets(mr), warpline_mr_is_copied(mr)) };
+    assert_eq!(shown, (start, 256, true));
+    near.put(0, b"there");
+    let sge = near.sge(0, 5);
+    let wr = SendWr {
+        remote_stag: unsafe { warpline_mr_stag(mr) },
+        remote_addr: 10,
+        ..request(WARPLINE_WR_WRITE, &sge)
+    };
+    near.post_send(&wr);
+    near.completed();
+    // The Send behind the Write says that it is placed.
+    far.post_recv(1, 0, 64);
+    near.post_send(&request(WARPLINE_WR_SEND, &sge));
+    far.completed();
+    assert_eq!(unsafe { warpline_mr_deregister(mr, PATIENCE) }, 0, "{}", last_error());
+    assert_eq!(&own[9..16], b"\0there\0");
+}
+
+/// A shared receive queue serves the queue pair, and says when it runs short.
+#[test]
+fn shared_receives() {
+    use crate::event::*;
+
+    let (near_device, far_device) = devices();
+    let near = End::new(near_device);
+    let pd = made(|pd| unsafe { warpline_pd_create(far_device, pd) });
+    let srq = made(|srq| unsafe { warpline_srq_create(pd, 16, srq) });
+    let far = End::of(pd, srq);
+    let (first, second) = (far.sge(0, 64), far.sge(64, 64));
+    let last = RecvWr { wr_id: 6, next: null(), sg_list: &raw const second, num_sge: 1 };
+    let list = RecvWr { wr_id: 5, next: &raw const last, sg_list: &raw const first, num_sge: 1 };
+    let mut bad = null();
+    assert_eq!(unsafe { warpline_post_recv(far.qp, &raw const list, &raw mut bad) }, -libc::EINVAL);
+    assert_eq!(bad, &raw const list, "they are posted to the shared queue");
+    assert_eq!(unsafe { warpline_srq_post(srq, &raw const list, null_mut()) }, 0);
+    assert_eq!(unsafe { warpline_srq_arm_limit(srq, 2) }, 0);
+    connect(far_device, &near, &far);
+    near.post_send(&request(WARPLINE_WR_SEND, &near.sge(0, 1)));
+    let wc = far.completed();
+    assert_eq!((wc.wr_id, wc.qp_number), (5, unsafe { warpline_qp_number(far.qp) }));
+    let mut event = Event::default();
+    while event.event != WARPLINE_EVENT_SRQ_LIMIT {
+        assert_eq!(unsafe { warpline_get_event(far_device, &raw mut event, PATIENCE) }, 1, "the event");
+    }
+    assert_eq!(event.number, unsafe { warpline_srq_number(srq) });
+    unsafe {
+        warpline_srq_destroy(srq);
+        warpline_close(near_device);
+        warpline_close(far_device);
+    }
+}
