@@ -174,6 +174,8 @@ int main(int argc, char **argv)
     check("warpline_open", warpline_open(argv[2], argv[3], &attr, &device));
     if (is_server) {
         check("warpline_listen", warpline_listen(device, TCP_PORT, 0, &far_listener));
+        puts("listening");
+        fflush(stdout);
         server(far_listener, device);
         warpline_listener_destroy(far_listener);
     } else {

@@ -99,3 +99,38 @@ fn a_program_with_the_static_library() {
     assert!(!printed(Command::new("ldd").arg(&program)).contains("libwarpline"));
     assert_eq!(printed(Command::new(&program).arg("200")), "200 pings answered\n");
 }
+
+/// Two processes, each with a DPDK port of its own, and shared memory between these.
+#[cfg(feature = "dpdk")]
+#[test]
+fn two_programs_over_dpdk() {
+    use std::io::{BufRead, BufReader};
+    use std::process::Stdio;
+
+    let installed = Installed::new("dpdk");
+    let program = installed.compile(installed.pkg_config(&["--cflags", "--libs"]));
+    // The path of a socket has to be short.
+    let socket = std::env::temp_dir().join(format!("warpline-c-{}.sock", std::process::id()));
+    let end = |role: &str, address: &str| {
+        let port = format!("net_memif0,role={role},socket={},socket-abstract=no", socket.display());
+        let mut command = installed.command(&program);
+        command.arg(role).arg(format!("--in-memory --no-huge -m 200 --vdev={port}"));
+        command.args(["net_memif0", address]);
+        command
+    };
+    let mut server = end("server", "198.18.0.2/24").stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "listening\n");
+    let answered = run(end("client", "198.18.0.1/24").args(["198.18.0.2", "200"]));
+    if !answered.status.success() {
+        // It waits for the client that has failed.
+        server.kill().unwrap();
+    }
+    let ended = server.wait().unwrap();
+    // The server's driver may have done so.
+    let _ = std::fs::remove_file(&socket);
+    let words = String::from_utf8_lossy(&answered.stderr);
+    assert_eq!(String::from_utf8_lossy(&answered.stdout), "200 pings answered\n", "{words}");
+    assert!(ended.success(), "{ended}");
+}
