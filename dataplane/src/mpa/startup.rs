@@ -136,7 +136,9 @@ pub const fn answer(request: &StartupFrame<'_>, offer: Offer, permissive: bool) 
     let mut reply = StartupFrame {
         kind: Kind::Reply,
         markers: offer.markers,
-        crc: offer.crc,
+        // MPA-7.1.1-08: the Request's C settles it. It is repeated because Linux siw, told to insist on CRCs, looks for it in
+        // the Reply alone.
+        crc: offer.crc || request.crc,
         rejected: false,
         enhanced: request.enhanced,
         // MPA-7.1.1-12, MPAv2-6-04, MPAv2-10-01, MPAv2-10-02, A-11
@@ -232,14 +234,14 @@ mod tests {
         assert_eq!(MpaError::from(error).code(), 4);
     }
 
-    /// MPA-7.1.2-08, MPAv2-6-04, MPAv2-10-01, MPAv2-10-02, A-11
+    /// MPA-7.1.2-08, MPA-7.1.1-08, MPAv2-6-04, MPAv2-10-01, MPAv2-10-02, A-11: M is what this end wants, C what either wants.
     #[test]
     fn the_reply_has_the_revision_of_the_request() {
         let offer = Offer { markers: true, crc: false };
-        for (revision, enhanced) in [(1, false), (2, false), (2, true)] {
-            let asked = StartupFrame { enhanced, ..frame(Kind::Request, false, true, revision) };
+        for (revision, enhanced, crc) in [(1, false, true), (2, false, false), (2, true, true)] {
+            let asked = StartupFrame { enhanced, ..frame(Kind::Request, false, crc, revision) };
             let Answer { reply, close } = answer(&asked, offer, true);
-            assert!(!close && !reply.rejected && reply.markers && !reply.crc);
+            assert!(!close && !reply.rejected && reply.markers && reply.crc == crc);
             assert_eq!((reply.kind, reply.revision, reply.enhanced), (Kind::Reply, revision, enhanced));
             assert_eq!(reply.emit(&mut [0; 20]).is_none(), enhanced, "enhanced data is missing");
         }
