@@ -233,7 +233,7 @@ impl<D: Device> Core<D> {
         if let Mode::FullOperation(operating) = &mut connection.mode
             && !operating.may_send
         {
-            operating.first_fpdu_by = now + within_ns;
+            operating.silent_until = now + within_ns;
             self.mark_dirty(id.index);
         }
     }

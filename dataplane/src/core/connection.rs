@@ -95,9 +95,10 @@ pub struct Operating {
     pub crc_retries: u8,
     /// How often that may be, before it is an error (MPA-8-08).
     pub crc_retries_max: u8,
-    /// When the stream fails if no FPDU has come by then (MPA-7.1.2-26).
-    pub first_fpdu_by: Instant,
-    /// What a peer that stays silent is sent.
+    /// When something is done about a peer of which no FPDU has come: while this end may not send, the stream fails
+    /// (MPA-7.1.2-26); while it may, the peer is nudged.
+    pub silent_until: Instant,
+    /// What such a peer is sent.
     pub nudges: Nudges,
     /// The stream has failed: what still comes is dropped (DDP-3-08, DDP-7.1-17, MPA-8-09), and nothing but a Terminate is sent.
     pub failed: bool,
@@ -118,7 +119,7 @@ impl Operating {
             may_send: operation.initiator,
             crc_retries: 0,
             crc_retries_max: operation.crc_retries,
-            first_fpdu_by: Instant::NEVER,
+            silent_until: Instant::NEVER,
             nudges: Nudges::new(operation.nudges && operation.initiator),
             failed: false,
         }
@@ -158,8 +159,8 @@ impl Operating {
 impl Operating {
     /// An FPDU has come that is valid for MPA. A-08: whatever DDP says of it, it lets us send.
     pub fn on_fpdu(&mut self, qp: &SharedQp) {
-        self.first_fpdu_by = Instant::NEVER;
-        self.nudges = Nudges::new(false);
+        self.silent_until = Instant::NEVER;
+        self.nudges = Nudges::NONE;
         if self.sends && !core::mem::replace(&mut self.may_send, true) {
             qp.report(AsyncEvent::CommunicationEstablished { qp: qp.number });
         }
@@ -238,7 +239,9 @@ impl Connection {
     /// When the stream fails if no FPDU has come by then. A peer that owes none is not waited for.
     pub const fn fpdu_due(&self) -> Instant {
         match &self.mode {
-            Mode::FullOperation(operating) if !self.closing && !self.told_finished => operating.first_fpdu_by,
+            Mode::FullOperation(operating) if !operating.may_send && !self.closing && !self.told_finished => {
+                operating.silent_until
+            }
             _ => Instant::NEVER,
         }
     }
@@ -249,7 +252,7 @@ impl Connection {
         if let Mode::FullOperation(operating) = &mut self.mode
             && end != operating.send_start
         {
-            operating.nudges.begin(now);
+            operating.expect_answer(now);
         }
     }
 
@@ -257,7 +260,7 @@ impl Connection {
     pub const fn nudge_due(&self) -> Instant {
         match &self.mode {
             Mode::FullOperation(operating) if !self.closing && !self.told_finished && !operating.failed => {
-                operating.nudges.due()
+                operating.nudge_due()
             }
             _ => Instant::NEVER,
         }

@@ -6,43 +6,55 @@
 //! negotiate indications, and only while no FPDU of theirs has come.
 
 use super::Core;
-use super::connection::Mode;
+use super::connection::{Mode, Operating};
 use crate::device::Device;
 use crate::limits;
 use crate::time::Instant;
 
-/// When the next one is due, and how many there may be.
-#[derive(Clone, Copy, Debug)]
+/// How many more a connection sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Nudges {
     left: u8,
-    interval_ns: u64,
-    at: Instant,
 }
 
 impl Nudges {
+    /// Not one.
+    pub const NONE: Self = Self { left: 0 };
+
     /// Those of a connection that begins, if there are to be any.
     pub const fn new(wanted: bool) -> Self {
-        let left = if wanted { limits::NUDGES } else { 0 };
-        Self { left, interval_ns: limits::FIRST_NUDGE_NS, at: Instant::NEVER }
+        if wanted { Self { left: limits::NUDGES } } else { Self::NONE }
     }
 
-    /// The first FPDU is on its way.
-    pub fn begin(&mut self, now: Instant) {
-        if self.left > 0 && self.at == Instant::NEVER {
-            self.at = now + self.interval_ns;
+    /// How long to wait for the peer before the next one; twice as long each time.
+    const fn wait_ns(self) -> Option<u64> {
+        if self.left == 0 { None } else { Some(limits::FIRST_NUDGE_NS << (limits::NUDGES - self.left)) }
+    }
+}
+
+impl Operating {
+    /// Our first FPDU is on its way: the peer's is awaited. Later ones change nothing.
+    pub(super) fn expect_answer(&mut self, now: Instant) {
+        if self.nudge_due() == Instant::NEVER {
+            self.await_until_nudge(now);
         }
     }
 
     /// When the next one is due.
-    pub const fn due(&self) -> Instant {
-        self.at
+    pub(super) const fn nudge_due(&self) -> Instant {
+        if self.may_send && self.nudges.left > 0 { self.silent_until } else { Instant::NEVER }
     }
 
-    /// One is due and is spent, whether it could be sent or not; the next has twice the time.
-    fn spend(&mut self, now: Instant) {
-        self.left = self.left.saturating_sub(1);
-        self.interval_ns *= 2;
-        self.at = if self.left > 0 { now + self.interval_ns } else { Instant::NEVER };
+    /// One is due and is spent, whether it could be sent or not.
+    fn spend_nudge(&mut self, now: Instant) {
+        self.nudges.left = self.nudges.left.saturating_sub(1);
+        self.await_until_nudge(now);
+    }
+
+    fn await_until_nudge(&mut self, now: Instant) {
+        if self.may_send {
+            self.silent_until = self.nudges.wait_ns().map_or(Instant::NEVER, |wait_ns| now + wait_ns);
+        }
     }
 }
 
@@ -54,7 +66,7 @@ impl<D: Device> Core<D> {
             return;
         }
         let Mode::FullOperation(operating) = &mut connection.mode else { return };
-        operating.nudges.spend(now);
+        operating.spend_nudge(now);
         let qp = self.qps.get_mut(operating.qp.0 as usize).and_then(Option::as_mut);
         if qp.is_some_and(|qp| qp.sender.nudge()) {
             self.statistics.nudges_sent += 1;
@@ -65,30 +77,40 @@ impl<D: Device> Core<D> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::core::ring::FullOperation;
+    use crate::qp::work::QpNumber;
+    use crate::wire::tcp::SeqNumber;
+
+    fn operating(nudges: bool, initiator: bool) -> Operating {
+        let operation = FullOperation { nudges, ..FullOperation::new(QpNumber(1), initiator) };
+        Operating::new(operation, SeqNumber(0))
+    }
 
     #[test]
     fn they_become_rarer_and_end() {
-        let mut nudges = Nudges::new(true);
-        assert_eq!(nudges.due(), Instant::NEVER, "nothing was sent");
+        let mut operating = operating(true, true);
+        assert_eq!(operating.nudge_due(), Instant::NEVER, "nothing was sent");
         let mut now = Instant::from_nanos(1_000);
-        nudges.begin(now);
+        operating.expect_answer(now);
         for n in 0..limits::NUDGES {
             let wait = limits::FIRST_NUDGE_NS << n;
-            assert_eq!(nudges.due(), now + wait);
-            nudges.begin(now + 1);
-            assert_eq!(nudges.due(), now + wait, "later FPDUs change nothing");
-            now = nudges.due();
-            nudges.spend(now);
+            assert_eq!(operating.nudge_due(), now + wait);
+            operating.expect_answer(now + 1);
+            assert_eq!(operating.nudge_due(), now + wait, "later FPDUs change nothing");
+            now = operating.nudge_due();
+            operating.spend_nudge(now);
         }
-        assert_eq!(nudges.due(), Instant::NEVER);
-        nudges.begin(now);
-        assert_eq!(nudges.due(), Instant::NEVER, "they are used up");
+        assert_eq!(operating.nudge_due(), Instant::NEVER);
+        operating.expect_answer(now);
+        assert_eq!(operating.nudge_due(), Instant::NEVER, "they are used up");
     }
 
     #[test]
     fn there_are_none_where_none_are_wanted() {
-        let mut nudges = Nudges::new(false);
-        nudges.begin(Instant::from_nanos(1));
-        assert_eq!(nudges.due(), Instant::NEVER);
+        for (nudges, initiator) in [(false, true), (true, false)] {
+            let mut operating = operating(nudges, initiator);
+            operating.expect_answer(Instant::from_nanos(1));
+            assert_eq!(operating.nudge_due(), Instant::NEVER);
+        }
     }
 }
