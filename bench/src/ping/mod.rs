@@ -10,6 +10,7 @@ mod server;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use dpdk::WireConfig;
@@ -85,14 +86,20 @@ fn run_ring(args: &Ping, interrupted: &AtomicBool) -> Result<(), BenchError> {
     std::thread::scope(|scope| {
         let (sessions, step) = server::work(stop.clone());
         let core = Endpoint::start(scope, driver, far_cpu.id, step);
+        let (ready, is_ready) = mpsc::channel();
         let server = scope.spawn({
             let stop = &stop;
             move || {
-                let result = server::serve(&served, PORT, &serving, &sessions, stop);
+                let result = server::listen(&served, PORT, &serving).and_then(|listener| {
+                    let _ = ready.send(());
+                    server::serve(&served, &listener, &serving, &sessions, stop)
+                });
                 end(served, sessions);
                 result
             }
         });
+        // A server that cannot listen says why itself.
+        let _ = is_ready.recv();
         let peer = SocketAddr::new(interface(2).address, PORT);
         let pinged = run_client(args, near, interface(1), peer, near_cpu.id, interrupted);
         stop.store(true, Ordering::Relaxed);
@@ -115,7 +122,8 @@ fn run_server(
         let (sessions, step) = server::work(interrupted.clone());
         let core = Endpoint::start(scope, driver, cpu, step);
         eprintln!("waiting at {}", SocketAddr::new(interface.address, port));
-        let served = server::serve(&device, port, args, &sessions, interrupted);
+        let served = server::listen(&device, port, args)
+            .and_then(|listener| server::serve(&device, &listener, args, &sessions, interrupted));
         end(device, sessions);
         core.join()?;
         served

@@ -170,18 +170,12 @@ pub fn work(stop: Arc<AtomicBool>) -> (Sessions, impl FnMut(&mut Driver) -> Cont
     (Sessions { give, back }, step)
 }
 
-/// Serves clients at `port` until there were as many as asked for, or until `stop`; gives what became of them.
+/// Listens for clients at `port`.
 ///
 /// # Errors
 ///
-/// What keeps it from serving anybody; a client's errors end that client alone.
-pub fn serve(
-    device: &Device,
-    port: u16,
-    args: &Ping,
-    sessions: &Sessions,
-    stop: &AtomicBool,
-) -> Result<Vec<Served>, BenchError> {
+/// That of the device.
+pub fn listen(device: &Device, port: u16, args: &Ping) -> Result<Listener, BenchError> {
     let config = ListenConfig {
         markers: args.markers.is_on(),
         startup_timeout: args.timeout(),
@@ -189,7 +183,21 @@ pub fn serve(
         ..ListenConfig::default()
     };
     let config = args.setup.listen(config);
-    let listener = device.listen(port, &config).map_err(|error| BenchError::Setup(error.to_string()))?;
+    device.listen(port, &config).map_err(|error| BenchError::Setup(error.to_string()))
+}
+
+/// Serves the clients of `listener` until there were as many as asked for, or until `stop`; gives what became of them.
+///
+/// # Errors
+///
+/// What keeps it from serving anybody; a client's errors end that client alone.
+pub fn serve(
+    device: &Device,
+    listener: &Listener,
+    args: &Ping,
+    sessions: &Sessions,
+    stop: &AtomicBool,
+) -> Result<Vec<Served>, BenchError> {
     let wanted = args.clients.map_or(usize::MAX, |clients| clients as usize);
     let (mut open, mut all) = (0, Vec::new());
     let mut patience_ends = None;
@@ -201,7 +209,7 @@ pub fn serve(
             }
         }
         if all.len() + open < wanted {
-            match accept(device, &listener, args)? {
+            match accept(device, listener, args)? {
                 Accepted::Nobody => {}
                 Accepted::Refused(served) => end(&mut all, served),
                 Accepted::Session(session) => {

@@ -5,8 +5,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-const STRICT: [&str; 6] =
-    ["-std=c11", "-D_POSIX_C_SOURCE=200809L", "-Wall", "-Wextra", "-Wpedantic", "-Werror"];
+const STRICT: [&str; 6] = ["-std=c11", "-D_DEFAULT_SOURCE", "-Wall", "-Wextra", "-Wpedantic", "-Werror"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
@@ -46,10 +45,10 @@ impl Installed {
         flags.split_whitespace().map(str::to_owned).collect()
     }
 
-    /// The example, compiled.
-    fn compile(&self, flags: impl IntoIterator<Item = impl AsRef<OsStr>>) -> PathBuf {
-        let program = self.0.join("ping_pong");
-        let source = root().join("ffi/c/examples/ping_pong.c");
+    /// The example of that name, compiled.
+    fn compile(&self, name: &str, flags: impl IntoIterator<Item = impl AsRef<OsStr>>) -> PathBuf {
+        let program = self.0.join(name);
+        let source = root().join("ffi/c/examples").join(name).with_extension("c");
         printed(
             Command::new("cc").args(STRICT).arg("-o").arg(&program).arg(source).args(flags).arg("-lpthread"),
         );
@@ -73,7 +72,7 @@ impl Drop for Installed {
 #[test]
 fn a_program_with_the_shared_library() {
     let installed = Installed::new("shared");
-    let program = installed.compile(installed.pkg_config(&["--cflags", "--libs"]));
+    let program = installed.compile("ping_pong", installed.pkg_config(&["--cflags", "--libs"]));
     let libraries = printed(installed.command("ldd").arg(&program));
     let ours = format!("libwarpline.so.0 => {}", installed.0.join("lib/libwarpline.so.0").display());
     assert!(libraries.contains(&ours), "{libraries}");
@@ -95,7 +94,7 @@ fn a_program_with_the_static_library() {
             *flag = installed.0.join("lib/libwarpline.a").display().to_string();
         }
     }
-    let program = installed.compile(flags);
+    let program = installed.compile("ping_pong", flags);
     assert!(!printed(Command::new("ldd").arg(&program)).contains("libwarpline"));
     assert_eq!(printed(Command::new(&program).arg("200")), "200 pings answered\n");
 }
@@ -108,7 +107,7 @@ fn two_programs_over_dpdk() {
     use std::process::Stdio;
 
     let installed = Installed::new("dpdk");
-    let program = installed.compile(installed.pkg_config(&["--cflags", "--libs"]));
+    let program = installed.compile("ping_pong", installed.pkg_config(&["--cflags", "--libs"]));
     // The path of a socket has to be short.
     let socket = std::env::temp_dir().join(format!("warpline-c-{}.sock", std::process::id()));
     let end = |role: &str, address: &str| {
@@ -133,4 +132,42 @@ fn two_programs_over_dpdk() {
     let words = String::from_utf8_lossy(&answered.stderr);
     assert_eq!(String::from_utf8_lossy(&answered.stdout), "200 pings answered\n", "{words}");
     assert!(ended.success(), "{ended}");
+}
+
+/// The client in C and the server in Rust, in two processes.
+#[cfg(feature = "dpdk")]
+#[test]
+fn a_client_in_c_for_a_server_in_rust() {
+    let program = std::env::current_exe().unwrap();
+    let server = program.parent().unwrap().parent().unwrap().join("examples/hello_server");
+    assert!(server.exists(), "{} is not built: cargo build --package warpline --examples", server.display());
+    let installed = Installed::new("client");
+    let client = installed.compile("client", installed.pkg_config(&["--cflags", "--libs"]));
+    let socket = std::env::temp_dir().join(format!("warpline-c-client-{}.sock", std::process::id()));
+    let vdev =
+        |role: &str| format!("--vdev=net_memif0,role={role},socket={},socket-abstract=no", socket.display());
+    let mut serving = Command::new(server);
+    serving.args(["198.18.0.2/24", "net_memif0", "--no-huge", "-m", "200", &vdev("server")]);
+    serving.stdout(std::process::Stdio::piped());
+    let mut serving = serving.spawn().unwrap();
+    // The client's driver looks for it once.
+    let begin = std::time::Instant::now();
+    while !socket.exists() {
+        assert!(begin.elapsed().as_secs() < 20, "the server makes no socket");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let mut connecting = installed.command(client);
+    connecting.arg(format!("--no-huge -m 200 {}", vdev("client")));
+    let said = run(connecting.args(["net_memif0", "198.18.0.1/24", "198.18.0.2"]));
+    if !said.status.success() {
+        // It waits for the client that has failed.
+        serving.kill().unwrap();
+    }
+    let served = serving.wait_with_output().unwrap();
+    // The server's driver may have done so.
+    let _ = std::fs::remove_file(&socket);
+    let words = String::from_utf8_lossy(&said.stderr);
+    assert_eq!(String::from_utf8_lossy(&said.stdout), "written, read back and counted\n", "{words}");
+    let served = String::from_utf8_lossy(&served.stdout);
+    assert!(served.ends_with("the client has written: hello\n"), "{served}");
 }

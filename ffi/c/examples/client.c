@@ -1,0 +1,115 @@
+/*
+ * The client of docs/tutorial.md in C, for the Rust server of the same page (control/examples/hello_server.rs): it writes
+ * into the server's memory, reads it back, counts there, and says so.
+ *
+ *   client EAL PORT ADDRESS/PREFIX SERVER
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <warpline.h>
+
+#define TCP_PORT 7471
+#define PATIENCE_MS 20000
+#define ADVERTISEMENT_OCTETS 16
+
+/* Ends the program when a call has failed. */
+static int check(const char *what, int result)
+{
+    if (result < 0) {
+        fprintf(stderr, "%s: %s (%d)\n", what, warpline_last_error(), result);
+        exit(1);
+    }
+    return result;
+}
+
+/* A number of `octets` octets, most significant first. */
+static uint64_t number(const uint8_t *from, int octets)
+{
+    uint64_t value = 0;
+    while (octets-- > 0)
+        value = value << 8 | *from++;
+    return value;
+}
+
+/* Waits for `count` completions, which must be successes. */
+static void complete(struct warpline_cq *cq, int count)
+{
+    while (count-- > 0) {
+        struct warpline_wc wc;
+        if (!check("warpline_cq_wait", warpline_cq_wait(cq, &wc, PATIENCE_MS)) || wc.status != 0) {
+            fprintf(stderr, "no completion in time, or: %s\n", warpline_wc_status_text(wc.status));
+            exit(1);
+        }
+    }
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 5) {
+        fprintf(stderr, "usage: client EAL PORT ADDRESS/PREFIX SERVER\n");
+        return 2;
+    }
+    struct warpline_device_attr attr = {.addresses = argv[3]};
+    struct warpline_device *device;
+    struct warpline_pd *pd;
+    struct warpline_cq *cq;
+    struct warpline_qp *qp;
+    struct warpline_mr *mr;
+    check("warpline_open", warpline_open(argv[1], argv[2], &attr, &device));
+    check("warpline_pd_create", warpline_pd_create(device, &pd));
+    check("warpline_cq_create", warpline_cq_create(16, true, &cq));
+    check("warpline_qp_create", warpline_qp_create(pd, cq, cq, NULL, NULL, &qp));
+    check("warpline_mr_allocate", warpline_mr_allocate(pd, NULL, 4096, WARPLINE_ACCESS_LOCAL_WRITE, &mr));
+    char *memory = warpline_mr_address(mr);
+
+    /* The server may still be setting up. Its answer says where its page is: Tagged Offset, STag, length. */
+    struct warpline_conn_param param = {.timeout_ms = 1000};
+    struct warpline_conn_reply reply;
+    int connected;
+    for (int attempt = 0; (connected = warpline_connect(qp, argv[4], TCP_PORT, &param, &reply)) < 0 && attempt < 15; attempt++)
+        usleep(100000);
+    check("warpline_connect", connected);
+    if (reply.private_data_octets != ADVERTISEMENT_OCTETS) {
+        fprintf(stderr, "the server's answer is no advertisement\n");
+        return 1;
+    }
+    uint64_t page = number(reply.private_data, 8);
+    uint32_t stag = (uint32_t)number(reply.private_data + 8, 4);
+
+    /* One list: a Write, a Read of the same octets, which comes behind it, an addition, and a Send from the request itself. */
+    memcpy(memory, "hello", 5);
+    const char *said = "the client has written";
+    uint64_t at = (uint64_t)(uintptr_t)memory;
+    uint32_t own = warpline_mr_stag(mr);
+    struct warpline_sge written = {at, 5, own}, read_back = {at + 100, 5, own}, count = {at + 200, 8, own};
+    struct warpline_sge text = {(uint64_t)(uintptr_t)said, (uint32_t)strlen(said), 0};
+    struct warpline_send_wr send = {.wr_id = 4, .sg_list = &text, .num_sge = 1, .opcode = WARPLINE_WR_SEND,
+                                    .flags = WARPLINE_SEND_SIGNALED | WARPLINE_SEND_INLINE};
+    struct warpline_send_wr add = {.wr_id = 3, .next = &send, .sg_list = &count, .num_sge = 1,
+                                   .opcode = WARPLINE_WR_FETCH_ADD, .flags = WARPLINE_SEND_SIGNALED,
+                                   .remote_stag = stag, .remote_addr = page, .compare_add = 1};
+    struct warpline_send_wr read = {.wr_id = 2, .next = &add, .sg_list = &read_back, .num_sge = 1,
+                                    .opcode = WARPLINE_WR_READ, .flags = WARPLINE_SEND_SIGNALED,
+                                    .remote_stag = stag, .remote_addr = page + 64};
+    struct warpline_send_wr write = {.wr_id = 1, .next = &read, .sg_list = &written, .num_sge = 1,
+                                     .opcode = WARPLINE_WR_WRITE, .flags = WARPLINE_SEND_SIGNALED,
+                                     .remote_stag = stag, .remote_addr = page + 64};
+    check("warpline_post_send", warpline_post_send(qp, &write, NULL));
+    complete(cq, 4);
+    if (memcmp(memory + 100, "hello", 5) != 0) {
+        fprintf(stderr, "something else was read back\n");
+        return 1;
+    }
+
+    check("warpline_disconnect", warpline_disconnect(qp));
+    check("warpline_wait_closed", warpline_wait_closed(qp, PATIENCE_MS));
+    check("warpline_mr_deregister", warpline_mr_deregister(mr, PATIENCE_MS));
+    warpline_qp_destroy(qp);
+    warpline_cq_destroy(cq);
+    warpline_pd_destroy(pd);
+    warpline_close(device);
+    puts("written, read back and counted");
+    return 0;
+}
