@@ -430,8 +430,8 @@ fn crcs_are_the_administrators() {
     }
 }
 
-/// MPA-4.4-04, MPA-4.4-07, MPA-4.4-08: whoever declared C=0 still checks, to the last FPDU, once the peer has declared C=1; and
-/// looks at no CRC, from the first FPDU on, once the peer has declared C=0 too.
+/// MPA-4.4-04, MPA-4.4-07, MPA-4.4-08: whoever wants no CRCs still checks, to the last FPDU, once the peer has declared C=1, and
+/// repeats it; and looks at no CRC, from the first FPDU on, once the peer has declared C=0 too.
 #[test]
 fn one_end_that_wants_crcs_is_enough() {
     let without = DeviceConfig { crc: warpline::CrcPolicy::OffIfPeerAgrees, ..config(FAR) };
@@ -442,7 +442,7 @@ fn one_end_that_wants_crcs_is_enough() {
         let (mut asked, request) =
             Asked::with(&without, &ListenConfig::default(), &request(flags, 2, &[0, 1, 0, 1]));
         request.accept(&asked.end.qp, b"").unwrap();
-        assert_eq!(asked.received(24)[16], 0x10, "we declare C=0");
+        assert_eq!(asked.received(24)[16], flags, "we declare what the peer wants");
         if flags == 0x10 {
             asked.peer.send(&bad);
         } else {
