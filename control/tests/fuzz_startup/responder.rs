@@ -118,11 +118,12 @@ fn answer(input: &mut Input<'_>, own: Own, responder: &Responder, request: &Requ
     assert!(!reply.rejected && reply.private_data == private_data, "{reply:?}");
     assert_eq!(reply.revision, asked.revision, "MPA-7.1.1-12");
     let consortium = asked.revision == 0;
-    let (markers, crc) = (own.offer.markers || consortium, own.offer.crc || consortium);
+    // MPA-7.1.1-08: CRCs are used when either asks, and the Reply says what holds.
+    let (markers, crc) = (own.offer.markers || consortium, own.offer.crc || asked.crc || consortium);
     assert_eq!((reply.markers, reply.crc), (markers, crc), "RDMAC-C.2.4-02");
     let agreement = setup.agreement;
     assert_eq!(agreement.markers_sent, asked.markers || consortium);
-    assert_eq!((agreement.markers_received, agreement.crc), (markers, crc || asked.crc));
+    assert_eq!((agreement.markers_received, agreement.crc), (markers, crc));
     assert_eq!(agreement.version, u8::from(!consortium));
     assert_eq!(reply.enhanced.is_some(), asked.enhanced.is_some(), "MPAv2-10-01, MPAv2-10-02");
     if let (Some(asked), Some(answered)) = (asked.enhanced, reply.enhanced) {
