@@ -182,6 +182,12 @@ impl ReceiveRequest {
     pub fn new(id: u64, local: impl Into<SliceList>) -> Self {
         Self { id, local: local.into() }
     }
+
+    /// Octets of the longest message that the buffer takes. A message has no more than 2^32 - 1, however large the buffer
+    /// (DDP-5.2-02).
+    pub(super) fn longest_message(&self) -> u64 {
+        self.local.octets().min(u64::from(u32::MAX))
+    }
 }
 
 /// What kind of work a completion is of.

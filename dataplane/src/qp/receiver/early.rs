@@ -150,7 +150,7 @@ impl Receiver {
                 self.check_queue(&header).ok()?;
                 self.check_send(&header).ok()?;
                 let request = self.early_buffer(header.msn)?;
-                let room = request.local.octets().checked_sub(u64::from(header.mo))?;
+                let room = request.longest_message().checked_sub(u64::from(header.mo))?;
                 if payload_octets as u64 > room {
                     return None;
                 }

@@ -86,7 +86,7 @@ impl Receiver {
         // DDP-7.1-03, DDP-7.1-04. The sender sends offsets in order and the stream keeps the order, so another offset
         // than the next is as wrong as one outside. DDP-5.2-11: with that a Delivery says that all of the message came, though
         // nobody asks for it. RDMAP-5.3-02, RDMAP-5.3-05: it may be shorter than the buffer, or empty, and no longer.
-        let buffer_octets = current.request.local.octets();
+        let buffer_octets = current.request.longest_message();
         if u64::from(header.mo) > buffer_octets || header.mo != current.placed {
             return Err(DdpError::InvalidOffset);
         }
@@ -186,5 +186,28 @@ impl Receiver {
             ..Completion::new(number, request.id, CompletionKind::Receive, Status::Success, 0)
         });
         Ok(Received::Placed { octets })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::STag;
+    use crate::qp::work::{Slice, SliceList};
+    use crate::rdmap::message::SEND_QUEUE;
+
+    /// DDP-5.2-02, DDP-7.1-04: a message ends at 2^32 - 1 octets even where the buffer goes on.
+    #[test]
+    fn no_message_outgrows_its_offsets() {
+        let part = Slice { stag: STag::new(1, 0), to: 0, octets: u32::MAX };
+        let request = ReceiveRequest::new(7, SliceList::try_from(&[part, part][..]).unwrap());
+        let mut receiver = Receiver::new(1);
+        receiver.buffers.push_back(request);
+        let mo = u32::MAX - 4;
+        receiver.current = Some(Current { request, placed: mo });
+        let header =
+            Untagged { last: false, version: 1, rsvd_ulp: [0x43, 0, 0, 0, 0], queue: SEND_QUEUE, msn: 1, mo };
+        assert_eq!(receiver.in_turn(&header, 4).map(|current| current.placed), Ok(mo));
+        assert_eq!(receiver.in_turn(&header, 5).map(|current| current.placed), Err(DdpError::TooLong));
     }
 }
