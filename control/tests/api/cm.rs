@@ -1,0 +1,382 @@
+//! The connection manager in rdma_cm's terms: one thread, one channel, many ids.
+
+use std::collections::HashMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use crate::common::{End, FAR, NEAR, PATIENCE, PORT, Pair, config, eventually_unused, link};
+use warpline::cm::{CmError, Event, EventChannel, EventKind, Id, IdNumber};
+use warpline::{
+    AsyncEvent, ConnectConfig, ConnectError, Device, ListenConfig, ListenError, PollThread, ReadDepths,
+    ReadsWanted, Status,
+};
+
+const ANY: Ipv4Addr = Ipv4Addr::UNSPECIFIED;
+
+fn at(address: Ipv4Addr, port: u16) -> SocketAddr {
+    SocketAddr::from((address, port))
+}
+
+fn next(channel: &EventChannel) -> Event {
+    channel.wait(PATIENCE).expect("an event")
+}
+
+/// The next event, which must be `expected` of `id`.
+macro_rules! expect {
+    ($channel:expr, $id:expr, $expected:pat $(=> $value:expr)?) => {{
+        let event = next($channel);
+        assert_eq!(event.id, $id, "{event:?}");
+        match event.kind {
+            $expected => { $($value)? }
+            other => panic!("{other:?}"),
+        }
+    }};
+}
+
+/// An id that listens at the far device.
+fn listening(channel: &EventChannel) -> Id {
+    let id = channel.create_id();
+    id.bind_addr(at(FAR, PORT)).unwrap();
+    id.listen(&ListenConfig::default()).unwrap();
+    id
+}
+
+/// An id that may connect to `remote`.
+fn resolved(channel: &EventChannel, remote: SocketAddr) -> Id {
+    let id = channel.create_id();
+    id.resolve_addr(remote).unwrap();
+    expect!(channel, id.number(), EventKind::AddressResolved);
+    id.resolve_route().unwrap();
+    expect!(channel, id.number(), EventKind::RouteResolved);
+    id
+}
+
+fn with(private_data: &[u8]) -> ConnectConfig {
+    ConnectConfig { private_data: private_data.into(), ..ConnectConfig::default() }
+}
+
+/// A connection from the first event to the last, Private Data and depths both ways.
+#[test]
+fn a_connection_in_events() {
+    let pair = Pair::new();
+    let near = EventChannel::new([pair.near.clone()]).unwrap();
+    let far = EventChannel::new([pair.far.clone()]).unwrap();
+    let listener = listening(&far);
+    let (near_end, far_end) = (End::new(&pair.near), End::new(&pair.far));
+
+    let id = resolved(&near, at(FAR, PORT));
+    assert_eq!(id.device().unwrap().config().addresses, pair.near.config().addresses);
+    id.connect(&near_end.qp, &with(b"let me in")).unwrap();
+    let asked = expect!(&far, listener.number(), EventKind::ConnectRequest(asked) => asked);
+    assert_eq!(asked.private_data(), b"let me in");
+    assert_eq!(asked.remote().unwrap().ip(), NEAR);
+    assert!(asked.peer_depths().is_some());
+    let depths = ReadDepths { ird: 3, ord: 5 };
+    let reads = ReadsWanted { depths: Some(depths), ..ReadsWanted::default() };
+    asked.accept(&far_end.qp, reads, b"come in").unwrap();
+    expect!(&far, asked.number(), EventKind::Established { depths: agreed, .. } => {
+        assert!(agreed.ird <= 3 && agreed.ord <= 5, "{agreed:?}");
+    });
+    expect!(&near, id.number(), EventKind::Established { private_data, depths: agreed } => {
+        assert_eq!(&private_data[..], b"come in");
+        assert_eq!(agreed.ord, 3, "the peer takes no more Reads at a time");
+    });
+    assert!(near.poll().is_none() && far.poll().is_none());
+
+    near_end.memory.fill(9);
+    near_end.write(1, &far_end, 5000);
+    assert_eq!(near_end.completion().status, Status::Success);
+    assert_eq!(far_end.memory.to_vec(0, 5000).unwrap(), [9; 5000]);
+
+    id.disconnect().unwrap();
+    for (channel, id) in [(&far, &asked), (&near, &id)] {
+        expect!(channel, id.number(), EventKind::Disconnected);
+        expect!(channel, id.number(), EventKind::TimewaitExit);
+        assert!(matches!(id.disconnect(), Err(CmError::WrongState("over"))));
+    }
+    assert!(near.poll().is_none() && far.poll().is_none());
+    drop((near_end, far_end, listener));
+    eventually_unused(&pair.far);
+    eventually_unused(&pair.near);
+}
+
+/// MPA-7.1.2-18: the peer's reason arrives; the id that was asked and dropped without an answer is a rejection too.
+#[test]
+fn rejections_arrive() {
+    let pair = Pair::new();
+    let channel = EventChannel::new([pair.near.clone(), pair.far.clone()]).unwrap();
+    let listener = listening(&channel);
+    for answer in [Some(&b"not today"[..]), None] {
+        let end = End::new(&pair.near);
+        let id = resolved(&channel, at(FAR, PORT));
+        id.connect(&end.qp, &with(b"")).unwrap();
+        let asked = expect!(&channel, listener.number(), EventKind::ConnectRequest(asked) => asked);
+        match answer {
+            Some(words) => {
+                asked.reject(words).unwrap();
+                assert!(matches!(asked.reject(words), Err(CmError::WrongState("over"))));
+            }
+            None => drop(asked),
+        }
+        expect!(&channel, id.number(), EventKind::Rejected { private_data, peer } => {
+            assert_eq!(&private_data[..], answer.unwrap_or_default());
+            assert!(peer.is_some());
+        });
+    }
+    // Nobody listens at this port.
+    let end = End::new(&pair.near);
+    let id = resolved(&channel, at(FAR, PORT + 1));
+    id.connect(&end.qp, &with(b"")).unwrap();
+    expect!(&channel, id.number(), EventKind::Rejected { peer: None, .. });
+    // The queue pair has had no connection by that: another id may try with it.
+    let id = resolved(&channel, at(FAR, PORT));
+    id.connect(&end.qp, &with(b"")).unwrap();
+    let asked = expect!(&channel, listener.number(), EventKind::ConnectRequest(asked) => asked);
+    let far_end = End::new(&pair.far);
+    asked.accept(&far_end.qp, ReadsWanted::default(), b"").unwrap();
+    let numbers = [next(&channel), next(&channel)].map(|event| event.id);
+    assert!(numbers.contains(&id.number()) && numbers.contains(&asked.number()));
+}
+
+#[test]
+fn peers_that_are_not_there() {
+    let pair = Pair::new();
+    let channel = EventChannel::new([pair.near.clone()]).unwrap();
+    // No device has a network or a route there.
+    let id = channel.create_id();
+    id.resolve_addr(at(Ipv4Addr::new(198, 19, 0, 1), PORT)).unwrap();
+    expect!(&channel, id.number(), EventKind::AddressError);
+    assert!(id.device().is_none());
+    // After that it may try another address; there is nobody at this one.
+    id.resolve_addr(at(Ipv4Addr::new(198, 18, 0, 77), PORT)).unwrap();
+    expect!(&channel, id.number(), EventKind::AddressResolved);
+    id.resolve_route().unwrap();
+    expect!(&channel, id.number(), EventKind::RouteResolved);
+    let end = End::new(&pair.near);
+    let config = ConnectConfig { timeout: Duration::from_millis(200), ..ConnectConfig::default() };
+    id.connect(&end.qp, &config).unwrap();
+    expect!(
+        &channel,
+        id.number(),
+        EventKind::Unreachable(ConnectError::TimedOut | ConnectError::Unreachable)
+    );
+}
+
+/// Each call has its time; one that comes at another changes nothing.
+#[test]
+fn calls_out_of_order_are_refused() {
+    let pair = Pair::new();
+    let channel = EventChannel::new([pair.near.clone(), pair.far.clone()]).unwrap();
+    let (near_end, far_end) = (End::new(&pair.near), End::new(&pair.far));
+    let id = channel.create_id();
+    let idle = Err(CmError::WrongState("idle"));
+    assert_eq!(id.resolve_route(), idle);
+    assert_eq!(id.connect(&near_end.qp, &with(b"")), idle);
+    assert_eq!(id.listen(&ListenConfig::default()), idle);
+    assert_eq!(id.accept(&near_end.qp, ReadsWanted::default(), b""), idle);
+    assert_eq!(id.reject(b""), idle);
+    assert_eq!(id.disconnect(), idle);
+    assert_eq!(id.bind_addr(at(Ipv4Addr::new(198, 18, 0, 9), PORT)), Err(CmError::NoDevice));
+    id.bind_addr(at(NEAR, 0)).unwrap();
+    assert_eq!(id.listen(&ListenConfig::default()), Err(CmError::Listen(ListenError::NoPort)));
+    id.resolve_addr(at(FAR, PORT)).unwrap();
+    expect!(&channel, id.number(), EventKind::AddressResolved);
+    assert_eq!(id.device().unwrap().config().addresses, pair.near.config().addresses, "it is bound to it");
+    id.resolve_route().unwrap();
+    expect!(&channel, id.number(), EventKind::RouteResolved);
+    assert_eq!(id.connect(&far_end.qp, &with(b"")), Err(CmError::OtherDevice));
+    assert!(matches!(id.connect(&near_end.qp, &with(&[0; 513])), Err(CmError::PrivateDataTooLong(_))));
+
+    // Two ids cannot listen at the same port, and one that failed listens nowhere.
+    let listener = listening(&channel);
+    let other = channel.create_id();
+    other.bind_addr(at(ANY, PORT)).unwrap();
+    let in_use = Err(CmError::Listen(ListenError::PortInUse(PORT)));
+    assert_eq!(other.listen(&ListenConfig::default()), in_use);
+    assert_eq!((pair.near.usage().unwrap().listeners, pair.far.usage().unwrap().listeners), (0, 1));
+
+    id.connect(&near_end.qp, &with(b"")).unwrap();
+    let asked = expect!(&channel, listener.number(), EventKind::ConnectRequest(asked) => asked);
+    assert_eq!(asked.accept(&near_end.qp, ReadsWanted::default(), b""), Err(CmError::OtherDevice));
+    let too_long = asked.accept(&far_end.qp, ReadsWanted::default(), &[0; 509]);
+    assert!(matches!(too_long, Err(CmError::PrivateDataTooLong(_))));
+    // It still waits for its answer.
+    asked.accept(&far_end.qp, ReadsWanted::default(), &[7; 508]).unwrap();
+    let mut established = 0;
+    for event in [next(&channel), next(&channel)] {
+        if let EventKind::Established { private_data, .. } = event.kind {
+            established += 1;
+            assert_eq!(private_data.len(), if event.id == id.number() { 508 } else { 0 });
+        }
+    }
+    assert_eq!(established, 2);
+}
+
+/// One thread and one channel serve two devices that both listen, and many connections between them at the same time.
+#[test]
+fn one_thread_serves_many() {
+    const EACH_WAY: usize = 24;
+    let pair = Pair::new();
+    let channel = EventChannel::new([pair.near.clone(), pair.far.clone()]).unwrap();
+    let listener = channel.create_id();
+    listener.bind_addr(at(ANY, PORT)).unwrap();
+    listener.listen(&ListenConfig::default()).unwrap();
+    let mut ends: HashMap<IdNumber, (Id, End, bool)> = HashMap::new();
+    for (device, local, remote) in [(&pair.near, NEAR, FAR), (&pair.far, FAR, NEAR)] {
+        for _ in 0..EACH_WAY {
+            let id = channel.create_id();
+            id.bind_addr(at(local, 0)).unwrap();
+            id.resolve_addr(at(remote, PORT)).unwrap();
+            ends.insert(id.number(), (id, End::new(device), false));
+        }
+    }
+    let (mut established, mut over) = (0, 0);
+    while over < 4 * EACH_WAY {
+        let event = next(&channel);
+        match event.kind {
+            EventKind::AddressResolved => ends[&event.id].0.resolve_route().unwrap(),
+            EventKind::RouteResolved => {
+                let (id, end, _) = &ends[&event.id];
+                let name = event.id.0.to_be_bytes();
+                id.connect(&end.qp, &with(&name)).unwrap();
+            }
+            EventKind::ConnectRequest(asked) => {
+                assert_eq!(event.id, listener.number());
+                let end = End::new(asked.device().unwrap());
+                asked.accept(&end.qp, ReadsWanted::default(), asked.private_data()).unwrap();
+                ends.insert(asked.number(), (asked, end, true));
+            }
+            EventKind::Established { private_data, .. } => {
+                established += 1;
+                let (_, _, accepted) = ends[&event.id];
+                let name = event.id.0.to_be_bytes();
+                assert_eq!(&private_data[..], if accepted { &[][..] } else { &name[..] });
+                if established == 4 * EACH_WAY {
+                    ends.values().filter(|(_, _, accepted)| *accepted).for_each(|(id, ..)| {
+                        id.disconnect().unwrap();
+                    });
+                }
+            }
+            EventKind::Disconnected => {}
+            EventKind::TimewaitExit => over += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(channel.poll().is_none());
+    drop((ends, listener));
+    eventually_unused(&pair.near);
+    eventually_unused(&pair.far);
+}
+
+/// A peer that gives up before it is answered: its attempt ends in time, and the answer that comes too late says so. The queue
+/// pair that was to serve it is free for another.
+#[test]
+fn an_answer_may_come_too_late() {
+    let pair = Pair::new();
+    let near = EventChannel::new([pair.near.clone()]).unwrap();
+    let far = EventChannel::new([pair.far.clone()]).unwrap();
+    let listener = listening(&far);
+    let (near_end, far_end) = (End::new(&pair.near), End::new(&pair.far));
+    // As much time as the machine needs for the Request to arrive.
+    let mut timeout = Duration::from_millis(50);
+    let asked = loop {
+        let id = resolved(&near, at(FAR, PORT));
+        id.connect(&near_end.qp, &ConnectConfig { timeout, ..ConnectConfig::default() }).unwrap();
+        expect!(&near, id.number(), EventKind::Unreachable(_));
+        if let Some(Event { kind: EventKind::ConnectRequest(asked), .. }) = far.poll() {
+            break asked;
+        }
+        timeout *= 2;
+    };
+    // It is closed by both ends: the far one has heard of it.
+    crate::common::eventually("the attempt is over", || pair.near.usage().unwrap().connections == 0);
+    asked.accept(&far_end.qp, ReadsWanted::default(), b"").unwrap();
+    expect!(&far, asked.number(), EventKind::AcceptError(_));
+    let id = resolved(&near, at(FAR, PORT));
+    id.connect(&near_end.qp, &with(b"")).unwrap();
+    let asked = expect!(&far, listener.number(), EventKind::ConnectRequest(asked) => asked);
+    asked.accept(&far_end.qp, ReadsWanted::default(), b"").unwrap();
+    expect!(&far, asked.number(), EventKind::Established { .. });
+    expect!(&near, id.number(), EventKind::Established { .. });
+}
+
+/// The channel is readable while there are events, so that it goes into an epoll set.
+#[test]
+fn the_channel_is_readable_while_there_are_events() {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let pair = Pair::new();
+    let channel = EventChannel::new([pair.near.clone()]).unwrap();
+    let readable = || {
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut [PollFd::new(&channel, PollFlags::IN)], Some(&now)).unwrap() == 1
+    };
+    assert!(!readable());
+    let ids = [channel.create_id(), channel.create_id()];
+    for id in &ids {
+        id.resolve_addr(at(FAR, PORT)).unwrap();
+    }
+    assert!(readable());
+    assert!(channel.poll().is_some() && readable());
+    assert!(channel.poll().is_some() && !readable());
+}
+
+/// A reset is a disconnection as well; the end of a device tells those who wait for something from it.
+#[test]
+fn failures_are_events() {
+    let pair = Pair::new();
+    let channel = EventChannel::new([pair.near.clone(), pair.far.clone()]).unwrap();
+    let listener = listening(&channel);
+    let (near_end, far_end) = (End::new(&pair.near), End::new(&pair.far));
+    let id = resolved(&channel, at(FAR, PORT));
+    id.connect(&near_end.qp, &with(b"")).unwrap();
+    let asked = expect!(&channel, listener.number(), EventKind::ConnectRequest(asked) => asked);
+    asked.accept(&far_end.qp, ReadsWanted::default(), b"").unwrap();
+    for _ in 0..2 {
+        assert!(matches!(next(&channel).kind, EventKind::Established { .. }));
+    }
+    near_end.qp.abort();
+    let mut seen = HashMap::<IdNumber, Vec<EventKind>>::new();
+    for _ in 0..4 {
+        let event = next(&channel);
+        seen.entry(event.id).or_default().push(event.kind);
+    }
+    for id in [&id, &asked] {
+        assert!(matches!(seen[&id.number()][..], [EventKind::Disconnected, EventKind::TimewaitExit]));
+    }
+
+    // A device that nobody polls any more.
+    let (device, _other) = link();
+    let (device, driver) = Device::start_manual(device, &config(NEAR)).unwrap();
+    let channel = EventChannel::new([device.clone()]).unwrap();
+    let mut driver = driver;
+    let end = driver.run(|| End::new(&device));
+    let id = resolved(&channel, at(FAR, PORT));
+    id.connect(&end.qp, &with(b"")).unwrap();
+    let listener = channel.create_id();
+    listener.bind_addr(at(ANY, PORT)).unwrap();
+    driver.run(|| listener.listen(&ListenConfig::default()).unwrap());
+    assert_eq!(device.poll_event(), None);
+    drop(driver);
+    let mut removed = [next(&channel), next(&channel)].map(|event| {
+        assert!(matches!(event.kind, EventKind::DeviceRemoval), "{event:?}");
+        event.id
+    });
+    removed.sort();
+    assert_eq!(removed, [id.number(), listener.number()]);
+    assert_eq!(device.wait_event(PATIENCE), Some(AsyncEvent::DeviceFatal));
+}
+
+/// An id that was dropped is heard of no more.
+#[test]
+fn dropped_ids_are_silent() {
+    let (near, _far) = link();
+    let near = Device::start(near, &config(NEAR), PollThread::default()).unwrap();
+    let channel = EventChannel::new([near.clone()]).unwrap();
+    let end = End::new(&near);
+    let id = resolved(&channel, at(FAR, PORT));
+    let config = ConnectConfig { timeout: Duration::from_millis(50), ..ConnectConfig::default() };
+    id.connect(&end.qp, &config).unwrap();
+    drop(id);
+    crate::common::eventually("the attempt is over", || near.usage().unwrap().connections == 0);
+    assert!(channel.poll().is_none());
+}

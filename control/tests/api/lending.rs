@@ -1,0 +1,199 @@
+//! Memory lent to work requests: what nobody can reach meanwhile, and how it comes back. What the compiler refuses is shown
+//! in the documentation of the module.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::common::{End, PATIENCE, Pair};
+use warpline::{
+    Access, Buffer, CompletionKind, CompletionQueue, LendError, Lender, Loan, PostError, QpConfig, QpState,
+    QueuePair, Status,
+};
+use warpline_dataplane::device::sim::{End as LinkEnd, Impairments};
+use warpline_dataplane::qp::shared;
+
+/// A queue pair whose completions come to a lender, with a region of its own, connected to a common end.
+struct Lending {
+    lender: Lender,
+    qp: QueuePair,
+    buffer: Buffer,
+    peer: End,
+}
+
+const OCTETS: usize = 64 << 10;
+
+fn lending(pair: &Pair) -> Lending {
+    let domain = pair.near.protection_domain();
+    let lender = Lender::new(CompletionQueue::with_events(16).unwrap());
+    let config = QpConfig { send_depth: 8, receive_depth: 8, ..QpConfig::default() };
+    let qp = domain.queue_pair(&config, lender.completions(), lender.completions()).unwrap();
+    let buffer = domain.allocate(OCTETS, Access::LOCAL_WRITE).unwrap().into();
+    let peer = pair.accept(&qp);
+    Lending { lender, qp, buffer, peer }
+}
+
+/// A buffer comes back with its completion, and with what the peer has sent.
+#[test]
+fn buffers_come_back_with_their_completions() {
+    let pair = Pair::new();
+    let Lending { mut lender, qp, buffer, peer } = lending(&pair);
+    let (mut source, sink) = buffer.split_at(100);
+    assert!(source.write(0, &[3; 100]));
+    assert!(!source.write(1, &[3; 100]), "a buffer ends where it was cut");
+    peer.qp.post_receive(1, peer.memory.slice(0, 200)).unwrap();
+    let (sink, rest) = sink.split_at(50);
+    lender.receive(&qp, 70, sink).unwrap();
+    lender.send(&qp, 71, source).unwrap();
+    assert_eq!(lender.lent(), 2);
+    let sent = lender.wait(PATIENCE).unwrap();
+    assert_eq!((sent.completion.id, sent.completion.kind), (71, CompletionKind::Send));
+    let source = sent.loan.and_then(Loan::into_buffer).unwrap();
+    assert_eq!((source.offset(), source.len()), (0, 100));
+    assert_eq!(peer.completion().octets, 100);
+    assert_eq!(peer.memory.to_vec(0, 100).unwrap(), [3; 100]);
+
+    peer.memory.fill(8);
+    peer.qp.post_send(2, peer.memory.slice(0, 50)).unwrap();
+    let received = lender.wait(PATIENCE).unwrap();
+    assert_eq!((received.completion.id, received.completion.octets), (70, 50));
+    let sink = received.loan.and_then(Loan::into_buffer).unwrap();
+    assert_eq!(sink.to_vec(0, 50).unwrap(), [8; 50]);
+    assert_eq!(lender.lent(), 0);
+
+    // What is read from the peer comes back the same way.
+    let target = peer.memory.advertisement(0, 1000).unwrap();
+    let (mut near, rest) = rest.split_at(300);
+    assert!(near.write(0, &[1; 300]));
+    lender.read(&qp, 72, near, &target, 700).unwrap();
+    let read = lender.wait(PATIENCE).unwrap();
+    assert_eq!((read.completion.id, read.completion.kind), (72, CompletionKind::Read));
+    let near = read.loan.and_then(Loan::into_buffer).unwrap();
+    assert_eq!(near.to_vec(0, 300).unwrap(), [8; 300]);
+    let outside = lender.read(&qp, 73, near, &target, 701).unwrap_err();
+    assert_eq!(outside.error, LendError::Post(PostError::OutsideAdvertisement { advertised: 1000 }));
+    let rest = outside.loan.into_buffer().unwrap().join(rest).unwrap();
+
+    // In order and side by side, or not at all.
+    let (sink, source) = sink.join(source).unwrap_err();
+    let source = source.into_region().unwrap_err();
+    let whole = source.join(sink).unwrap().join(rest).unwrap();
+    assert_eq!(whole.len(), OCTETS);
+    whole.into_region().unwrap().deregister(PATIENCE).unwrap();
+}
+
+/// What is only sent is lent to many at the same time; as long as one of them has it, nobody gets at it to write.
+#[test]
+fn what_is_sent_is_shared() {
+    let pair = Pair::new();
+    let Lending { mut lender, qp, mut buffer, peer } = lending(&pair);
+    buffer.write(0, b"the same for all").then_some(()).unwrap();
+    let target = peer.memory.advertisement(0, 8 * OCTETS as u32).unwrap();
+    let mut shared = Arc::new(buffer);
+    for id in 0..8 {
+        lender.write(&qp, id, shared.clone(), &target, id * OCTETS as u64).unwrap();
+    }
+    assert!(Arc::get_mut(&mut shared).is_none(), "it is lent");
+    assert_eq!(shared.to_vec(4, 4).unwrap(), b"same", "it can be read");
+    for id in 0..8 {
+        let returned = lender.wait(PATIENCE).unwrap();
+        assert_eq!((returned.completion.id, returned.completion.status), (id, Status::Success));
+        assert!(matches!(returned.loan, Some(Loan::Shared(_))));
+        assert_eq!(peer.memory.to_vec(id as usize * OCTETS, 16).unwrap(), b"the same for all");
+    }
+    assert!(Arc::get_mut(&mut shared).unwrap().write(0, b"again"), "all have given it back");
+}
+
+/// What is not taken stays with its owner: full queues, no place for the loan, another completion queue, no connection.
+#[test]
+fn what_is_refused_is_given_back() {
+    let pair = Pair::new();
+    let Lending { mut lender, qp, buffer, peer } = lending(&pair);
+    let refused = |error| LendError::Post(PostError::Refused(error));
+    let (part, mut rest) = buffer.split_at(1000);
+    let outside = peer.memory.advertisement(0, 999).unwrap();
+    let not_lent = lender.write(&qp, 1, part, &outside, 0).unwrap_err();
+    assert_eq!(not_lent.error, LendError::Post(PostError::OutsideAdvertisement { advertised: 999 }));
+    let part = not_lent.loan.into_buffer().unwrap();
+    assert_eq!(part.len(), 1000);
+
+    // Eight receives, then the queue is full; with no more than eight loans the lender would be too.
+    for id in 0..8 {
+        let (piece, left) = rest.split_at(10);
+        rest = left;
+        lender.receive(&qp, id, piece).unwrap();
+    }
+    let not_lent = lender.receive(&qp, 8, part).unwrap_err();
+    assert_eq!(not_lent.error, refused(shared::PostError::QueueFull));
+    let part = not_lent.loan.into_buffer().unwrap();
+
+    let mut other = Lender::new(CompletionQueue::new(4));
+    let not_lent = other.send(&qp, 9, part).unwrap_err();
+    assert_eq!((not_lent.error, other.lent()), (LendError::OtherCompletionQueue, 0));
+    let part = not_lent.loan.into_buffer().unwrap();
+    let not_lent = other.receive(&qp, 9, part).unwrap_err();
+    assert_eq!(not_lent.error, LendError::OtherCompletionQueue);
+    let part = not_lent.loan.into_buffer().unwrap();
+
+    let idle = End::reporting(&pair.near, &QpConfig::default(), other.completions().clone());
+    let not_lent = other.send(&idle.qp, 9, part).unwrap_err();
+    assert_eq!(not_lent.error, refused(shared::PostError::WrongState(QpState::Idle)));
+    let mut part = not_lent.loan.into_buffer().unwrap();
+    for id in 0..4 {
+        let (piece, left) = part.split_at(10);
+        part = left;
+        other.receive(&idle.qp, id, piece).unwrap();
+    }
+    let not_lent = other.receive(&idle.qp, 4, part).unwrap_err();
+    assert_eq!(not_lent.error, LendError::TooManyLoans);
+
+    // With the queue pair everything comes back, in the order of posting.
+    drop((qp, idle.qp));
+    for id in 0..8 {
+        let returned = lender.wait(PATIENCE).unwrap();
+        assert_eq!((returned.completion.id, returned.completion.status), (id, Status::Flushed));
+        assert_eq!(returned.loan.and_then(Loan::into_buffer).unwrap().offset(), 1000 + id as usize * 10);
+    }
+    assert_eq!(lender.lent(), 0);
+    drop(peer);
+}
+
+/// As long as a part is lent the region cannot be had back, nor deregistered; what the stack reads stays registered even when
+/// the lender goes.
+#[test]
+fn a_region_stays_while_a_part_is_lent() {
+    let pair = Pair::new();
+    let Lending { mut lender, qp, buffer, peer } = lending(&pair);
+    let before = pair.near.usage().unwrap().regions;
+    let (part, rest) = buffer.split_at(1000);
+    // Acknowledgements are lost for a while, so the Send stays outstanding.
+    pair.network.set_impairments(LinkEnd::B, Impairments { loss: 1.0, ..Impairments::default() });
+    peer.qp.post_receive(5, peer.memory.slice(0, 1000)).unwrap();
+    lender.send(&qp, 1, part).unwrap();
+    let rest = rest.into_region().unwrap_err();
+    let (rest, behind) = rest.split_at(10);
+    let rest = rest.join(behind).unwrap().into_region().unwrap_err();
+    assert!(lender.poll().is_none());
+    drop((lender, rest));
+    // Nobody has a name for it any more, and the Send still reads from it.
+    assert_eq!(pair.near.usage().unwrap().regions, before);
+    pair.network.set_impairments(LinkEnd::B, Impairments::default());
+    assert_eq!(peer.completion().octets, 1000);
+    crate::common::eventually("the region is gone", || pair.near.usage().unwrap().regions == before - 1);
+}
+
+/// Requests that were posted past the lender come back as they are, and take nothing of it along.
+#[test]
+fn names_of_others_find_nothing() {
+    let pair = Pair::new();
+    let Lending { mut lender, qp, buffer, peer } = lending(&pair);
+    let (part, rest) = buffer.split_at(10);
+    lender.receive(&qp, 0, part).unwrap();
+    peer.qp.post_receive(3, peer.memory.slice(0, 10)).unwrap();
+    qp.post_send(0, warpline::Slice::default()).unwrap();
+    let returned = lender.wait(PATIENCE).unwrap();
+    assert_eq!((returned.completion.id, returned.completion.kind), (0, CompletionKind::Send));
+    assert!(returned.loan.is_none());
+    assert_eq!(lender.lent(), 1);
+    assert!(lender.wait(Duration::from_millis(1)).is_none());
+    drop(rest);
+}

@@ -1,0 +1,21 @@
+//! The application's side: devices, memory, queue pairs and connections, over a link in memory.
+//!
+//! One binary for all of it: what the tests share, and the cores below them, are compiled once.
+
+mod bad_input;
+mod cm;
+#[path = "../common/mod.rs"]
+mod common;
+mod completion_events;
+mod connections;
+mod enhanced;
+mod lending;
+mod memory;
+mod posting;
+mod quota;
+mod resources;
+mod revocation;
+mod shared_receives;
+mod startup_faults;
+mod streaming;
+mod teardown;

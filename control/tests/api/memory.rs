@@ -1,0 +1,300 @@
+//! Registered memory: who reaches it, and when it may go.
+
+use std::thread;
+use std::time::Duration;
+
+use crate::common::{End, PATIENCE, PORT, Pair, eventually, eventually_unused};
+use warpline::{
+    Access, Addressing, CloseError, CompletionQueue, DeregisterError, ListenConfig, MemoryError, Operation,
+    QpConfig, Region, SendRequest, Sharing, Slice, Status, StreamError,
+};
+use warpline_dataplane::ddp::DdpError;
+use warpline_dataplane::device::sim::{End as LinkEnd, Impairments};
+use warpline_dataplane::rdmap::RdmapError;
+
+/// DDP-8.3.1-07: memory that a send reads is not taken back under it; once the send is done it is.
+#[test]
+fn memory_stays_while_sends_read_from_it() {
+    let pair = Pair::new();
+    let (near, far) = pair.connect();
+    let source = near.domain.allocate(100_000, Access::empty()).unwrap();
+    source.fill(1);
+    // Acknowledgements are lost for a while, so the Write stays outstanding.
+    pair.network.set_impairments(LinkEnd::B, Impairments { loss: 1.0, ..Impairments::default() });
+    let target = far.memory.advertisement(0, 100_000).unwrap();
+    near.qp.post_write(1, source.slice(0, 100_000), &target, 0).unwrap();
+    let error = source.deregister(Duration::from_millis(20)).unwrap_err();
+    assert!(matches!(error, DeregisterError::InUse(_)), "{error}");
+    let source = error.into_region();
+    assert_eq!(source.to_vec(0, 1).unwrap(), [1], "it is still there");
+
+    pair.network.set_impairments(LinkEnd::B, Impairments::default());
+    source.deregister(PATIENCE).unwrap();
+    let completion = near.completion();
+    assert_eq!((completion.id, completion.status), (1, Status::Success));
+    assert_eq!(far.memory.to_vec(0, 100_000).unwrap(), vec![1; 100_000]);
+}
+
+/// As above, but dropped: the drop returns soon, and the Write is done all the same.
+#[test]
+fn memory_may_be_dropped_while_sends_read_from_it() {
+    let pair = Pair::new();
+    let (near, far) = pair.connect();
+    let source = near.domain.allocate(100_000, Access::empty()).unwrap();
+    source.fill(2);
+    pair.network.set_impairments(LinkEnd::B, Impairments { loss: 1.0, ..Impairments::default() });
+    let target = far.memory.advertisement(0, 100_000).unwrap();
+    near.qp.post_write(1, source.slice(0, 100_000), &target, 0).unwrap();
+    drop(source);
+    pair.network.set_impairments(LinkEnd::B, Impairments::default());
+    assert_eq!(near.completion().status, Status::Success);
+    assert_eq!(far.memory.to_vec(0, 100_000).unwrap(), vec![2; 100_000]);
+    drop((near, far));
+    eventually_unused(&pair.near);
+}
+
+/// DDP-7.1-10, DDP-8.3.1-07: a name that was taken back names nothing, however soon it is used.
+#[test]
+fn a_deregistered_name_is_dead() {
+    let pair = Pair::new();
+    let (near, far) = pair.connect();
+    let target = far.domain.allocate(4096, Access::REMOTE_WRITE).unwrap();
+    let (advertisement, memory) = (target.advertisement(0, 4096).unwrap(), target.region().clone());
+    near.memory.fill(7);
+    near.qp.post_write(1, near.memory.slice(0, 100), &advertisement, 0).unwrap();
+    assert_eq!(near.completion().status, Status::Success);
+    target.deregister(PATIENCE).unwrap();
+    near.qp.post_write(2, near.memory.slice(0, 100), &advertisement, 200).unwrap();
+    let Err(CloseError::Failed(error)) = near.qp.wait_closed(PATIENCE) else { panic!("accepted") };
+    assert_eq!(error, StreamError::Terminated { layer: 1, error_type: 1, code: 0 });
+    let mut octets = [0; 300];
+    assert!(memory.read(0, &mut octets));
+    assert_eq!((octets[..100].to_vec(), octets[100..].to_vec()), (vec![7; 100], vec![0; 200]));
+}
+
+/// DDP-8.2-01, DDP-8.3.1-02, DDP-8.3.1-06, DDP-8.3.2-04: another domain's memory, and memory without the right, are out of reach.
+#[test]
+fn domains_and_rights_hold() {
+    let cases = [
+        (Access::REMOTE_WRITE, true, StreamError::Ddp(DdpError::NotAssociated)),
+        (Access::LOCAL_WRITE, false, StreamError::Rdmap(RdmapError::AccessRights)),
+    ];
+    for (access, other_domain, error) in cases {
+        let pair = Pair::new();
+        let (near, far) = pair.connect();
+        let domain = if other_domain { pair.far.protection_domain() } else { far.domain.clone() };
+        let target = domain.allocate(4096, access).unwrap();
+        let advertisement = target.advertisement(0, 4096).unwrap();
+        near.qp.post_write(1, near.memory.slice(0, 100), &advertisement, 0).unwrap();
+        assert_eq!(far.qp.wait_closed(PATIENCE), Err(CloseError::Failed(error)));
+        assert_eq!(target.to_vec(0, 4096).unwrap(), vec![0; 4096]);
+    }
+}
+
+/// DDP-8.2-02, DDP-8.2-03, DDP-8.3-03, DDP-8.3-05, DDP-8.3.1-03, RDMAP-8.1.1-01: memory for one stream is for no other of the
+/// same domain, and whose it is hears of the attempt.
+#[test]
+fn memory_for_one_stream_is_out_of_reach_for_others() {
+    let pair = Pair::new();
+    let (near, far) = pair.connect();
+    // A second connection, to a queue pair of the same domain.
+    let listener = pair.far.listen(PORT, &ListenConfig::default()).unwrap();
+    let completions = CompletionQueue::new(256);
+    let sibling = far.domain.queue_pair(&QpConfig::default(), &completions, &completions).unwrap();
+    let other = End::new(&pair.near);
+    thread::scope(|scope| {
+        let connecting = scope.spawn(|| other.connect(b""));
+        listener.accept(PATIENCE).unwrap().accept(&sibling, b"").unwrap();
+        connecting.join().unwrap().unwrap();
+    });
+
+    let region = Region::heap(4096).unwrap();
+    let access = Access::REMOTE_WRITE;
+    let target = far.domain.register_for(&far.qp, region, access, Addressing::Address).unwrap();
+    let advertisement = target.advertisement(0, 4096).unwrap();
+    near.memory.fill(1);
+    other.memory.fill(2);
+    near.qp.post_write(1, near.memory.slice(0, 100), &advertisement, 0).unwrap();
+    assert_eq!(near.completion().status, Status::Success);
+    other.qp.post_write(2, other.memory.slice(0, 100), &advertisement, 50).unwrap();
+    let error = StreamError::Ddp(DdpError::NotAssociated);
+    assert_eq!(sibling.wait_closed(PATIENCE), Err(CloseError::Failed(error)));
+    let told = StreamError::Terminated { layer: 1, error_type: 1, code: 2 };
+    assert_eq!(other.qp.wait_closed(PATIENCE), Err(CloseError::Failed(told)));
+
+    // The stream it is for goes on, and nothing of the other's has come through.
+    near.qp.post_write(3, near.memory.slice(0, 1), &advertisement, 4095).unwrap();
+    assert_eq!(near.completion().status, Status::Success);
+    let expected = [vec![1; 100], vec![0; 3995], vec![1]].concat();
+    assert_eq!(target.to_vec(0, 4096).unwrap(), expected);
+}
+
+/// A queue pair of another domain, or of another device, is no stream of this one.
+#[test]
+fn memory_is_registered_only_for_streams_of_its_domain() {
+    let pair = Pair::new();
+    let (near, far) = (End::new(&pair.near), End::new(&pair.far));
+    let foreign = End::new(&pair.near);
+    for stranger in [&foreign, &far] {
+        let region = Region::heap(64).unwrap();
+        let error =
+            near.domain.register_for(&stranger.qp, region, Access::empty(), Addressing::Address).unwrap_err();
+        assert_eq!(error, MemoryError::OtherDomain);
+    }
+}
+
+/// The caller's own memory takes part in all, by copy.
+#[test]
+fn memory_of_the_application_is_registered_where_it_lies() {
+    let pair = Pair::new();
+    let (near, far) = pair.connect();
+    let octets: Vec<u8> = (0..100_000_u32).map(|at| (at * 7 + at / 251) as u8).collect();
+    let given = octets.clone();
+    let address = given.as_ptr() as u64;
+    let region = Region::owned(given).unwrap();
+    assert_eq!(region.address(), address);
+    let source = near.domain.register(region, Access::empty(), Addressing::Address).unwrap();
+    let sink = Region::owned(vec![0; 100_000]).unwrap();
+    let sink = far.domain.register(sink, Access::REMOTE_WRITE, Addressing::Address).unwrap();
+    assert!(source.is_copied() && sink.is_copied());
+    let target = sink.advertisement(0, 100_000).unwrap();
+    near.qp.post_write(1, source.slice(0, 100_000), &target, 0).unwrap();
+    assert_eq!(near.completion().status, Status::Success);
+    assert_eq!(sink.to_vec(0, 100_000).unwrap(), octets);
+}
+
+/// DDP-8.3-01, DDP-8.3-02, DDP-8.3.1-05: a window and a registration are had anew by work requests, under the names that their
+/// handles give, and hold on to what they reach.
+#[test]
+fn windows_and_registrations_are_made_anew_by_work_requests() {
+    let pair = Pair::new();
+    let (near, far) = pair.connect();
+    let access = Access::LOCAL_WRITE | Access::WINDOW_BIND | Access::REMOTE_WRITE;
+    let mut memory = far.domain.allocate(4096, access).unwrap();
+    let mut window = far.domain.allocate_window().unwrap();
+    let carry_out = |id, operation| {
+        far.qp.post(SendRequest::new(id, operation, Slice::default())).unwrap();
+        let completion = far.completion();
+        assert_eq!((completion.id, completion.status), (id, Status::Success));
+    };
+    let write = |id, octet, target| {
+        near.memory.fill(octet);
+        near.qp.post_write(id, near.memory.slice(0, 10), &target, 0).unwrap();
+        assert_eq!(near.completion().status, Status::Success);
+    };
+    let binding = window.binding(&memory, (100, 10), Access::REMOTE_WRITE, Addressing::ZeroBased);
+    carry_out(1, Operation::Bind(binding));
+    write(2, 7, window.advertisement(0, 10).unwrap());
+    assert_eq!(memory.to_vec(99, 12).unwrap(), [0, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 0]);
+
+    let error = memory.deregister(Duration::from_millis(5)).unwrap_err();
+    assert!(matches!(error, DeregisterError::WindowsBound(_)), "{error}");
+    memory = error.into_region();
+    carry_out(3, Operation::LocalInvalidate { stag: window.stag() });
+    carry_out(4, Operation::LocalInvalidate { stag: memory.stag() });
+    let anew =
+        memory.fast_registration((200, 10), Access::REMOTE_WRITE, Addressing::Address, Sharing::AllStreams);
+    carry_out(5, Operation::Register(anew));
+    write(6, 8, memory.advertisement(200, 10).unwrap());
+    assert_eq!(memory.to_vec(199, 12).unwrap(), [0, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 0]);
+    window.deallocate(PATIENCE).unwrap();
+    memory.deregister(PATIENCE).unwrap();
+}
+
+/// A window that is bound to nothing opens nothing, and goes when it is asked to.
+#[test]
+fn windows_come_and_go() {
+    let pair = Pair::new();
+    let near = End::new(&pair.near);
+    let window = near.domain.allocate_window().unwrap();
+    assert!(window.advertisement(0, 1).is_none());
+    assert_eq!(pair.near.usage().unwrap().regions, 2, "the end's own region and the window");
+    window.deallocate(PATIENCE).unwrap();
+    drop(near.domain.allocate_window().unwrap());
+    eventually("windows gone", || pair.near.usage().unwrap().regions == 1);
+}
+
+/// What is bound or registered anew has a new name each time, and its Tagged Offsets and ranges are what was asked for.
+#[test]
+fn work_requests_on_names_say_what_was_meant() {
+    let pair = Pair::new();
+    let near = End::new(&pair.near);
+    let mut window = near.domain.allocate_window().unwrap();
+    let before = window.stag();
+    let region = &near.memory;
+    let binding = window.binding(region, (100, 50), Access::REMOTE_READ, Addressing::Address);
+    assert_eq!((binding.window, binding.registration), (window.stag(), region.stag()));
+    assert_eq!((binding.to, binding.octets, binding.zero_based), (region.to(100), 50, false));
+    assert_eq!((window.stag().index(), window.stag().key() == before.key()), (before.index(), false));
+    assert_eq!(window.advertisement(10, 40).unwrap().to, region.to(110));
+    assert!(window.advertisement(10, 41).is_none());
+    let binding = window.binding(region, (100, 50), Access::REMOTE_READ, Addressing::ZeroBased);
+    assert_eq!((binding.to, binding.zero_based, window.to(1)), (region.to(100), true, 1));
+
+    let mut memory = near.domain.allocate(4096, Access::REMOTE_READ).unwrap();
+    let before = memory.stag();
+    for (addressing, to) in
+        [(Addressing::ZeroBased, 0), (Addressing::Address, memory.region().address() + 96)]
+    {
+        let wanted =
+            memory.fast_registration((96, 1000), Access::REMOTE_READ, addressing, Sharing::OneStream);
+        assert_eq!((wanted.stag, wanted.base_to, memory.to(96)), (memory.stag(), to, to));
+        assert_eq!((wanted.offset, wanted.octets, wanted.all_streams), (96, 1000, false));
+        assert_eq!((wanted.stag.index(), wanted.stag.key() == before.key()), (before.index(), false));
+    }
+    assert_eq!(memory.advertisement(96, 1000).unwrap().to, memory.region().address() + 96);
+    assert!(memory.advertisement(95, 1).is_none() && memory.advertisement(1096, 1).is_none());
+    memory.deregister(PATIENCE).unwrap();
+}
+
+/// A work request on memory of ours that is not there fails, and with it the stream (RDMAP-7.1-01): what was posted before is
+/// done, what was posted behind it is not, as with any queue pair.
+#[test]
+fn a_local_range_that_is_not_registered_ends_the_stream() {
+    for (offset, octets, other_key) in [(End::OCTETS - 10, 11, 0), (0, 1, 0x1_0000)] {
+        let pair = Pair::new();
+        let (near, far) = pair.connect();
+        let target = far.memory.advertisement(0, 4096).unwrap();
+        near.write(1, &far, 100);
+        let slice = near.memory.slice(offset, octets);
+        let bad = Slice { stag: warpline::STag(slice.stag.0 ^ other_key), ..slice };
+        near.qp.post_write(2, bad, &target, 0).unwrap();
+        let late = near.qp.post_write(3, near.memory.slice(0, 100), &target, 0);
+        let expected = [(1, Status::Success), (2, Status::LocalProtection), (3, Status::Flushed)];
+        // The third may come too late to be posted.
+        let count = if late.is_ok() { 3 } else { 2 };
+        let ends: Vec<_> = (0..count).map(|_| near.completion()).map(|end| (end.id, end.status)).collect();
+        assert_eq!(ends, expected[..count]);
+        let told = StreamError::Terminated { layer: 0, error_type: 0, code: 0 };
+        assert_eq!(far.qp.wait_closed(PATIENCE), Err(CloseError::Failed(told)));
+    }
+}
+
+#[test]
+fn tagged_offsets_count_from_the_address_or_from_zero() {
+    let pair = Pair::new();
+    let (near, far) = pair.connect();
+    let region = Region::heap(4096).unwrap();
+    let by_address = far.domain.register(region.clone(), Access::REMOTE_WRITE, Addressing::Address).unwrap();
+    let zero_based =
+        far.domain.register(region.clone(), Access::REMOTE_WRITE, Addressing::ZeroBased).unwrap();
+    assert_eq!((by_address.to(5), zero_based.to(5)), (region.address() + 5, 5));
+    assert!(by_address.advertisement(0, 4097).is_none());
+    assert!(near.memory.write(0, b"ab"));
+    for (id, target) in [(0, &by_address), (1, &zero_based)] {
+        let advertisement = target.advertisement(100, 2).unwrap();
+        near.qp.post_write(id, near.memory.slice(id as usize, 1), &advertisement, id).unwrap();
+        assert_eq!(near.completion().status, Status::Success);
+    }
+    assert_eq!(zero_based.to_vec(100, 2).unwrap(), b"ab", "both name the same memory");
+}
+
+#[test]
+fn no_memory_is_an_error() {
+    let pair = Pair::new();
+    let domain = pair.near.protection_domain();
+    for octets in [0, usize::MAX] {
+        let error = domain.allocate(octets, Access::empty()).unwrap_err();
+        assert_eq!(error, MemoryError::OutOfMemory { octets });
+    }
+}

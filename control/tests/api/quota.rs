@@ -1,0 +1,82 @@
+//! Nobody takes more than their share of a device, and who tries disturbs nobody.
+
+use std::thread;
+use std::time::Duration;
+
+use crate::common::{End, FAR, PATIENCE, PORT, Pair, eventually, eventually_unused};
+use warpline::{
+    Access, CompletionQueue, ConnectConfig, CreateError, ListenConfig, MemoryError, QpConfig, Quotas, Status,
+};
+
+fn pair(quotas: Quotas) -> Pair {
+    Pair::with(|config| config.quotas = quotas)
+}
+
+/// DDP-8.3.2-03, DDP-8.3.2-06, RDMAP-8.1.2-01, RDMAP-8.1.2-03: registrations and windows of a domain together.
+#[test]
+fn a_domain_has_its_share_of_registrations() {
+    let pair = pair(Quotas { regions_per_domain: 2, ..Quotas::default() });
+    let (greedy, modest) = (pair.near.protection_domain(), pair.near.protection_domain());
+    let region = greedy.allocate(4096, Access::empty()).unwrap();
+    let window = greedy.allocate_window().unwrap();
+    assert_eq!(greedy.allocate(4096, Access::empty()).unwrap_err(), MemoryError::Quota);
+    assert_eq!(greedy.allocate_window().unwrap_err(), MemoryError::Quota);
+    assert!(modest.allocate(4096, Access::empty()).is_ok(), "another domain has its own");
+    assert_eq!(pair.near.usage().unwrap().refused_by_quota, 2);
+    window.deallocate(PATIENCE).unwrap();
+    let again = greedy.allocate(4096, Access::empty()).unwrap();
+    for region in [region, again] {
+        region.deregister(PATIENCE).unwrap();
+    }
+    assert!(greedy.allocate_window().is_ok());
+}
+
+/// DDP-8.3.2-03, DDP-8.3.2-06, RDMAP-8.1.2-01, RDMAP-8.1.2-03.
+#[test]
+fn a_domain_has_its_share_of_queue_pairs() {
+    let pair = pair(Quotas { queue_pairs_per_domain: 1, ..Quotas::default() });
+    let (greedy, modest) = (pair.near.protection_domain(), pair.near.protection_domain());
+    let completions = CompletionQueue::new(256);
+    let make = |domain: &warpline::ProtectionDomain| {
+        domain.queue_pair(&QpConfig::default(), &completions, &completions)
+    };
+    let first = make(&greedy).unwrap();
+    assert_eq!(make(&greedy).unwrap_err(), CreateError::Quota);
+    let other = make(&modest).unwrap();
+    drop(first);
+    eventually("the place is free again", || make(&greedy).is_ok());
+    drop(other);
+}
+
+/// DDP-8.3.2-06: a peer that opens connection after connection is refused in the end, those it has go on, and a place that
+/// it gives back may be taken again.
+#[test]
+fn a_peer_has_its_share_of_connections() {
+    let pair = pair(Quotas { connections_per_peer: 2, ..Quotas::default() });
+    let listener = pair.far.listen(PORT, &ListenConfig::default()).unwrap();
+    let connect = || {
+        let (near, far) = (End::new(&pair.near), End::new(&pair.far));
+        thread::scope(|scope| {
+            let connecting = scope.spawn(|| near.connect(b""));
+            listener.accept(PATIENCE).unwrap().accept(&far.qp, b"").unwrap();
+            connecting.join().unwrap().unwrap();
+        });
+        (near, far)
+    };
+    let (first, second) = (connect(), connect());
+    let third = End::new(&pair.near);
+    let config = ConnectConfig { timeout: PATIENCE, ..ConnectConfig::default() };
+    assert!(third.qp.connect((FAR, PORT).into(), &config).is_err());
+    // With an unenhanced Request it has tried once more.
+    assert!(pair.far.usage().unwrap().refused_by_quota >= 1);
+    assert!(listener.accept(Duration::ZERO).is_err(), "the application is not asked");
+    for (near, far) in [&first, &second] {
+        near.write(1, far, 1000);
+        assert_eq!(near.completion().status, Status::Success);
+    }
+    drop(first);
+    eventually("the connection is gone", || pair.far.usage().unwrap().connections == 1);
+    let fourth = connect();
+    drop((second, third, fourth, listener));
+    eventually_unused(&pair.near);
+}

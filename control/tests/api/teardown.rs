@@ -1,0 +1,254 @@
+//! How connections, queue pairs and devices end.
+
+use std::thread;
+use std::time::Duration;
+
+use crate::common::{End, FAR, NEAR, PATIENCE, PORT, Pair, config, eventually, eventually_unused, link};
+use warpline::{
+    Advertisement, CloseError, CloseReason, CompletionKind, ConnectConfig, Device, ListenConfig, PollThread,
+    PostError, QpConfig, QpState, Status, StreamError,
+};
+use warpline_dataplane::ddp::DdpError;
+
+/// MPA-3-11, MPA-7.2-02, C00-5.1-06, C00-8.2-01, DDP-3-09, DDP-3-10, DDP-6.2.1-01, DDP-6.2.1-02, DDP-6.2.1-05, A-09: our FIN
+/// follows everything posted, and the peer answers with its own.
+#[test]
+fn disconnect_waits_for_what_was_posted() {
+    let pair = Pair::new();
+    let (near, far) = pair.connect();
+    near.memory.fill(3);
+    for id in 0..100 {
+        near.write(id, &far, 100_000);
+    }
+    near.qp.disconnect();
+    near.qp.wait_closed(PATIENCE).unwrap();
+    far.qp.wait_closed(PATIENCE).unwrap();
+    for id in 0..100 {
+        let completion = near.completion();
+        assert_eq!((completion.id, completion.kind), (id, CompletionKind::Write));
+        assert_eq!((completion.status, completion.octets), (Status::Success, 100_000));
+    }
+    assert_eq!(far.memory.to_vec(0, 100_000).unwrap(), vec![3; 100_000]);
+    assert_eq!((near.qp.error(), far.qp.error()), (None, None));
+    let target = far.memory.advertisement(0, 1).unwrap();
+    let late = near.qp.post_write(1, near.memory.slice(0, 1), &target, 0);
+    assert!(matches!(late, Err(PostError::Refused(_))), "{late:?}");
+}
+
+/// What the peer still wants to say after our FIN arrives.
+#[test]
+fn a_half_that_is_kept_open_still_sends() {
+    let pair = Pair::new();
+    let listener = pair.far.listen(PORT, &ListenConfig::default()).unwrap();
+    let near = End::new(&pair.near);
+    let far = End::with(&pair.far, &QpConfig { keep_open: true, ..QpConfig::default() });
+    thread::scope(|scope| {
+        let connecting = scope.spawn(|| near.connect(b""));
+        listener.accept(PATIENCE).unwrap().accept(&far.qp, b"").unwrap();
+        connecting.join().unwrap().unwrap();
+    });
+    // Rule 4: the Responder may send once it has an FPDU.
+    near.write(1, &far, 1);
+    assert_eq!(near.completion().status, Status::Success);
+    near.qp.disconnect();
+    assert_eq!(near.qp.wait_closed(Duration::from_millis(50)), Err(CloseError::NotYet));
+    far.memory.fill(9);
+    far.write(2, &near, 50_000);
+    assert_eq!(far.completion().status, Status::Success);
+    assert_eq!(near.memory.to_vec(0, 50_000).unwrap(), vec![9; 50_000]);
+    far.qp.disconnect();
+    near.qp.wait_closed(PATIENCE).unwrap();
+    far.qp.wait_closed(PATIENCE).unwrap();
+}
+
+/// DDP-6.2.1-04, DDP-6.2.1-05, DDP-6.2.1-06: each end closes its half and goes on receiving, and learns when the other
+/// has closed.
+#[test]
+fn halves_close_one_by_one() {
+    let pair = Pair::new();
+    let listener = pair.far.listen(PORT, &ListenConfig::default()).unwrap();
+    let near = End::new(&pair.near);
+    let far = End::with(&pair.far, &QpConfig { keep_open: true, ..QpConfig::default() });
+    thread::scope(|scope| {
+        let connecting = scope.spawn(|| near.connect(b""));
+        listener.accept(PATIENCE).unwrap().accept(&far.qp, b"").unwrap();
+        connecting.join().unwrap().unwrap();
+    });
+    near.write(1, &far, 1);
+    assert_eq!(near.completion().status, Status::Success);
+    assert_eq!(far.qp.wait_peer_closed(Duration::from_millis(10)), Err(CloseError::NotYet));
+    near.qp.disconnect();
+    far.qp.wait_peer_closed(PATIENCE).unwrap();
+    assert!(far.qp.peer_closed() && !near.qp.peer_closed());
+
+    // Our half is closed; a receive posted now still serves a Send of the peer.
+    near.qp.post_receive(7, near.memory.slice(0, 100)).unwrap();
+    far.memory.fill(6);
+    far.qp.post_send(8, far.memory.slice(0, 100)).unwrap();
+    let received = near.completion();
+    assert_eq!((received.id, received.status, received.octets), (7, Status::Success, 100));
+    assert_eq!(near.memory.to_vec(0, 100).unwrap(), vec![6; 100]);
+    let target = far.memory.advertisement(0, 1).unwrap();
+    let refused = near.qp.post_write(9, near.memory.slice(0, 1), &target, 0);
+    assert!(matches!(refused, Err(PostError::Refused(_))), "{refused:?}");
+
+    far.qp.disconnect();
+    near.qp.wait_peer_closed(PATIENCE).unwrap();
+    near.qp.wait_closed(PATIENCE).unwrap();
+    far.qp.wait_closed(PATIENCE).unwrap();
+    assert_eq!((near.qp.error(), far.qp.error()), (None, None));
+}
+
+/// Both ends close at once.
+#[test]
+fn both_halves_close_at_once() {
+    for _ in 0..20 {
+        let pair = Pair::new();
+        let (near, far) = pair.connect();
+        near.qp.disconnect();
+        far.qp.disconnect();
+        for end in [&near, &far] {
+            end.qp.wait_closed(PATIENCE).unwrap();
+            end.qp.wait_peer_closed(PATIENCE).unwrap();
+        }
+    }
+}
+
+/// A peer that resets has not closed.
+#[test]
+fn a_reset_is_no_close() {
+    let pair = Pair::new();
+    let (near, far) = pair.connect();
+    far.qp.abort();
+    let failed = Err(CloseError::Failed(StreamError::Tcp(CloseReason::Reset)));
+    assert_eq!(near.qp.wait_peer_closed(PATIENCE), failed);
+    assert!(!near.qp.peer_closed());
+}
+
+/// MPA-8-01, DDP-3-03, DDP-6.2.2-02: an abort is a failure at both ends, and everything outstanding is flushed.
+#[test]
+fn an_abort_resets() {
+    let pair = Pair::new();
+    let (near, far) = pair.connect();
+    for id in 0..3 {
+        near.qp.post_receive(id, near.memory.slice(0, 16)).unwrap();
+    }
+    near.qp.abort();
+    let aborted = StreamError::Tcp(CloseReason::Aborted);
+    assert_eq!(near.qp.wait_closed(PATIENCE), Err(CloseError::Failed(aborted)));
+    assert_eq!(far.qp.wait_closed(PATIENCE), Err(CloseError::Failed(StreamError::Tcp(CloseReason::Reset))));
+    for _ in 0..3 {
+        assert_ne!(near.completion().status, Status::Success);
+    }
+    assert_eq!((near.qp.state(), far.qp.state()), (QpState::Error, QpState::Error));
+}
+
+/// DDP-7.1-13, DDP-7.1-15, RDMAP-5.4-03, RDMAP-6.2.1-01, RDMAP-7-01: the target names the fault, its peer is told, nothing outside is written.
+#[test]
+fn a_write_out_of_bounds_ends_the_stream_at_both_ends() {
+    let pair = Pair::new();
+    let (near, far) = pair.connect();
+    let beyond = Advertisement { octets: u32::MAX, ..far.memory.advertisement(0, 1).unwrap() };
+    let last = End::OCTETS as u64;
+    near.memory.fill(0xee);
+    near.qp.post_write(1, near.memory.slice(0, 2), &beyond, last - 1).unwrap();
+    let Err(CloseError::Failed(at_far)) = far.qp.wait_closed(PATIENCE) else {
+        panic!("the far end is content")
+    };
+    assert_eq!(at_far, StreamError::Ddp(DdpError::BaseOrBounds));
+    let Err(CloseError::Failed(at_near)) = near.qp.wait_closed(PATIENCE) else { panic!("no Terminate") };
+    assert_eq!(at_near, StreamError::Terminated { layer: 1, error_type: 1, code: 1 });
+    assert_eq!(far.memory.to_vec(0, End::OCTETS).unwrap(), vec![0; End::OCTETS]);
+    let inside = far.memory.advertisement(0, 10).unwrap();
+    let outside = near.qp.post_write(2, near.memory.slice(0, 2), &inside, 9);
+    assert_eq!(outside, Err(PostError::OutsideAdvertisement { advertised: 10 }));
+}
+
+/// A queue pair that goes while its connection is open resets it; its number and everything else comes back.
+#[test]
+fn a_dropped_queue_pair_resets_its_connection() {
+    let pair = Pair::new();
+    let (near, far) = pair.connect();
+    drop(near);
+    assert_eq!(far.qp.wait_closed(PATIENCE), Err(CloseError::Failed(StreamError::Tcp(CloseReason::Reset))));
+    drop(far);
+    eventually_unused(&pair.near);
+    eventually_unused(&pair.far);
+}
+
+/// After `disconnect` the owner may go: what was posted still arrives, and the connection closes in an orderly way.
+#[test]
+fn a_disconnected_queue_pair_finishes_alone() {
+    let pair = Pair::new();
+    let (near, far) = pair.connect();
+    near.memory.fill(5);
+    for id in 0..100 {
+        near.write(id, &far, 100_000);
+    }
+    near.qp.disconnect();
+    drop(near);
+    far.qp.wait_closed(PATIENCE).unwrap();
+    assert_eq!(far.memory.to_vec(0, 100_000).unwrap(), vec![5; 100_000]);
+    eventually_unused(&pair.near);
+}
+
+/// Everything holds on to what it needs, so that any order of dropping will do.
+#[test]
+fn the_order_of_dropping_does_not_matter() {
+    for rotation in 0..5 {
+        let pair = Pair::new();
+        let (near, far) = pair.connect();
+        near.write(1, &far, 1000);
+        let Pair { near: device, far: far_device, network: _network } = pair;
+        let End { qp, completions, memory, domain } = near;
+        let mut parts: Vec<Box<dyn FnOnce()>> = vec![
+            Box::new(move || drop(device)),
+            Box::new(move || drop(qp)),
+            Box::new(move || drop(completions)),
+            Box::new(move || drop(memory)),
+            Box::new(move || drop(domain)),
+        ];
+        parts.rotate_left(rotation);
+        for part in parts {
+            part();
+        }
+        let closed = far.qp.wait_closed(PATIENCE);
+        assert!(
+            matches!(closed, Err(CloseError::Failed(StreamError::Tcp(CloseReason::Reset)))),
+            "{closed:?}"
+        );
+        drop(far);
+        eventually_unused(&far_device);
+    }
+}
+
+/// Without somebody who polls, calls fail and queue pairs end; nobody waits for ever.
+#[test]
+fn a_driver_that_goes_takes_the_device_along() {
+    let (near, far) = link();
+    let (device, mut driver) = Device::start_manual(near, &config(NEAR)).unwrap();
+    let far = Device::start(far, &config(FAR), PollThread::default()).unwrap();
+    let listener = far.listen(PORT, &ListenConfig::default()).unwrap();
+    let far_end = End::new(&far);
+    let near_end = driver.run(|| {
+        let end = End::new(&device);
+        thread::scope(|scope| {
+            let connecting = scope.spawn(|| end.connect(b""));
+            listener.accept(PATIENCE).unwrap().accept(&far_end.qp, b"").unwrap();
+            connecting.join().unwrap().unwrap();
+        });
+        end
+    });
+    near_end.qp.post_receive(1, near_end.memory.slice(0, 16)).unwrap();
+    drop(driver);
+    assert_eq!(
+        near_end.qp.wait_closed(PATIENCE),
+        Err(CloseError::Failed(StreamError::Tcp(CloseReason::Aborted)))
+    );
+    assert_eq!(near_end.qp.state(), QpState::Error);
+    eventually("the device has stopped", || device.usage().is_err());
+    assert!(device.statistics().is_err());
+    assert!(near_end.domain.allocate(1, warpline::Access::empty()).is_err());
+    let retry = near_end.connect_with(&ConnectConfig::default());
+    assert!(retry.is_err());
+}

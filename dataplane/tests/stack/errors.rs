@@ -1,0 +1,364 @@
+//! A peer that breaks the rules of MPA, DDP and RDMAP: each fault gives the documented error to the application and the
+//! documented Terminate to the peer, closes the connection, and writes no octet outside what was granted.
+
+mod requests;
+mod target;
+
+use crate::common::{QP, holds};
+use target::{
+    BASE_TO, FOREIGN, INBOX_OCTETS, READABLE, Target, WRITABLE, fpdu, send, tagged, untagged, write,
+};
+use warpline_dataplane::core::ring::{Event, FullOperation};
+use warpline_dataplane::core::statistics::DropCause;
+use warpline_dataplane::ddp::DdpError;
+use warpline_dataplane::limits;
+use warpline_dataplane::memory::STag;
+use warpline_dataplane::mpa::MpaError;
+use warpline_dataplane::qp::error::StreamError;
+use warpline_dataplane::qp::shared::QpState;
+use warpline_dataplane::qp::work::{ReceiveRequest, Slice, Status};
+use warpline_dataplane::rdmap::RdmapError;
+use warpline_dataplane::tcp::CloseReason;
+use warpline_dataplane::wire::tcp::{Flags, SeqNumber};
+
+/// The rule of the test itself: what is right is placed (DDP-5.2-04).
+#[test]
+fn what_is_right_is_placed() {
+    let mut target = Target::new();
+    target.open();
+    target.send(&fpdu(&write(WRITABLE, BASE_TO + 240, b"0123456789abcdef")));
+    target.send(&fpdu(&send(1, 0, b"a message")));
+    assert_eq!(target.qp.error(), None);
+    assert!(holds(&target.regions[0].0, 240, b"0123456789abcdef"), "to the last octet of the registration");
+    assert!(holds(&target.regions[3].0, 0, b"a message"));
+    let completion = target.completions.poll().unwrap();
+    assert_eq!((completion.id, completion.status, completion.octets), (1, Status::Success, 9));
+}
+
+/// DDP-4.2-05, DDP-7.1-10 to DDP-7.1-14, DDP-7.2-01, DDP-8.2-01, DDP-8.1-01, RDMAP-7.1-02, RDMAP-7.2-01 to RDMAP-7.2-03: tagged
+/// segments.
+#[test]
+fn bad_tagged_segments() {
+    let ddp = |error| StreamError::Ddp(error);
+    let cases = [
+        (write(STag(0xdead_0002), BASE_TO, b"x"), ddp(DdpError::InvalidStag), [0x11, 0, 0xc0, 0]),
+        (write(STag(0xdead_beef), BASE_TO, b"x"), ddp(DdpError::InvalidStag), [0x11, 0, 0xc0, 0]),
+        (write(WRITABLE, BASE_TO + 256, b"x"), ddp(DdpError::BaseOrBounds), [0x11, 1, 0xc0, 0]),
+        (write(WRITABLE, BASE_TO + 250, b"1234567"), ddp(DdpError::BaseOrBounds), [0x11, 1, 0xc0, 0]),
+        (write(WRITABLE, BASE_TO - 1, b"xy"), ddp(DdpError::BaseOrBounds), [0x11, 1, 0xc0, 0]),
+        (write(WRITABLE, 0, b"x"), ddp(DdpError::BaseOrBounds), [0x11, 1, 0xc0, 0]),
+        (write(FOREIGN, BASE_TO, b"x"), ddp(DdpError::NotAssociated), [0x11, 2, 0xc0, 0]),
+        (write(WRITABLE, u64::MAX, b"xy"), ddp(DdpError::ToWrap), [0x11, 3, 0xc0, 0]),
+        (write(WRITABLE, u64::MAX, b"x"), ddp(DdpError::ToWrap), [0x11, 3, 0xc0, 0]),
+        (tagged(WRITABLE, BASE_TO, [0xc0, 0x40], b"x"), ddp(DdpError::TaggedVersion), [0x11, 4, 0xc0, 0]),
+        (tagged(WRITABLE, BASE_TO, [0xc2, 0x40], b""), ddp(DdpError::TaggedVersion), [0x11, 4, 0xc0, 0]),
+        (write(READABLE, BASE_TO, b"x"), StreamError::Rdmap(RdmapError::AccessRights), [0x01, 2, 0xc0, 0]),
+        (
+            tagged(WRITABLE, BASE_TO, [0xc1, 0x80], b"x"),
+            StreamError::Rdmap(RdmapError::InvalidVersion),
+            [0x02, 5, 0xc0, 0],
+        ),
+        (
+            tagged(WRITABLE, BASE_TO, [0xc1, 0x42], b"x"),
+            StreamError::Rdmap(RdmapError::UnexpectedOpcode),
+            [0x02, 6, 0xc0, 0],
+        ),
+        (
+            tagged(WRITABLE, BASE_TO, [0xc1, 0x43], b"x"),
+            StreamError::Rdmap(RdmapError::UnexpectedOpcode),
+            [0x02, 6, 0xc0, 0],
+        ),
+    ];
+    for (ulpdu, error, control) in cases {
+        let mut target = Target::new();
+        target.open();
+        target.expect(&fpdu(&ulpdu), error, control, Some(&ulpdu));
+    }
+}
+
+/// DDP-7.1-01 to DDP-7.1-05, DDP-4.1-10, RDMAP-5.3-02, RDMAP-7.2-01 to RDMAP-7.2-03: untagged segments. DDP-5.2-11: a message
+/// with a part missing is refused, too.
+#[test]
+fn bad_untagged_segments() {
+    let ddp = |error| StreamError::Ddp(error);
+    let cases = [
+        (untagged([0x41, 0x43], 4, 1, 0, b"x"), ddp(DdpError::InvalidQueue), [0x12, 1, 0xc0, 0]),
+        (untagged([0x41, 0x4b], 3, 1, 0, &[0; 12]), ddp(DdpError::NoBuffer), [0x12, 2, 0xc0, 0]),
+        (untagged([0x41, 0x41], 1, 1, 0, &[0; 28]), ddp(DdpError::NoBuffer), [0x12, 2, 0xc0, 0]),
+        (send(2, 0, b"x"), ddp(DdpError::MsnRange), [0x12, 3, 0xc0, 0]),
+        (send(0, 0, b"x"), ddp(DdpError::MsnRange), [0x12, 3, 0xc0, 0]),
+        (send(1, 17, b"x"), ddp(DdpError::InvalidOffset), [0x12, 4, 0xc0, 0]),
+        (send(1, 1, b"x"), ddp(DdpError::InvalidOffset), [0x12, 4, 0xc0, 0]),
+        (send(1, 0, &[7; 17]), ddp(DdpError::TooLong), [0x12, 5, 0xc0, 0]),
+        (untagged([0x40, 0x43], 0, 1, 0, b"x"), ddp(DdpError::UntaggedVersion), [0x12, 6, 0xc0, 0]),
+        (
+            untagged([0x41, 0x49], 0, 1, 0, b"not eight"),
+            StreamError::Rdmap(RdmapError::UnspecifiedOperation),
+            [0x02, 0xff, 0xc0, 0],
+        ),
+        (
+            untagged([0x41, 0x41], 0, 1, 0, b"x"),
+            StreamError::Rdmap(RdmapError::UnexpectedOpcode),
+            [0x02, 6, 0xc0, 0],
+        ),
+        (
+            untagged([0x41, 0x03], 0, 1, 0, b"x"),
+            StreamError::Rdmap(RdmapError::InvalidVersion),
+            [0x02, 5, 0xc0, 0],
+        ),
+    ];
+    for (ulpdu, error, control) in cases {
+        let mut target = Target::new();
+        target.open();
+        target.expect(&fpdu(&ulpdu), error, control, Some(&ulpdu));
+    }
+}
+
+/// DDP-7.1-02, DDP-7.1-06, DDP-7.1-09: a second message, and no buffer for it. The first stays Delivered.
+#[test]
+fn a_send_without_a_buffer() {
+    let mut target = Target::new();
+    target.open();
+    target.send(&fpdu(&send(1, 0, b"")));
+    let delivered = target.completions.poll().unwrap();
+    assert_eq!(
+        (delivered.status, delivered.octets),
+        (Status::Success, 0),
+        "RDMAP-5.3-06: an empty Send has a buffer"
+    );
+    target.send(&fpdu(&send(2, 0, b"x")));
+    assert_eq!(target.qp.error(), Some(StreamError::Ddp(DdpError::NoBuffer)));
+    // DDP-7.1-08: at most once a stream, and counted.
+    assert_eq!(target.peer.core.statistics().streams_failed, 1);
+}
+
+/// Bits and fields that nobody may look at: reserved bits of DDP's and RDMAP's control octets, the Invalidate STag of a Send
+/// that does not invalidate, what the ULP's fields say in the segments of one message, and where an empty tagged segment
+/// would go. DDP-4.1-08, DDP-4.3-05, DDP-5.2-09, DDP-5.2-10, RDMAP-4.1-08, RDMAP-4.1-09
+#[test]
+fn what_is_not_looked_at() {
+    let mut target = Target::new();
+    target.open();
+    target.send(&fpdu(&tagged(WRITABLE, BASE_TO, [0xc1 | 0x3c, 0x40 | 0x30], b"tagged")));
+    target.send(&fpdu(&tagged(STag(0xdead_beef), u64::MAX, [0xc1, 0x40], b"")));
+    let mut first = untagged([0x01 | 0x3c, 0x43 | 0x30], 0, 1, 0, b"one ");
+    first[2..6].copy_from_slice(&[1, 2, 3, 4]);
+    let mut second = untagged([0x41, 0x43], 0, 1, 4, b"message");
+    second[2..6].copy_from_slice(&[5, 6, 7, 8]);
+    target.send(&fpdu(&first));
+    target.send(&fpdu(&second));
+    assert_eq!(target.qp.error(), None);
+    assert!(holds(&target.regions[0].0, 0, b"tagged"));
+    assert!(holds(&target.regions[3].0, 0, b"one message"));
+    let completion = target.completions.poll().unwrap();
+    assert_eq!((completion.status, completion.octets), (Status::Success, 11), "DDP-5.4-02");
+}
+
+/// A-06, DDP-6.2.2-01: a ULPDU too short for its header.
+#[test]
+fn ulpdus_without_a_header() {
+    for ulpdu in [&b""[..], b"\xc1", &[0xc1; 13], &[0x41; 17]] {
+        let mut target = Target::new();
+        target.open();
+        target.expect(&fpdu(ulpdu), StreamError::Ddp(DdpError::LocalCatastrophic), [0x10, 0, 0, 0], None);
+    }
+}
+
+/// MPA-8-02, MPA-8-08, MPA-8-10, MPA-4.4-15, C00-9-06: a wrong CRC is taken as loss while TCP may still bring the FPDU
+/// again; the same octets wrong again and again are error 2. TCP carries the Terminate, and is closed behind it, not reset.
+#[test]
+fn a_wrong_crc_is_loss_first_and_then_an_error() {
+    let mut target = Target::new();
+    target.open();
+    let mut wrong = fpdu(&write(WRITABLE, BASE_TO, b"bad"));
+    let last = wrong.len() - 1;
+    wrong[last] ^= 1;
+    for attempt in 1..=u64::from(limits::CRC_RETRIES) {
+        target.peer.send(Flags::ACK, target.seq, target.ack, &wrong);
+        assert_eq!(target.qp.error(), None);
+        assert_eq!(target.peer.core.statistics().dropped(DropCause::FpduCrc), attempt);
+        target.peer.sent.clear();
+    }
+    target.expect(&wrong, StreamError::Mpa(MpaError::Crc), [0x20, 2, 0, 0], None);
+}
+
+/// MPA-8-02, MPA-8-08, C00-9-04: the silence is a choice. Without, the first is an error.
+#[test]
+fn a_wrong_crc_may_be_an_error_at_once() {
+    let mut target = Target::with(FullOperation { crc_retries: 0, ..FullOperation::new(QP, false) });
+    target.open();
+    let mut wrong = fpdu(&write(WRITABLE, BASE_TO, b"bad"));
+    wrong[16] ^= 1;
+    target.expect(&wrong, StreamError::Mpa(MpaError::Crc), [0x20, 2, 0, 0], None);
+}
+
+/// The FPDU comes right the second time: nothing is reported.
+#[test]
+fn a_wrong_crc_once_is_not_seen() {
+    let mut target = Target::new();
+    target.open();
+    let right = fpdu(&write(WRITABLE, BASE_TO, b"good"));
+    let mut wrong = right.clone();
+    wrong[16] ^= 0x40;
+    target.peer.send(Flags::ACK, target.seq, target.ack, &wrong);
+    target.expect_untouched();
+    assert_eq!(target.peer.sent.back().unwrap().header.ack, target.seq, "not acknowledged");
+    target.send(&right);
+    assert_eq!(target.qp.error(), None);
+    assert!(holds(&target.regions[0].0, 0, b"good"));
+}
+
+/// MPA-8-02: when the first octets of an FPDU are acknowledged, TCP cannot bring it again.
+#[test]
+fn a_wrong_crc_across_acknowledged_segments() {
+    let mut target = Target::new();
+    target.open();
+    let mut wrong = fpdu(&write(WRITABLE, BASE_TO, &[7; 100]));
+    let last = wrong.len() - 1;
+    wrong[last] ^= 1;
+    target.send(&wrong[..40]);
+    target.peer.pass_ms(60);
+    target.peer.sent.clear();
+    target.expect(&wrong[40..], StreamError::Mpa(MpaError::Crc), [0x20, 2, 0, 0], None);
+}
+
+/// a length that no sender may use.
+#[test]
+fn an_impossible_length() {
+    let mut target = Target::new();
+    target.open();
+    target.send(&[0xff, 0xff]);
+    target.send(&vec![0; 65_600]);
+    assert!(matches!(target.qp.error(), Some(StreamError::Mpa(_))), "{:?}", target.qp.error());
+    target.expect_untouched();
+}
+
+/// MPA-7.1.2-15, A-07: a Responder that has received no valid FPDU sends none, not even a Terminate.
+#[test]
+fn no_terminate_before_the_first_fpdu() {
+    let mut target = Target::new();
+    let mut wrong = fpdu(&write(WRITABLE, BASE_TO, b"bad"));
+    wrong[0] = 0xff;
+    wrong[1] = 0xff;
+    wrong.resize(65_600, 0);
+    target.send(&wrong);
+    assert!(target.qp.error().is_some());
+    let (data, fin) = target.sent();
+    assert!(data.is_empty(), "{data:02x?}");
+    assert!(fin);
+}
+
+/// A-09, MPA-8-01, DDP-3-09, DDP-3-10: a FIN inside an FPDU is error 1; on a boundary it is a graceful close.
+#[test]
+fn fins_inside_and_between_fpdus() {
+    let mut target = Target::new();
+    target.open();
+    let whole = fpdu(&write(WRITABLE, BASE_TO, b"cut short"));
+    target.send(&whole[..10]);
+    target.peer.send(Flags::FIN | Flags::ACK, target.seq, target.ack, &[]);
+    assert_eq!(target.qp.error(), Some(StreamError::Mpa(MpaError::TcpClosed)));
+    target.expect_untouched();
+
+    let mut target = Target::new();
+    target.open();
+    target.peer.send(Flags::FIN | Flags::ACK, target.seq, target.ack, &[]);
+    assert_eq!(target.qp.error(), None);
+    assert!(target.peer.events.iter().any(|event| matches!(event, Event::PeerFinished { .. })));
+}
+
+/// MPA-8-01, DDP-6.2.2-01, DDP-6.2.2-02: a RST in Full Operation is reported, and the work flushed.
+#[test]
+fn a_reset_is_reported() {
+    let mut target = Target::new();
+    target.open();
+    target.peer.send(Flags::RST, target.seq, SeqNumber(0), &[]);
+    assert_eq!(target.qp.error(), Some(StreamError::Tcp(CloseReason::Reset)));
+    assert_eq!(target.qp.state(), QpState::Error);
+    assert_eq!(target.completions.poll().unwrap().status, Status::Flushed);
+    assert!(target.qp.post_receive(ReceiveRequest::new(2, Slice::default())).is_err());
+}
+
+/// RDMAP-5.4-03, RDMAP-5.4-05, RDMAP-6.2.1-02: the peer's Terminate is told to the application, and answered by closing alone.
+#[test]
+fn a_terminate_is_reported() {
+    let mut target = Target::new();
+    target.open();
+    target.send(&fpdu(&untagged([0x41, 0x47], 2, 1, 0, &[0x11, 0x01, 0, 0])));
+    let error = StreamError::Terminated { layer: 1, error_type: 1, code: 1 };
+    assert_eq!(target.qp.error(), Some(error));
+    let (data, fin) = target.sent();
+    assert!(data.is_empty() && fin);
+}
+
+/// A peer that does not take the Terminate is reset after a while.
+#[test]
+fn a_failed_stream_does_not_linger() {
+    let mut target = Target::new();
+    target.open();
+    target.send(&fpdu(&send(7, 0, b"")));
+    target.peer.sent.clear();
+    target.peer.pass_s(10);
+    let reset = target.peer.sent.iter().any(|sent| sent.header.flags.contains(Flags::RST));
+    assert!(reset, "{:?}", target.peer.sent);
+    assert!(
+        target.peer.events.iter().any(
+            |event| matches!(event, Event::Closed { connection, .. } if *connection == target.connection)
+        )
+    );
+}
+
+/// MPA-5.1-05, MPA-A.4-02, MPA-A.5-03, C00-13-01: FPDUs in segments of one octet, and many in one segment.
+#[test]
+fn alignment_does_not_matter() {
+    let mut target = Target::new();
+    target.open();
+    let long: Vec<u8> = (0..140).collect();
+    for octet in fpdu(&write(WRITABLE, BASE_TO, &long)) {
+        target.send(&[octet]);
+    }
+    assert!(holds(&target.regions[0].0, 0, &long));
+    let mut many = Vec::new();
+    for n in 0..20u8 {
+        many.extend(fpdu(&write(WRITABLE, BASE_TO + 100 + u64::from(n), &[n])));
+    }
+    target.send(&many);
+    let expected: Vec<u8> = (0..20).collect();
+    assert!(holds(&target.regions[0].0, 100, &expected));
+    assert_eq!(target.qp.error(), None);
+}
+
+/// Random FPDUs with right CRCs, and random octets: no panic, and never an octet outside the one writable region.
+#[test]
+fn garbage_stays_inside() {
+    let mut rng = fastrand::Rng::with_seed(7);
+    for _ in 0..300 {
+        let mut target = Target::new();
+        target.open();
+        for _ in 0..20 {
+            let mut ulpdu = match rng.u32(..4) {
+                0 => write(WRITABLE, BASE_TO + rng.u64(..300), &vec![9; rng.usize(..40)]),
+                1 => send(rng.u32(..3), rng.u32(..20), &vec![9; rng.usize(..20)]),
+                2 => tagged(
+                    STag(rng.u32(..)),
+                    rng.u64(..),
+                    [rng.u8(..) | 0x80, rng.u8(..)],
+                    &vec![9; rng.usize(..1000)],
+                ),
+                _ => (0..rng.usize(..60)).map(|_| rng.u8(..)).collect(),
+            };
+            if rng.u32(..3) == 0 && !ulpdu.is_empty() {
+                let at = rng.usize(..ulpdu.len().min(20));
+                ulpdu[at] ^= 1 << rng.u32(..8);
+            }
+            target.send(&fpdu(&ulpdu));
+        }
+        for (region, octets) in &target.regions[1..3] {
+            assert!(holds(region, 0, octets), "a region without the right to write was written");
+        }
+        let (inbox, octets) = &target.regions[3];
+        assert!(
+            holds(inbox, INBOX_OCTETS as usize, &octets[INBOX_OCTETS as usize..]),
+            "past the posted buffer"
+        );
+    }
+}

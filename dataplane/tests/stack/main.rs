@@ -1,0 +1,38 @@
+//! The stack as a whole, in one process and in virtual time: against frames written out, against itself over links that lose,
+//! and against models.
+//!
+//! One binary for all of it: what the tests share, and the cores they drive, are compiled once.
+
+mod alignment;
+mod behaviour;
+mod challenges;
+mod common;
+mod enhanced;
+mod errors;
+mod framing;
+mod full_device;
+mod held_frames;
+mod ipv6;
+mod matrix;
+mod memory_per_connection;
+mod model;
+mod mpa_model;
+#[path = "../mpa_oracle/mod.rs"]
+mod mpa_oracle;
+mod neighbours;
+mod no_allocation;
+mod operations;
+mod packet_scripts;
+mod packing;
+mod path_mtu;
+mod placement;
+mod reassembly;
+mod sack_work;
+mod stream_order;
+mod streaming;
+mod syn_flood;
+mod tcp_exchanges;
+mod time_wait;
+mod transfer;
+mod unreachable;
+mod vectors;

@@ -1,0 +1,237 @@
+//! Streams that end because one end breaks a rule: what was before it has happened, what is behind it has not, both ends learn
+//! why, and every request is reported once.
+
+use warpline_dataplane::ddp::DdpError;
+use warpline_dataplane::memory::STag;
+use warpline_dataplane::qp::error::StreamError;
+use warpline_dataplane::qp::shared::QpState;
+use warpline_dataplane::qp::work::{
+    Completion, CompletionKind, Operation, Payload, SendRequest, Slice, SliceList, Status,
+};
+use warpline_dataplane::rdmap::{RdmapError, layer};
+
+use super::half::Half;
+use super::half::{Due, Ends};
+use super::hazards::{Area, Touches};
+use super::play::{NOWHERE, Play};
+
+/// Where in the peer's memory the Writes behind a fault go, and from where in the source they come.
+const BEHIND: [usize; 2] = [5000, 6000];
+const BEHIND_OCTETS: usize = 100;
+
+impl Play {
+    /// One end of a connection that has come to rest posts good work, a request that its peer must refuse, and more.
+    pub fn end_badly(&mut self, number: usize, side: usize) {
+        for side in [0, 1] {
+            self.complete_all(number, side);
+        }
+        self.until("all receives are complete", |this| {
+            this.halves[number].iter().all(|half| half.due_receives.is_empty())
+        });
+        let ours = self.rng.u32(..4) == 0;
+        let (operation, local, error) = if ours {
+            self.tally.local_faults += 1;
+            self.local_fault(number, side)
+        } else {
+            self.tally.remote_faults += 1;
+            self.fault(number, side)
+        };
+        for half in &mut self.halves[number] {
+            half.over = true;
+        }
+        let shared = self.halves[number][1 - side].memory(Area::Shared).stag;
+        let source = self.halves[number][side].memory(Area::Source).stag;
+        let before = self.rng.u64(..3);
+        // Before it: octets that are the same as what is there, so that it does not matter who is asked for them when.
+        for place in 0..before {
+            let span = self.halves[number][side].span(&mut self.rng, Area::Source, 100);
+            let octets = self.halves[number][side].gather(std::slice::from_ref(&span));
+            let local = self.halves[number][side].slice(&span);
+            let to = 1000 * place;
+            self.halves[number][1 - side].memory_mut(Area::Shared).content[to as usize..][..100]
+                .copy_from_slice(&octets);
+            self.post_ending(
+                number,
+                side,
+                Operation::Write { stag: shared, to },
+                local.into(),
+                Ends::Done(100),
+            );
+        }
+        self.post_ending(number, side, operation, local, if ours { Ends::Locally } else { Ends::Done(0) });
+        for to in BEHIND.map(|to| to as u64) {
+            let octets = BEHIND_OCTETS as u32;
+            let local = Slice { stag: source, to, octets }.into();
+            self.post_ending(number, side, Operation::Write { stag: shared, to }, local, Ends::Done(octets));
+            let local = self.sink(number, side, 8).into();
+            self.post_ending(number, side, Operation::Read { stag: shared, to }, local, Ends::Done(8));
+        }
+        self.until("both ends know", |this| {
+            this.halves[number].iter().all(|half| half.due.is_empty() && half.receives.is_empty())
+        });
+        let qp = |side: usize| &self.world.hosts[side].qps[number];
+        let finder = if ours { side } else { 1 - side };
+        assert_eq!(qp(finder).error(), Some(error), "seed {}: {operation:?}", self.seed);
+        assert_eq!(qp(1 - finder).error(), Some(told(error)), "seed {}: {operation:?}", self.seed);
+        for side in [0, 1] {
+            assert!(matches!(qp(side).state(), QpState::Terminate | QpState::Error));
+            assert!(qp(side).post_send(SendRequest::new(0, Operation::SEND, Slice::default())).is_err());
+        }
+        if self.setup.markers && !ours {
+            for to in BEHIND {
+                self.may_be_placed(number, side, to);
+            }
+        }
+    }
+
+    /// What came behind the fault in the stream may have been placed if it came before it in time, beyond a gap: Placement knows no
+    /// order (DDP-5.3-04), and only what comes later than an error is found is dropped (DDP-7.1-17). Without Markers nothing is
+    /// placed beyond gaps.
+    fn may_be_placed(&mut self, number: usize, side: usize, to: usize) {
+        let written = self.halves[number][side].memory(Area::Source).content[to..to + BEHIND_OCTETS].to_vec();
+        let there = self.halves[number][1 - side].memory_mut(Area::Shared);
+        let mut found = vec![0; BEHIND_OCTETS];
+        assert!(there.region.read(to, &mut found));
+        if found == written {
+            there.content[to..to + BEHIND_OCTETS].copy_from_slice(&written);
+        }
+    }
+
+    fn sink(&self, number: usize, side: usize, octets: u32) -> Slice {
+        Slice { stag: self.halves[number][side].memory(Area::Sink).stag, to: 0, octets }
+    }
+
+    fn post_ending(&mut self, number: usize, side: usize, operation: Operation, local: Payload, ends: Ends) {
+        let id = self.halves[number][side].id();
+        let request = SendRequest::new(id, operation, local);
+        // It may have ended meanwhile.
+        if self.world.hosts[side].qps[number].post_send(request).is_ok() {
+            let (kind, touches) = (operation.kind(), Touches::default());
+            self.halves[number][side].due.push_back(Due { id, kind, ends, signaled: true, touches });
+        }
+        for _ in 0..self.rng.u32(..3) {
+            self.world.step();
+        }
+    }
+
+    /// A request on memory of this end that is not there, or must not be written: what is said of it goes in its place.
+    // RDMAP-7.1-02
+    fn local_fault(&mut self, number: usize, side: usize) -> (Operation, Payload, StreamError) {
+        let source = self.halves[number][side].memory(Area::Source);
+        let len = source.content.len() as u64;
+        let good = Slice { stag: source.stag, to: 0, octets: 10 };
+        let bad = match self.rng.u32(..4) {
+            0 => Slice { stag: NOWHERE, to: 0, octets: 1 },
+            1 => Slice { to: len - 5, octets: 6, ..good },
+            2 => Slice { to: u64::MAX, octets: 1, ..good },
+            _ => Slice { stag: STag(source.stag.0 ^ 0x1_0000), ..good },
+        };
+        let stag = self.halves[number][1 - side].memory(Area::Shared).stag;
+        let list = |slices: &[Slice]| SliceList::try_from(slices).expect("two").into();
+        let (operation, local) = match self.rng.u32(..4) {
+            0 => (Operation::SEND, list(&[good, bad])),
+            1 => (Operation::Write { stag, to: 0 }, list(&[bad, good])),
+            2 => (Operation::Read { stag, to: 0 }, bad.into()),
+            // Readable, and a Read would write it.
+            _ => (Operation::Read { stag, to: 0 }, good.into()),
+        };
+        (operation, local, StreamError::Rdmap(RdmapError::LocalCatastrophic))
+    }
+
+    /// A request that breaks a rule, and the error that it is.
+    fn fault(&mut self, number: usize, side: usize) -> (Operation, Payload, StreamError) {
+        let ddp = StreamError::Ddp;
+        let rdmap = StreamError::Rdmap;
+        let (here, there) = (&self.halves[number][side], &self.halves[number][1 - side]);
+        let shared = there.memory(Area::Shared);
+        let (stag, end) = (shared.stag, shared.content.len() as u64);
+        let source = Slice { stag: here.memory(Area::Source).stag, to: 7, octets: 16 };
+        let sink = self.sink(number, side, 16);
+        let value = self.sink(number, side, 8);
+        let write = |stag, to| (Operation::Write { stag, to }, Payload::from(source));
+        let read = |stag, to| (Operation::Read { stag, to }, Payload::from(sink));
+        let add = |stag, to| (Operation::FetchAdd { stag, to, add: 1, mask: 0 }, Payload::from(value));
+        let send = |invalidate| (Operation::Send { invalidate, solicited: false }, Payload::from(source));
+        let sink_there = there.memory(Area::Sink).stag;
+        let stale = STag(stag.0 ^ 0x1_0000);
+        let dead = (0..super::half::DISPOSABLES)
+            .map(|n| there.memory(Area::Disposable(n)))
+            .find(|memory| !memory.valid);
+        let dead = dead.map_or(NOWHERE, |memory| memory.stag);
+        let receives = there.receives.front().map(super::half::Receive::octets);
+        let ((operation, local), error) = match self.rng.u32(..16) {
+            0 => (write(stale, 0), ddp(DdpError::InvalidStag)),
+            1 => (write(dead, 0), ddp(DdpError::InvalidStag)),
+            2 => (write(stag, end - 15), ddp(DdpError::BaseOrBounds)),
+            3 => (write(stag, u64::MAX - 15), ddp(DdpError::ToWrap)),
+            4 => (write(sink_there, 0), rdmap(RdmapError::AccessRights)),
+            5 => (read(stale, 0), rdmap(RdmapError::InvalidStag)),
+            6 => (read(stag, end), rdmap(RdmapError::BaseOrBounds)),
+            7 => (read(stag, u64::MAX - 7), rdmap(RdmapError::ToWrap)),
+            8 => (read(sink_there, 0), rdmap(RdmapError::AccessRights)),
+            9 => (add(stag, 4), rdmap(RdmapError::CatastrophicStream)),
+            10 => (add(dead, 0), rdmap(RdmapError::InvalidStag)),
+            11 => (add(stag, end), rdmap(RdmapError::BaseOrBounds)),
+            12 => (add(sink_there, 0), rdmap(RdmapError::AccessRights)),
+            // RDMAP-8.1.1-02: what is for all streams of its domain is not for one peer to take away.
+            13 if receives.is_some_and(|octets| octets >= 16) => {
+                (send(Some(stag)), rdmap(RdmapError::CannotInvalidate))
+            }
+            14 if receives.is_some_and(|octets| octets >= 16) => {
+                (send(Some(dead)), rdmap(RdmapError::CannotInvalidate))
+            }
+            _ => match receives {
+                Some(octets) if octets < 16 => (send(None), ddp(DdpError::TooLong)),
+                // Whatever there is room for, there is none for the one behind it.
+                Some(_) => (write(stale, 9), ddp(DdpError::InvalidStag)),
+                None => (send(None), ddp(DdpError::NoBuffer)),
+            },
+        };
+        if let (Operation::Send { invalidate: Some(_), .. }, Some(_)) = (operation, receives) {
+            // It is placed before it is Delivered.
+            let pieces = self.halves[number][1 - side].receives[0].pieces.clone();
+            let octets = self.halves[number][side].memory(Area::Source).content[7..23].to_vec();
+            self.halves[number][1 - side].scatter(&pieces, &octets);
+        }
+        (operation, local, error)
+    }
+}
+
+/// What the other end is told of an error.
+fn told(error: StreamError) -> StreamError {
+    match error {
+        StreamError::Ddp(error) => {
+            StreamError::Terminated { layer: layer::DDP, error_type: error.error_type(), code: error.code() }
+        }
+        StreamError::Rdmap(error) => StreamError::Terminated {
+            layer: layer::RDMAP,
+            error_type: error.error_type(),
+            code: error.code(),
+        },
+        other => other,
+    }
+}
+
+impl Half {
+    /// A completion of a stream that has ended, or is about to: in order, each request once, and no success behind a failure.
+    pub fn take_ending(&mut self, completion: &Completion) {
+        if completion.kind == CompletionKind::Receive {
+            let receive =
+                self.receives.pop_front().unwrap_or_else(|| panic!("{completion:?}: nothing is posted"));
+            assert_eq!(completion.id, receive.id, "{completion:?}");
+            assert_ne!(completion.status, Status::Success, "{completion:?}");
+            return;
+        }
+        let due = self.due.pop_front().unwrap_or_else(|| panic!("{completion:?}: nothing is outstanding"));
+        assert_eq!((completion.id, completion.kind), (due.id, due.kind), "{completion:?}");
+        if due.ends == Ends::Locally {
+            assert_eq!(completion.status, Status::LocalProtection, "{completion:?}");
+            self.failed = true;
+        } else if completion.status == Status::Success {
+            // A Write is complete when TCP has its acknowledgement, whatever the peer thinks of it (DDP-5.4-04).
+            assert!(!self.failed && completion.kind != CompletionKind::Read, "{completion:?}");
+        } else {
+            self.failed = true;
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! One half of a connection in the model: plain memory, and what has to be seen on its queues.
+
+use std::collections::VecDeque;
+
+use fastrand::Rng;
+use warpline_dataplane::memory::{Access, Grant, Region, STag};
+use warpline_dataplane::qp::work::{CompletionKind, Slice};
+
+use super::hazards::{Area, Span, Touches};
+use super::world::Host;
+use crate::common::{PD, region_of};
+
+const AREA_OCTETS: usize = 32 * 1024;
+/// Memory whose STag may be invalidated.
+pub const DISPOSABLES: u8 = 4;
+const DISPOSABLE_OCTETS: usize = 512;
+/// The inbox holds this many short slots, and behind them as many long ones as there is room for.
+const SHORT_SLOTS: usize = 16;
+const SHORT_OCTETS: usize = 512;
+const LONG_OCTETS: usize = 6 * 1024;
+
+/// Registered memory, and what the model says is in it.
+pub struct Memory {
+    pub stag: STag,
+    pub region: Region,
+    pub content: Vec<u8>,
+    /// Its STag has not been invalidated.
+    pub valid: bool,
+}
+
+/// A receive that is posted.
+#[derive(Clone, Debug)]
+pub struct Receive {
+    pub id: u64,
+    slot: usize,
+    pub pieces: Vec<Span>,
+}
+
+impl Receive {
+    pub fn octets(&self) -> usize {
+        self.pieces.iter().map(|piece| piece.range.len()).sum()
+    }
+}
+
+/// A completion of the receive queue that is to come.
+#[derive(Debug)]
+pub struct DueReceive {
+    pub receive: Receive,
+    /// Of a Send; nothing of Immediate Data.
+    pub octets: Option<u32>,
+    pub immediate: Option<u64>,
+    pub invalidated: Option<STag>,
+    pub solicited: bool,
+}
+
+/// How a send request is to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ends {
+    /// With so many octets.
+    Done(u32),
+    /// By a fault of this end's own.
+    Locally,
+}
+
+/// A send request that is not complete.
+#[derive(Debug)]
+pub struct Due {
+    pub id: u64,
+    pub kind: CompletionKind,
+    pub ends: Ends,
+    /// Whether a success is reported.
+    pub signaled: bool,
+    pub touches: Touches,
+}
+
+/// One end's part of a connection.
+pub struct Half {
+    areas: Vec<(Area, Memory)>,
+    /// Send requests posted and not known to be complete, in order.
+    pub due: VecDeque<Due>,
+    /// Receives that no message has been sent for.
+    pub receives: VecDeque<Receive>,
+    pub due_receives: VecDeque<DueReceive>,
+    free_slots: Vec<usize>,
+    pub next_id: u64,
+    /// It has failed, or its peer has: nothing more is posted.
+    pub over: bool,
+    /// A request of a stream that ends has failed.
+    pub failed: bool,
+}
+
+impl Half {
+    pub fn new(rng: &mut Rng, host: &Host, number: usize, next_stag: &mut u16) -> Self {
+        let shared = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
+        let mut kinds = vec![
+            (Area::Source, AREA_OCTETS, Access::empty()),
+            (Area::Shared, AREA_OCTETS, shared),
+            (Area::Sink, AREA_OCTETS, Access::LOCAL_WRITE),
+            (Area::Inbox, AREA_OCTETS, Access::LOCAL_WRITE),
+        ];
+        kinds
+            .extend((0..DISPOSABLES).map(|n| (Area::Disposable(n), DISPOSABLE_OCTETS, Access::REMOTE_WRITE)));
+        let areas = kinds.into_iter().map(|(area, octets, access)| {
+            let mut content = vec![0; octets];
+            rng.fill(&mut content);
+            let (stag, region) = (STag::new(*next_stag, rng.u16(1..)), region_of(&content));
+            *next_stag += 1;
+            let grant = Grant::new(region.clone(), PD, 0, access);
+            // Only what is for one stream alone may be invalidated by its peer (RDMAP-8.1.1-02).
+            let stream = matches!(area, Area::Disposable(_)).then_some(number as u32);
+            host.register(stag, Grant { stream, ..grant });
+            (area, Memory { stag, region, content, valid: true })
+        });
+        let areas = areas.collect();
+        let slots = SHORT_SLOTS + (AREA_OCTETS - SHORT_SLOTS * SHORT_OCTETS) / LONG_OCTETS;
+        Self {
+            areas,
+            due: VecDeque::new(),
+            receives: VecDeque::new(),
+            due_receives: VecDeque::new(),
+            free_slots: (0..slots).collect(),
+            next_id: 1,
+            over: false,
+            failed: false,
+        }
+    }
+
+    pub fn memory(&self, area: Area) -> &Memory {
+        &self.areas.iter().find(|(name, _)| *name == area).expect("every half has every area").1
+    }
+
+    pub fn memory_mut(&mut self, area: Area) -> &mut Memory {
+        &mut self.areas.iter_mut().find(|(name, _)| *name == area).expect("every half has every area").1
+    }
+
+    /// The octets of `spans`, one after the other.
+    pub fn gather(&self, spans: &[Span]) -> Vec<u8> {
+        spans.iter().flat_map(|span| self.memory(span.area).content[span.range.clone()].to_vec()).collect()
+    }
+
+    /// Writes `octets` to `spans`, one after the other, as far as there are octets.
+    pub fn scatter(&mut self, spans: &[Span], mut octets: &[u8]) {
+        for span in spans {
+            let (here, rest) = octets.split_at(span.range.len().min(octets.len()));
+            let start = span.range.start;
+            self.memory_mut(span.area).content[start..start + here.len()].copy_from_slice(here);
+            octets = rest;
+        }
+    }
+
+    /// How the stack names `span`.
+    pub fn slice(&self, span: &Span) -> Slice {
+        let octets = span.range.len() as u32;
+        Slice { stag: self.memory(span.area).stag, to: span.range.start as u64, octets }
+    }
+
+    /// A range of `octets` octets somewhere in `area`.
+    pub fn span(&self, rng: &mut Rng, area: Area, octets: usize) -> Span {
+        let start = rng.usize(0..=self.memory(area).content.len() - octets);
+        Span { area, range: start..start + octets }
+    }
+
+    /// The next request's name.
+    pub fn id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id
+    }
+
+    /// A receive into a slot of its own, in pieces of any order; `None` when all slots are in use.
+    pub fn receive(&mut self, rng: &mut Rng) -> Option<Receive> {
+        if self.free_slots.is_empty() {
+            return None;
+        }
+        let slot = self.free_slots.swap_remove(rng.usize(..self.free_slots.len()));
+        let (start, octets) = match slot.checked_sub(SHORT_SLOTS) {
+            None => (slot * SHORT_OCTETS, SHORT_OCTETS),
+            Some(long) => (SHORT_SLOTS * SHORT_OCTETS + long * LONG_OCTETS, LONG_OCTETS),
+        };
+        let mut cuts: Vec<usize> = (0..rng.usize(..4)).map(|_| rng.usize(0..=octets)).collect();
+        cuts.push(0);
+        cuts.push(rng.usize(octets / 2..=octets));
+        cuts.sort_unstable();
+        let mut pieces: Vec<_> = cuts
+            .windows(2)
+            .map(|pair| Span { area: Area::Inbox, range: start + pair[0]..start + pair[1] })
+            .collect();
+        rng.shuffle(&mut pieces);
+        Some(Receive { id: self.id(), slot, pieces })
+    }
+
+    /// A slot whose receive is complete.
+    pub fn release(&mut self, receive: &Receive) {
+        self.free_slots.push(receive.slot);
+    }
+
+    /// Whether all memory holds what the model says.
+    #[track_caller]
+    pub fn expect_memory(&self, what: &str) {
+        for (area, memory) in &self.areas {
+            let mut found = vec![0; memory.content.len()];
+            assert!(memory.region.read(0, &mut found));
+            let differs = found.iter().zip(&memory.content).position(|(found, expected)| found != expected);
+            assert_eq!(differs, None, "{what}: {area:?} differs from that octet on");
+        }
+    }
+
+    /// Whether `spans` hold `octets`.
+    #[track_caller]
+    pub fn expect(&self, spans: &[Span], octets: usize, what: &str) {
+        let mut left = octets;
+        for span in spans {
+            let here = span.range.len().min(left);
+            let memory = self.memory(span.area);
+            let mut found = vec![0; here];
+            assert!(memory.region.read(span.range.start, &mut found));
+            assert!(
+                found == memory.content[span.range.start..][..here],
+                "{what}: {span:?} holds other octets"
+            );
+            left -= here;
+        }
+    }
+}

@@ -1,0 +1,330 @@
+//! One seed: work of chance on the stack and on the model, and the comparison.
+
+use fastrand::Rng;
+use warpline_dataplane::memory::STag;
+use warpline_dataplane::qp::work::{
+    Completion, CompletionKind, Operation, ReceiveRequest, SendRequest, Slice, SliceList, Status,
+};
+
+use super::half::{Due, DueReceive, Ends, Half};
+use super::hazards::{Needs, Touches};
+use super::work::{Effect, Message, Work};
+use super::world::{DEPTH, Setup, World};
+
+/// An STag that nothing is behind.
+pub const NOWHERE: STag = STag(0xfeed_ffff);
+/// Virtual time in which everything that waits must come, whatever the network does.
+const PATIENCE_S: u64 = 2000;
+
+/// How much was done, to see that a run tries everything.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tally {
+    pub sends: u64,
+    pub writes: u64,
+    pub reads: u64,
+    pub atomics: u64,
+    pub immediates: u64,
+    pub invalidations: u64,
+    pub unsignaled: u64,
+    pub fences: u64,
+    pub inlined: u64,
+    pub local_faults: u64,
+    pub remote_faults: u64,
+}
+
+impl Tally {
+    fn fields(&mut self) -> [&mut u64; 11] {
+        let Self { sends, writes, reads, atomics, immediates, .. } = self;
+        let Self { invalidations, unsignaled, fences, inlined, local_faults, remote_faults, .. } = self;
+        [
+            sends,
+            writes,
+            reads,
+            atomics,
+            immediates,
+            invalidations,
+            unsignaled,
+            fences,
+            inlined,
+            local_faults,
+            remote_faults,
+        ]
+    }
+
+    pub fn add(&mut self, other: &Self) {
+        let mut other = *other;
+        for (sum, more) in self.fields().into_iter().zip(other.fields()) {
+            *sum += *more;
+        }
+    }
+
+    /// Nothing of it was left out.
+    pub fn expect_everything(mut self) {
+        assert!(self.fields().iter().all(|count| **count > 0), "{self:?}");
+    }
+}
+
+pub struct Play {
+    pub seed: u64,
+    pub rng: Rng,
+    pub world: World,
+    pub setup: Setup,
+    /// Both halves of each connection.
+    pub halves: Vec<[Half; 2]>,
+    pub tally: Tally,
+}
+
+impl Play {
+    pub fn new(seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        let setup = Setup::choose(&mut rng);
+        let world = World::new(seed, &setup);
+        let mut next_stag = 1;
+        let halves = (0..setup.connections)
+            .map(|number| [0, 1].map(|side| Half::new(&mut rng, &world.hosts[side], number, &mut next_stag)))
+            .collect();
+        let mut this = Self { seed, rng, world, setup, halves, tally: Tally::default() };
+        this.world.obey();
+        for number in 0..setup.connections {
+            // Rule 4: the Responder may send once it has an FPDU (MPA-7.1.2-15).
+            this.post_empty(number, 0);
+        }
+        this
+    }
+
+    pub fn run(mut self) -> Tally {
+        for _ in 0..self.rng.u32(20..250) {
+            let (number, side) = (self.rng.usize(..self.setup.connections), self.rng.usize(..2));
+            match self.rng.u32(..10) {
+                0..=1 => self.post_receives(number, side),
+                2..=7 => self.post_any(number, side),
+                8 => self.run_for(20),
+                _ => self.run_for(200),
+            }
+        }
+        if self.rng.u32(..3) == 0 {
+            let (number, side) = (self.rng.usize(..self.setup.connections), self.rng.usize(..2));
+            self.end_badly(number, side);
+        }
+        for number in 0..self.setup.connections {
+            for side in [0, 1] {
+                self.complete_all(number, side);
+            }
+        }
+        self.until("all receives are complete", |this| {
+            this.halves.iter().flatten().all(|half| half.over || half.due_receives.is_empty())
+        });
+        for (number, halves) in self.halves.iter().enumerate() {
+            for (side, half) in halves.iter().enumerate() {
+                half.expect_memory(&format!("seed {}, connection {number}, side {side}", self.seed));
+            }
+        }
+        self.tally
+    }
+
+    fn run_for(&mut self, steps: u32) {
+        for _ in 0..self.rng.u32(..steps) {
+            self.world.step();
+        }
+        self.take_completions();
+    }
+
+    /// Runs until `done`, taking completions.
+    pub fn until(&mut self, what: &str, mut done: impl FnMut(&Self) -> bool) {
+        let give_up = self.world.seconds() + PATIENCE_S;
+        loop {
+            self.take_completions();
+            if done(self) {
+                return;
+            }
+            assert!(self.world.seconds() < give_up, "seed {}: {what}: never; {:?}", self.seed, self.setup);
+            self.world.step();
+        }
+    }
+
+    // Receives.
+
+    fn post_receives(&mut self, number: usize, side: usize) {
+        for _ in 0..self.rng.usize(1..6) {
+            let half = &mut self.halves[number][side];
+            if half.over || half.receives.len() + half.due_receives.len() == DEPTH {
+                return;
+            }
+            let Some(receive) = half.receive(&mut self.rng) else { return };
+            let slices: Vec<Slice> = receive.pieces.iter().map(|piece| half.slice(piece)).collect();
+            let local = SliceList::try_from(&slices[..]).expect("few pieces");
+            let request = ReceiveRequest::new(receive.id, local);
+            self.world.hosts[side].qps[number].post_receive(request).expect("there is room");
+            half.receives.push_back(receive);
+        }
+    }
+
+    // Sends.
+
+    fn post_any(&mut self, number: usize, side: usize) {
+        if self.halves[number][side].over {
+            return;
+        }
+        let work = match self.rng.u32(..19) {
+            0..=4 => self.a_send(number, side),
+            5..=8 => Some(self.a_write(number, side)),
+            9..=12 => Some(self.a_read(number, side)),
+            13..=15 => Some(self.an_atomic(number, side)),
+            16 => self.immediate_data(number, side),
+            17 => self.a_write_with_immediate(number, side),
+            _ => self.a_local_invalidation(number, side),
+        };
+        if let Some(work) = work {
+            self.post(number, side, work);
+        }
+    }
+
+    /// Posts `work` when nothing that is outstanding makes its outcome a matter of chance, and carries it out in the model.
+    pub fn post(&mut self, number: usize, side: usize, work: Work) {
+        let needs = |this: &Self| {
+            let due = this.halves[number][side].due.iter();
+            due.map(|due| work.touches.needs(&due.touches)).max().unwrap_or(Needs::Nothing)
+        };
+        if needs(self) == Needs::Completion || self.halves[number][side].due.len() == DEPTH {
+            self.complete_all(number, side);
+        }
+        if self.halves[number][side].over {
+            return;
+        }
+        let fenced = needs(self) == Needs::Fence || self.rng.u32(..10) == 0;
+        let signaled = self.rng.u32(..3) > 0;
+        self.tally.fences += u64::from(fenced);
+        self.tally.unsignaled += u64::from(!signaled);
+        let id = self.halves[number][side].id();
+        let request = SendRequest { signaled, fenced, ..SendRequest::new(id, work.operation, work.local) };
+        self.world.hosts[side].qps[number].post_send(request).expect("there is room");
+        let due = Due { id, kind: work.operation.kind(), ends: work.ends, signaled, touches: work.touches };
+        self.halves[number][side].due.push_back(due);
+        self.carry_out(number, side, work.effect);
+    }
+
+    /// An empty Write that reports its completion.
+    fn post_empty(&mut self, number: usize, side: usize) {
+        let half = &mut self.halves[number][side];
+        let id = half.id();
+        let operation = Operation::Write { stag: NOWHERE, to: u64::MAX };
+        let request = SendRequest::new(id, operation, SliceList::default());
+        self.world.hosts[side].qps[number].post_send(request).expect("there is room");
+        let due = Due {
+            id,
+            kind: CompletionKind::Write,
+            ends: Ends::Done(0),
+            signaled: true,
+            touches: Touches::default(),
+        };
+        half.due.push_back(due);
+    }
+
+    /// Waits until everything posted is complete.
+    pub fn complete_all(&mut self, number: usize, side: usize) {
+        if self.halves[number][side].due.back().is_some_and(|due| !due.signaled)
+            && !self.halves[number][side].over
+        {
+            self.until("there is room", |this| {
+                this.halves[number][side].due.len() < DEPTH
+                    || this.halves[number][side].due.iter().all(|due| !due.signaled)
+            });
+            if self.halves[number][side].due.len() < DEPTH {
+                self.post_empty(number, side);
+            }
+        }
+        self.until("all sends are complete", |this| {
+            let half = &this.halves[number][side];
+            half.over || half.due.is_empty()
+        });
+    }
+
+    fn carry_out(&mut self, number: usize, side: usize, effect: Effect) {
+        let [first, second] = &mut self.halves[number];
+        let (here, there) = if side == 0 { (first, second) } else { (second, first) };
+        match effect {
+            Effect::Write { target, octets, then } => {
+                there.scatter(&[target], &octets);
+                if let Some(message) = then {
+                    deliver(there, &message);
+                }
+            }
+            Effect::Read { from, sink } => here.scatter(&sink, &there.gather(&[from])),
+            Effect::Change { target, sink, result, operands } => {
+                let before = there.gather(std::slice::from_ref(&target));
+                let value = u64::from_ne_bytes(before[..].try_into().expect("eight octets"));
+                there.scatter(&[target], &result(value, operands).to_ne_bytes());
+                here.scatter(&[sink], &before);
+            }
+            Effect::Message(message) => deliver(there, &message),
+            Effect::Invalidate(area) => here.memory_mut(area).valid = false,
+        }
+    }
+
+    // Completions.
+
+    pub fn take_completions(&mut self) {
+        for side in [0, 1] {
+            for completion in self.world.hosts[side].poll_completions() {
+                let number = completion.qp.0 as usize;
+                if self.halves[number][side].over {
+                    self.halves[number][side].take_ending(&completion);
+                } else if completion.kind == CompletionKind::Receive {
+                    self.take_receive(number, side, &completion);
+                } else {
+                    self.take_send(number, side, &completion);
+                }
+            }
+        }
+    }
+
+    fn what(&self, number: usize, side: usize, completion: &Completion) -> String {
+        let errors = [0, 1].map(|side| self.world.hosts[side].qps[number].error());
+        format!("seed {}, connection {number}, side {side}: {completion:?}, errors {errors:?}", self.seed)
+    }
+
+    fn take_send(&mut self, number: usize, side: usize, completion: &Completion) {
+        let what = self.what(number, side, completion);
+        let due = &mut self.halves[number][side].due;
+        // Those before it that report no success are complete too (RDMAP-5.5-08).
+        while due.front().is_some_and(|due| !due.signaled && due.id != completion.id) {
+            due.pop_front();
+        }
+        let due = due.pop_front().unwrap_or_else(|| panic!("{what}: nothing is outstanding"));
+        assert_eq!((completion.id, completion.kind), (due.id, due.kind), "{what}, not {due:?}");
+        assert_eq!(
+            (completion.status, Ends::Done(completion.octets)),
+            (Status::Success, due.ends),
+            "{what}, of {due:?}"
+        );
+        assert!(due.signaled, "{what}: it was not to be told");
+    }
+
+    fn take_receive(&mut self, number: usize, side: usize, completion: &Completion) {
+        let what = self.what(number, side, completion);
+        let half = &mut self.halves[number][side];
+        let due = half.due_receives.pop_front().unwrap_or_else(|| panic!("{what}: no message was sent"));
+        assert_eq!((completion.id, completion.status), (due.receive.id, Status::Success), "{what}");
+        let said = (completion.immediate, completion.invalidated, completion.solicited);
+        assert_eq!(said, (due.immediate, due.invalidated, due.solicited), "{what}");
+        if let Some(octets) = due.octets {
+            assert_eq!(completion.octets, octets, "{what}");
+        }
+        half.expect(&due.receive.pieces, due.receive.octets(), &what);
+        half.release(&due.receive);
+    }
+}
+
+/// A message arrives at its receive.
+fn deliver(there: &mut Half, message: &Message) {
+    let receive = there.receives.pop_front().expect("messages are only sent to receives");
+    there.scatter(&receive.pieces, &message.octets);
+    let invalidated = message.invalidates.map(|area| {
+        let memory = there.memory_mut(area);
+        memory.valid = false;
+        memory.stag
+    });
+    let octets = message.immediate.is_none().then_some(message.octets.len() as u32);
+    let Message { immediate, solicited, .. } = *message;
+    there.due_receives.push_back(DueReceive { receive, octets, immediate, invalidated, solicited });
+}

@@ -1,0 +1,110 @@
+//! The hot path allocates nothing: once a transfer runs, neither end asks for memory.
+
+use crate::common::{Pair, Setup, pattern, region_of};
+use warpline_dataplane::device::sim::{End, EndConfig, Impairments};
+use warpline_dataplane::memory::{Access, Region, STag};
+use warpline_dataplane::qp::work::{InlineData, Operation, ReceiveRequest, Slice, SliceList};
+
+const SOURCE: STag = STag::new(1, 1);
+const SINK: STag = STag::new(2, 2);
+const MESSAGE_OCTETS: u32 = 64 * 1024;
+
+/// Writes `messages` messages and polls until all are completed. Nothing here allocates but what is under test.
+fn transfer(pair: &mut Pair, messages: u64) {
+    for id in 0..messages {
+        let local = Slice { stag: SOURCE, to: 0, octets: MESSAGE_OCTETS };
+        pair.a.write(id, local, SINK, 0);
+    }
+    let mut completed = 0;
+    while completed < messages {
+        pair.step();
+        while pair.a.completions.poll().is_some() {
+            completed += 1;
+        }
+    }
+}
+
+#[test]
+fn a_running_transfer_allocates_nothing() {
+    for setup in [Setup { markers: false, crc: true }, Setup { markers: true, crc: true }] {
+        let mut pair = Pair::new(1, EndConfig::a(), EndConfig::b());
+        let source = region_of(&pattern(1, MESSAGE_OCTETS as usize));
+        let sink = Region::heap(MESSAGE_OCTETS as usize).unwrap();
+        pair.a.register(SOURCE, &source, Access::empty());
+        pair.b.register(SINK, &sink, Access::REMOTE_WRITE);
+        pair.establish(setup);
+        // The simulated network makes its buffers when they are first needed: until the windows are open.
+        transfer(&mut pair, 500);
+        let sent = pair.a.statistics().frames_sent;
+        let allocated = allocation_counter::measure(|| transfer(&mut pair, 64));
+        let frames = pair.a.statistics().frames_sent - sent;
+        assert!(frames > 2800, "{frames} frames");
+        assert_eq!(allocated.count_total, 0, "{allocated:?} for {frames} frames");
+    }
+}
+
+/// Nor under loss and reordering: what is held beyond gaps, and what is placed there, has its room beforehand.
+#[test]
+fn gaps_allocate_nothing() {
+    for setup in [Setup { markers: false, crc: true }, Setup { markers: true, crc: true }] {
+        let mut pair = Pair::new(3, EndConfig::a(), EndConfig::b());
+        let source = region_of(&pattern(1, MESSAGE_OCTETS as usize));
+        let sink = Region::heap(MESSAGE_OCTETS as usize).unwrap();
+        pair.a.register(SOURCE, &source, Access::empty());
+        pair.b.register(SINK, &sink, Access::REMOTE_WRITE);
+        pair.establish(setup);
+        transfer(&mut pair, 500);
+        pair.network
+            .set_impairments(End::A, Impairments { loss: 0.01, reorder: 0.05, ..Impairments::default() });
+        transfer(&mut pair, 500);
+        let before = pair.b.statistics();
+        let allocated = allocation_counter::measure(|| transfer(&mut pair, 64));
+        let after = pair.b.statistics();
+        let placed = after.fpdus_placed_early - before.fpdus_placed_early;
+        assert_eq!(placed > 100, setup.markers, "{placed} FPDUs placed beyond gaps");
+        assert!(after.tcp.out_of_order_segments - before.tcp.out_of_order_segments > 100);
+        assert_eq!(allocated.count_total, 0, "{allocated:?}");
+    }
+}
+
+/// Nor does any other operation: Reads and Atomic Operations both ways, Sends gathered, scattered, inline, with Immediate
+/// Data, posted one by one.
+#[test]
+fn no_operation_allocates() {
+    let mut pair = Pair::new(5, EndConfig::a(), EndConfig::b());
+    pair.reads = 8;
+    let open = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
+    for host in [&pair.a, &pair.b] {
+        host.register(SOURCE, &Region::heap(MESSAGE_OCTETS as usize).unwrap(), open);
+    }
+    pair.establish(Setup { markers: true, crc: true });
+    let slice = |to, octets| Slice { stag: SOURCE, to, octets };
+    let two = SliceList::try_from(&[slice(0, 700), slice(9000, 2000)][..]).unwrap();
+    let inline = InlineData::try_from(&[7; 40][..]).unwrap();
+    let (stag, to) = (SOURCE, 4096);
+    let round = |pair: &mut Pair| {
+        for host in [&pair.a, &pair.b] {
+            for id in 0..3 {
+                host.qp.post_receive(ReceiveRequest::new(id, two)).unwrap();
+            }
+            host.post(10, Operation::Read { stag, to: 0 }, slice(16, 20_000));
+            host.post(11, Operation::FetchAdd { stag, to, add: 1, mask: 0 }, slice(8, 8));
+            host.post(12, Operation::SEND, two);
+            host.post(13, Operation::Send { invalidate: None, solicited: true }, inline);
+            let write = Operation::WriteWithImmediate { stag, to: 0, immediate: 5, solicited: false };
+            host.post(14, write, two);
+        }
+        let mut completed = 0;
+        while completed < 16 {
+            pair.step();
+            completed += u32::from(pair.a.completions.poll().is_some());
+            completed += u32::from(pair.b.completions.poll().is_some());
+            assert_eq!((pair.a.qp.error(), pair.b.qp.error()), (None, None));
+        }
+    };
+    for _ in 0..300 {
+        round(&mut pair);
+    }
+    let allocated = allocation_counter::measure(|| (0..64).for_each(|_| round(&mut pair)));
+    assert_eq!(allocated.count_total, 0, "{allocated:?}");
+}

@@ -1,0 +1,222 @@
+//! What happens to frames around TCP, against a peer made of frames: what a packet script (`packet_scripts.rs`) cannot say.
+
+use crate::common::raw::{OUR_MAC, PEER_ISS, PEER_MAC, RawPeer};
+use crate::common::{PORT, address};
+use warpline_dataplane::core::ring::{Command, ConnectError, Event};
+use warpline_dataplane::core::statistics::DropCause;
+use warpline_dataplane::limits;
+use warpline_dataplane::tcp::CloseReason;
+use warpline_dataplane::time::SECOND;
+use warpline_dataplane::wire::ethernet::{self, EtherType, MacAddress};
+use warpline_dataplane::wire::ipv4::{self, Protocol};
+use warpline_dataplane::wire::tcp::{Flags, Options, SeqNumber};
+use warpline_dataplane::wire::{arp, checksum, icmp};
+
+const ACK: Flags = Flags::ACK;
+
+fn synack() -> Flags {
+    Flags::SYN | Flags::ACK
+}
+
+/// A core with a connection the peer opened, and its next sequence number.
+fn accepted() -> (RawPeer, SeqNumber) {
+    let mut peer = RawPeer::new();
+    let next = peer.accept(Options::default());
+    (peer, next)
+}
+
+fn streamed(peer: &mut RawPeer) -> Vec<u8> {
+    let mut octets = Vec::new();
+    for event in peer.events.drain(..) {
+        if let Event::Stream { octets: more, .. } = event {
+            octets.extend_from_slice(&more);
+        }
+    }
+    octets
+}
+
+/// Peers that come and go while control is behind do not pile up events.
+#[test]
+fn no_connection_is_taken_while_control_is_behind() {
+    let mut peer = RawPeer::new();
+    peer.command(Command::Listen { port: PORT, backlog: 4, tcp: None });
+    peer.settle();
+    for _ in 0..limits::EVENTS / 2 {
+        assert!(peer.rings.events.push(Event::QpDestroyed(crate::common::QP)).is_ok());
+    }
+    let syn = RawPeer::segment(&peer.header(Flags::SYN, PEER_ISS, SeqNumber(0)), &[]);
+    peer.inject(&syn);
+    peer.now += 10_000;
+    peer.core.poll_once(peer.now);
+    assert_eq!(peer.core.statistics().dropped(DropCause::NoRoomForConnection), 1);
+    // Control catches up, and the peer tries again.
+    peer.settle();
+    peer.expect_nothing();
+    peer.inject(&syn);
+    peer.settle();
+    assert_eq!(peer.expect_one().header.flags, synack());
+}
+
+/// Damaged frames are dropped, each under its own cause, and nothing else happens.
+#[test]
+fn damage_is_counted_by_cause() {
+    let (mut peer, next) = accepted();
+    let good = RawPeer::segment(&peer.header(ACK, PEER_ISS + 1, next), b"payload");
+    let damage = |at: usize, octets: &[u8]| {
+        let mut frame = good.clone();
+        frame[at..at + octets.len()].copy_from_slice(octets);
+        frame
+    };
+    let ip = ethernet::Header::LEN;
+    let cases = [
+        (damage(0, &[2, 9, 9, 9, 9, 9]), DropCause::OtherMac),
+        (damage(12, &[0x88, 0xcc]), DropCause::OtherProtocol),
+        (damage(ip, &[0x65]), DropCause::Malformed),
+        (damage(ip + 2, &[0xff, 0xff]), DropCause::Malformed),
+        (damage(ip + 10, &[0, 0]), DropCause::IpChecksum),
+        (damage(ip + 20 + 16, &[0, 0]), DropCause::TcpChecksum),
+        (damage(good.len() - 1, b"!"), DropCause::TcpChecksum),
+        (good[..ip + 10].to_vec(), DropCause::Malformed),
+        (good[..good.len() - 1].to_vec(), DropCause::Malformed),
+        // The wire pads to 60 octets: an address that is not ours.
+        (good[..5].to_vec(), DropCause::OtherMac),
+    ];
+    for (frame, cause) in cases {
+        let before = peer.core.statistics().dropped(cause);
+        peer.inject(&frame);
+        peer.settle();
+        assert_eq!(peer.core.statistics().dropped(cause), before + 1, "{cause:?}: {frame:02x?}");
+    }
+    peer.expect_nothing();
+    assert!(peer.events.is_empty());
+    peer.inject(&good);
+    peer.pass_ms(50);
+    assert_eq!(streamed(&mut peer), b"payload");
+}
+
+/// Segments from random octets: no panic, no event, the connection lives.
+#[test]
+fn garbage_does_no_harm() {
+    let (mut peer, next) = accepted();
+    let mut rng = fastrand::Rng::with_seed(5);
+    for _ in 0..20_000 {
+        let mut header = peer.header(
+            Flags::from_bits_retain(rng.u8(..)) - Flags::RST,
+            PEER_ISS + 1 + rng.u32(..400_000),
+            next - rng.u32(..100_000),
+        );
+        header.window = rng.u16(..);
+        let mut frame = RawPeer::segment(&header, &vec![rng.u8(..); rng.usize(..600)]);
+        if rng.bool() {
+            for _ in 0..rng.usize(..8) {
+                let at = rng.usize(..frame.len());
+                frame[at] = rng.u8(..);
+            }
+        }
+        frame.truncate(rng.usize(..=frame.len() * 2).min(frame.len()));
+        peer.inject(&frame);
+        peer.settle();
+        peer.sent.clear();
+    }
+    assert!(!peer.events.iter().any(|event| matches!(event, Event::Closed { .. })));
+}
+
+/// RFC 826, and RFC 1122 §3.2.2.6.
+#[test]
+fn answers_arp_and_ping() {
+    let mut peer = RawPeer::new();
+    let mut frame = vec![0; ethernet::Header::LEN + arp::Packet::LEN];
+    ethernet::Header { destination: MacAddress::BROADCAST, source: PEER_MAC, ethertype: EtherType::ARP }
+        .emit(&mut frame);
+    arp::Packet {
+        operation: arp::Operation::Request,
+        sender_mac: PEER_MAC,
+        sender_ip: address(2),
+        target_mac: MacAddress::default(),
+        target_ip: address(1),
+    }
+    .emit(&mut frame[ethernet::Header::LEN..]);
+    peer.inject(&frame);
+    peer.settle();
+    let answer = peer.other.pop_front().unwrap();
+    let reply = arp::Packet::parse(&answer[ethernet::Header::LEN..]).unwrap();
+    assert_eq!((reply.operation, reply.sender_mac), (arp::Operation::Reply, OUR_MAC));
+    assert_eq!((reply.sender_ip, reply.target_ip, reply.target_mac), (address(1), address(2), PEER_MAC));
+
+    let mut echo = vec![8, 0, 0, 0, 0x12, 0x34, 0, 1];
+    echo.extend_from_slice(b"are you there");
+    let sum = checksum::sum(&echo).finish();
+    echo[2..4].copy_from_slice(&sum.to_be_bytes());
+    let frame = RawPeer::packet(Protocol::ICMP, &echo);
+    peer.inject(&frame);
+    peer.settle();
+    let answer = peer.other.pop_front().unwrap();
+    let packet = &answer[ethernet::Header::LEN..];
+    let (header, transport) = ipv4::Header::parse(packet).unwrap();
+    assert_eq!((header.source, header.destination), (address(1), address(2)));
+    let reply = icmp::Message::parse(&packet[transport..usize::from(header.total_len)]).unwrap();
+    assert!(
+        matches!(reply, icmp::Message::EchoReply { id: 0x1234, seq: 1, payload } if payload == b"are you there"),
+        "{reply:?}"
+    );
+    echo[10] ^= 1;
+    let frame = RawPeer::packet(Protocol::ICMP, &echo);
+    peer.inject(&frame);
+    peer.settle();
+    assert_eq!(peer.core.statistics().dropped(DropCause::IcmpChecksum), 1);
+}
+
+/// An address that nobody has: the request is repeated once a second and the open fails in the end.
+#[test]
+fn an_unreachable_peer_fails_the_open() {
+    let mut peer = RawPeer::new();
+    peer.answers_arp = false;
+    peer.command(Command::Connect {
+        token: 4,
+        remote: std::net::SocketAddr::new(address(77).into(), 1),
+        timeout_ns: 10 * SECOND,
+        tcp: None,
+    });
+    peer.pass_s(15);
+    assert!((9..=11).contains(&peer.other.len()), "{} requests", peer.other.len());
+    peer.expect_nothing();
+    let error = ConnectError::Closed(CloseReason::TimedOut);
+    assert!(matches!(peer.events.pop(), Some(Event::ConnectFailed { token: 4, error: e }) if e == error));
+    peer.command(Command::Connect {
+        token: 5,
+        remote: std::net::SocketAddr::new([203, 0, 113, 1].into(), 1),
+        timeout_ns: SECOND,
+        tcp: None,
+    });
+    peer.settle();
+    let error = ConnectError::NoRoute;
+    assert!(matches!(peer.events.pop(), Some(Event::ConnectFailed { token: 5, error: e }) if e == error));
+}
+
+/// A thousand connections that time out at the same instant are looked after in several polls, so that frames that arrive
+/// meanwhile do not wait for all of them; and all of them are.
+#[test]
+fn timers_that_expire_together_do_not_keep_frames_waiting() {
+    const CONNECTIONS: usize = 3 * limits::TIMERS_PER_POLL + 1;
+    let mut peer = RawPeer::new();
+    for token in 0..CONNECTIONS {
+        let remote = (address(2), 1 + token as u16).into();
+        let timeout_ns = 200 * SECOND;
+        peer.command(Command::Connect { token: token as u64, remote, timeout_ns, tcp: None });
+        peer.settle();
+    }
+    assert_eq!(peer.sent.len(), CONNECTIONS);
+    peer.sent.clear();
+    // Every SYN is overdue by now.
+    peer.now += 2 * SECOND;
+    let mut polls = 0;
+    while peer.core.statistics().tcp.timeouts < CONNECTIONS as u32 {
+        let before = peer.core.statistics().tcp.timeouts;
+        peer.core.poll_once(peer.now);
+        let expired = peer.core.statistics().tcp.timeouts - before;
+        assert!(expired as usize <= limits::TIMERS_PER_POLL, "{expired} in one poll");
+        polls += 1;
+        assert!(polls < 100, "{} of {CONNECTIONS}", peer.core.statistics().tcp.timeouts);
+    }
+    assert!(polls >= 4, "{polls}");
+}
