@@ -12,7 +12,6 @@
 
 #define TCP_PORT 7471
 #define PATIENCE_MS 20000
-#define ADVERTISEMENT_OCTETS 16
 
 /* Ends the program when a call has failed. */
 static int check(const char *what, int result)
@@ -22,15 +21,6 @@ static int check(const char *what, int result)
         exit(1);
     }
     return result;
-}
-
-/* A number of `octets` octets, most significant first. */
-static uint64_t number(const uint8_t *from, int octets)
-{
-    uint64_t value = 0;
-    while (octets-- > 0)
-        value = value << 8 | *from++;
-    return value;
 }
 
 /* Waits for `count` completions, which must be successes. */
@@ -64,19 +54,16 @@ int main(int argc, char **argv)
     check("warpline_mr_allocate", warpline_mr_allocate(pd, NULL, 4096, WARPLINE_ACCESS_LOCAL_WRITE, &mr));
     char *memory = warpline_mr_address(mr);
 
-    /* The server may still be setting up. Its answer says where its page is: Tagged Offset, STag, length. */
+    /* The server may still be setting up. Its answer says where its page is. */
     struct warpline_conn_param param = {.timeout_ms = 1000};
     struct warpline_conn_reply reply;
     int connected;
     for (int attempt = 0; (connected = warpline_connect(qp, argv[4], TCP_PORT, &param, &reply)) < 0 && attempt < 15; attempt++)
         usleep(100000);
     check("warpline_connect", connected);
-    if (reply.private_data_octets != ADVERTISEMENT_OCTETS) {
-        fprintf(stderr, "the server's answer is no advertisement\n");
-        return 1;
-    }
-    uint64_t page = number(reply.private_data, 8);
-    uint32_t stag = (uint32_t)number(reply.private_data + 8, 4);
+    struct warpline_advertisement page;
+    check("warpline_advertisement_decode",
+          warpline_advertisement_decode(reply.private_data, reply.private_data_octets, &page));
 
     /* One list: a Write, a Read of the same octets, which comes behind it, an addition, and a Send from the request itself. */
     memcpy(memory, "hello", 5);
@@ -89,13 +76,13 @@ int main(int argc, char **argv)
                                     .flags = WARPLINE_SEND_SIGNALED | WARPLINE_SEND_INLINE};
     struct warpline_send_wr add = {.wr_id = 3, .next = &send, .sg_list = &count, .num_sge = 1,
                                    .opcode = WARPLINE_WR_FETCH_ADD, .flags = WARPLINE_SEND_SIGNALED,
-                                   .remote_stag = stag, .remote_addr = page, .compare_add = 1};
+                                   .remote_stag = page.stag, .remote_addr = page.to, .compare_add = 1};
     struct warpline_send_wr read = {.wr_id = 2, .next = &add, .sg_list = &read_back, .num_sge = 1,
                                     .opcode = WARPLINE_WR_READ, .flags = WARPLINE_SEND_SIGNALED,
-                                    .remote_stag = stag, .remote_addr = page + 64};
+                                    .remote_stag = page.stag, .remote_addr = page.to + 64};
     struct warpline_send_wr write = {.wr_id = 1, .next = &read, .sg_list = &written, .num_sge = 1,
                                      .opcode = WARPLINE_WR_WRITE, .flags = WARPLINE_SEND_SIGNALED,
-                                     .remote_stag = stag, .remote_addr = page + 64};
+                                     .remote_stag = page.stag, .remote_addr = page.to + 64};
     check("warpline_post_send", warpline_post_send(qp, &write, NULL));
     complete(cq, 4);
     if (memcmp(memory + 100, "hello", 5) != 0) {

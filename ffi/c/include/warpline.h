@@ -53,10 +53,20 @@
 #define WARPLINE_ACCESS_REMOTE_ATOMIC 8
 
 /**
+ * Windows may be bound to it: see `warpline_mw_binding`.
+ */
+#define WARPLINE_ACCESS_WINDOW_BIND 16
+
+/**
  * Tagged Offsets count from zero instead of being addresses, so that the peer does not learn where the memory lies.
  * `addr` of a `warpline_sge` then counts from zero too.
  */
 #define WARPLINE_ACCESS_ZERO_BASED (1 << 16)
+
+/**
+ * Octets of the message that `warpline_advertisement_encode` writes.
+ */
+#define WARPLINE_ADVERTISEMENT_OCTETS 16
 
 /**
  * Of `warpline_wc`: a Send, or Immediate Data.
@@ -216,6 +226,16 @@
 #define WARPLINE_WR_LOCAL_INVALIDATE 11
 
 /**
+ * Binds a window to a part of a registration, as `grant` says, when all requests before it are complete; no memory.
+ */
+#define WARPLINE_WR_BIND 12
+
+/**
+ * Registers memory that was registered before anew, as `grant` says, when all requests before it are complete; no memory.
+ */
+#define WARPLINE_WR_REGISTER 13
+
+/**
  * Success is reported by a completion; failure always is.
  */
 #define WARPLINE_SEND_SIGNALED 1
@@ -306,6 +326,12 @@ struct warpline_listener;
 struct warpline_mr;
 
 /**
+ * A memory window: bound to a part of a registration, it opens that part to the peer of one queue pair, until either end
+ * invalidates it or the queue pair is gone (RFC 5042 §2.1).
+ */
+struct warpline_mw;
+
+/**
  * Queue pairs and the memory they may reach (RFC 5041 §8.2).
  */
 struct warpline_pd;
@@ -357,6 +383,61 @@ struct warpline_device_attr {
      * Octets a peer may have in flight on one connection; 0 for 2 MiB.
      */
     uint32_t window;
+};
+
+/**
+ * A range of memory under a name that no peer knows yet. It names the memory when the work request with it is done
+ * (`WARPLINE_WR_BIND`, `WARPLINE_WR_REGISTER`); what is posted behind that on the same queue pair comes after it. `stag`, `to`
+ * and `octets` are for the caller to read; nothing of it is to be changed.
+ */
+struct warpline_grant {
+    /**
+     * The Tagged Offset of the first octet, under the new name.
+     */
+    uint64_t to;
+    /**
+     * Octets.
+     */
+    uint64_t octets;
+    /**
+     * Where the range begins: of a window, as a Tagged Offset of the registration; else, as octets from the begin of the
+     * memory.
+     */
+    uint64_t start;
+    /**
+     * The new name.
+     */
+    uint32_t stag;
+    /**
+     * Of a window, the STag of the registration; else 0.
+     */
+    uint32_t mr_stag;
+    /**
+     * `WARPLINE_ACCESS_*`.
+     */
+    uint32_t access;
+    /**
+     * Whether it is for one queue pair alone.
+     */
+    bool one_stream;
+};
+
+/**
+ * Memory of a peer: where an RDMA Write may go, or what an RDMA Read may fetch.
+ */
+struct warpline_advertisement {
+    /**
+     * The Tagged Offset of the first octet: `remote_addr` of a `warpline_send_wr`.
+     */
+    uint64_t to;
+    /**
+     * `remote_stag` of a `warpline_send_wr`.
+     */
+    uint32_t stag;
+    /**
+     * Octets from there on.
+     */
+    uint32_t octets;
 };
 
 /**
@@ -489,6 +570,11 @@ struct warpline_send_wr {
      * See `WARPLINE_WR_MASKED_COMPARE_SWAP`.
      */
     uint64_t swap_mask;
+    /**
+     * Of `WARPLINE_WR_BIND` what `warpline_mw_binding` has written, of `WARPLINE_WR_REGISTER` what
+     * `warpline_mr_fast_registration` has.
+     */
+    const struct warpline_grant *grant;
 };
 
 /**
@@ -681,6 +767,7 @@ size_t warpline_mr_octets(const struct warpline_mr *mr);
 
 /**
  * Its STag: its name in `warpline_sge`, and at peers. 0, which names nothing, for a null `mr`.
+ * `warpline_mr_fast_registration` gives it another one.
  */
 uint32_t warpline_mr_stag(const struct warpline_mr *mr);
 
@@ -693,7 +780,8 @@ bool warpline_mr_is_copied(const struct warpline_mr *mr);
  * Takes the memory back: with 0, its STag names nothing, no core reaches the memory, and the handle is gone. With
  * anything else the handle is still there, for another try.
  *
- * - `-EBUSY`: work that is not completed, or a response to the peer, still needed the memory after `timeout_ms` milliseconds
+ * - `-EBUSY`: work that is not completed, a response to the peer, or a window that is bound still needed the memory after
+ *   `timeout_ms` milliseconds
  */
 int warpline_mr_deregister(struct warpline_mr *mr,
                            int32_t timeout_ms);
@@ -703,6 +791,108 @@ int warpline_mr_deregister(struct warpline_mr *mr,
  * for memory of `warpline_mr_allocate`; the caller's own must then never go. Null is nothing.
  */
 void warpline_mr_destroy(struct warpline_mr *mr);
+
+/**
+ * A window, bound to nothing yet.
+ *
+ * - `-ENOSPC`: the device knows as many regions and windows as it can, or the Protection Domain as many as it may
+ * - `-ENODEV`: the device has stopped
+ */
+int warpline_mw_allocate(struct warpline_pd *pd,
+                         struct warpline_mw **mw);
+
+/**
+ * What the peer calls it, once it is bound; 0, which names nothing, for a null `mw`. `warpline_mw_binding` gives it another
+ * name each time.
+ */
+uint32_t warpline_mw_stag(const struct warpline_mw *mw);
+
+/**
+ * Writes to `grant` what binds the window to octets `offset` to `offset + octets` of `mr`: for a work request with the opcode
+ * `WARPLINE_WR_BIND`, which opens them to the peer of the queue pair that it is posted to. The window must not be bound when
+ * the work request is done, so invalidate it before if it is. Without a work request, nothing but its name changes.
+ *
+ * `mr` must have been registered with the right `WARPLINE_ACCESS_WINDOW_BIND`, and with `WARPLINE_ACCESS_LOCAL_WRITE` if the
+ * peer is to change anything. `access` are rights of peers, and `WARPLINE_ACCESS_ZERO_BASED` if need be. What the registration
+ * does not allow makes the work request fail with the status 6, "memory window bind error", which ends the connection.
+ *
+ * - `-EINVAL`: a wrong right, or a handle that is on its way back
+ */
+int warpline_mw_binding(struct warpline_mw *mw,
+                        const struct warpline_mr *mr,
+                        size_t offset,
+                        size_t octets,
+                        uint32_t access,
+                        struct warpline_grant *grant);
+
+/**
+ * Takes a window back: with 0, its name names nothing, and the handle is gone. With anything else the handle is still there,
+ * for another try.
+ *
+ * - `-EBUSY`: a response to the peer still read by it after `timeout_ms` milliseconds
+ */
+int warpline_mw_deallocate(struct warpline_mw *mw,
+                           int32_t timeout_ms);
+
+/**
+ * Gives a window back without asking: it is taken back now, or behind the caller's back as soon as nothing reads by it. Null
+ * is nothing.
+ */
+void warpline_mw_destroy(struct warpline_mw *mw);
+
+/**
+ * Writes to `grant` what registers octets `offset` to `offset + octets` of the memory anew, without asking the control thread:
+ * for a work request with the opcode `WARPLINE_WR_REGISTER`. The memory must be invalid when the work request is done, so
+ * invalidate it before (`WARPLINE_WR_LOCAL_INVALIDATE`), if the peer has not. `warpline_mr_stag` gives the new name from now on.
+ *
+ * `access` is no more than at first, with or without `WARPLINE_ACCESS_ZERO_BASED`. With `one_stream`, the memory is for the
+ * queue pair alone that the work request is posted to, whose peer may then invalidate it. What is not allowed makes the work
+ * request fail with the status 4, "local protection error", which ends the connection.
+ *
+ * - `-EINVAL`: a wrong right, or a handle that is on its way back
+ */
+int warpline_mr_fast_registration(struct warpline_mr *mr,
+                                  size_t offset,
+                                  size_t octets,
+                                  uint32_t access,
+                                  bool one_stream,
+                                  struct warpline_grant *grant);
+
+/**
+ * What a peer must know of octets `offset` to `offset + octets` of the memory.
+ *
+ * - `-EINVAL`: they are not all registered
+ */
+int warpline_mr_advertisement(const struct warpline_mr *mr,
+                              size_t offset,
+                              uint32_t octets,
+                              struct warpline_advertisement *advertisement);
+
+/**
+ * What a peer must know of octets `offset` to `offset + octets` of the window, as `warpline_mw_binding` was told last.
+ *
+ * - `-EINVAL`: they do not all lie inside
+ */
+int warpline_mw_advertisement(const struct warpline_mw *mw,
+                              uint64_t offset,
+                              uint32_t octets,
+                              struct warpline_advertisement *advertisement);
+
+/**
+ * Writes the advertisement to the `WARPLINE_ADVERTISEMENT_OCTETS` octets at `message`, as rping does: Tagged Offset 8, STag 4,
+ * length 4, each with the most significant octet first.
+ */
+int warpline_advertisement_encode(const struct warpline_advertisement *advertisement,
+                                  void *message);
+
+/**
+ * Reads what `warpline_advertisement_encode` has written.
+ *
+ * - `-EINVAL`: `octets` is not `WARPLINE_ADVERTISEMENT_OCTETS`
+ */
+int warpline_advertisement_decode(const void *message,
+                                  size_t octets,
+                                  struct warpline_advertisement *advertisement);
 
 /**
  * A queue with room for the completions of `capacity` work requests. With `sleepable`, it has a file descriptor.

@@ -6,8 +6,8 @@ use std::ffi::{CString, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use warpline::{
-    AnswerError, CloseError, ConnectError, CreateError, DeregisterError, ListenError, MemoryError,
-    StartError, Stopped,
+    AnswerError, CloseError, ConnectError, CreateError, DeallocateError, DeregisterError, ListenError,
+    MemoryError, StartError, Stopped,
 };
 use warpline_dataplane::qp::shared;
 
@@ -111,6 +111,15 @@ impl From<MemoryError> for Failure {
 impl From<&DeregisterError> for Failure {
     fn from(error: &DeregisterError) -> Self {
         Self::of(libc::EBUSY, error)
+    }
+}
+
+impl From<&DeallocateError> for Failure {
+    fn from(error: &DeallocateError) -> Self {
+        let code = match error {
+            DeallocateError::InUse(_) | DeallocateError::Unanswered(_) => libc::EBUSY,
+        };
+        Self::of(code, error)
     }
 }
 

@@ -17,6 +17,7 @@
 // One contract serves all functions: it stands above and at the top of the header.
 #![allow(clippy::missing_safety_doc)]
 
+pub mod advertisement;
 pub mod completion;
 pub mod connection;
 pub mod device;
@@ -27,4 +28,5 @@ mod pointer;
 pub mod queue_pair;
 #[cfg(test)]
 mod tests;
+pub mod window;
 pub mod work;

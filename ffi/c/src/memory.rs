@@ -2,6 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
@@ -26,7 +27,8 @@ pub struct Pd {
 pub struct Mr {
     octets: usize,
     address: u64,
-    stag: u32,
+    /// What it is called now, or will be when the work request that calls it so is done.
+    stag: AtomicU32,
     copied: bool,
     state: Mutex<State>,
 }
@@ -51,16 +53,19 @@ pub const WARPLINE_ACCESS_REMOTE_READ: u32 = 2;
 pub const WARPLINE_ACCESS_REMOTE_WRITE: u32 = 4;
 /// Peers may do atomics on it.
 pub const WARPLINE_ACCESS_REMOTE_ATOMIC: u32 = 8;
+/// Windows may be bound to it: see `warpline_mw_binding`.
+pub const WARPLINE_ACCESS_WINDOW_BIND: u32 = 16;
 /// Tagged Offsets count from zero instead of being addresses, so that the peer does not learn where the memory lies.
 /// `addr` of a `warpline_sge` then counts from zero too.
 pub const WARPLINE_ACCESS_ZERO_BASED: u32 = 1 << 16;
 
-fn rights(access: u32) -> Result<(Access, Addressing), Failure> {
+pub(crate) fn rights(access: u32) -> Result<(Access, Addressing), Failure> {
     let pairs = [
         (WARPLINE_ACCESS_LOCAL_WRITE, Access::LOCAL_WRITE),
         (WARPLINE_ACCESS_REMOTE_READ, Access::REMOTE_READ),
         (WARPLINE_ACCESS_REMOTE_WRITE, Access::REMOTE_WRITE),
         (WARPLINE_ACCESS_REMOTE_ATOMIC, Access::REMOTE_ATOMIC),
+        (WARPLINE_ACCESS_WINDOW_BIND, Access::WINDOW_BIND),
     ];
     let mut left = access & !WARPLINE_ACCESS_ZERO_BASED;
     let mut rights = Access::empty();
@@ -113,7 +118,7 @@ fn registered(
     Ok(Mr {
         octets: memory.len(),
         address,
-        stag: memory.stag().0,
+        stag: AtomicU32::new(memory.stag().0),
         copied: memory.is_copied(),
         state: Mutex::new(State::Registered(memory, gone)),
     })
@@ -199,10 +204,11 @@ pub unsafe extern "C" fn warpline_mr_octets(mr: *const Mr) -> usize {
 }
 
 /// Its STag: its name in `warpline_sge`, and at peers. 0, which names nothing, for a null `mr`.
+/// `warpline_mr_fast_registration` gives it another one.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_mr_stag(mr: *const Mr) -> u32 {
     // SAFETY: what C promises for every call.
-    unsafe { mr.as_ref() }.map_or(0, |mr| mr.stag)
+    unsafe { mr.as_ref() }.map_or(0, |mr| mr.stag.load(Ordering::Acquire))
 }
 
 /// Whether what is sent from it is copied into frames, because the device cannot refer to the memory, or to none.
@@ -215,7 +221,8 @@ pub unsafe extern "C" fn warpline_mr_is_copied(mr: *const Mr) -> bool {
 /// Takes the memory back: with 0, its STag names nothing, no core reaches the memory, and the handle is gone. With
 /// anything else the handle is still there, for another try.
 ///
-/// - `-EBUSY`: work that is not completed, or a response to the peer, still needed the memory after `timeout_ms` milliseconds
+/// - `-EBUSY`: work that is not completed, a response to the peer, or a window that is bound still needed the memory after
+///   `timeout_ms` milliseconds
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_mr_deregister(mr: *mut Mr, timeout_ms: i32) -> c_int {
     guard(|| {
@@ -236,6 +243,17 @@ pub unsafe extern "C" fn warpline_mr_destroy(mr: *mut Mr) {
 }
 
 impl Mr {
+    /// Does something with the registration, which may give it another name.
+    pub(crate) fn with<T>(&self, ask: impl FnOnce(&mut MemoryRegion) -> T) -> Result<T, Failure> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let State::Registered(memory, _) = &mut *state else {
+            return Err(Failure::invalid("the memory is on its way back to its owner"));
+        };
+        let answer = ask(memory);
+        self.stag.store(memory.stag().0, Ordering::Release);
+        Ok(answer)
+    }
+
     fn leave(&self, timeout_ms: i32) -> Result<(), Failure> {
         let start = Instant::now();
         let timeout = patience(timeout_ms);

@@ -12,6 +12,7 @@ use warpline_dataplane::qp::shared::BadRequest;
 use crate::error::{Failure, guard};
 use crate::pointer::{borrow, list};
 use crate::queue_pair::{Qp, Srq};
+use crate::window::Grant;
 
 /// Most ranges of memory in one work request.
 pub const WARPLINE_MAX_SGE: u32 = 4;
@@ -47,6 +48,11 @@ pub const WARPLINE_WR_MASKED_FETCH_ADD: u32 = 9;
 pub const WARPLINE_WR_MASKED_COMPARE_SWAP: u32 = 10;
 /// Takes `remote_stag`, which here is one of this end, out of the reach of peers; no memory.
 pub const WARPLINE_WR_LOCAL_INVALIDATE: u32 = 11;
+
+/// Binds a window to a part of a registration, as `grant` says, when all requests before it are complete; no memory.
+pub const WARPLINE_WR_BIND: u32 = 12;
+/// Registers memory that was registered before anew, as `grant` says, when all requests before it are complete; no memory.
+pub const WARPLINE_WR_REGISTER: u32 = 13;
 
 /// Success is reported by a completion; failure always is.
 pub const WARPLINE_SEND_SIGNALED: u32 = 1;
@@ -99,6 +105,9 @@ pub struct SendWr {
     pub compare_add_mask: u64,
     /// See `WARPLINE_WR_MASKED_COMPARE_SWAP`.
     pub swap_mask: u64,
+    /// Of `WARPLINE_WR_BIND` what `warpline_mw_binding` has written, of `WARPLINE_WR_REGISTER` what
+    /// `warpline_mr_fast_registration` has.
+    pub grant: *const Grant,
 }
 
 /// A work request on a receive queue: a buffer for one message of the peer.
@@ -148,7 +157,10 @@ unsafe fn copy_inline(start: *const Sge, count: u32) -> Result<InlineData, Failu
 }
 
 impl SendWr {
-    fn operation(&self) -> Result<Operation, Failure> {
+    /// # Safety
+    ///
+    /// Its pointers are as C promises.
+    unsafe fn operation(&self) -> Result<Operation, Failure> {
         let solicited = self.flags & WARPLINE_SEND_SOLICITED != 0;
         let (stag, to) = (STag(self.remote_stag), self.remote_addr);
         let immediate = self.immediate;
@@ -184,6 +196,10 @@ impl SendWr {
             },
             WARPLINE_WR_SWAP => Operation::Swap { stag, to, swap, mask: u64::MAX },
             WARPLINE_WR_LOCAL_INVALIDATE => Operation::LocalInvalidate { stag },
+            // SAFETY: the caller's promise.
+            WARPLINE_WR_BIND => Operation::Bind(unsafe { borrow(self.grant)? }.binding()?),
+            // SAFETY: as above.
+            WARPLINE_WR_REGISTER => Operation::Register(unsafe { borrow(self.grant)? }.registration()?),
             _ => return Err(Failure::invalid("an opcode is none of WARPLINE_WR_*")),
         })
     }
@@ -208,7 +224,8 @@ impl SendWr {
         };
         Ok(SendRequest {
             id: self.wr_id,
-            operation: self.operation()?,
+            // SAFETY: as above.
+            operation: unsafe { self.operation()? },
             local,
             signaled: self.flags & WARPLINE_SEND_SIGNALED != 0,
             fenced: self.flags & WARPLINE_SEND_FENCE != 0,

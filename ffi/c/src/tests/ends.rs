@@ -4,12 +4,14 @@ use std::ffi::{CStr, c_void};
 use std::ptr::{null, null_mut};
 use std::thread;
 
+use crate::advertisement::*;
 use crate::completion::*;
 use crate::connection::*;
 use crate::device::*;
 use crate::error::warpline_last_error;
 use crate::memory::*;
 use crate::queue_pair::*;
+use crate::window::*;
 use crate::work::*;
 
 /// Milliseconds that anything may take before a test fails. No test waits that long unless something is wrong.
@@ -131,8 +133,12 @@ impl End {
     }
 
     pub fn post_send(&self, wr: &SendWr) {
-        let result = unsafe { warpline_post_send(self.qp, wr, null_mut()) };
-        assert_eq!(result, 0, "{}", last_error());
+        assert_eq!(self.try_send(wr), 0, "{}", last_error());
+    }
+
+    /// What [`warpline_post_send`] says.
+    pub fn try_send(&self, wr: &SendWr) -> i32 {
+        unsafe { warpline_post_send(self.qp, wr, null_mut()) }
     }
 
     pub fn wc(&self) -> Wc {
@@ -162,6 +168,133 @@ impl Drop for End {
     }
 }
 
+/// Memory of an end beside its usual.
+pub struct Memory(*mut Mr);
+
+impl Memory {
+    pub fn new(end: &End, octets: usize, access: u32) -> Self {
+        // SAFETY: the end's handle is good until it is dropped.
+        Self(made(|mr| unsafe { warpline_mr_allocate(end.pd, null_mut(), octets, access, mr) }))
+    }
+
+    pub fn stag(&self) -> u32 {
+        // SAFETY: the handle is good until it is given back with `self`.
+        unsafe { warpline_mr_stag(self.0) }
+    }
+
+    pub fn octets(&self) -> Vec<u8> {
+        // SAFETY: as above; there are as many octets, which nobody changes while a test looks at them.
+        unsafe {
+            let start = warpline_mr_address(self.0).cast::<u8>();
+            std::slice::from_raw_parts(start, warpline_mr_octets(self.0)).to_vec()
+        }
+    }
+
+    pub fn advertisement(&self, offset: usize, octets: u32) -> Result<Advertisement, i32> {
+        let mut place = Advertisement::default();
+        // SAFETY: as above; `place` may be written.
+        let result = unsafe { warpline_mr_advertisement(self.0, offset, octets, &raw mut place) };
+        if result == 0 { Ok(place) } else { Err(result) }
+    }
+
+    /// `range` is the first octet and how many.
+    pub fn fast_registration(&self, range: (usize, usize), access: u32, one_stream: bool) -> Grant {
+        let mut grant = Grant::default();
+        // SAFETY: as above; `grant` may be written.
+        let result = unsafe {
+            warpline_mr_fast_registration(self.0, range.0, range.1, access, one_stream, &raw mut grant)
+        };
+        assert_eq!(result, 0, "{}", last_error());
+        grant
+    }
+
+    /// What [`warpline_mr_deregister`] says; with 0 the handle is gone.
+    pub fn deregister(&mut self, timeout_ms: i32) -> i32 {
+        // SAFETY: as above.
+        let result = unsafe { warpline_mr_deregister(self.0, timeout_ms) };
+        if result == 0 {
+            self.0 = null_mut();
+        }
+        result
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: nobody else has it; null is nothing.
+        unsafe { warpline_mr_destroy(self.0) };
+    }
+}
+
+/// A window of an end.
+pub struct Window(*mut Mw);
+
+impl Window {
+    pub fn new(end: &End) -> Self {
+        // SAFETY: the end's handle is good until it is dropped.
+        Self(made(|mw| unsafe { warpline_mw_allocate(end.pd, mw) }))
+    }
+
+    pub fn stag(&self) -> u32 {
+        // SAFETY: the handle is good until it is given back with `self`.
+        unsafe { warpline_mw_stag(self.0) }
+    }
+
+    pub fn advertisement(&self, offset: u64, octets: u32) -> Result<Advertisement, i32> {
+        let mut place = Advertisement::default();
+        // SAFETY: as above; `place` may be written.
+        let result = unsafe { warpline_mw_advertisement(self.0, offset, octets, &raw mut place) };
+        if result == 0 { Ok(place) } else { Err(result) }
+    }
+
+    /// `range` is the first octet and how many.
+    pub fn binding(&self, memory: &Memory, range: (usize, usize), access: u32) -> Result<Grant, i32> {
+        let mut grant = Grant::default();
+        // SAFETY: as above; `grant` may be written.
+        let result =
+            unsafe { warpline_mw_binding(self.0, memory.0, range.0, range.1, access, &raw mut grant) };
+        if result == 0 { Ok(grant) } else { Err(result) }
+    }
+
+    pub fn deallocate(mut self) -> i32 {
+        // SAFETY: as above.
+        let result = unsafe { warpline_mw_deallocate(self.0, PATIENCE) };
+        if result == 0 {
+            self.0 = null_mut();
+        }
+        result
+    }
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        // SAFETY: nobody else has it; null is nothing.
+        unsafe { warpline_mw_destroy(self.0) };
+    }
+}
+
+/// The message with an advertisement.
+pub fn encoded(advertisement: &Advertisement) -> [u8; WARPLINE_ADVERTISEMENT_OCTETS as usize] {
+    let mut message = [0; WARPLINE_ADVERTISEMENT_OCTETS as usize];
+    // SAFETY: there are as many octets as the header asks for.
+    let result = unsafe { warpline_advertisement_encode(advertisement, message.as_mut_ptr().cast()) };
+    assert_eq!(result, 0, "{}", last_error());
+    message
+}
+
+pub fn decoded(message: &[u8]) -> Result<Advertisement, i32> {
+    let mut place = Advertisement::default();
+    // SAFETY: there are as many octets; `place` may be written.
+    let result =
+        unsafe { warpline_advertisement_decode(message.as_ptr().cast(), message.len(), &raw mut place) };
+    if result == 0 { Ok(place) } else { Err(result) }
+}
+
+/// A signaled request of `opcode` with no memory.
+pub fn bare(opcode: u32) -> SendWr {
+    SendWr { sg_list: null(), num_sge: 0, ..request(opcode, &Sge::default()) }
+}
+
 /// A signaled request of `opcode` with one range of memory.
 pub fn request(opcode: u32, sge: &Sge) -> SendWr {
     SendWr {
@@ -178,6 +311,7 @@ pub fn request(opcode: u32, sge: &Sge) -> SendWr {
         swap: 0,
         compare_add_mask: 0,
         swap_mask: 0,
+        grant: null(),
     }
 }
 

@@ -6,6 +6,7 @@ use std::ptr::{null, null_mut};
 use std::thread;
 
 use super::ends::*;
+use crate::advertisement::*;
 use crate::completion::*;
 use crate::connection::*;
 use crate::device::*;
@@ -13,6 +14,7 @@ use crate::error::{guard, guard_or};
 use crate::event::*;
 use crate::memory::*;
 use crate::queue_pair::*;
+use crate::window::*;
 use crate::work::*;
 
 /// A panic becomes a number and words; it does not reach C.
@@ -42,6 +44,7 @@ fn null_is_told() {
     let (mut srq, mut listener, mut asked) = (null_mut(), null_mut(), null_mut());
     let mut wc = Wc::default();
     let mut event = Event::default();
+    let (mut mw, mut grant, mut advertisement) = (null_mut(), Grant::default(), Advertisement::default());
     let results = unsafe {
         [
             warpline_open(null(), null(), &raw const usual, &raw mut device),
@@ -54,6 +57,16 @@ fn null_is_told() {
             warpline_mr_register(null_mut(), null_mut(), (&raw mut wc).cast(), 1, 0, &raw mut mr),
             warpline_mr_allocate(null_mut(), null_mut(), 1, 0, &raw mut mr),
             warpline_mr_deregister(null_mut(), 0),
+            warpline_mr_fast_registration(null_mut(), 0, 1, 0, false, &raw mut grant),
+            warpline_mw_allocate(null_mut(), &raw mut mw),
+            warpline_mw_binding(null_mut(), null(), 0, 1, 0, &raw mut grant),
+            warpline_mw_deallocate(null_mut(), 0),
+            warpline_mr_advertisement(null(), 0, 1, &raw mut advertisement),
+            warpline_mw_advertisement(null(), 0, 1, &raw mut advertisement),
+            warpline_advertisement_encode(null(), (&raw mut wc).cast()),
+            warpline_advertisement_encode(&raw const advertisement, null_mut()),
+            warpline_advertisement_decode(null(), 16, &raw mut advertisement),
+            warpline_advertisement_decode((&raw const wc).cast(), 16, null_mut()),
             warpline_cq_create(1, false, null_mut()),
             warpline_cq_poll(null_mut(), 1, &raw mut wc),
             warpline_cq_wait(null_mut(), &raw mut wc, 0),
@@ -83,7 +96,10 @@ fn null_is_told() {
     assert!(device.is_null() && other.is_null() && pd.is_null() && mr.is_null() && qp.is_null());
     unsafe {
         assert!(warpline_mr_address(null()).is_null() && !warpline_mr_is_copied(null()));
-        assert_eq!((warpline_mr_octets(null()), warpline_mr_stag(null())), (0, 0));
+        assert_eq!(
+            (warpline_mr_octets(null()), warpline_mr_stag(null()), warpline_mw_stag(null())),
+            (0, 0, 0)
+        );
         assert_eq!(
             (warpline_qp_number(null()), warpline_srq_number(null()), warpline_cq_number(null())),
             (0, 0, 0)
@@ -94,6 +110,7 @@ fn null_is_told() {
         warpline_close(null_mut());
         warpline_pd_destroy(null_mut());
         warpline_mr_destroy(null_mut());
+        warpline_mw_destroy(null_mut());
         warpline_cq_destroy(null_mut());
         warpline_qp_destroy(null_mut());
         warpline_srq_destroy(null_mut());

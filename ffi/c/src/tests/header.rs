@@ -3,8 +3,18 @@
 use std::path::Path;
 
 /// In the order in which a reader wants them.
-const SOURCES: [&str; 8] =
-    ["error", "device", "memory", "completion", "queue_pair", "work", "connection", "event"];
+const SOURCES: [&str; 10] = [
+    "error",
+    "device",
+    "memory",
+    "window",
+    "advertisement",
+    "completion",
+    "queue_pair",
+    "work",
+    "connection",
+    "event",
+];
 
 /// With `WARPLINE_HEADER=write` the header is made anew.
 #[test]

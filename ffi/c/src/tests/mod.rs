@@ -5,3 +5,4 @@ mod failures;
 mod header;
 mod operations;
 mod waiting;
+mod windows;

@@ -1,0 +1,117 @@
+//! How two ends tell each other of a buffer.
+
+use std::ffi::{c_int, c_void};
+
+use warpline::STag;
+
+use crate::error::{Failure, guard};
+use crate::memory::Mr;
+use crate::pointer::{borrow, list};
+use crate::window::Mw;
+
+/// Octets of the message that `warpline_advertisement_encode` writes.
+pub const WARPLINE_ADVERTISEMENT_OCTETS: u32 = 16;
+
+const _: () = assert!(WARPLINE_ADVERTISEMENT_OCTETS as usize == warpline::Advertisement::OCTETS);
+
+/// Memory of a peer: where an RDMA Write may go, or what an RDMA Read may fetch.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Advertisement {
+    /// The Tagged Offset of the first octet: `remote_addr` of a `warpline_send_wr`.
+    pub to: u64,
+    /// `remote_stag` of a `warpline_send_wr`.
+    pub stag: u32,
+    /// Octets from there on.
+    pub octets: u32,
+}
+
+impl From<warpline::Advertisement> for Advertisement {
+    fn from(advertisement: warpline::Advertisement) -> Self {
+        let warpline::Advertisement { to, stag, octets } = advertisement;
+        Self { to, stag: stag.0, octets }
+    }
+}
+
+/// # Safety
+///
+/// `place` is null or may be written.
+unsafe fn write(place: *mut Advertisement, what: Option<warpline::Advertisement>) -> Result<c_int, Failure> {
+    if place.is_null() {
+        return Err(Failure::NULL);
+    }
+    let what = what.ok_or(Failure::invalid("the octets are not all inside"))?;
+    // SAFETY: not null, so it may be written: the caller's promise.
+    unsafe { place.write(what.into()) };
+    Ok(0)
+}
+
+/// What a peer must know of octets `offset` to `offset + octets` of the memory.
+///
+/// - `-EINVAL`: they are not all registered
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_mr_advertisement(
+    mr: *const Mr,
+    offset: usize,
+    octets: u32,
+    advertisement: *mut Advertisement,
+) -> c_int {
+    // SAFETY: what C promises for every call.
+    guard(|| unsafe {
+        let what = borrow(mr)?.with(|memory| memory.advertisement(offset, octets))?;
+        write(advertisement, what)
+    })
+}
+
+/// What a peer must know of octets `offset` to `offset + octets` of the window, as `warpline_mw_binding` was told last.
+///
+/// - `-EINVAL`: they do not all lie inside
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_mw_advertisement(
+    mw: *const Mw,
+    offset: u64,
+    octets: u32,
+    advertisement: *mut Advertisement,
+) -> c_int {
+    // SAFETY: what C promises for every call.
+    guard(|| unsafe {
+        let what = borrow(mw)?.with(|window| window.advertisement(offset, octets))?;
+        write(advertisement, what)
+    })
+}
+
+/// Writes the advertisement to the `WARPLINE_ADVERTISEMENT_OCTETS` octets at `message`, as rping does: Tagged Offset 8, STag 4,
+/// length 4, each with the most significant octet first.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_advertisement_encode(
+    advertisement: *const Advertisement,
+    message: *mut c_void,
+) -> c_int {
+    guard(|| {
+        // SAFETY: what C promises for every call.
+        let Advertisement { to, stag, octets } = *unsafe { borrow(advertisement)? };
+        if message.is_null() {
+            return Err(Failure::NULL);
+        }
+        let encoded = warpline::Advertisement { to, stag: STag(stag), octets }.encode();
+        // SAFETY: not null, so as many octets may be written: what C promises. No alignment is needed for octets.
+        unsafe { message.cast::<u8>().copy_from_nonoverlapping(encoded.as_ptr(), encoded.len()) };
+        Ok(0)
+    })
+}
+
+/// Reads what `warpline_advertisement_encode` has written.
+///
+/// - `-EINVAL`: `octets` is not `WARPLINE_ADVERTISEMENT_OCTETS`
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_advertisement_decode(
+    message: *const c_void,
+    octets: usize,
+    advertisement: *mut Advertisement,
+) -> c_int {
+    // SAFETY: what C promises for every call.
+    guard(|| unsafe {
+        let decoded = warpline::Advertisement::decode(list(message.cast(), octets)?);
+        write(advertisement, Some(decoded.map_err(|error| Failure::of(libc::EINVAL, &error))?))
+    })
+}

@@ -1,0 +1,207 @@
+//! Memory under other names: windows, and registrations that are made anew by work requests.
+
+use std::ffi::c_int;
+use std::sync::{Mutex, PoisonError};
+
+use warpline::{Addressing, Binding, FastRegistration, MemoryRegion, MemoryWindow, STag, Sharing};
+
+use crate::error::{Failure, guard, guard_or};
+use crate::memory::{Mr, Pd, rights};
+use crate::pointer::{borrow, hand_out, patience, take_back};
+
+/// A memory window: bound to a part of a registration, it opens that part to the peer of one queue pair, until either end
+/// invalidates it or the queue pair is gone (RFC 5042 §2.1).
+pub struct Mw {
+    /// `None` once it is given back.
+    window: Mutex<Option<MemoryWindow>>,
+}
+
+/// A range of memory under a name that no peer knows yet. It names the memory when the work request with it is done
+/// (`WARPLINE_WR_BIND`, `WARPLINE_WR_REGISTER`); what is posted behind that on the same queue pair comes after it. `stag`, `to`
+/// and `octets` are for the caller to read; nothing of it is to be changed.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Grant {
+    /// The Tagged Offset of the first octet, under the new name.
+    pub to: u64,
+    /// Octets.
+    pub octets: u64,
+    /// Where the range begins: of a window, as a Tagged Offset of the registration; else, as octets from the begin of the
+    /// memory.
+    pub start: u64,
+    /// The new name.
+    pub stag: u32,
+    /// Of a window, the STag of the registration; else 0.
+    pub mr_stag: u32,
+    /// `WARPLINE_ACCESS_*`.
+    pub access: u32,
+    /// Whether it is for one queue pair alone.
+    pub one_stream: bool,
+}
+
+impl Grant {
+    pub(crate) fn binding(&self) -> Result<Binding, Failure> {
+        let (access, addressing) = rights(self.access)?;
+        Ok(Binding {
+            window: STag(self.stag),
+            registration: STag(self.mr_stag),
+            to: self.start,
+            octets: self.octets,
+            access,
+            zero_based: addressing == Addressing::ZeroBased,
+        })
+    }
+
+    pub(crate) fn registration(&self) -> Result<FastRegistration, Failure> {
+        let (access, _) = rights(self.access)?;
+        Ok(FastRegistration {
+            stag: STag(self.stag),
+            offset: self.start,
+            octets: self.octets,
+            base_to: self.to,
+            access,
+            all_streams: !self.one_stream,
+        })
+    }
+}
+
+impl Mw {
+    /// Does something with the window, which may give it another name.
+    pub(crate) fn with<T>(&self, ask: impl FnOnce(&mut MemoryWindow) -> T) -> Result<T, Failure> {
+        let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(ask(window.as_mut().ok_or(Failure::invalid("the window is given back"))?))
+    }
+
+    fn leave(&self, timeout_ms: i32) -> Result<(), Failure> {
+        let mut place = self.window.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(window) = place.take() else { return Ok(()) };
+        window.deallocate(patience(timeout_ms)).map_err(|error| {
+            let failure = Failure::from(&error);
+            *place = Some(error.into_window());
+            failure
+        })
+    }
+}
+
+/// A window, bound to nothing yet.
+///
+/// - `-ENOSPC`: the device knows as many regions and windows as it can, or the Protection Domain as many as it may
+/// - `-ENODEV`: the device has stopped
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_mw_allocate(pd: *mut Pd, mw: *mut *mut Mw) -> c_int {
+    guard(|| {
+        // SAFETY: what C promises for every call.
+        unsafe {
+            let pd = borrow(pd)?;
+            hand_out(mw, || Ok(Mw { window: Mutex::new(Some(pd.domain.allocate_window()?)) }))?;
+        }
+        Ok(0)
+    })
+}
+
+/// What the peer calls it, once it is bound; 0, which names nothing, for a null `mw`. `warpline_mw_binding` gives it another
+/// name each time.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_mw_stag(mw: *const Mw) -> u32 {
+    guard_or(0, || {
+        // SAFETY: what C promises for every call.
+        let mw = unsafe { mw.as_ref() };
+        mw.and_then(|mw| mw.with(|window| window.stag().0).ok()).unwrap_or(0)
+    })
+}
+
+/// Writes to `grant` what binds the window to octets `offset` to `offset + octets` of `mr`: for a work request with the opcode
+/// `WARPLINE_WR_BIND`, which opens them to the peer of the queue pair that it is posted to. The window must not be bound when
+/// the work request is done, so invalidate it before if it is. Without a work request, nothing but its name changes.
+///
+/// `mr` must have been registered with the right `WARPLINE_ACCESS_WINDOW_BIND`, and with `WARPLINE_ACCESS_LOCAL_WRITE` if the
+/// peer is to change anything. `access` are rights of peers, and `WARPLINE_ACCESS_ZERO_BASED` if need be. What the registration
+/// does not allow makes the work request fail with the status 6, "memory window bind error", which ends the connection.
+///
+/// - `-EINVAL`: a wrong right, or a handle that is on its way back
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_mw_binding(
+    mw: *mut Mw,
+    mr: *const Mr,
+    offset: usize,
+    octets: usize,
+    access: u32,
+    grant: *mut Grant,
+) -> c_int {
+    guard(|| {
+        // SAFETY: what C promises for every call.
+        let (mw, mr) = unsafe { (borrow(mw)?, borrow(mr)?) };
+        if grant.is_null() {
+            return Err(Failure::NULL);
+        }
+        let (allowed, addressing) = rights(access)?;
+        let bind = |window: &mut MemoryWindow, memory: &MemoryRegion| {
+            let binding = window.binding(memory, (offset, octets), allowed, addressing);
+            let Binding { window: stag, registration, to: start, octets, .. } = binding;
+            let to = window.to(0);
+            Grant { to, octets, start, stag: stag.0, mr_stag: registration.0, access, one_stream: true }
+        };
+        let bound = mr.with(|memory| mw.with(|window| bind(window, memory)))??;
+        // SAFETY: not null, so it may be written: what C promises.
+        unsafe { grant.write(bound) };
+        Ok(0)
+    })
+}
+
+/// Takes a window back: with 0, its name names nothing, and the handle is gone. With anything else the handle is still there,
+/// for another try.
+///
+/// - `-EBUSY`: a response to the peer still read by it after `timeout_ms` milliseconds
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_mw_deallocate(mw: *mut Mw, timeout_ms: i32) -> c_int {
+    guard(|| {
+        // SAFETY: what C promises for every call.
+        unsafe { borrow(mw.cast_const())?.leave(timeout_ms)? };
+        // SAFETY: as above; nothing of it is borrowed any more.
+        drop(unsafe { take_back(mw) });
+        Ok(0)
+    })
+}
+
+/// Gives a window back without asking: it is taken back now, or behind the caller's back as soon as nothing reads by it. Null
+/// is nothing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_mw_destroy(mw: *mut Mw) {
+    // SAFETY: what C promises for every call.
+    guard_or((), || drop(unsafe { take_back(mw) }));
+}
+
+/// Writes to `grant` what registers octets `offset` to `offset + octets` of the memory anew, without asking the control thread:
+/// for a work request with the opcode `WARPLINE_WR_REGISTER`. The memory must be invalid when the work request is done, so
+/// invalidate it before (`WARPLINE_WR_LOCAL_INVALIDATE`), if the peer has not. `warpline_mr_stag` gives the new name from now on.
+///
+/// `access` is no more than at first, with or without `WARPLINE_ACCESS_ZERO_BASED`. With `one_stream`, the memory is for the
+/// queue pair alone that the work request is posted to, whose peer may then invalidate it. What is not allowed makes the work
+/// request fail with the status 4, "local protection error", which ends the connection.
+///
+/// - `-EINVAL`: a wrong right, or a handle that is on its way back
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_mr_fast_registration(
+    mr: *mut Mr,
+    offset: usize,
+    octets: usize,
+    access: u32,
+    one_stream: bool,
+    grant: *mut Grant,
+) -> c_int {
+    guard(|| {
+        // SAFETY: what C promises for every call.
+        let mr = unsafe { borrow(mr)? };
+        if grant.is_null() {
+            return Err(Failure::NULL);
+        }
+        let (allowed, addressing) = rights(access)?;
+        let sharing = if one_stream { Sharing::OneStream } else { Sharing::AllStreams };
+        let anew =
+            mr.with(|memory| memory.fast_registration((offset, octets), allowed, addressing, sharing))?;
+        let FastRegistration { stag, offset: start, octets, base_to: to, .. } = anew;
+        // SAFETY: not null, so it may be written: what C promises.
+        unsafe { grant.write(Grant { to, octets, start, stag: stag.0, mr_stag: 0, access, one_stream }) };
+        Ok(0)
+    })
+}
