@@ -182,13 +182,16 @@ fn grants_that_are_refused() {
     let closed = |far: &End| bound(far, WARPLINE_ACCESS_LOCAL_WRITE, (0, 64), WARPLINE_ACCESS_REMOTE_WRITE);
     let too_long = |far: &End| bound(far, OPEN, (1, 64), WARPLINE_ACCESS_REMOTE_READ);
     let local = |far: &End| bound(far, OPEN, (0, 64), WARPLINE_ACCESS_LOCAL_WRITE);
-    let grants: [(&dyn Fn(&End) -> Asked, u32); 5] =
-        [(&still_valid, 4), (&more_than_at_first, 4), (&closed, 6), (&too_long, 6), (&local, 6)];
-    for (at, (ask, status)) in grants.iter().enumerate() {
+    let refused = |ask: &dyn Fn(&End) -> Asked, status| {
         let (_near, far) = connected();
         let (opcode, grant, _memory) = ask(&far);
-        assert_eq!(carry_out(&far, opcode, &grant), *status, "grant {at}");
-    }
+        assert_eq!(carry_out(&far, opcode, &grant), status);
+    };
+    refused(&still_valid, 4);
+    refused(&more_than_at_first, 4);
+    refused(&closed, 6);
+    refused(&too_long, 6);
+    refused(&local, 6);
 }
 
 /// What makes no sense is refused before anything of it is posted, or renamed.
