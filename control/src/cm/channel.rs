@@ -90,7 +90,8 @@ impl Queue {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Each id causes a few events in its life and a listener as many as its backlog, so ids bound what waits here.
+    /// Each id causes a few events in its life. A listener has at most twice its backlog waiting, Requests and as many peers
+    /// that failed, and is told once of each: so ids bound what waits here, not peers.
     pub(super) fn push(&self, entry: Entry) {
         let mut entries = self.lock();
         if entries.is_empty() {
@@ -147,6 +148,11 @@ impl EventChannel {
     /// A new id, whose events arrive here.
     pub fn create_id(&self) -> Id {
         Id::new(self.shared.clone())
+    }
+
+    /// How much waits to be looked at: events, and peers that came to listeners.
+    pub fn waiting(&self) -> usize {
+        self.shared.queue.lock().len()
     }
 
     /// The oldest event. Does not wait.

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use crate::common::raw::RawPeer;
 use crate::common::{End, FAR, NEAR, PATIENCE, PORT, Pair, config, eventually_unused, link};
 use warpline::cm::{CmError, Event, EventChannel, EventKind, Id, IdNumber};
 use warpline::{
@@ -364,6 +365,44 @@ fn failures_are_events() {
     removed.sort();
     assert_eq!(removed, [id.number(), listener.number()]);
     assert_eq!(device.wait_event(PATIENCE), Some(AsyncEvent::DeviceFatal));
+}
+
+/// Nobody looks at the channel while peers fail at a listener, many more than its backlog: what waits on the channel stays
+/// bounded, and the peer that does as it should gets in.
+#[test]
+fn failed_peers_take_no_room_of_others() {
+    const REQUEST: &[u8] = b"MPA ID Req Frame\x40\x01\x00\x00";
+    let (near, far) = link();
+    let far = Device::start(far, &config(FAR), PollThread::default()).unwrap();
+    let channel = EventChannel::new([far.clone()]).unwrap();
+    let listener = channel.create_id();
+    listener.bind_addr(at(FAR, PORT)).unwrap();
+    listener.listen(&ListenConfig { backlog: 2, ..ListenConfig::default() }).unwrap();
+    let mut peer = RawPeer::new(near, NEAR);
+    for _ in 0..20 {
+        peer.connect(at(FAR, PORT));
+        peer.send(b"GET / HTTP/1.1\r\nHost: rdma\r\n\r\n");
+        peer.until("it is closed", |peer| peer.finished || peer.closed.is_some());
+        if peer.closed.is_none() {
+            peer.finish();
+            peer.until("both ends are closed", |peer| peer.closed.is_some());
+        }
+    }
+    assert_eq!(channel.waiting(), 2, "as many as the backlog");
+    peer.connect(at(FAR, PORT));
+    peer.send(REQUEST);
+    let asked = loop {
+        peer.step();
+        match channel.poll() {
+            Some(Event { kind: EventKind::ConnectRequest(asked), id }) if id == listener.number() => {
+                break asked;
+            }
+            Some(event) => panic!("{event:?}"),
+            None => {}
+        }
+    };
+    assert_eq!(asked.remote().map(|remote| remote.ip()), Some(NEAR.into()));
+    assert!(channel.poll().is_none());
 }
 
 /// An id that was dropped is heard of no more.

@@ -46,7 +46,10 @@ impl RawPeer {
         assert!(self.rings.commands.push(command).is_ok(), "the ring is empty between polls");
     }
 
+    /// Connects, and turns to that connection.
     pub fn connect(&mut self, remote: SocketAddr) {
+        self.connection = None;
+        (self.finished, self.closed) = (false, None);
         self.command(Command::Connect { token: 0, remote, timeout_ns: 10 * SECOND, tcp: None });
         self.until("connected", |peer| peer.connection.is_some());
     }
