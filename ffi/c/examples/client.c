@@ -4,36 +4,12 @@
  *
  *   client EAL PORT ADDRESS/PREFIX SERVER
  */
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <warpline.h>
+
+#include "check.h"
 
 #define TCP_PORT 7471
-#define PATIENCE_MS 20000
-
-/* Ends the program when a call has failed. */
-static int check(const char *what, int result)
-{
-    if (result < 0) {
-        fprintf(stderr, "%s: %s (%d)\n", what, warpline_last_error(), result);
-        exit(1);
-    }
-    return result;
-}
-
-/* Waits for `count` completions, which must be successes. */
-static void complete(struct warpline_cq *cq, int count)
-{
-    while (count-- > 0) {
-        struct warpline_wc wc;
-        if (!check("warpline_cq_wait", warpline_cq_wait(cq, &wc, PATIENCE_MS)) || wc.status != 0) {
-            fprintf(stderr, "no completion in time, or: %s\n", warpline_wc_status_text(wc.status));
-            exit(1);
-        }
-    }
-}
 
 int main(int argc, char **argv)
 {
@@ -84,11 +60,10 @@ int main(int argc, char **argv)
                                      .opcode = WARPLINE_WR_WRITE, .flags = WARPLINE_SEND_SIGNALED,
                                      .remote_stag = page.stag, .remote_addr = page.to + 64};
     check("warpline_post_send", warpline_post_send(qp, &write, NULL));
-    complete(cq, 4);
-    if (memcmp(memory + 100, "hello", 5) != 0) {
-        fprintf(stderr, "something else was read back\n");
-        return 1;
-    }
+    for (int completed = 0; completed < 4; completed++)
+        next_completion(cq);
+    if (memcmp(memory + 100, "hello", 5) != 0)
+        fail("something else was read back");
 
     check("warpline_disconnect", warpline_disconnect(qp));
     check("warpline_wait_closed", warpline_wait_closed(qp, PATIENCE_MS));

@@ -6,24 +6,12 @@
  *   ping_pong client EAL PORT ADDRESS/PREFIX SERVER [COUNT]
  */
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <warpline.h>
+
+#include "check.h"
 
 #define TCP_PORT 4711
 #define OCTETS 64
-#define PATIENCE_MS 30000
-
-/* Ends the program when a call has failed. */
-static int check(const char *what, int result)
-{
-    if (result < 0) {
-        fprintf(stderr, "%s: %s (%d)\n", what, warpline_last_error(), result);
-        exit(1);
-    }
-    return result;
-}
 
 /* One end: a buffer to send from, and one to receive in. */
 struct end {
@@ -47,17 +35,15 @@ static struct end open_end(struct warpline_device *device)
     check("warpline_pd_create", warpline_pd_create(device, &end.pd));
     check("warpline_cq_create", warpline_cq_create(16, true, &end.cq));
     check("warpline_qp_create", warpline_qp_create(end.pd, end.cq, end.cq, NULL, NULL, &end.qp));
-    check("warpline_mr_allocate",
-          warpline_mr_allocate(end.pd, NULL, 2 * OCTETS, WARPLINE_ACCESS_LOCAL_WRITE, &end.mr));
+    check("warpline_mr_allocate", warpline_mr_allocate(end.pd, NULL, 2 * OCTETS, WARPLINE_ACCESS_LOCAL_WRITE, &end.mr));
     end.memory = warpline_mr_address(end.mr);
     /* Before the connection is open, so that the first message finds it. */
     post_receive(&end);
     return end;
 }
 
-static void send_text(struct end *end, const char *word, int number)
+static void post_send(struct end *end)
 {
-    snprintf(end->memory, OCTETS, "%s %d", word, number);
     struct warpline_sge sge = {(uint64_t)(uintptr_t)end->memory, OCTETS, warpline_mr_stag(end->mr)};
     struct warpline_send_wr wr = {.sg_list = &sge, .num_sge = 1, .opcode = WARPLINE_WR_SEND, .flags = WARPLINE_SEND_SIGNALED};
     check("warpline_post_send", warpline_post_send(end->qp, &wr, NULL));
@@ -66,25 +52,8 @@ static void send_text(struct end *end, const char *word, int number)
 /* Waits until `sends` sends and `receives` receives are complete. */
 static void complete(struct end *end, int sends, int receives)
 {
-    while (sends > 0 || receives > 0) {
-        struct warpline_wc wc;
-        if (!check("warpline_cq_wait", warpline_cq_wait(end->cq, &wc, PATIENCE_MS)) || wc.status != 0) {
-            fprintf(stderr, "no completion in time, or: %s\n", warpline_wc_status_text(wc.status));
-            exit(1);
-        }
-        *(wc.opcode == WARPLINE_WC_RECEIVE ? &receives : &sends) -= 1;
-    }
-}
-
-/* Whether the text has come that should have. */
-static void expect(struct end *end, const char *word, int number)
-{
-    char text[OCTETS];
-    snprintf(text, sizeof text, "%s %d", word, number);
-    if (strncmp(end->memory + OCTETS, text, OCTETS) != 0) {
-        fprintf(stderr, "not \"%s\" came, but \"%.*s\"\n", text, OCTETS, end->memory + OCTETS);
-        exit(1);
-    }
+    while (sends > 0 || receives > 0)
+        *(next_completion(end->cq).opcode == WARPLINE_WC_RECEIVE ? &receives : &sends) -= 1;
 }
 
 static void close_end(struct end *end)
@@ -103,16 +72,22 @@ static void client(struct warpline_device *device, const char *address, int coun
     struct warpline_conn_param param = {.private_data = &count, .private_data_octets = sizeof count};
     check("warpline_connect", warpline_connect(end.qp, address, TCP_PORT, &param, NULL));
     for (int number = 0; number < count; number++) {
-        send_text(&end, "ping", number);
+        snprintf(end.memory, OCTETS, "ping %d", number);
+        post_send(&end);
         complete(&end, 1, 1);
-        expect(&end, "pong", number);
+        if (memcmp(end.memory, end.memory + OCTETS, OCTETS) != 0)
+            fail("something else came back");
         post_receive(&end);
     }
     close_end(&end);
     printf("%d pings answered\n", count);
 }
 
-static void server(struct warpline_listener *listener, struct warpline_device *device)
+/* Where the server listens: before its client connects. */
+static struct warpline_listener *listener;
+
+/* Answers one client; a thread of its own when both ends are here. */
+static void *server(void *device)
 {
     struct end end = open_end(device);
     struct warpline_request *request;
@@ -125,59 +100,47 @@ static void server(struct warpline_listener *listener, struct warpline_device *d
     check("warpline_accept", warpline_accept(request, end.qp, NULL));
     for (int number = 0; number < count; number++) {
         complete(&end, 0, 1);
-        expect(&end, "ping", number);
+        memcpy(end.memory, end.memory + OCTETS, OCTETS);
         post_receive(&end);
-        send_text(&end, "pong", number);
+        post_send(&end);
         complete(&end, 1, 0);
     }
     close_end(&end);
+    warpline_listener_destroy(listener);
+    return NULL;
 }
 
-static struct warpline_device *far_device;
-static struct warpline_listener *far_listener;
-
-static void *server_thread(void *unused)
-{
-    server(far_listener, far_device);
-    return unused;
-}
-
-static void both_ends(int count)
+static int both_ends(int count)
 {
     struct warpline_device_attr near = {.addresses = "198.18.0.1/24"}, far = {.addresses = "198.18.0.2/24"};
-    struct warpline_device *near_device;
+    struct warpline_device *near_device, *far_device;
     pthread_t thread;
     check("warpline_open_pair", warpline_open_pair(&near, &far, &near_device, &far_device));
-    check("warpline_listen", warpline_listen(far_device, TCP_PORT, 0, &far_listener));
-    if (pthread_create(&thread, NULL, server_thread, NULL) != 0)
-        exit(1);
+    check("warpline_listen", warpline_listen(far_device, TCP_PORT, 0, &listener));
+    if (pthread_create(&thread, NULL, server, far_device) != 0)
+        fail("no thread is to be had");
     client(near_device, "198.18.0.2", count);
     pthread_join(thread, NULL);
-    warpline_listener_destroy(far_listener);
     warpline_close(far_device);
     warpline_close(near_device);
+    return 0;
 }
 
 int main(int argc, char **argv)
 {
-    if (argc <= 2) {
-        both_ends(argc == 2 ? atoi(argv[1]) : 1000);
-        return 0;
-    }
+    if (argc <= 2)
+        return both_ends(argc == 2 ? atoi(argv[1]) : 1000);
     int is_server = strcmp(argv[1], "server") == 0;
-    if (argc < (is_server ? 5 : 6)) {
-        fprintf(stderr, "usage: see the top of ping_pong.c\n");
-        return 2;
-    }
+    if (argc < (is_server ? 5 : 6))
+        fail("usage: see the top of ping_pong.c");
     struct warpline_device_attr attr = {.addresses = argv[4]};
     struct warpline_device *device;
     check("warpline_open", warpline_open(argv[2], argv[3], &attr, &device));
     if (is_server) {
-        check("warpline_listen", warpline_listen(device, TCP_PORT, 0, &far_listener));
+        check("warpline_listen", warpline_listen(device, TCP_PORT, 0, &listener));
         puts("listening");
         fflush(stdout);
-        server(far_listener, device);
-        warpline_listener_destroy(far_listener);
+        server(device);
     } else {
         client(device, argv[5], argc > 6 ? atoi(argv[6]) : 1000);
     }
