@@ -1,11 +1,11 @@
 //! What C may do wrong, and what happens to it: a number and a sentence, and nothing else.
-#![expect(clippy::undocumented_unsafe_blocks, reason = "handles are good until their ends are dropped")]
 
-use std::ffi::CStr;
+use std::collections::HashSet;
 use std::ptr::{null, null_mut};
 use std::thread;
 
 use super::ends::*;
+use super::handles::*;
 use crate::advertisement::*;
 use crate::completion::*;
 use crate::connection::*;
@@ -30,6 +30,7 @@ fn a_panic_stays_inside() {
 /// Each thread has its own last failure.
 #[test]
 fn failures_are_those_of_the_thread() {
+    // SAFETY: null is what the header tells of.
     assert_eq!(unsafe { warpline_disconnect(null_mut()) }, -libc::EINVAL);
     assert_eq!(last_error(), "a pointer that must not be null is null");
     assert_eq!(thread::spawn(last_error).join().unwrap(), "");
@@ -45,6 +46,7 @@ fn null_is_told() {
     let mut wc = Wc::default();
     let mut event = Event::default();
     let (mut mw, mut grant, mut advertisement) = (null_mut(), Grant::default(), Advertisement::default());
+    // SAFETY: what is not null is good, and null is what the header tells of.
     let results = unsafe {
         [
             warpline_open(null(), null(), &raw const usual, &raw mut device),
@@ -94,6 +96,7 @@ fn null_is_told() {
     };
     assert!(results.iter().all(|&result| result == -libc::EINVAL), "{results:?}");
     assert!(device.is_null() && other.is_null() && pd.is_null() && mr.is_null() && qp.is_null());
+    // SAFETY: as above.
     unsafe {
         assert!(warpline_mr_address(null()).is_null() && !warpline_mr_is_copied(null()));
         assert_eq!(
@@ -115,10 +118,9 @@ fn null_is_told() {
         warpline_qp_destroy(null_mut());
         warpline_srq_destroy(null_mut());
         warpline_listener_destroy(null_mut());
-        let cq = made(|cq| warpline_cq_create(1, false, cq));
-        assert_eq!(warpline_cq_poll(cq, 1, null_mut()), -libc::EINVAL);
-        assert_eq!(warpline_cq_wait(cq, null_mut(), 0), -libc::EINVAL);
-        warpline_cq_destroy(cq);
+        let cq = Handle::new(1, false);
+        assert_eq!(warpline_cq_poll(cq.raw(), 1, null_mut()), -libc::EINVAL);
+        assert_eq!(warpline_cq_wait(cq.raw(), null_mut(), 0), -libc::EINVAL);
     }
 }
 
@@ -126,15 +128,7 @@ fn null_is_told() {
 #[test]
 fn attributes_that_make_no_sense() {
     let good = attr(c"198.18.0.2/24 fd00::2/64");
-    let (mut near, mut far) = (null_mut(), null_mut());
-    let mut open = |attr: &DeviceAttr| unsafe {
-        let result = warpline_open_pair(attr, &raw const good, &raw mut near, &raw mut far);
-        if result == 0 {
-            warpline_close(near);
-            warpline_close(far);
-        }
-        (result, last_error())
-    };
+    let open = |attr: &DeviceAttr| (Handle::open_pair(attr, &good).err().unwrap_or(0), last_error());
     let usual = || attr(c"198.18.0.1/24");
     let routes = c"10.0.0.0/8 198.18.0.9, 0.0.0.0/0 198.18.0.8";
     let all = DeviceAttr {
@@ -177,87 +171,59 @@ fn the_bad_request_is_named() {
         (libc::EINVAL, request(WARPLINE_WR_FETCH_ADD, &sge)),
         (libc::EINVAL, SendWr { num_sge: 1, ..request(WARPLINE_WR_IMMEDIATE, &sge) }),
     ];
-    let mut bad: *const SendWr = null();
     for (code, wrong) in &wrongs {
-        assert_eq!(unsafe { warpline_post_send(near.qp, wrong, &raw mut bad) }, -code, "{}", wrong.opcode);
-        assert_eq!(bad, &raw const *wrong);
+        assert_eq!(near.qp.post_send(wrong), (-code, &raw const *wrong), "{}", wrong.opcode);
     }
     let (_, wrong) = &wrongs[0];
     let behind = SendWr { next: &raw const *wrong, wr_id: 12, ..request(WARPLINE_WR_SEND, &sge) };
     let first = SendWr { next: &raw const behind, wr_id: 11, ..request(WARPLINE_WR_SEND, &sge) };
-    assert_eq!(unsafe { warpline_post_send(near.qp, &raw const first, &raw mut bad) }, -libc::EINVAL);
-    assert_eq!(bad, &raw const *wrong);
+    assert_eq!(near.qp.post_send(&first), (-libc::EINVAL, &raw const *wrong));
     assert_eq!([near.completed().wr_id, near.completed().wr_id], [11, 12]);
     let long = [0_u8; 65];
     let range = Sge { addr: long.as_ptr() as u64, octets: 65, stag: 0 };
     let inline = SendWr { flags: WARPLINE_SEND_INLINE, ..request(WARPLINE_WR_SEND, &range) };
-    assert_eq!(unsafe { warpline_post_send(near.qp, &raw const inline, null_mut()) }, -libc::EINVAL);
+    assert_eq!(near.qp.post_send(&inline).0, -libc::EINVAL);
     assert_eq!(last_error(), "more octets than WARPLINE_MAX_INLINE");
 }
 
 /// A queue takes as many receives as it was made for, over the lists of many batches.
 #[test]
 fn a_full_queue_names_the_first_that_had_no_room() {
-    let (near_device, far_device) = devices();
-    let end = End::new(near_device);
-    let cq = made(|cq| unsafe { warpline_cq_create(256, false, cq) });
+    let (near_device, _far_device) = devices();
+    let end = End::new(&near_device);
     let attr = QpAttr { recv_depth: 100, ..QpAttr::default() };
-    let qp = made(|qp| unsafe { warpline_qp_create(end.pd, cq, cq, null_mut(), &raw const attr, qp) });
+    let qp = end.pd.qp(&end.cq, None, Some(&attr));
     let sge = end.sge(0, 8);
     let mut list: Vec<RecvWr> =
         (0..150).map(|wr_id| RecvWr { wr_id, next: null(), sg_list: &raw const sge, num_sge: 1 }).collect();
     for at in 0..list.len() - 1 {
         list[at].next = &raw const list[at + 1];
     }
-    let mut bad: *const RecvWr = null();
-    assert_eq!(unsafe { warpline_post_recv(qp, list.as_ptr(), &raw mut bad) }, -libc::EAGAIN);
+    assert_eq!(qp.post_recv(&list[0]), (-libc::EAGAIN, &raw const list[100]));
     assert_eq!(last_error(), "the queue is full: poll completions first");
-    assert_eq!(unsafe { (*bad).wr_id }, 100);
-    unsafe {
-        warpline_qp_destroy(qp);
-        warpline_cq_destroy(cq);
-        warpline_close(near_device);
-        warpline_close(far_device);
-    }
 }
 
 /// The peer's reason arrives; who is not there is told apart from who does not want.
 #[test]
 fn connections_that_do_not_come() {
     let (near_device, far_device) = devices();
-    let near = End::new(near_device);
-    let refused = unsafe { warpline_connect(near.qp, FAR.as_ptr(), PORT, null(), null_mut()) };
-    assert_eq!(refused, -libc::ECONNREFUSED, "{}", last_error());
-    let route = unsafe { warpline_connect(near.qp, c"192.0.2.1".as_ptr(), PORT, null(), null_mut()) };
-    assert_eq!(route, -libc::ENETUNREACH);
-    let no_address = unsafe { warpline_connect(near.qp, c"far".as_ptr(), PORT, null(), null_mut()) };
-    assert_eq!(no_address, -libc::EINVAL);
+    let near = End::new(&near_device);
+    let try_to = |address, param| near.qp.connect(address, PORT, param).0;
+    assert_eq!(try_to(FAR, None), -libc::ECONNREFUSED, "{}", last_error());
+    assert_eq!(try_to(c"192.0.2.1", None), -libc::ENETUNREACH);
+    assert_eq!(try_to(c"far", None), -libc::EINVAL);
+    assert_eq!(try_to(FAR, Some(&param(&[0; 513]))), -libc::EINVAL);
 
-    let listener = made(|listener| unsafe { warpline_listen(far_device, PORT, 0, listener) });
-    let mut twice = null_mut();
-    assert_eq!(unsafe { warpline_listen(far_device, PORT, 0, &raw mut twice) }, -libc::EADDRINUSE);
-    let mut asked = null_mut();
-    assert_eq!(unsafe { warpline_get_request(listener, 1, &raw mut asked) }, -libc::ETIMEDOUT);
-    let qp = Sent(near.qp);
-    let connecting = thread::spawn(move || {
-        let mut reply = no_reply();
-        let result = unsafe { warpline_connect(qp.get(), FAR.as_ptr(), PORT, null(), &raw mut reply) };
-        (result, reply)
+    let listener = far_device.listen(PORT).unwrap();
+    assert_eq!(far_device.listen(PORT).unwrap_err(), -libc::EADDRINUSE);
+    assert_eq!(listener.request(1).unwrap_err(), -libc::ETIMEDOUT);
+    let (result, reply) = thread::scope(|scope| {
+        let connecting = scope.spawn(|| near.qp.connect(FAR, PORT, None));
+        assert_eq!(listener.request(PATIENCE).unwrap().reject(b"full up"), 0);
+        connecting.join().unwrap()
     });
-    let asked = made(|asked| unsafe { warpline_get_request(listener, PATIENCE, asked) });
-    assert_eq!(unsafe { warpline_reject(asked, c"full up".as_ptr().cast(), 7) }, 0);
-    let (result, reply) = connecting.join().unwrap();
     assert_eq!(result, -libc::EACCES);
     assert_eq!(&reply.private_data[..reply.private_data_octets as usize], b"full up");
-    let long = [0_u8; 513];
-    let too_long = param(&long);
-    let result = unsafe { warpline_connect(near.qp, FAR.as_ptr(), PORT, &raw const too_long, null_mut()) };
-    assert_eq!(result, -libc::EINVAL);
-    unsafe {
-        warpline_listener_destroy(listener);
-        warpline_close(near_device);
-        warpline_close(far_device);
-    }
 }
 
 /// Memory that a send still reads is not given back; once that is complete, it is. The end that accepts sends nothing
@@ -267,18 +233,20 @@ fn memory_in_use_stays() {
     let (near, far) = connected();
     let mut own = vec![b'x'; 64];
     let start = own.as_mut_ptr();
-    let mr = made(|mr| unsafe { warpline_mr_register(far.pd, null_mut(), start.cast(), 64, 0, mr) });
-    let sge = Sge { addr: start as u64, octets: 64, stag: unsafe { warpline_mr_stag(mr) } };
+    // SAFETY: it stays until it is deregistered.
+    let mr = unsafe { far.pd.register(start, own.len(), 0) }.unwrap();
+    let sge = Sge { addr: start as u64, octets: 64, stag: mr.stag() };
     near.post_recv(1, 0, 64);
     far.post_recv(2, 0, 64);
     far.post_send(&request(WARPLINE_WR_SEND, &sge));
-    assert_eq!(unsafe { warpline_mr_deregister(mr, 1) }, -libc::EBUSY);
+    let (error, mr) = mr.deregister(1).unwrap_err();
+    assert_eq!(error, -libc::EBUSY);
     assert!(last_error().contains("poll their completions"), "{}", last_error());
     near.post_send(&request(WARPLINE_WR_SEND, &near.sge(64, 1)));
     let mut seen = [far.completed().opcode, far.completed().opcode];
     seen.sort_unstable();
     assert_eq!(seen, [WARPLINE_WC_SEND, WARPLINE_WC_RECEIVE]);
-    assert_eq!(unsafe { warpline_mr_deregister(mr, PATIENCE) }, 0, "{}", last_error());
+    mr.deregister(PATIENCE).unwrap();
     while near.completed().opcode != WARPLINE_WC_RECEIVE {}
     assert_eq!(near.get(0, 64), own);
 }
@@ -286,37 +254,27 @@ fn memory_in_use_stays() {
 /// What cannot be registered is refused.
 #[test]
 fn memory_that_makes_no_sense() {
-    let (near_device, far_device) = devices();
-    let end = End::new(near_device);
+    let (near_device, _far_device) = devices();
+    let end = End::new(&near_device);
     let mut own = [0_u8; 64];
-    let start = own.as_mut_ptr();
-    let mut mr = null_mut();
     for (octets, access) in [(0, 0), (64, 1 << 20), (usize::MAX, 0)] {
-        let result =
-            unsafe { warpline_mr_register(end.pd, null_mut(), start.cast(), octets, access, &raw mut mr) };
-        assert_eq!((result, mr.is_null()), (-libc::EINVAL, true));
+        // SAFETY: nothing of it is registered.
+        let refused = unsafe { end.pd.register(own.as_mut_ptr(), octets, access) };
+        assert_eq!(refused.unwrap_err(), -libc::EINVAL);
     }
-    let none = unsafe { warpline_mr_allocate(end.pd, null_mut(), 0, 0, &raw mut mr) };
-    assert_eq!((none, mr.is_null()), (-libc::ENOMEM, true));
-    let stranger = made(|pd| unsafe { warpline_pd_create(near_device, pd) });
-    let result = unsafe { warpline_mr_allocate(stranger, end.qp, 64, 0, &raw mut mr) };
-    assert_eq!(result, -libc::EINVAL, "the queue pair is of another domain");
-    unsafe {
-        warpline_pd_destroy(stranger);
-        warpline_close(near_device);
-        warpline_close(far_device);
-    }
+    assert_eq!(end.pd.allocate(None, 0, 0).unwrap_err(), -libc::ENOMEM);
+    let stranger = near_device.pd();
+    let refused = stranger.allocate(Some(&end.qp), 64, 0);
+    assert_eq!(refused.unwrap_err(), -libc::EINVAL, "the queue pair is of another domain");
 }
 
 /// Every status that there is has words of its own, and others have none.
 #[test]
 fn statuses_have_words() {
-    let text = |status| unsafe { CStr::from_ptr(warpline_wc_status_text(status)) };
-    let known: Vec<u32> = (0..64).filter(|&status| text(status) != c"unknown status").collect();
+    let known: Vec<u32> = (0..64).filter(|&status| status_text(status) != c"unknown status").collect();
     assert_eq!(known, [0, 1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 16, 19, 20, 21]);
-    let words: std::collections::HashSet<_> = known.iter().map(|&status| text(status)).collect();
+    let words: HashSet<_> = known.iter().map(|&status| status_text(status)).collect();
     assert_eq!(words.len(), known.len());
-    let events: std::collections::HashSet<_> =
-        (0..9).map(|event| unsafe { CStr::from_ptr(warpline_event_text(event)) }).collect();
+    let events: HashSet<_> = (0..9).map(event_text).collect();
     assert_eq!(events.len(), 9, "eight events, and what is none");
 }

@@ -2,6 +2,7 @@
 
 mod ends;
 mod failures;
+mod handles;
 mod header;
 mod operations;
 mod waiting;

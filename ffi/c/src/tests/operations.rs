@@ -1,11 +1,10 @@
 //! What work does that C posts.
-#![expect(clippy::undocumented_unsafe_blocks, reason = "handles are good until their ends are dropped")]
 
-use std::ptr::{null, null_mut};
+use std::ptr::null;
 
 use super::ends::*;
+use super::handles::*;
 use crate::completion::*;
-use crate::device::*;
 use crate::memory::*;
 use crate::queue_pair::*;
 use crate::work::*;
@@ -14,32 +13,28 @@ use crate::work::*;
 #[test]
 fn a_connection_from_its_begin_to_its_end() {
     let (near_device, far_device) = devices();
-    let (near, far) = (End::new(near_device), End::new(far_device));
-    assert_eq!(unsafe { warpline_qp_state(near.qp) }, WARPLINE_QP_IDLE);
-    let reply = connect(far_device, &near, &far);
+    let (near, far) = (End::new(&near_device), End::new(&far_device));
+    assert_eq!(near.qp.state(), WARPLINE_QP_IDLE);
+    let reply = connect(&far_device, &near, &far);
     assert_eq!(&reply.private_data[..reply.private_data_octets as usize], b"come in");
     assert!(reply.ird > 0 && reply.ord > 0 && reply.ird < u16::MAX);
-    assert_eq!(unsafe { warpline_qp_state(near.qp) }, WARPLINE_QP_READY_TO_SEND);
+    assert_eq!(near.qp.state(), WARPLINE_QP_READY_TO_SEND);
 
     far.post_recv(7, 100, 64);
     near.put(0, b"hello, rust");
     near.post_send(&request(WARPLINE_WR_SEND, &near.sge(0, 11)));
     let wc = near.completed();
     assert_eq!((wc.wr_id, wc.opcode, wc.octets, wc.flags), (1000, WARPLINE_WC_SEND, 11, 0));
-    assert_eq!(wc.qp_number, unsafe { warpline_qp_number(near.qp) });
+    assert_eq!(wc.qp_number, near.qp.number());
     let wc = far.completed();
     assert_eq!((wc.wr_id, wc.opcode, wc.octets, wc.flags), (7, WARPLINE_WC_RECEIVE, 11, 0));
     assert_eq!(far.get(100, 12), b"hello, rust\0");
 
-    assert_eq!(unsafe { warpline_wait_closed(near.qp, 0) }, -libc::ETIMEDOUT);
-    assert_eq!(unsafe { warpline_disconnect(near.qp) }, 0);
+    assert_eq!(near.qp.wait_closed(0), -libc::ETIMEDOUT);
+    assert_eq!(near.qp.disconnect(), 0);
     for end in [&near, &far] {
-        assert_eq!(unsafe { warpline_wait_closed(end.qp, PATIENCE) }, 0, "{}", last_error());
-        assert_eq!(unsafe { warpline_qp_state(end.qp) }, WARPLINE_QP_ERROR);
-    }
-    unsafe {
-        warpline_close(near_device);
-        warpline_close(far_device);
+        assert_eq!(end.qp.wait_closed(PATIENCE), 0, "{}", last_error());
+        assert_eq!(end.qp.state(), WARPLINE_QP_ERROR);
     }
 }
 
@@ -153,14 +148,14 @@ fn inline_octets_are_those_of_the_time_of_posting() {
 fn a_peer_invalidates_what_is_for_it_alone() {
     let (near, far) = connected();
     let access = WARPLINE_ACCESS_REMOTE_WRITE;
-    let mr = made(|mr| unsafe { warpline_mr_allocate(far.pd, far.qp, 64, access, mr) });
-    let stag = unsafe { warpline_mr_stag(mr) };
+    let mr = far.pd.allocate(Some(&far.qp), 64, access).unwrap();
+    let stag = mr.stag();
     far.post_recv(1, 0, 64);
     let sge = near.sge(0, 3);
     near.post_send(&SendWr { remote_stag: stag, ..request(WARPLINE_WR_SEND_WITH_INVALIDATE, &sge) });
     let wc = far.completed();
     assert_eq!((wc.flags, wc.invalidated_stag), (WARPLINE_WC_WITH_INVALIDATE, stag));
-    let remote_addr = unsafe { warpline_mr_address(mr) } as u64;
+    let remote_addr = mr.address() as u64;
     near.post_send(&SendWr { remote_stag: stag, remote_addr, ..request(WARPLINE_WR_WRITE, &sge) });
     near.post_send(&SendWr { remote_stag: stag, remote_addr, ..request(WARPLINE_WR_READ, &sge) });
     // The Write fails at the peer alone, which tells so: only what is behind it fails here.
@@ -171,16 +166,16 @@ fn a_peer_invalidates_what_is_for_it_alone() {
         }
     };
     assert_eq!(status, 10, "remote access");
-    assert_eq!(unsafe { warpline_mr_deregister(mr, PATIENCE) }, 0, "{}", last_error());
+    mr.deregister(PATIENCE).unwrap();
 }
 
 /// What this end takes back itself is out of reach too.
 #[test]
 fn local_invalidate() {
     let (near, far) = connected();
-    let mr = made(|mr| unsafe { warpline_mr_allocate(near.pd, null_mut(), 64, 0, mr) });
-    let stag = unsafe { warpline_mr_stag(mr) };
-    let range = Sge { addr: unsafe { warpline_mr_address(mr) } as u64, octets: 4, stag };
+    let mr = near.pd.allocate(None, 64, 0).unwrap();
+    let stag = mr.stag();
+    let range = Sge { addr: mr.address() as u64, octets: 4, stag };
     far.post_recv(1, 0, 64);
     near.post_send(&request(WARPLINE_WR_SEND, &range));
     near.completed();
@@ -194,7 +189,7 @@ fn local_invalidate() {
     assert_eq!(near.completed().opcode, WARPLINE_WC_LOCAL_INVALIDATE);
     near.post_send(&request(WARPLINE_WR_SEND, &range));
     assert_eq!(near.wc().status, 4, "local protection");
-    assert_eq!(unsafe { warpline_mr_deregister(mr, PATIENCE) }, 0, "{}", last_error());
+    mr.deregister(PATIENCE).unwrap();
 }
 
 /// Memory of the caller's own is reached where it lies, and by nobody once it is deregistered.
@@ -204,24 +199,19 @@ fn the_callers_own_memory() {
     let mut own = vec![0_u8; 256];
     let start = own.as_mut_ptr();
     let access = WARPLINE_ACCESS_REMOTE_WRITE | WARPLINE_ACCESS_ZERO_BASED;
-    let mr = made(|mr| unsafe { warpline_mr_register(far.pd, null_mut(), start.cast(), 256, access, mr) });
-    let shown =
-        unsafe { (warpline_mr_address(mr).cast::<u8>(), warpline_mr_octets(mr), warpline_mr_is_copied(mr)) };
-    assert_eq!(shown, (start, 256, true));
+    // SAFETY: it stays until it is deregistered.
+    let mr = unsafe { far.pd.register(start, own.len(), access) }.unwrap();
+    assert_eq!((mr.address(), mr.len(), mr.is_copied()), (start, 256, true));
     near.put(0, b"there");
     let sge = near.sge(0, 5);
-    let wr = SendWr {
-        remote_stag: unsafe { warpline_mr_stag(mr) },
-        remote_addr: 10,
-        ..request(WARPLINE_WR_WRITE, &sge)
-    };
+    let wr = SendWr { remote_stag: mr.stag(), remote_addr: 10, ..request(WARPLINE_WR_WRITE, &sge) };
     near.post_send(&wr);
     near.completed();
     // The Send behind the Write says that it is placed.
     far.post_recv(1, 0, 64);
     near.post_send(&request(WARPLINE_WR_SEND, &sge));
     far.completed();
-    assert_eq!(unsafe { warpline_mr_deregister(mr, PATIENCE) }, 0, "{}", last_error());
+    mr.deregister(PATIENCE).unwrap();
     assert_eq!(&own[9..16], b"\0there\0");
 }
 
@@ -231,30 +221,25 @@ fn shared_receives() {
     use crate::event::*;
 
     let (near_device, far_device) = devices();
-    let near = End::new(near_device);
-    let pd = made(|pd| unsafe { warpline_pd_create(far_device, pd) });
-    let srq = made(|srq| unsafe { warpline_srq_create(pd, 16, srq) });
-    let far = End::of(pd, srq);
+    let near = End::new(&near_device);
+    let pd = far_device.pd();
+    let srq = pd.srq(16);
+    let far = End::of(pd, Some(&srq));
     let (first, second) = (far.sge(0, 64), far.sge(64, 64));
     let last = RecvWr { wr_id: 6, next: null(), sg_list: &raw const second, num_sge: 1 };
     let list = RecvWr { wr_id: 5, next: &raw const last, sg_list: &raw const first, num_sge: 1 };
-    let mut bad = null();
-    assert_eq!(unsafe { warpline_post_recv(far.qp, &raw const list, &raw mut bad) }, -libc::EINVAL);
-    assert_eq!(bad, &raw const list, "they are posted to the shared queue");
-    assert_eq!(unsafe { warpline_srq_post(srq, &raw const list, null_mut()) }, 0);
-    assert_eq!(unsafe { warpline_srq_arm_limit(srq, 2) }, 0);
-    connect(far_device, &near, &far);
+    let refused = (-libc::EINVAL, &raw const list);
+    assert_eq!(far.qp.post_recv(&list), refused, "they are posted to the shared queue");
+    assert_eq!((srq.post(&list), srq.arm_limit(2)), (0, 0));
+    connect(&far_device, &near, &far);
     near.post_send(&request(WARPLINE_WR_SEND, &near.sge(0, 1)));
     let wc = far.completed();
-    assert_eq!((wc.wr_id, wc.qp_number), (5, unsafe { warpline_qp_number(far.qp) }));
-    let mut event = Event::default();
-    while event.event != WARPLINE_EVENT_SRQ_LIMIT {
-        assert_eq!(unsafe { warpline_get_event(far_device, &raw mut event, PATIENCE) }, 1, "the event");
-    }
-    assert_eq!(event.number, unsafe { warpline_srq_number(srq) });
-    unsafe {
-        warpline_srq_destroy(srq);
-        warpline_close(near_device);
-        warpline_close(far_device);
-    }
+    assert_eq!((wc.wr_id, wc.qp_number), (5, far.qp.number()));
+    let event = loop {
+        let event = far_device.event(PATIENCE).expect("the event");
+        if event.event == WARPLINE_EVENT_SRQ_LIMIT {
+            break event;
+        }
+    };
+    assert_eq!(event.number, srq.number());
 }

@@ -1,12 +1,8 @@
 //! What threads sleep on, and what they are told meanwhile.
-#![expect(clippy::undocumented_unsafe_blocks, reason = "handles are good until their ends are dropped")]
-
-use std::ffi::CStr;
-use std::ptr::null_mut;
 
 use super::ends::*;
+use super::handles::*;
 use crate::completion::*;
-use crate::device::*;
 use crate::event::*;
 use crate::work::*;
 
@@ -20,11 +16,11 @@ fn readable(fd: i32, timeout_ms: i32) -> bool {
 #[test]
 fn a_completion_wakes_who_armed_for_it() {
     let (near, far) = connected();
-    let fd = unsafe { warpline_cq_fd(far.cq) };
+    let fd = far.cq.fd();
     assert!(fd >= 0, "{}", last_error());
     far.post_recv(1, 0, 64);
     far.post_recv(2, 0, 64);
-    assert_eq!(unsafe { warpline_cq_arm(far.cq, true) }, 0);
+    assert_eq!(far.cq.arm(true), 0);
     let sge = near.sge(0, 1);
     near.post_send(&request(WARPLINE_WR_SEND, &sge));
     near.completed();
@@ -32,41 +28,38 @@ fn a_completion_wakes_who_armed_for_it() {
     let solicited = WARPLINE_SEND_SIGNALED | WARPLINE_SEND_SOLICITED;
     near.post_send(&SendWr { flags: solicited, ..request(WARPLINE_WR_SEND, &sge) });
     assert!(readable(fd, PATIENCE));
-    assert_eq!(unsafe { warpline_cq_clear(far.cq) }, 1);
-    assert_eq!(unsafe { warpline_cq_clear(far.cq) }, 0);
+    assert_eq!(far.cq.clear(), 1);
+    assert_eq!(far.cq.clear(), 0);
     let mut both = [Wc::default(); 8];
-    assert_eq!(unsafe { warpline_cq_poll(far.cq, 8, both.as_mut_ptr()) }, 2);
+    assert_eq!(far.cq.poll(&mut both), 2);
     assert_eq!(both[..2].iter().map(|wc| wc.wr_id).collect::<Vec<_>>(), [1, 2]);
     assert_eq!(both[2], Wc::default(), "no more is written");
-    assert_eq!(unsafe { warpline_cq_poll(far.cq, 8, both.as_mut_ptr()) }, 0);
+    assert_eq!(far.cq.poll(&mut both), 0);
 
     far.post_recv(3, 0, 64);
     near.post_send(&request(WARPLINE_WR_SEND, &sge));
-    while unsafe { warpline_cq_arm(far.cq, false) } == 0 {
+    while far.cq.arm(false) == 0 {
         assert!(readable(fd, PATIENCE));
-        unsafe { warpline_cq_clear(far.cq) };
+        far.cq.clear();
     }
-    assert_eq!(unsafe { warpline_cq_poll(far.cq, 1, both.as_mut_ptr()) }, 1, "there already, and said so");
+    assert_eq!(far.cq.poll(&mut both[..1]), 1, "there already, and said so");
     assert_eq!(both[0].wr_id, 3);
 }
 
 /// A queue that is polled has nothing to sleep on, and waiting ends when it should.
 #[test]
 fn a_polled_queue_has_no_descriptor() {
-    let cq = made(|cq| unsafe { warpline_cq_create(4, false, cq) });
-    assert_eq!(unsafe { warpline_cq_fd(cq) }, -libc::EOPNOTSUPP);
-    assert_eq!(unsafe { warpline_cq_clear(cq) }, -libc::EOPNOTSUPP);
-    let mut wc = Wc::default();
-    assert_eq!(unsafe { warpline_cq_wait(cq, &raw mut wc, 1) }, 0);
-    unsafe { warpline_cq_destroy(cq) };
+    let cq = Handle::new(4, false);
+    assert_eq!((cq.fd(), cq.clear()), (-libc::EOPNOTSUPP, -libc::EOPNOTSUPP));
+    assert_eq!(cq.wait(1), None);
 }
 
 /// An access that was not granted: the peer's refusal at this end, an event at the other.
 #[test]
 fn a_refused_access_is_told_at_both_ends() {
     let (near_device, far_device) = devices();
-    let (near, far) = (End::new(near_device), End::new(far_device));
-    connect(far_device, &near, &far);
+    let (near, far) = (End::new(&near_device), End::new(&far_device));
+    connect(&far_device, &near, &far);
     let sge = near.sge(0, 8);
     let read = SendWr {
         remote_stag: far.sge(0, 0).stag,
@@ -75,27 +68,17 @@ fn a_refused_access_is_told_at_both_ends() {
     };
     near.post_send(&read);
     let wc = near.wc();
-    let word = unsafe { CStr::from_ptr(warpline_wc_status_text(wc.status)) };
-    assert_eq!((wc.wr_id, word), (read.wr_id, c"remote access error"));
+    assert_eq!((wc.wr_id, status_text(wc.status)), (read.wr_id, c"remote access error"));
 
-    let fd = unsafe { warpline_event_fd(far_device) };
-    assert!(readable(fd, PATIENCE));
-    let mut event = Event::default();
-    while event.event != WARPLINE_EVENT_QP_ACCESS_ERROR {
-        assert_eq!(unsafe { warpline_get_event(far_device, &raw mut event, PATIENCE) }, 1, "the event");
-    }
-    assert_eq!(event.number, wc_number(&far));
-    let word = unsafe { CStr::from_ptr(warpline_wc_status_text(event.status)) };
-    assert_eq!(word, c"local access error");
-    let word = unsafe { CStr::from_ptr(warpline_event_text(event.event)) };
-    assert_eq!(word, c"queue pair: access error");
-    assert_eq!(unsafe { warpline_post_send(near.qp, &raw const read, null_mut()) }, -libc::ENOTCONN);
-    unsafe {
-        warpline_close(near_device);
-        warpline_close(far_device);
-    }
-}
-
-fn wc_number(end: &End) -> u32 {
-    unsafe { crate::queue_pair::warpline_qp_number(end.qp) }
+    assert!(readable(far_device.event_fd(), PATIENCE));
+    let event = loop {
+        let event = far_device.event(PATIENCE).expect("the event");
+        if event.event == WARPLINE_EVENT_QP_ACCESS_ERROR {
+            break event;
+        }
+    };
+    assert_eq!(event.number, far.qp.number());
+    assert_eq!(status_text(event.status), c"local access error");
+    assert_eq!(event_text(event.event), c"queue pair: access error");
+    assert_eq!(near.qp.post_send(&read).0, -libc::ENOTCONN);
 }

@@ -3,6 +3,7 @@
 use std::ptr::null;
 
 use super::ends::*;
+use super::handles::*;
 use crate::advertisement::*;
 use crate::completion::*;
 use crate::memory::*;
@@ -61,7 +62,7 @@ fn write_in_vain(near: &End, target: &Advertisement, offset: u64, octets: &[u8])
 fn a_window_opens_its_octets_and_no_others() {
     for (zero_based, beside) in [(0, 1), (WARPLINE_ACCESS_ZERO_BASED, 1), (0, -1_i64), (0, 10)] {
         let (near, far) = connected();
-        let (memory, window) = (Memory::new(&far, 4096, OPEN), Window::new(&far));
+        let (memory, window) = (far.pd.allocate(None, 4096, OPEN).unwrap(), far.pd.window());
         let access = WARPLINE_ACCESS_REMOTE_WRITE | zero_based;
         let grant = window.binding(&memory, (100, 10), access).unwrap();
         let registered = memory.advertisement(100, 10).unwrap();
@@ -87,13 +88,15 @@ fn a_window_opens_its_octets_and_no_others() {
 fn an_invalidated_window_is_dead() {
     for by_peer in [true, false] {
         let (near, far) = connected();
-        let (mut memory, window) = (Memory::new(&far, 4096, OPEN), Window::new(&far));
+        let (mut memory, window) = (far.pd.allocate(None, 4096, OPEN).unwrap(), far.pd.window());
         let access = WARPLINE_ACCESS_REMOTE_WRITE;
         let grant = window.binding(&memory, (0, 8), access).unwrap();
         assert_eq!(carry_out(&far, WARPLINE_WR_BIND, &grant), 0);
         let first = window.advertisement(0, 8).unwrap();
         write(&near, &far, &first, 0, b"before");
-        assert_eq!(memory.deregister(1), -libc::EBUSY);
+        let (error, kept) = memory.deregister(1).unwrap_err();
+        memory = kept;
+        assert_eq!(error, -libc::EBUSY);
         assert!(last_error().contains("windows are bound"), "{}", last_error());
 
         if by_peer {
@@ -116,8 +119,8 @@ fn an_invalidated_window_is_dead() {
         write(&near, &far, &second, 0, b"after");
         write_in_vain(&near, &first, 0, b"dead");
         assert_eq!(&memory.octets()[..16], b"before\0\0after\0\0\0");
-        assert_eq!(window.deallocate(), 0, "{}", last_error());
-        assert_eq!(memory.deregister(PATIENCE), 0, "{}", last_error());
+        window.deallocate(PATIENCE).unwrap();
+        memory.deregister(PATIENCE).unwrap();
     }
 }
 
@@ -126,7 +129,7 @@ fn an_invalidated_window_is_dead() {
 fn a_fast_registration_rolls_the_key() {
     let (near, far) = connected();
     let access = WARPLINE_ACCESS_LOCAL_WRITE | WARPLINE_ACCESS_REMOTE_WRITE;
-    let mut memory = Memory::new(&far, 4096, access);
+    let memory = far.pd.allocate(None, 4096, access).unwrap();
     let first = memory.advertisement(0, 4096).unwrap();
     write(&near, &far, &first, 0, b"first");
     invalidate(&far, first.stag);
@@ -156,33 +159,33 @@ fn a_fast_registration_rolls_the_key() {
     let octets = memory.octets();
     let seen = [&octets[..6], &octets[100..106], &octets[200..207]];
     assert_eq!(seen, [&b"first\0"[..], b"third\0", b"second\0"]);
-    assert_eq!(memory.deregister(PATIENCE), 0, "{}", last_error());
+    memory.deregister(PATIENCE).unwrap();
 }
 
 /// An opcode, its grant, and the memory that this is of.
-type Asked = (u32, Grant, Memory);
+type Attempt = (u32, Grant, Handle<Mr>);
 
 /// What a registration does not allow is not opened: the work request says so.
 #[test]
 fn grants_that_are_refused() {
     let still_valid = |far: &End| {
-        let memory = Memory::new(far, 64, WARPLINE_ACCESS_REMOTE_WRITE);
+        let memory = far.pd.allocate(None, 64, WARPLINE_ACCESS_REMOTE_WRITE).unwrap();
         (WARPLINE_WR_REGISTER, memory.fast_registration((0, 64), 0, false), memory)
     };
     let more_than_at_first = |far: &End| {
-        let memory = Memory::new(far, 64, WARPLINE_ACCESS_REMOTE_WRITE);
+        let memory = far.pd.allocate(None, 64, WARPLINE_ACCESS_REMOTE_WRITE).unwrap();
         invalidate(far, memory.stag());
         let grant = memory.fast_registration((0, 64), WARPLINE_ACCESS_REMOTE_READ, false);
         (WARPLINE_WR_REGISTER, grant, memory)
     };
     let bound = |far: &End, registered, range, access| {
-        let memory = Memory::new(far, 64, registered);
-        (WARPLINE_WR_BIND, Window::new(far).binding(&memory, range, access).unwrap(), memory)
+        let memory = far.pd.allocate(None, 64, registered).unwrap();
+        (WARPLINE_WR_BIND, far.pd.window().binding(&memory, range, access).unwrap(), memory)
     };
     let closed = |far: &End| bound(far, WARPLINE_ACCESS_LOCAL_WRITE, (0, 64), WARPLINE_ACCESS_REMOTE_WRITE);
     let too_long = |far: &End| bound(far, OPEN, (1, 64), WARPLINE_ACCESS_REMOTE_READ);
     let local = |far: &End| bound(far, OPEN, (0, 64), WARPLINE_ACCESS_LOCAL_WRITE);
-    let refused = |ask: &dyn Fn(&End) -> Asked, status| {
+    let refused = |ask: &dyn Fn(&End) -> Attempt, status| {
         let (_near, far) = connected();
         let (opcode, grant, _memory) = ask(&far);
         assert_eq!(carry_out(&far, opcode, &grant), status);
@@ -198,18 +201,19 @@ fn grants_that_are_refused() {
 #[test]
 fn grants_that_make_no_sense() {
     let (_near, far) = connected();
-    let (memory, window) = (Memory::new(&far, 64, OPEN), Window::new(&far));
+    let (memory, window) = (far.pd.allocate(None, 64, OPEN).unwrap(), far.pd.window());
     let name = window.stag();
     assert_eq!(window.binding(&memory, (0, 64), 1 << 20), Err(-libc::EINVAL));
     assert_eq!(window.stag(), name);
     let wrong = Grant { access: 1 << 20, ..Grant::default() };
     for opcode in [WARPLINE_WR_BIND, WARPLINE_WR_REGISTER] {
         for grant in [null(), &raw const wrong] {
-            assert_eq!(far.try_send(&SendWr { grant, ..bare(opcode) }), -libc::EINVAL);
+            assert_eq!(far.qp.post_send(&SendWr { grant, ..bare(opcode) }).0, -libc::EINVAL);
         }
         let sge = far.sge(0, 1);
         let grant = Grant::default();
-        assert_eq!(far.try_send(&SendWr { grant: &raw const grant, ..request(opcode, &sge) }), -libc::EINVAL);
+        let with_memory = SendWr { grant: &raw const grant, ..request(opcode, &sge) };
+        assert_eq!(far.qp.post_send(&with_memory).0, -libc::EINVAL);
     }
 }
 
@@ -217,7 +221,7 @@ fn grants_that_make_no_sense() {
 #[test]
 fn advertisements_as_messages() {
     let (near, far) = connected();
-    let memory = Memory::new(&near, 64, WARPLINE_ACCESS_REMOTE_READ);
+    let memory = near.pd.allocate(None, 64, WARPLINE_ACCESS_REMOTE_READ).unwrap();
     let told = memory.advertisement(8, 16).unwrap();
     let message = encoded(&told);
     let expected = [&told.to.to_be_bytes()[..], &told.stag.to_be_bytes(), &[0, 0, 0, 16]].concat();
