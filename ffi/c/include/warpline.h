@@ -262,6 +262,66 @@
 #define WARPLINE_MAX_PRIVATE_DATA 512
 
 /**
+ * The device that leads to the peer is known. The numbers of events are those of `enum rdma_cm_event_type`.
+ */
+#define WARPLINE_CM_EVENT_ADDR_RESOLVED 0
+
+/**
+ * No device of the channel leads to the peer; another address may be tried.
+ */
+#define WARPLINE_CM_EVENT_ADDR_ERROR 1
+
+/**
+ * The way to the peer is known.
+ */
+#define WARPLINE_CM_EVENT_ROUTE_RESOLVED 2
+
+/**
+ * A peer wants to connect: `id` is new, and waits for `warpline_cm_accept` or `warpline_cm_reject`.
+ */
+#define WARPLINE_CM_EVENT_CONNECT_REQUEST 4
+
+/**
+ * The connection could not be opened, or accepted after all.
+ */
+#define WARPLINE_CM_EVENT_CONNECT_ERROR 6
+
+/**
+ * The peer did not answer in time, or the network says that it cannot be reached.
+ */
+#define WARPLINE_CM_EVENT_UNREACHABLE 7
+
+/**
+ * The peer's application does not want the connection (status `-EACCES`), or nobody listens there (`-ECONNREFUSED`).
+ */
+#define WARPLINE_CM_EVENT_REJECTED 8
+
+/**
+ * The connection is open: sends may be posted.
+ */
+#define WARPLINE_CM_EVENT_ESTABLISHED 9
+
+/**
+ * The connection is being closed, by either end, or has failed. It comes once.
+ */
+#define WARPLINE_CM_EVENT_DISCONNECTED 10
+
+/**
+ * The device serves no more.
+ */
+#define WARPLINE_CM_EVENT_DEVICE_REMOVAL 11
+
+/**
+ * The connection is over: its queue pair has completed everything and may be given back.
+ */
+#define WARPLINE_CM_EVENT_TIMEWAIT_EXIT 15
+
+/**
+ * Most octets of an address in words, with the zero octet at its end.
+ */
+#define WARPLINE_MAX_ADDRESS 46
+
+/**
  * The first message of the peer has arrived at the end that was connected to.
  */
 #define WARPLINE_EVENT_COMMUNICATION_ESTABLISHED 0
@@ -300,6 +360,23 @@
  * Nobody polls the device's core any more.
  */
 #define WARPLINE_EVENT_DEVICE_FATAL 7
+
+/**
+ * Where the events of ids arrive, in the order in which they happened: `struct rdma_event_channel`. One thread serves any number
+ * of ids and devices.
+ *
+ * To connect: `warpline_cm_create_id`, `warpline_cm_resolve_addr`, then `warpline_cm_resolve_route`, then `warpline_cm_connect` with
+ * a queue pair of `warpline_cm_device`, each after the event of the one before. To listen: `warpline_cm_bind_addr`,
+ * `warpline_cm_listen`, then for each `WARPLINE_CM_EVENT_CONNECT_REQUEST` `warpline_cm_accept` or `warpline_cm_reject`. At either
+ * end `WARPLINE_CM_EVENT_ESTABLISHED`, `WARPLINE_CM_EVENT_DISCONNECTED` and `WARPLINE_CM_EVENT_TIMEWAIT_EXIT` follow.
+ */
+struct warpline_cm_channel;
+
+/**
+ * A connection or a listener, or what is to become one: `struct rdma_cm_id`. Its calls return at once; what comes of them
+ * arrives on its channel. One that comes at a wrong time fails with `-EINVAL`, and changes nothing.
+ */
+struct warpline_cm_id;
 
 /**
  * A bounded queue of completions. It may serve many queue pairs of one device.
@@ -650,6 +727,34 @@ struct warpline_conn_reply {
      * Our own that may be outstanding.
      */
     uint16_t ord;
+};
+
+/**
+ * Something that happened to an id.
+ */
+struct warpline_cm_event {
+    /**
+     * The id. Of `WARPLINE_CM_EVENT_CONNECT_REQUEST` a new one, with the context of the one that listens: it belongs to who
+     * has taken the event, and is given back with `warpline_cm_destroy_id`.
+     */
+    struct warpline_cm_id *id;
+    /**
+     * Of `WARPLINE_CM_EVENT_CONNECT_REQUEST`, the id that listens; else null.
+     */
+    struct warpline_cm_id *listen_id;
+    /**
+     * `WARPLINE_CM_EVENT_*`.
+     */
+    uint32_t event;
+    /**
+     * 0, or why it failed, as the negative of a number of errno.h: `warpline_last_error` then has the words.
+     */
+    int status;
+    /**
+     * What the peer said: with a request, an acceptance, a rejection. `ird` and `ord` are what was agreed; of
+     * `WARPLINE_CM_EVENT_CONNECT_REQUEST` the peer's own, 0 if it has not told them.
+     */
+    struct warpline_conn_reply conn;
 };
 
 /**
@@ -1130,6 +1235,165 @@ int warpline_accept(struct warpline_request *request,
  * Rejects: the peer gets `octets` octets of `private_data`. The request is gone, whatever this returns.
  */
 int warpline_reject(struct warpline_request *request, const void *private_data, uint32_t octets);
+
+/**
+ * A channel for connections on `count` devices. It keeps them going.
+ *
+ * - `-EMFILE`: the system has no file descriptor left
+ */
+int warpline_cm_channel_create(struct warpline_device *const *devices,
+                               uint32_t count,
+                               struct warpline_cm_channel **channel);
+
+/**
+ * Gives a channel back. Its ids stay, and nobody hears of them any more. Null is nothing.
+ */
+void warpline_cm_channel_destroy(struct warpline_cm_channel *channel);
+
+/**
+ * The file descriptor for poll(2) or an epoll set, readable while there may be an event. Then call `warpline_cm_get_event` with
+ * no time to wait until it gives 0. It belongs to the channel: do not read or close it.
+ */
+int warpline_cm_fd(const struct warpline_cm_channel *channel);
+
+/**
+ * The oldest event; waits for it for `timeout_ms` milliseconds, or for ever if that is negative. Gives 1 when `event` is
+ * written, 0 when there was none in time. There is nothing to acknowledge.
+ *
+ * Events of ids that were given back are left out. If other threads give ids back, it is theirs and the caller's to agree on
+ * who does not use one any more.
+ */
+int warpline_cm_get_event(struct warpline_cm_channel *channel,
+                          struct warpline_cm_event *event,
+                          int32_t timeout_ms);
+
+/**
+ * A new id, whose events arrive on the channel. `context` is the caller's: `warpline_cm_context` gives it back.
+ */
+int warpline_cm_create_id(struct warpline_cm_channel *channel,
+                          void *context,
+                          struct warpline_cm_id **id);
+
+/**
+ * What an event of a channel is called. Never null; good for ever.
+ */
+const char *warpline_cm_event_text(uint32_t event);
+
+/**
+ * Gives an id back: it listens no more, and a peer that waits for its answer is rejected. A connection goes on: it belongs to
+ * its queue pair. Null is nothing.
+ */
+void warpline_cm_destroy_id(struct warpline_cm_id *id);
+
+/**
+ * What the caller has attached to the id, or to the one that listened for it; null for a null `id`.
+ */
+void *warpline_cm_context(const struct warpline_cm_id *id);
+
+/**
+ * Attaches something to the id.
+ */
+int warpline_cm_set_context(struct warpline_cm_id *id, void *context);
+
+/**
+ * A handle of the device that the id is on, for its queue pair: known once the address is resolved, and of a peer that wants to
+ * connect. It is a handle of its own, to be given back with `warpline_close`.
+ *
+ * - `-ENODEV`: it is not known
+ */
+int warpline_cm_device(const struct warpline_cm_id *id,
+                       struct warpline_device **device);
+
+/**
+ * Who wants to connect: the address as a string, for which there is room for `WARPLINE_MAX_ADDRESS` octets, and the port. Either
+ * may be null.
+ *
+ * - `-ENOTCONN`: the id is not of a peer that wanted to connect
+ */
+int warpline_cm_peer(const struct warpline_cm_id *id,
+                     char *address,
+                     uint16_t *port);
+
+/**
+ * Chooses the local address, and with it the device: `"0.0.0.0"` or `"::"` for all devices. `port` is where
+ * `warpline_cm_listen` listens; a connection takes a free one.
+ *
+ * - `-EADDRNOTAVAIL`: no device of the channel has the address
+ * - `-EINVAL`: an argument is wrong, or the id is not new
+ */
+int warpline_cm_bind_addr(struct warpline_cm_id *id, const char *address, uint16_t port);
+
+/**
+ * Finds the device that leads to `address`: `WARPLINE_CM_EVENT_ADDR_RESOLVED` or `WARPLINE_CM_EVENT_ADDR_ERROR`.
+ *
+ * - `-EINVAL`: an argument is wrong, or the id is neither new nor bound
+ */
+int warpline_cm_resolve_addr(struct warpline_cm_id *id,
+                             const char *address,
+                             uint16_t port);
+
+/**
+ * Finds the way to the peer: `WARPLINE_CM_EVENT_ROUTE_RESOLVED`.
+ *
+ * - `-EINVAL`: the address is not resolved
+ */
+int warpline_cm_resolve_route(struct warpline_cm_id *id);
+
+/**
+ * Connects `qp`, of the id's device, to the peer. What comes of it: `WARPLINE_CM_EVENT_ESTABLISHED`,
+ * `WARPLINE_CM_EVENT_REJECTED`, `WARPLINE_CM_EVENT_UNREACHABLE` or `WARPLINE_CM_EVENT_CONNECT_ERROR`. `param` may be null for the
+ * usual.
+ *
+ * - `-EINVAL`: an argument is wrong, the queue pair is of another device, or the route is not resolved
+ * - `-ENODEV`: the device has stopped
+ */
+int warpline_cm_connect(struct warpline_cm_id *id,
+                        struct warpline_qp *qp,
+                        const struct warpline_conn_param *param);
+
+/**
+ * Listens where the id is bound: each peer that wants to connect is a `WARPLINE_CM_EVENT_CONNECT_REQUEST`. At most `backlog` wait
+ * at a time; 0 for 128.
+ *
+ * - `-EADDRINUSE`: the port has a listener
+ * - `-EINVAL`: the port is 0, or the id is not bound
+ * - `-ENOSPC`: a device has as many listeners as it can
+ * - `-ENODEV`: a device has stopped
+ */
+int warpline_cm_listen(struct warpline_cm_id *id,
+                       uint32_t backlog);
+
+/**
+ * Accepts the peer that wants to connect: `qp`, of the id's device, serves the connection. What comes of it:
+ * `WARPLINE_CM_EVENT_ESTABLISHED` or `WARPLINE_CM_EVENT_CONNECT_ERROR`. `param` may be null for the usual. With a failure the peer
+ * still waits for its answer.
+ *
+ * - `-EINVAL`: an argument is wrong, the queue pair is of another device, or nobody wants to connect
+ * - `-ENODEV`: the device has stopped
+ */
+int warpline_cm_accept(struct warpline_cm_id *id,
+                       struct warpline_qp *qp,
+                       const struct warpline_conn_param *param);
+
+/**
+ * Rejects the peer that wants to connect: it gets `octets` octets of `private_data`. With a failure it still waits for its
+ * answer.
+ *
+ * - `-EINVAL`: an argument is wrong, or nobody wants to connect
+ * - `-ENODEV`: the device has stopped
+ */
+int warpline_cm_reject(struct warpline_cm_id *id,
+                       const void *private_data,
+                       uint32_t octets);
+
+/**
+ * Closes our half of the connection after everything posted. `WARPLINE_CM_EVENT_DISCONNECTED` comes when the peer closes its half,
+ * `WARPLINE_CM_EVENT_TIMEWAIT_EXIT` when all is over.
+ *
+ * - `-EINVAL`: there is no connection
+ * - `-ENODEV`: the device has stopped
+ */
+int warpline_cm_disconnect(struct warpline_cm_id *id);
 
 /**
  * The oldest asynchronous event that nobody has taken; waits for it for `timeout_ms` milliseconds, or for ever if that

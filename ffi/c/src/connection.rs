@@ -1,7 +1,6 @@
 //! Connections: opening and taking them.
 
 use std::ffi::{c_char, c_int, c_void};
-use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use warpline::{
@@ -10,7 +9,7 @@ use warpline::{
 
 use crate::device::Device;
 use crate::error::{Failure, guard, guard_or};
-use crate::pointer::{borrow, hand_out, list, patience, take_back, text};
+use crate::pointer::{borrow, hand_out, list, patience, socket_address, take_back};
 use crate::queue_pair::Qp;
 
 /// Takes connections to a port.
@@ -52,6 +51,37 @@ impl ConnParam {
         no_reads: false,
     };
 
+    /// # Safety
+    ///
+    /// Null, or good for as long as `'a`.
+    pub(crate) unsafe fn or_usual<'a>(param: *const Self) -> &'a Self {
+        // SAFETY: the caller's promise.
+        unsafe { param.as_ref() }.unwrap_or(&Self::USUAL)
+    }
+
+    /// How a connection is opened with it.
+    ///
+    /// # Safety
+    ///
+    /// As C promises.
+    pub(crate) unsafe fn connecting(&self) -> Result<ConnectConfig, Failure> {
+        // SAFETY: the caller's promise.
+        let private_data = unsafe { self.private_data()? }.to_vec();
+        let mut config = ConnectConfig { private_data, ..ConnectConfig::default() };
+        if self.timeout_ms != 0 {
+            config.timeout = Duration::from_millis(self.timeout_ms.into());
+        }
+        if let Some(depths) = self.depths() {
+            config.terms.depths = depths;
+        }
+        Ok(config)
+    }
+
+    /// How a connection is accepted with it.
+    pub(crate) fn accepting(&self) -> ReadsWanted {
+        ReadsWanted { depths: self.depths(), ..ReadsWanted::default() }
+    }
+
     fn depths(&self) -> Option<ReadDepths> {
         let usual = self.ird == 0 && self.ord == 0 && !self.no_reads;
         (!usual).then_some(ReadDepths { ird: self.ird, ord: self.ord })
@@ -60,7 +90,7 @@ impl ConnParam {
     /// # Safety
     ///
     /// As C promises.
-    unsafe fn private_data(&self) -> Result<&[u8], Failure> {
+    pub(crate) unsafe fn private_data(&self) -> Result<&[u8], Failure> {
         // SAFETY: the caller's promise.
         unsafe { list(self.private_data.cast(), self.private_data_octets as usize) }
     }
@@ -80,18 +110,20 @@ pub struct ConnReply {
 }
 
 impl ConnReply {
+    pub(crate) fn new(octets: &[u8], depths: ReadDepths) -> Self {
+        let mut private_data = [0; 512];
+        let count = octets.len().min(private_data.len());
+        private_data[..count].copy_from_slice(&octets[..count]);
+        Self { private_data, private_data_octets: count as u32, ird: depths.ird, ord: depths.ord }
+    }
+
     /// # Safety
     ///
     /// `place` is null or may be written.
     unsafe fn write(place: *mut Self, octets: &[u8], depths: ReadDepths) {
-        let mut private_data = [0; 512];
-        let count = octets.len().min(private_data.len());
-        private_data[..count].copy_from_slice(&octets[..count]);
         if !place.is_null() {
-            let reply =
-                Self { private_data, private_data_octets: count as u32, ird: depths.ird, ord: depths.ord };
             // SAFETY: not null, so it may be written: the caller's promise.
-            unsafe { place.write(reply) };
+            unsafe { place.write(Self::new(octets, depths)) };
         }
     }
 }
@@ -118,20 +150,10 @@ pub unsafe extern "C" fn warpline_connect(
 ) -> c_int {
     guard(|| {
         // SAFETY: what C promises for every call.
-        let (qp, address, param) = unsafe {
-            (borrow(qp)?, text(address)?.ok_or(Failure::NULL)?, param.as_ref().unwrap_or(&ConnParam::USUAL))
+        let (qp, remote, config) = unsafe {
+            (borrow(qp)?, socket_address(address, port)?, ConnParam::or_usual(param).connecting()?)
         };
-        let address: IpAddr = address.parse().map_err(|error| Failure::of(libc::EINVAL, &error))?;
-        // SAFETY: as above.
-        let private_data = unsafe { param.private_data()? }.to_vec();
-        let mut config = ConnectConfig { private_data, ..ConnectConfig::default() };
-        if param.timeout_ms != 0 {
-            config.timeout = Duration::from_millis(param.timeout_ms.into());
-        }
-        if let Some(depths) = param.depths() {
-            config.terms.depths = depths;
-        }
-        match qp.0.connect(SocketAddr::new(address, port), &config) {
+        match qp.0.connect(remote, &config) {
             Ok(connected) => {
                 // SAFETY: what C promises for every call.
                 unsafe { ConnReply::write(reply, &connected.private_data, connected.depths) };
@@ -247,10 +269,9 @@ pub unsafe extern "C" fn warpline_accept(
         // SAFETY: what C promises for every call.
         let request = unsafe { take_back(request) }.ok_or(Failure::NULL)?;
         // SAFETY: as above.
-        let (qp, param) = unsafe { (borrow(qp)?, param.as_ref().unwrap_or(&ConnParam::USUAL)) };
-        let reads = ReadsWanted { depths: param.depths(), ..ReadsWanted::default() };
+        let (qp, param) = unsafe { (borrow(qp)?, ConnParam::or_usual(param)) };
         // SAFETY: as above.
-        request.request.accept_with(&qp.0, reads, unsafe { param.private_data()? })?;
+        request.request.accept_with(&qp.0, param.accepting(), unsafe { param.private_data()? })?;
         Ok(0)
     })
 }

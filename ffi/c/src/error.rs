@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::ffi::{CString, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use warpline::cm::CmError;
 use warpline::{
     AnswerError, CloseError, ConnectError, CreateError, DeallocateError, DeregisterError, ListenError,
     MemoryError, StartError, Stopped,
@@ -187,6 +188,18 @@ impl From<AnswerError> for Failure {
             AnswerError::QueuePairInUse => libc::EISCONN,
             AnswerError::OtherDevice | AnswerError::PrivateDataTooLong(_) => libc::EINVAL,
             AnswerError::Stopped => libc::ENODEV,
+        };
+        Self::of(code, &error)
+    }
+}
+
+impl From<CmError> for Failure {
+    fn from(error: CmError) -> Self {
+        let code = match error {
+            CmError::NoDevice => libc::EADDRNOTAVAIL,
+            CmError::Listen(error) => return error.into(),
+            CmError::WrongState(_) | CmError::OtherDevice | CmError::PrivateDataTooLong(_) => libc::EINVAL,
+            CmError::Stopped(_) => libc::ENODEV,
         };
         Self::of(code, &error)
     }

@@ -18,6 +18,7 @@
 #![allow(clippy::missing_safety_doc)]
 
 pub mod advertisement;
+pub mod cm;
 pub mod completion;
 pub mod connection;
 pub mod device;

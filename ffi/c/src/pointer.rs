@@ -1,6 +1,7 @@
 //! Pointers from C and to C.
 
 use std::ffi::{CStr, c_char};
+use std::net::{IpAddr, SocketAddr};
 use std::slice;
 use std::time::Duration;
 
@@ -77,6 +78,18 @@ pub(crate) unsafe fn text<'a>(pointer: *const c_char) -> Result<Option<&'a str>,
     // SAFETY: not null; the rest is the caller's promise.
     let text = unsafe { CStr::from_ptr(pointer) };
     text.to_str().map(Some).map_err(|_| Failure::invalid("a string is not UTF-8"))
+}
+
+/// An address in words, with a port.
+///
+/// # Safety
+///
+/// As for [`text`].
+pub(crate) unsafe fn socket_address(address: *const c_char, port: u16) -> Result<SocketAddr, Failure> {
+    // SAFETY: the caller's promise.
+    let address = unsafe { text(address)? }.ok_or(Failure::NULL)?;
+    let address: IpAddr = address.parse().map_err(|error| Failure::of(libc::EINVAL, &error))?;
+    Ok(SocketAddr::new(address, port))
 }
 
 /// How long a call waits at most: for ever (some decades) when negative.

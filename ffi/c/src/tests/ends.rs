@@ -97,6 +97,13 @@ impl End {
     }
 }
 
+/// Whether a file descriptor becomes readable in time.
+pub fn readable(fd: i32, timeout_ms: i32) -> bool {
+    let mut asked = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    // SAFETY: it is one `pollfd`.
+    unsafe { libc::poll(&raw mut asked, 1, timeout_ms) == 1 }
+}
+
 /// A signaled request of `opcode` with no memory.
 pub fn bare(opcode: u32) -> SendWr {
     SendWr { sg_list: null(), num_sge: 0, ..request(opcode, &Sge::default()) }

@@ -1,6 +1,8 @@
 //! Handles that tests cannot misuse: each is good for as long as it lives, is given back once, and its calls get pointers that
 //! are good. What is asked of C is so kept here, and tests are safe.
 
+mod cm;
+
 use std::ffi::{CStr, c_void};
 use std::ptr::{from_ref, null, null_mut};
 
@@ -14,6 +16,8 @@ use crate::memory::*;
 use crate::queue_pair::*;
 use crate::window::*;
 use crate::work::*;
+
+pub use cm::cm_event_text;
 
 /// A handle, and the call that gives it back.
 pub struct Handle<T> {
@@ -322,6 +326,11 @@ impl Handle<Qp> {
     pub fn disconnect(&self) -> i32 {
         // SAFETY: as above.
         unsafe { warpline_disconnect(self.raw) }
+    }
+
+    pub fn abort(&self) -> i32 {
+        // SAFETY: as above.
+        unsafe { warpline_abort(self.raw) }
     }
 
     pub fn wait_closed(&self, timeout_ms: i32) -> i32 {

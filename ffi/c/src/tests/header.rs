@@ -3,7 +3,7 @@
 use std::path::Path;
 
 /// In the order in which a reader wants them.
-const SOURCES: [&str; 10] = [
+const SOURCES: [&str; 12] = [
     "error",
     "device",
     "memory",
@@ -13,6 +13,8 @@ const SOURCES: [&str; 10] = [
     "queue_pair",
     "work",
     "connection",
+    "cm/channel",
+    "cm/id",
     "event",
 ];
 

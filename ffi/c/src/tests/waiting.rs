@@ -6,12 +6,6 @@ use crate::completion::*;
 use crate::event::*;
 use crate::work::*;
 
-fn readable(fd: i32, timeout_ms: i32) -> bool {
-    let mut asked = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-    // SAFETY: it is one `pollfd`.
-    unsafe { libc::poll(&raw mut asked, 1, timeout_ms) == 1 }
-}
-
 /// Verbs' steps: arm, sleep on the descriptor, clear, poll.
 #[test]
 fn a_completion_wakes_who_armed_for_it() {

@@ -1,0 +1,230 @@
+//! Ids: connections, listeners, and what is to become one.
+
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use warpline::ListenConfig;
+use warpline::cm::Id;
+
+use super::channel::Ids;
+use crate::connection::ConnParam;
+use crate::device::Device;
+use crate::error::{Failure, guard, guard_or};
+use crate::pointer::{borrow, hand_out, list, socket_address, take_back};
+use crate::queue_pair::Qp;
+
+/// A connection or a listener, or what is to become one: `struct rdma_cm_id`. Its calls return at once; what comes of them
+/// arrives on its channel. One that comes at a wrong time fails with `-EINVAL`, and changes nothing.
+pub struct CmId {
+    pub(super) id: Id,
+    pub(super) context: AtomicPtr<c_void>,
+    pub(super) ids: Arc<Ids>,
+}
+
+impl Drop for CmId {
+    fn drop(&mut self) {
+        self.ids.forget(self.id.number());
+    }
+}
+
+/// Most octets of an address in words, with the zero octet at its end.
+pub const WARPLINE_MAX_ADDRESS: u32 = 46;
+
+/// Gives an id back: it listens no more, and a peer that waits for its answer is rejected. A connection goes on: it belongs to
+/// its queue pair. Null is nothing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_cm_destroy_id(id: *mut CmId) {
+    // SAFETY: what C promises for every call.
+    guard_or((), || drop(unsafe { take_back(id) }));
+}
+
+/// What the caller has attached to the id, or to the one that listened for it; null for a null `id`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_cm_context(id: *const CmId) -> *mut c_void {
+    // SAFETY: what C promises for every call.
+    unsafe { id.as_ref() }.map_or(std::ptr::null_mut(), |id| id.context.load(Ordering::Acquire))
+}
+
+/// Attaches something to the id.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_cm_set_context(id: *mut CmId, context: *mut c_void) -> c_int {
+    guard(|| {
+        // SAFETY: what C promises for every call.
+        unsafe { borrow(id)? }.context.store(context, Ordering::Release);
+        Ok(0)
+    })
+}
+
+/// A handle of the device that the id is on, for its queue pair: known once the address is resolved, and of a peer that wants to
+/// connect. It is a handle of its own, to be given back with `warpline_close`.
+///
+/// - `-ENODEV`: it is not known
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_cm_device(id: *const CmId, device: *mut *mut Device) -> c_int {
+    guard(|| {
+        // SAFETY: what C promises for every call.
+        unsafe {
+            let on = borrow(id)?.id.device();
+            let on =
+                on.ok_or(Failure::new(libc::ENODEV, "the device is known once the address is resolved"))?;
+            hand_out(device, || Ok(Device(on.clone())))?;
+        }
+        Ok(0)
+    })
+}
+
+/// Who wants to connect: the address as a string, for which there is room for `WARPLINE_MAX_ADDRESS` octets, and the port. Either
+/// may be null.
+///
+/// - `-ENOTCONN`: the id is not of a peer that wanted to connect
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_cm_peer(id: *const CmId, address: *mut c_char, port: *mut u16) -> c_int {
+    guard(|| {
+        // SAFETY: what C promises for every call.
+        let remote = unsafe { borrow(id)? }.id.remote();
+        let remote = remote.ok_or(Failure::new(libc::ENOTCONN, "no peer has asked for this id"))?;
+        let words = CString::new(remote.ip().to_canonical().to_string()).unwrap_or_default();
+        let words = words.as_bytes_with_nul();
+        if !address.is_null() && words.len() <= WARPLINE_MAX_ADDRESS as usize {
+            // SAFETY: not null, so there is room for as many octets: what C promises.
+            unsafe { address.cast::<u8>().copy_from_nonoverlapping(words.as_ptr(), words.len()) };
+        }
+        if !port.is_null() {
+            // SAFETY: not null, so it may be written: what C promises.
+            unsafe { port.write(remote.port()) };
+        }
+        Ok(0)
+    })
+}
+
+/// Chooses the local address, and with it the device: `"0.0.0.0"` or `"::"` for all devices. `port` is where
+/// `warpline_cm_listen` listens; a connection takes a free one.
+///
+/// - `-EADDRNOTAVAIL`: no device of the channel has the address
+/// - `-EINVAL`: an argument is wrong, or the id is not new
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_cm_bind_addr(id: *mut CmId, address: *const c_char, port: u16) -> c_int {
+    guard(|| {
+        // SAFETY: what C promises for every call.
+        let (id, local) = unsafe { (borrow(id)?, socket_address(address, port)?) };
+        id.id.bind_addr(local)?;
+        Ok(0)
+    })
+}
+
+/// Finds the device that leads to `address`: `WARPLINE_CM_EVENT_ADDR_RESOLVED` or `WARPLINE_CM_EVENT_ADDR_ERROR`.
+///
+/// - `-EINVAL`: an argument is wrong, or the id is neither new nor bound
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_cm_resolve_addr(id: *mut CmId, address: *const c_char, port: u16) -> c_int {
+    guard(|| {
+        // SAFETY: what C promises for every call.
+        let (id, remote) = unsafe { (borrow(id)?, socket_address(address, port)?) };
+        id.id.resolve_addr(remote)?;
+        Ok(0)
+    })
+}
+
+/// Finds the way to the peer: `WARPLINE_CM_EVENT_ROUTE_RESOLVED`.
+///
+/// - `-EINVAL`: the address is not resolved
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_cm_resolve_route(id: *mut CmId) -> c_int {
+    guard(|| {
+        // SAFETY: what C promises for every call.
+        unsafe { borrow(id)? }.id.resolve_route()?;
+        Ok(0)
+    })
+}
+
+/// Connects `qp`, of the id's device, to the peer. What comes of it: `WARPLINE_CM_EVENT_ESTABLISHED`,
+/// `WARPLINE_CM_EVENT_REJECTED`, `WARPLINE_CM_EVENT_UNREACHABLE` or `WARPLINE_CM_EVENT_CONNECT_ERROR`. `param` may be null for the
+/// usual.
+///
+/// - `-EINVAL`: an argument is wrong, the queue pair is of another device, or the route is not resolved
+/// - `-ENODEV`: the device has stopped
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_cm_connect(id: *mut CmId, qp: *mut Qp, param: *const ConnParam) -> c_int {
+    guard(|| {
+        // SAFETY: what C promises for every call.
+        unsafe {
+            let (id, qp, param) = (borrow(id)?, borrow(qp)?, ConnParam::or_usual(param));
+            id.id.connect(&qp.0, &param.connecting()?)?;
+        }
+        Ok(0)
+    })
+}
+
+/// Listens where the id is bound: each peer that wants to connect is a `WARPLINE_CM_EVENT_CONNECT_REQUEST`. At most `backlog` wait
+/// at a time; 0 for 128.
+///
+/// - `-EADDRINUSE`: the port has a listener
+/// - `-EINVAL`: the port is 0, or the id is not bound
+/// - `-ENOSPC`: a device has as many listeners as it can
+/// - `-ENODEV`: a device has stopped
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_cm_listen(id: *mut CmId, backlog: u32) -> c_int {
+    guard(|| {
+        let mut config = ListenConfig::default();
+        if backlog != 0 {
+            config.backlog = backlog;
+        }
+        // SAFETY: what C promises for every call.
+        unsafe { borrow(id)? }.id.listen(&config)?;
+        Ok(0)
+    })
+}
+
+/// Accepts the peer that wants to connect: `qp`, of the id's device, serves the connection. What comes of it:
+/// `WARPLINE_CM_EVENT_ESTABLISHED` or `WARPLINE_CM_EVENT_CONNECT_ERROR`. `param` may be null for the usual. With a failure the peer
+/// still waits for its answer.
+///
+/// - `-EINVAL`: an argument is wrong, the queue pair is of another device, or nobody wants to connect
+/// - `-ENODEV`: the device has stopped
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_cm_accept(id: *mut CmId, qp: *mut Qp, param: *const ConnParam) -> c_int {
+    guard(|| {
+        // SAFETY: what C promises for every call.
+        unsafe {
+            let (id, qp, param) = (borrow(id)?, borrow(qp)?, ConnParam::or_usual(param));
+            id.id.accept(&qp.0, param.accepting(), param.private_data()?)?;
+        }
+        Ok(0)
+    })
+}
+
+/// Rejects the peer that wants to connect: it gets `octets` octets of `private_data`. With a failure it still waits for its
+/// answer.
+///
+/// - `-EINVAL`: an argument is wrong, or nobody wants to connect
+/// - `-ENODEV`: the device has stopped
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_cm_reject(
+    id: *mut CmId,
+    private_data: *const c_void,
+    octets: u32,
+) -> c_int {
+    guard(|| {
+        // SAFETY: what C promises for every call.
+        unsafe {
+            let id = borrow(id)?;
+            id.id.reject(list(private_data.cast::<u8>(), octets as usize)?)?;
+        }
+        Ok(0)
+    })
+}
+
+/// Closes our half of the connection after everything posted. `WARPLINE_CM_EVENT_DISCONNECTED` comes when the peer closes its half,
+/// `WARPLINE_CM_EVENT_TIMEWAIT_EXIT` when all is over.
+///
+/// - `-EINVAL`: there is no connection
+/// - `-ENODEV`: the device has stopped
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_cm_disconnect(id: *mut CmId) -> c_int {
+    guard(|| {
+        // SAFETY: what C promises for every call.
+        unsafe { borrow(id)? }.id.disconnect()?;
+        Ok(0)
+    })
+}
