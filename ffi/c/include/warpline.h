@@ -322,6 +322,16 @@
 #define WARPLINE_MAX_ADDRESS 46
 
 /**
+ * Of `warpline_stream_start_unnegotiated`: what we send.
+ */
+#define WARPLINE_STREAM_SEND 1
+
+/**
+ * What we receive.
+ */
+#define WARPLINE_STREAM_RECEIVE 2
+
+/**
  * The first message of the peer has arrived at the end that was connected to.
  */
 #define WARPLINE_EVENT_COMMUNICATION_ESTABLISHED 0
@@ -419,7 +429,8 @@ struct warpline_pd;
 struct warpline_qp;
 
 /**
- * A peer that wants to connect and waits for the answer.
+ * A peer that wants to connect and waits for the answer: at a listener, or on a connection in streaming mode, which a rejection
+ * leaves open.
  */
 struct warpline_request;
 
@@ -427,6 +438,21 @@ struct warpline_request;
  * Receives that many queue pairs share.
  */
 struct warpline_srq;
+
+/**
+ * A TCP connection in streaming mode: octets go both ways until MPA is started on it, as Initiator by
+ * `warpline_stream_initiate` or as Responder by `warpline_stream_respond`, whoever opened the connection; or without startup
+ * frames by `warpline_stream_start_unnegotiated`. After a rejection it is in streaming mode again.
+ *
+ * What is not read closes TCP's window; what is written waits in a queue of about 64 KiB. One thread may read while another
+ * writes.
+ */
+struct warpline_stream;
+
+/**
+ * Takes connections to a port in streaming mode.
+ */
+struct warpline_stream_listener;
 
 /**
  * How a device is set up. Zero is the usual for everything but the addresses.
@@ -1394,6 +1420,169 @@ int warpline_cm_reject(struct warpline_cm_id *id,
  * - `-ENODEV`: the device has stopped
  */
 int warpline_cm_disconnect(struct warpline_cm_id *id);
+
+/**
+ * Opens a TCP connection to `address`, an IPv4 or IPv6 address, and `port`, in streaming mode: in `timeout_ms` milliseconds at
+ * most; 0 for ten seconds.
+ *
+ * - `-ECONNREFUSED`: nobody listens there
+ * - `-ETIMEDOUT`, `-EHOSTUNREACH`, `-ENETUNREACH`: the peer cannot be reached
+ * - `-EADDRNOTAVAIL`, `-ENOSPC`: no local port is left, or the device has as many connections as it can
+ * - `-EINVAL`: an argument is wrong
+ * - `-ENODEV`: the device has stopped
+ */
+int warpline_stream_connect(struct warpline_device *device,
+                            const char *address,
+                            uint16_t port,
+                            uint32_t timeout_ms,
+                            struct warpline_stream **stream);
+
+/**
+ * Takes connections to `port` in streaming mode, of which at most `backlog` wait at a time; 0 for 128.
+ *
+ * Fails as `warpline_listen` does; a port has one listener, of either kind.
+ */
+int warpline_stream_listen(struct warpline_device *device,
+                           uint16_t port,
+                           uint32_t backlog,
+                           struct warpline_stream_listener **listener);
+
+/**
+ * Listens no more: connections that nobody has taken are closed. Null is nothing.
+ */
+void warpline_stream_listener_destroy(struct warpline_stream_listener *listener);
+
+/**
+ * The next connection; waits for it for `timeout_ms` milliseconds, or for ever if that is negative.
+ *
+ * - `-ETIMEDOUT`: there is none
+ * - `-ENODEV`: the device has stopped
+ */
+int warpline_stream_accept(struct warpline_stream_listener *listener,
+                           int32_t timeout_ms,
+                           struct warpline_stream **stream);
+
+/**
+ * Gives a connection back: in streaming mode it is closed in an orderly way; once MPA has started, it is its queue pair's. Null
+ * is nothing.
+ */
+void warpline_stream_destroy(struct warpline_stream *stream);
+
+/**
+ * Octets that can be read at once; 0 for null.
+ */
+size_t warpline_stream_available(const struct warpline_stream *stream);
+
+/**
+ * Reads what there is, at most `octets` octets, to `place`; waits for one for `timeout_ms` milliseconds, or for ever if that is
+ * negative. Gives how many; 0 when the peer has finished and all was read.
+ *
+ * - `-ETIMEDOUT`: nothing came
+ * - `-ECONNRESET`: the connection ended otherwise
+ * - `-EINVAL`: a pointer is null, or the octets are MPA's
+ * - `-ENODEV`: the device has stopped
+ */
+int warpline_stream_read(struct warpline_stream *stream,
+                         void *place,
+                         size_t octets,
+                         int32_t timeout_ms);
+
+/**
+ * Queues as many of `octets` octets from `start` as there is room for; waits for room for one for `timeout_ms` milliseconds, or
+ * for ever if that is negative. Gives how many.
+ *
+ * - `-ETIMEDOUT`: there was no room
+ * - `-EPIPE`: this end has finished
+ * - `-ECONNRESET`: the connection has ended
+ * - `-EINVAL`: a pointer is null, or what is sent is MPA's
+ * - `-ENODEV`: the device has stopped
+ */
+int warpline_stream_write(struct warpline_stream *stream,
+                          const void *start,
+                          size_t octets,
+                          int32_t timeout_ms);
+
+/**
+ * Closes our half of the connection after everything written. The peer's half stays open.
+ */
+int warpline_stream_finish(struct warpline_stream *stream);
+
+/**
+ * Resets the connection.
+ */
+int warpline_stream_abort(struct warpline_stream *stream);
+
+/**
+ * Waits until both ends have finished.
+ *
+ * - `-ETIMEDOUT`: they have not, after `timeout_ms` milliseconds
+ * - `-ECONNRESET`: the connection ended otherwise
+ * - `-ENODEV`: the device has stopped
+ */
+int warpline_stream_wait_closed(struct warpline_stream *stream, int32_t timeout_ms);
+
+/**
+ * Starts MPA as its Initiator, at once or after octets: behind our last one comes the Request, and the peer's next one belongs to
+ * its Reply. Returns when sends may be posted to `qp`. `param` may be null for the usual; `reply` may be null, else it is written on
+ * success, and on `-EACCES` with the peer's reason. After that the connection is in streaming mode again.
+ *
+ * - `-EBUSY`: octets wait to be read: read them, then start
+ * - `-EACCES`: the peer's application does not want it
+ * - `-EISCONN`: the queue pair has or had a connection
+ * - `-EPROTO`, `-ECONNRESET`: startup has failed, and the connection is closed
+ * - `-EINVAL`: an argument is wrong, the queue pair is of another device, or MPA has started already
+ * - `-ENODEV`: the device has stopped
+ */
+int warpline_stream_initiate(struct warpline_stream *stream,
+                             struct warpline_qp *qp,
+                             const struct warpline_conn_param *param,
+                             struct warpline_conn_reply *reply);
+
+/**
+ * Starts MPA as its Responder: `octets` octets of `last_message`, which may be none, are our last ones before the Reply, and the
+ * peer's next octet belongs to its Request. Waits for the Request, which `warpline_accept` or `warpline_reject` answers; after a
+ * rejection the connection is in streaming mode again.
+ *
+ * - `-EBUSY`: octets wait to be read, which cannot be the Request's with a last message: read them, then start
+ * - `-EAGAIN`: the last message does not fit behind what is queued
+ * - `-EPROTO`, `-ECONNRESET`: no Request came in ten seconds, or startup has failed; the connection is closed
+ * - `-EINVAL`: a pointer is null, or MPA has started already
+ * - `-ENODEV`: the device has stopped
+ */
+int warpline_stream_respond(struct warpline_stream *stream,
+                            const void *last_message,
+                            size_t octets,
+                            struct warpline_request **request);
+
+/**
+ * Rejects, as `warpline_reject` does, and keeps the connection of a request of `warpline_get_request`: it is in streaming mode from
+ * then on.
+ *
+ * - `-EINVAL`: an argument is wrong
+ * - `-EPROTO`, `-ECONNRESET`: the connection failed meanwhile
+ * - `-ENODEV`: the device has stopped
+ */
+int warpline_reject_to_stream(struct warpline_request *request,
+                              const void *private_data,
+                              uint32_t octets,
+                              struct warpline_stream **stream);
+
+/**
+ * Full Operation without startup frames, as draft-culley-iwarp-mpa-00 has it: with Markers and CRCs, and no waiting for the other
+ * end. `directions` is `WARPLINE_STREAM_SEND`, `WARPLINE_STREAM_RECEIVE` or both: the octets behind those written and read so far
+ * are MPA's, which both ends must know; the other direction stays in streaming mode until it is started too, with the same queue
+ * pair. `version` is that of DDP and RDMAP, 0 or 1.
+ *
+ * - `-EBUSY`: octets wait to be read
+ * - `-EISCONN`: the queue pair has or had another connection
+ * - `-ECONNRESET`: the connection has ended
+ * - `-EINVAL`: an argument is wrong, the queue pair is of another device, or MPA has started already
+ * - `-ENODEV`: the device has stopped
+ */
+int warpline_stream_start_unnegotiated(struct warpline_stream *stream,
+                                       struct warpline_qp *qp,
+                                       uint32_t directions,
+                                       uint8_t version);
 
 /**
  * The oldest asynchronous event that nobody has taken; waits for it for `timeout_ms` milliseconds, or for ever if that

@@ -4,7 +4,8 @@ use std::ffi::{c_char, c_int, c_void};
 use std::time::{Duration, Instant};
 
 use warpline::{
-    AcceptError, ConnectConfig, ConnectError, ConnectionRequest, ListenConfig, ReadDepths, ReadsWanted,
+    AcceptError, ConnectConfig, ConnectError, Connected, ConnectionRequest, ListenConfig, ReadDepths,
+    ReadsWanted,
 };
 
 use crate::device::Device;
@@ -15,9 +16,10 @@ use crate::queue_pair::Qp;
 /// Takes connections to a port.
 pub struct Listener(warpline::Listener);
 
-/// A peer that wants to connect and waits for the answer.
+/// A peer that wants to connect and waits for the answer: at a listener, or on a connection in streaming mode, which a rejection
+/// leaves open.
 pub struct Request {
-    request: ConnectionRequest,
+    pub(crate) request: ConnectionRequest,
 }
 
 /// Most octets of Private Data. 4 fewer for a connection whose IRD and ORD are negotiated, which it usually is.
@@ -117,14 +119,28 @@ impl ConnReply {
         Self { private_data, private_data_octets: count as u32, ird: depths.ird, ord: depths.ord }
     }
 
+    /// What the call that connects gives; what the peer said is written.
+    ///
     /// # Safety
     ///
     /// `place` is null or may be written.
-    unsafe fn write(place: *mut Self, octets: &[u8], depths: ReadDepths) {
-        if !place.is_null() {
+    pub(crate) unsafe fn write_outcome(
+        place: *mut Self,
+        outcome: Result<Connected, ConnectError>,
+    ) -> Result<c_int, Failure> {
+        let reply = match &outcome {
+            Ok(connected) => Some(Self::new(&connected.private_data, connected.depths)),
+            Err(ConnectError::Rejected { private_data, .. }) => {
+                Some(Self::new(private_data, ReadDepths { ird: 0, ord: 0 }))
+            }
+            Err(_) => None,
+        };
+        if let Some(reply) = reply.filter(|_| !place.is_null()) {
             // SAFETY: not null, so it may be written: the caller's promise.
-            unsafe { place.write(Self::new(octets, depths)) };
+            unsafe { place.write(reply) };
         }
+        outcome?;
+        Ok(0)
     }
 }
 
@@ -153,20 +169,8 @@ pub unsafe extern "C" fn warpline_connect(
         let (qp, remote, config) = unsafe {
             (borrow(qp)?, socket_address(address, port)?, ConnParam::or_usual(param).connecting()?)
         };
-        match qp.0.connect(remote, &config) {
-            Ok(connected) => {
-                // SAFETY: what C promises for every call.
-                unsafe { ConnReply::write(reply, &connected.private_data, connected.depths) };
-                Ok(0)
-            }
-            Err(error) => {
-                if let ConnectError::Rejected { private_data, .. } = &error {
-                    // SAFETY: what C promises for every call.
-                    unsafe { ConnReply::write(reply, private_data, ReadDepths { ird: 0, ord: 0 }) };
-                }
-                Err(error.into())
-            }
-        }
+        // SAFETY: as above.
+        unsafe { ConnReply::write_outcome(reply, qp.0.connect(remote, &config)) }
     })
 }
 

@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use warpline::cm::CmError;
 use warpline::{
     AnswerError, CloseError, ConnectError, CreateError, DeallocateError, DeregisterError, ListenError,
-    MemoryError, StartError, Stopped,
+    MemoryError, StartError, Stopped, SwitchError, TcpStreamError,
 };
 use warpline_dataplane::qp::shared;
 
@@ -170,10 +170,10 @@ impl From<ConnectError> for Failure {
             ConnectError::TooManyConnections => libc::ENOSPC,
             ConnectError::NoPort => libc::EADDRNOTAVAIL,
             ConnectError::QueuePairInUse => libc::EISCONN,
-            ConnectError::PendingStreamData { .. }
-            | ConnectError::NotStreaming
-            | ConnectError::OtherDevice
-            | ConnectError::PrivateDataTooLong(_) => libc::EINVAL,
+            ConnectError::PendingStreamData { .. } => libc::EBUSY,
+            ConnectError::NotStreaming | ConnectError::OtherDevice | ConnectError::PrivateDataTooLong(_) => {
+                libc::EINVAL
+            }
             ConnectError::Stopped(_) => libc::ENODEV,
         };
         Self::of(code, &error)
@@ -188,6 +188,34 @@ impl From<AnswerError> for Failure {
             AnswerError::QueuePairInUse => libc::EISCONN,
             AnswerError::OtherDevice | AnswerError::PrivateDataTooLong(_) => libc::EINVAL,
             AnswerError::Stopped => libc::ENODEV,
+        };
+        Self::of(code, &error)
+    }
+}
+
+impl From<TcpStreamError> for Failure {
+    fn from(error: TcpStreamError) -> Self {
+        let code = match error {
+            TcpStreamError::TimedOut => libc::ETIMEDOUT,
+            TcpStreamError::Closed(_) => libc::ECONNRESET,
+            TcpStreamError::Finished => libc::EPIPE,
+            TcpStreamError::NotStreaming => libc::EINVAL,
+            TcpStreamError::Stopped(_) => libc::ENODEV,
+        };
+        Self::of(code, &error)
+    }
+}
+
+impl From<SwitchError> for Failure {
+    fn from(error: SwitchError) -> Self {
+        let code = match error {
+            SwitchError::PendingStreamData { .. } => libc::EBUSY,
+            SwitchError::NoRoom { .. } => libc::EAGAIN,
+            SwitchError::QueuePairInUse => libc::EISCONN,
+            SwitchError::NotStreaming | SwitchError::OtherDevice => libc::EINVAL,
+            SwitchError::Startup(_) => libc::EPROTO,
+            SwitchError::Closed(_) => libc::ECONNRESET,
+            SwitchError::Stopped(_) => libc::ENODEV,
         };
         Self::of(code, &error)
     }

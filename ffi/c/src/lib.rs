@@ -27,6 +27,7 @@ pub mod event;
 pub mod memory;
 mod pointer;
 pub mod queue_pair;
+pub mod stream;
 #[cfg(test)]
 mod tests;
 pub mod window;

@@ -2,6 +2,7 @@
 //! are good. What is asked of C is so kept here, and tests are safe.
 
 mod cm;
+mod stream;
 
 use std::ffi::{CStr, c_void};
 use std::ptr::{from_ref, null, null_mut};

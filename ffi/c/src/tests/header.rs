@@ -3,7 +3,7 @@
 use std::path::Path;
 
 /// In the order in which a reader wants them.
-const SOURCES: [&str; 12] = [
+const SOURCES: [&str; 13] = [
     "error",
     "device",
     "memory",
@@ -15,6 +15,7 @@ const SOURCES: [&str; 12] = [
     "connection",
     "cm/channel",
     "cm/id",
+    "stream",
     "event",
 ];
 

@@ -6,5 +6,6 @@ mod failures;
 mod handles;
 mod header;
 mod operations;
+mod streaming;
 mod waiting;
 mod windows;

@@ -1,0 +1,328 @@
+//! TCP connections in streaming mode (RFC 5044 §7.1): octets both ways, and MPA from there.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::time::Duration;
+
+use warpline::{Direction, ListenConfig, StreamConfig, TcpListenConfig, TcpListener, TcpStream};
+use warpline_dataplane::limits;
+
+use crate::connection::{ConnParam, ConnReply, Request};
+use crate::device::Device;
+use crate::error::{Failure, guard, guard_or};
+use crate::pointer::{borrow, hand_out, list, patience, socket_address, take_back};
+use crate::queue_pair::Qp;
+
+/// A TCP connection in streaming mode: octets go both ways until MPA is started on it, as Initiator by
+/// `warpline_stream_initiate` or as Responder by `warpline_stream_respond`, whoever opened the connection; or without startup
+/// frames by `warpline_stream_start_unnegotiated`. After a rejection it is in streaming mode again.
+///
+/// What is not read closes TCP's window; what is written waits in a queue of about 64 KiB. One thread may read while another
+/// writes.
+pub struct Stream(TcpStream);
+
+/// Takes connections to a port in streaming mode.
+pub struct StreamListener(TcpListener);
+
+/// Of `warpline_stream_start_unnegotiated`: what we send.
+pub const WARPLINE_STREAM_SEND: u32 = 1;
+/// What we receive.
+pub const WARPLINE_STREAM_RECEIVE: u32 = 2;
+
+/// Opens a TCP connection to `address`, an IPv4 or IPv6 address, and `port`, in streaming mode: in `timeout_ms` milliseconds at
+/// most; 0 for ten seconds.
+///
+/// - `-ECONNREFUSED`: nobody listens there
+/// - `-ETIMEDOUT`, `-EHOSTUNREACH`, `-ENETUNREACH`: the peer cannot be reached
+/// - `-EADDRNOTAVAIL`, `-ENOSPC`: no local port is left, or the device has as many connections as it can
+/// - `-EINVAL`: an argument is wrong
+/// - `-ENODEV`: the device has stopped
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_stream_connect(
+    device: *mut Device,
+    address: *const c_char,
+    port: u16,
+    timeout_ms: u32,
+    stream: *mut *mut Stream,
+) -> c_int {
+    guard(|| {
+        let mut config = StreamConfig::default();
+        if timeout_ms != 0 {
+            config.timeout = Duration::from_millis(timeout_ms.into());
+        }
+        // SAFETY: what C promises for every call.
+        unsafe {
+            let (device, remote) = (borrow(device)?, socket_address(address, port)?);
+            hand_out(stream, || Ok(Stream(device.0.connect_stream(remote, &config)?)))?;
+        }
+        Ok(0)
+    })
+}
+
+/// Takes connections to `port` in streaming mode, of which at most `backlog` wait at a time; 0 for 128.
+///
+/// Fails as `warpline_listen` does; a port has one listener, of either kind.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_stream_listen(
+    device: *mut Device,
+    port: u16,
+    backlog: u32,
+    listener: *mut *mut StreamListener,
+) -> c_int {
+    guard(|| {
+        let mut config = TcpListenConfig::default();
+        if backlog != 0 {
+            config.backlog = backlog;
+        }
+        // SAFETY: what C promises for every call.
+        unsafe {
+            let device = borrow(device)?;
+            hand_out(listener, || Ok(StreamListener(device.0.listen_streams(port, &config)?)))?;
+        }
+        Ok(0)
+    })
+}
+
+/// Listens no more: connections that nobody has taken are closed. Null is nothing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_stream_listener_destroy(listener: *mut StreamListener) {
+    // SAFETY: what C promises for every call.
+    guard_or((), || drop(unsafe { take_back(listener) }));
+}
+
+/// The next connection; waits for it for `timeout_ms` milliseconds, or for ever if that is negative.
+///
+/// - `-ETIMEDOUT`: there is none
+/// - `-ENODEV`: the device has stopped
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_stream_accept(
+    listener: *mut StreamListener,
+    timeout_ms: i32,
+    stream: *mut *mut Stream,
+) -> c_int {
+    guard(|| {
+        // SAFETY: what C promises for every call.
+        unsafe {
+            let listener = borrow(listener)?;
+            hand_out(stream, || Ok(Stream(listener.0.accept(patience(timeout_ms))?)))?;
+        }
+        Ok(0)
+    })
+}
+
+/// Gives a connection back: in streaming mode it is closed in an orderly way; once MPA has started, it is its queue pair's. Null
+/// is nothing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_stream_destroy(stream: *mut Stream) {
+    // SAFETY: what C promises for every call.
+    guard_or((), || drop(unsafe { take_back(stream) }));
+}
+
+/// Octets that can be read at once; 0 for null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_stream_available(stream: *const Stream) -> usize {
+    // SAFETY: what C promises for every call.
+    guard_or(0, || unsafe { stream.as_ref() }.map_or(0, |stream| stream.0.available()))
+}
+
+/// Octets that were read or written at once, of which there are never more than a call can give.
+fn counted(octets: usize) -> c_int {
+    c_int::try_from(octets).unwrap_or(c_int::MAX)
+}
+
+/// Reads what there is, at most `octets` octets, to `place`; waits for one for `timeout_ms` milliseconds, or for ever if that is
+/// negative. Gives how many; 0 when the peer has finished and all was read.
+///
+/// - `-ETIMEDOUT`: nothing came
+/// - `-ECONNRESET`: the connection ended otherwise
+/// - `-EINVAL`: a pointer is null, or the octets are MPA's
+/// - `-ENODEV`: the device has stopped
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_stream_read(
+    stream: *mut Stream,
+    place: *mut c_void,
+    octets: usize,
+    timeout_ms: i32,
+) -> c_int {
+    guard(|| {
+        // SAFETY: what C promises for every call.
+        let stream = unsafe { borrow(stream)? };
+        if place.is_null() {
+            return Err(Failure::NULL);
+        }
+        // C's memory need not hold values, so the octets come by way of memory that does.
+        let mut read = vec![0; octets.min(limits::STREAM_LENT_OCTETS)];
+        let count = stream.0.read(&mut read, patience(timeout_ms))?;
+        // SAFETY: not null, so `octets` octets may be written: what C promises. No alignment is needed for octets.
+        unsafe { place.cast::<u8>().copy_from_nonoverlapping(read.as_ptr(), count) };
+        Ok(counted(count))
+    })
+}
+
+/// Queues as many of `octets` octets from `start` as there is room for; waits for room for one for `timeout_ms` milliseconds, or
+/// for ever if that is negative. Gives how many.
+///
+/// - `-ETIMEDOUT`: there was no room
+/// - `-EPIPE`: this end has finished
+/// - `-ECONNRESET`: the connection has ended
+/// - `-EINVAL`: a pointer is null, or what is sent is MPA's
+/// - `-ENODEV`: the device has stopped
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_stream_write(
+    stream: *mut Stream,
+    start: *const c_void,
+    octets: usize,
+    timeout_ms: i32,
+) -> c_int {
+    guard(|| {
+        // SAFETY: what C promises for every call.
+        let (stream, octets) =
+            unsafe { (borrow(stream)?, list(start.cast::<u8>(), octets.min(limits::STREAM_SEND_OCTETS))?) };
+        Ok(counted(stream.0.write(octets, patience(timeout_ms))?))
+    })
+}
+
+/// Closes our half of the connection after everything written. The peer's half stays open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_stream_finish(stream: *mut Stream) -> c_int {
+    guard(|| {
+        // SAFETY: what C promises for every call.
+        unsafe { borrow(stream)? }.0.finish();
+        Ok(0)
+    })
+}
+
+/// Resets the connection.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_stream_abort(stream: *mut Stream) -> c_int {
+    guard(|| {
+        // SAFETY: what C promises for every call.
+        unsafe { borrow(stream)? }.0.abort();
+        Ok(0)
+    })
+}
+
+/// Waits until both ends have finished.
+///
+/// - `-ETIMEDOUT`: they have not, after `timeout_ms` milliseconds
+/// - `-ECONNRESET`: the connection ended otherwise
+/// - `-ENODEV`: the device has stopped
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_stream_wait_closed(stream: *mut Stream, timeout_ms: i32) -> c_int {
+    guard(|| {
+        // SAFETY: what C promises for every call.
+        unsafe { borrow(stream)? }.0.wait_closed(patience(timeout_ms))?;
+        Ok(0)
+    })
+}
+
+/// Starts MPA as its Initiator, at once or after octets: behind our last one comes the Request, and the peer's next one belongs to
+/// its Reply. Returns when sends may be posted to `qp`. `param` may be null for the usual; `reply` may be null, else it is written on
+/// success, and on `-EACCES` with the peer's reason. After that the connection is in streaming mode again.
+///
+/// - `-EBUSY`: octets wait to be read: read them, then start
+/// - `-EACCES`: the peer's application does not want it
+/// - `-EISCONN`: the queue pair has or had a connection
+/// - `-EPROTO`, `-ECONNRESET`: startup has failed, and the connection is closed
+/// - `-EINVAL`: an argument is wrong, the queue pair is of another device, or MPA has started already
+/// - `-ENODEV`: the device has stopped
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_stream_initiate(
+    stream: *mut Stream,
+    qp: *mut Qp,
+    param: *const ConnParam,
+    reply: *mut ConnReply,
+) -> c_int {
+    guard(|| {
+        // SAFETY: what C promises for every call.
+        let (stream, qp, config) =
+            unsafe { (borrow(stream)?, borrow(qp)?, ConnParam::or_usual(param).connecting()?) };
+        // SAFETY: as above.
+        unsafe { ConnReply::write_outcome(reply, stream.0.initiate(&qp.0, &config)) }
+    })
+}
+
+/// Starts MPA as its Responder: `octets` octets of `last_message`, which may be none, are our last ones before the Reply, and the
+/// peer's next octet belongs to its Request. Waits for the Request, which `warpline_accept` or `warpline_reject` answers; after a
+/// rejection the connection is in streaming mode again.
+///
+/// - `-EBUSY`: octets wait to be read, which cannot be the Request's with a last message: read them, then start
+/// - `-EAGAIN`: the last message does not fit behind what is queued
+/// - `-EPROTO`, `-ECONNRESET`: no Request came in ten seconds, or startup has failed; the connection is closed
+/// - `-EINVAL`: a pointer is null, or MPA has started already
+/// - `-ENODEV`: the device has stopped
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_stream_respond(
+    stream: *mut Stream,
+    last_message: *const c_void,
+    octets: usize,
+    request: *mut *mut Request,
+) -> c_int {
+    guard(|| {
+        // SAFETY: what C promises for every call.
+        unsafe {
+            let (stream, last) = (borrow(stream)?, list(last_message.cast::<u8>(), octets)?);
+            hand_out(request, || Ok(Request { request: stream.0.respond(last, &ListenConfig::default())? }))?;
+        }
+        Ok(0)
+    })
+}
+
+/// Rejects, as `warpline_reject` does, and keeps the connection of a request of `warpline_get_request`: it is in streaming mode from
+/// then on.
+///
+/// - `-EINVAL`: an argument is wrong
+/// - `-EPROTO`, `-ECONNRESET`: the connection failed meanwhile
+/// - `-ENODEV`: the device has stopped
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_reject_to_stream(
+    request: *mut Request,
+    private_data: *const c_void,
+    octets: u32,
+    stream: *mut *mut Stream,
+) -> c_int {
+    guard(|| {
+        // SAFETY: what C promises for every call.
+        let request = unsafe { take_back(request) }.ok_or(Failure::NULL)?;
+        // SAFETY: as above.
+        unsafe {
+            let private_data = list(private_data.cast::<u8>(), octets as usize)?;
+            hand_out(stream, || Ok(Stream(request.request.reject_to_stream(private_data)?)))?;
+        }
+        Ok(0)
+    })
+}
+
+/// Full Operation without startup frames, as draft-culley-iwarp-mpa-00 has it: with Markers and CRCs, and no waiting for the other
+/// end. `directions` is `WARPLINE_STREAM_SEND`, `WARPLINE_STREAM_RECEIVE` or both: the octets behind those written and read so far
+/// are MPA's, which both ends must know; the other direction stays in streaming mode until it is started too, with the same queue
+/// pair. `version` is that of DDP and RDMAP, 0 or 1.
+///
+/// - `-EBUSY`: octets wait to be read
+/// - `-EISCONN`: the queue pair has or had another connection
+/// - `-ECONNRESET`: the connection has ended
+/// - `-EINVAL`: an argument is wrong, the queue pair is of another device, or MPA has started already
+/// - `-ENODEV`: the device has stopped
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_stream_start_unnegotiated(
+    stream: *mut Stream,
+    qp: *mut Qp,
+    directions: u32,
+    version: u8,
+) -> c_int {
+    const BOTH: u32 = WARPLINE_STREAM_SEND | WARPLINE_STREAM_RECEIVE;
+    guard(|| {
+        let direction = match directions {
+            WARPLINE_STREAM_SEND => Direction::Send,
+            WARPLINE_STREAM_RECEIVE => Direction::Receive,
+            BOTH => Direction::Both,
+            _ => return Err(Failure::invalid("a direction is none of WARPLINE_STREAM_*")),
+        };
+        if version > 1 {
+            return Err(Failure::invalid("there is no such version of DDP and RDMAP"));
+        }
+        // SAFETY: what C promises for every call.
+        let (stream, qp) = unsafe { (borrow(stream)?, borrow(qp)?) };
+        stream.0.start_unnegotiated(&qp.0, direction, version)?;
+        Ok(0)
+    })
+}
