@@ -594,7 +594,8 @@ struct warpline_qp_attr {
      */
     uint32_t recv_depth;
     /**
-     * When the peer closes its half of the connection, ours stays open for sends until `warpline_disconnect`.
+     * When the peer closes its half of the connection, ours stays open for sends until `warpline_disconnect`: see
+     * `warpline_wait_peer_closed`.
      */
     bool keep_open;
 };
@@ -1128,6 +1129,16 @@ int warpline_disconnect(struct warpline_qp *qp);
  * Resets the connection: what is outstanding is flushed, the peer sees an error.
  */
 int warpline_abort(struct warpline_qp *qp);
+
+/**
+ * Waits until the peer has closed its half of the connection: everything that it has sent is received then. With `keep_open`
+ * ours is still open.
+ *
+ * - `-ETIMEDOUT`: it has not, after `timeout_ms` milliseconds
+ * - `-ECONNABORTED`: the connection ended otherwise; `warpline_last_error` tells how
+ */
+int warpline_wait_peer_closed(struct warpline_qp *qp,
+                              int32_t timeout_ms);
 
 /**
  * Waits until the connection is closed by both ends.

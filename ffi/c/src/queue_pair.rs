@@ -34,7 +34,8 @@ pub struct QpAttr {
     pub send_depth: u32,
     /// Receives that may be outstanding; 0 for 128. With a shared receive queue, receives of it held at a time.
     pub recv_depth: u32,
-    /// When the peer closes its half of the connection, ours stays open for sends until `warpline_disconnect`.
+    /// When the peer closes its half of the connection, ours stays open for sends until `warpline_disconnect`: see
+    /// `warpline_wait_peer_closed`.
     pub keep_open: bool,
 }
 
@@ -129,6 +130,20 @@ pub unsafe extern "C" fn warpline_abort(qp: *mut Qp) -> c_int {
     guard(|| {
         // SAFETY: what C promises for every call.
         unsafe { borrow(qp)? }.0.abort();
+        Ok(0)
+    })
+}
+
+/// Waits until the peer has closed its half of the connection: everything that it has sent is received then. With `keep_open`
+/// ours is still open.
+///
+/// - `-ETIMEDOUT`: it has not, after `timeout_ms` milliseconds
+/// - `-ECONNABORTED`: the connection ended otherwise; `warpline_last_error` tells how
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_wait_peer_closed(qp: *mut Qp, timeout_ms: i32) -> c_int {
+    guard(|| {
+        // SAFETY: what C promises for every call.
+        unsafe { borrow(qp)? }.0.wait_peer_closed(patience(timeout_ms))?;
         Ok(0)
     })
 }

@@ -80,6 +80,7 @@ fn null_is_told() {
             warpline_disconnect(null_mut()),
             warpline_abort(null_mut()),
             warpline_wait_closed(null_mut(), 0),
+            warpline_wait_peer_closed(null_mut(), 0),
             warpline_srq_create(null_mut(), 1, &raw mut srq),
             warpline_srq_arm_limit(null_mut(), 1),
             warpline_srq_post(null_mut(), null(), null_mut()),

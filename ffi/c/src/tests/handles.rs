@@ -339,6 +339,11 @@ impl Handle<Qp> {
         unsafe { warpline_wait_closed(self.raw, timeout_ms) }
     }
 
+    pub fn wait_peer_closed(&self, timeout_ms: i32) -> i32 {
+        // SAFETY: as above.
+        unsafe { warpline_wait_peer_closed(self.raw, timeout_ms) }
+    }
+
     /// What it returns, and the request that it names.
     pub fn post_send(&self, first: &SendWr) -> (i32, *const SendWr) {
         let mut bad = null();

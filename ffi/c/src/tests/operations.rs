@@ -38,6 +38,33 @@ fn a_connection_from_its_begin_to_its_end() {
     }
 }
 
+/// A queue pair that is to stay open still sends when its peer has closed, until it closes too.
+#[test]
+fn halves_close_one_by_one() {
+    let (near_device, far_device) = devices();
+    let (near, mut far) = (End::new(&near_device), End::new(&far_device));
+    let attr = QpAttr { keep_open: true, ..QpAttr::default() };
+    far.qp = far.pd.qp(&far.cq, None, Some(&attr));
+    connect(&far_device, &near, &far);
+    near.post_recv(1, 100, 64);
+    far.post_recv(2, 100, 64);
+    near.post_send(&request(WARPLINE_WR_SEND, &near.sge(0, 1)));
+    far.completed();
+    assert_eq!(far.qp.wait_peer_closed(0), -libc::ETIMEDOUT);
+    assert_eq!((near.qp.disconnect(), far.qp.wait_peer_closed(PATIENCE)), (0, 0));
+    far.put(0, b"still here");
+    far.post_send(&request(WARPLINE_WR_SEND, &far.sge(0, 10)));
+    let mut seen = [near.completed().opcode, near.completed().opcode];
+    seen.sort_unstable();
+    assert_eq!(seen, [WARPLINE_WC_SEND, WARPLINE_WC_RECEIVE]);
+    assert_eq!(near.get(100, 11), b"still here\0");
+    assert_eq!(near.qp.wait_closed(0), -libc::ETIMEDOUT);
+    assert_eq!(far.qp.disconnect(), 0);
+    for end in [&near, &far] {
+        assert_eq!(end.qp.wait_closed(PATIENCE), 0, "{}", last_error());
+    }
+}
+
 /// Every opcode does what the header says, and the octets show it.
 #[test]
 fn every_operation() {
