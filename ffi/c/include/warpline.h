@@ -913,7 +913,7 @@ bool warpline_mr_is_copied(const struct warpline_mr *mr);
  * anything else the handle is still there, for another try.
  *
  * - `-EBUSY`: work that is not completed, a response to the peer, or a window that is bound still needed the memory after
- *   `timeout_ms` milliseconds
+ *   `timeout_ms` milliseconds, or the core had not answered; `warpline_last_error` tells which
  */
 int warpline_mr_deregister(struct warpline_mr *mr,
                            int32_t timeout_ms);
@@ -961,7 +961,7 @@ int warpline_mw_binding(struct warpline_mw *mw,
  * Takes a window back: with 0, its name names nothing, and the handle is gone. With anything else the handle is still there,
  * for another try.
  *
- * - `-EBUSY`: a response to the peer still read by it after `timeout_ms` milliseconds
+ * - `-EBUSY`: a response to the peer still read by it after `timeout_ms` milliseconds, or the core had not answered
  */
 int warpline_mw_deallocate(struct warpline_mw *mw,
                            int32_t timeout_ms);

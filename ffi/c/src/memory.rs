@@ -222,7 +222,7 @@ pub unsafe extern "C" fn warpline_mr_is_copied(mr: *const Mr) -> bool {
 /// anything else the handle is still there, for another try.
 ///
 /// - `-EBUSY`: work that is not completed, a response to the peer, or a window that is bound still needed the memory after
-///   `timeout_ms` milliseconds
+///   `timeout_ms` milliseconds, or the core had not answered; `warpline_last_error` tells which
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_mr_deregister(mr: *mut Mr, timeout_ms: i32) -> c_int {
     guard(|| {

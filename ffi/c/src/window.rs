@@ -151,7 +151,7 @@ pub unsafe extern "C" fn warpline_mw_binding(
 /// Takes a window back: with 0, its name names nothing, and the handle is gone. With anything else the handle is still there,
 /// for another try.
 ///
-/// - `-EBUSY`: a response to the peer still read by it after `timeout_ms` milliseconds
+/// - `-EBUSY`: a response to the peer still read by it after `timeout_ms` milliseconds, or the core had not answered
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_mw_deallocate(mw: *mut Mw, timeout_ms: i32) -> c_int {
     guard(|| {

@@ -240,9 +240,8 @@ fn memory_in_use_stays() {
     near.post_recv(1, 0, 64);
     far.post_recv(2, 0, 64);
     far.post_send(&request(WARPLINE_WR_SEND, &sge));
-    let (error, mr) = mr.deregister(1).unwrap_err();
-    assert_eq!(error, -libc::EBUSY);
-    assert!(last_error().contains("poll their completions"), "{}", last_error());
+    let (mr, words) = mr.deregister_in_vain();
+    assert!(words.contains("poll their completions"), "{words}");
     near.post_send(&request(WARPLINE_WR_SEND, &near.sge(64, 1)));
     let mut seen = [far.completed().opcode, far.completed().opcode];
     seen.sort_unstable();

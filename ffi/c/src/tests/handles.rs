@@ -233,6 +233,21 @@ impl Handle<Mr> {
         .unwrap()
     }
 
+    /// Tries in vain to give the memory back while something needs it, whatever time the core needs to say so: the handle, and why
+    /// not.
+    pub fn deregister_in_vain(self) -> (Self, String) {
+        let (mut mr, mut timeout_ms) = (self, 1);
+        loop {
+            let (error, kept) = mr.deregister(timeout_ms).expect_err("it is needed");
+            assert_eq!(error, -libc::EBUSY);
+            let words = last_error();
+            if !words.contains("the core did not answer") {
+                return (kept, words);
+            }
+            (mr, timeout_ms) = (kept, timeout_ms * 2);
+        }
+    }
+
     /// The handle again if it fails.
     pub fn deregister(self, timeout_ms: i32) -> Result<(), (i32, Self)> {
         // SAFETY: the handle is good, and forgotten when it is gone.
