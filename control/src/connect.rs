@@ -1,10 +1,11 @@
 //! Opening connections.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use warpline_dataplane::mpa::MpaError;
-use warpline_dataplane::qp::work::QpNumber;
+use warpline_dataplane::qp::shared::SharedQp;
 use warpline_dataplane::tcp::{Behaviour, CloseReason};
 
 use crate::device::{Shared, Stopped};
@@ -173,7 +174,7 @@ pub(crate) fn check_private_data(private_data: &[u8], most_octets: usize) -> Res
 
 pub(crate) fn connect(
     device: &Shared,
-    qp: QpNumber,
+    qp: Arc<SharedQp>,
     remote: SocketAddr,
     config: &ConnectConfig,
 ) -> Result<Connected, ConnectError> {

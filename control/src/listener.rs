@@ -280,7 +280,7 @@ impl ConnectionRequest {
         reply: Reply<Result<Accepted, AnswerError>>,
     ) -> Result<(), Stopped> {
         let device = self.device.take().ok_or(Stopped)?;
-        let (connection, qp, private_data) = (self.connection, qp.number(), private_data.into());
+        let (connection, qp, private_data) = (self.connection, qp.shared.clone(), private_data.into());
         device.tell(Request::Accept { connection, qp, reads, private_data, reply })
     }
 
@@ -315,7 +315,7 @@ impl ConnectionRequest {
         check_private_data(private_data, self.asked.private_data_max_octets)?;
         match self.device.take() {
             Some(device) if qp.is_of(&device) => {
-                let (connection, qp) = (self.connection, qp.number());
+                let (connection, qp) = (self.connection, qp.shared.clone());
                 let private_data = private_data.into();
                 device.ask(|reply| Request::Accept { connection, qp, reads, private_data, reply })?
             }

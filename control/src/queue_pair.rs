@@ -202,7 +202,7 @@ impl QueuePair {
     ///
     /// [`ConnectError`]; the queue pair may then try again.
     pub fn connect(&self, remote: SocketAddr, config: &ConnectConfig) -> Result<Connected, ConnectError> {
-        connect::connect(&self.device, self.number(), remote, config)
+        connect::connect(&self.device, self.shared.clone(), remote, config)
     }
 
     /// How its connection's TCP fares at this moment: round-trip time, windows, what is in flight, what was sent again and
@@ -222,7 +222,7 @@ impl QueuePair {
     /// pair.
     pub fn disconnect(&self) {
         // A stopped device has closed everything.
-        let _ = self.device.tell(Request::Disconnect { qp: self.number() });
+        let _ = self.device.tell(Request::Disconnect { qp: self.shared.clone() });
     }
 
     /// Resets the connection: what is outstanding is flushed, the peer sees an error.

@@ -432,7 +432,7 @@ impl TcpStream {
         }
         connect::check(config)?;
         let (connection, qp, remote, config) =
-            (self.shared.connection, qp.number(), self.shared.remote, config.clone());
+            (self.shared.connection, qp.shared.clone(), self.shared.remote, config.clone());
         self.ask(|reply| StreamRequest::Initiate { connection, qp, remote, config, reply })?
     }
 
@@ -474,7 +474,7 @@ impl TcpStream {
         if !qp.is_of(&self.device) {
             return Err(SwitchError::OtherDevice);
         }
-        let (connection, qp) = (self.shared.connection, qp.number());
+        let (connection, qp) = (self.shared.connection, qp.shared.clone());
         self.ask(|reply| StreamRequest::Start { connection, qp, direction, version, reply })?
     }
 

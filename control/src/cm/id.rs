@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use crossbeam::channel::Receiver;
 use warpline_dataplane::core::addresses;
-use warpline_dataplane::qp::work::QpNumber;
+use warpline_dataplane::qp::shared::SharedQp;
 
 use super::channel::{Entry, EventKind, IdNumber, Queue, Shared};
 use crate::connect::{self, ConnectConfig, ConnectError, Connected};
@@ -124,8 +124,8 @@ struct Progress {
     id: IdNumber,
     state: Mutex<State>,
     queue: Arc<Queue>,
-    /// How the connection of the queue pair ends, while that is there.
-    ending: OnceLock<(QpNumber, Weak<Ending>)>,
+    /// The queue pair that serves the connection, while it is there.
+    qp: OnceLock<Weak<SharedQp>>,
     /// The id was dropped: nobody knows its name any more.
     gone: AtomicBool,
 }
@@ -211,7 +211,7 @@ impl Id {
             id,
             state: Mutex::new(state),
             queue,
-            ending: OnceLock::new(),
+            qp: OnceLock::new(),
             gone: AtomicBool::new(false),
         };
         Self { channel, progress: Arc::new(progress), asked }
@@ -329,7 +329,7 @@ impl Id {
         *state = State::Connecting { device };
         // The answer may come before this returns.
         drop(state);
-        Ok(shared.shared.tell(Request::Connect { qp: qp.number(), remote, config, reply })?)
+        Ok(shared.shared.tell(Request::Connect { qp: qp.shared.clone(), remote, config, reply })?)
     }
 
     /// Listens at the address it is [bound](Self::bind_addr) to: each peer that asks is an
@@ -442,11 +442,10 @@ impl Id {
         let state = self.progress.lock();
         let State::Connected { device } = *state else { return Err(CmError::WrongState(state.word())) };
         // A queue pair that has gone has taken its connection with it.
-        if let (Some((qp, ending)), Some(device)) =
-            (self.progress.ending.get(), self.channel.devices.get(device))
-            && ending.strong_count() > 0
+        if let (Some(qp), Some(device)) =
+            (self.progress.qp.get().and_then(Weak::upgrade), self.channel.devices.get(device))
         {
-            device.shared.tell(Request::Disconnect { qp: *qp })?;
+            device.shared.tell(Request::Disconnect { qp })?;
         }
         Ok(())
     }
@@ -459,9 +458,8 @@ impl Id {
 
     /// Remembers the queue pair whose connection this is.
     fn serve(&self, qp: &QueuePair) -> Arc<Ending> {
-        let ending = qp.ending();
-        let _ = self.progress.ending.set((qp.number(), Arc::downgrade(&ending)));
-        ending
+        let _ = self.progress.qp.set(Arc::downgrade(&qp.shared));
+        qp.ending()
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use warpline_dataplane::core::ring::{AfterStream, Command, ConnectionId, FullOperation};
 use warpline_dataplane::mpa::enhanced::Outcome;
+use warpline_dataplane::qp::shared::SharedQp;
 use warpline_dataplane::qp::work::QpNumber;
 use warpline_dataplane::tcp::{CloseReason, Snapshot};
 use warpline_dataplane::time::Instant;
@@ -74,7 +75,7 @@ pub(super) enum Phase {
     AwaitingReply(Initiating),
     /// Full Operation was commanded.
     Operating {
-        qp: QpNumber,
+        qp: Arc<SharedQp>,
         /// Our FIN was asked for, or follows by itself.
         finishing: bool,
         /// Until the core has switched.
@@ -152,11 +153,11 @@ impl Control {
     pub(super) fn operate(
         &mut self,
         id: ConnectionId,
-        qp: QpNumber,
+        qp: Arc<SharedQp>,
         waiter: Waiter,
         stream: Option<Arc<StreamShared>>,
     ) {
-        if let Some(entry) = self.queue_pairs.entries.get_mut(&qp) {
+        if let Some(entry) = self.queue_pairs.of_mut(&qp) {
             entry.connection = Some(id);
         }
         let operating = Phase::Operating { qp, finishing: false, waiter: Some(waiter), stream };
@@ -224,7 +225,7 @@ impl Control {
             Some(Phase::Operating { stream: Some(shared), .. })
                 if shared.receives() && !shared.is_abandoned() => {}
             Some(Phase::Operating { qp, finishing, .. }) => {
-                let Some(qp) = self.queue_pairs.entries.get(qp) else { return };
+                let Some(qp) = self.queue_pairs.of(qp) else { return };
                 qp.ending.set_peer_closed();
                 if !*finishing && !qp.config.keep_open {
                     *finishing = true;
@@ -257,7 +258,7 @@ impl Control {
             }
             Some(Phase::AwaitingReply(initiating)) => self.on_closed_without_reply(now, initiating, reason),
             Some(Phase::Operating { qp, waiter, .. }) => {
-                let switched = self.queue_pairs.has_switched(qp);
+                let switched = self.queue_pairs.has_switched(&qp);
                 match waiter {
                     // Short as it was, it was in Full Operation: how it ended is for the queue pair to tell.
                     Some(waiter) if switched => waiter.ready(),
@@ -265,9 +266,9 @@ impl Control {
                     None => {}
                 }
                 if switched {
-                    self.qp_closed(qp, reason);
+                    self.qp_closed(&qp, reason);
                 } else {
-                    self.queue_pairs.unbind(qp);
+                    self.queue_pairs.unbind(&qp);
                 }
             }
             Some(Phase::Streaming(_) | Phase::Leaving { .. }) | None => {}
@@ -275,8 +276,8 @@ impl Control {
     }
 
     /// FIN after everything posted.
-    pub(super) fn disconnect(&mut self, number: QpNumber) {
-        let Some(id) = self.queue_pairs.entries.get(&number).and_then(|qp| qp.connection) else { return };
+    pub(super) fn disconnect(&mut self, qp: &Arc<SharedQp>) {
+        let Some(id) = self.queue_pairs.of(qp).and_then(|qp| qp.connection) else { return };
         if let Some(Phase::Operating { finishing, .. }) = self.connections.table.get_mut(&id) {
             *finishing = true;
             self.commands.push(Command::Close { connection: id });
@@ -306,7 +307,7 @@ impl Control {
         let Self { connections: Connections { starting, table, .. }, queue_pairs, .. } = self;
         starting.retain(|id| {
             let Some(Phase::Operating { qp, waiter, .. }) = table.get_mut(id) else { return false };
-            if !queue_pairs.has_switched(*qp) {
+            if !queue_pairs.has_switched(qp) {
                 return waiter.is_some();
             }
             if let Some(waiter) = waiter.take() {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use warpline_dataplane::core::ring::{self, Command, ConnectionId, FullOperation};
 use warpline_dataplane::mpa::MpaError;
+use warpline_dataplane::qp::shared::SharedQp;
 use warpline_dataplane::qp::terminate;
-use warpline_dataplane::qp::work::QpNumber;
 use warpline_dataplane::tcp::CloseReason;
 use warpline_dataplane::time::{Instant, SECOND};
 
@@ -24,7 +24,8 @@ pub(super) const UNANSWERED_NS: u64 = SECOND;
 
 /// What an application wants of a connection.
 pub(crate) struct Wish {
-    qp: QpNumber,
+    /// The queue pair itself: its number may be another's before the peer has answered.
+    qp: Arc<SharedQp>,
     remote: SocketAddr,
     config: ConnectConfig,
     /// The revision to ask for.
@@ -36,7 +37,7 @@ pub(crate) struct Wish {
 
 impl Wish {
     pub(super) fn new(
-        qp: QpNumber,
+        qp: Arc<SharedQp>,
         remote: SocketAddr,
         config: ConnectConfig,
         reply: Reply<Result<Connected, ConnectError>>,
@@ -50,8 +51,8 @@ impl Wish {
         Self { stream: Some(stream), ..self }
     }
 
-    pub(super) const fn qp(&self) -> QpNumber {
-        self.qp
+    pub(super) const fn qp(&self) -> &Arc<SharedQp> {
+        &self.qp
     }
 
     pub(super) fn timeout_ns(&self) -> u64 {
@@ -85,7 +86,7 @@ impl Initiating {
 
 impl Control {
     pub(super) fn connect(&mut self, now: Instant, wish: Wish) {
-        if !self.queue_pairs.bind(wish.qp) {
+        if !self.queue_pairs.bind(&wish.qp) {
             wish.reply.send(Err(ConnectError::QueuePairInUse));
             return;
         }
@@ -110,7 +111,7 @@ impl Control {
         let Some(wish) = self.connections.opening.remove(&token).and_then(|opening| opening.wish) else {
             return;
         };
-        self.queue_pairs.unbind(wish.qp);
+        self.queue_pairs.unbind(&wish.qp);
         wish.reply.send(Err(connect_error(error)));
     }
 
@@ -138,7 +139,7 @@ impl Control {
                 self.connections.table.insert(id, Phase::AwaitingReply(initiating));
             }
             Err(error) => {
-                self.queue_pairs.unbind(wish.qp);
+                self.queue_pairs.unbind(&wish.qp);
                 wish.reply.send(Err(error.into()));
                 match wish.stream {
                     Some(shared) => self.stream_again(now, id, shared),
@@ -165,7 +166,7 @@ impl Control {
         };
         let Wish { qp, reply: waiter, stream, .. } = wish;
         match reply {
-            startup::Reply::Accepted { setup, .. } if !self.queue_pairs.is_there(qp) => {
+            startup::Reply::Accepted { setup, .. } if !self.queue_pairs.is_there(&qp) => {
                 // MPAv2-9.3-01: nothing is left at this end that could serve the connection.
                 let terminate = terminate::only_fpdu(MpaError::LocalCatastrophic, setup.agreement);
                 waiter.send(Err(ConnectError::QueuePairInUse));
@@ -175,15 +176,16 @@ impl Control {
             startup::Reply::Accepted { setup, private_data, peer } => {
                 // MPA-7.1.2-14, A-20: the next octet each way belongs to an FPDU.
                 let negotiates = peer.depths.is_some();
-                let operation = FullOperation { nudges: negotiates, ..full_operation(qp, true, setup) };
-                let operation = self.queue_pairs.adapt(operation);
+                let operation =
+                    FullOperation { nudges: negotiates, ..full_operation(qp.number, true, setup) };
+                let operation = self.queue_pairs.adapt(&qp, operation);
                 self.commands.push(Command::Start { connection: id, operation });
                 let (version, depths) = (setup.agreement.version, setup.outcome.depths);
                 let connected = Connected { private_data, peer, version, depths };
                 self.operate(id, qp, Waiter::Connect(waiter, connected), None);
             }
             startup::Reply::Rejected { private_data, peer } => {
-                self.queue_pairs.unbind(qp);
+                self.queue_pairs.unbind(&qp);
                 // MPA-7.1.2-13, A-01: MPA is left, and TCP stays open if it has another use. A-03: what is behind the Reply are
                 // streaming octets.
                 match stream {
@@ -197,7 +199,7 @@ impl Control {
             }
             startup::Reply::Unmet { error, terminate, peer } => {
                 // MPAv2-9.1-07, MPAv2-9.2-08: the Responder is told, and the connection ends.
-                self.queue_pairs.unbind(qp);
+                self.queue_pairs.unbind(&qp);
                 waiter.send(Err(ConnectError::Unmet { error, peer }));
                 Self::end_stream(stream.as_ref());
                 self.leave(now, id, terminate);
@@ -211,7 +213,7 @@ impl Control {
         if let Some(Phase::AwaitingReply(initiating)) = self.connections.table.remove(&id)
             && let Some(wish) = self.not_fallen_back(now, initiating, fault)
         {
-            self.queue_pairs.unbind(wish.qp);
+            self.queue_pairs.unbind(&wish.qp);
             Self::end_stream(wish.stream.as_ref());
             wish.reply.send(Err(ConnectError::Startup(fault)));
         }
@@ -227,7 +229,7 @@ impl Control {
     ) {
         let fault = if reason == CloseReason::Reset { StartupFault::Closed } else { StartupFault::TimedOut };
         if let Some(wish) = self.not_fallen_back(now, initiating, fault) {
-            self.queue_pairs.unbind(wish.qp);
+            self.queue_pairs.unbind(&wish.qp);
             Self::end_stream(wish.stream.as_ref());
             wish.reply.send(Err(ConnectError::Closed(reason)));
         }
@@ -258,7 +260,7 @@ impl Control {
             if now < at {
                 self.alarm.set(at);
             } else if let Some(wish) = opening.wish.take() {
-                self.queue_pairs.unbind(wish.qp);
+                self.queue_pairs.unbind(&wish.qp);
                 wish.reply.send(Err(ConnectError::TimedOut));
             }
         }
@@ -310,7 +312,7 @@ mod tests {
         };
         let (near_qp, far_qp) = (queue_pair(&near), queue_pair(&far));
         let listener = far.listen(4711, &ListenConfig::default()).unwrap();
-        let (qp, config) = (near_qp.number(), ConnectConfig::default());
+        let (qp, config) = (near_qp.shared.clone(), ConnectConfig::default());
         let remote = SocketAddr::from((far_address, 4711));
         let connecting = near.shared.begin(|reply| Request::Connect { qp, remote, config, reply }).unwrap();
         let request = listener.accept(PATIENCE).unwrap();

@@ -201,7 +201,7 @@ impl Control {
                 reply.send(self.reject(now, connection, &private_data));
             }
             Request::Stream(request) => self.on_stream_request(now, request),
-            Request::Disconnect { qp } => self.disconnect(qp),
+            Request::Disconnect { qp } => self.disconnect(&qp),
             Request::Abort { qp } => self.abort(qp),
             Request::Statistics { reply } => {
                 self.statistics.push(reply);

@@ -52,30 +52,36 @@ impl QueuePairs {
         Self { numbers: QpNumbers::new(), entries: HashMap::new(), leaving: HashMap::new(), domains }
     }
 
+    /// What control knows of just this queue pair, and not of another one that has its number by now (DDP-8.2-01).
+    pub(super) fn of(&self, qp: &Arc<SharedQp>) -> Option<&QueuePair> {
+        self.entries.get(&qp.number).filter(|entry| Arc::ptr_eq(&entry.shared, qp))
+    }
+
+    pub(super) fn of_mut(&mut self, qp: &Arc<SharedQp>) -> Option<&mut QueuePair> {
+        self.entries.get_mut(&qp.number).filter(|entry| Arc::ptr_eq(&entry.shared, qp))
+    }
+
     /// Binds a queue pair to a connection to be; `false` when it is not free for that.
-    pub(super) fn bind(&mut self, number: QpNumber) -> bool {
-        match self.entries.get_mut(&number) {
-            Some(qp) => !core::mem::replace(&mut qp.bound, true),
-            None => false,
-        }
+    pub(super) fn bind(&mut self, qp: &Arc<SharedQp>) -> bool {
+        self.of_mut(qp).is_some_and(|entry| !core::mem::replace(&mut entry.bound, true))
     }
 
     /// Whether the queue pair is there, and is to stay.
-    pub(super) fn is_there(&self, number: QpNumber) -> bool {
-        self.entries.contains_key(&number) && !self.leaving.contains_key(&number)
+    pub(super) fn is_there(&self, qp: &Arc<SharedQp>) -> bool {
+        self.of(qp).is_some() && !self.leaving.contains_key(&qp.number)
     }
 
     /// Takes [`bind`](Self::bind) back: the connection did not come to Full Operation.
-    pub(super) fn unbind(&mut self, number: QpNumber) {
-        if let Some(qp) = self.entries.get_mut(&number) {
-            qp.bound = false;
-            qp.connection = None;
+    pub(super) fn unbind(&mut self, qp: &Arc<SharedQp>) {
+        if let Some(entry) = self.of_mut(qp) {
+            entry.bound = false;
+            entry.connection = None;
         }
     }
 
-    /// `operation` as its queue pair is set up for it.
-    pub(super) fn adapt(&self, operation: FullOperation) -> FullOperation {
-        match self.entries.get(&operation.qp).map(|qp| qp.config) {
+    /// `operation` as `qp`, whose it is, is set up for it.
+    pub(super) fn adapt(&self, qp: &Arc<SharedQp>, operation: FullOperation) -> FullOperation {
+        match self.of(qp).map(|entry| entry.config) {
             // C00-7.3-02: an operation may rule packing out.
             Some(QpConfig { packing, crc_retries, .. }) => {
                 FullOperation { packing: operation.packing && packing, crc_retries, ..operation }
@@ -85,8 +91,8 @@ impl QueuePairs {
     }
 
     /// Whether the core has brought the queue pair's connection to Full Operation.
-    pub(super) fn has_switched(&self, number: QpNumber) -> bool {
-        self.entries.get(&number).is_some_and(|qp| qp.shared.state() != QpState::Idle)
+    pub(super) fn has_switched(&self, qp: &Arc<SharedQp>) -> bool {
+        self.of(qp).is_some_and(|entry| entry.shared.state() != QpState::Idle)
     }
 
     pub(super) fn is_pending(&self) -> bool {
@@ -164,14 +170,13 @@ impl Control {
     }
 
     /// The queue pair's connection is over.
-    pub(super) fn qp_closed(&mut self, number: QpNumber, reason: CloseReason) {
-        if let Some(qp) = self.queue_pairs.entries.get_mut(&number) {
-            qp.connection = None;
-            qp.ending.set(reason);
-        }
-        if let Some(destroy @ Destroy::AfterClose(_)) = self.queue_pairs.leaving.get_mut(&number) {
+    pub(super) fn qp_closed(&mut self, qp: &Arc<SharedQp>, reason: CloseReason) {
+        let Some(entry) = self.queue_pairs.of_mut(qp) else { return };
+        entry.connection = None;
+        entry.ending.set(reason);
+        if let Some(destroy @ Destroy::AfterClose(_)) = self.queue_pairs.leaving.get_mut(&qp.number) {
             *destroy = Destroy::Told(None);
-            self.commands.push(Command::DestroyQp(number));
+            self.commands.push(Command::DestroyQp(qp.number));
         }
     }
 

@@ -8,7 +8,7 @@ use crossbeam::channel::{self, Receiver, Sender};
 use warpline_dataplane::core::ring::ConnectionId;
 use warpline_dataplane::core::statistics::Statistics;
 use warpline_dataplane::memory::{Access, ProtectionDomainId, Region, STag};
-use warpline_dataplane::qp::shared::CompletionRing;
+use warpline_dataplane::qp::shared::{CompletionRing, SharedQp};
 use warpline_dataplane::qp::shared_receive_queue::SharedReceiveQueue;
 use warpline_dataplane::qp::work::QpNumber;
 use warpline_dataplane::tcp::Snapshot;
@@ -83,6 +83,9 @@ pub(crate) enum Deregistration {
 }
 
 /// One request of the API.
+///
+/// A queue pair's number is good for what its owner asks: [`DestroyQp`](Self::DestroyQp) comes behind all of that, and the
+/// number is another's only after it. What lasts longer, or comes from others, names the queue pair itself.
 pub(crate) enum Request {
     Register {
         region: Region,
@@ -119,7 +122,7 @@ pub(crate) enum Request {
         reply: Reply<()>,
     },
     Connect {
-        qp: QpNumber,
+        qp: Arc<SharedQp>,
         remote: SocketAddr,
         config: ConnectConfig,
         reply: Reply<Result<Connected, ConnectError>>,
@@ -136,7 +139,7 @@ pub(crate) enum Request {
     },
     Accept {
         connection: ConnectionId,
-        qp: QpNumber,
+        qp: Arc<SharedQp>,
         reads: ReadsWanted,
         private_data: Box<[u8]>,
         reply: Reply<Result<Accepted, AnswerError>>,
@@ -147,7 +150,7 @@ pub(crate) enum Request {
         reply: Reply<Result<(), AnswerError>>,
     },
     Disconnect {
-        qp: QpNumber,
+        qp: Arc<SharedQp>,
     },
     Abort {
         qp: QpNumber,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crossbeam::channel::{self, Receiver, Sender};
 use warpline_dataplane::core::ring::{AfterStream, Command, ConnectionId};
-use warpline_dataplane::qp::work::QpNumber;
+use warpline_dataplane::qp::shared::SharedQp;
 use warpline_dataplane::time::Instant;
 
 use super::Control;
@@ -64,7 +64,7 @@ pub(super) struct Deciding {
 
 /// An application's yes.
 pub(super) struct Acceptance {
-    pub(super) qp: QpNumber,
+    pub(super) qp: Arc<SharedQp>,
     pub(super) reads: ReadsWanted,
     pub(super) private_data: Box<[u8]>,
     pub(super) reply: Reply<Result<Accepted, AnswerError>>,
@@ -247,11 +247,11 @@ impl Control {
         let Deciding { responder, request, first_fpdu_ns, stream, .. } = deciding;
         let answer = responder.accept(&request, reads, &private_data).map_err(AnswerError::from);
         let bound =
-            |answer| if self.queue_pairs.bind(qp) { Ok(answer) } else { Err(AnswerError::QueuePairInUse) };
+            |answer| if self.queue_pairs.bind(&qp) { Ok(answer) } else { Err(AnswerError::QueuePairInUse) };
         match answer.and_then(bound) {
             Ok((octets, setup)) => {
                 // MPA-7.1.2-10, A-20: one command, so that no octet is read in the wrong mode.
-                let operation = self.queue_pairs.adapt(full_operation(qp, false, setup));
+                let operation = self.queue_pairs.adapt(&qp, full_operation(qp.number, false, setup));
                 let then = AfterStream::FullOperation(operation);
                 self.commands.push(Command::Stream { connection: id, octets, then });
                 let accepted = Accepted { version: setup.agreement.version, depths: setup.outcome.depths };

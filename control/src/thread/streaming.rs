@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crossbeam::channel::{self, Receiver, Sender};
 use warpline_dataplane::core::ring::{self, AfterStream, Command, ConnectionId, Direction, FullOperation};
 use warpline_dataplane::limits;
-use warpline_dataplane::qp::work::QpNumber;
+use warpline_dataplane::qp::shared::SharedQp;
 use warpline_dataplane::tcp::CloseReason;
 use warpline_dataplane::time::Instant;
 
@@ -48,7 +48,7 @@ pub(crate) enum StreamRequest {
     Abandon { connection: ConnectionId },
     Initiate {
         connection: ConnectionId,
-        qp: QpNumber,
+        qp: Arc<SharedQp>,
         remote: SocketAddr,
         config: ConnectConfig,
         reply: Reply<Result<Connected, ConnectError>>,
@@ -61,7 +61,7 @@ pub(crate) enum StreamRequest {
     },
     Start {
         connection: ConnectionId,
-        qp: QpNumber,
+        qp: Arc<SharedQp>,
         direction: Direction,
         version: u8,
         reply: Reply<Result<(), SwitchError>>,
@@ -144,8 +144,7 @@ impl Control {
                 self.respond(now, connection, last_message, config, reply);
             }
             StreamRequest::Start { connection, qp, direction, version, reply } => {
-                let operation = self.queue_pairs.adapt(FullOperation::unnegotiated(qp, version));
-                self.start_unnegotiated(connection, operation, direction, reply);
+                self.start_unnegotiated(connection, &qp, (direction, version), reply);
             }
             StreamRequest::RejectToStream { connection, remote, private_data, reply } => {
                 reply.send(self.reject_to_stream(now, connection, remote, &private_data));
@@ -368,15 +367,16 @@ impl Control {
     fn start_unnegotiated(
         &mut self,
         id: ConnectionId,
-        operation: FullOperation,
-        direction: Direction,
+        qp: &Arc<SharedQp>,
+        (direction, version): (Direction, u8),
         reply: Reply<Result<(), SwitchError>>,
     ) {
-        let qp = operation.qp;
+        let operation = FullOperation::unnegotiated(qp.number, version);
+        let operation = self.queue_pairs.adapt(qp, operation);
         let command = Command::StartUnnegotiated { connection: id, operation, direction };
         match self.connections.table.get(&id) {
             Some(Phase::Operating { qp: serving, stream: Some(shared), .. })
-                if *serving == qp && !shared.is_of_mpa(direction) =>
+                if Arc::ptr_eq(serving, qp) && !shared.is_of_mpa(direction) =>
             {
                 shared.give_to_mpa(direction);
                 self.commands.push(command);
@@ -389,7 +389,7 @@ impl Control {
                 }
                 shared.give_to_mpa(direction);
                 self.commands.push(command);
-                self.operate(id, qp, Waiter::Start(reply), Some(shared));
+                self.operate(id, qp.clone(), Waiter::Start(reply), Some(shared));
             }
             _ => reply.send(Err(SwitchError::NotStreaming)),
         }

@@ -5,12 +5,14 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use crate::common::raw::RawPeer;
-use crate::common::{End, FAR, NEAR, PATIENCE, PORT, Pair, config, eventually_unused, link};
+use crate::common::{End, FAR, NEAR, PATIENCE, PORT, Pair, config, eventually, eventually_unused, link};
 use warpline::cm::{CmError, Event, EventChannel, EventKind, Id, IdNumber};
 use warpline::{
-    AsyncEvent, ConnectConfig, ConnectError, Device, ListenConfig, ListenError, PollThread, ReadDepths,
-    ReadsWanted, Status,
+    AsyncEvent, CloseError, CompletionQueue, ConnectConfig, ConnectError, ConnectionRequest, Device,
+    ListenConfig, ListenError, Listener, PollThread, QpConfig, QpState, QueuePair, ReadDepths, ReadsWanted,
+    Status, StreamError,
 };
+use warpline_dataplane::limits;
 
 const ANY: Ipv4Addr = Ipv4Addr::UNSPECIFIED;
 
@@ -290,7 +292,7 @@ fn an_answer_may_come_too_late() {
         timeout *= 2;
     };
     // It is closed by both ends: the far one has heard of it.
-    crate::common::eventually("the attempt is over", || pair.near.usage().unwrap().connections == 0);
+    eventually("the attempt is over", || pair.near.usage().unwrap().connections == 0);
     asked.accept(&far_end.qp, ReadsWanted::default(), b"").unwrap();
     expect!(&far, asked.number(), EventKind::AcceptError(_));
     let id = resolved(&near, at(FAR, PORT));
@@ -416,6 +418,83 @@ fn dropped_ids_are_silent() {
     let config = ConnectConfig { timeout: Duration::from_millis(50), ..ConnectConfig::default() };
     id.connect(&end.qp, &config).unwrap();
     drop(id);
-    crate::common::eventually("the attempt is over", || near.usage().unwrap().connections == 0);
+    eventually("the attempt is over", || near.usage().unwrap().connections == 0);
     assert!(channel.poll().is_none());
+}
+
+/// A device all of whose queue pairs are in use, and one that is about to be connected.
+struct Crowded {
+    pair: Pair,
+    channel: EventChannel,
+    listener: Listener,
+    _others: Vec<QueuePair>,
+}
+
+impl Crowded {
+    fn new() -> Self {
+        let pair = Pair::with(|config| config.quotas.queue_pairs_per_domain = limits::QPS_PER_CORE);
+        let channel = EventChannel::new([pair.near.clone()]).unwrap();
+        let listener = pair.far.listen(PORT, &ListenConfig::default()).unwrap();
+        let (domain, completions) = (pair.near.protection_domain(), CompletionQueue::new(1));
+        let config = QpConfig { send_depth: 1, receive_depth: 1, ..QpConfig::default() };
+        let make = |_| domain.queue_pair(&config, &completions, &completions).unwrap();
+        let others = (1..limits::QPS_PER_CORE).map(make).collect();
+        Self { pair, channel, listener, _others: others }
+    }
+
+    /// Asks for a connection, and before the answer gives the queue pair's number to one of another Protection Domain.
+    fn renumbered(&self) -> (Id, ConnectionRequest, End) {
+        let end = End::new(&self.pair.near);
+        let id = resolved(&self.channel, at(FAR, PORT));
+        id.connect(&end.qp, &with(b"")).unwrap();
+        let request = self.listener.accept(PATIENCE).unwrap();
+        let number = end.qp.number();
+        drop(end);
+        eventually("the number is given back", || {
+            self.pair.near.usage().unwrap().queue_pairs < limits::QPS_PER_CORE
+        });
+        let fresh = End::new(&self.pair.near);
+        assert_eq!(fresh.qp.number(), number, "there was no other");
+        (id, request, fresh)
+    }
+}
+
+/// DDP-8.2-01, MPAv2-9.3-01: a Reply that comes when the queue pair has gone connects no other one, though that has its number:
+/// it is of another Protection Domain, and its owner has not asked for a connection.
+#[test]
+fn a_late_reply_connects_no_other_queue_pair() {
+    let crowded = Crowded::new();
+    let (id, request, fresh) = crowded.renumbered();
+    let far = End::new(&crowded.pair.far);
+    request.accept(&far.qp, b"").unwrap();
+    expect!(&crowded.channel, id.number(), EventKind::ConnectError(ConnectError::QueuePairInUse));
+    let error = StreamError::Terminated { layer: 2, error_type: 0, code: 5 };
+    assert_eq!(far.qp.wait_closed(PATIENCE), Err(CloseError::Failed(error)));
+    assert_eq!(fresh.qp.state(), QpState::Idle);
+    // It is free for a connection of its own.
+    std::thread::scope(|scope| {
+        let connecting = scope.spawn(|| fresh.connect(b""));
+        let far = End::new(&crowded.pair.far);
+        crowded.listener.accept(PATIENCE).unwrap().accept(&far.qp, b"").unwrap();
+        connecting.join().unwrap().unwrap();
+    });
+}
+
+/// DDP-8.2-01: a rejection that comes when the queue pair has gone takes no other one's connection from it.
+#[test]
+fn a_late_rejection_frees_no_other_queue_pair() {
+    let crowded = Crowded::new();
+    let (id, request, fresh) = crowded.renumbered();
+    let far = End::new(&crowded.pair.far);
+    std::thread::scope(|scope| {
+        let connecting = scope.spawn(|| fresh.connect(b""));
+        crowded.listener.accept(PATIENCE).unwrap().accept(&far.qp, b"").unwrap();
+        connecting.join().unwrap().unwrap();
+    });
+    request.reject(b"").unwrap();
+    expect!(&crowded.channel, id.number(), EventKind::Rejected { .. });
+    assert_eq!(fresh.connect(b"").unwrap_err(), ConnectError::QueuePairInUse);
+    fresh.qp.disconnect();
+    assert_eq!(far.qp.wait_peer_closed(PATIENCE), Ok(()));
+    assert_eq!(fresh.qp.wait_closed(PATIENCE), Ok(()));
 }
