@@ -131,6 +131,11 @@ pub const CONNECTIONS_PER_PEER: usize = CONNECTIONS_PER_CORE / 2;
 pub const LISTENERS_PER_CORE: usize = 64;
 /// Descriptors of data sent or queued, over all connections of a core.
 pub const SEND_DESCRIPTORS_PER_CORE: usize = 32_768;
+/// A connection may have so many times as many of them as are left for all: a peer that acknowledges nothing takes four fifths
+/// at most, and whoever comes later finds some.
+pub const SEND_DESCRIPTOR_SHARE: usize = 4;
+/// While there are none, how often a connection that has something to send looks for one.
+pub const SEND_DESCRIPTOR_RETRY_NS: u64 = MILLISECOND;
 /// RDMA Read Requests outstanding in one direction of a connection, at most: Linux siw takes no more.
 pub const READ_DEPTH_MAX: u16 = 128;
 /// The same unless told otherwise: what adapters offer. More takes longer round trips than a data centre has.

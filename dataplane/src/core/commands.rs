@@ -12,7 +12,7 @@ use super::ring::{Command, ConnectError, ConnectionId, Direction, Event, FullOpe
 use super::{Core, Listener, QueuePair};
 use crate::device::Device;
 use crate::limits;
-use crate::memory::STag;
+use crate::memory::{RemoveError, STag};
 use crate::qp::reads::Reads;
 use crate::qp::receiver::Receiver;
 use crate::qp::sender::Sender;
@@ -304,11 +304,15 @@ impl<D: Device> Core<D> {
     }
 
     fn deregister(&mut self, stag: STag) {
-        // Sends that were posted before read from the memory too, even if their doorbell is not answered yet.
+        // Sends that were posted before read from the memory too, even if their doorbell is not answered yet. Those that cannot be
+        // taken yet may do so as well.
+        let owner = self.stags.owner(stag);
+        let mut unknown = false;
         for qp in self.qps.iter_mut().flatten().filter(|qp| !qp.shared.state().is_over()) {
             qp.sender.take_posted(&qp.shared, &mut self.stags);
+            unknown |= Some(qp.shared.accessor().pd) == owner && qp.shared.has_posted_sends();
         }
-        let result = self.stags.remove(stag);
+        let result = if unknown { Err(RemoveError::InUse) } else { self.stags.remove(stag) };
         self.events.push(Event::Deregistered { stag, result });
     }
 }

@@ -259,6 +259,12 @@ impl<D: Device> Core<D> {
         self.events.push(Event::PeerFinished { connection: id });
     }
 
+    /// Whether this end waits for answers of a peer that sends nothing any more: it asked after the peer had finished.
+    pub(super) fn asks_in_vain(&self, index: u32) -> bool {
+        let connection = self.slots[index as usize].connection.as_ref();
+        connection.is_some_and(|connection| connection.told_finished) && self.waits_for_answers(index)
+    }
+
     /// Whether Reads or Atomic Operations of this end are not answered, on a stream that has not failed.
     fn waits_for_answers(&self, index: u32) -> bool {
         let Some(connection) = self.slots[index as usize].connection.as_ref() else { return false };

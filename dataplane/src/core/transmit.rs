@@ -9,7 +9,7 @@ use crate::crc32c::Digest;
 use crate::device::{ChecksumRequest, Device, Frame, IpVersion};
 use crate::limits;
 use crate::memory::StagTable;
-use crate::mpa::fpdu;
+use crate::mpa::{MpaError, fpdu};
 use crate::qp::error::StreamError;
 use crate::qp::run::{FpduDescriptor, FpduRun, Source};
 use crate::rdmap::RdmapError;
@@ -89,6 +89,10 @@ impl<D: Device> Core<D> {
                 self.spare = Some(frame);
                 continue;
             }
+            if self.asks_in_vain(index) {
+                self.fail_stream(now, index, StreamError::Mpa(MpaError::TcpClosed), None);
+            }
+            let Some(connection) = self.slots[index as usize].connection.as_mut() else { return false };
             let Some(outgoing) = connection.tcp.poll_transmit(now, &mut self.pools) else {
                 self.spare = Some(frame);
                 return false;
@@ -134,6 +138,10 @@ impl<D: Device> Core<D> {
         if !more && waiting {
             // Nobody may answer: then the connection asks anew.
             deadline = deadline.min(now + limits::NEIGHBOUR_RETRANSMIT_NS);
+        }
+        if self.pools.segments.free() == 0 && (!streamed || has_work(connection, &self.qps)) {
+            // Others have all descriptors, and nothing of its own need be on its way.
+            deadline = deadline.min(now + limits::SEND_DESCRIPTOR_RETRY_NS);
         }
         if self.has_octets_to_lend(index) {
             deadline = deadline.min(now + limits::HAND_UP_RETRY_NS);
@@ -322,7 +330,7 @@ const fn network_octets(key: FlowKey) -> usize {
 fn has_work(connection: &Connection, qps: &[Option<QueuePair>]) -> bool {
     let Mode::FullOperation(operating) = &connection.mode else { return false };
     let Some(Some(qp)) = qps.get(operating.qp.0 as usize) else { return false };
-    operating.may_send && qp.sender.has_work(&qp.reads)
+    operating.may_send && qp.sender.has_work(&qp.shared, &qp.reads)
 }
 
 /// Whether the queue pair's next request cannot be done.
@@ -347,7 +355,9 @@ fn fill<F>(
     if !qp.shared.state().is_over() {
         qp.sender.take_posted(&qp.shared, stags);
         // What puts nothing on the wire waits for nobody's first FPDU.
-        qp.sender.carry_out(&qp.shared, stags, &qp.reads);
+        while qp.sender.carry_out(&qp.shared, stags, &qp.reads) {
+            qp.sender.take_posted(&qp.shared, stags);
+        }
     }
     // Streaming octets go before the first FPDU.
     if !operating.may_send || !connection.tcp.may_send() || connection.stream.unqueued_octets() > 0 {

@@ -170,7 +170,7 @@ impl Region {
     /// Gives `f` a look at `octets` octets from `offset`; `None` when they are not inside. For octets that belong to the
     /// stack while a send is under way, so that nobody writes to them.
     #[inline]
-    pub fn inspect<T>(&self, offset: usize, octets: usize, f: impl FnOnce(&[u8]) -> T) -> Option<T> {
+    pub(crate) fn inspect<T>(&self, offset: usize, octets: usize, f: impl FnOnce(&[u8]) -> T) -> Option<T> {
         if !self.contains(offset, octets) {
             return None;
         }

@@ -50,7 +50,7 @@ impl<'t> Target<'t> {
 
     /// Gives `f` a look at the whole range, see [`Region::inspect`].
     #[inline]
-    pub fn inspect<T>(&self, f: impl FnOnce(&[u8]) -> T) -> Option<T> {
+    pub(crate) fn inspect<T>(&self, f: impl FnOnce(&[u8]) -> T) -> Option<T> {
         self.region.inspect(self.offset, self.octets, f)
     }
 

@@ -107,8 +107,18 @@ fn two_posters_share_a_bell() {
 /// Work that is posted while the core ends the queue pair is refused or flushed, and its completion has a place.
 #[test]
 fn nothing_posted_at_the_end_is_forgotten() {
-    model(|| {
-        let shared = shared(QpState::ReadyToSend);
+    ends_while_posting(QpState::ReadyToSend);
+}
+
+/// The same before the stream has begun, when no bell rings for what is received into.
+#[test]
+fn nothing_posted_before_the_stream_is_forgotten() {
+    ends_while_posting(QpState::Idle);
+}
+
+fn ends_while_posting(state: QpState) {
+    model(move || {
+        let shared = shared(state);
         let poster = {
             let shared = shared.clone();
             thread::spawn(move || {

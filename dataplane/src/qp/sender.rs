@@ -29,6 +29,8 @@ pub struct Sender {
     taken: VecDeque<Taken>,
     /// How many requests were completed before these; it wraps.
     completed: u32,
+    /// How many of them are acknowledged whole.
+    acknowledged: usize,
     /// How many of them are queued whole, or carried out.
     queued: usize,
     /// How much of the next one is queued, in octets.
@@ -53,6 +55,7 @@ impl Sender {
         Self {
             taken: VecDeque::with_capacity(depth + 1),
             completed: 0,
+            acknowledged: 0,
             queued: 0,
             offset: 0,
             numbers: Numbers { version: DDP_VERSION, send: 1, read: 1 },
@@ -95,10 +98,11 @@ impl Sender {
         free
     }
 
-    /// Takes what was posted. A request whose own side fails its check is an error when its turn comes, and puts nothing on the
-    /// wire.
+    /// Takes what was posted, up to a request that changes what this end grants: what is behind that counts on the change, and
+    /// is looked at when it is carried out. A request whose own side fails its check is an error when its turn comes, and puts
+    /// nothing on the wire.
     pub fn take_posted(&mut self, shared: &SharedQp, stags: &mut StagTable) {
-        while self.taken.len() < shared.send_depth() {
+        while self.taken.len() < shared.send_depth() && !self.ends_locally() {
             let Some(request) = shared.take_send() else { return };
             let status = taken::check(&request, shared, stags, self.reads);
             if status == Status::Success {
@@ -128,8 +132,13 @@ impl Sender {
         self.taken.push_back(Taken::new(request, kind, status, &mut self.numbers));
     }
 
-    /// Whether there is something still to be queued, or to be answered by the peer.
-    pub fn has_work(&self, reads: &Reads) -> bool {
+    /// Whether the last request taken puts nothing on the wire.
+    fn ends_locally(&self) -> bool {
+        self.taken.back().is_some_and(|taken| taken.does == Does::Local)
+    }
+
+    /// Whether there is something still to be taken or queued, or to be answered by the peer.
+    pub fn has_work(&self, shared: &SharedQp, reads: &Reads) -> bool {
         if self.provided.is_some() {
             return true;
         }
@@ -137,7 +146,11 @@ impl Sender {
             return !self.terminate_queued;
         }
         // DDP-6.2.1-01: a Read is done when it is answered.
-        self.queued < self.taken.len() || reads.responses.next().is_some() || !reads.asked.is_empty()
+        let posted = !shared.state().is_over() && shared.has_posted_sends();
+        posted
+            || self.queued < self.taken.len()
+            || reads.responses.next().is_some()
+            || !reads.asked.is_empty()
     }
 
     /// Whether the request whose turn it is cannot be done, for reasons of this end.
@@ -147,21 +160,21 @@ impl Sender {
             && self.taken.get(self.queued).is_some_and(|taken| taken.status != Status::Success)
     }
 
-    /// Carries out requests that put nothing on the wire, when all before them are complete: what was sent may have to be read
-    /// again from memory that they change.
-    pub fn carry_out(&mut self, shared: &SharedQp, stags: &mut StagTable, reads: &Reads) {
-        while let Some(taken) = self.taken.front_mut() {
-            let local = taken.does == Does::Local && taken.status == Status::Success;
-            let fenced = taken.request.fenced && !reads.asked.is_empty();
-            if !local || fenced || self.queued > 0 || self.terminate.is_some() {
-                return;
-            }
-            taken.status = carry_out_one(taken.request.operation, shared, stags);
-            if taken.status != Status::Success {
-                return;
-            }
+    /// Carries out the next request when it puts nothing on the wire and all before it are complete: what was sent may have to
+    /// be read again from memory that it changes. `true` when it has, and more may be [taken](Self::take_posted).
+    pub fn carry_out(&mut self, shared: &SharedQp, stags: &mut StagTable, reads: &Reads) -> bool {
+        let Some(taken) = self.taken.front_mut() else { return false };
+        let local = taken.does == Does::Local && taken.status == Status::Success;
+        let fenced = taken.request.fenced && !reads.asked.is_empty();
+        if !local || fenced || self.queued > 0 || self.terminate.is_some() {
+            return false;
+        }
+        taken.status = carry_out_one(taken.request.operation, shared, stags);
+        let done = taken.status == Status::Success;
+        if done {
             self.finish_front(shared, stags, Status::Success);
         }
+        done
     }
 
     /// The request to go on with, if it may go now; `among` of those before it ask for something and are not queued yet.
@@ -245,7 +258,8 @@ impl Sender {
             let octets = run.octets as usize;
             // A small FPDU may fit where no part of a larger one may stand.
             let whole = taken.fpdu(message, self.number(index), 0, mpa::fpdu::MULPDU_MAX);
-            let fits = room.with(octets, whole.ulpdu_octets()) <= room.emss_octets;
+            let fits =
+                whole.octets == message.octets && room.with(octets, whole.ulpdu_octets()) <= room.emss_octets;
             let fpdu = if fits {
                 whole
             } else {
@@ -352,17 +366,24 @@ impl Sender {
         acknowledged: SeqNumber,
     ) {
         reads.responses.complete(stags, acknowledged);
+        self.note_acknowledged(acknowledged);
         while let Some(taken) = self.taken.front() {
-            let done = match taken.stage {
-                Stage::Waiting => false,
-                Stage::Queued(end) => {
-                    end <= acknowledged && taken.answer.is_none_or(|number| reads.asked.is_answered(number))
-                }
-            };
-            if !done {
+            let answered = taken.answer.is_none_or(|number| reads.asked.is_answered(number));
+            if taken.stage != Stage::Acknowledged || !answered {
                 return;
             }
             self.finish_front(shared, stags, Status::Success);
+        }
+    }
+
+    /// Remembers what is acknowledged: a request may wait for its answer until TCP's numbers have come round.
+    fn note_acknowledged(&mut self, acknowledged: SeqNumber) {
+        for taken in self.taken.range_mut(self.acknowledged.min(self.queued)..self.queued) {
+            match taken.stage {
+                Stage::Queued(end) if end <= acknowledged => taken.stage = Stage::Acknowledged,
+                _ => return,
+            }
+            self.acknowledged += 1;
         }
     }
 
@@ -371,8 +392,12 @@ impl Sender {
     pub fn flush(&mut self, shared: &SharedQp, stags: &mut StagTable, error: Option<StreamError>) {
         let mut status = error.map_or(Status::Flushed, Status::Failed);
         while !self.taken.is_empty() {
+            // The first message of two has no completion that could name the error.
+            let named = self.taken.front().is_some_and(|taken| taken.kind.is_some());
             self.finish_front(shared, stags, status);
-            status = Status::Flushed;
+            if named {
+                status = Status::Flushed;
+            }
         }
         while let Some(request) = shared.take_send() {
             let kind = Some(request.operation.kind());
@@ -381,13 +406,14 @@ impl Sender {
                 shared.complete_send(completion);
             }
         }
-        (self.queued, self.offset) = (0, 0);
+        (self.acknowledged, self.queued, self.offset) = (0, 0, 0);
         self.provided = None;
     }
 
     fn finish_front(&mut self, shared: &SharedQp, stags: &mut StagTable, outcome: Status) {
         let Some(taken) = self.taken.pop_front() else { return };
         self.completed = self.completed.wrapping_add(1);
+        self.acknowledged = self.acknowledged.saturating_sub(1);
         self.queued = self.queued.saturating_sub(1);
         let status = if taken.status == Status::Success {
             each_memory(&taken.request, |stag| stags.release(stag));
@@ -477,3 +503,6 @@ fn each_memory(request: &SendRequest, f: impl FnMut(STag)) {
 
 /// Whether a ULPDU of a descriptor ever exceeds what MPA takes (MPA-3-05). Kept as a compile-time fact.
 const _: () = assert!(limits::TERMINATE_OCTETS + ddp::Untagged::LEN <= mpa::fpdu::MULPDU_MIN);
+
+#[cfg(test)]
+mod tests;

@@ -19,6 +19,8 @@ pub enum Stage {
     Waiting,
     /// All of it is queued, in segments up to that place in the TCP stream.
     Queued(SeqNumber),
+    /// All of it is acknowledged.
+    Acknowledged,
 }
 
 /// What a request asks of this end itself.

@@ -66,6 +66,11 @@ impl<T: Copy> WorkQueue<T> {
         self.posted.pop()
     }
 
+    /// Whether the core has taken all there is.
+    pub(super) fn is_empty(&self) -> bool {
+        self.posted.is_empty()
+    }
+
     /// A request that came another way counts as outstanding.
     pub(super) fn count_one(&self) {
         self.outstanding.fetch_add(1, Ordering::Relaxed);

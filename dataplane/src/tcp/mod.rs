@@ -386,7 +386,7 @@ impl Connection {
     }
 
     /// Queues `octets` octets that `payload` stands for as one segment, from `skip` octets into the payload. Segments
-    /// longer than the EMSS are cut when they are sent. `false` when the core's pool is exhausted or the connection does
+    /// longer than the EMSS are cut when they are sent. `false` when the connection has its share of the core's pool or does
     /// not send any more.
     pub fn queue<P, F>(&mut self, pools: &mut Pools<P, F>, payload: P, skip: u32, octets: u32) -> bool {
         self.may_send() && self.send.push(&mut pools.segments, payload, skip, octets)

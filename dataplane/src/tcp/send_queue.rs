@@ -2,6 +2,7 @@
 //! each (the scoreboard of RFC 6675). A retransmission gives the same descriptor again, so the layer above rebuilds the
 //! same FPDU within the same boundaries (RFC 5044 App. A.1).
 
+use crate::limits;
 use crate::pool::{List, NodeId, Pool};
 use crate::time::Instant;
 use crate::wire::tcp::SeqNumber;
@@ -139,7 +140,8 @@ impl SendQueue {
         self.segments.is_empty()
     }
 
-    /// Queues a segment of `octets` octets. `false`, and nothing queued, when the pool has no node left.
+    /// Queues a segment of `octets` octets. `false`, and nothing queued, when the pool has no node left, or this queue as many
+    /// as its share.
     pub fn push<P>(&mut self, pool: &mut Pool<Segment<P>>, payload: P, skip: u32, octets: u32) -> bool {
         let segment = Segment {
             seq: self.end,
@@ -150,6 +152,9 @@ impl SendQueue {
             transmissions: 0,
             fate: Fate::Unsent,
         };
+        if self.segments.len() >= limits::SEND_DESCRIPTOR_SHARE * pool.free() {
+            return false;
+        }
         let Ok(node) = pool.push_back(&mut self.segments, segment) else {
             return false;
         };

@@ -102,6 +102,7 @@ impl Memory {
     }
 
     fn is_untouched(&self, region: &Region, range: core::ops::Range<usize>) -> bool {
-        region.inspect(range.start, range.len(), |octets| octets == &self.untouched[range]).unwrap()
+        let mut octets = vec![0; range.len()];
+        region.read(range.start, &mut octets) && octets == self.untouched[range]
     }
 }

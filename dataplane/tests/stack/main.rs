@@ -7,6 +7,7 @@ mod alignment;
 mod behaviour;
 mod challenges;
 mod common;
+mod descriptors;
 mod enhanced;
 mod errors;
 mod framing;

@@ -206,6 +206,12 @@ impl StagTable {
         Ok(())
     }
 
+    /// The Protection Domain of what control named `stag`, if that is there.
+    pub fn owner(&self, stag: STag) -> Option<ProtectionDomainId> {
+        let slot = self.slots.get(stag.index())?.as_ref()?;
+        (slot.named == stag.key()).then_some(slot.pd)
+    }
+
     fn slot(&self, stag: STag) -> Option<&Slot> {
         match self.slots.get(stag.index()) {
             Some(Some(slot)) if slot.key == stag.key() => Some(slot),

@@ -1,7 +1,7 @@
 //! What this end grants, changed by work requests and by the peer's Sends.
 
-use warpline_dataplane::core::ring::Command;
-use warpline_dataplane::memory::{Access, Binding, FastRegistration, Grant, STag};
+use warpline_dataplane::core::ring::{Command, Event};
+use warpline_dataplane::memory::{Access, Binding, FastRegistration, Grant, RemoveError, STag};
 use warpline_dataplane::qp::error::StreamError;
 use warpline_dataplane::qp::work::{CompletionKind, Operation, Payload, Status};
 
@@ -20,6 +20,36 @@ fn bench() -> Bench {
     bench.pair.b.command(Command::Register { stag: NARROW, grant });
     bench.pair.b.command(Command::AllocateWindow { stag: WINDOW, pd: PD });
     bench
+}
+
+/// Work posted behind a request that changes what this end grants is not looked at before that is carried out. What it may name
+/// stays: memory goes when it is done.
+#[test]
+fn memory_stays_for_what_waits_behind_a_change() {
+    let mut bench = bench();
+    bench.pair.b.receive(1, own(0, 100_000));
+    bench.pair.b.receive(2, own(100_000, 100));
+    bench.pair.a.post(1, Operation::SEND, own(0, 100_000));
+    let changed = Operation::LocalInvalidate { stag: SHARED };
+    bench.pair.a.post(2, changed, Payload::EMPTY);
+    bench.pair.a.post(3, Operation::SEND, own(50, 100));
+    bench.pair.step();
+    let stag = super::bench::OWN;
+    bench.pair.a.command(Command::Deregister { stag });
+    bench.pair.step();
+    let answers = |events: &[Event]| -> Vec<_> {
+        let of = |event: &Event| match event {
+            Event::Deregistered { result, .. } => Some(*result),
+            _ => None,
+        };
+        events.iter().filter_map(of).collect()
+    };
+    assert_eq!(answers(&bench.pair.a.events), [Err(RemoveError::InUse)]);
+    let statuses: Vec<_> = bench.completions_of_a(3).iter().map(|done| done.status).collect();
+    assert_eq!(statuses, [Status::Success; 3]);
+    bench.pair.a.command(Command::Deregister { stag });
+    bench.pair.step();
+    assert_eq!(answers(&bench.pair.a.events), [Err(RemoveError::InUse), Ok(())]);
 }
 
 fn binding(window: STag) -> Binding {

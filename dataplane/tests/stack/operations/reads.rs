@@ -203,3 +203,21 @@ fn memory_stays_while_it_is_read_into() {
     assert!(refused(&bench.pair.a.events));
     assert_eq!(bench.completions_of_a(1)[0].status, Status::Success);
 }
+
+/// RDMAP-5.5-08: who asks a peer that has finished waits for nothing: the stream fails, and both ends come to rest.
+#[test]
+fn a_read_behind_the_peers_end_fails() {
+    let mut bench = Bench::new(1, SETUPS[0]);
+    let connection = bench.pair.b.connection.unwrap();
+    bench.pair.b.command(Command::Close { connection });
+    bench.pair.run_for(1);
+    bench.pair.a.post(1, read(0), own(0, 100));
+    let connection = bench.pair.a.connection.unwrap();
+    bench.pair.a.command(Command::Close { connection });
+    bench.pair.run_for(600);
+    let completions = bench.pair.a.poll_completions();
+    assert_eq!(completions.len(), 1, "{:?} {:?}", bench.pair.a.qp.state(), bench.pair.b.qp.state());
+    assert_ne!(completions[0].status, Status::Success);
+    assert_eq!(bench.pair.a.qp.state(), QpState::Error);
+    assert_eq!(bench.pair.b.qp.state(), QpState::Error);
+}

@@ -1,0 +1,136 @@
+use std::sync::Arc;
+
+use super::*;
+use crate::memory::{Access, FastRegistration, Grant, ProtectionDomainId, Region};
+use crate::mpa::enhanced::ReadDepths;
+use crate::qp::completion_queue::CompletionRing;
+use crate::qp::doorbells::Doorbells;
+use crate::qp::payload::InlineData;
+use crate::qp::shared::QpState;
+use crate::qp::work::QpNumber;
+
+type World = (SharedQp, Arc<CompletionRing>, StagTable, Reads, Sender);
+
+/// A queue pair for `depth` requests whose STag 1:1 names 200 000 octets of this end.
+fn world(depth: usize) -> World {
+    let ring = Arc::new(CompletionRing::new(64));
+    let qp = SharedQp::new(
+        QpNumber(7),
+        ProtectionDomainId(1),
+        (depth, depth),
+        (ring.clone(), ring.clone()),
+        Arc::new(Doorbells::new(1)),
+    );
+    qp.set_state(QpState::ReadyToSend);
+    qp.set_ord(4);
+    let mut stags = StagTable::with_slots(8);
+    let region = Region::heap(200_000).unwrap();
+    stags.insert(STag::new(1, 1), Grant::new(region, ProtectionDomainId(1), 0, Access::LOCAL_WRITE)).unwrap();
+    let mut reads = Reads::default();
+    reads.begin(ReadDepths { ird: 4, ord: 4 });
+    let mut sender = Sender::new(depth);
+    sender.begin(1, ReadyToReceive::None, 4);
+    (qp, ring, stags, reads, sender)
+}
+
+fn room(emss_octets: usize) -> SegmentRoom {
+    SegmentRoom { position: 0, emss_octets, markers: false, packing: true, alone_from: u32::MAX }
+}
+
+fn inline(id: u64) -> SendRequest {
+    SendRequest::new(id, Operation::SEND, InlineData::try_from(&[1; 8][..]).unwrap())
+}
+
+/// RDMAP-5.5-08, RDMAP-5.5-10: a Read completes though TCP's numbers came half round before its answer.
+#[test]
+fn a_read_outlives_half_the_circle() {
+    let (qp, ring, mut stags, mut reads, mut sender) = world(4);
+    let read = Operation::Read { stag: STag::new(2, 2), to: 0 };
+    qp.post_send(SendRequest::new(1, read, Slice::default())).unwrap();
+    sender.take_posted(&qp, &mut stags);
+    let run = sender.peek(&room(1460), &reads).unwrap();
+    sender.advance(&run, 0, SeqNumber(100), &mut reads);
+    for acknowledged in [100, 1 << 30, 2 << 30, 3 << 30] {
+        sender.complete(&qp, &mut stags, &mut reads, SeqNumber(acknowledged));
+    }
+    reads.asked.deliver(true, 0);
+    sender.complete(&qp, &mut stags, &mut reads, SeqNumber(3 << 30));
+    assert_eq!(ring.poll().map(|completion| completion.id), Some(1));
+}
+
+/// DDP-5.2-03: a message longer than one FPDU can be is not cut short between two that are packed.
+#[test]
+fn packing_leaves_nothing_out() {
+    let (qp, _ring, mut stags, mut reads, mut sender) = world(4);
+    qp.post_send(inline(1)).unwrap();
+    let long = Slice { stag: STag::new(1, 1), to: 0, octets: 100_000 };
+    qp.post_send(SendRequest::new(2, Operation::SEND, long)).unwrap();
+    qp.post_send(inline(3)).unwrap();
+    sender.take_posted(&qp, &mut stags);
+    let mut sent = 0;
+    while let Some(run) = sender.peek(&room(65495), &reads) {
+        sent += sender.fpdus(run).map(|fpdu| fpdu.octets).sum::<u32>();
+        sender.advance(&run, 0, SeqNumber(run.octets), &mut reads);
+    }
+    assert_eq!(sent, 100_016);
+}
+
+/// DDP-6.2.1-01: what is posted and not yet taken goes before the FIN, too.
+#[test]
+fn all_that_is_posted_is_work() {
+    let (qp, _ring, mut stags, mut reads, mut sender) = world(4);
+    let operation =
+        Operation::WriteWithImmediate { stag: STag::new(2, 2), to: 0, immediate: 1, solicited: false };
+    for id in 0..4 {
+        qp.post_send(SendRequest::new(id, operation, Slice::default())).unwrap();
+    }
+    sender.take_posted(&qp, &mut stags);
+    while let Some(run) = sender.peek(&room(1460), &reads) {
+        sender.advance(&run, 0, SeqNumber(run.octets), &mut reads);
+    }
+    assert!(sender.has_work(&qp, &reads), "a FIN would go now");
+    sender.complete(&qp, &mut stags, &mut reads, SeqNumber(1000));
+    sender.take_posted(&qp, &mut stags);
+    while let Some(run) = sender.peek(&room(1460), &reads) {
+        sender.advance(&run, 0, SeqNumber(2000), &mut reads);
+    }
+    assert!(!sender.has_work(&qp, &reads));
+}
+
+/// The reason is that of the request, though its first message has no completion.
+#[test]
+fn a_write_with_immediate_fails_with_the_reason() {
+    let (qp, ring, mut stags, _reads, mut sender) = world(4);
+    let operation =
+        Operation::WriteWithImmediate { stag: STag::new(2, 2), to: 0, immediate: 1, solicited: false };
+    qp.post_send(SendRequest::new(1, operation, Slice::default())).unwrap();
+    sender.take_posted(&qp, &mut stags);
+    let error = StreamError::Tcp(crate::tcp::CloseReason::TimedOut);
+    sender.flush(&qp, &mut stags, Some(error));
+    assert_eq!(ring.poll().unwrap().status, Status::Failed(error));
+}
+
+/// A request may name what the one before it registers, though both are posted at once.
+#[test]
+fn what_is_behind_a_registration_comes_after_it() {
+    let (qp, _ring, mut stags, reads, mut sender) = world(4);
+    let anew = FastRegistration {
+        stag: STag::new(1, 2),
+        offset: 0,
+        octets: 4096,
+        base_to: 0,
+        access: Access::LOCAL_WRITE,
+        all_streams: true,
+    };
+    let invalidate = Operation::LocalInvalidate { stag: STag::new(1, 1) };
+    qp.post_send(SendRequest::new(1, invalidate, Slice::default())).unwrap();
+    qp.post_send(SendRequest::new(2, Operation::Register(anew), Slice::default())).unwrap();
+    let new = Slice { stag: STag::new(1, 2), to: 0, octets: 10 };
+    qp.post_send(SendRequest::new(3, Operation::SEND, new)).unwrap();
+    sender.take_posted(&qp, &mut stags);
+    while sender.carry_out(&qp, &mut stags, &reads) {
+        sender.take_posted(&qp, &mut stags);
+    }
+    assert!(!sender.has_failed());
+    assert!(sender.peek(&room(1460), &reads).is_some(), "the Send goes");
+}
