@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use warpline_dataplane::limits;
 use warpline_dataplane::qp::completion_queue::{CompletionRing, CqNumber, Drain, Notice, Notify};
 use warpline_dataplane::qp::work::Completion;
 
@@ -40,10 +41,11 @@ struct Events {
 }
 
 impl CompletionQueue {
-    /// A queue with room for the completions of `capacity` work requests, at least one. It is polled: least latency, and no
-    /// system call ever.
+    /// A queue with room for the completions of `capacity` work requests, one at least and
+    /// [`COMPLETIONS_PER_QUEUE`](limits::COMPLETIONS_PER_QUEUE) at most: what is asked for beyond that is not there, see
+    /// [`capacity`](Self::capacity). It is polled: least latency, and no system call ever.
     pub fn new(capacity: usize) -> Self {
-        Self { ring: Arc::new(CompletionRing::new(capacity)), events: None }
+        Self { ring: Arc::new(CompletionRing::new(bounded(capacity))), events: None }
     }
 
     /// The same, with a file descriptor to sleep on. It costs a system call for each time a sleeper is woken.
@@ -53,14 +55,14 @@ impl CompletionQueue {
     /// When the system has no file descriptor left.
     pub fn with_events(capacity: usize) -> io::Result<Self> {
         let fd = Arc::new(EventFd::new()?);
-        let ring = Arc::new(CompletionRing::with_notify(capacity, fd.clone()));
+        let ring = Arc::new(CompletionRing::with_notify(bounded(capacity), fd.clone()));
         Ok(Self { ring, events: Some(Arc::new(Events { fd, sleepers: AtomicUsize::new(0) })) })
     }
 
     /// The same for those who wake their sleepers in a way of their own, as one for many queues: `notify` is called, by the
     /// thread that polls the core, when the queue was [armed](Self::arm). [`wait`](Self::wait) then polls.
     pub fn with_notify(capacity: usize, notify: Arc<dyn Notify>) -> Self {
-        Self { ring: Arc::new(CompletionRing::with_notify(capacity, notify)), events: None }
+        Self { ring: Arc::new(CompletionRing::with_notify(bounded(capacity), notify)), events: None }
     }
 
     /// Its name in asynchronous events.
@@ -165,4 +167,9 @@ impl CompletionQueue {
             thread::yield_now();
         }
     }
+}
+
+/// As many places as a queue of `capacity` has.
+fn bounded(capacity: usize) -> usize {
+    capacity.min(limits::COMPLETIONS_PER_QUEUE)
 }

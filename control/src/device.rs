@@ -191,6 +191,8 @@ pub(crate) struct Shared {
     /// `None` only while the device stops.
     requests: Option<Sender<Request>>,
     control: Option<JoinHandle<()>>,
+    /// Whether somebody still polls the core.
+    driver: Arc<AtomicBool>,
     next_domain: AtomicU32,
     /// Names for what is registered or bound anew.
     names: Mutex<Unpredictable>,
@@ -221,6 +223,11 @@ impl Shared {
     /// Tells control something that has no answer.
     pub(crate) fn tell(&self, request: Request) -> Result<(), Stopped> {
         self.requests.as_ref().ok_or(Stopped)?.send(request).map_err(|_| Stopped)
+    }
+
+    /// Whether a core may still reach what was registered: it may, for a while, though nobody can be asked any more.
+    pub(crate) fn is_driven(&self) -> bool {
+        self.driver.load(Ordering::Acquire)
     }
 
     /// Another name for the slot that is called `stag`.
@@ -293,7 +300,7 @@ impl Device {
         config: &DeviceConfig,
         poll: Option<JoinHandle<()>>,
     ) -> Result<Self, StartError> {
-        let Started { control, requests, names, gathers, events, event_fd } = started;
+        let Started { control, driver, requests, names, gathers, events, event_fd } = started;
         let run = move || {
             control.run();
             if let Some(poll) = poll {
@@ -308,6 +315,7 @@ impl Device {
         let shared = Shared {
             requests: Some(requests),
             control: Some(control),
+            driver,
             next_domain: AtomicU32::new(1),
             names: Mutex::new(names),
             gathers,
@@ -423,6 +431,8 @@ impl fmt::Debug for Device {
 /// What a device consists of beside its core.
 struct Started {
     control: Control,
+    /// Whether somebody polls the core.
+    driver: Arc<AtomicBool>,
     /// Where control takes requests.
     requests: Sender<Request>,
     /// For what is registered or bound anew.
@@ -462,8 +472,8 @@ fn parts<D: device::Device>(
     let event_fd = Arc::new(EventFd::new().map_err(StartError::EventFd)?);
     let events = Arc::new(AsyncEvents::new(Some(event_fd.clone())));
     let told = (config, events.clone());
-    let control = Control::new(taken, rings, (alive, stop.clone()), told, random);
-    Ok((driver, Started { control, requests, names, gathers, events, event_fd }))
+    let control = Control::new(taken, rings, (alive.clone(), stop.clone()), told, random);
+    Ok((driver, Started { control, driver: alive, requests, names, gathers, events, event_fd }))
 }
 
 /// The addresses and routes, if a core can work with them and the rest.

@@ -22,8 +22,9 @@ pub const FIRST_FPDU_TIMEOUT: Duration = Duration::from_mins(1);
 /// How connections are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListenConfig {
-    /// Connections that wait for their startup or for the application, at most; at least one. A peer beyond gets no
-    /// answer and tries again.
+    /// Connections that wait for their startup or for the application, at most: one at least, and no more than the device
+    /// has connections ([`CONNECTIONS_PER_CORE`](warpline_dataplane::limits::CONNECTIONS_PER_CORE)); what is asked for beyond that counts as
+    /// that. A peer beyond gets no answer and tries again.
     pub backlog: u32,
     /// Whether peers are asked to insert Markers in what they send (RFC 5044 §4.3). Linux siw refuses that.
     pub markers: bool,

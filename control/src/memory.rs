@@ -232,7 +232,9 @@ impl ProtectionDomain {
         QueuePair::new(self.shared.clone(), self.id, *config, completions, Some(receives))
     }
 
-    /// Makes a queue of `depth` receives, at least one, that queue pairs of this domain can share.
+    /// Makes a queue of `depth` receives that queue pairs of this domain can share: one at least,
+    /// [`RECEIVES_PER_SHARED_QUEUE`](warpline_dataplane::limits::RECEIVES_PER_SHARED_QUEUE) at most. What is asked for beyond that is not there, see
+    /// [`SharedReceiveQueue::depth`].
     pub fn shared_receive_queue(&self, depth: usize) -> SharedReceiveQueue {
         SharedReceiveQueue::new(self.shared.clone(), self.id, depth)
     }

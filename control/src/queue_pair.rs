@@ -19,9 +19,10 @@ use crate::thread::request::Request;
 /// How a queue pair is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QpConfig {
-    /// Send work requests that may be outstanding.
+    /// Send work requests that may be outstanding: at least one, at most
+    /// [`WORK_REQUESTS_PER_QUEUE`](limits::WORK_REQUESTS_PER_QUEUE).
     pub send_depth: usize,
-    /// Receive work requests that may be outstanding.
+    /// Receive work requests that may be outstanding; the same bounds.
     pub receive_depth: usize,
     /// What happens when the peer closes its half of the connection. `false`: we close ours once everything posted is
     /// done. `true`: it stays open for sends until [`QueuePair::disconnect`].
@@ -56,6 +57,14 @@ pub enum CreateError {
     /// The Protection Domain has its share of what the device can serve.
     #[error("the protection domain has as many queue pairs as it may: drop some (Quotas)")]
     Quota,
+    /// A queue is to hold more work requests than one can.
+    #[error("a queue of {depth} work requests is deeper than any can be: {most} at most")]
+    TooDeep {
+        /// Work requests asked for.
+        depth: usize,
+        /// As many as there may be.
+        most: usize,
+    },
     /// The shared receive queue belongs to another Protection Domain.
     #[error(
         "the shared receive queue belongs to another Protection Domain: make one in that of the queue pair"

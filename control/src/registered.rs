@@ -48,8 +48,9 @@ impl Registered {
         let Some(shared) = &self.shared else { return Deregistration::Done };
         let (stag, last) = (self.first, self.stag);
         let left = shared.ask(|reply| Request::Deregister { stag, last, patience: Some(patience), reply });
-        // A stopped device has no core that reaches anything.
-        let left = left.unwrap_or(Deregistration::Done);
+        // DDP-8.3.1-07: without control nothing can be taken from a core that is still polled. One that is not reaches nothing.
+        let unheard = || if shared.is_driven() { Deregistration::Unanswered } else { Deregistration::Done };
+        let left = left.unwrap_or_else(|_| unheard());
         if left == Deregistration::Done {
             self.shared = None;
         }
@@ -67,5 +68,43 @@ impl Drop for Registered {
                 let _ = done.recv_timeout(DROP_WAIT);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use warpline_dataplane::device::sim::{self, EndConfig};
+    use warpline_dataplane::memory::Access;
+
+    use crate::thread::request::{Reply, Request};
+    use crate::{AsyncEvent, DeallocateError, DeregisterError, Device, DeviceConfig};
+
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    /// DDP-8.3.1-07: when control has ended and an application still polls the core, peers still reach the memory, and nobody is
+    /// told that they do not. Once the core is gone, they do not.
+    #[test]
+    fn memory_of_a_core_that_is_polled_without_control_is_still_registered() {
+        let (device, _peer) = sim::link(1, EndConfig::a(), EndConfig::b());
+        let (device, mut driver) =
+            Device::start_manual(device, &DeviceConfig::new([198, 18, 0, 1], 24)).unwrap();
+        let domain = device.protection_domain();
+        let region = driver.run(|| domain.allocate(64, Access::REMOTE_WRITE)).unwrap();
+        let window = driver.run(|| domain.allocate_window()).unwrap();
+        let reply = Reply::call(|_| panic!("an end of control, for a test"));
+        device.shared.tell(Request::Usage { reply }).unwrap();
+        assert_eq!(device.wait_event(PATIENCE), Some(AsyncEvent::DeviceFatal));
+        driver.poll_once();
+        let Err(DeregisterError::Unanswered(region)) = region.deregister(PATIENCE) else {
+            panic!("the core was not asked")
+        };
+        let Err(DeallocateError::Unanswered(window)) = window.deallocate(PATIENCE) else {
+            panic!("the core was not asked")
+        };
+        drop(driver);
+        region.deregister(PATIENCE).unwrap();
+        window.deallocate(PATIENCE).unwrap();
     }
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use warpline_dataplane::limits;
 use warpline_dataplane::memory::ProtectionDomainId;
 use warpline_dataplane::qp::shared::{BadRequest, PostError};
 use warpline_dataplane::qp::shared_receive_queue::{self as shared, SrqNumber};
@@ -28,7 +29,8 @@ impl SharedReceiveQueue {
     pub(crate) fn new(device: Arc<Shared>, pd: ProtectionDomainId, depth: usize) -> Self {
         let number = device.next_shared_receive_queue();
         let events = Some(device.events.clone());
-        let queue = shared::SharedReceiveQueue::new(number, pd, depth, events);
+        let queue =
+            shared::SharedReceiveQueue::new(number, pd, depth.min(limits::RECEIVES_PER_SHARED_QUEUE), events);
         Self { device, queue: Arc::new(queue) }
     }
 

@@ -15,7 +15,8 @@ use crate::thread::streaming::StreamRequest;
 /// How connections are taken in streaming mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpListenConfig {
-    /// Connections that wait for the application, at most; at least one. A peer beyond gets no answer and tries again.
+    /// Connections that wait for the application, at most, as in [`ListenConfig`](crate::ListenConfig::backlog). A peer beyond
+    /// gets no answer and tries again.
     pub backlog: u32,
     /// How TCP behaves on them, if not as the device is set up.
     pub tcp: Option<Behaviour>,

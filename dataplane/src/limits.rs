@@ -136,6 +136,13 @@ pub const SEND_DESCRIPTORS_PER_CORE: usize = 32_768;
 pub const SEND_DESCRIPTOR_SHARE: usize = 4;
 /// While there are none, how often a connection that has something to send looks for one.
 pub const SEND_DESCRIPTOR_RETRY_NS: u64 = MILLISECOND;
+/// Work requests in one queue of a queue pair: a core has no descriptors for more sends at a time, and adapters offer no more.
+pub const WORK_REQUESTS_PER_QUEUE: usize = SEND_DESCRIPTORS_PER_CORE;
+/// Receives in a shared receive queue: 64 for each queue pair of a core.
+pub const RECEIVES_PER_SHARED_QUEUE: usize = 64 * QPS_PER_CORE;
+/// Completions in a completion queue: as if all queue pairs of a core reported to one, each with 256 work requests, as many as
+/// they have unless set up otherwise.
+pub const COMPLETIONS_PER_QUEUE: usize = 256 * QPS_PER_CORE;
 /// RDMA Read Requests outstanding in one direction of a connection, at most: Linux siw takes no more.
 pub const READ_DEPTH_MAX: u16 = 128;
 /// The same unless told otherwise: what adapters offer. More takes longer round trips than a data centre has.

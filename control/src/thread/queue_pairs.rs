@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use warpline_dataplane::core::ring::{Command, ConnectionId, FullOperation};
+use warpline_dataplane::limits;
 use warpline_dataplane::memory::ProtectionDomainId;
 use warpline_dataplane::qp::error::StreamError;
 use warpline_dataplane::qp::shared::{CompletionRing, QpState, SharedQp};
@@ -117,6 +118,11 @@ impl Control {
         completions: (Arc<CompletionRing>, Arc<CompletionRing>),
         receives: Option<Arc<SharedReceiveQueue>>,
     ) -> Result<Halves, CreateError> {
+        // Before anything is allocated: one careless value must not cost others their device.
+        let (depth, most) = (config.send_depth.max(config.receive_depth), limits::WORK_REQUESTS_PER_QUEUE);
+        if depth > most {
+            return Err(CreateError::TooDeep { depth, most });
+        }
         // DDP-8.3.2-03, DDP-8.3.2-06, RDMAP-8.1.2-01, RDMAP-8.1.2-03
         if !self.queue_pairs.domains.has_room(pd) {
             return Err(CreateError::Quota);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crossbeam::channel::{self, Receiver, Sender};
 use warpline_dataplane::core::ring::{AfterStream, Command, ConnectionId};
+use warpline_dataplane::limits;
 use warpline_dataplane::qp::shared::SharedQp;
 use warpline_dataplane::time::Instant;
 
@@ -62,6 +63,11 @@ pub(super) struct Deciding {
     pub(super) gone: bool,
 }
 
+/// Connections that wait at a listener of which `wanted` may: one at least, and no more than a core has.
+pub(super) fn backlog(wanted: u32) -> u32 {
+    wanted.clamp(1, limits::CONNECTIONS_PER_CORE as u32)
+}
+
 /// An application's yes.
 pub(super) struct Acceptance {
     pub(super) qp: Arc<SharedQp>,
@@ -78,7 +84,8 @@ impl Control {
         told: Option<Box<dyn Fn() + Send>>,
     ) -> Result<Receiver<Incoming>, ListenError> {
         self.check_port(port)?;
-        let backlog = config.backlog.max(1);
+        let config = ListenConfig { backlog: backlog(config.backlog), ..config };
+        let backlog = config.backlog;
         let incoming = channel::bounded(2 * backlog as usize);
         let receiver = incoming.1.clone();
         let listening = Listening { config, incoming, told, peers: HashMap::new() };
@@ -214,7 +221,7 @@ impl Control {
         };
         let Some(listening) = self.connections.listeners.get_mut(&port) else { return };
         let Some(remote) = listening.peers.remove(&id) else { return };
-        if listening.incoming.0.len() < listening.config.backlog.max(1) as usize {
+        if listening.incoming.0.len() < listening.config.backlog as usize {
             listening.put(Incoming::Fault { remote, fault });
         }
     }

@@ -14,7 +14,7 @@ use warpline_dataplane::time::Instant;
 use super::connections::{Phase, Waiter};
 use super::initiating::{UNANSWERED_NS, Wish, connect_error};
 use super::request::Reply;
-use super::responding::Asker;
+use super::responding::{Asker, backlog};
 use super::{Alarm, Control};
 use crate::connect::{ConnectConfig, ConnectError, Connected};
 use crate::driver;
@@ -197,7 +197,7 @@ impl Control {
         config: TcpListenConfig,
     ) -> Result<Receiver<Arc<StreamShared>>, ListenError> {
         self.check_port(port)?;
-        let backlog = config.backlog.max(1);
+        let backlog = backlog(config.backlog);
         // Those that wait and those whose handshake is complete meanwhile.
         let incoming = channel::bounded(2 * backlog as usize);
         let receiver = incoming.1.clone();

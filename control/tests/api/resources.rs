@@ -2,7 +2,7 @@
 
 use crate::common::{End, Pair, eventually_unused};
 use warpline::cm::{CmError, EventChannel};
-use warpline::{CompletionQueue, CreateError, ListenConfig, ListenError, QpConfig, Status};
+use warpline::{CompletionQueue, CreateError, ListenConfig, ListenError, QpConfig, Status, TcpListenConfig};
 use warpline_dataplane::limits;
 
 /// DDP-8.3-06, DDP-8.3.2-01, DDP-8.3.2-02, DDP-8.3.2-03, RDMAP-8.1.2-01: queue pairs run out for who asks for one more; who has
@@ -57,4 +57,48 @@ fn listeners_run_out_and_come_back() {
     });
     drop((listeners, id, near, far));
     eventually_unused(&pair.far);
+}
+
+/// DDP-8.3.2-01, RDMAP-8.1.2-01: who asks for more than there can be of anything is told so, or gets as much as there can be;
+/// the device goes on for all others.
+#[test]
+fn what_cannot_be_is_no_harm() {
+    let pair = Pair::new();
+    let (near, far) = pair.connect();
+    let domain = pair.near.protection_domain();
+    let completions = CompletionQueue::new(8);
+    let most = limits::WORK_REQUESTS_PER_QUEUE;
+    let make = |send_depth, receive_depth| {
+        let config = QpConfig { send_depth, receive_depth, ..QpConfig::default() };
+        domain.queue_pair(&config, &completions, &completions)
+    };
+    for depth in [most + 1, 1 << 32, usize::MAX] {
+        let too_deep = CreateError::TooDeep { depth, most };
+        assert_eq!(make(depth, 1).unwrap_err(), too_deep);
+        assert_eq!(make(1, depth).unwrap_err(), too_deep);
+        let receives = domain.shared_receive_queue(8);
+        let config = QpConfig { receive_depth: depth, ..QpConfig::default() };
+        let sharing = domain.queue_pair_sharing(&receives, &config, &completions, &completions);
+        assert_eq!(sharing.unwrap_err(), too_deep);
+    }
+    let deepest = make(most, most).unwrap();
+
+    let everything = CompletionQueue::new(usize::MAX);
+    assert_eq!(everything.capacity(), limits::COMPLETIONS_PER_QUEUE);
+    assert_eq!(CompletionQueue::with_events(usize::MAX).unwrap().capacity(), limits::COMPLETIONS_PER_QUEUE);
+    let receives = domain.shared_receive_queue(usize::MAX);
+    assert_eq!(receives.depth(), limits::RECEIVES_PER_SHARED_QUEUE);
+
+    let backlog = u32::MAX;
+    let listener = pair.near.listen(5000, &ListenConfig { backlog, ..ListenConfig::default() }).unwrap();
+    let streams = TcpListenConfig { backlog, ..TcpListenConfig::default() };
+    let streams = pair.near.listen_streams(5001, &streams).unwrap();
+
+    // Nobody else has noticed.
+    near.memory.fill(3);
+    near.write(1, &far, 1000);
+    assert_eq!(near.completion().status, Status::Success);
+    assert_eq!(far.memory.to_vec(0, 1000).unwrap(), [3; 1000]);
+    drop((make(1, 1).unwrap(), deepest, listener, streams, near, far));
+    eventually_unused(&pair.near);
 }

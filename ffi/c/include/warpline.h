@@ -586,11 +586,11 @@ struct warpline_wc {
  */
 struct warpline_qp_attr {
     /**
-     * Send work requests that may be outstanding; 0 for 128.
+     * Send work requests that may be outstanding, 32768 at most; 0 for 128.
      */
     uint32_t send_depth;
     /**
-     * Receives that may be outstanding; 0 for 128. With a shared receive queue, receives of it held at a time.
+     * The same of receives. With a shared receive queue, receives of it held at a time.
      */
     uint32_t recv_depth;
     /**
@@ -1029,7 +1029,7 @@ int warpline_advertisement_decode(const void *message,
 /**
  * A queue with room for the completions of `capacity` work requests. With `sleepable`, it has a file descriptor.
  *
- * - `-EINVAL`: `capacity` is 0
+ * - `-EINVAL`: `capacity` is 0 or more than 1048576
  * - `-EMFILE`: the system has no file descriptor left
  */
 int warpline_cq_create(uint32_t capacity,
@@ -1093,7 +1093,7 @@ const char *warpline_wc_status_text(uint32_t status);
  * Makes a queue pair that reports to `send_cq` and `recv_cq`, which may be the same. `srq` is null or where it takes its
  * receives from; `attr` may be null for the usual.
  *
- * - `-EINVAL`: a pointer is null, or `srq` is of another Protection Domain
+ * - `-EINVAL`: a pointer is null, `srq` is of another Protection Domain, or a queue would be too deep
  * - `-ENOSPC`: the device serves as many as it can, or the Protection Domain has as many as it may
  * - `-ENODEV`: the device has stopped
  */
@@ -1151,7 +1151,7 @@ int warpline_wait_closed(struct warpline_qp *qp, int32_t timeout_ms);
 /**
  * Makes a queue of `depth` receives that queue pairs of `pd` can share.
  *
- * - `-EINVAL`: a pointer is null, or `depth` is 0
+ * - `-EINVAL`: a pointer is null, or `depth` is 0 or more than 262144
  */
 int warpline_srq_create(struct warpline_pd *pd, uint32_t depth, struct warpline_srq **srq);
 

@@ -4,6 +4,7 @@ use std::ffi::{c_char, c_int};
 use std::os::fd::AsRawFd;
 
 use warpline::{Completion, CompletionKind, CompletionQueue, Notice, WcStatus};
+use warpline_dataplane::limits;
 
 use crate::error::{Failure, guard, guard_or};
 use crate::pointer::{borrow, hand_out, patience, take_back};
@@ -89,15 +90,15 @@ impl From<Completion> for Wc {
 
 /// A queue with room for the completions of `capacity` work requests. With `sleepable`, it has a file descriptor.
 ///
-/// - `-EINVAL`: `capacity` is 0
+/// - `-EINVAL`: `capacity` is 0 or more than 1048576
 /// - `-EMFILE`: the system has no file descriptor left
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_cq_create(capacity: u32, sleepable: bool, cq: *mut *mut Cq) -> c_int {
     guard(|| {
-        if capacity == 0 {
-            return Err(Failure::invalid("a completion queue has room for one completion at least"));
-        }
         let capacity = capacity as usize;
+        if !(1..=limits::COMPLETIONS_PER_QUEUE).contains(&capacity) {
+            return Err(Failure::invalid("a completion queue has room for 1 to 1048576 completions"));
+        }
         let make = || {
             if sleepable {
                 CompletionQueue::with_events(capacity).map_err(|error| Failure::of(libc::EMFILE, &error))

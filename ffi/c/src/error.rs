@@ -128,7 +128,7 @@ impl From<CreateError> for Failure {
     fn from(error: CreateError) -> Self {
         let code = match error {
             CreateError::TooManyQueuePairs | CreateError::Quota => libc::ENOSPC,
-            CreateError::OtherDomain => libc::EINVAL,
+            CreateError::OtherDomain | CreateError::TooDeep { .. } => libc::EINVAL,
             CreateError::Stopped(_) => libc::ENODEV,
         };
         Self::of(code, &error)

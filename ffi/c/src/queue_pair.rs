@@ -3,6 +3,7 @@
 use std::ffi::c_int;
 
 use warpline::{QpConfig, QpState, QueuePair, SharedReceiveQueue};
+use warpline_dataplane::limits;
 
 use crate::completion::Cq;
 use crate::error::{Failure, guard, guard_or};
@@ -30,9 +31,9 @@ pub const WARPLINE_QP_ERROR: c_int = 4;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct QpAttr {
-    /// Send work requests that may be outstanding; 0 for 128.
+    /// Send work requests that may be outstanding, 32768 at most; 0 for 128.
     pub send_depth: u32,
-    /// Receives that may be outstanding; 0 for 128. With a shared receive queue, receives of it held at a time.
+    /// The same of receives. With a shared receive queue, receives of it held at a time.
     pub recv_depth: u32,
     /// When the peer closes its half of the connection, ours stays open for sends until `warpline_disconnect`: see
     /// `warpline_wait_peer_closed`.
@@ -55,7 +56,7 @@ impl QpAttr {
 /// Makes a queue pair that reports to `send_cq` and `recv_cq`, which may be the same. `srq` is null or where it takes its
 /// receives from; `attr` may be null for the usual.
 ///
-/// - `-EINVAL`: a pointer is null, or `srq` is of another Protection Domain
+/// - `-EINVAL`: a pointer is null, `srq` is of another Protection Domain, or a queue would be too deep
 /// - `-ENOSPC`: the device serves as many as it can, or the Protection Domain has as many as it may
 /// - `-ENODEV`: the device has stopped
 #[unsafe(no_mangle)]
@@ -163,12 +164,12 @@ pub unsafe extern "C" fn warpline_wait_closed(qp: *mut Qp, timeout_ms: i32) -> c
 
 /// Makes a queue of `depth` receives that queue pairs of `pd` can share.
 ///
-/// - `-EINVAL`: a pointer is null, or `depth` is 0
+/// - `-EINVAL`: a pointer is null, or `depth` is 0 or more than 262144
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_srq_create(pd: *mut Pd, depth: u32, srq: *mut *mut Srq) -> c_int {
     guard(|| {
-        if depth == 0 {
-            return Err(Failure::invalid("a shared receive queue has room for one receive at least"));
+        if !(1..=limits::RECEIVES_PER_SHARED_QUEUE).contains(&(depth as usize)) {
+            return Err(Failure::invalid("a shared receive queue has room for 1 to 262144 receives"));
         }
         // SAFETY: what C promises for every call.
         unsafe {

@@ -4,6 +4,8 @@ use std::collections::HashSet;
 use std::ptr::{null, null_mut};
 use std::thread;
 
+use warpline_dataplane::limits;
+
 use super::ends::*;
 use super::handles::*;
 use crate::advertisement::*;
@@ -185,6 +187,33 @@ fn the_bad_request_is_named() {
     let inline = SendWr { flags: WARPLINE_SEND_INLINE, ..request(WARPLINE_WR_SEND, &range) };
     assert_eq!(near.qp.post_send(&inline).0, -libc::EINVAL);
     assert_eq!(last_error(), "more octets than WARPLINE_MAX_INLINE");
+}
+
+/// Queues that are longer than any can be are refused, each with its longest, and cost nobody anything.
+#[test]
+fn queues_that_are_too_long() {
+    let (near_device, _far_device) = devices();
+    let end = End::new(&near_device);
+    let (mut cq, mut srq, mut qp) = (null_mut(), null_mut(), null_mut());
+    for depth in [u32::MAX, 1 << 21] {
+        let deep = |send_depth, recv_depth| QpAttr { send_depth, recv_depth, ..QpAttr::default() };
+        let (own_cq, own_pd) = (end.cq.raw(), end.pd.raw());
+        let mut create = |attr: &QpAttr| {
+            // SAFETY: the handles are good, and the place may be written.
+            let result = unsafe { warpline_qp_create(own_pd, own_cq, own_cq, null_mut(), attr, &raw mut qp) };
+            assert!(result == -libc::EINVAL && last_error().contains("32768"), "{result} {}", last_error());
+        };
+        create(&deep(depth, 0));
+        create(&deep(0, depth));
+        // SAFETY: as above.
+        assert_eq!(unsafe { warpline_cq_create(depth, false, &raw mut cq) }, -libc::EINVAL);
+        assert!(last_error().contains(&limits::COMPLETIONS_PER_QUEUE.to_string()));
+        // SAFETY: as above.
+        assert_eq!(unsafe { warpline_srq_create(own_pd, depth, &raw mut srq) }, -libc::EINVAL);
+        assert!(last_error().contains(&limits::RECEIVES_PER_SHARED_QUEUE.to_string()));
+    }
+    assert!(cq.is_null() && srq.is_null() && qp.is_null());
+    end.pd.qp(&end.cq, Some(&end.pd.srq(1)), None);
 }
 
 /// A queue takes as many receives as it was made for, over the lists of many batches.
