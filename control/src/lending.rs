@@ -32,7 +32,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use warpline_dataplane::qp::work::{Completion, Operation, ReceiveRequest, SendRequest, Slice};
+use warpline_dataplane::qp::lender::LenderNumber;
+use warpline_dataplane::qp::work::{Completion, Operation, ReceiveRequest, SendRequest, Slice, SliceList};
 
 use crate::advertisement::Advertisement;
 use crate::completion::CompletionQueue;
@@ -219,7 +220,8 @@ pub enum LendError {
 pub struct Returned {
     /// The completion, by the name that was given to the request.
     pub completion: Completion,
-    /// What was lent; `None` for requests that were posted past the lender.
+    /// What was lent; `None` for requests that were posted past the lender, whatever they are called, and for those of
+    /// another lender, which are not called here as they were there.
     pub loan: Option<Loan>,
 }
 
@@ -229,29 +231,30 @@ struct Lent {
     loan: Loan,
 }
 
-/// A place for a loan. The generation tells its requests apart, so that a name nobody gave out finds nothing.
-struct Place {
-    generation: u32,
-    lent: Option<Lent>,
-}
-
 /// Lends buffers to work requests and takes them back with their completions, of which it has a queue of its own. It
 /// allocates nothing after it was made. Dropping it drops what it has lent: regions that nothing else holds are
 /// deregistered when the stack is done with them.
 pub struct Lender {
     completions: CompletionQueue,
-    places: Vec<Place>,
+    /// The mark of its requests; `None`, and no place, when the process has had all lenders it can.
+    number: Option<LenderNumber>,
+    /// The loans, each in the place that its request is named by until its completion.
+    places: Vec<Option<Lent>>,
     free: Vec<u32>,
 }
 
 impl Lender {
     /// A lender with room for as many loans as `completions` has for completions. Make queue pairs that report to the same
-    /// queue, and let nobody else poll it: what would come back with a completion polled elsewhere stays lent.
+    /// queue, and let nobody else poll it, no other lender either: what would come back with a completion polled elsewhere
+    /// stays lent.
     pub fn new(completions: CompletionQueue) -> Self {
-        let places = completions.capacity().min(u32::MAX as usize) as u32;
+        let number = LenderNumber::unused();
+        let room = if number.is_some() { completions.capacity() } else { 0 };
+        let places = room.min(u32::MAX as usize) as u32;
         Self {
             completions,
-            places: (0..places).map(|_| Place { generation: 0, lent: None }).collect(),
+            number,
+            places: (0..places).map(|_| None).collect(),
             free: (0..places).rev().collect(),
         }
     }
@@ -325,7 +328,7 @@ impl Lender {
         qp: &QueuePair,
         id: u64,
         loan: Loan,
-        request: impl FnOnce(u64, Slice) -> Result<SendRequest, PostError>,
+        request: impl FnOnce(u64, SliceList) -> Result<SendRequest, PostError>,
     ) -> Result<(), NotLent> {
         let reports_here = qp.reports_sends_to(&self.completions);
         self.lend(reports_here, id, loan, |name, slice| qp.post(request(name, slice)?))
@@ -337,20 +340,17 @@ impl Lender {
         reports_here: bool,
         id: u64,
         loan: Loan,
-        post: impl FnOnce(u64, Slice) -> Result<(), PostError>,
+        post: impl FnOnce(u64, SliceList) -> Result<(), PostError>,
     ) -> Result<(), NotLent> {
         if !reports_here {
             return Err(NotLent { error: LendError::OtherCompletionQueue, loan });
         }
-        let Some(index) = self.free.pop() else {
+        let Some((number, index)) = self.number.as_ref().zip(self.free.pop()) else {
             return Err(NotLent { error: LendError::TooManyLoans, loan });
         };
-        let place = &mut self.places[index as usize];
-        place.generation = place.generation.wrapping_add(1);
-        let name = u64::from(place.generation) << 32 | u64::from(index);
-        match post(name, loan.slice()) {
+        match post(index.into(), SliceList::lent(loan.slice(), number)) {
             Ok(()) => {
-                place.lent = Some(Lent { id, loan });
+                self.places[index as usize] = Some(Lent { id, loan });
                 Ok(())
             }
             Err(error) => {
@@ -373,12 +373,13 @@ impl Lender {
     }
 
     fn take_back(&mut self, completion: Completion) -> Returned {
-        let (index, generation) = (completion.id as u32, (completion.id >> 32) as u32);
-        let place = self.places.get_mut(index as usize).filter(|place| place.generation == generation);
-        match place.and_then(|place| place.lent.take()) {
-            Some(Lent { id, loan }) => {
+        // The mark, not the name alone: a request posted past the lender may be called as one of its own.
+        let index = self.number.as_ref().and_then(|number| completion.lent_by(number));
+        let lent = index.and_then(|index| Some((index, self.places.get_mut(index as usize)?.take()?)));
+        match lent {
+            Some((index, Lent { id, loan })) => {
                 self.free.push(index);
-                Returned { completion: Completion { id, ..completion }, loan: Some(loan) }
+                Returned { completion: completion.returned(id), loan: Some(loan) }
             }
             None => Returned { completion, loan: None },
         }

@@ -136,11 +136,12 @@ impl QueuePair {
     /// An RDMA Read into `local` from octet `offset` of `remote`.
     pub(crate) fn read_request(
         id: u64,
-        local: Slice,
+        local: impl Into<Payload>,
         remote: &Advertisement,
         offset: u64,
     ) -> Result<SendRequest, PostError> {
-        let to = place_in(remote, offset, local.octets.into())?;
+        let local = local.into();
+        let to = place_in(remote, offset, local.octets())?;
         Ok(SendRequest::new(id, Operation::Read { stag: remote.stag, to }, local))
     }
 

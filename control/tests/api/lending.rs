@@ -2,12 +2,11 @@
 //! in the documentation of the module.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::common::{End, PATIENCE, Pair};
 use warpline::{
     Access, Buffer, CompletionKind, CompletionQueue, LendError, Lender, Loan, PostError, QpConfig, QpState,
-    QueuePair, Status,
+    QueuePair, Slice, Status,
 };
 use warpline_dataplane::device::sim::{End as LinkEnd, Impairments};
 use warpline_dataplane::qp::shared;
@@ -30,6 +29,13 @@ fn lending(pair: &Pair) -> Lending {
     let buffer = domain.allocate(OCTETS, Access::LOCAL_WRITE).unwrap().into();
     let peer = pair.accept(&qp);
     Lending { lender, qp, buffer, peer }
+}
+
+/// Sends the peer something: before that, as the Responder, it may not send (RFC 5044 §7.1.2).
+fn say_hello(Lending { lender, qp, peer, .. }: &mut Lending) {
+    peer.qp.post_receive(0, Slice::default()).unwrap();
+    qp.post_send(0, Slice::default()).unwrap();
+    assert!(lender.wait(PATIENCE).unwrap().loan.is_none());
 }
 
 /// A buffer comes back with its completion, and with what the peer has sent.
@@ -181,19 +187,64 @@ fn a_region_stays_while_a_part_is_lent() {
     crate::common::eventually("the region is gone", || pair.near.usage().unwrap().regions == before - 1);
 }
 
-/// Requests that were posted past the lender come back as they are, and take nothing of it along.
+/// Requests that were posted past the lender come back as they are, and take nothing of it along: not even when they are
+/// called as the stack calls those of the lender.
 #[test]
 fn names_of_others_find_nothing() {
     let pair = Pair::new();
-    let Lending { mut lender, qp, buffer, peer } = lending(&pair);
-    let (part, rest) = buffer.split_at(10);
-    lender.receive(&qp, 0, part).unwrap();
-    peer.qp.post_receive(3, peer.memory.slice(0, 10)).unwrap();
-    qp.post_send(0, warpline::Slice::default()).unwrap();
+    let mut connected = lending(&pair);
+    say_hello(&mut connected);
+    let Lending { mut lender, qp, buffer, peer } = connected;
+    let (first, rest) = buffer.split_at(10);
+    lender.receive(&qp, 0, first).unwrap();
+    peer.qp.post_send(1, Slice::default()).unwrap();
+    // The first request's name there; polled past the lender, it stays lent, and the next one has the next place.
+    let name = lender.completions().wait(PATIENCE).unwrap().id;
+    qp.post_receive(name + 1, Slice::default()).unwrap();
+    let (second, _rest) = rest.split_at(10);
+    lender.receive(&qp, 7, second).unwrap();
+    for id in [0, 1, 1 << 32, (1 << 32) + 1, name, name + 1] {
+        peer.qp.post_receive(3, peer.memory.slice(0, 10)).unwrap();
+        qp.post_send(id, Slice::default()).unwrap();
+        let returned = lender.wait(PATIENCE).unwrap();
+        assert_eq!((returned.completion.id, returned.completion.kind), (id, CompletionKind::Send));
+        assert!(returned.loan.is_none(), "{id:#x}");
+    }
+    peer.qp.post_send(2, Slice::default()).unwrap();
     let returned = lender.wait(PATIENCE).unwrap();
-    assert_eq!((returned.completion.id, returned.completion.kind), (0, CompletionKind::Send));
+    assert_eq!((returned.completion.id, returned.completion.kind), (name + 1, CompletionKind::Receive));
     assert!(returned.loan.is_none());
-    assert_eq!(lender.lent(), 1);
-    assert!(lender.wait(Duration::from_millis(1)).is_none());
-    drop(rest);
+    assert_eq!(lender.lent(), 2);
+
+    peer.memory.fill(6);
+    peer.qp.post_send(4, peer.memory.slice(0, 10)).unwrap();
+    let returned = lender.wait(PATIENCE).unwrap();
+    assert_eq!((returned.completion.id, returned.completion.octets), (7, 10));
+    let second = returned.loan.and_then(Loan::into_buffer).unwrap();
+    assert_eq!((second.offset(), second.to_vec(0, 10).unwrap()), (10, vec![6; 10]));
+}
+
+/// Of two lenders on one completion queue neither gives back what the other has lent: the stack may still write to what
+/// is in the same place of its own.
+#[test]
+fn a_lender_takes_back_only_what_it_has_lent() {
+    let pair = Pair::new();
+    let mut connected = lending(&pair);
+    say_hello(&mut connected);
+    let Lending { mut lender, qp, buffer, peer } = connected;
+    let mut other = Lender::new(lender.completions().clone());
+    let (first, rest) = buffer.split_at(10);
+    let (second, _rest) = rest.split_at(10);
+    lender.receive(&qp, 1, first).unwrap();
+    other.receive(&qp, 2, second).unwrap();
+    peer.memory.fill(5);
+    peer.qp.post_send(3, peer.memory.slice(0, 10)).unwrap();
+    let returned = other.wait(PATIENCE).unwrap();
+    assert_eq!(returned.completion.octets, 10);
+    assert!(returned.loan.is_none(), "it is the other's, and what this one has lent is still posted");
+    assert_eq!((lender.lent(), other.lent()), (1, 1));
+    peer.qp.post_send(4, peer.memory.slice(0, 10)).unwrap();
+    let returned = other.wait(PATIENCE).unwrap();
+    assert_eq!(returned.completion.id, 2);
+    assert_eq!(returned.loan.and_then(Loan::into_buffer).unwrap().to_vec(0, 10).unwrap(), [5; 10]);
 }

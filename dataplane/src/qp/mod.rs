@@ -5,6 +5,7 @@ pub mod completion_queue;
 pub mod doorbells;
 pub mod error;
 pub mod indication;
+pub mod lender;
 #[cfg(all(test, loom))]
 mod loom_tests;
 pub mod payload;

@@ -1,5 +1,7 @@
 //! Where the octets of a work request lie: ranges of registered memory, or in the request itself.
 
+use core::num::NonZeroU32;
+
 use crate::limits;
 use crate::memory::STag;
 
@@ -24,6 +26,8 @@ pub struct TooManySlices(pub usize);
 pub struct SliceList {
     slices: [Slice; limits::SCATTER_GATHER_ELEMENTS],
     len: u8,
+    /// The [lender](super::lender) of the memory, if one has lent it.
+    pub(super) lender: Option<NonZeroU32>,
 }
 
 impl SliceList {
@@ -137,8 +141,11 @@ pub enum Payload {
 
 impl Payload {
     /// Nothing.
-    pub const EMPTY: Self =
-        Self::Gather(SliceList { slices: [EMPTY_SLICE; limits::SCATTER_GATHER_ELEMENTS], len: 0 });
+    pub const EMPTY: Self = Self::Gather(SliceList {
+        slices: [EMPTY_SLICE; limits::SCATTER_GATHER_ELEMENTS],
+        len: 0,
+        lender: None,
+    });
 
     /// How many octets there are.
     #[inline]

@@ -166,7 +166,9 @@ impl Taken {
 
     /// Its completion, with `status`; `None` when it has none of its own.
     pub fn completion(&self, shared: &SharedQp, status: Status) -> Option<Completion> {
-        self.kind.map(|kind| Completion::new(shared.number, self.request.id, kind, status, self.octets))
+        let SendRequest { id, local, .. } = &self.request;
+        let completion = |kind| Completion::new(shared.number, *id, kind, status, self.octets);
+        Some(completion(self.kind?).marked(local.lender()))
     }
 }
 

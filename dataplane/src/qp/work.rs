@@ -188,6 +188,11 @@ impl ReceiveRequest {
     pub(super) fn longest_message(&self) -> u64 {
         self.local.octets().min(u64::from(u32::MAX))
     }
+
+    /// Its completion.
+    pub(super) fn completion(&self, qp: QpNumber, status: Status, octets: u32) -> Completion {
+        Completion::new(qp, self.id, CompletionKind::Receive, status, octets).marked(self.local.lender)
+    }
 }
 
 /// What kind of work a completion is of.
@@ -253,11 +258,14 @@ pub struct Completion {
     pub invalidated: Option<STag>,
     /// Of a received message, whether its sender asked for an Event.
     pub solicited: bool,
+    /// Whether the name is that of a [lender](super::lender): its number, and what it called the request.
+    pub(super) lent: bool,
 }
 
 impl Completion {
     /// An end without anything special to it.
     pub const fn new(qp: QpNumber, id: u64, kind: CompletionKind, status: Status, octets: u32) -> Self {
-        Self { id, qp, kind, status, octets, immediate: None, invalidated: None, solicited: false }
+        let (immediate, invalidated) = (None, None);
+        Self { id, qp, kind, status, octets, immediate, invalidated, solicited: false, lent: false }
     }
 }

@@ -16,7 +16,7 @@ use super::error::StreamError;
 use super::indication::Indications;
 use super::reads::Reads;
 use super::shared::SharedQp;
-use super::work::{Completion, CompletionKind, ReceiveRequest, Status};
+use super::work::{ReceiveRequest, Status};
 use crate::ddp::DdpError;
 use crate::memory::{STag, StagTable};
 use crate::mpa::enhanced::ReadyToReceive;
@@ -240,8 +240,7 @@ impl Receiver {
         };
         self.bad_buffer = false;
         let mut flush = |request: ReceiveRequest| {
-            let kind = CompletionKind::Receive;
-            shared.complete_receive(Completion::new(shared.number, request.id, kind, status, 0));
+            shared.complete_receive(request.completion(shared.number, status, 0));
             status = Status::Flushed;
         };
         current.into_iter().for_each(&mut flush);

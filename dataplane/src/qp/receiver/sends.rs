@@ -7,7 +7,7 @@ use crate::memory::{Access, Invalidation, StagTable};
 use crate::mpa::receiver::Octets;
 use crate::qp::error::StreamError;
 use crate::qp::shared::SharedQp;
-use crate::qp::work::{Completion, CompletionKind, ReceiveRequest, Status};
+use crate::qp::work::{Completion, ReceiveRequest, Status};
 use crate::rdmap::RdmapError;
 use crate::wire::ddp::Untagged;
 use crate::wire::rdmap::{Control, IMMEDIATE_OCTETS, Opcode};
@@ -145,11 +145,10 @@ impl Receiver {
         // DDP-5.4-01: in stream order, the last segment of the oldest message is its Delivery. DDP-5.4-02.
         self.current = None;
         self.expected_msn = self.expected_msn.wrapping_add(1);
-        let (id, kind) = (current.request.id, CompletionKind::Receive);
         shared.complete_receive(Completion {
             invalidated,
             solicited: control.opcode.solicits_event(),
-            ..Completion::new(shared.number, id, kind, Status::Success, current.placed)
+            ..current.request.completion(shared.number, Status::Success, current.placed)
         });
         Ok(())
     }
@@ -179,11 +178,10 @@ impl Receiver {
         }
         self.buffers.pop_front();
         self.expected_msn = self.expected_msn.wrapping_add(1);
-        let number = reach.shared.number;
         reach.shared.complete_receive(Completion {
             immediate: Some(ulpdu.immediate()),
             solicited: opcode == Opcode::ImmediateDataWithSolicitedEvent,
-            ..Completion::new(number, request.id, CompletionKind::Receive, Status::Success, 0)
+            ..request.completion(reach.shared.number, Status::Success, 0)
         });
         Ok(Received::Placed { octets })
     }
