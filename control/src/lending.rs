@@ -1,10 +1,16 @@
-//! Memory that is lent to work requests: while the stack reads or writes it nobody else can, and the compiler sees to it.
+//! Memory that is lent to work requests: by way of buffers nobody writes what the stack reads, nor reads what it writes, and
+//! the compiler sees to it.
 //!
 //! A [`Buffer`] is a range of a registered region with one owner; it can be cut into disjoint ones. Posting through a
-//! [`Lender`] moves it away, and it comes back with its completion: until then there is no name by which it could be
-//! changed, freed or deregistered. What is only sent may be lent to many requests at the same time, as an
-//! `Arc<Buffer>`: that can be read meanwhile, but not written. [`Slice`]s do none of this; they are for those who take
-//! care themselves.
+//! [`Lender`] moves it away, and it comes back with its completion: until then no buffer has any of its octets, and the
+//! region can be neither had back nor deregistered. What is only sent may be lent to many requests at the same time, as
+//! an `Arc<Buffer>`: that can be read meanwhile, but not written. None of it changes when the lender is dropped first, or
+//! somebody else polls the completion: then the buffer does not come back.
+//!
+//! This holds among buffers, and for nothing else that reaches the same memory. Whoever had the region before it became a
+//! buffer may have kept another way: the memory itself ([`MemoryRegion::region`] can be cloned, or registered again), a
+//! [`Slice`] of it for requests past the lender, an advertisement or a window that a peer was told of. Those reach it lent
+//! or not; who uses them takes care themselves.
 //!
 //! ```compile_fail,E0382
 //! # fn post(lender: &mut warpline::Lender, qp: &warpline::QueuePair, mut buffer: warpline::Buffer) {
@@ -29,7 +35,8 @@
 //! ```
 
 use std::fmt;
-use std::sync::Arc;
+use std::mem;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use warpline_dataplane::qp::lender::LenderNumber;
@@ -232,8 +239,13 @@ struct Lent {
 }
 
 /// Lends buffers to work requests and takes them back with their completions, of which it has a queue of its own. It
-/// allocates nothing after it was made. Dropping it drops what it has lent: regions that nothing else holds are
-/// deregistered when the stack is done with them.
+/// allocates nothing while it lends.
+///
+/// Dropping it drops the buffers that are lent: regions that nothing else holds are deregistered when the stack is done with
+/// them. A buffer that is lent as an `Arc`, and that somebody else has too, is kept instead, for nobody learns any more when
+/// it may be written to: it can only be read from then on, and is dropped with the first lender that is dropped after the
+/// last of the other `Arc`s. Until then its region stays registered, and its device goes on. To be spared this, drop the queue
+/// pairs, and poll until nothing is [lent](Self::lent).
 pub struct Lender {
     completions: CompletionQueue,
     /// The mark of its requests; `None`, and no place, when the process has had all lenders it can.
@@ -384,6 +396,38 @@ impl Lender {
             None => Returned { completion, loan: None },
         }
     }
+}
+
+impl Drop for Lender {
+    fn drop(&mut self) {
+        let loans = self.places.drain(..).flatten().map(|lent| lent.loan);
+        let shared = loans.filter_map(|loan| match loan {
+            Loan::Owned(_) => None,
+            Loan::Shared(buffer) => Some(buffer),
+        });
+        leave(shared.collect());
+    }
+}
+
+/// Keeps `loans`, which were under way when their lender was dropped, as long as somebody else has them: nobody can write to
+/// a buffer then. What nobody else has is dropped, of these and of those that were kept before.
+fn leave(loans: Vec<Arc<Buffer>>) {
+    /// What is kept, each buffer once.
+    static KEPT: Mutex<Vec<Arc<Buffer>>> = Mutex::new(Vec::new());
+    let mut unreachable = Vec::new();
+    let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    kept.extend(loans);
+    kept.sort_unstable_by_key(Arc::as_ptr);
+    kept.dedup_by(|one, next| Arc::ptr_eq(one, next));
+    for buffer in mem::take(&mut *kept) {
+        match Arc::try_unwrap(buffer) {
+            Ok(buffer) => unreachable.push(buffer),
+            Err(buffer) => kept.push(buffer),
+        }
+    }
+    drop(kept);
+    // Without the lock: it may wait for a core.
+    drop(unreachable);
 }
 
 impl fmt::Debug for Lender {

@@ -187,6 +187,37 @@ fn a_region_stays_while_a_part_is_lent() {
     crate::common::eventually("the region is gone", || pair.near.usage().unwrap().regions == before - 1);
 }
 
+/// What is sent cannot be written when its lender is gone, for the stack may have to send it again, and nobody is told when
+/// it is done; once nobody else has it either, it is dropped after all.
+#[test]
+fn what_is_shared_stays_unwritable_without_its_lender() {
+    let pair = Pair::new();
+    let Lending { mut lender, qp, buffer, peer } = lending(&pair);
+    let before = pair.near.usage().unwrap().regions;
+    let mut shared = Arc::new(buffer);
+    // Acknowledgements are lost for a while, so the requests stay outstanding.
+    pair.network.set_impairments(LinkEnd::B, Impairments { loss: 1.0, ..Impairments::default() });
+    for id in 0..2 {
+        peer.qp.post_receive(id, peer.memory.slice(0, OCTETS as u32)).unwrap();
+        lender.send(&qp, id, shared.clone()).unwrap();
+    }
+    assert!(lender.poll().is_none());
+    drop(lender);
+    assert!(Arc::get_mut(&mut shared).is_none(), "it may be sent again");
+    let mut shared = Arc::try_unwrap(shared).unwrap_err();
+    pair.network.set_impairments(LinkEnd::B, Impairments::default());
+    for _ in 0..2 {
+        assert_eq!(peer.completion().octets, OCTETS as u32);
+    }
+    // Other lenders come and go, and it stays so.
+    drop(Lender::new(CompletionQueue::new(1)));
+    assert!(Arc::get_mut(&mut shared).is_none(), "nobody has learnt of the completions");
+    assert_eq!(pair.near.usage().unwrap().regions, before);
+    drop(shared);
+    drop(Lender::new(CompletionQueue::new(1)));
+    crate::common::eventually("the region is gone", || pair.near.usage().unwrap().regions == before - 1);
+}
+
 /// Requests that were posted past the lender come back as they are, and take nothing of it along: not even when they are
 /// called as the stack calls those of the lender.
 #[test]
