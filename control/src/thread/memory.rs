@@ -14,8 +14,11 @@ use crate::driver;
 use crate::memory::MemoryError;
 use crate::quota::{Holdings, Quotas};
 
-/// Time between two attempts to deregister memory that sends read from.
+/// Time until the second attempt to deregister memory that sends read from. Each attempt has the core look at its queue pairs, and
+/// a peer that takes no octets keeps memory in use for as long as it likes: so the time doubles.
 const RETRY_NS: u64 = MILLISECOND;
+/// The longest it gets.
+const RETRY_MAX_NS: u64 = 128 * MILLISECOND;
 
 /// A registration on its way in or out.
 enum Pending {
@@ -41,6 +44,8 @@ struct Leaving {
     until: Instant,
     /// When to ask the core again; never while its answer is awaited.
     retry_at: Instant,
+    /// How long to wait then.
+    retry_ns: u64,
     /// Why the core has kept it so far.
     kept: Option<RemoveError>,
 }
@@ -148,7 +153,8 @@ impl Control {
         match self.registrations.settled.remove(&stag) {
             Some(Settled::Registered) => {
                 let until = patience.map_or(Instant::NEVER, |patience| now + driver::nanos(patience));
-                let leaving = Leaving { reply, last, until, retry_at: Instant::NEVER, kept: None };
+                let leaving =
+                    Leaving { reply, last, until, retry_at: Instant::NEVER, retry_ns: RETRY_NS, kept: None };
                 self.registrations.pending.insert(stag, Pending::Leaving(leaving));
                 self.alarm.set(until);
                 self.commands.push(Command::Deregister { stag });
@@ -166,7 +172,8 @@ impl Control {
         if let Err(why) = result {
             if let Some(Pending::Leaving(leaving)) = self.registrations.pending.get_mut(&stag) {
                 leaving.kept = Some(why);
-                leaving.retry_at = now + RETRY_NS;
+                leaving.retry_at = now + leaving.retry_ns;
+                leaving.retry_ns = (2 * leaving.retry_ns).min(RETRY_MAX_NS);
                 self.alarm.set(leaving.retry_at);
             }
         } else if let Some(Pending::Leaving(leaving)) = self.registrations.pending.remove(&stag) {
