@@ -568,10 +568,14 @@ mod tests {
 
     #[test]
     fn a_full_pool_refuses() {
-        let (mut queue, mut pool) = queue(&[1; 8]);
-        assert!(!queue.push(&mut pool, 'x', 0, 1));
-        assert_eq!(queue.unsent_octets(), 8);
-        queue.clear(&mut pool);
+        let (mut one, mut pool) = queue(&[1; 7]);
+        assert!(!one.push(&mut pool, 'x', 0, 1), "it has four fifths and more");
+        assert_eq!(one.unsent_octets(), 7);
+        let mut other = SendQueue::new(START);
+        assert!(other.push(&mut pool, 'x', 0, 1), "one is left");
+        assert!(!SendQueue::new(START).push(&mut pool, 'x', 0, 1));
+        other.clear(&mut pool);
+        one.clear(&mut pool);
         assert_eq!(pool.used(), 0);
     }
 }
