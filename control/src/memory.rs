@@ -294,7 +294,7 @@ impl MemoryRegion {
     pub fn advertisement(&self, offset: usize, octets: u32) -> Option<Advertisement> {
         let (first, registered) = self.range;
         let end = offset.checked_add(octets as usize)?;
-        let inside = first <= offset && end <= first + registered;
+        let inside = first <= offset && end <= first.checked_add(registered)?;
         inside.then(|| Advertisement { to: self.to(offset), stag: self.stag(), octets })
     }
 

@@ -244,6 +244,12 @@ fn work_requests_on_names_say_what_was_meant() {
     }
     assert_eq!(memory.advertisement(96, 1000).unwrap().to, memory.region().address() + 96);
     assert!(memory.advertisement(95, 1).is_none() && memory.advertisement(1096, 1).is_none());
+    // A range that no memory has: the core refuses it, and there is nothing to advertise.
+    let nowhere = (usize::MAX, 5);
+    let wanted =
+        memory.fast_registration(nowhere, Access::REMOTE_READ, Addressing::ZeroBased, Sharing::OneStream);
+    assert_eq!((wanted.offset, wanted.octets), (u64::MAX, 5));
+    assert!(memory.advertisement(usize::MAX, 0).is_none() && memory.advertisement(0, 1).is_none());
     memory.deregister(PATIENCE).unwrap();
 }
 
