@@ -191,6 +191,8 @@ pub(crate) struct Shared {
     /// `None` only while the device stops.
     requests: Option<Sender<Request>>,
     control: Option<JoinHandle<()>>,
+    /// Whether control has ended.
+    ended: Arc<AtomicBool>,
     /// Whether somebody still polls the core.
     driver: Arc<AtomicBool>,
     next_domain: AtomicU32,
@@ -223,6 +225,11 @@ impl Shared {
     /// Tells control something that has no answer.
     pub(crate) fn tell(&self, request: Request) -> Result<(), Stopped> {
         self.requests.as_ref().ok_or(Stopped)?.send(request).map_err(|_| Stopped)
+    }
+
+    /// Whether the device serves no more. It does not before anything that control keeps is dropped.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
     }
 
     /// Whether a core may still reach what was registered: it may, for a while, though nobody can be asked any more.
@@ -300,7 +307,7 @@ impl Device {
         config: &DeviceConfig,
         poll: Option<JoinHandle<()>>,
     ) -> Result<Self, StartError> {
-        let Started { control, driver, requests, names, gathers, events, event_fd } = started;
+        let Started { control, ended, driver, requests, names, gathers, events, event_fd } = started;
         let run = move || {
             control.run();
             if let Some(poll) = poll {
@@ -315,6 +322,7 @@ impl Device {
         let shared = Shared {
             requests: Some(requests),
             control: Some(control),
+            ended,
             driver,
             next_domain: AtomicU32::new(1),
             names: Mutex::new(names),
@@ -431,6 +439,8 @@ impl fmt::Debug for Device {
 /// What a device consists of beside its core.
 struct Started {
     control: Control,
+    /// Set when control ends.
+    ended: Arc<AtomicBool>,
     /// Whether somebody polls the core.
     driver: Arc<AtomicBool>,
     /// Where control takes requests.
@@ -473,7 +483,10 @@ fn parts<D: device::Device>(
     let events = Arc::new(AsyncEvents::new(Some(event_fd.clone())));
     let told = (config, events.clone());
     let control = Control::new(taken, rings, (alive.clone(), stop.clone()), told, random);
-    Ok((driver, Started { control, driver: alive, requests, names, gathers, events, event_fd }))
+    Ok((
+        driver,
+        Started { control, ended: stop.clone(), driver: alive, requests, names, gathers, events, event_fd },
+    ))
 }
 
 /// The addresses and routes, if a core can work with them and the rest.

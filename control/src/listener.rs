@@ -4,8 +4,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam::channel::{Receiver, RecvTimeoutError};
+use crossbeam::channel::{self, Receiver, RecvTimeoutError, Sender};
 use warpline_dataplane::core::ring::ConnectionId;
+use warpline_dataplane::limits;
 use warpline_dataplane::tcp::{Behaviour, CloseReason};
 
 use crate::connect::{STARTUP_TIMEOUT, check_private_data};
@@ -23,7 +24,7 @@ pub const FIRST_FPDU_TIMEOUT: Duration = Duration::from_mins(1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListenConfig {
     /// Connections that wait for their startup or for the application, at most: one at least, and no more than the device
-    /// has connections ([`CONNECTIONS_PER_CORE`](warpline_dataplane::limits::CONNECTIONS_PER_CORE)); what is asked for beyond that counts as
+    /// has connections ([`CONNECTIONS_PER_CORE`](limits::CONNECTIONS_PER_CORE)); what is asked for beyond that counts as
     /// that. A peer beyond gets no answer and tries again.
     pub backlog: u32,
     /// Whether peers are asked to insert Markers in what they send (RFC 5044 §4.3). Linux siw refuses that.
@@ -171,6 +172,19 @@ pub(crate) enum Incoming {
     Fault { remote: SocketAddr, fault: StartupFault },
 }
 
+/// The two ends of the way from control to a listener.
+pub(crate) type IncomingEnds = (Sender<Incoming>, Receiver<Incoming>);
+
+/// A way for a listener as `config` has it: room for a backlog of Requests and as many faults.
+pub(crate) fn incoming(config: &ListenConfig) -> IncomingEnds {
+    channel::bounded(2 * backlog(config.backlog) as usize)
+}
+
+/// Connections that wait at a listener of which `wanted` may: one at least, and no more than a core has.
+pub(crate) fn backlog(wanted: u32) -> u32 {
+    wanted.clamp(1, limits::CONNECTIONS_PER_CORE as u32)
+}
+
 /// Takes connections to a port, as MPA's Responder. Dropping it closes those that nobody has taken.
 pub struct Listener {
     device: Arc<Shared>,
@@ -183,8 +197,10 @@ impl Listener {
         if port == 0 {
             return Err(ListenError::NoPort);
         }
-        let incoming = device.ask(|reply| Request::Listen { port, config, told: None, reply })??;
-        Ok(Self { device, port, incoming })
+        let incoming = incoming(&config);
+        let taken = incoming.1.clone();
+        device.ask(|reply| Request::Listen { port, config, incoming, told: None, reply })??;
+        Ok(Self { device, port, incoming: taken })
     }
 
     /// The port.

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use crossbeam::channel::TryRecvError;
 use warpline_dataplane::qp::completion_queue::Notify;
 
-use super::id::{Id, ListeningAt};
+use super::id::Id;
+use super::listening::ListeningAt;
 use crate::connect::ConnectError;
 use crate::device::Device;
 use crate::event_fd::EventFd;
@@ -184,16 +185,23 @@ impl EventChannel {
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn queue(&self) -> &Arc<Queue> {
+        &self.shared.queue
+    }
+
     /// The request that a listener has; a peer that failed before it had asked is no event.
     fn request_at(&self, at: &ListeningAt) -> Option<Event> {
-        let (connection, remote, asked) = match at.incoming()?.try_recv() {
+        let device = self.shared.devices.get(at.device)?;
+        let (connection, remote, asked) = match at.incoming.try_recv() {
             Ok(Incoming::Request { connection, remote, asked }) => (connection, remote, asked),
             Ok(Incoming::Fault { .. }) | Err(TryRecvError::Empty) => return None,
+            // So it is too when the listener has gone while it was looked at, or was refused.
             Err(TryRecvError::Disconnected) => {
-                return Some(Event { id: at.id, kind: EventKind::DeviceRemoval });
+                let removed = device.shared.has_ended();
+                return removed.then_some(Event { id: at.id, kind: EventKind::DeviceRemoval });
             }
         };
-        let device = self.shared.devices.get(at.device)?;
         let request = ConnectionRequest::new(device.shared.clone(), connection, remote, asked);
         let id = Id::asked(self.shared.clone(), at.device, request);
         Some(Event { id: at.id, kind: EventKind::ConnectRequest(id) })

@@ -5,14 +5,14 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-use crossbeam::channel::Receiver;
 use warpline_dataplane::core::addresses;
 use warpline_dataplane::qp::shared::SharedQp;
 
-use super::channel::{Entry, EventKind, IdNumber, Queue, Shared};
+use super::channel::{EventKind, IdNumber, Queue, Shared};
+use super::listening::{ListeningAt, unlisten};
 use crate::connect::{self, ConnectConfig, ConnectError, Connected};
 use crate::device::{Device, Stopped};
-use crate::listener::{Accepted, AnswerError, ConnectionRequest, Incoming, ListenConfig, ListenError};
+use crate::listener::{Accepted, AnswerError, ConnectionRequest, ListenConfig, ListenError};
 use crate::queue_pair::{Ending, QueuePair};
 use crate::startup::{PrivateDataTooLong, ReadDepths, ReadsWanted, StartupFault};
 use crate::thread::request::{Reply, Request};
@@ -40,39 +40,6 @@ pub enum CmError {
     /// The device has stopped.
     #[error(transparent)]
     Stopped(#[from] Stopped),
-}
-
-/// A port of a device that an id listens at.
-pub(super) struct ListeningAt {
-    pub(super) id: IdNumber,
-    /// The device's place in the channel.
-    pub(super) device: usize,
-    port: u16,
-    incoming: OnceLock<Receiver<Incoming>>,
-}
-
-impl ListeningAt {
-    pub(super) fn incoming(&self) -> Option<&Receiver<Incoming>> {
-        self.incoming.get()
-    }
-}
-
-/// Tells a channel to look at a listener: when something has come in, and at last when nothing will any more.
-struct Bell {
-    queue: Arc<Queue>,
-    at: Weak<ListeningAt>,
-}
-
-impl Bell {
-    fn ring(&self) {
-        self.queue.push(Entry::Incoming(self.at.clone()));
-    }
-}
-
-impl Drop for Bell {
-    fn drop(&mut self) {
-        self.ring();
-    }
 }
 
 /// How far an id has come.
@@ -347,42 +314,16 @@ impl Id {
         let any = local.ip().is_unspecified();
         let mut listening = Vec::new();
         for (device, on) in self.channel.devices.iter().enumerate().filter(|(_, on)| any || has(on, local)) {
-            match self.listen_at(device, on, local.port(), config) {
+            match ListeningAt::new(self.number(), &self.channel.queue, (device, on), local.port(), *config) {
                 Ok(at) => listening.push(at),
                 Err(error) => {
-                    self.unlisten(&listening);
+                    unlisten(&self.channel.devices, listening);
                     return Err(error);
                 }
             }
         }
         *state = State::Listening(listening);
         Ok(())
-    }
-
-    fn listen_at(
-        &self,
-        device: usize,
-        on: &Device,
-        port: u16,
-        config: &ListenConfig,
-    ) -> Result<Arc<ListeningAt>, CmError> {
-        let id = self.number();
-        let at = Arc::new(ListeningAt { id, device, port, incoming: OnceLock::new() });
-        let bell = Bell { queue: self.channel.queue.clone(), at: Arc::downgrade(&at) };
-        let told = Some(Box::new(move || bell.ring()) as Box<dyn Fn() + Send>);
-        let config = *config;
-        let incoming = on.shared.ask(|reply| Request::Listen { port, config, told, reply })??;
-        let _ = at.incoming.set(incoming);
-        Ok(at)
-    }
-
-    fn unlisten(&self, listening: &[Arc<ListeningAt>]) {
-        for at in listening {
-            if let Some(device) = self.channel.devices.get(at.device) {
-                // A stopped device listens no more.
-                let _ = device.shared.tell(Request::Unlisten { port: at.port });
-            }
-        }
     }
 
     /// Accepts the peer that asks: `qp`, of the id's [device](Self::device), serves the connection.
@@ -468,7 +409,7 @@ impl Drop for Id {
         self.progress.gone.store(true, Ordering::Release);
         let state = core::mem::replace(&mut *self.progress.lock(), State::Idle);
         if let State::Listening(listening) = state {
-            self.unlisten(&listening);
+            unlisten(&self.channel.devices, listening);
         }
     }
 }

@@ -16,6 +16,7 @@
 
 mod channel;
 mod id;
+mod listening;
 
 pub use channel::{Event, EventChannel, EventKind, IdNumber};
 pub use id::{CmError, Id};

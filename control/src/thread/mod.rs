@@ -87,7 +87,7 @@ pub(crate) struct Control {
     commands: Commands,
     /// Whether somebody still polls the core.
     driver: Arc<AtomicBool>,
-    /// Tells the poll thread to end.
+    /// Tells the poll thread to end, and whoever asks that control has.
     stop: Arc<AtomicBool>,
     crc: CrcPolicy,
     /// Asynchronous events, for applications.
@@ -190,8 +190,8 @@ impl Control {
             Request::Connect { qp, remote, config, reply } => {
                 self.connect(now, initiating::Wish::new(qp, remote, config, reply));
             }
-            Request::Listen { port, config, told, reply } => {
-                reply.send(self.listen(port, config, told));
+            Request::Listen { port, config, incoming, told, reply } => {
+                reply.send(self.listen(port, config, incoming, told));
             }
             Request::Unlisten { port } => self.unlisten(now, port),
             Request::Accept { connection, qp, reads, private_data, reply } => {

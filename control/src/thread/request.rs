@@ -16,7 +16,7 @@ use warpline_dataplane::tcp::Snapshot;
 use super::streaming::StreamRequest;
 use crate::connect::{ConnectConfig, ConnectError, Connected};
 use crate::device::Usage;
-use crate::listener::{Accepted, AnswerError, Incoming, ListenConfig, ListenError};
+use crate::listener::{Accepted, AnswerError, IncomingEnds, ListenConfig, ListenError};
 use crate::memory::{Addressing, MemoryError};
 use crate::queue_pair::{CreateError, Halves, QpConfig};
 use crate::startup::ReadsWanted;
@@ -130,9 +130,11 @@ pub(crate) enum Request {
     Listen {
         port: u16,
         config: ListenConfig,
+        /// Both ends: what nobody has taken is taken back.
+        incoming: IncomingEnds,
         /// Called on the control thread whenever something has come in.
         told: Option<Box<dyn Fn() + Send>>,
-        reply: Reply<Result<Receiver<Incoming>, ListenError>>,
+        reply: Reply<Result<(), ListenError>>,
     },
     Unlisten {
         port: u16,

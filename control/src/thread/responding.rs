@@ -4,9 +4,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use crossbeam::channel::{self, Receiver, Sender};
 use warpline_dataplane::core::ring::{AfterStream, Command, ConnectionId};
-use warpline_dataplane::limits;
 use warpline_dataplane::qp::shared::SharedQp;
 use warpline_dataplane::time::Instant;
 
@@ -15,15 +13,17 @@ use super::connections::{Phase, Waiter, full_operation};
 use super::request::Reply;
 use crate::device::CrcPolicy;
 use crate::driver;
-use crate::listener::{Accepted, AnswerError, Asked, Incoming, ListenConfig, ListenError};
+use crate::listener::{
+    Accepted, AnswerError, Asked, Incoming, IncomingEnds, ListenConfig, ListenError, backlog,
+};
 use crate::startup::{Disposition, Offer, ReadsWanted, Refusal, Request, Responder, StartupFault};
 use crate::tcp_stream::{StreamShared, SwitchError};
 
 /// A listener.
 pub(super) struct Listening {
     config: ListenConfig,
-    /// To the application; room for a backlog of Requests and as many faults.
-    incoming: (Sender<Incoming>, Receiver<Incoming>),
+    /// To the application.
+    incoming: IncomingEnds,
     /// Called when something was put there.
     told: Option<Box<dyn Fn() + Send>>,
     /// The peers of connections whose Request is not complete.
@@ -63,11 +63,6 @@ pub(super) struct Deciding {
     pub(super) gone: bool,
 }
 
-/// Connections that wait at a listener of which `wanted` may: one at least, and no more than a core has.
-pub(super) fn backlog(wanted: u32) -> u32 {
-    wanted.clamp(1, limits::CONNECTIONS_PER_CORE as u32)
-}
-
 /// An application's yes.
 pub(super) struct Acceptance {
     pub(super) qp: Arc<SharedQp>,
@@ -81,17 +76,16 @@ impl Control {
         &mut self,
         port: u16,
         config: ListenConfig,
+        incoming: IncomingEnds,
         told: Option<Box<dyn Fn() + Send>>,
-    ) -> Result<Receiver<Incoming>, ListenError> {
+    ) -> Result<(), ListenError> {
         self.check_port(port)?;
         let config = ListenConfig { backlog: backlog(config.backlog), ..config };
         let backlog = config.backlog;
-        let incoming = channel::bounded(2 * backlog as usize);
-        let receiver = incoming.1.clone();
         let listening = Listening { config, incoming, told, peers: HashMap::new() };
         self.connections.listeners.insert(port, listening);
         self.commands.push(Command::Listen { port, backlog, tcp: config.tcp });
-        Ok(receiver)
+        Ok(())
     }
 
     /// Connections that the application has not taken are closed.

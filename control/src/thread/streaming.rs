@@ -14,11 +14,11 @@ use warpline_dataplane::time::Instant;
 use super::connections::{Phase, Waiter};
 use super::initiating::{UNANSWERED_NS, Wish, connect_error};
 use super::request::Reply;
-use super::responding::{Asker, backlog};
+use super::responding::Asker;
 use super::{Alarm, Control};
 use crate::connect::{ConnectConfig, ConnectError, Connected};
 use crate::driver;
-use crate::listener::{AnswerError, Asked, ListenConfig, ListenError};
+use crate::listener::{AnswerError, Asked, ListenConfig, ListenError, backlog};
 use crate::tcp_listener::TcpListenConfig;
 use crate::tcp_stream::{StreamConfig, StreamShared, SwitchError};
 
