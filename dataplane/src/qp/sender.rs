@@ -128,6 +128,7 @@ impl Sender {
         }
     }
 
+    #[inline]
     fn take(&mut self, request: SendRequest, kind: Option<CompletionKind>, status: Status) {
         self.taken.push_back(Taken::new(request, kind, status, &mut self.numbers));
     }
@@ -411,7 +412,8 @@ impl Sender {
     }
 
     fn finish_front(&mut self, shared: &SharedQp, stags: &mut StagTable, outcome: Status) {
-        let Some(taken) = self.taken.pop_front() else { return };
+        // Looked at where it is: it is too large to be moved for nothing.
+        let Some(taken) = self.taken.front() else { return };
         self.completed = self.completed.wrapping_add(1);
         self.acknowledged = self.acknowledged.saturating_sub(1);
         self.queued = self.queued.saturating_sub(1);
@@ -427,6 +429,7 @@ impl Sender {
             Some(_) if status == Status::Success && !taken.request.signaled => shared.retire_send(),
             Some(completion) => shared.complete_send(completion),
         }
+        self.taken.pop_front();
     }
 
     /// Nothing but `message`, a Terminate, is sent from now on.

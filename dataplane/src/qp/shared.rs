@@ -217,7 +217,7 @@ impl SharedQp {
     ///
     /// See [`PostError`]; nothing is posted then.
     pub fn post_send(&self, request: SendRequest) -> Result<(), PostError> {
-        self.post_sends(&[request]).map_err(|bad| bad.error)
+        self.post_sends(core::slice::from_ref(&request)).map_err(|bad| bad.error)
     }
 
     /// Posts send work requests, in this order, with one bell for all.
@@ -251,7 +251,7 @@ impl SharedQp {
     ///
     /// See [`PostError`]; nothing is posted then.
     pub fn post_receive(&self, request: ReceiveRequest) -> Result<(), PostError> {
-        self.post_receives(&[request]).map_err(|bad| bad.error)
+        self.post_receives(core::slice::from_ref(&request)).map_err(|bad| bad.error)
     }
 
     /// Posts receive work requests, in this order, with one bell for all.

@@ -71,6 +71,7 @@ pub fn take_number(number: &mut u32) -> u32 {
 
 impl Taken {
     /// Takes `request`, whose status is known already: one that failed a check takes no number.
+    #[inline]
     pub fn new(
         request: SendRequest,
         kind: Option<CompletionKind>,
