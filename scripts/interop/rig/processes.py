@@ -30,14 +30,16 @@ class Process:
     """A program in a namespace, under ``timeout``."""
 
     def __init__(
-        self, name: str, namespace: str | None, words: list[str], seconds: float, directory: Path, fed: bool = False
-    ) -> None:
-        """``fed``: its standard input stays open until :meth:`end_input`.  No ``namespace``: this one."""
+        self, name: str, namespace: str | None, words: list[str], seconds: float, directory: Path, fed: bool = False,
+        grace: float = 5,
+    ) -> None:  # fmt: skip
+        """``fed``: its standard input stays open until :meth:`end_input`.  No ``namespace``: this one.  ``grace``: the seconds
+        it has to end in when it is told to."""
         self.name = name
         self._out, self._err = (directory / f"{name}.{kind}" for kind in ("stdout", "stderr"))
         inside = ["ip", "netns", "exec", namespace] if namespace else []
-        bounded = [*inside, "timeout", "-k", "5", str(seconds), *words]
-        self._seconds = seconds
+        bounded = [*inside, "timeout", "-k", str(grace), str(seconds), *words]
+        self._seconds, self._grace = seconds, grace
         with self._out.open("wb") as out, self._err.open("wb") as err:
             source = subprocess.PIPE if fed else subprocess.DEVNULL
             self._process = subprocess.Popen(bounded, stdin=source, stdout=out, stderr=err)
@@ -64,7 +66,7 @@ class Process:
 
     def wait(self) -> int:
         """Its exit status, at the latest when its time is over."""
-        return self._process.wait(self._seconds + 10)
+        return self._process.wait(self._seconds + self._grace + 5)
 
     def report(self) -> dict[str, Any]:
         """Wait for success; the last line of output, as JSON."""
@@ -91,7 +93,8 @@ class Process:
         if self._process.poll() is None:
             self._process.terminate()
             try:
-                self._process.wait(5)
+                # What does not heed it is killed by timeout, without which it would go on.
+                self._process.wait(self._grace + 5)
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait(5)

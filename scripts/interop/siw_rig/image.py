@@ -163,7 +163,8 @@ def _assemble(cache: Path, kernel: Path, image: Image) -> None:
     # What the kernel calls when it wants a module.
     (root / "sbin/modprobe").symlink_to("/bin/busybox")
     shutil.copy(_GUEST / "init", root / "init")
-    shutil.copy(_GUEST / "siw-load", root / "sbin/siw-load")
+    for name in ("siw-load", "until-stuck", "look"):
+        shutil.copy(_GUEST / name, root / "sbin" / name)
     image.initrd.parent.mkdir()
     pack = f"cd {root} && find . | cpio --create --format=newc --quiet --owner=0:0 | gzip -1 >{image.initrd}"
     command("nice", "bash", "-o", "pipefail", "-c", pack, seconds=300)

@@ -13,6 +13,8 @@ from rig.processes import Process, RigError
 PROGRAM: Final = ROOT / "target/release/warpline-bench"
 PORT: Final = 7174
 START_SECONDS: Final = 60
+GRACE_SECONDS: Final = 30
+"""More than the program waits for the other end before it ends, its capture written out."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,7 @@ class Ours:
         self.directory = directory
         self.program = program
         self._started = 0
+        self._processes: list[Process] = []
 
     def start(self, words: list[str], seconds: float, capture: Path | None = None) -> Process:
         """Start it."""
@@ -47,7 +50,14 @@ class Ours:
             *(("--pcap", str(capture)) if capture else ()),
             *words,
         ]
-        return Process(f"{self._started}-ping", place.namespace, line, seconds, self.directory)
+        process = Process(f"{self._started}-ping", place.namespace, line, seconds, self.directory, grace=GRACE_SECONDS)
+        self._processes.append(process)
+        return process
+
+    def stop(self) -> None:
+        """End what still runs: the next is to have the device and the address for itself."""
+        while self._processes:
+            self._processes.pop().stop()
 
     def serve(self, words: list[str], seconds: float, capture: Path | None = None) -> Process:
         """Start it as a server; return when it listens."""

@@ -12,6 +12,9 @@ from rig.processes import RigError
 from .machine import Guest, Outcome
 
 SERVER_SECONDS: Final = 20
+LOOK_SECONDS: Final = 60
+KILLED: Final = 128 + 9
+"""The status of what the guest has ended, its time being over."""
 
 
 class Remote(ABC):
@@ -31,6 +34,10 @@ class Remote(ABC):
     @abstractmethod
     def stop(self, signal: str = "TERM") -> None:
         """End that server."""
+
+    def clear(self) -> str:
+        """What its programs wait for and what its kernel says, where that can be asked; they are ended."""
+        return ""
 
 
 class Shell(Remote):
@@ -61,7 +68,16 @@ class GuestRemote(Shell):
         self.guest = guest
 
     def run(self, shell: str, seconds: float) -> Outcome:
-        return self.guest.run(shell, seconds)
+        outcome = self.guest.run(shell, seconds)
+        if outcome.status == KILLED:
+            raise RigError(f"{shell.strip()} did not end in {seconds} s; it said: {outcome.output.strip() or 'nothing'}")
+        return outcome
+
+    def clear(self) -> str:
+        try:
+            return self.guest.run("look; killall -q -KILL rping", LOOK_SECONDS).output
+        except RigError as error:
+            return str(error)
 
 
 class SshRemote(Shell):

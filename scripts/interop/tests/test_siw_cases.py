@@ -1,9 +1,22 @@
-"""What the cases against siw take for an end of rping."""
+"""What the cases against siw take for an end of rping, and what becomes of a case that fails."""
 
+from __future__ import annotations
+
+import shutil
+import tempfile
 import unittest
+from pathlib import Path
+from typing import cast
 
 from rig.processes import RigError
-from siw_rig.cases import require_done
+from siw_rig.cases import CAPTURE, STUCK, Case, Rig, Table, judge, require_done, require_left
+from siw_rig.machine import Guest, Outcome
+from siw_rig.ours import PROGRAM, Ours, Place
+from siw_rig.remote import KILLED, GuestRemote, Remote
+
+from .captures import Session
+
+SAW_THE_END = "client DISCONNECT EVENT...\n"
 
 
 class RpingsEnd(unittest.TestCase):
@@ -20,6 +33,106 @@ class RpingsEnd(unittest.TestCase):
         ]:
             with self.assertRaises(RigError, msg=output):
                 require_done(status, output)
+
+    def test_left(self) -> None:
+        """As rping was seen to end when its server had closed: each a different order of its threads."""
+        for output in [
+            f"{SAW_THE_END}wait for RDMA_WRITE_ADV state 10\n",
+            f"{SAW_THE_END}wait for RDMA_WRITE_COMPLETE state 10\n",
+            f"{SAW_THE_END}wait for RDMA_WRITE_ADV state 6\nrping client failed: -1\n",
+        ]:
+            self.assertFalse(require_left(output))
+            self.assertTrue(require_left(f"{output}{STUCK}\n"))
+
+    def test_left_otherwise(self) -> None:
+        """Stuck or not, data that came wrong and requests that failed are not forgiven, nor an end that rping has not seen."""
+        for output in [
+            "",
+            "cma event RDMA_CM_EVENT_UNREACHABLE, error -110\n",
+            "wait for RDMA_WRITE_ADV state 6\nrping client failed: -1\n",
+            f"{SAW_THE_END}data mismatch!\n",
+            f"cq completion failed status 4\n{SAW_THE_END}wait for RDMA_WRITE_ADV state 10\n",
+        ]:
+            for stuck in ("", f"{STUCK}\n"):
+                with self.assertRaises(RigError, msg=output):
+                    require_left(f"{output}{stuck}")
+
+
+class OneAnswer:
+    """A guest that answers everything in the same way."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        self.outcome = outcome
+
+    def run(self, _shell: str, _seconds: float) -> Outcome:
+        """Its answer."""
+        return self.outcome
+
+
+class NoEnd(Remote):
+    """Another end whose program does not end."""
+
+    cleared = False
+
+    def run(self, shell: str, seconds: float) -> Outcome:
+        raise RigError(f"{shell} did not end")
+
+    def start(self, shell: str) -> None:
+        pass
+
+    def stop(self, signal: str = "TERM") -> None:
+        pass
+
+    def clear(self) -> str:
+        self.cleared = True
+        return "thread 7 in ucma_get_event\n"
+
+
+def rig(remote: Remote, directory: Path) -> Rig:
+    """Nothing of it runs."""
+    return Rig(remote, Ours(Place(None, "", "", 1500, "198.18.0.2", 24), directory, PROGRAM), directory)
+
+
+class Failures(unittest.TestCase):
+    def setUp(self) -> None:
+        self.directory = Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, self.directory)
+
+    def test_what_the_guest_had_to_end_has_failed(self) -> None:
+        killed = GuestRemote(cast(Guest, OneAnswer(Outcome(KILLED, "half a line"))), "198.18.0.1")
+        with self.assertRaisesRegex(RigError, "rping -c did not end in 3 s; it said: half a line"):
+            killed.run("rping -c", 3)
+        ended = GuestRemote(cast(Guest, OneAnswer(Outcome(255, ""))), "198.18.0.1")
+        self.assertEqual(ended.run("rping -c", 3).status, 255)
+
+    def test_a_failure_leaves_what_explains_it(self) -> None:
+        """The capture and what the other end's threads wait for are kept; the next case's capture is its own."""
+        (self.directory / CAPTURE).write_text("frames")
+        remote, table = NoEnd("198.18.0.1"), Table()
+        table.play(rig(remote, self.directory), Case("rping pings us", "we disconnect", lambda rig: rig.client(64, 1)[1]))
+        [(*_, passed, detail)] = table.rows
+        self.assertFalse(passed)
+        self.assertTrue(remote.cleared)
+        kept = Path(detail.rpartition(" ")[2])
+        self.addCleanup(shutil.rmtree, kept)
+        self.assertEqual((kept / CAPTURE).read_text(), "frames")
+        self.assertIn("ucma_get_event", (kept / "other-end").read_text())
+        self.assertFalse((self.directory / CAPTURE).exists())
+
+    @unittest.skipUnless(shutil.which("tshark"), "tshark is not installed")
+    def test_a_capture_has_to_show_both_ends_close(self) -> None:
+        for frames_less in (0, 1, 2):
+            session = Session(False)
+            session.write_file()
+            del session.frames[len(session.frames) - frames_less :]
+            capture = self.directory / CAPTURE
+            session.write(capture)
+            whole = rig(NoEnd("198.18.0.1"), self.directory)
+            if frames_less == 0:
+                self.assertEqual(judge(whole, capture, 1, crc=True, opcodes=False), "tshark: 60 FPDUs")
+            else:
+                with self.assertRaisesRegex(RigError, "no FIN"):
+                    judge(whole, capture, 1, crc=True, opcodes=False)
 
 
 if __name__ == "__main__":
