@@ -30,7 +30,7 @@ class Place:
 
 
 class Ours:
-    """Starts the program and tells what it found."""
+    """Starts the program and tells what it found; a context manager that leaves nothing running."""
 
     def __init__(self, place: Place, directory: Path, program: Path) -> None:
         self.place = place
@@ -38,6 +38,12 @@ class Ours:
         self.program = program
         self._started = 0
         self._processes: list[Process] = []
+
+    def __enter__(self) -> Ours:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
     def start(self, words: list[str], seconds: float, capture: Path | None = None) -> Process:
         """Start it."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import shutil
 import tempfile
 import unittest
+from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
@@ -14,9 +17,10 @@ from siw_rig.machine import Guest, Outcome
 from siw_rig.ours import PROGRAM, Ours, Place
 from siw_rig.remote import KILLED, GuestRemote, Remote
 
-from .captures import Session
+from .captures import RESPONDER, Session, ethernet_frame
 
 SAW_THE_END = "client DISCONNECT EVENT...\n"
+RST = 0x04
 
 
 class RpingsEnd(unittest.TestCase):
@@ -88,9 +92,9 @@ class NoEnd(Remote):
         return "thread 7 in ucma_get_event\n"
 
 
-def rig(remote: Remote, directory: Path) -> Rig:
+def rig(remote: Remote, directory: Path, ours: str = "198.18.0.2") -> Rig:
     """Nothing of it runs."""
-    return Rig(remote, Ours(Place(None, "", "", 1500, "198.18.0.2", 24), directory, PROGRAM), directory)
+    return Rig(remote, Ours(Place(None, "", "", 1500, ours, 24), directory, PROGRAM), directory)
 
 
 class Failures(unittest.TestCase):
@@ -109,7 +113,9 @@ class Failures(unittest.TestCase):
         """The capture and what the other end's threads wait for are kept; the next case's capture is its own."""
         (self.directory / CAPTURE).write_text("frames")
         remote, table = NoEnd("198.18.0.1"), Table()
-        table.play(rig(remote, self.directory), Case("rping pings us", "we disconnect", lambda rig: rig.client(64, 1)[1]))
+        case = Case("rping pings us", "we disconnect", lambda rig: rig.client(64, 1)[1])
+        with contextlib.redirect_stdout(io.StringIO()):
+            table.play(rig(remote, self.directory), case)
         [(*_, passed, detail)] = table.rows
         self.assertFalse(passed)
         self.assertTrue(remote.cleared)
@@ -121,18 +127,28 @@ class Failures(unittest.TestCase):
 
     @unittest.skipUnless(shutil.which("tshark"), "tshark is not installed")
     def test_a_capture_has_to_show_both_ends_close(self) -> None:
-        for frames_less in (0, 1, 2):
+        ours = RESPONDER[0]
+
+        def judged(change: Callable[[Session], object]) -> str:
             session = Session(False)
             session.write_file()
-            del session.frames[len(session.frames) - frames_less :]
+            change(session)
             capture = self.directory / CAPTURE
             session.write(capture)
-            whole = rig(NoEnd("198.18.0.1"), self.directory)
-            if frames_less == 0:
-                self.assertEqual(judge(whole, capture, 1, crc=True, opcodes=False), "tshark: 60 FPDUs")
-            else:
-                with self.assertRaisesRegex(RigError, "no FIN"):
-                    judge(whole, capture, 1, crc=True, opcodes=False)
+            return judge(rig(NoEnd("198.18.0.1"), self.directory, ours), capture, 1, crc=True, opcodes=False)
+
+        def reset(session: Session) -> None:
+            end = session.responder
+            session.frames.append(ethernet_frame(end.address, end.peer, end.sequence + end.sent + 1, RST, b""))
+
+        self.assertEqual(judged(lambda _: None), "tshark: 60 FPDUs")
+        for fault, change in [
+            ("no FIN from .*198.18.0.2", lambda session: session.frames.pop()),
+            ("no FIN from .*198.18.0.1", lambda session: session.frames.pop(-2)),
+            ("RST from our end", reset),
+        ]:
+            with self.assertRaisesRegex(RigError, fault):
+                judged(change)
 
 
 if __name__ == "__main__":
