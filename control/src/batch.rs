@@ -6,7 +6,7 @@ use warpline_dataplane::qp::shared::{self, BadRequest};
 use warpline_dataplane::qp::work::{Operation, Payload, SendRequest, Slice};
 
 use crate::advertisement::Advertisement;
-use crate::posting::PostError;
+use crate::posting::{PostError, place_in};
 use crate::queue_pair::QueuePair;
 
 /// Send work requests that are being gathered for one queue pair, with one bell for the core when they are
@@ -52,6 +52,7 @@ impl<'a> SendBatch<'a> {
     /// # Errors
     ///
     /// [`PostError::Refused`] when the batch is full: commit it, and begin another.
+    #[inline]
     pub fn push(&mut self, request: SendRequest) -> Result<(), PostError> {
         self.requests.try_push(request).map_err(|_| PostError::Refused(shared::PostError::BatchFull))
     }
@@ -70,6 +71,7 @@ impl<'a> SendBatch<'a> {
     /// # Errors
     ///
     /// [`PostError::OutsideAdvertisement`], and as [`push`](Self::push).
+    #[inline]
     pub fn write(
         &mut self,
         id: u64,
@@ -77,7 +79,9 @@ impl<'a> SendBatch<'a> {
         remote: &Advertisement,
         offset: u64,
     ) -> Result<(), PostError> {
-        self.push(QueuePair::write_request(id, local, remote, offset)?)
+        let local = local.into();
+        let to = place_in(remote, offset, local.octets())?;
+        self.push(SendRequest::new(id, Operation::Write { stag: remote.stag, to }, local))
     }
 
     /// Adds an RDMA Read into `local` from octet `offset` of `remote`. Its completion is called `id`.
@@ -100,6 +104,8 @@ impl<'a> SendBatch<'a> {
     /// # Errors
     ///
     /// [`BadRequest`] names the first that was not taken; those before it are posted, those behind it are not.
+    // Inline, or all that it holds is moved first.
+    #[inline]
     pub fn commit(self) -> Result<(), BadRequest> {
         self.qp.post_many(&self.requests)
     }

@@ -203,7 +203,8 @@ impl QueuePair {
 const ATOMIC_OCTETS: u64 = 8;
 
 /// The Tagged Offset of octet `offset` of `remote`, when `octets` octets from there lie inside.
-fn place_in(remote: &Advertisement, offset: u64, octets: u64) -> Result<u64, PostError> {
+#[inline]
+pub(crate) fn place_in(remote: &Advertisement, offset: u64, octets: u64) -> Result<u64, PostError> {
     let to = u32::try_from(octets).ok().and_then(|octets| remote.range(offset, octets));
     to.ok_or(PostError::OutsideAdvertisement { advertised: remote.octets })
 }

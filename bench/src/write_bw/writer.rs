@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use warpline::{Access, Advertisement, ConnectConfig, Device, MemoryRegion, Revision, STag};
+use warpline::{
+    Access, Advertisement, Completion, ConnectConfig, Device, MemoryRegion, Revision, STag, SendBatch,
+};
 
 use super::{ROUND_MESSAGES, TIMEOUT};
 use crate::BenchError;
@@ -20,6 +22,8 @@ pub struct WriterLane {
     lane: Lane,
     source: MemoryRegion,
     sink: Advertisement,
+    /// Completions that were polled together.
+    polled: Vec<Completion>,
     /// Writes of the round that were posted and completed.
     posted: u64,
     completed: u64,
@@ -66,8 +70,13 @@ fn connect_one(
             lane.failed(&format!("it gave {} octets of buffer, {region_octets} were asked for", sink.octets))
         );
     }
-    Ok(WriterLane { lane, source, sink, posted: 0, completed: 0, verdict: None })
+    let polled = Vec::with_capacity(BATCH);
+    Ok(WriterLane { lane, source, sink, polled, posted: 0, completed: 0, verdict: None })
 }
+
+/// Writes posted before the core is polled again, and completions polled, at a time.
+const BATCH: usize = 16;
+const _: () = assert!(BATCH <= SendBatch::CAPACITY);
 
 /// What to measure.
 #[derive(Clone, Copy, Debug)]
@@ -135,27 +144,32 @@ impl WriterLane {
 
     /// Takes completions and posts more Writes; gives whether all of the round are done.
     fn write(&mut self, run: &Run, round: u64, messages: u64) -> Result<bool, BenchError> {
-        /// Writes posted before the core is polled again.
-        const BATCH: u64 = 16;
-        while let Some(completion) = self.lane.completions.poll() {
-            if completion.id == MESSAGE {
+        while self.lane.completions.poll_into(&mut self.polled) > 0 {
+            for completion in self.polled.drain(..) {
                 self.lane.message(&completion)?;
-                continue;
+                self.completed += u64::from(completion.id != MESSAGE);
             }
-            self.lane.message(&completion)?;
-            self.completed += 1;
         }
-        let until = messages.min(self.completed + run.depth).min(self.posted + BATCH);
-        while self.posted < until {
-            let at = self.posted * u64::from(run.size);
-            let local = self.source.slice(Pattern::offset(round) + at as usize, run.size);
-            self.lane
-                .qp
-                .post_write(self.posted, local, &self.sink, at)
-                .map_err(|error| self.lane.failed(&error.to_string()))?;
-            self.posted += 1;
-        }
+        self.post(run, round, messages.min(self.completed + run.depth).min(self.posted + BATCH as u64))?;
         Ok(self.completed == messages)
+    }
+
+    /// Posts the Writes of a round up to the one with the number `until`.
+    fn post(&mut self, run: &Run, round: u64, until: u64) -> Result<(), BenchError> {
+        if until <= self.posted {
+            return Ok(());
+        }
+        let mut batch = self.lane.qp.batch();
+        for number in self.posted..until {
+            let at = number * u64::from(run.size);
+            let local = self.source.slice(Pattern::offset(round) + at as usize, run.size);
+            batch
+                .write(number, local, &self.sink, at)
+                .map_err(|error| self.lane.failed(&error.to_string()))?;
+        }
+        batch.commit().map_err(|error| self.lane.failed(&error.to_string()))?;
+        self.posted = until;
+        Ok(())
     }
 
     fn ask_for_verdict(&self, round: u64, octets: u64) -> Result<(), BenchError> {

@@ -137,6 +137,7 @@ impl CompletionRing {
     }
 
     /// Gives places back.
+    #[inline]
     pub(super) fn unreserve(&self, places: u32) {
         self.reserved.fetch_sub(places, Ordering::Relaxed);
     }
@@ -151,6 +152,7 @@ impl CompletionRing {
     }
 
     /// Puts a completion in the place that was reserved for it.
+    #[inline]
     pub(super) fn push(&self, completion: Completion) {
         let pushed = self.entries.push(completion);
         debug_assert!(pushed.is_ok(), "a completion without a reserved place");

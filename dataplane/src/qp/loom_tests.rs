@@ -8,9 +8,10 @@ use loom::thread;
 
 use super::completion_queue::{CompletionRing, Notice, Notify};
 use super::doorbells::Doorbells;
+use super::posted::Posted;
 use super::shared::{QpState, SharedQp};
 use super::work::{
-    Completion, CompletionKind, Operation, QpNumber, ReceiveRequest, SendRequest, Slice, Status,
+    Completion, CompletionKind, InlineData, Operation, QpNumber, ReceiveRequest, SendRequest, Slice, Status,
 };
 use crate::core::ring::{Command, Event};
 use crate::memory::{Access, Accessor, Grant, ProtectionDomainId, Region, RemoveError, STag, StagTable};
@@ -55,7 +56,7 @@ fn answer(shared: &Shared, mut f: impl FnMut(u64)) {
         assert_eq!(number, QP);
         shared.qp.heard();
         while let Some(request) = shared.qp.take_send() {
-            f(request.id);
+            f(request.id());
         }
         while let Some(request) = shared.qp.take_receive() {
             f(request.id);
@@ -128,7 +129,7 @@ fn ends_while_posting(state: QpState) {
         };
         let flush = |shared: &Shared| {
             while let Some(request) = shared.qp.take_send() {
-                shared.qp.complete_send(completion(request.id, Status::Flushed));
+                shared.qp.complete_send(completion(request.id(), Status::Flushed));
             }
             while let Some(request) = shared.qp.take_receive() {
                 shared.qp.complete_receive(completion(request.id, Status::Flushed));
@@ -186,6 +187,31 @@ fn the_last_place_is_given_once() {
         ring.push(completion(1, Status::Success));
         assert!(ring.poll().is_some());
         assert_eq!(ring.reserve(2), 1);
+    });
+}
+
+/// Who posts when a request has just been completed finds room for another, and the place that the request lay in.
+#[test]
+fn a_request_lies_where_the_last_one_lay() {
+    model(|| {
+        let completions = Arc::new(CompletionRing::new(2));
+        let rings = (completions.clone(), completions.clone());
+        let qp = Arc::new(SharedQp::new(QP, PD, (1, 1), rings, Arc::new(Doorbells::new(1))));
+        qp.set_state(QpState::ReadyToSend);
+        let inline = |id| SendRequest::new(id, Operation::SEND, InlineData::try_from(&[1][..]).unwrap());
+        let place = |posted: &Posted| core::ptr::from_ref(posted.full().unwrap()) as usize;
+        qp.post_send(inline(1)).unwrap();
+        let poster = {
+            let qp = qp.clone();
+            thread::spawn(move || qp.post_send(inline(2)).is_ok())
+        };
+        let first = qp.take_send().unwrap();
+        assert_eq!(first.id(), 1);
+        let before = place(&first);
+        qp.give_back(first);
+        qp.complete_send(completion(1, Status::Success));
+        let second = poster.join().unwrap().then(|| qp.take_send().unwrap());
+        assert!(second.is_none_or(|posted| posted.id() == 2 && place(&posted) == before));
     });
 }
 

@@ -9,6 +9,7 @@ pub mod lender;
 #[cfg(all(test, loom))]
 mod loom_tests;
 pub mod payload;
+pub mod posted;
 pub mod reads;
 pub mod receiver;
 pub mod run;

@@ -45,25 +45,25 @@ impl SliceList {
 
     /// The parts of the ranges that hold the `octets` octets from `offset`: for each, where it begins in the list's octets,
     /// counted from `offset`, and the part. What lies behind the end of the list is left out.
-    pub fn parts(&self, offset: u64, octets: usize) -> impl Iterator<Item = (usize, Slice)> + use<> {
-        let list = *self;
-        let (mut begin, wanted) = (0, offset..offset.saturating_add(octets as u64));
-        (0..usize::from(list.len)).filter_map(move |index| {
-            let slice = list.slices[index];
-            let end = begin + u64::from(slice.octets);
-            let (from, to) = (wanted.start.max(begin), wanted.end.min(end));
-            let skipped = from.saturating_sub(begin);
-            begin = end;
-            (from < to).then(|| {
-                let part = Slice {
-                    stag: slice.stag,
-                    to: slice.to.wrapping_add(skipped),
-                    octets: (to - from) as u32,
-                };
-                ((from - wanted.start) as usize, part)
-            })
-        })
+    pub fn parts(&self, offset: u64, octets: usize) -> impl Iterator<Item = (usize, Slice)> {
+        parts(self.as_slice(), offset, octets)
     }
+}
+
+/// The parts of `slices` that hold the `octets` octets from `offset`, as [`SliceList::parts`].
+pub(super) fn parts(slices: &[Slice], offset: u64, octets: usize) -> impl Iterator<Item = (usize, Slice)> {
+    let (mut begin, wanted) = (0, offset..offset.saturating_add(octets as u64));
+    slices.iter().filter_map(move |slice| {
+        let end = begin + u64::from(slice.octets);
+        let (from, to) = (wanted.start.max(begin), wanted.end.min(end));
+        let skipped = from.saturating_sub(begin);
+        begin = end;
+        (from < to).then(|| {
+            let part =
+                Slice { stag: slice.stag, to: slice.to.wrapping_add(skipped), octets: (to - from) as u32 };
+            ((from - wanted.start) as usize, part)
+        })
+    })
 }
 
 impl PartialEq for SliceList {

@@ -6,11 +6,12 @@ use arrayvec::ArrayVec;
 
 use super::error::StreamError;
 use super::indication::{self, Provided};
+use super::posted::Posted;
 use super::reads::{Answer, Asked, Reads, Responses};
 use super::run::{FpduDescriptor, FpduRun, Origin, SegmentRoom, Source};
 use super::shared::SharedQp;
 use super::taken::{self, Does, Numbers, Stage, Taken};
-use super::work::{CompletionKind, Operation, Payload, SendRequest, Slice, Status};
+use super::work::{Operation, Slice, Status};
 use crate::ddp::segmentation::Message;
 use crate::limits;
 use crate::memory::{Invalidation, STag, StagTable};
@@ -104,33 +105,27 @@ impl Sender {
     pub fn take_posted(&mut self, shared: &SharedQp, stags: &mut StagTable) {
         while self.taken.len() < shared.send_depth() && !self.ends_locally() {
             let Some(request) = shared.take_send() else { return };
-            let status = taken::check(&request, shared, stags, self.reads);
-            if status == Status::Success {
-                each_memory(&request, |stag| stags.retain(stag));
-            }
-            let kind = Some(request.operation.kind());
-            match request.operation {
-                Operation::WriteWithImmediate { stag, to, immediate, solicited }
-                    if status == Status::Success =>
-                {
-                    let write = SendRequest { operation: Operation::Write { stag, to }, ..request };
-                    self.take(write, None, status);
-                    // Its octets are the completion's, and its memory the Write's.
-                    let operation = Operation::Immediate { immediate, solicited };
-                    let rest = SendRequest { operation, local: Payload::EMPTY, fenced: false, ..request };
-                    self.take(rest, kind, status);
-                    if let Some(immediate) = self.taken.back_mut() {
-                        immediate.octets = request.local.octets() as u32;
-                    }
-                }
-                _ => self.take(request, kind, status),
-            }
+            self.taken.push_back(Taken::new(request));
+            let immediate = self.check_last(shared, stags);
+            self.taken.extend(immediate);
         }
     }
 
-    #[inline]
-    fn take(&mut self, request: SendRequest, kind: Option<CompletionKind>, status: Status) {
-        self.taken.push_back(Taken::new(request, kind, status, &mut self.numbers));
+    /// Checks the last request taken, where it lies; gives the second message of one that is two.
+    fn check_last(&mut self, shared: &SharedQp, stags: &mut StagTable) -> Option<Taken> {
+        let taken = self.taken.back_mut()?;
+        let status = taken::check(&taken.request, shared, stags, self.reads);
+        let second = if status == Status::Success {
+            each_memory(&taken.request, |stag| stags.retain(stag));
+            taken.request.split_immediate()
+        } else {
+            None
+        };
+        taken.checked(status, &mut self.numbers);
+        let mut second = Taken::new(second?);
+        second.checked(status, &mut self.numbers);
+        taken.complete_with(&mut second);
+        Some(second)
     }
 
     /// Whether the last request taken puts nothing on the wire.
@@ -166,11 +161,11 @@ impl Sender {
     pub fn carry_out(&mut self, shared: &SharedQp, stags: &mut StagTable, reads: &Reads) -> bool {
         let Some(taken) = self.taken.front_mut() else { return false };
         let local = taken.does == Does::Local && taken.status == Status::Success;
-        let fenced = taken.request.fenced && !reads.asked.is_empty();
+        let fenced = taken.request.fenced() && !reads.asked.is_empty();
         if !local || fenced || self.queued > 0 || self.terminate.is_some() {
             return false;
         }
-        taken.status = carry_out_one(taken.request.operation, shared, stags);
+        taken.status = carry_out_one(taken.request.operation(), shared, stags);
         let done = taken.status == Status::Success;
         if done {
             self.finish_front(shared, stags, Status::Success);
@@ -182,7 +177,7 @@ impl Sender {
     fn ready(&self, index: usize, among: usize, asked: &Asked) -> Option<(&Taken, &Message)> {
         let taken = self.taken.get(index)?;
         let message = taken.message()?;
-        let waits = (taken.request.fenced && !(asked.is_empty() && among == 0))
+        let waits = (taken.request.fenced() && !(asked.is_empty() && among == 0))
             || (taken.asks() && !asked.has_room(among));
         (!waits || (index == self.queued && self.offset > 0)).then_some((taken, message))
     }
@@ -401,9 +396,11 @@ impl Sender {
             }
         }
         while let Some(request) = shared.take_send() {
-            let kind = Some(request.operation.kind());
-            let taken = Taken::new(request, kind, Status::Flushed, &mut self.numbers);
-            if let Some(completion) = taken.completion(shared, Status::Flushed) {
+            let mut taken = Taken::new(request);
+            taken.checked(Status::Flushed, &mut self.numbers);
+            let completion = taken.completion(shared, Status::Flushed);
+            shared.give_back(taken.request);
+            if let Some(completion) = completion {
                 shared.complete_send(completion);
             }
         }
@@ -412,8 +409,7 @@ impl Sender {
     }
 
     fn finish_front(&mut self, shared: &SharedQp, stags: &mut StagTable, outcome: Status) {
-        // Looked at where it is: it is too large to be moved for nothing.
-        let Some(taken) = self.taken.front() else { return };
+        let Some(taken) = self.taken.pop_front() else { return };
         self.completed = self.completed.wrapping_add(1);
         self.acknowledged = self.acknowledged.saturating_sub(1);
         self.queued = self.queued.saturating_sub(1);
@@ -423,13 +419,15 @@ impl Sender {
         } else {
             taken.status
         };
-        match taken.completion(shared, status) {
+        let completion = taken.completion(shared, status);
+        let silent = status == Status::Success && !taken.request.signaled();
+        shared.give_back(taken.request);
+        match completion {
             // The first message of two: the second reports.
             None => {}
-            Some(_) if status == Status::Success && !taken.request.signaled => shared.retire_send(),
+            Some(_) if silent => shared.retire_send(),
             Some(completion) => shared.complete_send(completion),
         }
-        self.taken.pop_front();
     }
 
     /// Nothing but `message`, a Terminate, is sent from now on.
@@ -500,8 +498,8 @@ fn next_answer(responses: &Responses, room: &SegmentRoom) -> Option<FpduRun> {
 }
 
 /// Calls `f` for each registration that a request's octets lie in.
-fn each_memory(request: &SendRequest, f: impl FnMut(STag)) {
-    request.local.slices().iter().filter(|slice| slice.octets > 0).map(|slice| slice.stag).for_each(f);
+fn each_memory(request: &Posted, f: impl FnMut(STag)) {
+    request.slices().iter().filter(|slice| slice.octets > 0).map(|slice| slice.stag).for_each(f);
 }
 
 /// Whether a ULPDU of a descriptor ever exceeds what MPA takes (MPA-3-05). Kept as a compile-time fact.

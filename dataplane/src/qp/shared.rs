@@ -7,12 +7,13 @@ use crossbeam::atomic::AtomicCell;
 
 use super::async_event::{AsyncEvent, AsyncEvents};
 use super::error::StreamError;
+use super::posted::{self, Posted};
 use super::shared_receive_queue::SharedReceiveQueue;
 use super::taken::check_shape;
 use super::work::{Completion, QpNumber, ReceiveRequest, SendRequest};
 use super::work_queue::WorkQueue;
 use crate::memory::{Accessor, ProtectionDomainId};
-use crate::sync::{AtomicBool, AtomicU8, AtomicU16, AtomicU64, Ordering, fence};
+use crate::sync::{ArrayQueue, AtomicBool, AtomicU8, AtomicU16, AtomicU64, Ordering, fence};
 use crate::tcp::CloseReason;
 
 pub use super::completion_queue::CompletionRing;
@@ -102,7 +103,9 @@ pub struct SharedQp {
     pub number: QpNumber,
     /// Its Protection Domain.
     pub pd: ProtectionDomainId,
-    sends: WorkQueue<SendRequest>,
+    sends: WorkQueue<Posted>,
+    /// Where requests lie that are not short: as many places as there may be requests.
+    places: ArrayQueue<Box<SendRequest>>,
     receives: WorkQueue<ReceiveRequest>,
     /// Where its receives come from instead.
     shared_receives: Option<Arc<SharedReceiveQueue>>,
@@ -129,10 +132,16 @@ impl SharedQp {
         (send_completions, receive_completions): (Arc<CompletionRing>, Arc<CompletionRing>),
         doorbells: Arc<Doorbells>,
     ) -> Self {
+        let places = ArrayQueue::new(send_depth.max(1));
+        for _ in 0..places.capacity() {
+            // There is room: it is as long as that.
+            let _ = places.push(posted::place());
+        }
         Self {
             number,
             pd,
             sends: WorkQueue::new(send_depth),
+            places,
             receives: WorkQueue::new(receive_depth),
             shared_receives: None,
             receives_taken: AtomicU64::new(0),
@@ -234,7 +243,8 @@ impl SharedQp {
         let bad = |request: &SendRequest| check_shape(request, reads).err();
         let first_bad = requests.iter().enumerate().find_map(|(place, request)| Some((place, bad(request)?)));
         let good = first_bad.map_or(requests, |(place, _)| &requests[..place]);
-        let (posted, refused) = self.sends.post(good, &self.send_completions);
+        let posted = |request: &SendRequest| Posted::new(request, || self.places.pop());
+        let (posted, refused) = self.sends.post(good, &self.send_completions, posted);
         if posted > 0 {
             self.ring();
         }
@@ -268,7 +278,7 @@ impl SharedQp {
             QpState::Idle | QpState::ReadyToSend | QpState::Closing => {}
             state @ (QpState::Terminate | QpState::Error) => return Err(bad(PostError::WrongState(state))),
         }
-        let (posted, refused) = self.receives.post(requests, &self.receive_completions);
+        let (posted, refused) = self.receives.post(requests, &self.receive_completions, |request| *request);
         // A request that slips in while the core ends the queue pair is flushed when the core hears the bell.
         fence(Ordering::SeqCst);
         if posted > 0 && self.state() != QpState::Idle {
@@ -291,8 +301,19 @@ impl SharedQp {
     }
 
     /// The next posted send, for the core.
-    pub fn take_send(&self) -> Option<SendRequest> {
+    #[inline]
+    pub fn take_send(&self) -> Option<Posted> {
         self.sends.take()
+    }
+
+    /// A request that was taken is not looked at any more, for the core. It comes before the completion, which lets another
+    /// be posted.
+    #[inline]
+    pub fn give_back(&self, request: Posted) {
+        if let Some(place) = request.into_place() {
+            // There is room: it came from here.
+            let _ = self.places.push(place);
+        }
     }
 
     /// Whether a posted send waits to be taken, for the core.
@@ -376,12 +397,14 @@ impl SharedQp {
     }
 
     /// Reports a completed send, for the core.
+    #[inline]
     pub fn complete_send(&self, completion: Completion) {
         self.sends.finish_one();
         self.send_completions.push(completion);
     }
 
     /// Ends a send whose success is not reported, for the core.
+    #[inline]
     pub fn retire_send(&self) {
         self.sends.finish_one();
         self.send_completions.unreserve(1);
@@ -397,7 +420,7 @@ impl SharedQp {
 #[cfg(test)]
 mod tests {
     use super::super::shared_receive_queue::SrqNumber;
-    use super::super::work::{CompletionKind, Operation, Slice, Status};
+    use super::super::work::{CompletionKind, InlineData, Operation, Slice, Status};
     use super::*;
     use crate::ddp::DdpError;
     use crate::limits;
@@ -439,7 +462,7 @@ mod tests {
         qp.post_send(send(2)).unwrap();
         assert_eq!(bells.take(), Some(QpNumber(7)));
         assert_eq!(bells.take(), None, "one bell for many posts");
-        assert_eq!(qp.take_send().unwrap().id, 1);
+        assert_eq!(qp.take_send().unwrap().id(), 1);
         assert_eq!(qp.post_send(send(3)), Err(PostError::QueueFull), "taken is not completed");
         qp.complete_send(completion(1));
         qp.post_send(send(3)).unwrap();
@@ -459,6 +482,31 @@ mod tests {
         qp.post_send(send(3)).unwrap();
         qp.retire_send();
         qp.post_send(send(4)).unwrap();
+    }
+
+    /// Posting allocates nothing: requests that are not short lie where others have lain before.
+    #[test]
+    fn places_are_used_again() {
+        let (qp, ring, _) = qp(2, 64);
+        qp.set_state(QpState::ReadyToSend);
+        let inline = InlineData::try_from(&[1; 8][..]).unwrap();
+        let mut places = std::collections::BTreeSet::new();
+        for id in 0..7 {
+            qp.post_send(SendRequest::new(id, Operation::SEND, inline)).unwrap();
+            qp.post_send(SendRequest::new(id, Operation::SEND, inline)).unwrap();
+            for _ in 0..2 {
+                let posted = qp.take_send().unwrap();
+                places.insert(core::ptr::from_ref(posted.full().unwrap()) as usize);
+                qp.give_back(posted);
+                qp.complete_send(completion(id));
+            }
+            assert_eq!(core::iter::from_fn(|| ring.poll()).count(), 2);
+        }
+        assert_eq!(places.len(), 2);
+        // One that is short needs none, and one that is refused takes none.
+        qp.post_sends(&[send(1), send(2)]).unwrap();
+        assert_eq!(qp.post_send(SendRequest::new(3, Operation::SEND, inline)), Err(PostError::QueueFull));
+        assert_eq!(qp.places.len(), 2);
     }
 
     /// RDMAP-7.1-03
@@ -482,10 +530,10 @@ mod tests {
         assert_eq!(qp.post_sends(&list), refused);
         assert_eq!((bells.take(), bells.take()), (Some(QpNumber(7)), None));
         for id in 0..3 {
-            assert_eq!(qp.take_send().map(|request| request.id), Some(id));
+            assert_eq!(qp.take_send().map(|request| request.id()), Some(id));
             qp.retire_send();
         }
-        assert_eq!(qp.take_send(), None);
+        assert!(qp.take_send().is_none());
         qp.post_sends(&list[..3]).unwrap();
         assert_eq!(qp.post_sends(&[]), Ok(()));
     }

@@ -1,6 +1,7 @@
 //! A send work request that the core has taken: what it puts on the wire, and how far it has come.
 
-use super::payload::{Payload, Slice};
+use super::payload::{self, Payload, Slice};
+use super::posted::Posted;
 use super::reads::Awaited;
 use super::run::{FpduDescriptor, Source};
 use super::shared::{PostError, SharedQp};
@@ -33,10 +34,10 @@ pub enum Does {
 }
 
 /// A request under way.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Taken {
     /// The request. One that is two messages is two of these.
-    pub request: SendRequest,
+    pub request: Posted,
     /// What it does.
     pub does: Does,
     /// What becomes of it.
@@ -70,17 +71,64 @@ pub fn take_number(number: &mut u32) -> u32 {
 }
 
 impl Taken {
-    /// Takes `request`, whose status is known already: one that failed a check takes no number.
+    /// A request that was not looked at yet.
     #[inline]
-    pub fn new(
-        request: SendRequest,
-        kind: Option<CompletionKind>,
-        status: Status,
-        numbers: &mut Numbers,
-    ) -> Self {
-        let does = if status == Status::Success { does(&request, numbers) } else { Does::Local };
-        let octets = u32::try_from(request.local.octets()).unwrap_or(u32::MAX);
-        Self { request, does, status, stage: Stage::Waiting, answer: None, kind, octets }
+    pub fn new(request: Posted) -> Self {
+        let (does, status, stage) = (Does::Local, Status::Success, Stage::Waiting);
+        Self { request, does, status, stage, answer: None, kind: None, octets: 0 }
+    }
+
+    /// Notes how the request's check has ended. One that failed it takes no number.
+    // Each field is written where it stays: a whole that was put together elsewhere a moment before is slow to read.
+    #[inline]
+    pub fn checked(&mut self, status: Status, numbers: &mut Numbers) {
+        self.kind = Some(self.request.kind());
+        self.octets = self.request.octets();
+        self.status = status;
+        if status == Status::Success {
+            self.number(numbers);
+        }
+    }
+
+    /// Notes what the request does, with the next number where it takes one.
+    // RDMAP-4.1-06
+    #[inline]
+    fn number(&mut self, numbers: &mut Numbers) {
+        let (version, octets) = (numbers.version, self.octets);
+        let does = &mut self.does;
+        match self.request.operation() {
+            Operation::Write { stag, to } => {
+                *does = Does::Message(message::write(version, stag, to, octets));
+            }
+            Operation::Send { invalidate, solicited } => {
+                let opcode = Opcode::send(invalidate.is_some(), solicited);
+                let msn = take_number(&mut numbers.send);
+                *does = Does::Message(message::send(
+                    version,
+                    opcode,
+                    invalidate.unwrap_or_default(),
+                    msn,
+                    octets,
+                ));
+            }
+            // The Write is a request of its own by now.
+            Operation::Immediate { solicited, .. } | Operation::WriteWithImmediate { solicited, .. } => {
+                let msn = take_number(&mut numbers.send);
+                *does = Does::Message(message::immediate(version, solicited, msn));
+            }
+            Operation::Read { .. } => {
+                *does = Does::Message(message::read_request(version, take_number(&mut numbers.read)));
+            }
+            Operation::FetchAdd { .. } | Operation::CompareSwap { .. } | Operation::Swap { .. } => {
+                *does = Does::Message(message::atomic_request(version, take_number(&mut numbers.read)));
+            }
+            Operation::LocalInvalidate { .. } | Operation::Bind(_) | Operation::Register(_) => {}
+        }
+    }
+
+    /// Leaves its completion to `second`, the second message of what was one request: it names the octets of both.
+    pub const fn complete_with(&mut self, second: &mut Self) {
+        (second.kind, second.octets) = (self.kind.take(), self.octets);
     }
 
     /// Its message, if it has one to send.
@@ -94,14 +142,14 @@ impl Taken {
 
     /// Whether it asks the peer for something.
     #[inline]
-    pub const fn asks(&self) -> bool {
-        self.request.operation.asks()
+    pub fn asks(&self) -> bool {
+        self.request.asks()
     }
 
     /// What it waits for once it is sent; `number` is its own.
     pub fn awaited(&self, number: u32) -> Option<Awaited> {
-        let local = self.request.local.slices().first().copied().unwrap_or_default();
-        match self.request.operation {
+        let local = self.request.slices().first().copied().unwrap_or_default();
+        match self.request.operation() {
             Operation::Read { .. } => Some(Awaited::Read { sink: local, delivered: 0 }),
             Operation::FetchAdd { .. } | Operation::CompareSwap { .. } | Operation::Swap { .. } => {
                 Some(Awaited::Atomic { identifier: number, target: local })
@@ -114,9 +162,9 @@ impl Taken {
     #[inline]
     pub fn fpdu(&self, message: &Message, number: u32, offset: u32, mulpdu: usize) -> FpduDescriptor {
         let (header, octets) = message.segment(offset, mulpdu);
-        let source = match self.request.local.slices() {
+        let source = match self.request.slices() {
             // The usual case: no look at the request again when it is built.
-            [local] if self.request.operation.sends_local() => Source::Memory(Slice {
+            [local] if self.request.operation().sends_local() => Source::Memory(Slice {
                 stag: local.stag,
                 to: local.to.wrapping_add(u64::from(offset)),
                 octets,
@@ -131,23 +179,15 @@ impl Taken {
     #[must_use]
     pub fn copy(&self, number: u32, stags: &StagTable, offset: u64, out: &mut [u8]) -> bool {
         let mut header = [0; AtomicRequest::LEN];
-        let len = match (self.request.operation, &self.request.local) {
-            (Operation::Send { .. } | Operation::Write { .. }, Payload::Gather(list)) => {
-                return list.parts(offset, out.len()).all(|(at, part)| {
-                    let octets = part.octets as usize;
-                    let source = stags.retained(part.stag, part.to, octets);
-                    let place = out.get_mut(at..at + octets);
-                    source.zip(place).is_some_and(|(source, place)| source.read(0, place))
-                });
+        let len = match self.request.operation() {
+            Operation::Send { .. } | Operation::Write { .. } => {
+                return self.copy_local(stags, offset, out);
             }
-            (Operation::Send { .. } | Operation::Write { .. }, Payload::Inline(data)) => {
-                return copy_part(data.as_slice(), offset, out);
-            }
-            (Operation::Immediate { immediate, .. }, _) => {
+            Operation::Immediate { immediate, .. } => {
                 return copy_part(&immediate.to_be_bytes(), offset, out);
             }
-            (Operation::Read { stag, to }, local) => {
-                let sink = local.slices().first().copied().unwrap_or_default();
+            Operation::Read { stag, to } => {
+                let sink = self.request.slices().first().copied().unwrap_or_default();
                 ReadRequest {
                     sink_stag: sink.stag,
                     sink_to: sink.to,
@@ -157,7 +197,7 @@ impl Taken {
                 }
                 .emit(&mut header)
             }
-            (operation, _) => match atomic_request(operation, number) {
+            operation => match atomic_request(operation, number) {
                 Some(request) => request.emit(&mut header),
                 None => return false,
             },
@@ -165,11 +205,23 @@ impl Taken {
         copy_part(&header[..len], offset, out)
     }
 
+    /// Copies the octets of its memory, or those it holds itself.
+    fn copy_local(&self, stags: &StagTable, offset: u64, out: &mut [u8]) -> bool {
+        if let Some(data) = self.request.inline_octets() {
+            return copy_part(data, offset, out);
+        }
+        payload::parts(self.request.slices(), offset, out.len()).all(|(at, part)| {
+            let octets = part.octets as usize;
+            let source = stags.retained(part.stag, part.to, octets);
+            let place = out.get_mut(at..at + octets);
+            source.zip(place).is_some_and(|(source, place)| source.read(0, place))
+        })
+    }
+
     /// Its completion, with `status`; `None` when it has none of its own.
     pub fn completion(&self, shared: &SharedQp, status: Status) -> Option<Completion> {
-        let SendRequest { id, local, .. } = &self.request;
-        let completion = |kind| Completion::new(shared.number, *id, kind, status, self.octets);
-        Some(completion(self.kind?).marked(local.lender()))
+        let completion = Completion::new(shared.number, self.request.id(), self.kind?, status, self.octets);
+        Some(completion.marked(self.request.lender()))
     }
 }
 
@@ -178,32 +230,6 @@ fn copy_part(octets: &[u8], offset: u64, out: &mut [u8]) -> bool {
     part.is_some_and(|part| {
         out.copy_from_slice(part);
         true
-    })
-}
-
-/// What a valid request does, with the next number where it takes one.
-// RDMAP-4.1-06
-fn does(request: &SendRequest, numbers: &mut Numbers) -> Does {
-    let version = numbers.version;
-    let octets = u32::try_from(request.local.octets()).unwrap_or(u32::MAX);
-    Does::Message(match request.operation {
-        Operation::Send { invalidate, solicited } => {
-            let opcode = Opcode::send(invalidate.is_some(), solicited);
-            let msn = take_number(&mut numbers.send);
-            message::send(version, opcode, invalidate.unwrap_or_default(), msn, octets)
-        }
-        // The Write is a request of its own by now.
-        Operation::Immediate { solicited, .. } | Operation::WriteWithImmediate { solicited, .. } => {
-            message::immediate(version, solicited, take_number(&mut numbers.send))
-        }
-        Operation::Write { stag, to } => message::write(version, stag, to, octets),
-        Operation::Read { .. } => message::read_request(version, take_number(&mut numbers.read)),
-        Operation::FetchAdd { .. } | Operation::CompareSwap { .. } | Operation::Swap { .. } => {
-            message::atomic_request(version, take_number(&mut numbers.read))
-        }
-        Operation::LocalInvalidate { .. } | Operation::Bind(_) | Operation::Register(_) => {
-            return Does::Local;
-        }
     })
 }
 
@@ -256,17 +282,21 @@ pub fn check_shape(request: &SendRequest, reads: bool) -> Result<(), PostError> 
 
 /// Checks a request's own side of it: the ranges of memory, and what its operation asks of them.
 // DDP-5.2-02, RDMAP-5.2.2-06, RDMAP-7.1-01
-pub fn check(request: &SendRequest, shared: &SharedQp, stags: &StagTable, reads: bool) -> Status {
-    match check_shape(request, reads) {
+pub fn check(request: &Posted, shared: &SharedQp, stags: &StagTable, reads: bool) -> Status {
+    let shape = match request.full() {
+        Some(request) => check_shape(request, reads),
+        None if request.asks() && !reads => Err(PostError::NoReads),
+        None => Ok(()),
+    };
+    match shape {
         Ok(()) => {}
         Err(PostError::TooLong) => return Status::LocalLength,
         Err(_) => return Status::LocalOperation,
     }
-    let rights = if request.operation.asks() { Access::LOCAL_WRITE } else { Access::empty() };
-    let local = &request.local;
+    let rights = if request.asks() { Access::LOCAL_WRITE } else { Access::empty() };
     let reachable = |slice: &Slice| {
         let octets = slice.octets as usize;
         octets == 0 || stags.check(slice.stag, shared.accessor(), rights, slice.to, octets).is_ok()
     };
-    if local.slices().iter().all(reachable) { Status::Success } else { Status::LocalProtection }
+    if request.slices().iter().all(reachable) { Status::Success } else { Status::LocalProtection }
 }

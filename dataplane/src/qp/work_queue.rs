@@ -9,14 +9,21 @@ use crate::sync::{ArrayQueue, AtomicU32, Ordering};
 #[derive(Debug)]
 pub(super) struct WorkQueue<T> {
     posted: ArrayQueue<T>,
-    /// Posted and not completed.
-    outstanding: AtomicU32,
+    /// Requests counted so far, by those who post; it wraps.
+    counted: AtomicU32,
+    /// Requests completed so far. Only the core writes it, so it needs no operation that others could disturb, which for every
+    /// request would cost more than most of what is done for it.
+    finished: AtomicU32,
 }
 
-impl<T: Copy> WorkQueue<T> {
+impl<T> WorkQueue<T> {
     /// A queue of `depth` requests, at least one.
     pub(super) fn new(depth: usize) -> Self {
-        Self { posted: ArrayQueue::new(depth.max(1)), outstanding: AtomicU32::new(0) }
+        Self {
+            posted: ArrayQueue::new(depth.max(1)),
+            counted: AtomicU32::new(0),
+            finished: AtomicU32::new(0),
+        }
     }
 
     pub(super) fn depth(&self) -> usize {
@@ -25,20 +32,27 @@ impl<T: Copy> WorkQueue<T> {
 
     /// Requests posted and not completed.
     pub(super) fn outstanding(&self) -> u32 {
-        self.outstanding.load(Ordering::Acquire)
+        // In this order, so that nothing seems finished that is not yet counted.
+        let finished = self.finished.load(Ordering::Acquire);
+        self.counted.load(Ordering::Acquire).wrapping_sub(finished)
     }
 
-    /// Posts the first of `requests`, as many as there is room for here and in `completions`; gives how many, and why not
-    /// the next.
-    pub(super) fn post(&self, requests: &[T], completions: &CompletionRing) -> (usize, Option<PostError>) {
+    /// Posts the first of `requests`, as many as there is room for here and in `completions`, each as `posted` makes it; gives
+    /// how many, and why not the next.
+    pub(super) fn post<R>(
+        &self,
+        requests: &[R],
+        completions: &CompletionRing,
+        posted: impl Fn(&R) -> T,
+    ) -> (usize, Option<PostError>) {
         let wanted = requests.len().min(u32::MAX as usize) as u32;
         let taken = self.take_places(wanted);
         let places = completions.reserve(taken);
         if places < taken {
-            self.outstanding.fetch_sub(taken - places, Ordering::Relaxed);
+            self.counted.fetch_sub(taken - places, Ordering::Relaxed);
         }
         for request in &requests[..places as usize] {
-            let pushed = self.posted.push(*request);
+            let pushed = self.posted.push(posted(request));
             debug_assert!(pushed.is_ok(), "fewer places than outstanding requests");
         }
         let refused = if places < taken {
@@ -53,15 +67,18 @@ impl<T: Copy> WorkQueue<T> {
 
     /// Counts up to `wanted` requests as outstanding; gives how many.
     fn take_places(&self, wanted: u32) -> u32 {
-        let before = self.outstanding.fetch_add(wanted, Ordering::Acquire);
+        // In this order, as in `outstanding`. What the core did before it finished a request has been done for who has its place.
+        let finished = self.finished.load(Ordering::Acquire);
+        let before = self.counted.fetch_add(wanted, Ordering::Relaxed).wrapping_sub(finished);
         let granted = wanted.min((self.depth() as u32).saturating_sub(before));
         if granted < wanted {
-            self.outstanding.fetch_sub(wanted - granted, Ordering::Relaxed);
+            self.counted.fetch_sub(wanted - granted, Ordering::Relaxed);
         }
         granted
     }
 
     /// The oldest request that the core has not taken.
+    #[inline]
     pub(super) fn take(&self) -> Option<T> {
         self.posted.pop()
     }
@@ -71,13 +88,15 @@ impl<T: Copy> WorkQueue<T> {
         self.posted.is_empty()
     }
 
-    /// A request that came another way counts as outstanding.
+    /// A request that came another way counts as outstanding, for the core.
     pub(super) fn count_one(&self) {
-        self.outstanding.fetch_add(1, Ordering::Relaxed);
+        self.counted.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A request is done: its place is free.
+    /// A request is done: its place is free, for the core.
+    #[inline]
     pub(super) fn finish_one(&self) {
-        self.outstanding.fetch_sub(1, Ordering::Release);
+        let finished = self.finished.load(Ordering::Relaxed);
+        self.finished.store(finished.wrapping_add(1), Ordering::Release);
     }
 }

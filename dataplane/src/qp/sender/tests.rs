@@ -7,7 +7,7 @@ use crate::qp::completion_queue::CompletionRing;
 use crate::qp::doorbells::Doorbells;
 use crate::qp::payload::InlineData;
 use crate::qp::shared::QpState;
-use crate::qp::work::QpNumber;
+use crate::qp::work::{QpNumber, SendRequest};
 
 type World = (SharedQp, Arc<CompletionRing>, StagTable, Reads, Sender);
 

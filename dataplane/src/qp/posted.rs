@@ -1,0 +1,333 @@
+//! A send work request from its posting to its completion. Most have one range of memory and few operands: these are short
+//! enough to be handed on by value. Any other is written once, to a place of the queue pair's, and handed on by that.
+
+use core::num::NonZeroU32;
+use core::slice;
+
+use bitflags::bitflags;
+
+use super::payload::{Payload, Slice, SliceList};
+use super::work::{CompletionKind, Operation, SendRequest};
+use crate::memory::STag;
+
+/// A posted request.
+#[derive(Debug)]
+pub struct Posted {
+    /// What it is, if it is short.
+    brief: Brief,
+    /// Any other, in a place that the queue pair wants [back](super::shared::SharedQp::give_back).
+    full: Option<Box<SendRequest>>,
+}
+
+/// A request of at most one range, with few operands. It is moved from the poster to the queue, and from there to where the core
+/// keeps it, each time a moment after it was written: whole words without variants are what a processor then reads fastest.
+#[derive(Clone, Copy, Debug)]
+struct Brief {
+    id: u64,
+    /// The Tagged Offset at the peer, or the Immediate Data.
+    operand: u64,
+    local: Slice,
+    /// The STag at the peer.
+    stag: STag,
+    /// The [lender](super::lender) of the memory, or 0.
+    lender: u32,
+    marks: Marks,
+}
+
+bitflags! {
+    /// What a short request does, and how. Without a mark that names the operation it is a Send.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    struct Marks: u64 {
+        const WRITE = 1;
+        const READ = 1 << 1;
+        const IMMEDIATE = 1 << 2;
+        const INVALIDATES = 1 << 3;
+        const SOLICITED = 1 << 4;
+        const SIGNALED = 1 << 5;
+        const FENCED = 1 << 6;
+        /// It has a range of memory.
+        const LOCAL = 1 << 7;
+    }
+}
+
+// What is handed on for each message: with the queue's own mark a cache line.
+const _: () = assert!(size_of::<Posted>() <= 56);
+
+impl Brief {
+    const NONE: Self = Self {
+        id: 0,
+        operand: 0,
+        local: Slice { stag: STag(0), to: 0, octets: 0 },
+        stag: STag(0),
+        lender: 0,
+        marks: Marks::empty(),
+    };
+
+    /// `None` when `request` is not that short.
+    #[inline]
+    fn new(request: &SendRequest) -> Option<Self> {
+        let (does, stag, operand) = match request.operation {
+            Operation::Send { invalidate: None, solicited } => (solicits(solicited), STag(0), 0),
+            Operation::Send { invalidate: Some(stag), solicited } => {
+                (Marks::INVALIDATES | solicits(solicited), stag, 0)
+            }
+            Operation::Write { stag, to } => (Marks::WRITE, stag, to),
+            Operation::Immediate { immediate, solicited } => {
+                (Marks::IMMEDIATE | solicits(solicited), STag(0), immediate)
+            }
+            Operation::Read { stag, to } => (Marks::READ, stag, to),
+            _ => return None,
+        };
+        let Payload::Gather(list) = &request.local else { return None };
+        let (local, has_local) = match *list.as_slice() {
+            [] => (Slice::default(), false),
+            [slice] => (slice, true),
+            _ => return None,
+        };
+        let mut marks = does;
+        marks.set(Marks::SIGNALED, request.signaled);
+        marks.set(Marks::FENCED, request.fenced);
+        marks.set(Marks::LOCAL, has_local);
+        let lender = list.lender.map_or(0, NonZeroU32::get);
+        Some(Self { id: request.id, operand, local, stag, lender, marks })
+    }
+
+    #[inline]
+    fn operation(&self) -> Operation {
+        let (stag, solicited) = (self.stag, self.marks.contains(Marks::SOLICITED));
+        if self.marks.contains(Marks::WRITE) {
+            Operation::Write { stag, to: self.operand }
+        } else if self.marks.contains(Marks::READ) {
+            Operation::Read { stag, to: self.operand }
+        } else if self.marks.contains(Marks::IMMEDIATE) {
+            Operation::Immediate { immediate: self.operand, solicited }
+        } else {
+            let invalidate = self.marks.contains(Marks::INVALIDATES).then_some(stag);
+            Operation::Send { invalidate, solicited }
+        }
+    }
+
+    #[inline]
+    fn slices(&self) -> &[Slice] {
+        let ranges = usize::from(self.marks.contains(Marks::LOCAL));
+        &slice::from_ref(&self.local)[..ranges]
+    }
+}
+
+#[inline]
+fn solicits(solicited: bool) -> Marks {
+    if solicited { Marks::SOLICITED } else { Marks::empty() }
+}
+
+impl Posted {
+    /// `request`, in a `place` of its own if it needs one.
+    #[inline]
+    pub(super) fn new(request: &SendRequest, place: impl FnOnce() -> Option<Box<SendRequest>>) -> Self {
+        if let Some(brief) = Brief::new(request) {
+            return Self { brief, full: None };
+        }
+        // There is one: a request whose place in the queue is free has given its own back before.
+        let mut place = place().unwrap_or_else(self::place);
+        *place = *request;
+        Self { brief: Brief::NONE, full: Some(place) }
+    }
+
+    /// The place where it lies, if it is not short.
+    pub(super) fn into_place(self) -> Option<Box<SendRequest>> {
+        self.full
+    }
+
+    /// Divides an RDMA Write with Immediate Data into its two messages (RFC 7306 §6): this is the Write from now on. Gives
+    /// the other, whose memory is the Write's; `None` when it is no such request.
+    pub(super) fn split_immediate(&mut self) -> Option<Self> {
+        let request = self.full.as_mut()?;
+        let Operation::WriteWithImmediate { stag, to, immediate, solicited } = request.operation else {
+            return None;
+        };
+        request.operation = Operation::Write { stag, to };
+        let mut marks = Marks::IMMEDIATE | solicits(solicited);
+        marks.set(Marks::SIGNALED, request.signaled);
+        let brief = Brief { id: request.id, operand: immediate, marks, ..Brief::NONE };
+        Some(Self { brief, full: None })
+    }
+
+    /// The request itself, if it is not short. Whatever is short is of a right shape.
+    #[inline]
+    pub fn full(&self) -> Option<&SendRequest> {
+        self.full.as_deref()
+    }
+
+    /// The application's name for it.
+    #[inline]
+    pub fn id(&self) -> u64 {
+        self.full().map_or(self.brief.id, |request| request.id)
+    }
+
+    /// What to do.
+    #[inline]
+    pub fn operation(&self) -> Operation {
+        self.full().map_or_else(|| self.brief.operation(), |request| request.operation)
+    }
+
+    /// Whether it waits for an answer of the peer.
+    #[inline]
+    pub fn asks(&self) -> bool {
+        self.full().map_or_else(|| self.brief.marks.contains(Marks::READ), |request| request.operation.asks())
+    }
+
+    /// The kind its completion names.
+    #[inline]
+    pub fn kind(&self) -> CompletionKind {
+        self.operation().kind()
+    }
+
+    /// The ranges of memory of its octets; none when they are inline.
+    #[inline]
+    pub fn slices(&self) -> &[Slice] {
+        self.full().map_or_else(|| self.brief.slices(), |request| request.local.slices())
+    }
+
+    /// The octets that it holds itself, if any.
+    pub fn inline_octets(&self) -> Option<&[u8]> {
+        match &self.full()?.local {
+            Payload::Inline(data) => Some(data.as_slice()),
+            Payload::Gather(_) => None,
+        }
+    }
+
+    /// How many octets there are; no message has more than can be told.
+    #[inline]
+    pub fn octets(&self) -> u32 {
+        // A short one without a range has none there either.
+        self.full().map_or(self.brief.local.octets, |request| {
+            u32::try_from(request.local.octets()).unwrap_or(u32::MAX)
+        })
+    }
+
+    /// The lender of its memory, if one has lent it.
+    #[inline]
+    pub(super) fn lender(&self) -> Option<NonZeroU32> {
+        self.full().map_or_else(|| NonZeroU32::new(self.brief.lender), |request| request.local.lender())
+    }
+
+    /// Whether success is reported.
+    #[inline]
+    pub fn signaled(&self) -> bool {
+        self.full().map_or(self.brief.marks.contains(Marks::SIGNALED), |request| request.signaled)
+    }
+
+    /// Whether it waits for the answers to those before it.
+    #[inline]
+    pub fn fenced(&self) -> bool {
+        self.full().map_or(self.brief.marks.contains(Marks::FENCED), |request| request.fenced)
+    }
+}
+
+/// A place for a request that is not short.
+pub(super) fn place() -> Box<SendRequest> {
+    Box::new(SendRequest::new(0, Operation::SEND, SliceList::default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::{Access, Binding, FastRegistration};
+    use crate::qp::payload::InlineData;
+
+    const STAG: STag = STag(0x0102_0304);
+
+    fn operations() -> Vec<Operation> {
+        let (stag, to) = (STAG, u64::MAX - 5);
+        let mut operations = vec![
+            Operation::Write { stag, to },
+            Operation::Read { stag, to },
+            Operation::FetchAdd { stag, to, add: 1, mask: 2 },
+            Operation::CompareSwap { stag, to, compare: 1, compare_mask: 2, swap: 3, swap_mask: 4 },
+            Operation::Swap { stag, to, swap: 5, mask: 6 },
+            Operation::LocalInvalidate { stag },
+            Operation::Bind(Binding {
+                window: stag,
+                registration: STag(9),
+                to: 1,
+                octets: 2,
+                access: Access::all(),
+                zero_based: true,
+            }),
+            Operation::Register(FastRegistration {
+                stag,
+                offset: 1,
+                octets: 2,
+                base_to: 3,
+                access: Access::empty(),
+                all_streams: true,
+            }),
+        ];
+        for solicited in [false, true] {
+            let immediate = u64::MAX - 7;
+            operations.extend([
+                Operation::Send { invalidate: None, solicited },
+                Operation::Send { invalidate: Some(stag), solicited },
+                // A name that no registration has is one all the same.
+                Operation::Send { invalidate: Some(STag(0)), solicited },
+                Operation::Immediate { immediate, solicited },
+                Operation::WriteWithImmediate { stag, to, immediate, solicited },
+            ]);
+        }
+        operations
+    }
+
+    fn payloads() -> Vec<Payload> {
+        let slice = |octets| Slice { stag: STag(7), to: 1 << 40, octets };
+        vec![
+            Payload::EMPTY,
+            slice(0).into(),
+            slice(u32::MAX).into(),
+            SliceList::try_from(&[slice(1), slice(2)][..]).unwrap().into(),
+            InlineData::try_from(&[1, 2, 3][..]).unwrap().into(),
+        ]
+    }
+
+    /// Whatever form it takes on its way, the core reads what the application has posted.
+    #[test]
+    fn every_request_arrives_as_it_was_posted() {
+        let (mut brief, mut full) = (0, 0);
+        for operation in operations() {
+            let both = |local| [(local, (false, true)), (local, (true, false))];
+            for (local, (signaled, fenced)) in payloads().into_iter().flat_map(both) {
+                let request = SendRequest { id: u64::MAX - 1, operation, local, signaled, fenced };
+                let posted = Posted::new(&request, || None);
+                assert_eq!((posted.id(), posted.operation()), (request.id, operation));
+                assert_eq!((posted.kind(), posted.asks()), (operation.kind(), operation.asks()));
+                assert_eq!((posted.signaled(), posted.fenced()), (signaled, fenced));
+                assert_eq!(posted.slices(), local.slices());
+                assert_eq!(u64::from(posted.octets()), local.octets());
+                match local {
+                    Payload::Inline(data) => assert_eq!(posted.inline_octets(), Some(data.as_slice())),
+                    Payload::Gather(_) => assert_eq!(posted.inline_octets(), None),
+                }
+                *(if posted.full().is_some() { &mut full } else { &mut brief }) += 1;
+            }
+        }
+        // Ten operations of eighteen are short, with three payloads of five, in two ways each.
+        assert_eq!((brief, full), (10 * 3 * 2, 18 * 5 * 2 - 10 * 3 * 2));
+    }
+
+    /// RDMAPX-6-01: the Write keeps the memory and its fence, the Immediate Data the eight octets.
+    #[test]
+    fn a_write_with_immediate_is_two() {
+        let operation = Operation::WriteWithImmediate { stag: STAG, to: 3, immediate: 4, solicited: true };
+        let local = Slice { stag: STag(7), to: 1, octets: 2 };
+        let request = SendRequest { fenced: true, ..SendRequest::new(5, operation, local) };
+        let mut write = Posted::new(&request, || None);
+        let immediate = write.split_immediate().unwrap();
+        assert_eq!((write.id(), write.operation()), (5, Operation::Write { stag: STAG, to: 3 }));
+        assert_eq!((write.slices(), write.fenced()), (&[local][..], true));
+        let rest = Operation::Immediate { immediate: 4, solicited: true };
+        assert_eq!((immediate.id(), immediate.operation()), (5, rest));
+        assert_eq!((immediate.slices(), immediate.fenced()), (&[][..], false));
+        assert!(write.split_immediate().is_none());
+        assert!(
+            Posted::new(&SendRequest::new(1, Operation::SEND, local), || None).split_immediate().is_none()
+        );
+    }
+}
