@@ -116,7 +116,7 @@ static int both_ends(int count)
     struct warpline_device *near_device, *far_device;
     pthread_t thread;
     check("warpline_open_pair", warpline_open_pair(&near, &far, &near_device, &far_device));
-    check("warpline_listen", warpline_listen(far_device, TCP_PORT, 0, &listener));
+    check("warpline_listen", warpline_listen(far_device, TCP_PORT, NULL, &listener));
     if (pthread_create(&thread, NULL, server, far_device) != 0)
         fail("no thread is to be had");
     client(near_device, "198.18.0.2", count);
@@ -137,7 +137,7 @@ int main(int argc, char **argv)
     struct warpline_device *device;
     check("warpline_open", warpline_open(argv[2], argv[3], &attr, &device));
     if (is_server) {
-        check("warpline_listen", warpline_listen(device, TCP_PORT, 0, &listener));
+        check("warpline_listen", warpline_listen(device, TCP_PORT, NULL, &listener));
         puts("listening");
         fflush(stdout);
         server(device);

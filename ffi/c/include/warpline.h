@@ -33,6 +33,12 @@
 #define WARPLINE_DEVICE_SPIN 2
 
 /**
+ * No CRCs with peers that want none either. What is damaged below TCP's checksum then goes unnoticed: not without end-to-end
+ * protection at least as strong, such as IPsec (RFC 5044, section 4.4).
+ */
+#define WARPLINE_DEVICE_NO_CRC 4
+
+/**
  * Messages may be placed there; also for what an RDMA Read or an atomic brings.
  */
 #define WARPLINE_ACCESS_LOCAL_WRITE 1
@@ -260,6 +266,27 @@
  * Most octets of Private Data. 4 fewer for a connection whose IRD and ORD are negotiated, which it usually is.
  */
 #define WARPLINE_MAX_PRIVATE_DATA 512
+
+/**
+ * `revision` of a `warpline_conn_param`: revision 2 of MPA, in which IRD and ORD are negotiated (RFC 6581), and revision 1 on a new
+ * TCP connection if the peer turns out not to know it.
+ */
+#define WARPLINE_REVISION_USUAL 0
+
+/**
+ * Revision 1 (RFC 5044).
+ */
+#define WARPLINE_REVISION_1 1
+
+/**
+ * Revision 2 and nothing else.
+ */
+#define WARPLINE_REVISION_2 2
+
+/**
+ * Revision 0, of the RDMA Consortium's endpoints: with Markers and CRCs, and version 0 of DDP and RDMAP.
+ */
+#define WARPLINE_REVISION_0 3
 
 /**
  * The device that leads to the peer is known. The numbers of events are those of `enum rdma_cm_event_type`.
@@ -729,9 +756,22 @@ struct warpline_conn_param {
      */
     uint16_t ord;
     /**
+     * To open: `WARPLINE_REVISION_*`.
+     */
+    uint32_t revision;
+    /**
      * With it, `ird` and `ord` of 0 mean none.
      */
     bool no_reads;
+    /**
+     * To open: the peer is asked to insert Markers in what it sends, so that what arrives out of order can be placed at once
+     * (RFC 5044, section 4.3). Linux siw refuses that.
+     */
+    bool markers;
+    /**
+     * To open: the peer may be one of the RDMA Consortium's, which answers in revision 0.
+     */
+    bool permissive;
 };
 
 /**
@@ -754,6 +794,32 @@ struct warpline_conn_reply {
      * Our own that may be outstanding.
      */
     uint16_t ord;
+};
+
+/**
+ * How connections are taken. Zero is the usual for everything.
+ */
+struct warpline_listen_attr {
+    /**
+     * Connections that wait for their startup or for the application, at most; 0 for 128.
+     */
+    uint32_t backlog;
+    /**
+     * Milliseconds that a peer has for its Request; 0 for ten seconds.
+     */
+    uint32_t startup_timeout_ms;
+    /**
+     * Milliseconds that a peer has for its first message, before which we may send nothing; 0 for a minute, negative for ever.
+     */
+    int32_t first_message_timeout_ms;
+    /**
+     * Peers are asked to insert Markers in what they send (RFC 5044, section 4.3). Linux siw refuses that.
+     */
+    bool markers;
+    /**
+     * Peers of the RDMA Consortium's are taken too: those of revision 0, with Markers and CRCs.
+     */
+    bool permissive;
 };
 
 /**
@@ -1221,7 +1287,7 @@ int warpline_connect(struct warpline_qp *qp,
                      struct warpline_conn_reply *reply);
 
 /**
- * Takes connections to `port`, of which at most `backlog` wait at a time; 0 for 128.
+ * Takes connections to `port`. `attr` may be null for the usual.
  *
  * - `-EADDRINUSE`: the port has a listener
  * - `-EINVAL`: a pointer or `port` is 0
@@ -1230,7 +1296,7 @@ int warpline_connect(struct warpline_qp *qp,
  */
 int warpline_listen(struct warpline_device *device,
                     uint16_t port,
-                    uint32_t backlog,
+                    const struct warpline_listen_attr *attr,
                     struct warpline_listener **listener);
 
 /**
@@ -1389,8 +1455,8 @@ int warpline_cm_connect(struct warpline_cm_id *id,
                         const struct warpline_conn_param *param);
 
 /**
- * Listens where the id is bound: each peer that wants to connect is a `WARPLINE_CM_EVENT_CONNECT_REQUEST`. At most `backlog` wait
- * at a time; 0 for 128.
+ * Listens where the id is bound: each peer that wants to connect is a `WARPLINE_CM_EVENT_CONNECT_REQUEST`. `attr` may be null for the
+ * usual.
  *
  * - `-EADDRINUSE`: the port has a listener
  * - `-EINVAL`: the port is 0, or the id is not bound
@@ -1398,7 +1464,7 @@ int warpline_cm_connect(struct warpline_cm_id *id,
  * - `-ENODEV`: a device has stopped
  */
 int warpline_cm_listen(struct warpline_cm_id *id,
-                       uint32_t backlog);
+                       const struct warpline_listen_attr *attr);
 
 /**
  * Accepts the peer that wants to connect: `qp`, of the id's device, serves the connection. What comes of it:

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use warpline::{
     AcceptError, ConnectConfig, ConnectError, Connected, ConnectionRequest, ListenConfig, ReadDepths,
-    ReadsWanted,
+    ReadsWanted, Revision,
 };
 
 use crate::device::Device;
@@ -25,6 +25,16 @@ pub struct Request {
 /// Most octets of Private Data. 4 fewer for a connection whose IRD and ORD are negotiated, which it usually is.
 pub const WARPLINE_MAX_PRIVATE_DATA: u32 = 512;
 
+/// `revision` of a `warpline_conn_param`: revision 2 of MPA, in which IRD and ORD are negotiated (RFC 6581), and revision 1 on a new
+/// TCP connection if the peer turns out not to know it.
+pub const WARPLINE_REVISION_USUAL: u32 = 0;
+/// Revision 1 (RFC 5044).
+pub const WARPLINE_REVISION_1: u32 = 1;
+/// Revision 2 and nothing else.
+pub const WARPLINE_REVISION_2: u32 = 2;
+/// Revision 0, of the RDMA Consortium's endpoints: with Markers and CRCs, and version 0 of DDP and RDMAP.
+pub const WARPLINE_REVISION_0: u32 = 3;
+
 /// How a connection is opened or accepted. Zero is the usual for everything.
 #[repr(C)]
 pub struct ConnParam {
@@ -39,8 +49,15 @@ pub struct ConnParam {
     pub ird: u16,
     /// See `ird`.
     pub ord: u16,
+    /// To open: `WARPLINE_REVISION_*`.
+    pub revision: u32,
     /// With it, `ird` and `ord` of 0 mean none.
     pub no_reads: bool,
+    /// To open: the peer is asked to insert Markers in what it sends, so that what arrives out of order can be placed at once
+    /// (RFC 5044, section 4.3). Linux siw refuses that.
+    pub markers: bool,
+    /// To open: the peer may be one of the RDMA Consortium's, which answers in revision 0.
+    pub permissive: bool,
 }
 
 impl ConnParam {
@@ -50,7 +67,10 @@ impl ConnParam {
         timeout_ms: 0,
         ird: 0,
         ord: 0,
+        revision: WARPLINE_REVISION_USUAL,
         no_reads: false,
+        markers: false,
+        permissive: false,
     };
 
     /// # Safety
@@ -69,7 +89,16 @@ impl ConnParam {
     pub(crate) unsafe fn connecting(&self) -> Result<ConnectConfig, Failure> {
         // SAFETY: the caller's promise.
         let private_data = unsafe { self.private_data()? }.to_vec();
-        let mut config = ConnectConfig { private_data, ..ConnectConfig::default() };
+        let revision = match self.revision {
+            WARPLINE_REVISION_USUAL => Revision::TwoThenOne,
+            WARPLINE_REVISION_2 => Revision::Two,
+            WARPLINE_REVISION_1 => Revision::One,
+            WARPLINE_REVISION_0 => Revision::Zero,
+            _ => return Err(Failure::invalid("the revision is none of WARPLINE_REVISION_*")),
+        };
+        let Self { markers, permissive, .. } = *self;
+        let mut config =
+            ConnectConfig { private_data, revision, markers, permissive, ..ConnectConfig::default() };
         if self.timeout_ms != 0 {
             config.timeout = Duration::from_millis(self.timeout_ms.into());
         }
@@ -95,6 +124,47 @@ impl ConnParam {
     pub(crate) unsafe fn private_data(&self) -> Result<&[u8], Failure> {
         // SAFETY: the caller's promise.
         unsafe { list(self.private_data.cast(), self.private_data_octets as usize) }
+    }
+}
+
+/// How connections are taken. Zero is the usual for everything.
+#[repr(C)]
+pub struct ListenAttr {
+    /// Connections that wait for their startup or for the application, at most; 0 for 128.
+    pub backlog: u32,
+    /// Milliseconds that a peer has for its Request; 0 for ten seconds.
+    pub startup_timeout_ms: u32,
+    /// Milliseconds that a peer has for its first message, before which we may send nothing; 0 for a minute, negative for ever.
+    pub first_message_timeout_ms: i32,
+    /// Peers are asked to insert Markers in what they send (RFC 5044, section 4.3). Linux siw refuses that.
+    pub markers: bool,
+    /// Peers of the RDMA Consortium's are taken too: those of revision 0, with Markers and CRCs.
+    pub permissive: bool,
+}
+
+impl ListenAttr {
+    /// The usual for null.
+    ///
+    /// # Safety
+    ///
+    /// Null, or as C promises.
+    pub(crate) unsafe fn config(attr: *const Self) -> ListenConfig {
+        let mut config = ListenConfig::default();
+        // SAFETY: the caller's promise.
+        let Some(attr) = (unsafe { attr.as_ref() }) else { return config };
+        let Self { markers, permissive, .. } = *attr;
+        (config.markers, config.permissive) = (markers, permissive);
+        if attr.backlog != 0 {
+            config.backlog = attr.backlog;
+        }
+        if attr.startup_timeout_ms != 0 {
+            config.startup_timeout = Duration::from_millis(attr.startup_timeout_ms.into());
+        }
+        if attr.first_message_timeout_ms != 0 {
+            let milliseconds = u64::try_from(attr.first_message_timeout_ms).ok();
+            config.first_fpdu_timeout = milliseconds.map(Duration::from_millis);
+        }
+        config
     }
 }
 
@@ -174,7 +244,7 @@ pub unsafe extern "C" fn warpline_connect(
     })
 }
 
-/// Takes connections to `port`, of which at most `backlog` wait at a time; 0 for 128.
+/// Takes connections to `port`. `attr` may be null for the usual.
 ///
 /// - `-EADDRINUSE`: the port has a listener
 /// - `-EINVAL`: a pointer or `port` is 0
@@ -184,17 +254,13 @@ pub unsafe extern "C" fn warpline_connect(
 pub unsafe extern "C" fn warpline_listen(
     device: *mut Device,
     port: u16,
-    backlog: u32,
+    attr: *const ListenAttr,
     listener: *mut *mut Listener,
 ) -> c_int {
     guard(|| {
-        let mut config = ListenConfig::default();
-        if backlog != 0 {
-            config.backlog = backlog;
-        }
         // SAFETY: what C promises for every call.
         unsafe {
-            let device = borrow(device)?;
+            let (device, config) = (borrow(device)?, ListenAttr::config(attr));
             hand_out(listener, || Ok(Listener(device.0.listen(port, &config)?)))?;
         }
         Ok(0)

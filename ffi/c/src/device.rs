@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int};
 
-use warpline::{Cidr, DeviceConfig, Idle, PollThread, Route};
+use warpline::{Cidr, CrcPolicy, DeviceConfig, Idle, PollThread, Route};
 use warpline_dataplane::device::sim::{self, EndConfig};
 
 use crate::error::{Failure, guard};
@@ -16,6 +16,9 @@ pub struct Device(pub(crate) warpline::Device);
 pub const WARPLINE_DEVICE_PIN: u32 = 1;
 /// The thread polls without a pause, for a CPU of its own. Without, it lets other threads run when there is nothing to do.
 pub const WARPLINE_DEVICE_SPIN: u32 = 2;
+/// No CRCs with peers that want none either. What is damaged below TCP's checksum then goes unnoticed: not without end-to-end
+/// protection at least as strong, such as IPsec (RFC 5044, section 4.4).
+pub const WARPLINE_DEVICE_NO_CRC: u32 = 4;
 
 /// How a device is set up. Zero is the usual for everything but the addresses.
 #[repr(C)]
@@ -53,7 +56,7 @@ impl DeviceAttr {
     ///
     /// The strings are as C promises.
     unsafe fn config(&self) -> Result<DeviceConfig, Failure> {
-        if self.flags & !(WARPLINE_DEVICE_PIN | WARPLINE_DEVICE_SPIN) != 0 {
+        if self.flags & !(WARPLINE_DEVICE_PIN | WARPLINE_DEVICE_SPIN | WARPLINE_DEVICE_NO_CRC) != 0 {
             return Err(Failure::invalid("a flag is none of WARPLINE_DEVICE_*"));
         }
         // SAFETY: the caller's promise.
@@ -70,6 +73,9 @@ impl DeviceAttr {
         };
         if self.window != 0 {
             config.window_octets = self.window;
+        }
+        if self.flags & WARPLINE_DEVICE_NO_CRC != 0 {
+            config.crc = CrcPolicy::OffIfPeerAgrees;
         }
         Ok(config)
     }

@@ -4,11 +4,10 @@ use std::ffi::{CString, c_char, c_int, c_void};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use warpline::ListenConfig;
 use warpline::cm::Id;
 
 use super::channel::Ids;
-use crate::connection::ConnParam;
+use crate::connection::{ConnParam, ListenAttr};
 use crate::device::Device;
 use crate::error::{Failure, guard, guard_or};
 use crate::pointer::{borrow, hand_out, list, socket_address, take_back};
@@ -156,22 +155,18 @@ pub unsafe extern "C" fn warpline_cm_connect(id: *mut CmId, qp: *mut Qp, param: 
     })
 }
 
-/// Listens where the id is bound: each peer that wants to connect is a `WARPLINE_CM_EVENT_CONNECT_REQUEST`. At most `backlog` wait
-/// at a time; 0 for 128.
+/// Listens where the id is bound: each peer that wants to connect is a `WARPLINE_CM_EVENT_CONNECT_REQUEST`. `attr` may be null for the
+/// usual.
 ///
 /// - `-EADDRINUSE`: the port has a listener
 /// - `-EINVAL`: the port is 0, or the id is not bound
 /// - `-ENOSPC`: a device has as many listeners as it can
 /// - `-ENODEV`: a device has stopped
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn warpline_cm_listen(id: *mut CmId, backlog: u32) -> c_int {
+pub unsafe extern "C" fn warpline_cm_listen(id: *mut CmId, attr: *const ListenAttr) -> c_int {
     guard(|| {
-        let mut config = ListenConfig::default();
-        if backlog != 0 {
-            config.backlog = backlog;
-        }
         // SAFETY: what C promises for every call.
-        unsafe { borrow(id)? }.id.listen(&config)?;
+        unsafe { borrow(id)?.id.listen(&ListenAttr::config(attr))? };
         Ok(0)
     })
 }

@@ -263,7 +263,7 @@ fn null_is_told() {
             warpline_cm_resolve_addr(null_mut(), FAR.as_ptr(), PORT),
             warpline_cm_resolve_route(null_mut()),
             warpline_cm_connect(null_mut(), null_mut(), null()),
-            warpline_cm_listen(null_mut(), 0),
+            warpline_cm_listen(null_mut(), null()),
             warpline_cm_accept(null_mut(), null_mut(), null()),
             warpline_cm_reject(null_mut(), null(), 0),
             warpline_cm_disconnect(null_mut()),

@@ -136,7 +136,10 @@ pub fn param(private_data: &[u8]) -> ConnParam {
         timeout_ms: 0,
         ird: 0,
         ord: 0,
+        revision: WARPLINE_REVISION_USUAL,
         no_reads: false,
+        markers: false,
+        permissive: false,
     }
 }
 

@@ -89,7 +89,7 @@ fn null_is_told() {
             warpline_post_send(null_mut(), null(), null_mut()),
             warpline_post_recv(null_mut(), null(), null_mut()),
             warpline_connect(null_mut(), FAR.as_ptr(), PORT, null(), null_mut()),
-            warpline_listen(null_mut(), PORT, 0, &raw mut listener),
+            warpline_listen(null_mut(), PORT, null(), &raw mut listener),
             warpline_get_request(null_mut(), 0, &raw mut asked),
             warpline_accept(null_mut(), null_mut(), null()),
             warpline_reject(null_mut(), null(), 0),
@@ -150,7 +150,7 @@ fn attributes_that_make_no_sense() {
         (DeviceAttr { routes: c"10.0.0.0/8".as_ptr(), ..usual() }, "route"),
         (DeviceAttr { routes: c"10.0.0.0/8 10.0.0.1".as_ptr(), ..usual() }, "gateway"),
         (DeviceAttr { vlan: 4095, ..usual() }, "VLAN"),
-        (DeviceAttr { flags: 4, ..usual() }, "WARPLINE_DEVICE_"),
+        (DeviceAttr { flags: 8, ..usual() }, "WARPLINE_DEVICE_"),
     ] {
         let (result, error) = open(&wrong);
         assert!(result == -libc::EINVAL && error.contains(words), "{result} {error}, not {words}");

@@ -120,9 +120,14 @@ impl Handle<Device> {
     }
 
     pub fn listen(&self, port: u16) -> Result<Handle<Listener>, i32> {
+        self.listen_with(port, None)
+    }
+
+    pub fn listen_with(&self, port: u16, attr: Option<&ListenAttr>) -> Result<Handle<Listener>, i32> {
+        let attr = attr.map_or(null(), from_ref);
         Handle::made(warpline_listener_destroy, |listener| {
-            // SAFETY: as above.
-            unsafe { warpline_listen(self.raw, port, 0, listener) }
+            // SAFETY: as above; the attributes are good or null.
+            unsafe { warpline_listen(self.raw, port, attr, listener) }
         })
     }
 
@@ -410,6 +415,12 @@ impl Handle<Listener> {
         assert_eq!(result == 0, !request.is_null());
         if result == 0 { Ok(Asked(request)) } else { Err(result) }
     }
+}
+
+/// What a listener is made with.
+pub fn config(attr: Option<&ListenAttr>) -> warpline::ListenConfig {
+    // SAFETY: null, or good.
+    unsafe { ListenAttr::config(attr.map_or(null(), from_ref)) }
 }
 
 /// A peer that wants to connect. It must be answered.

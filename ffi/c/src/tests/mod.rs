@@ -6,6 +6,7 @@ mod failures;
 mod handles;
 mod header;
 mod operations;
+mod startup;
 mod streaming;
 mod waiting;
 mod windows;

@@ -106,7 +106,7 @@ impl Handle<CmId> {
 
     pub fn listen(&self) -> i32 {
         // SAFETY: as above.
-        unsafe { warpline_cm_listen(self.raw, 0) }
+        unsafe { warpline_cm_listen(self.raw, null()) }
     }
 
     pub fn accept(&self, qp: &Handle<Qp>, param: Option<&ConnParam>) -> i32 {
