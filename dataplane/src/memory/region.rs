@@ -94,8 +94,8 @@ impl Region {
         Arc::get_mut(&mut self.backing)?.take_octets()
     }
 
-    /// Whether sends copy their payload from it into frames, as no device can refer to it: all memory but that of
-    /// [`huge`](Self::huge), whole.
+    /// Whether sends copy their payload from it into frames, as no device can refer to it: all memory but
+    /// hugepages (`Region::huge`), whole.
     pub fn is_copied(&self) -> bool {
         !self.backing.is_for_devices()
     }
