@@ -6,12 +6,12 @@ use warpline_dataplane::memory::STag;
 use warpline_dataplane::qp::error::StreamError;
 use warpline_dataplane::qp::shared::QpState;
 use warpline_dataplane::qp::work::{
-    Completion, CompletionKind, Operation, Payload, SendRequest, Slice, SliceList, Status,
+    Completion, CompletionKind, Operation, Payload, SendRequest, Slice, Status,
 };
 use warpline_dataplane::rdmap::{RdmapError, layer};
 
-use super::half::Half;
-use super::half::{Due, Ends};
+use super::faults::Fault;
+use super::half::{Due, Ends, Half};
 use super::hazards::{Area, Touches};
 use super::play::{NOWHERE, Play};
 
@@ -29,12 +29,15 @@ impl Play {
             this.halves[number].iter().all(|half| half.due_receives.is_empty())
         });
         let ours = self.rng.u32(..4) == 0;
-        let (operation, local, error) = if ours {
+        let (operation, local, ends, error) = if ours {
             self.tally.local_faults += 1;
-            self.local_fault(number, side)
+            let (operation, local, status) = self.local_fault(number, side);
+            let error = StreamError::Rdmap(RdmapError::LocalCatastrophic);
+            (operation, local, Ends::Locally(status), error)
         } else {
             self.tally.remote_faults += 1;
-            self.fault(number, side)
+            let (operation, local, error) = self.any_fault(number, side);
+            (operation, local, Ends::Done(0), error)
         };
         for half in &mut self.halves[number] {
             half.over = true;
@@ -58,7 +61,7 @@ impl Play {
                 Ends::Done(100),
             );
         }
-        self.post_ending(number, side, operation, local, if ours { Ends::Locally } else { Ends::Done(0) });
+        self.post_ending(number, side, operation, local, ends);
         for to in BEHIND.map(|to| to as u64) {
             let octets = BEHIND_OCTETS as u32;
             let local = Slice { stag: source, to, octets }.into();
@@ -97,7 +100,7 @@ impl Play {
         }
     }
 
-    fn sink(&self, number: usize, side: usize, octets: u32) -> Slice {
+    pub fn sink(&self, number: usize, side: usize, octets: u32) -> Slice {
         Slice { stag: self.halves[number][side].memory(Area::Sink).stag, to: 0, octets }
     }
 
@@ -114,32 +117,21 @@ impl Play {
         }
     }
 
-    /// A request on memory of this end that is not there, or must not be written: what is said of it goes in its place.
-    // RDMAP-7.1-02
-    fn local_fault(&mut self, number: usize, side: usize) -> (Operation, Payload, StreamError) {
-        let source = self.halves[number][side].memory(Area::Source);
-        let len = source.content.len() as u64;
-        let good = Slice { stag: source.stag, to: 0, octets: 10 };
-        let bad = match self.rng.u32(..4) {
-            0 => Slice { stag: NOWHERE, to: 0, octets: 1 },
-            1 => Slice { to: len - 5, octets: 6, ..good },
-            2 => Slice { to: u64::MAX, octets: 1, ..good },
-            _ => Slice { stag: STag(source.stag.0 ^ 0x1_0000), ..good },
-        };
-        let stag = self.halves[number][1 - side].memory(Area::Shared).stag;
-        let list = |slices: &[Slice]| SliceList::try_from(slices).expect("two").into();
-        let (operation, local) = match self.rng.u32(..4) {
-            0 => (Operation::SEND, list(&[good, bad])),
-            1 => (Operation::Write { stag, to: 0 }, list(&[bad, good])),
-            2 => (Operation::Read { stag, to: 0 }, bad.into()),
-            // Readable, and a Read would write it.
-            _ => (Operation::Read { stag, to: 0 }, good.into()),
-        };
-        (operation, local, StreamError::Rdmap(RdmapError::LocalCatastrophic))
+    /// A request that breaks a rule, and the error that it is.
+    fn any_fault(&mut self, number: usize, side: usize) -> Fault {
+        let through = if self.rng.bool() { self.fault_through(number, side) } else { None };
+        self.tally.name_faults += u64::from(through.is_some());
+        let fault = through.unwrap_or_else(|| self.fault(number, side));
+        if let Operation::Send { invalidate: Some(_), .. } = fault.0 {
+            // It is placed before it is Delivered.
+            let pieces = self.halves[number][1 - side].receives[0].pieces.clone();
+            let octets = self.halves[number][side].memory(Area::Source).content[7..23].to_vec();
+            self.halves[number][1 - side].scatter(&pieces, &octets);
+        }
+        fault
     }
 
-    /// A request that breaks a rule, and the error that it is.
-    fn fault(&mut self, number: usize, side: usize) -> (Operation, Payload, StreamError) {
+    fn fault(&mut self, number: usize, side: usize) -> Fault {
         let ddp = StreamError::Ddp;
         let rdmap = StreamError::Rdmap;
         let (here, there) = (&self.halves[number][side], &self.halves[number][1 - side]);
@@ -154,10 +146,8 @@ impl Play {
         let send = |invalidate| (Operation::Send { invalidate, solicited: false }, Payload::from(source));
         let sink_there = there.memory(Area::Sink).stag;
         let stale = STag(stag.0 ^ 0x1_0000);
-        let dead = (0..super::half::DISPOSABLES)
-            .map(|n| there.memory(Area::Disposable(n)))
-            .find(|memory| !memory.valid);
-        let dead = dead.map_or(NOWHERE, |memory| memory.stag);
+        let dead = there.names.iter().find(|named| named.reach.is_none());
+        let dead = dead.map_or(NOWHERE, |named| named.stag);
         let receives = there.receives.front().map(super::half::Receive::octets);
         let ((operation, local), error) = match self.rng.u32(..16) {
             0 => (write(stale, 0), ddp(DdpError::InvalidStag)),
@@ -187,12 +177,6 @@ impl Play {
                 None => (send(None), ddp(DdpError::NoBuffer)),
             },
         };
-        if let (Operation::Send { invalidate: Some(_), .. }, Some(_)) = (operation, receives) {
-            // It is placed before it is Delivered.
-            let pieces = self.halves[number][1 - side].receives[0].pieces.clone();
-            let octets = self.halves[number][side].memory(Area::Source).content[7..23].to_vec();
-            self.halves[number][1 - side].scatter(&pieces, &octets);
-        }
         (operation, local, error)
     }
 }
@@ -224,8 +208,8 @@ impl Half {
         }
         let due = self.due.pop_front().unwrap_or_else(|| panic!("{completion:?}: nothing is outstanding"));
         assert_eq!((completion.id, completion.kind), (due.id, due.kind), "{completion:?}");
-        if due.ends == Ends::Locally {
-            assert_eq!(completion.status, Status::LocalProtection, "{completion:?}");
+        if let Ends::Locally(status) = due.ends {
+            assert_eq!(completion.status, status, "{completion:?}");
             self.failed = true;
         } else if completion.status == Status::Success {
             // A Write is complete when TCP has its acknowledgement, whatever the peer thinks of it (DDP-5.4-04).

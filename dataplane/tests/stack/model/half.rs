@@ -4,16 +4,17 @@ use std::collections::VecDeque;
 
 use fastrand::Rng;
 use warpline_dataplane::memory::{Access, Grant, Region, STag};
-use warpline_dataplane::qp::work::{CompletionKind, Slice};
+use warpline_dataplane::qp::work::{CompletionKind, Slice, Status};
 
+use super::grants::{Named, Reach, WINDOWS, What};
 use super::hazards::{Area, Span, Touches};
 use super::world::Host;
 use crate::common::{PD, region_of};
 
 const AREA_OCTETS: usize = 32 * 1024;
 /// Memory whose STag may be invalidated.
-pub const DISPOSABLES: u8 = 4;
-const DISPOSABLE_OCTETS: usize = 512;
+const DISPOSABLES: u8 = 4;
+const DISPOSABLE_OCTETS: usize = 1024;
 /// The inbox holds this many short slots, and behind them as many long ones as there is room for.
 const SHORT_SLOTS: usize = 16;
 const SHORT_OCTETS: usize = 512;
@@ -21,11 +22,10 @@ const LONG_OCTETS: usize = 6 * 1024;
 
 /// Registered memory, and what the model says is in it.
 pub struct Memory {
+    /// What it was called first.
     pub stag: STag,
     pub region: Region,
     pub content: Vec<u8>,
-    /// Its STag has not been invalidated.
-    pub valid: bool,
 }
 
 /// A receive that is posted.
@@ -58,8 +58,8 @@ pub struct DueReceive {
 pub enum Ends {
     /// With so many octets.
     Done(u32),
-    /// By a fault of this end's own.
-    Locally,
+    /// By a fault of this end's own, in these words.
+    Locally(Status),
 }
 
 /// A send request that is not complete.
@@ -73,9 +73,17 @@ pub struct Due {
     pub touches: Touches,
 }
 
+/// The name of the next slot.
+fn next_name(rng: &mut Rng, next_stag: &mut u16) -> STag {
+    *next_stag += 1;
+    STag::new(*next_stag, rng.u16(1..))
+}
+
 /// One end's part of a connection.
 pub struct Half {
     areas: Vec<(Area, Memory)>,
+    /// What it opens to its peer.
+    pub names: Vec<Named>,
     /// Send requests posted and not known to be complete, in order.
     pub due: VecDeque<Due>,
     /// Receives that no message has been sent for.
@@ -91,30 +99,42 @@ pub struct Half {
 
 impl Half {
     pub fn new(rng: &mut Rng, host: &Host, number: usize, next_stag: &mut u16) -> Self {
-        let shared = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
         let mut kinds = vec![
             (Area::Source, AREA_OCTETS, Access::empty()),
-            (Area::Shared, AREA_OCTETS, shared),
+            (Area::Shared, AREA_OCTETS, Access::all()),
             (Area::Sink, AREA_OCTETS, Access::LOCAL_WRITE),
             (Area::Inbox, AREA_OCTETS, Access::LOCAL_WRITE),
         ];
-        kinds
-            .extend((0..DISPOSABLES).map(|n| (Area::Disposable(n), DISPOSABLE_OCTETS, Access::REMOTE_WRITE)));
-        let areas = kinds.into_iter().map(|(area, octets, access)| {
+        kinds.extend((0..DISPOSABLES).map(|n| {
+            // One on which windows can be bound that change octets, one for windows that do not, and two for none.
+            let access =
+                [Access::all(), Access::REMOTE | Access::WINDOW_BIND, Access::REMOTE, Access::REMOTE_WRITE];
+            (Area::Disposable(n), DISPOSABLE_OCTETS, access[usize::from(n)])
+        }));
+        let (mut areas, mut names) = (Vec::new(), Vec::new());
+        for (area, octets, access) in kinds {
             let mut content = vec![0; octets];
             rng.fill(&mut content);
-            let (stag, region) = (STag::new(*next_stag, rng.u16(1..)), region_of(&content));
-            *next_stag += 1;
-            let grant = Grant::new(region.clone(), PD, 0, access);
+            let (stag, region) = (next_name(rng, next_stag), region_of(&content));
             // Only what is for one stream alone may be invalidated by its peer (RDMAP-8.1.1-02).
-            let stream = matches!(area, Area::Disposable(_)).then_some(number as u32);
-            host.register(stag, Grant { stream, ..grant });
-            (area, Memory { stag, region, content, valid: true })
-        });
-        let areas = areas.collect();
+            let alone = matches!(area, Area::Disposable(_));
+            let stream = alone.then_some(number as u32);
+            host.register(stag, Grant { stream, ..Grant::new(region.clone(), PD, 0, access) });
+            if alone || area == Area::Shared {
+                let reach = Reach { span: Span { area, range: 0..octets }, base_to: 0, access, alone };
+                names.push(Named::new(What::Registration(area, access), stag, Some(reach)));
+            }
+            areas.push((area, Memory { stag, region, content }));
+        }
+        for _ in 0..WINDOWS {
+            let stag = next_name(rng, next_stag);
+            host.allocate_window(stag);
+            names.push(Named::new(What::Window(None), stag, None));
+        }
         let slots = SHORT_SLOTS + (AREA_OCTETS - SHORT_SLOTS * SHORT_OCTETS) / LONG_OCTETS;
         Self {
             areas,
+            names,
             due: VecDeque::new(),
             receives: VecDeque::new(),
             due_receives: VecDeque::new(),

@@ -17,7 +17,7 @@ pub enum Area {
     Sink,
     /// Buffers for messages.
     Inbox,
-    /// Memory whose STag may be invalidated, for the peer to write.
+    /// Memory whose STag may be invalidated, and which is registered anew then; for the peer like what is shared.
     Disposable(u8),
 }
 
@@ -47,6 +47,10 @@ pub struct Touches {
     pub read: Option<Span>,
     /// Changed there by an Atomic Operation.
     pub changed: Option<Span>,
+    /// The place of the peer's name by which it reaches there.
+    pub through: Option<usize>,
+    /// The place of the name of this end that it changes.
+    pub opens: Option<usize>,
 }
 
 /// What keeps an order between a request and an earlier one.

@@ -25,17 +25,25 @@ pub struct Tally {
     pub atomics: u64,
     pub immediates: u64,
     pub invalidations: u64,
+    pub binds: u64,
+    pub registrations: u64,
+    pub through_windows: u64,
+    pub through_renewed: u64,
     pub unsignaled: u64,
     pub fences: u64,
     pub inlined: u64,
     pub local_faults: u64,
     pub remote_faults: u64,
+    pub name_faults: u64,
 }
 
 impl Tally {
-    fn fields(&mut self) -> [&mut u64; 11] {
+    fn fields(&mut self) -> [&mut u64; 16] {
         let Self { sends, writes, reads, atomics, immediates, .. } = self;
-        let Self { invalidations, unsignaled, fences, inlined, local_faults, remote_faults, .. } = self;
+        let Self { binds, registrations, through_windows, through_renewed, .. } = self;
+        let Self {
+            invalidations, unsignaled, fences, inlined, local_faults, remote_faults, name_faults, ..
+        } = self;
         [
             sends,
             writes,
@@ -43,11 +51,16 @@ impl Tally {
             atomics,
             immediates,
             invalidations,
+            binds,
+            registrations,
+            through_windows,
+            through_renewed,
             unsignaled,
             fences,
             inlined,
             local_faults,
             remote_faults,
+            name_faults,
         ]
     }
 
@@ -165,13 +178,15 @@ impl Play {
         if self.halves[number][side].over {
             return;
         }
-        let work = match self.rng.u32(..19) {
+        let work = match self.rng.u32(..23) {
             0..=4 => self.a_send(number, side),
             5..=8 => Some(self.a_write(number, side)),
             9..=12 => Some(self.a_read(number, side)),
             13..=15 => Some(self.an_atomic(number, side)),
             16 => self.immediate_data(number, side),
             17 => self.a_write_with_immediate(number, side),
+            18..=20 => self.a_bind(number, side),
+            21 => self.a_registration(number, side),
             _ => self.a_local_invalidation(number, side),
         };
         if let Some(work) = work {
@@ -204,7 +219,7 @@ impl Play {
     }
 
     /// An empty Write that reports its completion.
-    fn post_empty(&mut self, number: usize, side: usize) {
+    pub fn post_empty(&mut self, number: usize, side: usize) {
         let half = &mut self.halves[number][side];
         let id = half.id();
         let operation = Operation::Write { stag: NOWHERE, to: u64::MAX };
@@ -257,7 +272,8 @@ impl Play {
                 here.scatter(&[sink], &before);
             }
             Effect::Message(message) => deliver(there, &message),
-            Effect::Invalidate(area) => here.memory_mut(area).valid = false,
+            Effect::Invalidate(place) => here.names[place].reach = None,
+            Effect::Open { place, stag, reach, below } => here.names[place].open(stag, reach, below),
         }
     }
 
@@ -319,10 +335,9 @@ impl Play {
 fn deliver(there: &mut Half, message: &Message) {
     let receive = there.receives.pop_front().expect("messages are only sent to receives");
     there.scatter(&receive.pieces, &message.octets);
-    let invalidated = message.invalidates.map(|area| {
-        let memory = there.memory_mut(area);
-        memory.valid = false;
-        memory.stag
+    let invalidated = message.invalidates.map(|place| {
+        there.names[place].reach = None;
+        there.names[place].stag
     });
     let octets = message.immediate.is_none().then_some(message.octets.len() as u32);
     let Message { immediate, solicited, .. } = *message;

@@ -1,9 +1,11 @@
 //! Requests of every kind, of chance, and what each does in the model.
 
 use warpline_dataplane::limits;
+use warpline_dataplane::memory::{Access, STag};
 use warpline_dataplane::qp::work::{InlineData, Operation, Payload, Slice, SliceList};
 
-use super::half::{DISPOSABLES, Due, Ends, Receive};
+use super::grants::{Reach, Target};
+use super::half::{Ends, Half, Receive};
 use super::hazards::{Area, Span, Touches};
 use super::play::{NOWHERE, Play};
 
@@ -41,15 +43,23 @@ pub enum Effect {
         operands: [u64; 4],
     },
     Message(Message),
-    /// An STag of this end's own.
-    Invalidate(Area),
+    /// The name in that place of this end's own.
+    Invalidate(usize),
+    /// The name in that place of this end's own is called otherwise and reaches something.
+    Open {
+        place: usize,
+        stag: STag,
+        reach: Reach,
+        below: Option<usize>,
+    },
 }
 
 /// What comes out of the peer's receive queue.
 pub struct Message {
     pub octets: Vec<u8>,
     pub immediate: Option<u64>,
-    pub invalidates: Option<Area>,
+    /// The place of the receiver's name.
+    pub invalidates: Option<usize>,
     pub solicited: bool,
 }
 
@@ -97,8 +107,10 @@ impl Play {
         let octets = self.octets(room);
         let (local, sources, data) = self.local(number, side, octets);
         let solicited = self.rng.bool();
-        let invalidates = if self.rng.u32(..6) == 0 { self.disposable(number, 1 - side) } else { None };
-        let invalidate = invalidates.map(|area| self.halves[number][1 - side].memory(area).stag);
+        let there = &self.halves[number][1 - side];
+        let invalidable = |half: &Half, place| half.is_steady(place) && half.is_invalidable(place);
+        let invalidates = if self.rng.u32(..4) == 0 { there.place(&mut self.rng, invalidable) } else { None };
+        let invalidate = invalidates.map(|place| there.names[place].stag);
         self.tally.sends += 1;
         self.tally.invalidations += u64::from(invalidate.is_some());
         Some(Work {
@@ -110,35 +122,35 @@ impl Play {
         })
     }
 
-    /// A valid STag of that end that may be invalidated.
-    fn disposable(&mut self, number: usize, side: usize) -> Option<Area> {
-        let area = Area::Disposable(self.rng.u8(..DISPOSABLES));
-        self.halves[number][side].memory(area).valid.then_some(area)
+    /// Octets of the peer's memory that there is the `right` to.
+    fn target(&mut self, number: usize, side: usize, right: Access, octets: usize) -> Target {
+        let target = self.halves[number][1 - side].target(&mut self.rng, right, octets, false);
+        self.count(number, side, &target);
+        target
     }
 
-    /// A range of the peer's memory that may be written.
-    fn target(&mut self, number: usize, side: usize, octets: usize) -> (Span, Slice) {
-        let mut area = Area::Shared;
-        if octets <= 64 && self.rng.u32(..4) == 0 {
-            area = self.disposable(number, 1 - side).unwrap_or(area);
-        }
-        let there = &self.halves[number][1 - side];
-        let span = there.span(&mut self.rng, area, octets);
-        let slice = there.slice(&span);
-        (span, slice)
+    fn count(&mut self, number: usize, side: usize, target: &Target) {
+        let named = &self.halves[number][1 - side].names[target.place];
+        self.tally.through_windows += u64::from(named.is_window());
+        self.tally.through_renewed += u64::from(!named.is_window() && named.former.is_some());
     }
 
     pub fn a_write(&mut self, number: usize, side: usize) -> Work {
         let octets = self.octets(LONG_OCTETS);
         let (local, sources, data) = self.local(number, side, octets);
-        let (target, remote) = self.target(number, side, octets);
+        let Target { span, stag, to, place } = self.target(number, side, Access::REMOTE_WRITE, octets);
         self.tally.writes += 1;
         Work {
-            operation: Operation::Write { stag: remote.stag, to: remote.to },
+            operation: Operation::Write { stag, to },
             local,
-            touches: Touches { sources, written: Some(target.clone()), ..Touches::default() },
+            touches: Touches {
+                sources,
+                written: Some(span.clone()),
+                through: Some(place),
+                ..Touches::default()
+            },
             ends: Ends::Done(octets as u32),
-            effect: Effect::Write { target, octets: data, then: None },
+            effect: Effect::Write { target: span, octets: data, then: None },
         }
     }
 
@@ -174,20 +186,26 @@ impl Play {
 
     pub fn a_read(&mut self, number: usize, side: usize) -> Work {
         let octets = self.octets(LONG_OCTETS);
-        let [here, there] = [side, 1 - side].map(|side| &self.halves[number][side]);
+        let Target { span: from, mut stag, mut to, place } =
+            self.target(number, side, Access::REMOTE_READ, octets);
+        self.halves[number][1 - side].names[place].unsettled = true;
+        let here = &self.halves[number][side];
         let sink = here.span(&mut self.rng, Area::Sink, octets);
-        let from = there.span(&mut self.rng, Area::Shared, octets);
-        let mut remote = there.slice(&from);
         if octets == 0 && self.rng.bool() {
             // RDMAP-5.2.1-09: nothing of a zero-length Read is looked at.
-            (remote.stag, remote.to) = (NOWHERE, u64::MAX);
+            (stag, to) = (NOWHERE, u64::MAX);
         }
         let local = here.slice(&sink);
         self.tally.reads += 1;
         Work {
-            operation: Operation::Read { stag: remote.stag, to: remote.to },
+            operation: Operation::Read { stag, to },
             local: local.into(),
-            touches: Touches { sink: Some(sink.clone()), read: Some(from.clone()), ..Touches::default() },
+            touches: Touches {
+                sink: Some(sink.clone()),
+                read: Some(from.clone()),
+                through: Some(place),
+                ..Touches::default()
+            },
             ends: Ends::Done(octets as u32),
             effect: Effect::Read { from, sink: vec![sink] },
         }
@@ -196,19 +214,18 @@ impl Play {
     pub fn an_atomic(&mut self, number: usize, side: usize) -> Work {
         let [here, there] = [side, 1 - side].map(|side| &self.halves[number][side]);
         let sink = here.span(&mut self.rng, Area::Sink, 8);
-        let mut target = there.span(&mut self.rng, Area::Shared, 8);
-        // RDMAPX-5-02: aligned. Often the same, so that one sees what another did.
-        let start = if self.rng.bool() { 8 * self.rng.usize(..4) } else { target.range.start & !7 };
-        target.range = start..start + 8;
-        let before = there.gather(std::slice::from_ref(&target));
+        // RDMAPX-5-02: aligned.
+        let found = there.target(&mut self.rng, Access::REMOTE_ATOMIC, 8, true);
+        let before = there.gather(std::slice::from_ref(&found.span));
         let before = u64::from_ne_bytes(before[..].try_into().expect("eight octets"));
-        let Slice { stag, to, .. } = there.slice(&target);
         let local = here.slice(&sink).into();
         let [one, two, three, four]: [u64; 4] = core::array::from_fn(|_| self.rng.u64(..));
         let mask = [0, 0x8000_0000, u64::MAX, two][self.rng.usize(..4)];
         let compare = if self.rng.bool() { before } else { three };
         let compare_mask = [0, u64::MAX, 0xffff, four][self.rng.usize(..4)];
         self.tally.atomics += 1;
+        self.count(number, side, &found);
+        let Target { span: target, stag, to, place } = found;
         let (operation, result, operands): (_, fn(u64, [u64; 4]) -> u64, _) = match self.rng.u32(..3) {
             0 => (Operation::FetchAdd { stag, to, add: one, mask }, add, [one, mask, 0, 0]),
             1 => {
@@ -224,31 +241,12 @@ impl Play {
             touches: Touches {
                 sink: Some(sink.clone()),
                 changed: Some(target.clone()),
+                through: Some(place),
                 ..Touches::default()
             },
             ends: Ends::Done(8),
             effect: Effect::Change { target, sink, result, operands },
         }
-    }
-
-    /// Of an STag that no request of the peer is on its way to.
-    pub fn a_local_invalidation(&mut self, number: usize, side: usize) -> Option<Work> {
-        if self.rng.u32(..3) > 0 {
-            return None;
-        }
-        let area = self.disposable(number, side)?;
-        let busy = |due: &Due| due.touches.written.as_ref().is_some_and(|span| span.area == area);
-        if self.halves[number][1 - side].due.iter().any(busy) {
-            return None;
-        }
-        self.tally.invalidations += 1;
-        Some(Work {
-            operation: Operation::LocalInvalidate { stag: self.halves[number][side].memory(area).stag },
-            local: SliceList::default().into(),
-            touches: Touches::default(),
-            ends: Ends::Done(0),
-            effect: Effect::Invalidate(area),
-        })
     }
 }
 

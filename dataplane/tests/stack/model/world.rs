@@ -98,6 +98,11 @@ impl Host {
         self.command(Command::Register { stag, grant });
     }
 
+    /// Makes a window that is bound to nothing.
+    pub fn allocate_window(&self, stag: STag) {
+        self.command(Command::AllocateWindow { stag, pd: PD });
+    }
+
     pub fn poll_completions(&self) -> Vec<Completion> {
         self.queues.iter().flat_map(|queue| std::iter::from_fn(|| queue.poll())).collect()
     }

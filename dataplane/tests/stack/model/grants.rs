@@ -1,0 +1,190 @@
+//! What an end opens to its peer, as the model has it: registrations, that may be made anew, and windows on them. Which name
+//! reaches what is said here from RFC 5041 §7.1 and §8 and RFC 5040 §7.2, with the checks in the order of A-30.
+
+use core::ops::Range;
+
+use fastrand::Rng;
+use warpline_dataplane::memory::{Access, STag};
+
+use super::half::Half;
+use super::hazards::{Area, Span};
+
+/// The place of the registration that is for all, always.
+pub const SHARED: usize = 0;
+/// Windows of each end.
+pub const WINDOWS: usize = 4;
+
+/// What a name reaches while it is valid.
+#[derive(Clone, Debug)]
+pub struct Reach {
+    pub span: Span,
+    /// The Tagged Offset of the first octet.
+    pub base_to: u64,
+    pub access: Access,
+    /// It is for the peer of this half alone.
+    pub alone: bool,
+}
+
+/// What a name is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// Of memory, and of no more rights than these.
+    Registration(Area, Access),
+    /// Of a part of the registration in that place, if it has ever been bound.
+    Window(Option<usize>),
+}
+
+/// A name that this end gives its peer.
+#[derive(Debug)]
+pub struct Named {
+    pub what: What,
+    pub stag: STag,
+    /// What it was called before.
+    pub former: Option<STag>,
+    pub reach: Option<Reach>,
+    /// The peer has read by it, and nothing that it sent since has told this end that the octets came. Until then they may have
+    /// to be read once more: no other memory can have the name, and a window holds on to its registration.
+    pub unsettled: bool,
+}
+
+/// Why an access is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    Invalid,
+    NotAssociated,
+    Rights,
+    Wrap,
+    Bounds,
+}
+
+impl Named {
+    pub const fn new(what: What, stag: STag, reach: Option<Reach>) -> Self {
+        Self { what, stag, former: None, reach, unsettled: false }
+    }
+
+    pub const fn is_window(&self) -> bool {
+        matches!(self.what, What::Window(_))
+    }
+
+    /// From now on it is called `stag` and reaches `reach`.
+    pub fn open(&mut self, stag: STag, reach: Reach, below: Option<usize>) {
+        self.former = Some(self.stag);
+        self.stag = stag;
+        self.reach = Some(reach);
+        if let What::Window(of) = &mut self.what {
+            *of = below;
+        }
+    }
+
+    /// Another key than it has and had.
+    pub fn another_stag(&self, rng: &mut Rng) -> STag {
+        loop {
+            let stag = self.stag.with_key(rng.u16(..));
+            if stag != self.stag && Some(stag) != self.former {
+                return stag;
+            }
+        }
+    }
+
+    /// What is said to an access by `stag`, from its own peer or that of another half: `None` when it is granted.
+    pub fn refusal(&self, stag: STag, own: bool, right: Access, to: u64, octets: usize) -> Option<Refusal> {
+        let Some(reach) = self.reach.as_ref().filter(|_| stag == self.stag) else {
+            return Some(Refusal::Invalid);
+        };
+        // Wide enough for all sums.
+        let (begin, end) = (u128::from(to), u128::from(to) + octets as u128);
+        let base = u128::from(reach.base_to);
+        if reach.alone && !own {
+            Some(Refusal::NotAssociated)
+        } else if !reach.access.contains(right) {
+            Some(Refusal::Rights)
+        } else if end >= 1 << 64 {
+            Some(Refusal::Wrap)
+        } else if begin < base || end > base + reach.span.range.len() as u128 {
+            Some(Refusal::Bounds)
+        } else {
+            None
+        }
+    }
+
+    /// The octet of memory that a Tagged Offset inside is.
+    pub fn octet(&self, to: u64) -> Option<usize> {
+        let reach = self.reach.as_ref()?;
+        Some(reach.span.range.start + (to - reach.base_to) as usize)
+    }
+}
+
+/// Octets of the peer's memory, and a name for them.
+pub struct Target {
+    pub span: Span,
+    pub stag: STag,
+    pub to: u64,
+    /// Where the name is.
+    pub place: usize,
+}
+
+impl Half {
+    /// Whether what the name in `place` reaches is known to both ends: nothing is under way that changes it.
+    pub fn is_steady(&self, place: usize) -> bool {
+        let changed = self.due.iter().any(|due| due.touches.opens == Some(place));
+        !changed && !self.is_invalidated_soon(place)
+    }
+
+    /// Whether a message of the peer that invalidates the name is on its way, or has not been looked at.
+    pub fn is_invalidated_soon(&self, place: usize) -> bool {
+        let slot = self.names[place].stag.index();
+        let mut invalidated = self.due_receives.iter().filter_map(|due| due.invalidated);
+        invalidated.any(|stag| stag.index() == slot)
+    }
+
+    /// Whether windows are on the registration in `place`, or may be: one that changes may have been on any.
+    pub fn holds_windows(&self, place: usize) -> bool {
+        self.names.iter().enumerate().any(|(window, named)| {
+            let on_it = named.what == What::Window(Some(place));
+            named.is_window()
+                && (!self.is_steady(window) || on_it && (named.reach.is_some() || named.unsettled))
+        })
+    }
+
+    /// Whether the peer may take the name away (RDMAP-8.1.1-02).
+    pub fn is_invalidable(&self, place: usize) -> bool {
+        let reach = self.names[place].reach.as_ref();
+        reach.is_some_and(|reach| reach.alone && reach.access.intersects(Access::REMOTE))
+            && !self.holds_windows(place)
+    }
+
+    /// A place of `half`'s names that fulfils `wanted`.
+    pub fn place(&self, rng: &mut Rng, wanted: impl Fn(&Self, usize) -> bool) -> Option<usize> {
+        let places: Vec<usize> = (0..self.names.len()).filter(|place| wanted(self, *place)).collect();
+        rng.choice(places)
+    }
+
+    /// `octets` octets of this half that its peer has the `right` to, by any name. `aligned`: where an integer can be.
+    pub fn target(&self, rng: &mut Rng, right: Access, octets: usize, aligned: bool) -> Target {
+        let inside = |range: &Range<usize>| {
+            let first = if aligned { range.start.next_multiple_of(8) } else { range.start };
+            (first + octets <= range.end).then(|| first..=range.end - octets)
+        };
+        let usable = |this: &Self, place: usize| {
+            let reach = this.names[place].reach.as_ref();
+            this.is_steady(place)
+                && reach
+                    .is_some_and(|reach| reach.access.contains(right) && inside(&reach.span.range).is_some())
+        };
+        // The others are few among many.
+        let other = if rng.bool() { None } else { self.place(rng, usable) };
+        let place = other.unwrap_or(SHARED);
+        let named = &self.names[place];
+        let reach = named.reach.as_ref().expect("it is usable");
+        let starts = inside(&reach.span.range).expect("it is usable");
+        let mut start = rng.usize(starts.clone());
+        if aligned {
+            // Often the same, so that one sees what another did.
+            start = if rng.bool() { (starts.start() + 8 * rng.usize(..4)).min(*starts.end()) } else { start }
+                & !7;
+        }
+        let to = reach.base_to + (start - reach.span.range.start) as u64;
+        let span = Span { area: reach.span.area, range: start..start + octets };
+        Target { span, stag: named.stag, to, place }
+    }
+}
