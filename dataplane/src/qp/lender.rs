@@ -91,7 +91,7 @@ mod tests {
         assert_eq!((other.lent_by(&near), other.lent_by(&far)), (None, Some(5)));
     }
 
-    /// The mark lies where there was nothing: these are copied for each message.
+    /// The mark lies where there was nothing, so what is copied for a message is none the longer.
     #[test]
     fn it_takes_no_room() {
         assert_eq!(size_of::<SendRequest>(), 144);

@@ -190,6 +190,27 @@ fn the_last_place_is_given_once() {
     });
 }
 
+/// Of two that post one has the last place, and who is refused has not taken it from the next.
+#[test]
+fn the_depth_is_kept_by_two_posters() {
+    model(|| {
+        let completions = Arc::new(CompletionRing::new(4));
+        let rings = (completions.clone(), completions.clone());
+        let qp = Arc::new(SharedQp::new(QP, PD, (1, 1), rings, Arc::new(Doorbells::new(1))));
+        qp.set_state(QpState::ReadyToSend);
+        let other = {
+            let qp = qp.clone();
+            thread::spawn(move || qp.post_send(send(1)).is_ok())
+        };
+        let posted = qp.post_send(send(2)).is_ok();
+        assert!(posted != other.join().unwrap(), "one of the two");
+        qp.give_back(qp.take_send().unwrap());
+        assert!(qp.take_send().is_none());
+        qp.complete_send(completion(1, Status::Success));
+        qp.post_send(send(3)).unwrap();
+    });
+}
+
 /// Who posts when a request has just been completed finds room for another, and the place that the request lay in.
 #[test]
 fn a_request_lies_where_the_last_one_lay() {

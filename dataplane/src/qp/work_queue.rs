@@ -1,19 +1,21 @@
 //! Work queues: requests on their way from applications to a core, in the order of posting.
 
+use crossbeam::utils::CachePadded;
+
 use super::completion_queue::CompletionRing;
 use super::shared::PostError;
-use crate::sync::{ArrayQueue, AtomicU32, Ordering};
+use crate::sync::{ArrayQueue, AtomicU64, Ordering};
 
 /// A bounded queue of work requests. A request counts until it is completed, so that there is never more work under way
 /// than the queue was made for.
 #[derive(Debug)]
 pub(super) struct WorkQueue<T> {
     posted: ArrayQueue<T>,
-    /// Requests counted so far, by those who post; it wraps.
-    counted: AtomicU32,
+    /// Requests counted so far, by those who post.
+    counted: CachePadded<AtomicU64>,
     /// Requests completed so far. Only the core writes it, so it needs no operation that others could disturb, which for every
     /// request would cost more than most of what is done for it.
-    finished: AtomicU32,
+    finished: CachePadded<AtomicU64>,
 }
 
 impl<T> WorkQueue<T> {
@@ -21,8 +23,8 @@ impl<T> WorkQueue<T> {
     pub(super) fn new(depth: usize) -> Self {
         Self {
             posted: ArrayQueue::new(depth.max(1)),
-            counted: AtomicU32::new(0),
-            finished: AtomicU32::new(0),
+            counted: CachePadded::new(AtomicU64::new(0)),
+            finished: CachePadded::new(AtomicU64::new(0)),
         }
     }
 
@@ -34,7 +36,8 @@ impl<T> WorkQueue<T> {
     pub(super) fn outstanding(&self) -> u32 {
         // In this order, so that nothing seems finished that is not yet counted.
         let finished = self.finished.load(Ordering::Acquire);
-        self.counted.load(Ordering::Acquire).wrapping_sub(finished)
+        let outstanding = self.counted.load(Ordering::Acquire).saturating_sub(finished);
+        u32::try_from(outstanding).unwrap_or(u32::MAX)
     }
 
     /// Posts the first of `requests`, as many as there is room for here and in `completions`, each as `posted` makes it; gives
@@ -49,7 +52,7 @@ impl<T> WorkQueue<T> {
         let taken = self.take_places(wanted);
         let places = completions.reserve(taken);
         if places < taken {
-            self.counted.fetch_sub(taken - places, Ordering::Relaxed);
+            self.counted.fetch_sub(u64::from(taken - places), Ordering::Relaxed);
         }
         for request in &requests[..places as usize] {
             let pushed = self.posted.push(posted(request));
@@ -67,14 +70,22 @@ impl<T> WorkQueue<T> {
 
     /// Counts up to `wanted` requests as outstanding; gives how many.
     fn take_places(&self, wanted: u32) -> u32 {
-        // In this order, as in `outstanding`. What the core did before it finished a request has been done for who has its place.
-        let finished = self.finished.load(Ordering::Acquire);
-        let before = self.counted.fetch_add(wanted, Ordering::Relaxed).wrapping_sub(finished);
-        let granted = wanted.min((self.depth() as u32).saturating_sub(before));
-        if granted < wanted {
-            self.counted.fetch_sub(wanted - granted, Ordering::Relaxed);
+        let mut counted = self.counted.load(Ordering::Relaxed);
+        loop {
+            // What the core did before it finished a request has been done for who has its place. An exchange that succeeds
+            // shows that `counted` is not old; `finished` may be, and errs to the safe side.
+            let finished = self.finished.load(Ordering::Acquire);
+            let room = (self.depth() as u64).saturating_sub(counted.saturating_sub(finished));
+            let granted = u64::from(wanted).min(room);
+            if granted == 0 {
+                return 0;
+            }
+            let (order, more) = (Ordering::Relaxed, counted + granted);
+            match self.counted.compare_exchange_weak(counted, more, order, order) {
+                Ok(_) => return granted as u32,
+                Err(now) => counted = now,
+            }
         }
-        granted
     }
 
     /// The oldest request that the core has not taken.
@@ -97,6 +108,6 @@ impl<T> WorkQueue<T> {
     #[inline]
     pub(super) fn finish_one(&self) {
         let finished = self.finished.load(Ordering::Relaxed);
-        self.finished.store(finished.wrapping_add(1), Ordering::Release);
+        self.finished.store(finished + 1, Ordering::Release);
     }
 }

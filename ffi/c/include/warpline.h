@@ -269,7 +269,8 @@
 
 /**
  * `revision` of a `warpline_conn_param`: revision 2 of MPA, in which IRD and ORD are negotiated (RFC 6581), and revision 1 on a new
- * TCP connection if the peer turns out not to know it.
+ * TCP connection if the peer turns out not to know it, unless MPA starts from streaming mode. With more Private Data than revision 2
+ * has room for, revision 1 at once.
  */
 #define WARPLINE_REVISION_USUAL 0
 
@@ -1290,7 +1291,7 @@ int warpline_connect(struct warpline_qp *qp,
  * Takes connections to `port`. `attr` may be null for the usual.
  *
  * - `-EADDRINUSE`: the port has a listener
- * - `-EINVAL`: a pointer or `port` is 0
+ * - `-EINVAL`: `port` is 0, or a pointer but `attr`
  * - `-ENOSPC`: the device has as many listeners as it can
  * - `-ENODEV`: the device has stopped
  */
@@ -1618,17 +1619,18 @@ int warpline_stream_initiate(struct warpline_stream *stream,
 /**
  * Starts MPA as its Responder: `octets` octets of `last_message`, which may be none, are our last ones before the Reply, and the
  * peer's next octet belongs to its Request. Waits for the Request, which `warpline_accept` or `warpline_reject` answers; after a
- * rejection the connection is in streaming mode again.
+ * rejection the connection is in streaming mode again. `attr` may be null for the usual.
  *
  * - `-EBUSY`: octets wait to be read, which cannot be the Request's with a last message: read them, then start
  * - `-EAGAIN`: the last message does not fit behind what is queued
- * - `-EPROTO`, `-ECONNRESET`: no Request came in ten seconds, or startup has failed; the connection is closed
- * - `-EINVAL`: a pointer is null, or MPA has started already
+ * - `-EPROTO`, `-ECONNRESET`: no Request came in its time, or startup has failed; the connection is closed
+ * - `-EINVAL`: a pointer is null but `attr`, or MPA has started already
  * - `-ENODEV`: the device has stopped
  */
 int warpline_stream_respond(struct warpline_stream *stream,
                             const void *last_message,
                             size_t octets,
+                            const struct warpline_listen_attr *attr,
                             struct warpline_request **request);
 
 /**

@@ -26,7 +26,8 @@ pub struct Request {
 pub const WARPLINE_MAX_PRIVATE_DATA: u32 = 512;
 
 /// `revision` of a `warpline_conn_param`: revision 2 of MPA, in which IRD and ORD are negotiated (RFC 6581), and revision 1 on a new
-/// TCP connection if the peer turns out not to know it.
+/// TCP connection if the peer turns out not to know it, unless MPA starts from streaming mode. With more Private Data than revision 2
+/// has room for, revision 1 at once.
 pub const WARPLINE_REVISION_USUAL: u32 = 0;
 /// Revision 1 (RFC 5044).
 pub const WARPLINE_REVISION_1: u32 = 1;
@@ -247,7 +248,7 @@ pub unsafe extern "C" fn warpline_connect(
 /// Takes connections to `port`. `attr` may be null for the usual.
 ///
 /// - `-EADDRINUSE`: the port has a listener
-/// - `-EINVAL`: a pointer or `port` is 0
+/// - `-EINVAL`: `port` is 0, or a pointer but `attr`
 /// - `-ENOSPC`: the device has as many listeners as it can
 /// - `-ENODEV`: the device has stopped
 #[unsafe(no_mangle)]

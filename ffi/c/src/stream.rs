@@ -3,10 +3,10 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::time::Duration;
 
-use warpline::{Direction, ListenConfig, StreamConfig, TcpListenConfig, TcpListener, TcpStream};
+use warpline::{Direction, StreamConfig, TcpListenConfig, TcpListener, TcpStream};
 use warpline_dataplane::limits;
 
-use crate::connection::{ConnParam, ConnReply, Request};
+use crate::connection::{ConnParam, ConnReply, ListenAttr, Request};
 use crate::device::Device;
 use crate::error::{Failure, guard, guard_or};
 use crate::pointer::{borrow, hand_out, list, patience, socket_address, take_back};
@@ -243,25 +243,27 @@ pub unsafe extern "C" fn warpline_stream_initiate(
 
 /// Starts MPA as its Responder: `octets` octets of `last_message`, which may be none, are our last ones before the Reply, and the
 /// peer's next octet belongs to its Request. Waits for the Request, which `warpline_accept` or `warpline_reject` answers; after a
-/// rejection the connection is in streaming mode again.
+/// rejection the connection is in streaming mode again. `attr` may be null for the usual.
 ///
 /// - `-EBUSY`: octets wait to be read, which cannot be the Request's with a last message: read them, then start
 /// - `-EAGAIN`: the last message does not fit behind what is queued
-/// - `-EPROTO`, `-ECONNRESET`: no Request came in ten seconds, or startup has failed; the connection is closed
-/// - `-EINVAL`: a pointer is null, or MPA has started already
+/// - `-EPROTO`, `-ECONNRESET`: no Request came in its time, or startup has failed; the connection is closed
+/// - `-EINVAL`: a pointer is null but `attr`, or MPA has started already
 /// - `-ENODEV`: the device has stopped
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_stream_respond(
     stream: *mut Stream,
     last_message: *const c_void,
     octets: usize,
+    attr: *const ListenAttr,
     request: *mut *mut Request,
 ) -> c_int {
     guard(|| {
         // SAFETY: what C promises for every call.
         unsafe {
             let (stream, last) = (borrow(stream)?, list(last_message.cast::<u8>(), octets)?);
-            hand_out(request, || Ok(Request { request: stream.0.respond(last, &ListenConfig::default())? }))?;
+            let config = ListenAttr::config(attr);
+            hand_out(request, || Ok(Request { request: stream.0.respond(last, &config)? }))?;
         }
         Ok(0)
     })

@@ -93,6 +93,27 @@ fn a_reply_asks_for_what_was_wanted() {
     assert_eq!(answered(Some(&attr(false, true)), (MARKERS | CRC, 0)), (MARKERS | CRC, 0));
 }
 
+/// The same from streaming mode.
+#[test]
+fn a_stream_replies_as_was_wanted() {
+    let (near_device, far_device) = devices();
+    let listener = far_device.listen_streams(PORT).unwrap();
+    let near = near_device.connect_stream(FAR, PORT).unwrap();
+    let far = listener.accept(PATIENCE).unwrap();
+    assert_eq!(near.write(&[&REQUEST_KEY[..], &[CRC, 1, 0, 0]].concat(), PATIENCE), 20);
+    let attr = ListenAttr {
+        backlog: 0,
+        startup_timeout_ms: 0,
+        first_message_timeout_ms: 0,
+        markers: true,
+        permissive: false,
+    };
+    let request = far.respond_with(b"", Some(&attr));
+    let end = End::new(&far_device);
+    assert_eq!(request.unwrap().accept(&end.qp, &param(b"")), 0);
+    assert_eq!(read(&near, 20)[16..18], [MARKERS | CRC, 1]);
+}
+
 /// Zero is the usual; the rest is what the Rust interface has for it.
 #[test]
 fn listeners_are_as_they_were_asked_for() {

@@ -238,9 +238,9 @@ fn null_is_told() {
             warpline_stream_wait_closed(null_mut(), 0),
             warpline_stream_initiate(null_mut(), null_mut(), null(), null_mut()),
             warpline_stream_initiate(near.raw(), null_mut(), null(), null_mut()),
-            warpline_stream_respond(null_mut(), null(), 0, &raw mut asked),
-            warpline_stream_respond(near.raw(), null(), 1, &raw mut asked),
-            warpline_stream_respond(near.raw(), null(), 0, null_mut()),
+            warpline_stream_respond(null_mut(), null(), 0, null(), &raw mut asked),
+            warpline_stream_respond(near.raw(), null(), 1, null(), &raw mut asked),
+            warpline_stream_respond(near.raw(), null(), 0, null(), null_mut()),
             warpline_reject_to_stream(null_mut(), null(), 0, &raw mut stream),
             warpline_stream_start_unnegotiated(null_mut(), null_mut(), WARPLINE_STREAM_SEND, 1),
         ]

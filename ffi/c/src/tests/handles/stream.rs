@@ -71,10 +71,15 @@ impl Handle<Stream> {
     }
 
     pub fn respond(&self, last_message: &[u8]) -> Result<Asked, i32> {
+        self.respond_with(last_message, None)
+    }
+
+    pub fn respond_with(&self, last_message: &[u8], attr: Option<&ListenAttr>) -> Result<Asked, i32> {
+        let attr = attr.map_or(null(), from_ref);
         let (start, octets) = (last_message.as_ptr().cast(), last_message.len());
         let mut request = null_mut();
         // SAFETY: as above.
-        let result = unsafe { warpline_stream_respond(self.raw, start, octets, &raw mut request) };
+        let result = unsafe { warpline_stream_respond(self.raw, start, octets, attr, &raw mut request) };
         if result == 0 { Ok(Asked(request)) } else { Err(result) }
     }
 
