@@ -16,8 +16,11 @@ mod faults;
 mod grants;
 mod half;
 mod hazards;
+mod memory;
 mod opening;
 mod play;
+mod pool;
+mod receives;
 mod work;
 mod world;
 

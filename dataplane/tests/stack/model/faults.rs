@@ -91,7 +91,7 @@ impl Play {
         owner: usize,
         place: usize,
     ) -> Option<Fault> {
-        self.halves[number][1 - side].receives.front().filter(|receive| receive.octets() >= 16)?;
+        self.room(number, side).filter(|octets| *octets >= 16)?;
         let half = &self.halves[owner][1 - side];
         let named = &half.names[place];
         let stag = named.former.filter(|_| self.rng.u32(..3) == 0).unwrap_or(named.stag);

@@ -3,11 +3,13 @@
 use std::collections::VecDeque;
 
 use fastrand::Rng;
-use warpline_dataplane::memory::{Access, Grant, Region, STag};
+use warpline_dataplane::memory::{Access, Grant, STag};
 use warpline_dataplane::qp::work::{CompletionKind, Slice, Status};
 
 use super::grants::{Named, Reach, WINDOWS, What};
 use super::hazards::{Area, Span, Touches};
+use super::memory::Memory;
+use super::receives::{DueReceive, Receive, pieces};
 use super::world::Host;
 use crate::common::{PD, region_of};
 
@@ -19,39 +21,6 @@ const DISPOSABLE_OCTETS: usize = 1024;
 const SHORT_SLOTS: usize = 16;
 const SHORT_OCTETS: usize = 512;
 const LONG_OCTETS: usize = 6 * 1024;
-
-/// Registered memory, and what the model says is in it.
-pub struct Memory {
-    /// What it was called first.
-    pub stag: STag,
-    pub region: Region,
-    pub content: Vec<u8>,
-}
-
-/// A receive that is posted.
-#[derive(Clone, Debug)]
-pub struct Receive {
-    pub id: u64,
-    slot: usize,
-    pub pieces: Vec<Span>,
-}
-
-impl Receive {
-    pub fn octets(&self) -> usize {
-        self.pieces.iter().map(|piece| piece.range.len()).sum()
-    }
-}
-
-/// A completion of the receive queue that is to come.
-#[derive(Debug)]
-pub struct DueReceive {
-    pub receive: Receive,
-    /// Of a Send; nothing of Immediate Data.
-    pub octets: Option<u32>,
-    pub immediate: Option<u64>,
-    pub invalidated: Option<STag>,
-    pub solicited: bool,
-}
 
 /// How a send request is to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +43,7 @@ pub struct Due {
 }
 
 /// The name of the next slot.
-fn next_name(rng: &mut Rng, next_stag: &mut u16) -> STag {
+pub fn next_name(rng: &mut Rng, next_stag: &mut u16) -> STag {
     *next_stag += 1;
     STag::new(*next_stag, rng.u16(1..))
 }
@@ -90,6 +59,13 @@ pub struct Half {
     pub receives: VecDeque<Receive>,
     pub due_receives: VecDeque<DueReceive>,
     free_slots: Vec<usize>,
+    /// Its receives are those that are shared.
+    pub shares: bool,
+    /// The youngest of those that it took, and how many it took.
+    pub last_shared: u64,
+    pub shared_taken: u64,
+    /// What has come of a message that takes one of those and is never Delivered.
+    pub begun: Option<Vec<u8>>,
     pub next_id: u64,
     /// It has failed, or its peer has: nothing more is posted.
     pub over: bool,
@@ -139,6 +115,10 @@ impl Half {
             receives: VecDeque::new(),
             due_receives: VecDeque::new(),
             free_slots: (0..slots).collect(),
+            shares: host.qps[number].shares_receives(),
+            last_shared: 0,
+            shared_taken: 0,
+            begun: None,
             next_id: 1,
             over: false,
             failed: false,
@@ -158,13 +138,10 @@ impl Half {
         spans.iter().flat_map(|span| self.memory(span.area).content[span.range.clone()].to_vec()).collect()
     }
 
-    /// Writes `octets` to `spans`, one after the other, as far as there are octets.
-    pub fn scatter(&mut self, spans: &[Span], mut octets: &[u8]) {
-        for span in spans {
-            let (here, rest) = octets.split_at(span.range.len().min(octets.len()));
-            let start = span.range.start;
-            self.memory_mut(span.area).content[start..start + here.len()].copy_from_slice(here);
-            octets = rest;
+    /// Writes `octets` to `spans` of one area, one after the other, as far as there are octets.
+    pub fn scatter(&mut self, spans: &[Span], octets: &[u8]) {
+        if let Some(first) = spans.first() {
+            self.memory_mut(first.area).scatter(spans, octets);
         }
     }
 
@@ -196,15 +173,7 @@ impl Half {
             None => (slot * SHORT_OCTETS, SHORT_OCTETS),
             Some(long) => (SHORT_SLOTS * SHORT_OCTETS + long * LONG_OCTETS, LONG_OCTETS),
         };
-        let mut cuts: Vec<usize> = (0..rng.usize(..4)).map(|_| rng.usize(0..=octets)).collect();
-        cuts.push(0);
-        cuts.push(rng.usize(octets / 2..=octets));
-        cuts.sort_unstable();
-        let mut pieces: Vec<_> = cuts
-            .windows(2)
-            .map(|pair| Span { area: Area::Inbox, range: start + pair[0]..start + pair[1] })
-            .collect();
-        rng.shuffle(&mut pieces);
+        let pieces = pieces(rng, start..start + octets, octets / 2);
         Some(Receive { id: self.id(), slot, pieces })
     }
 
@@ -217,27 +186,7 @@ impl Half {
     #[track_caller]
     pub fn expect_memory(&self, what: &str) {
         for (area, memory) in &self.areas {
-            let mut found = vec![0; memory.content.len()];
-            assert!(memory.region.read(0, &mut found));
-            let differs = found.iter().zip(&memory.content).position(|(found, expected)| found != expected);
-            assert_eq!(differs, None, "{what}: {area:?} differs from that octet on");
-        }
-    }
-
-    /// Whether `spans` hold `octets`.
-    #[track_caller]
-    pub fn expect(&self, spans: &[Span], octets: usize, what: &str) {
-        let mut left = octets;
-        for span in spans {
-            let here = span.range.len().min(left);
-            let memory = self.memory(span.area);
-            let mut found = vec![0; here];
-            assert!(memory.region.read(span.range.start, &mut found));
-            assert!(
-                found == memory.content[span.range.start..][..here],
-                "{what}: {span:?} holds other octets"
-            );
-            left -= here;
+            memory.expect_all(&format!("{what}, {area:?}"));
         }
     }
 }

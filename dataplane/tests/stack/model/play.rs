@@ -2,13 +2,13 @@
 
 use fastrand::Rng;
 use warpline_dataplane::memory::STag;
-use warpline_dataplane::qp::work::{
-    Completion, CompletionKind, Operation, ReceiveRequest, SendRequest, Slice, SliceList, Status,
-};
+use warpline_dataplane::qp::work::{Completion, CompletionKind, Operation, SendRequest, SliceList, Status};
 
-use super::half::{Due, DueReceive, Ends, Half};
+use super::half::{Due, Ends, Half};
 use super::hazards::{Needs, Touches};
-use super::work::{Effect, Message, Work};
+use super::pool::Pool;
+use super::receives::deliver;
+use super::work::{Effect, Work};
 use super::world::{DEPTH, Setup, World};
 
 /// An STag that nothing is behind.
@@ -35,12 +35,13 @@ pub struct Tally {
     pub local_faults: u64,
     pub remote_faults: u64,
     pub name_faults: u64,
+    pub shared_receives: u64,
 }
 
 impl Tally {
-    fn fields(&mut self) -> [&mut u64; 16] {
+    fn fields(&mut self) -> [&mut u64; 17] {
         let Self { sends, writes, reads, atomics, immediates, .. } = self;
-        let Self { binds, registrations, through_windows, through_renewed, .. } = self;
+        let Self { shared_receives, binds, registrations, through_windows, through_renewed, .. } = self;
         let Self {
             invalidations, unsignaled, fences, inlined, local_faults, remote_faults, name_faults, ..
         } = self;
@@ -61,6 +62,7 @@ impl Tally {
             local_faults,
             remote_faults,
             name_faults,
+            shared_receives,
         ]
     }
 
@@ -82,6 +84,8 @@ pub struct Play {
     pub rng: Rng,
     pub world: World,
     pub setup: Setup,
+    /// What the queue pairs of each host share.
+    pub pools: [Pool; 2],
     /// Both halves of each connection.
     pub halves: Vec<[Half; 2]>,
     pub tally: Tally,
@@ -93,10 +97,11 @@ impl Play {
         let setup = Setup::choose(&mut rng);
         let world = World::new(seed, &setup);
         let mut next_stag = 1;
+        let pools = [0, 1].map(|side| Pool::new(&mut rng, &world.hosts[side], &mut next_stag));
         let halves = (0..setup.connections)
             .map(|number| [0, 1].map(|side| Half::new(&mut rng, &world.hosts[side], number, &mut next_stag)))
             .collect();
-        let mut this = Self { seed, rng, world, setup, halves, tally: Tally::default() };
+        let mut this = Self { seed, rng, world, setup, pools, halves, tally: Tally::default() };
         this.world.obey();
         for number in 0..setup.connections {
             // Rule 4: the Responder may send once it has an FPDU (MPA-7.1.2-15).
@@ -127,6 +132,9 @@ impl Play {
         self.until("all receives are complete", |this| {
             this.halves.iter().flatten().all(|half| half.over || half.due_receives.is_empty())
         });
+        for side in [0, 1] {
+            self.expect_pool(side, &format!("seed {}, shared receives of side {side}", self.seed));
+        }
         for (number, halves) in self.halves.iter().enumerate() {
             for (side, half) in halves.iter().enumerate() {
                 half.expect_memory(&format!("seed {}, connection {number}, side {side}", self.seed));
@@ -152,23 +160,6 @@ impl Play {
             }
             assert!(self.world.seconds() < give_up, "seed {}: {what}: never; {:?}", self.seed, self.setup);
             self.world.step();
-        }
-    }
-
-    // Receives.
-
-    fn post_receives(&mut self, number: usize, side: usize) {
-        for _ in 0..self.rng.usize(1..6) {
-            let half = &mut self.halves[number][side];
-            if half.over || half.receives.len() + half.due_receives.len() == DEPTH {
-                return;
-            }
-            let Some(receive) = half.receive(&mut self.rng) else { return };
-            let slices: Vec<Slice> = receive.pieces.iter().map(|piece| half.slice(piece)).collect();
-            let local = SliceList::try_from(&slices[..]).expect("few pieces");
-            let request = ReceiveRequest::new(receive.id, local);
-            self.world.hosts[side].qps[number].post_receive(request).expect("there is room");
-            half.receives.push_back(receive);
         }
     }
 
@@ -261,7 +252,7 @@ impl Play {
             Effect::Write { target, octets, then } => {
                 there.scatter(&[target], &octets);
                 if let Some(message) = then {
-                    deliver(there, &message);
+                    deliver(there, message);
                 }
             }
             Effect::Read { from, sink } => here.scatter(&sink, &there.gather(&[from])),
@@ -271,7 +262,7 @@ impl Play {
                 there.scatter(&[target], &result(value, operands).to_ne_bytes());
                 here.scatter(&[sink], &before);
             }
-            Effect::Message(message) => deliver(there, &message),
+            Effect::Message(message) => deliver(there, message),
             Effect::Invalidate(place) => here.names[place].reach = None,
             Effect::Open { place, stag, reach, below } => here.names[place].open(stag, reach, below),
         }
@@ -283,7 +274,9 @@ impl Play {
         for side in [0, 1] {
             for completion in self.world.hosts[side].poll_completions() {
                 let number = completion.qp.0 as usize;
-                if self.halves[number][side].over {
+                if self.halves[number][side].over && completion.kind == CompletionKind::Receive {
+                    self.take_last_receive(number, side, &completion);
+                } else if self.halves[number][side].over {
                     self.halves[number][side].take_ending(&completion);
                 } else if completion.kind == CompletionKind::Receive {
                     self.take_receive(number, side, &completion);
@@ -294,7 +287,7 @@ impl Play {
         }
     }
 
-    fn what(&self, number: usize, side: usize, completion: &Completion) -> String {
+    pub fn what(&self, number: usize, side: usize, completion: &Completion) -> String {
         let errors = [0, 1].map(|side| self.world.hosts[side].qps[number].error());
         format!("seed {}, connection {number}, side {side}: {completion:?}, errors {errors:?}", self.seed)
     }
@@ -315,31 +308,4 @@ impl Play {
         );
         assert!(due.signaled, "{what}: it was not to be told");
     }
-
-    fn take_receive(&mut self, number: usize, side: usize, completion: &Completion) {
-        let what = self.what(number, side, completion);
-        let half = &mut self.halves[number][side];
-        let due = half.due_receives.pop_front().unwrap_or_else(|| panic!("{what}: no message was sent"));
-        assert_eq!((completion.id, completion.status), (due.receive.id, Status::Success), "{what}");
-        let said = (completion.immediate, completion.invalidated, completion.solicited);
-        assert_eq!(said, (due.immediate, due.invalidated, due.solicited), "{what}");
-        if let Some(octets) = due.octets {
-            assert_eq!(completion.octets, octets, "{what}");
-        }
-        half.expect(&due.receive.pieces, due.receive.octets(), &what);
-        half.release(&due.receive);
-    }
-}
-
-/// A message arrives at its receive.
-fn deliver(there: &mut Half, message: &Message) {
-    let receive = there.receives.pop_front().expect("messages are only sent to receives");
-    there.scatter(&receive.pieces, &message.octets);
-    let invalidated = message.invalidates.map(|place| {
-        there.names[place].reach = None;
-        there.names[place].stag
-    });
-    let octets = message.immediate.is_none().then_some(message.octets.len() as u32);
-    let Message { immediate, solicited, .. } = *message;
-    there.due_receives.push_back(DueReceive { receive, octets, immediate, invalidated, solicited });
 }

@@ -5,7 +5,7 @@ use warpline_dataplane::memory::{Access, STag};
 use warpline_dataplane::qp::work::{InlineData, Operation, Payload, Slice, SliceList};
 
 use super::grants::{Reach, Target};
-use super::half::{Ends, Half, Receive};
+use super::half::{Ends, Half};
 use super::hazards::{Area, Span, Touches};
 use super::play::{NOWHERE, Play};
 
@@ -95,11 +95,6 @@ impl Play {
             1..=3 => self.rng.usize(0..=most.min(300)),
             _ => self.rng.usize(0..=most),
         }
-    }
-
-    /// The oldest receive of the peer that no message was sent for, in octets.
-    fn room(&self, number: usize, side: usize) -> Option<usize> {
-        self.halves[number][1 - side].receives.front().map(Receive::octets)
     }
 
     pub fn a_send(&mut self, number: usize, side: usize) -> Option<Work> {

@@ -9,9 +9,11 @@ use warpline_dataplane::device::sim::{self, End, EndConfig, Impairments, Network
 use warpline_dataplane::memory::{Grant, STag};
 use warpline_dataplane::mpa::enhanced::ReadDepths;
 use warpline_dataplane::qp::shared::{CompletionRing, SharedQp};
+use warpline_dataplane::qp::shared_receive_queue::{SharedReceiveQueue, SrqNumber};
 use warpline_dataplane::qp::work::{Completion, QpNumber};
 use warpline_dataplane::time::{Instant, SECOND};
 
+use super::pool;
 use crate::common::{PD, PORT, WINDOW_OCTETS, address};
 
 /// Send and receive requests of a queue pair.
@@ -30,6 +32,8 @@ pub struct Setup {
     pub read_depth: [u16; 2],
     /// All queue pairs of a host report to one queue.
     pub one_queue: bool,
+    /// Of the two hosts: which queue pairs take their receives from a queue that they share, a bit for each.
+    pub sharing: [u8; 2],
     pub impairments: Impairments,
 }
 
@@ -49,6 +53,7 @@ impl Setup {
             mtu_octets: if rng.bool() { 1500 } else { 9000 },
             read_depth: [rng.u16(1..=5), rng.u16(1..=5)],
             one_queue: rng.bool(),
+            sharing: [0, 1].map(|_| if rng.bool() { rng.u8(..) } else { 0 }),
             impairments,
         }
     }
@@ -59,6 +64,7 @@ pub struct Host {
     core: Core<SimDevice>,
     pub rings: Rings,
     pub qps: Vec<Arc<SharedQp>>,
+    pub shared_receives: Arc<SharedReceiveQueue>,
     queues: Vec<Arc<CompletionRing>>,
     connections: Vec<Option<ConnectionId>>,
 }
@@ -75,13 +81,16 @@ impl Host {
         let queues: Vec<_> = (0..if setup.one_queue { 1 } else { 2 * setup.connections })
             .map(|_| Arc::new(CompletionRing::new(COMPLETIONS)))
             .collect();
-        let mut this =
-            Self { core, rings, qps: Vec::new(), queues, connections: vec![None; setup.connections] };
+        let shared_receives = Arc::new(SharedReceiveQueue::new(SrqNumber(1), PD, pool::SLOTS, None));
+        let connections = vec![None; setup.connections];
+        let mut this = Self { core, rings, qps: Vec::new(), shared_receives, queues, connections };
         for number in 0..setup.connections {
             let queue = |which: usize| this.queues[(2 * number + which) % this.queues.len()].clone();
             let completions = (queue(0), queue(1));
-            let (number, depths) = (QpNumber(number as u32), (DEPTH, DEPTH));
-            let qp = SharedQp::new(number, PD, depths, completions, this.rings.doorbells.clone());
+            let (qp, depths) = (QpNumber(number as u32), (DEPTH, DEPTH));
+            let qp = SharedQp::new(qp, PD, depths, completions, this.rings.doorbells.clone());
+            let shares = setup.sharing[usize::from(host) - 1] >> number & 1 == 1;
+            let qp = if shares { qp.with_shared_receives(this.shared_receives.clone()) } else { qp };
             let qp = Arc::new(qp);
             this.command(Command::CreateQp(qp.clone()));
             this.qps.push(qp);

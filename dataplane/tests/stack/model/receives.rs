@@ -1,0 +1,187 @@
+//! Receives in the model, of queue pairs that have their own and of those that share: posted, taken by messages, reported.
+
+use core::ops::Range;
+
+use fastrand::Rng;
+use warpline_dataplane::memory::STag;
+use warpline_dataplane::qp::work::{Completion, ReceiveRequest, Slice, SliceList, Status};
+
+use super::half::Half;
+use super::hazards::{Area, Span};
+use super::play::Play;
+use super::pool::LEAST_OCTETS;
+use super::work::Message;
+use super::world::DEPTH;
+
+/// A receive that is posted.
+#[derive(Clone, Debug)]
+pub struct Receive {
+    pub id: u64,
+    /// Which part of the memory for messages it has.
+    pub slot: usize,
+    pub pieces: Vec<Span>,
+}
+
+impl Receive {
+    pub fn octets(&self) -> usize {
+        self.pieces.iter().map(|piece| piece.range.len()).sum()
+    }
+
+    /// How the stack is told of it, in memory that is called `stag`.
+    pub fn request(&self, stag: STag) -> ReceiveRequest {
+        let slice =
+            |piece: &Span| Slice { stag, to: piece.range.start as u64, octets: piece.range.len() as u32 };
+        let slices: Vec<Slice> = self.pieces.iter().map(slice).collect();
+        ReceiveRequest::new(self.id, SliceList::try_from(&slices[..]).expect("few pieces"))
+    }
+}
+
+/// The `slot` from its beginning on, at least `least` octets of it, in pieces of any order.
+pub fn pieces(rng: &mut Rng, slot: Range<usize>, least: usize) -> Vec<Span> {
+    let mut cuts: Vec<usize> = (0..rng.usize(..4)).map(|_| rng.usize(0..=least)).collect();
+    cuts.push(0);
+    cuts.push(rng.usize(least..=slot.len()));
+    cuts.sort_unstable();
+    let piece =
+        |pair: &[usize]| Span { area: Area::Inbox, range: slot.start + pair[0]..slot.start + pair[1] };
+    let mut pieces: Vec<_> = cuts.windows(2).map(piece).collect();
+    rng.shuffle(&mut pieces);
+    pieces
+}
+
+/// A completion of the receive queue that is to come.
+#[derive(Debug)]
+pub struct DueReceive {
+    /// Which it must be; of a shared queue it is seen when it comes.
+    pub receive: Option<Receive>,
+    /// What came, if it is a Send and no Immediate Data.
+    pub octets: Option<Vec<u8>>,
+    pub immediate: Option<u64>,
+    pub invalidated: Option<STag>,
+    pub solicited: bool,
+}
+
+impl Play {
+    pub fn post_receives(&mut self, number: usize, side: usize) {
+        for _ in 0..self.rng.usize(1..6) {
+            let half = &mut self.halves[number][side];
+            if half.shares {
+                self.pools[side].post(&mut self.rng);
+                continue;
+            }
+            if half.over || half.receives.len() + half.due_receives.len() == DEPTH {
+                return;
+            }
+            let Some(receive) = half.receive(&mut self.rng) else { return };
+            let request = receive.request(half.memory(Area::Inbox).stag);
+            self.world.hosts[side].qps[number].post_receive(request).expect("there is room");
+            half.receives.push_back(receive);
+        }
+    }
+
+    /// Octets of the receive that the peer's next message takes; `None` when there may be none.
+    pub fn room(&self, number: usize, side: usize) -> Option<usize> {
+        let there = &self.halves[number][1 - side];
+        if !there.shares {
+            return there.receives.front().map(Receive::octets);
+        }
+        // Every message on its way takes one, and any that is left may be this one's.
+        let taken: usize = self.messages_to_pool(1 - side).sum();
+        (self.pools[1 - side].posted.len() > taken).then_some(LEAST_OCTETS)
+    }
+
+    /// How many messages have been sent to each half of those that share, and are not reported.
+    pub fn messages_to_pool(&self, side: usize) -> impl Iterator<Item = usize> {
+        let sharing = self.halves.iter().map(move |halves| &halves[side]).filter(|half| half.shares);
+        sharing.map(|half| half.due_receives.len() + usize::from(half.begun.is_some()))
+    }
+
+    /// Which receive of the shared queue a completion is of: one that is still posted, behind those that this queue pair took
+    /// before, and such that there is a message of others for each that is older and still there.
+    // DDP-8.3.2-07
+    fn take_shared(&mut self, number: usize, side: usize, id: u64, what: &str) -> Receive {
+        let others: usize = self.messages_to_pool(side).sum();
+        let half = &mut self.halves[number][side];
+        let others = others - half.due_receives.len() - usize::from(half.begun.is_some());
+        assert!(half.last_shared < id, "{what}: it was posted before {}", half.last_shared);
+        half.last_shared = id;
+        half.shared_taken += 1;
+        let (receive, older) = self.pools[side].take(id).unwrap_or_else(|| panic!("{what}: not posted"));
+        assert!(older <= others, "{what}: {older} older ones are still there, for {others} messages");
+        receive
+    }
+
+    pub fn take_receive(&mut self, number: usize, side: usize, completion: &Completion) {
+        let what = self.what(number, side, completion);
+        let half = &mut self.halves[number][side];
+        let due = half.due_receives.pop_front().unwrap_or_else(|| panic!("{what}: no message was sent"));
+        assert_eq!(completion.status, Status::Success, "{what}");
+        let said = (completion.immediate, completion.invalidated, completion.solicited);
+        assert_eq!(said, (due.immediate, due.invalidated, due.solicited), "{what}");
+        if let Some(octets) = &due.octets {
+            assert_eq!(completion.octets as usize, octets.len(), "{what}");
+        }
+        if let Some(receive) = due.receive {
+            assert_eq!(completion.id, receive.id, "{what}");
+            half.memory(Area::Inbox).expect(&receive.pieces, &what);
+            half.release(&receive);
+            return;
+        }
+        let receive = self.take_shared(number, side, completion.id, &what);
+        let octets = due.octets.unwrap_or_default();
+        self.tally.shared_receives += 1;
+        self.pools[side].fill(&receive, &octets);
+        self.pools[side].memory.expect(&receive.pieces, &what);
+        self.pools[side].release(&receive);
+    }
+
+    /// A receive of a stream that has ended, or is about to. Of those it shares it takes what it took for a message.
+    pub fn take_last_receive(&mut self, number: usize, side: usize, completion: &Completion) {
+        let what = self.what(number, side, completion);
+        assert_ne!(completion.status, Status::Success, "{what}");
+        let half = &mut self.halves[number][side];
+        if !half.shares {
+            let receive = half.receives.pop_front().unwrap_or_else(|| panic!("{what}: nothing is posted"));
+            assert_eq!(completion.id, receive.id, "{what}");
+            return;
+        }
+        let octets = half.begun.take().unwrap_or_else(|| panic!("{what}: no message has begun"));
+        let receive = self.take_shared(number, side, completion.id, &what);
+        self.pools[side].fill(&receive, &octets);
+        self.pools[side].release(&receive);
+    }
+
+    /// At the end, when nothing is under way: what is left was posted last, and everything is counted.
+    // DDP-8.3.2-07, RDMAP-8.1.2-05
+    pub fn expect_pool(&self, side: usize, what: &str) {
+        let (pool, host) = (&self.pools[side], &self.world.hosts[side]);
+        pool.memory.expect_all(what);
+        let counted: Vec<u64> = host.qps.iter().map(|qp| qp.receives_taken()).collect();
+        let taken: Vec<u64> = self.halves.iter().map(|halves| halves[side].shared_taken).collect();
+        assert_eq!(counted, taken, "{what}");
+        assert_eq!(host.shared_receives.len(), pool.posted.len(), "{what}");
+        assert_eq!(host.shared_receives.taken(), taken.iter().sum(), "{what}");
+        let last = self.halves.iter().map(|halves| halves[side].last_shared).max();
+        let left = pool.posted.front().map(|receive| receive.id);
+        assert!(left.is_none_or(|left| Some(left) > last), "{what}: {left:?} was left out");
+    }
+}
+
+/// A message arrives at its receive, or at one that is not known yet.
+pub fn deliver(there: &mut Half, message: Message) {
+    let Message { octets, immediate, invalidates, solicited } = message;
+    let receive = if there.shares {
+        None
+    } else {
+        Some(there.receives.pop_front().expect("messages are only sent to receives"))
+    };
+    if let Some(receive) = &receive {
+        there.scatter(&receive.pieces, &octets);
+    }
+    let invalidated = invalidates.map(|place| {
+        there.names[place].reach = None;
+        there.names[place].stag
+    });
+    let octets = immediate.is_none().then_some(octets);
+    there.due_receives.push_back(DueReceive { receive, octets, immediate, invalidated, solicited });
+}
