@@ -31,7 +31,7 @@ impl Play {
             let mut halves = this.halves.iter().enumerate().filter(|(other, _)| shared || *other == number);
             halves.all(|(_, halves)| halves.iter().all(|half| half.due_receives.is_empty()))
         });
-        let ours = self.rng.u32(..4) == 0;
+        let ours = self.rng.u32(..3) == 0;
         let (operation, local, ends, error) = if ours {
             self.tally.local_faults += 1;
             let (operation, local, status) = self.local_fault(number, side);

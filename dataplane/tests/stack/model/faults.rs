@@ -7,6 +7,7 @@ use warpline_dataplane::qp::work::{Operation, Payload, Slice, SliceList, Status}
 use warpline_dataplane::rdmap::RdmapError;
 
 use super::grants::{Named, Refusal, SHARED, What};
+use super::half::Half;
 use super::hazards::Area;
 use super::play::{NOWHERE, Play};
 
@@ -112,7 +113,7 @@ impl Play {
     /// A request on memory of this end that is not there, or must not be written: what is said of it goes in its place.
     // RDMAP-7.1-02
     pub fn local_fault(&mut self, number: usize, side: usize) -> (Operation, Payload, Status) {
-        let changes = match self.rng.u32(..6) {
+        let changes = match self.rng.u32(..5) {
             0 => self.bad_bind(number, side),
             1 => self.bad_registration(number, side),
             2 => Some(self.bad_invalidation(number, side)),
@@ -149,62 +150,72 @@ impl Play {
         (operation, local, Status::LocalProtection)
     }
 
-    fn bad_bind(&mut self, number: usize, side: usize) -> Option<(Operation, Status)> {
+    /// A place to try what must fail with: mostly one that is closed, where nothing but the fault is in the way.
+    fn place_to_fail(&mut self, number: usize, side: usize, window: bool) -> Option<usize> {
         let half = &self.halves[number][side];
-        let place = half.place(&mut self.rng, |half, place| half.names[place].is_window())?;
+        let closed = |half: &Half, place: usize| {
+            half.names[place].is_window() == window && half.names[place].reach.is_none()
+        };
+        let closed = if self.rng.u32(..5) > 0 { half.place(&mut self.rng, closed) } else { None };
+        closed.or_else(|| half.place(&mut self.rng, |half, place| half.names[place].is_window() == window))
+    }
+
+    fn bad_bind(&mut self, number: usize, side: usize) -> Option<(Operation, Status)> {
+        let place = self.place_to_fail(number, side, true)?;
+        let half = &self.halves[number][side];
         let (named, shared) = (&half.names[place], &half.names[SHARED]);
         let window = named.another_stag(&mut self.rng);
-        let len = half.memory(Area::Shared).content.len() as u64;
-        let access = Access::REMOTE_READ;
-        let good = Binding {
-            window,
-            registration: shared.stag,
-            to: 0,
-            octets: len,
-            access,
-            zero_based: self.rng.bool(),
+        let (octets, access) = (half.memory(Area::Shared).content.len() as u64, Access::REMOTE_READ);
+        let zero_based = self.rng.bool();
+        let good = Binding { window, registration: shared.stag, to: 0, octets, access, zero_based };
+        // One octet of another registration.
+        let other = |registration, to| Binding { registration, to, octets: 1, ..good };
+        let open = |lacks: Access| {
+            let mut reaches = half
+                .names
+                .iter()
+                .filter(|named| !named.is_window())
+                .filter_map(|named| Some((named.stag, named.reach.as_ref()?)));
+            let (stag, reach) = reaches.find(|(_, reach)| !reach.access.intersects(lacks))?;
+            Some(other(stag, reach.base_to))
         };
-        let closed = half.names.iter().find(|named| !named.is_window() && named.reach.is_none());
-        let strict = half.names.iter().find(|named| {
-            let reach = named.reach.as_ref();
-            !named.is_window() && reach.is_some_and(|reach| !reach.access.contains(Access::WINDOW_BIND))
-        });
-        let closed = closed.map_or(NOWHERE, |named| named.stag);
-        let of_strict = strict.and_then(|named| Some((named.stag, named.reach.as_ref()?.base_to)));
-        let bad = match self.rng.u32(..10) {
+        let bad = match self.rng.u32(..11) {
             0 => Binding { to: 1, ..good },
             1 => Binding { octets: 0, ..good },
             2 => Binding { to: u64::MAX, ..good },
             3 => Binding { window: named.stag, ..good },
             4 => Binding { window: half.memory(Area::Source).stag, ..good },
-            5 => Binding { registration: closed, octets: 1, ..good },
-            6 => Binding { access: Access::LOCAL_WRITE | access, ..good },
-            7 => Binding { registration: half.names[place].stag, octets: 1, ..good },
-            8 if named.reach.is_some() => good,
-            _ => {
-                let (registration, to) = of_strict?;
-                Binding { registration, to, octets: 1, ..good }
+            5 => {
+                let closed = half.names.iter().find(|named| !named.is_window() && named.reach.is_none());
+                other(closed.map_or(NOWHERE, |named| named.stag), 0)
             }
+            6 => Binding { access: Access::LOCAL_WRITE | access, ..good },
+            7 => other(named.stag, 0),
+            // For its peer to write what its owner must not change.
+            8 => Binding { access: Access::REMOTE_WRITE, ..open(Access::LOCAL_WRITE)? },
+            _ if named.reach.is_some() => good,
+            _ => open(Access::WINDOW_BIND)?,
         };
         Some((Operation::Bind(bad), Status::Bind))
     }
 
     fn bad_registration(&mut self, number: usize, side: usize) -> Option<(Operation, Status)> {
+        let place = self.place_to_fail(number, side, false)?;
         let half = &self.halves[number][side];
-        let place = half.place(&mut self.rng, |half, place| !half.names[place].is_window())?;
         let named = &half.names[place];
         let What::Registration(area, allowed) = named.what else { return None };
         let stag = named.another_stag(&mut self.rng);
         let octets = half.memory(area).content.len() as u64;
         let good =
             FastRegistration { stag, offset: 0, octets, base_to: 0, access: allowed, all_streams: true };
-        let bad = match self.rng.u32(..7) {
+        let bad = match self.rng.u32(..8) {
             0 => FastRegistration { offset: 1, ..good },
             1 => FastRegistration { octets: 0, ..good },
+            // The sum of exactly 2^64 wraps.
             2 => FastRegistration { base_to: u64::MAX - octets + 1, ..good },
             3 => FastRegistration { stag: named.stag, ..good },
             4 => FastRegistration { stag: half.names.last()?.stag, octets: 1, ..good },
-            5 if !allowed.is_all() => FastRegistration { access: Access::all(), ..good },
+            5 | 6 if !allowed.is_all() => FastRegistration { access: Access::all(), ..good },
             _ if named.reach.is_some() => good,
             _ => FastRegistration { octets: u64::MAX, ..good },
         };

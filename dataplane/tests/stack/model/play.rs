@@ -120,9 +120,11 @@ impl Play {
                 _ => self.run_for(200),
             }
         }
-        if self.rng.u32(..3) == 0 {
-            let (number, side) = (self.rng.usize(..self.setup.connections), self.rng.usize(..2));
-            self.end_badly(number, side);
+        for number in 0..self.setup.connections {
+            if self.rng.u32(..3) == 0 {
+                let side = self.rng.usize(..2);
+                self.end_badly(number, side);
+            }
         }
         for number in 0..self.setup.connections {
             for side in [0, 1] {
