@@ -1,0 +1,203 @@
+use super::*;
+use crate::ddp::DdpError;
+use crate::limits;
+use crate::qp::shared_receive_queue::SrqNumber;
+use crate::qp::work::{CompletionKind, InlineData, Operation, Slice, Status};
+
+fn qp(depth: usize, completions: usize) -> (SharedQp, Arc<CompletionRing>, Arc<Doorbells>) {
+    let ring = Arc::new(CompletionRing::new(completions));
+    let bells = Arc::new(Doorbells::new(1));
+    let shared = SharedQp::new(
+        QpNumber(7),
+        ProtectionDomainId(1),
+        (depth, depth),
+        (ring.clone(), ring.clone()),
+        bells.clone(),
+    );
+    (shared, ring, bells)
+}
+
+fn send(id: u64) -> SendRequest {
+    SendRequest::new(id, Operation::SEND, Slice::default())
+}
+
+fn completion(id: u64) -> Completion {
+    Completion::new(QpNumber(7), id, CompletionKind::Send, Status::Success, 0)
+}
+
+#[test]
+fn sends_wait_for_the_connection() {
+    let (qp, _, bells) = qp(2, 4);
+    assert_eq!(qp.post_send(send(1)), Err(PostError::WrongState(QpState::Idle)));
+    assert!(qp.post_receive(ReceiveRequest::new(1, Slice::default())).is_ok());
+    assert!(bells.is_empty(), "no core to ring at yet");
+}
+
+#[test]
+fn depth_counts_until_completion() {
+    let (qp, ring, bells) = qp(2, 4);
+    qp.set_state(QpState::ReadyToSend);
+    qp.post_send(send(1)).unwrap();
+    qp.post_send(send(2)).unwrap();
+    assert_eq!(bells.take(), Some(QpNumber(7)));
+    assert_eq!(bells.take(), None, "one bell for many posts");
+    assert_eq!(qp.take_send().unwrap().id(), 1);
+    assert_eq!(qp.post_send(send(3)), Err(PostError::QueueFull), "taken is not completed");
+    qp.complete_send(completion(1));
+    qp.post_send(send(3)).unwrap();
+    assert_eq!(ring.poll().unwrap().id, 1);
+}
+
+/// RDMAP-8.1.1-05: a completion queue that nobody polls refuses work instead of losing completions.
+#[test]
+fn completions_have_reserved_places() {
+    let (qp, ring, _) = qp(4, 2);
+    qp.set_state(QpState::ReadyToSend);
+    qp.post_send(send(1)).unwrap();
+    qp.post_send(send(2)).unwrap();
+    qp.complete_send(completion(1));
+    assert_eq!(qp.post_send(send(3)), Err(PostError::CompletionQueueFull));
+    assert!(ring.poll().is_some());
+    qp.post_send(send(3)).unwrap();
+    qp.retire_send();
+    qp.post_send(send(4)).unwrap();
+}
+
+/// Posting allocates nothing: requests that are not short lie where others have lain before.
+#[test]
+fn places_are_used_again() {
+    let (qp, ring, _) = qp(2, 64);
+    qp.set_state(QpState::ReadyToSend);
+    let inline = InlineData::try_from(&[1; 8][..]).unwrap();
+    let mut places = std::collections::BTreeSet::new();
+    for id in 0..7 {
+        qp.post_send(SendRequest::new(id, Operation::SEND, inline)).unwrap();
+        qp.post_send(SendRequest::new(id, Operation::SEND, inline)).unwrap();
+        for _ in 0..2 {
+            let posted = qp.take_send().unwrap();
+            places.insert(core::ptr::from_ref(posted.full().unwrap()) as usize);
+            qp.give_back(posted);
+            qp.complete_send(completion(id));
+        }
+        assert_eq!(core::iter::from_fn(|| ring.poll()).count(), 2);
+    }
+    assert_eq!(places.len(), 2);
+    // One that is short needs none, and one that is refused takes none.
+    qp.post_sends(&[send(1), send(2)]).unwrap();
+    assert_eq!(qp.post_send(SendRequest::new(3, Operation::SEND, inline)), Err(PostError::QueueFull));
+    assert_eq!(qp.places.len(), 2);
+}
+
+/// RDMAP-7.1-03
+#[test]
+fn the_first_error_stays() {
+    let (qp, ..) = qp(1, 1);
+    qp.set_error(StreamError::Tcp(CloseReason::Reset));
+    qp.set_error(StreamError::Tcp(CloseReason::TimedOut));
+    assert_eq!(qp.error(), Some(StreamError::Tcp(CloseReason::Reset)));
+}
+
+/// Verbs' `bad_wr`: those before the one that is refused are posted, with one bell for all.
+#[test]
+fn a_list_is_posted_as_far_as_it_goes() {
+    let (qp, _, bells) = qp(4, 3);
+    let list: Vec<_> = (0..6).map(send).collect();
+    let idle = PostError::WrongState(QpState::Idle);
+    assert_eq!(qp.post_sends(&list), Err(BadRequest { posted: 0, error: idle }));
+    qp.set_state(QpState::ReadyToSend);
+    let refused = Err(BadRequest { posted: 3, error: PostError::CompletionQueueFull });
+    assert_eq!(qp.post_sends(&list), refused);
+    assert_eq!((bells.take(), bells.take()), (Some(QpNumber(7)), None));
+    for id in 0..3 {
+        assert_eq!(qp.take_send().map(|request| request.id()), Some(id));
+        qp.retire_send();
+    }
+    assert!(qp.take_send().is_none());
+    qp.post_sends(&list[..3]).unwrap();
+    assert_eq!(qp.post_sends(&[]), Ok(()));
+}
+
+#[test]
+fn a_list_stops_at_the_depth() {
+    let (qp, ring, _) = qp(4, 64);
+    let list: Vec<_> = (0..6).map(|id| ReceiveRequest::new(id, Slice::default())).collect();
+    assert_eq!(qp.post_receives(&list), Err(BadRequest { posted: 4, error: PostError::QueueFull }));
+    assert_eq!(qp.post_receives(&list), Err(BadRequest { posted: 0, error: PostError::QueueFull }));
+    // What was not posted holds no place in the completion queue.
+    let free = ring.capacity() as u32 - 4;
+    assert_eq!(ring.reserve(1000), free);
+}
+
+fn sharing(depth: usize, completions: usize) -> (SharedQp, Arc<SharedReceiveQueue>, Arc<AsyncEvents>) {
+    let events = Arc::new(AsyncEvents::new(None));
+    let srq = SharedReceiveQueue::new(SrqNumber(1), ProtectionDomainId(1), 8, Some(events.clone()));
+    let srq = Arc::new(srq);
+    let (qp, ..) = qp(depth, completions);
+    (qp.with_events(events.clone()).with_shared_receives(srq.clone()), srq, events)
+}
+
+/// DDP-8.3.2-07, RDMAP-8.1.2-05: what a queue pair takes is counted, and it holds no more than it was made for.
+#[test]
+fn a_queue_pair_has_its_share_of_the_receives() {
+    let (qp, srq, _) = sharing(2, 8);
+    let request = ReceiveRequest::new(5, Slice::default());
+    assert_eq!(qp.post_receive(request), Err(PostError::SharedReceives));
+    srq.post(&[request; 4]).unwrap();
+    assert_eq!(qp.take_shared_receive(), Ok(Some(request)));
+    assert_eq!(qp.take_shared_receive(), Ok(Some(request)));
+    assert_eq!(qp.take_shared_receive(), Ok(None), "it holds two");
+    assert_eq!((srq.len(), qp.receives_taken(), qp.receives_outstanding()), (2, 2, 2));
+    qp.complete_receive(completion(5));
+    assert_eq!(qp.take_shared_receive(), Ok(Some(request)));
+    assert_eq!((srq.len(), qp.receives_taken(), srq.taken()), (1, 3, 3));
+}
+
+/// RDMAP-8.1.1-05: without a place for the completion nothing is taken, and nothing is lost.
+#[test]
+fn a_receive_without_a_place_for_its_completion_stays() {
+    let (qp, srq, events) = sharing(4, 1);
+    let request = ReceiveRequest::new(5, Slice::default());
+    srq.post(&[request; 2]).unwrap();
+    assert_eq!(qp.take_shared_receive(), Ok(Some(request)));
+    assert_eq!(qp.take_shared_receive(), Err(StreamError::CompletionQueueOverflow));
+    assert_eq!(qp.take_shared_receive(), Err(StreamError::CompletionQueueOverflow));
+    assert_eq!(srq.len(), 1);
+    assert_eq!(events.take(), None, "it may have one in its turn");
+    qp.completions_overflow();
+    qp.completions_overflow();
+    let cq = qp.receive_completions.number();
+    assert_eq!(events.take(), Some(AsyncEvent::CompletionQueueOverflow { cq }));
+    assert_eq!(events.take(), None);
+    qp.complete_receive(completion(5));
+    qp.receive_completions.poll().unwrap();
+    assert_eq!(qp.take_shared_receive(), Ok(Some(request)));
+    assert_eq!(qp.take_shared_receive(), Ok(None), "it is a receive that is missing now");
+}
+
+#[test]
+fn events_say_what_ended_a_queue_pair() {
+    let (qp, _, events) = sharing(1, 1);
+    let error = StreamError::Ddp(DdpError::BaseOrBounds);
+    qp.set_error(error);
+    qp.set_error(StreamError::Tcp(CloseReason::Reset));
+    qp.receives_are_flushed();
+    qp.receives_are_flushed();
+    assert_eq!(events.take(), Some(AsyncEvent::QpAccessError { qp: QpNumber(7), error }));
+    assert_eq!(events.take(), Some(AsyncEvent::LastReceiveReached { qp: QpNumber(7) }));
+    assert_eq!(events.take(), None);
+    // Who resets a connection needs no news of it.
+    let (qp, _, events) = sharing(1, 1);
+    qp.set_error(StreamError::Tcp(CloseReason::Aborted));
+    assert!(events.is_empty());
+}
+
+#[test]
+fn events_beyond_the_bound_are_counted() {
+    let (qp, _, events) = sharing(1, 1);
+    let event = AsyncEvent::LastReceiveReached { qp: QpNumber(7) };
+    for _ in 0..limits::ASYNC_EVENTS + 3 {
+        qp.report(event);
+    }
+    assert_eq!(events.lost(), 3);
+    assert_eq!(core::iter::from_fn(|| events.take()).count(), limits::ASYNC_EVENTS);
+}
