@@ -103,7 +103,9 @@ class ByHand(Remote):
     def run(self, shell: str, seconds: float) -> Outcome:
         print(f"\non {self.address}, run:\n\n    {shell}\n", flush=True)
         answer = input("Enter when it has ended well, its status if not: ").strip()
-        return Outcome(int(answer) if answer.isdigit() else 0, "")
+        print("What it said, then an empty line:", flush=True)
+        said = "\n".join(iter(input, ""))
+        return Outcome(int(answer) if answer.isdigit() else 0, said)
 
     def start(self, shell: str) -> None:
         print(f"\non {self.address}, start, and leave running:\n\n    {shell}\n", flush=True)

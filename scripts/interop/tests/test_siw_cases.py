@@ -10,12 +10,13 @@ import unittest
 from collections.abc import Callable
 from pathlib import Path
 from typing import cast
+from unittest import mock
 
 from rig.processes import RigError
 from siw_rig.cases import CAPTURE, STUCK, Case, Rig, Table, judge, require_done, require_left
 from siw_rig.machine import Guest, Outcome
 from siw_rig.ours import PROGRAM, Ours, Place
-from siw_rig.remote import KILLED, GuestRemote, Remote
+from siw_rig.remote import KILLED, ByHand, GuestRemote, Remote
 
 from .captures import RESPONDER, Session, ethernet_frame
 
@@ -95,6 +96,24 @@ class NoEnd(Remote):
 def rig(remote: Remote, directory: Path, ours: str = "198.18.0.2") -> Rig:
     """Nothing of it runs."""
     return Rig(remote, Ours(Place(None, "", "", 1500, ours, 24), directory, PROGRAM), directory)
+
+
+class TypedByHand(unittest.TestCase):
+    """What the user tells of a command is what the cases judge."""
+
+    def told(self, *lines: str) -> Outcome:
+        with mock.patch("builtins.input", side_effect=lines), contextlib.redirect_stdout(io.StringIO()) as shown:
+            outcome = ByHand("198.18.0.9").run("rping -c", 1)
+        self.assertIn("on 198.18.0.9, run:\n\n    rping -c\n", shown.getvalue())
+        return outcome
+
+    def test_its_status_and_its_words(self) -> None:
+        self.assertEqual(self.told("", ""), Outcome(0, ""))
+        rejected = "cma event RDMA_CM_EVENT_REJECTED, error 28"
+        self.assertEqual(self.told("255", rejected, "wait for CONNECTED state 4", ""), Outcome(255, f"{rejected}\nwait for CONNECTED state 4"))
+        self.assertFalse(require_left(self.told("", "client DISCONNECT EVENT...", "").output))
+        with self.assertRaises(RigError):
+            require_left(self.told("", "").output)
 
 
 class Failures(unittest.TestCase):
