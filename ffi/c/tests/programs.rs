@@ -99,6 +99,14 @@ fn a_program_with_the_static_library() {
     assert_eq!(printed(Command::new(&program).arg("200")), "200 pings answered\n");
 }
 
+/// Both ends by one thread that sleeps until something happens.
+#[test]
+fn a_program_that_waits_for_events() {
+    let installed = Installed::new("events");
+    let program = installed.compile("events", installed.pkg_config(&["--cflags", "--libs"]));
+    assert_eq!(printed(&mut installed.command(&program)), "the server has said: hello\n");
+}
+
 /// Two processes, each with a DPDK port of its own, and shared memory between these.
 #[cfg(feature = "dpdk")]
 #[test]
