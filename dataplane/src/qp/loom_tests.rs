@@ -34,10 +34,15 @@ struct Shared {
 }
 
 fn shared(state: QpState) -> Arc<Shared> {
+    deep(2, state)
+}
+
+/// One with queues of `depth`.
+fn deep(depth: usize, state: QpState) -> Arc<Shared> {
     let completions = Arc::new(CompletionRing::new(2));
     let bells = Arc::new(Doorbells::new(1));
     let rings = (completions.clone(), completions.clone());
-    let qp = SharedQp::new(QP, PD, (2, 2), rings, bells.clone());
+    let qp = SharedQp::new(QP, PD, (depth, depth), rings, bells.clone());
     qp.set_state(state);
     Arc::new(Shared { qp, completions, bells })
 }
@@ -194,20 +199,17 @@ fn the_last_place_is_given_once() {
 #[test]
 fn the_depth_is_kept_by_two_posters() {
     model(|| {
-        let completions = Arc::new(CompletionRing::new(4));
-        let rings = (completions.clone(), completions.clone());
-        let qp = Arc::new(SharedQp::new(QP, PD, (1, 1), rings, Arc::new(Doorbells::new(1))));
-        qp.set_state(QpState::ReadyToSend);
+        let shared = deep(1, QpState::ReadyToSend);
         let other = {
-            let qp = qp.clone();
-            thread::spawn(move || qp.post_send(send(1)).is_ok())
+            let shared = shared.clone();
+            thread::spawn(move || shared.qp.post_send(send(1)).is_ok())
         };
-        let posted = qp.post_send(send(2)).is_ok();
+        let posted = shared.qp.post_send(send(2)).is_ok();
         assert!(posted != other.join().unwrap(), "one of the two");
-        qp.give_back(qp.take_send().unwrap());
-        assert!(qp.take_send().is_none());
-        qp.complete_send(completion(1, Status::Success));
-        qp.post_send(send(3)).unwrap();
+        shared.qp.give_back(shared.qp.take_send().unwrap());
+        assert!(shared.qp.take_send().is_none());
+        shared.qp.complete_send(completion(1, Status::Success));
+        shared.qp.post_send(send(3)).unwrap();
     });
 }
 
@@ -215,23 +217,20 @@ fn the_depth_is_kept_by_two_posters() {
 #[test]
 fn a_request_lies_where_the_last_one_lay() {
     model(|| {
-        let completions = Arc::new(CompletionRing::new(2));
-        let rings = (completions.clone(), completions.clone());
-        let qp = Arc::new(SharedQp::new(QP, PD, (1, 1), rings, Arc::new(Doorbells::new(1))));
-        qp.set_state(QpState::ReadyToSend);
+        let shared = deep(1, QpState::ReadyToSend);
         let inline = |id| SendRequest::new(id, Operation::SEND, InlineData::try_from(&[1][..]).unwrap());
         let place = |posted: &Posted| core::ptr::from_ref(posted.full().unwrap()) as usize;
-        qp.post_send(inline(1)).unwrap();
+        shared.qp.post_send(inline(1)).unwrap();
         let poster = {
-            let qp = qp.clone();
-            thread::spawn(move || qp.post_send(inline(2)).is_ok())
+            let shared = shared.clone();
+            thread::spawn(move || shared.qp.post_send(inline(2)).is_ok())
         };
-        let first = qp.take_send().unwrap();
+        let first = shared.qp.take_send().unwrap();
         assert_eq!(first.id(), 1);
         let before = place(&first);
-        qp.give_back(first);
-        qp.complete_send(completion(1, Status::Success));
-        let second = poster.join().unwrap().then(|| qp.take_send().unwrap());
+        shared.qp.give_back(first);
+        shared.qp.complete_send(completion(1, Status::Success));
+        let second = poster.join().unwrap().then(|| shared.qp.take_send().unwrap());
         assert!(second.is_none_or(|posted| posted.id() == 2 && place(&posted) == before));
     });
 }
