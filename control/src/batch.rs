@@ -79,6 +79,7 @@ impl<'a> SendBatch<'a> {
         remote: &Advertisement,
         offset: u64,
     ) -> Result<(), PostError> {
+        // Not by way of `write_request`: a request in a `Result` is moved once more, which for small messages shows.
         let local = local.into();
         let to = place_in(remote, offset, local.octets())?;
         self.push(SendRequest::new(id, Operation::Write { stag: remote.stag, to }, local))
