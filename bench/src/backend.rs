@@ -89,14 +89,24 @@ fn value_of<'e>(eal: &'e str, names: &[&str]) -> Option<&'e str> {
     None
 }
 
-/// Opens the port of `plan`.
+/// Opens the port of `plan`, to be polled on the CPU `cpu`.
 ///
 /// # Errors
 ///
 /// [`BackendError::Open`].
-pub fn open_port(plan: &Plan, mtu_octets: u16) -> Result<DpdkDevice, BackendError> {
-    let eal = open::eal(&plan.eal)?;
+pub fn open_port(plan: &Plan, mtu_octets: u16, cpu: usize) -> Result<DpdkDevice, BackendError> {
+    let eal = open::eal(&beside(&plan.eal, cpu))?;
     Ok(open::port(eal, &plan.port, mtu_octets)?)
+}
+
+/// `eal`, with EAL's own threads kept off `cpu`, unless it says something of lcores itself. When the peer of a memif leaves, one
+/// of these threads unmaps the rings; where it has interrupted the thread that polls in the midst of a burst, the driver of
+/// DPDK 22.11 then reads what is gone.
+fn beside(eal: &str, cpu: usize) -> String {
+    match value_of(eal, &["--lcores"]) {
+        Some(_) => eal.into(),
+        None => format!("--lcores=0@{cpu} {eal}"),
+    }
 }
 
 #[cfg(test)]
@@ -105,6 +115,12 @@ mod tests {
 
     fn port(backend: Backend, eal: &str) -> Option<String> {
         plan(backend, eal).ok().map(|plan| plan.port)
+    }
+
+    #[test]
+    fn threads_of_eal_keep_off_the_core() {
+        assert_eq!(beside("-m 8 --no-huge", 3), "--lcores=0@3 -m 8 --no-huge");
+        assert_eq!(beside("--lcores 0@1,1@2 -m 8", 3), "--lcores 0@1,1@2 -m 8");
     }
 
     #[test]

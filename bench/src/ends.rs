@@ -16,6 +16,18 @@ pub enum End {
     Listening(u16),
 }
 
+impl End {
+    /// The CPU of its core. The other end may be another process on this machine: the two keep out of each other's way.
+    pub fn cpu(&self) -> usize {
+        let cpus = core_affinity::get_core_ids().unwrap_or_default();
+        let cpu = match self {
+            Self::Listening(_) => cpus.last(),
+            Self::Connecting(_) => cpus.first(),
+        };
+        cpu.map_or(0, |cpu| cpu.id)
+    }
+}
+
 /// Our end and our address, from `--listen`, HOST:PORT and `--address`.
 ///
 /// # Errors

@@ -54,18 +54,12 @@ pub fn run(args: &Ping) -> Result<(), BenchError> {
     }
     let (interface, end) = ends::which(args.backend, args.listen, args.peer, args.address)?;
     let plan = backend::plan(args.backend, &args.eal)?;
-    let device = backend::open_port(&plan, args.mtu)?;
+    let cpu = end.cpu();
+    let device = backend::open_port(&plan, args.mtu, cpu)?;
     let device = BenchDevice::new(device, args.pcap.as_deref(), args.backend.name())?;
-    // The other end may be another process on this machine: the two keep out of each other's way.
-    let cpus = core_affinity::get_core_ids().unwrap_or_default();
     match end {
-        End::Listening(port) => {
-            let cpu = cpus.last().map_or(0, |cpu| cpu.id);
-            run_server(args, device, interface, port, cpu, &interrupted)
-        }
-        End::Connecting(peer) => {
-            run_client(args, device, interface, peer, cpus.first().map_or(0, |cpu| cpu.id), &interrupted)
-        }
+        End::Listening(port) => run_server(args, device, interface, port, cpu, &interrupted),
+        End::Connecting(peer) => run_client(args, device, interface, peer, cpu, &interrupted),
     }
 }
 
