@@ -224,8 +224,6 @@ impl ReadRequest {
 const SEGMENT_LENGTH_VALID: u8 = 0x80;
 const DDP_HEADER_INCLUDED: u8 = 0x40;
 const RDMA_HEADER_INCLUDED: u8 = 0x20;
-/// The three of them as Linux siw places them: in the reverse order from the other end.
-const SIW_FLAGS: u8 = 0x07;
 
 /// The Terminate header: what went wrong, and copies of the headers it went wrong with.
 // RDMAP-4.8-01
@@ -307,14 +305,38 @@ impl<'a> Terminate<'a> {
         }
     }
 
+    /// The third octet of the Terminate Control that Linux siw sends for an error: M, D and R in its low bits, in reverse
+    /// order. `None` for errors that siw does not report.
+    const fn siw_flags(layer: u8, error_type: u8, code: u8) -> Option<u8> {
+        const NONE: u8 = 0;
+        const SEGMENT: u8 = (SEGMENT_LENGTH_VALID | DDP_HEADER_INCLUDED).reverse_bits();
+        const REQUEST: u8 = SEGMENT | RDMA_HEADER_INCLUDED.reverse_bits();
+        Some(match (layer, error_type, code) {
+            // siw sets R for each protection error, also for those of a Send, which has no RDMA header.
+            (0, 1, 0x00..=0x04 | 0x09 | 0xff) => REQUEST,
+            (0, 2, 0x07..=0x09 | 0xff) | (1, 0, 0) | (1, 1, 0x00..=0x03) | (1, 2, 0x01..=0x05) => SEGMENT,
+            // Neither catastrophic errors of RDMAP nor those of MPA come with a header, nor do those of versions and
+            // opcodes, whose segment siw cannot read.
+            (0, 0, _) | (0, 2, 0x05 | 0x06) | (1, 1, 0x04) | (1, 2, 0x06) | (2, 0, 0x01..=0x07) => NONE,
+            _ => return None,
+        })
+    }
+
     /// Whether the Terminate Control is laid out as Linux siw does on a little-endian host: layer and type have changed
-    /// places, and M, D and R stand in the low bits of their octet. It is when only that makes it an error of the
-    /// documents, or when those bits are set that nobody else sets. Where both readings name an error it is read as
-    /// drawn.
-    const fn is_swapped([kind, code, flags, _]: [u8; 4]) -> bool {
-        let siw_flags = flags & SIW_FLAGS != 0 && flags & !SIW_FLAGS == 0;
-        Self::is_known(kind & 0x0f, kind >> 4, code)
-            && (siw_flags || !Self::is_known(kind >> 4, kind & 0x0f, code))
+    /// places, and M, D and R stand in the low bits of their octet. Example: "DDP, Untagged, no buffer" is `12 02 c0 00` as
+    /// drawn and `21 02 03 00` from siw.
+    ///
+    /// All four octets must be those that siw sends for the error: any other bits there are reserved ones, and ignored.
+    /// Without flags, the two layouts differ in layer and type only, and a Terminate that names an error as drawn is read
+    /// as drawn.
+    const fn is_swapped([kind, code, flags, reserved]: [u8; 4]) -> bool {
+        let (layer, error_type) = (kind & 0x0f, kind >> 4);
+        match Self::siw_flags(layer, error_type, code) {
+            Some(siw) => {
+                flags == siw && reserved == 0 && (siw != 0 || !Self::is_known(error_type, layer, code))
+            }
+            None => false,
+        }
     }
 
     /// Parses the header at the start of `octets`. The flags are believed and octets behind what they announce are
@@ -423,12 +445,47 @@ mod tests {
             Terminate { segment_len: Some(42), ddp_header: &octets[6..], ..Terminate::bare(1, 2, 2) };
         assert_eq!(Terminate::parse(&octets), Ok(expected));
         assert_eq!(Terminate::parse(&octets[..4]), Ok(Terminate::bare(1, 2, 2)));
-        // Its other errors: of MPA, and of RDMAP with a header, whose layer and type both exist swapped.
+        // Its other errors: of MPA, and of RDMAP with a Read Request, whose layer and type both exist swapped.
         assert_eq!(Terminate::parse(&[0x02, 2, 0, 0]), Ok(Terminate::bare(2, 0, 2)));
-        assert_eq!(Terminate::parse(&[0x31, 0, 0, 0]), Ok(Terminate::bare(1, 3, 0)));
-        let octets = [0x10, 0x02, 0x01, 0x00, 0, 42];
-        let expected = Terminate { segment_len: Some(42), ..Terminate::bare(0, 1, 2) };
+        assert_eq!(Terminate::parse(&[0x21, 6, 0, 0]), Ok(Terminate::bare(1, 2, 6)));
+        let mut octets = vec![0x10, 0x02, 0x07, 0x00, 0, 28, 0x41, 0x41];
+        octets.resize(6 + 18 + 28, 9);
+        let (ddp_header, rdma_header) = octets[6..].split_at(18);
+        let expected =
+            Terminate { segment_len: Some(28), ddp_header, rdma_header, ..Terminate::bare(0, 1, 2) };
         assert_eq!(Terminate::parse(&octets), Ok(expected));
+    }
+
+    /// RDMAP-4.8-05: reserved bits are ignored, whatever error they come with. Only the very octets that siw sends change
+    /// the places of the fields.
+    #[test]
+    fn reserved_bits_do_not_swap_the_fields() {
+        // Local catastrophic error of DDP; swapped, it would be a protection error of RDMAP.
+        for flags in (0..0x20).filter(|flags| *flags != 0x07) {
+            assert_eq!(Terminate::parse(&[0x10, 0, flags, 0]), Ok(Terminate::bare(1, 0, 0)), "{flags:#04x}");
+        }
+        assert_eq!(Terminate::parse(&[0x10, 0, 0x07, 0]), Ok(Terminate::bare(0, 1, 0)));
+        assert_eq!(Terminate::parse(&[0x10, 0, 0x07, 1]), Ok(Terminate::bare(1, 0, 0)));
+        // Invalid STag of DDP, whose layer and type are the same both ways: M, D and R are those of the figure.
+        for flags in (0..0x20).filter(|flags| *flags != 0x03) {
+            assert_eq!(Terminate::parse(&[0x11, 0, flags, 0, 0, 42]), Ok(Terminate::bare(1, 1, 0)));
+        }
+    }
+
+    /// Both layouts of the errors that Linux siw reports, with the headers that siw copies.
+    #[test]
+    fn both_layouts_name_the_same_error() {
+        let tagged = [0xc1; 14];
+        let mut segment = vec![0, 42];
+        segment.extend(tagged);
+        for (kind, code) in [(0x11, 0), (0x11, 1), (0x11, 2), (0x11, 3), (0x02, 7), (0x02, 0xff)] {
+            let error = Terminate::bare(kind >> 4, kind & 0x0f, code);
+            let expected = Ok(Terminate { segment_len: Some(42), ddp_header: &tagged, ..error });
+            let drawn = [&[kind, code, 0xc0, 0], &segment[..]].concat();
+            let siw = [&[kind.rotate_left(4), code, 0x03, 0], &segment[..]].concat();
+            assert_eq!(Terminate::parse(&drawn), expected);
+            assert_eq!(Terminate::parse(&siw), expected, "{kind:#04x}");
+        }
     }
 
     /// Whatever the documents draw is read as drawn, with any of the flags, all reserved bits zero.

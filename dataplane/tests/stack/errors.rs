@@ -290,6 +290,64 @@ fn a_terminate_is_reported() {
     assert!(data.is_empty() && fin);
 }
 
+/// DDP-7.1-03 to DDP-7.1-05, RDMAP-7.2-01 to RDMAP-7.2-03: a Terminate is checked as any Untagged message before it is
+/// believed. Its queue has one buffer, for one message as long as the longest Terminate.
+#[test]
+fn a_terminate_is_checked() {
+    let header = [0x11, 1, 0, 0];
+    let longest = [&header[..], &[0; 48]].concat();
+    let longer = [&longest[..], &[0]].concat();
+    let ddp = StreamError::Ddp;
+    let rdmap = StreamError::Rdmap;
+    let cases = [
+        (untagged([0x41, 0x47], 2, 0, 0, &header), ddp(DdpError::MsnRange), [0x12, 3, 0xc0, 0]),
+        (untagged([0x41, 0x47], 2, 2, 0, &header), ddp(DdpError::MsnRange), [0x12, 3, 0xc0, 0]),
+        (untagged([0x41, 0x47], 2, 1, 4, &header), ddp(DdpError::InvalidOffset), [0x12, 4, 0xc0, 0]),
+        (untagged([0x41, 0x47], 2, 1, 0, &longer), ddp(DdpError::TooLong), [0x12, 5, 0xc0, 0]),
+        (untagged([0x40, 0x47], 2, 1, 0, &header), ddp(DdpError::UntaggedVersion), [0x12, 6, 0xc0, 0]),
+        (untagged([0x41, 0x07], 2, 1, 0, &header), rdmap(RdmapError::InvalidVersion), [0x02, 5, 0xc0, 0]),
+        (untagged([0x41, 0x43], 2, 1, 0, &header), rdmap(RdmapError::UnexpectedOpcode), [0x02, 6, 0xc0, 0]),
+        // A first segment of several, and one without the whole Terminate Control.
+        (
+            untagged([0x01, 0x47], 2, 1, 0, &header),
+            rdmap(RdmapError::UnspecifiedOperation),
+            [0x02, 0xff, 0xc0, 0],
+        ),
+        (
+            untagged([0x41, 0x47], 2, 1, 0, &header[..3]),
+            rdmap(RdmapError::UnspecifiedOperation),
+            [0x02, 0xff, 0xc0, 0],
+        ),
+    ];
+    for (ulpdu, error, control) in cases {
+        let mut target = Target::new();
+        target.open();
+        target.expect(&fpdu(&ulpdu), error, control, Some(&ulpdu));
+    }
+    let mut target = Target::new();
+    target.open();
+    target.send(&fpdu(&untagged([0x41, 0x47], 2, 1, 0, &longest)));
+    assert_eq!(
+        target.qp.error(),
+        Some(StreamError::Terminated { layer: 1, error_type: 1, code: 1 }),
+        "A-18: what no flag announces is ignored"
+    );
+}
+
+/// The Terminate of Linux siw is believed, and reserved bits of another peer's are not taken for it.
+#[test]
+fn a_terminate_of_siw_is_reported() {
+    for (control, layer, error_type, code) in
+        [([0x21, 2, 0x03, 0], 1, 2, 2), ([0x12, 2, 0xc0, 0], 1, 2, 2), ([0x10, 0, 0x05, 0], 1, 0, 0)]
+    {
+        let mut target = Target::new();
+        target.open();
+        let payload = [&control[..], &[0, 1], &send(2, 0, b"")].concat();
+        target.send(&fpdu(&untagged([0x41, 0x47], 2, 1, 0, &payload)));
+        assert_eq!(target.qp.error(), Some(StreamError::Terminated { layer, error_type, code }));
+    }
+}
+
 /// A peer that does not take the Terminate is reset after a while.
 #[test]
 fn a_failed_stream_does_not_linger() {

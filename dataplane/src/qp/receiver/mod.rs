@@ -185,21 +185,35 @@ impl Receiver {
         Some(received)
     }
 
-    /// A Terminate needs no buffer: what it says is kept with the queue pair, for its application (RDMAP-5.4-02, RDMAP-5.4-03).
+    /// Takes the peer's Terminate. It is checked as any Untagged message (RFC 5041 §7.1, RFC 5040 §7.2): its queue has one
+    /// buffer, which takes the longest Terminate there is and one message (RFC 5040 §5.4). What it says is kept with the
+    /// queue pair, for its application.
+    // Requirements: DDP-7.1-03 to DDP-7.1-05, RDMAP-5.4-02, RDMAP-5.4-03, RDMAP-7.2-01
     fn on_terminate<O: Octets>(
         &self,
         header: &Untagged,
         ulpdu: &Ulpdu<'_, O>,
     ) -> Result<Received, StreamError> {
-        if header.version != self.version {
-            return Err(StreamError::Ddp(DdpError::UntaggedVersion));
+        self.check_queue(header).map_err(StreamError::Ddp)?;
+        let refused = if header.msn != 1 {
+            Some(DdpError::MsnRange)
+        } else if header.mo != 0 {
+            Some(DdpError::InvalidOffset)
+        } else if ulpdu.payload_octets() > Terminate::MAX_LEN {
+            Some(DdpError::TooLong)
+        } else {
+            None
+        };
+        if let Some(error) = refused {
+            return Err(StreamError::Ddp(error));
         }
-        let control = self.check_version(header.rsvd_ulp[0])?;
-        if control.opcode != Opcode::Terminate {
+        if self.check_version(header.rsvd_ulp[0])?.opcode != Opcode::Terminate {
             return Err(StreamError::Rdmap(RdmapError::UnexpectedOpcode));
         }
         let terminate = Terminate::parse(ulpdu.after_header())
-            .map_err(|_| StreamError::Ddp(DdpError::LocalCatastrophic))?;
+            .ok()
+            .filter(|_| header.last)
+            .ok_or(StreamError::Rdmap(RdmapError::UnspecifiedOperation))?;
         Ok(Received::Terminated(StreamError::Terminated {
             layer: terminate.layer,
             error_type: terminate.error_type,
