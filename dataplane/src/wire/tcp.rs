@@ -7,7 +7,7 @@ use core::ops::{Add, AddAssign, Sub};
 use arrayvec::ArrayVec;
 use bitflags::bitflags;
 
-use super::{Malformed, Reader, Writer};
+use super::{Malformed, Writer};
 
 /// A TCP sequence number: a point on a circle of 2^32 octets.
 ///
@@ -140,50 +140,61 @@ impl Options {
     /// Octets of options a header has room for.
     const ROOM: usize = 40;
 
-    fn parse(mut octets: &[u8]) -> Result<Self, Malformed> {
+    /// Parses an option list up to its end, or up to the first option whose length is impossible. RFC 9293 §3.1 asks a TCP to
+    /// be prepared for such a length; after it nobody can say where the next option begins, and the options before it are as
+    /// good as ever. Example: of `02 04 05 b4  08 00` the MSS of 1460 is taken, the timestamps of length 0 are not.
+    fn parse(mut octets: &[u8]) -> Self {
         let mut options = Self::default();
         loop {
             octets = match octets {
-                [] | [END, ..] => return Ok(options),
+                [] | [END, ..] => return options,
                 [NOP, rest @ ..] => rest,
-                [kind, len, ..] => {
-                    let (option, rest) =
-                        octets.split_at_checked(usize::from(*len)).ok_or(Malformed::Field)?;
-                    let body = option.get(2..).ok_or(Malformed::Field)?;
-                    options.set(*kind, body).ok_or(Malformed::Field)?;
-                    rest
-                }
-                [_] => return Err(Malformed::Field),
+                _ => match options.take_first(octets) {
+                    Some(rest) => rest,
+                    None => return options,
+                },
             };
         }
     }
 
-    /// `None` when `body` has not the length its `kind` asks for.
+    /// Takes the option at the front of `octets` and returns the octets after it; `None`, and nothing taken, when its length
+    /// is impossible.
+    fn take_first<'a>(&mut self, octets: &'a [u8]) -> Option<&'a [u8]> {
+        let [kind, len, ..] = octets else { return None };
+        let (option, rest) = octets.split_at_checked(usize::from(*len))?;
+        self.set(*kind, option.get(2..)?)?;
+        Some(rest)
+    }
+
+    /// `None`, and nothing set, when `body` has not the length its `kind` asks for.
     fn set(&mut self, kind: u8, body: &[u8]) -> Option<()> {
-        let mut octets = Reader(body);
         match kind {
-            MSS => self.mss = Some(u16::from_be_bytes(octets.take()?)),
+            MSS => self.mss = Some(u16::from_be_bytes(body.try_into().ok()?)),
             WINDOW_SCALE => {
-                let [shift] = octets.take()?;
-                self.window_scale = Some(shift.min(WINDOW_SCALE_MAX));
+                let [shift] = body.try_into().ok()?;
+                self.window_scale = Some(u8::min(shift, WINDOW_SCALE_MAX));
             }
-            SACK_PERMITTED => self.sack_permitted = true,
+            SACK_PERMITTED => {
+                let [] = body.try_into().ok()?;
+                self.sack_permitted = true;
+            }
             SACK => {
-                while !octets.0.is_empty() {
-                    let left = u32::from_be_bytes(octets.take()?);
-                    let right = u32::from_be_bytes(octets.take()?);
+                let (blocks, []) = body.as_chunks::<8>() else { return None };
+                for &[a, b, c, d, e, f, g, h] in blocks {
+                    let left = SeqNumber(u32::from_be_bytes([a, b, c, d]));
+                    let right = SeqNumber(u32::from_be_bytes([e, f, g, h]));
                     // More than fits a header cannot be, but several options of this kind can.
-                    let _ = self.sack.try_push((SeqNumber(left), SeqNumber(right)));
+                    let _ = self.sack.try_push((left, right));
                 }
             }
             TIMESTAMPS => {
-                let value = u32::from_be_bytes(octets.take()?);
-                let echo = u32::from_be_bytes(octets.take()?);
+                let [a, b, c, d, e, f, g, h] = body.try_into().ok()?;
+                let (value, echo) = (u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h]));
                 self.timestamps = Some(Timestamps { value, echo });
             }
-            _ => return Some(()),
+            _ => {}
         }
-        octets.0.is_empty().then_some(())
+        Some(())
     }
 
     /// Octets of everything but the selective acknowledgment, each option filled up to a multiple of four.
@@ -276,8 +287,8 @@ impl Header {
     ///
     /// # Errors
     ///
-    /// [`Malformed::Truncated`]; [`Malformed::Length`] for a data offset inside the fixed header; [`Malformed::Field`] for
-    /// an option with a bad length. Unknown options are skipped.
+    /// [`Malformed::Truncated`]; [`Malformed::Length`] for a data offset inside the fixed header. Unknown options are skipped;
+    /// an option of an impossible length ends the list (RFC 9293 §3.1).
     #[inline]
     pub fn parse(segment: &[u8]) -> Result<(Self, usize), Malformed> {
         let field: &[u8; Self::MIN_LEN] = segment.first_chunk().ok_or(Malformed::Truncated)?;
@@ -294,7 +305,7 @@ impl Header {
             flags: Flags::from_bits_retain(field[13]),
             window: u16::from_be_bytes([field[14], field[15]]),
             urgent: u16::from_be_bytes([field[18], field[19]]),
-            options: Options::parse(options)?,
+            options: Options::parse(options),
         };
         Ok((header, data_offset))
     }
@@ -406,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_options_are_noticed_and_unknown_ones_skipped() {
+    fn an_impossible_length_ends_the_options_and_unknown_ones_are_skipped() {
         let parse = |options: &[u8]| {
             let mut octets = emitted(&Header::default());
             octets.extend(options);
@@ -414,6 +425,7 @@ mod tests {
             octets[12] = (octets.len() / 4) as u8 * 16;
             Header::parse(&octets).map(|(header, _)| header.options)
         };
+        let shift = Options { window_scale: Some(7), ..Options::default() };
         for bad in [
             &[2, 3, 5][..],
             &[2, 5, 5, 0xb4, 0],
@@ -426,7 +438,12 @@ mod tests {
             &[253, 9, 0, 0],
             &[1, 1, 1, 253],
         ] {
-            assert_eq!(parse(bad), Err(Malformed::Field), "{bad:?}");
+            assert_eq!(parse(bad), Ok(Options::default()), "{bad:?}");
+            let before = [&[3, 3, 7], bad].concat();
+            assert_eq!(parse(&before), Ok(shift.clone()), "{before:?}");
+            // The MSS after the damage may be part of it.
+            let after = [&[3, 3, 7], bad, &[2, 4, 5, 0xb4]].concat();
+            assert_eq!(parse(&after).unwrap().mss, None, "{after:?}");
         }
         let skipped = parse(&[253, 4, 9, 9, 25, 2, 2, 4, 5, 0xb4, 0, 2]).unwrap();
         assert_eq!(

@@ -9,7 +9,7 @@ use warpline_dataplane::tcp::CloseReason;
 use warpline_dataplane::time::SECOND;
 use warpline_dataplane::wire::ethernet::{self, EtherType, MacAddress};
 use warpline_dataplane::wire::ipv4::{self, Protocol};
-use warpline_dataplane::wire::tcp::{Flags, Options, SeqNumber};
+use warpline_dataplane::wire::tcp::{self, Flags, Header, Options, SeqNumber};
 use warpline_dataplane::wire::{arp, checksum, icmp};
 
 const ACK: Flags = Flags::ACK;
@@ -55,6 +55,34 @@ fn no_connection_is_taken_while_control_is_behind() {
     peer.inject(&syn);
     peer.settle();
     assert_eq!(peer.expect_one().header.flags, synack());
+}
+
+/// RFC 9293 §3.1: a SYN with an option of an impossible length is answered. The options before the damage count: without SACK
+/// permitted and a window scale the answer offers neither.
+#[test]
+fn a_syn_with_damaged_options_is_answered() {
+    let damages = [&[8, 0, 0, 0][..], &[8, 1, 0, 0], &[3, 40, 7, 0], &[4, 2, 3, 4], &[1, 1, 1, 253]];
+    for damage in damages {
+        let mut peer = RawPeer::new();
+        peer.command(Command::Listen { port: PORT, backlog: 4, tcp: None });
+        peer.settle();
+        let options = Options { mss: Some(700), sack_permitted: true, ..Options::default() };
+        let whole = Options { window_scale: Some(7), ..options.clone() };
+        let header = |options| Header { options, ..peer.header(Flags::SYN, PEER_ISS, SeqNumber(0)) };
+        let (syn, whole) = (header(options), header(whole));
+        let mut segment = vec![0; whole.header_len()];
+        whole.emit(&mut segment);
+        segment[syn.header_len()..].copy_from_slice(damage);
+        let mut sum = checksum::ipv4_pseudo_header(address(2), address(1), 6, segment.len() as u16);
+        sum.add(&segment);
+        tcp::set_checksum(&mut segment, sum.finish());
+        peer.inject(&RawPeer::packet(Protocol::TCP, &segment));
+        peer.settle();
+        let answer = peer.expect_one().header;
+        assert_eq!((answer.flags, answer.ack), (synack(), PEER_ISS + 1), "{damage:?}");
+        assert_eq!((answer.options.sack_permitted, answer.options.window_scale), (true, None));
+        assert_eq!(peer.core.statistics().dropped(DropCause::Malformed), 0);
+    }
 }
 
 /// Damaged frames are dropped, each under its own cause, and nothing else happens.
