@@ -7,7 +7,7 @@ use crate::mpa::enhanced::{ReadyToReceive, Rtr, RtrKinds};
 use crate::mpa::receiver::{Located, Octets};
 use crate::qp::receiver::Received;
 use crate::rdmap::message::{self, READ_REQUEST_QUEUE, SEND_QUEUE};
-use crate::wire::ddp::{Header, Tagged, Untagged};
+use crate::wire::ddp::{Header, Untagged};
 use crate::wire::rdmap::{Control, Opcode, ReadRequest};
 
 /// The STag that an indication names. Nothing is behind it, and nothing need be for no octets; but there are adapters that
@@ -105,9 +105,10 @@ impl Indications {
             header.last() && header.version() == version && control == Control { version, opcode }
         };
         match *header {
-            Header::Tagged(Tagged { stag: STAG, to: 0, .. })
-                if self.response_due && payload_octets == 0 && own(Opcode::ReadResponse) =>
-            {
+            // Answers come in the order of the requests, and the indication was the first of them. Its STag and TO are not
+            // looked at, as those of any empty segment (DDP-5.2-09): nothing says which of the two STags of a Read Request
+            // for no octets an adapter puts there.
+            Header::Tagged(_) if self.response_due && payload_octets == 0 && own(Opcode::ReadResponse) => {
                 self.response_due = false;
                 Some(Received::Indicated)
             }
