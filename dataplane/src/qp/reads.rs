@@ -4,7 +4,6 @@
 use std::collections::VecDeque;
 
 use super::payload::Slice;
-use crate::ddp::DdpError;
 use crate::ddp::segmentation::Message;
 use crate::memory::StagTable;
 use crate::mpa::enhanced::ReadDepths;
@@ -84,28 +83,24 @@ impl Asked {
     ///
     /// # Errors
     ///
-    /// That of the first check that fails.
-    // RDMAP-5.2.2-03, RDMAP-7.2-01
+    /// Always of RDMAP: DDP's numbers stand for its own checks (RFC 5041 §7.2), and it is RDMAP that knows the Read. Of
+    /// RDMAP's, a Response can cause an operation error and no protection error (RFC 5040 figure 10, ambiguity A-32).
+    // Requirements: DDP-7.2-01, RDMAP-5.2.2-03, RDMAP-7.2-01, RDMAP-7.2-02
     pub(super) fn check_turn(&self, header: &Tagged, payload_octets: usize) -> Result<(), StreamError> {
         let Some(Awaited::Read { sink, delivered }) = self.queue.front() else {
             // RDMAP-7.2-02: an answer to nothing.
             return Err(StreamError::Rdmap(RdmapError::UnexpectedOpcode));
         };
         let left = (sink.octets - delivered) as usize;
-        if payload_octets > 0 {
-            // Of an empty segment neither is looked at (DDP-5.2-09).
-            if header.stag != sink.stag {
-                return Err(StreamError::Ddp(DdpError::InvalidStag));
-            }
-            if header.to != sink.to.wrapping_add(u64::from(*delivered)) || payload_octets > left {
-                return Err(StreamError::Ddp(DdpError::BaseOrBounds));
-            }
-        }
+        // Of an empty segment neither STag nor offset is looked at (DDP-5.2-09).
+        let in_place = payload_octets == 0
+            || header.stag == sink.stag && header.to == sink.to.wrapping_add(u64::from(*delivered));
         // The Response has the size that was asked for (RDMAP-5.2.2-04).
-        if header.last != (payload_octets == left) {
-            return Err(StreamError::Rdmap(RdmapError::CatastrophicStream));
+        if in_place && payload_octets <= left && header.last == (payload_octets == left) {
+            Ok(())
+        } else {
+            Err(StreamError::Rdmap(RdmapError::UnspecifiedOperation))
         }
-        Ok(())
     }
 
     /// Whether a segment of a Response lies inside the sink of any Read that is not answered.
@@ -156,12 +151,16 @@ pub struct Response {
     end: Option<SeqNumber>,
 }
 
-/// The answers this end owes, in the order of the requests (RDMAP-5.2.2-05).
+/// The answers this end owes, in the order of the requests (RDMAP-5.2.2-05). There may be IRD Reads, and as many Atomic
+/// Operations beside them: RFC 7306 §5.2.2 item 4 adds the buffers of the one to those of the other (ambiguity A-34).
+/// Example: with an IRD of 2, two Reads and two Atomic Operations may be outstanding here, and no third of either.
 #[derive(Debug, Default)]
 pub struct Responses {
     queue: VecDeque<Response>,
-    /// IRD: how many there may be.
+    /// IRD: how many of either kind there may be.
     depth: usize,
+    /// How many of `queue` answer Reads.
+    reads: usize,
     /// How many are queued whole.
     queued: usize,
     /// How much of the next one is queued, in octets.
@@ -177,18 +176,34 @@ impl Responses {
         self.atomics
     }
 
-    /// Whether the peer may have another request outstanding here (RDMAP-5.2.2-02).
+    /// Whether the peer may have another request of any kind outstanding here (RDMAP-5.2.2-02).
     pub fn has_room(&self) -> bool {
-        self.queue.len() < self.depth
+        self.has_room_for_read() || self.has_room_for_atomic()
+    }
+
+    /// Whether the peer may have another RDMA Read Request outstanding here.
+    pub fn has_room_for_read(&self) -> bool {
+        self.reads < self.depth
+    }
+
+    /// Whether the peer may have another Atomic Request outstanding here.
+    pub fn has_room_for_atomic(&self) -> bool {
+        self.queue.len() - self.reads < self.depth
     }
 
     /// Owes another answer. The memory it reads is kept until the peer has it.
     pub(super) fn push(&mut self, stags: &mut StagTable, message: Message, answer: Answer) {
-        debug_assert!(self.has_room(), "has_room was asked");
-        if let Answer::Memory(source) = answer
-            && source.octets > 0
-        {
-            stags.retain(source.stag);
+        match answer {
+            Answer::Memory(source) => {
+                debug_assert!(self.has_room_for_read(), "has_room_for_read was asked");
+                self.reads += 1;
+                if source.octets > 0 {
+                    stags.retain(source.stag);
+                }
+            }
+            Answer::Atomic { .. } => {
+                debug_assert!(self.has_room_for_atomic(), "has_room_for_atomic was asked");
+            }
         }
         self.queue.push_back(Response { message, answer, end: None });
     }
@@ -223,10 +238,11 @@ impl Responses {
     fn forget_front(&mut self, stags: &mut StagTable) {
         let Some(response) = self.queue.pop_front() else { return };
         self.queued = self.queued.saturating_sub(1);
-        if let Answer::Memory(source) = response.answer
-            && source.octets > 0
-        {
-            stags.release(source.stag);
+        if let Answer::Memory(source) = response.answer {
+            self.reads -= 1;
+            if source.octets > 0 {
+                stags.release(source.stag);
+            }
         }
     }
 }
@@ -247,7 +263,7 @@ impl Reads {
         let (inbound, outbound) = (usize::from(depths.ird), usize::from(depths.ord));
         self.asked = Asked { queue: VecDeque::with_capacity(outbound), depth: outbound, count: 0 };
         self.responses =
-            Responses { queue: VecDeque::with_capacity(inbound), depth: inbound, ..Responses::default() };
+            Responses { queue: VecDeque::with_capacity(2 * inbound), depth: inbound, ..Responses::default() };
     }
 
     /// The stream is over: nothing comes any more, and nothing goes.

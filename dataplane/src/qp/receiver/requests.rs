@@ -33,8 +33,9 @@ impl Receiver {
         Ok(Received::Owed)
     }
 
-    /// The checks of DDP: the buffers of this queue are as many as the ends agreed on, each for one header. Then RDMAP's.
-    // RDMAP-5.2.1-01, RDMAP-5.2.2-02, RDMAP-6.1-03, RDMAP-8.1.1-06, RDMAP-8.1.2-04
+    /// The checks of DDP: the buffers of this queue are as many as the ends agreed on, each for one header; those of Atomic
+    /// Requests are beside those of Read Requests. Then RDMAP's.
+    // Requirements: RDMAP-5.2.1-01, RDMAP-5.2.2-02, RDMAP-6.1-03, RDMAP-8.1.1-06, RDMAP-8.1.2-04, RDMAPX-5-04
     fn check_request<O: Octets>(
         &self,
         header: &Untagged,
@@ -58,11 +59,15 @@ impl Receiver {
             return Err(StreamError::Ddp(error));
         }
         let opcode = self.check_version(header.rsvd_ulp[0])?.opcode;
-        let expected_octets = match opcode {
-            Opcode::ReadRequest => ReadRequest::LEN,
-            Opcode::AtomicRequest => AtomicRequest::LEN,
+        let responses = &reach.reads.responses;
+        let (expected_octets, room) = match opcode {
+            Opcode::ReadRequest => (ReadRequest::LEN, responses.has_room_for_read()),
+            Opcode::AtomicRequest => (AtomicRequest::LEN, responses.has_room_for_atomic()),
             _ => return Err(StreamError::Rdmap(RdmapError::UnexpectedOpcode)),
         };
+        if !room {
+            return Err(StreamError::Ddp(DdpError::NoBuffer));
+        }
         if octets != expected_octets || !header.last {
             return Err(StreamError::Rdmap(RdmapError::UnspecifiedOperation));
         }

@@ -89,7 +89,41 @@ fn more_requests_than_agreed_on() {
     target.expect(&fpdu(&first), StreamError::Ddp(DdpError::NoBuffer), [0x12, 2, 0xc0, 0], Some(&first));
 }
 
-/// DDP-7.1-02 to DDP-7.1-05 on the queue of requests, and RDMAP-7.2-02, RDMAP-7.2-03.
+/// RFC 7306 §5.2.2 item 4, RDMAPX-5-04: the buffers of Atomic Requests are beside those of Read Requests, as many again.
+/// Whichever kind has used up its own, the other has not.
+#[test]
+fn atomics_are_counted_beside_reads() {
+    let read = |msn| read_request(msn, READABLE, BASE_TO, 1);
+    let add = |msn| atomic_request(msn, 0, COUNTERS, BASE_TO);
+    for fifth in [read(5), add(5)] {
+        let mut target = target();
+        for request in [read(1), read(2), add(3), add(4)] {
+            target.send(&fpdu(&request));
+            assert_eq!(target.qp.error(), None);
+        }
+        target.sent();
+        target.send(&fpdu(&fifth));
+        assert_eq!(target.qp.error(), Some(StreamError::Ddp(DdpError::NoBuffer)));
+    }
+    let mut target = target();
+    for request in [add(1), add(2), read(3), add(4)] {
+        assert_eq!(target.qp.error(), None);
+        target.send(&fpdu(&request));
+    }
+    assert_eq!(target.qp.error(), Some(StreamError::Ddp(DdpError::NoBuffer)));
+    // What the answers took is free again once the peer acknowledges them.
+    let mut target = self::target();
+    for msn in [1, 3, 5] {
+        target.send(&fpdu(&add(msn)));
+        target.send(&fpdu(&add(msn + 1)));
+        let answers = target.sent().0.len() as u32;
+        target.ack += answers;
+    }
+    assert_eq!(target.qp.error(), None);
+}
+
+/// DDP-7.1-02 to DDP-7.1-05 on the queue of requests, and RDMAP-7.2-02, RDMAP-7.2-03. RFC 5040 §7.1 item 3: a Read Request that
+/// RDMAP refuses is told with its own header; one that DDP refuses is not (figure 10).
 #[test]
 fn malformed_requests() {
     let header = read_header(READABLE, BASE_TO, 8);
