@@ -10,7 +10,6 @@ use warpline::{
 };
 use warpline_dataplane::ddp::DdpError;
 use warpline_dataplane::device::sim::{End as LinkEnd, Impairments};
-use warpline_dataplane::rdmap::RdmapError;
 
 /// DDP-8.3.1-07: memory that a send reads is not taken back under it; once the send is done it is.
 #[test]
@@ -77,7 +76,7 @@ fn a_deregistered_name_is_dead() {
 fn domains_and_rights_hold() {
     let cases = [
         (Access::REMOTE_WRITE, true, StreamError::Ddp(DdpError::NotAssociated)),
-        (Access::LOCAL_WRITE, false, StreamError::Rdmap(RdmapError::AccessRights)),
+        (Access::LOCAL_WRITE, false, StreamError::Ddp(DdpError::AccessRights)),
     ];
     for (access, other_domain, error) in cases {
         let pair = Pair::new();

@@ -24,6 +24,10 @@ pub enum DdpError {
     /// Tagged: not the version of this stream.
     #[error("invalid DDP version in a Tagged segment")]
     TaggedVersion,
+    /// Tagged: the STag does not grant the access. The table has no number of its own for it, so it is sent as that of
+    /// [`InvalidStag`](Self::InvalidStag) (ambiguity A-31).
+    #[error("invalid STag: it does not grant this access")]
+    AccessRights,
     /// Untagged: no such queue.
     #[error("invalid QN")]
     InvalidQueue,
@@ -48,7 +52,7 @@ impl DdpError {
     const fn number(self) -> (u8, u8) {
         match self {
             Self::LocalCatastrophic => (0x0, 0x00),
-            Self::InvalidStag => (0x1, 0x00),
+            Self::InvalidStag | Self::AccessRights => (0x1, 0x00),
             Self::BaseOrBounds => (0x1, 0x01),
             Self::NotAssociated => (0x1, 0x02),
             Self::ToWrap => (0x1, 0x03),
@@ -62,6 +66,7 @@ impl DdpError {
         }
     }
 
+    /// What a peer may mean: [`AccessRights`](Self::AccessRights) cannot be told from an invalid STag.
     const ALL: [Self; 12] = [
         Self::LocalCatastrophic,
         Self::InvalidStag,
@@ -122,6 +127,8 @@ mod tests {
             assert_eq!((error.error_type(), error.code()), (error_type, code), "{error}");
             assert_eq!(DdpError::from_number(error_type, code), Some(error));
         }
+        let rights = DdpError::AccessRights;
+        assert_eq!((rights.error_type(), rights.code()), (1, 0x00), "A-31");
         for (error_type, code) in [(1, 5), (2, 0), (2, 7), (3, 0)] {
             assert_eq!(DdpError::from_number(error_type, code), None);
         }

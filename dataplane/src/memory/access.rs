@@ -47,12 +47,13 @@ pub enum AccessError {
     InvalidStag,
     /// The STag belongs to another Protection Domain, or to another stream alone.
     NotAssociated,
-    /// The STag does not grant this kind of access.
-    Rights,
     /// Offset plus length wraps at 2^64.
     Wrap,
     /// The range is not inside the registration.
     Bounds,
+    /// The STag does not grant this kind of access. The last check: which right is needed depends on the opcode, so RDMAP's
+    /// version and opcode come before it (RFC 5040 §7.2).
+    Rights,
 }
 
 /// What an STag is to grant.

@@ -90,9 +90,11 @@ fn of_stream(error: StreamError) -> WcStatus {
 /// DDP refused here what the peer sent.
 const fn of_local_ddp(error: DdpError) -> WcStatus {
     match error {
-        DdpError::InvalidStag | DdpError::BaseOrBounds | DdpError::NotAssociated | DdpError::ToWrap => {
-            WcStatus::LocalAccess
-        }
+        DdpError::InvalidStag
+        | DdpError::BaseOrBounds
+        | DdpError::NotAssociated
+        | DdpError::ToWrap
+        | DdpError::AccessRights => WcStatus::LocalAccess,
         // The message is longer than the buffer that was posted for it.
         DdpError::TooLong => WcStatus::LocalLengthError,
         DdpError::NoBuffer => WcStatus::LocalQpOperation,
@@ -161,9 +163,11 @@ const fn of_remote_rdmap(error: RdmapError) -> WcStatus {
 
 const fn of_remote_ddp(error: DdpError) -> WcStatus {
     match error {
-        DdpError::InvalidStag | DdpError::BaseOrBounds | DdpError::NotAssociated | DdpError::ToWrap => {
-            WcStatus::RemoteAccess
-        }
+        DdpError::InvalidStag
+        | DdpError::BaseOrBounds
+        | DdpError::NotAssociated
+        | DdpError::ToWrap
+        | DdpError::AccessRights => WcStatus::RemoteAccess,
         DdpError::NoBuffer => WcStatus::RnrRetryExceeded,
         DdpError::TaggedVersion
         | DdpError::InvalidQueue

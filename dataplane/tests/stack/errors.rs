@@ -52,7 +52,25 @@ fn bad_tagged_segments() {
         (write(WRITABLE, u64::MAX, b"x"), ddp(DdpError::ToWrap), [0x11, 3, 0xc0, 0]),
         (tagged(WRITABLE, BASE_TO, [0xc0, 0x40], b"x"), ddp(DdpError::TaggedVersion), [0x11, 4, 0xc0, 0]),
         (tagged(WRITABLE, BASE_TO, [0xc2, 0x40], b""), ddp(DdpError::TaggedVersion), [0x11, 4, 0xc0, 0]),
-        (write(READABLE, BASE_TO, b"x"), StreamError::Rdmap(RdmapError::AccessRights), [0x01, 2, 0xc0, 0]),
+        // RFC 5040 figure 10 has no protection error of RDMAP for a Write.
+        (write(READABLE, BASE_TO, b"x"), ddp(DdpError::AccessRights), [0x11, 0, 0xc0, 0]),
+        // which right is needed depends on the opcode, so everything else is checked before it.
+        (write(READABLE, BASE_TO + 256, b"x"), ddp(DdpError::BaseOrBounds), [0x11, 1, 0xc0, 0]),
+        (
+            tagged(READABLE, BASE_TO, [0xc1, 0x80], b"x"),
+            StreamError::Rdmap(RdmapError::InvalidVersion),
+            [0x02, 5, 0xc0, 0],
+        ),
+        (
+            tagged(READABLE, BASE_TO, [0xc1, 0x43], b"x"),
+            StreamError::Rdmap(RdmapError::UnexpectedOpcode),
+            [0x02, 6, 0xc0, 0],
+        ),
+        (
+            tagged(READABLE, BASE_TO, [0xc1, 0x42], b"x"),
+            StreamError::Rdmap(RdmapError::UnexpectedOpcode),
+            [0x02, 6, 0xc0, 0],
+        ),
         (
             tagged(WRITABLE, BASE_TO, [0xc1, 0x80], b"x"),
             StreamError::Rdmap(RdmapError::InvalidVersion),

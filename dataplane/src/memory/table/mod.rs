@@ -248,12 +248,13 @@ impl StagTable {
         if slot.pd != accessor.pd || reach.stream.is_some_and(|stream| stream != accessor.stream) {
             return Err(AccessError::NotAssociated);
         }
+        let target = reach.target(to, octets)?;
         // A window is for peers: this end has the registration.
         let local = !access.intersects(Access::REMOTE);
         if !reach.access.contains(access) || local && matches!(slot.kind, Kind::Window { .. }) {
             return Err(AccessError::Rights);
         }
-        reach.target(to, octets)
+        Ok(target)
     }
 
     /// Counts one more send or Read Response that reads from `stag`, until [`release`](Self::release). After a

@@ -330,11 +330,12 @@ impl Model {
         if !entry.is_for(who) {
             return Err(AccessError::NotAssociated);
         }
+        let start = granted.place(to, octets)?;
         let remote = access.intersects(Access::REMOTE);
         if !granted.access.contains(access) || entry.window && !remote {
             return Err(AccessError::Rights);
         }
-        granted.place(to, octets).map(|start| (granted.memory, start))
+        Ok((granted.memory, start))
     }
 }
 

@@ -12,7 +12,7 @@ use crate::qp::reads::{Answer, Awaited};
 use crate::rdmap::{RdmapError, message};
 use crate::wire::atomic::{AtomicRequest, AtomicResponse, VALUE_OCTETS};
 use crate::wire::ddp::Untagged;
-use crate::wire::rdmap::{Opcode, ReadRequest};
+use crate::wire::rdmap::{Control, Opcode, ReadRequest};
 
 impl Receiver {
     /// A request starts when it is Delivered: now, since this is its turn (RDMAP-5.5-04, RDMAPX-5-04). This layer answers it;
@@ -23,12 +23,14 @@ impl Receiver {
         ulpdu: &Ulpdu<'_, O>,
         reach: &mut Reach<'_>,
     ) -> Result<Received, Fault> {
-        let opcode = self.check_request(header, ulpdu, reach).map_err(|error| ulpdu.fault(error))?;
-        if opcode == Opcode::AtomicRequest {
-            self.on_atomic_request(ulpdu, reach).map_err(|error| ulpdu.fault(error))?;
+        let opcode =
+            self.check_request(header, ulpdu, reach).map_err(|error| request_fault(ulpdu, header, error))?;
+        let started = if opcode == Opcode::AtomicRequest {
+            self.on_atomic_request(ulpdu, reach)
         } else {
-            self.on_read_request(ulpdu, reach)?;
-        }
+            self.on_read_request(ulpdu, reach)
+        };
+        started.map_err(|error| request_fault(ulpdu, header, error))?;
         self.expected_request = self.expected_request.wrapping_add(1);
         Ok(Received::Owed)
     }
@@ -77,20 +79,18 @@ impl Receiver {
     /// Checks what is to be read, and owes the Response.
     // RDMAP-5.2-01, RDMAP-5.2.1-03, RDMAP-5.2.1-04, RDMAP-5.2.1-05, RDMAP-5.2.1-06, RDMAP-5.2.1-07, RDMAP-5.2.1-10, RDMAP-5.2.1-08, RDMAP-5.2.1-09,
     // RDMAP-7.2-05, RDMAP-7.2-06, RDMAP-7.2-07, RDMAP-7.2-08
-    fn on_read_request<O: Octets>(&self, ulpdu: &Ulpdu<'_, O>, reach: &mut Reach<'_>) -> Result<(), Fault> {
-        let header = ulpdu.after_header();
-        let Ok(request) = ReadRequest::parse(header) else {
-            return Err(ulpdu.fault(StreamError::Rdmap(RdmapError::UnspecifiedOperation)));
-        };
+    fn on_read_request<O: Octets>(
+        &self,
+        ulpdu: &Ulpdu<'_, O>,
+        reach: &mut Reach<'_>,
+    ) -> Result<(), StreamError> {
+        let request = ReadRequest::parse(ulpdu.after_header())
+            .map_err(|_| StreamError::Rdmap(RdmapError::UnspecifiedOperation))?;
         if request.size > 0 {
             let size = request.size as usize;
             let (accessor, access) = (reach.shared.accessor(), Access::REMOTE_READ);
             let source = reach.stags.check(request.source_stag, accessor, access, request.source_to, size);
-            source.map_err(|error| Fault {
-                // RDMAP-4.8-04: the one message whose own header is told, too.
-                read_request: header.first_chunk().copied(),
-                ..ulpdu.fault(StreamError::Rdmap(refused(error)))
-            })?;
+            source.map_err(|error| StreamError::Rdmap(refused(error)))?;
         }
         // RDMAP-4.4-02: where it goes is the peer's affair.
         let response = message::read_response(self.version, request.sink_stag, request.sink_to, request.size);
@@ -169,6 +169,17 @@ impl Receiver {
         self.expected_response = self.expected_response.wrapping_add(1);
         Ok(Received::Answered { octets: VALUE_OCTETS })
     }
+}
+
+/// What a Terminate says of a request in error. For a Read Request that RDMAP refuses, the Terminate carries the header of
+/// the request, whatever the error (RFC 5040 §7.1 item 3, ambiguity A-33). DDP refuses a segment before its Delivery, when
+/// there is no RDMA Message yet, and RFC 7306 §8.1 leaves the header of an Atomic Request out.
+// Requirements: RDMAP-4.8-04, RDMAP-4.8-08, RDMAP-7.1-02
+fn request_fault<O: Octets>(ulpdu: &Ulpdu<'_, O>, header: &Untagged, error: StreamError) -> Fault {
+    let by_rdmap = matches!(error, StreamError::Rdmap(_));
+    let read = Control::from_octet(header.rsvd_ulp[0]).opcode == Opcode::ReadRequest;
+    let read_request = if by_rdmap && read { ulpdu.after_header().first_chunk().copied() } else { None };
+    Fault { read_request, ..ulpdu.fault(error) }
 }
 
 /// What a request that is refused its memory is told (RFC 5040 §7.2).

@@ -10,7 +10,7 @@ use crate::qp::reads::Asked;
 use crate::qp::shared::SharedQp;
 use crate::rdmap::RdmapError;
 use crate::wire::ddp::Tagged;
-use crate::wire::rdmap::Opcode;
+use crate::wire::rdmap::{Control, Opcode};
 
 impl Receiver {
     /// Places a segment and delivers it: RDMAP has its header, with STag and what DDP carries for it.
@@ -22,11 +22,11 @@ impl Receiver {
         reach: &mut Reach<'_>,
     ) -> Result<Received, StreamError> {
         let octets = ulpdu.payload_octets();
-        let opcode = self.tagged_opcode(header)?;
+        let (opcode, memory) = self.check_tagged(header, octets, reach.shared, reach.stags)?;
         if opcode == Opcode::ReadResponse {
             reach.reads.asked.check_turn(header, octets)?;
         }
-        let memory = self.tagged_memory(opcode, header, octets, reach.shared, reach.stags)?;
+        let memory = memory.ok_or(StreamError::Ddp(DdpError::AccessRights))?;
         ulpdu.place(&memory);
         if opcode != Opcode::ReadResponse {
             // A Write is not delivered to anybody (RDMAP-5.1-02).
@@ -36,42 +36,42 @@ impl Receiver {
         Ok(if header.last { Received::Answered { octets } } else { Received::Placed { octets } })
     }
 
-    /// the version of DDP comes first, also of an empty segment.
-    fn tagged_opcode(&self, header: &Tagged) -> Result<Opcode, StreamError> {
-        if header.version != self.version {
-            return Err(StreamError::Ddp(DdpError::TaggedVersion));
-        }
-        Ok(crate::wire::rdmap::Control::from_octet(header.rsvd_ulp).opcode)
-    }
-
-    /// The memory a tagged segment goes to. Of an empty one STag and offset are not looked at (DDP-5.2-09, DDP-5.2-10).
-    fn tagged_memory<'t>(
+    /// Checks a tagged segment: the fields of DDP (RFC 5041 §7.1), then RDMAP's version and opcode (RFC 5040 §7.2), then the
+    /// right that this opcode needs. Returns the opcode and the memory that the payload goes to, `None` if that right is
+    /// missing. Of an empty segment STag and offset are not looked at (DDP-5.2-09, DDP-5.2-10).
+    // Requirements: DDP-7.1-10 to DDP-7.1-14, RDMAP-4.1-04, RDMAP-7.2-01 to RDMAP-7.2-03
+    fn check_tagged<'t>(
         &self,
-        opcode: Opcode,
         header: &Tagged,
         payload_octets: usize,
         shared: &SharedQp,
         stags: &'t StagTable,
-    ) -> Result<Memory<'t>, StreamError> {
+    ) -> Result<(Opcode, Option<Memory<'t>>), StreamError> {
+        // the version of DDP comes first, also of an empty segment.
+        if header.version != self.version {
+            return Err(StreamError::Ddp(DdpError::TaggedVersion));
+        }
+        let opcode = Control::from_octet(header.rsvd_ulp).opcode;
         // RDMAP-8.1.1-01: what a Response may write is what a Read of ours named; the sink need not be open to others.
         let access = if opcode == Opcode::ReadResponse { Access::LOCAL_WRITE } else { Access::REMOTE_WRITE };
         let memory = if payload_octets == 0 {
-            Memory::none()
+            Some(Memory::none())
         } else {
-            // DDP-7.1-10 to DDP-7.1-14.
-            let target = stags.check(header.stag, shared.accessor(), access, header.to, payload_octets);
-            Memory::one(target.map_err(|error| match error {
-                AccessError::InvalidStag => StreamError::Ddp(DdpError::InvalidStag),
-                AccessError::NotAssociated => StreamError::Ddp(DdpError::NotAssociated),
-                // DDP has no number for it; RDMAP has (RFC 5040 §4.8).
-                AccessError::Rights => StreamError::Rdmap(RdmapError::AccessRights),
-                AccessError::Wrap => StreamError::Ddp(DdpError::ToWrap),
-                AccessError::Bounds => StreamError::Ddp(DdpError::BaseOrBounds),
-            })?)
+            match stags.check(header.stag, shared.accessor(), access, header.to, payload_octets) {
+                Ok(target) => Some(Memory::one(target)),
+                Err(AccessError::Rights) => None,
+                Err(AccessError::InvalidStag) => return Err(StreamError::Ddp(DdpError::InvalidStag)),
+                Err(AccessError::NotAssociated) => return Err(StreamError::Ddp(DdpError::NotAssociated)),
+                Err(AccessError::Wrap) => return Err(StreamError::Ddp(DdpError::ToWrap)),
+                Err(AccessError::Bounds) => return Err(StreamError::Ddp(DdpError::BaseOrBounds)),
+            }
         };
         self.check_version(header.rsvd_ulp)?;
-        // RDMAP-4.1-04, RDMAP-7.2-02.
-        if opcode.is_tagged() { Ok(memory) } else { Err(StreamError::Rdmap(RdmapError::UnexpectedOpcode)) }
+        if opcode.is_tagged() {
+            Ok((opcode, memory))
+        } else {
+            Err(StreamError::Rdmap(RdmapError::UnexpectedOpcode))
+        }
     }
 
     /// The memory that a tagged segment goes to before its turn, and whether its Delivery must be remembered. The answers to
@@ -85,12 +85,11 @@ impl Receiver {
         stags: &'t StagTable,
         asked: &Asked,
     ) -> Option<(Memory<'t>, bool)> {
-        let opcode = self.tagged_opcode(header).ok()?;
+        let (opcode, memory) = self.check_tagged(header, payload_octets, shared, stags).ok()?;
         let response = opcode == Opcode::ReadResponse;
         if response && payload_octets > 0 && !asked.has_sink(header, payload_octets) {
             return None;
         }
-        let memory = self.tagged_memory(opcode, header, payload_octets, shared, stags).ok()?;
-        Some((memory, response))
+        Some((memory?, response))
     }
 }

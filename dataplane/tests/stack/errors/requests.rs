@@ -135,18 +135,24 @@ fn malformed_requests() {
         (untagged([0x41, 0x41], 1, 1, 1, &header), ddp(DdpError::InvalidOffset), [0x12, 4, 0xc0, 0]),
         (untagged([0x41, 0x41], 1, 1, 0, &longer), ddp(DdpError::TooLong), [0x12, 5, 0xc0, 0]),
         (untagged([0x40, 0x41], 1, 1, 0, &header), ddp(DdpError::UntaggedVersion), [0x12, 6, 0xc0, 0]),
-        (untagged([0x41, 0x01], 1, 1, 0, &header), rdmap(RdmapError::InvalidVersion), [0x02, 5, 0xc0, 0]),
+        (untagged([0x41, 0x01], 1, 1, 0, &header), rdmap(RdmapError::InvalidVersion), [0x02, 5, 0xe0, 0]),
         (untagged([0x41, 0x43], 1, 1, 0, &header), rdmap(RdmapError::UnexpectedOpcode), [0x02, 6, 0xc0, 0]),
         (untagged([0x41, 0x4c], 1, 1, 0, &header), rdmap(RdmapError::UnexpectedOpcode), [0x02, 6, 0xc0, 0]),
+        // A header that is not all there cannot be told.
         (
             untagged([0x41, 0x41], 1, 1, 0, &header[1..]),
             rdmap(RdmapError::UnspecifiedOperation),
             [0x02, 0xff, 0xc0, 0],
         ),
         (
+            untagged([0x41, 0x41], 1, 1, 0, &longer[..29]),
+            rdmap(RdmapError::UnspecifiedOperation),
+            [0x02, 0xff, 0xe0, 0],
+        ),
+        (
             untagged([0x01, 0x41], 1, 1, 0, &header),
             rdmap(RdmapError::UnspecifiedOperation),
-            [0x02, 0xff, 0xc0, 0],
+            [0x02, 0xff, 0xe0, 0],
         ),
     ];
     for (ulpdu, error, control) in cases {
@@ -233,23 +239,28 @@ fn an_answer_in_pieces() {
     assert!(holds(&target.regions[3].0, 4, b"abcdefgh"));
 }
 
-/// Answers that are not the one that was asked for: nothing of them is placed.
+/// Answers that are not the one that was asked for: nothing of them is placed. That is an operation error of RDMAP: DDP-7.2-01
+/// keeps DDP's numbers for its own checks, which come first, and a Response causes no protection error (RFC 5040 figure 10).
 #[test]
 fn answers_to_something_else() {
     let ddp = StreamError::Ddp;
     let rdmap = StreamError::Rdmap;
+    let mismatch = rdmap(RdmapError::UnspecifiedOperation);
     let response = |stag, to, control, payload: &[u8]| tagged(stag, to, [control, 0x42], payload);
     let cases = [
         // The last octets of it are not there, or more than was asked for.
-        (response(INBOX, 4, 0xc1, b"seven o"), rdmap(RdmapError::CatastrophicStream), [0x02, 7, 0xc0, 0]),
-        (response(INBOX, 4, 0xc1, b"nine octs"), ddp(DdpError::BaseOrBounds), [0x11, 1, 0xc0, 0]),
-        (response(INBOX, 4, 0xc1, b""), rdmap(RdmapError::CatastrophicStream), [0x02, 7, 0xc0, 0]),
+        (response(INBOX, 4, 0xc1, b"seven o"), mismatch, [0x02, 0xff, 0xc0, 0]),
+        (response(INBOX, 4, 0xc1, b"nine octs"), mismatch, [0x02, 0xff, 0xc0, 0]),
+        (response(INBOX, 4, 0xc1, b""), mismatch, [0x02, 0xff, 0xc0, 0]),
         // Not where it belongs.
-        (response(INBOX, 3, 0xc1, b"eight oc"), ddp(DdpError::BaseOrBounds), [0x11, 1, 0xc0, 0]),
-        (response(INBOX, 0, 0x81, b"four"), ddp(DdpError::BaseOrBounds), [0x11, 1, 0xc0, 0]),
-        (response(WRITABLE, BASE_TO, 0xc1, b"eight oc"), ddp(DdpError::InvalidStag), [0x11, 0, 0xc0, 0]),
+        (response(INBOX, 3, 0xc1, b"eight oc"), mismatch, [0x02, 0xff, 0xc0, 0]),
+        (response(INBOX, 0, 0x81, b"four"), mismatch, [0x02, 0xff, 0xc0, 0]),
+        (response(WRITABLE, BASE_TO, 0xc1, b"eight oc"), mismatch, [0x02, 0xff, 0xc0, 0]),
+        // Nowhere: DDP's checks, and its numbers.
+        (response(STALE, BASE_TO, 0xc1, b"eight oc"), ddp(DdpError::InvalidStag), [0x11, 0, 0xc0, 0]),
+        (response(INBOX, 250, 0xc1, b"eight oc"), ddp(DdpError::BaseOrBounds), [0x11, 1, 0xc0, 0]),
         // A Write is no answer, and has no right to the sink.
-        (tagged(INBOX, 4, [0xc1, 0x40], b"eight oc"), rdmap(RdmapError::AccessRights), [0x01, 2, 0xc0, 0]),
+        (tagged(INBOX, 4, [0xc1, 0x40], b"eight oc"), ddp(DdpError::AccessRights), [0x11, 0, 0xc0, 0]),
         // An answer to an Atomic Operation, where a Read waits.
         (untagged([0x41, 0x4b], 3, 1, 0, &[0; 12]), ddp(DdpError::NoBuffer), [0x12, 2, 0xc0, 0]),
         (untagged([0x41, 0x4b], 3, 2, 0, &[0; 12]), ddp(DdpError::MsnRange), [0x12, 3, 0xc0, 0]),

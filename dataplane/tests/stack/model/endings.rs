@@ -160,7 +160,7 @@ impl Play {
             1 => (write(dead, 0), ddp(DdpError::InvalidStag)),
             2 => (write(stag, end - 15), ddp(DdpError::BaseOrBounds)),
             3 => (write(stag, u64::MAX - 15), ddp(DdpError::ToWrap)),
-            4 => (write(sink_there, 0), rdmap(RdmapError::AccessRights)),
+            4 => (write(sink_there, 0), ddp(DdpError::AccessRights)),
             5 => (read(stale, 0), rdmap(RdmapError::InvalidStag)),
             6 => (read(stag, end), rdmap(RdmapError::BaseOrBounds)),
             7 => (read(stag, u64::MAX - 7), rdmap(RdmapError::ToWrap)),

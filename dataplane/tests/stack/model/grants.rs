@@ -96,12 +96,12 @@ impl Named {
         let base = u128::from(reach.base_to);
         if reach.alone && !own {
             Some(Refusal::NotAssociated)
-        } else if !reach.access.contains(right) {
-            Some(Refusal::Rights)
         } else if end >= 1 << 64 {
             Some(Refusal::Wrap)
         } else if begin < base || end > base + reach.span.range.len() as u128 {
             Some(Refusal::Bounds)
+        } else if !reach.access.contains(right) {
+            Some(Refusal::Rights)
         } else {
             None
         }
