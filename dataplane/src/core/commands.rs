@@ -167,28 +167,42 @@ impl<D: Device> Core<D> {
     }
 
     pub(super) fn start(&mut self, now: Instant, id: ConnectionId, operation: FullOperation) {
-        if self.connection(id).is_some() {
-            self.enter_full_operation(id.index, operation);
-            self.mark_dirty(id.index);
-            // The peer may have been quick: its octets wait in order, and perhaps its FIN behind them.
-            self.take_again(now, id.index);
+        if !self.is_startable(id) {
+            return;
         }
+        self.enter_full_operation(id, operation);
+        self.mark_dirty(id.index);
+        // The peer may have been quick: its octets wait in order, and perhaps its FIN behind them.
+        self.take_again(now, id.index);
+    }
+
+    /// Returns true if Full Operation may begin on the connection: it is there, and [`Event::Closed`] was not sent. That event
+    /// was on its way when control gave a command that is refused here, and it tells control that the queue pair stays
+    /// idle.
+    fn is_startable(&mut self, id: ConnectionId) -> bool {
+        let startable = self.connection(id).is_some_and(|connection| !connection.told_closed);
+        self.statistics.starts_refused += u64::from(!startable);
+        startable
     }
 
     /// MPA-7.1-01: from here on, FPDUs in both directions. The place is fixed by the order of the streams, not by time:
     /// whatever TCP has to repair meanwhile, it repairs (MPA-7.1.5-03, MPA-7.1.5-04, C00-8.1-01).
-    fn enter_full_operation(&mut self, index: u32, operation: FullOperation) {
-        let Some(connection) = self.slots[index as usize].connection.as_mut() else { return };
-        let Some(Some(qp)) = self.qps.get_mut(operation.qp.0 as usize) else {
+    fn enter_full_operation(&mut self, id: ConnectionId, operation: FullOperation) {
+        let Some(connection) = self.slots[id.index as usize].connection.as_mut() else { return };
+        let bound = match connection.mode {
+            Mode::Streaming => self.qps.bind(operation.qp, id),
+            Mode::FullOperation(_) => None,
+        };
+        let Some((qp_id, qp)) = bound else {
             // MPA-7.1-04: without a bound endpoint there is no Full Operation.
+            self.statistics.starts_refused += 1;
             connection.tcp.abort();
             return;
         };
-        connection.mode = Mode::FullOperation(Operating::new(operation, connection.send_end()));
+        connection.mode = Mode::FullOperation(Operating::new(operation, qp_id, connection.send_end()));
         connection.lent_octets = 0;
-        qp.connection = Some(index);
         qp.begin(&operation);
-        self.leave_backlog(index);
+        self.leave_backlog(id.index);
     }
 
     /// C00-8.1-01, C00-8.1-02: from here on, FPDUs in `direction`.
@@ -199,22 +213,25 @@ impl<D: Device> Core<D> {
         operation: FullOperation,
         direction: Direction,
     ) {
-        if self.connection(id).is_none() {
+        if !self.is_startable(id) {
             return;
         }
         self.mark_dirty(id.index);
         let Some(connection) = self.slots[id.index as usize].connection.as_mut() else { return };
-        let qp = self.qps.get_mut(operation.qp.0 as usize).and_then(Option::as_mut);
-        let Some(qp) = qp.filter(|qp| qp.connection.is_none_or(|index| index == id.index)) else {
-            // MPA-7.1-04
-            connection.tcp.abort();
-            return;
-        };
         let send_start = connection.send_end();
-        if matches!(connection.mode, Mode::Streaming) {
-            connection.mode = Mode::FullOperation(Operating::unnegotiated(operation, send_start));
-            qp.connection = Some(id.index);
-            qp.begin(&operation);
+        match connection.qp() {
+            // The other direction follows.
+            Some(qp_id) if qp_id.number == operation.qp && self.qps.get(qp_id).is_some() => {}
+            None if let Some((qp_id, qp)) = self.qps.bind(operation.qp, id) => {
+                connection.mode = Mode::FullOperation(Operating::unnegotiated(operation, qp_id, send_start));
+                qp.begin(&operation);
+            }
+            _ => {
+                // MPA-7.1-04
+                self.statistics.starts_refused += 1;
+                connection.tcp.abort();
+                return;
+            }
         }
         if let Mode::FullOperation(operating) = &mut connection.mode {
             operating.start(direction, send_start);
@@ -258,7 +275,7 @@ impl<D: Device> Core<D> {
         connection.closing = true;
         let qp = connection.qp();
         self.mark_dirty(id.index);
-        if let Some(Some(qp)) = qp.and_then(|number| self.qps.get(number.0 as usize))
+        if let Some(qp) = qp.and_then(|id| self.qps.get(id))
             && qp.shared.state() == QpState::ReadyToSend
         {
             qp.shared.set_state(QpState::Closing);
@@ -273,28 +290,23 @@ impl<D: Device> Core<D> {
     }
 
     fn create_qp(&mut self, shared: Arc<SharedQp>) {
-        let Some(place @ None) = self.qps.get_mut(shared.number.0 as usize) else {
-            debug_assert!(false, "control gave out a queue pair number twice");
-            return;
-        };
         let sender = Sender::new(shared.send_depth());
         let receiver = Receiver::new(shared.receive_depth());
-        *place = Some(QueuePair { shared, sender, receiver, reads: Reads::default(), connection: None });
+        let qp = QueuePair { shared, sender, receiver, reads: Reads::default(), connection: None };
+        let inserted = self.qps.insert(qp);
+        debug_assert!(inserted, "control gave out a queue pair number twice");
     }
 
     fn destroy_qp(&mut self, number: QpNumber) {
-        let connection = match self.qps.get(number.0 as usize) {
-            Some(Some(qp)) => qp.connection,
-            _ => None,
-        };
-        if let Some(index) = connection {
-            if let Some(connection) = self.slots[index as usize].connection.as_mut() {
-                connection.tcp.abort();
-            }
-            self.mark_dirty(index);
-            self.on_closed(index);
+        // A slot that serves another connection by now is none of the queue pair's business.
+        if let Some(id) = self.qps.numbered(number).and_then(|qp| qp.connection)
+            && let Some(connection) = self.connection(id)
+        {
+            connection.tcp.abort();
+            self.mark_dirty(id.index);
+            self.on_closed(id.index);
         }
-        if let Some(Some(mut qp)) = self.qps.get_mut(number.0 as usize).map(Option::take) {
+        if let Some(mut qp) = self.qps.remove(number) {
             qp.shared.set_state(QpState::Error);
             qp.flush(&mut self.stags, &mut self.placed_sends, None);
         }
@@ -308,7 +320,7 @@ impl<D: Device> Core<D> {
         // taken yet may do so as well.
         let owner = self.stags.owner(stag);
         let mut unknown = false;
-        for qp in self.qps.iter_mut().flatten().filter(|qp| !qp.shared.state().is_over()) {
+        for qp in self.qps.iter_mut().filter(|qp| !qp.shared.state().is_over()) {
             qp.sender.take_posted(&qp.shared, &mut self.stags);
             unknown |= Some(qp.shared.accessor().pd) == owner && qp.shared.has_posted_sends();
         }

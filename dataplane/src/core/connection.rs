@@ -8,12 +8,12 @@ use crate::mpa::receiver::FpduReceiver;
 use crate::qp::async_event::AsyncEvent;
 use crate::qp::run::{FpduRun, SegmentRoom};
 use crate::qp::shared::SharedQp;
-use crate::qp::work::QpNumber;
 use crate::tcp;
 use crate::time::Instant;
 use crate::wire::tcp::SeqNumber;
 
 use super::nudge::Nudges;
+use super::queue_pairs::QpId;
 use super::ring::{Direction, FullOperation};
 use super::send_stream::SendStream;
 use super::shortage::Standstill;
@@ -73,8 +73,8 @@ pub enum Mode {
 /// A connection in Full Operation.
 #[derive(Debug)]
 pub struct Operating {
-    /// The queue pair.
-    pub qp: QpNumber,
+    /// The queue pair's stream.
+    pub qp: QpId,
     /// What we send are FPDUs; streaming octets otherwise (C00-8.1-02).
     pub sends: bool,
     /// What we receive are FPDUs; streaming octets otherwise (C00-8.1-02).
@@ -106,9 +106,9 @@ pub struct Operating {
 
 impl Operating {
     /// Full Operation from here on, in both directions.
-    pub fn new(operation: FullOperation, send_start: SeqNumber) -> Self {
+    pub fn new(operation: FullOperation, qp: QpId, send_start: SeqNumber) -> Self {
         Self {
-            qp: operation.qp,
+            qp,
             sends: true,
             receives: true,
             fpdus: FpduReceiver::new(operation.markers_received, operation.crc),
@@ -127,8 +127,8 @@ impl Operating {
 
     /// As draft-culley-iwarp-mpa-00 has it: Markers and CRCs always, and no half in Full Operation before
     /// [`start`](Self::start) (C00-7.1-01, C00-7.2-01, C00-8.1-02).
-    pub fn unnegotiated(operation: FullOperation, send_start: SeqNumber) -> Self {
-        Self { sends: false, receives: false, may_send: false, ..Self::new(operation, send_start) }
+    pub fn unnegotiated(operation: FullOperation, qp: QpId, send_start: SeqNumber) -> Self {
+        Self { sends: false, receives: false, may_send: false, ..Self::new(operation, qp, send_start) }
     }
 
     /// Full Operation from here on in `direction`. Either end may send first (C00-8.1-06).
@@ -296,8 +296,8 @@ impl Connection {
         }
     }
 
-    /// The queue pair it serves.
-    pub fn qp(&self) -> Option<QpNumber> {
+    /// The stream of the queue pair it serves, or served.
+    pub fn qp(&self) -> Option<QpId> {
         match &self.mode {
             Mode::FullOperation(operating) => Some(operating.qp),
             Mode::Streaming => None,

@@ -20,6 +20,7 @@ mod opening;
 mod path_mtu;
 mod placement;
 mod ports;
+mod queue_pairs;
 mod reassembly;
 mod receive;
 pub mod ring;
@@ -65,6 +66,7 @@ use flows::Flows;
 use neighbours::{Neighbours, StaticNeighbour};
 use path_mtu::PathMtus;
 use ports::Ports;
+use queue_pairs::QueuePairs;
 use reassembly::Reassembly;
 use ring::{ConnectionId, FullOperation, Rings};
 use statistics::Statistics;
@@ -137,10 +139,15 @@ struct QueuePair {
     /// What both halves know of Reads under way.
     reads: Reads,
     /// The connection it runs on.
-    connection: Option<u32>,
+    connection: Option<ConnectionId>,
 }
 
 impl QueuePair {
+    /// Whether it has had no connection yet. Each queue pair serves one.
+    fn is_unbound(&self) -> bool {
+        self.connection.is_none() && self.shared.state() == QpState::Idle
+    }
+
     /// Its stream begins.
     fn begin(&mut self, operation: &FullOperation) {
         self.sender.begin(operation.version, operation.ready, operation.depths.ord);
@@ -214,7 +221,7 @@ pub struct Core<D: Device> {
     /// When connections that hold frames are looked at next, if frames are short.
     relief_at: Instant,
     stags: StagTable,
-    qps: Vec<Option<QueuePair>>,
+    qps: QueuePairs,
 
     rings: Rings,
     events: Events,
@@ -268,7 +275,7 @@ impl<D: Device> Core<D> {
             placed_sends: Pool::new(tables.placed_sends),
             relief_at: Instant::ZERO,
             stags: StagTable::with_slots(tables.regions),
-            qps: (0..tables.queue_pairs).map(|_| None).collect(),
+            qps: QueuePairs::new(tables.queue_pairs),
             events: Events::new(rings.events.clone()),
             rings,
             statistics: Statistics::default(),
@@ -383,10 +390,10 @@ impl<D: Device> Core<D> {
     }
 
     fn answer_doorbell(&mut self, number: QpNumber) {
-        let Some(Some(qp)) = self.qps.get_mut(number.0 as usize) else { return };
+        let Some(qp) = self.qps.numbered(number) else { return };
         qp.shared.heard();
         match qp.connection {
-            Some(index) => self.mark_dirty(index),
+            Some(connection) => self.mark_dirty(connection.index),
             // Posted while the queue pair was coming to its end.
             None if qp.shared.state() == QpState::Error => {
                 qp.flush(&mut self.stags, &mut self.placed_sends, None);

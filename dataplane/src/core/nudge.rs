@@ -67,8 +67,7 @@ impl<D: Device> Core<D> {
         }
         let Mode::FullOperation(operating) = &mut connection.mode else { return };
         operating.spend_nudge(now);
-        let qp = self.qps.get_mut(operating.qp.0 as usize).and_then(Option::as_mut);
-        if qp.is_some_and(|qp| qp.sender.nudge()) {
+        if self.qps.get_mut(operating.qp).is_some_and(|qp| qp.sender.nudge()) {
             self.statistics.nudges_sent += 1;
         }
     }
@@ -77,13 +76,15 @@ impl<D: Device> Core<D> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::core::queue_pairs::QpId;
     use crate::core::ring::FullOperation;
     use crate::qp::work::QpNumber;
     use crate::wire::tcp::SeqNumber;
 
     fn operating(nudges: bool, initiator: bool) -> Operating {
         let operation = FullOperation { nudges, ..FullOperation::new(QpNumber(1), initiator) };
-        Operating::new(operation, SeqNumber(0))
+        let qp = QpId { number: operation.qp, generation: 0 };
+        Operating::new(operation, qp, SeqNumber(0))
     }
 
     #[test]

@@ -166,7 +166,7 @@ impl<D: Device> Core<D> {
     fn verify_chain(&mut self, index: u32, places: Places, stretch: &Stretch, start: u64) -> Option<Chain> {
         let connection = self.slots[index as usize].connection.as_ref()?;
         let Mode::FullOperation(operating) = &connection.mode else { return None };
-        let qp = self.qps.get_mut(operating.qp.0 as usize)?.as_mut()?;
+        let qp = self.qps.get_mut(operating.qp)?;
         let mut octets = connection.tcp.received().view(&self.pools.held, stretch, places.seq(start));
         let mut fpdus = FpduReceiver::at(start, true, operating.crc);
         let mut early_room = qp.receiver.early_room(&self.placed_sends);
@@ -191,7 +191,7 @@ impl<D: Device> Core<D> {
     fn place_chain(&mut self, index: u32, places: Places, stretch: &Stretch, (start, end): (u64, u64)) {
         let Some(connection) = self.slots[index as usize].connection.as_mut() else { return };
         let Mode::FullOperation(operating) = &connection.mode else { return };
-        let Some(Some(qp)) = self.qps.get_mut(operating.qp.0 as usize) else { return };
+        let Some(qp) = self.qps.get_mut(operating.qp) else { return };
         let mut octets = connection.tcp.received().view(&self.pools.held, stretch, places.seq(start));
         let mut fpdus = FpduReceiver::at(start, true, operating.crc);
         while fpdus.position() < end {
@@ -225,7 +225,7 @@ impl<D: Device> Core<D> {
             // is wrong.
             return self.drop_or_fail(index, before, MpaError::Marker);
         };
-        let Some(Some(qp)) = self.qps.get_mut(operating.qp.0 as usize) else { return Step::Wait };
+        let Some(qp) = self.qps.get_mut(operating.qp) else { return Step::Wait };
         operating.fpdus.pass(octets);
         operating.crc_retries = 0;
         operating.on_fpdu(&qp.shared);

@@ -167,7 +167,8 @@ pub enum Command {
         octets: u32,
     },
     /// The next octet in each direction belongs to Full Operation. Octets that came after those already taken are taken as
-    /// FPDUs.
+    /// FPDUs. Refused if [`Event::Closed`] of the connection has been sent: the queue pair then stays as it was. A queue
+    /// pair that serves or has served a connection is not used for another: the connection is reset.
     Start {
         /// The connection.
         connection: ConnectionId,
@@ -298,7 +299,8 @@ pub enum Event {
         /// Why.
         error: StreamError,
     },
-    /// The connection is no more.
+    /// The connection is no more. If it comes after [`Command::Start`] and the queue pair is still idle, the connection was
+    /// over before the command was taken, and the queue pair may serve another.
     Closed {
         /// The connection.
         connection: ConnectionId,

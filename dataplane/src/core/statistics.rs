@@ -146,6 +146,9 @@ pub struct Statistics {
     pub syn_cookies_bad: u64,
     /// Selective acknowledgements that were not followed because the poll had searched enough.
     pub searches_refused: u64,
+    /// Commands to begin Full Operation that were refused: the connection was over, or the queue pair was not there or
+    /// had a connection before.
+    pub starts_refused: u64,
     /// Streams that ended with an error.
     pub streams_failed: u64,
     /// Polls of the loop.

@@ -116,7 +116,7 @@ impl<D: Device> Core<D> {
     fn take_fpdu(&mut self, index: u32) -> Step {
         let Some(connection) = self.slots[index as usize].connection.as_mut() else { return Step::Wait };
         let Mode::FullOperation(operating) = &mut connection.mode else { return Step::Wait };
-        let Some(Some(qp)) = self.qps.get_mut(operating.qp.0 as usize) else { return Step::Wait };
+        let Some(qp) = self.qps.get_mut(operating.qp) else { return Step::Wait };
         let octets = InOrder { queue: connection.tcp.received(), held: &self.pools.held };
         let located = match operating.fpdus.next(&octets) {
             Ok(Some(located)) => located,
@@ -189,12 +189,16 @@ impl<D: Device> Core<D> {
         fault: Option<&Fault>,
     ) {
         let Some(connection) = self.slots[index as usize].connection.as_mut() else { return };
+        if connection.told_closed {
+            // Its queue pair is flushed, and control has had its last event of the connection.
+            return;
+        }
         let Mode::FullOperation(operating) = &mut connection.mode else { return };
         operating.failed = true;
         let octets = connection.tcp.received().available();
         connection.tcp.consume(&mut self.pools, octets);
         let may_send = operating.may_send && connection.tcp.may_send();
-        if let Some(Some(qp)) = self.qps.get_mut(operating.qp.0 as usize)
+        if let Some(qp) = self.qps.get_mut(operating.qp)
             && may_send
             && let Some(message) = terminate::message(error, fault)
         {
@@ -221,19 +225,19 @@ impl<D: Device> Core<D> {
     fn end_stream(&mut self, now: Instant, index: u32, error: StreamError) {
         let id = self.id(index);
         let Some(connection) = self.slots[index as usize].connection.as_mut() else { return };
-        let Some(number) = connection.qp() else { return };
+        let Some(qp_id) = connection.qp() else { return };
         if !connection.sends_stream() {
             connection.closing = true;
             connection.abort_at = now + limits::TERMINATE_LINGER_NS;
         }
         self.statistics.streams_failed += 1;
-        if let Some(Some(qp)) = self.qps.get_mut(number.0 as usize) {
+        if let Some(qp) = self.qps.get_mut(qp_id) {
             qp.shared.set_error(error);
             qp.shared.set_state(QpState::Terminate);
             // Sends that are on their way keep their buffers until TCP is done with them.
             qp.receiver.flush(&qp.shared, &mut self.placed_sends, Some(error));
         }
-        self.events.push(Event::StreamFailed { connection: id, qp: number, error });
+        self.events.push(Event::StreamFailed { connection: id, qp: qp_id.number, error });
         self.mark_dirty(index);
     }
 
@@ -269,7 +273,7 @@ impl<D: Device> Core<D> {
     fn waits_for_answers(&self, index: u32) -> bool {
         let Some(connection) = self.slots[index as usize].connection.as_ref() else { return false };
         let Mode::FullOperation(operating) = &connection.mode else { return false };
-        let Some(Some(qp)) = self.qps.get(operating.qp.0 as usize) else { return false };
+        let Some(qp) = self.qps.get(operating.qp) else { return false };
         operating.receives && !operating.failed && !qp.reads.asked.is_empty()
     }
 
@@ -277,7 +281,7 @@ impl<D: Device> Core<D> {
     pub(super) fn complete_sends(&mut self, index: u32) {
         self.release_stream(index);
         let Some(connection) = self.slots[index as usize].connection.as_mut() else { return };
-        if let Some(Some(qp)) = connection.qp().and_then(|number| self.qps.get_mut(number.0 as usize)) {
+        if let Some(qp) = connection.qp().and_then(|id| self.qps.get_mut(id)) {
             let acknowledged = connection.tcp.acknowledged();
             qp.sender.complete(&qp.shared, &mut self.stags, &mut qp.reads, acknowledged);
         }
@@ -302,7 +306,8 @@ impl<D: Device> Core<D> {
             tcp::State::Closed => connection.tcp.close_reason(),
             _ => CloseReason::Finished,
         };
-        if let Some(Some(qp)) = connection.qp().and_then(|number| self.qps.get_mut(number.0 as usize)) {
+        // From here on neither names the other, whatever becomes of the slot and of the queue pair's number.
+        if let Some(qp) = connection.qp().and_then(|id| self.qps.unbind(id)) {
             end_queue_pair(qp, &mut self.stags, &mut self.placed_sends, reason);
         }
         if announced {
@@ -341,7 +346,6 @@ fn end_queue_pair(
         qp.shared.set_error(error);
     }
     qp.shared.set_state(QpState::Error);
-    qp.connection = None;
     let error = qp.shared.error().or(error);
     qp.flush(stags, placed_sends, error);
 }

@@ -81,7 +81,7 @@ impl<D: Device> Core<D> {
             held_frames: self.pools.held.frames(),
             placed_runs: self.pools.held.placed_runs(),
             placed_sends: self.placed_sends.used(),
-            queue_pairs: self.qps.iter().flatten().count(),
+            queue_pairs: self.qps.iter().count(),
             frames_to_send: self.to_send.len(),
             events_waiting: self.events.waiting(),
         }

@@ -3,8 +3,9 @@
 use std::net::IpAddr;
 
 use super::connection::{Chunk, Connection, FlowKey, Mode, Operating};
+use super::queue_pairs::QueuePairs;
 use super::statistics::{DropCause, Statistics};
-use super::{Core, QueuePair, streaming};
+use super::{Core, streaming};
 use crate::crc32c::Digest;
 use crate::device::{ChecksumRequest, Device, Frame, IpVersion};
 use crate::limits;
@@ -327,16 +328,16 @@ const fn network_octets(key: FlowKey) -> usize {
 }
 
 /// Whether the queue pair has FPDUs that may go before the FIN.
-fn has_work(connection: &Connection, qps: &[Option<QueuePair>]) -> bool {
+fn has_work(connection: &Connection, qps: &QueuePairs) -> bool {
     let Mode::FullOperation(operating) = &connection.mode else { return false };
-    let Some(Some(qp)) = qps.get(operating.qp.0 as usize) else { return false };
+    let Some(qp) = qps.get(operating.qp) else { return false };
     operating.may_send && qp.sender.has_work(&qp.shared, &qp.reads)
 }
 
 /// Whether the queue pair's next request cannot be done.
-fn has_failed(connection: &Connection, qps: &[Option<QueuePair>]) -> bool {
+fn has_failed(connection: &Connection, qps: &QueuePairs) -> bool {
     let Mode::FullOperation(operating) = &connection.mode else { return false };
-    let Some(Some(qp)) = qps.get(operating.qp.0 as usize) else { return false };
+    let Some(qp) = qps.get(operating.qp) else { return false };
     !operating.failed && qp.sender.has_failed()
 }
 
@@ -345,13 +346,13 @@ fn has_failed(connection: &Connection, qps: &[Option<QueuePair>]) -> bool {
 /// (DDP-3-02, MPA-A.1-03, C00-7.3-05, C00-7.3-06).
 fn fill<F>(
     connection: &mut Connection,
-    qps: &mut [Option<QueuePair>],
+    qps: &mut QueuePairs,
     pools: &mut crate::tcp::Pools<Chunk, F>,
     stags: &mut StagTable,
     by_reference: bool,
 ) {
     let Mode::FullOperation(operating) = &connection.mode else { return };
-    let Some(Some(qp)) = qps.get_mut(operating.qp.0 as usize) else { return };
+    let Some(qp) = qps.get_mut(operating.qp) else { return };
     if !qp.shared.state().is_over() {
         qp.sender.take_posted(&qp.shared, stags);
         // What puts nothing on the wire waits for nobody's first FPDU.
@@ -390,7 +391,7 @@ fn fill<F>(
 /// Builds the payload of segments.
 struct Build<'c> {
     connection: &'c Connection,
-    qps: &'c [Option<QueuePair>],
+    qps: &'c QueuePairs,
     stags: &'c StagTable,
     scratch: &'c mut Vec<u8>,
     statistics: &'c mut Statistics,
@@ -426,7 +427,7 @@ impl Build<'_> {
 
     /// Builds the FPDUs of a run, which begins at `position`, one behind the other.
     fn run(&mut self, run: FpduRun, operating: &Operating, position: u64, out: &mut [u8]) -> bool {
-        let Some(Some(qp)) = self.qps.get(operating.qp.0 as usize) else { return false };
+        let Some(qp) = self.qps.get(operating.qp) else { return false };
         let mut at = 0;
         for fpdu in qp.sender.fpdus(run) {
             let begin = position + at as u64;
@@ -503,7 +504,7 @@ impl Build<'_> {
         position: u64,
         out: &mut [u8],
     ) -> bool {
-        let Some(Some(qp)) = self.qps.get(operating.qp.0 as usize) else { return false };
+        let Some(qp) = self.qps.get(operating.qp) else { return false };
         let mut header = [0; ddp::Untagged::LEN];
         let header_octets = descriptor.header.emit(&mut header);
         let header = &header[..header_octets];

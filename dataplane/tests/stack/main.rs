@@ -27,6 +27,7 @@ mod packet_scripts;
 mod packing;
 mod path_mtu;
 mod placement;
+mod queue_pair_binding;
 mod reassembly;
 mod sack_work;
 mod stream_order;
