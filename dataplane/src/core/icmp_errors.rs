@@ -93,6 +93,7 @@ impl<D: Device> Core<D> {
     }
 
     /// RFC 5927 §7: the segment must be outstanding, and the MTU between the least there is and what was sent.
+    // Requirements: MPA-9.1-01
     fn on_packet_too_big(
         &mut self,
         now: Instant,

@@ -332,6 +332,17 @@ impl<D: Device> Core<D> {
         slot.connection.as_ref().map(|connection| &connection.tcp)
     }
 
+    /// Has every queue of a queue pair go on at message number `next`, in both directions, as if all before had been
+    /// exchanged. For tests: the wrap (RFC 5041 §4.3) is 2^32 messages away otherwise.
+    #[doc(hidden)]
+    pub fn continue_message_numbers(&mut self, qp: QpNumber, next: u32) {
+        if let Some(qp) = self.qps.numbered(qp) {
+            qp.sender.continue_message_numbers(next);
+            qp.receiver.continue_message_numbers(next);
+            qp.reads.responses.continue_message_numbers(next);
+        }
+    }
+
     /// The device, for tests and tools.
     pub const fn device(&self) -> &D {
         &self.device

@@ -84,6 +84,11 @@ impl Sender {
         }
     }
 
+    /// The next message on each queue is number `next`.
+    pub fn continue_message_numbers(&mut self, next: u32) {
+        (self.numbers.send, self.numbers.read) = (next, next);
+    }
+
     /// Answers a ready-to-receive indication that is an RDMA Read for nothing, to where it said.
     pub fn respond(&mut self, stag: STag, to: u64) {
         self.provided = Some(Provided::Response { stag, to });

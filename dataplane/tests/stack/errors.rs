@@ -1,8 +1,9 @@
 //! A peer that breaks the rules of MPA, DDP and RDMAP: each fault gives the documented error to the application and the
 //! documented Terminate to the peer, closes the connection, and writes no octet outside what was granted.
 
+mod endings;
 mod requests;
-mod target;
+pub mod target;
 
 use crate::common::{QP, holds};
 use target::{

@@ -16,6 +16,7 @@ mod held_frames;
 mod ipv6;
 mod matrix;
 mod memory_per_connection;
+mod message_numbers;
 mod model;
 mod mpa_model;
 #[path = "../mpa_oracle/mod.rs"]
@@ -33,8 +34,10 @@ mod sack_work;
 mod stream_order;
 mod streaming;
 mod syn_flood;
+mod tagged_deliveries;
 mod tcp_exchanges;
 mod time_wait;
 mod transfer;
+mod two_domains;
 mod unreachable;
 mod vectors;

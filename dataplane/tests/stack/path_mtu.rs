@@ -123,6 +123,7 @@ fn a_router_that_tells_no_size_is_understood() {
 }
 
 /// RFC 5927 §7: of no connection, of nothing outstanding, or with a size that cannot be.
+// Requirements: MPA-9.1-01
 #[test]
 fn what_cannot_be_true_changes_nothing() {
     let (mut peer, next, _) = sending();

@@ -3,6 +3,7 @@
 //! A.4 and B.
 
 mod cases;
+mod gaps;
 mod hostile;
 mod orders;
 mod random;

@@ -114,6 +114,11 @@ impl Receiver {
         self.indications = Indications::of(ready);
     }
 
+    /// The next message on each queue is number `next`.
+    pub fn continue_message_numbers(&mut self, next: u32) {
+        (self.expected_msn, self.expected_request, self.expected_response) = (next, next, next);
+    }
+
     /// Takes what was posted.
     pub fn take_posted(&mut self, shared: &SharedQp) {
         while self.buffers.len() < shared.receive_depth() {

@@ -1,0 +1,313 @@
+//! How a failed stream ends (RFC 5041 §6.2 and §7.1, RFC 5044 §8, RFC 5040 §7.1): MPA and DDP report and stop, the outbound
+//! half stays good for one Terminate, and only then RDMAP, which they serve, closes the connection.
+
+use warpline_dataplane::core::ring::{Event, FullOperation};
+use warpline_dataplane::memory::STag;
+use warpline_dataplane::qp::error::StreamError;
+use warpline_dataplane::qp::shared::QpState;
+use warpline_dataplane::qp::work::{Completion, Operation, ReceiveRequest, SendRequest, Slice, Status};
+use warpline_dataplane::wire::tcp::{Flags, Header};
+
+use super::target::{BASE_TO, INBOX, READABLE, Target, WRITABLE, fpdu, send, tagged, untagged, write};
+use crate::common::raw::{PEER_ISS, RawPeer};
+use crate::common::{QP, holds};
+use crate::mpa_oracle::{Sender, Stream};
+
+const NOWHERE: STag = STag::new(9, 0x9999);
+/// The first octets of a Terminate's ULPDU: last segment of a message, untagged, queue 2, number 1, offset 0.
+const TERMINATE: [u8; 18] = [0x41, 0x47, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0];
+
+/// The content of the one Terminate in `octets`, which hold nothing else.
+#[track_caller]
+fn terminate_in(octets: &[u8]) -> Vec<u8> {
+    let octets_in_ulpdu = usize::from(u16::from_be_bytes([octets[0], octets[1]]));
+    let ulpdu = &octets[2..2 + octets_in_ulpdu];
+    assert_eq!(octets, fpdu(ulpdu), "one FPDU and nothing after it");
+    assert_eq!(ulpdu[..18], TERMINATE);
+    ulpdu[18..].to_vec()
+}
+
+impl Target {
+    /// Sends `octets` in a segment that closes the peer's window.
+    fn send_with_closed_window(&mut self, octets: &[u8]) {
+        let header = Header { window: 0, ..self.peer.header(Flags::ACK, self.seq, self.ack) };
+        self.peer.inject(&RawPeer::segment(&header, octets));
+        self.peer.settle();
+        self.seq += octets.len() as u32;
+    }
+
+    fn sent_any(&self, flag: Flags) -> bool {
+        self.peer.sent.iter().any(|sent| sent.header.flags.contains(flag))
+    }
+
+    fn sent_octets(&self) -> usize {
+        self.peer.sent.iter().map(|sent| sent.payload.len()).sum()
+    }
+
+    fn polled(&self) -> Vec<Completion> {
+        std::iter::from_fn(|| self.completions.poll()).collect()
+    }
+}
+
+/// `bad` fails the stream of a target whose Terminate cannot go out yet: the connection stays as it is until it can.
+#[track_caller]
+fn expect_no_teardown_before_the_terminate(mut target: Target, bad: &[u8]) {
+    target.send_with_closed_window(bad);
+    let error = target.qp.error().expect("reported at once");
+    assert!(
+        target
+            .peer
+            .events
+            .iter()
+            .any(|event| matches!(event, Event::StreamFailed { error: told, .. } if *told == error))
+    );
+    assert_eq!(target.polled()[0].status, Status::Flushed);
+    target.peer.pass_ms(2000);
+    assert!(!target.sent_any(Flags::FIN) && !target.sent_any(Flags::RST), "not torn down");
+    // At most the one octet of a window probe.
+    assert!(target.sent_octets() <= 1 || target.peer.sent.iter().all(|sent| sent.payload.len() <= 1));
+    let probed = target.peer.sent.iter().any(|sent| sent.payload.len() == 1);
+    let ended = |event: &Event| matches!(event, Event::Closed { .. });
+    assert!(!target.peer.events.iter().any(ended));
+    // TCP is there for both halves: it acknowledges what the peer still sends.
+    target.peer.sent.clear();
+    target.send_with_closed_window(&fpdu(&write(WRITABLE, BASE_TO, b"too late")));
+    assert_eq!(target.peer.sent.back().unwrap().header.ack, target.seq);
+    target.expect_untouched();
+    target.peer.sent.clear();
+    // The window opens: the Terminate goes out, then the FIN.
+    target.peer.send_with_window(0xffff, target.seq, target.ack);
+    target.peer.pass_ms(if probed { 300 } else { 10 });
+    let (octets, fin) = target.sent();
+    terminate_in(&octets);
+    assert!(fin, "RDMAP closes behind its Terminate");
+}
+
+// Requirements: DDP-6.2-01, DDP-6.2.2-03, DDP-6.2.2-04, DDP-7.1-18
+#[test]
+fn an_error_of_ddp_tears_nothing_down() {
+    for bad in [write(NOWHERE, 0, b"x"), write(WRITABLE, BASE_TO + 256, b"x"), send(7, 0, b"")] {
+        let mut target = Target::new();
+        target.open();
+        expect_no_teardown_before_the_terminate(target, &fpdu(&bad));
+    }
+}
+
+/// Errors 2 and 3.
+// Requirements: MPA-8-10, C00-9-06, DDP-6.2-01
+#[test]
+fn an_error_of_mpa_tears_nothing_down() {
+    let operation = FullOperation { crc_retries: 0, ..FullOperation::new(QP, false) };
+    let mut target = Target::with(operation);
+    target.open();
+    let mut wrong = fpdu(&write(WRITABLE, BASE_TO, b"damaged"));
+    wrong[16] ^= 1;
+    expect_no_teardown_before_the_terminate(target, &wrong);
+
+    let mut target = Target::with(FullOperation { markers_received: true, ..operation });
+    let mut sender = Sender::new(Stream { start: (PEER_ISS + 1).0, markers: true, crc: true });
+    let mut first = Vec::new();
+    sender.frame(&write(NOWHERE, 0, b""), &mut first);
+    target.send(&first);
+    assert_eq!(target.qp.state(), QpState::ReadyToSend);
+    target.peer.sent.clear();
+    let mut contradicted = Vec::new();
+    sender.frame(&write(NOWHERE, 0, &[0; 600]), &mut contradicted);
+    // The Marker at 512: it points four octets too far, and the CRC says that this is what was sent.
+    let pointer_at = 512 - first.len() + 2;
+    let pointer = u16::from_be_bytes([contradicted[pointer_at], contradicted[pointer_at + 1]]) + 4;
+    contradicted[pointer_at..pointer_at + 2].copy_from_slice(&pointer.to_be_bytes());
+    let covered = contradicted.len() - 4;
+    let crc = warpline_dataplane::crc32c::checksum(&contradicted[..covered]);
+    contradicted[covered..].copy_from_slice(&crc.to_le_bytes());
+    expect_no_teardown_before_the_terminate(target, &contradicted);
+}
+
+/// What comes after the error goes nowhere, nothing but the Terminate goes out, and when the peer has closed its half too the
+/// connection is over.
+// Requirements: DDP-3-08, DDP-3-11, DDP-7-01, DDP-7.1-17, RDMAP-5.4-04, RDMAP-7-01
+#[test]
+fn a_failed_stream_carries_nothing_more() {
+    let mut target = Target::new();
+    target.open();
+    let local = Slice { stag: INBOX, to: 0, octets: 8 };
+    target.send(&fpdu(&write(NOWHERE, 0, b"x")));
+    let error = target.qp.error();
+    assert!(matches!(error, Some(StreamError::Ddp(_))), "{error:?}");
+    let after = target.qp.post_send(SendRequest::new(7, Operation::SEND, local));
+    target.send(&[fpdu(&write(WRITABLE, BASE_TO, b"too late")), fpdu(&send(1, 0, b"too late"))].concat());
+    target.expect_untouched();
+    assert!(target.polled().iter().all(|completion| completion.status != Status::Success), "{after:?}");
+    let (octets, fin) = target.sent();
+    terminate_in(&octets);
+    assert!(fin);
+    target.ack += octets.len() as u32 + 1;
+    target.peer.send(Flags::ACK | Flags::FIN, target.seq, target.ack, &[]);
+    let connection = target.connection;
+    let closed =
+        |event: &Event| matches!(event, Event::Closed { connection: other, .. } if *other == connection);
+    assert!(target.peer.events.iter().any(closed), "{:?}", target.peer.events);
+    assert_eq!(target.qp.error(), error, "the first error stays");
+}
+
+/// Of two faults the one that comes first in the stream is told, in one segment and when the later one arrives first.
+// Requirements: RDMAP-7.1-03
+#[test]
+fn the_first_message_in_error_is_the_one_reported() {
+    let faults =
+        [write(NOWHERE, 0, b"first"), send(7, 0, b"second"), write(WRITABLE, BASE_TO + 9999, b"third")];
+    for (first, second) in [(0, 1), (1, 0), (0, 2), (2, 1)] {
+        let expect = |mut target: Target| {
+            let content = terminate_in(&target.sent().0);
+            let header_octets = if faults[first][0] & 0x80 == 0 { 18 } else { 14 };
+            assert_eq!(content[4..6], (faults[first].len() as u16).to_be_bytes());
+            assert_eq!(content[6..], faults[first][..header_octets], "{first} before {second}");
+            assert_eq!(target.peer.core.statistics().streams_failed, 1);
+        };
+        let mut target = Target::new();
+        target.open();
+        target.send(&[fpdu(&faults[first]), fpdu(&faults[second])].concat());
+        expect(target);
+
+        // Beyond a gap, where Markers would let it be placed.
+        let mut target =
+            Target::with(FullOperation { markers_received: true, ..FullOperation::new(QP, false) });
+        let mut sender = Sender::new(Stream { start: (PEER_ISS + 1).0, markers: true, crc: true });
+        let mut gap = Vec::new();
+        sender.frame(&write(NOWHERE, 0, b""), &mut gap);
+        sender.frame(&faults[first], &mut gap);
+        let mut later = Vec::new();
+        sender.frame(&write(NOWHERE, 0, &[0; 0]), &mut later);
+        for _ in 0..25 {
+            sender.frame(&write(WRITABLE, BASE_TO, &[0xa5; 8]), &mut later);
+        }
+        sender.frame(&faults[second], &mut later);
+        target.peer.send(Flags::ACK, target.seq + gap.len() as u32, target.ack, &later);
+        assert_eq!(target.qp.error(), None);
+        target.peer.sent.clear();
+        target.peer.send(Flags::ACK, target.seq, target.ack, &gap);
+        expect(target);
+    }
+}
+
+/// Segment length, DDP header and Read Request header are there as the flags say, octet for octet those of the segment.
+// Requirements: RDMAP-4.8-04, RDMAP-4.8-06, RDMAP-4.8-07, RDMAP-4.8-08, DDP-7.1-16
+#[test]
+fn terminates_hold_what_their_flags_say() {
+    let read_request = [
+        &0xabcd_ef01_u32.to_be_bytes()[..],
+        &7_u64.to_be_bytes(),
+        &8_u32.to_be_bytes(),
+        &NOWHERE.0.to_be_bytes(),
+        &BASE_TO.to_be_bytes(),
+    ]
+    .concat();
+    let cases = [
+        (write(NOWHERE, 0x1_0000_0007, b"tagged"), 0xc0, 14),
+        (tagged(WRITABLE, BASE_TO, [0xc1, 0x4f], b"no such opcode"), 0xc0, 14),
+        (send(7, 0, b"untagged"), 0xc0, 18),
+        (untagged([0x41, 0x41], 1, 1, 0, &read_request), 0xe0, 18 + 28),
+        (b"\xc1\x40 short".to_vec(), 0, 0),
+    ];
+    for (ulpdu, flags, header_octets) in cases {
+        let depths = warpline_dataplane::mpa::enhanced::ReadDepths { ird: 1, ord: 1 };
+        let mut target = Target::with(FullOperation { depths, ..FullOperation::new(QP, false) });
+        target.open();
+        target.send(&fpdu(&ulpdu));
+        let content = terminate_in(&target.sent().0);
+        assert_eq!(content[2..4], [flags, 0], "{ulpdu:02x?}");
+        let length = if flags == 0 { vec![] } else { (ulpdu.len() as u16).to_be_bytes().to_vec() };
+        assert_eq!(content[4..], [&length[..], &ulpdu[..header_octets]].concat());
+    }
+    assert!(READABLE != NOWHERE);
+}
+
+/// A missing buffer is a fault of this system: its application learns of it as such, and the peer's message is not lost
+/// unnoticed.
+// Requirements: DDP-7.1-02, DDP-7.1-06, DDP-7.1-09
+#[test]
+fn a_missing_buffer_is_reported_at_both_ends() {
+    let mut target = Target::new();
+    target.open();
+    target.send(&[fpdu(&send(1, 0, b"has a buffer")), fpdu(&send(2, 0, b"has none"))].concat());
+    let error = target.qp.error().unwrap();
+    assert_eq!(error, StreamError::Ddp(warpline_dataplane::ddp::DdpError::NoBuffer));
+    assert!(
+        target
+            .peer
+            .events
+            .iter()
+            .any(|event| matches!(event, Event::StreamFailed { error: told, .. } if *told == error))
+    );
+    assert_eq!(target.peer.core.statistics().streams_failed, 1, "counted");
+    let content = terminate_in(&target.sent().0);
+    assert_eq!(content[..4], [0x12, 2, 0xc0, 0]);
+    let delivered = target.polled();
+    assert_eq!((delivered.len(), delivered[0].status), (1, Status::Success));
+}
+
+/// Buffers posted before the core looks at a message count, however late, so that a missing one stays rare: each message meets a
+/// buffer that was posted while its segment lay in the receive queue.
+// Requirements: DDP-7.1-08
+#[test]
+fn a_buffer_posted_as_the_message_arrives_is_found() {
+    let mut target = Target::new();
+    target.open();
+    for msn in 1..200 {
+        if msn > 1 {
+            let local = Slice { stag: INBOX, to: 0, octets: 16 };
+            target.qp.post_receive(ReceiveRequest::new(u64::from(msn), local)).unwrap();
+        }
+        target.send(&fpdu(&send(msn, 0, &msn.to_be_bytes())));
+        assert_eq!(target.qp.error(), None, "message {msn}");
+        let done = target.polled();
+        assert_eq!((done.len(), done[0].id, done[0].octets), (1, u64::from(msn), 4));
+        assert!(holds(&target.regions[3].0, 0, &msn.to_be_bytes()));
+    }
+    assert_eq!(target.peer.core.statistics().streams_failed, 0);
+}
+
+/// One Terminate finds its place whatever else there is: without a buffer of the application, and when all have been used.
+// Requirements: RDMAP-5.4-02, RDMAP-5.4-03
+#[test]
+fn a_terminate_needs_no_buffer() {
+    for used_up in [false, true] {
+        let mut target = Target::new();
+        target.open();
+        if used_up {
+            target.send(&fpdu(&send(1, 0, b"uses the buffer")));
+            assert_eq!(target.polled().len(), 1);
+        }
+        target.send(&fpdu(&[&TERMINATE[..], &[0x02, 0x06, 0, 0]].concat()));
+        let told = StreamError::Terminated { layer: 0, error_type: 2, code: 6 };
+        assert_eq!(target.qp.error(), Some(told));
+        assert!(
+            target
+                .peer
+                .events
+                .iter()
+                .any(|event| matches!(event, Event::StreamFailed { error, .. } if *error == told))
+        );
+    }
+}
+
+/// Every segment has a header, also one that carries no octet; and whoever sends a segment without one is refused.
+// Requirements: DDP-4.4-01, DDP-5.2-08
+#[test]
+fn every_segment_has_a_header() {
+    let mut target = Target::new();
+    target.open();
+    let nothing = Slice { stag: INBOX, to: 0, octets: 0 };
+    target.qp.post_send(SendRequest::new(1, Operation::SEND, nothing)).unwrap();
+    target.qp.post_send(SendRequest::new(2, Operation::Write { stag: STag(0x77), to: 5 }, nothing)).unwrap();
+    target.peer.settle();
+    let empty_send = untagged([0x41, 0x43], 0, 1, 0, b"");
+    let empty_write = [&[0xc1, 0x40][..], &0x77_u32.to_be_bytes(), &5_u64.to_be_bytes()].concat();
+    assert_eq!(target.sent().0, [fpdu(&empty_send), fpdu(&empty_write)].concat());
+    for octets in [0, 1, 13] {
+        let mut target = Target::new();
+        target.open();
+        target.send(&fpdu(&empty_write[..octets]));
+        assert!(target.qp.error().is_some(), "{octets} octets");
+    }
+}
