@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from .networks import PREFIX_LENGTH, ROOT, ProgramNetwork, without_offloads
+from .built import BENCHMARK as FORWARDER
+from .networks import PREFIX_LENGTH, ProgramNetwork, without_offloads
 from .processes import Process, RigError, command
 
-FORWARDER: Final = ROOT / "target/release/warpline-bench"
 LINUX_ADDRESS: Final = "198.18.0.3"
 """Of the kernel at our end, which takes the program's place when Linux talks to Linux."""
 

@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Final
 
+from .built import FILE_EXCHANGE as PROGRAM
 from .processes import Process, RigError, command
 from .tagging import put_into_vlan
 
@@ -24,8 +25,6 @@ _HERE: Final = Path(__file__).resolve().parent.parent
 PEER: Final = _HERE / "peer"
 BULK: Final = _HERE / "bulk"
 CHECK_CAPTURE: Final = _HERE / "check_capture"
-ROOT: Final = _HERE.parent.parent
-PROGRAM: Final = ROOT / "target/release/examples/file_exchange"
 
 HUGE_OCTETS_WANTED: Final = 512 << 20
 

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from .cases import CAPTURE, JUDGE_SECONDS
-from .networks import CHECK_CAPTURE, PORT, ROOT, ProgramNetwork, endpoint
+from .built import OPERATIONS as PROGRAM
+from .built import ROOT
+from .networks import CHECK_CAPTURE, PORT, ProgramNetwork, endpoint
 from .processes import RigError
 
-PROGRAM: Final = ROOT / "target/release/examples/operations"
 CASES: Final = ROOT / "scripts/interop/operations"
 SECONDS: Final = 300
 QUICK_EVERY: Final = 4

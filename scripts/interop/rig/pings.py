@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from .cases import CAPTURE, JUDGE_SECONDS
-from .injector import FORWARDER as PROGRAM
+from .built import BENCHMARK as PROGRAM
 from .networks import CHECK_CAPTURE, PORT, ProgramNetwork, eal_memory, endpoint
 from .processes import Process, RigError
 

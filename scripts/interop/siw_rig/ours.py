@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from rig.networks import ROOT
+from rig.built import BENCHMARK as PROGRAM
 from rig.processes import Process, RigError
 
-PROGRAM: Final = ROOT / "target/release/warpline-bench"
 PORT: Final = 7174
 START_SECONDS: Final = 60
 GRACE_SECONDS: Final = 30

@@ -43,20 +43,22 @@ class Remote(ABC):
 class Shell(Remote):
     """One that runs what it is told."""
 
-    _LOG: Final = "/tmp/warpline-rping.log"
     _pid: int | None = None
+    _log = ""
 
     def start(self, shell: str) -> None:
-        """In the background; its output goes to a file of its own."""
-        outcome = self.run(f"{shell} >{self._LOG} 2>&1 </dev/null & echo $!; sleep 1; kill -0 $! || cat {self._LOG}", SERVER_SECONDS)
-        if outcome.status != 0 or not outcome.output.strip().isdigit():
+        """In the background.  Its output goes to a file that mktemp makes: another user can neither foresee nor own it."""
+        begin = f'log=$(mktemp) && {{ {shell} >"$log" 2>&1 </dev/null & echo "$! $log"; sleep 1; kill -0 $! || cat "$log"; }}'
+        outcome = self.run(begin, SERVER_SECONDS)
+        pid, _, log = outcome.output.strip().partition(" ")
+        if outcome.status != 0 or not pid.isdigit() or "\n" in log:
             raise RigError(f"{shell}: {outcome.output.strip()}")
-        self._pid = int(outcome.output)
+        self._pid, self._log = int(pid), log
 
     def stop(self, signal: str = "TERM") -> None:
         """By its number; what it said goes with it."""
         if self._pid is not None:
-            self.run(f"kill -{signal} {self._pid}; rm -f {self._LOG}", SERVER_SECONDS)
+            self.run(f"kill -{signal} {self._pid}; rm -f {shlex.quote(self._log)}", SERVER_SECONDS)
             self._pid = None
 
 
