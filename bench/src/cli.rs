@@ -128,10 +128,10 @@ pub struct WriteBw {
     /// Arguments for DPDK's EAL, as one string: `--vdev`, `--no-huge`, `-m`.
     #[arg(long, value_name = "ARGS", default_value = "", allow_hyphen_values = true)]
     pub eal: String,
-    /// Octets of a message; without it, a sweep over sizes.
+    /// Bytes of a message; without it, a sweep over sizes.
     #[arg(long, short, value_parser = parse_size)]
     pub size: Option<u32>,
-    /// Sweep over all sizes from 64 octets to 1 MiB (what happens without --size).
+    /// Sweep over the sizes of perftest's `-a`, every power of two from 2 bytes to 8 MiB (the default without --size).
     #[arg(long, short, conflicts_with = "size")]
     pub all: bool,
     /// Largest IP packet, in octets.
@@ -210,6 +210,22 @@ mod tests {
     fn the_command_line_is_consistent() {
         use clap::CommandFactory;
         Cli::command().debug_assert();
+    }
+
+    /// The help names the smallest and the largest size that the sweep has.
+    #[test]
+    fn the_help_says_which_sizes_the_sweep_has() {
+        use clap::CommandFactory;
+        let help = Cli::command().find_subcommand_mut("write-bw").unwrap().render_help().to_string();
+        let sentence = help.split_once("every power of two from ").unwrap().1;
+        let (range, _) = sentence.split_once(" (").unwrap();
+        let words: Vec<&str> = range.split_whitespace().collect();
+        let ["to", largest, "MiB"] = words[2..] else { panic!("{range}") };
+        assert_eq!(words[1], "bytes");
+        let bounds = [parse_size(words[0]).unwrap(), parse_size(&format!("{largest}M")).unwrap()];
+        let sizes = crate::write_bw::sweep();
+        assert_eq!(bounds, [sizes[0], sizes[sizes.len() - 1]]);
+        assert!(sizes.windows(2).all(|pair| pair[1] == 2 * pair[0]), "every power of two");
     }
 
     #[test]

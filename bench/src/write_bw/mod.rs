@@ -51,8 +51,8 @@ pub fn region_octets(size: u32) -> usize {
     REGION_OCTETS.max(size as usize)
 }
 
-/// perftest's sizes for `-a`.
-fn sweep() -> Vec<u32> {
+/// Returns the sizes of perftest's `-a`, in bytes.
+pub fn sweep() -> Vec<u32> {
     (1..=23).map(|power| 1 << power).collect()
 }
 
