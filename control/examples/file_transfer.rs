@@ -5,10 +5,12 @@ mod ends;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::{env, fs, process};
+use std::sync::OnceLock;
+use std::{env, fs, io};
 
 use ends::{Outcome, PATIENCE, PORT, connect, next, next_of};
 use sha2::{Digest, Sha256};
+use tempfile::TempDir;
 use warpline::{
     Access, Addressing, Advertisement, CompletionKind, CompletionQueue, Device, ListenConfig, QpConfig,
     Region,
@@ -20,10 +22,15 @@ const DIGEST_OCTETS: usize = 32;
 /// Octets that one Read fetches.
 const CHUNK_OCTETS: u32 = 256 * 1024;
 
-/// Where files come from and go to unless `WARPLINE_FILE` and `WARPLINE_DIRECTORY` say otherwise.
-fn directory() -> PathBuf {
-    let fallback = || env::temp_dir().join(format!("warpline-file-transfer-{}", process::id()));
-    env::var_os("WARPLINE_DIRECTORY").map_or_else(fallback, PathBuf::from)
+/// Returns where files come from and go to: what `WARPLINE_DIRECTORY` names, or else a directory made for this process,
+/// which stays. Its name cannot be foreseen, so that no other user has made it first.
+fn directory() -> Outcome<PathBuf> {
+    if let Some(named) = env::var_os("WARPLINE_DIRECTORY") {
+        return Ok(named.into());
+    }
+    static OWN: OnceLock<io::Result<PathBuf>> = OnceLock::new();
+    let make = || tempfile::Builder::new().prefix("warpline-file-transfer-").tempdir().map(TempDir::keep);
+    Ok(OWN.get_or_init(make).as_ref().map_err(ToString::to_string)?.clone())
 }
 
 fn server(device: &Device) -> Outcome {
@@ -64,9 +71,10 @@ fn server(device: &Device) -> Outcome {
     if Sha256::digest(&octets).as_slice() != digest {
         return Err("the file came changed".into());
     }
-    let target = directory().join("received");
+    let target = directory()?.join("received");
     fs::create_dir_all(&target)?;
     fs::write(target.join(name), &octets)?;
+    eprintln!("received: {}", target.join(name).display());
     qp.post_send(2, messages.slice(0, 0))?;
     Ok(qp.wait_closed(PATIENCE)?)
 }
@@ -106,8 +114,9 @@ fn client(device: &Device, server: SocketAddr) -> Outcome {
 
 /// A file to send where none is named.
 fn sample() -> Outcome<PathBuf> {
-    fs::create_dir_all(directory())?;
-    let path = directory().join("sample");
+    let directory = directory()?;
+    fs::create_dir_all(&directory)?;
+    let path = directory.join("sample");
     fs::write(&path, (0..5_000_001_u32).map(|at| (at * 7 / 8) as u8).collect::<Vec<_>>())?;
     Ok(path)
 }
