@@ -31,18 +31,22 @@ pub enum Revision {
     Two,
     /// Revision 2, and revision 1 on a new TCP connection if the peer turns out not to know it: if it closes or resets
     /// without a word, or answers with a lower revision (MPAv2-10-05). With more Private Data than an enhanced Request
-    /// holds, revision 1 at once.
+    /// holds, or terms that ask for nothing of revision 2, revision 1 at once.
     #[default]
     TwoThenOne,
 }
 
 impl Revision {
     /// What is tried first.
-    pub(crate) const fn first(self, private_data_octets: usize) -> u8 {
+    pub(crate) const fn first(self, terms: Terms, private_data_octets: usize) -> u8 {
         match self {
             Self::Zero => 0,
             Self::One => 1,
-            Self::TwoThenOne if private_data_octets > ENHANCED_PRIVATE_DATA_MAX_OCTETS => 1,
+            Self::TwoThenOne
+                if !terms.enhances() || private_data_octets > ENHANCED_PRIVATE_DATA_MAX_OCTETS =>
+            {
+                1
+            }
             Self::Two | Self::TwoThenOne => 2,
         }
     }
@@ -59,7 +63,8 @@ pub struct ConnectConfig {
     /// The revision of MPA.
     pub revision: Revision,
     /// What an enhanced Request asks for: depths of RDMA Reads, and with indications to choose from, the peer-to-peer model
-    /// in which the Responder may send first (MPAv2-5-02).
+    /// in which the Responder may send first (MPAv2-5-02). With depths that are not negotiated and no indication there is
+    /// nothing to ask for, and the Request is not enhanced (MPAv2-10-03).
     pub terms: Terms,
     /// Whether the peer may be one of the RDMA Consortium's: it answers in revision 0, and the connection then has version 0
     /// of DDP and RDMAP, Markers and CRCs (RFC 5044 appendix C).
@@ -186,8 +191,8 @@ pub(crate) fn connect(
 /// Refuses Private Data that a Request as `config` has it does not hold.
 pub(crate) fn check(config: &ConnectConfig) -> Result<(), PrivateDataTooLong> {
     let most_octets = match config.revision {
-        Revision::Two => ENHANCED_PRIVATE_DATA_MAX_OCTETS,
-        Revision::Zero | Revision::One | Revision::TwoThenOne => PRIVATE_DATA_MAX_OCTETS,
+        Revision::Two if config.terms.enhances() => ENHANCED_PRIVATE_DATA_MAX_OCTETS,
+        Revision::Zero | Revision::One | Revision::Two | Revision::TwoThenOne => PRIVATE_DATA_MAX_OCTETS,
     };
     check_private_data(&config.private_data, most_octets)
 }

@@ -45,12 +45,46 @@ fn enhanced_requests_are_the_golden_octets() {
         vector(REV2, "Enhanced Request C=1 S=1 A=1 B=1 C=1 D=1")
     );
     assert_eq!(*sent(enhanced(1, 1, RtrKinds::empty())), vector(REV2, "Enhanced Request client-server"));
-    let proposal = enhanced(16, 16, RtrKinds::empty());
-    let terms = Terms { negotiated: false, ..proposal.terms };
-    let unnegotiated = Proposal { terms, ..proposal };
-    assert_eq!(*sent(unnegotiated), vector(REV2, "Enhanced Request with IRD=ORD=0x3fff"));
     let (_, with_data) = Initiator::new(enhanced(4, 8, RtrKinds::READ), b"abcd", DEADLINE).unwrap();
     assert_eq!(*with_data, vector(REV2, "Enhanced Request + ULP Private Data"));
+}
+
+/// Terms that leave the depths to the ULPs.
+fn unnegotiated(rtr: RtrKinds) -> Proposal {
+    let proposal = enhanced(16, 16, rtr);
+    Proposal { terms: Terms { negotiated: false, ..proposal.terms }, ..proposal }
+}
+
+/// RFC 6581 §10, MPAv2-10-03, A-35: S=1 only with something to say that takes it. Depths of 0x3FFF say nothing; an indication is
+/// something. The Reply to a Request without S has none either (MPAv2-10-02).
+#[test]
+fn a_request_with_nothing_enhanced_to_say_is_not_enhanced() {
+    let octets =
+        |flags, data: &[u8]| [&b"MPA ID Req Frame"[..], &[flags, 2, 0, data.len() as u8], data].concat();
+    assert_eq!(*asking(unnegotiated(RtrKinds::empty())).1, octets(0x40, b""));
+    assert_eq!(*asking(unnegotiated(RtrKinds::WRITE)).1, octets(0x50, &[0xbf, 0xff, 0xbf, 0xff]));
+    assert_eq!(*asking(enhanced(0, 0, RtrKinds::empty())).1, octets(0x50, &[0; 4]));
+    // All 512 octets are the ULP's.
+    let proposal = unnegotiated(RtrKinds::empty());
+    assert!(Initiator::new(proposal, &[7; 512], DEADLINE).is_ok());
+    let bare = [&b"MPA ID Rep Frame"[..], &[0x40, 2, 0, 0]].concat();
+    let (setup, peer) = accepted(proposal, &bare);
+    assert_eq!((peer, setup.outcome.depths), (Peer { revision: 2, depths: None }, depths(16, 16)));
+    let (mut initiator, _) = asking(proposal);
+    assert_eq!(initiator.on_octets(&reply([0, 1, 0, 1])), Err(StartupFault::Enhanced));
+    assert!(!initiator.may_fall_back(StartupFault::Enhanced));
+}
+
+/// MPAv2-9.1-02, A-36: "30 wanted against an IRD of 5": the Reply and the connection have an ORD of 5, though this end
+/// leaves the depths to the ULPs.
+#[test]
+fn an_ord_without_negotiation_keeps_to_the_peers_ird() {
+    let octets = [&b"MPA ID Req Frame"[..], &[0x50, 2, 0, 4, 0, 5, 0, 5]].concat();
+    let (mut responder, request) = asked(&octets);
+    responder.disposition.terms.negotiated = false;
+    let (octets, setup) = responder.accept(&request, wanted(20, 30), &[]).unwrap();
+    assert_eq!(*octets, reply([0x3f, 0xff, 0, 5]));
+    assert_eq!(setup.outcome.depths, depths(20, 5));
 }
 
 /// MPAv2-9.1-01, MPAv2-9.1-04, MPAv2-9.1-09, MPAv2-9.1-11, MPAv2-9.2-03, MPAv2-10-01, MPAv2-10-02

@@ -61,6 +61,9 @@ pub enum StartupFault {
         "the peer accepted an enhanced Request (RFC 6581) by an unenhanced Reply: connect with MPA revision 1"
     )]
     NotEnhanced,
+    /// An enhanced Reply to a Request that was not (MPAv2-10-02).
+    #[error("the peer answered an unenhanced Request by an enhanced Reply (RFC 6581)")]
+    Enhanced,
     /// The peer closed before its startup frame was complete.
     #[error("the peer closed the connection during MPA startup")]
     Closed,
@@ -83,6 +86,7 @@ impl StartupFault {
             Self::Frame(StartupError::PrivateDataLength) => "private-data-length",
             Self::ExtraOctets => "private-data-extra",
             Self::NotEnhanced => "not-enhanced",
+            Self::Enhanced => "enhanced",
             Self::Closed => "closed",
             Self::TimedOut => "timeout",
         }
@@ -217,7 +221,7 @@ pub enum Reply {
 pub struct Proposal {
     /// M and C.
     pub offer: Offer,
-    /// The revision of MPA. 2 is enhanced (RFC 6581); 0 is that of the RDMA Consortium's endpoints, always with M and C.
+    /// The revision of MPA. 2 is enhanced (RFC 6581) if `terms` have something to say; 0 is that of the RDMA Consortium's endpoints, always with M and C.
     pub revision: u8,
     /// What an enhanced Request asks for.
     pub terms: Terms,
@@ -254,7 +258,7 @@ impl Initiator {
             markers: offer.markers || consortium,
             crc: offer.crc || consortium,
             rejected: false,
-            enhanced: revision == 2,
+            enhanced: revision == 2 && terms.enhances(),
             revision,
             private_data: &[],
         };
@@ -280,6 +284,7 @@ impl Initiator {
         if rules::fit(&self.asked, &answer, self.permissive) != rules::Fit::Together {
             return Err(match answer.revision {
                 2 if self.asked.enhanced => StartupFault::NotEnhanced,
+                2 if answer.enhanced => StartupFault::Enhanced,
                 revision => StartupError::Revision(revision).into(),
             });
         }
@@ -318,7 +323,10 @@ impl Initiator {
                 StartupFault::Frame(StartupError::Revision(revision)) => {
                     revision == 1 || revision == 0 && self.permissive
                 }
-                StartupFault::Frame(_) | StartupFault::ExtraOctets | StartupFault::TimedOut => false,
+                StartupFault::Frame(_)
+                | StartupFault::ExtraOctets
+                | StartupFault::Enhanced
+                | StartupFault::TimedOut => false,
             }
     }
 

@@ -42,7 +42,7 @@ impl Wish {
         config: ConnectConfig,
         reply: Reply<Result<Connected, ConnectError>>,
     ) -> Self {
-        let revision = config.revision.first(config.private_data.len());
+        let revision = config.revision.first(config.terms, config.private_data.len());
         Self { qp, remote, config, revision, reply, stream: None }
     }
 

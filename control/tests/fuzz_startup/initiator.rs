@@ -14,7 +14,7 @@ use super::{DEADLINE, End, Own, UNNEGOTIATED, depths, kinds};
 pub fn run(input: &mut Input<'_>, own: Own) -> End {
     let Own { offer, terms, permissive, revision, .. } = own;
     let private_data = own.private_data();
-    let too_long = private_data.len() > if revision == 2 { 508 } else { 512 };
+    let too_long = private_data.len() > if own.enhances() { 508 } else { 512 };
     let made = Initiator::new(Proposal { offer, revision, terms, permissive }, &private_data, DEADLINE);
     assert_eq!(made.is_err(), too_long, "MPA-7.1.1-18, MPAv2-9-02");
     let Ok((mut initiator, octets)) = made else { return End::OurPrivateData };
@@ -39,8 +39,12 @@ pub fn run(input: &mut Input<'_>, own: Own) -> End {
             }
             Verdict::Complete(frame) if !fits(own, &frame) => {
                 let fault = taken.unwrap_err();
-                let enhanced_to_plain = revision == 2 && frame.revision == 2;
-                assert_eq!(fault.detail(), if enhanced_to_plain { "not-enhanced" } else { "revision" });
+                let detail = match (own.enhances(), frame.revision, frame.enhanced) {
+                    (true, 2, _) => "not-enhanced",
+                    (false, 2, Some(_)) => "enhanced",
+                    _ => "revision",
+                };
+                assert_eq!(fault.detail(), detail);
                 (fault, End::Revision)
             }
             Verdict::Complete(frame) => {
@@ -51,7 +55,7 @@ pub fn run(input: &mut Input<'_>, own: Own) -> End {
         return end;
     }
     assert_eq!(initiator.on_time(DEADLINE), Err(StartupFault::TimedOut));
-    assert_eq!(initiator.may_fall_back(StartupFault::Closed), revision == 2 && heard.so_far().is_empty());
+    assert_eq!(initiator.may_fall_back(StartupFault::Closed), own.enhances() && heard.so_far().is_empty());
     End::Incomplete
 }
 
@@ -62,7 +66,7 @@ fn check_request(own: Own, octets: &[u8], private_data: &[u8]) -> Frame {
     assert_eq!(asked.markers, own.offer.markers || consortium);
     assert_eq!(asked.crc, own.offer.crc || consortium);
     assert_eq!((asked.revision, &asked.private_data[..]), (own.revision, private_data));
-    assert_eq!(asked.enhanced.is_some(), own.revision == 2);
+    assert_eq!(asked.enhanced.is_some(), own.enhances());
     if let Some(words) = asked.enhanced {
         assert_eq!(kinds(words), (!own.terms.rtr.is_empty(), own.terms.rtr), "MPAv2-9.2-01");
         let wanted = if own.terms.negotiated { own.most() } else { (UNNEGOTIATED, UNNEGOTIATED) };
@@ -74,7 +78,7 @@ fn check_request(own: Own, octets: &[u8], private_data: &[u8]) -> Frame {
 /// RFC 5044 §7.1.1, figures 15 to 17, and RFC 6581 §10: whether a connection can come of the Reply's revision.
 fn fits(own: Own, frame: &Frame) -> bool {
     match own.revision {
-        2 => frame.revision == 2 && (frame.enhanced.is_some() || frame.rejected),
+        2 => frame.revision == 2 && (frame.enhanced.is_some() == own.enhances() || frame.rejected),
         1 => frame.revision == 1 || frame.revision == 0 && own.permissive,
         _ => frame.revision == 0,
     }
@@ -82,7 +86,7 @@ fn fits(own: Own, frame: &Frame) -> bool {
 
 /// What tells that the peer knows no enhanced setup.
 fn falls_back(own: Own, fault: StartupFault) -> bool {
-    own.revision == 2
+    own.enhances()
         && match fault {
             StartupFault::NotEnhanced | StartupFault::Frame(StartupError::Revision(1)) => true,
             StartupFault::Frame(StartupError::Revision(0)) => own.permissive,

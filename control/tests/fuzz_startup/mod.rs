@@ -74,6 +74,11 @@ impl Own {
         (0..self.private_data_octets).map(|at| at as u8 ^ 0x6b).collect()
     }
 
+    /// Whether our Request is enhanced (RFC 6581 §10, MPAv2-10-03).
+    fn enhances(&self) -> bool {
+        self.revision == 2 && (self.terms.negotiated || !self.terms.rtr.is_empty())
+    }
+
     /// The depths we keep to.
     fn most(&self) -> (u16, u16) {
         let ReadDepths { ird, ord } = self.terms.depths;

@@ -97,11 +97,10 @@ fn answer(input: &mut Input<'_>, own: Own, responder: &Responder, request: &Requ
         assert_eq!((reply.revision, reply.enhanced.is_some()), (asked.revision, asked.enhanced.is_some()));
         return End::WeRejected;
     }
-    let short_of_reads = own.terms.negotiated
-        && asked.enhanced.is_some_and(|words| {
-            let (ird, _) = depths(words);
-            ird != UNNEGOTIATED && ird.min(own.most().1) < ord_needed
-        });
+    let short_of_reads = asked.enhanced.is_some_and(|words| {
+        let (ird, _) = depths(words);
+        ird != UNNEGOTIATED && ird.min(own.most().1) < ord_needed
+    });
     let (octets, setup) = match responder.accept(request, wanted, &private_data) {
         Err(Unacceptable::InsufficientIrd { .. }) => {
             assert!(short_of_reads, "MPAv2-9.1-05");
@@ -128,6 +127,8 @@ fn answer(input: &mut Input<'_>, own: Own, responder: &Responder, request: &Requ
     assert_eq!(reply.enhanced.is_some(), asked.enhanced.is_some(), "MPAv2-10-01, MPAv2-10-02");
     if let (Some(asked), Some(answered)) = (asked.enhanced, reply.enhanced) {
         check_words(own, asked, answered);
+        let (their_ird, _) = depths(asked);
+        assert!(their_ird == UNNEGOTIATED || setup.outcome.depths.ord <= their_ird, "MPAv2-9.1-02");
     }
     End::Accepted { version: agreement.version, enhanced: reply.enhanced.is_some() }
 }
@@ -144,9 +145,9 @@ fn check_words(own: Own, asked: [u16; 2], answered: [u16; 2]) {
         assert_eq!((answered[0] | answered[1]) & 0xc000, 0, "MPAv2-9.2-09");
     }
     let ((their_ird, their_ord), (ird, ord)) = (depths(asked), depths(answered));
-    match (their_ird, own.terms.negotiated) {
-        (UNNEGOTIATED, _) | (_, false) => assert_eq!(ord, UNNEGOTIATED, "MPAv2-9.1-11"),
-        (most, true) => assert!(ord <= most && ord <= own.most().1, "MPAv2-9.1-02"),
+    match their_ird {
+        UNNEGOTIATED => assert_eq!(ord, UNNEGOTIATED, "MPAv2-9.1-11"),
+        most => assert!(ord <= most && ord <= own.most().1, "MPAv2-9.1-02"),
     }
     match (their_ord, own.terms.negotiated) {
         (UNNEGOTIATED, _) | (_, false) => assert_eq!(ird, UNNEGOTIATED, "MPAv2-9.1-09"),

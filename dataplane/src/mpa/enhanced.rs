@@ -96,7 +96,8 @@ impl ReadDepths {
 pub struct Terms {
     /// The most that this end takes and wants, each up to [`READ_DEPTH_MAX`](limits::READ_DEPTH_MAX).
     pub depths: ReadDepths,
-    /// IRD and ORD are negotiated. Otherwise the peer is told that the ULPs see to it, and `depths` stand.
+    /// IRD and ORD are negotiated. Otherwise the peer is told that the ULPs see to it, and `depths` stand; a Responder's ORD
+    /// still keeps to an IRD that the Initiator names.
     pub negotiated: bool,
     /// The indications that this end can send as Initiator; with none it asks for the client-server model, in which its
     /// ULP sends first. Those that it takes as Responder; with none it takes a Write, which costs it nothing.
@@ -136,6 +137,13 @@ impl Terms {
     fn most(self) -> ReadDepths {
         let bounded = |depth: u16| depth.min(limits::READ_DEPTH_MAX);
         ReadDepths { ird: bounded(self.depths.ird), ord: bounded(self.depths.ord) }
+    }
+
+    /// Whether a Request has something to say that only an enhanced one can. RFC 6581 §10: otherwise it is not enhanced.
+    /// Depths that are left to the ULPs say nothing (ambiguity A-35).
+    // Requirements: MPAv2-10-03
+    pub const fn enhances(self) -> bool {
+        self.negotiated || !self.rtr.is_empty()
     }
 
     /// What the Initiator asks for.
@@ -200,14 +208,14 @@ impl Terms {
         (ird, ird)
     }
 
-    /// The Responder's ORD: what it says, and what it has.
+    /// The Responder's ORD: what it says, and what it has. RFC 6581 §9.1: at most the Initiator's IRD, also when the
+    /// Responder's ULP sees to the depths itself (ambiguity A-36). Example: 30 Reads wanted and an IRD of 5 make an ORD of 5.
+    // Requirements: MPAv2-9.1-02, MPAv2-9.1-11
     fn ord_for(self, asked: EnhancedData) -> (u16, u16) {
         let most = self.most().ord;
-        // MPAv2-9.1-11
-        if asked.ird == ReadDepths::UNNEGOTIATED || !self.negotiated {
+        if asked.ird == ReadDepths::UNNEGOTIATED {
             return (ReadDepths::UNNEGOTIATED, most);
         }
-        // MPAv2-9.1-02
         let ord = asked.ird.min(most);
         (ord, ord)
     }

@@ -112,8 +112,10 @@ fn all_ones_leave_a_depth_to_the_ulps() {
         let (reply, outcome) = responder.answer(client_server(ird, ord), 0).unwrap();
         assert_eq!(((reply.ird, reply.ord), outcome.depths), (said, has));
     }
-    let (reply, outcome) = Terms { negotiated: false, ..responder }.answer(client_server(5, 5), 0).unwrap();
-    assert_eq!(((reply.ird, reply.ord), outcome.depths), ((ANY, ANY), depths(20, 30)));
+    let unnegotiated = Terms { negotiated: false, ..responder };
+    let (reply, outcome) = unnegotiated.answer(client_server(5, 5), 0).unwrap();
+    assert_eq!(((reply.ird, reply.ord), outcome.depths), ((ANY, 5), depths(20, 5)), "MPAv2-9.1-02, A-36");
+    assert_eq!(unnegotiated.answer(client_server(5, 5), 6), Err(MpaError::InsufficientIrd));
 
     let initiator = terms(20, 30, RtrKinds::empty());
     let concluded = |ird, ord| initiator.conclude(client_server(ird, ord)).unwrap().depths;

@@ -180,16 +180,14 @@ impl Options {
             }
             SACK => {
                 let (blocks, []) = body.as_chunks::<8>() else { return None };
-                for &[a, b, c, d, e, f, g, h] in blocks {
-                    let left = SeqNumber(u32::from_be_bytes([a, b, c, d]));
-                    let right = SeqNumber(u32::from_be_bytes([e, f, g, h]));
+                for block in blocks {
+                    let (left, right) = two_words(*block);
                     // More than fits a header cannot be, but several options of this kind can.
-                    let _ = self.sack.try_push((left, right));
+                    let _ = self.sack.try_push((SeqNumber(left), SeqNumber(right)));
                 }
             }
             TIMESTAMPS => {
-                let [a, b, c, d, e, f, g, h] = body.try_into().ok()?;
-                let (value, echo) = (u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h]));
+                let (value, echo) = two_words(body.try_into().ok()?);
                 self.timestamps = Some(Timestamps { value, echo });
             }
             _ => {}
@@ -249,6 +247,12 @@ impl Options {
             out.put(right.0.to_be_bytes());
         }
     }
+}
+
+/// The two 32-bit words of an option's body.
+fn two_words(octets: [u8; 8]) -> (u32, u32) {
+    let both = u64::from_be_bytes(octets);
+    ((both >> 32) as u32, both as u32)
 }
 
 /// A TCP header.
