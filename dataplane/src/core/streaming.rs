@@ -18,6 +18,7 @@ impl<D: Device> Core<D> {
     ) {
         let Some(connection) = self.connection(id) else { return };
         let end = connection.send_end();
+        // Requirements: RDMAP-6.1-01
         if !connection.sends_stream() || !connection.stream.push(octets, end) {
             // Control asked for more than the connection can take: it is of no use like that.
             connection.tcp.abort();

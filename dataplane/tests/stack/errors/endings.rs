@@ -1,7 +1,7 @@
 //! How a failed stream ends (RFC 5041 §6.2 and §7.1, RFC 5044 §8, RFC 5040 §7.1): MPA and DDP report and stop, the outbound
 //! half stays good for one Terminate, and only then RDMAP, which they serve, closes the connection.
 
-use warpline_dataplane::core::ring::{Event, FullOperation};
+use warpline_dataplane::core::ring::{AfterStream, Command, Event, FullOperation};
 use warpline_dataplane::memory::STag;
 use warpline_dataplane::qp::error::StreamError;
 use warpline_dataplane::qp::shared::QpState;
@@ -310,4 +310,23 @@ fn every_segment_has_a_header() {
         target.send(&fpdu(&empty_write[..octets]));
         assert!(target.qp.error().is_some(), "{octets} octets");
     }
+}
+
+/// Streaming octets that control would still send after the switch go nowhere: the connection is given up rather than read in two
+/// ways.
+// Requirements: RDMAP-6.1-01
+#[test]
+fn nothing_but_messages_goes_out_in_full_operation() {
+    let mut target = Target::new();
+    target.open();
+    let message = Slice { stag: INBOX, to: 0, octets: 8 };
+    target.qp.post_send(SendRequest::new(1, Operation::SEND, message)).unwrap();
+    target.peer.settle();
+    let octets = Box::new(*b"in plain text");
+    let connection = target.connection;
+    target.peer.command(Command::Stream { connection, octets, then: AfterStream::Stay });
+    target.peer.settle();
+    let sent: Vec<u8> = target.peer.sent.iter().flat_map(|sent| sent.payload.clone()).collect();
+    assert_eq!(sent, fpdu(&send(1, 0, &[0xa5; 8])));
+    assert!(target.sent_any(Flags::RST));
 }

@@ -25,7 +25,7 @@ fn in_order(arrived: &[bool]) -> usize {
 
 /// Segments come in every order that four have, each a second time at some later point: after each the messages up to the first
 /// gap, and no others, have been delivered, once, in the order of their sender, with their own octets.
-// Requirements: MPA-1.2-01, MPA-3-09, MPA-3-10
+// Requirements: MPA-1.2-01, MPA-3-09, MPA-3-10, DDP-4.1-07, DDP-5.4-01
 #[test]
 fn a_gap_that_closes_is_told_once() {
     for code in 0..MESSAGES.pow(MESSAGES as u32) {
