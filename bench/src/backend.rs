@@ -25,7 +25,9 @@ pub enum BackendError {
         why: &'static str,
     },
     /// There is no place for the socket that the other end connects to.
-    #[error("no directory for a socket in {0}: {1}; set XDG_RUNTIME_DIR, or name a socket with --eal --vdev=...")]
+    #[error(
+        "no directory for a socket in {0}: {1}; set XDG_RUNTIME_DIR, or name a socket with --eal --vdev=..."
+    )]
     Socket(PathBuf, io::Error),
     /// DPDK refuses.
     #[error(transparent)]
@@ -183,10 +185,7 @@ mod tests {
             port(Backend::AfPacket, "--no-huge --vdev net_af_packet1,iface=e"),
             Some("net_af_packet1".into())
         );
-        assert_eq!(
-            port(Backend::Vhost, "--vdev=net_virtio_user0,path=s"),
-            Some("net_virtio_user0".into())
-        );
+        assert_eq!(port(Backend::Vhost, "--vdev=net_virtio_user0,path=s"), Some("net_virtio_user0".into()));
         assert_eq!(port(Backend::Pci, "-a 0000:01:00.0,x=1"), Some("0000:01:00.0".into()));
     }
 
@@ -217,7 +216,11 @@ mod tests {
             let plan = plan(backend, "-m 8").unwrap();
             let path = plan.socket.unwrap().path;
             assert_eq!(plan.port, driver);
-            assert!(plan.eal.starts_with("-m 8 --vdev=") && plan.eal.ends_with(path.to_str().unwrap()), "{}", plan.eal);
+            assert!(
+                plan.eal.starts_with("-m 8 --vdev=") && plan.eal.ends_with(path.to_str().unwrap()),
+                "{}",
+                plan.eal
+            );
             assert!(!plan.eal.contains("socket-abstract=yes"));
         }
         assert!(plan(Backend::Memif, "--vdev=net_memif0,socket=x").unwrap().socket.is_none());

@@ -164,6 +164,10 @@ pub struct WriteBw {
     /// Compare every octet that arrived.
     #[arg(long, value_enum, default_value_t = Switch::On, num_args = 0..=1, default_missing_value = "on")]
     pub verify: Switch,
+    /// The CPUs that poll: one for each end in this process, or a single one. Without it, the idlest; with a single CPU free,
+    /// it polls both ends.
+    #[arg(long, value_name = "CPU", value_delimiter = ',', num_args = 1..=2)]
+    pub cpus: Vec<usize>,
     /// Write all frames to a capture in the pcapng format. Slows the run.
     #[arg(long, value_name = "FILE")]
     pub pcap: Option<PathBuf>,
@@ -197,6 +201,9 @@ pub struct Floor {
     /// How long to measure, in seconds.
     #[arg(long, short = 'D', value_name = "S", value_parser = clap::value_parser!(u32).range(1..=60), default_value_t = 2)]
     pub duration: u32,
+    /// The CPU that computes. Without it, the idlest.
+    #[arg(long = "cpu", value_name = "CPU", num_args = 1)]
+    pub cpus: Vec<usize>,
     /// Write the result as JSON.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,

@@ -1,21 +1,102 @@
-//! A core on a thread of its own, with work of ours between its polls.
+//! A core on a thread of its own, or two cores on one thread, with work of the benchmark between their polls.
 
 use std::ops::ControlFlow;
 use std::sync::mpsc;
-use std::thread::{Scope, ScopedJoinHandle};
+use std::thread::{self, Scope, ScopedJoinHandle};
+use std::time::Duration;
 
 use warpline::{CoreDriver, Statistics};
 
 use crate::BenchError;
 use crate::device::BenchDevice;
-use crate::floor::pin_to;
+use crate::placement::pin_to;
 
-/// The driver of an endpoint's core.
-pub type Driver = CoreDriver<BenchDevice>;
+/// The work of the other end between the polls of its core; breaks when the core is not needed any more.
+type Step = Box<dyn FnMut(&mut Driver) -> ControlFlow<()> + Send>;
+
+/// The core of an endpoint, polled by the thread that works with it, and the other end's core where one CPU polls both.
+pub struct Driver {
+    core: CoreDriver<BenchDevice>,
+    other: Option<Box<OtherEnd>>,
+}
+
+/// The other end: whoever polls this end polls the other, too.
+struct OtherEnd {
+    driver: Driver,
+    step: Step,
+    ended: bool,
+}
+
+impl OtherEnd {
+    fn poll_once(&mut self) -> bool {
+        let worked = self.driver.poll_once();
+        if !self.ended && (self.step)(&mut self.driver).is_break() {
+            self.ended = true;
+        }
+        worked
+    }
+}
+
+impl Driver {
+    /// Drives `core` alone.
+    pub fn new(core: CoreDriver<BenchDevice>) -> Self {
+        Self { core, other: None }
+    }
+
+    /// Drives `other` after each poll of this core, too, and calls `step` after each poll of `other` until it breaks.
+    pub fn with_other_end<F>(self, other: Self, step: F) -> Self
+    where
+        F: FnMut(&mut Self) -> ControlFlow<()> + Send + 'static,
+    {
+        Self { other: Some(Box::new(OtherEnd { driver: other, step: Box::new(step), ended: false })), ..self }
+    }
+
+    /// Does everything there is to do now at the ends it drives. Returns true if it did any work.
+    pub fn poll_once(&mut self) -> bool {
+        let worked = self.core.poll_once();
+        match &mut self.other {
+            Some(other) => other.poll_once() | worked,
+            None => worked,
+        }
+    }
+
+    /// Makes `call`, which waits for this core, on another thread, and polls until it returns.
+    pub fn run<T: Send>(&mut self, call: impl FnOnce() -> T + Send) -> T {
+        /// Setting up is not measured: the thread that calls gets the CPU, which it may share with this one.
+        const NAP: Duration = Duration::from_micros(20);
+        thread::scope(|scope| {
+            let call = scope.spawn(call);
+            while !call.is_finished() {
+                if !self.poll_once() {
+                    thread::sleep(NAP);
+                }
+            }
+            call.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
+    /// Polls until the other end's work is done, if there is one here. Returns the counters of both ends.
+    pub fn finish(mut self) -> Counters {
+        while self.other.as_ref().is_some_and(|other| !other.ended) {
+            self.poll_once();
+        }
+        let other = self.other.map(|other| other.driver.core.statistics());
+        Counters { own: self.core.statistics(), other }
+    }
+}
+
+/// The counters of the ends that one thread has polled.
+#[derive(Debug)]
+pub struct Counters {
+    /// The end that it works with.
+    pub own: Statistics,
+    /// The other end, if it was polled by the same thread.
+    pub other: Option<Statistics>,
+}
 
 /// A core that is polled until it is told to stop.
 pub struct Endpoint<'s> {
-    thread: ScopedJoinHandle<'s, Result<Statistics, BenchError>>,
+    thread: ScopedJoinHandle<'s, Result<Counters, BenchError>>,
 }
 
 impl<'s> Endpoint<'s> {
@@ -34,19 +115,19 @@ impl<'s> Endpoint<'s> {
                     std::hint::spin_loop();
                 }
                 if step(&mut driver).is_break() {
-                    return Ok(driver.statistics());
+                    return Ok(driver.finish());
                 }
             }
         });
         Self { thread }
     }
 
-    /// Waits for the end of the polling; gives the core's counters.
+    /// Waits for the end of the polling; returns the counters.
     ///
     /// # Errors
     ///
     /// What ended it early.
-    pub fn join(self) -> Result<Statistics, BenchError> {
+    pub fn join(self) -> Result<Counters, BenchError> {
         self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 }

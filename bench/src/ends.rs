@@ -17,8 +17,12 @@ pub enum End {
 }
 
 impl End {
-    /// The CPU of its core. The other end may be another process on this machine: the two keep out of each other's way.
-    pub fn cpu(&self) -> usize {
+    /// The CPU of its core: the first of `wanted`, if there is any. The other end may be another process on this machine: the
+    /// two keep out of each other's way.
+    pub fn cpu(&self, wanted: &[usize]) -> usize {
+        if let Some(&cpu) = wanted.first() {
+            return cpu;
+        }
         let cpus = core_affinity::get_core_ids().unwrap_or_default();
         let cpu = match self {
             Self::Listening(_) => cpus.last(),

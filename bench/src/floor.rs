@@ -12,6 +12,7 @@ use warpline_dataplane::memory::Region;
 
 use crate::BenchError;
 use crate::cli::Floor;
+use crate::placement::{Placement, pin_to};
 use crate::report;
 use crate::write_bw::region_octets;
 
@@ -45,7 +46,8 @@ pub struct FloorReport {
 /// [`BenchError`].
 pub fn run(args: &Floor) -> Result<(), BenchError> {
     let eal = open::eal(&args.eal)?;
-    pin_to(0)?;
+    let [cpu, ..] = Placement::choose(&args.cpus)?.cpus()[..] else { return Err(BenchError::Pin(0)) };
+    pin_to(cpu)?;
     let _lcore = eal.register_thread().ok();
     let payload_octets = usize::from(args.mtu) - HEADER_OCTETS;
     let config = MempoolConfig { mbufs: FRAMES, data_octets: args.mtu.max(2048), ..MempoolConfig::default() };
@@ -107,13 +109,4 @@ fn measure(frames: &[Mbuf], destination: &Region, payload_octets: usize, batch: 
         octets += (frames.len() * payload_octets) as u64;
     }
     octets as f64 * 8.0 / start.elapsed().as_secs_f64() / 1e9
-}
-
-/// Pins this thread to CPU `id`.
-pub fn pin_to(id: usize) -> Result<(), BenchError> {
-    if core_affinity::set_for_current(core_affinity::CoreId { id }) {
-        Ok(())
-    } else {
-        Err(BenchError::Pin(id))
-    }
 }

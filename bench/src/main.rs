@@ -11,6 +11,7 @@ mod interrupt;
 mod lane;
 mod pattern;
 mod ping;
+mod placement;
 mod reassembly;
 mod report;
 #[path = "../../control/examples/file_exchange/setup.rs"]
@@ -37,12 +38,8 @@ enum BenchError {
         "no memory for the buffers: {0}; smaller --size, fewer --qps, or more hugepages (vm.nr_hugepages)"
     )]
     Memory(String),
-    #[error(
-        "CPU {0} cannot be used: both endpoints need a CPU of their own (taskset -p shows what is allowed)"
-    )]
+    #[error("CPU {0} cannot be used (taskset -p shows what is allowed)")]
     Pin(usize),
-    #[error("one CPU only: the ring backend runs an endpoint on each of two")]
-    OneCpu,
     #[error(
         "with backend {0}, give --listen ADDR:PORT at one end and HOST:PORT with --address ADDR/PREFIX at the other"
     )]

@@ -25,6 +25,8 @@ pub struct Report {
     pub markers: bool,
     /// Whether CRCs were in use.
     pub crc: bool,
+    /// The CPUs that polled the ends in this process; a single one polled both.
+    pub cpus: Vec<usize>,
     /// Time spent transferring, in seconds; verification and waiting for its result are not in it.
     pub duration_s: f64,
     /// Messages transferred.

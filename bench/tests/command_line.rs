@@ -42,6 +42,22 @@ fn revisions_and_indications_can_be_chosen() {
     }
 }
 
+/// A single CPU polls both ends in one loop, in turn with whatever else runs there.
+#[test]
+fn one_cpu_polls_both_ends() {
+    let report = measure(
+        "one-cpu",
+        &["--cpus", "0", "--mtu", "9000", "--size", "64k", "--iters", "300", "--qps", "2"],
+    );
+    assert_eq!(report["cpus"], serde_json::json!([0]));
+    assert_eq!((&report["messages"], &report["corrupt_bytes"]), (&600.into(), &0.into()));
+    let output = bench(&["ping", "--cpus", "0", "-S", "20000", "-C", "50"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("polling: CPU 0, both ends in one loop"), "{said}");
+    let refused = bench(&["write-bw", "--cpus", "1023"]);
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("CPU 1023 cannot be used"));
+}
+
 #[test]
 fn the_report_has_its_keys() {
     let report = measure("keys", &["--mtu", "9000", "--size", "64k", "--iters", "500"]);
@@ -54,6 +70,7 @@ fn the_report_has_its_keys() {
         "depth",
         "markers",
         "crc",
+        "cpus",
         "duration_s",
         "messages",
         "bytes",

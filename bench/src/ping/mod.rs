@@ -23,8 +23,8 @@ use crate::cli::{Backend, with_usual_prefix};
 use crate::device::{BenchDevice, config};
 use crate::endpoint::{Driver, Endpoint};
 use crate::ends::{self, End};
-use crate::floor::pin_to;
 use crate::interrupt;
+use crate::placement::{Placement, keep_off, pin_to};
 use crate::report::write_json;
 use client::{Client, Pinged};
 use report::{HEADING, Report};
@@ -54,20 +54,25 @@ pub fn run(args: &Ping) -> Result<(), BenchError> {
     }
     let (interface, end) = ends::which(args.backend, args.listen, args.peer, args.address)?;
     let plan = backend::plan(args.backend, &args.eal)?;
-    let cpu = end.cpu();
+    let cpu = end.cpu(&args.cpus);
     let device = backend::open_port(&plan, args.mtu, cpu)?;
+    keep_off(&[cpu]);
     let device = BenchDevice::new(device, args.pcap.as_deref(), args.backend.name())?;
     match end {
         End::Listening(port) => run_server(args, device, interface, port, cpu, &interrupted),
-        End::Connecting(peer) => run_client(args, device, interface, peer, cpu, &interrupted),
+        End::Connecting(peer) => run_client(args, device, interface, peer, cpu, &interrupted, None),
     }
 }
 
-/// Both ends in this process, each on a CPU of its own.
+/// A server whose core the client's thread polls. The flag ends it.
+type ServedHere = (Driver, server::Work, Arc<AtomicBool>);
+
+/// Both ends in this process, each on a CPU of its own where two are free.
 fn run_ring(args: &Ping, interrupted: &AtomicBool) -> Result<(), BenchError> {
-    let cpus = core_affinity::get_core_ids().unwrap_or_default();
-    let [near_cpu, far_cpu, ..] = cpus[..] else { return Err(BenchError::OneCpu) };
+    let placement = Placement::choose(&args.cpus)?;
     let eal = open::eal(&args.eal)?;
+    keep_off(&placement.cpus());
+    eprintln!("{placement}");
     let wire = WireConfig { mtu_octets: args.mtu.into(), ..WireConfig::default() };
     let (near, far) = open::ring_pair(eal, &wire)?;
     let near = BenchDevice::new(near, args.pcap.as_deref(), "ring")?;
@@ -79,7 +84,11 @@ fn run_ring(args: &Ping, interrupted: &AtomicBool) -> Result<(), BenchError> {
     let stop = Arc::new(AtomicBool::new(false));
     std::thread::scope(|scope| {
         let (sessions, step) = server::work(stop.clone());
-        let core = Endpoint::start(scope, driver, far_cpu.id, step);
+        let driver = Driver::new(driver);
+        let (cpu, core, mut served_here) = match placement {
+            Placement::Apart { near, far } => (near, Some(Endpoint::start(scope, driver, far, step)), None),
+            Placement::Together(cpu) => (cpu, None, Some((driver, step, stop.clone()))),
+        };
         let (ready, is_ready) = mpsc::channel();
         let server = scope.spawn({
             let stop = &stop;
@@ -93,12 +102,15 @@ fn run_ring(args: &Ping, interrupted: &AtomicBool) -> Result<(), BenchError> {
             }
         });
         // A server that cannot listen says why itself.
-        let _ = is_ready.recv();
+        let _ = match &mut served_here {
+            Some((driver, ..)) => driver.run(move || is_ready.recv()),
+            None => is_ready.recv(),
+        };
         let peer = SocketAddr::new(interface(2).address, PORT);
-        let pinged = run_client(args, near, interface(1), peer, near_cpu.id, interrupted);
+        let pinged = run_client(args, near, interface(1), peer, cpu, interrupted, served_here);
         stop.store(true, Ordering::Relaxed);
         let served = server.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        core.join()?;
+        core.map(Endpoint::join).transpose()?;
         pinged.and(served.map(drop))
     })
 }
@@ -114,7 +126,7 @@ fn run_server(
     let (device, driver) = Device::start_manual(device, &config(args.crc, interface))?;
     let served = std::thread::scope(|scope| {
         let (sessions, step) = server::work(interrupted.clone());
-        let core = Endpoint::start(scope, driver, cpu, step);
+        let core = Endpoint::start(scope, Driver::new(driver), cpu, step);
         eprintln!("waiting at {}", SocketAddr::new(interface.address, port));
         let served = server::listen(&device, port, args)
             .and_then(|listener| server::serve(&device, &listener, args, &sessions, interrupted));
@@ -138,10 +150,16 @@ fn run_client(
     peer: SocketAddr,
     cpu: usize,
     interrupted: &AtomicBool,
+    served_here: Option<ServedHere>,
 ) -> Result<(), BenchError> {
+    // The device's own threads start before this one is pinned: they inherit where it may run.
+    let (device, driver) = Device::start_manual(device, &config(args.crc, interface))?;
     pin_to(cpu)?;
     let _lcore = dpdk::Eal::current().and_then(|eal| eal.register_thread().ok());
-    let (device, mut driver) = Device::start_manual(device, &config(args.crc, interface))?;
+    let (mut driver, stop) = match served_here {
+        Some((other, step, stop)) => (Driver::new(driver).with_other_end(other, step), Some(stop)),
+        None => (Driver::new(driver), None),
+    };
     let count = args.count.unwrap_or(PINGS);
     let mut pinged = Pinged::default();
     let mut connect_and_ping = |pinged: &mut Pinged| {
@@ -163,6 +181,10 @@ fn run_client(
     let nudges = driver.run(|| device.statistics())?.nudges_sent;
     driver.run(|| drop(device));
     linger(&mut driver);
+    if let Some(stop) = stop {
+        stop.store(true, Ordering::Relaxed);
+    }
+    driver.finish();
     let report = Report::new(args, &connected, &pinged, nudges);
     println!("{HEADING}\n{}", report.line());
     report_as_json(args, &[report])?;

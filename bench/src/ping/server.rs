@@ -149,8 +149,11 @@ pub struct Sessions {
     back: mpsc::Receiver<(Session, Progress)>,
 }
 
+/// The work of the core's thread between polls.
+pub type Work = Box<dyn FnMut(&mut Driver) -> ControlFlow<()> + Send>;
+
 /// The work of the core's thread between polls, and the way to it. Once `stop` is set, clients are closed.
-pub fn work(stop: Arc<AtomicBool>) -> (Sessions, impl FnMut(&mut Driver) -> ControlFlow<()> + Send) {
+pub fn work(stop: Arc<AtomicBool>) -> (Sessions, Work) {
     let (give, taken) = mpsc::channel();
     let (hand_back, back) = mpsc::channel();
     let mut sessions: Vec<Session> = Vec::new();
@@ -167,7 +170,7 @@ pub fn work(stop: Arc<AtomicBool>) -> (Sessions, impl FnMut(&mut Driver) -> Cont
         }
         ControlFlow::Continue(())
     };
-    (Sessions { give, back }, step)
+    (Sessions { give, back }, Box::new(step))
 }
 
 /// Listens for clients at `port`.

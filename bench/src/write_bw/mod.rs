@@ -10,7 +10,8 @@
 //! 4. The target answers with the number of wrong octets (as `to`), and how many it looked at (as `length`).
 //! 5. The writer closes.
 //!
-//! Each end has one core on a thread of its own, which polls, posts and verifies: no other thread touches the data.
+//! Each end has one core on a thread that polls, posts and verifies: no other thread touches the data. With both ends in one
+//! process and a single free CPU, one thread does so for both.
 
 mod target;
 mod writer;
@@ -29,8 +30,9 @@ use crate::BenchError;
 use crate::backend;
 use crate::cli::{Backend, WriteBw, with_usual_prefix};
 use crate::device::{BenchDevice, config};
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Driver, Endpoint};
 use crate::ends::{self, End};
+use crate::placement::{Placement, keep_off};
 use crate::report::{HEADING, Report, write_json};
 use writer::{Job, Measured, Run};
 
@@ -70,8 +72,10 @@ pub fn run(args: &WriteBw) -> Result<(), BenchError> {
     }
     let (interface, end) = ends::which(args.backend, args.listen, args.peer, args.address)?;
     let plan = backend::plan(args.backend, &args.eal)?;
-    let cpu = end.cpu();
+    let cpu = end.cpu(&args.cpus);
     let device = backend::open_port(&plan, args.mtu, cpu)?;
+    keep_off(&[cpu]);
+    let args = &WriteBw { cpus: vec![cpu], ..args.clone() };
     let device = BenchDevice::new(device, args.pcap.as_deref(), args.backend.name())?;
     match end {
         End::Listening(port) => run_target(args, device, interface, port, cpu),
@@ -79,12 +83,23 @@ pub fn run(args: &WriteBw) -> Result<(), BenchError> {
     }
 }
 
-/// Both ends in this process, each on a CPU of its own.
+/// The end that is written to, when it is in this process too.
+struct RingTarget<'r> {
+    device: &'r Device,
+    /// Its core and its work, if the writer's thread polls both.
+    polled_here: Option<(Driver, target::Work)>,
+    /// Nobody will connect any more: the target would wait for ever.
+    cancelled: &'r AtomicBool,
+}
+
+/// Both ends in this process, each on a CPU of its own where two are free.
 fn run_ring(args: &WriteBw) -> Result<(), BenchError> {
-    let cpus = core_affinity::get_core_ids().unwrap_or_default();
-    let [near_cpu, far_cpu, ..] = cpus[..] else { return Err(BenchError::OneCpu) };
+    let placement = Placement::choose(&args.cpus)?;
+    let args = &WriteBw { cpus: placement.cpus(), ..args.clone() };
     let eal = open::eal(&args.eal)?;
+    keep_off(&placement.cpus());
     println!("memory: {}", eal.memory_mode());
+    println!("{placement}");
     let wire = WireConfig { mtu_octets: args.mtu.into(), ..WireConfig::default() };
     let (near, far) = open::ring_pair(eal, &wire)?;
     let near = BenchDevice::new(near, args.pcap.as_deref(), "ring")?;
@@ -95,18 +110,30 @@ fn run_ring(args: &WriteBw) -> Result<(), BenchError> {
     let cancelled = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let (lanes, step) = target::work();
-        let core = Endpoint::start(scope, driver, far_cpu.id, step);
+        let driver = Driver::new(driver);
+        let (cpu, core, mut polled_here) = match placement {
+            Placement::Apart { near, far } => (near, Some(Endpoint::start(scope, driver, far, step)), None),
+            Placement::Together(cpu) => (cpu, None, Some((driver, step))),
+        };
+        let (ready, is_ready) = mpsc::channel::<()>();
         let server = scope.spawn({
             let (target, cancelled) = (target.clone(), &cancelled);
-            move || target::serve(&target, PORT, args, &lanes, cancelled)
+            move || target::serve(&target, PORT, args, &lanes, cancelled, || drop(ready))
         });
-        let written = run_writer(args, near, interface(1), peer, near_cpu.id, Some(&target));
+        // Or it has failed, and says so itself: in either case the channel ends.
+        let _ = match &mut polled_here {
+            Some((driver, _)) => driver.run(move || is_ready.recv()),
+            None => is_ready.recv(),
+        };
+        let ring = RingTarget { device: &target, polled_here, cancelled: &cancelled };
+        let written = run_writer(args, near, interface(1), peer, cpu, Some(ring));
         if written.is_err() {
-            // Nobody will come any more: the target would wait for ever.
             cancelled.store(true, Ordering::Relaxed);
         }
         let served = server.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        println!("{}", tcp_summary("target", &core.join()?));
+        if let Some(core) = core {
+            println!("{}", tcp_summary("target", &core.join()?.own));
+        }
         written.and(served)
     })
 }
@@ -121,12 +148,12 @@ fn run_target(
     let (device, driver) = Device::start_manual(device, &config(args.crc, interface))?;
     std::thread::scope(|scope| {
         let (lanes, step) = target::work();
-        let core = Endpoint::start(scope, driver, cpu, step);
+        let core = Endpoint::start(scope, Driver::new(driver), cpu, step);
         eprintln!("waiting at {}", SocketAddr::new(interface.address, port));
-        let served = target::serve(&device, port, args, &lanes, &AtomicBool::new(false));
+        let served = target::serve(&device, port, args, &lanes, &AtomicBool::new(false), || ());
         drop(lanes);
-        let statistics = core.join()?;
-        println!("{}", tcp_summary("target", &statistics));
+        let counters = core.join()?;
+        println!("{}", tcp_summary("target", &counters.own));
         served
     })
 }
@@ -137,16 +164,31 @@ fn run_writer(
     interface: Cidr,
     peer: SocketAddr,
     cpu: usize,
-    target: Option<&Device>,
+    ring: Option<RingTarget<'_>>,
 ) -> Result<(), BenchError> {
     let (device, driver) = Device::start_manual(device, &config(args.crc, interface))?;
+    let (target, polled_here, cancelled) = match ring {
+        Some(ring) => (Some(ring.device), ring.polled_here, Some(ring.cancelled)),
+        None => (None, None, None),
+    };
+    let driver = match polled_here {
+        Some((other, step)) => Driver::new(driver).with_other_end(other, step),
+        None => Driver::new(driver),
+    };
     let reports = std::thread::scope(|scope| {
         let (jobs, taken) = mpsc::channel();
         let core = Endpoint::start(scope, driver, cpu, writer::work(taken));
         let measured = measure_all(args, &device, peer, target, &jobs);
+        if let (Err(_), Some(cancelled)) = (&measured, cancelled) {
+            // Before the thread is waited for: it may poll for the target until that has ended.
+            cancelled.store(true, Ordering::Relaxed);
+        }
         drop(jobs);
-        let statistics = core.join()?;
-        println!("{}", tcp_summary("writer", &statistics));
+        let counters = core.join()?;
+        println!("{}", tcp_summary("writer", &counters.own));
+        if let Some(target) = &counters.other {
+            println!("{}", tcp_summary("target", target));
+        }
         measured
     })?;
     if let Some(path) = &args.json {
@@ -252,6 +294,7 @@ impl Snapshot {
             depth: args.depth,
             markers: args.markers.is_on(),
             crc: args.crc.is_on(),
+            cpus: args.cpus.clone(),
             duration_s: seconds,
             messages: measured.messages,
             bytes,

@@ -59,8 +59,11 @@ pub struct Lanes {
     ended: mpsc::Receiver<Ended>,
 }
 
+/// The target's work between polls.
+pub type Work = Box<dyn FnMut(&mut Driver) -> ControlFlow<()> + Send>;
+
 /// The target's work between polls, and the way to it.
-pub fn work() -> (Lanes, impl FnMut(&mut Driver) -> ControlFlow<()> + Send) {
+pub fn work() -> (Lanes, Work) {
     let (give, taken) = mpsc::channel();
     let (end, ended) = mpsc::channel();
     let mut lanes: Vec<TargetLane> = Vec::new();
@@ -81,10 +84,10 @@ pub fn work() -> (Lanes, impl FnMut(&mut Driver) -> ControlFlow<()> + Send) {
         }
         ControlFlow::Continue(())
     };
-    (Lanes { give, ended }, step)
+    (Lanes { give, ended }, Box::new(step))
 }
 
-/// Takes connections at `port` until the last one that came has ended, or nobody will come any more (`cancelled`).
+/// Calls `listening` once it listens, and takes connections at `port` until the last one that came has ended, or nobody will come any more (`cancelled`).
 ///
 /// # Errors
 ///
@@ -95,12 +98,14 @@ pub fn serve(
     args: &WriteBw,
     lanes: &Lanes,
     cancelled: &AtomicBool,
+    listening: impl FnOnce(),
 ) -> Result<(), BenchError> {
     /// How long a connection is waited for before looking at those there are.
     const PATIENCE: Duration = Duration::from_millis(20);
     let config = ListenConfig { markers: args.markers.is_on(), ..ListenConfig::default() };
     let config = args.setup.listen(config);
     let listener = device.listen(port, &config).map_err(|error| BenchError::Setup(error.to_string()))?;
+    listening();
     let (mut open, mut came) = (0u32, false);
     let mut result = Ok(());
     while (!came || open > 0) && !cancelled.load(Ordering::Relaxed) {

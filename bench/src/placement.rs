@@ -1,0 +1,199 @@
+//! Which CPUs poll, and which are left to everything else.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+use std::{fmt, fs, thread};
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use crate::BenchError;
+
+/// How long the CPUs are watched before the polling CPUs are chosen.
+const WATCHED: Duration = Duration::from_millis(250);
+/// Idle time, in percent, from which a CPU is free. A poll loop never sleeps: what else runs on its CPU takes whole time
+/// slices of it, and the other end waits meanwhile, spinning.
+const FREE_PERCENT: f64 = 80.0;
+
+/// The CPUs that poll the two ends in this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// Each end has a CPU.
+    Apart {
+        /// The end that measures.
+        near: usize,
+        /// The other one.
+        far: usize,
+    },
+    /// One CPU polls both ends in one loop. Two loops would fight for it.
+    Together(usize),
+}
+
+impl Placement {
+    /// Places the ends on the CPUs named in `wanted`, or else on the idlest ones that this process may use.
+    ///
+    /// # Errors
+    ///
+    /// [`BenchError::Pin`] if this thread may run on no CPU, or not on one that is wanted.
+    pub fn choose(wanted: &[usize]) -> Result<Self, BenchError> {
+        let allowed = allowed_cpus();
+        if let Some(cpu) = wanted.iter().find(|cpu| !allowed.contains(cpu)) {
+            return Err(BenchError::Pin(*cpu));
+        }
+        match (wanted, &allowed[..]) {
+            (&[near, far, ..], _) if near != far => Ok(Self::Apart { near, far }),
+            (&[cpu, ..], _) | (_, &[cpu]) => Ok(Self::Together(cpu)),
+            (_, []) => Err(BenchError::Pin(0)),
+            _ => Ok(by_idle_time(&allowed, &idle_percentages(WATCHED))),
+        }
+    }
+
+    /// Returns the CPUs that poll.
+    pub fn cpus(&self) -> Vec<usize> {
+        match *self {
+            Self::Apart { near, far } => vec![near, far],
+            Self::Together(cpu) => vec![cpu],
+        }
+    }
+}
+
+impl fmt::Display for Placement {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Apart { near, far } => {
+                write!(formatter, "polling: CPU {near} and CPU {far}, one for each end")
+            }
+            Self::Together(cpu) => write!(formatter, "polling: CPU {cpu}, both ends in one loop"),
+        }
+    }
+}
+
+/// Two free CPUs take an end each; a single one takes both. `allowed` has two CPUs at least. A CPU of unknown idle time
+/// counts as idle, so that without /proc every choice is as on an idle machine.
+fn by_idle_time(allowed: &[usize], idle_percent: &BTreeMap<usize, f64>) -> Placement {
+    let idle = |cpu: usize| idle_percent.get(&cpu).copied().unwrap_or(100.0);
+    // Free CPUs are alike, whatever the last percents say: the first ones are taken, for runs that can be compared.
+    let mut cpus: Vec<_> = allowed.iter().map(|&cpu| (idle(cpu).min(FREE_PERCENT), cpu)).collect();
+    cpus.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+    match cpus[..] {
+        [(_, near), (second, far), ..] if second >= FREE_PERCENT => Placement::Apart { near, far },
+        _ => Placement::Together(cpus[0].1),
+    }
+}
+
+/// The CPUs that this thread may run on.
+fn allowed_cpus() -> Vec<usize> {
+    sched_getaffinity(None)
+        .map(|set| (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect())
+        .unwrap_or_default()
+}
+
+/// The idle time of each CPU over `time`, in percent; empty where the kernel does not say.
+fn idle_percentages(time: Duration) -> BTreeMap<usize, f64> {
+    let read = || fs::read_to_string("/proc/stat").map(|text| ticks(&text)).unwrap_or_default();
+    let before = read();
+    thread::sleep(time);
+    let after = read();
+    let idle = |(cpu, (idle, all)): (usize, (u64, u64))| {
+        let (idle_before, all_before) = *before.get(&cpu)?;
+        let passed = all.saturating_sub(all_before);
+        (passed > 0).then(|| (cpu, 100.0 * idle.saturating_sub(idle_before) as f64 / passed as f64))
+    };
+    after.into_iter().filter_map(idle).collect()
+}
+
+/// The idle ticks and all ticks of each CPU in the text of /proc/stat (proc(5)): after its name come user, nice, system,
+/// idle, iowait, irq, softirq and steal.
+fn ticks(text: &str) -> BTreeMap<usize, (u64, u64)> {
+    let line = |line: &str| {
+        let mut words = line.split_whitespace();
+        let cpu = words.next()?.strip_prefix("cpu")?.parse().ok()?;
+        let ticks: Vec<u64> = words.take(8).map_while(|word| word.parse().ok()).collect();
+        Some((cpu, (ticks.get(3)? + ticks.get(4)?, ticks.iter().sum())))
+    };
+    text.lines().filter_map(line).collect()
+}
+
+/// Keeps this thread, and those that it starts from now on, off the CPUs that poll, where there are others.
+pub fn keep_off(polling: &[usize]) {
+    let mut rest = CpuSet::new();
+    allowed_cpus().into_iter().filter(|cpu| !polling.contains(cpu)).for_each(|cpu| rest.set(cpu));
+    if rest.count() > 0 {
+        // If it fails, threads share the polling CPU: slower, not wrong.
+        let _ = sched_setaffinity(None, &rest);
+    }
+}
+
+/// Pins this thread to CPU `cpu`.
+///
+/// # Errors
+///
+/// [`BenchError::Pin`].
+pub fn pin_to(cpu: usize) -> Result<(), BenchError> {
+    if cpu >= CpuSet::MAX_CPU {
+        return Err(BenchError::Pin(cpu));
+    }
+    let mut only = CpuSet::new();
+    only.set(cpu);
+    sched_setaffinity(None, &only).map_err(|_| BenchError::Pin(cpu))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn placed(idle: &[f64]) -> Placement {
+        let allowed: Vec<usize> = (0..idle.len()).collect();
+        by_idle_time(&allowed, &idle.iter().copied().enumerate().collect())
+    }
+
+    #[test]
+    fn an_end_gets_a_cpu_of_its_own_only_if_two_are_free() {
+        assert_eq!(placed(&[99.0, 98.0]), Placement::Apart { near: 0, far: 1 });
+        assert_eq!(placed(&[81.0, 100.0]), Placement::Apart { near: 0, far: 1 }, "free CPUs are alike");
+        assert_eq!(placed(&[60.0, 99.0]), Placement::Together(1), "another process at 40 % on CPU 0");
+        assert_eq!(placed(&[99.0, 60.0]), Placement::Together(0), "another process at 40 % on CPU 1");
+        assert_eq!(placed(&[0.0, 3.0]), Placement::Together(1), "the idlest of those that are not free");
+        assert_eq!(placed(&[60.0, 99.0, 5.0, 97.0]), Placement::Apart { near: 1, far: 3 });
+        assert_eq!(placed(&[f64::NAN, f64::NAN]).cpus().len(), 2, "no CPU's idle time can be computed");
+        assert_eq!(by_idle_time(&[2, 5], &BTreeMap::new()), Placement::Apart { near: 2, far: 5 });
+    }
+
+    #[test]
+    fn ticks_are_read_by_cpu() {
+        let text =
+            "cpu  9 9 9 9 9 9 9 9 0 0\ncpu0 10 1 5 70 4 2 3 5 77 0\ncpu12 1 0 0 9 0 0 0 0 0 0\nintr 5 6\n";
+        assert_eq!(ticks(text), BTreeMap::from([(0, (74, 100)), (12, (9, 10))]));
+        assert!(ticks("cpu0 1 2\ncpux 1 2 3 4 5\n").is_empty());
+    }
+
+    /// A thread started later inherits what its starter may use: none of the CPUs that poll.
+    #[test]
+    fn threads_keep_off_the_polling_cpus() {
+        let all = allowed_cpus();
+        let inherited = |polling: &[usize]| {
+            thread::scope(|scope| {
+                let work = || {
+                    keep_off(polling);
+                    thread::spawn(allowed_cpus).join().unwrap()
+                };
+                scope.spawn(work).join().unwrap()
+            })
+        };
+        assert_eq!(inherited(&all), all, "where every CPU polls, there is no other");
+        if let [first, rest @ ..] = &all[..]
+            && !rest.is_empty()
+        {
+            assert_eq!(inherited(&[*first]), rest);
+        }
+        assert_eq!(allowed_cpus(), all, "this thread did not ask for it");
+    }
+
+    #[test]
+    fn cpus_that_are_asked_for_are_taken_or_refused() {
+        let all = allowed_cpus();
+        assert_eq!(Placement::choose(&[all[0]]).unwrap(), Placement::Together(all[0]));
+        assert_eq!(Placement::choose(&[all[0], all[0]]).unwrap(), Placement::Together(all[0]));
+        assert!(matches!(Placement::choose(&[CpuSet::MAX_CPU]), Err(BenchError::Pin(CpuSet::MAX_CPU))));
+        assert!(matches!(pin_to(CpuSet::MAX_CPU), Err(BenchError::Pin(_))));
+    }
+}
