@@ -38,3 +38,8 @@ need_cargo() {
         exit 1
     fi
 }
+
+# Prints cargo's target directory, an absolute path. Only after need_cargo.
+target_directory() {
+    cargo metadata --format-version 1 --no-deps --offline | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'
+}

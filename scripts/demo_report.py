@@ -1,7 +1,8 @@
 """The figures of scripts/demo: how idle the machine is, and the closing table.
 
     demo_report.py idle        percentage of idle time of all cores over one second
-    demo_report.py table DIR   the table from DIR/{sweep,warpline,floor,iperf3}.json and DIR/idle
+    demo_report.py table DIR   the table from DIR/{sweep,warpline,floor,iperf3}.json, DIR/{idle,idle-after}, and the first
+                               lines of /proc/stat at the start and at the end in DIR/{stat,stat-after}
 """
 
 import json
@@ -10,11 +11,39 @@ import sys
 import time
 
 
+# From here on the rest of the machine takes time that the measurements needed.
+LEAST_IDLE_PERCENT = 90
+MOST_STOLEN_PERCENT = 2
+
+
+def ticks_between(before, after):
+    """Ticks of each kind between two readings of the first line of /proc/stat."""
+    return [int(later) - int(earlier) for earlier, later in zip(before.split()[1:9], after.split()[1:9])]
+
+
 def idle_percentage(before, after):
     """Idle share, in percent, between two readings of the first line of /proc/stat."""
-    ticks = [int(later) - int(earlier) for earlier, later in zip(before.split()[1:9], after.split()[1:9])]
+    ticks = ticks_between(before, after)
     # Fields 3 and 4 are idle and iowait (proc(5)).
     return 100 * (ticks[3] + ticks[4]) / max(1, sum(ticks))
+
+
+def stolen_percentage(before, after):
+    """Share that the hypervisor gave to other machines (steal), in percent, between two such readings."""
+    ticks = ticks_between(before, after)
+    return 100 * ticks[7] / max(1, sum(ticks))
+
+
+def reasons_for_doubt(idle, idle_after, stolen, cpus):
+    """Why the figures say little about an idle machine, each reason as a clause."""
+    reasons = []
+    if min(idle, idle_after) < LEAST_IDLE_PERCENT:
+        reasons.append(f"other processes ran: {idle:.0f} % of the machine was idle before the start, {idle_after:.0f} % after the end")
+    if stolen > MOST_STOLEN_PERCENT:
+        reasons.append(f"the hypervisor gave {stolen:.0f} % of this machine's time to others")
+    if len(cpus) == 1:
+        reasons.append(f"one CPU was free and polled both ends (CPU {cpus[0]}); with two, each end has its own")
+    return reasons
 
 
 def read_reports(path):
@@ -38,11 +67,13 @@ def ratio(value, reference):
 
 
 def table(directory):
-    """The closing table, and how many octets arrived wrong in all runs together."""
+    """The closing table, whether anything arrived wrong in any run, and the reasons to doubt the figures."""
     runs = read_reports(directory / "sweep.json") + read_reports(directory / "warpline.json")
     measured = read_reports(directory / "warpline.json")[-1]
     floor = read_reports(directory / "floor.json")[-1]["gbit_per_s"]
     warpline = measured["gbit_per_s"]
+    idle, idle_after = (float((directory / name).read_text()) for name in ("idle", "idle-after"))
+    stolen = stolen_percentage(*((directory / name).read_text() for name in ("stat", "stat-after")))
     corrupt = sum(run["corrupt_bytes"] for run in runs)
     unverified = [run["size"] for run in runs if not run["verified"]]
 
@@ -58,11 +89,14 @@ def table(directory):
     else:
         lines += [("iperf3 over veth, Gb/s", "not measured")]
     lines += [
-        ("idle before the start, %", (directory / "idle").read_text().strip()),
+        ("idle before the start, %", f"{idle:.0f}"),
+        ("idle after the end, %", f"{idle_after:.0f}"),
+        ("stolen by the hypervisor, %", f"{stolen:.0f}"),
+        ("CPUs that polled", " ".join(map(str, measured["cpus"]))),
         ("verified", f"no: sizes {unverified}" if unverified else "yes"),
         ("corrupt_bytes", str(corrupt)),
     ]
-    return lines, corrupt or len(unverified)
+    return lines, corrupt or len(unverified), reasons_for_doubt(idle, idle_after, stolen, measured["cpus"])
 
 
 def main(arguments):
@@ -75,7 +109,9 @@ def main(arguments):
         print(f"{idle_percentage(*readings):.0f}")
         return 0
     if len(arguments) == 2 and arguments[0] == "table":
-        lines, wrong = table(pathlib.Path(arguments[1]))
+        lines, wrong, doubts = table(pathlib.Path(arguments[1]))
+        if doubts:
+            print("These figures mean little:", "; ".join(doubts), end=".\n\n")
         for name, value in lines:
             print(f"{name:<40} {value:>12}")
         return 1 if wrong else 0

@@ -12,8 +12,14 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import demo_report  # noqa: E402 (the path comes first)
 
 
-def run(size, gbit_per_s, corrupt_bytes=0, verified=True):
-    return {"size": size, "gbit_per_s": gbit_per_s, "corrupt_bytes": corrupt_bytes, "verified": verified}
+def run(size, gbit_per_s, corrupt_bytes=0, verified=True, cpus=(0, 1)):
+    return {
+        "size": size,
+        "gbit_per_s": gbit_per_s,
+        "corrupt_bytes": corrupt_bytes,
+        "verified": verified,
+        "cpus": list(cpus),
+    }
 
 
 class DemoReportTest(unittest.TestCase):
@@ -25,6 +31,9 @@ class DemoReportTest(unittest.TestCase):
         self.write("warpline.json", run(65536, 20.0))
         self.write("floor.json", {"gbit_per_s": 40.0})
         (self.folder / "idle").write_text("97\n")
+        (self.folder / "idle-after").write_text("98\n")
+        (self.folder / "stat").write_text("cpu  100 0 100 700 100 0 0 50 0 0\n")
+        (self.folder / "stat-after").write_text("cpu  200 0 200 1500 100 0 0 50 0 0\n")
 
     def write(self, name, value):
         (self.folder / name).write_text(json.dumps(value))
@@ -63,6 +72,34 @@ class DemoReportTest(unittest.TestCase):
     def test_a_sweep_may_come_one_object_a_line(self):
         (self.folder / "sweep.json").write_text("\n".join(json.dumps(run(size, 1.0, size)) for size in (1, 2)))
         self.assertEqual(self.table()[1]["corrupt_bytes"], "3")
+
+    def said(self):
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output):
+            demo_report.main(["table", str(self.folder)])
+        return output.getvalue()
+
+    def test_an_idle_machine_is_not_doubted(self):
+        self.assertTrue(self.said().startswith("warpline, Gb/s"), self.said())
+
+    def test_the_figures_of_a_busy_machine_are_doubted(self):
+        for name in ("idle", "idle-after"):
+            (self.folder / name).write_text("80\n")
+            said = self.said()
+            self.assertTrue(said.startswith("These figures mean little: other processes ran: "), said)
+            self.assertIn("80 %", said.splitlines()[0])
+            self.assertTrue(said.rstrip().endswith("0"), "the table is last")
+            (self.folder / name).write_text("97\n")
+
+    def test_stolen_time_is_doubted(self):
+        (self.folder / "stat-after").write_text("cpu  200 0 200 1400 100 0 0 150 0 0\n")
+        said = self.said()
+        self.assertIn("the hypervisor gave 10 % of this machine's time to others", said.splitlines()[0])
+        self.assertEqual(self.table()[1]["stolen by the hypervisor, %"], "10")
+
+    def test_one_cpu_for_both_ends_is_named(self):
+        self.write("warpline.json", run(65536, 20.0, cpus=[1]))
+        self.assertIn("polled both ends (CPU 1)", self.said().splitlines()[0])
 
     def test_idle_share(self):
         before = "cpu  100 0 100 700 100 0 0 0 0 0"
