@@ -2,6 +2,7 @@
 //! user buffers.
 
 mod access;
+mod copy;
 #[cfg(feature = "dpdk")]
 mod huge;
 mod own;
