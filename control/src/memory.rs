@@ -66,6 +66,9 @@ pub enum MemoryError {
     /// The Tagged Offset behind the last octet would be 2^64 or more.
     #[error("the Tagged Offsets of the memory would wrap at 2^64: register less of it")]
     Wrap,
+    /// The memory is constant ([`Region::freeze`]), and the rights asked for are to write to it.
+    #[error("the memory is constant: register it without a right to write")]
+    Constant,
     /// The device has stopped.
     #[error(transparent)]
     Stopped(#[from] Stopped),
@@ -76,6 +79,7 @@ impl From<InsertError> for MemoryError {
         match error {
             InsertError::NoSlot => Self::TooManyRegions,
             InsertError::Wrap => Self::Wrap,
+            InsertError::Constant => Self::Constant,
         }
     }
 }
@@ -130,7 +134,8 @@ impl ProtectionDomain {
     /// Registers all of `region`. Waits for the core: work posted afterwards finds the registration.
     ///
     /// The memory may be the device's ([`MemorySource`](crate::device::MemorySource)) or the caller's own
-    /// ([`Region::owned`]); what is sent from the latter is copied ([`MemoryRegion::is_copied`]).
+    /// ([`Region::owned`]). What is sent from it is copied ([`MemoryRegion::is_copied`]), unless it is hugepages that were
+    /// made constant beforehand ([`Region::freeze`]).
     ///
     /// # Errors
     ///
@@ -269,8 +274,8 @@ impl MemoryRegion {
         self.registered.stag()
     }
 
-    /// Whether what is sent from it is copied into frames: the device cannot refer to the memory, or to none. It costs a copy
-    /// for each octet sent, and nothing when receiving.
+    /// Whether what is sent from it is copied into frames: the memory may change, or the device cannot refer to it, or to
+    /// none ([`Region::is_copied`]). It costs a copy for each octet sent, and nothing when receiving.
     pub fn is_copied(&self) -> bool {
         self.registered.copies(&self.region)
     }
@@ -323,7 +328,7 @@ impl MemoryRegion {
         FastRegistration { stag, offset: offset as u64, octets: octets as u64, base_to, access, all_streams }
     }
 
-    /// Copies `source` to octet `offset`. `false`, and nothing written, when it does not fit.
+    /// Copies `source` to octet `offset`. `false`, and nothing written, when it does not fit or the memory is constant.
     #[must_use]
     pub fn write(&self, offset: usize, source: &[u8]) -> bool {
         self.region.write(offset, source)
@@ -344,14 +349,14 @@ impl MemoryRegion {
         self.read(offset, &mut copy).then_some(copy)
     }
 
-    /// Writes `value` to every octet.
+    /// Writes `value` to every octet, unless the memory is constant.
     pub fn fill(&self, value: u8) {
         const CHUNK_OCTETS: usize = 4096;
         let chunk = [value; CHUNK_OCTETS];
         for offset in (0..self.len()).step_by(CHUNK_OCTETS) {
             let octets = CHUNK_OCTETS.min(self.len() - offset);
             let written = self.write(offset, &chunk[..octets]);
-            debug_assert!(written, "inside by construction");
+            debug_assert!(written || self.region.is_constant(), "inside by construction");
         }
     }
 

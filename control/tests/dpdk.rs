@@ -7,7 +7,7 @@ mod common;
 use common::{End, FAR, NEAR, PATIENCE, PORT, config};
 use dpdk::{Eal, ExternalPieces, WireConfig};
 use warpline::open::{self, OpenError};
-use warpline::{Device, DeviceConfig, ListenConfig, PollThread, Status};
+use warpline::{Access, Addressing, Device, DeviceConfig, ListenConfig, PollThread, Status};
 
 /// One test: the EAL starts once per process.
 #[test]
@@ -42,17 +42,27 @@ fn carry_a_write(eal: Eal, external_pieces: ExternalPieces) {
         connecting.join().unwrap();
     });
     let octets: Vec<u8> = (0..End::OCTETS).map(|index| ((index * 31) >> 8) as u8).collect();
-    assert!(near_end.memory.write(0, &octets));
-    near_end.write(1, &far_end, octets.len() as u32);
-    assert_eq!(near_end.completion().status, Status::Success);
-    assert_eq!(far_end.memory.to_vec(0, octets.len()).unwrap(), octets);
+    let region = open::hugepages(eal).allocate(octets.len()).unwrap();
+    assert!(region.write(0, &octets));
+    let region = region.freeze().unwrap();
+    let constant = near_end.domain.register(region, Access::empty(), Addressing::Address).unwrap();
+    assert_eq!(constant.is_copied(), external_pieces == ExternalPieces::Copied);
+    assert!(near_end.memory.is_copied() && near_end.memory.write(0, &octets));
+    for (id, source) in [(1, &near_end.memory), (2, &constant)] {
+        far_end.memory.fill(0);
+        let target = far_end.memory.advertisement(0, octets.len() as u32).unwrap();
+        near_end.qp.post_write(id, source.slice(0, octets.len() as u32), &target, 0).unwrap();
+        assert_eq!(near_end.completion().status, Status::Success);
+        assert_eq!(far_end.memory.to_vec(0, octets.len()).unwrap(), octets);
+    }
     near_end.qp.disconnect();
     far_end.qp.wait_closed(PATIENCE).unwrap();
     // By copy each octet is copied once to send; by reference none is but the small rest of the message.
     let copied = near.statistics().unwrap().octets_copied_tx;
+    let from_memory = octets.len() as u64;
     match external_pieces {
-        ExternalPieces::Copied => assert_eq!(copied, octets.len() as u64),
-        ExternalPieces::Shared => assert!(copied < 1024, "{copied} octets copied"),
+        ExternalPieces::Copied => assert_eq!(copied, 2 * from_memory),
+        ExternalPieces::Shared => assert!(copied - from_memory < 1024, "{copied} octets copied"),
     }
-    assert_eq!(far.statistics().unwrap().octets_copied_rx, octets.len() as u64);
+    assert_eq!(far.statistics().unwrap().octets_copied_rx, 2 * from_memory);
 }

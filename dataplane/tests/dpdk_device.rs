@@ -38,10 +38,12 @@ fn a_region_travels_by_reference_and_outlives_its_last_handle() {
         assert_ne!(a.mac(), b.mac());
 
         let region = Region::huge(eal(), 1 << 20).unwrap();
-        assert!(!region.is_copied());
         assert!(region.write(5000, &[7; 8000]));
         let mut frame = a.allocate().unwrap();
         frame.append(54).unwrap().fill(1);
+        assert!(region.is_copied() && !frame.append_region(&region, 5000, 8000), "it may change");
+        let region = region.freeze().unwrap();
+        assert!(!region.is_copied());
         assert!(frame.append_region(&region, 5000, 8000));
         frame.append(4).unwrap().fill(2);
         assert!(!frame.append_region(&region, (1 << 20) - 1, 2), "past the end");
@@ -91,8 +93,9 @@ fn ordinary_regions_are_not_carried() {
     let pool = pool();
     let (mut a, _b) = devices(&WireConfig::default(), &pool);
     let mut frame = a.allocate().unwrap();
-    let part = Region::huge(eal(), 4096).unwrap().part(0, 1024).unwrap();
-    for region in [Region::heap(4096).unwrap(), Region::owned(vec![7; 4096]).unwrap(), part] {
+    let part = Region::huge(eal(), 4096).unwrap().freeze().unwrap().part(0, 1024).unwrap();
+    let constant = Region::owned(vec![7; 4096]).unwrap().freeze().unwrap();
+    for region in [Region::heap(4096).unwrap(), constant, part] {
         assert!(region.is_copied() && !frame.append_region(&region, 0, 100));
     }
     assert!(frame.is_empty());

@@ -136,7 +136,7 @@ impl Control {
                 reply.send(Ok(stag));
             }
             Err(error) => {
-                debug_assert_eq!(error, InsertError::Wrap, "control gave out an STag twice");
+                debug_assert_ne!(error, InsertError::NoSlot, "control gave out an STag twice");
                 self.registrations.forget(stag, stag);
                 reply.send(Err(MemoryError::from(error)));
             }

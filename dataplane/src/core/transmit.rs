@@ -9,7 +9,7 @@ use super::{Core, streaming};
 use crate::crc32c::Digest;
 use crate::device::{ChecksumRequest, Device, Frame, IpVersion};
 use crate::limits;
-use crate::memory::StagTable;
+use crate::memory::{StagTable, Target};
 use crate::mpa::{MpaError, fpdu};
 use crate::qp::error::StreamError;
 use crate::qp::run::{FpduDescriptor, FpduRun, Source};
@@ -229,8 +229,8 @@ impl<D: Device> Core<D> {
                 scratch: &mut self.scratch,
                 statistics: &mut self.statistics,
             };
-            if let Some((descriptor, crc)) = payload.referable(segment).filter(|_| by_reference) {
-                payload.by_reference(&descriptor, crc, headers, &mut frame)?;
+            if let Some(reference) = by_reference.then(|| payload.referable(segment)).flatten() {
+                payload.by_reference(&reference, headers, &mut frame)?;
             } else {
                 let room = frame.append(headers + payload_octets)?;
                 payload.segment(segment, &mut room[headers..]).then_some(())?;
@@ -388,6 +388,14 @@ fn fill<F>(
     }
 }
 
+/// The payload of an FPDU that may go by reference.
+struct Reference<'c> {
+    header: ddp::Header,
+    target: Target<'c>,
+    octets: &'c [u8],
+    crc: bool,
+}
+
 /// Builds the payload of segments.
 struct Build<'c> {
     connection: &'c Connection,
@@ -397,7 +405,7 @@ struct Build<'c> {
     statistics: &'c mut Statistics,
 }
 
-impl Build<'_> {
+impl<'c> Build<'c> {
     fn segment(mut self, segment: &Segment<Chunk>, out: &mut [u8]) -> bool {
         let skip = segment.skip as usize;
         match &segment.payload {
@@ -441,47 +449,47 @@ impl Build<'_> {
         at == out.len()
     }
 
-    /// The FPDU of `segment` and whether it has a CRC, if its payload may go by reference: one whole FPDU, without Markers,
-    /// from registered memory, and long enough that a reference costs less than a copy.
-    fn referable(&self, segment: &Segment<Chunk>) -> Option<(FpduDescriptor, bool)> {
+    /// The FPDU of `segment`, if its payload may go by reference: one whole FPDU, without Markers, long enough that a
+    /// reference costs less than a copy, and from constant memory.
+    ///
+    /// A device reads what a frame refers to when it sends the frame: after the CRC was computed, and perhaps after the
+    /// peer's acknowledgement of an earlier copy has completed the request. Memory that anybody can write to by then, the
+    /// application, a peer, or another request of ours, would go out with a CRC that does not fit, or show the peer what was
+    /// never meant for it. RFC 5040 §5.5 (8) leaves the contents indeterminate in such a case, not the stream. So all other
+    /// memory is copied, and the CRC computed over the copy.
+    fn referable(&self, segment: &Segment<Chunk>) -> Option<Reference<'c>> {
         let Chunk::Fpdus(FpduRun { first: descriptor, .. }) = segment.payload else { return None };
         let Mode::FullOperation(operating) = &self.connection.mode else { return None };
         // No more and no less than the first: others behind it would make the segment longer.
         let whole = segment.skip == 0
             && segment.octets as usize == fpdu::wire_len(0, descriptor.ulpdu_octets(), false)
             && !operating.markers_sent;
-        let long = descriptor.octets >= limits::BY_REFERENCE_MIN_OCTETS;
-        (whole && long && matches!(descriptor.source, Source::Memory(_)))
-            .then_some((descriptor, operating.crc))
+        if !whole || descriptor.octets < limits::BY_REFERENCE_MIN_OCTETS {
+            return None;
+        }
+        let Source::Memory(slice) = descriptor.source else { return None };
+        let target = self.stags.retained(slice.stag, slice.to, slice.octets as usize)?;
+        let octets = target.constant()?;
+        Some(Reference { header: descriptor.header, target, octets, crc: operating.crc })
     }
 
     /// Builds one FPDU whose payload stays where it is: its head after room for `headers` octets, a reference to the user's
     /// buffer, then pad and CRC. `None` when a part of it cannot be had.
-    fn by_reference<F: Frame>(
-        self,
-        descriptor: &FpduDescriptor,
-        crc: bool,
-        headers: usize,
-        frame: &mut F,
-    ) -> Option<()> {
-        let Source::Memory(slice) = descriptor.source else { return None };
-        let octets = slice.octets as usize;
-        let payload = self.stags.retained(slice.stag, slice.to, octets)?;
+    fn by_reference<F: Frame>(self, payload: &Reference<'_>, headers: usize, frame: &mut F) -> Option<()> {
+        let octets = payload.octets.len();
         let mut header = [0; ddp::Untagged::LEN];
-        let header_octets = descriptor.header.emit(&mut header);
+        let header_octets = payload.header.emit(&mut header);
         let head = fpdu::LENGTH_LEN + header_octets;
         let room = frame.append(headers + head)?;
         fpdu::encode_head(&mut room[headers..], &header[..header_octets], octets)?;
-        let digest = if crc {
+        let digest = payload.crc.then(|| {
             let mut digest = Digest::new();
             digest.update(&room[headers..]);
-            payload.inspect(|octets| digest.update(octets))?;
-            Some(digest)
-        } else {
-            None
-        };
+            digest.update(payload.octets);
+            digest
+        });
         let (tail, tail_octets) = fpdu::tail(digest, octets);
-        let (region, offset) = payload.region();
+        let (region, offset) = payload.target.region();
         self.statistics.fpdus_sent += 1;
         if frame.append_region(region, offset, octets) {
             frame.append(tail_octets)?.copy_from_slice(&tail[..tail_octets]);
@@ -489,7 +497,7 @@ impl Build<'_> {
             // Memory the device cannot refer to is copied behind the head.
             let room = frame.append(octets + tail_octets)?;
             let (copy, rest) = room.split_at_mut(octets);
-            payload.read(0, copy).then_some(())?;
+            copy.copy_from_slice(payload.octets);
             rest.copy_from_slice(&tail[..tail_octets]);
             self.statistics.octets_copied_tx += octets as u64;
         }

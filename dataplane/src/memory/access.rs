@@ -37,6 +37,8 @@ bitflags! {
 impl Access {
     /// All that a peer can be allowed.
     pub const REMOTE: Self = Self::REMOTE_READ.union(Self::REMOTE_WRITE).union(Self::REMOTE_ATOMIC);
+    /// All rights by which octets change.
+    pub const ANY_WRITE: Self = Self::LOCAL_WRITE.union(Self::REMOTE_WRITE).union(Self::REMOTE_ATOMIC);
 }
 
 /// Why an access is refused, in the order of the checks (RFC 5041 §7.1, ambiguity A-30). Whoever's stream it is hears of it,

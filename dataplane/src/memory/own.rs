@@ -71,7 +71,7 @@ unsafe impl Send for Allocation {}
 unsafe impl Sync for Allocation {}
 
 // SAFETY: the octets were a vector's, initialised, and stay in place until drop or `take_octets`, which only the last
-// holder can call; no reference into them is made meanwhile.
+// holder can call; nobody but regions reaches them meanwhile.
 #[allow(unsafe_code)]
 unsafe impl Backing for Allocation {
     fn start(&self) -> NonNull<u8> {
@@ -80,6 +80,10 @@ unsafe impl Backing for Allocation {
 
     fn octets(&self) -> usize {
         self.octets
+    }
+
+    fn is_exclusive(&self) -> bool {
+        true
     }
 
     fn take_octets(&mut self) -> Option<Vec<u8>> {
@@ -122,7 +126,7 @@ impl Region {
     /// From now until `keep` is dropped, the octets must stay in place, initialised, and valid for reads and writes from any
     /// thread. No Rust reference to them may be used meanwhile; other code, of this process or of another that shares the
     /// memory, may read and write them by whatever it takes for volatile or atomic, and finds old or new octets, as
-    /// with a device's DMA.
+    /// with a device's DMA. Such a region is never constant ([`freeze`](Self::freeze)).
     #[allow(unsafe_code)]
     pub unsafe fn from_raw(start: NonNull<u8>, octets: usize, keep: impl Send + 'static) -> Option<Self> {
         if octets == 0 || isize::try_from(octets).is_err() {
@@ -195,6 +199,7 @@ mod tests {
         let start = NonNull::new(memory.as_mut_ptr()).unwrap();
         // SAFETY: the vector lives until the end of the test and is not touched before the region has gone.
         let region = unsafe { Region::from_raw(start, 32, Counts(drops.clone())) }.unwrap();
+        let region = region.freeze().unwrap_err();
         let part = region.part(8, 8).unwrap();
         assert!(region.is_copied() && part.write(0, &[9; 8]));
         drop(region);

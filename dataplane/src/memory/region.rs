@@ -13,8 +13,8 @@ use super::copy;
 /// # Safety
 ///
 /// For as long as the value lives, `start()` must point to `octets()` octets, initialised and valid for reads and writes
-/// from any thread, always the same span, to which no Rust reference exists but those of frames that carry it
-/// ([`Frame::append_region`](crate::device::Frame::append_region)), whose readers expect it to change.
+/// from any thread, always the same span, to which no Rust reference exists but those that constant regions give
+/// ([`Region::constant`]). Where [`is_exclusive`](Self::is_exclusive) says so, nobody reaches the octets but by regions.
 #[allow(unsafe_code)]
 pub unsafe trait Backing: Send + Sync + 'static {
     /// The first octet.
@@ -23,6 +23,10 @@ pub unsafe trait Backing: Send + Sync + 'static {
     fn octets(&self) -> usize;
     /// Whether devices that take payload by reference can refer to it.
     fn is_for_devices(&self) -> bool {
+        false
+    }
+    /// Whether regions made of it are the only way to the octets. Only then can they be made constant.
+    fn is_exclusive(&self) -> bool {
         false
     }
     /// The octets as a vector, after which the backing has none and is only dropped; `None` when it is not made of one.
@@ -41,18 +45,23 @@ pub unsafe trait Backing: Send + Sync + 'static {
 /// the next time: RDMAP leaves the contents of a buffer undetermined until a Delivery defines them (RFC 5040 §5.5). A
 /// completion orders: what it stands for is seen whole by whoever has polled it, and by those it tells. No octet outside
 /// the region is ever touched.
+///
+/// A region can be made constant ([`freeze`](Self::freeze)). Only then frames carry its octets by reference.
 #[derive(Clone)]
 pub struct Region {
     // The span is repeated here so that the hot path does not go through the trait object.
     start: NonNull<u8>,
     octets: usize,
+    /// Nobody writes to it ever again. All regions on the backing are so, or none is.
+    constant: bool,
     backing: Arc<dyn Backing>,
 }
 
-// SAFETY: `Backing` promises that the span is valid from any thread, and the only accesses are raw copies inside it.
+// SAFETY: `Backing` promises that the span is valid from any thread. It is accessed by copies that may race, by atomics,
+// and, when it is constant, by reads alone.
 #[allow(unsafe_code)]
 unsafe impl Send for Region {}
-// SAFETY: as for `Send`; no method gives out a reference into the span.
+// SAFETY: as for `Send`.
 #[allow(unsafe_code)]
 unsafe impl Sync for Region {}
 
@@ -60,7 +69,7 @@ unsafe impl Sync for Region {}
 impl Region {
     /// A region over `backing`.
     pub fn new(backing: Arc<dyn Backing>) -> Self {
-        Self { start: backing.start(), octets: backing.octets(), backing }
+        Self { start: backing.start(), octets: backing.octets(), constant: false, backing }
     }
 
     /// A region of `octets` zero octets on the heap, page aligned. For tests and machines without hugepages.
@@ -75,8 +84,40 @@ impl Region {
     /// The `octets` octets from `offset` as a region of their own, which keeps this one; `None` when they do not all lie
     /// inside or are none. Devices do not transmit it by reference.
     pub fn part(&self, offset: usize, octets: usize) -> Option<Self> {
-        (octets > 0 && self.contains(offset, octets))
-            .then(|| Self::new(Arc::new(Part { whole: self.clone(), offset, octets })))
+        (octets > 0 && self.contains(offset, octets)).then(|| Self {
+            constant: self.constant,
+            ..Self::new(Arc::new(Part { whole: self.clone(), offset, octets }))
+        })
+    }
+
+    /// Makes the region constant for the rest of its life: from here on every write to it is refused, and it cannot be
+    /// registered with a right to write. What is sent from it can go out by reference where memory and device allow it
+    /// ([`is_copied`](Self::is_copied)), RDMA Read Responses too: no frame can find other octets there than those that
+    /// its CRC was computed over, however late it is read.
+    ///
+    /// # Errors
+    ///
+    /// The region, unchanged, when somebody else has it too, as a clone, a part or a registration, or others reach the
+    /// memory without it ([`from_raw`](Self::from_raw)).
+    pub fn freeze(mut self) -> Result<Self, Self> {
+        if Arc::get_mut(&mut self.backing).is_some_and(|backing| backing.is_exclusive()) {
+            self.constant = true;
+            Ok(self)
+        } else {
+            Err(self)
+        }
+    }
+
+    /// Whether nobody can write to it any more ([`freeze`](Self::freeze)).
+    pub const fn is_constant(&self) -> bool {
+        self.constant
+    }
+
+    /// The octets, in place; `None` when the region is not constant.
+    pub fn constant(&self) -> Option<&[u8]> {
+        // SAFETY: `Backing` keeps the span valid and initialised, and reached by regions alone. When this one became
+        // constant it was the only one; since then all are, and none writes.
+        self.constant.then(|| unsafe { core::slice::from_raw_parts(self.start.as_ptr(), self.octets) })
     }
 
     /// Octets in the region.
@@ -99,10 +140,10 @@ impl Region {
         Arc::get_mut(&mut self.backing)?.take_octets()
     }
 
-    /// Whether sends copy their payload from it into frames, as no device can refer to it: all memory but
-    /// hugepages (`Region::huge`), whole.
+    /// Whether sends copy their payload from it into frames: no frame refers to memory that may change, nor to what no
+    /// device can refer to, which is all but whole regions of hugepages (`Region::huge`).
     pub fn is_copied(&self) -> bool {
-        !self.backing.is_for_devices()
+        !(self.constant && self.backing.is_for_devices())
     }
 
     /// Who owns the octets.
@@ -118,15 +159,15 @@ impl Region {
         }
     }
 
-    /// Copies `source` to `offset`. `false`, and nothing written, when it does not fit.
+    /// Copies `source` to `offset`. `false`, and nothing written, when it does not fit or the region is constant.
     #[must_use]
     #[inline]
     pub fn write(&self, offset: usize, source: &[u8]) -> bool {
-        if !self.contains(offset, source.len()) {
+        if !self.contains(offset, source.len()) || self.constant {
             return false;
         }
         // SAFETY: the range was just checked to lie inside the span, which `Backing` keeps valid; its octets are accessed
-        // by such copies and atomics alone. `source` is a reference, and so no part of it.
+        // by such copies and atomics alone. `source` is no part of it: there are references into constant regions only.
         unsafe { copy::write(source, self.start.as_ptr().add(offset)) };
         true
     }
@@ -147,11 +188,11 @@ impl Region {
     /// gives what was there before: one read-modify-write, atomic to every core and to the application's own atomics on
     /// the same octets (RDMAPX-5-01). It orders what came before it and what follows like a lock taken and released.
     ///
-    /// `None`, and nothing written, when the 8 octets are not inside or do not begin at a multiple of 8 in memory
-    /// (RDMAPX-5-02). `f` may be asked more than once.
+    /// `None`, and nothing written, when the region is constant, or the 8 octets are not inside or do not begin at a
+    /// multiple of 8 in memory (RDMAPX-5-02). `f` may be asked more than once.
     #[inline]
     pub fn fetch_modify(&self, offset: usize, mut f: impl FnMut(u64) -> u64) -> Option<u64> {
-        if !self.contains(offset, size_of::<u64>()) {
+        if !self.contains(offset, size_of::<u64>()) || self.constant {
             return None;
         }
         // SAFETY: the range was just checked to lie inside the span.
@@ -168,20 +209,8 @@ impl Region {
         place.fetch_update(Ordering::AcqRel, Ordering::Acquire, modify).ok()
     }
 
-    /// Gives `f` a look at `octets` octets from `offset`; `None` when they are not inside. For octets that belong to the
-    /// stack while a send is under way, so that nobody writes to them.
-    #[inline]
-    pub(crate) fn inspect<T>(&self, offset: usize, octets: usize, f: impl FnOnce(&[u8]) -> T) -> Option<T> {
-        if !self.contains(offset, octets) {
-            return None;
-        }
-        // SAFETY: the range was just checked to lie inside the span, which `Backing` keeps valid and initialised; the
-        // reference ends with `f`. An application that writes to a buffer it has lent to a send races with this as it
-        // would with a NIC's DMA.
-        Some(f(unsafe { core::slice::from_raw_parts(self.start.as_ptr().add(offset), octets) }))
-    }
-
-    /// The raw span, for devices that transmit by reference.
+    /// The raw span. What is done with it must be atomic or volatile where others may write at the same time, and to a
+    /// constant region nothing is written.
     pub fn as_non_null(&self) -> NonNull<u8> {
         self.start
     }
@@ -192,6 +221,7 @@ impl fmt::Debug for Region {
         f.debug_struct("Region")
             .field("start", &self.start)
             .field("octets", &self.octets)
+            .field("constant", &self.constant)
             .finish_non_exhaustive()
     }
 }
@@ -257,7 +287,7 @@ unsafe impl Send for HeapBacking {}
 #[allow(unsafe_code)]
 unsafe impl Sync for HeapBacking {}
 
-// SAFETY: the block is allocated zeroed, stays in place until drop, and no reference into it is ever made.
+// SAFETY: the block is allocated zeroed, stays in place until drop, and is given to nobody but regions.
 #[allow(unsafe_code)]
 unsafe impl Backing for HeapBacking {
     fn start(&self) -> NonNull<u8> {
@@ -266,6 +296,10 @@ unsafe impl Backing for HeapBacking {
 
     fn octets(&self) -> usize {
         self.layout.size()
+    }
+
+    fn is_exclusive(&self) -> bool {
+        true
     }
 
     fn as_any(&self) -> &(dyn core::any::Any + Send + Sync) {
@@ -399,6 +433,31 @@ mod tests {
                 }
             });
         });
+    }
+
+    #[test]
+    fn nobody_writes_to_a_constant_region() {
+        let region = Region::heap(64).unwrap();
+        assert!(region.write(8, b"as it is") && region.constant().is_none());
+        let clone = region.clone();
+        let region = region.freeze().unwrap_err();
+        assert!(region.write(0, b"!") && !region.is_constant(), "another could write");
+        drop(clone);
+        let part = region.part(0, 8).unwrap();
+        let (region, part) = (region.freeze().unwrap_err(), part.freeze().unwrap_err());
+        drop(part);
+        let region = region.freeze().unwrap();
+        let part = region.part(8, 8).unwrap();
+        for region in [&region, &part, &region.clone()] {
+            assert!(region.is_constant() && !region.write(0, b"?") && !region.write(0, b""));
+            assert_eq!(region.fetch_modify(0, |_| 7), None);
+        }
+        assert_eq!(part.constant(), Some(&b"as it is"[..]));
+        let mut back = [0; 9];
+        assert!(region.read(0, &mut back));
+        assert_eq!(&back, b"!\0\0\0\0\0\0\0a");
+        let owned = Region::owned(&b"a vector"[..]).unwrap().freeze().unwrap();
+        assert_eq!(owned.into_vec().unwrap(), b"a vector");
     }
 
     #[test]

@@ -48,10 +48,10 @@ impl<'t> Target<'t> {
         self.region.fetch_modify(self.offset, f)
     }
 
-    /// Gives `f` a look at the whole range, see [`Region::inspect`].
+    /// The octets of the range, in place; `None` when the region is not [constant](Region::freeze).
     #[inline]
-    pub(crate) fn inspect<T>(&self, f: impl FnOnce(&[u8]) -> T) -> Option<T> {
-        self.region.inspect(self.offset, self.octets, f)
+    pub fn constant(&self) -> Option<&'t [u8]> {
+        self.region.constant()?.get(self.offset..self.offset + self.octets)
     }
 
     /// The region and the offset of the range in it.

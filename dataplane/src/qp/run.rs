@@ -104,7 +104,7 @@ pub struct SegmentRoom {
     pub markers: bool,
     /// Whether FPDUs may share it.
     pub packing: bool,
-    /// Octets of payload from which on an FPDU goes alone: its payload then goes by reference, which costs less than the
+    /// Octets of payload from which on an FPDU from memory that goes by reference goes alone: that costs less than the
     /// segment it would save.
     pub alone_from: u32,
 }

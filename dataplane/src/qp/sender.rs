@@ -122,7 +122,9 @@ impl Sender {
         let status = taken::check(&taken.request, shared, stags, self.reads);
         let second = if status == Status::Success {
             each_memory(&taken.request, |stag| stags.retain(stag));
-            taken.request.split_immediate()
+            let second = taken.request.split_immediate();
+            taken.note_memory(stags);
+            second
         } else {
             None
         };
@@ -248,7 +250,11 @@ impl Sender {
         room: &SegmentRoom,
         asked: &Asked,
     ) -> FpduRun {
-        if !room.packing || run.first.octets >= room.alone_from {
+        let first = match run.origin {
+            Origin::Requests(number) => self.taken.get(number.wrapping_sub(self.completed) as usize),
+            _ => None,
+        };
+        if !room.packing || first.is_some_and(|taken| taken.refers) && run.first.octets >= room.alone_from {
             return run;
         }
         for index in next..self.taken.len() {
@@ -267,7 +273,7 @@ impl Sender {
                 let Some(mulpdu) = room.mulpdu_behind(octets) else { break };
                 taken.fpdu(message, self.number(index), 0, mulpdu)
             };
-            if fpdu.octets >= room.alone_from {
+            if taken.refers && fpdu.octets >= room.alone_from {
                 break;
             }
             among += usize::from(taken.asks());

@@ -7,6 +7,7 @@ use super::run::{FpduDescriptor, Source};
 use super::shared::{PostError, SharedQp};
 use super::work::{Completion, CompletionKind, Operation, SendRequest, Status};
 use crate::ddp::segmentation::Message;
+use crate::limits;
 use crate::memory::{Access, StagTable};
 use crate::rdmap::message;
 use crate::wire::atomic::{AtomicRequest, VALUE_OCTETS};
@@ -50,6 +51,8 @@ pub struct Taken {
     pub kind: Option<CompletionKind>,
     /// Octets that its completion names.
     pub octets: u32,
+    /// Its octets lie in one piece of memory that frames can refer to.
+    pub refers: bool,
 }
 
 /// The numbers of the next messages on the queues of the peer (DDP-4.3-07, DDP-4.3-08).
@@ -75,7 +78,7 @@ impl Taken {
     #[inline]
     pub fn new(request: Posted) -> Self {
         let (does, status, stage) = (Does::Local, Status::Success, Stage::Waiting);
-        Self { request, does, status, stage, answer: None, kind: None, octets: 0 }
+        Self { request, does, status, stage, answer: None, kind: None, octets: 0, refers: false }
     }
 
     /// Notes how the request's check has ended. One that failed it takes no number.
@@ -144,6 +147,18 @@ impl Taken {
     #[inline]
     pub fn asks(&self) -> bool {
         self.request.asks()
+    }
+
+    /// Notes whether frames can refer to its octets; those of few are copied anyway.
+    #[inline]
+    pub fn note_memory(&mut self, stags: &StagTable) {
+        if let [local] = self.request.slices()
+            && local.octets >= limits::BY_REFERENCE_MIN_OCTETS
+            && self.request.operation().sends_local()
+        {
+            let target = stags.retained(local.stag, local.to, local.octets as usize);
+            self.refers = target.is_some_and(|target| !target.region().0.is_copied());
+        }
     }
 
     /// What it waits for once it is sent; `number` is its own.

@@ -146,6 +146,11 @@ impl Operation {
 }
 
 /// A work request on the send queue. The registered memory of `local` belongs to the stack until the completion.
+///
+/// What is sent is read from there whenever a segment is built, also to be sent again. If somebody writes to it meanwhile, the
+/// application, a peer with the right to, or another request, what arrives is old or new octets, in a mixture of whole
+/// FPDUs, and nothing else suffers (RFC 5040 §5.5): each FPDU has a CRC over the octets that it carries. After the completion
+/// nothing is read from there any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SendRequest {
     /// The application's name for it.

@@ -6,6 +6,7 @@
 mod alignment;
 mod behaviour;
 mod challenges;
+mod changing_memory;
 mod common;
 mod descriptors;
 mod enhanced;

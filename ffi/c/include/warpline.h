@@ -942,8 +942,8 @@ int warpline_mr_register(struct warpline_pd *pd,
                          struct warpline_mr **mr);
 
 /**
- * Allocates and registers `octets` zero octets: in hugepages, which frames refer to instead of copying, on a device of
- * `warpline_open`. They go when nothing reaches them any more.
+ * Allocates and registers `octets` zero octets: in hugepages on a device of `warpline_open`. They go when nothing reaches
+ * them any more.
  *
  * - `-ENOMEM`: there is no such memory
  * - and as `warpline_mr_register`
@@ -971,7 +971,8 @@ size_t warpline_mr_octets(const struct warpline_mr *mr);
 uint32_t warpline_mr_stag(const struct warpline_mr *mr);
 
 /**
- * Whether what is sent from it is copied into frames, because the device cannot refer to the memory, or to none.
+ * Whether what is sent from it is copied into frames, because it may change, or the device cannot refer to it or to any
+ * memory.
  */
 bool warpline_mr_is_copied(const struct warpline_mr *mr);
 

@@ -102,7 +102,7 @@ impl From<MemoryError> for Failure {
         let code = match error {
             MemoryError::OutOfMemory { .. } => libc::ENOMEM,
             MemoryError::TooManyRegions | MemoryError::Quota => libc::ENOSPC,
-            MemoryError::OtherDomain | MemoryError::Wrap => libc::EINVAL,
+            MemoryError::OtherDomain | MemoryError::Wrap | MemoryError::Constant => libc::EINVAL,
             MemoryError::Stopped(_) => libc::ENODEV,
         };
         Self::of(code, &error)

@@ -161,8 +161,8 @@ pub unsafe extern "C" fn warpline_mr_register(
     })
 }
 
-/// Allocates and registers `octets` zero octets: in hugepages, which frames refer to instead of copying, on a device of
-/// `warpline_open`. They go when nothing reaches them any more.
+/// Allocates and registers `octets` zero octets: in hugepages on a device of `warpline_open`. They go when nothing reaches
+/// them any more.
 ///
 /// - `-ENOMEM`: there is no such memory
 /// - and as `warpline_mr_register`
@@ -211,7 +211,8 @@ pub unsafe extern "C" fn warpline_mr_stag(mr: *const Mr) -> u32 {
     unsafe { mr.as_ref() }.map_or(0, |mr| mr.stag.load(Ordering::Acquire))
 }
 
-/// Whether what is sent from it is copied into frames, because the device cannot refer to the memory, or to none.
+/// Whether what is sent from it is copied into frames, because it may change, or the device cannot refer to it or to any
+/// memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_mr_is_copied(mr: *const Mr) -> bool {
     // SAFETY: what C promises for every call.

@@ -21,10 +21,8 @@ pub enum ExternalPieces {
     #[default]
     Copied,
     /// The receiver gets the references. Their owner is kept alive until the receiver drops the frame, so no octet is ever
-    /// read after it was freed. But a receiver sees what the sender writes to the memory meanwhile: one that verifies
-    /// octets and then copies them may copy others than it verified, and a duplicate of a frame whose first copy was
-    /// acknowledged may change under it. It saves one copy per octet, which real hardware does not cost the CPU
-    /// either: for measuring, between ends that leave a buffer alone until its frames are gone.
+    /// read after it was freed, and nobody may write to the memory for as long ([`ExternalBuffer`](crate::ExternalBuffer)).
+    /// It saves one copy per octet, which real hardware does not cost the CPU either.
     Shared,
 }
 

@@ -32,6 +32,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::path::middlebox::{self, ETHERNET_OCTETS, TAG_OCTETS};
 use super::path::{Buffers, MIN_FRAME_OCTETS, Parcel, Path};
 use super::{Capabilities, ChecksumRequest, Device, Frame, ReceivedChecksums};
+use crate::memory::Region;
 use crate::time::Instant;
 use crate::wire::ethernet::MacAddress;
 
@@ -76,6 +77,9 @@ pub struct EndConfig {
     pub frame_limit: usize,
     /// Whether the device offers to fill in checksums on transmit.
     pub transmit_checksums: bool,
+    /// Whether the device takes payload by reference. As one that does DMA it reads the octets when the frame leaves, and
+    /// finds what is there by then: also in memory that no frame should refer to.
+    pub gather: bool,
     /// What happens to the frames this end sends.
     pub outbound: Impairments,
 }
@@ -88,6 +92,7 @@ impl EndConfig {
             mtu_octets: 1500,
             frame_limit: usize::MAX,
             transmit_checksums: false,
+            gather: false,
             outbound: Impairments::default(),
         }
     }
@@ -118,7 +123,7 @@ pub fn link(seed: u64, a: EndConfig, b: EndConfig) -> (SimDevice, SimDevice) {
         capabilities: Capabilities {
             mtu_octets: config.mtu_octets,
             transmit_checksums: config.transmit_checksums,
-            gather: false,
+            gather: config.gather,
             frames: config.frame_limit,
         },
     };
@@ -224,7 +229,8 @@ impl SimDevice {
     }
 
     fn frame(&self, buffer: Box<[u8]>, octets: usize) -> SimFrame {
-        SimFrame { buffer, octets, end: self.end, request: None, network: self.network.clone() }
+        let (end, gather, network) = (self.end, self.capabilities.gather, self.network.clone());
+        SimFrame { buffer, octets, end, gather, references: Vec::new(), request: None, network }
     }
 }
 
@@ -286,6 +292,7 @@ impl Device for SimDevice {
         let end = self.end.index();
         let room = shared.transmit_credits[end].unwrap_or(usize::MAX).min(frames.len());
         for mut frame in frames.drain(..room) {
+            frame.read_references();
             // Emptied, so that dropping what is left of the frame touches nothing shared.
             let mut buffer = core::mem::take(&mut frame.buffer);
             shared.held_frames[frame.end.index()] -= 1;
@@ -315,8 +322,29 @@ pub struct SimFrame {
     octets: usize,
     /// Who holds the frame.
     end: End,
+    gather: bool,
+    references: Vec<Reference>,
     request: Option<ChecksumRequest>,
     network: Network,
+}
+
+/// Octets of a frame that lie elsewhere until it leaves.
+struct Reference {
+    /// Where in the frame.
+    at: usize,
+    octets: usize,
+    region: Region,
+    offset: usize,
+}
+
+impl SimFrame {
+    /// What DMA does.
+    fn read_references(&mut self) {
+        for Reference { at, octets, region, offset } in self.references.drain(..) {
+            let read = region.read(offset, &mut self.buffer[at..at + octets]);
+            debug_assert!(read, "it was inside when the frame was made");
+        }
+    }
 }
 
 impl Frame for SimFrame {
@@ -338,6 +366,18 @@ impl Frame for SimFrame {
         let added = self.buffer.get_mut(start..end)?;
         self.octets = end;
         Some(added)
+    }
+
+    /// The octets are in the frame at once, for whoever looks at it, and are read again when it leaves.
+    fn append_region(&mut self, region: &Region, offset: usize, octets: usize) -> bool {
+        let at = self.octets;
+        let place = at.checked_add(octets).and_then(|end| self.buffer.get_mut(at..end));
+        if !self.gather || !place.is_some_and(|place| region.read(offset, place)) {
+            return false;
+        }
+        self.octets += octets;
+        self.references.push(Reference { at, octets, region: region.clone(), offset });
+        true
     }
 
     fn checksums(&self) -> ReceivedChecksums {

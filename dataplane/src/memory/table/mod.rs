@@ -43,6 +43,9 @@ pub enum InsertError {
     /// The Tagged Offset behind the last octet would be 2^64 or more: no peer could name all of the memory.
     #[error("the Tagged Offsets of the memory would wrap at 2^64")]
     Wrap,
+    /// The memory is [constant](Region::freeze), and the rights are to write to it.
+    #[error("the memory is constant: nobody can be given a right to write to it")]
+    Constant,
 }
 
 /// Why an STag is still there.
@@ -151,6 +154,9 @@ impl StagTable {
         let Grant { region, pd, stream, base_to, access } = grant;
         let octets = region.len();
         base_to.checked_add(octets as u64).ok_or(InsertError::Wrap)?;
+        if region.is_constant() && access.intersects(Access::ANY_WRITE) {
+            return Err(InsertError::Constant);
+        }
         self.take_slot(stag, pd, Kind::Registration { allowed: access, windows: 0 })?;
         self.grant(stag, Reach { region, start: 0, octets, base_to, access, stream });
         Ok(())
