@@ -184,6 +184,10 @@ pub const TRANSMIT_BURST_SEGMENTS: usize = 32;
 /// Payload of an FPDU that goes out by reference where the device takes references, in octets: below it a copy costs less
 /// than two more buffers.
 pub const BY_REFERENCE_MIN_OCTETS: u32 = 1024;
+/// Octets a core keeps of FPDUs that go out in parts, until they are acknowledged, besides one run of FPDUs of each
+/// connection: a window of a fast path that has become narrower, and some thousand FPDUs of connections whose segments
+/// are below MPA's least. What finds no room is sent when some is acknowledged.
+pub const CUT_OCTETS_PER_CORE: usize = 4 << 20;
 /// Frames gathered before they are handed to the device: the peer works on the first while the next are built.
 pub const TRANSMIT_CHUNK_FRAMES: usize = 8;
 /// Frames that may wait for the device before connections stop sending.

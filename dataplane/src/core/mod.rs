@@ -6,6 +6,7 @@
 pub mod addresses;
 mod commands;
 pub mod connection;
+mod cut;
 mod detection;
 mod discovery;
 mod events;
@@ -231,8 +232,8 @@ pub struct Core<D: Device> {
     to_send: VecDeque<D::Frame>,
     /// An empty frame that was not needed after all.
     spare: Option<D::Frame>,
-    /// Where an FPDU is built whole when only a part of it is sent.
-    scratch: Vec<u8>,
+    /// Octets kept of FPDUs that were sent in part, of all connections.
+    cut_octets: usize,
     identification: u16,
 }
 
@@ -284,7 +285,7 @@ impl<D: Device> Core<D> {
             to_send: VecDeque::with_capacity(limits::TRANSMIT_QUEUE_FRAMES + limits::RECEIVE_BURST_FRAMES),
             device,
             spare: None,
-            scratch: Vec::with_capacity(usize::from(u16::MAX) + 1024),
+            cut_octets: 0,
             identification: 0,
         }
     }
@@ -372,6 +373,7 @@ impl<D: Device> Core<D> {
         let Some(mut connection) = slot.connection.take() else { return };
         slot.generation = slot.generation.wrapping_add(1);
         connection.tcp.release(&mut self.pools);
+        self.cut_octets -= connection.cut.octets();
         self.statistics.tcp.add(connection.tcp.counters());
         self.flows.remove(&connection.key, index);
         self.wheel.set(index, Instant::NEVER);

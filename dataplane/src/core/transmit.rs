@@ -22,7 +22,7 @@ use crate::wire::ddp;
 use crate::wire::ethernet::{EtherType, MacAddress};
 use crate::wire::ipv4::{self, Protocol};
 use crate::wire::ipv6;
-use crate::wire::tcp::{self, Header};
+use crate::wire::tcp::{self, Header, SeqNumber};
 
 impl<D: Device> Core<D> {
     /// Sends what the connections have to send, in turn. Who gets no turn, because the device is full or the poll has done
@@ -116,6 +116,7 @@ impl<D: Device> Core<D> {
     fn settle(&mut self, now: Instant, index: u32, more: bool) -> bool {
         let waiting = self.is_waiting(index);
         let Some(connection) = self.slots[index as usize].connection.as_mut() else { return false };
+        self.cut_octets -= connection.cut.acknowledge(connection.tcp.acknowledged());
         // Acknowledged octets that control has no copy of yet outlive TCP.
         let unheard = connection.unlent_octets() > 0 && !connection.told_closed;
         if connection.tcp.state() == State::Closed && !more && !unheard {
@@ -221,14 +222,10 @@ impl<D: Device> Core<D> {
         let by_reference = self.takes_references();
         let payload_octets = outgoing.segment.map_or(0, |segment| segment.octets as usize);
         if let Some(segment) = &outgoing.segment {
+            self.keep_if_cut(index, segment).then_some(())?;
             let connection = self.slots[index as usize].connection.as_ref()?;
-            let payload = Build {
-                connection,
-                qps: &self.qps,
-                stags: &self.stags,
-                scratch: &mut self.scratch,
-                statistics: &mut self.statistics,
-            };
+            let payload =
+                Build { connection, qps: &self.qps, stags: &self.stags, statistics: &mut self.statistics };
             if let Some(reference) = by_reference.then(|| payload.referable(segment)).flatten() {
                 payload.by_reference(&reference, headers, &mut frame)?;
             } else {
@@ -240,6 +237,33 @@ impl<D: Device> Core<D> {
         }
         self.write_headers(&mut frame, key, mac, outgoing.header.clone(), payload_octets, outgoing.ecn);
         Some(frame)
+    }
+
+    /// Builds and keeps all of the FPDUs that `segment` has a part of, unless they are kept already: what is sent of them
+    /// fits together then, whatever becomes of their source. `false` when there is no room.
+    fn keep_if_cut(&mut self, index: u32, segment: &Segment<Chunk>) -> bool {
+        let Chunk::Fpdus(run) = segment.payload else { return true };
+        if segment.octets == run.octets {
+            return true;
+        }
+        let Some(connection) = &mut self.slots[index as usize].connection else { return false };
+        let begin = segment.seq - segment.skip;
+        if connection.cut.get(begin).is_some() {
+            return true;
+        }
+        // Each connection may keep one in any case, so that it gets on.
+        let octets = run.octets as usize;
+        if !connection.cut.is_empty() && self.cut_octets + octets > limits::CUT_OCTETS_PER_CORE {
+            return false;
+        }
+        let mut whole = vec![0; octets].into_boxed_slice();
+        let (qps, stags, statistics) = (&self.qps, &self.stags, &mut self.statistics);
+        if !(Build { connection, qps, stags, statistics }).run(run, begin, &mut whole) {
+            return false;
+        }
+        connection.cut.keep(begin, whole);
+        self.cut_octets += octets;
+        true
     }
 
     /// Writes the Ethernet, IP and TCP headers before the payload that is already there.
@@ -401,40 +425,32 @@ struct Build<'c> {
     connection: &'c Connection,
     qps: &'c QueuePairs,
     stags: &'c StagTable,
-    scratch: &'c mut Vec<u8>,
     statistics: &'c mut Statistics,
 }
 
 impl<'c> Build<'c> {
     fn segment(mut self, segment: &Segment<Chunk>, out: &mut [u8]) -> bool {
-        let skip = segment.skip as usize;
-        match &segment.payload {
+        let begin = segment.seq - segment.skip;
+        match segment.payload {
             Chunk::Stream => self.connection.stream.copy(segment.seq, out),
-            Chunk::Fpdus(run) => {
-                let Mode::FullOperation(operating) = &self.connection.mode else { return false };
-                // Where the run begins in the stream of Full Operation; Markers only need it modulo 512.
-                let position = u64::from((segment.seq - segment.skip - operating.send_start) as u32);
-                let octets = run.octets as usize;
-                if skip == 0 && octets == out.len() {
-                    return self.run(*run, operating, position, out);
-                }
-                // A part of it: the CRC of an FPDU needs the whole.
-                let mut whole = core::mem::take(self.scratch);
-                whole.resize(octets, 0);
-                let built = self.run(*run, operating, position, &mut whole);
-                let part = whole.get(skip..skip + out.len());
-                if let Some(part) = part {
+            Chunk::Fpdus(run) if run.octets as usize == out.len() => self.run(run, begin, out),
+            Chunk::Fpdus(_) => {
+                let whole = self.connection.cut.get(begin);
+                let skip = segment.skip as usize;
+                let part = whole.and_then(|whole| whole.get(skip..skip + out.len()));
+                part.is_some_and(|part| {
                     out.copy_from_slice(part);
-                }
-                let built = built && part.is_some();
-                *self.scratch = whole;
-                built
+                    true
+                })
             }
         }
     }
 
-    /// Builds the FPDUs of a run, which begins at `position`, one behind the other.
-    fn run(&mut self, run: FpduRun, operating: &Operating, position: u64, out: &mut [u8]) -> bool {
+    /// Builds the FPDUs of a run, which begins at `begin`, one behind the other.
+    fn run(&mut self, run: FpduRun, begin: SeqNumber, out: &mut [u8]) -> bool {
+        let Mode::FullOperation(operating) = &self.connection.mode else { return false };
+        // Where the run begins in the stream of Full Operation; Markers only need it modulo 512.
+        let position = u64::from((begin - operating.send_start) as u32);
         let Some(qp) = self.qps.get(operating.qp) else { return false };
         let mut at = 0;
         for fpdu in qp.sender.fpdus(run) {

@@ -152,6 +152,29 @@ fn a_frame_that_leaves_after_the_completion_shows_nothing_of_later() {
     }
 }
 
+/// RFC 5044 App. A.5: FPDUs that no longer fit the path go out in parts, one round trip after the other. They fit together
+/// whatever becomes of the source meanwhile.
+#[test]
+fn the_parts_of_a_cut_fpdu_fit_together() {
+    const MOST_OCTETS: usize = 1300;
+    for message in MESSAGES {
+        let mut bench = Bench::new(1, filled(0));
+        let (source, mut times) = (bench.source.clone(), 0_u8);
+        // A path that has become narrower and does not say so.
+        bench.pair.network.set_filter(End::A, move |_, frame| {
+            times = times.wrapping_add(1);
+            assert!(source.write(0, &[times; OCTETS]), "it changes with each frame");
+            if frame.len() > MOST_OCTETS { Verdict::Drop } else { Verdict::Pass }
+        });
+        bench.post(message, OCTETS);
+        assert_eq!(bench.completion(message), Status::Success, "{message:?}");
+        let statistics = bench.pair.a.statistics();
+        assert!(statistics.tcp.cut_segments >= 5, "{message:?}: {}", statistics.tcp.cut_segments);
+        assert_eq!(bench.bad_crcs(), 0, "{message:?}");
+        assert_eq!((bench.pair.a.qp.error(), bench.pair.b.qp.error()), (None, None));
+    }
+}
+
 /// What is sent again is built again: whole, from what its source holds by then, with a CRC that fits it.
 #[test]
 fn what_is_sent_again_has_a_crc_that_fits() {

@@ -1,0 +1,90 @@
+//! FPDUs that go out in several segments, because the path or the peer's window has become narrower than they are, or
+//! was never wide enough (RFC 5044 App. A.5).
+
+use std::collections::VecDeque;
+
+use crate::wire::tcp::SeqNumber;
+
+/// The octets of one run of FPDUs.
+#[derive(Debug)]
+struct CutRun {
+    begin: SeqNumber,
+    octets: Box<[u8]>,
+}
+
+impl CutRun {
+    fn end(&self) -> SeqNumber {
+        self.begin + self.octets.len() as u32
+    }
+}
+
+/// The runs of FPDUs of one connection that have been sent in part, as they were when their first part was built, until
+/// all of them is acknowledged.
+///
+/// Everything else is built anew from its source for each segment, and the CRC with it. Parts that are built one after
+/// the other would not fit together if the source changed in between, which RFC 5040 §5.5 (8) allows at the cost of the
+/// contents alone: the peer would join an old part with a CRC over new ones.
+#[derive(Debug, Default)]
+pub struct CutRuns {
+    /// In the order of the stream.
+    runs: VecDeque<CutRun>,
+}
+
+impl CutRuns {
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
+    /// Octets of all of them.
+    pub fn octets(&self) -> usize {
+        self.runs.iter().map(|run| run.octets.len()).sum()
+    }
+
+    fn place(&self, begin: SeqNumber) -> usize {
+        self.runs.partition_point(|run| run.begin < begin)
+    }
+
+    /// The octets of the run that begins at `begin`.
+    pub fn get(&self, begin: SeqNumber) -> Option<&[u8]> {
+        self.runs.get(self.place(begin)).filter(|run| run.begin == begin).map(|run| &*run.octets)
+    }
+
+    /// Keeps `octets` of a run that begins at `begin` and is not there yet.
+    pub fn keep(&mut self, begin: SeqNumber, octets: Box<[u8]>) {
+        let place = self.place(begin);
+        debug_assert!(self.get(begin).is_none(), "a run is kept as it was first");
+        self.runs.insert(place, CutRun { begin, octets });
+    }
+
+    /// Lets go of what is acknowledged; gives how many octets that was.
+    #[inline]
+    pub fn acknowledge(&mut self, acknowledged: SeqNumber) -> usize {
+        let mut octets = 0;
+        while let Some(run) = self.runs.pop_front_if(|run| run.end() <= acknowledged) {
+            octets += run.octets.len();
+        }
+        octets
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_are_kept_until_all_of_them_is_acknowledged() {
+        let start = SeqNumber(u32::MAX - 10);
+        let mut cut = CutRuns::default();
+        let run = |octet: u8| vec![octet; 8].into_boxed_slice();
+        for at in [16, 0, 8] {
+            cut.keep(start + at, run(at as u8));
+        }
+        assert_eq!((cut.octets(), cut.get(start + 8)), (24, Some(&[8; 8][..])));
+        assert_eq!((cut.get(start + 4), cut.get(start + 24)), (None, None));
+        assert_eq!(cut.acknowledge(start + 15), 8, "across the wrap, and not what is acknowledged in part");
+        assert_eq!((cut.get(start), cut.get(start + 8)), (None, Some(&[8; 8][..])));
+        assert_eq!(cut.acknowledge(start + 100), 16);
+        assert!(cut.is_empty());
+    }
+}
