@@ -13,6 +13,7 @@ pub mod device;
 pub mod limits;
 pub mod memory;
 pub mod mpa;
+pub mod ordered;
 pub mod pool;
 pub mod qp;
 pub mod rate_limit;

@@ -8,14 +8,14 @@ use core::num::NonZeroU32;
 pub struct NodeId(NonZeroU32);
 
 impl NodeId {
-    const fn at(index: u32) -> Option<Self> {
+    pub(crate) const fn at(index: u32) -> Option<Self> {
         match NonZeroU32::new(index.wrapping_add(1)) {
             Some(number) => Some(Self(number)),
             None => None,
         }
     }
 
-    const fn index(self) -> usize {
+    pub(crate) const fn index(self) -> usize {
         self.0.get() as usize - 1
     }
 }
