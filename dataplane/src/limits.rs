@@ -60,9 +60,6 @@ pub const PLACED_SENDS_PER_CORE: usize = 8192;
 /// Chains of FPDUs looked for in what a segment beyond a gap belongs to. An FPDU that does not check out ends one; what comes
 /// after the second such may wait.
 pub const PLACEMENT_ATTEMPTS: usize = 3;
-/// Frames and records that are looked at to find what a segment beyond a gap belongs to. FPDUs with Markers leave one record
-/// for each gap; where there is more to pass, octets wait for their turn.
-pub const PLACEMENT_LOOKS: usize = 512;
 /// Frames a connection keeps before small segments are copied behind the frame before them.
 pub const HELD_FRAMES_BEFORE_GATHERING: usize = 16;
 /// Payload of a segment that may be copied behind the frame before it, in octets. Larger ones fill the window before

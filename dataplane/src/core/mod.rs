@@ -47,6 +47,7 @@ use siphasher::sip::SipHasher24;
 use crate::device::{Capabilities, Device};
 use crate::limits;
 use crate::memory::StagTable;
+use crate::ordered::OrderedPool;
 use crate::pool::Pool;
 use crate::qp::error::StreamError;
 use crate::qp::reads::Reads;
@@ -160,7 +161,12 @@ impl QueuePair {
     }
 
     /// Ends all that is posted and under way.
-    fn flush(&mut self, stags: &mut StagTable, placed: &mut Pool<PlacedSegment>, error: Option<StreamError>) {
+    fn flush(
+        &mut self,
+        stags: &mut StagTable,
+        placed: &mut OrderedPool<PlacedSegment>,
+        error: Option<StreamError>,
+    ) {
         self.sender.flush(&self.shared, stags, error);
         self.receiver.flush(&self.shared, placed, error);
         self.reads.flush(stags);
@@ -218,7 +224,7 @@ pub struct Core<D: Device> {
 
     pools: tcp::Pools<Chunk, D::Frame>,
     /// Segments placed before their turn whose Delivery is remembered.
-    placed_sends: Pool<PlacedSegment>,
+    placed_sends: OrderedPool<PlacedSegment>,
     /// When connections that hold frames are looked at next, if frames are short.
     relief_at: Instant,
     stags: StagTable,
@@ -273,7 +279,7 @@ impl<D: Device> Core<D> {
                 challenges: RateLimit::new(limits::CHALLENGES_PER_SECOND, derived(config.secret, 6)),
                 searches: tcp::searches::Searches::new(),
             },
-            placed_sends: Pool::new(tables.placed_sends),
+            placed_sends: OrderedPool::new(tables.placed_sends),
             relief_at: Instant::ZERO,
             stags: StagTable::with_slots(tables.regions),
             qps: QueuePairs::new(tables.queue_pairs),
@@ -323,6 +329,7 @@ impl<D: Device> Core<D> {
         }
         statistics.held_frames = self.pools.held.frames() as u64;
         statistics.held_frames_peak = self.pools.held.frames_peak() as u64;
+        statistics.nodes_visited = self.pools.held.visits() + self.placed_sends.visits();
         statistics.searches_refused = self.pools.searches.refused();
         statistics
     }

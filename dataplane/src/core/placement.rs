@@ -49,7 +49,7 @@ impl Places {
     }
 }
 
-/// FPDUs in a row that may be placed, and whether one behind them did not check out.
+/// FPDUs in a row that may be placed, and whether one behind them did not check out, now or earlier.
 struct Chain {
     end: u64,
     refused: bool,
@@ -109,19 +109,40 @@ impl<D: Device> Core<D> {
         let stretch = received.stretch_around(&self.pools.held, from)?;
         let start = self.fpdu_start(index, places, &stretch, (from, to), not_before)?;
         let received = self.slots[index as usize].connection.as_ref()?.tcp.received();
-        if !received.may_place_at(&self.pools.held, &stretch, places.seq(start)) {
+        if !received.may_place_at(&self.pools.held, &stretch, places.seq(start))
+            || !self.leaves_its_frame(index, places, &stretch, start)
+        {
             // What cannot be placed is not verified: it would be again with each segment.
             return None;
         }
         let chain = self.verify_chain(index, places, &stretch, start)?;
         let (first, end) = (places.seq(start), places.seq(chain.end));
-        if chain.end > start {
+        if chain.refused {
             let received = self.slots[index as usize].connection.as_ref()?.tcp.received();
-            if received.may_place(&self.pools.held, &stretch, first, end) {
-                self.place_chain(index, places, &stretch, (start, chain.end));
-            }
+            received.judge(&mut self.pools.held, end);
+        }
+        let received = self.slots[index as usize].connection.as_ref()?.tcp.received();
+        if chain.end > start && received.may_place(&self.pools.held, first, end) {
+            self.place_chain(index, places, &stretch, (start, chain.end));
         }
         chain.refused.then_some(end)
+    }
+
+    /// Whether the FPDUs of `stretch` from `start` on, by their lengths, are whole beyond the end of the frame that `start` lies
+    /// in, if it does not begin with it: others leave a remainder on both sides of it and stay where they are.
+    fn leaves_its_frame(&self, index: u32, places: Places, stretch: &Stretch, start: u64) -> bool {
+        let Some(connection) = self.slots[index as usize].connection.as_ref() else { return false };
+        let Mode::FullOperation(operating) = &connection.mode else { return false };
+        let received = connection.tcp.received();
+        let Some(frame_end) = received.frame_cut_at(&self.pools.held, places.seq(start)) else { return true };
+        let mut octets = received.view(&self.pools.held, stretch, places.seq(start));
+        let mut fpdus = FpduReceiver::at(start, true, operating.crc);
+        while places.seq(fpdus.position()) < frame_end {
+            let Some(located) = fpdus.whole(&octets) else { return false };
+            octets.advance(located.wire_len());
+            fpdus.advance(&located);
+        }
+        true
     }
 
     /// Where the first FPDU begins that can be located in `stretch`: right behind placed ones, or where a Marker in or next
@@ -138,7 +159,11 @@ impl<D: Device> Core<D> {
         let connection = self.slots[index as usize].connection.as_ref()?;
         let Mode::FullOperation(operating) = &connection.mode else { return None };
         let (start, end) = (places.position(stretch.start), places.position(stretch.end));
-        if stretch.after_placed && start >= not_before {
+        let received = connection.tcp.received();
+        let to_be_judged = |at: &u64| {
+            *at >= start && *at >= not_before && !received.is_judged(&self.pools.held, places.seq(*at))
+        };
+        if stretch.after_placed && to_be_judged(&start) {
             return Some(start);
         }
         let last = places.position(to).next_multiple_of(INTERVAL).min(end.checked_sub(MARKER)?);
@@ -149,10 +174,10 @@ impl<D: Device> Core<D> {
         if marker_at > last {
             return None;
         }
-        let mut octets = connection.tcp.received().view(&self.pools.held, stretch, places.seq(marker_at));
+        let mut octets = received.view(&self.pools.held, stretch, places.seq(marker_at));
         loop {
             let fpdu = FpduReceiver::at_marker(marker_at, marker_in(&octets), operating.crc);
-            let found = fpdu.map(|fpdu| fpdu.position()).filter(|at| *at >= start && *at >= not_before);
+            let found = fpdu.map(|fpdu| fpdu.position()).filter(&to_be_judged);
             marker_at += INTERVAL;
             if found.is_some() || marker_at > last {
                 return found;
@@ -167,15 +192,17 @@ impl<D: Device> Core<D> {
         let connection = self.slots[index as usize].connection.as_ref()?;
         let Mode::FullOperation(operating) = &connection.mode else { return None };
         let qp = self.qps.get_mut(operating.qp)?;
-        let mut octets = connection.tcp.received().view(&self.pools.held, stretch, places.seq(start));
+        let received = connection.tcp.received();
+        let mut octets = received.view(&self.pools.held, stretch, places.seq(start));
         let mut fpdus = FpduReceiver::at(start, true, operating.crc);
         let mut early_room = qp.receiver.early_room(&self.placed_sends);
         let refused = loop {
-            let located = match fpdus.next(&octets) {
-                Ok(Some(located)) => located,
-                Ok(None) => break false,
-                Err(_) => break true,
-            };
+            if received.is_judged(&self.pools.held, places.seq(fpdus.position())) {
+                break true;
+            }
+            let Some(whole) = fpdus.whole(&octets) else { break false };
+            self.statistics.octets_verified += whole.wire_len() as u64;
+            let Ok(Some(located)) = fpdus.next(&octets) else { break true };
             match qp.receiver.check_early(&qp.shared, &self.stags, &qp.reads.asked, &octets, &located) {
                 Some(Early::AtOnce) => {}
                 Some(Early::InTurn) if early_room > 0 => early_room -= 1,
@@ -195,7 +222,7 @@ impl<D: Device> Core<D> {
         let mut octets = connection.tcp.received().view(&self.pools.held, stretch, places.seq(start));
         let mut fpdus = FpduReceiver::at(start, true, operating.crc);
         while fpdus.position() < end {
-            let Some(located) = fpdus.verified_before(&octets) else { break };
+            let Some(located) = fpdus.whole(&octets) else { break };
             let position = fpdus.position();
             let copied = qp.receiver.place_early(
                 &Reach { shared: &qp.shared, stags: &mut self.stags, reads: &mut qp.reads },
@@ -210,7 +237,7 @@ impl<D: Device> Core<D> {
             octets.advance(located.wire_len());
             fpdus.advance(&located);
         }
-        connection.tcp.place(&mut self.pools, stretch, places.seq(start), places.seq(end));
+        connection.tcp.place(&mut self.pools, places.seq(start), places.seq(end));
     }
 
     /// Octets placed beyond a gap are next in order. Delivers them if the FPDUs before them end where they begin; if a

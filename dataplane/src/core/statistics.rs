@@ -128,6 +128,11 @@ pub struct Statistics {
     pub held_frames_peak: u64,
     /// FPDUs built, retransmissions included.
     pub fpdus_sent: u64,
+    /// Octets of FPDUs that were verified, by their CRC if it is in use, whatever that showed. Where it is more than what arrived,
+    /// something was verified twice.
+    pub octets_verified: u64,
+    /// Nodes looked at to find what is held, or was placed before its turn: the work of keeping octets in order.
+    pub nodes_visited: u64,
     /// Octets of payload copied from frames to user buffers.
     pub octets_copied_rx: u64,
     /// Octets of payload copied from user buffers to frames, retransmissions included.

@@ -11,7 +11,7 @@ use crate::limits;
 use crate::memory::StagTable;
 use crate::mpa::MpaError;
 use crate::mpa::receiver::Octets;
-use crate::pool::Pool;
+use crate::ordered::OrderedPool;
 use crate::qp::error::StreamError;
 use crate::qp::receiver::{Fault, PlacedSegment, Reach, Received};
 use crate::qp::shared::QpState;
@@ -119,12 +119,16 @@ impl<D: Device> Core<D> {
         let Some(qp) = self.qps.get_mut(operating.qp) else { return Step::Wait };
         let octets = InOrder { queue: connection.tcp.received(), held: &self.pools.held };
         let located = match operating.fpdus.next(&octets) {
-            Ok(Some(located)) => located,
+            Ok(Some(located)) => {
+                self.statistics.octets_verified += located.wire_len() as u64;
+                located
+            }
             // Octets placed beyond a gap are next, unless an FPDU before them is not whole.
             Ok(None) if octets.available() < octets.queue.available() => return self.take_placed(index),
             Ok(None) => return Step::Wait,
             Err(error) => {
                 let bad_octets = operating.fpdus.needed(&octets);
+                self.statistics.octets_verified += bad_octets.min(octets.available()) as u64;
                 return match error {
                     MpaError::Crc => self.drop_or_fail(index, bad_octets, error),
                     _ => Step::Failed(StreamError::Mpa(error), None),
@@ -335,7 +339,7 @@ impl<D: Device> Core<D> {
 fn end_queue_pair(
     qp: &mut QueuePair,
     stags: &mut StagTable,
-    placed_sends: &mut Pool<PlacedSegment>,
+    placed_sends: &mut OrderedPool<PlacedSegment>,
     reason: CloseReason,
 ) {
     let error = match reason {

@@ -220,8 +220,9 @@ impl FpduReceiver {
         Ok(Some(located))
     }
 
-    /// The FPDU that [`next`](Self::next) has verified before at this place, in the same octets.
-    pub fn verified_before(&self, octets: &impl Octets) -> Option<Located> {
+    /// The next FPDU by its ULPDU_Length, once all of it is there. Nothing is verified but by who has seen
+    /// [`next`](Self::next) give it at this place, in the same octets.
+    pub fn whole(&self, octets: &impl Octets) -> Option<Located> {
         self.locate(octets).filter(|located| octets.available() >= located.wire_len())
     }
 

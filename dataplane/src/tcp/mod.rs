@@ -39,7 +39,7 @@ use challenge::Challenges;
 use congestion::{Congestion, CongestionControl};
 use ecn::Ecn;
 use pacing::{Pace, Pacer};
-use receive_queue::{HeldPool, ReceiveQueue, Stretch};
+use receive_queue::{HeldPool, ReceiveQueue};
 use recovery::Recovery;
 use rtt::RttEstimator;
 use sack_blocks::SackBlocks;
@@ -440,15 +440,9 @@ impl Connection {
         true
     }
 
-    /// Marks `from..to` of `stretch`, beyond a gap, as placed, see [`ReceiveQueue::place`].
-    pub fn place<P, F>(
-        &mut self,
-        pools: &mut Pools<P, F>,
-        stretch: &Stretch,
-        from: SeqNumber,
-        to: SeqNumber,
-    ) {
-        self.receive.place(&mut pools.held, stretch, from, to);
+    /// Marks `from..to`, beyond a gap, as placed, see [`ReceiveQueue::place`].
+    pub fn place<P, F>(&mut self, pools: &mut Pools<P, F>, from: SeqNumber, to: SeqNumber) {
+        self.receive.place(&mut pools.held, from, to);
         self.counters.placed_octets += u64::from((to - from).max(0).cast_unsigned());
     }
 

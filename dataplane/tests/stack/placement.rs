@@ -8,6 +8,7 @@ mod hostile;
 mod orders;
 mod random;
 mod receiver;
+mod work;
 
 use receiver::{Fpdu, Receiver, Run, Ulpdu};
 use warpline_dataplane::qp::work::{CompletionKind, Status};

@@ -7,7 +7,7 @@ use super::{Reach, Receiver};
 use crate::limits;
 use crate::memory::StagTable;
 use crate::mpa::receiver::{Located, Octets};
-use crate::pool::Pool;
+use crate::ordered::{ANY, Ordered, OrderedPool};
 use crate::qp::error::StreamError;
 use crate::qp::reads::Asked;
 use crate::qp::shared::SharedQp;
@@ -33,6 +33,15 @@ pub struct PlacedSegment {
     segment_octets: u16,
 }
 
+impl Ordered for PlacedSegment {
+    type Key = u64;
+
+    #[inline]
+    fn key(&self) -> u64 {
+        self.position
+    }
+}
+
 impl PlacedSegment {
     fn fault(&self, error: StreamError) -> Fault {
         let mut header = [0; Untagged::LEN];
@@ -43,7 +52,7 @@ impl PlacedSegment {
 
 impl Receiver {
     /// How many more segments whose Delivery must be remembered may be placed before their turn.
-    pub fn early_room(&self, early: &Pool<PlacedSegment>) -> usize {
+    pub fn early_room(&self, early: &OrderedPool<PlacedSegment>) -> usize {
         early.free().min(limits::PLACED_SENDS_PER_CONNECTION.saturating_sub(self.early.len()))
     }
 
@@ -74,7 +83,7 @@ impl Receiver {
     pub fn place_early(
         &mut self,
         reach: &Reach<'_>,
-        early: &mut Pool<PlacedSegment>,
+        early: &mut OrderedPool<PlacedSegment>,
         position: u64,
         octets: &impl Octets,
         located: &Located,
@@ -101,14 +110,15 @@ impl Receiver {
     pub fn deliver_early(
         &mut self,
         reach: &mut Reach<'_>,
-        early: &mut Pool<PlacedSegment>,
+        early: &mut OrderedPool<PlacedSegment>,
         end: u64,
     ) -> Result<(), Fault> {
-        while let Some(front) = self.early.front().and_then(|node| early.get(node)) {
-            if front.position >= end {
-                break;
-            }
-            let Some(placed) = early.pop_front(&mut self.early) else { break };
+        while early
+            .first(&self.early, ANY, |_| true)
+            .and_then(|node| early.get(node))
+            .is_some_and(|first| first.position < end)
+        {
+            let Some(placed) = early.pop_first(&mut self.early) else { break };
             self.deliver_one(reach, &placed).map_err(|error| placed.fault(error))?;
         }
         Ok(())
@@ -171,18 +181,45 @@ impl Receiver {
         }
     }
 
-    fn remember(&mut self, early: &mut Pool<PlacedSegment>, segment: PlacedSegment) {
-        let mut previous = self.early.back();
-        if previous.and_then(|node| early.get(node)).is_some_and(|last| last.position > segment.position) {
-            previous = None;
-            for (node, other) in early.iter(&self.early) {
-                if other.position > segment.position {
-                    break;
-                }
-                previous = Some(node);
-            }
-        }
-        let done = early.insert_after(&mut self.early, previous, segment).is_ok();
+    fn remember(&mut self, early: &mut OrderedPool<PlacedSegment>, segment: PlacedSegment) {
+        let done = early.insert(&mut self.early, segment, 0).is_ok();
         debug_assert!(done, "early_room was asked");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn segment(position: u64) -> PlacedSegment {
+        let header = Untagged { last: true, version: 1, rsvd_ulp: [0; 5], queue: SEND_QUEUE, msn: 1, mo: 0 };
+        PlacedSegment { position, header: Header::Untagged(header), segment_octets: 18 }
+    }
+
+    /// RFC 5041 §5.3 leaves the order of Placement to the network. No order makes it dear to remember a segment, and all of
+    /// them come out in the order of the stream.
+    #[test]
+    fn no_order_of_placement_makes_remembering_dear() {
+        let count = limits::PLACED_SENDS_PER_CONNECTION as u64;
+        let orders: [fn(u64, u64) -> u64; 4] = [
+            |n, _| n,
+            |n, count| count - 1 - n,
+            // The last one first, and then all in order before it.
+            |n, count| if n == 0 { count - 1 } else { n - 1 },
+            |n, count| n * 641 % count,
+        ];
+        for order in orders {
+            let mut early = OrderedPool::new(count as usize);
+            let mut receiver = Receiver::new(1);
+            for n in 0..count {
+                let before = early.visits();
+                receiver.remember(&mut early, segment(24 * order(n, count)));
+                let visits = early.visits() - before;
+                // Down and up a tree of 2048.
+                assert!(visits <= 34, "{visits} nodes for one segment");
+            }
+            let positions = core::iter::from_fn(|| early.pop_first(&mut receiver.early));
+            assert!(positions.map(|placed| placed.position).eq((0..count).map(|n| 24 * n)));
+        }
     }
 }

@@ -21,7 +21,7 @@ use crate::ddp::DdpError;
 use crate::memory::{STag, StagTable};
 use crate::mpa::enhanced::ReadyToReceive;
 use crate::mpa::receiver::{Located, Octets};
-use crate::pool::{List, Pool};
+use crate::ordered::{OrderedPool, OrderedSet};
 use crate::rdmap::RdmapError;
 use crate::rdmap::message::{ATOMIC_RESPONSE_QUEUE, READ_REQUEST_QUEUE, SEND_QUEUE, TERMINATE_QUEUE};
 use crate::wire::ddp::{DDP_VERSION, Header, Untagged};
@@ -79,7 +79,7 @@ pub struct Receiver {
     /// Ready-to-receive indications there may be.
     indications: Indications,
     /// Segments that are placed before their turn and whose Delivery is due, in stream order.
-    early: List,
+    early: OrderedSet,
 }
 
 /// What a ULPDU may reach.
@@ -104,7 +104,7 @@ impl Receiver {
             expected_response: 1,
             version: DDP_VERSION,
             indications: Indications::default(),
-            early: List::new(),
+            early: OrderedSet::new(),
         }
     }
 
@@ -249,7 +249,12 @@ impl Receiver {
     }
 
     /// Ends every receive: the stream is over.
-    pub fn flush(&mut self, shared: &SharedQp, early: &mut Pool<PlacedSegment>, error: Option<StreamError>) {
+    pub fn flush(
+        &mut self,
+        shared: &SharedQp,
+        early: &mut OrderedPool<PlacedSegment>,
+        error: Option<StreamError>,
+    ) {
         early.clear(&mut self.early);
         let current = self.current.take().map(|current| current.request);
         let mut status = match error {

@@ -2,7 +2,8 @@
 
 use crate::device::Frame;
 use crate::limits;
-use crate::pool::{List, NodeId, Pool};
+use crate::ordered::{ANY, Marks, Ordered, OrderedPool, OrderedSet};
+use crate::pool::NodeId;
 use crate::wire::tcp::SeqNumber;
 
 /// Octets of the stream: inside the frame they came in or, once they are placed, no more than where they were.
@@ -12,11 +13,50 @@ pub struct Held<F> {
     pub(super) octets: u32,
     /// Where in the frame the octets begin.
     pub(super) offset: u32,
+    /// FPDUs that begin in these octets before this place have been judged: they wait for their turn.
+    pub(super) judged: SeqNumber,
     /// `None` for octets that were placed beyond a gap: whole FPDUs, which wait for their Delivery only.
     pub(super) frame: Option<F>,
 }
 
+/// The octets before these are missing.
+pub(super) const AFTER_GAP: Marks = 1;
+/// A stretch begins: the octets before these are missing, or of the other kind, placed or in a frame.
+pub(super) const NEW_STRETCH: Marks = 2;
+/// A record of placed octets.
+pub(super) const PLACED: Marks = 4;
+
+impl<F> Ordered for Held<F> {
+    type Key = SeqNumber;
+
+    #[inline]
+    fn key(&self) -> SeqNumber {
+        self.seq
+    }
+}
+
 impl<F> Held<F> {
+    /// Octets in `frame`, from `offset` on.
+    pub(super) const fn in_frame(seq: SeqNumber, octets: u32, offset: u32, frame: F) -> Self {
+        Self { seq, octets, offset, judged: seq, frame: Some(frame) }
+    }
+
+    /// Octets that are placed.
+    pub(super) const fn placed(seq: SeqNumber, octets: u32) -> Self {
+        Self { seq, octets, offset: 0, judged: seq, frame: None }
+    }
+
+    /// The marks of these octets behind `previous`, the octets kept before them.
+    pub(super) fn marks(&self, previous: Option<&Self>) -> Marks {
+        let kind = if self.is_placed() { PLACED } else { 0 };
+        match previous {
+            Some(previous) if previous.end() != self.seq => kind | AFTER_GAP | NEW_STRETCH,
+            Some(previous) if previous.is_placed() != self.is_placed() => kind | NEW_STRETCH,
+            Some(_) => kind,
+            None => kind | AFTER_GAP | NEW_STRETCH,
+        }
+    }
+
     pub(super) fn end(&self) -> SeqNumber {
         self.seq + self.octets
     }
@@ -72,7 +112,7 @@ impl<F: Frame> Held<F> {
 
 /// The frames, and the records of placed octets, of all connections of a core.
 pub struct HeldPool<F> {
-    nodes: Pool<Held<F>>,
+    nodes: OrderedPool<Held<F>>,
     frames_max: usize,
     /// Records of placed octets.
     placed_runs: usize,
@@ -86,7 +126,7 @@ impl<F> HeldPool<F> {
     /// Room for `frames` frames and `placed_runs` records.
     pub fn new(frames: usize, placed_runs: usize) -> Self {
         Self {
-            nodes: Pool::new(frames + placed_runs),
+            nodes: OrderedPool::new(frames + placed_runs),
             frames_max: frames,
             placed_runs: 0,
             placed_runs_max: placed_runs,
@@ -169,80 +209,169 @@ impl<F> HeldPool<F> {
         self.placed_runs < self.placed_runs_max
     }
 
+    /// Nodes looked at so far: the work that searches for octets are.
+    pub fn visits(&self) -> u64 {
+        self.nodes.visits()
+    }
+
     #[inline]
     pub(super) fn get(&self, node: NodeId) -> Option<&Held<F>> {
         self.nodes.get(node)
     }
 
     #[inline]
-    pub(super) fn get_mut(&mut self, node: NodeId) -> Option<&mut Held<F>> {
-        self.nodes.get_mut(node)
+    pub(super) fn marks(&self, node: NodeId) -> Marks {
+        self.nodes.marks(node)
+    }
+
+    /// The first of `list` with any of `marks` that begins at or behind `at`.
+    #[inline]
+    pub(super) fn first_from(&self, list: &OrderedSet, at: SeqNumber, marks: Marks) -> Option<NodeId> {
+        self.nodes.first(list, marks, |seq| seq >= at)
+    }
+
+    /// The last of `list` with any of `marks` that begins before `at`.
+    #[inline]
+    pub(super) fn last_before(&self, list: &OrderedSet, at: SeqNumber, marks: Marks) -> Option<NodeId> {
+        self.nodes.last(list, marks, |seq| seq < at)
+    }
+
+    /// What holds the octet at `at`.
+    #[inline]
+    pub(super) fn holder(&self, list: &OrderedSet, at: SeqNumber) -> Option<&Held<F>> {
+        self.holder_node(list, at).and_then(|node| self.get(node))
+    }
+
+    /// The same, to change all but its place among the others and where it ends.
+    pub(super) fn holder_mut(&mut self, list: &OrderedSet, at: SeqNumber) -> Option<&mut Held<F>> {
+        self.holder_node(list, at).and_then(|node| self.nodes.get_mut(node))
     }
 
     #[inline]
-    pub(super) fn next(&self, node: NodeId) -> Option<NodeId> {
-        self.nodes.next(node)
+    fn holder_node(&self, list: &OrderedSet, at: SeqNumber) -> Option<NodeId> {
+        let node = self.nodes.last(list, ANY, |seq| seq <= at)?;
+        self.get(node).is_some_and(|held| held.end() > at).then_some(node)
     }
 
-    /// The node after `previous` in `list`; the first one for `None`.
+    /// The first of `list`.
     #[inline]
-    pub(super) fn after(&self, list: &List, previous: Option<NodeId>) -> Option<NodeId> {
-        match previous {
-            Some(previous) => self.nodes.next(previous),
-            None => list.front(),
+    pub(super) fn front(&self, list: &OrderedSet) -> Option<&Held<F>> {
+        self.nodes.first(list, ANY, |_| true).and_then(|node| self.get(node))
+    }
+
+    /// Where the last of `list` ends.
+    pub(super) fn end_of(&self, list: &OrderedSet) -> Option<SeqNumber> {
+        self.nodes.last(list, ANY, |_| true).and_then(|node| self.get(node)).map(Held::end)
+    }
+
+    /// Drops what lies before `start`, which the first of `list` holds.
+    pub(super) fn trim_first(&mut self, list: &OrderedSet, start: SeqNumber) {
+        if let Some(first) = self.holder_mut(list, start) {
+            first.trim_front(start);
         }
     }
 
-    /// Inserts `held` after `previous`, or at the front for `None`; gives it back when its kind has no room left.
+    /// Drops what lies before `start` of what holds it. Octets before it are missing then.
+    pub(super) fn trim_front(&mut self, list: &mut OrderedSet, start: SeqNumber) {
+        self.trim_first(list, start);
+        self.mark_first_from(list, start);
+    }
+
+    /// Drops what lies behind `end` of what holds the octet before it.
+    pub(super) fn trim_back(&mut self, list: &mut OrderedSet, end: SeqNumber) {
+        if let Some(held) = self.holder_mut(list, end - 1) {
+            held.trim_back(end);
+        }
+        self.mark_first_from(list, end);
+    }
+
+    /// Octets are appended to those that end at `end`.
+    pub(super) fn extend(&mut self, list: &mut OrderedSet, end: SeqNumber, octets: u32) {
+        if let Some(held) = self.holder_mut(list, end - 1) {
+            held.octets += octets;
+        }
+        self.mark_first_from(list, end);
+    }
+
+    /// Marks the first of `list` that begins at or behind `at` as what lies before it says.
+    fn mark_first_from(&mut self, list: &mut OrderedSet, at: SeqNumber) {
+        let Some(held) = self.first_from(list, at, ANY).and_then(|node| self.get(node)) else { return };
+        let seq = held.seq;
+        let previous = self.last_before(list, seq, ANY).and_then(|node| self.get(node));
+        let marks = held.marks(previous);
+        self.nodes.set_marks(list, seq, marks);
+    }
+
+    /// Puts `held` behind everything in `list`, which has no gap and no record of placed octets.
+    ///
+    /// # Errors
+    ///
+    /// Gives it back when its kind has no room left.
     #[inline]
-    pub(super) fn insert_after(
-        &mut self,
-        list: &mut List,
-        previous: Option<NodeId>,
-        held: Held<F>,
-    ) -> Result<NodeId, Held<F>> {
+    pub(super) fn append(&mut self, list: &mut OrderedSet, held: Held<F>) -> Result<(), Held<F>> {
+        debug_assert!(!held.is_placed(), "a record has marks");
+        if self.free_frames() == 0 {
+            return Err(held);
+        }
+        self.nodes.insert(list, held, 0).map(|_| ())
+    }
+
+    /// Puts `held` in its place in `list`.
+    ///
+    /// # Errors
+    ///
+    /// Gives it back when its kind has no room left.
+    pub(super) fn insert(&mut self, list: &mut OrderedSet, held: Held<F>) -> Result<(), Held<F>> {
         let placed = held.is_placed();
         let full = if placed { !self.has_room_for_record() } else { self.free_frames() == 0 };
         if full {
             return Err(held);
         }
-        let node = self.nodes.insert_after(list, previous, held)?;
+        let end = held.end();
+        let marks = held.marks(self.last_before(list, held.seq, ANY).and_then(|node| self.get(node)));
+        self.nodes.insert(list, held, marks)?;
         self.placed_runs += usize::from(placed);
-        Ok(node)
+        self.mark_first_from(list, end);
+        Ok(())
     }
 
-    /// Takes the node after `previous` (the first for `None`) out of `list`.
+    /// Takes what begins at `seq` out of `list`.
+    pub(super) fn remove(&mut self, list: &mut OrderedSet, seq: SeqNumber) -> Option<Held<F>> {
+        let held = self.nodes.remove(list, seq)?;
+        self.placed_runs -= usize::from(held.is_placed());
+        self.mark_first_from(list, held.end());
+        Some(held)
+    }
+
+    /// Takes the first out of `list`, whose octets are consumed: nothing is missing before those that follow.
     #[inline]
-    pub(super) fn remove_after(&mut self, list: &mut List, previous: Option<NodeId>) -> Option<Held<F>> {
-        let held = self.nodes.remove_after(list, previous)?;
+    pub(super) fn pop_first(&mut self, list: &mut OrderedSet) -> Option<Held<F>> {
+        let held = self.nodes.pop_first(list)?;
         self.placed_runs -= usize::from(held.is_placed());
         Some(held)
     }
 }
 
 impl<F: Frame> HeldPool<F> {
-    /// Calls `f` with the slices that make up `octets` octets from `skip` octets after the beginning of `node` on.
+    /// Calls `f` with the slices that make up `octets` octets of `list` from place `at` on, which lie in frames.
     #[inline]
     pub(super) fn for_each_slice(
         &self,
-        mut node: Option<NodeId>,
-        mut skip: usize,
+        list: &OrderedSet,
+        mut at: SeqNumber,
         octets: usize,
         f: &mut impl FnMut(&[u8]),
     ) {
         let mut left = octets;
         while left > 0 {
-            let Some(held) = node.and_then(|node| self.get(node)) else { return };
-            let held_octets = held.octets as usize;
-            if skip < held_octets {
-                let take = left.min(held_octets - skip);
-                held.pieces(skip, take, f);
-                left -= take;
-                skip = 0;
-            } else {
-                skip -= held_octets;
-            }
-            node = node.and_then(|node| self.next(node));
+            let Some(held) = self.holder(list, at) else {
+                debug_assert!(false, "octets that are not kept");
+                return;
+            };
+            let take = left.min((held.end() - at) as usize);
+            held.pieces((at - held.seq) as usize, take, f);
+            at += take as u32;
+            left -= take;
         }
     }
 }

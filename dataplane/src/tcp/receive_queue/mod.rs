@@ -12,9 +12,10 @@ use arrayvec::ArrayVec;
 
 use crate::device::Frame;
 use crate::limits;
-use crate::pool::{List, NodeId};
+use crate::ordered::{ANY, OrderedSet};
 use crate::wire::tcp::SeqNumber;
 
+use held::AFTER_GAP;
 pub use held::{Held, HeldPool};
 pub use placed::{Stretch, StretchView};
 
@@ -42,22 +43,23 @@ pub enum Insertion {
 /// The receive side of one connection.
 #[derive(Debug)]
 pub struct ReceiveQueue {
-    /// Frames and records of placed octets.
-    held: List,
+    /// Frames and records of placed octets, without overlap. Where they begin is all there is to their order, so that
+    /// octets become in order, and cease to be, without being moved.
+    held: OrderedSet,
     /// Records of placed octets among them.
     placed_runs: u16,
-    /// Last of those that are in order.
-    in_order_back: Option<NodeId>,
     /// Place of the first octet not consumed.
     unread: SeqNumber,
     /// Place of the next octet expected (RCV.NXT).
     nxt: SeqNumber,
+    /// The place after the last octet kept, or `nxt` where nothing waits beyond a gap.
+    end: SeqNumber,
 }
 
 impl ReceiveQueue {
     /// An empty queue that expects `start`.
     pub const fn new(start: SeqNumber) -> Self {
-        Self { held: List::new(), placed_runs: 0, in_order_back: None, unread: start, nxt: start }
+        Self { held: OrderedSet::new(), placed_runs: 0, unread: start, nxt: start, end: start }
     }
 
     /// RCV.NXT.
@@ -91,7 +93,7 @@ impl ReceiveQueue {
 
     /// Whether octets wait beyond a gap.
     pub fn has_gap(&self) -> bool {
-        self.in_order_back != self.held.back()
+        self.end != self.nxt
     }
 
     /// Keeps the octets of `frame` from `offset` that are new, `octets` of them from place `seq` in the stream.
@@ -105,7 +107,7 @@ impl ReceiveQueue {
         octets: usize,
         frame: F,
     ) -> Insertion {
-        let mut held = Held { seq, octets: octets as u32, offset: offset as u32, frame: Some(frame) };
+        let mut held = Held::in_frame(seq, octets as u32, offset as u32, frame);
         if !held.trim_front(self.nxt) {
             return Insertion::Duplicate;
         }
@@ -117,25 +119,26 @@ impl ReceiveQueue {
     }
 
     fn insert_in_order<F: Frame>(&mut self, pool: &mut HeldPool<F>, mut held: Held<F>) -> Insertion {
-        if let Some(next) = self.after_in_order(pool).and_then(|node| pool.get(node)) {
+        if self.has_gap()
+            && let Some(next) = pool.first_from(&self.held, self.nxt, ANY).and_then(|node| pool.get(node))
+        {
             held.trim_back(next.seq);
         }
+        let end = held.end();
         if self.gather_small(pool, &held) {
-            return self.close_gaps(pool);
+            return self.close_gaps(pool, end);
         }
         if self.frames() >= limits::HELD_FRAMES_PER_CONNECTION || !pool.takes_in_order(self.frames()) {
             return Insertion::NoRoom;
         }
-        self.nxt = held.end();
-        match pool.insert_after(&mut self.held, self.in_order_back, held) {
-            Ok(node) => {
-                self.in_order_back = Some(node);
-                self.close_gaps(pool)
-            }
-            Err(held) => {
-                self.nxt = held.seq;
-                Insertion::NoRoom
-            }
+        let kept = if self.has_gap() || self.placed_runs > 0 {
+            pool.insert(&mut self.held, held)
+        } else {
+            pool.append(&mut self.held, held)
+        };
+        match kept {
+            Ok(()) => self.close_gaps(pool, end),
+            Err(_) => Insertion::NoRoom,
         }
     }
 
@@ -145,7 +148,7 @@ impl ReceiveQueue {
         if self.frames() < limits::HELD_FRAMES_BEFORE_GATHERING || octets > limits::GATHER_MAX_OCTETS {
             return false;
         }
-        let Some(last) = self.in_order_back.and_then(|node| pool.get_mut(node)) else { return false };
+        let Some(last) = pool.holder_mut(&self.held, self.nxt - 1) else { return false };
         let end = (last.offset + last.octets) as usize;
         let Some(frame) = last.frame.as_mut().filter(|frame| frame.len() == end) else { return false };
         let Some(mut room) = frame.append(octets) else { return false };
@@ -154,25 +157,27 @@ impl ReceiveQueue {
             taken.copy_from_slice(slice);
             room = rest;
         });
-        last.octets += held.octets;
-        self.nxt = held.end();
+        pool.extend(&mut self.held, held.seq, held.octets);
         true
     }
 
-    fn after_in_order<F>(&self, pool: &HeldPool<F>) -> Option<NodeId> {
-        pool.after(&self.held, self.in_order_back)
+    /// Moves the frontier to `end`, where the octets just inserted end, and over those that were waiting for them.
+    fn close_gaps<F>(&mut self, pool: &HeldPool<F>, end: SeqNumber) -> Insertion {
+        let all_in_order = !self.has_gap();
+        self.nxt = if all_in_order { end } else { self.run_end(pool, end) };
+        if all_in_order {
+            self.end = end;
+        }
+        Insertion::InOrder { filled_gap: self.nxt != end }
     }
 
-    /// Moves the frontier over frames that were waiting for the octets just inserted.
-    fn close_gaps<F>(&mut self, pool: &HeldPool<F>) -> Insertion {
-        let mut filled_gap = false;
-        while let Some(node) = self.after_in_order(pool) {
-            let Some(next) = pool.get(node).filter(|next| next.seq == self.nxt) else { break };
-            self.nxt = next.end();
-            self.in_order_back = Some(node);
-            filled_gap = true;
-        }
-        Insertion::InOrder { filled_gap }
+    /// Where the octets end that go on without a gap at `at`, behind an octet that is kept.
+    fn run_end<F>(&self, pool: &HeldPool<F>, at: SeqNumber) -> SeqNumber {
+        let Some(next) = pool.first_from(&self.held, at, AFTER_GAP).and_then(|node| pool.get(node)) else {
+            return self.end;
+        };
+        let last = pool.last_before(&self.held, next.seq, ANY).and_then(|node| pool.get(node));
+        last.map_or(at, Held::end)
     }
 
     fn insert_beyond_gap<F>(&mut self, pool: &mut HeldPool<F>, mut held: Held<F>) -> Insertion {
@@ -181,53 +186,39 @@ impl ReceiveQueue {
         if self.frames() >= bound || !pool.takes_beyond_gap(self.frames()) {
             return Insertion::NoRoom;
         }
-        let previous = match self.place_for(pool, &mut held) {
-            Ok(previous) => previous,
-            Err(duplicate) => return duplicate,
-        };
+        if pool.holder(&self.held, held.seq).is_some() {
+            let kept_to = self.run_end(pool, held.seq + 1);
+            if !held.trim_front(kept_to) {
+                return Insertion::Duplicate;
+            }
+        }
+        if held.seq < self.end
+            && let Some(next) = pool.first_from(&self.held, held.seq, ANY).and_then(|node| pool.get(node))
+        {
+            // Only the first gap the segment reaches is filled; what lies beyond `next` comes again.
+            held.trim_back(next.seq);
+        }
         let (from, to) = (held.seq, held.end());
-        match pool.insert_after(&mut self.held, previous, held) {
-            Ok(_) => Insertion::OutOfOrder { from, to },
+        match pool.insert(&mut self.held, held) {
+            Ok(()) => {
+                self.end = self.end.later(to);
+                Insertion::OutOfOrder { from, to }
+            }
             Err(_) => Insertion::NoRoom,
         }
-    }
-
-    /// Finds the frame after which `held` goes, and trims what is there already off it. The run in order lies before it
-    /// by construction.
-    fn place_for<F>(&self, pool: &HeldPool<F>, held: &mut Held<F>) -> Result<Option<NodeId>, Insertion> {
-        let back = self.held.back();
-        if self.has_gap() && back.and_then(|node| pool.get(node)).is_some_and(|last| last.end() <= held.seq) {
-            // What comes after one loss comes in order, mostly.
-            return Ok(back);
-        }
-        let mut previous = self.in_order_back;
-        while let Some(next_node) = pool.after(&self.held, previous) {
-            let Some(next) = pool.get(next_node) else { break };
-            if next.seq > held.seq {
-                // Only the first gap the segment reaches is filled; what lies beyond `next` comes again.
-                held.trim_back(next.seq);
-                break;
-            }
-            if !held.trim_front(next.end()) {
-                return Err(Insertion::Duplicate);
-            }
-            previous = Some(next_node);
-        }
-        Ok(previous)
     }
 
     /// The runs of octets beyond gaps, the first ones.
     pub fn runs_beyond_gaps<F>(&self, pool: &HeldPool<F>) -> ArrayVec<(SeqNumber, SeqNumber), 4> {
         let mut runs = ArrayVec::<(SeqNumber, SeqNumber), 4>::new();
-        let mut at = self.after_in_order(pool);
-        while let Some(node) = at {
-            let Some(held) = pool.get(node) else { break };
-            if let Some(run) = runs.last_mut().filter(|run| run.1 == held.seq) {
-                run.1 = held.end();
-            } else if runs.try_push((held.seq, held.end())).is_err() {
+        let mut at = self.nxt;
+        while at < self.end
+            && let Some(first) = pool.first_from(&self.held, at, ANY).and_then(|node| pool.get(node))
+        {
+            at = self.run_end(pool, first.seq + 1);
+            if runs.try_push((first.seq, at)).is_err() {
                 break;
             }
-            at = pool.next(node);
         }
         runs
     }
@@ -242,30 +233,27 @@ impl ReceiveQueue {
         mut f: impl FnMut(&[u8]),
     ) {
         debug_assert!(start + octets <= self.readable(pool), "range not readable");
-        pool.for_each_slice(self.held.front(), start, octets, &mut f);
+        pool.for_each_slice(&self.held, self.unread + start as u32, octets, &mut f);
     }
 
     /// Consumes `octets` octets, freeing the frames they lie in.
     pub fn consume<F>(&mut self, pool: &mut HeldPool<F>, octets: usize) {
         debug_assert!(octets <= self.available(), "consumed more than is in order");
         self.unread += octets as u32;
-        while let Some(front) = self.held.front() {
-            let Some(held) = pool.get_mut(front) else { return };
-            if held.end() > self.unread {
-                if held.seq < self.unread {
-                    held.trim_front(self.unread);
+        while let Some(first) = pool.front(&self.held) {
+            if first.end() > self.unread {
+                if first.seq < self.unread {
+                    pool.trim_first(&self.held, self.unread);
                 }
                 return;
             }
-            if self.in_order_back == Some(front) {
-                self.in_order_back = None;
-            }
-            self.remove_after(pool, None);
+            let removed = pool.pop_first(&mut self.held);
+            self.placed_runs -= u16::from(removed.is_some_and(|held| held.is_placed()));
         }
     }
 
-    fn remove_after<F>(&mut self, pool: &mut HeldPool<F>, previous: Option<NodeId>) {
-        let removed = pool.remove_after(&mut self.held, previous);
+    fn remove<F>(&mut self, pool: &mut HeldPool<F>, seq: SeqNumber) {
+        let removed = pool.remove(&mut self.held, seq);
         self.placed_runs -= u16::from(removed.is_some_and(|held| held.is_placed()));
     }
 
@@ -278,35 +266,29 @@ impl ReceiveQueue {
         if to <= from {
             return;
         }
-        let mut last = None;
-        let mut at = self.held.front();
-        while let Some(node) = at {
-            let Some(held) = pool.get_mut(node) else { break };
-            if held.seq >= to {
-                break;
-            }
-            if held.seq < from {
-                // The octets behind the forgotten ones in the same frame go with them: a frame is one run.
-                held.trim_back(from);
-                last = at;
-                at = pool.next(node);
-            } else if held.trim_front(to) {
-                break;
-            } else {
-                at = pool.next(node);
-                self.remove_after(pool, last);
-            }
+        if pool.holder(&self.held, from).is_some_and(|held| held.seq < from) {
+            // The octets behind the forgotten ones in the same frame go with them: a frame is one run.
+            pool.trim_back(&mut self.held, from);
         }
-        self.in_order_back = last;
+        while let Some(next) = pool.first_from(&self.held, from, ANY).and_then(|node| pool.get(node)) {
+            if next.seq >= to {
+                break;
+            }
+            if next.end() > to {
+                pool.trim_front(&mut self.held, to);
+                break;
+            }
+            self.remove(pool, next.seq);
+        }
         self.nxt = from;
+        self.end = pool.end_of(&self.held).map_or(from, |end| end.later(from));
     }
 
     /// Frees every frame; the place of the next octet stays.
     pub fn clear<F>(&mut self, pool: &mut HeldPool<F>) {
-        while !self.held.is_empty() {
-            self.remove_after(pool, None);
-        }
-        self.in_order_back = None;
+        while pool.pop_first(&mut self.held).is_some() {}
+        self.placed_runs = 0;
         self.unread = self.nxt;
+        self.end = self.nxt;
     }
 }

@@ -5,17 +5,15 @@
 //! they leave no remainder on both sides of the same frame. The others stay where they are: none is ever copied twice.
 
 use super::ReceiveQueue;
-use super::held::{Held, HeldPool};
+use super::held::{AFTER_GAP, Held, HeldPool, NEW_STRETCH, PLACED};
 use crate::device::Frame;
 use crate::limits;
-use crate::pool::NodeId;
+use crate::ordered::{ANY, OrderedSet};
 use crate::wire::tcp::SeqNumber;
 
 /// Octets beyond a gap that lie in frames, without a gap or a record between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stretch {
-    /// What is kept right before it.
-    before: Option<NodeId>,
     /// The first octet.
     pub start: SeqNumber,
     /// The place after the last.
@@ -24,18 +22,11 @@ pub struct Stretch {
     pub after_placed: bool,
 }
 
-impl Stretch {
-    fn contains(&self, at: SeqNumber) -> bool {
-        self.start <= at && at < self.end
-    }
-}
-
 /// The octets of a [`Stretch`], from some place on.
 pub struct StretchView<'p, F> {
     pool: &'p HeldPool<F>,
-    node: Option<NodeId>,
-    /// Octets of `node` before the place.
-    skip: usize,
+    held: &'p OrderedSet,
+    at: SeqNumber,
     octets: usize,
 }
 
@@ -48,21 +39,14 @@ impl<F: Frame> StretchView<'_, F> {
     /// Calls `f` with the slices that make up `octets` octets from `start` octets after the place on.
     pub fn for_each_slice(&self, start: usize, octets: usize, mut f: impl FnMut(&[u8])) {
         debug_assert!(start + octets <= self.octets, "range not in the stretch");
-        self.pool.for_each_slice(self.node, self.skip + start, octets, &mut f);
+        self.pool.for_each_slice(self.held, self.at + start as u32, octets, &mut f);
     }
 
     /// Moves the place by `octets` octets, which the stretch has.
     pub fn advance(&mut self, octets: usize) {
         debug_assert!(octets <= self.octets, "beyond the stretch");
         self.octets -= octets;
-        self.skip += octets;
-        while let Some(held) = self.node.and_then(|node| self.pool.get(node)) {
-            if self.skip < held.octets as usize {
-                return;
-            }
-            self.skip -= held.octets as usize;
-            self.node = self.node.and_then(|node| self.pool.next(node));
-        }
+        self.at += octets as u32;
     }
 }
 
@@ -73,12 +57,8 @@ impl ReceiveQueue {
     }
 
     pub(super) fn readable_before_placed<F>(&self, pool: &HeldPool<F>) -> usize {
-        let mut end = self.unread;
-        let mut node = self.held.front().filter(|_| self.in_order_back.is_some());
-        while let Some(held) = node.and_then(|node| pool.get(node)).filter(|held| !held.is_placed()) {
-            end = held.end();
-            node = node.filter(|_| node != self.in_order_back).and_then(|node| pool.next(node));
-        }
+        let placed = pool.first_from(&self.held, self.unread, PLACED).and_then(|node| pool.get(node));
+        let end = placed.map_or(self.nxt, |placed| placed.seq.earlier(self.nxt));
         (end - self.unread) as usize
     }
 
@@ -88,69 +68,42 @@ impl ReceiveQueue {
         if self.placed_runs == 0 {
             return None;
         }
-        let front = self.held.front().filter(|_| self.in_order_back.is_some())?;
-        let held = pool.get(front).filter(|held| held.is_placed())?;
+        let held = pool.front(&self.held).filter(|held| held.is_placed() && held.seq < self.nxt)?;
         Some(held.octets as usize)
     }
 
-    /// The stretch beyond a gap that `at` lies in; `None` if there is none, or it lies behind more frames and records than
-    /// are looked at for one segment.
+    /// The stretch beyond a gap that `at` lies in; `None` if there is none.
     pub fn stretch_around<F>(&self, pool: &HeldPool<F>, at: SeqNumber) -> Option<Stretch> {
-        let mut stretch: Option<Stretch> = None;
-        let mut placed_end = None;
-        let mut previous = self.in_order_back;
-        for _ in 0..limits::PLACEMENT_LOOKS {
-            let Some(node) = pool.after(&self.held, previous) else { break };
-            let Some(held) = pool.get(node) else { break };
-            match &mut stretch {
-                Some(stretch) if stretch.end == held.seq && !held.is_placed() => stretch.end = held.end(),
-                Some(found) if found.contains(at) => return stretch,
-                _ if held.seq > at => return None,
-                _ => {
-                    stretch = (!held.is_placed()).then(|| Stretch {
-                        before: previous,
-                        start: held.seq,
-                        end: held.end(),
-                        after_placed: placed_end == Some(held.seq),
-                    });
-                }
-            }
-            placed_end = held.is_placed().then(|| held.end());
-            previous = Some(node);
-        }
-        stretch.filter(|stretch| stretch.contains(at))
+        pool.holder(&self.held, at).filter(|held| held.seq > self.nxt && !held.is_placed())?;
+        let first = pool.last_before(&self.held, at + 1, NEW_STRETCH)?;
+        let next = pool.first_from(&self.held, at + 1, NEW_STRETCH).and_then(|node| pool.get(node));
+        let end = match next {
+            Some(next) => pool.last_before(&self.held, next.seq, ANY).and_then(|node| pool.get(node))?.end(),
+            None => self.end,
+        };
+        let after_placed = pool.marks(first) & AFTER_GAP == 0;
+        Some(Stretch { start: pool.get(first)?.seq, end, after_placed })
     }
 
     /// The octets of `stretch` from `at` on, which lies in it. Nothing was inserted or placed since it was found.
-    pub fn view<'p, F: Frame>(
-        &self,
+    pub const fn view<'p, F: Frame>(
+        &'p self,
         pool: &'p HeldPool<F>,
         stretch: &Stretch,
         at: SeqNumber,
     ) -> StretchView<'p, F> {
-        let octets = (stretch.end - stretch.start).max(0) as usize;
-        let node = pool.after(&self.held, stretch.before);
-        let mut view = StretchView { pool, node, skip: 0, octets };
-        view.advance((at - stretch.start).max(0) as usize);
-        view
+        StretchView { pool, held: &self.held, at, octets: octets_between(at, stretch.end) }
     }
 
-    /// Whether `from..to` of `stretch` can be placed: no frame keeps a remainder on both sides, and there is a record for
-    /// it.
-    pub fn may_place<F>(
-        &self,
-        pool: &HeldPool<F>,
-        stretch: &Stretch,
-        from: SeqNumber,
-        to: SeqNumber,
-    ) -> bool {
-        let Some((before, first)) = self.frame_at(pool, stretch, from) else { return false };
-        let Some(first) = pool.get(first) else { return false };
-        if first.seq < from && to < first.end() {
-            return false;
-        }
-        debug_assert!(before == stretch.before || from != stretch.start, "a stretch begins with a frame");
-        self.may_place_at(pool, stretch, from)
+    /// Where the octets end that came in one frame with the one at `at`, beyond a gap; `None` if they begin with it. Octets that
+    /// end before that cannot be placed from `at` on: they would leave a remainder on both sides of the frame.
+    pub fn frame_cut_at<F>(&self, pool: &HeldPool<F>, at: SeqNumber) -> Option<SeqNumber> {
+        pool.holder(&self.held, at).filter(|held| held.seq < at).map(Held::end)
+    }
+
+    /// Whether `from..to` of a stretch can be placed: no frame keeps a remainder on both sides.
+    pub fn may_place<F>(&self, pool: &HeldPool<F>, from: SeqNumber, to: SeqNumber) -> bool {
+        self.frame_cut_at(pool, from).is_none_or(|end| end <= to)
     }
 
     /// Whether there is a record for octets of `stretch` from `from` on.
@@ -160,65 +113,56 @@ impl ReceiveQueue {
         joins || (pool.has_room_for_record() && self.placed_runs() < limits::PLACED_RUNS_PER_CONNECTION)
     }
 
-    /// Puts a record in the place of `from..to` of `stretch`, which [`may_place`](Self::may_place) allows and the caller has
-    /// copied to where they belong: their frames are freed. Anything found in the stretch before is void.
-    pub fn place<F>(&mut self, pool: &mut HeldPool<F>, stretch: &Stretch, from: SeqNumber, to: SeqNumber) {
-        let Some((mut before, node)) = self.frame_at(pool, stretch, from) else { return };
-        if let Some(first) = pool.get_mut(node)
-            && first.seq < from
-        {
-            first.trim_back(from);
-            before = Some(node);
+    /// Whether an FPDU that begins at `at`, or one behind it in the same frame, was [judged](Self::judge).
+    pub fn is_judged<F>(&self, pool: &HeldPool<F>, at: SeqNumber) -> bool {
+        pool.holder(&self.held, at).is_some_and(|held| at < held.judged)
+    }
+
+    /// The FPDU that begins at `at` is whole and is not placed before its turn: it is damaged, or it is not allowed to be. Nothing
+    /// that comes changes that, so it is not verified again.
+    pub fn judge<F>(&self, pool: &mut HeldPool<F>, at: SeqNumber) {
+        if let Some(held) = pool.holder_mut(&self.held, at) {
+            held.judged = held.judged.later(at + 1);
         }
-        while let Some(next) = pool.after(&self.held, before).and_then(|node| pool.get_mut(node)) {
-            if next.seq >= to || next.trim_front(to) {
+    }
+
+    /// Puts a record in the place of `from..to`, octets of one stretch that [`may_place`](Self::may_place) allows and the caller
+    /// has copied to where they belong: their frames are freed. Anything found in the stretch before is void.
+    pub fn place<F>(&mut self, pool: &mut HeldPool<F>, from: SeqNumber, to: SeqNumber) {
+        if self.frame_cut_at(pool, from).is_some() {
+            pool.trim_back(&mut self.held, from);
+        }
+        while let Some(next) = pool.first_from(&self.held, from, ANY).and_then(|node| pool.get(node)) {
+            if next.seq >= to {
                 break;
             }
-            self.remove_after(pool, before);
-        }
-        self.record(pool, before, from, to);
-    }
-
-    /// Records `from..to` as placed after `before`, in one record with those it touches.
-    fn record<F>(&mut self, pool: &mut HeldPool<F>, before: Option<NodeId>, from: SeqNumber, to: SeqNumber) {
-        let octets = (to - from).max(0) as u32;
-        let touches = |held: &&mut Held<F>| held.is_placed() && held.end() == from;
-        let mut node = before;
-        if let Some(record) = node.and_then(|node| pool.get_mut(node)).filter(touches) {
-            record.octets += octets;
-        } else {
-            let record = Held { seq: from, octets, offset: 0, frame: None };
-            node = pool.insert_after(&mut self.held, before, record).ok();
-            debug_assert!(node.is_some(), "may_place has seen the room");
-            self.placed_runs += u16::from(node.is_some());
-        }
-        let next = node.and_then(|node| pool.next(node)).and_then(|next| pool.get(next));
-        let Some(next_octets) =
-            next.filter(|next| next.is_placed() && next.seq == to).map(|next| next.octets)
-        else {
-            return;
-        };
-        self.remove_after(pool, node);
-        if let Some(record) = node.and_then(|node| pool.get_mut(node)) {
-            record.octets += next_octets;
-        }
-    }
-
-    /// The frame of `stretch` that holds `at`, and what is kept right before it.
-    fn frame_at<F>(
-        &self,
-        pool: &HeldPool<F>,
-        stretch: &Stretch,
-        at: SeqNumber,
-    ) -> Option<(Option<NodeId>, NodeId)> {
-        let mut before = stretch.before;
-        loop {
-            let node = pool.after(&self.held, before)?;
-            let held = pool.get(node)?;
-            if held.end() > at {
-                return (held.seq <= at && !held.is_placed()).then_some((before, node));
+            if next.end() > to {
+                pool.trim_front(&mut self.held, to);
+                break;
             }
-            before = Some(node);
+            self.remove(pool, next.seq);
         }
+        self.record(pool, from, to);
     }
+
+    /// Records `from..to` as placed, in one record with those it touches.
+    fn record<F>(&mut self, pool: &mut HeldPool<F>, from: SeqNumber, mut to: SeqNumber) {
+        if let Some(next) = pool.holder(&self.held, to).filter(|next| next.is_placed()) {
+            let seq = next.seq;
+            to = next.end();
+            self.remove(pool, seq);
+        }
+        if pool.holder(&self.held, from - 1).is_some_and(Held::is_placed) {
+            pool.extend(&mut self.held, from, octets_between(from, to) as u32);
+            return;
+        }
+        let done = pool.insert(&mut self.held, Held::placed(from, octets_between(from, to) as u32)).is_ok();
+        debug_assert!(done, "may_place_at has seen the room");
+        self.placed_runs += u16::from(done);
+    }
+}
+
+/// Octets from `from` to `to`, which comes after it.
+const fn octets_between(from: SeqNumber, to: SeqNumber) -> usize {
+    to.0.wrapping_sub(from.0) as usize
 }

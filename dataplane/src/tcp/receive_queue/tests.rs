@@ -75,14 +75,17 @@ impl Fixture {
     fn place(&mut self, from: usize, to: usize) -> bool {
         let (first, last) = (self.start + from as u32, self.start + to as u32);
         let Some(stretch) = self.queue.stretch_around(&self.pool, first) else { return false };
-        if last > stretch.end || !self.queue.may_place(&self.pool, &stretch, first, last) {
+        if last > stretch.end
+            || !self.queue.may_place_at(&self.pool, &stretch, first)
+            || !self.queue.may_place(&self.pool, first, last)
+        {
             return false;
         }
         let mut got = Vec::new();
         let view = self.queue.view(&self.pool, &stretch, first);
         view.for_each_slice(0, to - from, |slice| got.extend_from_slice(slice));
         assert_eq!(got, self.stream[from..to]);
-        self.queue.place(&mut self.pool, &stretch, first, last);
+        self.queue.place(&mut self.pool, first, last);
         true
     }
 
@@ -375,4 +378,60 @@ fn every_octet_is_read_or_placed_once() {
         assert_eq!((f.pool.frames(), f.pool.placed_runs()), (0, 0), "seed {seed}: leaked");
     }
     assert!(placed_in_all > 100_000, "{placed_in_all} octets");
+}
+
+/// The most nodes that one of `segments` has looked at.
+fn most_visits(f: &mut Fixture, segments: impl IntoIterator<Item = (usize, usize)>) -> u64 {
+    let visits = |(from, to)| {
+        let before = f.pool.visits();
+        f.insert(from, to);
+        // What TCP and MPA ask for after each segment.
+        f.queue.readable(&f.pool);
+        f.queue.runs_beyond_gaps(&f.pool);
+        f.queue.stretch_around(&f.pool, f.start + from as u32);
+        f.pool.visits() - before
+    };
+    segments.into_iter().map(visits).max().unwrap_or(0)
+}
+
+/// No search is longer for what a peer sends: as many one-octet segments with holes as are kept, in any order, and then the same
+/// again and again. The bound is that of some forty descents of a tree with 2560 nodes.
+#[test]
+fn no_order_of_segments_makes_a_search_long() {
+    const SEARCH_VISITS_MAX: u64 = 400;
+    let most = limits::HELD_FRAMES_PER_CONNECTION - limits::HELD_FRAMES_IN_ORDER;
+    let orders: [fn(usize, usize) -> usize; 3] =
+        [|n, _| n, |n, count| count - 1 - n, |n, count| if n % 2 == 0 { n } else { count - n }];
+    for order in orders {
+        let mut f = Fixture::new(3 * most, 8 * most);
+        let at = |n: usize| 2 + 2 * order(n, most);
+        let visits = most_visits(&mut f, (0..most - 1).map(|n| (at(n), at(n) + 1)));
+        assert!(visits < SEARCH_VISITS_MAX, "{visits} nodes for a new segment");
+        assert_eq!(f.queue.frames(), most - 1);
+        for again in [0, most / 2, most - 2] {
+            let visits = most_visits(&mut f, (0..10).map(|_| (2 + 2 * again, 3 + 2 * again)));
+            assert!(visits < SEARCH_VISITS_MAX, "{visits} nodes for a duplicate");
+        }
+    }
+}
+
+/// The same without holes: what one segment covers, what fills the gap, and what is forgotten and comes again.
+#[test]
+fn no_run_of_segments_is_walked() {
+    const SEARCH_VISITS_MAX: u64 = 400;
+    let most = limits::HELD_FRAMES_PER_CONNECTION - limits::HELD_FRAMES_IN_ORDER;
+    let mut f = Fixture::new(3 * most, 8 * most);
+    most_visits(&mut f, (0..most - 1).map(|n| (2 + n, 3 + n)));
+    let end = most + 1;
+    let visits = most_visits(&mut f, [(2, end), (3, end - 1), (2, end + 1)]);
+    assert!(visits < SEARCH_VISITS_MAX, "{visits} nodes for a segment over the run");
+    for _ in 0..3 {
+        let visits = most_visits(&mut f, [(0, 2)]);
+        assert_eq!((f.queue.nxt() - f.start) as usize, end + 1);
+        assert!(visits < SEARCH_VISITS_MAX, "{visits} nodes for what fills the gap");
+        let before = f.pool.visits();
+        f.queue.forget(&mut f.pool, 0, 2);
+        let visits = f.pool.visits() - before;
+        assert!(visits < SEARCH_VISITS_MAX, "{visits} nodes for what is forgotten");
+    }
 }
