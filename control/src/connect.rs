@@ -73,11 +73,13 @@ pub struct ConnectConfig {
     pub timeout: Duration,
     /// How TCP behaves, if not as the device is set up.
     pub tcp: Option<Behaviour>,
+    /// The local address and port. The device chooses what is not given: an unspecified address, port 0.
+    pub local: Option<SocketAddr>,
 }
 
 impl Default for ConnectConfig {
     /// No Private Data, no Markers, revision 2 or else 1, the client-server model, not permissive, ten seconds, TCP as
-    /// on the device.
+    /// on the device, any local address and port.
     fn default() -> Self {
         Self {
             private_data: Vec::new(),
@@ -87,6 +89,7 @@ impl Default for ConnectConfig {
             permissive: false,
             timeout: STARTUP_TIMEOUT,
             tcp: None,
+            local: None,
         }
     }
 }
@@ -145,9 +148,12 @@ pub enum ConnectError {
     /// A router, or the peer's host, says so (ICMP).
     #[error("the network says that the peer cannot be reached: check the address, and firewalls on the way")]
     Unreachable,
-    /// Every local port is in use towards the peer.
+    /// Every local port is in use towards the peer, or the [one asked for](ConnectConfig::local) is.
     #[error("no local port is left for another connection to this peer: close some")]
     NoPort,
+    /// The [local address](ConnectConfig::local) is none of the device's.
+    #[error("the local address is none of the device's: choose one of those it was started with")]
+    NoAddress,
     /// Streaming octets of the peer wait to be read (MPA-7.1.5-01): read them, then start MPA.
     #[error("{octets} octets of streaming data wait to be read: read them before MPA is started")]
     PendingStreamData {

@@ -1,7 +1,7 @@
 //! A device: a core on a NIC, its control thread, and what applications make from it.
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -248,6 +248,11 @@ impl Shared {
         }
     }
 
+    /// How the device was set up.
+    pub(crate) fn config(&self) -> &DeviceConfig {
+        &self.config
+    }
+
     pub(crate) fn allocate(&self, octets: usize) -> Option<Region> {
         self.config.memory.allocate(octets)
     }
@@ -341,13 +346,27 @@ impl Device {
         ProtectionDomain::new(self.shared.clone(), ProtectionDomainId(id))
     }
 
-    /// Takes connections to `port`.
+    /// Takes connections to `port` at every address of the device. For port 0 a free one is chosen:
+    /// [`Listener::port`] tells which.
     ///
     /// # Errors
     ///
     /// [`ListenError`].
     pub fn listen(&self, port: u16, config: &ListenConfig) -> Result<Listener, ListenError> {
-        Listener::new(self.shared.clone(), port, *config)
+        self.listen_at((Ipv6Addr::UNSPECIFIED, port).into(), config)
+    }
+
+    /// Takes connections to the port and address of `local`; at every IPv4 address for `0.0.0.0`, at every address of either
+    /// family for `::`. For port 0 a free one is chosen.
+    ///
+    /// The same port may be listened on at several addresses; at all of them and at some only with
+    /// [`ListenConfig::reuse_address`].
+    ///
+    /// # Errors
+    ///
+    /// [`ListenError`].
+    pub fn listen_at(&self, local: SocketAddr, config: &ListenConfig) -> Result<Listener, ListenError> {
+        Listener::new(self.shared.clone(), local, *config)
     }
 
     /// Opens a TCP connection to `remote`, in streaming mode.
@@ -366,13 +385,26 @@ impl Device {
         Ok(TcpStream::new(self.shared.clone(), opened))
     }
 
-    /// Takes connections to `port` in streaming mode.
+    /// Takes connections to `port` in streaming mode, as [`listen`](Self::listen) does for MPA.
     ///
     /// # Errors
     ///
     /// [`ListenError`].
     pub fn listen_streams(&self, port: u16, config: &TcpListenConfig) -> Result<TcpListener, ListenError> {
-        TcpListener::new(self.shared.clone(), port, *config)
+        self.listen_streams_at((Ipv6Addr::UNSPECIFIED, port).into(), config)
+    }
+
+    /// Takes connections to `local` in streaming mode, as [`listen_at`](Self::listen_at) does for MPA.
+    ///
+    /// # Errors
+    ///
+    /// [`ListenError`].
+    pub fn listen_streams_at(
+        &self,
+        local: SocketAddr,
+        config: &TcpListenConfig,
+    ) -> Result<TcpListener, ListenError> {
+        TcpListener::new(self.shared.clone(), local, *config)
     }
 
     /// How the device was set up.

@@ -72,6 +72,7 @@ pub mod queue_pair;
 pub mod quota;
 mod registered;
 pub mod shared_receive_queue;
+mod socket_pair;
 pub mod startup;
 pub mod tcp_listener;
 pub mod tcp_stream;

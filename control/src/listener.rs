@@ -1,17 +1,19 @@
 //! Taking connections.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam::channel::{self, Receiver, RecvTimeoutError, Sender};
+use warpline_dataplane::core::listeners::ListenAddress;
 use warpline_dataplane::core::ring::ConnectionId;
 use warpline_dataplane::limits;
 use warpline_dataplane::tcp::{Behaviour, CloseReason};
 
 use crate::connect::{STARTUP_TIMEOUT, check_private_data};
-use crate::device::{Shared, Stopped};
+use crate::device::{DeviceConfig, Shared, Stopped};
 use crate::queue_pair::QueuePair;
+use crate::socket_pair::SocketPair;
 use crate::startup::{Peer, PrivateDataTooLong, ReadDepths, ReadsWanted, StartupFault, Terms, Unacceptable};
 use crate::tcp_stream::TcpStream;
 use crate::thread::request::{Reply, Request};
@@ -42,11 +44,15 @@ pub struct ListenConfig {
     pub first_fpdu_timeout: Option<Duration>,
     /// How TCP behaves on its connections, if not as the device is set up.
     pub tcp: Option<Behaviour>,
+    /// Whether other listeners that say the same may have the same port at addresses that this one has too
+    /// (`SO_REUSEADDR`, `RDMA_OPTION_ID_REUSEADDR`): one at all addresses and others at some of them. A connection then
+    /// belongs to the listener that names its local address most exactly.
+    pub reuse_address: bool,
 }
 
 impl Default for ListenConfig {
     /// A backlog of 128, no Markers, any indication, not permissive, ten seconds for the Request and a minute for the
-    /// first FPDU, TCP as on the device.
+    /// first FPDU, TCP as on the device, no other listener on the same port of the same address.
     fn default() -> Self {
         Self {
             backlog: 128,
@@ -56,6 +62,7 @@ impl Default for ListenConfig {
             startup_timeout: STARTUP_TIMEOUT,
             first_fpdu_timeout: Some(FIRST_FPDU_TIMEOUT),
             tcp: None,
+            reuse_address: false,
         }
     }
 }
@@ -63,12 +70,13 @@ impl Default for ListenConfig {
 /// Why nobody listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ListenError {
-    /// There is a listener at that port.
+    /// There is a listener at that port of that address, or of all addresses, or of one of them, and not both
+    /// [share](ListenConfig::reuse_address) it.
     #[error("port {0} has a listener: choose another, or drop that one")]
     PortInUse(u16),
-    /// Port 0 is no port.
-    #[error("port 0 names no port: choose one")]
-    NoPort,
+    /// The address is none of the device's.
+    #[error("{0} is no address of the device: choose one of those it was started with")]
+    NoAddress(IpAddr),
     /// The device has as many listeners as it can.
     #[error("the device has as many listeners as it can: drop some")]
     TooManyListeners,
@@ -167,7 +175,7 @@ pub(crate) struct Asked {
 #[derive(Debug)]
 pub(crate) enum Incoming {
     /// A Request that waits for an answer.
-    Request { connection: ConnectionId, remote: SocketAddr, asked: Asked },
+    Request { connection: ConnectionId, pair: SocketPair, asked: Asked },
     /// A peer that failed.
     Fault { remote: SocketAddr, fault: StartupFault },
 }
@@ -185,27 +193,51 @@ pub(crate) fn backlog(wanted: u32) -> u32 {
     wanted.clamp(1, limits::CONNECTIONS_PER_CORE as u32)
 }
 
+/// Where a listener of `device` listens that is to do so at `local`: at one address; at all IPv4 addresses for `0.0.0.0`; at all
+/// addresses of either family for `::`.
+pub(crate) fn listen_address(device: &DeviceConfig, local: SocketAddr) -> Result<ListenAddress, ListenError> {
+    let (address, port) = (local.ip().to_canonical(), local.port());
+    let known = address.is_unspecified() || device.addresses.iter().any(|own| own.address == address);
+    if !known {
+        return Err(ListenError::NoAddress(address));
+    }
+    let everywhere = address == IpAddr::from(Ipv6Addr::UNSPECIFIED);
+    Ok(ListenAddress { address: (!everywhere).then_some(address), port })
+}
+
+/// The address that a listener was made with, and the port that it has.
+pub(crate) fn socket_address(at: ListenAddress) -> SocketAddr {
+    SocketAddr::new(at.address.unwrap_or(Ipv6Addr::UNSPECIFIED.into()), at.port)
+}
+
 /// Takes connections to a port, as MPA's Responder. Dropping it closes those that nobody has taken.
 pub struct Listener {
     device: Arc<Shared>,
-    port: u16,
+    at: ListenAddress,
     incoming: Receiver<Incoming>,
 }
 
 impl Listener {
-    pub(crate) fn new(device: Arc<Shared>, port: u16, config: ListenConfig) -> Result<Self, ListenError> {
-        if port == 0 {
-            return Err(ListenError::NoPort);
-        }
+    pub(crate) fn new(
+        device: Arc<Shared>,
+        local: SocketAddr,
+        config: ListenConfig,
+    ) -> Result<Self, ListenError> {
+        let at = listen_address(device.config(), local)?;
         let incoming = incoming(&config);
         let taken = incoming.1.clone();
-        device.ask(|reply| Request::Listen { port, config, incoming, told: None, reply })??;
-        Ok(Self { device, port, incoming: taken })
+        let port = device.ask(|reply| Request::Listen { at, config, incoming, told: None, reply })??;
+        Ok(Self { device, at: ListenAddress { port, ..at }, incoming: taken })
     }
 
-    /// The port.
+    /// The port: the one that was chosen if 0 was asked for.
     pub const fn port(&self) -> u16 {
-        self.port
+        self.at.port
+    }
+
+    /// The address and port. `0.0.0.0` stands for all IPv4 addresses of the device, `::` for all addresses of either family.
+    pub fn local(&self) -> SocketAddr {
+        socket_address(self.at)
     }
 
     /// The next connection request; waits for it for `timeout`.
@@ -215,8 +247,8 @@ impl Listener {
     /// [`AcceptError`].
     pub fn accept(&self, timeout: Duration) -> Result<ConnectionRequest, AcceptError> {
         match self.incoming.recv_timeout(timeout) {
-            Ok(Incoming::Request { connection, remote, asked }) => {
-                Ok(ConnectionRequest::new(self.device.clone(), connection, remote, asked))
+            Ok(Incoming::Request { connection, pair, asked }) => {
+                Ok(ConnectionRequest::new(self.device.clone(), connection, pair, asked))
             }
             Ok(Incoming::Fault { remote, fault }) => Err(AcceptError::Startup { remote, fault }),
             Err(RecvTimeoutError::Timeout) => Err(AcceptError::TimedOut),
@@ -228,13 +260,13 @@ impl Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         // A stopped device listens no more.
-        let _ = self.device.tell(Request::Unlisten { port: self.port });
+        let _ = self.device.tell(Request::Unlisten { at: self.at });
     }
 }
 
 impl std::fmt::Debug for Listener {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Listener").field("port", &self.port).finish_non_exhaustive()
+        f.debug_struct("Listener").field("local", &self.local()).finish_non_exhaustive()
     }
 }
 
@@ -243,7 +275,7 @@ pub struct ConnectionRequest {
     /// `None` once it is answered.
     device: Option<Arc<Shared>>,
     connection: ConnectionId,
-    remote: SocketAddr,
+    pair: SocketPair,
     asked: Asked,
 }
 
@@ -251,15 +283,20 @@ impl ConnectionRequest {
     pub(crate) const fn new(
         device: Arc<Shared>,
         connection: ConnectionId,
-        remote: SocketAddr,
+        pair: SocketPair,
         asked: Asked,
     ) -> Self {
-        Self { device: Some(device), connection, remote, asked }
+        Self { device: Some(device), connection, pair, asked }
     }
 
     /// The peer's address and port.
     pub const fn remote(&self) -> SocketAddr {
-        self.remote
+        self.pair.remote
+    }
+
+    /// Our address and port that the peer connected to.
+    pub const fn local(&self) -> SocketAddr {
+        self.pair.local
     }
 
     /// The peer's Private Data (MPA-7.1.1-19).
@@ -366,9 +403,9 @@ impl ConnectionRequest {
     pub fn reject_to_stream(mut self, private_data: &[u8]) -> Result<TcpStream, AnswerError> {
         check_private_data(private_data, self.asked.private_data_max_octets)?;
         let device = self.device.take().ok_or(AnswerError::Stopped)?;
-        let (connection, remote, private_data) = (self.connection, self.remote, private_data.into());
+        let (connection, pair, private_data) = (self.connection, self.pair, private_data.into());
         let shared = device.ask(|reply| {
-            Request::Stream(StreamRequest::RejectToStream { connection, remote, private_data, reply })
+            Request::Stream(StreamRequest::RejectToStream { connection, pair, private_data, reply })
         })??;
         Ok(TcpStream::new(device, shared))
     }
@@ -387,7 +424,7 @@ impl Drop for ConnectionRequest {
 impl std::fmt::Debug for ConnectionRequest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ConnectionRequest")
-            .field("remote", &self.remote)
+            .field("pair", &self.pair)
             .field("asked", &self.asked)
             .finish_non_exhaustive()
     }

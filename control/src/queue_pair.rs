@@ -14,6 +14,7 @@ use warpline_dataplane::tcp::{CloseReason, Snapshot};
 
 use crate::connect::{self, ConnectConfig, ConnectError, Connected};
 use crate::device::{Shared, Stopped};
+use crate::socket_pair::SocketPair;
 use crate::thread::request::Request;
 
 /// How a queue pair is made.
@@ -98,6 +99,8 @@ struct End {
 /// How a connection ends.
 #[derive(Default)]
 pub(crate) struct Ending {
+    /// The connection, once it has come to Full Operation.
+    pair: Mutex<Option<SocketPair>>,
     end: Mutex<End>,
     changed: Condvar,
     watcher: Mutex<Option<Watcher>>,
@@ -107,6 +110,16 @@ pub(crate) struct Ending {
 type Watcher = Box<dyn FnMut(bool, Option<CloseReason>) + Send>;
 
 impl Ending {
+    /// The connection that the queue pair serves from now on.
+    pub(crate) fn set_pair(&self, pair: Option<SocketPair>) {
+        *self.pair.lock().unwrap_or_else(PoisonError::into_inner) = pair;
+    }
+
+    /// The connection that the queue pair serves or has served.
+    pub(crate) fn pair(&self) -> Option<SocketPair> {
+        *self.pair.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(crate) fn set(&self, reason: CloseReason) {
         self.change(|end| _ = end.reason.get_or_insert(reason));
     }
@@ -212,6 +225,17 @@ impl QueuePair {
     /// [`ConnectError`]; the queue pair may then try again.
     pub fn connect(&self, remote: SocketAddr, config: &ConnectConfig) -> Result<Connected, ConnectError> {
         connect::connect(&self.device, self.shared.clone(), remote, config)
+    }
+
+    /// Our address and port on its connection; `None` before the connection is in Full Operation. They stay known after its
+    /// end.
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        self.ending.pair().map(|pair| pair.local)
+    }
+
+    /// The peer's address and port, as [`local_addr`](Self::local_addr).
+    pub fn peer_addr(&self) -> Option<SocketAddr> {
+        self.ending.pair().map(|pair| pair.remote)
     }
 
     /// How its connection's TCP fares at this moment: round-trip time, windows, what is in flight, what was sent again and

@@ -1,13 +1,15 @@
 //! Taking TCP connections in streaming mode.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam::channel::{Receiver, RecvTimeoutError};
+use warpline_dataplane::core::listeners::ListenAddress;
 use warpline_dataplane::tcp::Behaviour;
 
 use crate::device::{Shared, Stopped};
-use crate::listener::ListenError;
+use crate::listener::{ListenError, listen_address, socket_address};
 use crate::tcp_stream::{StreamShared, TcpStream, TcpStreamError};
 use crate::thread::request::Request;
 use crate::thread::streaming::StreamRequest;
@@ -20,35 +22,44 @@ pub struct TcpListenConfig {
     pub backlog: u32,
     /// How TCP behaves on them, if not as the device is set up.
     pub tcp: Option<Behaviour>,
+    /// Whether listeners share a port, as in [`ListenConfig`](crate::ListenConfig::reuse_address).
+    pub reuse_address: bool,
 }
 
 impl Default for TcpListenConfig {
     /// A backlog of 128, TCP as on the device.
     fn default() -> Self {
-        Self { backlog: 128, tcp: None }
+        Self { backlog: 128, tcp: None, reuse_address: false }
     }
 }
 
 /// Takes connections to a port in streaming mode. Dropping it closes those that nobody has taken.
 pub struct TcpListener {
     device: Arc<Shared>,
-    port: u16,
+    at: ListenAddress,
     incoming: Receiver<Arc<StreamShared>>,
 }
 
 impl TcpListener {
-    pub(crate) fn new(device: Arc<Shared>, port: u16, config: TcpListenConfig) -> Result<Self, ListenError> {
-        if port == 0 {
-            return Err(ListenError::NoPort);
-        }
-        let incoming =
-            device.ask(|reply| Request::Stream(StreamRequest::Listen { port, config, reply }))??;
-        Ok(Self { device, port, incoming })
+    pub(crate) fn new(
+        device: Arc<Shared>,
+        local: SocketAddr,
+        config: TcpListenConfig,
+    ) -> Result<Self, ListenError> {
+        let at = listen_address(device.config(), local)?;
+        let (port, incoming) =
+            device.ask(|reply| Request::Stream(StreamRequest::Listen { at, config, reply }))??;
+        Ok(Self { device, at: ListenAddress { port, ..at }, incoming })
     }
 
-    /// The port.
+    /// The port: the one that was chosen if 0 was asked for.
     pub const fn port(&self) -> u16 {
-        self.port
+        self.at.port
+    }
+
+    /// The address and port, as [`Listener::local`](crate::Listener::local).
+    pub fn local(&self) -> SocketAddr {
+        socket_address(self.at)
     }
 
     /// The next connection; waits for it for `timeout`.
@@ -71,12 +82,12 @@ impl TcpListener {
 impl Drop for TcpListener {
     fn drop(&mut self) {
         // A stopped device listens no more.
-        let _ = self.device.tell(Request::Unlisten { port: self.port });
+        let _ = self.device.tell(Request::Unlisten { at: self.at });
     }
 }
 
 impl std::fmt::Debug for TcpListener {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TcpListener").field("port", &self.port).finish_non_exhaustive()
+        f.debug_struct("TcpListener").field("local", &self.local()).finish_non_exhaustive()
     }
 }

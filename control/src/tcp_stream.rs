@@ -14,6 +14,7 @@ use crate::connect::{self, ConnectConfig, ConnectError, Connected, STARTUP_TIMEO
 use crate::device::{Shared, Stopped};
 use crate::listener::{ConnectionRequest, ListenConfig};
 use crate::queue_pair::QueuePair;
+use crate::socket_pair::SocketPair;
 use crate::startup::StartupFault;
 use crate::thread::request::Request;
 use crate::thread::streaming::StreamRequest;
@@ -28,12 +29,14 @@ pub struct StreamConfig {
     pub timeout: Duration,
     /// How TCP behaves, if not as the device is set up.
     pub tcp: Option<Behaviour>,
+    /// The local address and port. The device chooses what is not given: an unspecified address, port 0.
+    pub local: Option<SocketAddr>,
 }
 
 impl Default for StreamConfig {
-    /// Ten seconds, TCP as on the device.
+    /// Ten seconds, TCP as on the device, any local address and port.
     fn default() -> Self {
-        Self { timeout: STARTUP_TIMEOUT, tcp: None }
+        Self { timeout: STARTUP_TIMEOUT, tcp: None, local: None }
     }
 }
 
@@ -168,14 +171,14 @@ impl State {
 #[derive(Debug)]
 pub(crate) struct StreamShared {
     pub(crate) connection: ConnectionId,
-    remote: SocketAddr,
+    pub(crate) pair: SocketPair,
     state: Mutex<State>,
     changed: Condvar,
 }
 
 impl StreamShared {
-    pub(crate) fn new(connection: ConnectionId, remote: SocketAddr) -> Arc<Self> {
-        Arc::new(Self { connection, remote, state: Mutex::default(), changed: Condvar::new() })
+    pub(crate) fn new(connection: ConnectionId, pair: SocketPair) -> Arc<Self> {
+        Arc::new(Self { connection, pair, state: Mutex::default(), changed: Condvar::new() })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -312,7 +315,12 @@ impl TcpStream {
 
     /// The peer's address and port.
     pub fn remote(&self) -> SocketAddr {
-        self.shared.remote
+        self.shared.pair.remote
+    }
+
+    /// Our address and port.
+    pub fn local(&self) -> SocketAddr {
+        self.shared.pair.local
     }
 
     /// Octets that can be read at once.
@@ -432,7 +440,7 @@ impl TcpStream {
         }
         connect::check(config)?;
         let (connection, qp, remote, config) =
-            (self.shared.connection, qp.shared.clone(), self.shared.remote, config.clone());
+            (self.shared.connection, qp.shared.clone(), self.shared.pair.remote, config.clone());
         self.ask(|reply| StreamRequest::Initiate { connection, qp, remote, config, reply })?
     }
 
@@ -454,7 +462,7 @@ impl TcpStream {
         let (connection, last_message, config) = (self.shared.connection, last_message.into(), *config);
         let asked =
             self.ask(|reply| StreamRequest::Respond { connection, last_message, config, reply })??;
-        Ok(ConnectionRequest::new(self.device.clone(), connection, self.shared.remote, asked))
+        Ok(ConnectionRequest::new(self.device.clone(), connection, self.shared.pair, asked))
     }
 
     /// Full Operation without startup frames, as draft-culley-iwarp-mpa-00 has it: Markers and CRCs always, and no waiting
@@ -500,6 +508,6 @@ impl Drop for TcpStream {
 
 impl std::fmt::Debug for TcpStream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TcpStream").field("remote", &self.shared.remote).finish_non_exhaustive()
+        f.debug_struct("TcpStream").field("pair", &self.shared.pair).finish_non_exhaustive()
     }
 }

@@ -124,7 +124,7 @@ pub const REGIONS_PER_DOMAIN: usize = REGIONS_PER_CORE / 4;
 pub const QPS_PER_DOMAIN: usize = QPS_PER_CORE / 2;
 /// Connections that a core takes from one address, unless set up otherwise: half of what it has.
 pub const CONNECTIONS_PER_PEER: usize = CONNECTIONS_PER_CORE / 2;
-/// Listening ports of a core.
+/// Listeners of a core: pairs of an address, or all of them, and a port.
 pub const LISTENERS_PER_CORE: usize = 64;
 /// Descriptors of data sent or queued, over all connections of a core.
 pub const SEND_DESCRIPTORS_PER_CORE: usize = 32_768;
@@ -189,6 +189,9 @@ pub const CUT_OCTETS_PER_CORE: usize = 4 << 20;
 pub const TRANSMIT_CHUNK_FRAMES: usize = 8;
 /// Frames that may wait for the device before connections stop sending.
 pub const TRANSMIT_QUEUE_FRAMES: usize = 128;
+/// Frames that may be on their way from a core to itself, at most a quarter of those its device has: some bursts, so that
+/// neither end of a connection to ourselves waits for the other. A connection keeps its turn while there is no room.
+pub const LOOPBACK_FRAMES: usize = 256;
 /// Frames handed to the device in one poll before what has arrived is looked at again: fewer than a ring of descriptors has.
 pub const FRAMES_SENT_PER_POLL: u64 = 256;
 /// Segments of send queues looked at in one poll because of selective acknowledgements: some 100 µs of work, and two searches

@@ -67,6 +67,7 @@ impl Receiver {
         let grant = Grant::new(region, PD, 0, Access::REMOTE_WRITE);
         receiver.command(Command::Register { stag: SINK, grant })?;
         receiver.command(Command::Listen {
+            address: None,
             port: PORT,
             backlog: limits::HALF_OPEN_PER_CORE as u32,
             tcp: None,

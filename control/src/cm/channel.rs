@@ -193,8 +193,8 @@ impl EventChannel {
     /// The request that a listener has; a peer that failed before it had asked is no event.
     fn request_at(&self, at: &ListeningAt) -> Option<Event> {
         let device = self.shared.devices.get(at.device)?;
-        let (connection, remote, asked) = match at.incoming.try_recv() {
-            Ok(Incoming::Request { connection, remote, asked }) => (connection, remote, asked),
+        let (connection, pair, asked) = match at.incoming.try_recv() {
+            Ok(Incoming::Request { connection, pair, asked }) => (connection, pair, asked),
             Ok(Incoming::Fault { .. }) | Err(TryRecvError::Empty) => return None,
             // So it is too when the listener has gone while it was looked at, or was refused.
             Err(TryRecvError::Disconnected) => {
@@ -202,7 +202,7 @@ impl EventChannel {
                 return removed.then_some(Event { id: at.id, kind: EventKind::DeviceRemoval });
             }
         };
-        let request = ConnectionRequest::new(device.shared.clone(), connection, remote, asked);
+        let request = ConnectionRequest::new(device.shared.clone(), connection, pair, asked);
         let id = Id::asked(self.shared.clone(), at.device, request);
         Some(Event { id: at.id, kind: EventKind::ConnectRequest(id) })
     }

@@ -12,10 +12,13 @@ use super::channel::{EventKind, IdNumber, Queue, Shared};
 use super::listening::{ListeningAt, unlisten};
 use crate::connect::{self, ConnectConfig, ConnectError, Connected};
 use crate::device::{Device, Stopped};
-use crate::listener::{Accepted, AnswerError, ConnectionRequest, ListenConfig, ListenError};
+use crate::listener::{Accepted, AnswerError, ConnectionRequest, ListenConfig, ListenError, listen_address};
 use crate::queue_pair::{Ending, QueuePair};
 use crate::startup::{PrivateDataTooLong, ReadDepths, ReadsWanted, StartupFault};
 use crate::thread::request::{Reply, Request};
+
+/// How often a port is chosen that all devices of a channel are to have free.
+const PORT_ATTEMPTS: usize = 16;
 
 /// Why an id does not do what it was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -46,8 +49,8 @@ pub enum CmError {
 enum State {
     Idle,
     Bound(SocketAddr),
-    AddressResolved { device: usize, remote: SocketAddr },
-    RouteResolved { device: usize, remote: SocketAddr },
+    AddressResolved { device: usize, local: SocketAddr, remote: SocketAddr },
+    RouteResolved { device: usize, local: SocketAddr, remote: SocketAddr },
     Connecting { device: usize },
     Listening(Vec<Arc<ListeningAt>>),
     Asked { device: usize, request: ConnectionRequest },
@@ -91,6 +94,8 @@ struct Progress {
     id: IdNumber,
     state: Mutex<State>,
     queue: Arc<Queue>,
+    /// Its own address and that of its peer, as far as they are known.
+    addresses: Mutex<(Option<SocketAddr>, Option<SocketAddr>)>,
     /// The queue pair that serves the connection, while it is there.
     qp: OnceLock<Weak<SharedQp>>,
     /// The id was dropped: nobody knows its name any more.
@@ -100,6 +105,10 @@ struct Progress {
 impl Progress {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn addresses(&self) -> MutexGuard<'_, (Option<SocketAddr>, Option<SocketAddr>)> {
+        self.addresses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn tell(&self, kind: EventKind) {
@@ -116,6 +125,9 @@ impl Progress {
         private_data: Box<[u8]>,
         depths: ReadDepths,
     ) {
+        if let Some(pair) = ending.pair() {
+            *self.addresses() = (Some(pair.local), Some(pair.remote));
+        }
         *self.lock() = State::Connected { device };
         self.tell(EventKind::Established { private_data, depths });
         let progress = self.clone();
@@ -152,7 +164,6 @@ pub struct Id {
 /// What a peer's Request said.
 #[derive(Clone, Debug)]
 struct Asked {
-    remote: SocketAddr,
     private_data: Box<[u8]>,
     depths: Option<ReadDepths>,
 }
@@ -164,12 +175,11 @@ impl Id {
 
     /// The id of a peer that asks for a connection.
     pub(super) fn asked(channel: Arc<Shared>, device: usize, request: ConnectionRequest) -> Self {
-        let asked = Asked {
-            remote: request.remote(),
-            private_data: request.private_data().into(),
-            depths: request.peer_depths(),
-        };
-        Self::with(channel, State::Asked { device, request }, Some(asked))
+        let addresses = (Some(request.local()), Some(request.remote()));
+        let asked = Asked { private_data: request.private_data().into(), depths: request.peer_depths() };
+        let id = Self::with(channel, State::Asked { device, request }, Some(asked));
+        *id.progress.addresses() = addresses;
+        id
     }
 
     fn with(channel: Arc<Shared>, state: State, asked: Option<Asked>) -> Self {
@@ -178,6 +188,7 @@ impl Id {
             id,
             state: Mutex::new(state),
             queue,
+            addresses: Mutex::default(),
             qp: OnceLock::new(),
             gone: AtomicBool::new(false),
         };
@@ -194,9 +205,16 @@ impl Id {
         self.channel.devices.get(self.progress.lock().device()?)
     }
 
-    /// The peer that asks for the connection.
+    /// Its own address and port (`rdma_get_local_addr`, `rdma_get_src_port`), as far as they are known: as bound; with the
+    /// address that leads to the peer once that is resolved; with the port that was chosen once it listens or is connected.
+    pub fn local(&self) -> Option<SocketAddr> {
+        self.progress.addresses().0
+    }
+
+    /// The peer's address and port (`rdma_get_peer_addr`, `rdma_get_dst_port`): of the peer that asks for the connection, or of
+    /// the one that was resolved.
     pub fn remote(&self) -> Option<SocketAddr> {
-        self.asked.as_ref().map(|asked| asked.remote)
+        self.progress.addresses().1
     }
 
     /// The Private Data of the peer that asks for the connection.
@@ -209,8 +227,9 @@ impl Id {
         self.asked.as_ref().and_then(|asked| asked.depths)
     }
 
-    /// Chooses the local address, and with it the device; an unspecified one (`0.0.0.0`, `::`) means all devices. The port
-    /// is what [`listen`](Self::listen) listens at; a connection takes a free one.
+    /// Chooses the local address, and with it the device. An unspecified one means all devices, `0.0.0.0` with their IPv4
+    /// addresses, `::` with those of either family. [`listen`](Self::listen) listens there, and a connection comes from there.
+    /// For port 0 a free one is chosen then.
     ///
     /// # Errors
     ///
@@ -221,7 +240,9 @@ impl Id {
         if !local.ip().is_unspecified() && !self.channel.devices.iter().any(|device| has(device, local)) {
             return Err(CmError::NoDevice);
         }
+        let local = canonical(local);
         *state = State::Bound(local);
+        self.progress.addresses().0 = Some(local);
         Ok(())
     }
 
@@ -233,20 +254,17 @@ impl Id {
     /// [`CmError::WrongState`].
     pub fn resolve_addr(&self, remote: SocketAddr) -> Result<(), CmError> {
         let mut state = self.progress.lock();
-        let local = match *state {
+        let bound = match *state {
             State::Idle => None,
-            State::Bound(local) if local.ip().is_unspecified() => None,
             State::Bound(local) => Some(local),
             _ => return Err(CmError::WrongState(state.word())),
         };
-        let device = self
-            .channel
-            .devices
-            .iter()
-            .position(|device| local.is_none_or(|local| has(device, local)) && leads_to(device, remote));
-        match device {
-            Some(device) => {
-                *state = State::AddressResolved { device, remote };
+        let remote = canonical(remote);
+        let mut devices = self.channel.devices.iter().enumerate();
+        match devices.find_map(|(place, device)| Some((place, source(device, bound, remote)?))) {
+            Some((device, local)) => {
+                *state = State::AddressResolved { device, local, remote };
+                *self.progress.addresses() = (Some(local), Some(remote));
                 self.progress.tell(EventKind::AddressResolved);
             }
             None => self.progress.tell(EventKind::AddressError),
@@ -262,10 +280,10 @@ impl Id {
     /// [`CmError::WrongState`].
     pub fn resolve_route(&self) -> Result<(), CmError> {
         let mut state = self.progress.lock();
-        let State::AddressResolved { device, remote } = *state else {
+        let State::AddressResolved { device, local, remote } = *state else {
             return Err(CmError::WrongState(state.word()));
         };
-        *state = State::RouteResolved { device, remote };
+        *state = State::RouteResolved { device, local, remote };
         self.progress.tell(EventKind::RouteResolved);
         Ok(())
     }
@@ -279,7 +297,7 @@ impl Id {
     pub fn connect(&self, qp: &QueuePair, config: &ConnectConfig) -> Result<(), CmError> {
         connect::check(config)?;
         let mut state = self.progress.lock();
-        let State::RouteResolved { device, remote } = *state else {
+        let State::RouteResolved { device, local, remote } = *state else {
             return Err(CmError::WrongState(state.word()));
         };
         let shared = self.shared_of(device, qp)?;
@@ -292,7 +310,7 @@ impl Id {
             Some(Err(error)) => progress.failed(device, not_connected(error)),
             None => progress.failed(device, EventKind::DeviceRemoval),
         });
-        let config = config.clone();
+        let config = ConnectConfig { local: Some(local), ..config.clone() };
         *state = State::Connecting { device };
         // The answer may come before this returns.
         drop(state);
@@ -308,13 +326,40 @@ impl Id {
     pub fn listen(&self, config: &ListenConfig) -> Result<(), CmError> {
         let mut state = self.progress.lock();
         let State::Bound(local) = *state else { return Err(CmError::WrongState(state.word())) };
-        if local.port() == 0 {
-            return Err(ListenError::NoPort.into());
-        }
+        let mut attempts = 1;
+        let listening = loop {
+            match self.listen_everywhere(local, config) {
+                // The port that the first device chose is not free at another.
+                Err(CmError::Listen(ListenError::PortInUse(_)))
+                    if local.port() == 0 && attempts < PORT_ATTEMPTS =>
+                {
+                    attempts += 1;
+                }
+                outcome => break outcome?,
+            }
+        };
+        let port = listening.first().and_then(|at| at.port()).unwrap_or(local.port());
+        self.progress.addresses().0 = Some(SocketAddr::new(local.ip(), port));
+        *state = State::Listening(listening);
+        Ok(())
+    }
+
+    /// Listens at each device that has the address, all at the same port.
+    fn listen_everywhere(
+        &self,
+        local: SocketAddr,
+        config: &ListenConfig,
+    ) -> Result<Vec<Arc<ListeningAt>>, CmError> {
         let any = local.ip().is_unspecified();
-        let mut listening = Vec::new();
+        let mut listening: Vec<Arc<ListeningAt>> = Vec::new();
         for (device, on) in self.channel.devices.iter().enumerate().filter(|(_, on)| any || has(on, local)) {
-            match ListeningAt::new(self.number(), &self.channel.queue, (device, on), local.port(), *config) {
+            let port = listening.first().and_then(|at| at.port()).unwrap_or(local.port());
+            let begun = listen_address(on.config(), SocketAddr::new(local.ip(), port))
+                .map_err(CmError::from)
+                .and_then(|at| {
+                    ListeningAt::new(self.number(), &self.channel.queue, (device, on), at, *config)
+                });
+            match begun {
                 Ok(at) => listening.push(at),
                 Err(error) => {
                     unlisten(&self.channel.devices, listening);
@@ -322,8 +367,7 @@ impl Id {
                 }
             }
         }
-        *state = State::Listening(listening);
-        Ok(())
+        Ok(listening)
     }
 
     /// Accepts the peer that asks: `qp`, of the id's [device](Self::device), serves the connection.
@@ -429,10 +473,20 @@ fn has(device: &Device, local: SocketAddr) -> bool {
     device.config().addresses.iter().any(|own| own.address == local.ip().to_canonical())
 }
 
-/// Whether the device can send to `remote`.
-fn leads_to(device: &Device, remote: SocketAddr) -> bool {
+/// Where a connection of `device` to `remote` comes from that is to come from `bound`; `None` if there can be none.
+fn source(device: &Device, bound: Option<SocketAddr>, remote: SocketAddr) -> Option<SocketAddr> {
     let config = device.config();
-    addresses::next_hop(&config.addresses, &config.routes, remote.ip().to_canonical()).is_some()
+    addresses::next_hop(&config.addresses, &config.routes, remote.ip())?;
+    let port = bound.map_or(0, |bound| bound.port());
+    match bound.filter(|bound| !bound.ip().is_unspecified()) {
+        Some(bound) => (has(device, bound) && bound.is_ipv4() == remote.is_ipv4()).then_some(bound),
+        None => Some(SocketAddr::new(addresses::source_for(&config.addresses, remote.ip())?, port)),
+    }
+}
+
+/// The address that an IPv4-mapped IPv6 address stands for (RFC 4291 §2.5.5.2).
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
 /// What a connection that was not opened is in rdma_cm's terms.

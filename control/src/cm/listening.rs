@@ -1,8 +1,9 @@
 //! Where an id listens: a port of each device that has its address.
 
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use crossbeam::channel::Receiver;
+use warpline_dataplane::core::listeners::ListenAddress;
 
 use super::channel::{Entry, IdNumber, Queue};
 use super::id::CmError;
@@ -15,13 +16,14 @@ pub(super) struct ListeningAt {
     pub(super) id: IdNumber,
     /// The device's place in the channel.
     pub(super) device: usize,
-    port: u16,
+    /// Where; of port 0 until control has chosen one.
+    at: OnceLock<ListenAddress>,
     /// There from the beginning: what comes in may be told of before control's answer is heard.
     pub(super) incoming: Receiver<Incoming>,
 }
 
 /// Where control says whether it listens.
-type Answer = Receiver<Result<(), ListenError>>;
+type Answer = Receiver<Result<u16, ListenError>>;
 
 /// Tells a channel to look at a listener: when something has come in, and at last when nothing will any more.
 struct Bell {
@@ -42,7 +44,7 @@ impl Drop for Bell {
 }
 
 impl ListeningAt {
-    /// Has `on`, the device at place `device` of the channel that `queue` is of, listen at `port` for `id`.
+    /// Has `on`, the device at place `device` of the channel that `queue` is of, listen at `local` for `id`.
     ///
     /// # Errors
     ///
@@ -51,11 +53,12 @@ impl ListeningAt {
         id: IdNumber,
         queue: &Arc<Queue>,
         (device, on): (usize, &Device),
-        port: u16,
+        local: ListenAddress,
         config: ListenConfig,
     ) -> Result<Arc<Self>, CmError> {
-        let (at, answer) = Self::begin(id, queue, (device, on), port, config)?;
-        answer.recv().map_err(|_| Stopped)??;
+        let (at, answer) = Self::begin(id, queue, (device, on), local, config)?;
+        let port = answer.recv().map_err(|_| Stopped)??;
+        let _ = at.at.set(ListenAddress { port, ..local });
         Ok(at)
     }
 
@@ -64,27 +67,35 @@ impl ListeningAt {
         id: IdNumber,
         queue: &Arc<Queue>,
         (device, on): (usize, &Device),
-        port: u16,
+        local: ListenAddress,
         config: ListenConfig,
     ) -> Result<(Arc<Self>, Answer), Stopped> {
         let incoming = listener::incoming(&config);
-        let at = Arc::new(Self { id, device, port, incoming: incoming.1.clone() });
+        let at = Arc::new(Self { id, device, at: OnceLock::new(), incoming: incoming.1.clone() });
+        if local.port != 0 {
+            let _ = at.at.set(local);
+        }
         let bell = Bell { queue: queue.clone(), at: Arc::downgrade(&at) };
         let told = Some(Box::new(move || bell.ring()) as Box<dyn Fn() + Send>);
-        let answer = on.shared.begin(|reply| Request::Listen { port, config, incoming, told, reply })?;
+        let answer = on.shared.begin(|reply| Request::Listen { at: local, config, incoming, told, reply })?;
         Ok((at, answer))
+    }
+
+    /// Its port, once it listens.
+    pub(super) fn port(&self) -> Option<u16> {
+        self.at.get().map(|at| at.port)
     }
 }
 
 /// Listens no more. Who has not looked yet at what came in finds nothing any more.
 pub(super) fn unlisten(devices: &[Device], listening: Vec<Arc<ListeningAt>>) {
-    let ports: Vec<_> = listening.iter().map(|at| (at.device, at.port)).collect();
+    let places: Vec<_> = listening.iter().filter_map(|at| Some((at.device, *at.at.get()?))).collect();
     // Before control lets go of them too and tells the channel.
     drop(listening);
-    for (device, port) in ports {
+    for (device, at) in places {
         if let Some(device) = devices.get(device) {
             // A stopped device listens no more.
-            let _ = device.shared.tell(Request::Unlisten { port });
+            let _ = device.shared.tell(Request::Unlisten { at });
         }
     }
 }
@@ -126,8 +137,9 @@ mod tests {
         let (near, far) = devices();
         let channel = EventChannel::new([far.clone()]).unwrap();
         let id = channel.create_id();
+        let everywhere = ListenAddress::everywhere(PORT);
         let (at, answer) =
-            ListeningAt::begin(id.number(), channel.queue(), (0, &far), PORT, ListenConfig::default())
+            ListeningAt::begin(id.number(), channel.queue(), (0, &far), everywhere, ListenConfig::default())
                 .unwrap();
         let completions = CompletionQueue::new(8);
         let config = QpConfig { send_depth: 1, receive_depth: 1, ..QpConfig::default() };
@@ -147,7 +159,7 @@ mod tests {
             drop(event);
             assert!(matches!(connecting.join().unwrap(), Err(ConnectError::Rejected { .. })));
         });
-        assert_eq!(answer.recv(), Ok(Ok(())));
+        assert_eq!(answer.recv(), Ok(Ok(PORT)));
         unlisten(&[far], vec![at]);
     }
 
@@ -160,10 +172,11 @@ mod tests {
         let channel = EventChannel::new([device.clone()]).unwrap();
         let begin = |port| {
             let id = channel.create_id().number();
-            ListeningAt::begin(id, channel.queue(), (0, &device), port, ListenConfig::default()).unwrap()
+            let at = ListenAddress::everywhere(port);
+            ListeningAt::begin(id, channel.queue(), (0, &device), at, ListenConfig::default()).unwrap()
         };
         let (first, answer) = begin(PORT);
-        assert_eq!(answer.recv(), Ok(Ok(())));
+        assert_eq!(answer.recv(), Ok(Ok(PORT)));
         // The port has a listener: control lets go of what it was given.
         let (refused, answer) = begin(PORT);
         assert_eq!(answer.recv(), Ok(Err(ListenError::PortInUse(PORT))));
@@ -176,7 +189,7 @@ mod tests {
         drop((first, refused));
 
         let (last, answer) = begin(PORT);
-        assert_eq!(answer.recv(), Ok(Ok(())));
+        assert_eq!(answer.recv(), Ok(Ok(PORT)));
         driver.poll_once();
         drop(driver);
         let event = channel.wait(PATIENCE).expect("the device has gone");

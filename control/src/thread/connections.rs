@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use warpline_dataplane::core::listeners::ListenAddress;
 use warpline_dataplane::core::ring::{AfterStream, Command, ConnectionId, FullOperation};
 use warpline_dataplane::mpa::enhanced::Outcome;
 use warpline_dataplane::qp::shared::SharedQp;
@@ -18,6 +19,7 @@ use super::{Alarm, Control, LINGER_NS};
 use crate::connect::{ConnectError, Connected};
 use crate::listener::{Accepted, AnswerError};
 use crate::quota::{Holdings, Quotas};
+use crate::socket_pair::SocketPair;
 use crate::startup::{Agreement, Responder, Setup, StartupFault};
 use crate::tcp_stream::{StreamShared, SwitchError};
 
@@ -93,7 +95,11 @@ pub(super) struct Connections {
     /// Connections being opened, by token.
     pub(super) opening: HashMap<u64, Opening>,
     pub(super) next_token: u64,
-    pub(super) listeners: HashMap<u16, Listening>,
+    pub(super) listeners: HashMap<ListenAddress, Listening>,
+    /// Where the search for a free port to listen at begins.
+    pub(super) next_port: u16,
+    /// The addresses of connections that are open.
+    pub(super) pairs: HashMap<ConnectionId, SocketPair>,
     /// Connections in [`Phase::Operating`] with somebody waiting.
     pub(super) starting: Vec<ConnectionId>,
     /// Whose the connections are that peers have opened.
@@ -101,12 +107,14 @@ pub(super) struct Connections {
 }
 
 impl Connections {
-    pub(super) fn new(quotas: &Quotas) -> Self {
+    pub(super) fn new(quotas: &Quotas, next_port: u16) -> Self {
         Self {
             table: HashMap::new(),
             opening: HashMap::new(),
             next_token: 0,
             listeners: HashMap::new(),
+            next_port,
+            pairs: HashMap::new(),
             starting: Vec::new(),
             peers: Holdings::new(quotas.connections_per_peer),
         }
@@ -159,6 +167,7 @@ impl Control {
     ) {
         if let Some(entry) = self.queue_pairs.of_mut(&qp) {
             entry.connection = Some(id);
+            entry.ending.set_pair(self.connections.pairs.get(&id).copied());
         }
         let operating = Phase::Operating { qp, finishing: false, waiter: Some(waiter), stream };
         self.connections.table.insert(id, operating);
@@ -245,6 +254,7 @@ impl Control {
 
     pub(super) fn on_closed(&mut self, now: Instant, id: ConnectionId, reason: CloseReason) {
         self.connections.peers.give_back(&id);
+        self.connections.pairs.remove(&id);
         if let Some(shared) = self.stream_of(id) {
             shared.set_end(reason);
         }

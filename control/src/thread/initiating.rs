@@ -16,6 +16,7 @@ use super::request::Reply;
 use crate::connect::{ConnectConfig, ConnectError, Connected, Revision};
 use crate::device::CrcPolicy;
 use crate::driver;
+use crate::socket_pair::SocketPair;
 use crate::startup::{self, Initiator, Offer, Proposal, StartupFault};
 use crate::tcp_stream::StreamShared;
 
@@ -99,9 +100,10 @@ impl Control {
         let token = self.connections.next_token;
         self.connections.next_token += 1;
         let (remote, timeout_ns, tcp) = (wish.remote, deadline - now, wish.config.tcp);
+        let local = wish.config.local;
         self.connections.opening.insert(token, Opening { deadline, wish: Some(wish) });
         self.alarm.set(deadline + UNANSWERED_NS);
-        self.commands.push(Command::Connect { token, remote, timeout_ns, tcp });
+        self.commands.push(Command::Connect { token, local, remote, timeout_ns, tcp });
     }
 
     pub(super) fn on_connect_failed(&mut self, token: u64, error: ring::ConnectError) {
@@ -116,13 +118,14 @@ impl Control {
     }
 
     /// TCP is open: the Request goes out, before anything else (MPA-7.1-02, MPA-7.1.2-01).
-    pub(super) fn on_connected(&mut self, now: Instant, token: u64, id: ConnectionId) {
-        if self.on_stream_connected(token, id) {
+    pub(super) fn on_connected(&mut self, now: Instant, token: u64, id: ConnectionId, local: SocketAddr) {
+        if self.on_stream_connected(token, id, local) {
             return;
         }
         let Some(Opening { deadline, wish: Some(wish) }) = self.connections.opening.remove(&token) else {
             return self.reset(id);
         };
+        self.connections.pairs.insert(id, SocketPair { local, remote: canonical(wish.remote) });
         self.request(now, id, deadline, wish);
     }
 
@@ -277,8 +280,14 @@ pub(super) const fn connect_error(error: ring::ConnectError) -> ConnectError {
         ring::ConnectError::NoRoom => ConnectError::TooManyConnections,
         ring::ConnectError::Unreachable => ConnectError::Unreachable,
         ring::ConnectError::NoPort => ConnectError::NoPort,
+        ring::ConnectError::NoAddress => ConnectError::NoAddress,
         ring::ConnectError::NoRoute => ConnectError::NoRoute,
     }
+}
+
+/// The address that an IPv4-mapped IPv6 address stands for (RFC 4291 §2.5.5.2).
+pub(super) fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
 #[cfg(test)]

@@ -26,6 +26,7 @@ use warpline_dataplane::time::{Instant, MICROSECOND, MILLISECOND, SECOND};
 
 use crate::device::{CrcPolicy, DeviceConfig, Usage};
 use crate::driver;
+use crate::socket_pair::SocketPair;
 use connections::Connections;
 use memory::{Departure, Registrations};
 use names::{StagNames, Unpredictable};
@@ -108,8 +109,9 @@ impl Control {
         rings: Rings,
         (driver, stop): (Arc<AtomicBool>, Arc<AtomicBool>),
         (config, events): (&DeviceConfig, Arc<AsyncEvents>),
-        random: Unpredictable,
+        mut random: Unpredictable,
     ) -> Self {
+        let next_port = random.next() as u16;
         Self {
             requests,
             commands: Commands { rings, waiting: VecDeque::new() },
@@ -120,7 +122,7 @@ impl Control {
             alarm: Alarm(Instant::NEVER),
             registrations: Registrations::new(StagNames::new(random), &config.quotas),
             queue_pairs: QueuePairs::new(&config.quotas),
-            connections: Connections::new(&config.quotas),
+            connections: Connections::new(&config.quotas, next_port),
             streams: Streams::default(),
             statistics: Vec::new(),
             reports: VecDeque::new(),
@@ -190,10 +192,10 @@ impl Control {
             Request::Connect { qp, remote, config, reply } => {
                 self.connect(now, initiating::Wish::new(qp, remote, config, reply));
             }
-            Request::Listen { port, config, incoming, told, reply } => {
-                reply.send(self.listen(port, config, incoming, told));
+            Request::Listen { at, config, incoming, told, reply } => {
+                reply.send(self.listen(at, config, incoming, told));
             }
-            Request::Unlisten { port } => self.unlisten(now, port),
+            Request::Unlisten { at } => self.unlisten(now, at),
             Request::Accept { connection, qp, reads, private_data, reply } => {
                 self.accept(now, connection, Acceptance { qp, reads, private_data, reply });
             }
@@ -216,8 +218,12 @@ impl Control {
 
     fn on_event(&mut self, now: Instant, event: Event) {
         match event {
-            Event::Accepted { connection, port, remote } => self.on_accepted(now, connection, port, remote),
-            Event::Connected { token, connection, .. } => self.on_connected(now, token, connection),
+            Event::Accepted { connection, listener, local, remote } => {
+                self.on_accepted(now, connection, listener, SocketPair { local, remote });
+            }
+            Event::Connected { token, connection, local } => {
+                self.on_connected(now, token, connection, local);
+            }
             Event::ConnectFailed { token, error } => self.on_connect_failed(token, error),
             Event::Stream { connection, octets } => self.on_stream(now, connection, &octets),
             Event::StreamAcknowledged { connection, octets } => {

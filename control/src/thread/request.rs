@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam::channel::{self, Receiver, Sender};
+use warpline_dataplane::core::listeners::ListenAddress;
 use warpline_dataplane::core::ring::ConnectionId;
 use warpline_dataplane::core::statistics::Statistics;
 use warpline_dataplane::memory::{Access, ProtectionDomainId, Region, STag};
@@ -128,16 +129,18 @@ pub(crate) enum Request {
         reply: Reply<Result<Connected, ConnectError>>,
     },
     Listen {
-        port: u16,
+        /// Port 0 for a free one.
+        at: ListenAddress,
         config: ListenConfig,
         /// Both ends: what nobody has taken is taken back.
         incoming: IncomingEnds,
         /// Called on the control thread whenever something has come in.
         told: Option<Box<dyn Fn() + Send>>,
-        reply: Reply<Result<(), ListenError>>,
+        /// The port.
+        reply: Reply<Result<u16, ListenError>>,
     },
     Unlisten {
-        port: u16,
+        at: ListenAddress,
     },
     Accept {
         connection: ConnectionId,

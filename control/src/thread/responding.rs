@@ -1,9 +1,9 @@
 //! The Responder's side of connection setup at the control thread.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
+use warpline_dataplane::core::listeners::ListenAddress;
 use warpline_dataplane::core::ring::{AfterStream, Command, ConnectionId};
 use warpline_dataplane::qp::shared::SharedQp;
 use warpline_dataplane::time::Instant;
@@ -16,6 +16,7 @@ use crate::driver;
 use crate::listener::{
     Accepted, AnswerError, Asked, Incoming, IncomingEnds, ListenConfig, ListenError, backlog,
 };
+use crate::socket_pair::SocketPair;
 use crate::startup::{Disposition, Offer, ReadsWanted, Refusal, Request, Responder, StartupFault};
 use crate::tcp_stream::{StreamShared, SwitchError};
 
@@ -27,10 +28,15 @@ pub(super) struct Listening {
     /// Called when something was put there.
     told: Option<Box<dyn Fn() + Send>>,
     /// The peers of connections whose Request is not complete.
-    peers: HashMap<ConnectionId, SocketAddr>,
+    peers: HashMap<ConnectionId, SocketPair>,
 }
 
 impl Listening {
+    /// Whether its port may be shared.
+    pub(super) const fn reuses_address(&self) -> bool {
+        self.config.reuse_address
+    }
+
     /// Hands something to the application; `false` when it does not keep up.
     fn put(&self, incoming: Incoming) -> bool {
         let done = self.incoming.0.try_send(incoming).is_ok();
@@ -43,8 +49,8 @@ impl Listening {
 
 /// Who waits for a Request.
 pub(super) enum Asker {
-    /// The application of the listener at this port.
-    Listener(u16),
+    /// The application of the listener there.
+    Listener(ListenAddress),
     /// The application of a connection that was in streaming mode.
     Stream(Arc<StreamShared>, Reply<Result<Asked, SwitchError>>),
 }
@@ -74,27 +80,28 @@ pub(super) struct Acceptance {
 impl Control {
     pub(super) fn listen(
         &mut self,
-        port: u16,
+        at: ListenAddress,
         config: ListenConfig,
         incoming: IncomingEnds,
         told: Option<Box<dyn Fn() + Send>>,
-    ) -> Result<(), ListenError> {
-        self.check_port(port)?;
+    ) -> Result<u16, ListenError> {
+        let at = self.free_listen_address(at, config.reuse_address)?;
         let config = ListenConfig { backlog: backlog(config.backlog), ..config };
         let backlog = config.backlog;
         let listening = Listening { config, incoming, told, peers: HashMap::new() };
-        self.connections.listeners.insert(port, listening);
-        self.commands.push(Command::Listen { port, backlog, tcp: config.tcp });
-        Ok(())
+        self.connections.listeners.insert(at, listening);
+        let ListenAddress { address, port } = at;
+        self.commands.push(Command::Listen { address, port, backlog, tcp: config.tcp });
+        Ok(port)
     }
 
     /// Connections that the application has not taken are closed.
-    pub(super) fn unlisten(&mut self, now: Instant, port: u16) {
-        if self.unlisten_streams(now, port) {
+    pub(super) fn unlisten(&mut self, now: Instant, at: ListenAddress) {
+        if self.unlisten_streams(now, at) {
             return;
         }
-        let Some(listening) = self.connections.listeners.remove(&port) else { return };
-        self.commands.push(Command::Unlisten { port });
+        let Some(listening) = self.connections.listeners.remove(&at) else { return };
+        self.commands.push(Command::Unlisten { address: at.address, port: at.port });
         for id in listening.peers.into_keys() {
             self.leave(now, id, Box::default());
         }
@@ -106,21 +113,29 @@ impl Control {
         }
     }
 
-    pub(super) fn on_accepted(&mut self, now: Instant, id: ConnectionId, port: u16, remote: SocketAddr) {
+    pub(super) fn on_accepted(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        at: ListenAddress,
+        pair: SocketPair,
+    ) {
+        let remote = pair.remote;
         // DDP-8.3.2-06: one peer's connections leave room for others'.
         if !self.connections.peers.has_room(remote.ip()) {
             return self.reset(id);
         }
         self.connections.peers.take(remote.ip(), id);
-        if self.on_stream_accepted(id, port, remote) {
+        self.connections.pairs.insert(id, pair);
+        if self.on_stream_accepted(id, at, pair) {
             return;
         }
-        let Some(listening) = self.connections.listeners.get_mut(&port) else {
+        let Some(listening) = self.connections.listeners.get_mut(&at) else {
             return self.reset(id);
         };
-        listening.peers.insert(id, remote);
+        listening.peers.insert(id, pair);
         let config = listening.config;
-        self.await_request(now, id, config, Asker::Listener(port));
+        self.await_request(now, id, config, Asker::Listener(at));
     }
 
     /// MPA-7.1.2-03: the next octet of the peer belongs to its Request.
@@ -167,7 +182,7 @@ impl Control {
             private_data_max_octets: request.private_data_max_octets(),
         };
         let (offered, stream) = match asker {
-            Asker::Listener(port) => (self.offer_at(port, id, asked), None),
+            Asker::Listener(at) => (self.offer_at(at, id, asked), None),
             Asker::Stream(shared, reply) => {
                 reply.send(Ok(asked));
                 (true, Some(shared))
@@ -184,10 +199,10 @@ impl Control {
     }
 
     /// Offers a Request at a listener; `false` when there is no room or nobody listens.
-    fn offer_at(&mut self, port: u16, id: ConnectionId, asked: Asked) -> bool {
-        let Some(listening) = self.connections.listeners.get_mut(&port) else { return false };
-        let Some(remote) = listening.peers.remove(&id) else { return false };
-        listening.put(Incoming::Request { connection: id, remote, asked })
+    fn offer_at(&mut self, at: ListenAddress, id: ConnectionId, asked: Asked) -> bool {
+        let Some(listening) = self.connections.listeners.get_mut(&at) else { return false };
+        let Some(pair) = listening.peers.remove(&id) else { return false };
+        listening.put(Incoming::Request { connection: id, pair, asked })
     }
 
     /// MPA-7.1.2-04, MPA-7.1.3-01, MPA-8-07: the connection is closed at once and the fault reported at this end.
@@ -206,15 +221,15 @@ impl Control {
 
     /// Tells the application of a peer that failed; at a listener as long as that takes no room from peers that do not.
     pub(super) fn report(&mut self, asker: Asker, id: ConnectionId, fault: StartupFault) {
-        let port = match asker {
-            Asker::Listener(port) => port,
+        let at = match asker {
+            Asker::Listener(at) => at,
             Asker::Stream(shared, reply) => {
                 Self::end_stream(Some(&shared));
                 return reply.send(Err(SwitchError::Startup(fault)));
             }
         };
-        let Some(listening) = self.connections.listeners.get_mut(&port) else { return };
-        let Some(remote) = listening.peers.remove(&id) else { return };
+        let Some(listening) = self.connections.listeners.get_mut(&at) else { return };
+        let Some(SocketPair { remote, .. }) = listening.peers.remove(&id) else { return };
         if listening.incoming.0.len() < listening.config.backlog as usize {
             listening.put(Incoming::Fault { remote, fault });
         }

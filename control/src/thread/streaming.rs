@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crossbeam::channel::{self, Receiver, Sender};
+use warpline_dataplane::core::listeners::ListenAddress;
 use warpline_dataplane::core::ring::{self, AfterStream, Command, ConnectionId, Direction, FullOperation};
 use warpline_dataplane::limits;
 use warpline_dataplane::qp::shared::SharedQp;
@@ -12,13 +13,14 @@ use warpline_dataplane::tcp::CloseReason;
 use warpline_dataplane::time::Instant;
 
 use super::connections::{Phase, Waiter};
-use super::initiating::{UNANSWERED_NS, Wish, connect_error};
+use super::initiating::{UNANSWERED_NS, Wish, canonical, connect_error};
 use super::request::Reply;
 use super::responding::Asker;
 use super::{Alarm, Control};
 use crate::connect::{ConnectConfig, ConnectError, Connected};
 use crate::driver;
 use crate::listener::{AnswerError, Asked, ListenConfig, ListenError, backlog};
+use crate::socket_pair::SocketPair;
 use crate::tcp_listener::TcpListenConfig;
 use crate::tcp_stream::{StreamConfig, StreamShared, SwitchError};
 
@@ -30,9 +32,11 @@ pub(crate) enum StreamRequest {
         reply: Reply<Result<Arc<StreamShared>, ConnectError>>,
     },
     Listen {
-        port: u16,
+        /// Port 0 for a free one.
+        at: ListenAddress,
         config: TcpListenConfig,
-        reply: Reply<Result<Receiver<Arc<StreamShared>>, ListenError>>,
+        /// The port, and where connections arrive.
+        reply: Reply<Result<(u16, Receiver<Arc<StreamShared>>), ListenError>>,
     },
     /// The application has taken a connection from its listener.
     Admit { connection: ConnectionId },
@@ -69,7 +73,7 @@ pub(crate) enum StreamRequest {
     /// A rejection that leaves the connection to the application.
     RejectToStream {
         connection: ConnectionId,
-        remote: SocketAddr,
+        pair: SocketPair,
         private_data: Box<[u8]>,
         reply: Reply<Result<Arc<StreamShared>, AnswerError>>,
     },
@@ -83,15 +87,20 @@ struct Opening {
     reply: Option<Reply<Result<Arc<StreamShared>, ConnectError>>>,
 }
 
-/// To the application of a listener, and back when it has gone.
-type Incoming = (Sender<Arc<StreamShared>>, Receiver<Arc<StreamShared>>);
+/// A listener for connections in streaming mode.
+struct StreamListening {
+    /// To the application, and back when it has gone.
+    incoming: (Sender<Arc<StreamShared>>, Receiver<Arc<StreamShared>>),
+    /// Its port may be shared.
+    reuse_address: bool,
+}
 
 /// Openings and listeners of connections in streaming mode. The connections themselves are with all others.
 #[derive(Default)]
 pub(super) struct Streams {
     /// By token.
     opening: HashMap<u64, Opening>,
-    listeners: HashMap<u16, Incoming>,
+    listeners: HashMap<ListenAddress, StreamListening>,
 }
 
 impl Streams {
@@ -103,8 +112,9 @@ impl Streams {
         self.listeners.len()
     }
 
-    pub(super) fn listens_at(&self, port: u16) -> bool {
-        self.listeners.contains_key(&port)
+    /// Where there are listeners, and whether each shares its port.
+    pub(super) fn listen_addresses(&self) -> impl Iterator<Item = (ListenAddress, bool)> {
+        self.listeners.iter().map(|(at, listening)| (*at, listening.reuse_address))
     }
 
     /// Answers for a core that does not: nobody polls it.
@@ -126,8 +136,8 @@ impl Control {
             StreamRequest::Connect { remote, config, reply } => {
                 self.connect_stream(now, remote, config, reply);
             }
-            StreamRequest::Listen { port, config, reply } => {
-                reply.send(self.listen_streams(port, config));
+            StreamRequest::Listen { at, config, reply } => {
+                reply.send(self.listen_streams(at, config));
             }
             StreamRequest::Admit { connection } => self.commands.push(Command::Admit { connection }),
             StreamRequest::Write { connection, octets } => self.write_stream(connection, octets),
@@ -146,8 +156,8 @@ impl Control {
             StreamRequest::Start { connection, qp, direction, version, reply } => {
                 self.start_unnegotiated(connection, &qp, (direction, version), reply);
             }
-            StreamRequest::RejectToStream { connection, remote, private_data, reply } => {
-                reply.send(self.reject_to_stream(now, connection, remote, &private_data));
+            StreamRequest::RejectToStream { connection, pair, private_data, reply } => {
+                reply.send(self.reject_to_stream(now, connection, pair, &private_data));
             }
         }
     }
@@ -165,15 +175,23 @@ impl Control {
         let deadline = now + timeout_ns;
         self.streams.opening.insert(token, Opening { deadline, remote, reply: Some(reply) });
         self.alarm.set(deadline + UNANSWERED_NS);
-        self.commands.push(Command::Connect { token, remote, timeout_ns, tcp: config.tcp });
+        self.commands.push(Command::Connect {
+            token,
+            local: config.local,
+            remote,
+            timeout_ns,
+            tcp: config.tcp,
+        });
     }
 
     /// A connection is open; `false` when it was not to be in streaming mode.
-    pub(super) fn on_stream_connected(&mut self, token: u64, id: ConnectionId) -> bool {
+    pub(super) fn on_stream_connected(&mut self, token: u64, id: ConnectionId, local: SocketAddr) -> bool {
         let Some(Opening { remote, reply, .. }) = self.streams.opening.remove(&token) else { return false };
         match reply {
             Some(reply) => {
-                let shared = StreamShared::new(id, remote);
+                let pair = SocketPair { local, remote: canonical(remote) };
+                let shared = StreamShared::new(id, pair);
+                self.connections.pairs.insert(id, pair);
                 self.connections.table.insert(id, Phase::Streaming(shared.clone()));
                 reply.send(Ok(shared));
             }
@@ -193,34 +211,41 @@ impl Control {
 
     fn listen_streams(
         &mut self,
-        port: u16,
+        at: ListenAddress,
         config: TcpListenConfig,
-    ) -> Result<Receiver<Arc<StreamShared>>, ListenError> {
-        self.check_port(port)?;
+    ) -> Result<(u16, Receiver<Arc<StreamShared>>), ListenError> {
+        let at = self.free_listen_address(at, config.reuse_address)?;
         let backlog = backlog(config.backlog);
         // Those that wait and those whose handshake is complete meanwhile.
         let incoming = channel::bounded(2 * backlog as usize);
         let receiver = incoming.1.clone();
-        self.streams.listeners.insert(port, incoming);
-        self.commands.push(Command::Listen { port, backlog, tcp: config.tcp });
-        Ok(receiver)
+        let reuse_address = config.reuse_address;
+        self.streams.listeners.insert(at, StreamListening { incoming, reuse_address });
+        let ListenAddress { address, port } = at;
+        self.commands.push(Command::Listen { address, port, backlog, tcp: config.tcp });
+        Ok((port, receiver))
     }
 
     /// Connections that the application has not taken are closed; `false` when the port was not for streaming mode.
-    pub(super) fn unlisten_streams(&mut self, now: Instant, port: u16) -> bool {
-        let Some((_, incoming)) = self.streams.listeners.remove(&port) else { return false };
-        self.commands.push(Command::Unlisten { port });
-        while let Ok(shared) = incoming.try_recv() {
+    pub(super) fn unlisten_streams(&mut self, now: Instant, at: ListenAddress) -> bool {
+        let Some(listening) = self.streams.listeners.remove(&at) else { return false };
+        self.commands.push(Command::Unlisten { address: at.address, port: at.port });
+        while let Ok(shared) = listening.incoming.1.try_recv() {
             self.abandon_stream(now, shared.connection);
         }
         true
     }
 
     /// A peer has connected; `false` when the port is not for streaming mode.
-    pub(super) fn on_stream_accepted(&mut self, id: ConnectionId, port: u16, remote: SocketAddr) -> bool {
-        let Some((incoming, _)) = self.streams.listeners.get(&port) else { return false };
-        let shared = StreamShared::new(id, remote);
-        if incoming.try_send(shared.clone()).is_ok() {
+    pub(super) fn on_stream_accepted(
+        &mut self,
+        id: ConnectionId,
+        at: ListenAddress,
+        pair: SocketPair,
+    ) -> bool {
+        let Some(listening) = self.streams.listeners.get(&at) else { return false };
+        let shared = StreamShared::new(id, pair);
+        if listening.incoming.0.try_send(shared.clone()).is_ok() {
             self.connections.table.insert(id, Phase::Streaming(shared));
         } else {
             self.reset(id);
@@ -399,11 +424,11 @@ impl Control {
         &mut self,
         now: Instant,
         id: ConnectionId,
-        remote: SocketAddr,
+        pair: SocketPair,
         private_data: &[u8],
     ) -> Result<Arc<StreamShared>, AnswerError> {
         if let Some(Phase::Deciding(deciding)) = self.connections.table.get_mut(&id) {
-            deciding.stream.get_or_insert_with(|| StreamShared::new(id, remote));
+            deciding.stream.get_or_insert_with(|| StreamShared::new(id, pair));
         }
         let shared = self.stream_of(id).cloned().ok_or(AnswerError::Stopped)?;
         // It waits for no application any more.
@@ -426,14 +451,41 @@ impl Control {
         }
     }
 
-    /// Whether a listener may have `port`.
-    pub(super) fn check_port(&self, port: u16) -> Result<(), ListenError> {
-        if self.connections.listeners.contains_key(&port) || self.streams.listens_at(port) {
-            return Err(ListenError::PortInUse(port));
+    /// Where a listener may listen that is to do so at `at`: there, at a port that no other listener has if none is named.
+    pub(super) fn free_listen_address(
+        &mut self,
+        at: ListenAddress,
+        reuse_address: bool,
+    ) -> Result<ListenAddress, ListenError> {
+        let Self { connections, streams, .. } = self;
+        let listeners = connections.listeners.iter();
+        let listeners = listeners.map(|(at, listening)| (*at, listening.reuses_address()));
+        let listeners: Vec<(ListenAddress, bool)> = listeners.chain(streams.listen_addresses()).collect();
+        let conflicts = |(other, reuses): &(ListenAddress, bool)| {
+            other == &at || (other.overlaps(&at) && !(*reuses && reuse_address))
+        };
+        if listeners.iter().any(conflicts) {
+            return Err(ListenError::PortInUse(at.port));
         }
-        if self.connections.listeners.len() + self.streams.listeners() >= limits::LISTENERS_PER_CORE {
+        if listeners.len() >= limits::LISTENERS_PER_CORE {
             return Err(ListenError::TooManyListeners);
         }
-        Ok(())
+        if at.port != 0 {
+            return Ok(at);
+        }
+        const FIRST: u16 = limits::EPHEMERAL_PORTS.0;
+        const COUNT: u16 = limits::EPHEMERAL_PORTS.1 - FIRST + 1;
+        // One of them is free.
+        const { assert!(limits::LISTENERS_PER_CORE < COUNT as usize) };
+        let mut next = connections.next_port.wrapping_add(1);
+        let port = loop {
+            let port = FIRST + next % COUNT;
+            if !listeners.iter().any(|(other, _)| other.port == port) {
+                break port;
+            }
+            next = next.wrapping_add(1);
+        };
+        connections.next_port = next;
+        Ok(ListenAddress { port, ..at })
     }
 }

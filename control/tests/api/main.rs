@@ -2,6 +2,7 @@
 //!
 //! One binary for all of it: what the tests share, and the cores below them, are compiled once.
 
+mod addressing;
 mod bad_input;
 mod cm;
 #[path = "../common/mod.rs"]

@@ -50,12 +50,12 @@ impl RawPeer {
     pub fn connect(&mut self, remote: SocketAddr) {
         self.connection = None;
         (self.finished, self.closed) = (false, None);
-        self.command(Command::Connect { token: 0, remote, timeout_ns: 10 * SECOND, tcp: None });
+        self.command(Command::Connect { token: 0, local: None, remote, timeout_ns: 10 * SECOND, tcp: None });
         self.until("connected", |peer| peer.connection.is_some());
     }
 
     pub fn listen(&mut self, port: u16) {
-        self.command(Command::Listen { port, backlog: 4, tcp: None });
+        self.command(Command::Listen { address: None, port, backlog: 4, tcp: None });
         self.step();
     }
 

@@ -109,16 +109,16 @@ pub fn next_hop(addresses: &[Cidr], routes: &[Route], remote: IpAddr) -> Option<
     routed.chain(on_link).max_by_key(|(prefix_bits, _)| *prefix_bits).map(|(_, next_hop)| next_hop)
 }
 
-/// Our address for packets to `remote`: of the same scope if there is one (RFC 6724 §5 rule 2), then the one that shares the
+/// Our address for packets to `remote`: `remote` itself if it is ours (RFC 6724 §5 rule 1), else of the same scope if there is one (RFC 6724 §5 rule 2), then the one that shares the
 /// longest prefix with it (rule 8), then the one that stands first.
-pub(super) fn source_for(addresses: &[Cidr], remote: IpAddr) -> Option<IpAddr> {
+pub fn source_for(addresses: &[Cidr], remote: IpAddr) -> Option<IpAddr> {
     let same_family = addresses.iter().filter(|own| own.address.is_ipv4() == remote.is_ipv4());
     // `max_by_key` gives the last of equals.
     same_family
         .rev()
         .max_by_key(|own| {
             let same_scope = is_link_local(own.address) == is_link_local(remote);
-            (same_scope, common_bits(own.address, remote).min(own.prefix_bits))
+            (own.address == remote, same_scope, common_bits(own.address, remote).min(own.prefix_bits))
         })
         .map(|own| own.address)
 }
@@ -205,6 +205,7 @@ mod tests {
         let addresses = addresses.map(cidr);
         for (remote, expected) in [
             ("198.18.1.9", "198.18.1.1"),
+            ("198.18.1.1", "198.18.1.1"),
             ("198.18.0.9", "198.18.0.1"),
             ("10.0.0.1", "198.18.0.1"),
             ("fe80::9", "fe80::1"),

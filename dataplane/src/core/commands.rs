@@ -8,6 +8,7 @@ use siphasher::sip::SipHasher24;
 
 use super::addresses;
 use super::connection::{FlowKey, Mode, Operating, Origin};
+use super::listeners::{ListenAddress, listener_for};
 use super::ring::{Command, ConnectError, ConnectionId, Direction, Event, FullOperation};
 use super::{Core, Listener, QueuePair};
 use crate::device::Device;
@@ -35,10 +36,15 @@ impl<D: Device> Core<D> {
 
     fn on_command(&mut self, now: Instant, command: Command) {
         match command {
-            Command::Listen { port, backlog, tcp } => self.listen(port, backlog, tcp),
-            Command::Unlisten { port } => self.listeners.retain(|listener| listener.port != port),
-            Command::Connect { token, remote, timeout_ns, tcp } => {
-                if let Err(error) = self.connect(now, token, remote, timeout_ns, tcp) {
+            Command::Listen { address, port, backlog, tcp } => {
+                self.listen(ListenAddress { address, port }, backlog, tcp);
+            }
+            Command::Unlisten { address, port } => {
+                let at = ListenAddress { address, port };
+                self.listeners.retain(|listener| listener.at != at);
+            }
+            Command::Connect { token, local, remote, timeout_ns, tcp } => {
+                if let Err(error) = self.connect(now, token, (local, remote), timeout_ns, tcp) {
                     self.events.push(Event::ConnectFailed { token, error });
                 }
             }
@@ -71,12 +77,12 @@ impl<D: Device> Core<D> {
         }
     }
 
-    fn listen(&mut self, port: u16, backlog: u32, tcp: Option<tcp::Behaviour>) {
+    fn listen(&mut self, at: ListenAddress, backlog: u32, tcp: Option<tcp::Behaviour>) {
         let behaviour = tcp.unwrap_or(self.config.tcp);
-        if let Some(listener) = self.listeners.iter_mut().find(|listener| listener.port == port) {
+        if let Some(listener) = self.listeners.iter_mut().find(|listener| listener.at == at) {
             (listener.backlog, listener.tcp) = (backlog, behaviour);
         } else if self.listeners.len() < limits::LISTENERS_PER_CORE {
-            self.listeners.push(Listener::new(port, backlog, behaviour));
+            self.listeners.push(Listener::new(at, backlog, behaviour));
         }
     }
 
@@ -84,16 +90,15 @@ impl<D: Device> Core<D> {
         &mut self,
         now: Instant,
         token: u64,
-        remote: SocketAddr,
+        (local, remote): (Option<SocketAddr>, SocketAddr),
         timeout_ns: u64,
         tcp: Option<tcp::Behaviour>,
     ) -> Result<(), ConnectError> {
-        // An IPv4 address in the clothes of IPv6 is an IPv4 address (RFC 4291 §2.5.5.2).
+        // An IPv4-mapped IPv6 address stands for an IPv4 address (RFC 4291 §2.5.5.2).
         let remote = SocketAddr::new(remote.ip().to_canonical(), remote.port());
         self.next_hop(remote.ip()).ok_or(ConnectError::NoRoute)?;
-        let local =
-            addresses::source_for(&self.config.addresses, remote.ip()).ok_or(ConnectError::NoRoute)?;
-        let (key, beyond) = self.free_port(now, local, remote).ok_or(ConnectError::NoPort)?;
+        let (address, port) = self.local_end(local, remote.ip())?;
+        let (key, beyond) = self.free_port(now, (address, port), remote).ok_or(ConnectError::NoPort)?;
         let mut iss = self.initial_sequence_number(key, now);
         if let Some(beyond) = beyond {
             iss = iss.later(beyond);
@@ -109,25 +114,56 @@ impl<D: Device> Core<D> {
         Ok(())
     }
 
-    /// A free local port for a connection to `remote`, no listening one, and where the sequence numbers of the connection
-    /// that had it last end. Ports in TIME-WAIT come last, and only where timestamps tell old segments from new ones
+    /// Our address for a connection to `remote`, and its port if that is not left to us. An unspecified address is left to us
+    /// too.
+    fn local_end(
+        &self,
+        local: Option<SocketAddr>,
+        remote: IpAddr,
+    ) -> Result<(IpAddr, Option<u16>), ConnectError> {
+        let address =
+            local.map(|local| local.ip().to_canonical()).filter(|address| !address.is_unspecified());
+        let port = local.map(|local| local.port()).filter(|port| *port != 0);
+        let own = |address: &IpAddr| self.config.addresses.iter().any(|own| own.address == *address);
+        let address = match address {
+            None => addresses::source_for(&self.config.addresses, remote).ok_or(ConnectError::NoRoute)?,
+            Some(address) if !own(&address) => return Err(ConnectError::NoAddress),
+            Some(address) if address.is_ipv4() != remote.is_ipv4() => return Err(ConnectError::NoRoute),
+            Some(address) => address,
+        };
+        Ok((address, port))
+    }
+
+    /// A free local port for a connection to `remote`, no listening one, or `port` if it is free towards `remote`; and where
+    /// the sequence numbers of the connection that had it last end. Ports in TIME-WAIT come last, and only where timestamps tell old segments from new ones
     /// (RFC 6191 §2, from our side: our clock has ticked since).
     fn free_port(
         &mut self,
         now: Instant,
-        local: IpAddr,
+        (local, port): (IpAddr, Option<u16>),
         remote: SocketAddr,
     ) -> Option<(FlowKey, Option<SeqNumber>)> {
         let Self { ports, flows, slots, listeners, time_waits, .. } = self;
         time_waits.expire(now);
         let key = |local_port| FlowKey { local, remote: remote.ip(), remote_port: remote.port(), local_port };
-        let listens = |port| listeners.iter().any(|listener| listener.port == port);
-        let unused = |port| flows.get(slots, &key(port)).is_none() && !listens(port);
+        let listens = |port| listener_for(listeners, local, port).is_some();
+        // A connection has two ends: an address and port of ours that connects to itself has one.
+        let itself = |port| local == remote.ip() && port == remote.port();
+        let unused = |port| flows.get(slots, &key(port)).is_none() && !itself(port);
+        let rested = |port| time_waits.rested(now, &key(port));
+        if let Some(port) = port.filter(|port| unused(*port)) {
+            let remains = rested(port);
+            let free = remains.is_some() || !time_waits.contains(&key(port));
+            return free.then(|| (key(port), remains.map(|remains| remains.beyond())));
+        }
+        if port.is_some() {
+            return None;
+        }
+        let unused = |port| unused(port) && !listens(port);
         let to = (remote.ip(), remote.port());
         if let Some(port) = ports.pick(local, to, |port| unused(port) && !time_waits.contains(&key(port))) {
             return Some((key(port), None));
         }
-        let rested = |port| time_waits.rested(now, &key(port));
         let port = ports.pick(local, to, |port| unused(port) && rested(port).is_some())?;
         Some((key(port), rested(port).map(|remains| remains.beyond())))
     }
@@ -264,9 +300,9 @@ impl<D: Device> Core<D> {
     /// The connection counts in its listener's backlog no longer.
     fn leave_backlog(&mut self, index: u32) {
         let Some(connection) = self.slots[index as usize].connection.as_mut() else { return };
-        if core::mem::take(&mut connection.half_open) {
-            let (port, opened) = (connection.key.local_port, connection.announced);
-            self.no_longer_in_backlog(port, opened);
+        let opened = connection.announced;
+        if let Some(listener) = connection.in_backlog.take() {
+            self.no_longer_in_backlog(listener, opened);
         }
     }
 

@@ -13,6 +13,7 @@ use crate::time::Instant;
 use crate::wire::tcp::SeqNumber;
 
 use super::cut::CutRuns;
+use super::listeners::ListenAddress;
 use super::nudge::Nudges;
 use super::queue_pairs::QpId;
 use super::ring::{Direction, FullOperation};
@@ -171,8 +172,8 @@ impl Operating {
 /// Who asked for the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// A peer, at a listening port.
-    Accepted,
+    /// A peer, at this listener.
+    Accepted(ListenAddress),
     /// Control, with this token.
     Connect(u64),
 }
@@ -206,8 +207,8 @@ pub struct Connection {
     pub dirty: bool,
     /// An ICMP error says that its SYN cannot arrive.
     pub unreachable: bool,
-    /// It counts in its listener's backlog.
-    pub half_open: bool,
+    /// The listener in whose backlog it counts.
+    pub in_backlog: Option<ListenAddress>,
     /// An orderly close was asked for; the FIN follows what was posted before.
     pub closing: bool,
     /// Control was told that the connection is over, and its queue pair is free of it.
@@ -233,7 +234,10 @@ impl Connection {
             announced: false,
             dirty: false,
             unreachable: false,
-            half_open: origin == Origin::Accepted,
+            in_backlog: match origin {
+                Origin::Accepted(listener) => Some(listener),
+                Origin::Connect(_) => None,
+            },
             closing: false,
             told_closed: false,
             abort_at: Instant::NEVER,

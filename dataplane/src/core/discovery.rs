@@ -15,11 +15,14 @@ use crate::wire::ipv4::Protocol;
 use crate::wire::ipv6;
 
 impl<D: Device> Core<D> {
-    /// The hardware address for packets of a connection; it is asked for when it is not known.
+    /// The hardware address for packets of a connection, our own for one to ourselves; a neighbour's is asked for when it is not known.
     pub(super) fn resolve(&mut self, key: FlowKey, now: Instant) -> Option<MacAddress> {
         if matches!(key.local, IpAddr::V6(local) if self.is_tentative(local)) {
             // RFC 4862 §5.4: not ours yet.
             return None;
+        }
+        if self.is_own(key.remote) {
+            return Some(self.mac);
         }
         let next_hop = self.next_hop(key.remote)?;
         match self.neighbours.resolve(next_hop, now) {
@@ -28,8 +31,11 @@ impl<D: Device> Core<D> {
         }
     }
 
-    /// The hardware address behind `remote`, if it is known.
+    /// The hardware address behind `remote`, if it is known. Our own for an address of ours.
     pub(super) fn known_mac(&self, remote: IpAddr) -> Option<MacAddress> {
+        if self.is_own(remote) {
+            return Some(self.mac);
+        }
         self.neighbours.known(self.next_hop(remote)?)
     }
 

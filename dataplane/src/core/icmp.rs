@@ -5,6 +5,7 @@ use std::net::Ipv6Addr;
 use super::Core;
 use super::icmp_errors::IcmpError;
 use super::ip::Packet;
+use super::loopback::Arrival;
 use super::statistics::DropCause;
 use crate::device::{Device, Frame};
 use crate::limits;
@@ -55,8 +56,16 @@ impl<D: Device> Core<D> {
         ipv4::Header { source, destination, ttl: limits::TIME_TO_LIVE, ..request }
             .emit(&mut octets[packet.network..packet.transport]);
         ethernet::turn_around(octets, self.mac);
-        self.queue_answer(frame);
+        self.queue_echo(frame, packet.arrival);
         Ok(())
+    }
+
+    /// Sends an answer to where the request came from.
+    fn queue_echo(&mut self, frame: D::Frame, arrival: Arrival) {
+        match arrival {
+            Arrival::Wire => self.queue_answer(frame),
+            Arrival::Loopback => self.loop_back(frame),
+        }
     }
 
     /// A device may take frames that are longer than it may send.
@@ -96,7 +105,7 @@ impl<D: Device> Core<D> {
                 self.on_advertisement(now, &advertisement, destination)
             }
             Message::EchoRequest { .. } if self.is_own(packet.destination) => {
-                self.check_source(packet.source)?;
+                self.check_arrival(packet.arrival, packet.source)?;
                 self.answer_echo_v6(now, frame, packet)
             }
             Message::PacketTooBig { mtu, original } if self.is_own(packet.destination) => {
@@ -132,7 +141,7 @@ impl<D: Device> Core<D> {
         ipv6::Header { source, destination, hop_limit: limits::TIME_TO_LIVE, flow_label: 0, ..request }
             .emit(&mut octets[packet.network..packet.transport]);
         ethernet::turn_around(octets, self.mac);
-        self.queue_answer(frame);
+        self.queue_echo(frame, packet.arrival);
         Ok(())
     }
 }

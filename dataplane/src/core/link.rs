@@ -1,6 +1,7 @@
 //! Ethernet frames in and out: our hardware address, our VLAN.
 
 use super::Core;
+use super::loopback::Arrival;
 use super::statistics::DropCause;
 use crate::device::{Device, Frame};
 use crate::time::Instant;
@@ -25,8 +26,10 @@ impl<D: Device> Core<D> {
         }
         match ethertype {
             EtherType::ARP => self.on_arp(now, &frame, network),
-            EtherType::IPV4 if header.destination == self.mac => self.on_ipv4(now, frame, network),
-            EtherType::IPV6 => self.on_ipv6(now, frame, network, false),
+            EtherType::IPV4 if header.destination == self.mac => {
+                self.on_ipv4(now, frame, network, Arrival::Wire)
+            }
+            EtherType::IPV6 => self.on_ipv6(now, frame, network, false, Arrival::Wire),
             _ => Err(DropCause::OtherProtocol),
         }
     }

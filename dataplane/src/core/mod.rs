@@ -15,6 +15,8 @@ mod icmp;
 mod icmp_errors;
 mod ip;
 mod link;
+pub mod listeners;
+mod loopback;
 pub mod neighbours;
 mod nudge;
 mod opening;
@@ -65,6 +67,8 @@ use connection::{Chunk, Connection, FlowKey};
 use detection::Detection;
 use events::Events;
 use flows::Flows;
+use listeners::ListenAddress;
+use loopback::Loopback;
 use neighbours::{Neighbours, StaticNeighbour};
 use path_mtu::PathMtus;
 use ports::Ports;
@@ -175,7 +179,7 @@ impl QueuePair {
 
 /// A port that takes connections.
 struct Listener {
-    port: u16,
+    at: ListenAddress,
     /// Bounds each of the two below.
     backlog: u32,
     /// How TCP behaves on its connections.
@@ -235,6 +239,8 @@ pub struct Core<D: Device> {
     statistics: Statistics,
 
     received: Vec<D::Frame>,
+    /// Frames for ourselves.
+    loopback: Loopback<D::Frame>,
     to_send: VecDeque<D::Frame>,
     /// An empty frame that was not needed after all.
     spare: Option<D::Frame>,
@@ -288,6 +294,7 @@ impl<D: Device> Core<D> {
             statistics: Statistics::default(),
             config,
             received: Vec::with_capacity(limits::RECEIVE_BURST_FRAMES),
+            loopback: Loopback::new(device.capabilities().frames),
             to_send: VecDeque::with_capacity(limits::TRANSMIT_QUEUE_FRAMES + limits::RECEIVE_BURST_FRAMES),
             device,
             spare: None,
@@ -303,9 +310,11 @@ impl<D: Device> Core<D> {
         self.syns_this_poll = 0;
         self.pools.searches.begin_poll();
         busy |= self.receive(now);
+        busy |= self.receive_looped(now);
         busy |= self.detect_duplicates(now);
         busy |= self.expire_timers(now);
         busy |= self.transmit(now);
+        busy |= !self.loopback.is_empty();
         self.events.flush();
         self.statistics.polls += 1;
         if !busy {
@@ -316,6 +325,9 @@ impl<D: Device> Core<D> {
 
     /// When [`poll_once`](Self::poll_once) must be called again even if nothing arrives and nothing is posted.
     pub fn next_deadline(&self) -> Instant {
+        if !self.loopback.is_empty() {
+            return Instant::ZERO;
+        }
         let addresses = self.detection.next_due().min(self.neighbours.next_due());
         let deadline = self.wheel.next_deadline().min(addresses);
         self.device.next_arrival().map_or(deadline, |arrival| arrival.min(deadline))
@@ -385,8 +397,8 @@ impl<D: Device> Core<D> {
         self.flows.remove(&connection.key, index);
         self.wheel.set(index, Instant::NEVER);
         self.free_slots.push(index);
-        if connection.half_open {
-            self.no_longer_in_backlog(connection.key.local_port, connection.announced);
+        if let Some(listener) = connection.in_backlog {
+            self.no_longer_in_backlog(listener, connection.announced);
         }
     }
 

@@ -5,6 +5,7 @@
 //! no more than that bound and still takes every peer that is there.
 
 use super::connection::{FlowKey, Origin};
+use super::listeners::{ListenAddress, listener_for};
 use super::statistics::DropCause;
 use super::{Core, Listener};
 use crate::device::{Device, Frame};
@@ -15,9 +16,9 @@ use crate::wire::ethernet::{self, MacAddress};
 use crate::wire::tcp::{Flags, Header, SeqNumber};
 
 impl Listener {
-    /// A port that takes connections.
-    pub(super) const fn new(port: u16, backlog: u32, tcp: tcp::Behaviour) -> Self {
-        Self { port, backlog, tcp, opening: 0, starting: 0 }
+    /// A place where connections are taken.
+    pub(super) const fn new(at: ListenAddress, backlog: u32, tcp: tcp::Behaviour) -> Self {
+        Self { at, backlog, tcp, opening: 0, starting: 0 }
     }
 }
 
@@ -36,7 +37,7 @@ impl<D: Device> Core<D> {
             beyond = Some(self.on_segment_in_time_wait(now, key, &remains, header, payload.octets)?);
         }
         let kind = header.flags & (Flags::SYN | Flags::ACK | Flags::RST | Flags::FIN);
-        let listener = self.listeners.iter().position(|listener| listener.port == key.local_port);
+        let listener = listener_for(&self.listeners, key.local, key.local_port);
         if let Some(listener) = listener {
             if kind == Flags::SYN {
                 return self.on_syn(now, listener, key, header, beyond, &payload.frame);
@@ -89,8 +90,8 @@ impl<D: Device> Core<D> {
         }
         let config = self.tcp_config(key, self.listeners[listener].tcp);
         let tcp = tcp::Connection::accept(now, config, iss, syn);
-        let index =
-            self.insert_connection(key, Origin::Accepted, tcp).ok_or(DropCause::NoRoomForConnection)?;
+        let origin = Origin::Accepted(self.listeners[listener].at);
+        let index = self.insert_connection(key, origin, tcp).ok_or(DropCause::NoRoomForConnection)?;
         if let Some(connection) = self.slots[index as usize].connection.as_mut() {
             // TCP counts the SYNs it sends. To a peer whose hardware address nobody tells it can send none.
             connection.abort_at = now + limits::ACCEPT_TIMEOUT_NS;
@@ -144,8 +145,8 @@ impl<D: Device> Core<D> {
         let mut tcp = tcp::Connection::accept(now, config, header.ack - 1, syn);
         // What was sent with the cookie: from here on the connection has sent it.
         tcp.poll_transmit(now, &mut self.pools).ok_or(DropCause::NoRoomForConnection)?;
-        let index =
-            self.insert_connection(key, Origin::Accepted, tcp).ok_or(DropCause::NoRoomForConnection)?;
+        let origin = Origin::Accepted(self.listeners[listener].at);
+        let index = self.insert_connection(key, origin, tcp).ok_or(DropCause::NoRoomForConnection)?;
         self.listeners[listener].opening += 1;
         self.opening += 1;
         self.statistics.syn_cookies_good += 1;
@@ -154,9 +155,9 @@ impl<D: Device> Core<D> {
 
     /// The handshake of a connection at a listening port is complete: it is no longer half-open, and not yet in Full
     /// Operation.
-    pub(super) fn opened(&mut self, port: u16) {
+    pub(super) fn opened(&mut self, at: ListenAddress) {
         self.opening = self.opening.saturating_sub(1);
-        if let Some(listener) = self.listeners.iter_mut().find(|listener| listener.port == port) {
+        if let Some(listener) = self.listeners.iter_mut().find(|listener| listener.at == at) {
             listener.opening = listener.opening.saturating_sub(1);
             listener.starting += 1;
         }
@@ -164,11 +165,11 @@ impl<D: Device> Core<D> {
 
     /// A connection at a listening port no longer counts in its backlog: it is in Full Operation, or gone. `opened` tells
     /// whether its handshake was complete.
-    pub(super) fn no_longer_in_backlog(&mut self, port: u16, opened: bool) {
+    pub(super) fn no_longer_in_backlog(&mut self, at: ListenAddress, opened: bool) {
         if !opened {
             self.opening = self.opening.saturating_sub(1);
         }
-        if let Some(listener) = self.listeners.iter_mut().find(|listener| listener.port == port) {
+        if let Some(listener) = self.listeners.iter_mut().find(|listener| listener.at == at) {
             let count = if opened { &mut listener.starting } else { &mut listener.opening };
             *count = count.saturating_sub(1);
         }

@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use arrayvec::ArrayVec;
 
 use super::Core;
+use super::loopback::Arrival;
 use super::statistics::{DropCause, Statistics};
 use crate::device::{Device, Frame};
 use crate::limits;
@@ -297,7 +298,7 @@ impl<D: Device> Core<D> {
         .emit(room);
         room[ipv4::Header::LEN..].copy_from_slice(whole.payload);
         self.statistics.datagrams_reassembled += 1;
-        self.on_ipv4(now, datagram, network)
+        self.on_ipv4(now, datagram, network, Arrival::Wire)
     }
 }
 
@@ -344,7 +345,7 @@ impl<D: Device> Core<D> {
         .emit(room);
         room[ipv6::Header::LEN..].copy_from_slice(whole.payload);
         self.statistics.datagrams_reassembled += 1;
-        self.on_ipv6(now, datagram, network, true)
+        self.on_ipv6(now, datagram, network, true, Arrival::Wire)
     }
 }
 

@@ -1,8 +1,9 @@
 //! What the control thread and a core tell each other, over bounded lock-free rings.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use super::listeners::ListenAddress;
 use super::statistics::Statistics;
 use crate::limits;
 use crate::memory::{Grant, InsertError, ProtectionDomainId, RemoveError, STag};
@@ -116,10 +117,12 @@ pub enum AfterStream {
 
 /// From control to core.
 pub enum Command {
-    /// Connections to `port` are taken: at most `backlog` at once whose handshake is not complete, after which SYNs are
+    /// Connections to `port` at `address` are taken: at most `backlog` at once whose handshake is not complete, after which SYNs are
     /// answered by cookies. While as many are open and not yet in Full Operation, SYNs are not answered; those that were
     /// half-open then may still open, so that there are never more than twice as many.
     Listen {
+        /// The local address, as in [`ListenAddress`](super::listeners::ListenAddress); `None` for all.
+        address: Option<IpAddr>,
         /// The local TCP port.
         port: u16,
         /// Half-open connections, and connections not yet in Full Operation, at most.
@@ -127,8 +130,10 @@ pub enum Command {
         /// How TCP behaves on them, if not as the core is set up.
         tcp: Option<Behaviour>,
     },
-    /// No more connections to `port` are taken.
+    /// No more connections are taken where [`Listen`](Self::Listen) named the same address and port.
     Unlisten {
+        /// The local address; `None` for all.
+        address: Option<IpAddr>,
         /// The local TCP port.
         port: u16,
     },
@@ -136,6 +141,8 @@ pub enum Command {
     Connect {
         /// Comes back in the event that tells of it.
         token: u64,
+        /// The local address and port; the core chooses what is not given, unspecified, or 0.
+        local: Option<SocketAddr>,
         /// The peer.
         remote: SocketAddr,
         /// How long the handshake may take, in nanoseconds.
@@ -249,8 +256,10 @@ pub enum Event {
     Accepted {
         /// The connection.
         connection: ConnectionId,
-        /// The local port.
-        port: u16,
+        /// The listener that took it.
+        listener: ListenAddress,
+        /// The local address and port.
+        local: SocketAddr,
         /// The peer.
         remote: SocketAddr,
     },
@@ -342,9 +351,12 @@ pub enum ConnectError {
     /// The peer did not answer, and a router or the peer's host says that it cannot be reached (ICMP).
     #[error("the network says that the peer cannot be reached")]
     Unreachable,
-    /// Every local port is in use towards this peer.
+    /// Every local port is in use towards this peer, or the one that was asked for is.
     #[error("no local port is left for another connection to this peer")]
     NoPort,
+    /// The local address that was asked for is none of the core's.
+    #[error("the local address is none of the device's")]
+    NoAddress,
     /// The peer's address is neither on the local network nor behind a gateway.
     #[error("no route to the peer")]
     NoRoute,

@@ -112,6 +112,8 @@ pub struct Statistics {
     pub frames_received: u64,
     /// Frames given to the device.
     pub frames_sent: u64,
+    /// Frames to ourselves, which the device does not see.
+    pub frames_looped: u64,
     /// Drops by cause, indexed by [`DropCause`].
     pub drops: [u64; DropCause::COUNT],
     /// Datagrams put together from fragments.

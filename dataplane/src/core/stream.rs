@@ -62,13 +62,14 @@ impl<D: Device> Core<D> {
         connection.abort_at = Instant::NEVER;
         self.statistics.connections_opened += 1;
         let (key, origin) = (connection.key, connection.origin);
-        if connection.half_open {
-            self.opened(key.local_port);
+        if let Some(listener) = connection.in_backlog {
+            self.opened(listener);
         }
         self.events.push(match origin {
-            Origin::Accepted => Event::Accepted {
+            Origin::Accepted(listener) => Event::Accepted {
                 connection: id,
-                port: key.local_port,
+                listener,
+                local: SocketAddr::new(key.local, key.local_port),
                 remote: SocketAddr::new(key.remote, key.remote_port),
             },
             Origin::Connect(token) => {
@@ -304,7 +305,7 @@ impl<D: Device> Core<D> {
             connection.tcp.consume(&mut self.pools, octets);
             connection.lent_octets = 0;
         }
-        let (half_open, port) = (core::mem::take(&mut connection.half_open), connection.key.local_port);
+        let listener = connection.in_backlog.take();
         let announced = connection.announced;
         let reason = match connection.tcp.state() {
             tcp::State::Closed => connection.tcp.close_reason(),
@@ -327,9 +328,9 @@ impl<D: Device> Core<D> {
             };
             self.events.push(Event::ConnectFailed { token, error });
         }
-        if half_open {
+        if let Some(listener) = listener {
             // What is left of it in TIME-WAIT is no reason to turn others away.
-            self.no_longer_in_backlog(port, announced);
+            self.no_longer_in_backlog(listener, announced);
         }
     }
 }

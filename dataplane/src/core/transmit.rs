@@ -78,8 +78,13 @@ impl<D: Device> Core<D> {
     }
 
     fn send_segments(&mut self, now: Instant, index: u32, key: FlowKey, mac: MacAddress) -> bool {
-        let by_reference = self.takes_references();
+        let looped = self.loops_back(mac);
+        let by_reference = self.takes_references() && !looped;
         for _ in 0..limits::TRANSMIT_BURST_SEGMENTS {
+            if looped && !self.loopback.has_room() {
+                // It keeps its turn: there is room again when the frames before have been delivered.
+                return true;
+            }
             let Some(frame) = self.empty_frame() else { return true };
             let Some(connection) = self.slots[index as usize].connection.as_mut() else { return false };
             streaming::fill(connection, &mut self.pools);
@@ -99,6 +104,7 @@ impl<D: Device> Core<D> {
                 return false;
             };
             match self.build(frame, index, key, mac, &outgoing) {
+                Some(frame) if looped => self.loop_back(frame),
                 Some(frame) => {
                     self.to_send.push_back(frame);
                     if self.to_send.len() >= limits::TRANSMIT_CHUNK_FRAMES {
@@ -195,7 +201,11 @@ impl<D: Device> Core<D> {
         let octets = self.headers_octets(key, &header);
         if frame.append(octets).is_some() {
             self.write_headers(&mut frame, key, mac, header, 0, EcnField::NotCapable);
-            self.queue_answer(frame);
+            if self.loops_back(mac) {
+                self.loop_back(frame);
+            } else {
+                self.queue_answer(frame);
+            }
         }
     }
 
@@ -219,7 +229,7 @@ impl<D: Device> Core<D> {
         outgoing: &Outgoing<Chunk>,
     ) -> Option<D::Frame> {
         let headers = self.headers_octets(key, &outgoing.header);
-        let by_reference = self.takes_references();
+        let by_reference = self.takes_references() && !self.loops_back(mac);
         let payload_octets = outgoing.segment.map_or(0, |segment| segment.octets as usize);
         if let Some(segment) = &outgoing.segment {
             self.keep_if_cut(index, segment).then_some(())?;
@@ -278,7 +288,9 @@ impl<D: Device> Core<D> {
     ) {
         (header.source_port, header.destination_port) = (key.local_port, key.remote_port);
         let segment_octets = header.header_len() + payload_octets;
-        let offload = self.capabilities.transmit_checksums;
+        let looped = self.loops_back(mac);
+        // Nobody verifies the checksums of a frame to ourselves.
+        let offload = self.capabilities.transmit_checksums || looped;
         let octets = frame.first_mut();
         let link_octets = self.link_octets();
         let (link, rest) = octets.split_at_mut(link_octets);
@@ -291,12 +303,14 @@ impl<D: Device> Core<D> {
         if offload {
             // The device completes the sum over the segment; the field holds the pseudo-header's.
             tcp::set_checksum(segment, !sum.finish());
-            frame.request_checksums(ChecksumRequest {
-                ip: if key.remote.is_ipv4() { IpVersion::V4 } else { IpVersion::V6 },
-                l2_octets: link_octets as u8,
-                l3_octets: network_octets(key) as u8,
-                l4_octets: header.header_len() as u8,
-            });
+            if !looped {
+                frame.request_checksums(ChecksumRequest {
+                    ip: if key.remote.is_ipv4() { IpVersion::V4 } else { IpVersion::V6 },
+                    l2_octets: link_octets as u8,
+                    l3_octets: network_octets(key) as u8,
+                    l4_octets: header.header_len() as u8,
+                });
+            }
         } else {
             // The whole segment lies in this piece: payload goes by reference only with the device's checksums.
             sum.add(&segment[..segment_octets]);

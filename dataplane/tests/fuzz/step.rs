@@ -357,9 +357,14 @@ fn command(world: &mut World, input: &mut Input<'_>) {
     match (what, id) {
         (0, _) => {
             let backlog = u32::from(input.octet() % 5);
-            world.control.command(Command::Listen { port: LISTENING[slot % 2], backlog, tcp: None });
+            world.control.command(Command::Listen {
+                address: None,
+                port: LISTENING[slot % 2],
+                backlog,
+                tcp: None,
+            });
         }
-        (1, _) => drop(world.control.command(Command::Unlisten { port: LISTENING[slot % 2] })),
+        (1, _) => drop(world.control.command(Command::Unlisten { address: None, port: LISTENING[slot % 2] })),
         (2, _) => drop(open(world, which, u64::from(input.octet()) * SECOND)),
         (3 | 4, Some(id)) => stream(world, input, which, id),
         (5, Some(connection)) => drop(world.control.command(Command::Close { connection })),
@@ -379,7 +384,13 @@ fn command(world: &mut World, input: &mut Input<'_>) {
 fn open(world: &mut World, which: usize, timeout_ns: u64) -> bool {
     let flow = &world.flows[which];
     let remote = flow.address();
-    world.control.command(Command::Connect { token: which as u64, remote, timeout_ns, tcp: None })
+    world.control.command(Command::Connect {
+        token: which as u64,
+        local: None,
+        remote,
+        timeout_ns,
+        tcp: None,
+    })
 }
 
 /// Streaming octets, and what control lets follow them.
@@ -489,7 +500,7 @@ fn accept(world: &mut World, input: &mut Input<'_>) {
     let how = input.octet();
     let which = usize::from(how) % FLOWS;
     let port = LISTENING[usize::from(how >> 2 & 1)];
-    world.control.command(Command::Listen { port, backlog: 4, tcp: None });
+    world.control.command(Command::Listen { address: None, port, backlog: 4, tcp: None });
     let iss = if how & 8 == 0 { 0xffff_ff00 } else { input.u32() };
     world.flows[which].turn_to(port, iss);
     let now_ms = milliseconds(world.now);

@@ -150,7 +150,7 @@ impl World {
             // The window may open.
             self.allowance += 2;
             let (id, remote, local_port) = match event {
-                Event::Accepted { connection, port, remote } => (connection, Some(remote), port),
+                Event::Accepted { connection, local, remote, .. } => (connection, Some(remote), local.port()),
                 Event::Connected { connection, local, token } => {
                     let flow = &self.flows[token as usize % FLOWS];
                     (connection, Some(flow.address()), local.port())
@@ -284,7 +284,7 @@ impl World {
         self.port.set_credit(None);
         self.settle();
         for port in LISTENING {
-            self.command(Command::Unlisten { port });
+            self.command(Command::Unlisten { address: None, port });
         }
         for number in 0..QUEUE_PAIRS {
             while !self.control.destroy_qp(number) {

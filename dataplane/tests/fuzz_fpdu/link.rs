@@ -163,7 +163,7 @@ impl Link {
 
     /// The peer connects, and Full Operation begins: the Request is the one octet before it, and so is the Reply.
     fn open(&mut self, mode: Mode) {
-        self.command(Command::Listen { port: PORT, backlog: 1, tcp: None });
+        self.command(Command::Listen { address: None, port: PORT, backlog: 1, tcp: None });
         let iss = mode.start.wrapping_sub(2);
         self.segment(SYN, iss, &[]);
         self.settle();

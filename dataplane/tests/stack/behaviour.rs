@@ -23,7 +23,7 @@ fn all_options() -> Options {
 fn syn(tcp: Option<Behaviour>) -> Header {
     let mut peer = RawPeer::new();
     let remote = (address(2), PEER_PORT).into();
-    peer.command(Command::Connect { token: 1, remote, timeout_ns: SECOND, tcp });
+    peer.command(Command::Connect { token: 1, local: None, remote, timeout_ns: SECOND, tcp });
     peer.settle();
     peer.expect_one().header
 }
@@ -31,7 +31,7 @@ fn syn(tcp: Option<Behaviour>) -> Header {
 /// The core's answer to a SYN with all options and a wish for ECN, at a port where it listens with `tcp`.
 fn answer(tcp: Option<Behaviour>) -> Header {
     let mut peer = RawPeer::new();
-    peer.command(Command::Listen { port: PORT, backlog: 4, tcp });
+    peer.command(Command::Listen { address: None, port: PORT, backlog: 4, tcp });
     let flags = Flags::SYN | Flags::ECE | Flags::CWR;
     let syn = Header { options: all_options(), ..peer.header(flags, PEER_ISS, SeqNumber(0)) };
     let frame = RawPeer::segment(&syn, &[]);
@@ -71,7 +71,7 @@ fn each_port_has_its_algorithm() {
     for congestion in [Algorithm::Cubic, Algorithm::NewReno, Algorithm::Dctcp] {
         let mut peer = RawPeer::new();
         let tcp = Some(Behaviour { congestion, ..Behaviour::default() });
-        peer.command(Command::Listen { port: PORT, backlog: 4, tcp });
+        peer.command(Command::Listen { address: None, port: PORT, backlog: 4, tcp });
         peer.send(Flags::SYN, PEER_ISS, SeqNumber(0), &[]);
         let next = peer.expect_one().header.seq + 1;
         peer.send(Flags::ACK, PEER_ISS + 1, next, &[]);

@@ -73,7 +73,7 @@ fn data_sent_again_is_always_acknowledged() {
 fn the_core_has_a_limit_that_nobody_knows() {
     const CONNECTIONS: u16 = 300;
     let mut peer = RawPeer::new();
-    peer.command(Command::Listen { port: PORT, backlog: 1000, tcp: None });
+    peer.command(Command::Listen { address: None, port: PORT, backlog: 1000, tcp: None });
     for port in 1..=CONNECTIONS {
         let syn = Header { source_port: port, ..peer.header(Flags::SYN, PEER_ISS, SeqNumber(0)) };
         peer.inject(&RawPeer::segment(&syn, &[]));

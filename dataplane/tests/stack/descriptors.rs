@@ -49,7 +49,7 @@ fn octets_to(peer: &mut RawPeer, port: u16) -> usize {
 #[test]
 fn descriptors_are_shared() {
     let mut peer = RawPeer::with_tables(RawPeer::config(), 1500, FEW);
-    peer.command(Command::Listen { port: PORT, backlog: u32::MAX, tcp: None });
+    peer.command(Command::Listen { address: None, port: PORT, backlog: u32::MAX, tcp: None });
     let greedy = told(&mut peer, 10_001, 60_000);
     assert_eq!(peer.core.usage().send_descriptors, 7, "not all");
     told(&mut peer, 10_002, 100);

@@ -50,7 +50,7 @@ impl World {
         let sink = region_of(&vec![0; SINK_OCTETS]);
         let grant = Grant::new(sink.clone(), PD, 0, Access::REMOTE_WRITE);
         peer.command(Command::Register { stag: SINK, grant });
-        peer.command(Command::Listen { port: PORT, backlog: u32::MAX, tcp: None });
+        peer.command(Command::Listen { address: None, port: PORT, backlog: u32::MAX, tcp: None });
         Self { peer, completions: Arc::new(CompletionRing::new(1)), data, sink, next_port: 10_000 }
     }
 

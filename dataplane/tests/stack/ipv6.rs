@@ -127,7 +127,7 @@ fn a_closed_port_refuses_as_linux_does() {
 #[test]
 fn a_peer_connects_and_its_hardware_address_is_asked_for() {
     let mut link = link();
-    link.command(Command::Listen { port: PORT, backlog: 4, tcp: None });
+    link.command(Command::Listen { address: None, port: PORT, backlog: 4, tcp: None });
     link.inject(&from_peer(Protocol::TCP, &syn()));
     let question = link.one();
     let (ip, message) = icmpv6_in(&question).unwrap();
@@ -275,7 +275,7 @@ fn probe_in(octets: &[u8]) -> NeighborSolicitation {
 
 fn connect(link: &Link) {
     let remote = SocketAddr::new(peer().into(), PORT);
-    link.command(Command::Connect { token: 1, remote, timeout_ns: 60 * SECOND, tcp: None });
+    link.command(Command::Connect { token: 1, local: None, remote, timeout_ns: 60 * SECOND, tcp: None });
 }
 
 /// RFC 4862 §5.4: the address is asked for, and ours a second later when nobody says otherwise.

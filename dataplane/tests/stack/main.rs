@@ -3,6 +3,7 @@
 //!
 //! One binary for all of it: what the tests share, and the cores they drive, are compiled once.
 
+mod addressing;
 mod alignment;
 mod behaviour;
 mod challenges;

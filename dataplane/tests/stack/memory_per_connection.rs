@@ -98,7 +98,7 @@ impl Counted {
         let token = u64::from(number.0);
         Self::command(
             &self.peer_rings,
-            Command::Connect { token, remote, timeout_ns: 10 * SECOND, tcp: None },
+            Command::Connect { token, local: None, remote, timeout_ns: 10 * SECOND, tcp: None },
         );
         self.run_for(SECOND / 10);
         let Some(Event::Accepted { connection, .. }) = self.rings.events.pop() else {
@@ -127,7 +127,7 @@ fn an_idle_connection_keeps_nothing_on_the_heap() {
         let qp = SharedQp::new(number, PD, (1, 1), rings, counted.rings.doorbells.clone());
         Counted::command(&counted.rings, Command::CreateQp(Arc::new(qp)));
     }
-    Counted::command(&counted.rings, Command::Listen { port: PORT, backlog: 4, tcp: None });
+    Counted::command(&counted.rings, Command::Listen { address: None, port: PORT, backlog: 4, tcp: None });
     counted.run_for(SECOND);
     // The simulated network makes its buffers when they are first needed.
     for number in (CONNECTIONS..CONNECTIONS + WARM_UP).map(QpNumber) {

@@ -457,7 +457,7 @@ fn an_error_on_one_half_leaves_the_other_open() {
 fn the_handshake_may_end_with_the_request() {
     for lends_stream in [false, true] {
         let mut peer = RawPeer::with(Config { lends_stream, ..RawPeer::config() }, 1500);
-        peer.command(Command::Listen { port: crate::common::PORT, backlog: 1, tcp: None });
+        peer.command(Command::Listen { address: None, port: crate::common::PORT, backlog: 1, tcp: None });
         let syn = RawPeer::segment(&peer.header(Flags::SYN, PEER_ISS, SeqNumber(0)), &[]);
         peer.inject(&syn);
         peer.settle();
@@ -528,7 +528,7 @@ fn a_responder_does_not_wait_for_its_first_fpdu_for_ever() {
 #[test]
 fn an_admitted_connection_leaves_the_backlog() {
     let mut streaming = Streaming::new();
-    streaming.command(Command::Listen { port: crate::common::PORT, backlog: 1, tcp: None });
+    streaming.command(Command::Listen { address: None, port: crate::common::PORT, backlog: 1, tcp: None });
     let syn = |peer: &mut RawPeer, port| {
         let header = peer.header(Flags::SYN, PEER_ISS, SeqNumber(0));
         let header = warpline_dataplane::wire::tcp::Header { source_port: port, ..header };

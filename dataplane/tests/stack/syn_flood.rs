@@ -48,7 +48,7 @@ fn forged(source: Ipv4Addr, header: &Header) -> Vec<u8> {
 fn flooded(backlog: u32) -> RawPeer {
     let mut peer = RawPeer::new();
     peer.answers_arp = false;
-    peer.command(Command::Listen { port: PORT, backlog, tcp: None });
+    peer.command(Command::Listen { address: None, port: PORT, backlog, tcp: None });
     for port in 1..=backlog as u16 {
         flood(&mut peer, Ipv4Addr::new(198, 18, 0, 100), port);
         peer.settle();
@@ -176,7 +176,7 @@ fn a_wrong_cookie_is_reset() {
     let mut peer = flooded(4);
     // The core asks for the peer's hardware address for the sake of a connection at another port.
     peer.core_port = 80;
-    peer.command(Command::Listen { port: 80, backlog: 1, tcp: None });
+    peer.command(Command::Listen { address: None, port: 80, backlog: 1, tcp: None });
     peer.send(Flags::SYN, PEER_ISS, SeqNumber(0), &[]);
     peer.expect_one();
     peer.core_port = PORT;
@@ -217,7 +217,7 @@ fn in_quiet_times_there_are_no_cookies() {
 #[test]
 fn one_poll_makes_few_connections() {
     let mut peer = RawPeer::new();
-    peer.command(Command::Listen { port: PORT, backlog: 1000, tcp: None });
+    peer.command(Command::Listen { address: None, port: PORT, backlog: 1000, tcp: None });
     peer.settle();
     for port in 1..=32 {
         flood(&mut peer, address(2), port);
@@ -234,7 +234,7 @@ fn one_poll_makes_few_connections() {
 fn backlogs_do_not_add_up() {
     let mut peer = RawPeer::new();
     for port in 1..=4 {
-        peer.command(Command::Listen { port, backlog: 1000, tcp: None });
+        peer.command(Command::Listen { address: None, port, backlog: 1000, tcp: None });
     }
     peer.settle();
     for n in 0..1000 {

@@ -39,7 +39,7 @@ fn streamed(peer: &mut RawPeer) -> Vec<u8> {
 #[test]
 fn no_connection_is_taken_while_control_is_behind() {
     let mut peer = RawPeer::new();
-    peer.command(Command::Listen { port: PORT, backlog: 4, tcp: None });
+    peer.command(Command::Listen { address: None, port: PORT, backlog: 4, tcp: None });
     peer.settle();
     for _ in 0..limits::EVENTS / 2 {
         assert!(peer.rings.events.push(Event::QpDestroyed(crate::common::QP)).is_ok());
@@ -201,6 +201,7 @@ fn an_unreachable_peer_fails_the_open() {
     peer.answers_arp = false;
     peer.command(Command::Connect {
         token: 4,
+        local: None,
         remote: std::net::SocketAddr::new(address(77).into(), 1),
         timeout_ns: 10 * SECOND,
         tcp: None,
@@ -212,6 +213,7 @@ fn an_unreachable_peer_fails_the_open() {
     assert!(matches!(peer.events.pop(), Some(Event::ConnectFailed { token: 4, error: e }) if e == error));
     peer.command(Command::Connect {
         token: 5,
+        local: None,
         remote: std::net::SocketAddr::new([203, 0, 113, 1].into(), 1),
         timeout_ns: SECOND,
         tcp: None,
@@ -230,7 +232,7 @@ fn timers_that_expire_together_do_not_keep_frames_waiting() {
     for token in 0..CONNECTIONS {
         let remote = (address(2), 1 + token as u16).into();
         let timeout_ns = 200 * SECOND;
-        peer.command(Command::Connect { token: token as u64, remote, timeout_ns, tcp: None });
+        peer.command(Command::Connect { token: token as u64, local: None, remote, timeout_ns, tcp: None });
         peer.settle();
     }
     assert_eq!(peer.sent.len(), CONNECTIONS);

@@ -115,7 +115,7 @@ fn a_new_syn_reopens() {
 #[test]
 fn a_syn_to_a_port_nobody_listens_at_does_not_reopen() {
     let (mut peer, _) = waiting();
-    peer.command(Command::Unlisten { port: PORT });
+    peer.command(Command::Unlisten { address: None, port: PORT });
     peer.send(Flags::SYN, PEER_ISS + 1000, SeqNumber(0), &[]);
     assert!(peer.expect_one().header.flags.contains(Flags::RST));
     assert_eq!(peer.core.usage().time_waits, 1);
@@ -154,6 +154,7 @@ fn what_came_before_the_end_is_handed_up() {
 fn open(peer: &mut RawPeer, token: u64) -> Option<Header> {
     peer.command(Command::Connect {
         token,
+        local: None,
         remote: std::net::SocketAddr::new(crate::common::address(2).into(), PEER_PORT),
         timeout_ns: 100 * SECOND,
         tcp: None,
@@ -170,7 +171,7 @@ fn open(peer: &mut RawPeer, token: u64) -> Option<Header> {
 #[test]
 fn ports_are_used_once_and_their_end_is_told() {
     let mut peer = RawPeer::with(Config { ports: (50_000, 50_009), ..RawPeer::config() }, 1500);
-    peer.command(Command::Listen { port: 50_004, backlog: 1, tcp: None });
+    peer.command(Command::Listen { address: None, port: 50_004, backlog: 1, tcp: None });
     let mut ports: Vec<u16> = (0..9).map(|token| open(&mut peer, token).unwrap().source_port).collect();
     ports.sort_unstable();
     let expected: Vec<u16> = (50_000..50_010).filter(|port| *port != 50_004).collect();

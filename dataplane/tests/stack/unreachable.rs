@@ -10,7 +10,7 @@ use warpline_dataplane::wire::tcp::{Flags, SeqNumber};
 fn a_half_open_connection_ends_though_no_syn_can_be_sent() {
     let mut peer = RawPeer::new();
     peer.answers_arp = false;
-    peer.command(Command::Listen { port: PORT, backlog: 1, tcp: None });
+    peer.command(Command::Listen { address: None, port: PORT, backlog: 1, tcp: None });
     peer.send(Flags::SYN, PEER_ISS, SeqNumber(0), &[]);
     peer.expect_nothing();
     assert_eq!(peer.core.usage().half_open, 1);

@@ -773,6 +773,14 @@ struct warpline_conn_param {
      * To open: the peer may be one of the RDMA Consortium's, which answers in revision 0.
      */
     bool permissive;
+    /**
+     * To open with `warpline_connect`: our port; 0 for a free one.
+     */
+    uint16_t local_port;
+    /**
+     * To open with `warpline_connect`: our address; null for the one that leads to the peer.
+     */
+    const char *local_address;
 };
 
 /**
@@ -821,6 +829,10 @@ struct warpline_listen_attr {
      * Peers of the RDMA Consortium's are taken too: those of revision 0, with Markers and CRCs.
      */
     bool permissive;
+    /**
+     * Other listeners that say the same may have the same port at addresses that this one has too, as with `SO_REUSEADDR`.
+     */
+    bool reuse_address;
 };
 
 /**
@@ -1278,7 +1290,8 @@ int warpline_srq_post(struct warpline_srq *srq,
  * - `-ETIMEDOUT`, `-EHOSTUNREACH`, `-ENETUNREACH`: the peer cannot be reached
  * - `-EISCONN`: the queue pair has or had a connection
  * - `-EPROTO`, `-ECONNRESET`: the connection failed while it was opened
- * - `-EADDRNOTAVAIL`, `-ENOSPC`: no local port is left, or the device has as many connections as it can
+ * - `-EADDRNOTAVAIL`: no local port is left, the one asked for is in use, or the address is none of the device's
+ * - `-ENOSPC`: the device has as many connections as it can
  * - `-EINVAL`: an argument is wrong
  * - `-ENODEV`: the device has stopped
  */
@@ -1289,10 +1302,11 @@ int warpline_connect(struct warpline_qp *qp,
                      struct warpline_conn_reply *reply);
 
 /**
- * Takes connections to `port`. `attr` may be null for the usual.
+ * Takes connections to `port` at every address of the device, as `warpline_listen_at` does for `"::"`. `attr` may be null for the
+ * usual.
  *
  * - `-EADDRINUSE`: the port has a listener
- * - `-EINVAL`: `port` is 0, or a pointer but `attr`
+ * - `-EINVAL`: a pointer but `attr` is null
  * - `-ENOSPC`: the device has as many listeners as it can
  * - `-ENODEV`: the device has stopped
  */
@@ -1410,23 +1424,26 @@ int warpline_cm_device(const struct warpline_cm_id *id,
                        struct warpline_device **device);
 
 /**
- * Who wants to connect: the address as a string, for which there is room for `WARPLINE_MAX_ADDRESS` octets, and the port. Either
- * may be null.
+ * The peer that wants to connect, or whose address was resolved: the address as a string, for which there is room for
+ * `WARPLINE_MAX_ADDRESS` octets, and the port. Either may be null.
  *
- * - `-ENOTCONN`: the id is not of a peer that wanted to connect
+ * - `-ENOTCONN`: the id has no peer
  */
 int warpline_cm_peer(const struct warpline_cm_id *id,
                      char *address,
                      uint16_t *port);
 
 /**
- * Chooses the local address, and with it the device: `"0.0.0.0"` or `"::"` for all devices. `port` is where
- * `warpline_cm_listen` listens; a connection takes a free one.
+ * Chooses the local address, and with it the device: `"0.0.0.0"` for all devices and their IPv4 addresses, `"::"` for all
+ * addresses. `warpline_cm_listen` listens there, and a connection comes from there; for port 0 a free one is chosen then, which
+ * `warpline_cm_local` tells.
  *
  * - `-EADDRNOTAVAIL`: no device of the channel has the address
  * - `-EINVAL`: an argument is wrong, or the id is not new
  */
-int warpline_cm_bind_addr(struct warpline_cm_id *id, const char *address, uint16_t port);
+int warpline_cm_bind_addr(struct warpline_cm_id *id,
+                          const char *address,
+                          uint16_t port);
 
 /**
  * Finds the device that leads to `address`: `WARPLINE_CM_EVENT_ADDR_RESOLVED` or `WARPLINE_CM_EVENT_ADDR_ERROR`.
@@ -1461,7 +1478,7 @@ int warpline_cm_connect(struct warpline_cm_id *id,
  * usual.
  *
  * - `-EADDRINUSE`: the port has a listener
- * - `-EINVAL`: the port is 0, or the id is not bound
+ * - `-EINVAL`: the id is not bound
  * - `-ENOSPC`: a device has as many listeners as it can
  * - `-ENODEV`: a device has stopped
  */
@@ -1663,6 +1680,89 @@ int warpline_stream_start_unnegotiated(struct warpline_stream *stream,
                                        struct warpline_qp *qp,
                                        uint32_t directions,
                                        uint8_t version);
+
+/**
+ * Takes connections to `port` at `address`, one of the device's; at every IPv4 address for `"0.0.0.0"`, at every address for
+ * `"::"`. For port 0 a free one is chosen, which `warpline_listener_address` tells. `attr` may be null for the usual.
+ *
+ * - `-EADDRINUSE`: the port of the address has a listener
+ * - `-EADDRNOTAVAIL`: the address is none of the device's
+ * - `-EINVAL`: an argument is wrong
+ * - `-ENOSPC`: the device has as many listeners as it can
+ * - `-ENODEV`: the device has stopped
+ */
+int warpline_listen_at(struct warpline_device *device,
+                       const char *address,
+                       uint16_t port,
+                       const struct warpline_listen_attr *attr,
+                       struct warpline_listener **listener);
+
+/**
+ * Takes connections to `port` at `address` in streaming mode, of which at most `backlog` wait at a time; 0 for 128.
+ *
+ * Fails as `warpline_listen_at` does.
+ */
+int warpline_stream_listen_at(struct warpline_device *device,
+                              const char *address,
+                              uint16_t port,
+                              uint32_t backlog,
+                              struct warpline_stream_listener **listener);
+
+/**
+ * Where a listener listens: the address as a string, for which there is room for `WARPLINE_MAX_ADDRESS` octets, and the port.
+ * Either may be null.
+ */
+int warpline_listener_address(const struct warpline_listener *listener,
+                              char *address,
+                              uint16_t *port);
+
+/**
+ * Where a listener for streaming mode listens, as `warpline_listener_address`.
+ */
+int warpline_stream_listener_address(const struct warpline_stream_listener *listener,
+                                     char *address,
+                                     uint16_t *port);
+
+/**
+ * The addresses and ports of a queue pair's connection, ours and the peer's: addresses as strings, for each of which there is
+ * room for `WARPLINE_MAX_ADDRESS` octets. Any of the four may be null. They stay known after the connection has ended.
+ *
+ * - `-ENOTCONN`: it has had no connection
+ */
+int warpline_qp_addresses(const struct warpline_qp *qp,
+                          char *local_address,
+                          uint16_t *local_port,
+                          char *peer_address,
+                          uint16_t *peer_port);
+
+/**
+ * The addresses and ports of the connection that a peer asks for, as `warpline_qp_addresses`.
+ */
+int warpline_request_addresses(const struct warpline_request *request,
+                               char *local_address,
+                               uint16_t *local_port,
+                               char *peer_address,
+                               uint16_t *peer_port);
+
+/**
+ * The addresses and ports of a connection in streaming mode, as `warpline_qp_addresses`.
+ */
+int warpline_stream_addresses(const struct warpline_stream *stream,
+                              char *local_address,
+                              uint16_t *local_port,
+                              char *peer_address,
+                              uint16_t *peer_port);
+
+/**
+ * The id's own address and port (`rdma_get_local_addr`, `rdma_get_src_port`), as far as they are known: as bound; with the address
+ * that leads to the peer once that is resolved; with the port that was chosen once it listens or is connected. There is room for
+ * `WARPLINE_MAX_ADDRESS` octets of the address; either may be null.
+ *
+ * - `-ENOTCONN`: the id is new
+ */
+int warpline_cm_local(const struct warpline_cm_id *id,
+                      char *address,
+                      uint16_t *port);
 
 /**
  * The oldest asynchronous event that nobody has taken; waits for it for `timeout_ms` milliseconds, or for ever if that

@@ -1,6 +1,7 @@
 //! Connections: opening and taking them.
 
 use std::ffi::{c_char, c_int, c_void};
+use std::net::{Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use warpline::{
@@ -14,7 +15,7 @@ use crate::pointer::{borrow, hand_out, list, patience, socket_address, take_back
 use crate::queue_pair::Qp;
 
 /// Takes connections to a port.
-pub struct Listener(warpline::Listener);
+pub struct Listener(pub(crate) warpline::Listener);
 
 /// A peer that wants to connect and waits for the answer: at a listener, or on a connection in streaming mode, which a rejection
 /// leaves open.
@@ -59,6 +60,10 @@ pub struct ConnParam {
     pub markers: bool,
     /// To open: the peer may be one of the RDMA Consortium's, which answers in revision 0.
     pub permissive: bool,
+    /// To open with `warpline_connect`: our port; 0 for a free one.
+    pub local_port: u16,
+    /// To open with `warpline_connect`: our address; null for the one that leads to the peer.
+    pub local_address: *const c_char,
 }
 
 impl ConnParam {
@@ -72,6 +77,8 @@ impl ConnParam {
         no_reads: false,
         markers: false,
         permissive: false,
+        local_port: 0,
+        local_address: std::ptr::null(),
     };
 
     /// # Safety
@@ -100,6 +107,8 @@ impl ConnParam {
         let Self { markers, permissive, .. } = *self;
         let mut config =
             ConnectConfig { private_data, revision, markers, permissive, ..ConnectConfig::default() };
+        // SAFETY: the caller's promise.
+        config.local = unsafe { self.local()? };
         if self.timeout_ms != 0 {
             config.timeout = Duration::from_millis(self.timeout_ms.into());
         }
@@ -112,6 +121,18 @@ impl ConnParam {
     /// How a connection is accepted with it.
     pub(crate) fn accepting(&self) -> ReadsWanted {
         ReadsWanted { depths: self.depths(), ..ReadsWanted::default() }
+    }
+
+    /// # Safety
+    ///
+    /// As C promises.
+    unsafe fn local(&self) -> Result<Option<SocketAddr>, Failure> {
+        Ok(match (self.local_address.is_null(), self.local_port) {
+            (true, 0) => None,
+            (true, port) => Some((Ipv6Addr::UNSPECIFIED, port).into()),
+            // SAFETY: the caller's promise.
+            (false, port) => Some(unsafe { socket_address(self.local_address, port)? }),
+        })
     }
 
     fn depths(&self) -> Option<ReadDepths> {
@@ -141,6 +162,8 @@ pub struct ListenAttr {
     pub markers: bool,
     /// Peers of the RDMA Consortium's are taken too: those of revision 0, with Markers and CRCs.
     pub permissive: bool,
+    /// Other listeners that say the same may have the same port at addresses that this one has too, as with `SO_REUSEADDR`.
+    pub reuse_address: bool,
 }
 
 impl ListenAttr {
@@ -155,6 +178,7 @@ impl ListenAttr {
         let Some(attr) = (unsafe { attr.as_ref() }) else { return config };
         let Self { markers, permissive, .. } = *attr;
         (config.markers, config.permissive) = (markers, permissive);
+        config.reuse_address = attr.reuse_address;
         if attr.backlog != 0 {
             config.backlog = attr.backlog;
         }
@@ -224,7 +248,8 @@ impl ConnReply {
 /// - `-ETIMEDOUT`, `-EHOSTUNREACH`, `-ENETUNREACH`: the peer cannot be reached
 /// - `-EISCONN`: the queue pair has or had a connection
 /// - `-EPROTO`, `-ECONNRESET`: the connection failed while it was opened
-/// - `-EADDRNOTAVAIL`, `-ENOSPC`: no local port is left, or the device has as many connections as it can
+/// - `-EADDRNOTAVAIL`: no local port is left, the one asked for is in use, or the address is none of the device's
+/// - `-ENOSPC`: the device has as many connections as it can
 /// - `-EINVAL`: an argument is wrong
 /// - `-ENODEV`: the device has stopped
 #[unsafe(no_mangle)]
@@ -245,10 +270,11 @@ pub unsafe extern "C" fn warpline_connect(
     })
 }
 
-/// Takes connections to `port`. `attr` may be null for the usual.
+/// Takes connections to `port` at every address of the device, as `warpline_listen_at` does for `"::"`. `attr` may be null for the
+/// usual.
 ///
 /// - `-EADDRINUSE`: the port has a listener
-/// - `-EINVAL`: `port` is 0, or a pointer but `attr`
+/// - `-EINVAL`: a pointer but `attr` is null
 /// - `-ENOSPC`: the device has as many listeners as it can
 /// - `-ENODEV`: the device has stopped
 #[unsafe(no_mangle)]

@@ -149,7 +149,7 @@ impl From<ListenError> for Failure {
     fn from(error: ListenError) -> Self {
         let code = match error {
             ListenError::PortInUse(_) => libc::EADDRINUSE,
-            ListenError::NoPort => libc::EINVAL,
+            ListenError::NoAddress(_) => libc::EADDRNOTAVAIL,
             ListenError::TooManyListeners => libc::ENOSPC,
             ListenError::Stopped(_) => libc::ENODEV,
         };
@@ -168,7 +168,7 @@ impl From<ConnectError> for Failure {
             ConnectError::NoRoute => libc::ENETUNREACH,
             ConnectError::Unreachable => libc::EHOSTUNREACH,
             ConnectError::TooManyConnections => libc::ENOSPC,
-            ConnectError::NoPort => libc::EADDRNOTAVAIL,
+            ConnectError::NoPort | ConnectError::NoAddress => libc::EADDRNOTAVAIL,
             ConnectError::QueuePairInUse => libc::EISCONN,
             ConnectError::PendingStreamData { .. } => libc::EBUSY,
             ConnectError::NotStreaming | ConnectError::OtherDevice | ConnectError::PrivateDataTooLong(_) => {

@@ -17,6 +17,7 @@
 // One contract serves all functions: it stands above and at the top of the header.
 #![allow(clippy::missing_safety_doc)]
 
+pub mod address;
 pub mod advertisement;
 pub mod cm;
 pub mod completion;

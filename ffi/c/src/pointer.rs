@@ -1,10 +1,11 @@
 //! Pointers from C and to C.
 
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, CString, c_char, c_int};
 use std::net::{IpAddr, SocketAddr};
 use std::slice;
 use std::time::Duration;
 
+use crate::cm::id::WARPLINE_MAX_ADDRESS;
 use crate::error::Failure;
 
 /// What a handle, or a pointer to one thing that is read, names.
@@ -90,6 +91,31 @@ pub(crate) unsafe fn socket_address(address: *const c_char, port: u16) -> Result
     let address = unsafe { text(address)? }.ok_or(Failure::NULL)?;
     let address: IpAddr = address.parse().map_err(|error| Failure::of(libc::EINVAL, &error))?;
     Ok(SocketAddr::new(address, port))
+}
+
+/// Writes an address in words to `address` and its port to `port`, of which either may be null.
+///
+/// # Safety
+///
+/// Both are null or may be written, `address` with room for [`WARPLINE_MAX_ADDRESS`] octets.
+pub(crate) unsafe fn write_address(
+    from: Option<SocketAddr>,
+    address: *mut c_char,
+    port: *mut u16,
+) -> Result<c_int, Failure> {
+    let from =
+        from.ok_or(Failure::new(libc::ENOTCONN, "the address is not known: nothing is connected or bound"))?;
+    let words = CString::new(from.ip().to_canonical().to_string()).unwrap_or_default();
+    let words = words.as_bytes_with_nul();
+    if !address.is_null() && words.len() <= WARPLINE_MAX_ADDRESS as usize {
+        // SAFETY: not null, so there is room for as many octets: the caller's promise.
+        unsafe { address.cast::<u8>().copy_from_nonoverlapping(words.as_ptr(), words.len()) };
+    }
+    if !port.is_null() {
+        // SAFETY: not null, so it may be written: the caller's promise.
+        unsafe { port.write(from.port()) };
+    }
+    Ok(0)
 }
 
 /// How long a call waits at most: for ever (some decades) when negative.

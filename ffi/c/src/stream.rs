@@ -18,10 +18,10 @@ use crate::queue_pair::Qp;
 ///
 /// What is not read closes TCP's window; what is written waits in a queue of about 64 KiB. One thread may read while another
 /// writes.
-pub struct Stream(TcpStream);
+pub struct Stream(pub(crate) TcpStream);
 
 /// Takes connections to a port in streaming mode.
-pub struct StreamListener(TcpListener);
+pub struct StreamListener(pub(crate) TcpListener);
 
 /// Of `warpline_stream_start_unnegotiated`: what we send.
 pub const WARPLINE_STREAM_SEND: u32 = 1;

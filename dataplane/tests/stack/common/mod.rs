@@ -194,9 +194,10 @@ impl Pair {
 
     /// Opens a TCP connection from `a` to `b`.
     pub fn connect(&mut self) {
-        self.b.command(Command::Listen { port: PORT, backlog: 4, tcp: None });
+        self.b.command(Command::Listen { address: None, port: PORT, backlog: 4, tcp: None });
         self.a.command(Command::Connect {
             token: 1,
+            local: None,
             remote: if self.over_ipv6 {
                 SocketAddr::new(address_v6(2).into(), PORT)
             } else {

@@ -359,7 +359,7 @@ impl RawPeer {
 
     /// Listens and takes a connection from the peer; gives the core's next sequence number.
     pub fn accept(&mut self, options: Options) -> SeqNumber {
-        self.command(Command::Listen { port: PORT, backlog: 4, tcp: None });
+        self.command(Command::Listen { address: None, port: PORT, backlog: 4, tcp: None });
         let syn = Header { options, ..self.header(Flags::SYN, PEER_ISS, SeqNumber(0)) };
         let frame = Self::segment(&syn, &[]);
         self.inject(&frame);
@@ -380,6 +380,7 @@ impl RawPeer {
     pub fn connect(&mut self) -> Sent {
         self.command(Command::Connect {
             token: 9,
+            local: None,
             remote: SocketAddr::new(address(2).into(), PEER_PORT),
             timeout_ns: 200 * SECOND,
             tcp: None,

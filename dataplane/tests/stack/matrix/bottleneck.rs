@@ -212,7 +212,7 @@ impl Flows {
         network.set_impairments(End::A, clear.forth());
         let a = Side::new(device_a, 1, seed, algorithm);
         let b = Side::new(device_b, 2, seed, algorithm);
-        b.command(Command::Listen { port: PORT, backlog: 32, tcp: None });
+        b.command(Command::Listen { address: None, port: PORT, backlog: 32, tcp: None });
         Self { a, b, connections: Vec::new(), network, now: Instant::from_nanos(1), line }
     }
 
@@ -248,7 +248,13 @@ impl Flows {
         self.a.events.clear();
         self.b.events.clear();
         let remote = SocketAddr::new(address(2).into(), PORT);
-        self.a.command(Command::Connect { token: 1, remote, timeout_ns: 60 * SECOND, tcp: None });
+        self.a.command(Command::Connect {
+            token: 1,
+            local: None,
+            remote,
+            timeout_ns: 60 * SECOND,
+            tcp: None,
+        });
         self.run_until("no connection", |flows| flows.a.opened().is_some() && flows.b.opened().is_some());
         let ends = (self.a.opened().unwrap(), self.b.opened().unwrap());
         let operation = |initiator| FullOperation::new(QpNumber(number), initiator);

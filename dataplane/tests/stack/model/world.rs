@@ -141,9 +141,10 @@ impl World {
 
     fn connect(&mut self, number: usize, setup: &Setup) {
         let port = PORT + number as u16;
-        self.hosts[1].command(Command::Listen { port, backlog: 4, tcp: None });
+        self.hosts[1].command(Command::Listen { address: None, port, backlog: 4, tcp: None });
         self.hosts[0].command(Command::Connect {
             token: number as u64,
+            local: None,
             remote: (address(2), port).into(),
             timeout_ns: 600 * SECOND,
             tcp: None,
@@ -173,8 +174,8 @@ impl World {
             busy |= host.core.poll_once(self.now);
             while let Some(event) = host.rings.events.pop() {
                 match event {
-                    Event::Accepted { connection, port, .. } => {
-                        host.connections[usize::from(port - PORT)] = Some(connection);
+                    Event::Accepted { connection, local, .. } => {
+                        host.connections[usize::from(local.port() - PORT)] = Some(connection);
                     }
                     Event::Connected { token, connection, .. } => {
                         host.connections[token as usize] = Some(connection);

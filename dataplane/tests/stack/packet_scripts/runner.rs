@@ -356,16 +356,23 @@ impl Stage {
         match action {
             Action::Listen { port, backlog } => {
                 self.peer.command(Command::Listen {
+                    address: None,
                     port: port.unwrap_or(PORT),
                     backlog: *backlog,
                     tcp: None,
                 });
             }
-            Action::Unlisten => self.peer.command(Command::Unlisten { port: PORT }),
+            Action::Unlisten => self.peer.command(Command::Unlisten { address: None, port: PORT }),
             Action::Connect { flow, timeout_ns } => {
                 let remote = SocketAddr::new(self.family.address(2), self.flow(*flow)?.peer_port);
                 let token = u64::from(*flow);
-                self.peer.command(Command::Connect { token, remote, timeout_ns: *timeout_ns, tcp: None });
+                self.peer.command(Command::Connect {
+                    token,
+                    local: None,
+                    remote,
+                    timeout_ns: *timeout_ns,
+                    tcp: None,
+                });
             }
             Action::Send(octets) => {
                 let flow = self.flows.get_mut(&1).ok_or("there is no flow 1")?;

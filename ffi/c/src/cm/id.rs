@@ -1,6 +1,6 @@
 //! Ids: connections, listeners, and what is to become one.
 
-use std::ffi::{CString, c_char, c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -10,13 +10,13 @@ use super::channel::Ids;
 use crate::connection::{ConnParam, ListenAttr};
 use crate::device::Device;
 use crate::error::{Failure, guard, guard_or};
-use crate::pointer::{borrow, hand_out, list, socket_address, take_back};
+use crate::pointer::{borrow, hand_out, list, socket_address, take_back, write_address};
 use crate::queue_pair::Qp;
 
 /// A connection or a listener, or what is to become one: `struct rdma_cm_id`. Its calls return at once; what comes of them
 /// arrives on its channel. One that comes at a wrong time fails with `-EINVAL`, and changes nothing.
 pub struct CmId {
-    pub(super) id: Id,
+    pub(crate) id: Id,
     pub(super) context: AtomicPtr<c_void>,
     pub(super) ids: Arc<Ids>,
 }
@@ -73,32 +73,21 @@ pub unsafe extern "C" fn warpline_cm_device(id: *const CmId, device: *mut *mut D
     })
 }
 
-/// Who wants to connect: the address as a string, for which there is room for `WARPLINE_MAX_ADDRESS` octets, and the port. Either
-/// may be null.
+/// The peer that wants to connect, or whose address was resolved: the address as a string, for which there is room for
+/// `WARPLINE_MAX_ADDRESS` octets, and the port. Either may be null.
 ///
-/// - `-ENOTCONN`: the id is not of a peer that wanted to connect
+/// - `-ENOTCONN`: the id has no peer
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_cm_peer(id: *const CmId, address: *mut c_char, port: *mut u16) -> c_int {
     guard(|| {
         // SAFETY: what C promises for every call.
-        let remote = unsafe { borrow(id)? }.id.remote();
-        let remote = remote.ok_or(Failure::new(libc::ENOTCONN, "no peer has asked for this id"))?;
-        let words = CString::new(remote.ip().to_canonical().to_string()).unwrap_or_default();
-        let words = words.as_bytes_with_nul();
-        if !address.is_null() && words.len() <= WARPLINE_MAX_ADDRESS as usize {
-            // SAFETY: not null, so there is room for as many octets: what C promises.
-            unsafe { address.cast::<u8>().copy_from_nonoverlapping(words.as_ptr(), words.len()) };
-        }
-        if !port.is_null() {
-            // SAFETY: not null, so it may be written: what C promises.
-            unsafe { port.write(remote.port()) };
-        }
-        Ok(0)
+        unsafe { write_address(borrow(id)?.id.remote(), address, port) }
     })
 }
 
-/// Chooses the local address, and with it the device: `"0.0.0.0"` or `"::"` for all devices. `port` is where
-/// `warpline_cm_listen` listens; a connection takes a free one.
+/// Chooses the local address, and with it the device: `"0.0.0.0"` for all devices and their IPv4 addresses, `"::"` for all
+/// addresses. `warpline_cm_listen` listens there, and a connection comes from there; for port 0 a free one is chosen then, which
+/// `warpline_cm_local` tells.
 ///
 /// - `-EADDRNOTAVAIL`: no device of the channel has the address
 /// - `-EINVAL`: an argument is wrong, or the id is not new
@@ -159,7 +148,7 @@ pub unsafe extern "C" fn warpline_cm_connect(id: *mut CmId, qp: *mut Qp, param: 
 /// usual.
 ///
 /// - `-EADDRINUSE`: the port has a listener
-/// - `-EINVAL`: the port is 0, or the id is not bound
+/// - `-EINVAL`: the id is not bound
 /// - `-ENOSPC`: a device has as many listeners as it can
 /// - `-ENODEV`: a device has stopped
 #[unsafe(no_mangle)]

@@ -140,6 +140,8 @@ pub fn param(private_data: &[u8]) -> ConnParam {
         no_reads: false,
         markers: false,
         permissive: false,
+        local_port: 0,
+        local_address: null(),
     }
 }
 

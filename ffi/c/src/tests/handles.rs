@@ -428,6 +428,10 @@ pub fn config(attr: Option<&ListenAttr>) -> warpline::ListenConfig {
 pub struct Asked(*mut Request);
 
 impl Asked {
+    pub fn raw(&self) -> *mut Request {
+        self.0
+    }
+
     pub fn private_data(&self) -> Vec<u8> {
         let mut octets = 0;
         // SAFETY: the request is not answered yet, so it is there, and so is its Private Data.

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 /// In the order in which a reader wants them.
-const SOURCES: [&str; 13] = [
+const SOURCES: [&str; 14] = [
     "error",
     "device",
     "memory",
@@ -16,6 +16,7 @@ const SOURCES: [&str; 13] = [
     "cm/channel",
     "cm/id",
     "stream",
+    "address",
     "event",
 ];
 

@@ -1,5 +1,6 @@
 //! The functions as C calls them, over a link in memory.
 
+mod addresses;
 mod cm;
 mod ends;
 mod failures;

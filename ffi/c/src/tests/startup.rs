@@ -86,6 +86,7 @@ fn a_reply_asks_for_what_was_wanted() {
         first_message_timeout_ms: 0,
         markers,
         permissive,
+        reuse_address: false,
     };
     assert_eq!(answered(None, (CRC, 1)), (CRC, 1));
     assert_eq!(answered(Some(&attr(false, false)), (0, 1)), (CRC, 1));
@@ -107,6 +108,7 @@ fn a_stream_replies_as_was_wanted() {
         first_message_timeout_ms: 0,
         markers: true,
         permissive: false,
+        reuse_address: false,
     };
     let request = far.respond_with(b"", Some(&attr));
     let end = End::new(&far_device);
@@ -123,6 +125,7 @@ fn listeners_are_as_they_were_asked_for() {
         first_message_timeout_ms,
         markers: true,
         permissive: true,
+        reuse_address: true,
     };
     let usual = warpline::ListenConfig::default();
     let zero = ListenAttr {
@@ -131,10 +134,11 @@ fn listeners_are_as_they_were_asked_for() {
         first_message_timeout_ms: 0,
         markers: false,
         permissive: false,
+        reuse_address: false,
     };
     assert_eq!((config(None), config(Some(&zero))), (usual, usual));
     let made = config(Some(&attr(90)));
-    assert_eq!((made.backlog, made.markers, made.permissive), (5, true, true));
+    assert_eq!((made.backlog, made.markers, made.permissive, made.reuse_address), (5, true, true, true));
     assert_eq!(made.startup_timeout, Duration::from_millis(70));
     assert_eq!(made.first_fpdu_timeout, Some(Duration::from_millis(90)));
     assert_eq!(config(Some(&attr(-1))).first_fpdu_timeout, None);

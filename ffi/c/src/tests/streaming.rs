@@ -227,7 +227,7 @@ fn null_is_told() {
             warpline_stream_connect(null_mut(), FAR.as_ptr(), PORT, 0, &raw mut stream),
             warpline_stream_connect(near_device.raw(), null(), PORT, 0, &raw mut stream),
             warpline_stream_listen(null_mut(), PORT, 0, &raw mut listener),
-            warpline_stream_listen(near_device.raw(), 0, 0, &raw mut listener),
+            warpline_stream_listen(near_device.raw(), PORT, 0, null_mut()),
             warpline_stream_accept(null_mut(), 0, &raw mut stream),
             warpline_stream_read(null_mut(), octet, 1, 0),
             warpline_stream_read(near.raw(), null_mut(), 1, 0),
