@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use dpdk::Mbuf;
@@ -12,6 +13,7 @@ use warpline_dataplane::device::dpdk::DpdkDevice;
 use warpline_dataplane::device::tap::{Tap, TapConfig};
 use warpline_dataplane::device::{Capabilities, Device};
 use warpline_dataplane::time::Instant;
+use warpline_dataplane::waker::Waker;
 use warpline_dataplane::wire::ethernet::MacAddress;
 
 use crate::BenchError;
@@ -91,6 +93,13 @@ impl Device for BenchDevice {
         match self {
             Self::Plain(device) => device.allocate(),
             Self::Captured(device) => device.allocate(),
+        }
+    }
+
+    fn wake_on_arrival(&mut self, waker: &Arc<Waker>) -> bool {
+        match self {
+            Self::Plain(device) => device.wake_on_arrival(waker),
+            Self::Captured(device) => device.wake_on_arrival(waker),
         }
     }
 

@@ -17,11 +17,13 @@ use warpline_dataplane::device;
 use warpline_dataplane::limits;
 use warpline_dataplane::memory::{ProtectionDomainId, Region, STag};
 use warpline_dataplane::qp::async_event::{AsyncEvent, AsyncEvents};
+use warpline_dataplane::qp::shared::Doorbells;
 use warpline_dataplane::qp::shared_receive_queue::SrqNumber;
 use warpline_dataplane::tcp::Behaviour;
+use warpline_dataplane::waker::Waker;
 
 use crate::connect::ConnectError;
-use crate::driver::{self, CoreDriver, PollThread, PollThreadError};
+use crate::driver::{self, ControlWaker, CoreDriver, PollThread, PollThreadError};
 use crate::event_fd::EventFd;
 use crate::listener::{ListenConfig, ListenError, Listener};
 use crate::memory::ProtectionDomain;
@@ -146,7 +148,7 @@ pub enum StartError {
     #[error("no random octets from /dev/urandom: {0}; STags must not be predictable")]
     Random(std::io::Error),
     /// No file descriptor.
-    #[error("no file descriptor for asynchronous events: {0}; check the limit on open files (ulimit -n)")]
+    #[error("no file descriptor for events: {0}; check the limit on open files (ulimit -n)")]
     EventFd(std::io::Error),
     /// No control thread.
     #[error("no control thread: {0}; check the limit on threads (ulimit -u)")]
@@ -191,6 +193,8 @@ pub(crate) struct Shared {
     /// `None` only while the device stops.
     requests: Option<Sender<Request>>,
     control: Option<JoinHandle<()>>,
+    /// Wakes control when there are requests.
+    control_waker: Arc<ControlWaker>,
     /// Whether control has ended.
     ended: Arc<AtomicBool>,
     /// Whether somebody still polls the core.
@@ -222,9 +226,17 @@ impl Shared {
         Ok(answer)
     }
 
+    /// The directory of the control thread in /proc.
+    #[cfg(test)]
+    pub(crate) fn control_task(&self) -> String {
+        self.control_waker.task().expect("control has started")
+    }
+
     /// Tells control something that has no answer.
     pub(crate) fn tell(&self, request: Request) -> Result<(), Stopped> {
-        self.requests.as_ref().ok_or(Stopped)?.send(request).map_err(|_| Stopped)
+        self.requests.as_ref().ok_or(Stopped)?.send(request).map_err(|_| Stopped)?;
+        self.control_waker.wake();
+        Ok(())
     }
 
     /// Whether the device serves no more. It does not before anything that control keeps is dropped.
@@ -266,6 +278,7 @@ impl Drop for Shared {
     fn drop(&mut self) {
         // Control ends when nobody can ask it any more.
         self.requests = None;
+        self.control_waker.wake();
         if let Some(control) = self.control.take() {
             // A panic there has been reported there.
             let _ = control.join();
@@ -287,9 +300,11 @@ impl Device {
         let stop = Arc::new(AtomicBool::new(false));
         let (driver, started) = parts(device, config, &stop)?;
         let poll = driver::spawn(driver, poll, stop.clone())?;
+        let doorbells = started.doorbells.clone();
         let device = Self::with_control(started, config, Some(poll));
         if device.is_err() {
             stop.store(true, Ordering::Release);
+            doorbells.wake();
         }
         device
     }
@@ -312,7 +327,9 @@ impl Device {
         config: &DeviceConfig,
         poll: Option<JoinHandle<()>>,
     ) -> Result<Self, StartError> {
-        let Started { control, ended, driver, requests, names, gathers, events, event_fd } = started;
+        let Started {
+            control, control_waker, ended, driver, requests, names, gathers, events, event_fd, ..
+        } = started;
         let run = move || {
             control.run();
             if let Some(poll) = poll {
@@ -327,6 +344,7 @@ impl Device {
         let shared = Shared {
             requests: Some(requests),
             control: Some(control),
+            control_waker,
             ended,
             driver,
             next_domain: AtomicU32::new(1),
@@ -471,6 +489,9 @@ impl fmt::Debug for Device {
 /// What a device consists of beside its core.
 struct Started {
     control: Control,
+    control_waker: Arc<ControlWaker>,
+    /// Wakes the core's thread.
+    doorbells: Arc<Doorbells>,
     /// Set when control ends.
     ended: Arc<AtomicBool>,
     /// Whether somebody polls the core.
@@ -507,18 +528,32 @@ fn parts<D: device::Device>(
         lends_stream: true,
         secret: [random.next(), random.next()],
     };
-    let rings = Rings::new();
-    let alive = Arc::new(AtomicBool::new(true));
-    let driver = CoreDriver::new(Core::new(device, core, rings.clone()), alive.clone());
+    let bell = Arc::new(EventFd::new().map_err(StartError::EventFd)?);
+    let waker = Arc::new(Waker::new(bell.clone()));
+    let rings = Rings::with_waker(waker.clone());
+    let doorbells = rings.doorbells.clone();
+    let (alive, control_waker) = (Arc::new(AtomicBool::new(true)), Arc::new(ControlWaker::default()));
+    let core = Core::new(device, core, rings.clone());
+    let driver = CoreDriver::new(core, (waker, bell), (alive.clone(), control_waker.clone()));
     let (requests, taken) = channel::unbounded();
     let event_fd = Arc::new(EventFd::new().map_err(StartError::EventFd)?);
     let events = Arc::new(AsyncEvents::new(Some(event_fd.clone())));
     let told = (config, events.clone());
-    let control = Control::new(taken, rings, (alive.clone(), stop.clone()), told, random);
-    Ok((
-        driver,
-        Started { control, ended: stop.clone(), driver: alive, requests, names, gathers, events, event_fd },
-    ))
+    let waits = (taken, control_waker.clone());
+    let control = Control::new(waits, rings, (alive.clone(), stop.clone()), told, random);
+    let started = Started {
+        control,
+        control_waker,
+        doorbells,
+        ended: stop.clone(),
+        driver: alive,
+        requests,
+        names,
+        gathers,
+        events,
+        event_fd,
+    };
+    Ok((driver, started))
 }
 
 /// The addresses and routes, if a core can work with them and the rest.

@@ -1,8 +1,8 @@
 //! Who polls the core: a thread of its own, or the application.
 
 use std::any::Any;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, LazyLock};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::{Arc, LazyLock, OnceLock};
 use std::thread;
 use std::time::Duration;
 
@@ -10,7 +10,10 @@ use crossbeam::channel;
 use warpline_dataplane::core::Core;
 use warpline_dataplane::core::statistics::Statistics;
 use warpline_dataplane::device::Device;
-use warpline_dataplane::time::Instant;
+use warpline_dataplane::time::{Instant, MICROSECOND, MILLISECOND};
+use warpline_dataplane::waker::Waker;
+
+use crate::event_fd::EventFd;
 
 /// The origin of all [`Instant`]s of this process, so that devices on different cores agree on the time.
 static ORIGIN: LazyLock<std::time::Instant> = LazyLock::new(std::time::Instant::now);
@@ -25,14 +28,24 @@ pub(crate) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
+/// How long a poll thread that sleeps polls on before it does: longer than a peer on the same network takes to answer, so that
+/// work which comes answer upon answer never waits for a thread to wake.
+const POLL_BEFORE_SLEEP_NS: u64 = 50 * MICROSECOND;
+/// The first sleep of a thread that nobody wakes when frames arrive. It doubles with each that finds nothing to do.
+const SHORTEST_PAUSE_NS: u64 = 50 * MICROSECOND;
+/// The longest such sleep: what a frame may wait for at an idle device, for a hundredth of a CPU.
+const LONGEST_PAUSE_NS: u64 = MILLISECOND;
+
 /// What a poll thread does when there was nothing to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Idle {
-    /// Polls again at once: least latency, for an lcore of its own.
+    /// Polls again at once: least latency, for a CPU of its own, of which it takes all.
     Spin,
-    /// Lets other threads run first, so that a machine with few cores stays usable.
+    /// Polls for 50 microseconds more, then sleeps until there is something to do: posted work, a request of the API, a timer
+    /// that is due, or frames. Where the other end of the link is in the same process, frames wake it too; at other devices it
+    /// looks for them from time to time, at first after 50 microseconds and at last every millisecond.
     #[default]
-    Yield,
+    Sleep,
 }
 
 /// A thread that polls a core.
@@ -60,12 +73,53 @@ pub enum PollThreadError {
     },
 }
 
+/// Wakes the control thread, which sleeps by parking itself.
+#[derive(Debug, Default)]
+pub(crate) struct ControlWaker {
+    control: OnceLock<thread::Thread>,
+    /// Its directory in /proc.
+    #[cfg(test)]
+    task: OnceLock<String>,
+}
+
+impl ControlWaker {
+    /// For the control thread, before it looks at anything for the first time.
+    pub(crate) fn register(&self) {
+        let _ = self.control.set(thread::current());
+        #[cfg(test)]
+        if let Ok(task) = std::fs::read_link("/proc/thread-self") {
+            let _ = self.task.set(task.to_string_lossy().into_owned());
+        }
+        // Of this fence and that of `wake` one comes first: either control sees what there is, or the other sees control.
+        fence(Ordering::SeqCst);
+    }
+
+    /// There is something to look at. A system call only if control sleeps.
+    pub(crate) fn wake(&self) {
+        fence(Ordering::SeqCst);
+        if let Some(control) = self.control.get() {
+            control.unpark();
+        }
+    }
+}
+
+#[cfg(test)]
+impl ControlWaker {
+    pub(crate) fn task(&self) -> Option<String> {
+        self.task.get().cloned()
+    }
+}
+
 /// Says that somebody polls the core; dropping it says that nobody does any more.
-struct Alive(Arc<AtomicBool>);
+struct Alive {
+    driven: Arc<AtomicBool>,
+    control: Arc<ControlWaker>,
+}
 
 impl Drop for Alive {
     fn drop(&mut self) {
-        self.0.store(false, Ordering::Release);
+        self.driven.store(false, Ordering::Release);
+        self.control.wake();
     }
 }
 
@@ -75,17 +129,72 @@ impl Drop for Alive {
 /// somebody to poll meanwhile: make them from another thread, or through [`run`](Self::run).
 pub struct CoreDriver<D: Device> {
     core: Core<D>,
-    _alive: Alive,
+    alive: Alive,
+    /// Says whether this thread sleeps.
+    waker: Arc<Waker>,
+    /// What it sleeps on.
+    bell: Arc<EventFd>,
+    /// Whether frames ring the bell.
+    announced: bool,
+    /// The next sleep if they do not.
+    pause_ns: u64,
 }
 
 impl<D: Device> CoreDriver<D> {
-    pub(crate) fn new(core: Core<D>, alive: Arc<AtomicBool>) -> Self {
-        Self { core, _alive: Alive(alive) }
+    /// A driver of `core`, whose rings wake by `waker`, and that by `bell`.
+    pub(crate) fn new(
+        mut core: Core<D>,
+        (waker, bell): (Arc<Waker>, Arc<EventFd>),
+        (driven, control): (Arc<AtomicBool>, Arc<ControlWaker>),
+    ) -> Self {
+        let announced = core.wake_on_arrival(&waker);
+        let alive = Alive { driven, control };
+        Self { core, alive, waker, bell, announced, pause_ns: SHORTEST_PAUSE_NS }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn waker(&self) -> Arc<Waker> {
+        self.waker.clone()
     }
 
     /// Does everything there is to do now; gives whether there was anything. Call it again and again.
     pub fn poll_once(&mut self) -> bool {
-        self.core.poll_once(now())
+        let busy = self.core.poll_once(now());
+        if self.core.take_news() {
+            self.alive.control.wake();
+        }
+        busy
+    }
+
+    /// Sleeps until there may be something to do, at most for `timeout`: posted work, a request of the API, a timer that is due,
+    /// or frames. Polls once before it sleeps. Returns false if nothing happened.
+    ///
+    /// Where the device does not tell of frames (see [`Idle::Sleep`]), it returns after a millisecond at most.
+    pub fn wait(&mut self, timeout: Duration) -> bool {
+        self.sleep(timeout, || false)
+    }
+
+    /// As [`wait`](Self::wait), unless `ended` holds: whoever makes it hold rings the waker afterwards.
+    fn sleep(&mut self, timeout: Duration, ended: impl Fn() -> bool) -> bool {
+        self.waker.arm();
+        if ended() || self.poll_once() {
+            self.waker.disarm();
+            self.pause_ns = SHORTEST_PAUSE_NS;
+            return true;
+        }
+        let mut sleep = self.time_to_next_deadline().min(timeout);
+        // Nobody tells of room for events either.
+        if !self.announced || self.core.has_waiting_events() {
+            sleep = sleep.min(Duration::from_nanos(self.pause_ns));
+            self.pause_ns = (2 * self.pause_ns).min(LONGEST_PAUSE_NS);
+        }
+        let rung = !sleep.is_zero() && self.bell.wait(sleep);
+        self.waker.disarm();
+        if rung {
+            self.bell.clear();
+            self.pause_ns = SHORTEST_PAUSE_NS;
+        }
+        rung
     }
 
     /// How long nothing needs to be done if nothing arrives and nothing is posted.
@@ -146,14 +255,25 @@ fn pin(lcore: usize) -> bool {
     allowed.into_iter().find(|cpu| cpu.id == lcore).is_some_and(core_affinity::set_for_current)
 }
 
-fn poll<D: Device>(mut driver: CoreDriver<D>, idle: Idle, stop: &AtomicBool) {
+pub(crate) fn poll<D: Device>(mut driver: CoreDriver<D>, idle: Idle, stop: &AtomicBool) {
     /// Polls after the last command, so that what it caused leaves: a FIN, a RST, an acknowledgement.
     const LAST_POLLS: usize = 64;
-    while !stop.load(Ordering::Relaxed) {
-        if !driver.poll_once() {
-            match idle {
-                Idle::Spin => core::hint::spin_loop(),
-                Idle::Yield => thread::yield_now(),
+    let mut idle_since = None;
+    while !stop.load(Ordering::Acquire) {
+        if driver.poll_once() {
+            (idle_since, driver.pause_ns) = (None, SHORTEST_PAUSE_NS);
+            continue;
+        }
+        match idle {
+            Idle::Spin => core::hint::spin_loop(),
+            Idle::Sleep => {
+                let now = now();
+                if now < *idle_since.get_or_insert(now) + POLL_BEFORE_SLEEP_NS {
+                    // On a machine with few CPUs, what is waited for may be about to run on this one.
+                    thread::yield_now();
+                } else if driver.sleep(Duration::MAX, || stop.load(Ordering::Acquire)) {
+                    idle_since = None;
+                }
             }
         }
     }

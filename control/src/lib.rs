@@ -62,6 +62,8 @@ pub mod connect;
 pub mod device;
 mod driver;
 pub mod event_fd;
+#[cfg(test)]
+mod idle_tests;
 pub mod lending;
 pub mod listener;
 pub mod memory;

@@ -21,4 +21,5 @@ pub mod rdmap;
 pub mod sync;
 pub mod tcp;
 pub mod time;
+pub mod waker;
 pub mod wire;

@@ -128,14 +128,6 @@ impl Connections {
         self.len() == 0
     }
 
-    pub(super) fn may_have_events(&self) -> bool {
-        !self.is_empty() || !self.listeners.is_empty()
-    }
-
-    pub(super) fn is_pending(&self) -> bool {
-        !self.opening.is_empty() || !self.starting.is_empty()
-    }
-
     /// Whether the connection ends by itself, in an orderly way.
     pub(super) fn is_finishing(&self, id: ConnectionId) -> bool {
         matches!(self.table.get(&id), Some(Phase::Operating { finishing: true, .. }))

@@ -14,18 +14,19 @@ pub(crate) mod streaming;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
-use crossbeam::channel::{Receiver, RecvTimeoutError};
+use crossbeam::channel::{Receiver, TryRecvError};
 use warpline_dataplane::core::ring::{Command, Event, Rings};
 use warpline_dataplane::core::statistics::Statistics;
 use warpline_dataplane::memory::Grant;
 use warpline_dataplane::qp::async_event::{AsyncEvent, AsyncEvents};
 use warpline_dataplane::tcp::Snapshot;
-use warpline_dataplane::time::{Instant, MICROSECOND, MILLISECOND, SECOND};
+use warpline_dataplane::time::{Instant, SECOND};
 
 use crate::device::{CrcPolicy, DeviceConfig, Usage};
-use crate::driver;
+use crate::driver::{self, ControlWaker};
 use crate::socket_pair::SocketPair;
 use connections::Connections;
 use memory::{Departure, Registrations};
@@ -35,14 +36,6 @@ use request::{Reply, Request};
 use responding::Acceptance;
 use streaming::Streams;
 
-/// How long control sleeps after it had something to do. It doubles with every time there was nothing.
-const SHORTEST_SLEEP_NS: u64 = 20 * MICROSECOND;
-/// The longest sleep while somebody waits for an answer of the core.
-const LONGEST_SLEEP_PENDING_NS: u64 = 200 * MICROSECOND;
-/// The longest sleep while events may come: there are listeners or connections.
-const LONGEST_SLEEP_SERVING_NS: u64 = 2 * MILLISECOND;
-/// The longest sleep otherwise. Requests of the API end any sleep.
-const LONGEST_SLEEP_IDLE_NS: u64 = 50 * MILLISECOND;
 /// How long a connection that this end has finished may take to close before it is reset.
 pub(crate) const LINGER_NS: u64 = 5 * SECOND;
 /// How long connections that are being closed may hold up the end of the device.
@@ -62,6 +55,15 @@ impl Commands {
     }
 
     fn flush(&mut self) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        self.fill();
+        // A core that sleeps looks at once.
+        self.rings.doorbells.wake();
+    }
+
+    fn fill(&mut self) {
         while let Some(command) = self.waiting.pop_front() {
             if let Err(command) = self.rings.commands.push(command) {
                 self.waiting.push_front(command);
@@ -70,6 +72,9 @@ impl Commands {
         }
     }
 }
+
+/// The last handle of the device has gone: nobody will ask for anything any more.
+struct Ended;
 
 /// The next time something must be looked at.
 struct Alarm(Instant);
@@ -85,6 +90,8 @@ impl Alarm {
 // DDP-8.3-06, DDP-8.3.2-01, DDP-8.3.2-02, DDP-8.3.2-03, RDMAP-8.1.2-01
 pub(crate) struct Control {
     requests: Receiver<Request>,
+    /// By which this thread is woken.
+    waker: Arc<ControlWaker>,
     commands: Commands,
     /// Whether somebody still polls the core.
     driver: Arc<AtomicBool>,
@@ -105,7 +112,7 @@ pub(crate) struct Control {
 
 impl Control {
     pub(crate) fn new(
-        requests: Receiver<Request>,
+        (requests, waker): (Receiver<Request>, Arc<ControlWaker>),
         rings: Rings,
         (driver, stop): (Arc<AtomicBool>, Arc<AtomicBool>),
         (config, events): (&DeviceConfig, Arc<AsyncEvents>),
@@ -114,6 +121,7 @@ impl Control {
         let next_port = random.next() as u16;
         Self {
             requests,
+            waker,
             commands: Commands { rings, waiting: VecDeque::new() },
             driver,
             stop,
@@ -130,27 +138,18 @@ impl Control {
     }
 
     /// Serves until the last handle of the device is gone and its connections are closed, or nobody polls the core any
-    /// more.
+    /// more. Sleeps while there is nothing to do: requests wake it, and the core's driver does after a poll with events.
     pub(crate) fn run(mut self) {
-        let mut sleep_ns = SHORTEST_SLEEP_NS;
+        self.waker.register();
         let mut end_at = None;
         loop {
-            let mut busy = false;
-            if end_at.is_none() {
-                match self.requests.recv_timeout(Duration::from_nanos(sleep_ns)) {
-                    Ok(request) => {
-                        busy = true;
-                        self.on_request(driver::now(), request);
-                        while let Ok(request) = self.requests.try_recv() {
-                            self.on_request(driver::now(), request);
-                        }
-                    }
-                    Err(RecvTimeoutError::Timeout) => {}
-                    Err(RecvTimeoutError::Disconnected) => end_at = Some(driver::now() + END_LINGER_NS),
+            let mut busy = match self.take_requests() {
+                Ok(busy) => busy,
+                Err(Ended) => {
+                    end_at.get_or_insert_with(|| driver::now() + END_LINGER_NS);
+                    false
                 }
-            } else {
-                std::thread::sleep(Duration::from_nanos(sleep_ns));
-            }
+            };
             // Before the events: what the core did before its driver went is still heard.
             let driven = self.driver.load(Ordering::Acquire);
             busy |= self.take_events();
@@ -160,8 +159,26 @@ impl Control {
             if ended || !driven {
                 break;
             }
-            let longest = self.longest_sleep_ns();
-            sleep_ns = if busy { SHORTEST_SLEEP_NS } else { (2 * sleep_ns).min(longest) };
+            if !busy {
+                // Whoever gives it something to do after it has looked unparks it, which ends the next sleep at once.
+                let until = end_at.map_or(self.alarm.0, |end| end.min(self.alarm.0));
+                thread::park_timeout(Duration::from_nanos(until - driver::now()));
+            }
+        }
+    }
+
+    /// Does what was asked; gives whether anything was.
+    fn take_requests(&mut self) -> Result<bool, Ended> {
+        let mut busy = false;
+        loop {
+            match self.requests.try_recv() {
+                Ok(request) => {
+                    busy = true;
+                    self.on_request(driver::now(), request);
+                }
+                Err(TryRecvError::Empty) => return Ok(busy),
+                Err(TryRecvError::Disconnected) => return Err(Ended),
+            }
         }
     }
 
@@ -262,17 +279,6 @@ impl Control {
         self.look_at_registrations(now);
     }
 
-    /// Somebody waits for an answer of the core.
-    fn is_pending(&self) -> bool {
-        !self.commands.waiting.is_empty()
-            || !self.statistics.is_empty()
-            || !self.reports.is_empty()
-            || self.registrations.is_pending()
-            || self.queue_pairs.is_pending()
-            || self.connections.is_pending()
-            || self.streams.opening() > 0
-    }
-
     /// Something is left to do after the last handle has gone.
     fn has_business(&self) -> bool {
         !self.commands.waiting.is_empty()
@@ -280,16 +286,6 @@ impl Control {
             || !self.queue_pairs.entries.is_empty()
             || !self.connections.is_empty()
             || self.streams.opening() > 0
-    }
-
-    fn longest_sleep_ns(&self) -> u64 {
-        if self.is_pending() {
-            LONGEST_SLEEP_PENDING_NS
-        } else if self.connections.may_have_events() || self.streams.listeners() > 0 {
-            LONGEST_SLEEP_SERVING_NS
-        } else {
-            LONGEST_SLEEP_IDLE_NS
-        }
     }
 
     fn usage(&self) -> Usage {
@@ -309,6 +305,7 @@ impl Drop for Control {
     /// However control ends, the core is not polled for nothing, and nobody waits for it.
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
+        self.commands.rings.doorbells.wake();
         self.events.report(AsyncEvent::DeviceFatal);
         self.queue_pairs.fail_all();
         self.stop_streams();

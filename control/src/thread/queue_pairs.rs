@@ -96,10 +96,6 @@ impl QueuePairs {
         self.of(qp).is_some_and(|entry| entry.shared.state() != QpState::Idle)
     }
 
-    pub(super) fn is_pending(&self) -> bool {
-        !self.leaving.is_empty()
-    }
-
     /// Nobody polls the core any more: nothing that is posted will ever complete.
     pub(super) fn fail_all(&mut self) {
         for qp in self.entries.values() {

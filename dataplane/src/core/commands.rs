@@ -31,6 +31,10 @@ impl<D: Device> Core<D> {
             busy = true;
             self.on_command(now, command);
         }
+        if busy {
+            // There is room for other commands, and queue pairs may have changed their state.
+            self.events.note();
+        }
         busy
     }
 

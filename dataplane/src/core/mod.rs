@@ -61,6 +61,7 @@ use crate::rate_limit::RateLimit;
 use crate::tcp;
 use crate::tcp::receive_queue::HeldPool;
 use crate::time::Instant;
+use crate::waker::Waker;
 use crate::wire::ethernet::MacAddress;
 use addresses::{Addresses, Cidr, Routes};
 use connection::{Chunk, Connection, FlowKey};
@@ -321,6 +322,23 @@ impl<D: Device> Core<D> {
             self.statistics.idle_polls += 1;
         }
         busy
+    }
+
+    /// Whether control has something to look at since the last call: an event, or what a command has changed. Whoever polls
+    /// the core then wakes control.
+    #[inline]
+    pub fn take_news(&mut self) -> bool {
+        self.events.take_news()
+    }
+
+    /// Whether events wait for room in the ring to control: nothing tells the core when there is some.
+    pub fn has_waiting_events(&self) -> bool {
+        self.events.waiting() > 0
+    }
+
+    /// Has `waker` called when frames arrive; `false` if the device cannot do that.
+    pub fn wake_on_arrival(&mut self, waker: &Arc<Waker>) -> bool {
+        self.device.wake_on_arrival(waker)
     }
 
     /// When [`poll_once`](Self::poll_once) must be called again even if nothing arrives and nothing is posted.

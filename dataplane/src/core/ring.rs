@@ -13,6 +13,7 @@ use crate::qp::shared::{Doorbells, SharedQp};
 use crate::qp::work::QpNumber;
 use crate::sync::ArrayQueue;
 use crate::tcp::{Behaviour, CloseReason, Snapshot};
+use crate::waker::Waker;
 use crate::wire::ddp::DDP_VERSION;
 
 /// Names a connection of a core. Numbers are not used again for a long time, so a stale name finds nothing.
@@ -374,12 +375,22 @@ pub struct Rings {
 }
 
 impl Rings {
-    /// Empty rings.
+    /// Empty rings, for a core that is always polled.
     pub fn new() -> Self {
+        Self::with(Doorbells::new(limits::QPS_PER_CORE))
+    }
+
+    /// Empty rings, for a core whose thread may sleep and is woken by `waker`. Whoever pushes a command then calls
+    /// [`Doorbells::wake`].
+    pub fn with_waker(waker: Arc<Waker>) -> Self {
+        Self::with(Doorbells::new(limits::QPS_PER_CORE).with_waker(waker))
+    }
+
+    fn with(doorbells: Doorbells) -> Self {
         Self {
             commands: Arc::new(ArrayQueue::new(limits::COMMANDS)),
             events: Arc::new(ArrayQueue::new(limits::EVENTS)),
-            doorbells: Arc::new(Doorbells::new(limits::QPS_PER_CORE)),
+            doorbells: Arc::new(doorbells),
         }
     }
 }

@@ -1,12 +1,14 @@
 //! DPDK ports as devices.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use dpdk::{ExternalPieces, Headers, Mbuf, Mempool, QueuePair, RunningPort, WireEnd};
 
 use super::{Capabilities, ChecksumRequest, ChecksumStatus, Device, Frame, IpVersion, ReceivedChecksums};
 use crate::memory::{HugeBacking, Region};
 use crate::time::Instant;
+use crate::waker::Waker;
 use crate::wire::ethernet::MacAddress;
 
 /// Octets an Ethernet header takes, with a VLAN tag.
@@ -115,6 +117,18 @@ impl Device for DpdkDevice {
         match &mut self.link {
             Link::Port(queues) => queues.transmit.transmit(frames),
             Link::Wire(end) => end.transmit(frames),
+        }
+    }
+
+    /// A wire's other end tells; a port's driver does not.
+    fn wake_on_arrival(&mut self, waker: &Arc<Waker>) -> bool {
+        match &self.link {
+            Link::Port(_) => false,
+            Link::Wire(end) => {
+                let waker = waker.clone();
+                end.on_arrival(move || waker.wake());
+                true
+            }
         }
     }
 }

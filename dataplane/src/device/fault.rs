@@ -4,12 +4,14 @@
 //! simulated network does. Which frames are hit follows from the seed and the order of the frames alone.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use super::path::middlebox::ETHERNET_OCTETS;
 use super::path::{Buffers, MIN_FRAME_OCTETS, Parcel, Path};
 use super::{Capabilities, Device, Frame};
 use crate::limits::RECEIVE_BURST_FRAMES;
 use crate::time::Instant;
+use crate::waker::Waker;
 use crate::wire::ethernet::MacAddress;
 
 pub use super::path::{Impairments, Statistics};
@@ -183,6 +185,10 @@ impl<D: Device> Device for Fault<D> {
         }
         self.let_out(now);
         taken
+    }
+
+    fn wake_on_arrival(&mut self, waker: &Arc<Waker>) -> bool {
+        self.inner.wake_on_arrival(waker)
     }
 
     /// When to poll next: a frame arrives, at either end, or one that was transmitted is due.

@@ -9,8 +9,11 @@ pub mod pcapng;
 pub mod sim;
 pub mod tap;
 
+use std::sync::Arc;
+
 use crate::memory::Region;
 use crate::time::Instant;
+use crate::waker::Waker;
 use crate::wire::ethernet::MacAddress;
 
 /// What a device says of the checksums of a received frame.
@@ -136,6 +139,13 @@ pub trait Device: 'static {
     /// Takes frames from the front of `frames` for transmission and leaves what it has no room for; gives how many it
     /// took.
     fn transmit(&mut self, now: Instant, frames: &mut std::collections::VecDeque<Self::Frame>) -> usize;
+
+    /// Has `waker` called whenever frames may have arrived, so that the thread that polls may sleep for as long as it likes.
+    /// `false` if the device cannot do that: the thread then has to look from time to time.
+    fn wake_on_arrival(&mut self, waker: &Arc<Waker>) -> bool {
+        let _ = waker;
+        false
+    }
 
     /// When a frame already on its way arrives, for devices in virtual time; `None` otherwise or with nothing on its way.
     fn next_arrival(&self) -> Option<Instant> {

@@ -2,11 +2,13 @@
 
 use std::collections::VecDeque;
 use std::io::{self, BufWriter, Write};
+use std::sync::Arc;
 
 use super::pcapng::{self, Direction, PacketInfo};
 use super::{Capabilities, Device, Frame};
 use crate::limits::RECEIVE_BURST_FRAMES;
 use crate::time::Instant;
+use crate::waker::Waker;
 use crate::wire::ethernet::MacAddress;
 
 /// Octets gathered before the writer is called.
@@ -145,6 +147,10 @@ impl<D: Device, W: Write + Send + 'static> Device for Tap<D, W> {
             }
         }
         taken
+    }
+
+    fn wake_on_arrival(&mut self, waker: &Arc<Waker>) -> bool {
+        self.inner.wake_on_arrival(waker)
     }
 
     fn next_arrival(&self) -> Option<Instant> {

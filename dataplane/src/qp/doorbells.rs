@@ -1,32 +1,54 @@
-//! How a core hears of new work.
+//! How a core learns of new work.
+
+use std::sync::Arc;
 
 use super::work::QpNumber;
 use crate::sync::ArrayQueue;
+use crate::waker::Waker;
 
 /// The bell that applications ring at a core: the numbers of queue pairs with new work.
 #[derive(Debug)]
-pub struct Doorbells(ArrayQueue<QpNumber>);
+pub struct Doorbells {
+    queue_pairs: ArrayQueue<QpNumber>,
+    /// Wakes the thread that polls the core, if that ever sleeps.
+    waker: Option<Arc<Waker>>,
+}
 
 impl Doorbells {
     /// Bells for `queue_pairs` queue pairs.
     pub fn new(queue_pairs: usize) -> Self {
-        Self(ArrayQueue::new(queue_pairs.max(1)))
+        Self { queue_pairs: ArrayQueue::new(queue_pairs.max(1)), waker: None }
+    }
+
+    /// The same, for a core whose thread may sleep.
+    #[must_use]
+    pub fn with_waker(self, waker: Arc<Waker>) -> Self {
+        Self { waker: Some(waker), ..self }
+    }
+
+    /// Wakes the core's thread if it sleeps: there is work that it finds elsewhere, such as a command.
+    #[inline]
+    pub fn wake(&self) {
+        if let Some(waker) = &self.waker {
+            waker.wake();
+        }
     }
 
     /// Rings for a queue pair that the bell does not ring for yet.
     pub(super) fn ring(&self, queue_pair: QpNumber) {
         // There is a place for every queue pair, and each is in the queue at most once.
-        let rung = self.0.push(queue_pair);
+        let rung = self.queue_pairs.push(queue_pair);
         debug_assert!(rung.is_ok(), "more queue pairs than doorbells");
+        self.wake();
     }
 
     /// The next queue pair that has new work.
     pub fn take(&self) -> Option<QpNumber> {
-        self.0.pop()
+        self.queue_pairs.pop()
     }
 
     /// Whether no bell rings.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.queue_pairs.is_empty()
     }
 }

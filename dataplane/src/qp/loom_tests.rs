@@ -16,6 +16,7 @@ use super::work::{
 use crate::core::ring::{Command, Event};
 use crate::memory::{Access, Accessor, Grant, ProtectionDomainId, Region, RemoveError, STag, StagTable};
 use crate::sync::{ArrayQueue, AtomicU32, Ordering};
+use crate::waker::Waker;
 
 const QP: QpNumber = QpNumber(3);
 const PD: ProtectionDomainId = ProtectionDomainId(1);
@@ -175,6 +176,55 @@ fn no_completion_slips_past_arming() {
         core.join().unwrap();
         assert!(seen || bell.0.load(Ordering::Relaxed) == 1, "asleep for ever");
         assert_eq!(ring.poll().map(|completion| completion.id), Some(1));
+    });
+}
+
+/// A core's thread that has nothing to do arms its waker, polls once more and sleeps: work that is posted meanwhile is seen, or
+/// wakes it.
+#[test]
+fn no_doorbell_slips_past_sleep() {
+    model(|| {
+        let bell = Arc::new(Bell::default());
+        let waker = Arc::new(Waker::new(bell.clone()));
+        let bells = Arc::new(Doorbells::new(1).with_waker(waker.clone()));
+        let completions = Arc::new(CompletionRing::new(1));
+        let qp = SharedQp::new(QP, PD, (1, 1), (completions.clone(), completions), bells.clone());
+        qp.set_state(QpState::ReadyToSend);
+        let poster = thread::spawn(move || qp.post_send(send(1)).unwrap());
+        waker.arm();
+        let seen = bells.take().is_some();
+        poster.join().unwrap();
+        let rung = bell.0.load(Ordering::Relaxed);
+        assert!(seen || rung == 1, "asleep for ever");
+        assert!(rung <= 1);
+    });
+}
+
+/// The same for commands, which have no bell of their own; and of two that bring work at the same time one notifies.
+#[test]
+fn no_command_slips_past_sleep() {
+    model(|| {
+        let bell = Arc::new(Bell::default());
+        let waker = Arc::new(Waker::new(bell.clone()));
+        let commands = Arc::new(ArrayQueue::new(1));
+        let control = {
+            let (waker, commands) = (waker.clone(), commands.clone());
+            thread::spawn(move || {
+                assert!(commands.push(1).is_ok());
+                waker.wake();
+            })
+        };
+        let other = {
+            let waker = waker.clone();
+            thread::spawn(move || waker.wake())
+        };
+        waker.arm();
+        let seen = commands.pop().is_some();
+        control.join().unwrap();
+        other.join().unwrap();
+        let rung = bell.0.load(Ordering::Relaxed);
+        assert!(seen || rung == 1, "asleep for ever");
+        assert!(rung <= 1);
     });
 }
 

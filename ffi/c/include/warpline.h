@@ -28,7 +28,8 @@
 #define WARPLINE_DEVICE_PIN 1
 
 /**
- * The thread polls without a pause, for a CPU of its own. Without, it lets other threads run when there is nothing to do.
+ * The thread polls without a pause, for a CPU of its own, of which it takes all. Without, it sleeps when there has been nothing to
+ * do for 50 microseconds, until there is.
  */
 #define WARPLINE_DEVICE_SPIN 2
 

@@ -14,7 +14,8 @@ pub struct Device(pub(crate) warpline::Device);
 
 /// `lcore` of a `warpline_device_attr` counts.
 pub const WARPLINE_DEVICE_PIN: u32 = 1;
-/// The thread polls without a pause, for a CPU of its own. Without, it lets other threads run when there is nothing to do.
+/// The thread polls without a pause, for a CPU of its own, of which it takes all. Without, it sleeps when there has been nothing to
+/// do for 50 microseconds, until there is.
 pub const WARPLINE_DEVICE_SPIN: u32 = 2;
 /// No CRCs with peers that want none either. What is damaged below TCP's checksum then goes unnoticed: not without end-to-end
 /// protection at least as strong, such as IPsec (RFC 5044, section 4.4).
@@ -48,7 +49,7 @@ impl DeviceAttr {
         let spin = self.flags & WARPLINE_DEVICE_SPIN != 0;
         PollThread {
             lcore: (self.flags & WARPLINE_DEVICE_PIN != 0).then_some(self.lcore as usize),
-            idle: if spin { Idle::Spin } else { Idle::Yield },
+            idle: if spin { Idle::Spin } else { Idle::Sleep },
         }
     }
 

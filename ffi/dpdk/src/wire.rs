@@ -4,7 +4,7 @@ use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use std::collections::VecDeque;
 use std::ffi::CString;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use dpdk_sys as sys;
 
@@ -171,6 +171,11 @@ impl WireEnd {
             };
             debug_assert_eq!(enqueued as usize, count, "there was room for every frame");
         }
+        if taken > 0
+            && let Some(Hook(hook)) = self.outgoing.arrival.get()
+        {
+            hook();
+        }
         taken
     }
 
@@ -199,6 +204,12 @@ impl WireEnd {
     #[inline]
     fn may_pass(&self, frame: &Mbuf) -> bool {
         frame.is_private(self.config.external_pieces == ExternalPieces::Shared)
+    }
+
+    /// Has `hook` called by the other end whenever frames have arrived at this one, on the thread that sends them: it must not
+    /// wait. The first hook stays.
+    pub fn on_arrival(&self, hook: impl Fn() + Send + Sync + 'static) {
+        let _ = self.incoming.arrival.set(Hook(Box::new(hook)));
     }
 
     /// How the wire was made.
@@ -235,6 +246,17 @@ const fn received_flags(sent: u64) -> u64 {
 #[derive(Debug)]
 struct Ring {
     raw: NonNull<sys::rte_ring>,
+    /// Called after frames were put on it.
+    arrival: OnceLock<Hook>,
+}
+
+/// What the receiving end wants to have called.
+struct Hook(Box<dyn Fn() + Send + Sync>);
+
+impl core::fmt::Debug for Hook {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("Hook")
+    }
 }
 
 // SAFETY: a ring is made for use by two threads at a time; each end keeps to its side.
@@ -251,7 +273,9 @@ impl Ring {
         let flags = sys::RING_F_SP_ENQ | sys::RING_F_SC_DEQ | sys::RING_F_EXACT_SZ;
         // SAFETY: the EAL runs (the caller has its token), and the name lives through the call, which copies it.
         let raw = unsafe { sys::rte_ring_create(name.as_ptr(), frames, sys::SOCKET_ID_ANY, flags) };
-        NonNull::new(raw).map(|raw| Self { raw }).ok_or_else(|| error(Errno::last()))
+        NonNull::new(raw)
+            .map(|raw| Self { raw, arrival: OnceLock::new() })
+            .ok_or_else(|| error(Errno::last()))
     }
 
     const fn as_ptr(&self) -> *mut sys::rte_ring {

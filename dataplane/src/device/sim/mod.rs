@@ -34,6 +34,7 @@ use super::path::{Buffers, MIN_FRAME_OCTETS, Parcel, Path};
 use super::{Capabilities, ChecksumRequest, Device, Frame, ReceivedChecksums};
 use crate::memory::Region;
 use crate::time::Instant;
+use crate::waker::Waker;
 use crate::wire::ethernet::MacAddress;
 
 pub use super::path::{Impairments, Statistics, Verdict};
@@ -114,6 +115,7 @@ pub fn link(seed: u64, a: EndConfig, b: EndConfig) -> (SimDevice, SimDevice) {
         held_frames: [0; 2],
         frame_limits: [a.frame_limit, b.frame_limit],
         transmit_credits: [None; 2],
+        wakers: [None, None],
     };
     let network = Network { shared: Arc::new(Mutex::new(shared)) };
     let device = |end: End, config: EndConfig| SimDevice {
@@ -139,6 +141,8 @@ struct Shared {
     frame_limits: [usize; 2],
     /// Frames each end may still transmit; `None` without limit.
     transmit_credits: [Option<usize>; 2],
+    /// Called when frames for an end are on their way.
+    wakers: [Option<Arc<Waker>>; 2],
 }
 
 /// A handle on a link, for the test that watches and steers it while the devices belong to others.
@@ -307,7 +311,19 @@ impl Device for SimDevice {
         if let Some(credit) = &mut shared.transmit_credits[end] {
             *credit -= room;
         }
+        let waker = shared.wakers[self.end.other().index()].clone().filter(|_| room > 0);
+        drop(guard);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
         room
+    }
+
+    /// Frames that take time are announced when they are sent: [`next_arrival`](Device::next_arrival) then tells when they
+    /// arrive.
+    fn wake_on_arrival(&mut self, waker: &Arc<Waker>) -> bool {
+        self.network.lock().wakers[self.end.index()] = Some(waker.clone());
+        true
     }
 
     fn next_arrival(&self) -> Option<Instant> {
