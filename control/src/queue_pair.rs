@@ -34,10 +34,14 @@ pub struct QpConfig {
     /// Times in a row that an FPDU with a wrong CRC is dropped in silence before it is error 2: TCP brings it again, if none
     /// of it was acknowledged (RFC 5044 §8). 0: the first is an error.
     pub crc_retries: u8,
+    /// How long a connection that this end has closed may go without a sign of life that matters: an octet of the peer, or
+    /// an acknowledgement of ours. Then it is reset, and ends as
+    /// [`TimedOut`](warpline_dataplane::tcp::CloseReason::TimedOut). `None`: it waits for the peer however long that takes.
+    pub disconnect_timeout: Option<Duration>,
 }
 
 impl Default for QpConfig {
-    /// 128 work requests each way, packing, and a few retries.
+    /// 128 work requests each way, packing, a few retries, and a minute after a disconnect.
     fn default() -> Self {
         Self {
             send_depth: 128,
@@ -45,6 +49,7 @@ impl Default for QpConfig {
             keep_open: false,
             packing: true,
             crc_retries: limits::CRC_RETRIES,
+            disconnect_timeout: Some(Duration::from_nanos(limits::DISCONNECT_TIMEOUT_NS)),
         }
     }
 }
@@ -248,11 +253,11 @@ impl QueuePair {
         self.device.ask(|reply| Request::ConnectionReport { qp: self.number(), reply })
     }
 
-    /// Closes our half of the connection after everything posted (DDP-6.2.1-01, DDP-6.2.1-02): nothing more can be sent.
-    /// The peer's half stays open until the peer closes it, however long that takes (DDP-6.2.1-06): what it sends is placed
-    /// and completes receives, those posted after this call among them. [`wait_closed`](Self::wait_closed) waits for the
-    /// end of both halves. A peer that may vanish is to be given up with [`abort`](Self::abort), or by dropping the queue
-    /// pair.
+    /// Closes our half of the connection after everything posted (DDP-6.2.1-01): what is posted later is flushed
+    /// (DDP-6.2.1-02). The peer's half stays open until the peer closes it (DDP-6.2.1-06): what it sends is placed and
+    /// completes receives, those posted after this call among them. [`wait_closed`](Self::wait_closed) waits for the end of
+    /// both halves. A peer from which nothing comes for [`QpConfig::disconnect_timeout`] is given up: the connection is
+    /// reset, and ends with [`StreamError::Tcp`]`(`[`CloseReason::TimedOut`]`)`.
     pub fn disconnect(&self) {
         // A stopped device has closed everything.
         let _ = self.device.tell(Request::Disconnect { qp: self.shared.clone() });

@@ -219,6 +219,9 @@ pub const NUDGES: u8 = 3;
 pub const EPHEMERAL_PORTS: (u16, u16) = (49_152, 65_535);
 /// Counters that peers share by chance when local ports are picked (RFC 6056 §3.3.4).
 pub const PORT_COUNTERS: usize = 64;
+/// How long after a disconnect a connection may go without an octet from the peer or an acknowledgement of ours, before it is
+/// reset: a peer that has gone, or never closes its half, costs its queue pair no longer than this. What adapters wait.
+pub const DISCONNECT_TIMEOUT_NS: u64 = 60 * SECOND;
 /// How long a failed stream may take to send its Terminate and close before it is reset.
 pub const TERMINATE_LINGER_NS: u64 = 5 * SECOND;
 /// TTL, or hop limit, of packets we send (RFC 1700's successor registry recommends 64).

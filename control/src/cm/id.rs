@@ -418,7 +418,9 @@ impl Id {
     }
 
     /// Closes our half of the connection after everything posted, as [`QueuePair::disconnect`] does.
-    /// [`EventKind::Disconnected`] comes when the peer closes its half, [`EventKind::TimewaitExit`] when all is over.
+    /// [`EventKind::Disconnected`] comes when the peer closes its half, [`EventKind::TimewaitExit`] when all is over: both
+    /// at the latest when the peer has been silent for the queue pair's
+    /// [`disconnect_timeout`](crate::QpConfig::disconnect_timeout).
     ///
     /// # Errors
     ///

@@ -17,6 +17,7 @@ use super::request::Reply;
 use super::responding::{Asker, Deciding, Listening};
 use super::{Alarm, Control, LINGER_NS};
 use crate::connect::{ConnectError, Connected};
+use crate::driver::nanos;
 use crate::listener::{Accepted, AnswerError};
 use crate::quota::{Holdings, Quotas};
 use crate::socket_pair::SocketPair;
@@ -230,7 +231,8 @@ impl Control {
                 qp.ending.set_peer_closed();
                 if !*finishing && !qp.config.keep_open {
                     *finishing = true;
-                    self.commands.push(Command::Close { connection: id });
+                    let within_ns = qp.config.disconnect_timeout.map(nanos);
+                    self.commands.push(Command::Disconnect { connection: id, within_ns });
                 }
             }
             Some(Phase::Streaming(_) | Phase::Leaving { .. }) | None => {}
@@ -279,10 +281,11 @@ impl Control {
 
     /// FIN after everything posted.
     pub(super) fn disconnect(&mut self, qp: &Arc<SharedQp>) {
-        let Some(id) = self.queue_pairs.of(qp).and_then(|qp| qp.connection) else { return };
+        let Some(qp) = self.queue_pairs.of(qp) else { return };
+        let (Some(id), within_ns) = (qp.connection, qp.config.disconnect_timeout.map(nanos)) else { return };
         if let Some(Phase::Operating { finishing, .. }) = self.connections.table.get_mut(&id) {
             *finishing = true;
-            self.commands.push(Command::Close { connection: id });
+            self.commands.push(Command::Disconnect { connection: id, within_ns });
         }
     }
 

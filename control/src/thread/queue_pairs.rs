@@ -6,7 +6,6 @@ use std::sync::Arc;
 use warpline_dataplane::core::ring::{Command, ConnectionId, FullOperation};
 use warpline_dataplane::limits;
 use warpline_dataplane::memory::ProtectionDomainId;
-use warpline_dataplane::qp::error::StreamError;
 use warpline_dataplane::qp::shared::{CompletionRing, QpState, SharedQp};
 use warpline_dataplane::qp::shared_receive_queue::SharedReceiveQueue;
 use warpline_dataplane::qp::work::QpNumber;
@@ -99,8 +98,7 @@ impl QueuePairs {
     /// Nobody polls the core any more: nothing that is posted will ever complete.
     pub(super) fn fail_all(&mut self) {
         for qp in self.entries.values() {
-            qp.shared.set_error(StreamError::Tcp(CloseReason::Aborted));
-            qp.shared.set_state(QpState::Error);
+            qp.shared.abandon();
             qp.ending.set(CloseReason::Aborted);
         }
     }

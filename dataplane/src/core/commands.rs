@@ -61,6 +61,12 @@ impl<D: Device> Core<D> {
             }
             Command::ExpectFpdu { connection, within_ns } => self.expect_fpdu(now, connection, within_ns),
             Command::Close { connection } => self.close(connection),
+            Command::Disconnect { connection, within_ns } => {
+                self.close(connection);
+                if let Some(connection) = self.connection(connection) {
+                    connection.close_within(now, within_ns);
+                }
+            }
             Command::Abort { connection } => self.abort(connection),
             Command::CreateQp(shared) => self.create_qp(shared),
             Command::DestroyQp(number) => self.destroy_qp(number),
@@ -362,7 +368,7 @@ impl<D: Device> Core<D> {
         let mut unknown = false;
         for qp in self.qps.iter_mut().filter(|qp| !qp.shared.state().is_over()) {
             qp.sender.take_posted(&qp.shared, &mut self.stags);
-            unknown |= Some(qp.shared.accessor().pd) == owner && qp.shared.has_posted_sends();
+            unknown |= Some(qp.shared.accessor().pd) == owner && qp.sender.may_be_posted(&qp.shared);
         }
         let result = if unknown { Err(RemoveError::InUse) } else { self.stags.remove(stag) };
         self.events.push(Event::Deregistered { stag, result });

@@ -215,6 +215,11 @@ pub struct Connection {
     pub told_closed: bool,
     /// When the connection is reset if it is not closed by then.
     pub abort_at: Instant,
+    /// The time that a disconnect gives the peer, in nanoseconds, counted anew with each sign of progress; `None` without
+    /// limit.
+    pub close_within_ns: Option<u64>,
+    /// When that time is over.
+    pub close_due: Instant,
 }
 
 impl Connection {
@@ -241,6 +246,25 @@ impl Connection {
             closing: false,
             told_closed: false,
             abort_at: Instant::NEVER,
+            close_within_ns: None,
+            close_due: Instant::NEVER,
+        }
+    }
+
+    /// A disconnect was asked for: the connection is reset unless it closes, or something moves, within that time.
+    pub fn close_within(&mut self, now: Instant, within_ns: Option<u64>) {
+        self.close_within_ns = within_ns;
+        self.close_due = within_ns.map_or(Instant::NEVER, |within_ns| now + within_ns);
+    }
+
+    /// Notes what a segment of the peer led to: one that still sends, or still acknowledges what we sent, is not given up.
+    /// Its answers to our probes are no progress.
+    #[inline]
+    pub fn note_progress(&mut self, now: Instant, progress: tcp::Progress) {
+        if let Some(within_ns) = self.close_within_ns
+            && !progress.is_empty()
+        {
+            self.close_due = now + within_ns;
         }
     }
 

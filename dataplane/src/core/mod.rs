@@ -443,7 +443,14 @@ impl<D: Device> Core<D> {
         let Some(qp) = self.qps.numbered(number) else { return };
         qp.shared.heard();
         match qp.connection {
-            Some(connection) => self.mark_dirty(connection.index),
+            Some(connection) => {
+                if qp.shared.state().is_over() {
+                    // Those on their way still have their buffers: what is posted behind them waits for them.
+                    qp.receiver.flush(&qp.shared, &mut self.placed_sends, None);
+                    qp.sender.flush_late(&qp.shared);
+                }
+                self.mark_dirty(connection.index);
+            }
             // Posted while the queue pair was coming to its end.
             None if qp.shared.state() == QpState::Error => {
                 qp.flush(&mut self.stags, &mut self.placed_sends, None);
@@ -463,6 +470,12 @@ impl<D: Device> Core<D> {
             let mut progress = connection.tcp.on_timer(now, &mut self.pools);
             if connection.abort_at <= now && connection.tcp.state() != tcp::State::Closed {
                 connection.tcp.abort();
+                progress |= tcp::Progress::CLOSED;
+            }
+            if connection.close_due <= now
+                && !matches!(connection.tcp.state(), tcp::State::Closed | tcp::State::TimeWait)
+            {
+                connection.tcp.give_up();
                 progress |= tcp::Progress::CLOSED;
             }
             let overdue = connection.fpdu_due() <= now;

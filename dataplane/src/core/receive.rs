@@ -73,6 +73,7 @@ impl<D: Device> Core<D> {
         let payload_octets = payload.octets;
         self.pools.held.expect_passing(!connection.receives_stream());
         let disposition = connection.tcp.on_segment(now, header, payload, &mut self.pools);
+        connection.note_progress(now, disposition.progress);
         let key = connection.key;
         self.mark_dirty(index);
         self.on_progress(now, index, disposition.progress);

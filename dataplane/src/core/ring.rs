@@ -206,6 +206,14 @@ pub enum Command {
         /// The connection.
         connection: ConnectionId,
     },
+    /// As [`Close`](Self::Close). The connection is reset when nothing moves for a time and it is not closed: no octet comes
+    /// in order, and no acknowledgement of ours.
+    Disconnect {
+        /// The connection.
+        connection: ConnectionId,
+        /// The time, in nanoseconds; `None` without limit.
+        within_ns: Option<u64>,
+    },
     /// RST.
     Abort {
         /// The connection.

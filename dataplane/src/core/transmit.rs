@@ -142,7 +142,7 @@ impl<D: Device> Core<D> {
         }
         connection.expect_answer(now);
         let mut deadline = connection.tcp.next_deadline().min(connection.abort_at).min(connection.fpdu_due());
-        deadline = deadline.min(connection.nudge_due());
+        deadline = deadline.min(connection.nudge_due()).min(connection.close_due);
         if !more && waiting {
             // Nobody may answer: then the connection asks anew.
             deadline = deadline.min(now + limits::NEIGHBOUR_RETRANSMIT_NS);
@@ -397,6 +397,7 @@ fn fill<F>(
         while qp.sender.carry_out(&qp.shared, stags, &qp.reads) {
             qp.sender.take_posted(&qp.shared, stags);
         }
+        qp.sender.flush_late(&qp.shared);
     }
     // Streaming octets go before the first FPDU.
     if !operating.may_send || !connection.tcp.may_send() || connection.stream.unqueued_octets() > 0 {

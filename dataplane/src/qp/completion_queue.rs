@@ -41,7 +41,9 @@ impl Notice {
 ///
 /// A place is reserved when work is posted, so what was posted to a queue pair cannot overflow it (RDMAP-8.1.1-05). Work
 /// that a queue pair takes from a shared receive queue has no place yet; the queue pair that finds none fails, and no other
-/// one ([`AsyncEvent::CompletionQueueOverflow`]).
+/// one ([`AsyncEvent::CompletionQueueOverflow`]). A send work request that is not signaled reserves no place, because its
+/// success is not reported. If it fails or is flushed, its completion is put here only if a place is free, and takes none
+/// that is reserved; without one it is left out, and the queue reports the overflow.
 pub struct CompletionRing {
     number: CqNumber,
     entries: ArrayQueue<Completion>,
@@ -128,6 +130,9 @@ impl CompletionRing {
 
     /// Takes places for completions to come, up to `wanted`; gives how many.
     pub(super) fn reserve(&self, wanted: u32) -> u32 {
+        if wanted == 0 {
+            return 0;
+        }
         let before = self.reserved.fetch_add(wanted, Ordering::Relaxed);
         let granted = wanted.min((self.entries.capacity() as u32).saturating_sub(before));
         if granted < wanted {
@@ -149,6 +154,16 @@ impl CompletionRing {
         {
             events.report(AsyncEvent::CompletionQueueOverflow { cq: self.number });
         }
+    }
+
+    /// Puts a completion for which no place was reserved in one that is free. Returns false, and leaves the completion out,
+    /// if there is none.
+    pub(super) fn push_if_free(&self, completion: Completion) -> bool {
+        let free = self.reserve(1) == 1;
+        if free {
+            self.push(completion);
+        }
+        free
     }
 
     /// Puts a completion in the place that was reserved for it.

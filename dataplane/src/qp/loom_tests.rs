@@ -152,6 +152,62 @@ fn ends_while_posting(state: QpState) {
     });
 }
 
+/// A core that flushes what is not signaled and one who posts what is want the last place: the core takes it only while it is
+/// free, and what was accepted has its own.
+#[test]
+fn an_unsignaled_flush_takes_no_reserved_place() {
+    model(|| {
+        let completions = Arc::new(CompletionRing::new(1));
+        let bells = Arc::new(Doorbells::new(1));
+        let rings = (completions.clone(), completions.clone());
+        let qp = Arc::new(SharedQp::new(QP, PD, (2, 1), rings, bells));
+        qp.set_state(QpState::ReadyToSend);
+        qp.post_send(SendRequest { signaled: false, ..send(1) }).unwrap();
+        let poster = {
+            let qp = qp.clone();
+            thread::spawn(move || qp.post_send(send(2)).is_ok())
+        };
+        qp.give_back(qp.take_send().unwrap());
+        qp.report_unsignaled(completion(1, Status::Flushed));
+        let accepted = poster.join().unwrap();
+        if accepted {
+            qp.give_back(qp.take_send().unwrap());
+            qp.complete_send(completion(2, Status::Flushed));
+        }
+        let reported: Vec<u64> = completions.drain().map(|completion| completion.id).collect();
+        assert_eq!(reported, [if accepted { 2 } else { 1 }]);
+        assert_eq!(completions.has_overflowed(), accepted);
+        assert_eq!(completions.reserve(2), 1, "no place is lost");
+    });
+}
+
+/// What is posted to a queue pair in error while the core flushes it is flushed too: by this flush, or at the next bell.
+#[test]
+fn what_is_posted_in_error_is_flushed() {
+    model(|| {
+        let shared = shared(QpState::Error);
+        let poster = {
+            let shared = shared.clone();
+            thread::spawn(move || shared.qp.post_send(send(1)).unwrap())
+        };
+        let flush = |shared: &Shared| {
+            while let Some(request) = shared.qp.take_send() {
+                shared.qp.complete_send(completion(request.id(), Status::Flushed));
+            }
+        };
+        if shared.bells.take().is_some() {
+            shared.qp.heard();
+            flush(&shared);
+        }
+        poster.join().unwrap();
+        if shared.bells.take().is_some() {
+            shared.qp.heard();
+            flush(&shared);
+        }
+        assert_eq!(shared.completions.poll().map(|completion| completion.id), Some(1));
+    });
+}
+
 #[derive(Default)]
 struct Bell(AtomicU32);
 

@@ -47,6 +47,8 @@ bitflags! {
         const FENCED = 1 << 6;
         /// It has a range of memory.
         const LOCAL = 1 << 7;
+        /// It was posted after this end had closed: it is flushed in its turn. Also of requests that are not short.
+        const LATE = 1 << 8;
     }
 }
 
@@ -134,6 +136,19 @@ impl Posted {
         let mut place = place().unwrap_or_else(self::place);
         *place = *request;
         Self { brief: Brief::NONE, full: Some(place) }
+    }
+
+    /// The same request, posted after this end had closed if `late`.
+    #[inline]
+    pub(super) fn late_if(mut self, late: bool) -> Self {
+        self.brief.marks.set(Marks::LATE, late);
+        self
+    }
+
+    /// Whether it was posted after this end had closed.
+    #[inline]
+    pub(super) const fn is_late(&self) -> bool {
+        self.brief.marks.contains(Marks::LATE)
     }
 
     /// The place where it lies, if it is not short.
@@ -303,6 +318,7 @@ mod tests {
                 assert_eq!((posted.id(), posted.operation()), (request.id, operation));
                 assert_eq!((posted.kind(), posted.asks()), (operation.kind(), operation.asks()));
                 assert_eq!((posted.signaled(), posted.fenced()), (signaled, fenced));
+                assert!(!posted.is_late());
                 assert_eq!(posted.slices(), local.slices());
                 assert_eq!(u64::from(posted.octets()), local.octets());
                 match local {
@@ -310,6 +326,12 @@ mod tests {
                     Payload::Gather(_) => assert_eq!(posted.inline_octets(), None),
                 }
                 *(if posted.full().is_some() { &mut full } else { &mut brief }) += 1;
+                let late = posted.late_if(true);
+                assert!(late.is_late());
+                assert_eq!(
+                    (late.id(), late.operation(), late.slices()),
+                    (request.id, operation, local.slices())
+                );
             }
         }
         // Eight operations of eighteen are short with three payloads of five, two with one, in two ways each.

@@ -30,6 +30,9 @@ pub struct Sender {
     taken: VecDeque<Taken>,
     /// How many requests were completed before these; it wraps.
     completed: u32,
+    /// The first request that was posted after this end had closed. It and those behind it are flushed when all before it
+    /// are complete.
+    late: Option<Posted>,
     /// How many of them are acknowledged whole.
     acknowledged: usize,
     /// How many of them are queued whole, or carried out.
@@ -56,6 +59,7 @@ impl Sender {
         Self {
             taken: VecDeque::with_capacity(depth + 1),
             completed: 0,
+            late: None,
             acknowledged: 0,
             queued: 0,
             offset: 0,
@@ -108,8 +112,12 @@ impl Sender {
     /// is looked at when it is carried out. A request whose own side fails its check is an error when its turn comes, and puts
     /// nothing on the wire.
     pub fn take_posted(&mut self, shared: &SharedQp, stags: &mut StagTable) {
-        while self.taken.len() < shared.send_depth() && !self.ends_locally() {
+        while self.taken.len() < shared.send_depth() && self.late.is_none() && !self.ends_locally() {
             let Some(request) = shared.take_send() else { return };
+            if request.is_late() {
+                self.late = Some(request);
+                return;
+            }
             self.taken.push_back(Taken::new(request));
             let immediate = self.check_last(shared, stags);
             self.taken.extend(immediate);
@@ -149,11 +157,16 @@ impl Sender {
             return !self.terminate_queued;
         }
         // DDP-6.2.1-01: a Read is done when it is answered.
-        let posted = !shared.state().is_over() && shared.has_posted_sends();
+        let posted = !shared.state().is_over() && self.may_be_posted(shared);
         posted
             || self.queued < self.taken.len()
             || reads.responses.next().is_some()
             || !reads.asked.is_empty()
+    }
+
+    /// Whether requests that are to be done may lie in the queue, not taken yet.
+    pub fn may_be_posted(&self, shared: &SharedQp) -> bool {
+        self.late.is_none() && shared.has_posted_sends()
     }
 
     /// Whether the request whose turn it is cannot be done, for reasons of this end.
@@ -381,6 +394,35 @@ impl Sender {
             }
             self.finish_front(shared, stags, Status::Success);
         }
+        self.flush_late(shared);
+    }
+
+    /// Flushes what was posted after this end had closed or the stream had failed, when all before it is complete.
+    pub fn flush_late(&mut self, shared: &SharedQp) {
+        if self.taken.is_empty() && (self.late.is_some() || shared.state().is_over()) {
+            self.flush_posted(shared);
+        }
+    }
+
+    /// Flushes requests that were not taken: as many as the queue can hold, so that one who goes on posting keeps the core no
+    /// longer. It rings again for the rest.
+    fn flush_posted(&mut self, shared: &SharedQp) {
+        for _ in 0..=shared.send_depth() {
+            let Some(request) = self.late.take().or_else(|| shared.take_send()) else { return };
+            let mut taken = Taken::new(request);
+            taken.checked(Status::Flushed, &mut self.numbers);
+            let (completion, signaled) =
+                (taken.completion(shared, Status::Flushed), taken.request.signaled());
+            shared.give_back(taken.request);
+            match completion {
+                Some(completion) if signaled => shared.complete_send(completion),
+                Some(completion) => shared.report_unsignaled(completion),
+                None => {}
+            }
+        }
+        if shared.has_posted_sends() {
+            shared.ring();
+        }
     }
 
     /// Remembers what is acknowledged: a request may wait for its answer until TCP's numbers have come round.
@@ -406,15 +448,7 @@ impl Sender {
                 status = Status::Flushed;
             }
         }
-        while let Some(request) = shared.take_send() {
-            let mut taken = Taken::new(request);
-            taken.checked(Status::Flushed, &mut self.numbers);
-            let completion = taken.completion(shared, Status::Flushed);
-            shared.give_back(taken.request);
-            if let Some(completion) = completion {
-                shared.complete_send(completion);
-            }
-        }
+        self.flush_posted(shared);
         (self.acknowledged, self.queued, self.offset) = (0, 0, 0);
         self.provided = None;
     }
@@ -431,13 +465,15 @@ impl Sender {
             taken.status
         };
         let completion = taken.completion(shared, status);
-        let silent = status == Status::Success && !taken.request.signaled();
+        let signaled = taken.request.signaled();
         shared.give_back(taken.request);
         match completion {
             // The first message of two: the second reports.
             None => {}
-            Some(_) if silent => shared.retire_send(),
-            Some(completion) => shared.complete_send(completion),
+            Some(completion) if signaled => shared.complete_send(completion),
+            Some(_) if status == Status::Success => shared.retire_send(),
+            // Verbs reports every failure.
+            Some(completion) => shared.report_unsignaled(completion),
         }
     }
 

@@ -31,9 +31,9 @@ pub enum QpState {
     /// are taken for what the peer still sends.
     Closing = 2,
     /// The stream has failed, at this end or at the peer's: a Terminate is on its way or has come, and the connection closes.
-    /// No work is taken.
+    /// What is posted now is flushed.
     Terminate = 3,
-    /// Over: everything posted is flushed.
+    /// Over: everything posted is flushed, what is posted now too.
     Error = 4,
 }
 
@@ -63,7 +63,7 @@ pub enum PostError {
     /// The completion queue has no place reserved for another completion: poll it first.
     #[error("the completion queue is full: poll it first")]
     CompletionQueueFull,
-    /// The queue pair is not connected (sends), or its stream is over.
+    /// The queue pair is not connected yet (sends), or nobody polls its core any more.
     #[error("the queue pair is {0:?}: no work is taken")]
     WrongState(QpState),
     /// The octets are more than a message can have (2^32 - 1).
@@ -116,6 +116,8 @@ pub struct SharedQp {
     rung: AtomicBool,
     doorbells: Arc<Doorbells>,
     state: AtomicU8,
+    /// No core will look at the queues again.
+    abandoned: AtomicBool,
     /// How many Reads and Atomic Operations may be outstanding.
     ord: AtomicU16,
     error: AtomicCell<Option<StreamError>>,
@@ -150,6 +152,7 @@ impl SharedQp {
             rung: AtomicBool::new(false),
             doorbells,
             state: AtomicU8::new(QpState::Idle as u8),
+            abandoned: AtomicBool::new(false),
             ord: AtomicU16::new(0),
             error: AtomicCell::new(None),
             events: None,
@@ -220,7 +223,9 @@ impl SharedQp {
         self.receives.outstanding()
     }
 
-    /// Posts a send work request. Takes effect when the core next polls.
+    /// Posts a send work request. Takes effect when the core next polls. After this end has closed, or once the stream has
+    /// failed, the request is flushed when all those before it are complete, as verbs has it: a request posted then and
+    /// awaited tells that the queue is drained.
     ///
     /// # Errors
     ///
@@ -235,16 +240,18 @@ impl SharedQp {
     ///
     /// [`BadRequest`] names the first that was not taken; those before it are posted.
     pub fn post_sends(&self, requests: &[SendRequest]) -> Result<(), BadRequest> {
-        match self.state() {
-            QpState::ReadyToSend => {}
+        let late = match self.state() {
+            QpState::ReadyToSend => false,
+            QpState::Closing | QpState::Terminate | QpState::Error if !self.is_abandoned() => true,
             state => return Err(BadRequest { posted: 0, error: PostError::WrongState(state) }),
-        }
+        };
         let reads = self.ord.load(Ordering::Acquire) > 0;
         let bad = |request: &SendRequest| check_shape(request, reads).err();
         let first_bad = requests.iter().enumerate().find_map(|(place, request)| Some((place, bad(request)?)));
         let good = first_bad.map_or(requests, |(place, _)| &requests[..place]);
-        let posted = |request: &SendRequest| Posted::new(request, || self.places.pop());
-        let (posted, refused) = self.sends.post(good, &self.send_completions, posted);
+        let signaled = |request: &SendRequest| request.signaled;
+        let posted = |request: &SendRequest| Posted::new(request, || self.places.pop()).late_if(late);
+        let (posted, refused) = self.sends.post(good, &self.send_completions, signaled, posted);
         if posted > 0 {
             self.ring();
         }
@@ -255,7 +262,7 @@ impl SharedQp {
     }
 
     /// Posts a receive work request. Allowed before the connection exists, and after our half of it has closed: the peer
-    /// may still send (DDP-6.2.1-06).
+    /// may still send (DDP-6.2.1-06). Once the stream has failed it is flushed.
     ///
     /// # Errors
     ///
@@ -274,11 +281,11 @@ impl SharedQp {
         if self.shares_receives() {
             return Err(bad(PostError::SharedReceives));
         }
-        match self.state() {
-            QpState::Idle | QpState::ReadyToSend | QpState::Closing => {}
-            state @ (QpState::Terminate | QpState::Error) => return Err(bad(PostError::WrongState(state))),
+        if self.is_abandoned() {
+            return Err(bad(PostError::WrongState(self.state())));
         }
-        let (posted, refused) = self.receives.post(requests, &self.receive_completions, |request| *request);
+        let completions = &self.receive_completions;
+        let (posted, refused) = self.receives.post(requests, completions, |_| true, |request| *request);
         // A request that slips in while the core ends the queue pair is flushed when the core hears the bell.
         fence(Ordering::SeqCst);
         if posted > 0 && self.state() != QpState::Idle {
@@ -287,7 +294,8 @@ impl SharedQp {
         refused.map_or(Ok(()), |error| Err(BadRequest { posted, error }))
     }
 
-    fn ring(&self) {
+    /// Rings for work that waits: that of an application, or of a core that leaves some for its next poll.
+    pub(super) fn ring(&self) {
         if !self.rung.swap(true, Ordering::AcqRel) {
             self.doorbells.ring(self.number);
         }
@@ -319,6 +327,11 @@ impl SharedQp {
     /// Whether a posted send waits to be taken, for the core.
     pub fn has_posted_sends(&self) -> bool {
         !self.sends.is_empty()
+    }
+
+    /// Whether a posted receive waits to be taken, for the core.
+    pub fn has_posted_receives(&self) -> bool {
+        !self.receives.is_empty()
     }
 
     /// The next posted receive, for the core.
@@ -371,6 +384,18 @@ impl SharedQp {
         fence(Ordering::SeqCst);
     }
 
+    /// Ends the queue pair because no core looks at its queues any more: nothing that is posted completes, and nothing can be
+    /// posted.
+    pub fn abandon(&self) {
+        self.abandoned.store(true, Ordering::Release);
+        self.set_error(StreamError::Tcp(CloseReason::Aborted));
+        self.set_state(QpState::Error);
+    }
+
+    fn is_abandoned(&self) -> bool {
+        self.abandoned.load(Ordering::Acquire)
+    }
+
     /// Notes the error that ended the stream, for the core. The first one stays (RDMAP-7.1-03).
     pub fn set_error(&self, error: StreamError) {
         if self.error.load().is_none() {
@@ -396,18 +421,26 @@ impl SharedQp {
         }
     }
 
-    /// Reports a completed send, for the core.
+    /// Reports a completed send that was signaled, in the place reserved for it, for the core.
     #[inline]
     pub fn complete_send(&self, completion: Completion) {
         self.sends.finish_one();
         self.send_completions.push(completion);
     }
 
-    /// Ends a send whose success is not reported, for the core.
+    /// Ends a send that was not signaled and has succeeded, for the core.
     #[inline]
     pub fn retire_send(&self) {
         self.sends.finish_one();
-        self.send_completions.unreserve(1);
+    }
+
+    /// Reports a send that was not signaled and has failed or is flushed, for the core. No place is reserved for its
+    /// completion: without a free one the completion is left out, and the completion queue reports that it has overflowed.
+    pub fn report_unsignaled(&self, completion: Completion) {
+        self.sends.finish_one();
+        if !self.send_completions.push_if_free(completion) {
+            self.send_completions.overflow(self.events.as_deref());
+        }
     }
 
     /// Reports a completed receive, for the core.

@@ -159,7 +159,10 @@ pub struct SendRequest {
     pub operation: Operation,
     /// The octets to send.
     pub local: Payload,
-    /// Whether success is reported. Failure always is.
+    /// Whether success is reported. Failure always is, but a request that is not signaled reserves no place in the completion
+    /// queue: one that finds none free when it fails or is flushed is left out
+    /// ([`CompletionQueueOverflow`](super::async_event::AsyncEvent::CompletionQueueOverflow)). A signaled one behind it tells
+    /// of both.
     pub signaled: bool,
     /// Whether it waits until the peer has answered all Reads and Atomic Operations posted before it (RFC 5040 §5.5): for
     /// what depends on what they bring.

@@ -40,32 +40,42 @@ impl<T> WorkQueue<T> {
         u32::try_from(outstanding).unwrap_or(u32::MAX)
     }
 
-    /// Posts the first of `requests`, as many as there is room for here and in `completions`, each as `posted` makes it; gives
-    /// how many, and why not the next.
+    /// Posts the first of `requests`, each as `posted` makes it: as many as there is room for here, and in `completions` for
+    /// those of them that are `signaled`. Returns how many, and why not the next.
     pub(super) fn post<R>(
         &self,
         requests: &[R],
         completions: &CompletionRing,
+        signaled: impl Fn(&R) -> bool,
         posted: impl Fn(&R) -> T,
     ) -> (usize, Option<PostError>) {
         let wanted = requests.len().min(u32::MAX as usize) as u32;
-        let taken = self.take_places(wanted);
-        let places = completions.reserve(taken);
-        if places < taken {
-            self.counted.fetch_sub(u64::from(taken - places), Ordering::Relaxed);
+        let counted = self.take_places(wanted);
+        let counted_requests = &requests[..counted as usize];
+        let places_wanted = counted_requests.iter().filter(|request| signaled(request)).count() as u32;
+        let places = completions.reserve(places_wanted);
+        let accepted = if places < places_wanted {
+            // The list ends at the first request that needs a place and finds none.
+            let mut in_need = counted_requests.iter().enumerate().filter(|(_, request)| signaled(request));
+            in_need.nth(places as usize).map_or(counted, |(index, _)| index as u32)
+        } else {
+            counted
+        };
+        if accepted < counted {
+            self.counted.fetch_sub(u64::from(counted - accepted), Ordering::Relaxed);
         }
-        for request in &requests[..places as usize] {
+        for request in &requests[..accepted as usize] {
             let pushed = self.posted.push(posted(request));
             debug_assert!(pushed.is_ok(), "fewer places than outstanding requests");
         }
-        let refused = if places < taken {
+        let refused = if accepted < counted {
             Some(PostError::CompletionQueueFull)
-        } else if taken < wanted {
+        } else if counted < wanted {
             Some(PostError::QueueFull)
         } else {
             None
         };
-        (places as usize, refused)
+        (accepted as usize, refused)
     }
 
     /// Counts up to `wanted` requests as outstanding; gives how many.

@@ -92,8 +92,8 @@ pub enum CloseReason {
     /// The peer reset the connection.
     #[error("connection reset by the peer")]
     Reset,
-    /// The peer no longer acknowledges.
-    #[error("connection timed out: the peer does not acknowledge")]
+    /// The peer no longer acknowledges, or has not closed its half in the time that a disconnect gives it.
+    #[error("connection timed out: the peer does not acknowledge, or does not close")]
     TimedOut,
     /// Aborted from this end.
     #[error("connection aborted by this end")]
@@ -468,6 +468,12 @@ impl Connection {
     pub fn abort(&mut self) {
         self.reset_owed = !matches!(self.state, State::Closed | State::TimeWait | State::SynSent);
         self.enter_closed(CloseReason::Aborted);
+    }
+
+    /// As [`abort`](Self::abort), for a peer that has taken too long.
+    pub fn give_up(&mut self) {
+        self.reset_owed = !matches!(self.state, State::Closed | State::TimeWait | State::SynSent);
+        self.enter_closed(CloseReason::TimedOut);
     }
 
     /// Frees what the connection holds of the pools. The connection is of no use afterwards.

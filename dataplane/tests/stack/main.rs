@@ -8,6 +8,7 @@ mod alignment;
 mod behaviour;
 mod challenges;
 mod changing_memory;
+mod closing;
 mod common;
 mod descriptors;
 mod enhanced;

@@ -627,6 +627,11 @@ struct warpline_qp_attr {
      * `warpline_wait_peer_closed`.
      */
     bool keep_open;
+    /**
+     * Milliseconds after `warpline_disconnect` without an octet of the peer or an acknowledgement of ours, after which the
+     * connection is reset; 0 for 60000, `UINT32_MAX` for no limit.
+     */
+    uint32_t disconnect_timeout_ms;
 };
 
 /**
@@ -1202,7 +1207,9 @@ uint32_t warpline_qp_number(const struct warpline_qp *qp);
 int warpline_qp_state(const struct warpline_qp *qp);
 
 /**
- * Closes our half of the connection after everything posted. The peer's half stays open until the peer closes it.
+ * Closes our half of the connection after everything posted; what is posted later is flushed. The peer's half stays open
+ * until the peer closes it. A peer that is silent for `disconnect_timeout_ms` is given up: `warpline_wait_closed` then
+ * returns `-ECONNABORTED`.
  */
 int warpline_disconnect(struct warpline_qp *qp);
 
@@ -1258,7 +1265,7 @@ void warpline_srq_destroy(struct warpline_srq *srq);
  * (which may be null): those before it are posted, those behind it are not. Any thread may post.
  *
  * - `-EAGAIN`: the queue, or the completion queue, is full: poll completions first
- * - `-ENOTCONN`: the queue pair is not connected, or no more
+ * - `-ENOTCONN`: the queue pair is not connected yet, or its device has stopped
  * - `-EOPNOTSUPP`: a Read or atomic, of which the ends have agreed on none
  * - `-EINVAL`, `-EMSGSIZE`: the request makes no sense
  */

@@ -1,6 +1,7 @@
 //! Queue pairs and shared receive queues.
 
 use std::ffi::c_int;
+use std::time::Duration;
 
 use warpline::{QpConfig, QpState, QueuePair, SharedReceiveQueue};
 use warpline_dataplane::limits;
@@ -38,6 +39,9 @@ pub struct QpAttr {
     /// When the peer closes its half of the connection, ours stays open for sends until `warpline_disconnect`: see
     /// `warpline_wait_peer_closed`.
     pub keep_open: bool,
+    /// Milliseconds after `warpline_disconnect` without an octet of the peer or an acknowledgement of ours, after which the
+    /// connection is reset; 0 for 60000, `UINT32_MAX` for no limit.
+    pub disconnect_timeout_ms: u32,
 }
 
 impl QpAttr {
@@ -48,6 +52,11 @@ impl QpAttr {
             send_depth: or(self.send_depth, usual.send_depth),
             receive_depth: or(self.recv_depth, usual.receive_depth),
             keep_open: self.keep_open,
+            disconnect_timeout: match self.disconnect_timeout_ms {
+                0 => usual.disconnect_timeout,
+                u32::MAX => None,
+                ms => Some(Duration::from_millis(ms.into())),
+            },
             ..usual
         }
     }
@@ -115,7 +124,9 @@ pub unsafe extern "C" fn warpline_qp_state(qp: *const Qp) -> c_int {
     })
 }
 
-/// Closes our half of the connection after everything posted. The peer's half stays open until the peer closes it.
+/// Closes our half of the connection after everything posted; what is posted later is flushed. The peer's half stays open
+/// until the peer closes it. A peer that is silent for `disconnect_timeout_ms` is given up: `warpline_wait_closed` then
+/// returns `-ECONNABORTED`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_disconnect(qp: *mut Qp) -> c_int {
     guard(|| {

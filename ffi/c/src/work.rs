@@ -331,7 +331,7 @@ unsafe fn post_list<W: Linked>(
 /// (which may be null): those before it are posted, those behind it are not. Any thread may post.
 ///
 /// - `-EAGAIN`: the queue, or the completion queue, is full: poll completions first
-/// - `-ENOTCONN`: the queue pair is not connected, or no more
+/// - `-ENOTCONN`: the queue pair is not connected yet, or its device has stopped
 /// - `-EOPNOTSUPP`: a Read or atomic, of which the ends have agreed on none
 /// - `-EINVAL`, `-EMSGSIZE`: the request makes no sense
 #[unsafe(no_mangle)]

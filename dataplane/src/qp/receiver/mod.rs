@@ -269,8 +269,13 @@ impl Receiver {
         };
         current.into_iter().for_each(&mut flush);
         self.buffers.drain(..).for_each(&mut flush);
-        while let Some(request) = shared.take_receive() {
+        // As many as the queue can hold: one who goes on posting keeps the core no longer.
+        for _ in 0..shared.receive_depth() {
+            let Some(request) = shared.take_receive() else { break };
             flush(request);
+        }
+        if shared.has_posted_receives() {
+            shared.ring();
         }
         shared.receives_are_flushed();
     }

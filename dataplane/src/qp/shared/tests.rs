@@ -59,8 +59,85 @@ fn completions_have_reserved_places() {
     assert_eq!(qp.post_send(send(3)), Err(PostError::CompletionQueueFull));
     assert!(ring.poll().is_some());
     qp.post_send(send(3)).unwrap();
+    assert_eq!(qp.post_send(send(4)), Err(PostError::CompletionQueueFull));
+}
+
+fn unsignaled(id: u64) -> SendRequest {
+    SendRequest { signaled: false, ..send(id) }
+}
+
+/// Verbs: the success of a request that is not signaled is not reported, so any number of them go through a completion queue
+/// of one place. A list that mixes both kinds ends at the first that needs a place and finds none.
+#[test]
+fn unsignaled_work_needs_no_place() {
+    let (qp, ring, _) = qp(8, 1);
+    qp.set_state(QpState::ReadyToSend);
+    for id in 0..100 {
+        qp.post_send(unsignaled(id)).unwrap();
+        assert_eq!(qp.take_send().unwrap().id(), id);
+        qp.retire_send();
+    }
+    let list = [unsignaled(0), send(1), unsignaled(2), unsignaled(3), send(4), unsignaled(5)];
+    let refused = Err(BadRequest { posted: 4, error: PostError::CompletionQueueFull });
+    assert_eq!(qp.post_sends(&list), refused);
+    let taken: Vec<u64> = core::iter::from_fn(|| qp.take_send()).map(|posted| posted.id()).collect();
+    assert_eq!(taken, [0, 1, 2, 3]);
     qp.retire_send();
-    qp.post_send(send(4)).unwrap();
+    qp.complete_send(completion(1));
+    qp.retire_send();
+    qp.retire_send();
+    assert_eq!(ring.poll().map(|completion| completion.id), Some(1));
+    // The depth counts them as any other.
+    assert_eq!(
+        qp.post_sends(&[unsignaled(6); 9]),
+        Err(BadRequest { posted: 8, error: PostError::QueueFull })
+    );
+}
+
+/// A flushed request that is not signaled is reported where a place is free, and never in one that is reserved.
+#[test]
+fn a_flushed_unsignaled_request_takes_no_place_of_others() {
+    let (qp, srq_events) = {
+        let (qp, _, events) = sharing(4, 2);
+        (qp, events)
+    };
+    let ring = qp.send_completions.clone();
+    qp.set_state(QpState::ReadyToSend);
+    qp.post_sends(&[unsignaled(1), unsignaled(2), send(3)]).unwrap();
+    assert_eq!(core::iter::from_fn(|| qp.take_send()).count(), 3);
+    let flushed = |id| Completion { status: Status::Flushed, ..completion(id) };
+    qp.report_unsignaled(flushed(1));
+    assert!(!ring.has_overflowed());
+    qp.report_unsignaled(flushed(2));
+    assert!(ring.has_overflowed(), "one place was free, one is reserved");
+    assert_eq!(srq_events.take(), Some(AsyncEvent::CompletionQueueOverflow { cq: ring.number() }));
+    qp.complete_send(flushed(3));
+    let reported: Vec<u64> = ring.drain().map(|completion| completion.id).collect();
+    assert_eq!(reported, [1, 3]);
+    assert_eq!(qp.post_sends(&[send(4), send(5), send(6)]).map_err(|bad| bad.posted), Err(2));
+}
+
+/// Verbs: after this end has closed, or in error, what is posted is accepted and flushed. Only a queue pair whose core nobody
+/// polls any more refuses: nothing would ever complete.
+#[test]
+fn posting_in_error_is_accepted() {
+    for state in [QpState::Closing, QpState::Terminate, QpState::Error] {
+        let (qp, _, bells) = qp(4, 8);
+        qp.set_state(QpState::ReadyToSend);
+        qp.post_send(send(1)).unwrap();
+        qp.set_state(state);
+        qp.post_send(send(2)).unwrap();
+        qp.post_receive(ReceiveRequest::new(3, Slice::default())).unwrap();
+        assert_eq!(bells.take(), Some(QpNumber(7)));
+        let late: Vec<bool> = core::iter::from_fn(|| qp.take_send()).map(|posted| posted.is_late()).collect();
+        assert_eq!(late, [false, true]);
+        qp.abandon();
+        let refused = PostError::WrongState(QpState::Error);
+        assert_eq!(qp.post_send(send(4)), Err(refused));
+        assert_eq!(qp.post_receive(ReceiveRequest::new(5, Slice::default())), Err(refused));
+        let own = StreamError::Tcp(CloseReason::Aborted);
+        assert_eq!((qp.state(), qp.error()), (QpState::Error, Some(own)));
+    }
 }
 
 /// Posting allocates nothing: requests that are not short lie where others have lain before.
@@ -110,9 +187,10 @@ fn a_list_is_posted_as_far_as_it_goes() {
     assert_eq!((bells.take(), bells.take()), (Some(QpNumber(7)), None));
     for id in 0..3 {
         assert_eq!(qp.take_send().map(|request| request.id()), Some(id));
-        qp.retire_send();
+        qp.complete_send(completion(id));
     }
     assert!(qp.take_send().is_none());
+    assert_eq!(qp.send_completions.drain().count(), 3);
     qp.post_sends(&list[..3]).unwrap();
     assert_eq!(qp.post_sends(&[]), Ok(()));
 }

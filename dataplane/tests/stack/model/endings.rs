@@ -79,13 +79,30 @@ impl Play {
         assert_eq!(qp(1 - finder).error(), Some(told(error)), "seed {}: {operation:?}", self.seed);
         for side in [0, 1] {
             assert!(matches!(qp(side).state(), QpState::Terminate | QpState::Error));
-            assert!(qp(side).post_send(SendRequest::new(0, Operation::SEND, Slice::default())).is_err());
         }
+        self.drain(number);
         if self.setup.markers && !ours {
             for to in BEHIND {
                 self.may_be_placed(number, side, to);
             }
         }
+    }
+
+    /// Verbs' way to drain a queue pair in error: markers are accepted, and flushed.
+    fn drain(&mut self, number: usize) {
+        for side in [0, 1] {
+            self.post_ending(number, side, Operation::SEND, Slice::default().into(), Ends::Done(0));
+            let half = &mut self.halves[number][side];
+            if half.shares {
+                continue;
+            }
+            if let Some(receive) = half.receive(&mut self.rng) {
+                let request = receive.request(half.memory(Area::Inbox).stag);
+                self.world.hosts[side].qps[number].post_receive(request).expect("flushed in its turn");
+                half.receives.push_back(receive);
+            }
+        }
+        self.until("the markers are flushed", |this| this.halves[number].iter().all(Half::is_flushed));
     }
 
     /// What came behind the fault in the stream may have been placed if it came before it in time, beyond a gap: Placement knows no
@@ -108,11 +125,10 @@ impl Play {
     fn post_ending(&mut self, number: usize, side: usize, operation: Operation, local: Payload, ends: Ends) {
         let id = self.halves[number][side].id();
         let request = SendRequest::new(id, operation, local);
-        // It may have ended meanwhile.
-        if self.world.hosts[side].qps[number].post_send(request).is_ok() {
-            let (kind, touches) = (operation.kind(), Touches::default());
-            self.halves[number][side].due.push_back(Due { id, kind, ends, signaled: true, touches });
-        }
+        // It may have ended meanwhile: then it is flushed.
+        self.world.hosts[side].qps[number].post_send(request).expect("accepted in every state");
+        let (kind, touches) = (operation.kind(), Touches::default());
+        self.halves[number][side].due.push_back(Due { id, kind, ends, signaled: true, touches });
         for _ in 0..self.rng.u32(..3) {
             self.world.step();
         }
