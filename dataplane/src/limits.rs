@@ -224,6 +224,11 @@ pub const PORT_COUNTERS: usize = 64;
 pub const DISCONNECT_TIMEOUT_NS: u64 = 60 * SECOND;
 /// How long a failed stream may take to send its Terminate and close before it is reset.
 pub const TERMINATE_LINGER_NS: u64 = 5 * SECOND;
+/// Octets on their way that are copied when a queue pair is destroyed whose Terminate is not acknowledged: what a peer at 10
+/// Gbit/s and 800 microseconds has in flight. With more the connection is reset.
+pub const LINGERING_OCTETS: usize = 1 << 20;
+/// The same over all connections of a core, so that many failures at once cost little memory.
+pub const LINGERING_OCTETS_PER_CORE: usize = 16 << 20;
 /// TTL, or hop limit, of packets we send (RFC 1700's successor registry recommends 64).
 pub const TIME_TO_LIVE: u8 = 64;
 

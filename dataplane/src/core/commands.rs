@@ -237,7 +237,7 @@ impl<D: Device> Core<D> {
         let Some(connection) = self.slots[id.index as usize].connection.as_mut() else { return };
         let bound = match connection.mode {
             Mode::Streaming => self.qps.bind(operation.qp, id),
-            Mode::FullOperation(_) => None,
+            Mode::FullOperation(_) | Mode::Lingering { .. } => None,
         };
         let Some((qp_id, qp)) = bound else {
             // MPA-7.1-04: without a bound endpoint there is no Full Operation.
@@ -346,11 +346,19 @@ impl<D: Device> Core<D> {
     fn destroy_qp(&mut self, number: QpNumber) {
         // A slot that serves another connection by now is none of the queue pair's business.
         if let Some(id) = self.qps.numbered(number).and_then(|qp| qp.connection)
-            && let Some(connection) = self.connection(id)
+            && self.connection(id).is_some()
         {
-            connection.tcp.abort();
+            let lingers = self.keep_terminate(id);
+            if let Some(connection) = self.connection(id)
+                && !lingers
+            {
+                connection.tcp.abort();
+            }
             self.mark_dirty(id.index);
             self.on_closed(id.index);
+            if lingers {
+                self.leave_queue_pair(id.index);
+            }
         }
         if let Some(mut qp) = self.qps.remove(number) {
             qp.shared.set_state(QpState::Error);

@@ -70,6 +70,11 @@ pub enum Mode {
     Streaming,
     /// FPDUs of a queue pair, in one direction at least.
     FullOperation(Operating),
+    /// The queue pair is gone. What comes is dropped; what is sent is kept in [`Connection::stream`].
+    Lingering {
+        /// Octets that were kept at first.
+        kept_octets: usize,
+    },
 }
 
 /// A connection in Full Operation.
@@ -301,7 +306,7 @@ impl Connection {
     /// Whether what we send are streaming octets.
     pub const fn sends_stream(&self) -> bool {
         match &self.mode {
-            Mode::Streaming => true,
+            Mode::Streaming | Mode::Lingering { .. } => true,
             Mode::FullOperation(operating) => !operating.sends,
         }
     }
@@ -311,6 +316,7 @@ impl Connection {
         match &self.mode {
             Mode::Streaming => true,
             Mode::FullOperation(operating) => !operating.receives,
+            Mode::Lingering { .. } => false,
         }
     }
 
@@ -332,7 +338,7 @@ impl Connection {
     pub fn qp(&self) -> Option<QpId> {
         match &self.mode {
             Mode::FullOperation(operating) => Some(operating.qp),
-            Mode::Streaming => None,
+            Mode::Streaming | Mode::Lingering { .. } => None,
         }
     }
 }

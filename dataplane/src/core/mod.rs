@@ -14,6 +14,7 @@ mod flows;
 mod icmp;
 mod icmp_errors;
 mod ip;
+mod linger;
 mod link;
 pub mod listeners;
 mod loopback;
@@ -64,7 +65,7 @@ use crate::time::Instant;
 use crate::waker::Waker;
 use crate::wire::ethernet::MacAddress;
 use addresses::{Addresses, Cidr, Routes};
-use connection::{Chunk, Connection, FlowKey};
+use connection::{Chunk, Connection, FlowKey, Mode};
 use detection::Detection;
 use events::Events;
 use flows::Flows;
@@ -230,6 +231,8 @@ pub struct Core<D: Device> {
     pools: tcp::Pools<Chunk, D::Frame>,
     /// Segments placed before their turn whose Delivery is remembered.
     placed_sends: OrderedPool<PlacedSegment>,
+    /// Octets kept for connections whose queue pairs are gone.
+    lingering_octets: usize,
     /// When connections that hold frames are looked at next, if frames are short.
     relief_at: Instant,
     stags: StagTable,
@@ -287,6 +290,7 @@ impl<D: Device> Core<D> {
                 searches: tcp::searches::Searches::new(),
             },
             placed_sends: OrderedPool::new(tables.placed_sends),
+            lingering_octets: 0,
             relief_at: Instant::ZERO,
             stags: StagTable::with_slots(tables.regions),
             qps: QueuePairs::new(tables.queue_pairs),
@@ -414,6 +418,9 @@ impl<D: Device> Core<D> {
         self.statistics.tcp.add(connection.tcp.counters());
         self.flows.remove(&connection.key, index);
         self.wheel.set(index, Instant::NEVER);
+        if let Mode::Lingering { kept_octets } = connection.mode {
+            self.lingering_octets -= kept_octets;
+        }
         self.free_slots.push(index);
         if let Some(listener) = connection.in_backlog {
             self.no_longer_in_backlog(listener, connection.announced);

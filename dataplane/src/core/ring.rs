@@ -221,7 +221,8 @@ pub enum Command {
     },
     /// A queue pair to serve.
     CreateQp(Arc<SharedQp>),
-    /// Forget a queue pair: its connection is aborted, its work flushed. Answered by [`Event::QpDestroyed`].
+    /// Forget a queue pair: its connection is aborted, its work flushed. Answered by [`Event::QpDestroyed`]. A Terminate that
+    /// the peer does not have yet still goes out, from octets of the connection's own.
     DestroyQp(QpNumber),
     /// Make memory reachable. Answered by [`Event::Registered`].
     Register {

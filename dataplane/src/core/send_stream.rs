@@ -24,6 +24,18 @@ impl SendStream {
         Self { pieces: VecDeque::new(), start: SeqNumber(0), octets: 0, queued: 0 }
     }
 
+    /// `octets`, of which the first is at `start` and TCP has the first `queued` in its queue.
+    pub fn resumed(octets: Box<[u8]>, start: SeqNumber, queued: u32) -> Self {
+        debug_assert!(queued as usize <= octets.len(), "more queued than there is");
+        let kept = octets.len() as u32;
+        Self { pieces: VecDeque::from([octets]), start, octets: kept, queued }
+    }
+
+    /// Octets kept.
+    pub const fn octets(&self) -> u32 {
+        self.octets
+    }
+
     /// Keeps `octets`. `end` is the place after everything that TCP has queued. `false`, and nothing kept, when that would
     /// be more than [`STREAM_SEND_OCTETS`](limits::STREAM_SEND_OCTETS).
     pub fn push(&mut self, octets: Box<[u8]>, end: SeqNumber) -> bool {

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use super::connection::{Mode, Origin};
+use super::connection::{Mode, Operating, Origin};
 use super::ring::{ConnectError, ConnectionId, Event};
 use super::statistics::DropCause;
 use super::{Core, QueuePair};
@@ -84,7 +84,7 @@ impl<D: Device> Core<D> {
         match &connection.mode {
             _ if connection.receives_stream() => self.hand_up_stream(index),
             Mode::Streaming => {}
-            Mode::FullOperation(operating) if operating.failed => {
+            Mode::FullOperation(Operating { failed: true, .. }) | Mode::Lingering { .. } => {
                 let octets = connection.tcp.received().available();
                 connection.tcp.consume(&mut self.pools, octets);
                 self.statistics.count(DropCause::AfterError);
@@ -309,7 +309,9 @@ impl<D: Device> Core<D> {
         let announced = connection.announced;
         let reason = match connection.tcp.state() {
             tcp::State::Closed => connection.tcp.close_reason(),
-            _ => CloseReason::Finished,
+            tcp::State::TimeWait => CloseReason::Finished,
+            // Its queue pair is destroyed, and it lingers for a Terminate.
+            _ => CloseReason::Aborted,
         };
         // From here on neither names the other, whatever becomes of the slot and of the queue pair's number.
         if let Some(qp) = connection.qp().and_then(|id| self.qps.unbind(id)) {

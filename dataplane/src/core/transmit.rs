@@ -436,15 +436,16 @@ struct Reference<'c> {
 }
 
 /// Builds the payload of segments.
-struct Build<'c> {
-    connection: &'c Connection,
-    qps: &'c QueuePairs,
-    stags: &'c StagTable,
-    statistics: &'c mut Statistics,
+pub(super) struct Build<'c> {
+    pub(super) connection: &'c Connection,
+    pub(super) qps: &'c QueuePairs,
+    pub(super) stags: &'c StagTable,
+    pub(super) statistics: &'c mut Statistics,
 }
 
 impl<'c> Build<'c> {
-    fn segment(mut self, segment: &Segment<Chunk>, out: &mut [u8]) -> bool {
+    /// Builds the octets of `segment`. `false` when they cannot be had.
+    pub(super) fn segment(mut self, segment: &Segment<Chunk>, out: &mut [u8]) -> bool {
         let begin = segment.seq - segment.skip;
         match segment.payload {
             Chunk::Stream => self.connection.stream.copy(segment.seq, out),
@@ -462,7 +463,7 @@ impl<'c> Build<'c> {
     }
 
     /// Builds the FPDUs of a run, which begins at `begin`, one behind the other.
-    fn run(&mut self, run: FpduRun, begin: SeqNumber, out: &mut [u8]) -> bool {
+    pub(super) fn run(&mut self, run: FpduRun, begin: SeqNumber, out: &mut [u8]) -> bool {
         let Mode::FullOperation(operating) = &self.connection.mode else { return false };
         // Where the run begins in the stream of Full Operation; Markers only need it modulo 512.
         let position = u64::from((begin - operating.send_start) as u32);

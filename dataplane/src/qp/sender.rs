@@ -212,14 +212,8 @@ impl Sender {
             let first = FpduDescriptor { header, octets, source: Source::Provider };
             return Some(FpduRun::one(first, Origin::Provider, room));
         }
-        if let Some(terminate) = &self.terminate {
-            if self.terminate_queued {
-                return None;
-            }
-            let octets = terminate.len() as u32;
-            let (header, _) = message::terminate(version, octets).segment(0, room.mulpdu());
-            let first = FpduDescriptor { header, octets, source: Source::Terminate };
-            return Some(FpduRun::one(first, Origin::Terminate, room));
+        if self.terminate.is_some() {
+            return self.peek_terminate(room);
         }
         let request = self.ready(self.queued, 0, &reads.asked);
         match reads.responses.next() {
@@ -237,6 +231,25 @@ impl Sender {
                 Some(if ends { self.pack(run, self.queued + 1, asks, room, &reads.asked) } else { run })
             }
         }
+    }
+
+    /// The Terminate Message, unless there is none or it is queued.
+    pub fn peek_terminate(&self, room: &SegmentRoom) -> Option<FpduRun> {
+        let terminate = self.terminate.as_ref().filter(|_| !self.terminate_queued)?;
+        let octets = terminate.len() as u32;
+        let (header, _) = message::terminate(self.numbers.version, octets).segment(0, room.mulpdu());
+        let first = FpduDescriptor { header, octets, source: Source::Terminate };
+        Some(FpduRun::one(first, Origin::Terminate, room))
+    }
+
+    /// Whether there is a Terminate Message, sent or not.
+    pub const fn has_terminate(&self) -> bool {
+        self.terminate.is_some()
+    }
+
+    /// Whether there is a Terminate Message that is not queued yet.
+    pub const fn terminate_is_due(&self) -> bool {
+        self.terminate.is_some() && !self.terminate_queued
     }
 
     /// `run`, which is queued, with as many FPDUs behind it as there are and as fit. `None` when that is none. For

@@ -402,6 +402,22 @@ impl Connection {
         self.send.extend_last(&mut pools.segments, payload, octets);
     }
 
+    /// The segments that are queued, or sent and not acknowledged, in order.
+    pub fn kept<'p, P, F>(&self, pools: &'p Pools<P, F>) -> impl Iterator<Item = &'p Segment<P>> {
+        self.send.iter(&pools.segments)
+    }
+
+    /// Where the first of those begins; the place after all that was queued without one. It may lie before
+    /// [`acknowledged`](Self::acknowledged): a segment stays whole.
+    pub fn oldest_kept<P, F>(&self, pools: &Pools<P, F>) -> SeqNumber {
+        self.send.iter(&pools.segments).next().map_or(self.queued_end(), |segment| segment.seq)
+    }
+
+    /// All of those stand for `payload` from now on, whose octets are found by their place in the stream.
+    pub fn replace_payloads<P: Copy, F>(&mut self, pools: &mut Pools<P, F>, payload: P) {
+        self.send.replace_payloads(&mut pools.segments, payload);
+    }
+
     /// Consumes `octets` octets of what is in order.
     pub fn consume<P, F>(&mut self, pools: &mut Pools<P, F>, octets: usize) {
         self.receive.consume(&mut pools.held, octets);

@@ -165,6 +165,23 @@ impl SendQueue {
         true
     }
 
+    /// The segments held, in order.
+    pub fn iter<'p, P>(&self, pool: &'p Pool<Segment<P>>) -> impl Iterator<Item = &'p Segment<P>> {
+        let next = |segment: &NodeId| pool.next(*segment);
+        core::iter::successors(self.segments.front(), next).filter_map(|node| pool.get(node))
+    }
+
+    /// Puts `payload` in place of that of every segment.
+    pub fn replace_payloads<P: Copy>(&mut self, pool: &mut Pool<Segment<P>>, payload: P) {
+        let mut at = self.segments.front();
+        while let Some(node) = at {
+            if let Some(segment) = pool.get_mut(node) {
+                (segment.payload, segment.skip) = (payload, 0);
+            }
+            at = pool.next(node);
+        }
+    }
+
     /// The payload and the octets of the last segment, if it was never sent and is whole.
     pub fn last_unsent<P: Copy>(&self, pool: &Pool<Segment<P>>) -> Option<(P, u32)> {
         let last = pool.get(self.segments.back()?)?;

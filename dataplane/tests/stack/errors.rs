@@ -2,6 +2,7 @@
 //! documented Terminate to the peer, closes the connection, and writes no octet outside what was granted.
 
 mod endings;
+mod lingering;
 mod requests;
 pub mod target;
 
@@ -294,7 +295,10 @@ fn a_reset_is_reported() {
     assert_eq!(target.qp.error(), Some(StreamError::Tcp(CloseReason::Reset)));
     assert_eq!(target.qp.state(), QpState::Error);
     assert_eq!(target.completions.poll().unwrap().status, Status::Flushed);
-    assert!(target.qp.post_receive(ReceiveRequest::new(2, Slice::default())).is_err());
+    target.qp.post_receive(ReceiveRequest::new(2, Slice::default())).unwrap();
+    target.peer.settle();
+    let flushed = target.completions.poll().map(|done| (done.id, done.status));
+    assert_eq!(flushed, Some((2, Status::Flushed)), "what is posted later too");
 }
 
 /// RDMAP-5.4-03, RDMAP-5.4-05, RDMAP-6.2.1-02: the peer's Terminate is told to the application, and answered by closing alone.

@@ -7,9 +7,10 @@ use warpline_dataplane::crc32c;
 use warpline_dataplane::memory::{Access, Grant, ProtectionDomainId, Region, STag};
 use warpline_dataplane::qp::error::StreamError;
 use warpline_dataplane::qp::shared::{CompletionRing, QpState, SharedQp};
+use warpline_dataplane::qp::shared_receive_queue::SharedReceiveQueue;
 use warpline_dataplane::qp::work::{ReceiveRequest, Slice, Status};
 use warpline_dataplane::wire::ddp::{Header as DdpHeader, Tagged, Untagged};
-use warpline_dataplane::wire::tcp::{Flags, Options, SeqNumber};
+use warpline_dataplane::wire::tcp::{Flags, Header, Options, SeqNumber};
 
 use crate::common::raw::{PEER_ISS, RawPeer};
 use crate::common::{PD, QP, holds, region_of};
@@ -42,11 +43,21 @@ impl Target {
 
     /// In Full Operation as `operation` says.
     pub fn with(operation: FullOperation) -> Self {
+        Self::sharing(operation, None)
+    }
+
+    /// The same, with receives from `receives` if that is a queue: then none is posted.
+    pub fn sharing(operation: FullOperation, receives: Option<Arc<SharedReceiveQueue>>) -> Self {
         let mut peer = RawPeer::new();
         let next = peer.accept(Options::default());
         let completions = Arc::new(CompletionRing::new(64));
         let rings = (completions.clone(), completions.clone());
-        let qp = Arc::new(SharedQp::new(QP, PD, (8, 8), rings, peer.rings.doorbells.clone()));
+        let shares = receives.is_some();
+        let mut qp = SharedQp::new(QP, PD, (8, 8), rings, peer.rings.doorbells.clone());
+        if let Some(receives) = receives {
+            qp = qp.with_shared_receives(receives);
+        }
+        let qp = Arc::new(qp);
         peer.command(Command::CreateQp(qp.clone()));
         let mut regions = Vec::new();
         let grants = [
@@ -62,8 +73,9 @@ impl Target {
             peer.command(Command::Register { stag, grant: Grant::new(region.clone(), pd, base_to, access) });
             regions.push((region, octets));
         }
-        let local = Slice { stag: INBOX, to: 0, octets: INBOX_OCTETS };
-        qp.post_receive(ReceiveRequest::new(1, local)).unwrap();
+        if !shares {
+            qp.post_receive(Self::receive(1)).unwrap();
+        }
         let connection = peer.accepted.unwrap();
         peer.command(Command::Stream {
             connection,
@@ -72,6 +84,19 @@ impl Target {
         });
         peer.settle();
         Self { peer, connection, qp, completions, regions, seq: PEER_ISS + 1, ack: next }
+    }
+
+    /// A receive into the inbox.
+    pub fn receive(id: u64) -> ReceiveRequest {
+        ReceiveRequest::new(id, Slice { stag: INBOX, to: 0, octets: INBOX_OCTETS })
+    }
+
+    /// Sends `octets` in one segment, and says that the window is `window`.
+    pub fn send_with_window(&mut self, window: u16, octets: &[u8]) {
+        let header = Header { window, ..self.peer.header(Flags::ACK, self.seq, self.ack) };
+        self.peer.inject(&RawPeer::segment(&header, octets));
+        self.peer.settle();
+        self.seq += octets.len() as u32;
     }
 
     pub fn send(&mut self, octets: &[u8]) {
@@ -117,17 +142,7 @@ impl Target {
         assert!(fin, "the connection closes");
         // RDMAP-5.4-01, RDMAP-4.8-01: a Terminate on queue 2 with MSN 1, and nothing after it (RDMAP-5.4-04). DDP-7.1-16: with
         // the header and length of the segment.
-        let mut payload = control.to_vec();
-        if let Some(segment) = named {
-            let mut header_octets = if segment[0] & 0x80 != 0 { 14 } else { 18 };
-            // RDMAP-4.8-04, RDMAP-4.8-08: of a Read Request its own header, too.
-            header_octets += if control[2] & 0x20 == 0 { 0 } else { 28 };
-            payload.extend((segment.len() as u16).to_be_bytes());
-            payload.extend(&segment[..header_octets]);
-        }
-        let mut terminate = vec![0x41, 0x47, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0];
-        terminate.extend(payload);
-        assert_eq!(data, fpdu(&terminate), "{error}");
+        assert_eq!(data, terminate(control, named), "{error}");
         self.expect_untouched();
         // MPA-8-09, C00-9-05, DDP-3-08, DDP-7.1-15, DDP-7.1-17, RDMAP-7-01: what comes after the error goes nowhere.
         let before = self.peer.core.statistics().fpdus_received;
@@ -138,11 +153,32 @@ impl Target {
         assert_eq!(status, Some(Status::Flushed), "the posted receive is flushed");
     }
 
+    /// Nothing but the inbox was written.
+    pub fn expect_untouched_but_inbox(&self) {
+        for (index, (region, octets)) in self.regions.iter().enumerate() {
+            assert!(index == 3 || holds(region, 0, octets), "memory was written");
+        }
+    }
+
     pub fn expect_untouched(&self) {
         for (region, octets) in &self.regions {
             assert!(holds(region, 0, octets), "memory was written");
         }
     }
+}
+
+/// The FPDU of a Terminate whose control word is `control`, and which names the segment `named`.
+pub fn terminate(control: [u8; 4], named: Option<&[u8]>) -> Vec<u8> {
+    let mut terminate = vec![0x41, 0x47, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0];
+    terminate.extend(control);
+    if let Some(segment) = named {
+        let mut header_octets = if segment[0] & 0x80 != 0 { 14 } else { 18 };
+        // RDMAP-4.8-04, RDMAP-4.8-08: of a Read Request its own header, too.
+        header_octets += if control[2] & 0x20 == 0 { 0 } else { 28 };
+        terminate.extend((segment.len() as u16).to_be_bytes());
+        terminate.extend(&segment[..header_octets]);
+    }
+    fpdu(&terminate)
 }
 
 /// Frames a ULPDU by the document alone: length, ULPDU, pad, CRC.

@@ -1,0 +1,166 @@
+//! Queue pairs that an application destroys right after an error, while the peer's window is closed: the Terminate goes out when
+//! the window opens in time, behind all that was on its way, and nothing of it comes from memory that is the application's again.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::target::{BASE_TO, INBOX, Target, WRITABLE, fpdu, send, terminate, write};
+use crate::common::{PD, QP};
+use warpline_dataplane::core::ring::{Command, Event};
+use warpline_dataplane::ddp::DdpError;
+use warpline_dataplane::limits;
+use warpline_dataplane::memory::STag;
+use warpline_dataplane::qp::error::StreamError;
+use warpline_dataplane::qp::shared::{QpState, SharedQp};
+use warpline_dataplane::qp::work::{Operation, SendRequest, Slice, Status};
+use warpline_dataplane::time::SECOND;
+use warpline_dataplane::wire::tcp::Flags;
+
+const ERROR: StreamError = StreamError::Ddp(DdpError::InvalidStag);
+const CONTROL: [u8; 4] = [0x11, 0, 0xc0, 0];
+
+/// What ends the stream.
+fn bad() -> Vec<u8> {
+    write(STag(0xdead_beef), BASE_TO, b"x")
+}
+
+/// Has the peer end the stream and close its window with it, and the application destroy its queue pair at once.
+fn destroyed_after_an_error(target: &mut Target) {
+    target.send_with_window(0, &fpdu(&bad()));
+    assert_eq!((target.qp.state(), target.qp.error()), (QpState::Terminate, Some(ERROR)));
+    target.peer.command(Command::DestroyQp(QP));
+    target.peer.settle();
+    let mut events = target.peer.events.iter();
+    assert!(events.any(|event| matches!(event, Event::QpDestroyed(QP))), "{:?}", target.peer.events);
+    assert_eq!(target.qp.state(), QpState::Error);
+}
+
+/// The octets that the core has sent, by their place after `target.ack`, retransmissions being the same as what they repeat;
+/// and whether there was a FIN.
+fn stream(target: &mut Target, known: &mut BTreeMap<u32, u8>) -> bool {
+    let mut fin = false;
+    for sent in target.peer.sent.drain(..) {
+        assert!(!sent.header.flags.contains(Flags::RST), "closed, not reset");
+        fin |= sent.header.flags.contains(Flags::FIN);
+        for (place, octet) in sent.payload.iter().enumerate() {
+            let at = (sent.header.seq - target.ack) as u32 + place as u32;
+            assert_eq!(*known.entry(at).or_insert(*octet), *octet, "other octets at {at}");
+        }
+    }
+    fin
+}
+
+/// The registered memory is free at once, and the number of the queue pair another's; neither matters to the Terminate.
+#[test]
+fn a_terminate_outlives_its_queue_pair() {
+    let mut target = Target::new();
+    target.open();
+    destroyed_after_an_error(&mut target);
+    assert_eq!(target.completions.poll().map(|done| done.status), Some(Status::Flushed));
+    target.peer.command(Command::Deregister { stag: WRITABLE });
+    let rings = (target.completions.clone(), target.completions.clone());
+    let next = Arc::new(SharedQp::new(QP, PD, (8, 8), rings, target.peer.rings.doorbells.clone()));
+    target.peer.command(Command::CreateQp(next.clone()));
+    next.post_receive(Target::receive(9)).unwrap();
+    target.peer.pass_ms(1500);
+    let mut events = target.peer.events.iter();
+    assert!(events.any(|event| matches!(event, Event::Deregistered { stag: WRITABLE, result: Ok(()) })));
+    assert_eq!(target.sent(), (Vec::new(), false), "the window is closed");
+
+    target.send_with_window(0xffff, &[]);
+    let (data, fin) = target.sent();
+    assert_eq!(data, terminate(CONTROL, Some(&bad())), "RDMAP-5.4-01");
+    assert!(fin, "RDMAP-6.2.1-03");
+    // What still comes goes nowhere, and the peer's own FIN ends all.
+    target.send(&fpdu(&send(1, 0, b"late")));
+    let end = target.ack + data.len() as u32 + 1;
+    target.peer.send(Flags::ACK | Flags::FIN, target.seq, end, &[]);
+    target.peer.pass_s(10);
+    assert!(target.peer.sent.iter().all(|sent| !sent.header.flags.contains(Flags::RST)));
+    assert_eq!((next.state(), target.completions.poll()), (QpState::Idle, None));
+    target.expect_untouched();
+}
+
+/// What was sent before and is lost, and what waited for the window, come before the Terminate as they were, although the
+/// memory they lay in holds something else by then.
+#[test]
+fn what_was_on_its_way_comes_before_the_terminate() {
+    let mut target = Target::new();
+    target.open();
+    let local = Slice { stag: INBOX, to: 0, octets: 200 };
+    let post = |target: &Target, id| {
+        target.qp.post_send(SendRequest::new(id, Operation::SEND, local)).unwrap();
+    };
+    post(&target, 10);
+    target.peer.settle();
+    post(&target, 11);
+    target.peer.settle();
+    let mut known = BTreeMap::new();
+    stream(&mut target, &mut known);
+    assert!(!known.is_empty());
+    // None of it is acknowledged. Now the window closes.
+    target.send_with_window(0, &[]);
+    post(&target, 12);
+    post(&target, 13);
+    target.peer.settle();
+    destroyed_after_an_error(&mut target);
+    assert!(target.regions[3].0.write(0, &[0x5a; 256]));
+    // The retransmission timer expires, with and without the window.
+    target.peer.pass_ms(1500);
+    stream(&mut target, &mut known);
+    target.send_with_window(0xffff, &[]);
+    let mut fin = false;
+    for _ in 0..20 {
+        fin |= stream(&mut target, &mut known);
+        let end = target.ack + known.len() as u32;
+        target.peer.send_with_window(0xffff, target.seq, end);
+        target.peer.pass_ms(100);
+    }
+    fin |= stream(&mut target, &mut known);
+    let mut expected: Vec<u8> = (1..=4).flat_map(|msn| fpdu(&send(msn, 0, &[0xa5; 200]))).collect();
+    expected.extend(terminate(CONTROL, Some(&bad())));
+    assert_eq!(known.keys().copied().collect::<Vec<_>>(), (0..known.len() as u32).collect::<Vec<_>>());
+    assert_eq!(known.into_values().collect::<Vec<u8>>(), expected);
+    assert!(fin);
+}
+
+/// A window that stays closed costs the core no more than the time there is for a Terminate.
+#[test]
+fn a_window_that_stays_closed_is_not_waited_for() {
+    let mut target = Target::new();
+    target.open();
+    destroyed_after_an_error(&mut target);
+    target.peer.pass_ms(limits::TERMINATE_LINGER_NS / (SECOND / 1000) - 100);
+    assert_eq!(target.sent(), (Vec::new(), false));
+    target.peer.pass_ms(200);
+    assert!(target.peer.sent.iter().any(|sent| sent.header.flags.contains(Flags::RST)));
+    target.peer.sent.clear();
+    // Nothing is left of it.
+    target.peer.send(Flags::ACK, target.seq, target.ack, &[]);
+    assert!(target.peer.expect_one().header.flags.contains(Flags::RST));
+}
+
+/// While the Terminate waits for the window, what the application posts is flushed.
+#[test]
+fn what_is_posted_behind_a_terminate_is_flushed() {
+    let mut target = Target::new();
+    target.open();
+    target.send_with_window(0, &fpdu(&bad()));
+    target.qp.post_send(SendRequest::new(20, Operation::SEND, Slice::default())).unwrap();
+    target.qp.post_receive(Target::receive(21)).unwrap();
+    target.peer.settle();
+    assert_eq!(target.qp.state(), QpState::Terminate);
+    let mut ended: Vec<_> = target.completions.drain().map(|done| (done.id, done.status)).collect();
+    ended.sort_by_key(|done| done.0);
+    assert_eq!(ended, [1, 20, 21].map(|id| (id, Status::Flushed)));
+}
+
+/// Without an error there is nothing to say: the peer sees a reset, as ever.
+#[test]
+fn a_queue_pair_destroyed_in_good_order_resets() {
+    let mut target = Target::new();
+    target.open();
+    target.peer.command(Command::DestroyQp(QP));
+    target.peer.settle();
+    assert!(target.peer.expect_one().header.flags.contains(Flags::RST));
+}
