@@ -94,7 +94,7 @@ pub use listener::{
 };
 pub use memory::{Addressing, DeregisterError, MemoryError, MemoryRegion, ProtectionDomain, Sharing};
 pub use posting::PostError;
-pub use queue_pair::{CloseError, CreateError, QpConfig, QueuePair};
+pub use queue_pair::{CloseError, CreateError, QpConfig, QueuePair, RnrPolicy};
 pub use quota::Quotas;
 pub use shared_receive_queue::SharedReceiveQueue;
 pub use startup::{Peer, ReadDepths, ReadsWanted, RtrKinds, StartupFault, Terms};

@@ -172,7 +172,7 @@ impl QueuePair {
     }
 
     /// Posts a receive: `local` is for one Send of the peer. Allowed before the connection is open, and wise: a Send that
-    /// finds none ends the stream. Its completion is called `id`.
+    /// finds none ends the stream, unless it is to [wait](crate::RnrPolicy). Its completion is called `id`.
     ///
     /// # Errors
     ///

@@ -17,6 +17,22 @@ use crate::device::{Shared, Stopped};
 use crate::socket_pair::SocketPair;
 use crate::thread::request::Request;
 
+/// What becomes of a message of the peer, a Send or Immediate Data, that meets no receive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum RnrPolicy {
+    /// It ends the stream: the peer gets a Terminate that says so (RFC 5041 §7.1).
+    #[default]
+    Terminate,
+    /// It waits for a receive, as verbs' `rnr_retry` has a sender wait. All that the peer sends behind it waits too, the answers
+    /// to our RDMA Reads among it: TCP's window closes, and the peer is held up. The stream ends as with
+    /// [`Terminate`](Self::Terminate) when no receive was posted in time; earlier, but not within four seconds, when the device
+    /// runs short of the frames that its connections hold.
+    Wait {
+        /// How long each message waits.
+        timeout: Duration,
+    },
+}
+
 /// How a queue pair is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QpConfig {
@@ -34,6 +50,8 @@ pub struct QpConfig {
     /// Times in a row that an FPDU with a wrong CRC is dropped in silence before it is error 2: TCP brings it again, if none
     /// of it was acknowledged (RFC 5044 §8). 0: the first is an error.
     pub crc_retries: u8,
+    /// What becomes of a message that meets no receive, of its own or of its shared receive queue.
+    pub rnr: RnrPolicy,
     /// How long a connection that this end has closed may go without a sign of life that matters: an octet of the peer, or
     /// an acknowledgement of ours. Then it is reset, and ends as
     /// [`TimedOut`](warpline_dataplane::tcp::CloseReason::TimedOut). `None`: it waits for the peer however long that takes.
@@ -49,6 +67,7 @@ impl Default for QpConfig {
             keep_open: false,
             packing: true,
             crc_retries: limits::CRC_RETRIES,
+            rnr: RnrPolicy::Terminate,
             disconnect_timeout: Some(Duration::from_nanos(limits::DISCONNECT_TIMEOUT_NS)),
         }
     }

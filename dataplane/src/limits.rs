@@ -205,6 +205,9 @@ pub const COMMANDS_PER_POLL: usize = 16;
 pub const TIMERS_PER_POLL: usize = 256;
 /// Doorbells answered in one poll.
 pub const DOORBELLS_PER_POLL: usize = 64;
+/// Connections on which a message that has waited for a shared receive queue goes on in one poll: each may have a whole window to
+/// take.
+pub const RECEIVES_RESUMED_PER_POLL: usize = 64;
 /// Times an FPDU with a wrong CRC at the same place is dropped for TCP to bring it again (RFC 5044 §8), before the error
 /// is reported, unless a queue pair is set up otherwise. The Internet checksum lets one corruption in thousands
 /// through; the same octets wrong again are the sender's doing.

@@ -15,7 +15,8 @@ use warpline_dataplane::time::Instant;
 use super::names::QpNumbers;
 use super::request::Reply;
 use super::{Control, LINGER_NS};
-use crate::queue_pair::{CreateError, Ending, Halves, QpConfig};
+use crate::driver::nanos;
+use crate::queue_pair::{CreateError, Ending, Halves, QpConfig, RnrPolicy};
 use crate::quota::{Holdings, Quotas};
 
 /// How far the end of a queue pair has come whose owner has gone.
@@ -83,9 +84,15 @@ impl QueuePairs {
     pub(super) fn adapt(&self, qp: &Arc<SharedQp>, operation: FullOperation) -> FullOperation {
         match self.of(qp).map(|entry| entry.config) {
             // C00-7.3-02: an operation may rule packing out.
-            Some(QpConfig { packing, crc_retries, .. }) => {
-                FullOperation { packing: operation.packing && packing, crc_retries, ..operation }
-            }
+            Some(QpConfig { packing, crc_retries, rnr, .. }) => FullOperation {
+                packing: operation.packing && packing,
+                crc_retries,
+                receive_wait_ns: match rnr {
+                    RnrPolicy::Terminate => None,
+                    RnrPolicy::Wait { timeout } => Some(nanos(timeout)),
+                },
+                ..operation
+            },
             None => operation,
         }
     }

@@ -17,6 +17,7 @@ use super::listeners::ListenAddress;
 use super::nudge::Nudges;
 use super::queue_pairs::QpId;
 use super::ring::{Direction, FullOperation};
+use super::rnr::NotReady;
 use super::send_stream::SendStream;
 use super::shortage::Standstill;
 
@@ -107,6 +108,8 @@ pub struct Operating {
     pub silent_until: Instant,
     /// What such a peer is sent.
     pub nudges: Nudges,
+    /// Whether a message that meets no receive waits for one.
+    pub not_ready: NotReady,
     /// The stream has failed: what still comes is dropped (DDP-3-08, DDP-7.1-17, MPA-8-09), and nothing but a Terminate is sent.
     pub failed: bool,
 }
@@ -128,6 +131,7 @@ impl Operating {
             crc_retries_max: operation.crc_retries,
             silent_until: Instant::NEVER,
             nudges: Nudges::new(operation.nudges && operation.initiator),
+            not_ready: NotReady::new(operation.receive_wait_ns),
             failed: false,
         }
     }
@@ -332,6 +336,11 @@ impl Connection {
         } else {
             0
         }
+    }
+
+    /// Whether it has octets in order that are for its users and not theirs yet: its end comes to them behind those.
+    pub fn holds_back(&self) -> bool {
+        self.unlent_octets() > 0 || self.awaits_receive()
     }
 
     /// The stream of the queue pair it serves, or served.

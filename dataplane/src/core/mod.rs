@@ -28,6 +28,7 @@ mod queue_pairs;
 mod reassembly;
 mod receive;
 pub mod ring;
+mod rnr;
 mod send_stream;
 mod shortage;
 pub mod statistics;
@@ -231,6 +232,8 @@ pub struct Core<D: Device> {
     pools: tcp::Pools<Chunk, D::Frame>,
     /// Segments placed before their turn whose Delivery is remembered.
     placed_sends: OrderedPool<PlacedSegment>,
+    /// Connections on which a message waits for a shared receive queue, the longest waiting first. Each is in it once.
+    awaiting_shared: VecDeque<ConnectionId>,
     /// Octets kept for connections whose queue pairs are gone.
     lingering_octets: usize,
     /// When connections that hold frames are looked at next, if frames are short.
@@ -290,6 +293,7 @@ impl<D: Device> Core<D> {
                 searches: tcp::searches::Searches::new(),
             },
             placed_sends: OrderedPool::new(tables.placed_sends),
+            awaiting_shared: VecDeque::with_capacity(tables.connections),
             lingering_octets: 0,
             relief_at: Instant::ZERO,
             stags: StagTable::with_slots(tables.regions),
@@ -311,7 +315,7 @@ impl<D: Device> Core<D> {
     /// Does everything there is to do at `now`. Gives whether there was anything.
     pub fn poll_once(&mut self, now: Instant) -> bool {
         let mut busy = self.take_commands(now);
-        busy |= self.answer_doorbells();
+        busy |= self.answer_doorbells(now);
         self.syns_this_poll = 0;
         self.pools.searches.begin_poll();
         busy |= self.receive(now);
@@ -412,7 +416,9 @@ impl<D: Device> Core<D> {
     fn remove_connection(&mut self, index: u32) {
         let slot = &mut self.slots[index as usize];
         let Some(mut connection) = slot.connection.take() else { return };
+        let id = ConnectionId { index, generation: slot.generation };
         slot.generation = slot.generation.wrapping_add(1);
+        self.forget_waiting(id, &connection.mode);
         connection.tcp.release(&mut self.pools);
         self.cut_octets -= connection.cut.octets();
         self.statistics.tcp.add(connection.tcp.counters());
@@ -436,17 +442,20 @@ impl<D: Device> Core<D> {
         }
     }
 
-    fn answer_doorbells(&mut self) -> bool {
-        let mut busy = false;
+    fn answer_doorbells(&mut self, now: Instant) -> bool {
+        let mut busy = self.rings.doorbells.take_shared_receives();
+        if busy {
+            self.resume_sharing(now);
+        }
         for _ in 0..limits::DOORBELLS_PER_POLL {
             let Some(number) = self.rings.doorbells.take() else { break };
             busy = true;
-            self.answer_doorbell(number);
+            self.answer_doorbell(now, number);
         }
         busy
     }
 
-    fn answer_doorbell(&mut self, number: QpNumber) {
+    fn answer_doorbell(&mut self, now: Instant, number: QpNumber) {
         let Some(qp) = self.qps.numbered(number) else { return };
         qp.shared.heard();
         match qp.connection {
@@ -456,6 +465,7 @@ impl<D: Device> Core<D> {
                     qp.receiver.flush(&qp.shared, &mut self.placed_sends, None);
                     qp.sender.flush_late(&qp.shared);
                 }
+                self.resume_if_ready(now, connection.index);
                 self.mark_dirty(connection.index);
             }
             // Posted while the queue pair was coming to its end.
@@ -486,9 +496,13 @@ impl<D: Device> Core<D> {
                 progress |= tcp::Progress::CLOSED;
             }
             let overdue = connection.fpdu_due() <= now;
+            let receive_overdue = connection.receive_due() <= now;
             self.nudge(now, index);
             self.mark_dirty(index);
             self.on_progress(now, index, progress);
+            if receive_overdue {
+                self.end_wait(now, index);
+            }
             if overdue {
                 // before the first FPDU there is no Terminate.
                 self.fail_stream(now, index, StreamError::NoFpdu, None);

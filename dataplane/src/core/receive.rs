@@ -1,10 +1,10 @@
 //! Frames in, and segments given to the connection they belong to.
 
-use super::connection::FlowKey;
+use super::Core;
+use super::connection::{Connection, FlowKey};
 use super::ip::Packet;
 use super::loopback::Arrival;
 use super::statistics::DropCause;
-use super::{Core, connection};
 use crate::device::{ChecksumStatus, Device, Frame};
 use crate::limits;
 use crate::tcp::{self, Payload, Refusal};
@@ -71,7 +71,7 @@ impl<D: Device> Core<D> {
             return Err(DropCause::NoConnection);
         };
         let payload_octets = payload.octets;
-        self.pools.held.expect_passing(!connection.receives_stream());
+        self.pools.held.expect_passing(!connection.receives_stream() && !connection.awaits_receive());
         let disposition = connection.tcp.on_segment(now, header, payload, &mut self.pools);
         connection.note_progress(now, disposition.progress);
         let key = connection.key;
@@ -144,7 +144,7 @@ impl<D: Device> Core<D> {
             self.take_octets(now, index);
         }
         // Control hears of the end after the octets before it.
-        let handed_up = !self.has_unlent_octets(index);
+        let handed_up = !self.slots[index as usize].connection.as_ref().is_some_and(Connection::holds_back);
         if progress.contains(tcp::Progress::PEER_FINISHED) && handed_up {
             self.on_peer_finished(now, index);
         }
@@ -165,10 +165,7 @@ impl<D: Device> Core<D> {
     }
 
     fn state_of(&self, index: u32) -> Option<tcp::State> {
-        self.slots[index as usize]
-            .connection
-            .as_ref()
-            .map(|connection: &connection::Connection| connection.tcp.state())
+        self.slots[index as usize].connection.as_ref().map(|connection| connection.tcp.state())
     }
 }
 

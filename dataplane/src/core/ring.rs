@@ -42,6 +42,9 @@ pub struct FullOperation {
     /// Times in a row that an FPDU with a wrong CRC is dropped in silence, for TCP to bring it again, before that is
     /// error 2 (MPA-8-08).
     pub crc_retries: u8,
+    /// How long a Send that meets no receive waits for one, in nanoseconds; `None` if it is an error at once. All that comes
+    /// behind it waits too, and the window closes.
+    pub receive_wait_ns: Option<u64>,
     /// The version of DDP and RDMAP, in both directions: 1, or 0 with an RDMA Consortium peer (RDMAC-C.1-02).
     pub version: u8,
     /// What lets the Responder send.
@@ -65,6 +68,7 @@ impl FullOperation {
             crc: true,
             packing: true,
             crc_retries: limits::CRC_RETRIES,
+            receive_wait_ns: None,
             version: DDP_VERSION,
             ready: ReadyToReceive::None,
             depths: ReadDepths { ird: 0, ord: 0 },

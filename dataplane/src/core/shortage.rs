@@ -81,9 +81,13 @@ impl<D: Device> Core<D> {
     }
 
     /// The connection gives up its frames, and what was acknowledged in them: it is reset, and its users are told.
+    /// One that waits for a receive waits no longer, and tells its peer why.
     fn fail_holder(&mut self, now: Instant, index: u32) {
-        self.statistics.count(DropCause::HeldTooLong);
         let Some(connection) = self.slots[index as usize].connection.as_ref() else { return };
+        if connection.awaits_receive() {
+            return self.end_wait(now, index);
+        }
+        self.statistics.count(DropCause::HeldTooLong);
         if matches!(&connection.mode, Mode::FullOperation(operating) if !operating.failed) {
             self.fail_stream(now, index, StreamError::Mpa(MpaError::LocalCatastrophic), None);
         }

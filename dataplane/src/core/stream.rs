@@ -89,6 +89,8 @@ impl<D: Device> Core<D> {
                 connection.tcp.consume(&mut self.pools, octets);
                 self.statistics.count(DropCause::AfterError);
             }
+            // It is looked at when a receive is posted, or its time is over.
+            Mode::FullOperation(operating) if operating.not_ready.is_asleep() => {}
             Mode::FullOperation(_) => self.take_fpdus(now, index),
         }
     }
@@ -103,7 +105,7 @@ impl<D: Device> Core<D> {
 
     fn take_fpdus(&mut self, now: Instant, index: u32) {
         loop {
-            match self.take_fpdu(index) {
+            match self.take_fpdu(now, index) {
                 Step::Next => {}
                 Step::Wait => return,
                 Step::Failed(error, fault) => return self.fail_stream(now, index, error, fault.as_ref()),
@@ -114,7 +116,7 @@ impl<D: Device> Core<D> {
 
     /// Takes the next FPDU in order, however the segments it lies in are cut.
     // MPA-A.4-01, C00-7.4.1-01, DDP-3-04
-    fn take_fpdu(&mut self, index: u32) -> Step {
+    fn take_fpdu(&mut self, now: Instant, index: u32) -> Step {
         let Some(connection) = self.slots[index as usize].connection.as_mut() else { return Step::Wait };
         let Mode::FullOperation(operating) = &mut connection.mode else { return Step::Wait };
         let Some(qp) = self.qps.get_mut(operating.qp) else { return Step::Wait };
@@ -136,6 +138,15 @@ impl<D: Device> Core<D> {
                 };
             }
         };
+        if operating.not_ready.is_allowed() {
+            if qp.receiver.lacks_receive(&qp.shared, &octets, &located)
+                && let Some(begins) = operating.not_ready.wait(now)
+            {
+                self.statistics.receives_awaited += u64::from(begins);
+                return self.await_receive(index);
+            }
+            operating.not_ready.served();
+        }
         // The peer may ask again as soon as it has an answer, so what it acknowledges with the request counts.
         qp.reads.responses.complete(&mut self.stags, connection.tcp.acknowledged());
         let reach = &mut Reach { shared: &qp.shared, stags: &mut self.stags, reads: &mut qp.reads };
@@ -313,6 +324,11 @@ impl<D: Device> Core<D> {
             // Its queue pair is destroyed, and it lingers for a Terminate.
             _ => CloseReason::Aborted,
         };
+        if connection.awaits_receive() {
+            // Nobody will post a receive for them.
+            let octets = connection.tcp.received().available();
+            connection.tcp.consume(&mut self.pools, octets);
+        }
         // From here on neither names the other, whatever becomes of the slot and of the queue pair's number.
         if let Some(qp) = connection.qp().and_then(|id| self.qps.unbind(id)) {
             end_queue_pair(qp, &mut self.stags, &mut self.placed_sends, reason);

@@ -124,7 +124,7 @@ impl<D: Device> Core<D> {
         let Some(connection) = self.slots[index as usize].connection.as_mut() else { return false };
         self.cut_octets -= connection.cut.acknowledge(connection.tcp.acknowledged());
         // Acknowledged octets that control has no copy of yet outlive TCP.
-        let unheard = connection.unlent_octets() > 0 && !connection.told_closed;
+        let unheard = connection.holds_back() && !connection.told_closed;
         if connection.tcp.state() == State::Closed && !more && !unheard {
             self.on_closed(index);
             self.remove_connection(index);
@@ -143,6 +143,7 @@ impl<D: Device> Core<D> {
         connection.expect_answer(now);
         let mut deadline = connection.tcp.next_deadline().min(connection.abort_at).min(connection.fpdu_due());
         deadline = deadline.min(connection.nudge_due()).min(connection.close_due);
+        deadline = deadline.min(connection.receive_due());
         if !more && waiting {
             // Nobody may answer: then the connection asks anew.
             deadline = deadline.min(now + limits::NEIGHBOUR_RETRANSMIT_NS);

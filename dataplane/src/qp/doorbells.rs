@@ -3,13 +3,16 @@
 use std::sync::Arc;
 
 use super::work::QpNumber;
-use crate::sync::ArrayQueue;
+use crate::sync::{ArrayQueue, AtomicBool, Ordering};
 use crate::waker::Waker;
 
-/// The bell that applications ring at a core: the numbers of queue pairs with new work.
+/// The bell that applications ring at a core: the numbers of queue pairs with new work, and whether receives have come to a
+/// shared receive queue that queue pairs wait for.
 #[derive(Debug)]
 pub struct Doorbells {
     queue_pairs: ArrayQueue<QpNumber>,
+    /// Whether receives have come to a shared receive queue that queue pairs wait for.
+    shared_receives: AtomicBool,
     /// Wakes the thread that polls the core, if that ever sleeps.
     waker: Option<Arc<Waker>>,
 }
@@ -17,7 +20,11 @@ pub struct Doorbells {
 impl Doorbells {
     /// Bells for `queue_pairs` queue pairs.
     pub fn new(queue_pairs: usize) -> Self {
-        Self { queue_pairs: ArrayQueue::new(queue_pairs.max(1)), waker: None }
+        Self {
+            queue_pairs: ArrayQueue::new(queue_pairs.max(1)),
+            shared_receives: AtomicBool::new(false),
+            waker: None,
+        }
     }
 
     /// The same, for a core whose thread may sleep.
@@ -42,6 +49,17 @@ impl Doorbells {
         self.wake();
     }
 
+    /// Rings for receives in a shared receive queue that queue pairs wait for.
+    pub(crate) fn ring_shared_receives(&self) {
+        self.shared_receives.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    /// Whether the bell rings for receives in a shared receive queue. It does not any more then.
+    pub fn take_shared_receives(&self) -> bool {
+        self.shared_receives.load(Ordering::Relaxed) && self.shared_receives.swap(false, Ordering::AcqRel)
+    }
+
     /// The next queue pair that has new work.
     pub fn take(&self) -> Option<QpNumber> {
         self.queue_pairs.pop()
@@ -49,6 +67,6 @@ impl Doorbells {
 
     /// Whether no bell rings.
     pub fn is_empty(&self) -> bool {
-        self.queue_pairs.is_empty()
+        self.queue_pairs.is_empty() && !self.shared_receives.load(Ordering::Acquire)
     }
 }

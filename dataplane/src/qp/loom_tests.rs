@@ -10,6 +10,7 @@ use super::completion_queue::{CompletionRing, Notice, Notify};
 use super::doorbells::Doorbells;
 use super::posted::Posted;
 use super::shared::{QpState, SharedQp};
+use super::shared_receive_queue::{SharedReceiveQueue, SrqNumber};
 use super::work::{
     Completion, CompletionKind, InlineData, Operation, QpNumber, ReceiveRequest, SendRequest, Slice, Status,
 };
@@ -178,6 +179,26 @@ fn an_unsignaled_flush_takes_no_reserved_place() {
         assert_eq!(reported, [if accepted { 2 } else { 1 }]);
         assert_eq!(completions.has_overflowed(), accepted);
         assert_eq!(completions.reserve(2), 1, "no place is lost");
+    });
+}
+
+/// A core that begins to wait for a shared receive queue while a receive is posted to it finds the receive, or is rung for.
+#[test]
+fn a_shared_receive_does_not_slip_past_who_waits() {
+    model(|| {
+        let bells = Arc::new(Doorbells::new(1));
+        let queue = Arc::new(SharedReceiveQueue::new(SrqNumber(1), PD, 1, None));
+        let poster = {
+            let queue = queue.clone();
+            thread::spawn(move || queue.post(&[ReceiveRequest::new(1, Slice::default())]).unwrap())
+        };
+        let found = !queue.is_empty();
+        if !found {
+            queue.await_post(&bells);
+        }
+        poster.join().unwrap();
+        assert!(found || bells.take_shared_receives(), "it waits for ever");
+        assert!(!bells.take_shared_receives(), "rung for once");
     });
 }
 

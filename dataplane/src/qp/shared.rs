@@ -212,6 +212,11 @@ impl SharedQp {
         self.shared_receives.is_some()
     }
 
+    /// The shared receive queue that its receives come from, if one is.
+    pub const fn shared_receives(&self) -> Option<&Arc<SharedReceiveQueue>> {
+        self.shared_receives.as_ref()
+    }
+
     /// Receives that it has taken from its shared receive queue so far: what its peer has used up (DDP-8.3.2-07,
     /// RDMAP-8.1.2-05).
     pub fn receives_taken(&self) -> u64 {

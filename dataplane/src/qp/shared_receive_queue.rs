@@ -2,13 +2,14 @@
 //! nobody has to keep buffers ready at each of them.
 
 use core::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::async_event::{AsyncEvent, AsyncEvents};
+use super::doorbells::Doorbells;
 use super::shared::{BadRequest, PostError};
 use super::work::ReceiveRequest;
 use crate::memory::ProtectionDomainId;
-use crate::sync::{ArrayQueue, AtomicU32, AtomicU64, Ordering};
+use crate::sync::{ArrayQueue, AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
 /// Names a shared receive queue of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -27,6 +28,10 @@ pub struct SharedReceiveQueue {
     /// Below this many receives there is an event; 0 for never.
     limit: AtomicU32,
     taken: AtomicU64,
+    /// A queue pair waits for the next receive: whoever posts one rings.
+    awaited: AtomicBool,
+    /// The bell of the core that serves its queue pairs, once one has waited.
+    doorbells: OnceLock<Arc<Doorbells>>,
     events: Option<Arc<AsyncEvents>>,
 }
 
@@ -44,6 +49,8 @@ impl SharedReceiveQueue {
             posted: ArrayQueue::new(depth.max(1)),
             limit: AtomicU32::new(0),
             taken: AtomicU64::new(0),
+            awaited: AtomicBool::new(false),
+            doorbells: OnceLock::new(),
             events,
         }
     }
@@ -74,10 +81,34 @@ impl SharedReceiveQueue {
     ///
     /// [`BadRequest`] names the first that had no room; those before it are posted.
     pub fn post(&self, requests: &[ReceiveRequest]) -> Result<(), BadRequest> {
-        for (posted, request) in requests.iter().enumerate() {
-            self.posted.push(*request).map_err(|_| BadRequest { posted, error: PostError::QueueFull })?;
+        let full = requests.iter().position(|request| self.posted.push(*request).is_err());
+        if !requests.is_empty() && full != Some(0) {
+            // Of this fence and that of `await_post` one comes first: either the core finds the receive, or it is rung for.
+            fence(Ordering::SeqCst);
+            self.ring_if_awaited();
         }
-        Ok(())
+        full.map_or(Ok(()), |posted| Err(BadRequest { posted, error: PostError::QueueFull }))
+    }
+
+    /// Has `doorbells` rung when the next receive is posted, at once if there is one already, for the core that they are of:
+    /// that of all queue pairs which share the queue.
+    pub fn await_post(&self, doorbells: &Arc<Doorbells>) {
+        let known = self.doorbells.get_or_init(|| doorbells.clone());
+        debug_assert!(Arc::ptr_eq(known, doorbells), "a queue is shared by the queue pairs of one core");
+        self.awaited.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        if !self.is_empty() {
+            self.ring_if_awaited();
+        }
+    }
+
+    fn ring_if_awaited(&self) {
+        if self.awaited.load(Ordering::Relaxed)
+            && self.awaited.swap(false, Ordering::AcqRel)
+            && let Some(doorbells) = self.doorbells.get()
+        {
+            doorbells.ring_shared_receives();
+        }
     }
 
     /// Asks for one event when fewer than `limit` receives are left, at once if they are already; 0 asks for none.

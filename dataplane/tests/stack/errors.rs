@@ -3,6 +3,7 @@
 
 mod endings;
 mod lingering;
+mod not_ready;
 mod requests;
 pub mod target;
 

@@ -33,6 +33,7 @@ mod path_mtu;
 mod placement;
 mod queue_pair_binding;
 mod reassembly;
+mod receiver_not_ready;
 mod sack_work;
 mod stream_order;
 mod streaming;

@@ -628,6 +628,11 @@ struct warpline_qp_attr {
      */
     bool keep_open;
     /**
+     * Milliseconds that a message of the peer which meets no receive waits for one; all that the peer sends behind it waits
+     * too. 0: it ends the stream at once.
+     */
+    uint32_t rnr_timeout_ms;
+    /**
      * Milliseconds after `warpline_disconnect` without an octet of the peer or an acknowledgement of ours, after which the
      * connection is reset; 0 for 60000, `UINT32_MAX` for no limit.
      */

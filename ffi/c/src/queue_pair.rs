@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::time::Duration;
 
-use warpline::{QpConfig, QpState, QueuePair, SharedReceiveQueue};
+use warpline::{QpConfig, QpState, QueuePair, RnrPolicy, SharedReceiveQueue};
 use warpline_dataplane::limits;
 
 use crate::completion::Cq;
@@ -39,6 +39,9 @@ pub struct QpAttr {
     /// When the peer closes its half of the connection, ours stays open for sends until `warpline_disconnect`: see
     /// `warpline_wait_peer_closed`.
     pub keep_open: bool,
+    /// Milliseconds that a message of the peer which meets no receive waits for one; all that the peer sends behind it waits
+    /// too. 0: it ends the stream at once.
+    pub rnr_timeout_ms: u32,
     /// Milliseconds after `warpline_disconnect` without an octet of the peer or an acknowledgement of ours, after which the
     /// connection is reset; 0 for 60000, `UINT32_MAX` for no limit.
     pub disconnect_timeout_ms: u32,
@@ -52,6 +55,10 @@ impl QpAttr {
             send_depth: or(self.send_depth, usual.send_depth),
             receive_depth: or(self.recv_depth, usual.receive_depth),
             keep_open: self.keep_open,
+            rnr: match self.rnr_timeout_ms {
+                0 => RnrPolicy::Terminate,
+                ms => RnrPolicy::Wait { timeout: Duration::from_millis(ms.into()) },
+            },
             disconnect_timeout: match self.disconnect_timeout_ms {
                 0 => usual.disconnect_timeout,
                 u32::MAX => None,

@@ -6,6 +6,7 @@
 
 mod early;
 mod requests;
+mod rnr;
 mod sends;
 mod tagged;
 mod ulpdu;

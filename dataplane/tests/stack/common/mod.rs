@@ -148,6 +148,8 @@ pub struct Pair {
     pub over_ipv6: bool,
     /// RDMA Reads that may be outstanding in each direction.
     pub reads: u16,
+    /// How long a Send that meets no receive waits.
+    pub receive_wait_ns: Option<u64>,
 }
 
 impl Pair {
@@ -161,6 +163,7 @@ impl Pair {
             network,
             over_ipv6: false,
             reads: 0,
+            receive_wait_ns: None,
         }
     }
 
@@ -214,12 +217,13 @@ impl Pair {
     pub fn establish(&mut self, setup: Setup) {
         self.connect();
         let (a, b) = (self.a.connection.unwrap(), self.b.connection.unwrap());
-        let reads = self.reads;
+        let (reads, receive_wait_ns) = (self.reads, self.receive_wait_ns);
         let operation = |initiator| FullOperation {
             markers_sent: setup.markers,
             markers_received: setup.markers,
             crc: setup.crc,
             depths: ReadDepths { ird: reads, ord: reads },
+            receive_wait_ns,
             ..FullOperation::new(QP, initiator)
         };
         self.a.command(Command::Stream {

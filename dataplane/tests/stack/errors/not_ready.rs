@@ -1,0 +1,235 @@
+//! Sends that meet no receive, where the application asks for them to wait: nothing behind them is Delivered, TCP's window closes,
+//! and the wait ends with a receive or, at its deadline, with the error that it is without waiting.
+
+use std::sync::Arc;
+
+use super::target::{BASE_TO, Target, WRITABLE, fpdu, send, terminate, untagged, write};
+use crate::common::{PD, QP, holds};
+use warpline_dataplane::core::ring::{Command, Event, FullOperation};
+use warpline_dataplane::ddp::DdpError;
+use warpline_dataplane::qp::error::StreamError;
+use warpline_dataplane::qp::shared::QpState;
+use warpline_dataplane::qp::shared_receive_queue::{SharedReceiveQueue, SrqNumber};
+use warpline_dataplane::qp::work::Status;
+use warpline_dataplane::tcp::CloseReason;
+use warpline_dataplane::time::SECOND;
+use warpline_dataplane::wire::tcp::Flags;
+
+const NO_BUFFER: StreamError = StreamError::Ddp(DdpError::NoBuffer);
+const CONTROL: [u8; 4] = [0x12, 2, 0xc0, 0];
+
+const fn waiting() -> FullOperation {
+    FullOperation { receive_wait_ns: Some(5 * SECOND), ..FullOperation::new(QP, false) }
+}
+
+/// One whose only receive is used up: the next message waits.
+fn target() -> Target {
+    let mut target = Target::with(waiting());
+    target.open();
+    target.send(&fpdu(&send(1, 0, b"first")));
+    assert_eq!(target.completions.poll().map(|done| (done.id, done.octets)), Some((1, 5)));
+    target.peer.sent.clear();
+    target
+}
+
+/// The window of the last segment the core has sent, and whether that acknowledges all.
+fn window(target: &mut Target) -> (u16, bool) {
+    // The acknowledgement may be delayed.
+    target.peer.pass_ms(50);
+    let last = target.peer.sent.pop_back().expect("a segment");
+    target.peer.sent.clear();
+    (last.header.window, last.header.ack == target.seq)
+}
+
+fn is_waiting(target: &Target) -> bool {
+    target.completions.poll().is_none() && target.qp.error().is_none()
+}
+
+#[test]
+fn a_send_waits_for_its_receive_and_all_behind_it_waits_too() {
+    let mut target = target();
+    target.send(&fpdu(&send(2, 0, b"second")));
+    target.send(&fpdu(&write(WRITABLE, BASE_TO, b"behind")));
+    // With Immediate Data it is the same.
+    target.send(&fpdu(&untagged([0x41, 0x49], 0, 3, 0, b"8 octets")));
+    target.peer.pass_ms(100);
+    assert!(is_waiting(&target));
+    target.expect_untouched_but_inbox();
+    assert_eq!(target.peer.core.statistics().receives_awaited, 1);
+    target.qp.post_receive(Target::receive(2)).unwrap();
+    target.peer.settle();
+    let done = target.completions.poll().unwrap();
+    assert_eq!((done.id, done.status, done.octets), (2, Status::Success, 6));
+    assert!(holds(&target.regions[0].0, 0, b"behind"));
+    assert!(holds(&target.regions[3].0, 0, b"second"));
+    assert!(is_waiting(&target));
+    target.qp.post_receive(Target::receive(3)).unwrap();
+    target.peer.settle();
+    assert_eq!(target.completions.poll().unwrap().immediate, Some(u64::from_be_bytes(*b"8 octets")));
+    assert_eq!(target.peer.core.statistics().receives_awaited, 2);
+}
+
+/// RFC 5041 §7.1: at the deadline it is what it is without waiting, and the Terminate names it.
+#[test]
+fn the_wait_has_a_deadline() {
+    let mut target = target();
+    let second = send(2, 0, b"second");
+    target.send(&fpdu(&second));
+    target.peer.pass_ms(3000);
+    // What comes meanwhile makes it no longer.
+    target.send(&fpdu(&write(WRITABLE, BASE_TO, b"behind")));
+    target.peer.pass_ms(1990);
+    assert!(is_waiting(&target));
+    assert_eq!(target.sent().0, []);
+    target.peer.pass_ms(20);
+    assert_eq!((target.qp.error(), target.qp.state()), (Some(NO_BUFFER), QpState::Terminate));
+    let (data, fin) = target.sent();
+    assert_eq!(data, terminate(CONTROL, Some(&second)));
+    assert!(fin);
+    assert!(holds(&target.regions[0].0, 0, &[0xa5; 6]), "nothing behind it was placed");
+}
+
+/// Each message has its own time, and the usual is none at all.
+#[test]
+fn each_message_has_its_own_time() {
+    let mut target = target();
+    for msn in 2..6 {
+        target.send(&fpdu(&send(msn, 0, b"x")));
+        target.peer.pass_ms(4000);
+        assert!(is_waiting(&target));
+        target.qp.post_receive(Target::receive(msn.into())).unwrap();
+        target.peer.settle();
+        assert_eq!(target.completions.poll().map(|done| done.id), Some(msn.into()));
+    }
+    let mut target = Target::new();
+    target.open();
+    target.send(&fpdu(&send(1, 0, b"x")));
+    target.send(&fpdu(&send(2, 0, b"x")));
+    assert_eq!(target.qp.error(), Some(NO_BUFFER));
+}
+
+/// What is wrong in another way does not wait.
+#[test]
+fn only_a_missing_receive_is_waited_for() {
+    for (wrong, error) in [
+        (send(3, 0, b"x"), DdpError::MsnRange),
+        (send(2, 1, b"x"), DdpError::NoBuffer),
+        (untagged([0x41, 0x41], 0, 2, 0, b"x"), DdpError::NoBuffer),
+        (untagged([0x41, 0x03], 0, 2, 0, b"x"), DdpError::NoBuffer),
+        (untagged([0x40, 0x43], 0, 2, 0, b"x"), DdpError::UntaggedVersion),
+    ] {
+        let mut target = target();
+        target.send(&fpdu(&wrong));
+        assert_eq!(target.qp.error(), Some(StreamError::Ddp(error)), "{wrong:02x?}");
+    }
+}
+
+/// The window closes by what waits, stays closed while it is probed, and opens by itself, not by a sliver, when the wait is over.
+#[test]
+fn the_window_closes_and_opens() {
+    let mut target = target();
+    target.send(&fpdu(&send(2, 0, b"second")));
+    let behind = fpdu(&write(WRITABLE, BASE_TO, &[7; 200])).repeat(6);
+    let (mut last, mut sent) = (window(&mut target).0, 0);
+    while usize::from(last) >= behind.len() {
+        target.send(&behind);
+        let (now, acknowledged) = window(&mut target);
+        assert!(acknowledged && now < last, "{now} after {last}");
+        last = now;
+        sent += 1;
+    }
+    assert!(sent > 40, "{sent}");
+    // The peer fills the rest by a part of an FPDU, and probes.
+    target.send(&behind[..usize::from(last)]);
+    assert_eq!(window(&mut target), (0, true));
+    for _ in 0..3 {
+        target.peer.pass_ms(300);
+        target.peer.send(Flags::ACK, target.seq - 1, target.ack, &[]);
+        assert_eq!(window(&mut target), (0, true));
+    }
+    assert!(is_waiting(&target));
+    let received = target.peer.core.statistics().fpdus_received;
+    target.qp.post_receive(Target::receive(2)).unwrap();
+    target.peer.settle();
+    let (opened, acknowledged) = window(&mut target);
+    assert!(acknowledged && opened > 60_000, "{opened}");
+    assert_eq!(target.completions.poll().map(|done| done.id), Some(2));
+    target.send(&behind[usize::from(last)..]);
+    let now = target.peer.core.statistics().fpdus_received;
+    assert_eq!(now - received, 1 + 6 * (sent + 1), "nothing that was acknowledged is lost");
+    assert_eq!(target.qp.error(), None);
+}
+
+/// The peer's end comes behind what waits: control hears of it, and the queue pair, when that is Delivered.
+#[test]
+fn the_end_comes_behind_what_waits() {
+    let finished =
+        |target: &Target| target.peer.events.iter().any(|event| matches!(event, Event::PeerFinished { .. }));
+    let closed = |target: &Target| {
+        target.peer.events.iter().find_map(|event| match event {
+            Event::Closed { reason, .. } => Some(*reason),
+            _ => None,
+        })
+    };
+    for (we_close, served) in [(false, true), (true, true), (false, false), (true, false)] {
+        let mut target = target();
+        if we_close {
+            target.peer.command(Command::Close { connection: target.connection });
+            target.peer.settle();
+            target.ack += 1;
+        }
+        target.send(&fpdu(&send(2, 0, b"last words")));
+        target.peer.send(Flags::ACK | Flags::FIN, target.seq, target.ack, &[]);
+        target.seq += 1;
+        target.peer.pass_ms(4500);
+        assert!(is_waiting(&target) && !finished(&target) && closed(&target).is_none());
+        if !served {
+            target.peer.pass_ms(600);
+            assert_eq!(target.qp.error(), Some(NO_BUFFER));
+            target.peer.pass_s(10);
+            assert!(closed(&target).is_some());
+            continue;
+        }
+        target.qp.post_receive(Target::receive(2)).unwrap();
+        target.peer.settle();
+        let done = target.completions.poll().unwrap();
+        assert_eq!((done.id, done.status, done.octets), (2, Status::Success, 10));
+        assert!(finished(&target));
+        assert_eq!(closed(&target), we_close.then_some(CloseReason::Finished));
+    }
+}
+
+/// A reset ends the wait at once: what waited has no user any more.
+#[test]
+fn a_reset_ends_the_wait() {
+    let mut target = target();
+    target.send(&fpdu(&send(2, 0, b"second")));
+    target.peer.send(Flags::RST, target.seq, target.ack, &[]);
+    assert_eq!(target.qp.error(), Some(StreamError::Tcp(CloseReason::Reset)));
+    assert_eq!(target.peer.core.statistics().held_frames, 0);
+}
+
+/// A receive posted to a shared receive queue wakes who waits for it; those of a queue pair that has gone disturb nobody.
+#[test]
+fn a_shared_receive_queue_wakes_who_waits() {
+    let receives = Arc::new(SharedReceiveQueue::new(SrqNumber(1), PD, 8, None));
+    let mut target = Target::sharing(waiting(), Some(receives.clone()));
+    target.open();
+    for (msn, words) in [(1, b"one"), (2, b"two")] {
+        target.send(&fpdu(&send(msn, 0, words)));
+    }
+    target.peer.pass_ms(1000);
+    assert!(is_waiting(&target));
+    for id in [7, 8] {
+        receives.post(&[Target::receive(id)]).unwrap();
+        target.peer.settle();
+        assert_eq!(target.completions.poll().map(|done| done.id), Some(id));
+        assert_eq!(receives.len(), 0, "no more than it needs");
+    }
+    target.send(&fpdu(&send(3, 0, b"three")));
+    target.peer.command(Command::DestroyQp(QP));
+    target.peer.settle();
+    receives.post(&[Target::receive(9)]).unwrap();
+    target.peer.pass_ms(100);
+    assert_eq!(receives.len(), 1);
+}
