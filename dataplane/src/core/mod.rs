@@ -251,8 +251,9 @@ pub struct Core<D: Device> {
     to_send: VecDeque<D::Frame>,
     /// An empty frame that was not needed after all.
     spare: Option<D::Frame>,
-    /// Octets kept of FPDUs that were sent in part, of all connections.
+    /// Octets kept of FPDUs that were sent in part, of all connections, and how many they may be.
     cut_octets: usize,
+    cut_octets_max: usize,
     identification: u16,
 }
 
@@ -308,6 +309,7 @@ impl<D: Device> Core<D> {
             device,
             spare: None,
             cut_octets: 0,
+            cut_octets_max: tables.cut_octets,
             identification: 0,
         }
     }

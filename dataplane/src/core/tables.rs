@@ -23,6 +23,9 @@ pub struct Tables {
     pub queue_pairs: usize,
     /// Registered regions.
     pub regions: usize,
+    /// Octets kept of FPDUs that go out in parts, besides one run of them of each connection. Allocated when needed, which
+    /// is rare.
+    pub cut_octets: usize,
 }
 
 impl Default for Tables {
@@ -37,6 +40,7 @@ impl Default for Tables {
             placed_sends: limits::PLACED_SENDS_PER_CORE,
             queue_pairs: limits::QPS_PER_CORE,
             regions: limits::REGIONS_PER_CORE,
+            cut_octets: limits::CUT_OCTETS_PER_CORE,
         }
     }
 }
@@ -60,6 +64,8 @@ pub struct Usage {
     pub placed_sends: usize,
     /// Queue pairs.
     pub queue_pairs: usize,
+    /// Octets kept of FPDUs that go out in parts.
+    pub cut_octets: usize,
     /// Frames built that the device has no room for yet.
     pub frames_to_send: usize,
     /// Events that the ring to control has no room for yet.
@@ -82,6 +88,7 @@ impl<D: Device> Core<D> {
             placed_runs: self.pools.held.placed_runs(),
             placed_sends: self.placed_sends.used(),
             queue_pairs: self.qps.iter().count(),
+            cut_octets: self.cut_octets,
             frames_to_send: self.to_send.len(),
             events_waiting: self.events.waiting(),
         }

@@ -264,7 +264,7 @@ impl<D: Device> Core<D> {
         }
         // Each connection may keep one in any case, so that it gets on.
         let octets = run.octets as usize;
-        if !connection.cut.is_empty() && self.cut_octets + octets > limits::CUT_OCTETS_PER_CORE {
+        if !connection.cut.is_empty() && self.cut_octets + octets > self.cut_octets_max {
             return false;
         }
         let mut whole = vec![0; octets].into_boxed_slice();

@@ -105,7 +105,8 @@ pub trait Frame: Send + 'static {
 
     /// Appends `octets` octets of `region`, which is [constant](Region::freeze), from `offset` by reference: the device
     /// reads them when it sends the frame. `false`, and the frame unchanged, when the device cannot or the range is not
-    /// inside the region. The memory stays until the frame is gone, whoever has the region. After it, [`append`](Self::append) starts a new piece.
+    /// inside the region. The memory stays until the frame is gone, whoever has the region. After it,
+    /// [`append`](Self::append) starts a new piece.
     fn append_region(&mut self, region: &Region, offset: usize, octets: usize) -> bool {
         let _ = (region, offset, octets);
         false

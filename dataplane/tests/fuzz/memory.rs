@@ -70,6 +70,9 @@ impl Memory {
             .map(|purpose| {
                 let whole = Region::heap(octets).unwrap();
                 assert!(whole.write(0, &untouched));
+                // What never changes goes by reference where the device takes references.
+                let constant = matches!(purpose, Purpose::Source | Purpose::ReadOnly);
+                let whole = if constant { whole.freeze().unwrap() } else { whole };
                 let granted = whole.part(GUARD_OCTETS, GRANTED_OCTETS).unwrap();
                 Buffer { purpose, whole, granted }
             })

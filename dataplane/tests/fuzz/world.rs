@@ -32,6 +32,7 @@ const TABLES: Tables = Tables {
     placed_sends: 16,
     queue_pairs: QUEUE_PAIRS,
     regions: 8,
+    cut_octets: 1024,
 };
 
 /// Polls without anything new after which the core has nothing left to do.

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use warpline_dataplane::core::ring::Event;
 use warpline_dataplane::core::statistics::DropCause;
+use warpline_dataplane::core::tables::Tables;
 use warpline_dataplane::device::sim::{End, EndConfig, Impairments, Verdict};
 use warpline_dataplane::limits;
 use warpline_dataplane::memory::{Access, InsertError, Region, STag};
@@ -40,8 +41,12 @@ struct Bench {
 impl Bench {
     /// Both devices take payload by reference, and read it when the frame leaves.
     fn new(seed: u64, source: Region) -> Self {
+        Self::with_tables(seed, source, Tables::default())
+    }
+
+    fn with_tables(seed: u64, source: Region, tables: Tables) -> Self {
         let end = |end| EndConfig { gather: true, transmit_checksums: true, ..end };
-        let mut pair = Pair::new(seed, end(EndConfig::a()), end(EndConfig::b()));
+        let mut pair = Pair::with_tables(seed, end(EndConfig::a()), end(EndConfig::b()), tables);
         pair.reads = 4;
         let sink = Region::heap(OCTETS).unwrap();
         let rights =
@@ -157,8 +162,10 @@ fn a_frame_that_leaves_after_the_completion_shows_nothing_of_later() {
 #[test]
 fn the_parts_of_a_cut_fpdu_fit_together() {
     const MOST_OCTETS: usize = 1300;
-    for message in MESSAGES {
-        let mut bench = Bench::new(1, filled(0));
+    // With room for all, and with none but for one run of a connection.
+    let room = [Tables::default(), Tables { cut_octets: 0, ..Tables::default() }];
+    for (message, tables) in MESSAGES.into_iter().flat_map(|message| room.map(|tables| (message, tables))) {
+        let mut bench = Bench::with_tables(1, filled(0), tables);
         let (source, mut times) = (bench.source.clone(), 0_u8);
         // A path that has become narrower and does not say so.
         bench.pair.network.set_filter(End::A, move |_, frame| {
@@ -172,6 +179,8 @@ fn the_parts_of_a_cut_fpdu_fit_together() {
         assert!(statistics.tcp.cut_segments >= 5, "{message:?}: {}", statistics.tcp.cut_segments);
         assert_eq!(bench.bad_crcs(), 0, "{message:?}");
         assert_eq!((bench.pair.a.qp.error(), bench.pair.b.qp.error()), (None, None));
+        bench.pair.run_for(5);
+        assert_eq!(bench.pair.a.core.usage().cut_octets, 0, "all is acknowledged");
     }
 }
 

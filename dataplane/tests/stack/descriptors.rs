@@ -15,6 +15,7 @@ const FEW: Tables = Tables {
     placed_sends: 64,
     queue_pairs: 8,
     regions: 8,
+    cut_octets: 1024,
 };
 
 /// Opens a connection in streaming mode from `port`, and has the core send `octets` octets on it.

@@ -175,6 +175,7 @@ const FEW: Tables = Tables {
     placed_sends: 64,
     queue_pairs: 256,
     regions: 8,
+    cut_octets: 1024,
 };
 
 /// More holders than there are frames: FPDUs that come whole pass through all the same, nothing that was acknowledged is lost,

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use warpline_dataplane::core::addresses::Cidr;
 use warpline_dataplane::core::ring::{AfterStream, Command, ConnectionId, Event, FullOperation, Rings};
 use warpline_dataplane::core::statistics::Statistics;
+use warpline_dataplane::core::tables::Tables;
 use warpline_dataplane::core::{Config, Core};
 use warpline_dataplane::device::sim::{self, EndConfig, Network, SimDevice};
 use warpline_dataplane::memory::{Access, Grant, ProtectionDomainId, Region, STag};
@@ -48,7 +49,7 @@ pub struct Host {
 }
 
 impl Host {
-    fn new(device: SimDevice, host: u8, seed: u64) -> Self {
+    fn new(device: SimDevice, host: u8, seed: u64, tables: Tables) -> Self {
         let rings = Rings::new();
         let mut config = Config {
             window_octets: WINDOW_OCTETS,
@@ -56,7 +57,7 @@ impl Host {
             ..Config::new(address(host).into(), 24, [seed, u64::from(host)])
         };
         config.addresses.push(Cidr::new(address_v6(host).into(), 64));
-        let core = Core::new(device, config, rings.clone());
+        let core = Core::with_tables(device, config, rings.clone(), tables);
         let completions = Arc::new(CompletionRing::new(4096));
         let qp = Arc::new(SharedQp::new(
             QP,
@@ -154,11 +155,16 @@ pub struct Pair {
 
 impl Pair {
     pub fn new(seed: u64, a: EndConfig, b: EndConfig) -> Self {
+        Self::with_tables(seed, a, b, Tables::default())
+    }
+
+    /// Two hosts with tables of other sizes.
+    pub fn with_tables(seed: u64, a: EndConfig, b: EndConfig, tables: Tables) -> Self {
         let (device_a, device_b) = sim::link(seed, a, b);
         let network = device_a.network();
         Self {
-            a: Host::new(device_a, 1, seed),
-            b: Host::new(device_b, 2, seed),
+            a: Host::new(device_a, 1, seed, tables),
+            b: Host::new(device_b, 2, seed, tables),
             now: Instant::from_nanos(1),
             network,
             over_ipv6: false,
