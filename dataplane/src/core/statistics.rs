@@ -52,7 +52,7 @@ pub enum DropCause {
     WrongState,
     /// A TCP segment with an older timestamp than one already seen, or with none where each has one (RFC 7323).
     OldTimestamp,
-    /// An FPDU whose CRC is wrong, dropped before it was acknowledged so that TCP brings it again.
+    /// An FPDU whose CRC is wrong or whose length cannot be, dropped before it was acknowledged so that TCP brings it again.
     FpduCrc,
     /// Octets after the error that ended a stream.
     AfterError,

@@ -131,11 +131,14 @@ impl<D: Device> Core<D> {
             Ok(None) => return Step::Wait,
             Err(error) => {
                 let bad_octets = operating.fpdus.needed(&octets);
-                self.statistics.octets_verified += bad_octets.min(octets.available()) as u64;
-                return match error {
-                    MpaError::Crc => self.drop_or_fail(index, bad_octets, error),
-                    _ => Step::Failed(StreamError::Mpa(error), None),
-                };
+                let may_be_damage = operating.fpdus.may_be_damage(&octets, error);
+                if bad_octets <= octets.available() {
+                    self.statistics.octets_verified += bad_octets as u64;
+                }
+                if may_be_damage {
+                    return self.drop_or_fail(index, bad_octets, error);
+                }
+                return Step::Failed(StreamError::Mpa(error), None);
             }
         };
         if operating.not_ready.is_allowed() {
@@ -178,7 +181,7 @@ impl<D: Device> Core<D> {
         }
     }
 
-    /// An FPDU of `bad_octets` octets is wrong. MPA-8-08, C00-9-04: while TCP has not acknowledged it, it may simply be lost.
+    /// An FPDU of `bad_octets` octets, as far as they are there, is wrong. MPA-8-08, C00-9-04: while TCP has not acknowledged it, it may simply be lost.
     pub(super) fn drop_or_fail(&mut self, index: u32, bad_octets: usize, error: MpaError) -> Step {
         if let Some(connection) = self.slots[index as usize].connection.as_mut()
             && let Mode::FullOperation(operating) = &mut connection.mode

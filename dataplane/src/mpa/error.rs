@@ -8,7 +8,7 @@ use thiserror::Error;
 /// |---|---|---|---|---|
 /// | 1 | FIN or RST inside an FPDU, or the connection is lost | yes | a Terminate after FIN, if we may send | ends |
 /// | 2 | a CRC is wrong, again, or where TCP cannot bring the FPDU again | yes | Terminate 2/0/2 | FIN behind it |
-/// | 3 | Marker and length disagree, or the length is none | yes | Terminate 2/0/3 | FIN behind it |
+/// | 3 | Marker and length disagree; the length is none, by its CRC or again | yes | Terminate 2/0/3 | FIN behind it |
 /// | 4 | a startup frame is not valid, or not in time | yes | nothing; revision 0 gets a Reply | FIN at once |
 /// | 5 | the Initiator cannot serve a connection that was accepted | yes | Terminate 2/0/5 | FIN behind it |
 /// | 6 | Initiator: the Reply's ORD is above our IRD | yes | Terminate 2/0/6 | FIN behind it |

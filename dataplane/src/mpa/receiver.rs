@@ -195,8 +195,8 @@ impl FpduReceiver {
     /// # Errors
     ///
     /// [`MpaError::Crc`]; [`MpaError::Marker`] when Markers and ULPDU_Length disagree, or the length is above 64768: then
-    /// there is no boundary to trust (ambiguity A-05), CRC or not. After an error nothing more is to be passed on
-    /// (MPA-8-09).
+    /// there is no boundary to trust (ambiguity A-05), and nothing is waited for. After an error nothing more is to be
+    /// passed on (MPA-8-09).
     // MPA-4.4-16, MPA-5.2-01, MPA-6-01, MPA-6-03, MPA-6-05, MPA-8-02, MPA-8-03, C00-7.2-05, C00-7.4-01, C00-7.4-02,
     // C00-7.4-04
     #[inline]
@@ -204,20 +204,29 @@ impl FpduReceiver {
         let Some(located) = self.locate(octets) else {
             return Ok(None);
         };
-        if located.ulpdu_len > MULPDU_MAX {
-            return Err(MpaError::Marker);
-        }
+        let possible = located.ulpdu_len <= MULPDU_MAX;
         if octets.available() < located.wire_len() {
-            return Ok(None);
+            return if possible { Ok(None) } else { Err(MpaError::Marker) };
         }
         // MPA-4.1-06, MPA-7.1.1-09, A-10: a CRC that is not in use counts as valid.
         if self.crc && !located.crc_holds(octets) {
             return Err(MpaError::Crc);
         }
-        if !located.markers_agree(octets) {
+        if !possible || !located.markers_agree(octets) {
             return Err(MpaError::Marker);
         }
         Ok(Some(located))
+    }
+
+    /// Whether what [`next`](Self::next) gave `error` for may have been damaged on its way, so that another copy may be good: its
+    /// CRC is wrong, or its length is none and no CRC says that it was sent so.
+    // MPA-8-02, MPA-8-03, MPA-8-08
+    pub fn may_be_damage(&self, octets: &impl Octets, error: MpaError) -> bool {
+        error == MpaError::Crc
+            || self.locate(octets).is_some_and(|located| {
+                let verified = self.crc && octets.available() >= located.wire_len();
+                located.ulpdu_len > MULPDU_MAX && !verified
+            })
     }
 
     /// The next FPDU by its ULPDU_Length, once all of it is there. Nothing is verified but by who has seen
@@ -386,6 +395,39 @@ mod tests {
         assert_eq!(located.header(&&empty[..], &mut [0; 18]), 0);
         assert_eq!(receiver.next(&&[0xfd, 0x01][..]), Err(MpaError::Marker), "64769");
         assert_eq!(receiver.next(&&[0xfd, 0x00][..]), Ok(None), "64768");
+    }
+
+    /// MPA-4.4-15, MPA-8-03, A-05: a length above 64768 is error 3 where the CRC is right or cannot be looked at, and error 2 where
+    /// it is wrong. Only a right CRC says that it was sent so.
+    #[test]
+    fn a_length_out_of_range_is_judged_by_its_crc() {
+        let mut octets = vec![0xff, 0xff];
+        octets.extend(ulpdu(0xffff));
+        octets.resize(octets.len().next_multiple_of(4), 0);
+        let crc = crate::crc32c::checksum(&octets).to_le_bytes();
+        octets.extend(crc);
+        let receiver = FpduReceiver::new(false, true);
+        let judged = |octets: &[u8]| {
+            let error = receiver.next(&octets).unwrap_err();
+            (error, receiver.may_be_damage(&octets, error))
+        };
+        assert_eq!(judged(&octets), (MpaError::Marker, false));
+        assert_eq!(judged(&octets[..octets.len() - 1]), (MpaError::Marker, true));
+        assert_eq!(judged(&octets[..2]), (MpaError::Marker, true));
+        octets[1000] ^= 1;
+        assert_eq!(judged(&octets), (MpaError::Crc, true));
+        let without_crc = FpduReceiver::new(false, false);
+        assert_eq!(without_crc.next(&&octets[..]), Err(MpaError::Marker));
+        assert!(without_crc.may_be_damage(&&octets[..], MpaError::Marker));
+        // A Marker that disagrees under a right CRC was sent so.
+        let mut octets = encoded(0, true, &ulpdu(700));
+        octets[3] ^= 4;
+        let covered = octets.len() - 4;
+        let crc = crate::crc32c::checksum(&octets[..covered]).to_le_bytes();
+        octets[covered..].copy_from_slice(&crc);
+        let receiver = FpduReceiver::new(true, true);
+        assert_eq!(receiver.next(&&octets[..]), Err(MpaError::Marker));
+        assert!(!receiver.may_be_damage(&&octets[..], MpaError::Marker));
     }
 
     /// MPA-4.3-04, MPA-4.3-06: the Marker positions of a stream, also where sequence numbers wrap.

@@ -229,6 +229,46 @@ fn a_wrong_crc_once_is_not_seen() {
     assert!(holds(&target.regions[0].0, 0, b"good"));
 }
 
+/// RFC 5044 §8, MPA-8-03, MPA-8-08, A-05: a length above 64768 is damage like any other at first, with CRCs and without. The
+/// same again and again is error 3, and nobody waits for octets that no sender may send.
+#[test]
+fn a_length_that_cannot_be_is_loss_first_and_then_an_error() {
+    for crc in [true, false] {
+        let mut target = Target::with(FullOperation { crc, ..FullOperation::new(QP, false) });
+        target.open();
+        let right = fpdu(&write(WRITABLE, BASE_TO, b"good"));
+        let mut wrong = right.clone();
+        wrong[0] = 0xfd;
+        wrong[1] = 0x01;
+        target.peer.send(Flags::ACK, target.seq, target.ack, &wrong);
+        target.expect_untouched();
+        assert_eq!(target.qp.error(), None);
+        assert_eq!(target.peer.core.statistics().dropped(DropCause::FpduCrc), 1);
+        assert_eq!(target.peer.sent.back().unwrap().header.ack, target.seq, "not acknowledged");
+        target.send(&right);
+        assert_eq!(target.qp.error(), None);
+        assert!(holds(&target.regions[0].0, 0, b"good"));
+        for attempt in 1..=u64::from(limits::CRC_RETRIES) {
+            target.peer.send(Flags::ACK, target.seq, target.ack, &wrong);
+            assert_eq!(target.qp.error(), None);
+            assert_eq!(target.peer.core.statistics().dropped(DropCause::FpduCrc), 1 + attempt);
+            target.peer.sent.clear();
+        }
+        target.peer.send(Flags::ACK, target.seq, target.ack, &wrong);
+        assert_eq!(target.qp.error(), Some(StreamError::Mpa(MpaError::Marker)), "CRC {crc}");
+    }
+}
+
+/// MPA-8-08: the silence about it is a choice too.
+#[test]
+fn a_length_that_cannot_be_may_be_an_error_at_once() {
+    let mut target = Target::with(FullOperation { crc_retries: 0, ..FullOperation::new(QP, false) });
+    target.open();
+    let mut wrong = fpdu(&write(WRITABLE, BASE_TO, b"bad"));
+    wrong[0] = 0xff;
+    target.expect(&wrong, StreamError::Mpa(MpaError::Marker), [0x20, 3, 0, 0], None);
+}
+
 /// MPA-8-02: when the first octets of an FPDU are acknowledged, TCP cannot bring it again.
 #[test]
 fn a_wrong_crc_across_acknowledged_segments() {
@@ -243,10 +283,10 @@ fn a_wrong_crc_across_acknowledged_segments() {
     target.expect(&wrong[40..], StreamError::Mpa(MpaError::Crc), [0x20, 2, 0, 0], None);
 }
 
-/// a length that no sender may use.
+/// a length that no sender may use, where nothing is taken for a loss.
 #[test]
 fn an_impossible_length() {
-    let mut target = Target::new();
+    let mut target = Target::with(FullOperation { crc_retries: 0, ..FullOperation::new(QP, false) });
     target.open();
     target.send(&[0xff, 0xff]);
     target.send(&vec![0; 65_600]);
@@ -257,7 +297,7 @@ fn an_impossible_length() {
 /// MPA-7.1.2-15, A-07: a Responder that has received no valid FPDU sends none, not even a Terminate.
 #[test]
 fn no_terminate_before_the_first_fpdu() {
-    let mut target = Target::new();
+    let mut target = Target::with(FullOperation { crc_retries: 0, ..FullOperation::new(QP, false) });
     let mut wrong = fpdu(&write(WRITABLE, BASE_TO, b"bad"));
     wrong[0] = 0xff;
     wrong[1] = 0xff;
