@@ -64,6 +64,8 @@ mod driver;
 pub mod event_fd;
 #[cfg(test)]
 mod idle_tests;
+#[cfg(all(debug_assertions, not(test)))]
+mod instances;
 pub mod lending;
 pub mod listener;
 pub mod memory;
