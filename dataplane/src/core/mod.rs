@@ -202,7 +202,6 @@ struct Slot {
 /// One poll loop and all it owns.
 pub struct Core<D: Device> {
     config: Config,
-    device: D,
     mac: MacAddress,
     capabilities: Capabilities,
 
@@ -255,6 +254,9 @@ pub struct Core<D: Device> {
     cut_octets: usize,
     cut_octets_max: usize,
     identification: u16,
+
+    /// Dropped last: frames go back to the device they are of.
+    device: D,
 }
 
 impl<D: Device> Core<D> {

@@ -28,7 +28,6 @@ const RECEIVE_BURSTS: usize = 8;
 /// Frames move when the device is polled: [`receive`](Device::receive) also hands those on that were transmitted
 /// before and are due by now. A frame that the device inside has no room or buffer for stays until it has.
 pub struct Fault<D: Device> {
-    inner: D,
     buffers: Buffers,
     inbound: Path,
     outbound: Path,
@@ -36,6 +35,8 @@ pub struct Fault<D: Device> {
     burst: Vec<D::Frame>,
     /// Frames that are due and that `inner` had no room for.
     leaving: VecDeque<D::Frame>,
+    /// Dropped last: the frames are its own.
+    inner: D,
 }
 
 impl<D: Device> Fault<D> {

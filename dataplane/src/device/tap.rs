@@ -54,10 +54,11 @@ pub struct TapStatistics {
 ///
 /// What is buffered is written when the tap is dropped, errors unseen; [`flush`](Self::flush) shows them.
 pub struct Tap<D: Device, W: Write> {
-    inner: D,
     capture: Capture<W>,
     /// The frames on their way into `inner`; empty between calls.
     burst: VecDeque<D::Frame>,
+    /// Dropped last: the frames are its own.
+    inner: D,
 }
 
 impl<D: Device, W: Write + Send + 'static> Tap<D, W> {

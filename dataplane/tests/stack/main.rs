@@ -11,6 +11,7 @@ mod changing_memory;
 mod closing;
 mod common;
 mod descriptors;
+mod drop_order;
 mod enhanced;
 mod errors;
 mod framing;
