@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use warpline_dataplane::device::sim::{self, End, EndConfig, SimDevice, SimFrame};
 use warpline_dataplane::device::Capabilities;
+use warpline_dataplane::device::sim::{self, End, EndConfig, SimDevice, SimFrame};
 use warpline_dataplane::waker::Waker;
 use warpline_dataplane::wire::ethernet::MacAddress;
 

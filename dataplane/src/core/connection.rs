@@ -194,6 +194,8 @@ pub struct Connection {
     pub generation: u32,
     /// Its four numbers.
     pub key: FlowKey,
+    /// The flow label of its IPv6 packets; 0 for IPv4.
+    pub flow_label: u32,
     /// Who asked for it.
     pub origin: Origin,
     /// The TCP connection.
@@ -237,6 +239,7 @@ impl Connection {
         Self {
             generation,
             key,
+            flow_label: 0,
             origin,
             tcp,
             mode: Mode::Streaming,

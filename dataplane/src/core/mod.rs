@@ -14,6 +14,7 @@ mod flows;
 mod icmp;
 mod icmp_errors;
 mod ip;
+mod keyed_hash;
 mod linger;
 mod link;
 pub mod listeners;
@@ -41,7 +42,7 @@ mod transmit;
 mod wheel;
 
 use std::collections::VecDeque;
-use std::hash::Hasher;
+use std::hash::{BuildHasher, Hasher};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -70,6 +71,7 @@ use connection::{Chunk, Connection, FlowKey, Mode};
 use detection::Detection;
 use events::Events;
 use flows::Flows;
+use keyed_hash::KeyedHash;
 use listeners::ListenAddress;
 use loopback::Loopback;
 use neighbours::{Neighbours, StaticNeighbour};
@@ -210,6 +212,8 @@ pub struct Core<D: Device> {
     flows: Flows,
     listeners: Vec<Listener>,
     /// Half-open connections of all ports.
+    /// Flow labels of IPv6.
+    flow_labels: KeyedHash,
     opening: usize,
     /// SYNs that got a connection in this poll.
     syns_this_poll: usize,
@@ -253,7 +257,6 @@ pub struct Core<D: Device> {
     /// Octets kept of FPDUs that were sent in part, of all connections, and how many they may be.
     cut_octets: usize,
     cut_octets_max: usize,
-    identification: u16,
 
     /// Dropped last: frames go back to the device they are of.
     device: D,
@@ -274,12 +277,13 @@ impl<D: Device> Core<D> {
             capabilities: device.capabilities(),
             slots,
             free_slots: (0..tables.connections as u32).rev().collect(),
-            flows: Flows::new(tables.connections),
+            flows: Flows::new(tables.connections, derived(config.secret, 7)),
+            flow_labels: KeyedHash::new(derived(config.secret, 9)),
             listeners: Vec::with_capacity(limits::LISTENERS_PER_CORE),
             opening: 0,
             syns_this_poll: 0,
             syn_cookies: SynCookies::new(derived(config.secret, 1)),
-            time_waits: TimeWaits::new(tables.time_waits),
+            time_waits: TimeWaits::new(tables.time_waits, derived(config.secret, 8)),
             ports: Ports::new(config.ports, [derived(config.secret, 4), derived(config.secret, 5)]),
             path_mtus: PathMtus::new(),
             resets: RateLimit::new(limits::RESETS_PER_SECOND, derived(config.secret, 2)),
@@ -312,7 +316,6 @@ impl<D: Device> Core<D> {
             spare: None,
             cut_octets: 0,
             cut_octets_max: tables.cut_octets,
-            identification: 0,
         }
     }
 
@@ -411,7 +414,8 @@ impl<D: Device> Core<D> {
     ) -> Option<u32> {
         let index = self.free_slots.pop()?;
         let slot = &mut self.slots[index as usize];
-        slot.connection = Some(Connection::new(slot.generation, key, origin, tcp));
+        let connection = Connection::new(slot.generation, key, origin, tcp);
+        slot.connection = Some(Connection { flow_label: flow_label(self.flow_labels, &key), ..connection });
         self.flows.insert(&self.slots, &key, index);
         self.mark_dirty(index);
         Some(index)
@@ -519,6 +523,11 @@ impl<D: Device> Core<D> {
 /// Numbers that others cannot foresee.
 fn seeded([seed, _]: [u64; 2]) -> fastrand::Rng {
     fastrand::Rng::with_seed(seed)
+}
+/// The flow label of IPv6: the same for all packets of the flow, and not to be foreseen (RFC 6437 §3). It shows what it hashes
+/// to under a key that serves nothing else; 0 would mean that there is none.
+fn flow_label(labels: KeyedHash, key: &FlowKey) -> u32 {
+    if key.remote.is_ipv4() { 0 } else { (labels.hash_one(key) as u32 & 0xf_ffff).max(1) }
 }
 
 /// A secret for one purpose, from which those for others do not follow.

@@ -11,6 +11,7 @@ use std::net::IpAddr;
 
 use arrayvec::ArrayVec;
 
+use super::keyed_hash::KeyedHash;
 use crate::limits;
 use crate::time::Instant;
 use crate::wire::ethernet::MacAddress;
@@ -105,7 +106,7 @@ pub type Solicitations = ArrayVec<Solicitation, { limits::SOLICITATIONS_PER_POLL
 /// The neighbour cache of a core.
 #[derive(Debug)]
 pub struct Neighbours {
-    entries: HashMap<IpAddr, Neighbour, foldhash::quality::RandomState>,
+    entries: HashMap<IpAddr, Neighbour, KeyedHash>,
     /// Nothing is due before.
     next_due: Instant,
     /// How long a neighbour counts as reachable (RFC 4861 §6.3.2): random, so that hosts do not ask in step.
@@ -116,10 +117,8 @@ impl Neighbours {
     /// A cache of the configured neighbours.
     pub fn new(configured: &[StaticNeighbour], random: &mut fastrand::Rng) -> Self {
         let base = limits::NEIGHBOUR_REACHABLE_NS;
-        let mut entries = HashMap::with_capacity_and_hasher(
-            limits::NEIGHBOURS_PER_CORE,
-            foldhash::quality::RandomState::default(),
-        );
+        let hasher = KeyedHash::new([random.u64(..), random.u64(..)]);
+        let mut entries = HashMap::with_capacity_and_hasher(limits::NEIGHBOURS_PER_CORE, hasher);
         for StaticNeighbour { address, mac } in configured {
             entries.insert(*address, Neighbour::new(*mac, State::Static, Instant::ZERO));
         }

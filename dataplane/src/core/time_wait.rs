@@ -8,6 +8,7 @@ use std::collections::HashMap;
 
 use super::Core;
 use super::connection::FlowKey;
+use super::keyed_hash::KeyedHash;
 use super::statistics::{DropCause, Statistics};
 use crate::device::Device;
 use crate::limits;
@@ -139,7 +140,7 @@ struct Entry {
 #[derive(Debug)]
 pub struct TimeWaits {
     entries: Vec<Entry>,
-    by_key: HashMap<FlowKey, u32, foldhash::quality::RandomState>,
+    by_key: HashMap<FlowKey, u32, KeyedHash>,
     /// Places no longer in use, linked by `next`.
     free: u32,
     oldest: u32,
@@ -147,12 +148,12 @@ pub struct TimeWaits {
 }
 
 impl TimeWaits {
-    /// A table for `capacity` connections, at least one.
-    pub fn new(capacity: usize) -> Self {
+    /// A table for `capacity` connections, at least one, hashed under `key`.
+    pub fn new(capacity: usize, key: [u64; 2]) -> Self {
         let capacity = capacity.max(1);
         Self {
             entries: Vec::with_capacity(capacity),
-            by_key: HashMap::with_capacity_and_hasher(capacity, foldhash::quality::RandomState::default()),
+            by_key: HashMap::with_capacity_and_hasher(capacity, KeyedHash::new(key)),
             free: NIL,
             oldest: NIL,
             newest: NIL,
@@ -405,7 +406,7 @@ mod tests {
 
     #[test]
     fn a_full_table_gives_up_its_oldest() {
-        let (mut table, mut statistics) = (TimeWaits::new(4), Statistics::default());
+        let (mut table, mut statistics) = (TimeWaits::new(4, [1, 2]), Statistics::default());
         for port in 0..4 {
             table.insert(at(port.into()), key(port), remains(None), &mut statistics);
         }
@@ -421,7 +422,7 @@ mod tests {
     fn agrees_with_a_list() {
         for seed in 0..50 {
             let mut rng = fastrand::Rng::with_seed(seed);
-            let (mut table, mut statistics) = (TimeWaits::new(16), Statistics::default());
+            let (mut table, mut statistics) = (TimeWaits::new(16, [1, 2]), Statistics::default());
             let mut model: Vec<(u16, Instant)> = Vec::new();
             let mut now = at(0);
             for _ in 0..2000 {

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use super::connection::{Chunk, Connection, FlowKey, Mode, Operating};
 use super::queue_pairs::QueuePairs;
 use super::statistics::{DropCause, Statistics};
-use super::{Core, streaming};
+use super::{Core, flow_label, streaming};
 use crate::crc32c::Digest;
 use crate::device::{ChecksumRequest, Device, Frame, IpVersion};
 use crate::limits;
@@ -23,6 +23,16 @@ use crate::wire::ethernet::{EtherType, MacAddress};
 use crate::wire::ipv4::{self, Protocol};
 use crate::wire::ipv6;
 use crate::wire::tcp::{self, Header, SeqNumber};
+
+/// Where the packets of a flow go.
+#[derive(Clone, Copy)]
+struct To {
+    key: FlowKey,
+    /// The flow label, over IPv6.
+    flow_label: u32,
+    /// The hardware address of the next hop.
+    mac: MacAddress,
+}
 
 impl<D: Device> Core<D> {
     /// Sends what the connections have to send, in turn. Who gets no turn, because the device is full or the poll has done
@@ -103,7 +113,8 @@ impl<D: Device> Core<D> {
                 self.spare = Some(frame);
                 return false;
             };
-            match self.build(frame, index, key, mac, &outgoing) {
+            let to = To { key, flow_label: connection.flow_label, mac };
+            match self.build(frame, index, &to, &outgoing) {
                 Some(frame) if looped => self.loop_back(frame),
                 Some(frame) => {
                     self.to_send.push_back(frame);
@@ -201,7 +212,8 @@ impl<D: Device> Core<D> {
         let Some(mut frame) = self.empty_frame() else { return };
         let octets = self.headers_octets(key, &header);
         if frame.append(octets).is_some() {
-            self.write_headers(&mut frame, key, mac, header, 0, EcnField::NotCapable);
+            let to = To { key, flow_label: flow_label(self.flow_labels, &key), mac };
+            self.write_headers(&mut frame, &to, header, 0, EcnField::NotCapable);
             if self.loops_back(mac) {
                 self.loop_back(frame);
             } else {
@@ -225,12 +237,11 @@ impl<D: Device> Core<D> {
         &mut self,
         mut frame: D::Frame,
         index: u32,
-        key: FlowKey,
-        mac: MacAddress,
+        to: &To,
         outgoing: &Outgoing<Chunk>,
     ) -> Option<D::Frame> {
-        let headers = self.headers_octets(key, &outgoing.header);
-        let by_reference = self.takes_references() && !self.loops_back(mac);
+        let headers = self.headers_octets(to.key, &outgoing.header);
+        let by_reference = self.takes_references() && !self.loops_back(to.mac);
         let payload_octets = outgoing.segment.map_or(0, |segment| segment.octets as usize);
         if let Some(segment) = &outgoing.segment {
             self.keep_if_cut(index, segment).then_some(())?;
@@ -246,7 +257,7 @@ impl<D: Device> Core<D> {
         } else {
             frame.append(headers)?;
         }
-        self.write_headers(&mut frame, key, mac, outgoing.header.clone(), payload_octets, outgoing.ecn);
+        self.write_headers(&mut frame, to, outgoing.header.clone(), payload_octets, outgoing.ecn);
         Some(frame)
     }
 
@@ -281,12 +292,12 @@ impl<D: Device> Core<D> {
     fn write_headers(
         &mut self,
         frame: &mut D::Frame,
-        key: FlowKey,
-        mac: MacAddress,
+        to: &To,
         mut header: Header,
         payload_octets: usize,
         ecn: EcnField,
     ) {
+        let To { key, mac, .. } = *to;
         (header.source_port, header.destination_port) = (key.local_port, key.remote_port);
         let segment_octets = header.header_len() + payload_octets;
         let looped = self.loops_back(mac);
@@ -298,7 +309,7 @@ impl<D: Device> Core<D> {
         let ethertype = if key.remote.is_ipv4() { EtherType::IPV4 } else { EtherType::IPV6 };
         self.write_link(link, mac, ethertype);
         let (ip, segment) = rest.split_at_mut(network_octets(key));
-        self.write_network(ip, key, segment_octets, ecn);
+        self.write_network(ip, to, segment_octets, ecn);
         header.emit(segment);
         let mut sum = checksum::pseudo_header(key.local, key.remote, Protocol::TCP.0, segment_octets as u16);
         if offload {
@@ -320,10 +331,9 @@ impl<D: Device> Core<D> {
     }
 
     /// Writes the IP header before a segment of `segment_octets`. A device that completes checksums completes IPv4's too.
-    fn write_network(&mut self, out: &mut [u8], key: FlowKey, segment_octets: usize, ecn: EcnField) {
-        match (key.local, key.remote) {
+    fn write_network(&self, out: &mut [u8], to: &To, segment_octets: usize, ecn: EcnField) {
+        match (to.key.local, to.key.remote) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {
-                self.identification = self.identification.wrapping_add(1);
                 let header = ipv4::Header {
                     source,
                     destination,
@@ -334,7 +344,10 @@ impl<D: Device> Core<D> {
                     dont_fragment: true,
                     more_fragments: false,
                     fragment_offset: 0,
-                    identification: self.identification,
+                    // RFC 6864 §4.1: a datagram that is never fragmented may have any. A number that counts what this end
+                    // sends would tell strangers how much that is. Zero needs no state, receivers coalesce segments with
+                    // it (Linux's GRO), and no path refuses it: Linux answers every SYN with it.
+                    identification: 0,
                     ecn: ecn.bits(),
                     dscp: 0,
                 };
@@ -350,13 +363,12 @@ impl<D: Device> Core<D> {
                 next_header: Protocol::TCP,
                 hop_limit: limits::TIME_TO_LIVE,
                 payload_len: segment_octets as u16,
-                // RFC 6437 §3: the same for all packets of the flow, and not to be guessed.
-                flow_label: self.flows.hash(&key) as u32,
+                flow_label: to.flow_label,
                 ecn: ecn.bits(),
                 dscp: 0,
             }
             .emit(out),
-            _ => debug_assert!(false, "a flow between two families: {key:?}"),
+            _ => debug_assert!(false, "a flow between two families: {:?}", to.key),
         }
     }
 }

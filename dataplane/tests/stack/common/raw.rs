@@ -268,6 +268,7 @@ impl RawPeer {
         }
         let segment = &packet[transport..usize::from(ip.total_len)];
         assert!(ip.dont_fragment, "MPA-A.5-01");
+        assert_eq!(ip.identification, 0, "RFC 6864 §4.1: it says nothing of what else was sent");
         self.take_segment((ip.source.into(), ip.destination.into()), ip.ecn, segment);
     }
 
