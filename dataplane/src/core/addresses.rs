@@ -95,10 +95,20 @@ pub fn is_host_address(address: IpAddr) -> bool {
     !(address.is_unspecified() || address.is_multicast() || address.is_loopback() || broadcast)
 }
 
+/// Returns true if `address` is the broadcast address of an IPv4 network of `addresses`: all bits after the prefix are set (RFC
+/// 1122 §3.2.1.3 (d)). Networks of one or two addresses have none (RFC 3021 §2.1).
+pub fn is_directed_broadcast(addresses: &[Cidr], address: IpAddr) -> bool {
+    let IpAddr::V4(v4) = address else { return false };
+    addresses.iter().any(|own| {
+        let host_bits = u32::MAX.checked_shr(own.prefix_bits.into()).unwrap_or(0);
+        own.prefix_bits <= 30 && own.contains(address) && v4.to_bits() & host_bits == host_bits
+    })
+}
+
 /// The neighbour that a packet to `remote` is handed to: `remote` itself on a network of ours, else the gateway of the
-/// route with the longest prefix.
+/// route with the longest prefix. `None` for what is no host's address.
 pub fn next_hop(addresses: &[Cidr], routes: &[Route], remote: IpAddr) -> Option<IpAddr> {
-    if !is_host_address(remote) {
+    if !is_host_address(remote) || is_directed_broadcast(addresses, remote) {
         return None;
     }
     let on_link = addresses.iter().filter(|own| own.contains(remote));
@@ -164,6 +174,27 @@ mod tests {
         ] {
             assert!(cidr(network).contains(ip(inside)), "{network} {inside}");
             assert!(!cidr(network).contains(ip(outside)), "{network} {outside}");
+        }
+    }
+
+    #[test]
+    fn a_network_of_three_or_more_has_a_broadcast_address() {
+        for (own, address, expected) in [
+            ("198.18.0.1/24", "198.18.0.255", true),
+            ("198.18.0.1/24", "198.18.0.254", false),
+            ("198.18.0.1/24", "198.18.1.255", false),
+            ("198.18.0.1/15", "198.19.255.255", true),
+            ("198.18.0.1/15", "198.18.255.255", false),
+            ("198.18.0.1/30", "198.18.0.3", true),
+            ("198.18.0.1/31", "198.18.0.1", false),
+            ("198.18.0.1/32", "198.18.0.1", false),
+            ("fd00::1/64", "fd00::ffff:ffff:ffff:ffff", false),
+        ] {
+            let addresses = [cidr("203.0.113.1/24"), cidr(own)];
+            assert_eq!(is_directed_broadcast(&addresses, ip(address)), expected, "{own} {address}");
+            if expected {
+                assert_eq!(next_hop(&addresses, &[], ip(address)), None);
+            }
         }
     }
 

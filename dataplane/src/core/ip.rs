@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use super::Core;
-use super::addresses::is_host_address;
+use super::addresses::{is_directed_broadcast, is_host_address};
 use super::loopback::Arrival;
 use super::statistics::DropCause;
 use crate::device::{ChecksumStatus, Device, Frame};
@@ -144,8 +144,11 @@ impl<D: Device> Core<D> {
         }
     }
 
-    /// RFC 9293 §3.9.2.3 (MUST-63), RFC 1122 §3.2.1.3, RFC 4291 §2.7: no group, no loopback, nobody, and not ourselves.
+    /// RFC 9293 §3.9.2.3 (MUST-63), RFC 1122 §3.2.1.3, RFC 4291 §2.7: no group, no broadcast, no loopback, nobody, and not
+    /// ourselves.
     pub(super) fn check_source(&self, source: IpAddr) -> Result<(), DropCause> {
-        if is_host_address(source) && !self.is_own(source) { Ok(()) } else { Err(DropCause::BadSource) }
+        let broadcast = is_directed_broadcast(&self.config.addresses, source);
+        let sound = is_host_address(source) && !broadcast && !self.is_own(source);
+        if sound { Ok(()) } else { Err(DropCause::BadSource) }
     }
 }

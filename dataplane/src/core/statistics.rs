@@ -16,7 +16,7 @@ pub enum DropCause {
     OtherProtocol,
     /// An IP destination that is not ours.
     OtherAddress,
-    /// An IP source that no station can have, or that is ours.
+    /// An IP source that no station can have (a group, a broadcast address, loopback), or that is ours.
     BadSource,
     /// Another station's claim to an address of ours.
     AddressConflict,

@@ -36,6 +36,7 @@ mod queue_pair_binding;
 mod reassembly;
 mod receiver_not_ready;
 mod sack_work;
+mod sources;
 mod stream_order;
 mod streaming;
 mod syn_flood;
