@@ -124,6 +124,19 @@ pub const REGIONS_PER_DOMAIN: usize = REGIONS_PER_CORE / 4;
 pub const QPS_PER_DOMAIN: usize = QPS_PER_CORE / 2;
 /// Connections that a core takes from one address, unless set up otherwise: half of what it has.
 pub const CONNECTIONS_PER_PEER: usize = CONNECTIONS_PER_CORE / 2;
+/// Connections that a core takes from one IPv6 network of 64 bits, unless set up otherwise: three quarters of what it has. All
+/// hosts of a local network may be of one; a single host may have all its addresses.
+pub const CONNECTIONS_PER_NETWORK: usize = CONNECTIONS_PER_CORE / 4 * 3;
+/// How many times as many places of a backlog as are left free one address may hold: half of it, if it is alone.
+pub const BACKLOG_SHARE_OF_ADDRESS: u32 = 1;
+/// The same for all addresses of an IPv6 network of 64 bits: four fifths. Networks of one site are no strangers to each other.
+pub const BACKLOG_SHARE_OF_NETWORK: u32 = 4;
+/// Counters of what peers hold of backlogs: as many as a core has connections, so that two busy peers hardly ever meet in one.
+pub const BACKLOG_COUNTERS: usize = CONNECTIONS_PER_CORE;
+/// How long a connection request waits for the application's decision unless a listener is set up otherwise: longer than
+/// Initiators wait for a Reply (ten seconds, here and in Linux siw), so that no peer is there any more that could be
+/// accepted.
+pub const DECISION_NS: u64 = 60 * SECOND;
 /// Listeners of a core: pairs of an address, or all of them, and a port.
 pub const LISTENERS_PER_CORE: usize = 64;
 /// Descriptors of data sent or queued, over all connections of a core.

@@ -105,6 +105,15 @@ pub fn is_directed_broadcast(addresses: &[Cidr], address: IpAddr) -> bool {
     })
 }
 
+/// The network of 64 bits that an IPv6 address is of, as the 64 bits: what one site, and often one host, has (RFC 4291 §2.5.4,
+/// RFC 6177). `None` for IPv4, where each address costs its holder something.
+pub fn network_of(address: IpAddr) -> Option<u64> {
+    match address.to_canonical() {
+        IpAddr::V4(_) => None,
+        IpAddr::V6(address) => Some((address.to_bits() >> 64) as u64),
+    }
+}
+
 /// The neighbour that a packet to `remote` is handed to: `remote` itself on a network of ours, else the gateway of the
 /// route with the longest prefix. `None` for what is no host's address.
 pub fn next_hop(addresses: &[Cidr], routes: &[Route], remote: IpAddr) -> Option<IpAddr> {
@@ -196,6 +205,14 @@ mod tests {
                 assert_eq!(next_hop(&addresses, &[], ip(address)), None);
             }
         }
+    }
+
+    #[test]
+    fn addresses_of_one_network_of_64_bits_are_one_holders() {
+        let network = |text| network_of(ip(text));
+        assert_eq!(network("2001:db8::1"), network("2001:db8::ffff:ffff:ffff:ffff"));
+        assert_ne!(network("2001:db8::1"), network("2001:db8:0:1::1"));
+        assert_eq!((network("198.18.0.1"), network("::ffff:198.18.0.1")), (None, None));
     }
 
     #[test]

@@ -310,9 +310,9 @@ impl<D: Device> Core<D> {
     /// The connection counts in its listener's backlog no longer.
     fn leave_backlog(&mut self, index: u32) {
         let Some(connection) = self.slots[index as usize].connection.as_mut() else { return };
-        let opened = connection.announced;
+        let (remote, opened) = (connection.key.remote, connection.announced);
         if let Some(listener) = connection.in_backlog.take() {
-            self.no_longer_in_backlog(listener, opened);
+            self.no_longer_in_backlog(listener, remote, opened);
         }
     }
 

@@ -190,8 +190,6 @@ pub enum Origin {
 /// One connection of a core.
 #[derive(Debug)]
 pub struct Connection {
-    /// Its name's generation.
-    pub generation: u32,
     /// Its four numbers.
     pub key: FlowKey,
     /// The flow label of its IPv6 packets; 0 for IPv4.
@@ -235,11 +233,10 @@ pub struct Connection {
 
 impl Connection {
     /// A connection at its beginning.
-    pub fn new(generation: u32, key: FlowKey, origin: Origin, tcp: tcp::Connection) -> Self {
+    pub fn new(key: FlowKey, flow_label: u32, origin: Origin, tcp: tcp::Connection) -> Self {
         Self {
-            generation,
             key,
-            flow_label: 0,
+            flow_label,
             origin,
             tcp,
             mode: Mode::Streaming,

@@ -4,6 +4,7 @@
 //! talks to it over [`ring`], applications over the rings of their queue pairs.
 
 pub mod addresses;
+mod backlog_shares;
 mod commands;
 pub mod connection;
 mod cut;
@@ -67,6 +68,7 @@ use crate::time::Instant;
 use crate::waker::Waker;
 use crate::wire::ethernet::MacAddress;
 use addresses::{Addresses, Cidr, Routes};
+use backlog_shares::BacklogShares;
 use connection::{Chunk, Connection, FlowKey, Mode};
 use detection::Detection;
 use events::Events;
@@ -210,10 +212,11 @@ pub struct Core<D: Device> {
     slots: Vec<Slot>,
     free_slots: Vec<u32>,
     flows: Flows,
-    listeners: Vec<Listener>,
-    /// Half-open connections of all ports.
     /// Flow labels of IPv6.
     flow_labels: KeyedHash,
+    listeners: Vec<Listener>,
+    backlog_shares: BacklogShares,
+    /// Half-open connections of all ports.
     opening: usize,
     /// SYNs that got a connection in this poll.
     syns_this_poll: usize,
@@ -280,6 +283,7 @@ impl<D: Device> Core<D> {
             flows: Flows::new(tables.connections, derived(config.secret, 7)),
             flow_labels: KeyedHash::new(derived(config.secret, 9)),
             listeners: Vec::with_capacity(limits::LISTENERS_PER_CORE),
+            backlog_shares: BacklogShares::new(derived(config.secret, 13)),
             opening: 0,
             syns_this_poll: 0,
             syn_cookies: SynCookies::new(derived(config.secret, 1)),
@@ -414,8 +418,8 @@ impl<D: Device> Core<D> {
     ) -> Option<u32> {
         let index = self.free_slots.pop()?;
         let slot = &mut self.slots[index as usize];
-        let connection = Connection::new(slot.generation, key, origin, tcp);
-        slot.connection = Some(Connection { flow_label: flow_label(self.flow_labels, &key), ..connection });
+        let flow_label = flow_label(self.flow_labels, &key);
+        slot.connection = Some(Connection::new(key, flow_label, origin, tcp));
         self.flows.insert(&self.slots, &key, index);
         self.mark_dirty(index);
         Some(index)
@@ -437,7 +441,7 @@ impl<D: Device> Core<D> {
         }
         self.free_slots.push(index);
         if let Some(listener) = connection.in_backlog {
-            self.no_longer_in_backlog(listener, connection.announced);
+            self.no_longer_in_backlog(listener, connection.key.remote, connection.announced);
         }
     }
 
@@ -520,14 +524,15 @@ impl<D: Device> Core<D> {
     }
 }
 
-/// Numbers that others cannot foresee.
-fn seeded([seed, _]: [u64; 2]) -> fastrand::Rng {
-    fastrand::Rng::with_seed(seed)
-}
 /// The flow label of IPv6: the same for all packets of the flow, and not to be foreseen (RFC 6437 §3). It shows what it hashes
 /// to under a key that serves nothing else; 0 would mean that there is none.
 fn flow_label(labels: KeyedHash, key: &FlowKey) -> u32 {
     if key.remote.is_ipv4() { 0 } else { (labels.hash_one(key) as u32 & 0xf_ffff).max(1) }
+}
+
+/// Numbers that others cannot foresee.
+fn seeded([seed, _]: [u64; 2]) -> fastrand::Rng {
+    fastrand::Rng::with_seed(seed)
 }
 
 /// A secret for one purpose, from which those for others do not follow.

@@ -3,7 +3,14 @@
 //! While there is room, a SYN gets a connection. What is half-open is bounded per port by its backlog and per core; beyond
 //! that a SYN is answered by a cookie, and the connection is made when the cookie comes back. A stack under attack holds
 //! no more than that bound and still takes every peer that is there.
+//!
+//! Of each bound a peer has a share ([`BacklogShares`](super::backlog_shares::BacklogShares)). Half-open connections beyond it
+//! cost the peer nothing: they are answered by cookies, so that whoever forges its address keeps it from nothing. Open
+//! connections beyond it are refused: their address is proved.
 
+use std::net::IpAddr;
+
+use super::backlog_shares::Stage;
 use super::connection::{FlowKey, Origin};
 use super::listeners::{ListenAddress, listener_for};
 use super::statistics::DropCause;
@@ -69,10 +76,14 @@ impl<D: Device> Core<D> {
             // RFC 9293 leaves it to us; without an answer the peer tries again.
             return Err(DropCause::NoRoomForConnection);
         }
+        if !self.has_share(listener, key, Stage::Starting) {
+            return Err(DropCause::PeerShare);
+        }
         // Nobody is there to answer an answer that cannot be sent.
         self.next_hop(key.remote).ok_or(DropCause::OtherAddress)?;
         let Listener { opening, backlog, .. } = self.listeners[listener];
         let room = opening < backlog
+            && self.has_share(listener, key, Stage::Opening)
             && self.opening < limits::HALF_OPEN_PER_CORE.min(self.slots.len() / 2)
             && self.syns_this_poll < limits::SYNS_PER_POLL;
         if !room && beyond.is_some() {
@@ -96,8 +107,7 @@ impl<D: Device> Core<D> {
             // TCP counts the SYNs it sends. To a peer whose hardware address nobody tells it can send none.
             connection.abort_at = now + limits::ACCEPT_TIMEOUT_NS;
         }
-        self.listeners[listener].opening += 1;
-        self.opening += 1;
+        self.count_opening(listener, key);
         if beyond.is_some() {
             self.time_waits.remove(&key);
             self.statistics.time_waits_reused += 1;
@@ -110,6 +120,23 @@ impl<D: Device> Core<D> {
     fn may_take(&self, listener: usize) -> bool {
         let Listener { starting, backlog, .. } = self.listeners[listener];
         starting < backlog && !self.free_slots.is_empty() && self.events.has_room()
+    }
+
+    /// Whether the peer of `key` may have another connection at `stage` in the listener's backlog.
+    fn has_share(&self, listener: usize, key: FlowKey, stage: Stage) -> bool {
+        let Listener { at, backlog, opening, starting, .. } = self.listeners[listener];
+        let held = match stage {
+            Stage::Opening => opening,
+            Stage::Starting => starting,
+        };
+        self.backlog_shares.has_room(at, key.remote, stage, backlog.saturating_sub(held))
+    }
+
+    /// A connection at a listening port is half-open.
+    fn count_opening(&mut self, listener: usize, key: FlowKey) {
+        self.listeners[listener].opening += 1;
+        self.opening += 1;
+        self.backlog_shares.add(self.listeners[listener].at, key.remote, Stage::Opening);
     }
 
     /// Answers a SYN and keeps nothing of it.
@@ -141,22 +168,26 @@ impl<D: Device> Core<D> {
             // The peer sends its first data again, and the cookie with it.
             return Err(DropCause::NoRoomForConnection);
         }
+        if !self.has_share(listener, key, Stage::Starting) {
+            return Err(DropCause::PeerShare);
+        }
         let config = self.tcp_config(key, self.listeners[listener].tcp);
         let mut tcp = tcp::Connection::accept(now, config, header.ack - 1, syn);
         // What was sent with the cookie: from here on the connection has sent it.
         tcp.poll_transmit(now, &mut self.pools).ok_or(DropCause::NoRoomForConnection)?;
         let origin = Origin::Accepted(self.listeners[listener].at);
         let index = self.insert_connection(key, origin, tcp).ok_or(DropCause::NoRoomForConnection)?;
-        self.listeners[listener].opening += 1;
-        self.opening += 1;
+        self.count_opening(listener, key);
         self.statistics.syn_cookies_good += 1;
         self.on_segment(now, index, header, payload)
     }
 
     /// The handshake of a connection at a listening port is complete: it is no longer half-open, and not yet in Full
     /// Operation.
-    pub(super) fn opened(&mut self, at: ListenAddress) {
+    pub(super) fn opened(&mut self, at: ListenAddress, peer: IpAddr) {
         self.opening = self.opening.saturating_sub(1);
+        self.backlog_shares.remove(at, peer, Stage::Opening);
+        self.backlog_shares.add(at, peer, Stage::Starting);
         if let Some(listener) = self.listeners.iter_mut().find(|listener| listener.at == at) {
             listener.opening = listener.opening.saturating_sub(1);
             listener.starting += 1;
@@ -165,10 +196,12 @@ impl<D: Device> Core<D> {
 
     /// A connection at a listening port no longer counts in its backlog: it is in Full Operation, or gone. `opened` tells
     /// whether its handshake was complete.
-    pub(super) fn no_longer_in_backlog(&mut self, at: ListenAddress, opened: bool) {
+    pub(super) fn no_longer_in_backlog(&mut self, at: ListenAddress, peer: IpAddr, opened: bool) {
         if !opened {
             self.opening = self.opening.saturating_sub(1);
         }
+        let stage = if opened { Stage::Starting } else { Stage::Opening };
+        self.backlog_shares.remove(at, peer, stage);
         if let Some(listener) = self.listeners.iter_mut().find(|listener| listener.at == at) {
             let count = if opened { &mut listener.starting } else { &mut listener.opening };
             *count = count.saturating_sub(1);

@@ -124,7 +124,9 @@ pub enum AfterStream {
 pub enum Command {
     /// Connections to `port` at `address` are taken: at most `backlog` at once whose handshake is not complete, after which SYNs are
     /// answered by cookies. While as many are open and not yet in Full Operation, SYNs are not answered; those that were
-    /// half-open then may still open, so that there are never more than twice as many.
+    /// half-open then may still open, so that there are never more than twice as many. One address has another place only while
+    /// it holds fewer than are left free, an IPv6 network of 64 bits fewer than four times as many: beyond that it gets
+    /// cookies, and then no answer.
     Listen {
         /// The local address, as in [`ListenAddress`](super::listeners::ListenAddress); `None` for all.
         address: Option<IpAddr>,

@@ -38,6 +38,8 @@ pub enum DropCause {
     NoConnection,
     /// A SYN, or a cookie come back, while too many connections wait for control or the connection table is full.
     NoRoomForConnection,
+    /// A SYN, or a cookie come back, of a peer that has its share of the listener's backlog.
+    PeerShare,
     /// A TCP segment outside the window.
     OutsideWindow,
     /// A TCP segment, or a fragment, with nothing new.
@@ -89,6 +91,7 @@ impl DropCause {
         Self::ReassemblyEvicted,
         Self::NoConnection,
         Self::NoRoomForConnection,
+        Self::PeerShare,
         Self::OutsideWindow,
         Self::Duplicate,
         Self::BadAck,

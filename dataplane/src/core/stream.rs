@@ -63,7 +63,7 @@ impl<D: Device> Core<D> {
         self.statistics.connections_opened += 1;
         let (key, origin) = (connection.key, connection.origin);
         if let Some(listener) = connection.in_backlog {
-            self.opened(listener);
+            self.opened(listener, key.remote);
         }
         self.events.push(match origin {
             Origin::Accepted(listener) => Event::Accepted {
@@ -319,7 +319,7 @@ impl<D: Device> Core<D> {
             connection.tcp.consume(&mut self.pools, octets);
             connection.lent_octets = 0;
         }
-        let listener = connection.in_backlog.take();
+        let (listener, peer) = (connection.in_backlog.take(), connection.key.remote);
         let announced = connection.announced;
         let reason = match connection.tcp.state() {
             tcp::State::Closed => connection.tcp.close_reason(),
@@ -351,7 +351,7 @@ impl<D: Device> Core<D> {
         }
         if let Some(listener) = listener {
             // What is left of it in TIME-WAIT is no reason to turn others away.
-            self.no_longer_in_backlog(listener, announced);
+            self.no_longer_in_backlog(listener, peer, announced);
         }
     }
 }

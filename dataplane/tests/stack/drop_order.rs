@@ -192,7 +192,9 @@ fn frames_go_before_their_device() {
         }
         answers.pop().map(|frame| frame.piece(0).unwrap().to_vec())
     };
-    assert!(rings.commands.push(Command::Listen { port: PORT, backlog: 4, tcp: None }).is_ok());
+    assert!(
+        rings.commands.push(Command::Listen { address: None, port: PORT, backlog: 4, tcp: None }).is_ok()
+    );
     turn(&mut core, None);
     let answer = turn(&mut core, Some(segment(Flags::SYN, PEER_ISS, SeqNumber(0), &[]))).expect("an answer");
     let (header, _) = Header::parse(&answer[ethernet::Header::LEN + ipv4::Header::LEN..]).unwrap();

@@ -31,6 +31,7 @@ mod operations;
 mod packet_scripts;
 mod packing;
 mod path_mtu;
+mod peer_shares;
 mod placement;
 mod queue_pair_binding;
 mod reassembly;

@@ -36,7 +36,7 @@ struct Remote {
 impl World {
     fn new() -> Self {
         let mut peer = RawPeer::new();
-        peer.command(Command::Listen { port: PORT, backlog: 16, tcp: None });
+        peer.command(Command::Listen { address: None, port: PORT, backlog: 16, tcp: None });
         peer.settle();
         Self { peer, completions: Arc::new(CompletionRing::new(64)) }
     }

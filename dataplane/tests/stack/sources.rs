@@ -30,7 +30,7 @@ fn listening(secret: [u64; 2]) -> Link {
         config.neighbours.push(StaticNeighbour { address: peer, mac: PEER_MAC });
     }
     let mut link = Link::new(config, OUR_MAC);
-    link.command(Command::Listen { port: PORT, backlog: 64, tcp: None });
+    link.command(Command::Listen { address: None, port: PORT, backlog: 64, tcp: None });
     link.settle();
     link.frames.clear();
     link
@@ -94,7 +94,7 @@ fn nobody_sends_from_a_broadcast_address() {
         assert_eq!(link.dropped(DropCause::BadSource), refused, "{broadcast}");
         link.nothing();
         let remote = (broadcast, PORT).into();
-        link.command(Command::Connect { token: 1, remote, timeout_ns: SECOND, tcp: None });
+        link.command(Command::Connect { token: 1, local: None, remote, timeout_ns: SECOND, tcp: None });
         link.settle();
         let failed = link.events.pop();
         assert!(

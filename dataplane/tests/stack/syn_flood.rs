@@ -44,13 +44,13 @@ fn forged(source: Ipv4Addr, header: &Header) -> Vec<u8> {
     frame
 }
 
-/// A core that listens, with its backlog full of SYNs from addresses of the local network.
+/// A core that listens, with its backlog full of SYNs from as many addresses of the local network.
 fn flooded(backlog: u32) -> RawPeer {
     let mut peer = RawPeer::new();
     peer.answers_arp = false;
     peer.command(Command::Listen { address: None, port: PORT, backlog, tcp: None });
-    for port in 1..=backlog as u16 {
-        flood(&mut peer, Ipv4Addr::new(198, 18, 0, 100), port);
+    for host in 1..=backlog as u8 {
+        flood(&mut peer, Ipv4Addr::new(198, 18, 0, 100 + host), 1);
         peer.settle();
     }
     peer.answers_arp = true;

@@ -64,7 +64,7 @@ fn a_syn_with_damaged_options_is_answered() {
     let damages = [&[8, 0, 0, 0][..], &[8, 1, 0, 0], &[3, 40, 7, 0], &[4, 2, 3, 4], &[1, 1, 1, 253]];
     for damage in damages {
         let mut peer = RawPeer::new();
-        peer.command(Command::Listen { port: PORT, backlog: 4, tcp: None });
+        peer.command(Command::Listen { address: None, port: PORT, backlog: 4, tcp: None });
         peer.settle();
         let options = Options { mss: Some(700), sack_permitted: true, ..Options::default() };
         let whole = Options { window_scale: Some(7), ..options.clone() };

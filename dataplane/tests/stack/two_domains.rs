@@ -72,7 +72,7 @@ fn open(peer: &mut RawPeer, number: u32) -> Stream {
 
 fn two_streams() -> (RawPeer, Stream, Stream) {
     let mut peer = RawPeer::new();
-    peer.command(Command::Listen { port: PORT, backlog: 4, tcp: None });
+    peer.command(Command::Listen { address: None, port: PORT, backlog: 4, tcp: None });
     peer.settle();
     peer.core_port = PORT;
     let (first, second) = (open(&mut peer, 2), open(&mut peer, 3));
