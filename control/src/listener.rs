@@ -27,7 +27,8 @@ pub const FIRST_FPDU_TIMEOUT: Duration = Duration::from_mins(1);
 pub struct ListenConfig {
     /// Connections that wait for their startup or for the application, at most: one at least, and no more than the device
     /// has connections ([`CONNECTIONS_PER_CORE`](limits::CONNECTIONS_PER_CORE)); what is asked for beyond that counts as
-    /// that. A peer beyond gets no answer and tries again.
+    /// that. A peer beyond gets no answer and tries again. One address holds no more places than it leaves free, all
+    /// addresses of an IPv6 network of 64 bits no more than four times as many: of 128, an address alone has 64.
     pub backlog: u32,
     /// Whether peers are asked to insert Markers in what they send (RFC 5044 §4.3). Linux siw refuses that.
     pub markers: bool,
@@ -39,6 +40,11 @@ pub struct ListenConfig {
     pub permissive: bool,
     /// The time that a peer has for its Request (RFC 5044 §7.1.2 rule 10).
     pub startup_timeout: Duration,
+    /// The time that the application has to answer a request, from when the request is complete; for ever without. After it
+    /// the peer is rejected, its place in the backlog is free, and the application's answer fails with
+    /// [`AnswerError::TimedOut`]. Not for requests on connections that the application has already, from
+    /// [`TcpStream::respond`].
+    pub decision_timeout: Option<Duration>,
     /// The time that a peer has for its first FPDU after our Reply; for ever without. Until it comes we may send nothing
     /// (RFC 5044 §7.1.2 rules 4 and 10).
     pub first_fpdu_timeout: Option<Duration>,
@@ -51,8 +57,9 @@ pub struct ListenConfig {
 }
 
 impl Default for ListenConfig {
-    /// A backlog of 128, no Markers, any indication, not permissive, ten seconds for the Request and a minute for the
-    /// first FPDU, TCP as on the device, no other listener on the same port of the same address.
+    /// A backlog of 128, no Markers, any indication, not permissive, ten seconds for the Request, a minute for the
+    /// application's answer and another for the first FPDU, TCP as on the device, no other listener on the same port of the
+    /// same address.
     fn default() -> Self {
         Self {
             backlog: 128,
@@ -60,6 +67,7 @@ impl Default for ListenConfig {
             terms: Terms::responder(),
             permissive: false,
             startup_timeout: STARTUP_TIMEOUT,
+            decision_timeout: Some(Duration::from_nanos(limits::DECISION_NS)),
             first_fpdu_timeout: Some(FIRST_FPDU_TIMEOUT),
             tcp: None,
             reuse_address: false,
@@ -111,6 +119,9 @@ pub enum AnswerError {
     /// The peer broke the rules of MPA startup while it waited for the answer, or gave up.
     #[error("MPA startup failed: {0}")]
     Startup(StartupFault),
+    /// The answer came after the listener's [`decision_timeout`](ListenConfig::decision_timeout): the peer was rejected.
+    #[error("the answer came too late: the peer was rejected after the listener's decision_timeout")]
+    TimedOut,
     /// The connection ended meanwhile.
     #[error("the connection ended while it waited for the answer: {0}")]
     Closed(CloseReason),

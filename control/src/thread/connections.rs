@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use warpline_dataplane::core::addresses::network_of;
 use warpline_dataplane::core::listeners::ListenAddress;
 use warpline_dataplane::core::ring::{AfterStream, Command, ConnectionId, FullOperation};
 use warpline_dataplane::mpa::enhanced::Outcome;
@@ -14,7 +15,7 @@ use warpline_dataplane::time::Instant;
 
 use super::initiating::{Initiating, Opening};
 use super::request::Reply;
-use super::responding::{Asker, Deciding, Listening};
+use super::responding::{Asker, Deciding, Listening, Times};
 use super::{Alarm, Control, LINGER_NS};
 use crate::connect::{ConnectError, Connected};
 use crate::driver::nanos;
@@ -66,12 +67,7 @@ pub(super) enum Phase {
     /// Streaming mode: the octets are the application's.
     Streaming(Arc<StreamShared>),
     /// We are the Responder, and the Request is not complete.
-    AwaitingRequest {
-        responder: Responder,
-        /// The time for the first FPDU after it, in nanoseconds.
-        first_fpdu_ns: Option<u64>,
-        asker: Asker,
-    },
+    AwaitingRequest { responder: Responder, times: Times, asker: Asker },
     /// The application decides about a Request.
     Deciding(Deciding),
     /// We are the Initiator, and the Reply is not complete.
@@ -103,8 +99,9 @@ pub(super) struct Connections {
     pub(super) pairs: HashMap<ConnectionId, SocketPair>,
     /// Connections in [`Phase::Operating`] with somebody waiting.
     pub(super) starting: Vec<ConnectionId>,
-    /// Whose the connections are that peers have opened.
+    /// Whose the connections are that peers have opened: of which address, and of which network.
     pub(super) peers: Holdings<IpAddr, ConnectionId>,
+    pub(super) networks: Holdings<u64, ConnectionId>,
 }
 
 impl Connections {
@@ -118,7 +115,26 @@ impl Connections {
             pairs: HashMap::new(),
             starting: Vec::new(),
             peers: Holdings::new(quotas.connections_per_peer),
+            networks: Holdings::new(quotas.connections_per_network),
         }
+    }
+
+    /// Counts a connection among its peer's; `false` when the peer, or its network, has its share.
+    pub(super) fn take_share(&mut self, id: ConnectionId, peer: IpAddr) -> bool {
+        let network = network_of(peer);
+        let room = self.peers.has_room(peer) && network.is_none_or(|network| self.networks.has_room(network));
+        if room {
+            self.peers.take(peer, id);
+            if let Some(network) = network {
+                self.networks.take(network, id);
+            }
+        }
+        room
+    }
+
+    /// How many connections were refused for want of a share.
+    pub(super) const fn refused(&self) -> u64 {
+        self.peers.refused() + self.networks.refused()
     }
 
     pub(super) fn len(&self) -> usize {
@@ -248,6 +264,7 @@ impl Control {
 
     pub(super) fn on_closed(&mut self, now: Instant, id: ConnectionId, reason: CloseReason) {
         self.connections.peers.give_back(&id);
+        self.connections.networks.give_back(&id);
         self.connections.pairs.remove(&id);
         if let Some(shared) = self.stream_of(id) {
             shared.set_end(reason);
@@ -258,6 +275,7 @@ impl Control {
                 // The application is told when it decides.
                 deciding.failure.get_or_insert(AnswerError::Closed(reason));
                 deciding.gone = true;
+                deciding.due = Instant::NEVER;
                 self.connections.table.insert(id, Phase::Deciding(deciding));
             }
             Some(Phase::AwaitingReply(initiating)) => self.on_closed_without_reply(now, initiating, reason),
@@ -341,6 +359,7 @@ impl Control {
                     self.connections.table.insert(id, phase);
                     self.fail_startup(now, id, StartupFault::TimedOut);
                 }
+                Some(Phase::Deciding(deciding)) => self.decide_late(now, id, deciding),
                 _ => self.reset(id),
             }
         }
@@ -354,7 +373,8 @@ fn is_due(phase: &Phase, now: Instant, alarm: &mut Alarm) -> bool {
         Phase::AwaitingRequest { responder, .. } => responder.deadline(),
         Phase::AwaitingReply(initiating) => initiating.initiator.deadline(),
         Phase::Leaving { abort_at } => *abort_at,
-        Phase::Streaming(_) | Phase::Deciding(_) | Phase::Operating { .. } => return false,
+        Phase::Deciding(deciding) => deciding.due,
+        Phase::Streaming(_) | Phase::Operating { .. } => return false,
     };
     if now < at {
         alarm.set(at);

@@ -296,7 +296,7 @@ impl Control {
             connections: self.connections.len() + self.streams.opening(),
             refused_by_quota: self.registrations.refused()
                 + self.queue_pairs.domains.refused()
-                + self.connections.peers.refused(),
+                + self.connections.refused(),
         }
     }
 }

@@ -8,9 +8,9 @@ use warpline_dataplane::core::ring::{AfterStream, Command, ConnectionId};
 use warpline_dataplane::qp::shared::SharedQp;
 use warpline_dataplane::time::Instant;
 
-use super::Control;
 use super::connections::{Phase, Waiter, full_operation};
 use super::request::Reply;
+use super::{Control, LINGER_NS};
 use crate::device::CrcPolicy;
 use crate::driver;
 use crate::listener::{
@@ -55,12 +55,23 @@ pub(super) enum Asker {
     Stream(Arc<StreamShared>, Reply<Result<Asked, SwitchError>>),
 }
 
+/// What a listener allows time for, after a Request is complete.
+#[derive(Clone, Copy)]
+pub(super) struct Times {
+    /// The application's decision, in nanoseconds.
+    decision_ns: Option<u64>,
+    /// The peer's first FPDU after it, in nanoseconds.
+    first_fpdu_ns: Option<u64>,
+}
+
 /// A Request that the application decides about.
 pub(super) struct Deciding {
     pub(super) responder: Responder,
     request: Request,
     /// The time the peer has for its first FPDU, in nanoseconds.
     first_fpdu_ns: Option<u64>,
+    /// When the application has had its time; after that, when the connection is reset if it is not closed by then.
+    pub(super) due: Instant,
     /// The connection was in streaming mode before, or is to be so after a rejection.
     pub(super) stream: Option<Arc<StreamShared>>,
     /// It is too late to accept.
@@ -122,10 +133,9 @@ impl Control {
     ) {
         let remote = pair.remote;
         // DDP-8.3.2-06: one peer's connections leave room for others'.
-        if !self.connections.peers.has_room(remote.ip()) {
+        if !self.connections.take_share(id, remote.ip()) {
             return self.reset(id);
         }
-        self.connections.peers.take(remote.ip(), id);
         self.connections.pairs.insert(id, pair);
         if self.on_stream_accepted(id, at, pair) {
             return;
@@ -146,13 +156,16 @@ impl Control {
         config: ListenConfig,
         asker: Asker,
     ) {
-        let ListenConfig { markers, terms, permissive, startup_timeout, first_fpdu_timeout, .. } = config;
+        let ListenConfig { markers, terms, permissive, startup_timeout, .. } = config;
         let offer = Offer { markers, crc: self.crc == CrcPolicy::Always };
         let deadline = now + driver::nanos(startup_timeout);
         let responder = Responder::new(Disposition { offer, terms, permissive }, deadline);
-        let first_fpdu_ns = first_fpdu_timeout.map(driver::nanos);
+        let times = Times {
+            decision_ns: config.decision_timeout.map(driver::nanos),
+            first_fpdu_ns: config.first_fpdu_timeout.map(driver::nanos),
+        };
         self.alarm.set(deadline);
-        self.connections.table.insert(id, Phase::AwaitingRequest { responder, first_fpdu_ns, asker });
+        self.connections.table.insert(id, Phase::AwaitingRequest { responder, times, asker });
     }
 
     pub(super) fn on_request_octets(
@@ -170,8 +183,7 @@ impl Control {
 
     /// Offers a Request to the application, which sees its Private Data before it decides (MPA-7.1.4-01).
     fn offer(&mut self, now: Instant, id: ConnectionId, request: Request) {
-        let Some(Phase::AwaitingRequest { responder, first_fpdu_ns, asker }) =
-            self.connections.table.remove(&id)
+        let Some(Phase::AwaitingRequest { responder, times, asker }) = self.connections.table.remove(&id)
         else {
             return;
         };
@@ -181,15 +193,22 @@ impl Control {
             version: request.version(),
             private_data_max_octets: request.private_data_max_octets(),
         };
-        let (offered, stream) = match asker {
-            Asker::Listener(at) => (self.offer_at(at, id, asked), None),
+        let (offered, due, stream) = match asker {
+            Asker::Listener(at) => {
+                let due = times.decision_ns.map_or(Instant::NEVER, |decision_ns| now + decision_ns);
+                (self.offer_at(at, id, asked), due, None)
+            }
+            // The application has the connection, which is in no backlog.
             Asker::Stream(shared, reply) => {
                 reply.send(Ok(asked));
-                (true, Some(shared))
+                (true, Instant::NEVER, Some(shared))
             }
         };
         if offered {
-            let deciding = Deciding { responder, request, first_fpdu_ns, stream, failure: None, gone: false };
+            self.alarm.set(due);
+            let first_fpdu_ns = times.first_fpdu_ns;
+            let deciding =
+                Deciding { responder, request, first_fpdu_ns, due, stream, failure: None, gone: false };
             self.connections.table.insert(id, Phase::Deciding(deciding));
         } else {
             // The application does not keep up: the peer is told at once.
@@ -233,6 +252,23 @@ impl Control {
         if listening.incoming.0.len() < listening.config.backlog as usize {
             listening.put(Incoming::Fault { remote, fault });
         }
+    }
+
+    /// The application has had its time for a decision: the peer is rejected, and the application told when it decides. The
+    /// second time, the connection has not closed, and is reset.
+    pub(super) fn decide_late(&mut self, now: Instant, id: ConnectionId, deciding: Deciding) {
+        let late = deciding.failure.is_some();
+        let due = if late { Instant::NEVER } else { now + LINGER_NS };
+        if late {
+            self.commands.push(Command::Abort { connection: id });
+        } else {
+            let answer = deciding.responder.reject(&deciding.request, ReadsWanted::default(), &[]);
+            let octets = answer.unwrap_or_default();
+            self.commands.push(Command::Stream { connection: id, octets, then: AfterStream::Close });
+        }
+        self.alarm.set(due);
+        let failure = deciding.failure.or(Some(AnswerError::TimedOut));
+        self.connections.table.insert(id, Phase::Deciding(Deciding { failure, due, ..deciding }));
     }
 
     /// Takes the Request that an application has decided about, unless it is too late.

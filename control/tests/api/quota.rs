@@ -1,11 +1,13 @@
 //! Nobody takes more than their share of a device, and who tries disturbs nobody.
 
+use std::net::Ipv6Addr;
 use std::thread;
 use std::time::Duration;
 
-use crate::common::{End, FAR, PATIENCE, PORT, Pair, eventually, eventually_unused};
+use crate::common::{End, FAR, PATIENCE, PORT, Pair, eventually, eventually_unused, link};
 use warpline::{
-    Access, CompletionQueue, ConnectConfig, CreateError, ListenConfig, MemoryError, QpConfig, Quotas, Status,
+    Access, CompletionQueue, ConnectConfig, CreateError, Device, DeviceConfig, ListenConfig, MemoryError,
+    PollThread, QpConfig, Quotas, Status,
 };
 
 fn pair(quotas: Quotas) -> Pair {
@@ -79,4 +81,40 @@ fn a_peer_has_its_share_of_connections() {
     let fourth = connect();
     drop((second, third, fourth, listener));
     eventually_unused(&pair.near);
+}
+
+/// In IPv6 the addresses of a network of 64 bits have a share together, whatever each of them has.
+#[test]
+fn a_network_has_its_share_of_connections() {
+    let (near, far) = link();
+    let [near_address, far_address] = [1, 2].map(|host| Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, host));
+    let start = |device, address: Ipv6Addr, quotas| {
+        let config =
+            DeviceConfig { duplicate_address_detection: false, quotas, ..DeviceConfig::new(address, 64) };
+        Device::start(device, &config, PollThread::default()).unwrap()
+    };
+    let near = start(near, near_address, Quotas::default());
+    let far = start(far, far_address, Quotas { connections_per_network: 1, ..Quotas::default() });
+    let listener = far.listen(PORT, &ListenConfig::default()).unwrap();
+    let remote = (far_address, PORT).into();
+    let config = ConnectConfig { timeout: PATIENCE, ..ConnectConfig::default() };
+    let (first, second, end) = (End::new(&near), End::new(&near), End::new(&far));
+    thread::scope(|scope| {
+        let connecting = scope.spawn(|| first.qp.connect(remote, &config));
+        listener.accept(PATIENCE).unwrap().accept(&end.qp, b"").unwrap();
+        connecting.join().unwrap().unwrap();
+    });
+    assert!(second.qp.connect(remote, &config).is_err());
+    assert!(far.usage().unwrap().refused_by_quota >= 1);
+    assert!(listener.accept(Duration::ZERO).is_err(), "the application is not asked");
+    first.write(1, &end, 1000);
+    assert_eq!(first.completion().status, Status::Success);
+    drop((first, end));
+    eventually("the connection is gone", || far.usage().unwrap().connections == 0);
+    let end = End::new(&far);
+    thread::scope(|scope| {
+        let connecting = scope.spawn(|| second.qp.connect(remote, &config));
+        listener.accept(PATIENCE).unwrap().accept(&end.qp, b"").unwrap();
+        connecting.join().unwrap().unwrap();
+    });
 }

@@ -155,6 +155,35 @@ fn a_request_can_be_too_old_to_accept() {
     }
 }
 
+/// A peer whose Request the application does not decide about is rejected in the end, and its place in the backlog is free for
+/// another. The application hears of it when it decides.
+#[test]
+fn a_request_does_not_wait_for_ever_for_a_decision() {
+    let config = ListenConfig {
+        backlog: 1,
+        decision_timeout: Some(Duration::from_millis(50)),
+        ..ListenConfig::default()
+    };
+    let (near, far) = link();
+    let mut peer = RawPeer::new(near, NEAR);
+    let (far, listener) = listen(far, &config);
+    let end = End::new(&far);
+    for _ in 0..2 {
+        peer.connect(SocketAddr::new(FAR.into(), PORT));
+        peer.send(&frame(REQUEST, 0x40, 1, 2, b"hi"));
+        peer.until("the Responder rejects", |peer| peer.finished);
+        assert_eq!(peer.received, frame(REPLY, 0x60, 1, 0, &[]), "an orderly rejection");
+        peer.finish();
+        peer.until("both ends are closed", |peer| peer.closed.is_some());
+        peer.received.clear();
+        let request = listener.accept(PATIENCE).unwrap();
+        assert_eq!(request.accept(&end.qp, b""), Err(AnswerError::TimedOut));
+        assert_eq!(end.qp.state(), QpState::Idle);
+    }
+    drop((listener, end));
+    eventually_unused(&far);
+}
+
 /// Tells an Initiator `octets`; gives what it says of them. Its Request is complete by then.
 fn tell_initiator(octets: &[u8]) -> ConnectError {
     let (near, far) = link();

@@ -184,6 +184,7 @@ impl From<AnswerError> for Failure {
     fn from(error: AnswerError) -> Self {
         let code = match error {
             AnswerError::Startup(_) | AnswerError::InsufficientIrd { .. } => libc::EPROTO,
+            AnswerError::TimedOut => libc::ETIMEDOUT,
             AnswerError::Closed(_) => libc::ECONNRESET,
             AnswerError::QueuePairInUse => libc::EISCONN,
             AnswerError::OtherDevice | AnswerError::PrivateDataTooLong(_) => libc::EINVAL,
