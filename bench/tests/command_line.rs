@@ -127,6 +127,32 @@ fn a_capture_holds_the_run() {
     assert!(octets.windows(request.len()).any(|window| window == request), "the startup is in it");
 }
 
+/// Wireshark's dissector is the judge, where it is installed. The far end of the ring leaves its checksums to hardware, which a
+/// ring has none of.
+#[test]
+fn a_capture_has_no_bad_checksum() {
+    let capture = temporary("checksums.pcapng");
+    let path = capture.to_str().unwrap();
+    measure("checksums", &["--size", "64k", "--iters", "200", "--pcap", path]);
+    let count = |filter: &str| {
+        let checks = ["-o", "ip.check_checksum:TRUE", "-o", "tcp.check_checksum:TRUE"];
+        let output =
+            Command::new("tshark").args(["-n", "-r", path]).args(checks).args(["-Y", filter]).output();
+        output.map(|output| {
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            String::from_utf8_lossy(&output.stdout).lines().count()
+        })
+    };
+    let counts = count("tcp.checksum.status == Good && ip.checksum.status == Good")
+        .and_then(|good| Ok((good, count("tcp.checksum.status == Bad || ip.checksum.status == Bad")?)));
+    std::fs::remove_file(&capture).unwrap();
+    match counts {
+        Ok((good, bad)) => assert!(good > 200 && bad == 0, "{good} frames are good, {bad} are bad"),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => eprintln!("tshark is not installed"),
+        Err(error) => panic!("tshark: {error}"),
+    }
+}
+
 /// RFC 5044 appendix B.2: FPDUs that are not aligned make the receiver keep a part of one for each connection; with
 /// aligned ones what it keeps does not grow with connections, and with Markers it keeps nothing. Every FPDU is placed,
 /// each octet of user data copied once.

@@ -1,6 +1,8 @@
 //! Captures in the pcapng format (draft-ietf-opsawg-pcapng): blocks appended to a buffer, little-endian, Ethernet, with
 //! timestamps in nanoseconds. Writing the buffer out is the caller's affair.
 
+use core::ops::Range;
+
 const SECTION_HEADER_BLOCK: u32 = 0x0a0d_0d0a;
 const INTERFACE_DESCRIPTION_BLOCK: u32 = 1;
 const ENHANCED_PACKET_BLOCK: u32 = 6;
@@ -68,8 +70,13 @@ pub fn interface_description(out: &mut Vec<u8>, name: &str, snap_octets: u32) {
     });
 }
 
-/// Appends a block that holds the packet in `pieces`.
-pub fn enhanced_packet<'a>(out: &mut Vec<u8>, info: PacketInfo, pieces: impl Iterator<Item = &'a [u8]>) {
+/// Appends a block that holds the packet in `pieces`. Returns where the octets kept of it lie in `out`.
+pub fn enhanced_packet<'a>(
+    out: &mut Vec<u8>,
+    info: PacketInfo,
+    pieces: impl Iterator<Item = &'a [u8]>,
+) -> Range<usize> {
+    let mut packet = 0..0;
     let snap_octets = if info.snap_octets == 0 { usize::MAX } else { info.snap_octets as usize };
     block(out, ENHANCED_PACKET_BLOCK, |out| {
         put32(out, info.interface);
@@ -86,6 +93,7 @@ pub fn enhanced_packet<'a>(out: &mut Vec<u8>, info: PacketInfo, pieces: impl Ite
         }
         out[lengths..lengths + 4].copy_from_slice(&(kept as u32).to_le_bytes());
         out[lengths + 4..lengths + 8].copy_from_slice(&(total as u32).to_le_bytes());
+        packet = lengths + 8..lengths + 8 + kept;
         pad(out, kept);
         let direction: u32 = match info.direction {
             Direction::Inbound => 0b01,
@@ -94,6 +102,7 @@ pub fn enhanced_packet<'a>(out: &mut Vec<u8>, info: PacketInfo, pieces: impl Ite
         option(out, EPB_FLAGS, &direction.to_le_bytes());
         option(out, OPTION_END, &[]);
     });
+    packet
 }
 
 /// Appends a block of type `kind` with the body that `body` appends, a multiple of four octets; the total length

@@ -1,5 +1,7 @@
 //! A device that records what passes through another.
 
+mod checksums;
+
 use std::collections::VecDeque;
 use std::io::{self, BufWriter, Write};
 use std::sync::Arc;
@@ -49,7 +51,8 @@ pub struct TapStatistics {
 /// A device around another that records every frame received and every frame accepted for transmission, in pcapng.
 ///
 /// It offers neither checksum offload nor transmission by reference, so that the capture holds frames as they are on
-/// the wire. Trouble with the writer ends the capture and leaves the traffic alone. The writer is called on the thread
+/// the wire. Of a frame received from a sender that has no wire either, the capture holds the checksums that such a wire's
+/// hardware would have filled in, where the device vouches for the octets; the frame itself is left alone. Trouble with the writer ends the capture and leaves the traffic alone. The writer is called on the thread
 /// that polls the device: a capture costs time, and the writer should not block.
 ///
 /// What is buffered is written when the tap is dropped, errors unseen; [`flush`](Self::flush) shows them.
@@ -206,7 +209,8 @@ impl<W: Write> Capture<W> {
             snap_octets: self.snap_octets,
         };
         let pieces = (0..).map_while(|index| frame.piece(index));
-        pcapng::enhanced_packet(&mut self.staged, info, pieces);
+        let kept = pcapng::enhanced_packet(&mut self.staged, info, pieces);
+        checksums::fill_in(&mut self.staged[kept], frame);
         self.ends.push(self.staged.len());
     }
 
