@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use crate::common::{End, FAR, NEAR, PATIENCE, PORT, Pair, config, link};
 use warpline::{
     Access, BadRequest, Completion, CompletionKind, CompletionQueue, Device, ListenConfig, MemoryRegion,
-    Operation, PostError, QpConfig, QpState, SendBatch, SendRequest, Status,
+    Operation, PostError, QpConfig, QpState, RnrPolicy, SendBatch, SendRequest, Status, StreamError,
 };
+use warpline_dataplane::ddp::DdpError;
 use warpline_dataplane::device::sim::{End as LinkEnd, Impairments};
 use warpline_dataplane::qp::shared;
 
@@ -162,6 +163,39 @@ fn lists_are_posted_together() {
     batch.commit().unwrap();
     let flushed = near.completion();
     assert_eq!((flushed.id, flushed.status), (40, Status::Flushed));
+}
+
+/// Verbs' `rnr`: where a queue pair asks for it, a Send that meets no receive waits for one, and ends the stream when none comes in
+/// time. Its sender's completion says no more than that TCP has it (DDP-5.4-04).
+#[test]
+fn a_send_may_wait_for_its_receive() {
+    let pair = Pair::new();
+    for timeout in [PATIENCE, Duration::from_millis(200)] {
+        let listener = pair.far.listen(PORT, &ListenConfig::default()).unwrap();
+        let near = End::new(&pair.near);
+        let rnr = RnrPolicy::Wait { timeout };
+        let far = End::with(&pair.far, &QpConfig { rnr, ..QpConfig::default() });
+        thread::scope(|scope| {
+            let connecting = scope.spawn(|| near.connect(b""));
+            listener.accept(PATIENCE).unwrap().accept(&far.qp, b"").unwrap();
+            connecting.join().unwrap().unwrap();
+        });
+        near.memory.fill(8);
+        near.qp.post_send(1, near.memory.slice(0, 100)).unwrap();
+        assert_eq!(near.completion().status, Status::Success);
+        if timeout == PATIENCE {
+            assert_eq!((far.completions.poll(), far.qp.error()), (None, None));
+            far.qp.post_receive(2, far.memory.slice(0, 100)).unwrap();
+            let received = far.completion();
+            assert_eq!((received.id, received.status, received.octets), (2, Status::Success, 100));
+            assert_eq!(far.memory.to_vec(0, 100).unwrap(), [8; 100]);
+        } else {
+            crate::common::eventually("the stream has ended", || near.qp.error().is_some());
+            let told = StreamError::Terminated { layer: 1, error_type: 2, code: 2 };
+            assert_eq!(near.qp.error(), Some(told));
+            assert_eq!(far.qp.error(), Some(StreamError::Ddp(DdpError::NoBuffer)));
+        }
+    }
 }
 
 /// A Write that is not signaled reports nothing; the next one says that both are done.

@@ -7,7 +7,7 @@ use std::thread;
 use crate::common::{End, FAR, PATIENCE, PORT, Pair};
 use warpline::{
     Access, AsyncEvent, BadRequest, CompletionQueue, ConnectConfig, CreateError, ListenConfig, MemoryRegion,
-    PostError, ProtectionDomain, QpConfig, QueuePair, SharedReceiveQueue, Status, StreamError,
+    PostError, ProtectionDomain, QpConfig, QueuePair, RnrPolicy, SharedReceiveQueue, Status, StreamError,
 };
 use warpline_dataplane::ddp::DdpError;
 use warpline_dataplane::device::sim::{End as LinkEnd, Impairments};
@@ -202,6 +202,46 @@ fn an_overflow_ends_one_stream() {
     assert_eq!(polled.map(|completion| (completion.id, completion.qp)), [(0, qp), (1, second_qp.number())]);
     assert_eq!(send(&second, 4), Status::Success);
     assert_eq!(sharing.completions.wait(PATIENCE).unwrap().id, 2);
+}
+
+/// Peers whose messages wait for receives of one queue: each receive that is posted serves a message, each peer's arrive in order,
+/// and none waits for ever while receives are posted.
+#[test]
+fn many_peers_wait_for_shared_receives() {
+    const PEERS: usize = 5;
+    const MESSAGES: u64 = 40;
+    let pair = Pair::new();
+    let sharing = Sharing::new(&pair, 4, 512);
+    let rnr = RnrPolicy::Wait { timeout: PATIENCE };
+    let config = QpConfig { rnr, ..QpConfig::default() };
+    let peers: Vec<_> =
+        (0..PEERS).map(|_| sharing.connect(&pair, &config, &ConnectConfig::default())).collect();
+    for (peer, (near, _)) in peers.iter().enumerate() {
+        near.memory.fill(peer as u8);
+        for id in 0..MESSAGES {
+            near.qp.post_send(id, near.memory.slice(0, 1 + id as u32)).unwrap();
+        }
+    }
+    let waits = || pair.far.statistics().unwrap().receives_awaited;
+    crate::common::eventually("all wait", || waits() >= PEERS as u64);
+    assert_eq!(sharing.completions.poll(), None);
+    let mut next = HashMap::new();
+    for slot in 0..PEERS as u64 * MESSAGES {
+        let place = slot as usize % 256 * SLOT;
+        sharing.queue.post(slot, sharing.memory.slice(place, SLOT as u32)).unwrap();
+        let done = sharing.completions.wait(PATIENCE).expect("a message");
+        assert_eq!((done.id, done.status), (slot, Status::Success));
+        let peer = peers.iter().position(|(_, qp)| qp.number() == done.qp).unwrap();
+        let octets = next.entry(peer).or_insert(0);
+        *octets += 1;
+        assert_eq!(done.octets, *octets, "in order");
+        assert_eq!(
+            sharing.memory.to_vec(place, done.octets as usize).unwrap(),
+            vec![peer as u8; done.octets as usize]
+        );
+    }
+    assert!(peers.iter().all(|(near, qp)| near.qp.error().is_none() && qp.error().is_none()));
+    assert!(sharing.queue.is_empty());
 }
 
 /// What a queue pair has taken and not used comes back with it; it never holds more than it was made for.

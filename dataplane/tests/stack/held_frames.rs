@@ -9,14 +9,15 @@ use crate::mpa_oracle::{Sender, Stream};
 use warpline_dataplane::core::ring::{AfterStream, Command, ConnectionId, Event, FullOperation};
 use warpline_dataplane::core::statistics::DropCause;
 use warpline_dataplane::core::tables::Tables;
+use warpline_dataplane::ddp::DdpError;
 use warpline_dataplane::limits;
 use warpline_dataplane::memory::{Access, Grant, STag};
 use warpline_dataplane::mpa::MpaError;
 use warpline_dataplane::qp::error::StreamError;
-use warpline_dataplane::qp::shared::{CompletionRing, SharedQp};
+use warpline_dataplane::qp::shared::{CompletionRing, QpState, SharedQp};
 use warpline_dataplane::qp::work::QpNumber;
 use warpline_dataplane::tcp::CloseReason;
-use warpline_dataplane::time::MILLISECOND;
+use warpline_dataplane::time::{MILLISECOND, SECOND};
 use warpline_dataplane::wire::tcp::{Flags, Options, SeqNumber};
 
 const SINK: STag = STag::new(2, 0x2222);
@@ -66,6 +67,11 @@ impl World {
 
     /// A connection in Full Operation, the core being the Responder.
     fn open(&mut self) -> Remote {
+        self.open_with(None)
+    }
+
+    /// The same; a Send that meets no receive waits.
+    fn open_with(&mut self, receive_wait_ns: Option<u64>) -> Remote {
         let (port, number) = (self.next_port, QpNumber(u32::from(self.next_port) - 10_000));
         self.next_port += 1;
         self.inject(port, Flags::SYN, PEER_ISS, SeqNumber(0), &[]);
@@ -79,7 +85,8 @@ impl World {
         let rings = (self.completions.clone(), self.completions.clone());
         let qp = Arc::new(SharedQp::new(number, PD, (1, 1), rings, self.peer.rings.doorbells.clone()));
         self.peer.command(Command::CreateQp(qp.clone()));
-        let operation = FullOperation { markers_received: MARKERS, ..FullOperation::new(number, false) };
+        let base = FullOperation { receive_wait_ns, ..FullOperation::new(number, false) };
+        let operation = FullOperation { markers_received: MARKERS, ..base };
         let then = AfterStream::FullOperation(operation);
         self.peer.command(Command::Stream { connection, octets: Box::new([]), then });
         self.peer.come_to_rest();
@@ -123,6 +130,17 @@ impl World {
         let mut remote = self.open();
         let (seq, fpdu) = self.fpdu(&mut remote, PAYLOAD_OCTETS);
         self.arrives(&remote, seq, &fpdu[..700]);
+        remote
+    }
+
+    /// A Send arrives of a new connection that has no receive for it.
+    fn open_and_wait(&mut self) -> Remote {
+        let mut remote = self.open_with(Some(3600 * SECOND));
+        let mut ulpdu = vec![0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0];
+        ulpdu.extend([7; 100]);
+        let (seq, mut fpdu) = (SeqNumber(remote.sender.seq), Vec::new());
+        remote.sender.frame(&ulpdu, &mut fpdu);
+        self.arrives(&remote, seq, &fpdu);
         remote
     }
 
@@ -229,6 +247,38 @@ fn when_frames_are_short_the_silent_are_failed() {
         assert_eq!(world.peer.events.iter().filter(|event| told(event)).count(), 1);
     }
     assert_eq!((remote.qp.error(), slow.qp.error()), (None, None));
+}
+
+/// Messages that wait for receives hold frames as long as nobody else lacks them. Then the wait of some ends early: with the error
+/// that it would have ended with, told to the peer, and no acknowledged octet lost in silence.
+#[test]
+fn when_frames_are_short_waits_end_early() {
+    let mut world = World::new(FEW);
+    let mut remote = world.open();
+    let waiting: Vec<_> = (1..200).map(|_| world.open_and_wait()).collect();
+    let reserved = FEW.held_frames / 8;
+    assert_eq!(world.held(), FEW.held_frames - reserved - 1, "some are left to pass through");
+    world.peer.pass_ms(10_000);
+    assert!(waiting.iter().all(|remote| remote.qp.error().is_none()), "nobody lacks any");
+    let (seq, fpdu) = world.fpdu(&mut remote, PAYLOAD_OCTETS);
+    let mut tries = 0;
+    world.peer.sent.clear();
+    while world.acknowledged(&remote) != Some(seq + 500) {
+        world.peer.now += 100 * MILLISECOND;
+        world.peer.sent.clear();
+        world.arrives(&remote, seq, &fpdu[..500]);
+        tries += 1;
+        assert!(tries < 100, "never");
+    }
+    world.arrives(&remote, seq + 500, &fpdu[500..]);
+    world.expect_placed(&remote);
+    let failed: Vec<_> = waiting.iter().filter(|remote| remote.qp.error().is_some()).collect();
+    assert!(!failed.is_empty() && failed.len() < FEW.held_frames / 2, "{}", failed.len());
+    for remote in failed {
+        assert_eq!(remote.qp.error(), Some(StreamError::Ddp(DdpError::NoBuffer)));
+        assert_eq!(remote.qp.state(), QpState::Terminate, "it closes, and is not reset");
+    }
+    assert_eq!(world.peer.core.statistics().dropped(DropCause::HeldTooLong), 0);
 }
 
 /// Who held frames before they became short is not cut off: what closes its gap passes through.

@@ -11,7 +11,7 @@ use warpline_dataplane::mpa::enhanced::ReadDepths;
 use warpline_dataplane::qp::shared::{CompletionRing, SharedQp};
 use warpline_dataplane::qp::shared_receive_queue::{SharedReceiveQueue, SrqNumber};
 use warpline_dataplane::qp::work::{Completion, QpNumber};
-use warpline_dataplane::time::{Instant, SECOND};
+use warpline_dataplane::time::{Instant, MILLISECOND, SECOND};
 
 use super::pool;
 use crate::common::{PD, PORT, WINDOW_OCTETS, address};
@@ -35,6 +35,8 @@ pub struct Setup {
     /// Of the two hosts: which queue pairs take their receives from a queue that they share, a bit for each.
     pub sharing: [u8; 2],
     pub impairments: Impairments,
+    /// Sends that meet no receive wait for one, before they are what they are without waiting.
+    pub waiting: bool,
 }
 
 impl Setup {
@@ -55,6 +57,7 @@ impl Setup {
             one_queue: rng.bool(),
             sharing: [0, 1].map(|_| if rng.bool() { rng.u8(..) } else { 0 }),
             impairments,
+            waiting: rng.bool(),
         }
     }
 }
@@ -158,6 +161,7 @@ impl World {
                 markers_sent: setup.markers,
                 markers_received: setup.markers,
                 packing: setup.packing,
+                receive_wait_ns: setup.waiting.then_some(20 * MILLISECOND),
                 depths: ReadDepths { ird: setup.read_depth[1 - side], ord: setup.read_depth[side] },
                 ..FullOperation::new(QpNumber(number as u32), side == 0)
             };
