@@ -101,7 +101,7 @@ pub use quota::Quotas;
 pub use shared_receive_queue::SharedReceiveQueue;
 pub use startup::{Peer, ReadDepths, ReadsWanted, RtrKinds, StartupFault, Terms};
 pub use tcp_listener::{TcpListenConfig, TcpListener};
-pub use tcp_stream::{StreamConfig, SwitchError, TcpStream, TcpStreamError};
+pub use tcp_stream::{StreamConfig, SwitchError, TcpStream, TcpStreamError, UnnegotiatedConfig};
 pub use warpline_dataplane::core::addresses::{Cidr, NotCidr, Route};
 pub use warpline_dataplane::core::neighbours::StaticNeighbour;
 pub use warpline_dataplane::core::ring::Direction;

@@ -15,7 +15,7 @@ use crate::device::{Shared, Stopped};
 use crate::listener::{ConnectionRequest, ListenConfig};
 use crate::queue_pair::QueuePair;
 use crate::socket_pair::SocketPair;
-use crate::startup::StartupFault;
+use crate::startup::{ReadDepths, StartupFault};
 use crate::thread::request::Request;
 use crate::thread::streaming::StreamRequest;
 
@@ -37,6 +37,24 @@ impl Default for StreamConfig {
     /// Ten seconds, TCP as on the device, any local address and port.
     fn default() -> Self {
         Self { timeout: STARTUP_TIMEOUT, tcp: None, local: None }
+    }
+}
+
+/// How Full Operation without startup frames runs: what those frames settle otherwise. The peer must be told by other means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnnegotiatedConfig {
+    /// The version of DDP and RDMAP, 0 or 1.
+    pub version: u8,
+    /// The RDMA Reads that the peer may have outstanding here, and this end there (RFC 5040 §6.1): the peer's ORD and IRD. Up
+    /// to [`READ_DEPTH_MAX`](limits::READ_DEPTH_MAX) each.
+    pub depths: ReadDepths,
+}
+
+impl Default for UnnegotiatedConfig {
+    /// Version 1, and [`READ_DEPTH_USUAL`](limits::READ_DEPTH_USUAL) Reads either way.
+    fn default() -> Self {
+        let depths = ReadDepths { ird: limits::READ_DEPTH_USUAL, ord: limits::READ_DEPTH_USUAL };
+        Self { version: 1, depths }
     }
 }
 
@@ -468,7 +486,7 @@ impl TcpStream {
     /// Full Operation without startup frames, as draft-culley-iwarp-mpa-00 has it: Markers and CRCs always, and no waiting
     /// for the other end. In `direction`, the octets behind those written and read so far belong to it; the other direction
     /// stays in streaming mode until it is started too, with the same queue pair (C00-8.1-01 to C00-8.1-06). Both ends must
-    /// know where that is. `version` is that of DDP and RDMAP, 0 or 1, which this mode does not tell the peer.
+    /// know where that is, and what `config` says; that of the second call counts no more.
     ///
     /// # Errors
     ///
@@ -477,13 +495,13 @@ impl TcpStream {
         &self,
         qp: &QueuePair,
         direction: Direction,
-        version: u8,
+        config: &UnnegotiatedConfig,
     ) -> Result<(), SwitchError> {
         if !qp.is_of(&self.device) {
             return Err(SwitchError::OtherDevice);
         }
-        let (connection, qp) = (self.shared.connection, qp.shared.clone());
-        self.ask(|reply| StreamRequest::Start { connection, qp, direction, version, reply })?
+        let (connection, qp, config) = (self.shared.connection, qp.shared.clone(), *config);
+        self.ask(|reply| StreamRequest::Start { connection, qp, direction, config, reply })?
     }
 
     fn ask<T>(

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use warpline::{
     ConnectConfig, ConnectError, ConnectionRequest, Device, Direction, ListenConfig, Peer, QueuePair,
-    ReadDepths, Revision, StreamConfig, TcpListenConfig, TcpStream,
+    Revision, StreamConfig, TcpListenConfig, TcpStream, UnnegotiatedConfig,
 };
 
 use super::arguments::Arguments;
@@ -131,7 +131,7 @@ fn start(arguments: &Arguments, stream: &TcpStream, qp: &QueuePair) -> Result<Ag
             expect(stream, HELLO_ACK, wait)?;
         }
         if let Some(version) = arguments.opening.culley {
-            return start_unnegotiated(stream, qp, version);
+            return start_unnegotiated(arguments, stream, qp, version);
         }
         let connected = match stream.initiate(qp, &connect_config(arguments)) {
             Err(error @ ConnectError::Rejected { .. }) if delayed => {
@@ -152,7 +152,7 @@ fn start(arguments: &Arguments, stream: &TcpStream, qp: &QueuePair) -> Result<Ag
     let last_message = if delayed { HELLO_ACK } else { b"" };
     if let Some(version) = arguments.opening.culley {
         stream.write_all(last_message, wait)?;
-        return start_unnegotiated(stream, qp, version);
+        return start_unnegotiated(arguments, stream, qp, version);
     }
     let request = stream.respond(last_message, &listen_config(arguments))?;
     let agreed = answer(arguments, request, qp);
@@ -162,9 +162,15 @@ fn start(arguments: &Arguments, stream: &TcpStream, qp: &QueuePair) -> Result<Ag
     agreed
 }
 
-fn start_unnegotiated(stream: &TcpStream, qp: &QueuePair, version: u8) -> Result<Agreed, Failure> {
-    stream.start_unnegotiated(qp, Direction::Both, version)?;
-    Ok(Agreed { peer: None, version, depths: ReadDepths::default() })
+fn start_unnegotiated(
+    arguments: &Arguments,
+    stream: &TcpStream,
+    qp: &QueuePair,
+    version: u8,
+) -> Result<Agreed, Failure> {
+    let depths = arguments.setup.depths();
+    stream.start_unnegotiated(qp, Direction::Both, &UnnegotiatedConfig { version, depths })?;
+    Ok(Agreed { peer: None, version, depths })
 }
 
 fn answer(arguments: &Arguments, request: ConnectionRequest, qp: &QueuePair) -> Result<Agreed, Failure> {

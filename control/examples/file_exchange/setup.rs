@@ -91,6 +91,11 @@ impl Setup {
             Indication::None => RtrKinds::empty(),
         });
         let rtr = if self.rtr.is_empty() { usual } else { given.collect() };
-        Terms { depths: ReadDepths { ird: self.ird, ord: self.ord }, negotiated: !self.unnegotiated, rtr }
+        Terms { depths: self.depths(), negotiated: !self.unnegotiated, rtr }
+    }
+
+    /// The RDMA Reads of either end that may be outstanding.
+    pub const fn depths(&self) -> ReadDepths {
+        ReadDepths { ird: self.ird, ord: self.ord }
     }
 }

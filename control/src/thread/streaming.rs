@@ -22,7 +22,7 @@ use crate::driver;
 use crate::listener::{AnswerError, Asked, ListenConfig, ListenError, backlog};
 use crate::socket_pair::SocketPair;
 use crate::tcp_listener::TcpListenConfig;
-use crate::tcp_stream::{StreamConfig, StreamShared, SwitchError};
+use crate::tcp_stream::{StreamConfig, StreamShared, SwitchError, UnnegotiatedConfig};
 
 /// What the API asks of connections in streaming mode.
 pub(crate) enum StreamRequest {
@@ -67,7 +67,7 @@ pub(crate) enum StreamRequest {
         connection: ConnectionId,
         qp: Arc<SharedQp>,
         direction: Direction,
-        version: u8,
+        config: UnnegotiatedConfig,
         reply: Reply<Result<(), SwitchError>>,
     },
     /// A rejection that leaves the connection to the application.
@@ -153,8 +153,8 @@ impl Control {
             StreamRequest::Respond { connection, last_message, config, reply } => {
                 self.respond(now, connection, last_message, config, reply);
             }
-            StreamRequest::Start { connection, qp, direction, version, reply } => {
-                self.start_unnegotiated(connection, &qp, (direction, version), reply);
+            StreamRequest::Start { connection, qp, direction, config, reply } => {
+                self.start_unnegotiated(connection, &qp, (direction, config), reply);
             }
             StreamRequest::RejectToStream { connection, pair, private_data, reply } => {
                 reply.send(self.reject_to_stream(now, connection, pair, &private_data));
@@ -393,10 +393,10 @@ impl Control {
         &mut self,
         id: ConnectionId,
         qp: &Arc<SharedQp>,
-        (direction, version): (Direction, u8),
+        (direction, config): (Direction, UnnegotiatedConfig),
         reply: Reply<Result<(), SwitchError>>,
     ) {
-        let operation = FullOperation::unnegotiated(qp.number, version);
+        let operation = FullOperation::unnegotiated(qp.number, config.version, config.depths);
         let operation = self.queue_pairs.adapt(qp, operation);
         let command = Command::StartUnnegotiated { connection: id, operation, direction };
         match self.connections.table.get(&id) {

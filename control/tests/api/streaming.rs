@@ -7,12 +7,21 @@ use std::time::Duration;
 
 use crate::common::{End, FAR, NEAR, PATIENCE, PORT, Pair, eventually, eventually_unused};
 use warpline::{
-    CloseError, CloseReason, ConnectConfig, ConnectError, Device, Direction, ListenConfig, ListenError,
-    PollThread, QpState, Revision, Status, StreamConfig, StreamError, SwitchError, TcpListenConfig,
-    TcpStream, TcpStreamError,
+    Access, CloseError, CloseReason, ConnectConfig, ConnectError, Device, Direction, ListenConfig,
+    ListenError, PollThread, PostError, QpState, ReadDepths, Revision, Status, StreamConfig, StreamError,
+    SwitchError, TcpListenConfig, TcpStream, TcpStreamError, UnnegotiatedConfig,
 };
+use warpline_dataplane::ddp::DdpError;
 use warpline_dataplane::device::sim::{self, EndConfig, Impairments};
+use warpline_dataplane::qp::shared;
 use warpline_dataplane::wire::mpa::StartupError;
+
+const VERSION_1: UnnegotiatedConfig = reading(32, 32);
+
+/// Version 1 with these RDMA Reads.
+const fn reading(ird: u16, ord: u16) -> UnnegotiatedConfig {
+    UnnegotiatedConfig { version: 1, depths: ReadDepths { ird, ord } }
+}
 
 const NOW: Duration = Duration::ZERO;
 const SOON: Duration = Duration::from_millis(200);
@@ -450,8 +459,8 @@ fn a_dropped_stream_leaves_the_direction_in_full_operation() {
     let pair = Pair::new();
     let (near, far) = streams(&pair.near, &pair.far);
     let (near_end, far_end) = (End::new(&pair.near), End::new(&pair.far));
-    near.start_unnegotiated(&near_end.qp, Direction::Send, 1).unwrap();
-    far.start_unnegotiated(&far_end.qp, Direction::Receive, 1).unwrap();
+    near.start_unnegotiated(&near_end.qp, Direction::Send, &VERSION_1).unwrap();
+    far.start_unnegotiated(&far_end.qp, Direction::Receive, &VERSION_1).unwrap();
     drop(near);
     // More than could be kept for somebody who reads.
     say(&far, &numbered(3_000_000));
@@ -491,12 +500,13 @@ fn full_operation_needs_no_startup_frames() {
     let pair = Pair::new();
     // At once, in both versions of DDP and RDMAP.
     for version in [0, 1] {
+        let config = UnnegotiatedConfig { version, ..VERSION_1 };
         let (near, far) = streams(&pair.near, &pair.far);
         let (near_end, far_end) = (End::new(&pair.near), End::new(&pair.far));
-        near.start_unnegotiated(&near_end.qp, Direction::Both, version).unwrap();
+        near.start_unnegotiated(&near_end.qp, Direction::Both, &config).unwrap();
         // What the near end sends may be there before the far end starts.
         near_end.write(1, &far_end, 100);
-        far.start_unnegotiated(&far_end.qp, Direction::Both, version).unwrap();
+        far.start_unnegotiated(&far_end.qp, Direction::Both, &config).unwrap();
         assert_eq!(near_end.completion().status, Status::Success);
         carries(&far_end, &near_end);
         near_end.qp.disconnect();
@@ -506,24 +516,57 @@ fn full_operation_needs_no_startup_frames() {
     let (near, far) = streams(&pair.near, &pair.far);
     let (near_end, far_end) = (End::new(&pair.near), End::new(&pair.far));
     say(&near, b"from here on");
-    near.start_unnegotiated(&near_end.qp, Direction::Send, 1).unwrap();
+    near.start_unnegotiated(&near_end.qp, Direction::Send, &VERSION_1).unwrap();
     near_end.write(1, &far_end, 100);
     assert_eq!(near.write(&[0], NOW), Err(TcpStreamError::NotStreaming));
     expect(&far, b"from here on");
-    far.start_unnegotiated(&far_end.qp, Direction::Receive, 1).unwrap();
+    far.start_unnegotiated(&far_end.qp, Direction::Receive, &VERSION_1).unwrap();
     assert_eq!(near_end.completion().status, Status::Success);
     assert_eq!(far.read(&mut [0], NOW), Err(TcpStreamError::NotStreaming));
     // The other direction goes on as it was.
     say(&far, &numbered(100_000));
     expect(&near, &numbered(100_000));
-    let twice = far.start_unnegotiated(&far_end.qp, Direction::Receive, 1);
+    let twice = far.start_unnegotiated(&far_end.qp, Direction::Receive, &VERSION_1);
     assert_eq!(twice, Err(SwitchError::NotStreaming));
-    far.start_unnegotiated(&far_end.qp, Direction::Send, 1).unwrap();
-    near.start_unnegotiated(&near_end.qp, Direction::Receive, 1).unwrap();
+    far.start_unnegotiated(&far_end.qp, Direction::Send, &VERSION_1).unwrap();
+    near.start_unnegotiated(&near_end.qp, Direction::Receive, &VERSION_1).unwrap();
     carries(&far_end, &near_end);
     carries(&near_end, &far_end);
     near_end.qp.disconnect();
     assert_eq!(far_end.qp.wait_closed(PATIENCE), Ok(()));
+}
+
+/// RDMAP-6.1-02, RDMAP-6.1-03: without startup frames the applications say how many Reads may be outstanding. No more than ORD
+/// leave, none where it is 0, and a peer whose ORD exceeds our IRD is refused.
+#[test]
+fn applications_set_the_reads_of_a_stream_without_startup_frames() {
+    const READS: u64 = 8;
+    for (ird, ord) in [(1, 1), (3, 3), (0, 8), (8, 0)] {
+        let pair = Pair::new();
+        let (near, far) = streams(&pair.near, &pair.far);
+        let (near_end, far_end) = (End::new(&pair.near), End::new(&pair.far));
+        let source = far_end.domain.allocate(64 * 1024, Access::REMOTE_READ).unwrap();
+        let advertisement = source.advertisement(0, 64 * 1024).unwrap();
+        far.start_unnegotiated(&far_end.qp, Direction::Both, &reading(ird, 0)).unwrap();
+        near.start_unnegotiated(&near_end.qp, Direction::Both, &reading(0, ord)).unwrap();
+        let read = |id| near_end.qp.post_read(id, near_end.memory.slice(0, 1024), &advertisement, 0);
+        if ord == 0 {
+            assert_eq!(read(0), Err(PostError::Refused(shared::PostError::NoReads)));
+            continue;
+        }
+        if ird == 0 {
+            read(0).unwrap();
+            let error = StreamError::Ddp(DdpError::NoBuffer);
+            assert_eq!(far_end.qp.wait_closed(PATIENCE), Err(CloseError::Failed(error)));
+            continue;
+        }
+        (0..READS).for_each(|id| read(id).unwrap());
+        for id in 0..READS {
+            let done = near_end.completion();
+            assert_eq!((done.id, done.status), (id, Status::Success), "IRD {ird}, ORD {ord}");
+        }
+        assert_eq!(far_end.qp.error(), None);
+    }
 }
 
 /// Peers that connect and say nothing fill the backlog of their port until their time is up. Nobody else notices.

@@ -77,10 +77,12 @@ impl FullOperation {
     }
 
     /// Full Operation of `qp` as draft-culley-iwarp-mpa-00 has it, with nothing to negotiate: Markers and CRCs both ways
-    /// (C00-7.1-01, C00-7.2-01), one FPDU to a segment (C00-7.3-02), either end sends when it likes (C00-8.1-06), and as many
-    /// Reads as usual.
-    pub const fn unnegotiated(qp: QpNumber, version: u8) -> Self {
-        let depths = ReadDepths { ird: limits::READ_DEPTH_USUAL, ord: limits::READ_DEPTH_USUAL };
+    /// (C00-7.1-01, C00-7.2-01), one FPDU to a segment (C00-7.3-02), either end sends when it likes (C00-8.1-06). As many
+    /// Reads as the ULPs have agreed on (RFC 5040 §6.1), up to [`READ_DEPTH_MAX`](limits::READ_DEPTH_MAX).
+    // Requirements: RDMAP-6.1-02
+    pub fn unnegotiated(qp: QpNumber, version: u8, depths: ReadDepths) -> Self {
+        let bounded = |depth: u16| depth.min(limits::READ_DEPTH_MAX);
+        let depths = ReadDepths { ird: bounded(depths.ird), ord: bounded(depths.ord) };
         let base = Self { packing: false, version, depths, ..Self::new(qp, true) };
         Self { markers_sent: true, markers_received: true, ..base }
     }

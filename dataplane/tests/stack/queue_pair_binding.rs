@@ -124,7 +124,8 @@ fn a_closed_connection_takes_no_queue_pair() {
         world.inject(PEER_PORT, world.peer.header(Flags::RST, PEER_ISS + 1, SeqNumber(0)));
         assert!(world.closed(&first) && world.peer.core.tcp(first.id).is_some(), "over, in its slot");
         if unnegotiated {
-            let operation = FullOperation::unnegotiated(mine.number, 1);
+            let operation =
+                FullOperation::unnegotiated(mine.number, 1, FullOperation::new(mine.number, true).depths);
             let direction = Direction::Both;
             let connection = first.id;
             world.peer.command(Command::StartUnnegotiated { connection, operation, direction });

@@ -11,6 +11,7 @@ use warpline_dataplane::crc32c;
 use warpline_dataplane::limits;
 use warpline_dataplane::memory::{Access, Grant, Region, STag};
 use warpline_dataplane::mpa::MpaError;
+use warpline_dataplane::mpa::enhanced::ReadDepths;
 use warpline_dataplane::qp::error::StreamError;
 use warpline_dataplane::qp::shared::{CompletionRing, QpState, SharedQp};
 use warpline_dataplane::qp::work::{Operation, QpNumber, ReceiveRequest, SendRequest, Slice, Status};
@@ -20,6 +21,9 @@ use warpline_dataplane::wire::tcp::{Flags, Options, SeqNumber};
 
 /// The shift that the core's window takes to fit its field.
 const WINDOW_SCALE: u32 = 3;
+
+/// The Reads that both ends of a stream without startup frames know of.
+const USUAL: ReadDepths = ReadDepths { ird: 32, ord: 32 };
 
 const MEMORY: STag = STag::new(2, 0x2222);
 const MEMORY_OCTETS: usize = 4096;
@@ -123,7 +127,7 @@ impl Streaming {
     }
 
     fn start_version(&mut self, direction: Direction, version: u8) {
-        let operation = FullOperation::unnegotiated(QP, version);
+        let operation = FullOperation::unnegotiated(QP, version, USUAL);
         self.command(Command::StartUnnegotiated { connection: self.connection, operation, direction });
     }
 
@@ -479,7 +483,7 @@ fn the_handshake_may_end_with_the_request() {
 fn a_stream_without_a_queue_pair_cannot_start() {
     let mut streaming = Streaming::new();
     let connection = streaming.connection;
-    let operation = FullOperation::unnegotiated(QpNumber(77), 1);
+    let operation = FullOperation::unnegotiated(QpNumber(77), 1, USUAL);
     streaming.command(Command::StartUnnegotiated { connection, operation, direction: Direction::Both });
     assert!(streaming.peer.sent.iter().any(|sent| sent.header.flags.contains(Flags::RST)));
 }

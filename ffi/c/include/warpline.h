@@ -1681,7 +1681,9 @@ int warpline_reject_to_stream(struct warpline_request *request,
  * Full Operation without startup frames, as draft-culley-iwarp-mpa-00 has it: with Markers and CRCs, and no waiting for the other
  * end. `directions` is `WARPLINE_STREAM_SEND`, `WARPLINE_STREAM_RECEIVE` or both: the octets behind those written and read so far
  * are MPA's, which both ends must know; the other direction stays in streaming mode until it is started too, with the same queue
- * pair. `version` is that of DDP and RDMAP, 0 or 1.
+ * pair. `version` is that of DDP and RDMAP, 0 or 1. `ird` and `ord` are the RDMA Reads of the peer that are served at a time and our
+ * own that may be outstanding, up to 128 each: the peer must be called with the same numbers the other way round. Of these three
+ * the first call for a connection decides.
  *
  * - `-EBUSY`: octets wait to be read
  * - `-EISCONN`: the queue pair has or had another connection
@@ -1692,7 +1694,9 @@ int warpline_reject_to_stream(struct warpline_request *request,
 int warpline_stream_start_unnegotiated(struct warpline_stream *stream,
                                        struct warpline_qp *qp,
                                        uint32_t directions,
-                                       uint8_t version);
+                                       uint8_t version,
+                                       uint16_t ird,
+                                       uint16_t ord);
 
 /**
  * Takes connections to `port` at `address`, one of the device's; at every IPv4 address for `"0.0.0.0"`, at every address for

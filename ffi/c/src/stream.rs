@@ -3,7 +3,9 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::time::Duration;
 
-use warpline::{Direction, StreamConfig, TcpListenConfig, TcpListener, TcpStream};
+use warpline::{
+    Direction, ReadDepths, StreamConfig, TcpListenConfig, TcpListener, TcpStream, UnnegotiatedConfig,
+};
 use warpline_dataplane::limits;
 
 use crate::connection::{ConnParam, ConnReply, ListenAttr, Request};
@@ -297,7 +299,9 @@ pub unsafe extern "C" fn warpline_reject_to_stream(
 /// Full Operation without startup frames, as draft-culley-iwarp-mpa-00 has it: with Markers and CRCs, and no waiting for the other
 /// end. `directions` is `WARPLINE_STREAM_SEND`, `WARPLINE_STREAM_RECEIVE` or both: the octets behind those written and read so far
 /// are MPA's, which both ends must know; the other direction stays in streaming mode until it is started too, with the same queue
-/// pair. `version` is that of DDP and RDMAP, 0 or 1.
+/// pair. `version` is that of DDP and RDMAP, 0 or 1. `ird` and `ord` are the RDMA Reads of the peer that are served at a time and our
+/// own that may be outstanding, up to 128 each: the peer must be called with the same numbers the other way round. Of these three
+/// the first call for a connection decides.
 ///
 /// - `-EBUSY`: octets wait to be read
 /// - `-EISCONN`: the queue pair has or had another connection
@@ -310,6 +314,8 @@ pub unsafe extern "C" fn warpline_stream_start_unnegotiated(
     qp: *mut Qp,
     directions: u32,
     version: u8,
+    ird: u16,
+    ord: u16,
 ) -> c_int {
     const BOTH: u32 = WARPLINE_STREAM_SEND | WARPLINE_STREAM_RECEIVE;
     guard(|| {
@@ -324,7 +330,8 @@ pub unsafe extern "C" fn warpline_stream_start_unnegotiated(
         }
         // SAFETY: what C promises for every call.
         let (stream, qp) = unsafe { (borrow(stream)?, borrow(qp)?) };
-        stream.0.start_unnegotiated(&qp.0, direction, version)?;
+        let config = UnnegotiatedConfig { version, depths: ReadDepths { ird, ord } };
+        stream.0.start_unnegotiated(&qp.0, direction, &config)?;
         Ok(0)
     })
 }

@@ -242,7 +242,7 @@ fn null_is_told() {
             warpline_stream_respond(near.raw(), null(), 1, null(), &raw mut asked),
             warpline_stream_respond(near.raw(), null(), 0, null(), null_mut()),
             warpline_reject_to_stream(null_mut(), null(), 0, &raw mut stream),
-            warpline_stream_start_unnegotiated(null_mut(), null_mut(), WARPLINE_STREAM_SEND, 1),
+            warpline_stream_start_unnegotiated(null_mut(), null_mut(), WARPLINE_STREAM_SEND, 1, 32, 32),
         ]
     };
     assert!(results.iter().all(|&result| result == -libc::EINVAL), "{results:?}");

@@ -85,7 +85,7 @@ impl Handle<Stream> {
 
     pub fn start_unnegotiated(&self, qp: &Handle<Qp>, directions: u32, version: u8) -> i32 {
         // SAFETY: as above.
-        unsafe { warpline_stream_start_unnegotiated(self.raw, qp.raw, directions, version) }
+        unsafe { warpline_stream_start_unnegotiated(self.raw, qp.raw, directions, version, 32, 32) }
     }
 }
 
