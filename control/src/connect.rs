@@ -69,6 +69,11 @@ pub struct ConnectConfig {
     /// Whether the peer may be one of the RDMA Consortium's: it answers in revision 0, and the connection then has version 0
     /// of DDP and RDMAP, Markers and CRCs (RFC 5044 appendix C).
     pub permissive: bool,
+    /// Whether a peer of MPA revision 2 that stays silent after our first message is sent up to
+    /// [`NUDGES`](warpline_dataplane::limits::NUDGES) RDMA Writes without payload. Linux siw may overlook a first message
+    /// that comes right after its Reply, and hangs until more octets come. Such Writes are lawful between any two messages
+    /// (RFC 5040 §5.1) and no application sees them.
+    pub nudges: bool,
     /// The time that TCP's handshake and MPA startup may take together.
     pub timeout: Duration,
     /// How TCP behaves, if not as the device is set up.
@@ -78,8 +83,8 @@ pub struct ConnectConfig {
 }
 
 impl Default for ConnectConfig {
-    /// No Private Data, no Markers, revision 2 or else 1, the client-server model, not permissive, ten seconds, TCP as
-    /// on the device, any local address and port.
+    /// No Private Data, no Markers, revision 2 or else 1, the client-server model, not permissive, nudges, ten seconds, TCP
+    /// as on the device, any local address and port.
     fn default() -> Self {
         Self {
             private_data: Vec::new(),
@@ -87,6 +92,7 @@ impl Default for ConnectConfig {
             revision: Revision::TwoThenOne,
             terms: Terms::initiator(),
             permissive: false,
+            nudges: true,
             timeout: STARTUP_TIMEOUT,
             tcp: None,
             local: None,

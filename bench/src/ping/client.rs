@@ -55,6 +55,7 @@ impl Client {
         let config = ConnectConfig {
             private_data: args.private_data(),
             markers: args.markers.is_on(),
+            nudges: args.nudges.is_on(),
             timeout: args.timeout(),
             ..ConnectConfig::default()
         };

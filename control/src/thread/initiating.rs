@@ -167,7 +167,7 @@ impl Control {
         let Some(Phase::AwaitingReply(Initiating { wish, .. })) = self.connections.table.remove(&id) else {
             return;
         };
-        let Wish { qp, reply: waiter, stream, .. } = wish;
+        let Wish { qp, config, reply: waiter, stream, .. } = wish;
         match reply {
             startup::Reply::Accepted { setup, .. } if !self.queue_pairs.is_there(&qp) => {
                 // MPAv2-9.3-01: nothing is left at this end that could serve the connection.
@@ -178,9 +178,9 @@ impl Control {
             }
             startup::Reply::Accepted { setup, private_data, peer } => {
                 // MPA-7.1.2-14, A-20: the next octet each way belongs to an FPDU.
-                let negotiates = peer.depths.is_some();
-                let operation =
-                    FullOperation { nudges: negotiates, ..full_operation(qp.number, true, setup) };
+                // A nudge looks like an indication, so only a peer that negotiates those gets any.
+                let nudges = config.nudges && peer.depths.is_some();
+                let operation = FullOperation { nudges, ..full_operation(qp.number, true, setup) };
                 let operation = self.queue_pairs.adapt(&qp, operation);
                 self.commands.push(Command::Start { connection: id, operation });
                 let (version, depths) = (setup.agreement.version, setup.outcome.depths);

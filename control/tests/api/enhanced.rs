@@ -464,22 +464,24 @@ fn one_end_that_wants_crcs_is_enough() {
 }
 
 /// A peer that negotiates indications may be Linux siw, which may overlook our first message: it is nudged while it is silent. One
-/// of revision 1 is not.
+/// of revision 1 is not, nor one whose application does without.
 #[test]
 fn a_silent_peer_of_revision_2_is_nudged() {
-    let pairs = [Revision::One, Revision::Two].map(|asked| {
+    let quiet = ConnectConfig { nudges: false, ..revision(Revision::Two) };
+    let pairs = [quiet, revision(Revision::One), revision(Revision::Two)].map(|config| {
         let pair = Pair::new();
         let (near, far) = (End::new(&pair.near), End::new(&pair.far));
-        connected(&pair, (&near, &far), &revision(asked), &ListenConfig::default());
+        connected(&pair, (&near, &far), &config, &ListenConfig::default());
         near.write(1, &far, 5);
         assert_eq!(near.completion().status, Status::Success);
         (pair, near, far)
     });
-    let [one, two] = &pairs;
+    let [quiet, one, two] = &pairs;
     let nudges = |device: &Device| device.statistics().unwrap().nudges_sent;
     crate::common::eventually("all nudges", || nudges(&two.0.near) == 3);
-    // That connection is the older one: its time has passed too.
+    // Those connections are the older ones: their time has passed too.
     assert_eq!(nudges(&one.0.near), 0);
+    assert_eq!(nudges(&quiet.0.near), 0, "it was told not to");
     assert_eq!([nudges(&one.0.far), nudges(&two.0.far)], [0, 0], "a Responder waits for the Initiator");
     near_receives(two);
 }

@@ -785,6 +785,11 @@ struct warpline_conn_param {
      */
     bool permissive;
     /**
+     * To open: a peer of revision 2 that stays silent after our first message is not sent RDMA Writes without payload, which it is
+     * otherwise, three at most: Linux siw may overlook that message until more octets come.
+     */
+    bool no_nudges;
+    /**
      * To open with `warpline_connect`: our port; 0 for a free one.
      */
     uint16_t local_port;

@@ -60,6 +60,9 @@ pub struct ConnParam {
     pub markers: bool,
     /// To open: the peer may be one of the RDMA Consortium's, which answers in revision 0.
     pub permissive: bool,
+    /// To open: a peer of revision 2 that stays silent after our first message is not sent RDMA Writes without payload, which it is
+    /// otherwise, three at most: Linux siw may overlook that message until more octets come.
+    pub no_nudges: bool,
     /// To open with `warpline_connect`: our port; 0 for a free one.
     pub local_port: u16,
     /// To open with `warpline_connect`: our address; null for the one that leads to the peer.
@@ -77,6 +80,7 @@ impl ConnParam {
         no_reads: false,
         markers: false,
         permissive: false,
+        no_nudges: false,
         local_port: 0,
         local_address: std::ptr::null(),
     };
@@ -104,9 +108,10 @@ impl ConnParam {
             WARPLINE_REVISION_0 => Revision::Zero,
             _ => return Err(Failure::invalid("the revision is none of WARPLINE_REVISION_*")),
         };
-        let Self { markers, permissive, .. } = *self;
+        let Self { markers, permissive, no_nudges, .. } = *self;
+        let nudges = !no_nudges;
         let mut config =
-            ConnectConfig { private_data, revision, markers, permissive, ..ConnectConfig::default() };
+            ConnectConfig { private_data, revision, markers, permissive, nudges, ..ConnectConfig::default() };
         // SAFETY: the caller's promise.
         config.local = unsafe { self.local()? };
         if self.timeout_ms != 0 {

@@ -140,6 +140,7 @@ pub fn param(private_data: &[u8]) -> ConnParam {
         no_reads: false,
         markers: false,
         permissive: false,
+        no_nudges: false,
         local_port: 0,
         local_address: null(),
     }

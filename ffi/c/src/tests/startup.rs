@@ -63,6 +63,17 @@ fn a_request_asks_for_what_was_wanted() {
     assert_eq!((unknown, last_error().contains("WARPLINE_REVISION_")), (-libc::EINVAL, true));
 }
 
+/// A silent peer is nudged unless the application does without.
+#[test]
+fn nudges_are_as_was_wanted() {
+    for no_nudges in [false, true] {
+        let param = ConnParam { no_nudges, ..param(b"") };
+        // SAFETY: there is no Private Data.
+        let config = unsafe { param.connecting() }.ok().unwrap();
+        assert_eq!(config.nudges, !no_nudges);
+    }
+}
+
 /// Flags and revision of the Reply to a Request with these.
 fn answered(listening: Option<&ListenAttr>, (flags, revision): (u8, u8)) -> (u8, u8) {
     let (near_device, far_device) = devices();
