@@ -258,7 +258,7 @@ def judge(expected: Expected, reaction: Reaction, ulpdu: bytes) -> bool:
     if reaction.terminate is None:
         return not expected.terminates or not expected.terminate_required
     wanted = rdmap.Terminate.about(_Told(reaction.terminate.control), ulpdu)
-    # RDMAP-4.8-04, RDMAP-7.1-02: flags and quoted headers as figure 10 has them, not only the numbers.
+    # RDMAP-4.8-04, RDMAP-7.1-02: flags and quoted headers as RFC 5040 §7.1 has them, not only the numbers.
     return reaction.terminate.control in expected.terminates and reaction.terminate == wanted
 
 

@@ -186,7 +186,7 @@ def _(_peer: Peer, _target: Driven) -> bytes:
 # RDMAP, protection (RFC 5040 §7.2, §4.8).
 
 
-@attack("a-write-without-the-right", (0, 1, 2), "DDP-8.3.1-06", "RDMAP-4.8-03", rights=("remote-read",))
+@attack("a-write-without-the-right", (1, 1, 0), "DDP-8.3.1-06", "RDMAP-4.8-03", "A-31", rights=("remote-read",))
 def _(_peer: Peer, target: Driven) -> bytes:
     return tagged(target.stag, target.to, b"x")
 
@@ -294,6 +294,16 @@ def _(_peer: Peer, target: Driven) -> bytes:
     return tagged(target.stag, target.to, b"x", rdmap.control(Opcode.WRITE, version=0))
 
 
+@attack("a-write-of-another-rdmap-without-the-right", (0, 2, 5), "RDMAP-7.2-03", "A-30", rights=("remote-read",))
+def _(_peer: Peer, target: Driven) -> bytes:
+    return tagged(target.stag, target.to, b"x", rdmap.control(Opcode.WRITE, version=0))
+
+
+@attack("a-tagged-send-without-the-right", (0, 2, 6), "RDMAP-4.1-04", "RDMAP-7.2-02", "A-30", rights=("remote-read",))
+def _(_peer: Peer, target: Driven) -> bytes:
+    return tagged(target.stag, target.to, b"x", rdmap.control(Opcode.SEND))
+
+
 @attack("a-send-of-another-rdmap", (0, 2, 5), "RDMAP-4.1-07", "RDMAP-7.2-03", buffers=1)
 def _(_peer: Peer, _target: Driven) -> bytes:
     return untagged(rdmap.QN_SEND, 1, b"x", control=rdmap.control(Opcode.SEND, version=3))
@@ -350,8 +360,11 @@ for _octets in (0, 27, 29):
 # Responses that are not what was asked for.
 
 
-def response_attack(name: str, change: Callable[[ReadRequest], tuple[int, int, bytes, bool]]) -> None:
-    """The other end reads 16 octets and gets a Response that ``change`` makes: STag, TO, payload, Last."""
+def response_attack(
+    name: str, change: Callable[[ReadRequest], tuple[int, int, bytes, bool]], expected: tuple[int, int, int] = (0, 2, 255)
+) -> None:
+    """The other end reads 16 octets and gets a Response that ``change`` makes: STag, TO, payload, Last. What passes DDP's checks
+    is an operation error of RDMAP (A-32)."""
 
     def play(peer: Peer) -> None:
         sink = peer.driver.region("sink", 64, "local-write")
@@ -369,18 +382,18 @@ def response_attack(name: str, change: Callable[[ReadRequest], tuple[int, int, b
         except rdmap.RemoteTerminate as told:
             control = told.received.control
         peer.expect_end()
-        code = f"{('rdmap', 'ddp')[control.layer]}:{control.error_type}:{control.error_code}"
-        require(control.layer in (0, 1), f"Terminate {control}")
-        peer.expect_report(code)
+        require(control == expected, f"Terminate {control}")
+        peer.expect_report(f"{('rdmap', 'ddp')[control.layer]}:{control.error_type}:{control.error_code}")
         found = peer.driver.tell("wait", 1)
         require(found["id"] == 1 and found["status"] != "success", f"{found}: completed")
         content = peer.driver.get(sink)
         require(content[:8] + content[24:] == BEFORE[:8] + BEFORE[24:], "octets outside the sink of the Read")
 
-    CASES[name] = Case(name, ("RDMAP-5.2.2-04",), play, captured=False)
+    CASES[name] = Case(name, ("RDMAP-5.2.2-04", "DDP-7.2-01", "A-32"), play, captured=False)
 
 
-response_attack("a-response-to-another-stag", lambda asked: (asked.sink_stag ^ 1, asked.sink_to, bytes(16), True))
+response_attack("a-response-to-another-stag", lambda asked: (asked.sink_stag ^ 1, asked.sink_to, bytes(16), True),
+                (1, 1, 0))  # fmt: skip
 response_attack("a-response-before-its-place", lambda asked: (asked.sink_stag, asked.sink_to - 1, bytes(16), True))
 response_attack("a-response-behind-its-place", lambda asked: (asked.sink_stag, asked.sink_to + 1, bytes(15), True))
 response_attack("a-response-too-long", lambda asked: (asked.sink_stag, asked.sink_to, bytes(17), True))

@@ -260,7 +260,8 @@ class Terminate:
 
     @classmethod
     def about(cls, failure: ConnectionFailed, ulpdu: bytes) -> Terminate | None:
-        """The Terminate that answers ``failure`` on the segment ``ulpdu``, with the flags of figure 10."""
+        """The Terminate that answers ``failure`` on the segment ``ulpdu``, with the headers of RFC 5040 §7.1: that of a Read
+        Request with every error of RDMAP, if it came whole (A-33)."""
         if failure.terminate is None:
             return None
         layer, error_type, _ = failure.terminate
@@ -268,9 +269,10 @@ class Terminate:
         if not with_header:
             return cls(failure.terminate)
         octets = ddp.header_octets(ulpdu)
-        protects = layer == LAYER_RDMAP and error_type == ProtectionCode.TYPE
-        asked = protects and ulpdu[1] & 0xF == Opcode.READ_REQUEST
-        return cls(failure.terminate, len(ulpdu), ulpdu[:octets], ulpdu[octets:] if asked else b"")
+        request = ulpdu[octets : octets + 28]
+        read = ulpdu[1] & 0xF == Opcode.READ_REQUEST and ulpdu[6:10] == QN_READ_REQUEST.to_bytes(4)
+        asked = layer == LAYER_RDMAP and read and len(request) == 28
+        return cls(failure.terminate, len(ulpdu), ulpdu[:octets], request if asked else b"")
 
 
 class RemoteTerminate(ConnectionFailed):

@@ -225,17 +225,22 @@ class Operations(unittest.TestCase):
         self.assertEqual(swap(0xABCD, 0xCD, 0xFF, 0x1200, 0xFF00), 0x12CD)
 
     def test_a_terminate_about_a_read(self) -> None:
-        """RDMAP-4.8-04: with the Read Request header where the source is protected, and without elsewhere."""
+        """RDMAP-4.8-04, RDMAP-7.1-02, A-33: with the Read Request header for each error of RDMAP, without for those of DDP."""
         vector = rdmap.Terminate.parse(octets("rdmap-terminate", 7)[18:])
         failure = ConnectionFailed("rights")
         failure.terminate = TerminateControl(0, 1, 2)
         self.assertEqual(vector.control, failure.terminate)
         segment = vector.ddp_header + vector.read_request_header
         self.assertEqual(rdmap.Terminate.about(failure, segment), vector)
-        failure.terminate = TerminateControl(0, 2, 6)
+        failure.terminate = TerminateControl(0, 2, 5)
         about = rdmap.Terminate.about(failure, segment)
         assert about is not None
-        self.assertEqual(about.read_request_header, b"")
+        self.assertEqual(about.read_request_header, vector.read_request_header)
+        for control, quoted in (((1, 2, 2), segment), ((0, 2, 255), segment[:-1])):
+            failure.terminate = TerminateControl(*control)
+            about = rdmap.Terminate.about(failure, quoted)
+            assert about is not None
+            self.assertEqual(about.read_request_header, b"")
 
     def test_what_senders_must_not_do(self) -> None:
         """RDMAP-4.1-09, RDMAPX-5-03, RDMAPX-6-01."""

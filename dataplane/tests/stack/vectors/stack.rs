@@ -208,7 +208,9 @@ fn terminates() {
     stack.expect(&[&buffer_fpdu]);
 
     let mut stack = Stack::new();
-    stack.register(SOURCE, &one_page, Access::REMOTE_WRITE, 0x1000);
+    // All that the Request asks for is there; only the right is not.
+    let enough = Region::heap(64 * 1024).unwrap();
+    stack.register(SOURCE, &enough, Access::REMOTE_WRITE, 0x1000);
     for number in 1..3_u32 {
         let mut nothing = rights.octets[24..].to_vec();
         nothing[10..14].copy_from_slice(&number.to_be_bytes());
