@@ -1,8 +1,8 @@
 """The figures of scripts/demo: how idle the machine is, and the closing table.
 
     demo_report.py idle        percentage of idle time of all cores over one second
-    demo_report.py table DIR   the table from DIR/{sweep,warpline,floor,iperf3}.json, DIR/{idle,idle-after}, and the first
-                               lines of /proc/stat at the start and at the end in DIR/{stat,stat-after}
+    demo_report.py table DIR   the table from DIR/{sweep,warpline,floor,iperf3}.json, DIR/{idle,idle-after}, and
+                               the first lines of /proc/stat at the start and at the end: DIR/{stat,stat-after}
 """
 
 import json
@@ -38,7 +38,8 @@ def reasons_for_doubt(idle, idle_after, stolen, cpus):
     """Why the figures say little about an idle machine, each reason as a clause."""
     reasons = []
     if min(idle, idle_after) < LEAST_IDLE_PERCENT:
-        reasons.append(f"other processes ran: {idle:.0f} % of the machine was idle before the start, {idle_after:.0f} % after the end")
+        told = f"{idle:.0f} % of the machine was idle before the start, {idle_after:.0f} % after the end"
+        reasons.append(f"other processes ran: {told}")
     if stolen > MOST_STOLEN_PERCENT:
         reasons.append(f"the hypervisor gave {stolen:.0f} % of this machine's time to others")
     if len(cpus) == 1:

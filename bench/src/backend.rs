@@ -45,8 +45,8 @@ pub struct Plan {
     pub socket: Option<Socket>,
 }
 
-/// A socket in a directory that no other user can write to. In a shared directory like `/tmp` another user could make
-/// the socket first, and whoever serves it shares the memory of the wire.
+/// A socket in a directory that no other user can write to. In a shared directory like `/tmp` another user
+/// could make the socket first, and whoever serves it shares the memory of the wire.
 #[derive(Debug)]
 pub struct Socket {
     path: PathBuf,
@@ -55,8 +55,8 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// Names the socket `name` in `runtime` (`$XDG_RUNTIME_DIR`), which is its user's alone, or else in a directory made
-    /// for it in `shared`.
+    /// Names the socket `name` in `runtime` (`$XDG_RUNTIME_DIR`), which is its user's alone, or else in a
+    /// directory made for it in `shared`.
     fn new(name: &str, runtime: Option<PathBuf>, shared: &Path) -> Result<Self, BackendError> {
         if let Some(runtime) = runtime.filter(|runtime| runtime.is_absolute() && runtime.is_dir()) {
             return Ok(Self { path: runtime.join(name), _directory: None });

@@ -131,7 +131,8 @@ pub struct WriteBw {
     /// Bytes of a message; without it, a sweep over sizes.
     #[arg(long, short, value_parser = parse_size)]
     pub size: Option<u32>,
-    /// Sweep over the sizes of perftest's `-a`, every power of two from 2 bytes to 8 MiB (the default without --size).
+    /// Sweep over the sizes of perftest's `-a`, every power of two from 2 bytes to 8 MiB (the default without
+    /// --size).
     #[arg(long, short, conflicts_with = "size")]
     pub all: bool,
     /// Largest IP packet, in octets.
@@ -164,8 +165,8 @@ pub struct WriteBw {
     /// Compare every octet that arrived.
     #[arg(long, value_enum, default_value_t = Switch::On, num_args = 0..=1, default_missing_value = "on")]
     pub verify: Switch,
-    /// The CPUs that poll: one for each end in this process, or a single one. Without it, the idlest; with a single CPU free,
-    /// it polls both ends.
+    /// The CPUs that poll: one for each end in this process, or a single one. Without it, the idlest; with a
+    /// single CPU free, it polls both ends.
     #[arg(long, value_name = "CPU", value_delimiter = ',', num_args = 1..=2)]
     pub cpus: Vec<usize>,
     /// Write all frames to a capture in the pcapng format. Slows the run.

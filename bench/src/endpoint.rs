@@ -14,7 +14,8 @@ use crate::placement::pin_to;
 /// The work of the other end between the polls of its core; breaks when the core is not needed any more.
 type Step = Box<dyn FnMut(&mut Driver) -> ControlFlow<()> + Send>;
 
-/// The core of an endpoint, polled by the thread that works with it, and the other end's core where one CPU polls both.
+/// The core of an endpoint, polled by the thread that works with it, and the other end's core where one CPU
+/// polls both.
 pub struct Driver {
     core: CoreDriver<BenchDevice>,
     other: Option<Box<OtherEnd>>,
@@ -43,7 +44,8 @@ impl Driver {
         Self { core, other: None }
     }
 
-    /// Drives `other` after each poll of this core, too, and calls `step` after each poll of `other` until it breaks.
+    /// Drives `other` after each poll of this core, too, and calls `step` after each poll of `other` until it
+    /// breaks.
     pub fn with_other_end<F>(self, other: Self, step: F) -> Self
     where
         F: FnMut(&mut Self) -> ControlFlow<()> + Send + 'static,

@@ -17,8 +17,8 @@ pub enum End {
 }
 
 impl End {
-    /// The CPU of its core: the first of `wanted`, if there is any. The other end may be another process on this machine: the
-    /// two keep out of each other's way.
+    /// The CPU of its core: the first of `wanted`, if there is any. The other end may be another process on
+    /// this machine: the two keep out of each other's way.
     pub fn cpu(&self, wanted: &[usize]) -> usize {
         if let Some(&cpu) = wanted.first() {
             return cpu;

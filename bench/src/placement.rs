@@ -10,8 +10,8 @@ use crate::BenchError;
 
 /// How long the CPUs are watched before the polling CPUs are chosen.
 const WATCHED: Duration = Duration::from_millis(250);
-/// Idle time, in percent, from which a CPU is free. A poll loop never sleeps: what else runs on its CPU takes whole time
-/// slices of it, and the other end waits meanwhile, spinning.
+/// Idle time, in percent, from which a CPU is free. A poll loop never sleeps: what else runs on its CPU takes
+/// whole time slices of it, and the other end waits meanwhile, spinning.
 const FREE_PERCENT: f64 = 80.0;
 
 /// The CPUs that poll the two ends in this process.
@@ -67,11 +67,12 @@ impl fmt::Display for Placement {
     }
 }
 
-/// Two free CPUs take an end each; a single one takes both. `allowed` has two CPUs at least. A CPU of unknown idle time
-/// counts as idle, so that without /proc every choice is as on an idle machine.
+/// Two free CPUs take an end each; a single one takes both. `allowed` has two CPUs at least. A CPU of unknown
+/// idle time counts as idle, so that without /proc every choice is as on an idle machine.
 fn by_idle_time(allowed: &[usize], idle_percent: &BTreeMap<usize, f64>) -> Placement {
     let idle = |cpu: usize| idle_percent.get(&cpu).copied().unwrap_or(100.0);
-    // Free CPUs are alike, whatever the last percents say: the first ones are taken, for runs that can be compared.
+    // Free CPUs are alike, whatever the last percents say: the first ones are taken, for runs that can be
+    // compared.
     let mut cpus: Vec<_> = allowed.iter().map(|&cpu| (idle(cpu).min(FREE_PERCENT), cpu)).collect();
     cpus.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
     match cpus[..] {
@@ -101,8 +102,8 @@ fn idle_percentages(time: Duration) -> BTreeMap<usize, f64> {
     after.into_iter().filter_map(idle).collect()
 }
 
-/// The idle ticks and all ticks of each CPU in the text of /proc/stat (proc(5)): after its name come user, nice, system,
-/// idle, iowait, irq, softirq and steal.
+/// The idle ticks and all ticks of each CPU in the text of /proc/stat (proc(5)): after its name come user,
+/// nice, system, idle, iowait, irq, softirq and steal.
 fn ticks(text: &str) -> BTreeMap<usize, (u64, u64)> {
     let line = |line: &str| {
         let mut words = line.split_whitespace();

@@ -22,8 +22,8 @@ const DIGEST_OCTETS: usize = 32;
 /// Octets that one Read fetches.
 const CHUNK_OCTETS: u32 = 256 * 1024;
 
-/// Returns where files come from and go to: what `WARPLINE_DIRECTORY` names, or else a directory made for this process,
-/// which stays. Its name cannot be foreseen, so that no other user has made it first.
+/// Returns where files come from and go to: what `WARPLINE_DIRECTORY` names, or else a directory made for
+/// this process, which stays. Its name cannot be foreseen, so that no other user has made it first.
 fn directory() -> Outcome<PathBuf> {
     if let Some(named) = env::var_os("WARPLINE_DIRECTORY") {
         return Ok(named.into());

@@ -59,8 +59,8 @@ pub struct Ping {
     /// Reject every client.
     #[arg(long, requires = "listen")]
     pub reject: bool,
-    /// The CPUs that poll: one for each end in this process, or a single one. Without it, the idlest; with a single CPU free,
-    /// it polls both ends.
+    /// The CPUs that poll: one for each end in this process, or a single one. Without it, the idlest; with a
+    /// single CPU free, it polls both ends.
     #[arg(long, value_name = "CPU", value_delimiter = ',', num_args = 1..=2)]
     pub cpus: Vec<usize>,
     /// Write all frames to a capture in the pcapng format. Slows the run.

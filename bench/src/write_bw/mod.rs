@@ -10,8 +10,8 @@
 //! 4. The target answers with the number of wrong octets (as `to`), and how many it looked at (as `length`).
 //! 5. The writer closes.
 //!
-//! Each end has one core on a thread that polls, posts and verifies: no other thread touches the data. With both ends in one
-//! process and a single free CPU, one thread does so for both.
+//! Each end has one core on a thread that polls, posts and verifies: no other thread touches the data. With
+//! both ends in one process and a single free CPU, one thread does so for both.
 
 mod target;
 mod writer;

@@ -87,7 +87,8 @@ pub fn work() -> (Lanes, Work) {
     (Lanes { give, ended }, Box::new(step))
 }
 
-/// Calls `listening` once it listens, and takes connections at `port` until the last one that came has ended, or nobody will come any more (`cancelled`).
+/// Calls `listening` once it listens, and takes connections at `port` until the last one that came has ended,
+/// or nobody will come any more (`cancelled`).
 ///
 /// # Errors
 ///

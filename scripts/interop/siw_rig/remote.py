@@ -48,8 +48,8 @@ class Shell(Remote):
 
     def start(self, shell: str) -> None:
         """In the background.  Its output goes to a file that mktemp makes: another user can neither foresee nor own it."""
-        begin = f'log=$(mktemp) && {{ {shell} >"$log" 2>&1 </dev/null & echo "$! $log"; sleep 1; kill -0 $! || cat "$log"; }}'
-        outcome = self.run(begin, SERVER_SECONDS)
+        begin = f'{shell} >"$log" 2>&1 </dev/null & echo "$! $log"; sleep 1; kill -0 $! || cat "$log"'
+        outcome = self.run(f"log=$(mktemp) && {{ {begin}; }}", SERVER_SECONDS)
         pid, _, log = outcome.output.strip().partition(" ")
         if outcome.status != 0 or not pid.isdigit() or "\n" in log:
             raise RigError(f"{shell}: {outcome.output.strip()}")
