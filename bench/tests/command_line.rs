@@ -9,7 +9,8 @@ fn bench(arguments: &[&str]) -> Output {
 }
 
 fn temporary(name: &str) -> PathBuf {
-    std::env::temp_dir().join(format!("warpline-bench-{}-{name}", std::process::id()))
+    // Cargo's directory for what tests write: no other user can have made the file first.
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("bench-{}-{name}", std::process::id()))
 }
 
 /// Runs `write-bw` on the ring and gives its JSON.

@@ -7,6 +7,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
+use tempfile::TempDir;
 
 fn ping(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_warpline-bench"));
@@ -16,7 +17,7 @@ fn ping(arguments: &[&str]) -> Command {
 }
 
 fn temporary(name: &str) -> PathBuf {
-    std::env::temp_dir().join(format!("warpline-ping-{}-{name}", std::process::id()))
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("ping-{}-{name}", std::process::id()))
 }
 
 /// Reads and removes a report.
@@ -80,13 +81,16 @@ fn memif(role: &str, socket: &Path) -> [String; 4] {
 /// A server in a process of its own.
 struct Server {
     process: Child,
+    /// Removed with the socket in it. Short, as the path of a socket has to be.
+    _directory: TempDir,
     socket: PathBuf,
     json: PathBuf,
 }
 
 impl Server {
     fn start(name: &str, arguments: &[&str]) -> Self {
-        let (socket, json) = (temporary(&format!("{name}.sock")), temporary(&format!("{name}-server")));
+        let directory = tempfile::tempdir().unwrap();
+        let (socket, json) = (directory.path().join("sock"), temporary(&format!("{name}-server")));
         let mut process = ping(&["--listen", "198.18.0.2:7174", "--json", json.to_str().unwrap()])
             .args(memif("server", &socket))
             .args(arguments)
@@ -98,7 +102,7 @@ impl Server {
         assert!(errors.any(|line| line.unwrap().starts_with("waiting at")), "it did not start");
         // What it says later must find somebody who reads.
         std::thread::spawn(move || errors.for_each(drop));
-        Self { process, socket, json }
+        Self { process, _directory: directory, socket, json }
     }
 
     fn client(&self, arguments: &[&str]) -> Output {
@@ -118,7 +122,6 @@ impl Drop for Server {
         // It has ended, unless the test has failed.
         let _ = self.process.kill();
         let _ = self.process.wait();
-        let _ = std::fs::remove_file(&self.socket);
     }
 }
 

@@ -25,10 +25,10 @@ const CHUNK_OCTETS: u32 = 256 * 1024;
 /// Returns where files come from and go to: what `WARPLINE_DIRECTORY` names, or else a directory made for
 /// this process, which stays. Its name cannot be foreseen, so that no other user has made it first.
 fn directory() -> Outcome<PathBuf> {
+    static OWN: OnceLock<io::Result<PathBuf>> = OnceLock::new();
     if let Some(named) = env::var_os("WARPLINE_DIRECTORY") {
         return Ok(named.into());
     }
-    static OWN: OnceLock<io::Result<PathBuf>> = OnceLock::new();
     let make = || tempfile::Builder::new().prefix("warpline-file-transfer-").tempdir().map(TempDir::keep);
     Ok(OWN.get_or_init(make).as_ref().map_err(ToString::to_string)?.clone())
 }

@@ -12,9 +12,7 @@ struct Directory(PathBuf);
 
 impl Directory {
     fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("warpline-{name}-{}", std::process::id()));
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
+        Self(tempfile::Builder::new().prefix(&format!("warpline-{name}-")).tempdir().unwrap().keep())
     }
 }
 

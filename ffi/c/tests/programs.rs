@@ -117,7 +117,8 @@ fn two_programs_over_dpdk() {
     let installed = Installed::new("dpdk");
     let program = installed.compile("ping_pong", installed.pkg_config(&["--cflags", "--libs"]));
     // The path of a socket has to be short.
-    let socket = std::env::temp_dir().join(format!("warpline-c-{}.sock", std::process::id()));
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("sock");
     let end = |role: &str, address: &str| {
         let port = format!("net_memif0,role={role},socket={},socket-abstract=no", socket.display());
         let mut command = installed.command(&program);
@@ -135,8 +136,6 @@ fn two_programs_over_dpdk() {
         server.kill().unwrap();
     }
     let ended = server.wait().unwrap();
-    // The server's driver may have done so.
-    let _ = std::fs::remove_file(&socket);
     let words = String::from_utf8_lossy(&answered.stderr);
     assert_eq!(String::from_utf8_lossy(&answered.stdout), "200 pings answered\n", "{words}");
     assert!(ended.success(), "{ended}");
@@ -151,7 +150,8 @@ fn a_client_in_c_for_a_server_in_rust() {
     assert!(server.exists(), "{} is not built: cargo build --package warpline --examples", server.display());
     let installed = Installed::new("client");
     let client = installed.compile("client", installed.pkg_config(&["--cflags", "--libs"]));
-    let socket = std::env::temp_dir().join(format!("warpline-c-client-{}.sock", std::process::id()));
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("sock");
     let vdev =
         |role: &str| format!("--vdev=net_memif0,role={role},socket={},socket-abstract=no", socket.display());
     let mut serving = Command::new(server);
@@ -172,8 +172,6 @@ fn a_client_in_c_for_a_server_in_rust() {
         serving.kill().unwrap();
     }
     let served = serving.wait_with_output().unwrap();
-    // The server's driver may have done so.
-    let _ = std::fs::remove_file(&socket);
     let words = String::from_utf8_lossy(&said.stderr);
     assert_eq!(String::from_utf8_lossy(&said.stdout), "written, read back and counted\n", "{words}");
     let served = String::from_utf8_lossy(&served.stdout);
