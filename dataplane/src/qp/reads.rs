@@ -176,11 +176,6 @@ impl Responses {
         self.atomics
     }
 
-    /// The next Atomic Response is number `next`.
-    pub fn continue_message_numbers(&mut self, next: u32) {
-        self.atomics = next.wrapping_sub(1);
-    }
-
     /// Whether the peer may have another request of any kind outstanding here (RDMAP-5.2.2-02).
     pub fn has_room(&self) -> bool {
         self.has_room_for_read() || self.has_room_for_atomic()
@@ -238,6 +233,11 @@ impl Responses {
         while self.queue.front().and_then(|response| response.end).is_some_and(|end| end <= acknowledged) {
             self.forget_front(stags);
         }
+    }
+
+    /// The next Atomic Response is number `next`.
+    pub fn continue_message_numbers(&mut self, next: u32) {
+        self.atomics = next.wrapping_sub(1);
     }
 
     fn forget_front(&mut self, stags: &mut StagTable) {

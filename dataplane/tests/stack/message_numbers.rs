@@ -1,14 +1,14 @@
-//! Message Sequence Numbers of Untagged queues (RFC 5041 §4.3), read off the wire and written to it: each queue counts its
-//! messages by one from 1 on, and 0 follows 0xFFFFFFFF.
+//! Message Sequence Numbers of the Untagged queues (RFC 5041 §4.3), on the wire: each queue counts its
+//! messages by one, from 1 on, and 0 follows 0xFFFFFFFF.
 
-use warpline_dataplane::core::ring::FullOperation;
-use warpline_dataplane::memory::STag;
+use warpline_dataplane::core::ring::{Command, FullOperation};
+use warpline_dataplane::memory::{Access, Grant, STag};
 use warpline_dataplane::mpa::enhanced::ReadDepths;
 use warpline_dataplane::qp::work::{Operation, ReceiveRequest, SendRequest, Slice, Status};
 use warpline_dataplane::wire::tcp::Flags;
 
 use crate::common::raw::PEER_ISS;
-use crate::common::{QP, holds};
+use crate::common::{PD, QP, holds, region_of};
 use crate::errors::target::{BASE_TO, COUNTERS, INBOX, Target, fpdu, send, tagged, untagged};
 use crate::mpa_oracle::{Sender, Stream};
 
@@ -28,7 +28,8 @@ fn target(markers_received: bool) -> Target {
     target
 }
 
-/// Posts three buffers of four octets behind the one of sixteen that the target has: one for each number of [`ACROSS`].
+/// Posts three buffers of four bytes after the one of sixteen that the target has: one for each number of
+/// [`ACROSS`].
 fn post_receives(target: &Target) {
     for n in 1..4 {
         let local = Slice { stag: INBOX, to: 16 + 4 * n, octets: 4 };
@@ -41,7 +42,8 @@ fn text(n: usize) -> [u8; 4] {
     [b'#', b'0' + n as u8, b'#', b'.']
 }
 
-/// The completions of all four messages, in the order of their numbers, and their octets in their buffers.
+/// Expects the completions of all four messages, in the order of their numbers, and each message in its
+/// buffer.
 #[track_caller]
 fn expect_all_received(target: &Target) {
     for n in 0..4 {
@@ -53,8 +55,8 @@ fn expect_all_received(target: &Target) {
     assert_eq!(target.completions.poll(), None);
 }
 
-/// The FPDUs in `octets`, whose CRCs and PADs are right, as queue, number, offset, whether last, and the octets after the
-/// header; nothing of a tagged one.
+/// Parses the FPDUs in `octets` and checks their CRC and PAD. Returns queue, MSN, MO, Last flag and payload
+/// of each Untagged one.
 fn untagged_in(octets: &[u8]) -> Vec<(u32, u32, u32, bool, Vec<u8>)> {
     let word = |ulpdu: &[u8], at: usize| u32::from_be_bytes(ulpdu[at..at + 4].try_into().unwrap());
     let mut found = Vec::new();
@@ -72,7 +74,7 @@ fn untagged_in(octets: &[u8]) -> Vec<(u32, u32, u32, bool, Vec<u8>)> {
     found
 }
 
-/// What the core has sent since the last look; the peer acknowledges it.
+/// Returns the Untagged segments that the core has sent since the last call, and acknowledges them.
 fn sent(target: &mut Target) -> Vec<(u32, u32, u32, bool, Vec<u8>)> {
     target.peer.settle();
     let octets = target.sent().0;
@@ -81,7 +83,7 @@ fn sent(target: &mut Target) -> Vec<(u32, u32, u32, bool, Vec<u8>)> {
     untagged_in(&octets)
 }
 
-/// Posts a Send, a Read and a Fetch and Add; of each queue one message is outstanding then.
+/// Posts a Send, a Read and a Fetch and Add.
 fn post_one_of_each(target: &Target, id: u64, send_octets: u32) {
     let remote = (STag(0x77), 0x1000);
     let eight = Slice { stag: INBOX, to: 0, octets: 8 };
@@ -94,21 +96,23 @@ fn post_one_of_each(target: &Target, id: u64, send_octets: u32) {
     }
 }
 
-/// Answers the Read and the Fetch and Add of [`post_one_of_each`]: as number `msn` on the queue of Atomic Responses.
+/// Answers the Read and the Fetch and Add of [`post_one_of_each`]. The Atomic Response has number `msn` on
+/// its queue.
 fn answer(target: &mut Target, identifier: &[u8], msn: u32) {
     let original = [identifier, &7_u64.to_be_bytes()].concat();
     target.send(&fpdu(&tagged(INBOX, 0, [0xc1, 0x42], b"answered")));
     target.send(&fpdu(&untagged([0x41, 0x4b], ATOMIC_RESPONSES, msn, 0, &original)));
 }
 
-/// A round of [`post_one_of_each`] and [`answer`]: the requests carry `send` and the two numbers from `request` on.
+/// Plays [`post_one_of_each`] and [`answer`]: the Send must carry number `send`, the two requests the numbers
+/// `request`.
 #[track_caller]
 fn one_round(target: &mut Target, send: u32, request: [u32; 2], response: u32) {
     post_one_of_each(target, 9, 8);
     let messages = sent(target);
     let numbers: Vec<_> = messages.iter().map(|message| (message.0, message.1)).collect();
     assert_eq!(numbers, [(SENDS, send), (READ_REQUESTS, request[0]), (READ_REQUESTS, request[1])]);
-    // RFC 7306 §5.2.1: the identifier stands behind the operation.
+    // RFC 7306 §5.2.1: the identifier follows the operation.
     answer(target, &messages[2].4[4..8], response);
     assert_eq!(target.qp.error(), None);
     for _ in 0..3 {
@@ -116,20 +120,16 @@ fn one_round(target: &mut Target, send: u32, request: [u32; 2], response: u32) {
     }
 }
 
-/// Every segment of a message has its number, the next message of the queue the next, whatever the others do.
+/// Every segment of a message carries its number, and the next message of that queue the next number,
+/// whatever the other queues do.
 // Requirements: DDP-4.3-07, DDP-4.3-08, DDP-4.3-10
 #[test]
 fn each_queue_counts_its_messages_from_one() {
     let mut target = target(false);
-    let source = crate::common::region_of(&[3; 4000]);
+    let source = region_of(&[3; 4000]);
     let large = STag::new(7, 0x7777);
-    let grant = warpline_dataplane::memory::Grant::new(
-        source,
-        crate::common::PD,
-        0,
-        warpline_dataplane::memory::Access::empty(),
-    );
-    target.peer.command(warpline_dataplane::core::ring::Command::Register { stag: large, grant });
+    let grant = Grant::new(source, PD, 0, Access::empty());
+    target.peer.command(Command::Register { stag: large, grant });
     target.peer.settle();
     for number in 1..4 {
         let local = Slice { stag: large, to: 0, octets: 4000 };
@@ -167,7 +167,7 @@ fn received_messages_are_numbered_across_the_wrap() {
         assert_eq!(target.qp.error(), None, "number {msn:#x}");
     }
     expect_all_received(&target);
-    // Fetch and Add of 1, number by number; the answers are numbered likewise.
+    // Four Fetch and Adds; the Atomic Responses count on their own queue.
     for (n, msn) in ACROSS.into_iter().enumerate() {
         let request = [
             &[0; 4][..],
@@ -183,12 +183,12 @@ fn received_messages_are_numbered_across_the_wrap() {
         let answers = sent(&mut target);
         assert_eq!((answers.len(), answers[0].0, answers[0].1), (1, ATOMIC_RESPONSES, msn));
     }
-    // The number that was due, and no other.
+    // The number has been used: the Send is out of range.
     target.send(&fpdu(&send(ACROSS[3], 0, b"")));
     assert!(target.qp.error().is_some());
 }
 
-/// Sends beyond a gap find their buffers by their numbers: the one before the wrap is missing, and so is its neighbour.
+/// The receiver finds the buffer of a Send beyond a gap by its number, also across the wrap.
 // Requirements: DDP-4.3-09, DDP-5.3-04, MPA-3-08
 #[test]
 fn messages_are_placed_early_across_the_wrap() {
@@ -197,7 +197,7 @@ fn messages_are_placed_early_across_the_wrap() {
         target.peer.core.continue_message_numbers(QP, ACROSS[0]);
         post_receives(&target);
         let mut sender = Sender::new(Stream { start: (PEER_ISS + 1).0, markers: true, crc: true });
-        // Long enough for a Marker in each, by which those beyond the gap are found.
+        // Each segment holds a Marker, by which the receiver finds the FPDUs beyond the gap.
         let mut frames = Vec::new();
         for (n, msn) in ACROSS.into_iter().enumerate() {
             let at = sender.seq;

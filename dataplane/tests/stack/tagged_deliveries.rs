@@ -1,8 +1,9 @@
-//! What DDP hands up with a tagged message (RFC 5041 §4.2): the octet that it carries for RDMAP, which tells a Write from the
-//! answer to a Read, and the STag, which tells whose answer it is. In stream order, and when it was placed beyond a gap.
+//! What DDP hands to RDMAP at the Delivery of a Tagged message (RFC 5041 §4.2): RsvdULP, which tells a Write
+//! from a Read Response, and the STag, which tells the Read it answers. In stream order and after placement
+//! beyond a gap.
 
 use warpline_dataplane::core::ring::{Command, FullOperation};
-use warpline_dataplane::memory::{Access, Grant, STag};
+use warpline_dataplane::memory::{Access, Grant, Region, STag};
 use warpline_dataplane::mpa::enhanced::ReadDepths;
 use warpline_dataplane::qp::work::{Operation, SendRequest, Slice, Status};
 use warpline_dataplane::wire::tcp::Flags;
@@ -12,14 +13,14 @@ use crate::common::{PD, QP, holds, region_of};
 use crate::errors::target::{Target, tagged};
 use crate::mpa_oracle::{Sender, Stream};
 
-/// Two sinks of Reads, which the peer may also write.
+/// The sinks of two Reads, which the peer may also write.
 const SINKS: [STag; 2] = [STag::new(7, 0x7777), STag::new(8, 0x8888)];
 const OCTETS: usize = 600;
 const WRITE: u8 = 0x40;
 const RESPONSE: u8 = 0x42;
 
-/// A target that has asked for a Read into each of the sinks, and what frames the peer's ULPDUs.
-fn reading() -> (Target, Sender, Vec<warpline_dataplane::memory::Region>) {
+/// Returns a target with a Read outstanding into each sink, the framer of its peer, and the sinks.
+fn reading() -> (Target, Sender, Vec<Region>) {
     let depths = ReadDepths { ird: 0, ord: 2 };
     let operation = FullOperation { depths, markers_received: true, ..FullOperation::new(QP, false) };
     let mut target = Target::with(operation);
@@ -47,7 +48,7 @@ fn reading() -> (Target, Sender, Vec<warpline_dataplane::memory::Region>) {
     (target, sender, sinks)
 }
 
-/// The segments of `ulpdus` arrive in `order`.
+/// Delivers the FPDUs of `ulpdus`, a segment each, in `order`.
 fn arrive(target: &mut Target, sender: &mut Sender, ulpdus: &[Vec<u8>], order: &[usize]) {
     let mut segments = Vec::new();
     let mut offset = 0;
@@ -67,7 +68,7 @@ fn message(stag: STag, opcode: u8, octet: u8) -> Vec<u8> {
     tagged(stag, 0, [0xc1, opcode], &[octet; OCTETS])
 }
 
-/// A Write into the sink of a Read is no answer to it, though it goes to the same place.
+/// A Write into the sink of a Read does not complete the Read, though it has the same STag and TO.
 // Requirements: DDP-4.2-03, DDP-5.4-03, RDMAP-5.1-02
 #[test]
 fn the_octet_for_rdmap_comes_with_the_delivery() {
@@ -89,7 +90,7 @@ fn the_octet_for_rdmap_comes_with_the_delivery() {
     }
 }
 
-/// The answers have changed places: each lies in a sink that waits for one, so only the STag says that it is not the one due.
+/// The peer answers the second Read first: the payload fits a sink, so only the STag tells RDMAP the error.
 // Requirements: DDP-4.2-07
 #[test]
 fn the_stag_comes_with_the_delivery() {
@@ -101,7 +102,7 @@ fn the_stag_comes_with_the_delivery() {
         while let Some(completion) = target.completions.poll() {
             assert!(completion.status != Status::Success, "{completion:?}");
         }
-        // In the order of the requests both are good.
+        // In the order of the requests the answers are right.
         let (mut target, mut sender, sinks) = reading();
         let answers = [message(SINKS[0], RESPONSE, 1), message(SINKS[1], RESPONSE, 2)];
         arrive(&mut target, &mut sender, &answers, &order);

@@ -1,10 +1,10 @@
-//! Two streams at one core whose owners do not trust each other (RFC 5042, RFC 5041 §8.3, RFC 5040 §8.1): each has a protection
-//! domain, a completion queue and a queue of requests of its own, and nothing that either of them or its peer does reaches what
-//! is the other's. Only commands, which control alone gives, do.
+//! Two streams at one core whose owners do not trust each other (RFC 5042, RFC 5041 §8.3, RFC 5040 §8.1).
+//! Each has its own protection domain, completion queue and request queue. Neither owner nor its peer reaches
+//! anything of the other; only the commands of the control thread do.
 
 use std::sync::Arc;
 
-use warpline_dataplane::core::ring::{AfterStream, Command, ConnectionId, Event, FullOperation};
+use warpline_dataplane::core::ring::{AfterStream, Command, Event, FullOperation};
 use warpline_dataplane::memory::{
     Access, Binding, FastRegistration, Grant, ProtectionDomainId, Region, STag,
 };
@@ -29,12 +29,11 @@ struct Stream {
     completions: Arc<CompletionRing>,
     stag: STag,
     memory: Region,
-    connection: ConnectionId,
     seq: SeqNumber,
     ack: SeqNumber,
 }
 
-/// Opens a connection from `port` of the peer, for queue pair `number` of a domain of that number.
+/// Opens a connection from a port of its own, for queue pair `number` of the domain with the same number.
 fn open(peer: &mut RawPeer, number: u32) -> Stream {
     let port = PEER_PORT + number as u16;
     let segment = |peer: &RawPeer, flags, seq, ack| {
@@ -64,8 +63,8 @@ fn open(peer: &mut RawPeer, number: u32) -> Stream {
     let then = AfterStream::FullOperation(operation);
     peer.command(Command::Stream { connection, octets: Box::new([]), then });
     peer.settle();
-    let mut stream = Stream { port, qp, completions, stag, memory, connection, seq: PEER_ISS + 1, ack };
-    // A valid FPDU first, so that this end may send (RFC 5044 §7.1.2).
+    let mut stream = Stream { port, qp, completions, stag, memory, seq: PEER_ISS + 1, ack };
+    // RFC 5044 §7.1.2: the core sends nothing before it has received a valid FPDU.
     stream.send(peer, &write(STag(0), 0, b""));
     stream
 }
@@ -80,7 +79,7 @@ fn two_streams() -> (RawPeer, Stream, Stream) {
 }
 
 impl Stream {
-    /// The peer sends the FPDU of `ulpdu`, and acknowledges what it has read.
+    /// Sends the FPDU of `ulpdu` from the peer, with the current acknowledgement.
     fn send(&mut self, peer: &mut RawPeer, ulpdu: &[u8]) {
         let octets = fpdu(ulpdu);
         let header = Header { source_port: self.port, ..peer.header(Flags::ACK, self.seq, self.ack) };
@@ -89,7 +88,7 @@ impl Stream {
         self.seq += octets.len() as u32;
     }
 
-    /// The data that the core has sent on this stream since the last look.
+    /// Returns the data that the core has sent on this stream since the last call.
     fn sent(&self, peer: &mut RawPeer) -> Vec<u8> {
         let mut octets = Vec::new();
         peer.sent.retain(|sent| {
@@ -102,7 +101,7 @@ impl Stream {
         octets
     }
 
-    /// The peer asks for `octets` octets of this stream's memory, and gets them.
+    /// Reads `octets` bytes of this stream's memory from its peer, which must succeed.
     #[track_caller]
     fn expect_read(&mut self, peer: &mut RawPeer, msn: u32, octets: u32) {
         self.send(peer, &read_request(msn, self.stag, octets));
@@ -111,7 +110,7 @@ impl Stream {
         self.ack += answer.len() as u32;
     }
 
-    /// The peer writes this stream's memory, which it may.
+    /// Writes this stream's memory from its peer, which must succeed.
     #[track_caller]
     fn expect_writable(&mut self, peer: &mut RawPeer, octet: u8) {
         self.send(peer, &write(self.stag, 0, &[octet; OCTETS]));
@@ -120,7 +119,7 @@ impl Stream {
     }
 }
 
-/// By figure 8 of RFC 5040.
+/// Builds a Read Request by figure 8 of RFC 5040.
 fn read_request(msn: u32, stag: STag, octets: u32) -> Vec<u8> {
     let header = [
         &0xabcd_ef01_u32.to_be_bytes()[..],
@@ -133,12 +132,13 @@ fn read_request(msn: u32, stag: STag, octets: u32) -> Vec<u8> {
     untagged([0x41, 0x41], 1, msn, 0, &header)
 }
 
-/// A peer that fills the request queue of its stream, and then asks for more than was agreed on, takes no place from another.
+/// A peer that fills the request queue of its stream, and then exceeds it, takes no place from another
+/// stream.
 // Requirements: RDMAP-8.1.2-04, RDMAP-8.1.1-06, RDMAP-8.1-01
 #[test]
 fn requests_fill_the_queue_of_their_stream_alone() {
     let (mut peer, mut greedy, mut other) = two_streams();
-    // Two answers that are never acknowledged: the queue stays full.
+    // The peer never acknowledges the two answers: the queue stays full.
     for msn in 1..3 {
         greedy.send(&mut peer, &read_request(msn, greedy.stag, 8));
     }
@@ -154,13 +154,16 @@ fn requests_fill_the_queue_of_their_stream_alone() {
     assert_eq!(other.qp.error(), None);
 }
 
-/// Work requests go to the core without asking anybody, so none of them may reach another domain: not by its memory, not by its
-/// names. Control's commands reach both.
+/// A name, a work request that is given the STag of the other domain, and whether it also uses that as memory.
+type Intrusion = (&'static str, fn(STag) -> Operation, bool);
+
+/// Work requests reach the core without a check by the control thread, so none may reach another domain:
+/// neither its memory nor its STags. Commands of the control thread reach both domains.
 // Requirements: DDP-8.3-06, DDP-8.3.2-02, DDP-8.3.1-02, RDMAP-8.1-01, RDMAP-8.1.2-01
 #[test]
 fn work_requests_stay_in_their_domain() {
     let nothing = Payload::from(Slice { stag: STag(0), to: 0, octets: 0 });
-    let cases: [(&str, fn(STag) -> Operation, bool); 7] = [
+    let cases: [Intrusion; 7] = [
         ("invalidate", |stag| Operation::LocalInvalidate { stag }, false),
         (
             "register anew",
@@ -205,11 +208,8 @@ fn work_requests_stay_in_their_domain() {
         peer.command(Command::AllocateWindow { stag: STag::new(9, 0x11), pd: ProtectionDomainId(2) });
         peer.settle();
         peer.sent.clear();
-        let local = if uses_memory {
-            Payload::from(Slice { stag: owner.stag, to: 0, octets: 8 })
-        } else {
-            nothing.clone()
-        };
+        let local =
+            if uses_memory { Payload::from(Slice { stag: owner.stag, to: 0, octets: 8 }) } else { nothing };
         stranger.qp.post_send(SendRequest::new(1, operation(owner.stag), local)).unwrap();
         peer.settle();
         assert!(stranger.qp.error().is_some(), "{what}");
@@ -222,14 +222,14 @@ fn work_requests_stay_in_their_domain() {
         owner.expect_writable(&mut peer, 7);
         owner.expect_read(&mut peer, 1, 8);
     }
-    // A receive into it, too.
+    // A receive buffer in the other domain.
     let (mut peer, mut stranger, mut owner) = two_streams();
     let local = Slice { stag: owner.stag, to: 0, octets: 8 };
     stranger.qp.post_receive(ReceiveRequest::new(1, local)).unwrap();
     stranger.send(&mut peer, &send(1, 0, b"intruder"));
     assert!(holds(&owner.memory, 0, &[3; OCTETS]));
     owner.expect_writable(&mut peer, 7);
-    // Control takes the memory back, whosever it is.
+    // A command revokes the memory.
     peer.command(Command::Deregister { stag: owner.stag });
     peer.settle();
     owner.send(&mut peer, &write(owner.stag, 0, b"gone"));
@@ -237,7 +237,8 @@ fn work_requests_stay_in_their_domain() {
     assert!(holds(&owner.memory, 0, &[7; OCTETS]));
 }
 
-/// Completions go to the queue of their own stream, and one that its owner leaves full, or whose stream fails, stops nobody else.
+/// Completions go to the queue of their own stream. A queue that nobody polls, and a stream that fails, stop
+/// no other stream.
 // Requirements: RDMAP-8.1.1-04, RDMAP-8.1.1-05, RDMAP-8.1-01
 #[test]
 fn completions_go_to_their_own_queue() {
@@ -256,7 +257,7 @@ fn completions_go_to_their_own_queue() {
         assert_eq!((done.id, done.status, done.octets), (u64::from(msn), Status::Success, 6));
         assert_eq!(busy.completions.poll(), None);
     }
-    // The first stream fails: what is flushed comes to its own queue, behind what nobody has polled.
+    // The first stream fails: its flushed receive follows the completions that nobody has polled.
     idle.send(&mut peer, &write(STag(0xdead), 0, b"x"));
     assert!(idle.qp.error().is_some());
     let ids: Vec<_> =
@@ -264,5 +265,4 @@ fn completions_go_to_their_own_queue() {
     assert_eq!(ids[..3], [100, 101, 102].map(|id| (id, Status::Success)));
     assert_eq!((ids.len(), ids[3].0), (4, 103));
     assert_eq!((busy.completions.poll(), busy.qp.error()), (None, None));
-    assert!(idle.connection != busy.connection);
 }

@@ -1,23 +1,27 @@
-//! How a failed stream ends (RFC 5041 §6.2 and §7.1, RFC 5044 §8, RFC 5040 §7.1): MPA and DDP report and stop, the outbound
-//! half stays good for one Terminate, and only then RDMAP, which they serve, closes the connection.
+//! How a failed stream ends (RFC 5041 §6.2 and §7.1, RFC 5044 §8, RFC 5040 §7.1): MPA and DDP report the
+//! error and stop, the outbound half can still carry one Terminate, and only then RDMAP closes the
+//! connection.
 
 use warpline_dataplane::core::ring::{AfterStream, Command, Event, FullOperation};
+use warpline_dataplane::crc32c;
+use warpline_dataplane::ddp::DdpError;
 use warpline_dataplane::memory::STag;
+use warpline_dataplane::mpa::enhanced::ReadDepths;
 use warpline_dataplane::qp::error::StreamError;
 use warpline_dataplane::qp::shared::QpState;
 use warpline_dataplane::qp::work::{Completion, Operation, ReceiveRequest, SendRequest, Slice, Status};
 use warpline_dataplane::wire::tcp::{Flags, Header};
 
-use super::target::{BASE_TO, INBOX, READABLE, Target, WRITABLE, fpdu, send, tagged, untagged, write};
+use super::target::{BASE_TO, INBOX, Target, WRITABLE, fpdu, send, tagged, untagged, write};
 use crate::common::raw::{PEER_ISS, RawPeer};
 use crate::common::{QP, holds};
 use crate::mpa_oracle::{Sender, Stream};
 
 const NOWHERE: STag = STag::new(9, 0x9999);
-/// The first octets of a Terminate's ULPDU: last segment of a message, untagged, queue 2, number 1, offset 0.
+/// The DDP header of a Terminate: last segment, Untagged, queue 2, MSN 1, MO 0.
 const TERMINATE: [u8; 18] = [0x41, 0x47, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0];
 
-/// The content of the one Terminate in `octets`, which hold nothing else.
+/// Returns the content of the Terminate in `octets`, which must hold nothing else.
 #[track_caller]
 fn terminate_in(octets: &[u8]) -> Vec<u8> {
     let octets_in_ulpdu = usize::from(u16::from_be_bytes([octets[0], octets[1]]));
@@ -40,16 +44,13 @@ impl Target {
         self.peer.sent.iter().any(|sent| sent.header.flags.contains(flag))
     }
 
-    fn sent_octets(&self) -> usize {
-        self.peer.sent.iter().map(|sent| sent.payload.len()).sum()
-    }
-
     fn polled(&self) -> Vec<Completion> {
         std::iter::from_fn(|| self.completions.poll()).collect()
     }
 }
 
-/// `bad` fails the stream of a target whose Terminate cannot go out yet: the connection stays as it is until it can.
+/// Sends the faulty FPDU `bad` while the window of the peer is closed: the connection must stay open until
+/// the window opens and the Terminate is out.
 #[track_caller]
 fn expect_no_teardown_before_the_terminate(mut target: Target, bad: &[u8]) {
     target.send_with_closed_window(bad);
@@ -64,12 +65,12 @@ fn expect_no_teardown_before_the_terminate(mut target: Target, bad: &[u8]) {
     assert_eq!(target.polled()[0].status, Status::Flushed);
     target.peer.pass_ms(2000);
     assert!(!target.sent_any(Flags::FIN) && !target.sent_any(Flags::RST), "not torn down");
-    // At most the one octet of a window probe.
-    assert!(target.sent_octets() <= 1 || target.peer.sent.iter().all(|sent| sent.payload.len() <= 1));
+    // Window probes carry one octet at most.
+    assert!(target.peer.sent.iter().all(|sent| sent.payload.len() <= 1));
     let probed = target.peer.sent.iter().any(|sent| sent.payload.len() == 1);
     let ended = |event: &Event| matches!(event, Event::Closed { .. });
     assert!(!target.peer.events.iter().any(ended));
-    // TCP is there for both halves: it acknowledges what the peer still sends.
+    // Both halves of TCP still work: it acknowledges segments of the peer.
     target.peer.sent.clear();
     target.send_with_closed_window(&fpdu(&write(WRITABLE, BASE_TO, b"too late")));
     assert_eq!(target.peer.sent.back().unwrap().header.ack, target.seq);
@@ -113,18 +114,18 @@ fn an_error_of_mpa_tears_nothing_down() {
     target.peer.sent.clear();
     let mut contradicted = Vec::new();
     sender.frame(&write(NOWHERE, 0, &[0; 600]), &mut contradicted);
-    // The Marker at 512: it points four octets too far, and the CRC says that this is what was sent.
+    // The Marker at 512 points four octets too far, and the CRC covers it: error 3, not error 2.
     let pointer_at = 512 - first.len() + 2;
     let pointer = u16::from_be_bytes([contradicted[pointer_at], contradicted[pointer_at + 1]]) + 4;
     contradicted[pointer_at..pointer_at + 2].copy_from_slice(&pointer.to_be_bytes());
     let covered = contradicted.len() - 4;
-    let crc = warpline_dataplane::crc32c::checksum(&contradicted[..covered]);
+    let crc = crc32c::checksum(&contradicted[..covered]);
     contradicted[covered..].copy_from_slice(&crc.to_le_bytes());
     expect_no_teardown_before_the_terminate(target, &contradicted);
 }
 
-/// What comes after the error goes nowhere, nothing but the Terminate goes out, and when the peer has closed its half too the
-/// connection is over.
+/// Nothing after the error is placed or delivered, nothing but the Terminate is sent, and the connection is
+/// over when the peer has closed its half too.
 // Requirements: DDP-3-08, DDP-3-11, DDP-7-01, DDP-7.1-17, RDMAP-5.4-04, RDMAP-7-01
 #[test]
 fn a_failed_stream_carries_nothing_more() {
@@ -150,7 +151,8 @@ fn a_failed_stream_carries_nothing_more() {
     assert_eq!(target.qp.error(), error, "the first error stays");
 }
 
-/// Of two faults the one that comes first in the stream is told, in one segment and when the later one arrives first.
+/// Of two faults the Terminate names the one that comes first in the stream: in one segment, and when the
+/// later fault arrives first.
 // Requirements: RDMAP-7.1-03
 #[test]
 fn the_first_message_in_error_is_the_one_reported() {
@@ -169,7 +171,7 @@ fn the_first_message_in_error_is_the_one_reported() {
         target.send(&[fpdu(&faults[first]), fpdu(&faults[second])].concat());
         expect(target);
 
-        // Beyond a gap, where Markers would let it be placed.
+        // The second fault arrives beyond a gap, among FPDUs that can be placed there.
         let mut target =
             Target::with(FullOperation { markers_received: true, ..FullOperation::new(QP, false) });
         let mut sender = Sender::new(Stream { start: (PEER_ISS + 1).0, markers: true, crc: true });
@@ -177,7 +179,7 @@ fn the_first_message_in_error_is_the_one_reported() {
         sender.frame(&write(NOWHERE, 0, b""), &mut gap);
         sender.frame(&faults[first], &mut gap);
         let mut later = Vec::new();
-        sender.frame(&write(NOWHERE, 0, &[0; 0]), &mut later);
+        sender.frame(&write(NOWHERE, 0, b""), &mut later);
         for _ in 0..25 {
             sender.frame(&write(WRITABLE, BASE_TO, &[0xa5; 8]), &mut later);
         }
@@ -190,7 +192,8 @@ fn the_first_message_in_error_is_the_one_reported() {
     }
 }
 
-/// Segment length, DDP header and Read Request header are there as the flags say, octet for octet those of the segment.
+/// A Terminate holds segment length, DDP header and Read Request header exactly as its flags say, each equal
+/// to that of the faulty segment.
 // Requirements: RDMAP-4.8-04, RDMAP-4.8-06, RDMAP-4.8-07, RDMAP-4.8-08, DDP-7.1-16
 #[test]
 fn terminates_hold_what_their_flags_say() {
@@ -210,7 +213,7 @@ fn terminates_hold_what_their_flags_say() {
         (b"\xc1\x40 short".to_vec(), 0, 0),
     ];
     for (ulpdu, flags, header_octets) in cases {
-        let depths = warpline_dataplane::mpa::enhanced::ReadDepths { ird: 1, ord: 1 };
+        let depths = ReadDepths { ird: 1, ord: 1 };
         let mut target = Target::with(FullOperation { depths, ..FullOperation::new(QP, false) });
         target.open();
         target.send(&fpdu(&ulpdu));
@@ -219,11 +222,9 @@ fn terminates_hold_what_their_flags_say() {
         let length = if flags == 0 { vec![] } else { (ulpdu.len() as u16).to_be_bytes().to_vec() };
         assert_eq!(content[4..], [&length[..], &ulpdu[..header_octets]].concat());
     }
-    assert!(READABLE != NOWHERE);
 }
 
-/// A missing buffer is a fault of this system: its application learns of it as such, and the peer's message is not lost
-/// unnoticed.
+/// A missing buffer is a system fault: the application and the peer both learn of it, and it is counted.
 // Requirements: DDP-7.1-02, DDP-7.1-06, DDP-7.1-09
 #[test]
 fn a_missing_buffer_is_reported_at_both_ends() {
@@ -231,7 +232,7 @@ fn a_missing_buffer_is_reported_at_both_ends() {
     target.open();
     target.send(&[fpdu(&send(1, 0, b"has a buffer")), fpdu(&send(2, 0, b"has none"))].concat());
     let error = target.qp.error().unwrap();
-    assert_eq!(error, StreamError::Ddp(warpline_dataplane::ddp::DdpError::NoBuffer));
+    assert_eq!(error, StreamError::Ddp(DdpError::NoBuffer));
     assert!(
         target
             .peer
@@ -246,8 +247,8 @@ fn a_missing_buffer_is_reported_at_both_ends() {
     assert_eq!((delivered.len(), delivered[0].status), (1, Status::Success));
 }
 
-/// Buffers posted before the core looks at a message count, however late, so that a missing one stays rare: each message meets a
-/// buffer that was posted while its segment lay in the receive queue.
+/// A buffer counts when it is posted before the core looks at the message, however late: this keeps missing
+/// buffers rare.
 // Requirements: DDP-7.1-08
 #[test]
 fn a_buffer_posted_as_the_message_arrives_is_found() {
@@ -267,7 +268,7 @@ fn a_buffer_posted_as_the_message_arrives_is_found() {
     assert_eq!(target.peer.core.statistics().streams_failed, 0);
 }
 
-/// One Terminate finds its place whatever else there is: without a buffer of the application, and when all have been used.
+/// A Terminate is received without a buffer of the application.
 // Requirements: RDMAP-5.4-02, RDMAP-5.4-03
 #[test]
 fn a_terminate_needs_no_buffer() {
@@ -291,7 +292,7 @@ fn a_terminate_needs_no_buffer() {
     }
 }
 
-/// Every segment has a header, also one that carries no octet; and whoever sends a segment without one is refused.
+/// Every segment has a header, also an empty one. A segment shorter than its header is refused.
 // Requirements: DDP-4.4-01, DDP-5.2-08
 #[test]
 fn every_segment_has_a_header() {
@@ -312,8 +313,7 @@ fn every_segment_has_a_header() {
     }
 }
 
-/// Streaming octets that control would still send after the switch go nowhere: the connection is given up rather than read in two
-/// ways.
+/// The core refuses streaming octets of the control thread after the switch and resets the connection.
 // Requirements: RDMAP-6.1-01
 #[test]
 fn nothing_but_messages_goes_out_in_full_operation() {

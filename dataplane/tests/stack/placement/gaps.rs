@@ -1,11 +1,12 @@
-//! What DDP learns of gaps (RFC 5044 §1.2 and §3): the sender's order of every ULPDU, and once for each gap that it has closed.
+//! Gaps as DDP sees them (RFC 5044 §1.2 and §3): the order of the sender for every ULPDU, and one signal when
+//! a gap has closed.
 
 use warpline_dataplane::core::statistics::DropCause;
 use warpline_dataplane::qp::work::Status;
 
 use super::receiver::{Receiver, Run, Ulpdu};
 
-/// Octets of each message: enough for a Marker in its FPDU, by which it is found beyond a gap.
+/// Octets of each message: each FPDU holds a Marker, by which the receiver finds it beyond a gap.
 const OCTETS: usize = 700;
 const MESSAGES: usize = 4;
 
@@ -18,13 +19,13 @@ fn arrive(receiver: &mut Receiver, run: &Run, n: usize) {
     receiver.arrive(run, run.fpdus[n].start, run.fpdus[n].end);
 }
 
-/// How many messages from the first on have arrived without a gap.
+/// Returns how many messages, from the first on, have arrived without a gap.
 fn in_order(arrived: &[bool]) -> usize {
     arrived.iter().position(|arrived| !arrived).unwrap_or(arrived.len())
 }
 
-/// Segments come in every order that four have, each a second time at some later point: after each the messages up to the first
-/// gap, and no others, have been delivered, once, in the order of their sender, with their own octets.
+/// Four segments arrive in every order, each also a second time. After each arrival the messages up to the
+/// first gap, and no others, have been delivered: once, in the order of the sender, intact.
 // Requirements: MPA-1.2-01, MPA-3-09, MPA-3-10, DDP-4.1-07, DDP-5.4-01
 #[test]
 fn a_gap_that_closes_is_told_once() {
@@ -47,7 +48,7 @@ fn a_gap_that_closes_is_told_once() {
                 assert_eq!((completion.status, completion.octets as usize), (Status::Success, OCTETS));
             }
             delivered = closed;
-            // What lies beyond a gap is in its place all the same: the order in which it was sent says where.
+            // Messages beyond the gap are in place already.
             receiver.expect_memory(&run, |fpdu| match fpdu.ulpdu {
                 Ulpdu::Send { message, .. } => arrived[message],
                 _ => false,
