@@ -1,0 +1,1 @@
+"""What scripts/compliance is made of: the documents, the sources and the results of the tests."""
