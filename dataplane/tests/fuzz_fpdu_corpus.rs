@@ -6,7 +6,7 @@ use std::path::Path;
 
 use fuzz_fpdu::Summary;
 
-/// C00-7.1-04, D08-A.3-01, MPA-4.4-16, MPA-8-02, MPA-8-03, MPA-8-09, MPA-A.3-02
+// Requirements: C00-7.1-04, D08-A.3-01, MPA-4.4-16, MPA-8-02, MPA-8-03, MPA-8-09
 #[test]
 fn the_corpus_runs() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus/fpdu");

@@ -38,8 +38,8 @@ fn what_is_right_is_placed() {
     assert_eq!((completion.id, completion.status, completion.octets), (1, Status::Success, 9));
 }
 
-/// DDP-4.2-05, DDP-7.1-10 to DDP-7.1-14, DDP-7.2-01, DDP-8.2-01, DDP-8.1-01, RDMAP-7.1-02, RDMAP-7.2-01 to RDMAP-7.2-03: tagged
-/// segments.
+/// Tagged segments.
+// Requirements: DDP-7.1-10 to DDP-7.1-14, DDP-7.2-01
 #[test]
 fn bad_tagged_segments() {
     let ddp = |error| StreamError::Ddp(error);
@@ -97,8 +97,8 @@ fn bad_tagged_segments() {
     }
 }
 
-/// DDP-7.1-01 to DDP-7.1-05, DDP-4.1-10, RDMAP-5.3-02, RDMAP-7.2-01 to RDMAP-7.2-03: untagged segments. DDP-5.2-11: a message
-/// with a part missing is refused, too.
+/// Untagged segments. A message with a part missing is refused, too.
+// Requirements: DDP-4.1-10, DDP-5.2-11, DDP-7.1-01, DDP-7.1-04, RDMAP-5.3-02, RDMAP-7.2-01
 #[test]
 fn bad_untagged_segments() {
     let ddp = |error| StreamError::Ddp(error);

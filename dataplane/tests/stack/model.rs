@@ -38,11 +38,7 @@ fn from_environment(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).map_or(otherwise, |value| value.parse().expect(name))
 }
 
-/// RDMAP-3.2-01, RDMAP-5.1-04, RDMAP-5.1-05, RDMAP-5.2-01, RDMAP-5.2.1-04, RDMAP-5.2.1-03, RDMAP-5.2.2-03, RDMAP-5.2.2-05, RDMAP-5.3-03, RDMAP-5.3-05, RDMAP-5.5-02 to RDMAP-5.5-04,
-/// RDMAP-5.5-06 to RDMAP-5.5-08, RDMAP-5.5-10, RDMAP-5.5-11, RDMAP-6.1-03, RDMAPX-5-01, RDMAPX-5-04, RDMAPX-6-01, DDP-3-03,
-/// RDMAP-5.3-08, RDMAP-8.1.1-02, RDMAP-8.1.2-05, DDP-8.3.2-07, RDMAPX-5-02, DDP-7.1-10, DDP-7.1-12 to DDP-7.1-14,
-/// DDP-8.2-02, DDP-8.2-03, DDP-8.3-01 to DDP-8.3-03,
-/// DDP-4.1-07, DDP-5.2-04, DDP-5.3-02, DDP-5.3-06, DDP-5.3-07, DDP-5.4-01, DDP-5.4-02
+// Requirements: RDMAP-3.2-01, RDMAP-5.1-04, RDMAP-5.1-05, RDMAP-5.3-05, RDMAP-5.5-06, DDP-5.3-02
 #[test]
 fn the_stack_does_what_the_model_does() {
     let first = from_environment("WARPLINE_MODEL_FIRST", 0);

@@ -52,8 +52,8 @@ fn atomic_request(msn: u32, code: u8, stag: STag, to: u64) -> Vec<u8> {
     untagged([0x41, 0x4a], 1, msn, 0, &header)
 }
 
-/// RDMAP-4.4-02, RDMAP-5.2.1-03, RDMAP-5.2.2-02, RDMAP-5.5-04, RDMAP-5.2.1-10, RDMAP-5.2.2-01, RDMAP-5.5-03: requests are
-/// answered in their order, to where they said, whatever that is; one for nothing by nothing.
+/// Requests are answered in their order, to where they said, whatever that is; one for nothing by nothing.
+// Requirements: RDMAP-4.4-02, RDMAP-5.2.1-03, RDMAP-5.2.1-10, RDMAP-5.2.2-01, RDMAP-5.2.2-02, RDMAP-5.5-04
 #[test]
 fn requests_are_answered() {
     let mut target = target();
@@ -160,8 +160,8 @@ fn malformed_requests() {
     }
 }
 
-/// RDMAP-5.2.1-04, RDMAP-5.2.1-08, RDMAP-7.2-05 to RDMAP-7.2-08, RDMAP-4.8-04, RDMAP-7.1-02: what may not be read. The
-/// Terminate tells the headers of DDP and of the request.
+/// What may not be read. The Terminate tells the headers of DDP and of the request.
+// Requirements: RDMAP-4.8-04, RDMAP-5.2.1-08, RDMAP-7.2-05 to RDMAP-7.2-08
 #[test]
 fn reads_outside_what_is_granted() {
     let cases = [

@@ -126,9 +126,8 @@ impl Target {
     }
 
     /// Sends `octets`, which must end the stream with `error` and the Terminate whose control word is `control`; with the
-    /// faulty segment's header in it when `named` says so. The error is the application's to see (DDP-7-01, RDMAP-7.1-01), the
-    /// one message that may still go out is the Terminate (DDP-6.2-01, DDP-6.2.2-03, DDP-6.2.2-04, DDP-7.1-18), and RDMAP then
-    /// closes the connection, whose only stream this was (DDP-3-11, DDP-6.2-02, RDMAP-6.2.1-03).
+    /// faulty segment's header in it when `named` says so. The error is the application's to see, the one message that may
+    /// still go out is the Terminate, and RDMAP then closes the connection, whose only stream this was (`endings`).
     pub fn expect(mut self, octets: &[u8], error: StreamError, control: [u8; 4], named: Option<&[u8]>) {
         self.send(octets);
         assert_eq!(self.qp.error(), Some(error));

@@ -17,8 +17,8 @@ fn read(to: u64) -> Operation {
     Operation::Read { stag: SHARED, to }
 }
 
-/// RDMAP-5.2-01, RDMAP-5.2.1-03, RDMAP-5.2.1-04, RDMAP-5.2.1-06, RDMAP-5.2.1-09, RDMAP-5.2.1-10, RDMAP-5.2.2-03: every length
-/// comes whole, in the order of posting, and nothing but what was asked for is written.
+/// Every length comes whole, in the order of posting, and nothing but what was asked for is written.
+// Requirements: RDMAP-5.2-01, RDMAP-5.2.1-03, RDMAP-5.2.1-04, RDMAP-5.2.1-06, RDMAP-5.2.1-09, RDMAP-5.2.2-03
 #[test]
 fn every_length_comes_whole() {
     for setup in SETUPS {

@@ -124,9 +124,8 @@ fn for_each_shape(phases: &[usize], mut f: impl FnMut(&mut Receiver, &Shape, usi
     }
 }
 
-/// MPA-1.2-01, MPA-3-08, MPA-3-09, MPA-3-10, MPA-A.3-01, MPA-A.3-03, MPA-A.4-01, MPA-A.4-02, MPA-B.1-01, MPA-6-04,
-/// C00-5.1-03, C00-5.2-06, C00-7.4-03, D08-A.3-01, DDP-5.3-01, DDP-5.3-04, DDP-5.3-07, RDMAP-5.5-01: all 720
-/// orders.
+/// All 720 orders.
+// Requirements: MPA-6-04, C00-5.2-06, C00-7.4-03, D08-A.3-01, DDP-5.3-01, RDMAP-5.5-01
 #[test]
 fn all_orders_of_six_segments() {
     for_each_shape(&[0, 8, 508], |receiver, shape, phase| {

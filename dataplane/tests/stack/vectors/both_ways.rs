@@ -154,8 +154,7 @@ fn read(file: &str) -> Vec<Record> {
     records(&text).expect(file)
 }
 
-/// MPA-4.1-01, MPA-4.1-05, MPA-4.1-06, MPA-4.2-02, MPA-4.2-04, MPA-4.4-11, MPA-4.4-12, MPA-8-02, MPA-8-03,
-/// MPAv2-9.2-08, C00-7.1-01, C00-7.2-02, D08-X-02, RDMAC-C.2.5-02
+// Requirements: MPA-4.1-01, MPA-4.1-06, MPA-4.4-12, MPA-8-02, MPA-8-03, D08-X-02
 #[test]
 fn every_fpdu_both_ways() {
     for (file, expected) in &FPDUS {
@@ -206,8 +205,7 @@ fn judged(stream: Stream, position: u64, octets: &[u8]) -> Result<Vec<u8>, u8> {
     Ok(done.expect("complete").ulpdu)
 }
 
-/// MPA-7.1.1-01, MPA-7.1.1-02, MPA-7.1.1-03, MPA-7.1.1-04, MPA-7.1.1-11, MPA-7.1.1-14, MPA-7.1.1-17, MPAv2-6-01, MPAv2-6-05,
-/// MPAv2-9-01, D08-7.1.1-01, RDMAC-C.2.4-01
+// Requirements: MPA-7.1.1-01 to MPA-7.1.1-04, MPA-7.1.1-17, D08-7.1.1-01
 #[test]
 fn every_startup_frame_both_ways() {
     for (file, expected) in STARTUP {

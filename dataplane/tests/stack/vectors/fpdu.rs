@@ -10,8 +10,7 @@ use warpline_dataplane::wire::rdmap::{Control, Opcode};
 use super::messages::untagged;
 use super::{both_ways, counting, decode, encode, load, segment};
 
-/// MPA-4.1-01, MPA-4.1-02, MPA-4.2-01, MPA-4.3-05, MPA-4.3-06, MPA-4.3-10, MPA-4.4-11, MPA-4.4-12, MPA-4.4-13,
-/// MPA-4.4-14, MPA-7.1.2-19, DDP-4.1-09, DDP-4.3-01, DDP-4.3-08, DDP-4.3-11, D08-X-01, D08-X-02
+// Requirements: MPA-4.3-10, MPA-4.4-13, MPA-4.4-14, DDP-4.3-11, D08-X-01, D08-X-02
 #[test]
 fn the_figures_of_rfc_5044() {
     let [figure5] = load("rfc5044-fig5");
@@ -122,7 +121,7 @@ fn mpa_padding() {
     assert_eq!(ulpdu_lengths(&stream), lengths);
 }
 
-/// MPA-4.2-02, MPA-4.2-04, MPA-4.4-16, MPA-5.2-02, MPA-6-03, MPA-8-02, MPA-8-03, C00-7.1-04, C00-7.2-01, C00-9-01
+// Requirements: MPA-4.4-16, MPA-5.2-02, MPA-8-02, MPA-8-03, C00-7.1-04, C00-7.2-01
 #[test]
 fn mpa_negative() {
     let [crc, pointer, reserved, low_bits] = load("mpa-negative");

@@ -46,7 +46,7 @@ fn mpa_rtr() {
     }
 }
 
-/// DDP-4.1-01, DDP-4.1-02, DDP-4.2-01, DDP-4.2-09, DDP-4.3-01, DDP-4.3-11, DDP-5.2-01, DDP-5.2-05, DDP-5.2-07
+// Requirements: DDP-4.2-09, DDP-4.3-01, DDP-4.3-11, DDP-5.2-01, DDP-5.2-05, DDP-5.2-07
 #[test]
 fn the_segmentation_examples_of_rfc_5041() {
     let mut message: Vec<u8> = Vec::new();
@@ -88,8 +88,7 @@ fn ddp_msn_wrap() {
     }
 }
 
-/// RDMAP-3.1-01, RDMAP-4.1-01, RDMAP-4.1-02, RDMAP-4.1-03, RDMAP-4.1-05, RDMAP-4.1-07, RDMAP-4.1-09, RDMAP-5.3-01,
-/// RDMAP-5.3-07
+// Requirements: RDMAP-3.1-01, RDMAP-4.1-01 to RDMAP-4.1-03, RDMAP-4.1-09, RDMAP-5.3-07
 #[test]
 fn rdmap_send() {
     let invalidate = STag(0xa1a2_a3a4);

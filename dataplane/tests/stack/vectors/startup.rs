@@ -28,7 +28,7 @@ fn mpa_startup_rev0() {
     assert_eq!(frame(&reply, Kind::Reply).revision, 0);
 }
 
-/// MPA-7.1-05, MPA-7.1.1-01, MPA-7.1.1-03, MPA-7.1.1-10, MPA-7.1.1-12, MPA-7.1.1-16, MPA-7.1.2-06, D08-X-01
+// Requirements: MPA-7.1-05, MPA-7.1.1-10, MPA-7.1.1-12, MPA-7.1.1-16, MPA-7.1.2-06, D08-X-01
 #[test]
 fn mpa_startup_rev1() {
     let records = load::<7>("mpa-startup-rev1");
@@ -49,7 +49,7 @@ fn mpa_startup_rev1() {
     }
 }
 
-/// MPAv2-6-01, MPAv2-6-02, MPAv2-6-05, MPAv2-9-01, MPAv2-9.1-04, MPAv2-9.1-09, MPAv2-9.2-01, MPAv2-9.2-09
+// Requirements: MPAv2-6-01, MPAv2-6-02, MPAv2-6-05, MPAv2-9-01, MPAv2-9.2-01, MPAv2-9.2-09
 #[test]
 fn mpa_startup_rev2() {
     let [all, with_data, write, read, reject, client_server, unnegotiated, plain] = load("mpa-startup-rev2");
@@ -79,7 +79,7 @@ fn mpa_startup_rev2() {
     assert_eq!((plain.revision, plain.enhanced), (2, false));
 }
 
-/// MPA-7.1.1-02, MPA-7.1.1-10, MPA-7.1.1-11, MPA-7.1.1-14, MPA-7.1.1-17, MPA-7.1.2-04, MPAv2-6-05, D08-7.1.1-01
+// Requirements: MPA-7.1.1-02, MPA-7.1.1-11, MPA-7.1.1-14, MPA-7.1.1-17, MPAv2-6-05, D08-7.1.1-01
 #[test]
 fn mpa_startup_negative() {
     let [draft_key, reply_key, long, revision, surplus, reserved, short] = load("mpa-startup-negative");
