@@ -68,9 +68,8 @@ fn marker_in<F: Frame>(octets: &StretchView<'_, F>) -> Marker {
 
 impl<D: Device> Core<D> {
     /// Places what can be placed now that the octets `kept` have come beyond a gap. TCP keeps them from now on, and says so to
-    /// the peer (C00-5.1-04).
-    // MPA-3-08, MPA-A.3-01, MPA-A.4-02, MPA-B.1-01, C00-5.1-03, C00-5.2-06, D08-A.3-01, DDP-3-05, DDP-5.3-01,
-    // DDP-5.3-04, DDP-5.3-05, RDMAP-5.5-01
+    /// the peer.
+    // Requirements: MPA-3-08, MPA-A.4-02, C00-5.1-03, C00-5.1-04, C00-5.2-06, D08-A.3-01
     pub(super) fn place_early(&mut self, index: u32, kept: (SeqNumber, SeqNumber)) {
         let mut from = kept.0;
         // FPDUs that begin before this position have been looked at.
@@ -215,6 +214,7 @@ impl<D: Device> Core<D> {
     }
 
     /// Places the FPDUs of `stretch` from `start` to `end`, which are verified, and frees their frames.
+    // Requirements: MPA-B.1-01, DDP-3-05, DDP-5.3-01, DDP-5.3-04, DDP-5.3-05, RDMAP-5.5-01
     fn place_chain(&mut self, index: u32, places: Places, stretch: &Stretch, (start, end): (u64, u64)) {
         let Some(connection) = self.slots[index as usize].connection.as_mut() else { return };
         let Mode::FullOperation(operating) = &connection.mode else { return };

@@ -195,11 +195,9 @@ impl<D: Device> Core<D> {
         Step::Failed(StreamError::Mpa(error), None)
     }
 
-    /// The stream has failed at this end: nothing more is placed or delivered (MPA-8-09, C00-9-05, DDP-7.1-17), the peer gets
-    /// one Terminate if it may (RDMAP-6.2.1-01). MPA leaves TCP open (MPA-8-10, C00-9-06): it is RDMAP, whose stream is over,
-    /// that closes the connection behind its Terminate.
-    // DDP-3-08, DDP-6.2-01, DDP-6.2.2-01, DDP-6.2.2-03, DDP-6.2.2-04, DDP-7-01, DDP-7.1-06, DDP-7.1-08, DDP-7.1-09, DDP-7.1-18,
-    // RDMAP-7-01, RDMAP-7.1-01
+    /// The stream has failed at this end: nothing more is placed or delivered, the peer gets one Terminate if it may. MPA leaves
+    /// TCP open: it is RDMAP, whose stream is over, that closes the connection behind its Terminate.
+    // Requirements: DDP-3-08, DDP-7.1-09, DDP-7.1-17, MPA-8-09, C00-9-05, RDMAP-7-01
     pub(super) fn fail_stream(
         &mut self,
         now: Instant,
@@ -216,6 +214,7 @@ impl<D: Device> Core<D> {
         operating.failed = true;
         let octets = connection.tcp.received().available();
         connection.tcp.consume(&mut self.pools, octets);
+        // Requirements: DDP-6.2.2-03, DDP-7.1-18, RDMAP-6.2.1-01
         let may_send = operating.may_send && connection.tcp.may_send();
         if let Some(qp) = self.qps.get_mut(operating.qp)
             && may_send
@@ -238,9 +237,8 @@ impl<D: Device> Core<D> {
         self.end_stream(now, index, error);
     }
 
-    /// MPA leaves TCP open after its errors (MPA-8-10, C00-9-06). RDMAP, its ULP, closes it behind the Terminate, gracefully
-    /// (RDMAP-6.2.1-03).
-    // DDP-3-11, DDP-6.2-02
+    /// MPA leaves TCP open after its errors, and DDP after its own. RDMAP, their ULP, closes it behind the Terminate, gracefully.
+    // Requirements: C00-9-06, DDP-3-11, DDP-6.2-01, DDP-6.2-02, DDP-6.2.2-04, MPA-8-10
     fn end_stream(&mut self, now: Instant, index: u32, error: StreamError) {
         let id = self.id(index);
         let Some(connection) = self.slots[index as usize].connection.as_mut() else { return };
@@ -249,6 +247,7 @@ impl<D: Device> Core<D> {
             connection.closing = true;
             connection.abort_at = now + limits::TERMINATE_LINGER_NS;
         }
+        // Requirements: DDP-6.2.2-01, DDP-7-01, RDMAP-6.2.1-03, RDMAP-7.1-01
         self.statistics.streams_failed += 1;
         if let Some(qp) = self.qps.get_mut(qp_id) {
             qp.shared.set_error(error);
@@ -260,8 +259,8 @@ impl<D: Device> Core<D> {
         self.mark_dirty(index);
     }
 
-    /// The peer's FIN is in order, and its user is told (MPA-3-11, MPA-7.2-01, MPA-7.2-02, C00-8.2-01, C00-5.1-06, DDP-3-09,
-    /// DDP-3-10). A-09: on an FPDU boundary a graceful half-close, inside an FPDU error 1.
+    /// The peer's FIN is in order, and its user is told. A-09: on an FPDU boundary a graceful half-close, inside an FPDU error 1.
+    // Requirements: MPA-3-11, MPA-7.2-01, MPA-7.2-02, C00-8.2-01, DDP-3-09, DDP-3-10
     pub(super) fn on_peer_finished(&mut self, now: Instant, index: u32) {
         let id = self.id(index);
         let Some(connection) = self.slots[index as usize].connection.as_mut() else { return };

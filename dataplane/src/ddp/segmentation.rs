@@ -37,10 +37,9 @@ pub struct Message {
 
 impl Message {
     /// The segment that begins `offset` octets into the message and fits `mulpdu` octets: its header and its octets of
-    /// payload. The last one has the Last flag and is posted last (DDP-4.1-03, DDP-4.1-04,
-    /// DDP-4.1-05); an empty message has exactly one (DDP-5.2-08). What is
-    /// the message's is the same in all of them.
-    // DDP-4.1-06, DDP-4.2-08, DDP-4.3-06, DDP-4.3-10, DDP-5.2-03, DDP-5.2-06, RDMAP-4.1-06
+    /// payload. The last one has the Last flag and is posted last; an empty message has exactly one. What is the message's is
+    /// the same in all of them.
+    // Requirements: DDP-4.2-08, DDP-4.3-06, DDP-4.3-10, DDP-5.2-03, DDP-5.2-06, RDMAP-4.1-06
     pub fn segment(&self, offset: u32, mulpdu: usize) -> (Header, u32) {
         let header_octets = match self.model {
             Model::Tagged { .. } => Tagged::LEN,
@@ -50,6 +49,7 @@ impl Message {
         let room = mulpdu.saturating_sub(header_octets).max(1);
         let left = self.octets - offset;
         let octets = left.min(u32::try_from(room).unwrap_or(u32::MAX));
+        // Requirements: DDP-4.1-03 to DDP-4.1-06, DDP-5.2-08
         let last = octets == left;
         let header = match self.model {
             Model::Tagged { stag, to } => Header::Tagged(Tagged {
@@ -125,9 +125,8 @@ mod tests {
         assert_eq!(got, [(16384, 1486, false), (17870, 562, true)]);
     }
 
-    /// What every segment of a message says of it, in the order in which they are sent. DDP-4.1-03, DDP-4.1-04, DDP-4.1-05,
-    /// DDP-4.1-06, DDP-4.2-02, DDP-4.2-04, DDP-4.2-06, DDP-4.2-08, DDP-4.3-02, DDP-4.3-04, DDP-4.3-06, DDP-4.3-10, DDP-5.2-02,
-    /// DDP-5.2-06, DDP-5.3-03, RDMAP-4.1-06
+    /// What every segment of a message says of it, in the order in which they are sent.
+    // Requirements: DDP-5.2-02, DDP-5.2-06, DDP-5.3-03, RDMAP-4.1-06
     #[test]
     fn what_is_the_messages_is_in_every_segment() {
         let (rsvd_ulp, stag) = ([0x46, 1, 2, 3, 4], STag(0xa1a2_a3a4));
@@ -141,13 +140,16 @@ mod tests {
             let segments = cut(&message, 500);
             let mut offset = 0;
             for (place, (header, payload)) in segments.iter().enumerate() {
+                // Requirements: DDP-4.1-03 to DDP-4.1-06
                 let last = place + 1 == segments.len();
                 let expected = match model {
                     Model::Tagged { stag, to } => {
+                        // Requirements: DDP-4.2-02, DDP-4.2-04, DDP-4.2-06, DDP-4.2-08
                         let to = to + u64::from(offset);
                         Header::Tagged(Tagged { last, version: 1, rsvd_ulp: 0x46, stag, to })
                     }
                     Model::Untagged { queue, msn } => {
+                        // Requirements: DDP-4.3-02, DDP-4.3-04, DDP-4.3-06, DDP-4.3-10
                         Header::Untagged(Untagged { last, version: 1, rsvd_ulp, queue, msn, mo: offset })
                     }
                 };

@@ -84,8 +84,8 @@ fn figure_15() {
     );
 }
 
-/// Figure 16, RDMAC-C.1-05: RDMAC-C.2.3-01, RDMAC-C.2.3-02, RDMAC-C.2.3-03, RDMAC-C.2.4-01, RDMAC-C.2.4-02,
-/// RDMAC-C.2.5-01, A-22
+/// Figure 16; ambiguity A-22.
+// Requirements: RDMAC-C.1-05, RDMAC-C.2.3-01 to RDMAC-C.2.3-03, RDMAC-C.2.4-02, RDMAC-C.2.5-01
 #[test]
 fn figure_16() {
     compare(

@@ -127,7 +127,8 @@ fn all_ones_leave_a_depth_to_the_ulps() {
     assert_eq!(unnegotiated.unnegotiated().depths, depths(20, 30));
 }
 
-/// MPAv2-9.2-01 to MPAv2-9.2-08: what the Initiator has against what the Responder has, all 49.
+/// What the Initiator has against what the Responder has, all 49.
+// Requirements: MPAv2-9.2-02, MPAv2-9.2-06
 #[test]
 fn indications_are_agreed_where_both_have_one() {
     for (here, there) in kinds().flat_map(|here| kinds().map(move |there| (here, there))) {

@@ -119,7 +119,7 @@ impl Markers {
 
     /// The Marker at offset `at`. Its pointer counts from ULPDU_Length, also when a Marker stands before that
     /// (ambiguity A-02).
-    // MPA-4.3-03, MPA-4.3-05, MPA-4.3-07, MPA-4.3-08, C00-7.1-02, C00-7.1-03, C00-7.1-06, C00-7.1-07
+    // Requirements: MPA-4.3-03, MPA-4.3-08, C00-7.1-02, C00-7.1-03, C00-7.1-06, C00-7.1-07
     #[inline]
     pub const fn marker_at(self, at: usize) -> Marker {
         Marker { fpdu_ptr: at.saturating_sub(self.offset_of(0)) as u16 }
@@ -229,7 +229,7 @@ impl Encoder<'_> {
 
     /// Writes the CRC over everything before it: a Marker between PAD and CRC is covered, and so is a leading one. An
     /// unused field is there all the same.
-    // DDP-3-06, MPA-4.4-01, MPA-4.4-09, MPA-4.4-10, MPA-4.4-11, MPA-4.4-12, MPA-4.4-13, MPA-4.4-14, C00-7.2-03
+    // Requirements: DDP-3-06, MPA-4.4-01, MPA-4.4-09, MPA-4.4-10, MPA-4.4-14, C00-7.2-03
     #[inline]
     fn finish(mut self, crc: bool) -> bool {
         self.mark();

@@ -196,9 +196,8 @@ impl FpduReceiver {
     ///
     /// [`MpaError::Crc`]; [`MpaError::Marker`] when Markers and ULPDU_Length disagree, or the length is above 64768: then
     /// there is no boundary to trust (ambiguity A-05), and nothing is waited for. After an error nothing more is to be
-    /// passed on (MPA-8-09).
-    // MPA-4.4-16, MPA-5.2-01, MPA-6-01, MPA-6-03, MPA-6-05, MPA-8-02, MPA-8-03, C00-7.2-05, C00-7.4-01, C00-7.4-02,
-    // C00-7.4-04
+    /// passed on.
+    // Requirements: MPA-4.4-16, MPA-5.2-01, C00-7.2-05, C00-7.4-01, C00-7.4-02, C00-7.4-04
     #[inline]
     pub fn next(&self, octets: &impl Octets) -> Result<Option<Located>, MpaError> {
         let Some(located) = self.locate(octets) else {

@@ -43,8 +43,7 @@ pub struct Agreement {
 
 impl Agreement {
     /// What `own`, the frame this end sent, and `peer`, the one it received, agree on.
-    // MPA-3-12, MPA-4.4-04, MPA-4.4-07, MPA-4.4-08, MPA-7.1.1-05, MPA-7.1.1-06, MPA-7.1.1-07, MPA-7.1.1-08
-    // RDMAC-C.1-02, RDMAC-C.1-03, RDMAC-C.2-03, RDMAC-C.3-01
+    // Requirements: MPA-3-12, RDMAC-C.1-02, RDMAC-C.1-03, RDMAC-C.2-03, RDMAC-C.3-01
     pub const fn of(own: &StartupFrame<'_>, peer: &StartupFrame<'_>) -> Self {
         // An RDMA Consortium peer knows no choice, so it overrides ours (ambiguity A-22).
         // RDMAC-C.1-01, RDMAC-C.2-01, RDMAC-C.1-04, RDMAC-C.2.3-01, RDMAC-C.2.3-02, RDMAC-C.2.5-02
@@ -52,8 +51,10 @@ impl Agreement {
             return Self { markers_sent: true, markers_received: true, crc: true, version: 0 };
         }
         Self {
+            // Requirements: MPA-7.1.1-05, MPA-7.1.1-06
             markers_sent: peer.markers,
             markers_received: own.markers,
+            // Requirements: MPA-4.4-04, MPA-4.4-07, MPA-4.4-08, MPA-7.1.1-07, MPA-7.1.1-08
             crc: own.crc || peer.crc,
             version: DDP_VERSION,
         }

@@ -110,8 +110,8 @@ pub struct SegmentRoom {
 }
 
 impl SegmentRoom {
-    /// The MULPDU at its beginning: DDP asks for each FPDU, so it follows the EMSS (MPA-4.5-01, MPA-4.5-02).
-    // DDP-3-01, MPA-3-02, MPA-3-03, MPA-4.5-08, MPA-5.1-01, C00-5.2-01, C00-7.3.1-02
+    /// The MULPDU at its beginning: DDP asks for each FPDU, so it follows the EMSS.
+    // Requirements: DDP-3-01, MPA-3-02, MPA-3-03, MPA-4.5-08, C00-5.2-01, C00-7.3.1-02
     pub const fn mulpdu(&self) -> usize {
         fpdu::mulpdu(self.emss_octets, self.markers)
     }

@@ -237,8 +237,8 @@ impl StagTable {
     ///
     /// # Errors
     ///
-    /// The first check that fails, in the order of [`AccessError`]. DDP-4.2-05, DDP-7.1-10 to DDP-7.1-14, DDP-8.2-01,
-    /// DDP-8.2-02, DDP-8.3.1-02 to DDP-8.3.1-04, RDMAP-8.1.1-01.
+    /// The first check that fails, in the order of [`AccessError`].
+    // Requirements: DDP-4.2-05, DDP-8.2-01, DDP-8.2-02, DDP-8.3.1-02 to DDP-8.3.1-04
     #[inline]
     pub fn check(
         &self,

@@ -452,7 +452,7 @@ fn compare(table: &StagTable, model: &Model) -> Result<(), TestCaseError> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1024, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// DDP-8.2-04, DDP-8.3.1-01 to DDP-8.3.1-07, RDMAP-8.1-01, RDMAP-8.1.1-01, RDMAP-8.1.1-02.
+    // Requirements: DDP-8.2-04, DDP-8.3.1-01 to DDP-8.3.1-05
     #[test]
     fn every_access_is_allowed_as_the_model_has_it(steps in prop::collection::vec(steps(), 1..80)) {
         let (mut table, mut model) = (StagTable::with_slots(usize::from(SLOTS)), Model::default());

@@ -77,8 +77,7 @@ impl Receiver {
     }
 
     /// Checks what is to be read, and owes the Response.
-    // RDMAP-5.2-01, RDMAP-5.2.1-03, RDMAP-5.2.1-04, RDMAP-5.2.1-05, RDMAP-5.2.1-06, RDMAP-5.2.1-07, RDMAP-5.2.1-10, RDMAP-5.2.1-08, RDMAP-5.2.1-09,
-    // RDMAP-7.2-05, RDMAP-7.2-06, RDMAP-7.2-07, RDMAP-7.2-08
+    // Requirements: RDMAP-5.2-01, RDMAP-5.2.1-03 to RDMAP-5.2.1-06
     fn on_read_request<O: Octets>(
         &self,
         ulpdu: &Ulpdu<'_, O>,
@@ -86,8 +85,11 @@ impl Receiver {
     ) -> Result<(), StreamError> {
         let request = ReadRequest::parse(ulpdu.after_header())
             .map_err(|_| StreamError::Rdmap(RdmapError::UnspecifiedOperation))?;
+        // RFC 5040 §5.2.1: of a request for nothing the source is not looked at.
+        // Requirements: RDMAP-5.2.1-07 to RDMAP-5.2.1-10
         if request.size > 0 {
             let size = request.size as usize;
+            // Requirements: RDMAP-7.2-05 to RDMAP-7.2-08
             let (accessor, access) = (reach.shared.accessor(), Access::REMOTE_READ);
             let source = reach.stags.check(request.source_stag, accessor, access, request.source_to, size);
             source.map_err(|error| StreamError::Rdmap(refused(error)))?;

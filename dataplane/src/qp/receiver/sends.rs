@@ -75,7 +75,8 @@ impl Receiver {
         if header.msn != self.expected_msn {
             return Err(DdpError::MsnRange);
         }
-        // DDP-7.1-02. An empty message has its buffer, too (RDMAP-5.3-06).
+        // An empty message has its buffer, too. A missing one is a fault of this system, which ends the stream: at most one each.
+        // Requirements: DDP-7.1-02, DDP-7.1-06, DDP-7.1-08, RDMAP-5.3-06
         let current = match self.current {
             Some(current) => current,
             None => match self.buffers.front() {
@@ -113,13 +114,13 @@ impl Receiver {
         Some(memory)
     }
 
-    /// Delivers a segment that is placed: everything before it is placed and delivered (DDP-1-02, DDP-4.1-07, DDP-5.4-01, DDP-5.3-06,
-    /// DDP-5.3-07, RDMAP-5.5-02). RDMAP gets the header, with what DDP carries for it (DDP-4.3-03, DDP-5.4-03); that of the last
-    /// segment speaks for the message (DDP-4.3-05).
+    /// Delivers a segment that is placed: everything before it is placed and delivered. RDMAP gets the header, with what DDP
+    /// carries for it; that of the last segment speaks for the message.
     ///
     /// # Errors
     ///
     /// When the message is to invalidate an STag that cannot be.
+    // Requirements: DDP-1-02, DDP-4.1-07, DDP-5.3-06, DDP-5.3-07, DDP-5.4-01, RDMAP-5.5-02
     pub(super) fn deliver(
         &mut self,
         shared: &SharedQp,
@@ -136,6 +137,7 @@ impl Receiver {
         if !header.last {
             return Ok(());
         }
+        // Requirements: DDP-4.3-03, DDP-4.3-05, DDP-5.4-03
         let (control, invalidated) = Control::from_rsvd_ulp(header.rsvd_ulp);
         if let Some(stag) = invalidated {
             // RDMAP-5.3-08, RDMAP-7.2-04, A-17.
