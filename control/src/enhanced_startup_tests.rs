@@ -87,7 +87,7 @@ fn an_ord_without_negotiation_keeps_to_the_peers_ird() {
     assert_eq!(setup.outcome.depths, depths(20, 5));
 }
 
-/// MPAv2-9.1-01, MPAv2-9.1-04, MPAv2-9.1-09, MPAv2-9.1-11, MPAv2-9.2-03, MPAv2-10-01, MPAv2-10-02
+// Requirements: MPAv2-9.1-01, MPAv2-9.1-04, MPAv2-9.1-09, MPAv2-9.1-11, MPAv2-9.2-03, MPAv2-10-01
 #[test]
 fn enhanced_requests_get_the_golden_replies() {
     let (mut responder, request) = asked(&vector(REV2, "Enhanced Request C=1 S=1 A=1 B=1 C=1 D=1"));

@@ -240,12 +240,12 @@ pub struct Initiator {
 }
 
 impl Initiator {
-    /// An Initiator, and the Request Frame it sends first (MPA-7.1.2-01, MPA-7.1.2-02).
+    /// An Initiator, and the Request Frame it sends first.
     ///
     /// # Errors
     ///
     /// [`PrivateDataTooLong`].
-    // MPA-7.1.1-12, RDMAC-C.2.4-01, RDMAC-C.2.5-01, MPAv2-6-02, MPAv2-6-03, MPAv2-10-03
+    // Requirements: MPA-7.1.2-02, RDMAC-C.2.4-01, RDMAC-C.2.5-01, MPAv2-6-02, MPAv2-6-03, MPAv2-10-03
     pub fn new(
         proposal: Proposal,
         private_data: &[u8],

@@ -62,8 +62,8 @@ const REV0: &str = "mpa-startup-rev0.hex";
 const REV1: &str = "mpa-startup-rev1.hex";
 const REV2: &str = "mpa-startup-rev2.hex";
 
-/// MPA-7.1.1-01, MPA-7.1.1-12, MPA-7.1.1-16, MPA-7.1.2-01, MPA-7.1.2-02, MPAv2-6-03, MPAv2-10-03: nothing of an enhanced
-/// frame, unless revision 2 is asked for.
+/// Nothing of an enhanced frame, unless revision 2 is asked for.
+// Requirements: MPA-7.1.1-01, MPA-7.1.1-12, MPA-7.1.2-01, MPA-7.1.2-02, MPAv2-6-03, MPAv2-10-03
 #[test]
 fn requests_are_the_golden_octets() {
     let sent =
@@ -159,7 +159,8 @@ fn a_rejection_carries_its_reason() {
     assert_eq!(reply, Ok(Some(Reply::Rejected { private_data: (*b"no").into(), peer })));
 }
 
-/// MPA-7.1.1-02, MPA-7.1.1-11, MPA-7.1.1-14, MPA-7.1.1-17, MPA-7.1.2-04, MPA-7.1.2-22, MPA-7.1.2-24, A-03
+/// Ambiguity A-03.
+// Requirements: MPA-7.1.1-02, MPA-7.1.1-11, MPA-7.1.1-14, MPA-7.1.1-17, MPA-7.1.2-22, MPA-7.1.2-24
 #[test]
 fn malformed_requests_are_refused_without_an_answer() {
     const FILE: &str = "mpa-startup-negative.hex";

@@ -11,8 +11,7 @@ use warpline::{
 };
 use warpline_dataplane::device::sim::{self, End as LinkEnd, EndConfig, Impairments};
 
-/// MPA-7.1-02, MPA-7.1.1-15, MPA-7.1.1-18, MPA-7.1.1-19, MPA-7.1.2-02, MPA-7.1.2-08, MPA-7.1.2-09,
-/// MPA-7.1.2-11, MPA-7.1.4-01, D08-7.1.1-02
+// Requirements: MPA-7.1-02, MPA-7.1.1-18, MPA-7.1.2-02, MPA-7.1.2-11, MPA-7.1.4-01, D08-7.1.1-02
 #[test]
 fn private_data_goes_both_ways() {
     let pair = Pair::new();
@@ -217,8 +216,8 @@ fn the_backlog_is_bounded() {
     });
 }
 
-/// MPA-4.4-03, MPA-4.4-04, MPA-4.4-06, MPA-7.1.1-05 to MPA-7.1.1-08, MPA-7.1.2-10, MPA-7.1.2-14: octets arrive with
-/// every choice of both ends, and the calls are the same.
+/// Octets arrive with every choice of both ends, and the calls are the same.
+// Requirements: MPA-7.1.1-05 to MPA-7.1.1-08, MPA-7.1.2-10, MPA-7.1.2-14
 #[test]
 fn octets_arrive_with_and_without_markers_and_crcs() {
     for bits in 0..16 {

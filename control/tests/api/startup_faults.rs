@@ -73,8 +73,8 @@ fn tell_responder(octets: &[u8]) -> (StartupFault, RawPeer) {
     (fault, peer)
 }
 
-/// MPA-7.1.1-02, MPA-7.1.1-13, MPA-7.1.1-14, MPA-7.1.1-17, MPA-7.1.2-03, MPA-7.1.2-04, MPA-7.1.2-16, MPA-7.1.2-22,
-/// MPA-7.1.3-01, MPA-8-06, MPA-8-07, A-03: closed at once, without an octet.
+/// Closed at once, without an octet; ambiguity A-03.
+// Requirements: MPA-7.1.1-13, MPA-7.1.2-03, MPA-7.1.2-22, MPA-7.1.3-01, MPA-8-06, MPA-8-07
 #[test]
 fn a_responder_closes_on_a_malformed_request() {
     for (what, octets, expected) in cases(REQUEST, (REPLY, StartupError::WrongKey)) {

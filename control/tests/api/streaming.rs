@@ -210,7 +210,8 @@ fn delayed(
     ends
 }
 
-/// MPA-7.1-01, MPA-7.1-03, MPA-7.1-06, MPA-7.1.2-10, MPA-7.1.2-11, MPA-7.1.2-14, MPA-7.1.5-02: RFC 5044 figure 9, whoever opened the connection.
+/// RFC 5044 figure 9, whoever opened the connection.
+// Requirements: MPA-7.1-03, MPA-7.1-06, MPA-7.1.2-10, MPA-7.1.2-11, MPA-7.1.2-14, MPA-7.1.5-02
 #[test]
 fn startup_is_delayed_and_either_end_is_the_initiator() {
     let pair = Pair::new();

@@ -10,8 +10,8 @@ use warpline::{
 };
 use warpline_dataplane::ddp::DdpError;
 
-/// MPA-3-11, MPA-7.2-02, C00-5.1-06, C00-8.2-01, DDP-3-09, DDP-3-10, DDP-6.2.1-01, DDP-6.2.1-02, DDP-6.2.1-05, A-09: our FIN
-/// follows everything posted, and the peer answers with its own.
+/// Our FIN follows everything posted, and the peer answers with its own; ambiguity A-09.
+// Requirements: MPA-3-11, MPA-7.2-02, DDP-3-09, DDP-6.2.1-01, DDP-6.2.1-02, DDP-6.2.1-05
 #[test]
 fn disconnect_waits_for_what_was_posted() {
     let pair = Pair::new();
