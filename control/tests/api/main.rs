@@ -10,6 +10,7 @@ mod common;
 mod completion_events;
 mod connections;
 mod enhanced;
+mod frames_on_the_wire;
 mod lending;
 mod memory;
 mod posting;
