@@ -328,8 +328,9 @@ class ComplianceTest(unittest.TestCase):
                 self.assert_problem(expected)
 
     def test_what_cannot_be_done_is_refused(self):
-        nowhere = str(self.root / "nowhere")
-        for arguments in [["--list", "XY"], ["--check", "--results", nowhere]]:
+        self.write("quiet/tests.log", "running 3 tests\n...\ntest result: ok. 3 passed\n")
+        nowhere, quiet = str(self.root / "nowhere"), str(self.root / "quiet")
+        for arguments in [["--list", "XY"], ["--check", "--results", nowhere], ["--check", "--results", quiet]]:
             with self.subTest(arguments=arguments), self.assertRaises(SystemExit):
                 self.run_program(*arguments)
 
