@@ -335,11 +335,10 @@ impl<T: Ordered> OrderedPool<T> {
     pub fn remove(&mut self, set: &mut OrderedSet, key: T::Key) -> Option<T> {
         let (mut path, mut at) = self.path_to(set, key);
         let [left, right] = self.nodes.get(at as usize)?.children;
-        let mut changed = path.len();
+        let changed = path.len();
         if left != NIL && right != NIL {
             // The value that comes next has no left subtree: it takes the place of this one, and its node goes.
             let place = at;
-            changed = path.len();
             path.push((at, RIGHT));
             at = right;
             while self.nodes[at as usize].children[LEFT] != NIL {
