@@ -268,7 +268,7 @@ impl Control {
         }
         self.alarm.set(due);
         let failure = deciding.failure.or(Some(AnswerError::TimedOut));
-        self.connections.table.insert(id, Phase::Deciding(Deciding { failure, due, ..deciding }));
+        self.connections.table.insert(id, Phase::Deciding(Deciding { due, failure, ..deciding }));
     }
 
     /// Takes the Request that an application has decided about, unless it is too late.
