@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use warpline::{
     ConnectConfig, ConnectError, ConnectionRequest, Device, Direction, ListenConfig, Peer, QueuePair,
-    Revision, StreamConfig, TcpListenConfig, TcpStream, UnnegotiatedConfig,
+    ReadDepths, Revision, StreamConfig, TcpListenConfig, TcpStream, UnnegotiatedConfig,
 };
 
 use super::arguments::Arguments;

@@ -143,13 +143,10 @@ impl Control {
         self.waker.register();
         let mut end_at = None;
         loop {
-            let mut busy = match self.take_requests() {
-                Ok(busy) => busy,
-                Err(Ended) => {
-                    end_at.get_or_insert_with(|| driver::now() + END_LINGER_NS);
-                    false
-                }
-            };
+            let mut busy = self.take_requests().unwrap_or_else(|Ended| {
+                end_at.get_or_insert_with(|| driver::now() + END_LINGER_NS);
+                false
+            });
             // Before the events: what the core did before its driver went is still heard.
             let driven = self.driver.load(Ordering::Acquire);
             busy |= self.take_events();

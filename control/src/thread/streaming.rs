@@ -24,6 +24,9 @@ use crate::socket_pair::SocketPair;
 use crate::tcp_listener::TcpListenConfig;
 use crate::tcp_stream::{StreamConfig, StreamShared, SwitchError, UnnegotiatedConfig};
 
+/// The port of a listener, and where its connections arrive.
+type Listened = Result<(u16, Receiver<Arc<StreamShared>>), ListenError>;
+
 /// What the API asks of connections in streaming mode.
 pub(crate) enum StreamRequest {
     Connect {
@@ -35,8 +38,7 @@ pub(crate) enum StreamRequest {
         /// Port 0 for a free one.
         at: ListenAddress,
         config: TcpListenConfig,
-        /// The port, and where connections arrive.
-        reply: Reply<Result<(u16, Receiver<Arc<StreamShared>>), ListenError>>,
+        reply: Reply<Listened>,
     },
     /// The application has taken a connection from its listener.
     Admit { connection: ConnectionId },
@@ -209,11 +211,7 @@ impl Control {
         true
     }
 
-    fn listen_streams(
-        &mut self,
-        at: ListenAddress,
-        config: TcpListenConfig,
-    ) -> Result<(u16, Receiver<Arc<StreamShared>>), ListenError> {
+    fn listen_streams(&mut self, at: ListenAddress, config: TcpListenConfig) -> Listened {
         let at = self.free_listen_address(at, config.reuse_address)?;
         let backlog = backlog(config.backlog);
         // Those that wait and those whose handshake is complete meanwhile.
@@ -457,6 +455,10 @@ impl Control {
         at: ListenAddress,
         reuse_address: bool,
     ) -> Result<ListenAddress, ListenError> {
+        const FIRST: u16 = limits::EPHEMERAL_PORTS.0;
+        const COUNT: u16 = limits::EPHEMERAL_PORTS.1 - FIRST + 1;
+        // One of them is free.
+        const { assert!(limits::LISTENERS_PER_CORE < COUNT as usize) };
         let Self { connections, streams, .. } = self;
         let listeners = connections.listeners.iter();
         let listeners = listeners.map(|(at, listening)| (*at, listening.reuses_address()));
@@ -473,10 +475,6 @@ impl Control {
         if at.port != 0 {
             return Ok(at);
         }
-        const FIRST: u16 = limits::EPHEMERAL_PORTS.0;
-        const COUNT: u16 = limits::EPHEMERAL_PORTS.1 - FIRST + 1;
-        // One of them is free.
-        const { assert!(limits::LISTENERS_PER_CORE < COUNT as usize) };
         let mut next = connections.next_port.wrapping_add(1);
         let port = loop {
             let port = FIRST + next % COUNT;

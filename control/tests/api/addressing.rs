@@ -110,7 +110,7 @@ fn port_0_is_one_that_is_free() {
     let listeners: Vec<_> =
         (0..10).map(|_| pair.far.listen_at(to(FAR, 0), &ListenConfig::default()).unwrap()).collect();
     let streams = pair.far.listen_streams(0, &TcpListenConfig::default()).unwrap();
-    let mut ports: Vec<u16> = listeners.iter().map(|listener| listener.port()).collect();
+    let mut ports: Vec<u16> = listeners.iter().map(warpline::Listener::port).collect();
     ports.push(streams.port());
     let (first, last) = limits::EPHEMERAL_PORTS;
     assert!(ports.iter().all(|port| (first..=last).contains(port)), "{ports:?}");

@@ -34,7 +34,7 @@ struct Held {
 }
 
 impl Held {
-    const fn at(&self, stage: Stage) -> u32 {
+    const fn at(self, stage: Stage) -> u32 {
         match stage {
             Stage::Opening => self.opening,
             Stage::Starting => self.starting,

@@ -12,7 +12,6 @@ use crate::tcp;
 use crate::time::Instant;
 use crate::wire::tcp::SeqNumber;
 
-use super::cut::CutRuns;
 use super::listeners::ListenAddress;
 use super::nudge::Nudges;
 use super::queue_pairs::QpId;
@@ -202,8 +201,6 @@ pub struct Connection {
     pub mode: Mode,
     /// Streaming octets that the peer has not acknowledged.
     pub stream: SendStream,
-    /// FPDUs of which the peer may have parts.
-    pub cut: CutRuns,
     /// Streaming octets that control has a copy of and has not taken: the first of those that TCP has.
     pub lent_octets: u32,
     /// How long it has held frames without progress.
@@ -241,7 +238,6 @@ impl Connection {
             tcp,
             mode: Mode::Streaming,
             stream: SendStream::new(),
-            cut: CutRuns::default(),
             lent_octets: 0,
             standstill: Standstill::new(),
             told_finished: false,

@@ -67,7 +67,13 @@ impl<D: Device> Core<D> {
             let at = (segment.seq - start).max(0) as usize;
             let place = octets.get_mut(at..at + segment.octets as usize)?;
             let statistics = &mut self.statistics;
-            let build = Build { connection, qps: &self.qps, stags: &self.stags, statistics };
+            let build = Build {
+                connection,
+                cut: self.cut.get(&index),
+                qps: &self.qps,
+                stags: &self.stags,
+                statistics,
+            };
             build.segment(segment, place).then_some(())?;
         }
         if unqueued {
@@ -76,7 +82,13 @@ impl<D: Device> Core<D> {
             let at = octets.len();
             octets.resize(at + run.octets as usize, 0);
             let statistics = &mut self.statistics;
-            let mut build = Build { connection, qps: &self.qps, stags: &self.stags, statistics };
+            let mut build = Build {
+                connection,
+                cut: self.cut.get(&index),
+                qps: &self.qps,
+                stags: &self.stags,
+                statistics,
+            };
             build.run(run, end, &mut octets[at..]).then_some(())?;
         }
         Some(octets)

@@ -42,7 +42,7 @@ mod time_wait;
 mod transmit;
 mod wheel;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::hash::{BuildHasher, Hasher};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -70,6 +70,7 @@ use crate::wire::ethernet::MacAddress;
 use addresses::{Addresses, Cidr, Routes};
 use backlog_shares::BacklogShares;
 use connection::{Chunk, Connection, FlowKey, Mode};
+use cut::CutRuns;
 use detection::Detection;
 use events::Events;
 use flows::Flows;
@@ -257,7 +258,9 @@ pub struct Core<D: Device> {
     to_send: VecDeque<D::Frame>,
     /// An empty frame that was not needed after all.
     spare: Option<D::Frame>,
-    /// Octets kept of FPDUs that were sent in part, of all connections, and how many they may be.
+    /// FPDUs that were sent in part, by the connection's slot: few connections have any.
+    cut: BTreeMap<u32, CutRuns>,
+    /// Octets kept of them, and how many they may be.
     cut_octets: usize,
     cut_octets_max: usize,
 
@@ -318,6 +321,7 @@ impl<D: Device> Core<D> {
             to_send: VecDeque::with_capacity(limits::TRANSMIT_QUEUE_FRAMES + limits::RECEIVE_BURST_FRAMES),
             device,
             spare: None,
+            cut: BTreeMap::new(),
             cut_octets: 0,
             cut_octets_max: tables.cut_octets,
         }
@@ -432,7 +436,9 @@ impl<D: Device> Core<D> {
         slot.generation = slot.generation.wrapping_add(1);
         self.forget_waiting(id, &connection.mode);
         connection.tcp.release(&mut self.pools);
-        self.cut_octets -= connection.cut.octets();
+        if let Some(cut) = self.cut.remove(&index) {
+            self.cut_octets -= cut.octets();
+        }
         self.statistics.tcp.add(connection.tcp.counters());
         self.flows.remove(&connection.key, index);
         self.wheel.set(index, Instant::NEVER);

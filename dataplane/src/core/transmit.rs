@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use super::connection::{Chunk, Connection, FlowKey, Mode, Operating};
+use super::cut::CutRuns;
 use super::queue_pairs::QueuePairs;
 use super::statistics::{DropCause, Statistics};
 use super::{Core, flow_label, streaming};
@@ -133,7 +134,11 @@ impl<D: Device> Core<D> {
     fn settle(&mut self, now: Instant, index: u32, more: bool) -> bool {
         let waiting = self.is_waiting(index);
         let Some(connection) = self.slots[index as usize].connection.as_mut() else { return false };
-        self.cut_octets -= connection.cut.acknowledge(connection.tcp.acknowledged());
+        if self.cut_octets > 0
+            && let Some(cut) = self.cut.get_mut(&index)
+        {
+            self.cut_octets -= cut.acknowledge(connection.tcp.acknowledged());
+        }
         // Acknowledged octets that control has no copy of yet outlive TCP.
         let unheard = connection.holds_back() && !connection.told_closed;
         if connection.tcp.state() == State::Closed && !more && !unheard {
@@ -246,8 +251,8 @@ impl<D: Device> Core<D> {
         if let Some(segment) = &outgoing.segment {
             self.keep_if_cut(index, segment).then_some(())?;
             let connection = self.slots[index as usize].connection.as_ref()?;
-            let payload =
-                Build { connection, qps: &self.qps, stags: &self.stags, statistics: &mut self.statistics };
+            let (qps, stags, statistics) = (&self.qps, &self.stags, &mut self.statistics);
+            let payload = Build { connection, cut: self.cut.get(&index), qps, stags, statistics };
             if let Some(reference) = by_reference.then(|| payload.referable(segment)).flatten() {
                 payload.by_reference(&reference, headers, &mut frame)?;
             } else {
@@ -268,22 +273,23 @@ impl<D: Device> Core<D> {
         if segment.octets == run.octets {
             return true;
         }
-        let Some(connection) = &mut self.slots[index as usize].connection else { return false };
+        let Some(connection) = &self.slots[index as usize].connection else { return false };
         let begin = segment.seq - segment.skip;
-        if connection.cut.get(begin).is_some() {
+        let cut = self.cut.entry(index).or_default();
+        if cut.get(begin).is_some() {
             return true;
         }
         // Each connection may keep one in any case, so that it gets on.
         let octets = run.octets as usize;
-        if !connection.cut.is_empty() && self.cut_octets + octets > self.cut_octets_max {
+        if !cut.is_empty() && self.cut_octets + octets > self.cut_octets_max {
             return false;
         }
         let mut whole = vec![0; octets].into_boxed_slice();
         let (qps, stags, statistics) = (&self.qps, &self.stags, &mut self.statistics);
-        if !(Build { connection, qps, stags, statistics }).run(run, begin, &mut whole) {
+        if !(Build { connection, cut: None, qps, stags, statistics }).run(run, begin, &mut whole) {
             return false;
         }
-        connection.cut.keep(begin, whole);
+        cut.keep(begin, whole);
         self.cut_octets += octets;
         true
     }
@@ -451,6 +457,7 @@ struct Reference<'c> {
 /// Builds the payload of segments.
 pub(super) struct Build<'c> {
     pub(super) connection: &'c Connection,
+    pub(super) cut: Option<&'c CutRuns>,
     pub(super) qps: &'c QueuePairs,
     pub(super) stags: &'c StagTable,
     pub(super) statistics: &'c mut Statistics,
@@ -464,7 +471,7 @@ impl<'c> Build<'c> {
             Chunk::Stream => self.connection.stream.copy(segment.seq, out),
             Chunk::Fpdus(run) if run.octets as usize == out.len() => self.run(run, begin, out),
             Chunk::Fpdus(_) => {
-                let whole = self.connection.cut.get(begin);
+                let whole = self.cut.and_then(|cut| cut.get(begin));
                 let skip = segment.skip as usize;
                 let part = whole.and_then(|whole| whole.get(skip..skip + out.len()));
                 part.is_some_and(|part| {

@@ -194,7 +194,7 @@ fn a_connection_to_an_own_address_stays_inside() {
             for event in peer.events.drain(..) {
                 match event {
                     Event::Stream { connection, octets } if connection == to => {
-                        came.extend_from_slice(&octets)
+                        came.extend_from_slice(&octets);
                     }
                     event => panic!("{event:?}"),
                 }
