@@ -10,6 +10,7 @@ use super::addresses;
 use super::connection::{FlowKey, Mode, Operating, Origin};
 use super::listeners::{ListenAddress, listener_for};
 use super::ring::{Command, ConnectError, ConnectionId, Direction, Event, FullOperation};
+use super::rnr::ReceiveWait;
 use super::{Core, Listener, QueuePair};
 use crate::device::Device;
 use crate::limits;
@@ -311,7 +312,9 @@ impl<D: Device> Core<D> {
     fn leave_backlog(&mut self, index: u32) {
         let Some(connection) = self.slots[index as usize].connection.as_mut() else { return };
         let (remote, opened) = (connection.key.remote, connection.announced);
-        if let Some(listener) = connection.in_backlog.take() {
+        if core::mem::take(&mut connection.in_backlog)
+            && let Some(listener) = connection.listener()
+        {
             self.no_longer_in_backlog(listener, remote, opened);
         }
     }
@@ -338,7 +341,14 @@ impl<D: Device> Core<D> {
     fn create_qp(&mut self, shared: Arc<SharedQp>) {
         let sender = Sender::new(shared.send_depth());
         let receiver = Receiver::new(shared.receive_depth());
-        let qp = QueuePair { shared, sender, receiver, reads: Reads::default(), connection: None };
+        let qp = QueuePair {
+            shared,
+            sender,
+            receiver,
+            reads: Reads::default(),
+            connection: None,
+            receive_wait: ReceiveWait::new(None),
+        };
         let inserted = self.qps.insert(qp);
         debug_assert!(inserted, "control gave out a queue pair number twice");
     }

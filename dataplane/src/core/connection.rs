@@ -12,11 +12,10 @@ use crate::tcp;
 use crate::time::Instant;
 use crate::wire::tcp::SeqNumber;
 
-use super::listeners::ListenAddress;
+use super::listeners::{ListenAddress, Scope};
 use super::nudge::Nudges;
 use super::queue_pairs::QpId;
 use super::ring::{Direction, FullOperation};
-use super::rnr::NotReady;
 use super::send_stream::SendStream;
 use super::shortage::Standstill;
 
@@ -107,8 +106,10 @@ pub struct Operating {
     pub silent_until: Instant,
     /// What such a peer is sent.
     pub nudges: Nudges,
-    /// Whether a message that meets no receive waits for one.
-    pub not_ready: NotReady,
+    /// A message waits for a receive, and is not looked at before something has changed for it.
+    pub awaits_receive: bool,
+    /// It is in the list of those that wait for a shared receive queue.
+    pub awaits_shared_receive: bool,
     /// The stream has failed: what still comes is dropped (DDP-3-08, DDP-7.1-17, MPA-8-09), and nothing but a Terminate is sent.
     pub failed: bool,
 }
@@ -130,7 +131,8 @@ impl Operating {
             crc_retries_max: operation.crc_retries,
             silent_until: Instant::NEVER,
             nudges: Nudges::new(operation.nudges && operation.initiator),
-            not_ready: NotReady::new(operation.receive_wait_ns),
+            awaits_receive: false,
+            awaits_shared_receive: false,
             failed: false,
         }
     }
@@ -180,8 +182,8 @@ impl Operating {
 /// Who asked for the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// A peer, at this listener.
-    Accepted(ListenAddress),
+    /// A peer, at the listener that names the local address and port like that.
+    Accepted(Scope),
     /// Control, with this token.
     Connect(u64),
 }
@@ -213,19 +215,17 @@ pub struct Connection {
     pub dirty: bool,
     /// An ICMP error says that its SYN cannot arrive.
     pub unreachable: bool,
-    /// The listener in whose backlog it counts.
-    pub in_backlog: Option<ListenAddress>,
+    /// It counts in the backlog of its [`listener`](Connection::listener).
+    pub in_backlog: bool,
     /// An orderly close was asked for; the FIN follows what was posted before.
     pub closing: bool,
     /// Control was told that the connection is over, and its queue pair is free of it.
     pub told_closed: bool,
     /// When the connection is reset if it is not closed by then.
     pub abort_at: Instant,
-    /// The time that a disconnect gives the peer, in nanoseconds, counted anew with each sign of progress; `None` without
-    /// limit.
-    pub close_within_ns: Option<u64>,
-    /// When that time is over.
-    pub close_due: Instant,
+    /// The time that a disconnect gives the peer, in nanoseconds, counted anew with each sign of progress:
+    /// [`abort_at`](Self::abort_at) is its end. 0 without a disconnect or a limit.
+    pub close_within_ns: u64,
 }
 
 impl Connection {
@@ -244,32 +244,58 @@ impl Connection {
             announced: false,
             dirty: false,
             unreachable: false,
-            in_backlog: match origin {
-                Origin::Accepted(listener) => Some(listener),
-                Origin::Connect(_) => None,
-            },
+            in_backlog: matches!(origin, Origin::Accepted(_)),
             closing: false,
             told_closed: false,
             abort_at: Instant::NEVER,
-            close_within_ns: None,
-            close_due: Instant::NEVER,
+            close_within_ns: 0,
         }
     }
 
-    /// A disconnect was asked for: the connection is reset unless it closes, or something moves, within that time.
+    /// The listener that took it.
+    pub const fn listener(&self) -> Option<ListenAddress> {
+        match self.origin {
+            Origin::Accepted(scope) => Some(ListenAddress::of(scope, self.key.local, self.key.local_port)),
+            Origin::Connect(_) => None,
+        }
+    }
+
+    /// A disconnect was asked for: the connection is reset unless it closes, or something moves, within that time. A stream
+    /// that has failed keeps its own deadline.
     pub fn close_within(&mut self, now: Instant, within_ns: Option<u64>) {
-        self.close_within_ns = within_ns;
-        self.close_due = within_ns.map_or(Instant::NEVER, |within_ns| now + within_ns);
+        if self.abort_at == Instant::NEVER
+            && let Some(within_ns) = within_ns
+        {
+            self.close_within_ns = within_ns.max(1);
+            self.abort_at = now + self.close_within_ns;
+        }
+    }
+
+    /// The connection is reset `within_ns` from `now`, whatever moves until then.
+    pub fn abort_within(&mut self, now: Instant, within_ns: u64) {
+        self.close_within_ns = 0;
+        self.abort_at = now + within_ns;
+    }
+
+    /// The time of [`abort_at`](Self::abort_at) has come. Returns what that leads to: a disconnect times out unless both ends
+    /// have closed by now, anything else is reset.
+    pub fn end_in_time(&mut self) -> tcp::Progress {
+        self.abort_at = Instant::NEVER;
+        match self.tcp.state() {
+            tcp::State::Closed => return tcp::Progress::empty(),
+            tcp::State::TimeWait if self.close_within_ns > 0 => return tcp::Progress::empty(),
+            _ if self.close_within_ns > 0 => self.tcp.give_up(),
+            _ => self.tcp.abort(),
+        }
+        tcp::Progress::CLOSED
     }
 
     /// Notes what a segment of the peer led to: one that still sends, or still acknowledges what we sent, is not given up.
     /// Its answers to our probes are no progress.
     #[inline]
     pub fn note_progress(&mut self, now: Instant, progress: tcp::Progress) {
-        if let Some(within_ns) = self.close_within_ns
-            && !progress.is_empty()
-        {
-            self.close_due = now + within_ns;
+        if self.close_within_ns > 0 && !progress.is_empty() {
+            self.abort_at = now + self.close_within_ns;
         }
     }
 

@@ -1,6 +1,6 @@
 //! Where connections are taken: a port at one local address, or at all of them.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::Listener;
 
@@ -14,7 +14,30 @@ pub struct ListenAddress {
     pub port: u16,
 }
 
+/// How exactly a listener names the addresses at which it takes connections, the least exact first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Scope {
+    /// Every address of either family.
+    All,
+    /// Every address of the family.
+    Family,
+    /// The address itself.
+    Address,
+}
+
 impl ListenAddress {
+    /// The listener of `scope` that takes connections to `port` at `local`. A connection keeps the scope alone: its own
+    /// address and port say the rest.
+    pub const fn of(scope: Scope, local: IpAddr, port: u16) -> Self {
+        let address = match (scope, local) {
+            (Scope::All, _) => None,
+            (Scope::Family, IpAddr::V4(_)) => Some(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
+            (Scope::Family, IpAddr::V6(_)) => Some(IpAddr::V6(Ipv6Addr::UNSPECIFIED)),
+            (Scope::Address, local) => Some(local),
+        };
+        Self { address, port }
+    }
+
     /// `port` at every address of the core.
     pub const fn everywhere(port: u16) -> Self {
         Self { address: None, port }
@@ -23,19 +46,21 @@ impl ListenAddress {
     /// Whether a SYN could belong to either.
     pub fn overlaps(&self, other: &Self) -> bool {
         let names = |one: &Self, another: &Self| match another.address {
-            Some(address) => one.exactness(address).is_some(),
+            Some(address) => one.scope(address).is_some(),
             None => true,
         };
         self.port == other.port && (names(self, other) || names(other, self))
     }
 
-    /// How exactly this names `local`: 3 for the address itself, 2 for all of its family, 1 for all; `None` if it does not.
-    fn exactness(&self, local: IpAddr) -> Option<u8> {
+    /// How exactly this names `local`; `None` if it does not.
+    pub fn scope(&self, local: IpAddr) -> Option<Scope> {
         match self.address {
-            Some(address) if address == local => Some(3),
-            Some(address) if address.is_unspecified() && address.is_ipv4() == local.is_ipv4() => Some(2),
+            Some(address) if address == local => Some(Scope::Address),
+            Some(address) if address.is_unspecified() && address.is_ipv4() == local.is_ipv4() => {
+                Some(Scope::Family)
+            }
             Some(_) => None,
-            None => Some(1),
+            None => Some(Scope::All),
         }
     }
 }
@@ -47,8 +72,8 @@ impl ListenAddress {
 pub(super) fn listener_for(listeners: &[Listener], local: IpAddr, port: u16) -> Option<usize> {
     let candidates = listeners.iter().enumerate().filter(|(_, listener)| listener.at.port == port);
     candidates
-        .filter_map(|(place, listener)| Some((listener.at.exactness(local)?, place)))
-        .max_by_key(|(exactness, _)| *exactness)
+        .filter_map(|(place, listener)| Some((listener.at.scope(local)?, place)))
+        .max_by_key(|(scope, _)| *scope)
         .map(|(_, place)| place)
 }
 
@@ -96,7 +121,11 @@ mod tests {
             ("fd00::1", 82, None),
             ("198.18.0.1", 83, None),
         ] {
-            assert_eq!(listener_for(&listeners, local.parse().unwrap(), port), expected, "{local} {port}");
+            let local = local.parse().unwrap();
+            assert_eq!(listener_for(&listeners, local, port), expected, "{local} {port}");
+            if let Some(at) = expected.map(|place: usize| listeners[place].at) {
+                assert_eq!(ListenAddress::of(at.scope(local).unwrap(), local, port), at);
+            }
         }
     }
 }

@@ -83,6 +83,7 @@ use ports::Ports;
 use queue_pairs::QueuePairs;
 use reassembly::Reassembly;
 use ring::{ConnectionId, FullOperation, Rings};
+use rnr::ReceiveWait;
 use statistics::Statistics;
 use syn_cookies::SynCookies;
 use tables::Tables;
@@ -154,6 +155,8 @@ struct QueuePair {
     reads: Reads,
     /// The connection it runs on.
     connection: Option<ConnectionId>,
+    /// How long messages may wait for a receive.
+    receive_wait: ReceiveWait,
 }
 
 impl QueuePair {
@@ -168,6 +171,7 @@ impl QueuePair {
         self.receiver.begin(operation.version, operation.ready);
         self.receiver.take_posted(&self.shared);
         self.reads.begin(operation.depths);
+        self.receive_wait = ReceiveWait::new(operation.receive_wait_ns);
         self.shared.set_ord(operation.depths.ord);
         self.shared.set_state(QpState::ReadyToSend);
     }
@@ -307,7 +311,7 @@ impl<D: Device> Core<D> {
                 searches: tcp::searches::Searches::new(),
             },
             placed_sends: OrderedPool::new(tables.placed_sends),
-            awaiting_shared: VecDeque::with_capacity(tables.connections),
+            awaiting_shared: VecDeque::with_capacity(tables.queue_pairs),
             lingering_octets: 0,
             relief_at: Instant::ZERO,
             stags: StagTable::with_slots(tables.regions),
@@ -446,7 +450,9 @@ impl<D: Device> Core<D> {
             self.lingering_octets -= kept_octets;
         }
         self.free_slots.push(index);
-        if let Some(listener) = connection.in_backlog {
+        if connection.in_backlog
+            && let Some(listener) = connection.listener()
+        {
             self.no_longer_in_backlog(listener, connection.key.remote, connection.announced);
         }
     }
@@ -503,18 +509,11 @@ impl<D: Device> Core<D> {
             busy = true;
             let Some(connection) = self.slots[index as usize].connection.as_mut() else { continue };
             let mut progress = connection.tcp.on_timer(now, &mut self.pools);
-            if connection.abort_at <= now && connection.tcp.state() != tcp::State::Closed {
-                connection.tcp.abort();
-                progress |= tcp::Progress::CLOSED;
-            }
-            if connection.close_due <= now
-                && !matches!(connection.tcp.state(), tcp::State::Closed | tcp::State::TimeWait)
-            {
-                connection.tcp.give_up();
-                progress |= tcp::Progress::CLOSED;
+            if connection.abort_at <= now {
+                progress |= connection.end_in_time();
             }
             let overdue = connection.fpdu_due() <= now;
-            let receive_overdue = connection.receive_due() <= now;
+            let receive_overdue = connection.receive_due(&self.qps) <= now;
             self.nudge(now, index);
             self.mark_dirty(index);
             self.on_progress(now, index, progress);

@@ -12,7 +12,7 @@ use std::net::IpAddr;
 
 use super::backlog_shares::Stage;
 use super::connection::{FlowKey, Origin};
-use super::listeners::{ListenAddress, listener_for};
+use super::listeners::{ListenAddress, Scope, listener_for};
 use super::statistics::DropCause;
 use super::{Core, Listener};
 use crate::device::{Device, Frame};
@@ -101,7 +101,7 @@ impl<D: Device> Core<D> {
         }
         let config = self.tcp_config(key, self.listeners[listener].tcp);
         let tcp = tcp::Connection::accept(now, config, iss, syn);
-        let origin = Origin::Accepted(self.listeners[listener].at);
+        let origin = self.accepted_by(listener, &key);
         let index = self.insert_connection(key, origin, tcp).ok_or(DropCause::NoRoomForConnection)?;
         if let Some(connection) = self.slots[index as usize].connection.as_mut() {
             // TCP counts the SYNs it sends. To a peer whose hardware address nobody tells it can send none.
@@ -130,6 +130,13 @@ impl<D: Device> Core<D> {
             Stage::Starting => starting,
         };
         self.backlog_shares.has_room(at, key.remote, stage, backlog.saturating_sub(held))
+    }
+
+    /// What a connection that the listener takes keeps of it.
+    fn accepted_by(&self, listener: usize, key: &FlowKey) -> Origin {
+        let scope = self.listeners[listener].at.scope(key.local);
+        debug_assert!(scope.is_some(), "listener_for has chosen it");
+        Origin::Accepted(scope.unwrap_or(Scope::All))
     }
 
     /// A connection at a listening port is half-open.
@@ -175,7 +182,7 @@ impl<D: Device> Core<D> {
         let mut tcp = tcp::Connection::accept(now, config, header.ack - 1, syn);
         // What was sent with the cookie: from here on the connection has sent it.
         tcp.poll_transmit(now, &mut self.pools).ok_or(DropCause::NoRoomForConnection)?;
-        let origin = Origin::Accepted(self.listeners[listener].at);
+        let origin = self.accepted_by(listener, &key);
         let index = self.insert_connection(key, origin, tcp).ok_or(DropCause::NoRoomForConnection)?;
         self.count_opening(listener, key);
         self.statistics.syn_cookies_good += 1;

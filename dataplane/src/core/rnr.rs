@@ -6,76 +6,55 @@
 //! waiting (RFC 5041 §7.1): at its deadline, or earlier when the frames held here are what others lack ([`super::shortage`]).
 
 use super::Core;
-use super::connection::{Connection, Mode, Operating};
+use super::connection::{Connection, Mode};
+use super::queue_pairs::QueuePairs;
 use super::ring::ConnectionId;
 use super::stream::Step;
 use crate::device::Device;
 use crate::limits;
 use crate::time::Instant;
 
-/// A receiver that may not be ready for the next message.
+/// How long messages of a stream may wait for a receive.
 #[derive(Clone, Copy, Debug)]
-pub struct NotReady {
-    /// How long a message may wait for a receive, in nanoseconds; `None` if it is an error at once.
-    wait_ns: Option<u64>,
+pub struct ReceiveWait {
+    /// How long one may wait, in nanoseconds; `None` if it is an error at once.
+    allowed_ns: Option<u64>,
     /// When the message that waits is an error; `NEVER` while none does.
     until: Instant,
-    /// A message waits, and is not looked at before something has changed for it.
-    asleep: bool,
-    /// The connection is in the list of those that wait for a shared receive queue.
-    listed: bool,
 }
 
-impl NotReady {
-    /// No message waits. Each may, for `wait_ns` nanoseconds.
-    pub const fn new(wait_ns: Option<u64>) -> Self {
-        Self { wait_ns, until: Instant::NEVER, asleep: false, listed: false }
+impl ReceiveWait {
+    /// No message waits. Each may, for `allowed_ns` nanoseconds.
+    pub const fn new(allowed_ns: Option<u64>) -> Self {
+        Self { allowed_ns, until: Instant::NEVER }
     }
 
     /// Whether messages may wait.
     #[inline]
     pub const fn is_allowed(&self) -> bool {
-        self.wait_ns.is_some()
-    }
-
-    /// Whether a message waits that is not to be looked at now.
-    pub const fn is_asleep(&self) -> bool {
-        self.asleep
+        self.allowed_ns.is_some()
     }
 
     /// The next message has no receive at `now`. Returns `None` if its time is over, or else whether it has only begun to wait.
     pub fn wait(&mut self, now: Instant) -> Option<bool> {
-        let wait_ns = self.wait_ns?;
+        let allowed_ns = self.allowed_ns?;
         let begins = self.until == Instant::NEVER;
         if begins {
             // A deadline that is never reached differs from none.
-            self.until = (now + wait_ns).min(Instant::from_nanos(u64::MAX - 1));
+            self.until = (now + allowed_ns).min(Instant::from_nanos(u64::MAX - 1));
         }
-        self.asleep = now < self.until;
-        self.asleep.then_some(begins)
+        (now < self.until).then_some(begins)
     }
 
     /// The next message has its receive, or needs none.
     #[inline]
     pub const fn served(&mut self) {
-        (self.until, self.asleep) = (Instant::NEVER, false);
-    }
-
-    /// The message that waits is looked at again. Its deadline stays.
-    const fn wake(&mut self) {
-        self.asleep = false;
+        self.until = Instant::NEVER;
     }
 
     /// The message that waits has waited long enough.
     const fn expire(&mut self) {
-        (self.until, self.asleep) = (Instant::ZERO, false);
-    }
-}
-
-impl Operating {
-    /// When the message that waits for a receive is an error.
-    pub const fn receive_due(&self) -> Instant {
-        if self.not_ready.asleep && !self.failed { self.not_ready.until } else { Instant::NEVER }
+        self.until = Instant::ZERO;
     }
 }
 
@@ -83,22 +62,22 @@ impl Connection {
     /// Whether a message waits for a receive.
     pub const fn awaits_receive(&self) -> bool {
         match &self.mode {
-            Mode::FullOperation(operating) => operating.not_ready.asleep && !operating.failed,
+            Mode::FullOperation(operating) => operating.awaits_receive && !operating.failed,
             Mode::Streaming | Mode::Lingering { .. } => false,
         }
     }
 
     /// When a message that waits for a receive is an error.
-    pub const fn receive_due(&self) -> Instant {
-        match &self.mode {
-            Mode::FullOperation(operating) => operating.receive_due(),
-            Mode::Streaming | Mode::Lingering { .. } => Instant::NEVER,
+    pub(super) fn receive_due(&self, qps: &QueuePairs) -> Instant {
+        if !self.awaits_receive() {
+            return Instant::NEVER;
         }
+        self.qp().and_then(|qp| qps.get(qp)).map_or(Instant::NEVER, |qp| qp.receive_wait.until)
     }
 }
 
 impl<D: Device> Core<D> {
-    /// The next message of a connection, which is valid for MPA, [waits](NotReady::wait) for a receive.
+    /// The next message of a connection, which is valid for MPA, [waits](ReceiveWait::wait) for a receive.
     pub(super) fn await_receive(&mut self, index: u32) -> Step {
         let id = self.id(index);
         let Some(connection) = self.slots[index as usize].connection.as_mut() else { return Step::Wait };
@@ -107,8 +86,9 @@ impl<D: Device> Core<D> {
         // whatever DDP makes of it, it lets us send.
         operating.on_fpdu(&qp.shared);
         operating.crc_retries = 0;
+        operating.awaits_receive = true;
         if let Some(queue) = qp.shared.shared_receives() {
-            if !core::mem::replace(&mut operating.not_ready.listed, true) {
+            if !core::mem::replace(&mut operating.awaits_shared_receive, true) {
                 self.awaiting_shared.push_back(id);
             }
             queue.await_post(&self.rings.doorbells);
@@ -120,12 +100,13 @@ impl<D: Device> Core<D> {
     pub(super) fn resume_if_ready(&mut self, now: Instant, index: u32) {
         let Some(connection) = self.slots[index as usize].connection.as_mut() else { return };
         let Mode::FullOperation(operating) = &mut connection.mode else { return };
-        if !operating.not_ready.asleep || operating.failed {
+        if !operating.awaits_receive || operating.failed {
             return;
         }
         let Some(qp) = self.qps.get(operating.qp) else { return };
         if qp.receiver.has_receive(&qp.shared) {
-            operating.not_ready.wake();
+            // It is looked at again, with the same deadline.
+            operating.awaits_receive = false;
             self.take_again(now, index);
             self.mark_dirty(index);
         }
@@ -149,7 +130,7 @@ impl<D: Device> Core<D> {
                     if let Some(connection) = self.connection(id)
                         && let Mode::FullOperation(operating) = &mut connection.mode
                     {
-                        operating.not_ready.listed = false;
+                        operating.awaits_shared_receive = false;
                     }
                     if ready.is_some() {
                         resumed += 1;
@@ -179,7 +160,10 @@ impl<D: Device> Core<D> {
             && let Mode::FullOperation(operating) = &mut connection.mode
             && !operating.failed
         {
-            operating.not_ready.expire();
+            operating.awaits_receive = false;
+            if let Some(qp) = self.qps.get_mut(operating.qp) {
+                qp.receive_wait.expire();
+            }
             self.take_again(now, index);
             self.mark_dirty(index);
         }
@@ -187,7 +171,7 @@ impl<D: Device> Core<D> {
 
     /// A connection is gone: it waits no more.
     pub(super) fn forget_waiting(&mut self, id: ConnectionId, mode: &Mode) {
-        if matches!(mode, Mode::FullOperation(operating) if operating.not_ready.listed) {
+        if matches!(mode, Mode::FullOperation(operating) if operating.awaits_shared_receive) {
             self.awaiting_shared.retain(|other| *other != id);
         }
     }
@@ -200,17 +184,16 @@ mod tests {
     #[test]
     fn a_message_waits_for_its_own_time() {
         let now = Instant::from_nanos(100);
-        assert_eq!(NotReady::new(None).wait(now), None);
-        let mut not_ready = NotReady::new(Some(10));
-        assert_eq!((not_ready.wait(now), not_ready.is_asleep()), (Some(true), true));
-        not_ready.wake();
-        assert_eq!(not_ready.wait(now + 9), Some(false), "still the same deadline");
-        assert_eq!((not_ready.wait(now + 10), not_ready.is_asleep()), (None, false));
-        not_ready.served();
-        assert_eq!(not_ready.wait(now + 10), Some(true), "the next has its own");
-        not_ready.expire();
-        assert_eq!(not_ready.wait(now + 11), None);
-        let mut patient = NotReady::new(Some(u64::MAX));
+        assert_eq!(ReceiveWait::new(None).wait(now), None);
+        let mut receive_wait = ReceiveWait::new(Some(10));
+        assert_eq!(receive_wait.wait(now), Some(true));
+        assert_eq!(receive_wait.wait(now + 9), Some(false), "still the same deadline");
+        assert_eq!(receive_wait.wait(now + 10), None);
+        receive_wait.served();
+        assert_eq!(receive_wait.wait(now + 10), Some(true), "the next has its own");
+        receive_wait.expire();
+        assert_eq!(receive_wait.wait(now + 11), None);
+        let mut patient = ReceiveWait::new(Some(u64::MAX));
         assert_eq!((patient.wait(now), patient.wait(now)), (Some(true), Some(false)));
     }
 }

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use super::connection::{Mode, Operating, Origin};
+use super::listeners::ListenAddress;
 use super::ring::{ConnectError, ConnectionId, Event};
 use super::statistics::DropCause;
 use super::{Core, QueuePair};
@@ -62,13 +63,14 @@ impl<D: Device> Core<D> {
         connection.abort_at = Instant::NEVER;
         self.statistics.connections_opened += 1;
         let (key, origin) = (connection.key, connection.origin);
-        if let Some(listener) = connection.in_backlog {
+        let listener = connection.listener();
+        if let Some(listener) = listener.filter(|_| connection.in_backlog) {
             self.opened(listener, key.remote);
         }
         self.events.push(match origin {
-            Origin::Accepted(listener) => Event::Accepted {
+            Origin::Accepted(scope) => Event::Accepted {
                 connection: id,
-                listener,
+                listener: ListenAddress::of(scope, key.local, key.local_port),
                 local: SocketAddr::new(key.local, key.local_port),
                 remote: SocketAddr::new(key.remote, key.remote_port),
             },
@@ -90,7 +92,7 @@ impl<D: Device> Core<D> {
                 self.statistics.count(DropCause::AfterError);
             }
             // It is looked at when a receive is posted, or its time is over.
-            Mode::FullOperation(operating) if operating.not_ready.is_asleep() => {}
+            Mode::FullOperation(operating) if operating.awaits_receive => {}
             Mode::FullOperation(_) => self.take_fpdus(now, index),
         }
     }
@@ -141,14 +143,14 @@ impl<D: Device> Core<D> {
                 return Step::Failed(StreamError::Mpa(error), None);
             }
         };
-        if operating.not_ready.is_allowed() {
+        if qp.receive_wait.is_allowed() {
             if qp.receiver.lacks_receive(&qp.shared, &octets, &located)
-                && let Some(begins) = operating.not_ready.wait(now)
+                && let Some(begins) = qp.receive_wait.wait(now)
             {
                 self.statistics.receives_awaited += u64::from(begins);
                 return self.await_receive(index);
             }
-            operating.not_ready.served();
+            qp.receive_wait.served();
         }
         // The peer may ask again as soon as it has an answer, so what it acknowledges with the request counts.
         qp.reads.responses.complete(&mut self.stags, connection.tcp.acknowledged());
@@ -245,7 +247,7 @@ impl<D: Device> Core<D> {
         let Some(qp_id) = connection.qp() else { return };
         if !connection.sends_stream() {
             connection.closing = true;
-            connection.abort_at = now + limits::TERMINATE_LINGER_NS;
+            connection.abort_within(now, limits::TERMINATE_LINGER_NS);
         }
         // Requirements: DDP-6.2.2-01, DDP-7-01, RDMAP-6.2.1-03, RDMAP-7.1-01
         self.statistics.streams_failed += 1;
@@ -318,7 +320,8 @@ impl<D: Device> Core<D> {
             connection.tcp.consume(&mut self.pools, octets);
             connection.lent_octets = 0;
         }
-        let (listener, peer) = (connection.in_backlog.take(), connection.key.remote);
+        let in_backlog = core::mem::take(&mut connection.in_backlog);
+        let (listener, peer) = (connection.listener().filter(|_| in_backlog), connection.key.remote);
         let announced = connection.announced;
         let reason = match connection.tcp.state() {
             tcp::State::Closed => connection.tcp.close_reason(),

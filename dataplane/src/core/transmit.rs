@@ -158,8 +158,8 @@ impl<D: Device> Core<D> {
         }
         connection.expect_answer(now);
         let mut deadline = connection.tcp.next_deadline().min(connection.abort_at).min(connection.fpdu_due());
-        deadline = deadline.min(connection.nudge_due()).min(connection.close_due);
-        deadline = deadline.min(connection.receive_due());
+        deadline = deadline.min(connection.nudge_due());
+        deadline = deadline.min(connection.receive_due(&self.qps));
         if !more && waiting {
             // Nobody may answer: then the connection asks anew.
             deadline = deadline.min(now + limits::NEIGHBOUR_RETRANSMIT_NS);
