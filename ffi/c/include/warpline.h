@@ -838,6 +838,11 @@ struct warpline_listen_attr {
      */
     int32_t first_message_timeout_ms;
     /**
+     * Milliseconds that the application has to answer a connection request; 0 for a minute, negative for ever. After that the
+     * peer is rejected.
+     */
+    int32_t decision_timeout_ms;
+    /**
      * Peers are asked to insert Markers in what they send (RFC 5044, section 4.3). Linux siw refuses that.
      */
     bool markers;

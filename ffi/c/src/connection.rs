@@ -163,6 +163,9 @@ pub struct ListenAttr {
     pub startup_timeout_ms: u32,
     /// Milliseconds that a peer has for its first message, before which we may send nothing; 0 for a minute, negative for ever.
     pub first_message_timeout_ms: i32,
+    /// Milliseconds that the application has to answer a connection request; 0 for a minute, negative for ever. After that the
+    /// peer is rejected.
+    pub decision_timeout_ms: i32,
     /// Peers are asked to insert Markers in what they send (RFC 5044, section 4.3). Linux siw refuses that.
     pub markers: bool,
     /// Peers of the RDMA Consortium's are taken too: those of revision 0, with Markers and CRCs.
@@ -193,6 +196,10 @@ impl ListenAttr {
         if attr.first_message_timeout_ms != 0 {
             let milliseconds = u64::try_from(attr.first_message_timeout_ms).ok();
             config.first_fpdu_timeout = milliseconds.map(Duration::from_millis);
+        }
+        if attr.decision_timeout_ms != 0 {
+            let milliseconds = u64::try_from(attr.decision_timeout_ms).ok();
+            config.decision_timeout = milliseconds.map(Duration::from_millis);
         }
         config
     }

@@ -50,6 +50,7 @@ fn listen_at(
         backlog: 0,
         startup_timeout_ms: 0,
         first_message_timeout_ms: 0,
+        decision_timeout_ms: 0,
         markers: false,
         permissive: false,
         reuse_address: reuse,

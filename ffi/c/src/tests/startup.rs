@@ -95,6 +95,7 @@ fn a_reply_asks_for_what_was_wanted() {
         backlog: 3,
         startup_timeout_ms: 0,
         first_message_timeout_ms: 0,
+        decision_timeout_ms: 0,
         markers,
         permissive,
         reuse_address: false,
@@ -117,6 +118,7 @@ fn a_stream_replies_as_was_wanted() {
         backlog: 0,
         startup_timeout_ms: 0,
         first_message_timeout_ms: 0,
+        decision_timeout_ms: 0,
         markers: true,
         permissive: false,
         reuse_address: false,
@@ -134,6 +136,7 @@ fn listeners_are_as_they_were_asked_for() {
         backlog: 5,
         startup_timeout_ms: 70,
         first_message_timeout_ms,
+        decision_timeout_ms: 2 * first_message_timeout_ms,
         markers: true,
         permissive: true,
         reuse_address: true,
@@ -143,6 +146,7 @@ fn listeners_are_as_they_were_asked_for() {
         backlog: 0,
         startup_timeout_ms: 0,
         first_message_timeout_ms: 0,
+        decision_timeout_ms: 0,
         markers: false,
         permissive: false,
         reuse_address: false,
@@ -152,5 +156,7 @@ fn listeners_are_as_they_were_asked_for() {
     assert_eq!((made.backlog, made.markers, made.permissive, made.reuse_address), (5, true, true, true));
     assert_eq!(made.startup_timeout, Duration::from_millis(70));
     assert_eq!(made.first_fpdu_timeout, Some(Duration::from_millis(90)));
-    assert_eq!(config(Some(&attr(-1))).first_fpdu_timeout, None);
+    assert_eq!(made.decision_timeout, Some(Duration::from_millis(180)));
+    let endless = config(Some(&attr(-1)));
+    assert_eq!((endless.first_fpdu_timeout, endless.decision_timeout), (None, None));
 }
