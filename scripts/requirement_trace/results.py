@@ -7,7 +7,7 @@ import sys
 
 from .rust import Target
 
-# "Running unittests src/lib.rs (target/debug/deps/warpline-0123456789abcdef)"
+# "Running unittests src/lib.rs (TARGET/debug/deps/warpline-0123456789abcdef)"
 BINARY = re.compile(r"\s*Running (?:unittests )?(\S+) \((?:.*/)?([^/()]+)-[0-9a-f]{16}(?:\.exe)?\)")
 OUTCOME = re.compile(r"test (\S+)(?: - should panic\S*(?: \S+)*?)? \.\.\. (ok|FAILED)\b")
 # "ok    operations: a-write-that-wraps: 0.1 s", "FAIL  tap 1500: hostile crc: ..."

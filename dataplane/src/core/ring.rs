@@ -130,7 +130,7 @@ pub enum Command {
     /// it holds fewer than are left free, an IPv6 network of 64 bits fewer than four times as many: beyond that it gets
     /// cookies, and then no answer.
     Listen {
-        /// The local address, as in [`ListenAddress`](super::listeners::ListenAddress); `None` for all.
+        /// The local address, as in [`ListenAddress`]; `None` for all.
         address: Option<IpAddr>,
         /// The local TCP port.
         port: u16,
