@@ -39,7 +39,7 @@ impl Receiver {
     /// Checks a tagged segment: the fields of DDP (RFC 5041 §7.1), then RDMAP's version and opcode (RFC 5040 §7.2), then the
     /// right that this opcode needs. Returns the opcode and the memory that the payload goes to, `None` if that right is
     /// missing. Of an empty segment STag and offset are not looked at (DDP-5.2-09, DDP-5.2-10).
-    // Requirements: DDP-7.1-10 to DDP-7.1-14, RDMAP-4.1-04, RDMAP-7.2-01 to RDMAP-7.2-03
+    // Requirements: RDMAP-4.1-04, RDMAP-7.2-01 to RDMAP-7.2-03
     fn check_tagged<'t>(
         &self,
         header: &Tagged,
@@ -57,6 +57,7 @@ impl Receiver {
         let memory = if payload_octets == 0 {
             Some(Memory::none())
         } else {
+            // Requirements: DDP-7.1-10 to DDP-7.1-14
             match stags.check(header.stag, shared.accessor(), access, header.to, payload_octets) {
                 Ok(target) => Some(Memory::one(target)),
                 Err(AccessError::Rights) => None,
