@@ -4,6 +4,7 @@
 //! What looks like such a frame on the wire is no such frame: there our own address is no valid source (RFC 1122 §3.2.1.3).
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
 
 use super::Core;
 use super::statistics::DropCause;
@@ -58,10 +59,11 @@ impl<F> Loopback<F> {
 }
 
 impl<D: Device> Core<D> {
-    /// Whether frames to `mac` are for ourselves.
+    /// Returns true if frames to `remote`, whose next hop has `mac`, are for ourselves. Our hardware address alone does not
+    /// say so: the kernel's end of a net_tap has the same one.
     #[inline]
-    pub(super) fn loops_back(&self, mac: MacAddress) -> bool {
-        mac == self.mac
+    pub(super) fn loops_back(&self, remote: IpAddr, mac: MacAddress) -> bool {
+        mac == self.mac && self.is_own(remote)
     }
 
     /// Queues a frame for ourselves.
@@ -105,7 +107,8 @@ mod tests {
     use super::*;
     use crate::core::Config;
     use crate::core::addresses::Cidr;
-    use crate::core::ring::Rings;
+    use crate::core::neighbours::StaticNeighbour;
+    use crate::core::ring::{Command, Rings};
     use crate::device::sim::{self, EndConfig, SimDevice};
     use crate::wire::ipv4::{self, Protocol};
     use crate::wire::{checksum, icmp, icmpv6, ipv6};
@@ -160,6 +163,29 @@ mod tests {
         }
         .emit(&mut packet);
         [packet, message].concat()
+    }
+
+    /// On a net_tap the port and the kernel's interface share a hardware address. What is for the kernel goes there.
+    #[test]
+    fn a_neighbour_with_our_hardware_address_is_reached_over_the_wire() {
+        let (device, mut wire) = sim::link(1, EndConfig::a(), EndConfig::b());
+        let mut config = Config::new(V4.into(), 24, [1, 2]);
+        let neighbour = IpAddr::from([198, 18, 0, 2]);
+        config.neighbours.push(StaticNeighbour { address: neighbour, mac: device.mac() });
+        let rings = Rings::new();
+        let mut core = Core::new(device, config, rings.clone());
+        let remote = (neighbour, 7471).into();
+        let connect = Command::Connect { token: 1, local: None, remote, timeout_ns: 1 << 40, tcp: None };
+        assert!(rings.commands.push(connect).is_ok());
+        core.poll_once(Instant::from_nanos(1));
+        let mut frames = Vec::new();
+        wire.receive(Instant::from_nanos(1 << 30), &mut frames, 64);
+        let is_syn = |frame: &<SimDevice as Device>::Frame| {
+            let octets = frame.piece(0).unwrap_or_default();
+            octets.get(12..14) == Some(&[8, 0]) && octets.get(23) == Some(&6) && octets.get(47) == Some(&2)
+        };
+        assert_eq!(frames.iter().filter(|frame| is_syn(frame)).count(), 1, "of {} frames", frames.len());
+        assert_eq!(core.statistics.frames_looped, 0);
     }
 
     /// RFC 1122 §3.2.2.6, RFC 4443 §4.2: a ping of ourselves is answered to ourselves.

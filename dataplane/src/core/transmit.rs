@@ -89,7 +89,7 @@ impl<D: Device> Core<D> {
     }
 
     fn send_segments(&mut self, now: Instant, index: u32, key: FlowKey, mac: MacAddress) -> bool {
-        let looped = self.loops_back(mac);
+        let looped = self.loops_back(key.remote, mac);
         let by_reference = self.takes_references() && !looped;
         for _ in 0..limits::TRANSMIT_BURST_SEGMENTS {
             if looped && !self.loopback.has_room() {
@@ -219,7 +219,7 @@ impl<D: Device> Core<D> {
         if frame.append(octets).is_some() {
             let to = To { key, flow_label: flow_label(self.flow_labels, &key), mac };
             self.write_headers(&mut frame, &to, header, 0, EcnField::NotCapable);
-            if self.loops_back(mac) {
+            if self.loops_back(key.remote, mac) {
                 self.loop_back(frame);
             } else {
                 self.queue_answer(frame);
@@ -246,7 +246,7 @@ impl<D: Device> Core<D> {
         outgoing: &Outgoing<Chunk>,
     ) -> Option<D::Frame> {
         let headers = self.headers_octets(to.key, &outgoing.header);
-        let by_reference = self.takes_references() && !self.loops_back(to.mac);
+        let by_reference = self.takes_references() && !self.loops_back(to.key.remote, to.mac);
         let payload_octets = outgoing.segment.map_or(0, |segment| segment.octets as usize);
         if let Some(segment) = &outgoing.segment {
             self.keep_if_cut(index, segment).then_some(())?;
@@ -306,7 +306,7 @@ impl<D: Device> Core<D> {
         let To { key, mac, .. } = *to;
         (header.source_port, header.destination_port) = (key.local_port, key.remote_port);
         let segment_octets = header.header_len() + payload_octets;
-        let looped = self.loops_back(mac);
+        let looped = self.loops_back(key.remote, mac);
         // Nobody verifies the checksums of a frame to ourselves.
         let offload = self.capabilities.transmit_checksums || looped;
         let octets = frame.first_mut();
