@@ -11,6 +11,7 @@ pub struct Errno(c_int);
 
 impl Errno {
     pub(crate) const INVALID: Self = Self(libc::EINVAL);
+    pub(crate) const NOT_SUPPORTED: Self = Self(libc::ENOTSUP);
     pub(crate) const OUT_OF_MEMORY: Self = Self(libc::ENOMEM);
 
     /// What the last failed call on this thread left in `rte_errno`.

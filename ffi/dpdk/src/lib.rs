@@ -28,7 +28,7 @@ pub use mbuf::{ChecksumStatus, Headers, IpVersion, Mbuf, Pieces};
 pub use mempool::{Mempool, MempoolConfig, MempoolError};
 pub use port::{
     LinkState, Mtu, Multicast, Port, PortCapabilities, PortConfig, PortError, PortStatistics, QueuePair, Rss,
-    RssLayout, RunningPort, RxQueue, TxQueue,
+    RssLayout, RunningPort, RxInterrupt, RxQueue, RxTrigger, TxQueue,
 };
 pub use thread::{RegisteredThread, ThreadError};
 pub use wire::{ExternalPieces, WireConfig, WireEnd, WireError, WireStatistics, wire};

@@ -127,10 +127,13 @@ pub struct PortConfig {
     pub multicast: bool,
     /// Whether to use what checksum and segmentation offload the port has.
     pub offloads: bool,
+    /// Whether to set the receive queues up for interrupts ([`RxQueue::interrupt`](crate::RxQueue::interrupt)), where the
+    /// driver takes that. They stay disabled until enabled.
+    pub rx_interrupts: bool,
 }
 
 impl Default for PortConfig {
-    /// One queue pair of 1024 descriptors each way, 1500 octets, all offloads, frames for
+    /// One queue pair of 1024 descriptors each way, 1500 octets, all offloads, interrupts, frames for
     /// ourselves and for groups. The key is one that treats
     /// all input bits alike.
     fn default() -> Self {
@@ -143,6 +146,7 @@ impl Default for PortConfig {
             promiscuous: false,
             multicast: true,
             offloads: true,
+            rx_interrupts: true,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Ethernet ports and their queues.
 
 mod config;
+mod interrupt;
 mod queues;
 mod running;
 mod setup;
@@ -18,10 +19,12 @@ use crate::eal::{Eal, control};
 use crate::errno::Errno;
 use crate::mempool::Mempool;
 pub use config::{Mtu, Multicast, PortCapabilities, PortConfig, PortError, Rss, RssLayout};
+use interrupt::Interrupt;
+pub use interrupt::{RxInterrupt, RxTrigger};
 pub use queues::{QueuePair, RxQueue, TxQueue};
 use running::Running;
 pub use running::{LinkState, PortStatistics, RunningPort};
-use setup::{Plan, receive_multicast, set_up_queues, spread_in_turn};
+use setup::{Plan, receive_multicast, spread_in_turn};
 
 /// A port that belongs to the holder and is not started.
 #[derive(Debug)]
@@ -57,6 +60,14 @@ impl Claim {
         Errno::check(unsafe { sys::rte_eth_dev_info_get(self.id, &raw mut info) })
             .map_err(self.refused("asking for its capabilities"))?;
         Ok(info)
+    }
+
+    /// Starts the port, which is configured, with all its queues.
+    fn start(&self) -> Result<(), PortError> {
+        // SAFETY: DPDK checks the port number, and that the port is configured.
+        Errno::check(control(|| unsafe { sys::rte_eth_dev_start(self.id) }))
+            .map_err(self.refused("starting"))?;
+        Ok(())
     }
 
     fn mac(&self) -> Result<[u8; 6], PortError> {
@@ -146,16 +157,24 @@ impl Port {
     ) -> Result<(RunningPort, Vec<QueuePair>), PortError> {
         let info = self.claim.info()?;
         let plan = Plan::new(&self.claim, &info, config, pools)?;
-        control(|| {
-            plan.configure(&self.claim, config)?;
-            set_up_queues(&self.claim, &info, &plan, config, pools)
-        })?;
+        let set_up =
+            |claim: &Claim, rx_interrupts| plan.carry_out(claim, &info, config, pools, rx_interrupts);
+        // A driver without receive interrupts ignores the wish for them, or refuses the port.
+        let mut rx_interrupts = config.rx_interrupts && set_up(&self.claim, true).is_ok();
+        if !rx_interrupts {
+            set_up(&self.claim, false)?;
+        }
         // From here on the port must be closed again, whatever happens, before its pools may go.
         let running = Running { claim: self.claim, _pools: pools.to_vec() };
         let claim = &running.claim;
-        // SAFETY: the port is configured, with all its queues.
-        Errno::check(control(|| unsafe { sys::rte_eth_dev_start(claim.id) }))
-            .map_err(claim.refused("starting"))?;
+        if let Err(error) = claim.start() {
+            if !rx_interrupts {
+                return Err(error);
+            }
+            rx_interrupts = false;
+            set_up(claim, false)?;
+            claim.start()?;
+        }
         if config.promiscuous {
             // SAFETY: DPDK checks the port number.
             Errno::check(control(|| unsafe { sys::rte_eth_promiscuous_enable(claim.id) }))
@@ -172,7 +191,12 @@ impl Port {
         let running = Arc::new(running);
         let pairs = (0..config.queues)
             .map(|queue| QueuePair {
-                receive: RxQueue { port: Arc::clone(&running), queue, alone: PhantomData },
+                receive: RxQueue {
+                    port: Arc::clone(&running),
+                    queue,
+                    interrupt: rx_interrupts.then(|| Interrupt::find(&running.claim, &info, queue)).flatten(),
+                    alone: PhantomData,
+                },
                 transmit: TxQueue {
                     port: Arc::clone(&running),
                     queue,

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use dpdk_sys as sys;
 
+use super::interrupt::{Interrupt, RxInterrupt};
 use super::running::{Alone, Running};
+use crate::errno::Errno;
 use crate::mbuf::Mbuf;
 
 /// A receive and a transmit queue of a started port.
@@ -23,6 +25,7 @@ pub struct QueuePair {
 pub struct RxQueue {
     pub(super) port: Arc<Running>,
     pub(super) queue: u16,
+    pub(super) interrupt: Option<Interrupt>,
     pub(super) alone: Alone,
 }
 
@@ -40,6 +43,32 @@ impl RxQueue {
         // SAFETY: `count` elements have been written, each a frame that the driver gave up.
         unsafe { frames.set_len(frames.len() + usize::from(count)) };
         usize::from(count)
+    }
+
+    /// Returns what becomes readable when frames arrive, once [enabled](Self::enable_interrupt); `None` if the driver has no
+    /// receive interrupts.
+    ///
+    /// Of DPDK 22.11's virtual devices, `net_tap` and `net_virtio_user` have them. `net_af_packet`, `net_af_xdp`, `net_memif`,
+    /// `net_ring` and `net_null` do not, and `net_vhost` none that covers a peer that connects later.
+    pub fn interrupt(&self) -> Option<RxInterrupt<'_>> {
+        self.interrupt.as_ref().map(Interrupt::borrow)
+    }
+
+    /// Has the next frame raise the interrupt. A frame that arrived before raises none: receive once more before waiting.
+    ///
+    /// # Errors
+    ///
+    /// The driver's reason; without [`interrupt`](Self::interrupt), that it is not supported.
+    pub fn enable_interrupt(&mut self) -> Result<(), Errno> {
+        let interrupt = self.interrupt.as_ref().ok_or(Errno::NOT_SUPPORTED)?;
+        interrupt.enable(&self.port.claim, self.queue)
+    }
+
+    /// Has frames raise no interrupt any more. One may still come.
+    pub fn disable_interrupt(&mut self) {
+        if let Some(interrupt) = &self.interrupt {
+            interrupt.disable(&self.port.claim, self.queue);
+        }
     }
 }
 

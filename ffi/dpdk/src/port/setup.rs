@@ -83,7 +83,22 @@ impl Plan {
         Ok(Self { receive, transmit, hashes, key })
     }
 
-    pub(super) fn configure(&self, claim: &Claim, config: &PortConfig) -> Result<(), PortError> {
+    /// Configures the port and sets its queues up, with receive interrupts or without.
+    pub(super) fn carry_out(
+        &self,
+        claim: &Claim,
+        info: &sys::rte_eth_dev_info,
+        config: &PortConfig,
+        pools: &[Mempool],
+        rx_interrupts: bool,
+    ) -> Result<(), PortError> {
+        control(|| {
+            self.configure(claim, config, rx_interrupts)?;
+            set_up_queues(claim, info, self, config, pools)
+        })
+    }
+
+    fn configure(&self, claim: &Claim, config: &PortConfig, rx_interrupts: bool) -> Result<(), PortError> {
         // SAFETY: the structure is plain data, for which zeros are a value: everything off.
         let mut conf: sys::rte_eth_conf = unsafe { mem::zeroed() };
         if let Mtu::Set(octets) = config.mtu {
@@ -97,6 +112,7 @@ impl Plan {
         }
         conf.rxmode.offloads = self.receive;
         conf.txmode.offloads = self.transmit;
+        conf.intr_conf.set_rxq(rx_interrupts.into());
         // SAFETY: `conf` and the key it points to are readable; drivers copy the key and do not write to it. DPDK checks
         // every value.
         Errno::check(unsafe {
@@ -107,7 +123,7 @@ impl Plan {
     }
 }
 
-pub(super) fn set_up_queues(
+fn set_up_queues(
     claim: &Claim,
     info: &sys::rte_eth_dev_info,
     plan: &Plan,
