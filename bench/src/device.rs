@@ -11,7 +11,7 @@ use dpdk::Mbuf;
 use warpline::{Cidr, CrcPolicy, DeviceConfig, MemorySource, open};
 use warpline_dataplane::device::dpdk::DpdkDevice;
 use warpline_dataplane::device::tap::{Tap, TapConfig};
-use warpline_dataplane::device::{Capabilities, Device};
+use warpline_dataplane::device::{Capabilities, Device, RxInterrupt};
 use warpline_dataplane::time::Instant;
 use warpline_dataplane::waker::Waker;
 use warpline_dataplane::wire::ethernet::MacAddress;
@@ -100,6 +100,27 @@ impl Device for BenchDevice {
         match self {
             Self::Plain(device) => device.wake_on_arrival(waker),
             Self::Captured(device) => device.wake_on_arrival(waker),
+        }
+    }
+
+    fn rx_interrupt(&self) -> Option<RxInterrupt<'_>> {
+        match self {
+            Self::Plain(device) => device.rx_interrupt(),
+            Self::Captured(device) => device.rx_interrupt(),
+        }
+    }
+
+    fn enable_rx_interrupt(&mut self) -> bool {
+        match self {
+            Self::Plain(device) => device.enable_rx_interrupt(),
+            Self::Captured(device) => device.enable_rx_interrupt(),
+        }
+    }
+
+    fn disable_rx_interrupt(&mut self) {
+        match self {
+            Self::Plain(device) => device.disable_rx_interrupt(),
+            Self::Captured(device) => device.disable_rx_interrupt(),
         }
     }
 

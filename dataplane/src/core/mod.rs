@@ -50,7 +50,7 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 use siphasher::sip::SipHasher24;
 
-use crate::device::{Capabilities, Device};
+use crate::device::{Capabilities, Device, RxInterrupt};
 use crate::limits;
 use crate::memory::StagTable;
 use crate::ordered::OrderedPool;
@@ -366,6 +366,21 @@ impl<D: Device> Core<D> {
     /// Has `waker` called when frames arrive; `false` if the device cannot do that.
     pub fn wake_on_arrival(&mut self, waker: &Arc<Waker>) -> bool {
         self.device.wake_on_arrival(waker)
+    }
+
+    /// See [`Device::rx_interrupt`].
+    pub fn rx_interrupt(&self) -> Option<RxInterrupt<'_>> {
+        self.device.rx_interrupt()
+    }
+
+    /// See [`Device::enable_rx_interrupt`].
+    pub fn enable_rx_interrupt(&mut self) -> bool {
+        self.device.enable_rx_interrupt()
+    }
+
+    /// See [`Device::disable_rx_interrupt`].
+    pub fn disable_rx_interrupt(&mut self) {
+        self.device.disable_rx_interrupt();
     }
 
     /// When [`poll_once`](Self::poll_once) must be called again even if nothing arrives and nothing is posted.

@@ -5,7 +5,10 @@ use std::sync::Arc;
 
 use dpdk::{ExternalPieces, Headers, Mbuf, Mempool, QueuePair, RunningPort, WireEnd};
 
-use super::{Capabilities, ChecksumRequest, ChecksumStatus, Device, Frame, IpVersion, ReceivedChecksums};
+use super::{
+    Capabilities, ChecksumRequest, ChecksumStatus, Device, Frame, IpVersion, ReceivedChecksums, RxInterrupt,
+    RxTrigger,
+};
 use crate::memory::{HugeBacking, Region};
 use crate::time::Instant;
 use crate::waker::Waker;
@@ -120,7 +123,7 @@ impl Device for DpdkDevice {
         }
     }
 
-    /// A wire's other end tells; a port's driver does not.
+    /// A wire's other end wakes; a port's driver interrupts, if anything.
     fn wake_on_arrival(&mut self, waker: &Arc<Waker>) -> bool {
         match &self.link {
             Link::Port(_) => false,
@@ -129,6 +132,29 @@ impl Device for DpdkDevice {
                 end.on_arrival(move || waker.wake());
                 true
             }
+        }
+    }
+
+    fn rx_interrupt(&self) -> Option<RxInterrupt<'_>> {
+        let Link::Port(queues) = &self.link else { return None };
+        let interrupt = queues.receive.interrupt()?;
+        let trigger = match interrupt.trigger {
+            dpdk::RxTrigger::Level => RxTrigger::Level,
+            dpdk::RxTrigger::Edge => RxTrigger::Edge,
+        };
+        Some(RxInterrupt { fd: interrupt.fd, trigger })
+    }
+
+    fn enable_rx_interrupt(&mut self) -> bool {
+        match &mut self.link {
+            Link::Port(queues) => queues.receive.enable_interrupt().is_ok(),
+            Link::Wire(_) => false,
+        }
+    }
+
+    fn disable_rx_interrupt(&mut self) {
+        if let Link::Port(queues) = &mut self.link {
+            queues.receive.disable_interrupt();
         }
     }
 }

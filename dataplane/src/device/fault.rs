@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::path::middlebox::ETHERNET_OCTETS;
 use super::path::{Buffers, MIN_FRAME_OCTETS, Parcel, Path};
-use super::{Capabilities, Device, Frame};
+use super::{Capabilities, Device, Frame, RxInterrupt};
 use crate::limits::RECEIVE_BURST_FRAMES;
 use crate::time::Instant;
 use crate::waker::Waker;
@@ -190,6 +190,18 @@ impl<D: Device> Device for Fault<D> {
 
     fn wake_on_arrival(&mut self, waker: &Arc<Waker>) -> bool {
         self.inner.wake_on_arrival(waker)
+    }
+
+    fn rx_interrupt(&self) -> Option<RxInterrupt<'_>> {
+        self.inner.rx_interrupt()
+    }
+
+    fn enable_rx_interrupt(&mut self) -> bool {
+        self.inner.enable_rx_interrupt()
+    }
+
+    fn disable_rx_interrupt(&mut self) {
+        self.inner.disable_rx_interrupt();
     }
 
     /// When to poll next: a frame arrives, at either end, or one that was transmitted is due.

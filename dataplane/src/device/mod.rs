@@ -9,6 +9,7 @@ pub mod pcapng;
 pub mod sim;
 pub mod tap;
 
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use crate::memory::Region;
@@ -119,6 +120,24 @@ pub trait Frame: Send + 'static {
     fn request_checksums(&mut self, request: ChecksumRequest);
 }
 
+/// When the descriptor of an [`RxInterrupt`] is readable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RxTrigger {
+    /// As long as frames wait in the device.
+    Level,
+    /// From an interrupt on, for ever: its edges count (`EPOLLET` of epoll(7)).
+    Edge,
+}
+
+/// The receive interrupt of a device, for a thread that waits for frames. Nothing may be read from the descriptor.
+#[derive(Clone, Copy, Debug)]
+pub struct RxInterrupt<'a> {
+    /// The descriptor.
+    pub fd: BorrowedFd<'a>,
+    /// When it is readable.
+    pub trigger: RxTrigger,
+}
+
 /// A source and sink of Ethernet frames, owned by one core.
 pub trait Device: 'static {
     /// The frames of this device.
@@ -147,6 +166,22 @@ pub trait Device: 'static {
         let _ = waker;
         false
     }
+
+    /// Returns what becomes readable when frames arrive, for devices that do not [wake](Self::wake_on_arrival) but interrupt;
+    /// `None` otherwise. Constant over the device's life.
+    fn rx_interrupt(&self) -> Option<RxInterrupt<'_>> {
+        None
+    }
+
+    /// Has the next frame raise [`rx_interrupt`](Self::rx_interrupt), for a thread that is about to sleep. A frame that arrived
+    /// before raises none, so the thread receives once more before it sleeps. Returns false if the device cannot do it now:
+    /// the thread then has to look from time to time.
+    fn enable_rx_interrupt(&mut self) -> bool {
+        false
+    }
+
+    /// Has frames raise no interrupt any more: the thread is awake.
+    fn disable_rx_interrupt(&mut self) {}
 
     /// When a frame already on its way arrives, for devices in virtual time; `None` otherwise or with nothing on its way.
     fn next_arrival(&self) -> Option<Instant> {

@@ -7,7 +7,7 @@ use std::io::{self, BufWriter, Write};
 use std::sync::Arc;
 
 use super::pcapng::{self, Direction, PacketInfo};
-use super::{Capabilities, Device, Frame};
+use super::{Capabilities, Device, Frame, RxInterrupt};
 use crate::limits::RECEIVE_BURST_FRAMES;
 use crate::time::Instant;
 use crate::waker::Waker;
@@ -155,6 +155,18 @@ impl<D: Device, W: Write + Send + 'static> Device for Tap<D, W> {
 
     fn wake_on_arrival(&mut self, waker: &Arc<Waker>) -> bool {
         self.inner.wake_on_arrival(waker)
+    }
+
+    fn rx_interrupt(&self) -> Option<RxInterrupt<'_>> {
+        self.inner.rx_interrupt()
+    }
+
+    fn enable_rx_interrupt(&mut self) -> bool {
+        self.inner.enable_rx_interrupt()
+    }
+
+    fn disable_rx_interrupt(&mut self) {
+        self.inner.disable_rx_interrupt();
     }
 
     fn next_arrival(&self) -> Option<Instant> {
