@@ -1,6 +1,7 @@
 //! Who polls the core: a thread of its own, or the application.
 
 use std::any::Any;
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, LazyLock, OnceLock};
 use std::thread;
@@ -14,6 +15,7 @@ use warpline_dataplane::time::{Instant, MICROSECOND, MILLISECOND};
 use warpline_dataplane::waker::Waker;
 
 use crate::event_fd::EventFd;
+use crate::interrupt::InterruptFd;
 
 /// The origin of all [`Instant`]s of this process, so that devices on different cores agree on the time.
 static ORIGIN: LazyLock<std::time::Instant> = LazyLock::new(std::time::Instant::now);
@@ -31,7 +33,7 @@ pub(crate) fn nanos(duration: Duration) -> u64 {
 /// How long a poll thread that sleeps polls on before it does: longer than a peer on the same network takes to answer, so that
 /// work which comes answer upon answer never waits for a thread to wake.
 const POLL_BEFORE_SLEEP_NS: u64 = 50 * MICROSECOND;
-/// The first sleep of a thread that nobody wakes when frames arrive. It doubles with each that finds nothing to do.
+/// The first sleep of a thread that is not woken when frames arrive. It doubles with each that finds nothing to do.
 const SHORTEST_PAUSE_NS: u64 = 50 * MICROSECOND;
 /// The longest such sleep: what a frame may wait for at an idle device, for a hundredth of a CPU.
 const LONGEST_PAUSE_NS: u64 = MILLISECOND;
@@ -42,8 +44,11 @@ pub enum Idle {
     /// Polls again at once: least latency, for a CPU of its own, of which it takes all.
     Spin,
     /// Polls for 50 microseconds more, then sleeps until there is something to do: posted work, a request of the API, a timer
-    /// that is due, or frames. Where the other end of the link is in the same process, frames wake it too; at other devices it
-    /// looks for them from time to time, at first after 50 microseconds and at last every millisecond.
+    /// that is due, or frames.
+    ///
+    /// Frames wake it where the other end of the link is in the same process, and at ports whose driver has receive
+    /// interrupts: `net_tap`, `net_virtio_user`, most adapters. At other ports (`net_af_packet`, `net_af_xdp`, `net_memif`,
+    /// `net_vhost`) it looks for frames from time to time, at first after 50 microseconds and at last every millisecond.
     #[default]
     Sleep,
 }
@@ -136,7 +141,12 @@ pub struct CoreDriver<D: Device> {
     bell: Arc<EventFd>,
     /// Whether frames ring the bell.
     announced: bool,
-    /// The next sleep if they do not.
+    /// What frames raise at a device that interrupts instead.
+    interrupt: Option<InterruptFd>,
+    /// The interrupt was raised, but no poll has found anything since. The driver may yet have to see the frame: `net_tap` looks
+    /// at its queue only after a signal, which another thread may be about to handle.
+    interrupt_unexplained: bool,
+    /// The next sleep if frames do neither.
     pause_ns: u64,
 }
 
@@ -148,8 +158,11 @@ impl<D: Device> CoreDriver<D> {
         (driven, control): (Arc<AtomicBool>, Arc<ControlWaker>),
     ) -> Self {
         let announced = core.wake_on_arrival(&waker);
+        // Without a descriptor left for it, this thread looks for frames from time to time.
+        let interrupt = core.rx_interrupt().and_then(|interrupt| InterruptFd::new(interrupt).ok());
+        let (interrupt_unexplained, pause_ns) = (false, SHORTEST_PAUSE_NS);
         let alive = Alive { driven, control };
-        Self { core, alive, waker, bell, announced, pause_ns: SHORTEST_PAUSE_NS }
+        Self { core, alive, waker, bell, announced, interrupt, interrupt_unexplained, pause_ns }
     }
 
     #[cfg(test)]
@@ -160,6 +173,7 @@ impl<D: Device> CoreDriver<D> {
     /// Does everything there is to do now; gives whether there was anything. Call it again and again.
     pub fn poll_once(&mut self) -> bool {
         let busy = self.core.poll_once(now());
+        self.interrupt_unexplained &= !busy;
         if self.core.take_news() {
             self.alive.control.wake();
         }
@@ -177,24 +191,50 @@ impl<D: Device> CoreDriver<D> {
     /// As [`wait`](Self::wait), unless `ended` holds: whoever makes it hold rings the waker afterwards.
     fn sleep(&mut self, timeout: Duration, ended: impl Fn() -> bool) -> bool {
         self.waker.arm();
+        // Before the last poll: a frame that comes too late for that poll raises the interrupt.
+        let interrupts = self.enable_interrupt();
         if ended() || self.poll_once() {
             self.waker.disarm();
+            if interrupts {
+                // One that was raised meanwhile is of no interest: frames are polled for before the next sleep too.
+                self.disable_interrupt();
+            }
             self.pause_ns = SHORTEST_PAUSE_NS;
             return true;
         }
         let mut sleep = self.time_to_next_deadline().min(timeout);
         // Nobody tells of room for events either.
-        if !self.announced || self.core.has_waiting_events() {
+        if !(self.announced || interrupts) || self.core.has_waiting_events() {
             sleep = sleep.min(Duration::from_nanos(self.pause_ns));
             self.pause_ns = (2 * self.pause_ns).min(LONGEST_PAUSE_NS);
         }
-        let rung = !sleep.is_zero() && self.bell.wait(sleep);
+        let interrupt = self.interrupt.as_ref().filter(|_| interrupts).map(AsFd::as_fd);
+        let woken = !sleep.is_zero() && self.bell.wait_beside(interrupt, sleep);
         self.waker.disarm();
-        if rung {
+        if interrupts {
+            self.interrupt_unexplained = self.disable_interrupt();
+        } else if self.pause_ns == LONGEST_PAUSE_NS {
+            // Nothing has come of it: it was for something else.
+            self.interrupt_unexplained = false;
+        }
+        if woken {
             self.bell.clear();
             self.pause_ns = SHORTEST_PAUSE_NS;
         }
-        rung
+        woken
+    }
+
+    /// Has frames raise the interrupt; returns false if they wake this thread in no such way. A descriptor that stays readable
+    /// without a frame, as that of a tap whose interface is gone, is not waited for all the time: it would keep the CPU busy.
+    fn enable_interrupt(&mut self) -> bool {
+        self.interrupt.is_some() && !self.interrupt_unexplained && self.core.enable_rx_interrupt()
+    }
+
+    /// Has frames raise no interrupt any more; returns true if one was raised.
+    fn disable_interrupt(&mut self) -> bool {
+        let Some(interrupt) = &self.interrupt else { return false };
+        self.core.disable_rx_interrupt();
+        interrupt.take()
     }
 
     /// How long nothing needs to be done if nothing arrives and nothing is posted.

@@ -21,10 +21,18 @@ impl EventFd {
     /// Sleeps until there is a notification, at most for `timeout`; gives whether there is one. It stays until it is
     /// [cleared](Self::clear).
     pub fn wait(&self, timeout: Duration) -> bool {
+        self.wait_beside(None, timeout)
+    }
+
+    /// As [`wait`](Self::wait), but ends as well when `other` becomes readable.
+    pub(crate) fn wait_beside(&self, other: Option<BorrowedFd<'_>>, timeout: Duration) -> bool {
+        // One of them twice does no harm.
+        let (own, other) = (self.as_fd(), other.unwrap_or(self.as_fd()));
         let start = Instant::now();
         loop {
             let left = Timespec::try_from(timeout.saturating_sub(start.elapsed())).ok();
-            match poll(&mut [PollFd::new(&self.0, PollFlags::IN)], left.as_ref()) {
+            let mut fds = [&own, &other].map(|fd| PollFd::new(fd, PollFlags::IN));
+            match poll(&mut fds, left.as_ref()) {
                 Ok(ready) => return ready > 0,
                 // A signal: sleep on.
                 Err(Errno::INTR) => {}

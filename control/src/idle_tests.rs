@@ -3,17 +3,19 @@
 use std::collections::VecDeque;
 use std::fs;
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use warpline_dataplane::device::Capabilities;
 use warpline_dataplane::device::sim::{self, End, EndConfig, SimDevice, SimFrame};
+use warpline_dataplane::device::{Capabilities, Device as _, RxInterrupt, RxTrigger};
 use warpline_dataplane::waker::Waker;
 use warpline_dataplane::wire::ethernet::MacAddress;
 
 use crate::driver::{self, CoreDriver};
+use crate::event_fd::EventFd;
 use crate::{
     Access, CompletionQueue, ConnectConfig, ConnectError, Device, DeviceConfig, Idle, ListenConfig,
     MemoryRegion, PollThread, QpConfig, QueuePair, Status,
@@ -246,4 +248,98 @@ fn no_wake_up_is_lost() {
             std::hint::spin_loop();
         }
     }
+}
+
+/// A device that raises an interrupt for each frame, as adapters do: nobody takes it out of the descriptor.
+struct Interrupting {
+    device: SimDevice,
+    interrupt: Arc<EventFd>,
+    enabled: Arc<Waker>,
+}
+
+impl Interrupting {
+    fn new(mut device: SimDevice) -> Self {
+        let interrupt = Arc::new(EventFd::new().unwrap());
+        let enabled = Arc::new(Waker::new(interrupt.clone()));
+        assert!(device.wake_on_arrival(&enabled));
+        Self { device, interrupt, enabled }
+    }
+}
+
+impl warpline_dataplane::device::Device for Interrupting {
+    type Frame = SimFrame;
+
+    fn capabilities(&self) -> Capabilities {
+        self.device.capabilities()
+    }
+
+    fn mac(&self) -> MacAddress {
+        self.device.mac()
+    }
+
+    fn receive(
+        &mut self,
+        now: warpline_dataplane::time::Instant,
+        frames: &mut Vec<SimFrame>,
+        limit: usize,
+    ) -> usize {
+        self.device.receive(now, frames, limit)
+    }
+
+    fn allocate(&mut self) -> Option<SimFrame> {
+        self.device.allocate()
+    }
+
+    fn transmit(&mut self, now: warpline_dataplane::time::Instant, frames: &mut VecDeque<SimFrame>) -> usize {
+        self.device.transmit(now, frames)
+    }
+
+    fn rx_interrupt(&self) -> Option<RxInterrupt<'_>> {
+        Some(RxInterrupt { fd: self.interrupt.as_fd(), trigger: RxTrigger::Edge })
+    }
+
+    fn enable_rx_interrupt(&mut self) -> bool {
+        self.enabled.arm();
+        true
+    }
+
+    fn disable_rx_interrupt(&mut self) {
+        self.enabled.disarm();
+    }
+}
+
+/// The poll thread sleeps until an interrupt, however many went before, and loses none.
+#[test]
+fn interrupts_wake_a_core_that_sleeps() {
+    const ROUNDS: u64 = 1000;
+    let (near, far) = sim::link(1, EndConfig::a(), EndConfig::b());
+    let near = start(Interrupting::new(near), NEAR);
+    let (far, driver) = Device::start_manual(Interrupting::new(far), &DeviceConfig::new(FAR, 24)).unwrap();
+    let (stop, waker) = (AtomicBool::new(false), driver.waker());
+    let (send_task, task) = std::sync::mpsc::channel();
+    thread::scope(|scope| {
+        let polling = scope.spawn(|| {
+            let task = fs::read_link("/proc/thread-self").unwrap();
+            send_task.send(task.to_string_lossy().into_owned()).unwrap();
+            driver::poll(driver, Idle::Sleep, &stop);
+        });
+        let ends = connected(&near, &far);
+        for number in 0..ROUNDS {
+            ends.write(number);
+            let gap = Instant::now();
+            while gap.elapsed() < Duration::from_nanos(number * 7919 % 100_000) {
+                std::hint::spin_loop();
+            }
+        }
+        let task = task.recv().unwrap();
+        asleep(&waker);
+        let before = sleeps(&task);
+        thread::sleep(Duration::from_secs(1));
+        let woken = sleeps(&task) - before;
+        stop.store(true, Ordering::Release);
+        waker.wake();
+        polling.join().unwrap();
+        // Looking every millisecond would be a thousand times.
+        assert!(woken < 100, "went to sleep {woken} times in a second");
+    });
 }

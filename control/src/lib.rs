@@ -66,6 +66,7 @@ pub mod event_fd;
 mod idle_tests;
 #[cfg(all(debug_assertions, not(test)))]
 mod instances;
+mod interrupt;
 pub mod lending;
 pub mod listener;
 pub mod memory;

@@ -1,0 +1,116 @@
+//! A device at a port with receive interrupts: an interface of the kernel. Needs root and `/dev/net/tun`.
+#![cfg(feature = "dpdk")]
+#![allow(missing_docs)]
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::thread;
+use std::time::Duration;
+
+use common::{FAR, PORT, config};
+use warpline::{Device, ListenConfig, PollThread, open};
+
+/// A network namespace with the interface in it.
+struct Namespace(String);
+
+impl Namespace {
+    fn with(interface: &str) -> Self {
+        let name = format!("warpline-idle-{}", std::process::id());
+        ip(&["netns", "add", &name]);
+        let namespace = Self(name);
+        ip(&["link", "set", interface, "netns", &namespace.0]);
+        // The driver gave it the address of the port.
+        ip(&["-n", &namespace.0, "link", "set", interface, "address", "02:00:00:00:77:01"]);
+        ip(&["-n", &namespace.0, "address", "add", "198.18.0.1/24", "dev", interface]);
+        ip(&["-n", &namespace.0, "link", "set", interface, "up"]);
+        namespace
+    }
+
+    /// Has the kernel connect to the device; returns what became of it.
+    fn connect(&self) -> String {
+        let connect = format!("timeout 30 bash -c ': < /dev/tcp/{FAR}/{PORT}'");
+        let Output { stderr, .. } = run(&["netns", "exec", &self.0, "bash", "-c", &connect]);
+        String::from_utf8_lossy(&stderr).into_owned()
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        let _ = Command::new("ip").args(["netns", "delete", &self.0]).status();
+    }
+}
+
+fn run(arguments: &[&str]) -> Output {
+    Command::new("ip").args(arguments).output().expect("ip of iproute2")
+}
+
+fn ip(arguments: &[&str]) {
+    let output = run(arguments);
+    assert!(output.status.success(), "ip {}: {output:?}", arguments.join(" "));
+}
+
+fn may_make_taps() -> bool {
+    let root = fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0);
+    root && Path::new("/dev/net/tun").exists()
+}
+
+/// What /proc says in `file` of the thread that polls the device.
+fn poll_thread(file: &str) -> String {
+    let tasks = fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
+    let is_it = |task: &PathBuf| {
+        fs::read_to_string(task.join("comm")).is_ok_and(|name| name.trim() == "warpline-core")
+    };
+    let task = tasks.into_iter().find(is_it).expect("the poll thread");
+    fs::read_to_string(task.join(file)).unwrap()
+}
+
+/// Times that it has gone to sleep.
+fn sleeps() -> u64 {
+    let status = poll_thread("status");
+    let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).unwrap();
+    line.trim().parse().unwrap()
+}
+
+/// Clock ticks of CPU time that it has used.
+fn cpu_ticks() -> u64 {
+    let stat = poll_thread("stat");
+    // proc_pid_stat(5): fields 14 and 15, counted from the name in parentheses, which is field 2.
+    let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+    fields[11..=12].iter().map(|ticks| ticks.parse::<u64>().unwrap()).sum()
+}
+
+/// One test: the EAL starts once per process.
+#[test]
+fn frames_of_the_kernel_wake_a_device_that_sleeps() {
+    if !may_make_taps() {
+        eprintln!("skipped: needs root and /dev/net/tun");
+        return;
+    }
+    let interface = format!("wl-id{}", std::process::id() % 1_000_000);
+    let eal = open::eal(&format!("-m 64 --vdev=net_tap0,iface={interface}")).unwrap();
+    let port = open::port(eal, "net_tap0", 1500).unwrap();
+    let namespace = Namespace::with(&interface);
+    let device = Device::start(port, &config(FAR), PollThread::default()).unwrap();
+    let _listener = device.listen(PORT, &ListenConfig::default()).unwrap();
+    for _ in 0..5 {
+        let outcome = namespace.connect();
+        assert!(outcome.is_empty(), "{outcome}");
+        thread::sleep(Duration::from_millis(20));
+    }
+    let before = sleeps();
+    thread::sleep(Duration::from_secs(1));
+    let asleep = sleeps() - before;
+    // To look for frames every millisecond would be a thousand times; the kernel's own frames on a new link are few.
+    assert!(asleep < 200, "went to sleep {asleep} times in a second");
+    // Without its interface a tap's descriptor is ready for ever. To wait for that would take the whole CPU.
+    drop(namespace);
+    let before = cpu_ticks();
+    thread::sleep(Duration::from_secs(1));
+    let ticks = cpu_ticks() - before;
+    assert!(ticks < 20, "{ticks} hundredths of a second");
+    drop(device);
+}
