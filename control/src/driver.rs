@@ -31,8 +31,12 @@ pub(crate) fn nanos(duration: Duration) -> u64 {
 }
 
 /// How long a poll thread that sleeps polls on before it does: longer than a peer on the same network takes to answer, so that
-/// work which comes answer upon answer never waits for a thread to wake.
-const POLL_BEFORE_SLEEP_NS: u64 = 50 * MICROSECOND;
+/// work which comes answer upon answer never waits for a thread to wake. On a single CPU nothing comes of polling: whoever has an
+/// answer in this machine waits for that CPU.
+static POLL_BEFORE_SLEEP_NS: LazyLock<u64> = LazyLock::new(|| {
+    let single = thread::available_parallelism().is_ok_and(|cpus| cpus.get() == 1);
+    if single { 0 } else { 50 * MICROSECOND }
+});
 /// The first sleep of a thread that is not woken when frames arrive. It doubles with each that finds nothing to do.
 const SHORTEST_PAUSE_NS: u64 = 50 * MICROSECOND;
 /// The longest such sleep: what a frame may wait for at an idle device, for a hundredth of a CPU.
@@ -247,21 +251,58 @@ impl<D: Device> CoreDriver<D> {
         self.core.statistics()
     }
 
+    /// Polls until `ended` holds: whoever makes it hold rings the waker afterwards.
+    fn poll_until(&mut self, idle: Idle, ended: impl Fn() -> bool) {
+        let mut idle_since = None;
+        while !ended() {
+            if self.poll_once() {
+                (idle_since, self.pause_ns) = (None, SHORTEST_PAUSE_NS);
+                continue;
+            }
+            match idle {
+                Idle::Spin => core::hint::spin_loop(),
+                Idle::Sleep => {
+                    let now = now();
+                    if now < *idle_since.get_or_insert(now) + *POLL_BEFORE_SLEEP_NS {
+                        core::hint::spin_loop();
+                    } else if self.sleep(Duration::MAX, &ended) {
+                        idle_since = None;
+                    }
+                }
+            }
+        }
+    }
+
     /// Makes `call`, which may wait for this core, on another thread, and polls until it returns.
     ///
     /// # Panics
     ///
     /// When `call` does.
     pub fn run<T: Send>(&mut self, call: impl FnOnce() -> T + Send) -> T {
+        let returned = AtomicBool::new(false);
+        let returning = Returning { returned: &returned, waker: self.waker.clone() };
         thread::scope(|scope| {
-            let call = scope.spawn(call);
-            while !call.is_finished() {
-                if !self.poll_once() {
-                    thread::yield_now();
-                }
-            }
+            let call = scope.spawn(move || {
+                // Dropped at last, even by a panic.
+                let _returning = returning;
+                call()
+            });
+            self.poll_until(Idle::Sleep, || returned.load(Ordering::Acquire));
             call.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
+    }
+}
+
+/// Says that a call has returned, and wakes the thread that polls meanwhile.
+struct Returning<'a> {
+    returned: &'a AtomicBool,
+    waker: Arc<Waker>,
+}
+
+impl Drop for Returning<'_> {
+    fn drop(&mut self) {
+        self.returned.store(true, Ordering::Release);
+        self.waker.wake();
     }
 }
 
@@ -298,25 +339,7 @@ fn pin(lcore: usize) -> bool {
 pub(crate) fn poll<D: Device>(mut driver: CoreDriver<D>, idle: Idle, stop: &AtomicBool) {
     /// Polls after the last command, so that what it caused leaves: a FIN, a RST, an acknowledgement.
     const LAST_POLLS: usize = 64;
-    let mut idle_since = None;
-    while !stop.load(Ordering::Acquire) {
-        if driver.poll_once() {
-            (idle_since, driver.pause_ns) = (None, SHORTEST_PAUSE_NS);
-            continue;
-        }
-        match idle {
-            Idle::Spin => core::hint::spin_loop(),
-            Idle::Sleep => {
-                let now = now();
-                if now < *idle_since.get_or_insert(now) + POLL_BEFORE_SLEEP_NS {
-                    // On a machine with few CPUs, what is waited for may be about to run on this one.
-                    thread::yield_now();
-                } else if driver.sleep(Duration::MAX, || stop.load(Ordering::Acquire)) {
-                    idle_since = None;
-                }
-            }
-        }
-    }
+    driver.poll_until(idle, || stop.load(Ordering::Acquire));
     for _ in 0..LAST_POLLS {
         driver.poll_once();
     }

@@ -160,7 +160,7 @@ fn asleep(waker: &Waker) {
     let start = Instant::now();
     while !waker.is_armed() {
         assert!(start.elapsed() < PATIENCE, "it does not sleep");
-        thread::yield_now();
+        thread::sleep(Duration::from_micros(50));
     }
 }
 
@@ -342,4 +342,22 @@ fn interrupts_wake_a_core_that_sleeps() {
         // Looking every millisecond would be a thousand times.
         assert!(woken < 100, "went to sleep {woken} times in a second");
     });
+}
+
+/// Who waits for a completion without events, or for a call while polling the core itself, leaves the CPU too.
+#[test]
+fn waiting_threads_leave_the_cpu_to_others() {
+    const SECOND: Duration = Duration::from_secs(1);
+    let before = cpu_ticks("thread-self");
+    assert!(CompletionQueue::new(8).wait(SECOND).is_none());
+    let waited = cpu_ticks("thread-self");
+    assert!(waited - before < 20, "{} hundredths of a second for a completion", waited - before);
+    let (_, far) = sim::link(1, EndConfig::a(), EndConfig::b());
+    let (_device, mut driver) = Device::start_manual(far, &DeviceConfig::new(FAR, 24)).unwrap();
+    driver.run(|| thread::sleep(SECOND));
+    let ticks = cpu_ticks("thread-self") - waited;
+    assert!(ticks < 20, "{ticks} hundredths of a second for a call");
+    let failed =
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| driver.run(|| panic!("of the call"))));
+    assert!(failed.is_err());
 }
