@@ -128,8 +128,8 @@ fn a_capture_holds_the_run() {
     assert!(octets.windows(request.len()).any(|window| window == request), "the startup is in it");
 }
 
-/// Wireshark's dissector is the judge, where it is installed. The far end of the ring leaves its checksums to hardware, which a
-/// ring has none of.
+/// Wireshark's dissector is the judge, where it is installed. The far end of the ring leaves its checksums to
+/// hardware, which a ring has none of.
 #[test]
 fn a_capture_has_no_bad_checksum() {
     let capture = temporary("checksums.pcapng");

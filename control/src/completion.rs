@@ -114,8 +114,9 @@ impl CompletionQueue {
         self.events.as_ref().map(|events| events.fd.as_ref())
     }
 
-    /// The oldest completion; waits for it for `timeout`. On a queue [`with_events`](Self::with_events) the thread sleeps
-    /// meanwhile, else it polls for 50 microseconds and then, ever more rarely, up to every millisecond. A peer that falls silent shows here alone (MPA-7.1.2-26).
+    /// The oldest completion; waits for it for `timeout`. On a queue [`with_events`](Self::with_events) the
+    /// thread sleeps meanwhile, else it polls for 50 microseconds and then, ever more rarely, up to every
+    /// millisecond. A peer that falls silent shows here alone (MPA-7.1.2-26).
     ///
     /// Threads that wait so may be many. Mix it with waiting on [`events`](Self::events) only on another queue.
     pub fn wait(&self, timeout: Duration) -> Option<Completion> {
@@ -150,8 +151,8 @@ impl CompletionQueue {
         completion
     }
 
-    /// Polls for as long as a peer on the same network takes to answer, then looks from time to time: what is waited for may
-    /// need this CPU.
+    /// Polls for as long as a peer on the same network takes to answer, then looks from time to time: what is
+    /// waited for may need this CPU.
     fn look(&self, timeout: Duration) -> Option<Completion> {
         /// Polls before the clock is read.
         const POLLS: usize = 128;

@@ -62,17 +62,18 @@ pub struct ConnectConfig {
     pub markers: bool,
     /// The revision of MPA.
     pub revision: Revision,
-    /// What an enhanced Request asks for: depths of RDMA Reads, and with indications to choose from, the peer-to-peer model
-    /// in which the Responder may send first (MPAv2-5-02). With depths that are not negotiated and no indication there is
-    /// nothing to ask for, and the Request is not enhanced (MPAv2-10-03).
+    /// What an enhanced Request asks for: depths of RDMA Reads, and with indications to choose from, the
+    /// peer-to-peer model in which the Responder may send first (MPAv2-5-02). With depths that are not
+    /// negotiated and no indication there is nothing to ask for, and the Request is not enhanced
+    /// (MPAv2-10-03).
     pub terms: Terms,
     /// Whether the peer may be one of the RDMA Consortium's: it answers in revision 0, and the connection then has version 0
     /// of DDP and RDMAP, Markers and CRCs (RFC 5044 appendix C).
     pub permissive: bool,
     /// Whether a peer of MPA revision 2 that stays silent after our first message is sent up to
     /// [`NUDGES`](warpline_dataplane::limits::NUDGES) RDMA Writes without payload. Linux siw may overlook a first message
-    /// that comes right after its Reply, and hangs until more octets come. Such Writes are lawful between any two messages
-    /// (RFC 5040 §5.1) and no application sees them.
+    /// that comes right after its Reply, and hangs until more octets come. Such Writes are lawful between any
+    /// two messages (RFC 5040 §5.1) and no application sees them.
     pub nudges: bool,
     /// The time that TCP's handshake and MPA startup may take together.
     pub timeout: Duration,
@@ -83,8 +84,8 @@ pub struct ConnectConfig {
 }
 
 impl Default for ConnectConfig {
-    /// No Private Data, no Markers, revision 2 or else 1, the client-server model, not permissive, nudges, ten seconds, TCP
-    /// as on the device, any local address and port.
+    /// No Private Data, no Markers, revision 2 or else 1, the client-server model, not permissive, nudges,
+    /// ten seconds, TCP as on the device, any local address and port.
     fn default() -> Self {
         Self {
             private_data: Vec::new(),

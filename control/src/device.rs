@@ -374,8 +374,8 @@ impl Device {
         self.listen_at((Ipv6Addr::UNSPECIFIED, port).into(), config)
     }
 
-    /// Takes connections to the port and address of `local`; at every IPv4 address for `0.0.0.0`, at every address of either
-    /// family for `::`. For port 0 a free one is chosen.
+    /// Takes connections to the port and address of `local`; at every IPv4 address for `0.0.0.0`, at every
+    /// address of either family for `::`. For port 0 a free one is chosen.
     ///
     /// The same port may be listened on at several addresses; at all of them and at some only with
     /// [`ListenConfig::reuse_address`].

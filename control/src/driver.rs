@@ -30,14 +30,15 @@ pub(crate) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// How long a poll thread that sleeps polls on before it does: longer than a peer on the same network takes to answer, so that
-/// work which comes answer upon answer never waits for a thread to wake. On a single CPU nothing comes of polling: whoever has an
-/// answer in this machine waits for that CPU.
+/// How long a poll thread that sleeps polls on before it does: longer than a peer on the same network takes
+/// to answer, so that work which comes answer upon answer never waits for a thread to wake. On a single CPU
+/// nothing comes of polling: whoever has an answer in this machine waits for that CPU.
 static POLL_BEFORE_SLEEP_NS: LazyLock<u64> = LazyLock::new(|| {
     let single = thread::available_parallelism().is_ok_and(|cpus| cpus.get() == 1);
     if single { 0 } else { 50 * MICROSECOND }
 });
-/// The first sleep of a thread that is not woken when frames arrive. It doubles with each that finds nothing to do.
+/// The first sleep of a thread that is not woken when frames arrive. It doubles with each that finds nothing
+/// to do.
 const SHORTEST_PAUSE_NS: u64 = 50 * MICROSECOND;
 /// The longest such sleep: what a frame may wait for at an idle device, for a hundredth of a CPU.
 const LONGEST_PAUSE_NS: u64 = MILLISECOND;
@@ -47,12 +48,13 @@ const LONGEST_PAUSE_NS: u64 = MILLISECOND;
 pub enum Idle {
     /// Polls again at once: least latency, for a CPU of its own, of which it takes all.
     Spin,
-    /// Polls for 50 microseconds more, then sleeps until there is something to do: posted work, a request of the API, a timer
-    /// that is due, or frames.
+    /// Polls for 50 microseconds more, then sleeps until there is something to do: posted work, a request of
+    /// the API, a timer that is due, or frames.
     ///
-    /// Frames wake it where the other end of the link is in the same process, and at ports whose driver has receive
-    /// interrupts: `net_tap`, `net_virtio_user`, most adapters. At other ports (`net_af_packet`, `net_af_xdp`, `net_memif`,
-    /// `net_vhost`) it looks for frames from time to time, at first after 50 microseconds and at last every millisecond.
+    /// Frames wake it where the other end of the link is in the same process, and at ports whose driver has
+    /// receive interrupts: `net_tap`, `net_virtio_user`, most adapters. At other ports (`net_af_packet`,
+    /// `net_af_xdp`, `net_memif`, `net_vhost`) it looks for frames from time to time, at first after 50
+    /// microseconds and at last every millisecond.
     #[default]
     Sleep,
 }
@@ -99,7 +101,8 @@ impl ControlWaker {
         if let Ok(task) = std::fs::read_link("/proc/thread-self") {
             let _ = self.task.set(task.to_string_lossy().into_owned());
         }
-        // Of this fence and that of `wake` one comes first: either control sees what there is, or the other sees control.
+        // Of this fence and that of `wake` one comes first: either control sees what there is, or the other
+        // sees control.
         fence(Ordering::SeqCst);
     }
 
@@ -147,8 +150,8 @@ pub struct CoreDriver<D: Device> {
     announced: bool,
     /// What frames raise at a device that interrupts instead.
     interrupt: Option<InterruptFd>,
-    /// The interrupt was raised, but no poll has found anything since. The driver may yet have to see the frame: `net_tap` looks
-    /// at its queue only after a signal, which another thread may be about to handle.
+    /// The interrupt was raised, but no poll has found anything since. The driver may yet have to see the
+    /// frame: `net_tap` looks at its queue only after a signal, which another thread may be about to handle.
     interrupt_unexplained: bool,
     /// The next sleep if frames do neither.
     pause_ns: u64,
@@ -184,10 +187,11 @@ impl<D: Device> CoreDriver<D> {
         busy
     }
 
-    /// Sleeps until there may be something to do, at most for `timeout`: posted work, a request of the API, a timer that is due,
-    /// or frames. Polls once before it sleeps. Returns false if nothing happened.
+    /// Sleeps until there may be something to do, at most for `timeout`: posted work, a request of the API, a
+    /// timer that is due, or frames. Polls once before it sleeps. Returns false if nothing happened.
     ///
-    /// Where the device does not tell of frames (see [`Idle::Sleep`]), it returns after a millisecond at most.
+    /// Where the device does not tell of frames (see [`Idle::Sleep`]), it returns after a millisecond at
+    /// most.
     pub fn wait(&mut self, timeout: Duration) -> bool {
         self.sleep(timeout, || false)
     }
@@ -200,7 +204,8 @@ impl<D: Device> CoreDriver<D> {
         if ended() || self.poll_once() {
             self.waker.disarm();
             if interrupts {
-                // One that was raised meanwhile is of no interest: frames are polled for before the next sleep too.
+                // One that was raised meanwhile is of no interest: frames are polled for before the next
+                // sleep too.
                 self.disable_interrupt();
             }
             self.pause_ns = SHORTEST_PAUSE_NS;
@@ -228,8 +233,9 @@ impl<D: Device> CoreDriver<D> {
         woken
     }
 
-    /// Has frames raise the interrupt; returns false if they wake this thread in no such way. A descriptor that stays readable
-    /// without a frame, as that of a tap whose interface is gone, is not waited for all the time: it would keep the CPU busy.
+    /// Has frames raise the interrupt; returns false if they wake this thread in no such way. A descriptor
+    /// that stays readable without a frame, as that of a tap whose interface is gone, is not waited for all
+    /// the time: it would keep the CPU busy.
     fn enable_interrupt(&mut self) -> bool {
         self.interrupt.is_some() && !self.interrupt_unexplained && self.core.enable_rx_interrupt()
     }

@@ -55,8 +55,8 @@ fn unnegotiated(rtr: RtrKinds) -> Proposal {
     Proposal { terms: Terms { negotiated: false, ..proposal.terms }, ..proposal }
 }
 
-/// RFC 6581 §10, MPAv2-10-03, A-35: S=1 only with something to say that takes it. Depths of 0x3FFF say nothing; an indication is
-/// something. The Reply to a Request without S has none either (MPAv2-10-02).
+/// RFC 6581 §10, MPAv2-10-03, A-35: S=1 only with something to say that takes it. Depths of 0x3FFF say
+/// nothing; an indication is something. The Reply to a Request without S has none either (MPAv2-10-02).
 #[test]
 fn a_request_with_nothing_enhanced_to_say_is_not_enhanced() {
     let octets =
@@ -75,8 +75,8 @@ fn a_request_with_nothing_enhanced_to_say_is_not_enhanced() {
     assert!(!initiator.may_fall_back(StartupFault::Enhanced));
 }
 
-/// MPAv2-9.1-02, A-36: "30 wanted against an IRD of 5": the Reply and the connection have an ORD of 5, though this end
-/// leaves the depths to the ULPs.
+/// MPAv2-9.1-02, A-36: "30 wanted against an IRD of 5": the Reply and the connection have an ORD of 5, though
+/// this end leaves the depths to the ULPs.
 #[test]
 fn an_ord_without_negotiation_keeps_to_the_peers_ird() {
     let octets = [&b"MPA ID Req Frame"[..], &[0x50, 2, 0, 4, 0, 5, 0, 5]].concat();

@@ -84,7 +84,8 @@ fn polled<D: warpline_dataplane::device::Device>(
     cpu_ticks("thread-self") - before
 }
 
-/// Ticks that the poll thread of an idle device that listens uses in a second, and how often its control thread wakes.
+/// Ticks that the poll thread of an idle device that listens uses in a second, and how often its control
+/// thread wakes.
 fn cost_of_a_second<D: warpline_dataplane::device::Device + Send>(device: D, idle: Idle) -> (u64, u64) {
     let (device, driver) = Device::start_manual(device, &DeviceConfig::new(FAR, 24)).unwrap();
     let _listener = device.listen(PORT, &ListenConfig::default()).unwrap();
@@ -103,7 +104,8 @@ fn cost_of_a_second<D: warpline_dataplane::device::Device + Send>(device: D, idl
     })
 }
 
-/// A hundredth of a second is a tick: a thread that spins uses a hundred in a second, less what others take from it.
+/// A hundredth of a second is a tick: a thread that spins uses a hundred in a second, less what others take
+/// from it.
 #[test]
 fn an_idle_device_leaves_the_cpu_to_others() {
     let link = || sim::link(1, EndConfig::a(), EndConfig::b());
@@ -232,8 +234,8 @@ fn timers_wake_a_core_that_sleeps() {
     assert!(matches!(refused, ConnectError::TimedOut | ConnectError::Unreachable), "{refused}");
 }
 
-/// Work that comes at any moment of falling asleep is done. Nothing but the doorbell tells of it: a lost wake-up would be the
-/// end.
+/// Work that comes at any moment of falling asleep is done. Nothing but the doorbell tells of it: a lost
+/// wake-up would be the end.
 #[test]
 fn no_wake_up_is_lost() {
     const ROUNDS: u64 = 3000;
@@ -344,7 +346,8 @@ fn interrupts_wake_a_core_that_sleeps() {
     });
 }
 
-/// Who waits for a completion without events, or for a call while polling the core itself, leaves the CPU too.
+/// Who waits for a completion without events, or for a call while polling the core itself, leaves the CPU
+/// too.
 #[test]
 fn waiting_threads_leave_the_cpu_to_others() {
     const SECOND: Duration = Duration::from_secs(1);

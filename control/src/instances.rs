@@ -1,8 +1,8 @@
 //! Poll loops that this crate compiles for all programs of a test build.
 //!
-//! The poll loop is generic over its device, so each program that starts one would compile the whole stack for
-//! itself. A crate of `opt-level` 0 or 1 takes generic code that a crate it uses has compiled: here, once, instead
-//! of in each example and test.
+//! The poll loop is generic over its device, so each program that starts one would compile the whole stack
+//! for itself. A crate of `opt-level` 0 or 1 takes generic code that a crate it uses has compiled: here,
+//! once, instead of in each example and test.
 
 #[cfg(feature = "dpdk")]
 use warpline_dataplane::device::dpdk::DpdkDevice;

@@ -8,10 +8,12 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use warpline_dataplane::device::{RxInterrupt, RxTrigger};
 
-/// A file descriptor that is readable when the interrupt has been raised since it was last [taken](Self::take).
+/// A file descriptor that is readable when the interrupt has been raised since it was last
+/// [taken](Self::take).
 ///
-/// It is an epoll set, because the driver's own descriptor may stay readable for ever after an interrupt: the edges count.
-/// And the driver owns that descriptor: the kernel removes it from the set when the driver closes it.
+/// It is an epoll set, because the driver's own descriptor may stay readable for ever after an interrupt: the
+/// edges count. And the driver owns that descriptor: the kernel removes it from the set when the driver
+/// closes it.
 #[derive(Debug)]
 pub(crate) struct InterruptFd(OwnedFd);
 

@@ -25,10 +25,11 @@ pub const FIRST_FPDU_TIMEOUT: Duration = Duration::from_mins(1);
 /// How connections are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListenConfig {
-    /// Connections that wait for their startup or for the application, at most: one at least, and no more than the device
-    /// has connections ([`CONNECTIONS_PER_CORE`](limits::CONNECTIONS_PER_CORE)); what is asked for beyond that counts as
-    /// that. A peer beyond gets no answer and tries again. One address holds no more places than it leaves free, all
-    /// addresses of an IPv6 network of 64 bits no more than four times as many: of 128, an address alone has 64.
+    /// Connections that wait for their startup or for the application, at most: one at least, and no more
+    /// than the device has connections ([`CONNECTIONS_PER_CORE`](limits::CONNECTIONS_PER_CORE)); what is
+    /// asked for beyond that counts as that. A peer beyond gets no answer and tries again. One address holds
+    /// no more places than it leaves free, all addresses of an IPv6 network of 64 bits no more than four
+    /// times as many: of 128, an address alone has 64.
     pub backlog: u32,
     /// Whether peers are asked to insert Markers in what they send (RFC 5044 §4.3). Linux siw refuses that.
     pub markers: bool,
@@ -40,8 +41,9 @@ pub struct ListenConfig {
     pub permissive: bool,
     /// The time that a peer has for its Request (RFC 5044 §7.1.2 rule 10).
     pub startup_timeout: Duration,
-    /// The time that the application has to answer a request, from when the request is complete; for ever without. After it
-    /// the peer is rejected, its place in the backlog is free, and the application's answer fails with
+    /// The time that the application has to answer a request, from when the request is complete; for ever
+    /// without. After it the peer is rejected, its place in the backlog is free, and the application's answer
+    /// fails with
     /// [`AnswerError::TimedOut`]. Not for requests on connections that the application has already, from
     /// [`TcpStream::respond`].
     pub decision_timeout: Option<Duration>,
@@ -51,15 +53,15 @@ pub struct ListenConfig {
     /// How TCP behaves on its connections, if not as the device is set up.
     pub tcp: Option<Behaviour>,
     /// Whether other listeners that say the same may have the same port at addresses that this one has too
-    /// (`SO_REUSEADDR`, `RDMA_OPTION_ID_REUSEADDR`): one at all addresses and others at some of them. A connection then
-    /// belongs to the listener that names its local address most exactly.
+    /// (`SO_REUSEADDR`, `RDMA_OPTION_ID_REUSEADDR`): one at all addresses and others at some of them. A
+    /// connection then belongs to the listener that names its local address most exactly.
     pub reuse_address: bool,
 }
 
 impl Default for ListenConfig {
-    /// A backlog of 128, no Markers, any indication, not permissive, ten seconds for the Request, a minute for the
-    /// application's answer and another for the first FPDU, TCP as on the device, no other listener on the same port of the
-    /// same address.
+    /// A backlog of 128, no Markers, any indication, not permissive, ten seconds for the Request, a minute
+    /// for the application's answer and another for the first FPDU, TCP as on the device, no other listener
+    /// on the same port of the same address.
     fn default() -> Self {
         Self {
             backlog: 128,
@@ -119,7 +121,8 @@ pub enum AnswerError {
     /// The peer broke the rules of MPA startup while it waited for the answer, or gave up.
     #[error("MPA startup failed: {0}")]
     Startup(StartupFault),
-    /// The answer came after the listener's [`decision_timeout`](ListenConfig::decision_timeout): the peer was rejected.
+    /// The answer came after the listener's [`decision_timeout`](ListenConfig::decision_timeout): the peer
+    /// was rejected.
     #[error("the answer came too late: the peer was rejected after the listener's decision_timeout")]
     TimedOut,
     /// The connection ended meanwhile.
@@ -204,8 +207,8 @@ pub(crate) fn backlog(wanted: u32) -> u32 {
     wanted.clamp(1, limits::CONNECTIONS_PER_CORE as u32)
 }
 
-/// Where a listener of `device` listens that is to do so at `local`: at one address; at all IPv4 addresses for `0.0.0.0`; at all
-/// addresses of either family for `::`.
+/// Where a listener of `device` listens that is to do so at `local`: at one address; at all IPv4 addresses
+/// for `0.0.0.0`; at all addresses of either family for `::`.
 pub(crate) fn listen_address(device: &DeviceConfig, local: SocketAddr) -> Result<ListenAddress, ListenError> {
     let (address, port) = (local.ip().to_canonical(), local.port());
     let known = address.is_unspecified() || device.addresses.iter().any(|own| own.address == address);
@@ -246,7 +249,8 @@ impl Listener {
         self.at.port
     }
 
-    /// The address and port. `0.0.0.0` stands for all IPv4 addresses of the device, `::` for all addresses of either family.
+    /// The address and port. `0.0.0.0` stands for all IPv4 addresses of the device, `::` for all addresses of
+    /// either family.
     pub fn local(&self) -> SocketAddr {
         socket_address(self.at)
     }

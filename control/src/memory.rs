@@ -134,8 +134,8 @@ impl ProtectionDomain {
     /// Registers all of `region`. Waits for the core: work posted afterwards finds the registration.
     ///
     /// The memory may be the device's ([`MemorySource`](crate::device::MemorySource)) or the caller's own
-    /// ([`Region::owned`]). What is sent from it is copied ([`MemoryRegion::is_copied`]), unless it is hugepages that were
-    /// made constant beforehand ([`Region::freeze`]).
+    /// ([`Region::owned`]). What is sent from it is copied ([`MemoryRegion::is_copied`]), unless it is
+    /// hugepages that were made constant beforehand ([`Region::freeze`]).
     ///
     /// # Errors
     ///
@@ -274,8 +274,9 @@ impl MemoryRegion {
         self.registered.stag()
     }
 
-    /// Whether what is sent from it is copied into frames: the memory may change, or the device cannot refer to it, or to
-    /// none ([`Region::is_copied`]). It costs a copy for each octet sent, and nothing when receiving.
+    /// Whether what is sent from it is copied into frames: the memory may change, or the device cannot refer
+    /// to it, or to none ([`Region::is_copied`]). It costs a copy for each octet sent, and nothing when
+    /// receiving.
     pub fn is_copied(&self) -> bool {
         self.registered.copies(&self.region)
     }
@@ -328,7 +329,8 @@ impl MemoryRegion {
         FastRegistration { stag, offset: offset as u64, octets: octets as u64, base_to, access, all_streams }
     }
 
-    /// Copies `source` to octet `offset`. `false`, and nothing written, when it does not fit or the memory is constant.
+    /// Copies `source` to octet `offset`. `false`, and nothing written, when it does not fit or the memory is
+    /// constant.
     #[must_use]
     pub fn write(&self, offset: usize, source: &[u8]) -> bool {
         self.region.write(offset, source)

@@ -23,8 +23,9 @@ pub enum PostError {
 }
 
 impl QueuePair {
-    /// Posts a Send of `local`: it arrives in the buffer of the peer's oldest receive. Its completion is called `id`; until
-    /// then `local` is not to be written to, or what arrives is not defined (see [`SendRequest`]).
+    /// Posts a Send of `local`: it arrives in the buffer of the peer's oldest receive. Its completion is
+    /// called `id`; until then `local` is not to be written to, or what arrives is not defined (see
+    /// [`SendRequest`]).
     ///
     /// # Errors
     ///
@@ -33,8 +34,8 @@ impl QueuePair {
         self.post(SendRequest::new(id, Operation::SEND, local))
     }
 
-    /// Posts an RDMA Write of `local` to octet `offset` of `remote`. Its completion is called `id`; until then `local` is not
-    /// to be written to, or what arrives is not defined (see [`SendRequest`]).
+    /// Posts an RDMA Write of `local` to octet `offset` of `remote`. Its completion is called `id`; until
+    /// then `local` is not to be written to, or what arrives is not defined (see [`SendRequest`]).
     ///
     /// # Errors
     ///

@@ -23,8 +23,9 @@ pub enum RnrPolicy {
     /// It ends the stream: the peer gets a Terminate that says so (RFC 5041 §7.1).
     #[default]
     Terminate,
-    /// It waits for a receive, as verbs' `rnr_retry` has a sender wait. All that the peer sends behind it waits too, the answers
-    /// to our RDMA Reads among it: TCP's window closes, and the peer is held up. The stream ends as with
+    /// It waits for a receive, as verbs' `rnr_retry` has a sender wait. All that the peer sends behind it
+    /// waits too, the answers to our RDMA Reads among it: TCP's window closes, and the peer is held up. The
+    /// stream ends as with
     /// [`Terminate`](Self::Terminate) when no receive was posted in time; earlier, but not within four seconds, when the device
     /// runs short of the frames that its connections hold.
     Wait {
@@ -52,8 +53,8 @@ pub struct QpConfig {
     pub crc_retries: u8,
     /// What becomes of a message that meets no receive, of its own or of its shared receive queue.
     pub rnr: RnrPolicy,
-    /// How long a connection that this end has closed may go without a sign of life that matters: an octet of the peer, or
-    /// an acknowledgement of ours. Then it is reset, and ends as
+    /// How long a connection that this end has closed may go without a sign of life that matters: an octet of
+    /// the peer, or an acknowledgement of ours. Then it is reset, and ends as
     /// [`TimedOut`](warpline_dataplane::tcp::CloseReason::TimedOut). `None`: it waits for the peer however long that takes.
     pub disconnect_timeout: Option<Duration>,
 }
@@ -251,8 +252,8 @@ impl QueuePair {
         connect::connect(&self.device, self.shared.clone(), remote, config)
     }
 
-    /// Our address and port on its connection; `None` before the connection is in Full Operation. They stay known after its
-    /// end.
+    /// Our address and port on its connection; `None` before the connection is in Full Operation. They stay
+    /// known after its end.
     pub fn local_addr(&self) -> Option<SocketAddr> {
         self.ending.pair().map(|pair| pair.local)
     }
@@ -272,11 +273,12 @@ impl QueuePair {
         self.device.ask(|reply| Request::ConnectionReport { qp: self.number(), reply })
     }
 
-    /// Closes our half of the connection after everything posted (DDP-6.2.1-01): what is posted later is flushed
-    /// (DDP-6.2.1-02). The peer's half stays open until the peer closes it (DDP-6.2.1-06): what it sends is placed and
-    /// completes receives, those posted after this call among them. [`wait_closed`](Self::wait_closed) waits for the end of
-    /// both halves. A peer from which nothing comes for [`QpConfig::disconnect_timeout`] is given up: the connection is
-    /// reset, and ends with [`StreamError::Tcp`]`(`[`CloseReason::TimedOut`]`)`.
+    /// Closes our half of the connection after everything posted (DDP-6.2.1-01): what is posted later is
+    /// flushed (DDP-6.2.1-02). The peer's half stays open until the peer closes it (DDP-6.2.1-06): what it
+    /// sends is placed and completes receives, those posted after this call among them.
+    /// [`wait_closed`](Self::wait_closed) waits for the end of both halves. A peer from which nothing comes
+    /// for [`QpConfig::disconnect_timeout`] is given up: the connection is reset, and ends with
+    /// [`StreamError::Tcp`]`(`[`CloseReason::TimedOut`]`)`.
     pub fn disconnect(&self) {
         // A stopped device has closed everything.
         let _ = self.device.tell(Request::Disconnect { qp: self.shared.clone() });

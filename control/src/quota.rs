@@ -21,13 +21,14 @@ pub struct Quotas {
     /// middle of TCP's handshake prove no address and are not counted; they are bounded in all and then answered by SYN
     /// cookies.
     pub connections_per_peer: usize,
-    /// Connections from all addresses of one IPv6 network of 64 bits, counted in the same way: a host may have as many
-    /// addresses there as it likes.
+    /// Connections from all addresses of one IPv6 network of 64 bits, counted in the same way: a host may
+    /// have as many addresses there as it likes.
     pub connections_per_network: usize,
 }
 
 impl Default for Quotas {
-    /// Half of what a device has, three quarters for a network: one holder alone never leaves nothing for another.
+    /// Half of what a device has, three quarters for a network: one holder alone never leaves nothing for
+    /// another.
     fn default() -> Self {
         Self {
             regions_per_domain: limits::REGIONS_PER_DOMAIN,

@@ -221,7 +221,8 @@ pub enum Reply {
 pub struct Proposal {
     /// M and C.
     pub offer: Offer,
-    /// The revision of MPA. 2 is enhanced (RFC 6581) if `terms` have something to say; 0 is that of the RDMA Consortium's endpoints, always with M and C.
+    /// The revision of MPA. 2 is enhanced (RFC 6581) if `terms` have something to say; 0 is that of the RDMA
+    /// Consortium's endpoints, always with M and C.
     pub revision: u8,
     /// What an enhanced Request asks for.
     pub terms: Terms,

@@ -40,13 +40,14 @@ impl Default for StreamConfig {
     }
 }
 
-/// How Full Operation without startup frames runs: what those frames settle otherwise. The peer must be told by other means.
+/// How Full Operation without startup frames runs: what those frames settle otherwise. The peer must be told
+/// by other means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnnegotiatedConfig {
     /// The version of DDP and RDMAP, 0 or 1.
     pub version: u8,
-    /// The RDMA Reads that the peer may have outstanding here, and this end there (RFC 5040 §6.1): the peer's ORD and IRD. Up
-    /// to [`READ_DEPTH_MAX`](limits::READ_DEPTH_MAX) each.
+    /// The RDMA Reads that the peer may have outstanding here, and this end there (RFC 5040 §6.1): the peer's
+    /// ORD and IRD. Up to [`READ_DEPTH_MAX`](limits::READ_DEPTH_MAX) each.
     pub depths: ReadDepths,
 }
 

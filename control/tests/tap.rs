@@ -104,7 +104,8 @@ fn frames_of_the_kernel_wake_a_device_that_sleeps() {
     let before = sleeps();
     thread::sleep(Duration::from_secs(1));
     let asleep = sleeps() - before;
-    // To look for frames every millisecond would be a thousand times; the kernel's own frames on a new link are few.
+    // To look for frames every millisecond would be a thousand times; the kernel's own frames on a new link
+    // are few.
     assert!(asleep < 200, "went to sleep {asleep} times in a second");
     // Without its interface a tap's descriptor is ready for ever. To wait for that would take the whole CPU.
     drop(namespace);

@@ -124,18 +124,21 @@ pub const REGIONS_PER_DOMAIN: usize = REGIONS_PER_CORE / 4;
 pub const QPS_PER_DOMAIN: usize = QPS_PER_CORE / 2;
 /// Connections that a core takes from one address, unless set up otherwise: half of what it has.
 pub const CONNECTIONS_PER_PEER: usize = CONNECTIONS_PER_CORE / 2;
-/// Connections that a core takes from one IPv6 network of 64 bits, unless set up otherwise: three quarters of what it has. All
-/// hosts of a local network may be of one; a single host may have all its addresses.
+/// Connections that a core takes from one IPv6 network of 64 bits, unless set up otherwise: three quarters of
+/// what it has. All hosts of a local network may be of one; a single host may have all its addresses.
 pub const CONNECTIONS_PER_NETWORK: usize = CONNECTIONS_PER_CORE / 4 * 3;
-/// How many times as many places of a backlog as are left free one address may hold: half of it, if it is alone.
+/// How many times as many places of a backlog as are left free one address may hold: half of it, if it is
+/// alone.
 pub const BACKLOG_SHARE_OF_ADDRESS: u32 = 1;
-/// The same for all addresses of an IPv6 network of 64 bits: four fifths. Networks of one site are no strangers to each other.
+/// The same for all addresses of an IPv6 network of 64 bits: four fifths. Networks of one site are no
+/// strangers to each other.
 pub const BACKLOG_SHARE_OF_NETWORK: u32 = 4;
-/// Counters of what peers hold of backlogs: as many as a core has connections, so that two busy peers hardly ever meet in one.
+/// Counters of what peers hold of backlogs: as many as a core has connections, so that two busy peers hardly
+/// ever meet in one.
 pub const BACKLOG_COUNTERS: usize = CONNECTIONS_PER_CORE;
-/// How long a connection request waits for the application's decision unless a listener is set up otherwise: longer than
-/// Initiators wait for a Reply (ten seconds, here and in Linux siw), so that no peer is there any more that could be
-/// accepted.
+/// How long a connection request waits for the application's decision unless a listener is set up otherwise:
+/// longer than Initiators wait for a Reply (ten seconds, here and in Linux siw), so that no peer is there any
+/// more that could be accepted.
 pub const DECISION_NS: u64 = 60 * SECOND;
 /// Listeners of a core: pairs of an address, or all of them, and a port.
 pub const LISTENERS_PER_CORE: usize = 64;
@@ -194,16 +197,17 @@ pub const TRANSMIT_BURST_SEGMENTS: usize = 32;
 /// Payload of an FPDU that goes out by reference where the device takes references, in octets: below it a copy costs less
 /// than two more buffers.
 pub const BY_REFERENCE_MIN_OCTETS: u32 = 1024;
-/// Octets a core keeps of FPDUs that go out in parts, until they are acknowledged, besides one run of FPDUs of each
-/// connection: a window of a fast path that has become narrower, and some thousand FPDUs of connections whose segments
-/// are below MPA's least. What finds no room is sent when some is acknowledged.
+/// Octets a core keeps of FPDUs that go out in parts, until they are acknowledged, besides one run of FPDUs
+/// of each connection: a window of a fast path that has become narrower, and some thousand FPDUs of
+/// connections whose segments are below MPA's least. What finds no room is sent when some is acknowledged.
 pub const CUT_OCTETS_PER_CORE: usize = 4 << 20;
 /// Frames gathered before they are handed to the device: the peer works on the first while the next are built.
 pub const TRANSMIT_CHUNK_FRAMES: usize = 8;
 /// Frames that may wait for the device before connections stop sending.
 pub const TRANSMIT_QUEUE_FRAMES: usize = 128;
-/// Frames that may be on their way from a core to itself, at most a quarter of those its device has: some bursts, so that
-/// neither end of a connection to ourselves waits for the other. A connection keeps its turn while there is no room.
+/// Frames that may be on their way from a core to itself, at most a quarter of those its device has: some
+/// bursts, so that neither end of a connection to ourselves waits for the other. A connection keeps its turn
+/// while there is no room.
 pub const LOOPBACK_FRAMES: usize = 256;
 /// Frames handed to the device in one poll before what has arrived is looked at again: fewer than a ring of descriptors has.
 pub const FRAMES_SENT_PER_POLL: u64 = 256;
@@ -218,8 +222,8 @@ pub const COMMANDS_PER_POLL: usize = 16;
 pub const TIMERS_PER_POLL: usize = 256;
 /// Doorbells answered in one poll.
 pub const DOORBELLS_PER_POLL: usize = 64;
-/// Connections on which a message that has waited for a shared receive queue goes on in one poll: each may have a whole window to
-/// take.
+/// Connections on which a message that has waited for a shared receive queue goes on in one poll: each may
+/// have a whole window to take.
 pub const RECEIVES_RESUMED_PER_POLL: usize = 64;
 /// Times an FPDU with a wrong CRC at the same place is dropped for TCP to bring it again (RFC 5044 §8), before the error
 /// is reported, unless a queue pair is set up otherwise. The Internet checksum lets one corruption in thousands
@@ -235,13 +239,14 @@ pub const NUDGES: u8 = 3;
 pub const EPHEMERAL_PORTS: (u16, u16) = (49_152, 65_535);
 /// Counters that peers share by chance when local ports are picked (RFC 6056 §3.3.4).
 pub const PORT_COUNTERS: usize = 64;
-/// How long after a disconnect a connection may go without an octet from the peer or an acknowledgement of ours, before it is
-/// reset: a peer that has gone, or never closes its half, costs its queue pair no longer than this. What adapters wait.
+/// How long after a disconnect a connection may go without an octet from the peer or an acknowledgement of
+/// ours, before it is reset: a peer that has gone, or never closes its half, costs its queue pair no longer
+/// than this. What adapters wait.
 pub const DISCONNECT_TIMEOUT_NS: u64 = 60 * SECOND;
 /// How long a failed stream may take to send its Terminate and close before it is reset.
 pub const TERMINATE_LINGER_NS: u64 = 5 * SECOND;
-/// Octets on their way that are copied when a queue pair is destroyed whose Terminate is not acknowledged: what a peer at 10
-/// Gbit/s and 800 microseconds has in flight. With more the connection is reset.
+/// Octets on their way that are copied when a queue pair is destroyed whose Terminate is not acknowledged:
+/// what a peer at 10 Gbit/s and 800 microseconds has in flight. With more the connection is reset.
 pub const LINGERING_OCTETS: usize = 1 << 20;
 /// The same over all connections of a core, so that many failures at once cost little memory.
 pub const LINGERING_OCTETS_PER_CORE: usize = 16 << 20;

@@ -1,5 +1,5 @@
-//! Wakes the thread that polls a core. A thread that has nothing to poll sleeps; whoever then gives it work wakes it, and
-//! whoever gives work to one that is awake makes no system call.
+//! Wakes the thread that polls a core. A thread that has nothing to poll sleeps; whoever then gives it work
+//! wakes it, and whoever gives work to one that is awake makes no system call.
 
 use core::fmt;
 use std::sync::Arc;
@@ -9,9 +9,10 @@ use crate::sync::{AtomicBool, Ordering, fence};
 
 /// Wakes one thread, if it sleeps.
 ///
-/// The thread calls [`arm`](Self::arm), polls everything once more, and sleeps if that found nothing. Others put their work
-/// where the thread polls, and then call [`wake`](Self::wake). Both have a fence between what they write and what they read:
-/// either the thread's last poll sees the work, or the other sees the flag and notifies.
+/// The thread calls [`arm`](Self::arm), polls everything once more, and sleeps if that found nothing. Others
+/// put their work where the thread polls, and then call [`wake`](Self::wake). Both have a fence between what
+/// they write and what they read: either the thread's last poll sees the work, or the other sees the flag and
+/// notifies.
 pub struct Waker {
     asleep: AtomicBool,
     notify: Arc<dyn Notify>,
@@ -23,7 +24,8 @@ impl Waker {
         Self { asleep: AtomicBool::new(false), notify }
     }
 
-    /// For the thread itself, before it sleeps: from now on it is notified. It must poll once more before it sleeps.
+    /// For the thread itself, before it sleeps: from now on it is notified. It must poll once more before it
+    /// sleeps.
     pub fn arm(&self) {
         self.asleep.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -39,7 +41,8 @@ impl Waker {
         self.asleep.load(Ordering::Relaxed)
     }
 
-    /// For others: there is work. Costs a fence and a load while the thread is awake, and a system call only if it sleeps.
+    /// For others: there is work. Costs a fence and a load while the thread is awake, and a system call only
+    /// if it sleeps.
     #[inline]
     pub fn wake(&self) {
         fence(Ordering::SeqCst);

@@ -37,8 +37,8 @@ pub struct Ping {
     /// Use MPA's CRC. `off` takes both ends.
     #[arg(long, value_enum, default_value_t = Switch::On)]
     pub crc: Switch,
-    /// Send a server that stays silent after our first message RDMA Writes without payload, three at most: Linux siw may
-    /// overlook that message.
+    /// Send a server that stays silent after our first message RDMA Writes without payload, three at most:
+    /// Linux siw may overlook that message.
     #[arg(long, value_enum, default_value_t = Switch::On, conflicts_with = "listen")]
     pub nudges: Switch,
     /// How connections are set up. Without --revision it is `auto`.

@@ -205,14 +205,15 @@ impl Id {
         self.channel.devices.get(self.progress.lock().device()?)
     }
 
-    /// Its own address and port (`rdma_get_local_addr`, `rdma_get_src_port`), as far as they are known: as bound; with the
-    /// address that leads to the peer once that is resolved; with the port that was chosen once it listens or is connected.
+    /// Its own address and port (`rdma_get_local_addr`, `rdma_get_src_port`), as far as they are known: as
+    /// bound; with the address that leads to the peer once that is resolved; with the port that was chosen
+    /// once it listens or is connected.
     pub fn local(&self) -> Option<SocketAddr> {
         self.progress.addresses().0
     }
 
-    /// The peer's address and port (`rdma_get_peer_addr`, `rdma_get_dst_port`): of the peer that asks for the connection, or of
-    /// the one that was resolved.
+    /// The peer's address and port (`rdma_get_peer_addr`, `rdma_get_dst_port`): of the peer that asks for the
+    /// connection, or of the one that was resolved.
     pub fn remote(&self) -> Option<SocketAddr> {
         self.progress.addresses().1
     }
@@ -227,9 +228,9 @@ impl Id {
         self.asked.as_ref().and_then(|asked| asked.depths)
     }
 
-    /// Chooses the local address, and with it the device. An unspecified one means all devices, `0.0.0.0` with their IPv4
-    /// addresses, `::` with those of either family. [`listen`](Self::listen) listens there, and a connection comes from there.
-    /// For port 0 a free one is chosen then.
+    /// Chooses the local address, and with it the device. An unspecified one means all devices, `0.0.0.0`
+    /// with their IPv4 addresses, `::` with those of either family. [`listen`](Self::listen) listens there,
+    /// and a connection comes from there. For port 0 a free one is chosen then.
     ///
     /// # Errors
     ///
@@ -475,7 +476,8 @@ fn has(device: &Device, local: SocketAddr) -> bool {
     device.config().addresses.iter().any(|own| own.address == local.ip().to_canonical())
 }
 
-/// Where a connection of `device` to `remote` comes from that is to come from `bound`; `None` if there can be none.
+/// Where a connection of `device` to `remote` comes from that is to come from `bound`; `None` if there can be
+/// none.
 fn source(device: &Device, bound: Option<SocketAddr>, remote: SocketAddr) -> Option<SocketAddr> {
     let config = device.config();
     addresses::next_hop(&config.addresses, &config.routes, remote.ip())?;

@@ -137,8 +137,9 @@ impl Control {
         }
     }
 
-    /// Serves until the last handle of the device is gone and its connections are closed, or nobody polls the core any
-    /// more. Sleeps while there is nothing to do: requests wake it, and the core's driver does after a poll with events.
+    /// Serves until the last handle of the device is gone and its connections are closed, or nobody polls the
+    /// core any more. Sleeps while there is nothing to do: requests wake it, and the core's driver does after
+    /// a poll with events.
     pub(crate) fn run(mut self) {
         self.waker.register();
         let mut end_at = None;
@@ -157,7 +158,8 @@ impl Control {
                 break;
             }
             if !busy {
-                // Whoever gives it something to do after it has looked unparks it, which ends the next sleep at once.
+                // Whoever gives it something to do after it has looked unparks it, which ends the next sleep
+                // at once.
                 let until = end_at.map_or(self.alarm.0, |end| end.min(self.alarm.0));
                 thread::park_timeout(Duration::from_nanos(until - driver::now()));
             }

@@ -153,7 +153,8 @@ impl Control {
 
     pub(super) fn destroy_qp(&mut self, now: Instant, number: QpNumber, reply: Reply<()>) {
         let Some(qp) = self.queue_pairs.entries.get(&number) else { return };
-        // The core sees to the Terminate of a stream that has failed, and needs nothing of the queue pair for that.
+        // The core sees to the Terminate of a stream that has failed, and needs nothing of the queue pair for
+        // that.
         let orderly = !qp.shared.state().is_over();
         let destroy = if orderly && qp.connection.is_some_and(|id| self.connections.is_finishing(id)) {
             // What was posted before the FIN is still delivered; the buffers stay registered as long.

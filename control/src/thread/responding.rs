@@ -70,7 +70,8 @@ pub(super) struct Deciding {
     request: Request,
     /// The time the peer has for its first FPDU, in nanoseconds.
     first_fpdu_ns: Option<u64>,
-    /// When the application has had its time; after that, when the connection is reset if it is not closed by then.
+    /// When the application has had its time; after that, when the connection is reset if it is not closed by
+    /// then.
     pub(super) due: Instant,
     /// The connection was in streaming mode before, or is to be so after a rejection.
     pub(super) stream: Option<Arc<StreamShared>>,
@@ -254,8 +255,8 @@ impl Control {
         }
     }
 
-    /// The application has had its time for a decision: the peer is rejected, and the application told when it decides. The
-    /// second time, the connection has not closed, and is reset.
+    /// The application has had its time for a decision: the peer is rejected, and the application told when
+    /// it decides. The second time, the connection has not closed, and is reset.
     pub(super) fn decide_late(&mut self, now: Instant, id: ConnectionId, deciding: Deciding) {
         let late = deciding.failure.is_some();
         let due = if late { Instant::NEVER } else { now + LINGER_NS };

@@ -449,7 +449,8 @@ impl Control {
         }
     }
 
-    /// Where a listener may listen that is to do so at `at`: there, at a port that no other listener has if none is named.
+    /// Where a listener may listen that is to do so at `at`: there, at a port that no other listener has if
+    /// none is named.
     pub(super) fn free_listen_address(
         &mut self,
         at: ListenAddress,

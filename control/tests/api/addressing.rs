@@ -1,5 +1,5 @@
-//! Local addresses as applications see them: listeners at one address, ports that are chosen, and connections of a device to
-//! itself.
+//! Local addresses as applications see them: listeners at one address, ports that are chosen, and connections
+//! of a device to itself.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::thread;
@@ -78,8 +78,8 @@ fn a_listener_takes_connections_to_its_address_only() {
     assert_eq!(pair.far.listen_at(to(NEAR, PORT), &config).unwrap_err(), ListenError::NoAddress(NEAR.into()));
 }
 
-/// As with sockets: an address and port has one listener, and all addresses are an address; with `SO_REUSEADDR` on both, the
-/// listener that names the address more exactly has its connections.
+/// As with sockets: an address and port has one listener, and all addresses are an address; with
+/// `SO_REUSEADDR` on both, the listener that names the address more exactly has its connections.
 #[test]
 fn listeners_share_a_port_only_if_both_say_so() {
     let pair = pair();
@@ -144,7 +144,8 @@ fn a_connection_comes_from_the_address_and_port_that_were_asked_for() {
     assert_eq!((near.local(), near.remote()), (streams.local(), to(FAR_V6, 6000)));
 }
 
-/// A device is its own neighbour: what it sends to an address of its own arrives, and nothing of it is on the link.
+/// A device is its own neighbour: what it sends to an address of its own arrives, and nothing of it is on the
+/// link.
 #[test]
 fn a_device_connects_to_itself() {
     let pair = pair();

@@ -157,7 +157,8 @@ fn lists_are_posted_together() {
     assert_eq!(near.completion().id, 30, "those behind were not posted");
     near.qp.abort();
     crate::common::eventually("it is over", || near.qp.state() == QpState::Error);
-    // Verbs' way to drain a queue pair: a marker is accepted, and its flush comes behind all that was posted before.
+    // Verbs' way to drain a queue pair: a marker is accepted, and its flush comes behind all that was posted
+    // before.
     let mut batch = near.qp.batch();
     batch.send(40, slice).unwrap();
     batch.commit().unwrap();
@@ -165,8 +166,8 @@ fn lists_are_posted_together() {
     assert_eq!((flushed.id, flushed.status), (40, Status::Flushed));
 }
 
-/// Verbs' `rnr`: where a queue pair asks for it, a Send that meets no receive waits for one, and ends the stream when none comes in
-/// time. Its sender's completion says no more than that TCP has it (DDP-5.4-04).
+/// Verbs' `rnr`: where a queue pair asks for it, a Send that meets no receive waits for one, and ends the
+/// stream when none comes in time. Its sender's completion says no more than that TCP has it (DDP-5.4-04).
 #[test]
 fn a_send_may_wait_for_its_receive() {
     let pair = Pair::new();

@@ -204,8 +204,8 @@ fn an_overflow_ends_one_stream() {
     assert_eq!(sharing.completions.wait(PATIENCE).unwrap().id, 2);
 }
 
-/// Peers whose messages wait for receives of one queue: each receive that is posted serves a message, each peer's arrive in order,
-/// and none waits for ever while receives are posted.
+/// Peers whose messages wait for receives of one queue: each receive that is posted serves a message, each
+/// peer's arrive in order, and none waits for ever while receives are posted.
 #[test]
 fn many_peers_wait_for_shared_receives() {
     const PEERS: usize = 5;

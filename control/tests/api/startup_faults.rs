@@ -155,8 +155,8 @@ fn a_request_can_be_too_old_to_accept() {
     }
 }
 
-/// A peer whose Request the application does not decide about is rejected in the end, and its place in the backlog is free for
-/// another. The application hears of it when it decides.
+/// A peer whose Request the application does not decide about is rejected in the end, and its place in the
+/// backlog is free for another. The application hears of it when it decides.
 #[test]
 fn a_request_does_not_wait_for_ever_for_a_decision() {
     let config = ListenConfig {

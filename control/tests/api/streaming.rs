@@ -537,8 +537,8 @@ fn full_operation_needs_no_startup_frames() {
     assert_eq!(far_end.qp.wait_closed(PATIENCE), Ok(()));
 }
 
-/// RDMAP-6.1-02, RDMAP-6.1-03: without startup frames the applications say how many Reads may be outstanding. No more than ORD
-/// leave, none where it is 0, and a peer whose ORD exceeds our IRD is refused.
+/// RDMAP-6.1-02, RDMAP-6.1-03: without startup frames the applications say how many Reads may be outstanding.
+/// No more than ORD leave, none where it is 0, and a peer whose ORD exceeds our IRD is refused.
 #[test]
 fn applications_set_the_reads_of_a_stream_without_startup_frames() {
     const READS: u64 = 8;

@@ -100,8 +100,8 @@ fn halves_close_one_by_one() {
     assert_eq!((near.qp.error(), far.qp.error()), (None, None));
 }
 
-/// A peer that never closes its half is given up after the time that the queue pair was made with, and the application hears
-/// that the peer, not this end, is the reason.
+/// A peer that never closes its half is given up after the time that the queue pair was made with, and the
+/// application hears that the peer, not this end, is the reason.
 #[test]
 fn a_disconnect_has_a_deadline() {
     let pair = Pair::new();

@@ -95,8 +95,8 @@ pub fn is_host_address(address: IpAddr) -> bool {
     !(address.is_unspecified() || address.is_multicast() || address.is_loopback() || broadcast)
 }
 
-/// Returns true if `address` is the broadcast address of an IPv4 network of `addresses`: all bits after the prefix are set (RFC
-/// 1122 §3.2.1.3 (d)). Networks of one or two addresses have none (RFC 3021 §2.1).
+/// Returns true if `address` is the broadcast address of an IPv4 network of `addresses`: all bits after the
+/// prefix are set (RFC 1122 §3.2.1.3 (d)). Networks of one or two addresses have none (RFC 3021 §2.1).
 pub fn is_directed_broadcast(addresses: &[Cidr], address: IpAddr) -> bool {
     let IpAddr::V4(v4) = address else { return false };
     addresses.iter().any(|own| {
@@ -105,8 +105,8 @@ pub fn is_directed_broadcast(addresses: &[Cidr], address: IpAddr) -> bool {
     })
 }
 
-/// The network of 64 bits that an IPv6 address is of, as the 64 bits: what one site, and often one host, has (RFC 4291 §2.5.4,
-/// RFC 6177). `None` for IPv4, where each address costs its holder something.
+/// The network of 64 bits that an IPv6 address is of, as the 64 bits: what one site, and often one host, has
+/// (RFC 4291 §2.5.4, RFC 6177). `None` for IPv4, where each address costs its holder something.
 pub fn network_of(address: IpAddr) -> Option<u64> {
     match address.to_canonical() {
         IpAddr::V4(_) => None,
@@ -128,8 +128,9 @@ pub fn next_hop(addresses: &[Cidr], routes: &[Route], remote: IpAddr) -> Option<
     routed.chain(on_link).max_by_key(|(prefix_bits, _)| *prefix_bits).map(|(_, next_hop)| next_hop)
 }
 
-/// Our address for packets to `remote`: `remote` itself if it is ours (RFC 6724 §5 rule 1), else of the same scope if there is one (RFC 6724 §5 rule 2), then the one that shares the
-/// longest prefix with it (rule 8), then the one that stands first.
+/// Our address for packets to `remote`: `remote` itself if it is ours (RFC 6724 §5 rule 1), else of the same
+/// scope if there is one (RFC 6724 §5 rule 2), then the one that shares the longest prefix with it (rule 8),
+/// then the one that stands first.
 pub fn source_for(addresses: &[Cidr], remote: IpAddr) -> Option<IpAddr> {
     let same_family = addresses.iter().filter(|own| own.address.is_ipv4() == remote.is_ipv4());
     // `max_by_key` gives the last of equals.

@@ -1,13 +1,13 @@
 //! What each peer holds of the backlogs of listening ports: none may hold all of one.
 //!
-//! A share is not a fixed part. A peer may have another connection in a backlog while it holds fewer places than are left
-//! free, so that one alone has half of it, the next a quarter, and who comes later finds some. An address proves little in
-//! IPv6, where a host has 2^64 of them; the addresses of a network of 64 bits together therefore have a share too, four
-//! times as many places as are left free. Example: of a backlog of 128, one address holds 64 at most, and all addresses of
-//! its network 103.
+//! A share is not a fixed part. A peer may have another connection in a backlog while it holds fewer places
+//! than are left free, so that one alone has half of it, the next a quarter, and who comes later finds some.
+//! An address proves little in IPv6, where a host has 2^64 of them; the addresses of a network of 64 bits
+//! together therefore have a share too, four times as many places as are left free. Example: of a backlog of
+//! 128, one address holds 64 at most, and all addresses of its network 103.
 //!
-//! The counters are an array under a keyed hash: nothing is allocated, and nobody can choose whose counter to share. Two peers
-//! of one counter, one pair in four thousand, share their share.
+//! The counters are an array under a keyed hash: nothing is allocated, and nobody can choose whose counter to
+//! share. Two peers of one counter, one pair in four thousand, share their share.
 
 use std::hash::BuildHasher;
 use std::net::IpAddr;
@@ -63,7 +63,8 @@ impl BacklogShares {
         Self { hasher: KeyedHash::new(key), held }
     }
 
-    /// Returns true if `peer` may have another connection at `stage` in the backlog of the listener at `at`, of which `free` places are left.
+    /// Returns true if `peer` may have another connection at `stage` in the backlog of the listener at `at`,
+    /// of which `free` places are left.
     pub fn has_room(&self, at: ListenAddress, peer: IpAddr, stage: Stage, free: u32) -> bool {
         self.counters(at, peer)
             .all(|(counter, share)| self.held[counter].at(stage) < share.saturating_mul(free))
@@ -85,7 +86,8 @@ impl BacklogShares {
         }
     }
 
-    /// The counter of the peer's address, and of its network in IPv6, each with how many times the free places it may reach.
+    /// The counter of the peer's address, and of its network in IPv6, each with how many times the free
+    /// places it may reach.
     fn counters(&self, at: ListenAddress, peer: IpAddr) -> impl Iterator<Item = (usize, u32)> + use<> {
         let hasher = self.hasher;
         let counter = move |holder: Holder| hasher.hash_one((at, holder)) as usize % limits::BACKLOG_COUNTERS;

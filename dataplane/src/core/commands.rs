@@ -125,8 +125,8 @@ impl<D: Device> Core<D> {
         Ok(())
     }
 
-    /// Our address for a connection to `remote`, and its port if that is not left to us. An unspecified address is left to us
-    /// too.
+    /// Our address for a connection to `remote`, and its port if that is not left to us. An unspecified
+    /// address is left to us too.
     fn local_end(
         &self,
         local: Option<SocketAddr>,
@@ -145,9 +145,10 @@ impl<D: Device> Core<D> {
         Ok((address, port))
     }
 
-    /// A free local port for a connection to `remote`, no listening one, or `port` if it is free towards `remote`; and where
-    /// the sequence numbers of the connection that had it last end. Ports in TIME-WAIT come last, and only where timestamps tell old segments from new ones
-    /// (RFC 6191 §2, from our side: our clock has ticked since).
+    /// A free local port for a connection to `remote`, no listening one, or `port` if it is free towards
+    /// `remote`; and where the sequence numbers of the connection that had it last end. Ports in TIME-WAIT
+    /// come last, and only where timestamps tell old segments from new ones (RFC 6191 §2, from our side: our
+    /// clock has ticked since).
     fn free_port(
         &mut self,
         now: Instant,
@@ -223,9 +224,9 @@ impl<D: Device> Core<D> {
         self.take_again(now, id.index);
     }
 
-    /// Returns true if Full Operation may begin on the connection: it is there, and [`Event::Closed`] was not sent. That event
-    /// was on its way when control gave a command that is refused here, and it tells control that the queue pair stays
-    /// idle.
+    /// Returns true if Full Operation may begin on the connection: it is there, and [`Event::Closed`] was not
+    /// sent. That event was on its way when control gave a command that is refused here, and it tells control
+    /// that the queue pair stays idle.
     fn is_startable(&mut self, id: ConnectionId) -> bool {
         let startable = self.connection(id).is_some_and(|connection| !connection.told_closed);
         self.statistics.starts_refused += u64::from(!startable);

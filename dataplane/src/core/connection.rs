@@ -260,8 +260,8 @@ impl Connection {
         }
     }
 
-    /// A disconnect was asked for: the connection is reset unless it closes, or something moves, within that time. A stream
-    /// that has failed keeps its own deadline.
+    /// A disconnect was asked for: the connection is reset unless it closes, or something moves, within that
+    /// time. A stream that has failed keeps its own deadline.
     pub fn close_within(&mut self, now: Instant, within_ns: Option<u64>) {
         if self.abort_at == Instant::NEVER
             && let Some(within_ns) = within_ns
@@ -277,8 +277,8 @@ impl Connection {
         self.abort_at = now + within_ns;
     }
 
-    /// The time of [`abort_at`](Self::abort_at) has come. Returns what that leads to: a disconnect times out unless both ends
-    /// have closed by now, anything else is reset.
+    /// The time of [`abort_at`](Self::abort_at) has come. Returns what that leads to: a disconnect times out
+    /// unless both ends have closed by now, anything else is reset.
     pub fn end_in_time(&mut self) -> tcp::Progress {
         self.abort_at = Instant::NEVER;
         match self.tcp.state() {
@@ -290,8 +290,8 @@ impl Connection {
         tcp::Progress::CLOSED
     }
 
-    /// Notes what a segment of the peer led to: one that still sends, or still acknowledges what we sent, is not given up.
-    /// Its answers to our probes are no progress.
+    /// Notes what a segment of the peer led to: one that still sends, or still acknowledges what we sent, is
+    /// not given up. Its answers to our probes are no progress.
     #[inline]
     pub fn note_progress(&mut self, now: Instant, progress: tcp::Progress) {
         if self.close_within_ns > 0 && !progress.is_empty() {
@@ -360,7 +360,8 @@ impl Connection {
         }
     }
 
-    /// Whether it has octets in order that are for its users and not theirs yet: its end comes to them behind those.
+    /// Whether it has octets in order that are for its users and not theirs yet: its end comes to them behind
+    /// those.
     pub fn holds_back(&self) -> bool {
         self.unlent_octets() > 0 || self.awaits_receive()
     }

@@ -1,5 +1,5 @@
-//! FPDUs that go out in several segments, because the path or the peer's window has become narrower than they are, or
-//! was never wide enough (RFC 5044 App. A.5).
+//! FPDUs that go out in several segments, because the path or the peer's window has become narrower than they
+//! are, or was never wide enough (RFC 5044 App. A.5).
 
 use std::collections::VecDeque;
 
@@ -18,12 +18,12 @@ impl CutRun {
     }
 }
 
-/// The runs of FPDUs of one connection that have been sent in part, as they were when their first part was built, until
-/// all of them is acknowledged.
+/// The runs of FPDUs of one connection that have been sent in part, as they were when their first part was
+/// built, until all of them is acknowledged.
 ///
-/// Everything else is built anew from its source for each segment, and the CRC with it. Parts that are built one after
-/// the other would not fit together if the source changed in between, which RFC 5040 §5.5 (8) allows at the cost of the
-/// contents alone: the peer would join an old part with a CRC over new ones.
+/// Everything else is built anew from its source for each segment, and the CRC with it. Parts that are built
+/// one after the other would not fit together if the source changed in between, which RFC 5040 §5.5 (8)
+/// allows at the cost of the contents alone: the peer would join an old part with a CRC over new ones.
 #[derive(Debug, Default)]
 pub struct CutRuns {
     /// In the order of the stream.

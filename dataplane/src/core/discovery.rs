@@ -15,7 +15,8 @@ use crate::wire::ipv4::Protocol;
 use crate::wire::ipv6;
 
 impl<D: Device> Core<D> {
-    /// The hardware address for packets of a connection, our own for one to ourselves; a neighbour's is asked for when it is not known.
+    /// The hardware address for packets of a connection, our own for one to ourselves; a neighbour's is asked
+    /// for when it is not known.
     pub(super) fn resolve(&mut self, key: FlowKey, now: Instant) -> Option<MacAddress> {
         if matches!(key.local, IpAddr::V6(local) if self.is_tentative(local)) {
             // RFC 4862 §5.4: not ours yet.

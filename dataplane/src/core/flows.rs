@@ -63,8 +63,8 @@ mod tests {
         }
     }
 
-    /// Tuples that all go to one place of a table are chosen with its key in hand. Under another key they go everywhere, so that
-    /// knowing them is knowing the key.
+    /// Tuples that all go to one place of a table are chosen with its key in hand. Under another key they go
+    /// everywhere, so that knowing them is knowing the key.
     #[test]
     fn tuples_collide_under_one_key_only() {
         let [one, same, other] = [[1, 2], [1, 2], [1, 3]].map(|secret| Flows::new(16, secret).hasher);

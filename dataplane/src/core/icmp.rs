@@ -53,8 +53,8 @@ impl<D: Device> Core<D> {
             ipv4::Header::parse(&octets[packet.network..packet.end]).map_err(|_| DropCause::Malformed)?;
         icmp::echo_request_into_reply(&mut octets[packet.transport..packet.end]);
         let (source, destination) = (request.destination, request.source);
-        // The identification is the request's, and so is the permission to fragment (RFC 6864 §4.3): what this end sends
-        // shows in neither, and the replies differ where the requests do.
+        // The identification is the request's, and so is the permission to fragment (RFC 6864 §4.3): what
+        // this end sends shows in neither, and the replies differ where the requests do.
         ipv4::Header { source, destination, ttl: limits::TIME_TO_LIVE, ..request }
             .emit(&mut octets[packet.network..packet.transport]);
         ethernet::turn_around(octets, self.mac);

@@ -144,8 +144,8 @@ impl<D: Device> Core<D> {
         }
     }
 
-    /// RFC 9293 §3.9.2.3 (MUST-63), RFC 1122 §3.2.1.3, RFC 4291 §2.7: no group, no broadcast, no loopback, nobody, and not
-    /// ourselves.
+    /// RFC 9293 §3.9.2.3 (MUST-63), RFC 1122 §3.2.1.3, RFC 4291 §2.7: no group, no broadcast, no loopback,
+    /// nobody, and not ourselves.
     pub(super) fn check_source(&self, source: IpAddr) -> Result<(), DropCause> {
         let broadcast = is_directed_broadcast(&self.config.addresses, source);
         let sound = is_host_address(source) && !broadcast && !self.is_own(source);

@@ -1,10 +1,10 @@
-//! Connections whose queue pair was destroyed right after an error: the Terminate still goes out where the peer's window opens
-//! in time.
+//! Connections whose queue pair was destroyed right after an error: the Terminate still goes out where the
+//! peer's window opens in time.
 //!
-//! Whoever destroys a queue pair may give its memory to others at once. So all that TCP has of it, sent and not acknowledged or
-//! never sent, is built once more and kept as octets of the connection's own, with the Terminate behind it. From then on TCP
-//! sends them as it sends streaming octets, closes, and the connection is reset if that takes too long
-//! ([`TERMINATE_LINGER_NS`](limits::TERMINATE_LINGER_NS)).
+//! Whoever destroys a queue pair may give its memory to others at once. So all that TCP has of it, sent and
+//! not acknowledged or never sent, is built once more and kept as octets of the connection's own, with the
+//! Terminate behind it. From then on TCP sends them as it sends streaming octets, closes, and the connection
+//! is reset if that takes too long ([`TERMINATE_LINGER_NS`](limits::TERMINATE_LINGER_NS)).
 
 use super::Core;
 use super::connection::{Chunk, Mode};
@@ -15,8 +15,9 @@ use crate::device::Device;
 use crate::limits;
 
 impl<D: Device> Core<D> {
-    /// Makes a connection that owes the peer a Terminate independent of its queue pair, which is about to be destroyed. Returns
-    /// false, and changes nothing that TCP sends, if it owes none, or if more octets are on their way than are kept.
+    /// Makes a connection that owes the peer a Terminate independent of its queue pair, which is about to be
+    /// destroyed. Returns false, and changes nothing that TCP sends, if it owes none, or if more octets are
+    /// on their way than are kept.
     ///
     /// [`leave_queue_pair`](Self::leave_queue_pair) completes this, once the queue pair is told of its end.
     // RDMAP-5.4-01, RDMAP-6.2.1-03

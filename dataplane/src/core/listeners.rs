@@ -4,11 +4,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::Listener;
 
-/// Where a listener takes connections. The same port may be listened on at several addresses; a SYN belongs to the listener
-/// that names its destination most exactly.
+/// Where a listener takes connections. The same port may be listened on at several addresses; a SYN belongs
+/// to the listener that names its destination most exactly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ListenAddress {
-    /// The local address. `0.0.0.0` stands for every IPv4 address of the core, `None` for every address of either family.
+    /// The local address. `0.0.0.0` stands for every IPv4 address of the core, `None` for every address of
+    /// either family.
     pub address: Option<IpAddr>,
     /// The local TCP port.
     pub port: u16,
@@ -26,8 +27,8 @@ pub enum Scope {
 }
 
 impl ListenAddress {
-    /// The listener of `scope` that takes connections to `port` at `local`. A connection keeps the scope alone: its own
-    /// address and port say the rest.
+    /// The listener of `scope` that takes connections to `port` at `local`. A connection keeps the scope
+    /// alone: its own address and port say the rest.
     pub const fn of(scope: Scope, local: IpAddr, port: u16) -> Self {
         let address = match (scope, local) {
             (Scope::All, _) => None,
@@ -67,8 +68,8 @@ impl ListenAddress {
 
 /// The place of the listener that takes connections to `port` at `local`.
 ///
-/// Of a listener at 198.18.0.1 port 80 and one at every address port 80, the first has SYNs to 198.18.0.1 port 80 and the
-/// second those to the core's other addresses.
+/// Of a listener at 198.18.0.1 port 80 and one at every address port 80, the first has SYNs to 198.18.0.1
+/// port 80 and the second those to the core's other addresses.
 pub(super) fn listener_for(listeners: &[Listener], local: IpAddr, port: u16) -> Option<usize> {
     let candidates = listeners.iter().enumerate().filter(|(_, listener)| listener.at.port == port);
     candidates

@@ -1,7 +1,9 @@
-//! Frames to ourselves. A connection to an address of our own sends frames to our own hardware address; they are delivered
-//! here, in the next poll, and never reach the device (RFC 1122 §3.3.1.1 leaves the host's own address to the host).
+//! Frames to ourselves. A connection to an address of our own sends frames to our own hardware address; they
+//! are delivered here, in the next poll, and never reach the device (RFC 1122 §3.3.1.1 leaves the host's own
+//! address to the host).
 //!
-//! What looks like such a frame on the wire is no such frame: there our own address is no valid source (RFC 1122 §3.2.1.3).
+//! What looks like such a frame on the wire is no such frame: there our own address is no valid source (RFC
+//! 1122 §3.2.1.3).
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -18,7 +20,8 @@ use crate::wire::ethernet::{self, EtherType, MacAddress, Tag};
 pub(super) enum Arrival {
     /// From the device.
     Wire,
-    /// From this core. Nobody else had its octets, so its checksums are as good as verified; they are not computed.
+    /// From this core. Nobody else had its octets, so its checksums are as good as verified; they are not
+    /// computed.
     Loopback,
 }
 
@@ -39,7 +42,8 @@ impl<F> Loopback<F> {
         self.frames.is_empty()
     }
 
-    /// Whether a connection may add a frame. A quarter of the queue is left to answers, which do not come again by themselves.
+    /// Whether a connection may add a frame. A quarter of the queue is left to answers, which do not come
+    /// again by themselves.
     pub(super) fn has_room(&self) -> bool {
         self.frames.len() < self.capacity - self.capacity / 4
     }
@@ -59,8 +63,8 @@ impl<F> Loopback<F> {
 }
 
 impl<D: Device> Core<D> {
-    /// Returns true if frames to `remote`, whose next hop has `mac`, are for ourselves. Our hardware address alone does not
-    /// say so: the kernel's end of a net_tap has the same one.
+    /// Returns true if frames to `remote`, whose next hop has `mac`, are for ourselves. Our hardware address
+    /// alone does not say so: the kernel's end of a net_tap has the same one.
     #[inline]
     pub(super) fn loops_back(&self, remote: IpAddr, mac: MacAddress) -> bool {
         mac == self.mac && self.is_own(remote)
@@ -165,7 +169,8 @@ mod tests {
         [packet, message].concat()
     }
 
-    /// On a net_tap the port and the kernel's interface share a hardware address. What is for the kernel goes there.
+    /// On a net_tap the port and the kernel's interface share a hardware address. What is for the kernel goes
+    /// there.
     #[test]
     fn a_neighbour_with_our_hardware_address_is_reached_over_the_wire() {
         let (device, mut wire) = sim::link(1, EndConfig::a(), EndConfig::b());

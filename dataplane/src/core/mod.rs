@@ -243,7 +243,8 @@ pub struct Core<D: Device> {
     pools: tcp::Pools<Chunk, D::Frame>,
     /// Segments placed before their turn whose Delivery is remembered.
     placed_sends: OrderedPool<PlacedSegment>,
-    /// Connections on which a message waits for a shared receive queue, the longest waiting first. Each is in it once.
+    /// Connections on which a message waits for a shared receive queue, the longest waiting first. Each is in
+    /// it once.
     awaiting_shared: VecDeque<ConnectionId>,
     /// Octets kept for connections whose queue pairs are gone.
     lingering_octets: usize,
@@ -351,8 +352,8 @@ impl<D: Device> Core<D> {
         busy
     }
 
-    /// Whether control has something to look at since the last call: an event, or what a command has changed. Whoever polls
-    /// the core then wakes control.
+    /// Whether control has something to look at since the last call: an event, or what a command has changed.
+    /// Whoever polls the core then wakes control.
     #[inline]
     pub fn take_news(&mut self) -> bool {
         self.events.take_news()
@@ -412,8 +413,8 @@ impl<D: Device> Core<D> {
         slot.connection.as_ref().map(|connection| &connection.tcp)
     }
 
-    /// Has every queue of a queue pair go on at message number `next`, in both directions, as if all before had been
-    /// exchanged. For tests: the wrap (RFC 5041 §4.3) is 2^32 messages away otherwise.
+    /// Has every queue of a queue pair go on at message number `next`, in both directions, as if all before
+    /// had been exchanged. For tests: the wrap (RFC 5041 §4.3) is 2^32 messages away otherwise.
     #[doc(hidden)]
     pub fn continue_message_numbers(&mut self, qp: QpNumber, next: u32) {
         if let Some(qp) = self.qps.numbered(qp) {
@@ -544,8 +545,8 @@ impl<D: Device> Core<D> {
     }
 }
 
-/// The flow label of IPv6: the same for all packets of the flow, and not to be foreseen (RFC 6437 §3). It shows what it hashes
-/// to under a key that serves nothing else; 0 would mean that there is none.
+/// The flow label of IPv6: the same for all packets of the flow, and not to be foreseen (RFC 6437 §3). It
+/// shows what it hashes to under a key that serves nothing else; 0 would mean that there is none.
 fn flow_label(labels: KeyedHash, key: &FlowKey) -> u32 {
     if key.remote.is_ipv4() { 0 } else { (labels.hash_one(key) as u32 & 0xf_ffff).max(1) }
 }

@@ -4,9 +4,9 @@
 //! that a SYN is answered by a cookie, and the connection is made when the cookie comes back. A stack under attack holds
 //! no more than that bound and still takes every peer that is there.
 //!
-//! Of each bound a peer has a share ([`BacklogShares`](super::backlog_shares::BacklogShares)). Half-open connections beyond it
-//! cost the peer nothing: they are answered by cookies, so that whoever forges its address keeps it from nothing. Open
-//! connections beyond it are refused: their address is proved.
+//! Of each bound a peer has a share ([`BacklogShares`](super::backlog_shares::BacklogShares)). Half-open
+//! connections beyond it cost the peer nothing: they are answered by cookies, so that whoever forges its
+//! address keeps it from nothing. Open connections beyond it are refused: their address is proved.
 
 use std::net::IpAddr;
 

@@ -127,8 +127,9 @@ impl<D: Device> Core<D> {
         chain.refused.then_some(end)
     }
 
-    /// Whether the FPDUs of `stretch` from `start` on, by their lengths, are whole beyond the end of the frame that `start` lies
-    /// in, if it does not begin with it: others leave a remainder on both sides of it and stay where they are.
+    /// Whether the FPDUs of `stretch` from `start` on, by their lengths, are whole beyond the end of the
+    /// frame that `start` lies in, if it does not begin with it: others leave a remainder on both sides of it
+    /// and stay where they are.
     fn leaves_its_frame(&self, index: u32, places: Places, stretch: &Stretch, start: u64) -> bool {
         let Some(connection) = self.slots[index as usize].connection.as_ref() else { return false };
         let Mode::FullOperation(operating) = &connection.mode else { return false };

@@ -4,8 +4,8 @@ use super::QueuePair;
 use super::ring::ConnectionId;
 use crate::qp::work::QpNumber;
 
-/// Names the stream of a queue pair. When the stream ends or the queue pair is destroyed the name is void, so that an old
-/// connection never reaches a queue pair that has its number by then.
+/// Names the stream of a queue pair. When the stream ends or the queue pair is destroyed the name is void, so
+/// that an old connection never reaches a queue pair that has its number by then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QpId {
     /// The queue pair's number.
@@ -50,8 +50,8 @@ impl QueuePairs {
         self.places.get_mut(number.0 as usize)?.qp.as_mut()
     }
 
-    /// Makes `connection` the connection of queue pair `number`, whose stream begins. Returns `None` if there is no such
-    /// queue pair, or if it serves or has served a connection.
+    /// Makes `connection` the connection of queue pair `number`, whose stream begins. Returns `None` if there
+    /// is no such queue pair, or if it serves or has served a connection.
     pub(super) fn bind(
         &mut self,
         number: QpNumber,

@@ -42,8 +42,8 @@ pub struct FullOperation {
     /// Times in a row that an FPDU with a wrong CRC is dropped in silence, for TCP to bring it again, before that is
     /// error 2 (MPA-8-08).
     pub crc_retries: u8,
-    /// How long a Send that meets no receive waits for one, in nanoseconds; `None` if it is an error at once. All that comes
-    /// behind it waits too, and the window closes.
+    /// How long a Send that meets no receive waits for one, in nanoseconds; `None` if it is an error at once.
+    /// All that comes behind it waits too, and the window closes.
     pub receive_wait_ns: Option<u64>,
     /// The version of DDP and RDMAP, in both directions: 1, or 0 with an RDMA Consortium peer (RDMAC-C.1-02).
     pub version: u8,
@@ -76,9 +76,10 @@ impl FullOperation {
         }
     }
 
-    /// Full Operation of `qp` as draft-culley-iwarp-mpa-00 has it, with nothing to negotiate: Markers and CRCs both ways
-    /// (C00-7.1-01, C00-7.2-01), one FPDU to a segment (C00-7.3-02), either end sends when it likes (C00-8.1-06). As many
-    /// Reads as the ULPs have agreed on (RFC 5040 §6.1), up to [`READ_DEPTH_MAX`](limits::READ_DEPTH_MAX).
+    /// Full Operation of `qp` as draft-culley-iwarp-mpa-00 has it, with nothing to negotiate: Markers and
+    /// CRCs both ways (C00-7.1-01, C00-7.2-01), one FPDU to a segment (C00-7.3-02), either end sends when it
+    /// likes (C00-8.1-06). As many Reads as the ULPs have agreed on (RFC 5040 §6.1), up to
+    /// [`READ_DEPTH_MAX`](limits::READ_DEPTH_MAX).
     // Requirements: RDMAP-6.1-02
     pub fn unnegotiated(qp: QpNumber, version: u8, depths: ReadDepths) -> Self {
         let bounded = |depth: u16| depth.min(limits::READ_DEPTH_MAX);
@@ -124,11 +125,12 @@ pub enum AfterStream {
 
 /// From control to core.
 pub enum Command {
-    /// Connections to `port` at `address` are taken: at most `backlog` at once whose handshake is not complete, after which SYNs are
-    /// answered by cookies. While as many are open and not yet in Full Operation, SYNs are not answered; those that were
-    /// half-open then may still open, so that there are never more than twice as many. One address has another place only while
-    /// it holds fewer than are left free, an IPv6 network of 64 bits fewer than four times as many: beyond that it gets
-    /// cookies, and then no answer.
+    /// Connections to `port` at `address` are taken: at most `backlog` at once whose handshake is not
+    /// complete, after which SYNs are answered by cookies. While as many are open and not yet in Full
+    /// Operation, SYNs are not answered; those that were half-open then may still open, so that there are
+    /// never more than twice as many. One address has another place only while it holds fewer than are left
+    /// free, an IPv6 network of 64 bits fewer than four times as many: beyond that it gets cookies, and then
+    /// no answer.
     Listen {
         /// The local address, as in [`ListenAddress`]; `None` for all.
         address: Option<IpAddr>,
@@ -182,9 +184,10 @@ pub enum Command {
         /// How many.
         octets: u32,
     },
-    /// The next octet in each direction belongs to Full Operation. Octets that came after those already taken are taken as
-    /// FPDUs. Refused if [`Event::Closed`] of the connection has been sent: the queue pair then stays as it was. A queue
-    /// pair that serves or has served a connection is not used for another: the connection is reset.
+    /// The next octet in each direction belongs to Full Operation. Octets that came after those already taken
+    /// are taken as FPDUs. Refused if [`Event::Closed`] of the connection has been sent: the queue pair then
+    /// stays as it was. A queue pair that serves or has served a connection is not used for another: the
+    /// connection is reset.
     Start {
         /// The connection.
         connection: ConnectionId,
@@ -214,8 +217,8 @@ pub enum Command {
         /// The connection.
         connection: ConnectionId,
     },
-    /// As [`Close`](Self::Close). The connection is reset when nothing moves for a time and it is not closed: no octet comes
-    /// in order, and no acknowledgement of ours.
+    /// As [`Close`](Self::Close). The connection is reset when nothing moves for a time and it is not closed:
+    /// no octet comes in order, and no acknowledgement of ours.
     Disconnect {
         /// The connection.
         connection: ConnectionId,
@@ -229,8 +232,8 @@ pub enum Command {
     },
     /// A queue pair to serve.
     CreateQp(Arc<SharedQp>),
-    /// Forget a queue pair: its connection is aborted, its work flushed. Answered by [`Event::QpDestroyed`]. A Terminate that
-    /// the peer does not have yet still goes out, from octets of the connection's own.
+    /// Forget a queue pair: its connection is aborted, its work flushed. Answered by [`Event::QpDestroyed`].
+    /// A Terminate that the peer does not have yet still goes out, from octets of the connection's own.
     DestroyQp(QpNumber),
     /// Make memory reachable. Answered by [`Event::Registered`].
     Register {
@@ -326,8 +329,8 @@ pub enum Event {
         /// Why.
         error: StreamError,
     },
-    /// The connection is no more. If it comes after [`Command::Start`] and the queue pair is still idle, the connection was
-    /// over before the command was taken, and the queue pair may serve another.
+    /// The connection is no more. If it comes after [`Command::Start`] and the queue pair is still idle, the
+    /// connection was over before the command was taken, and the queue pair may serve another.
     Closed {
         /// The connection.
         connection: ConnectionId,
@@ -397,7 +400,8 @@ impl Rings {
         Self::with(Doorbells::new(limits::QPS_PER_CORE))
     }
 
-    /// Empty rings, for a core whose thread may sleep and is woken by `waker`. Whoever pushes a command then calls
+    /// Empty rings, for a core whose thread may sleep and is woken by `waker`. Whoever pushes a command then
+    /// calls
     /// [`Doorbells::wake`].
     pub fn with_waker(waker: Arc<Waker>) -> Self {
         Self::with(Doorbells::new(limits::QPS_PER_CORE).with_waker(waker))

@@ -1,9 +1,11 @@
-//! Connections on which a Send waits for a receive, because the application asked for that instead of an error.
+//! Connections on which a Send waits for a receive, because the application asked for that instead of an
+//! error.
 //!
-//! The FPDU stays in TCP's receive queue, whole and verified, and with it all that follows: nothing behind it is Delivered, neither
-//! Responses nor the peer's FIN. Its octets are acknowledged as they come, so the window closes by what waits, the peer probes it,
-//! and nothing that was acknowledged is dropped. The wait ends when a receive is posted, or with the error that it is without
-//! waiting (RFC 5041 §7.1): at its deadline, or earlier when the frames held here are what others lack ([`super::shortage`]).
+//! The FPDU stays in TCP's receive queue, whole and verified, and with it all that follows: nothing behind it
+//! is Delivered, neither Responses nor the peer's FIN. Its octets are acknowledged as they come, so the
+//! window closes by what waits, the peer probes it, and nothing that was acknowledged is dropped. The wait
+//! ends when a receive is posted, or with the error that it is without waiting (RFC 5041 §7.1): at its
+//! deadline, or earlier when the frames held here are what others lack ([`super::shortage`]).
 
 use super::Core;
 use super::connection::{Connection, Mode};
@@ -35,7 +37,8 @@ impl ReceiveWait {
         self.allowed_ns.is_some()
     }
 
-    /// The next message has no receive at `now`. Returns `None` if its time is over, or else whether it has only begun to wait.
+    /// The next message has no receive at `now`. Returns `None` if its time is over, or else whether it has
+    /// only begun to wait.
     pub fn wait(&mut self, now: Instant) -> Option<bool> {
         let allowed_ns = self.allowed_ns?;
         let begins = self.until == Instant::NEVER;
@@ -112,8 +115,8 @@ impl<D: Device> Core<D> {
         }
     }
 
-    /// Receives have come to a shared receive queue that connections wait for. Who has waited longest is served first, and who
-    /// then waits again is the last.
+    /// Receives have come to a shared receive queue that connections wait for. Who has waited longest is
+    /// served first, and who then waits again is the last.
     pub(super) fn resume_sharing(&mut self, now: Instant) {
         let (mut at, mut resumed) = (0, 0);
         // Those that wait again join at the back, and are not looked at.
@@ -141,8 +144,8 @@ impl<D: Device> Core<D> {
         }
     }
 
-    /// Whether there is a receive for a message that waits; `None` when none waits on that connection any more. Without a
-    /// receive the queue's next post rings again.
+    /// Whether there is a receive for a message that waits; `None` when none waits on that connection any
+    /// more. Without a receive the queue's next post rings again.
     fn shared_queue_has_receive(&self, id: ConnectionId) -> Option<bool> {
         let slot = self.slots.get(id.index as usize).filter(|slot| slot.generation == id.generation)?;
         let connection = slot.connection.as_ref().filter(|connection| connection.awaits_receive())?;

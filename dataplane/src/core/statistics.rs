@@ -54,7 +54,8 @@ pub enum DropCause {
     WrongState,
     /// A TCP segment with an older timestamp than one already seen, or with none where each has one (RFC 7323).
     OldTimestamp,
-    /// An FPDU whose CRC is wrong or whose length cannot be, dropped before it was acknowledged so that TCP brings it again.
+    /// An FPDU whose CRC is wrong or whose length cannot be, dropped before it was acknowledged so that TCP
+    /// brings it again.
     FpduCrc,
     /// Octets after the error that ended a stream.
     AfterError,
@@ -135,10 +136,11 @@ pub struct Statistics {
     pub held_frames_peak: u64,
     /// FPDUs built, retransmissions included.
     pub fpdus_sent: u64,
-    /// Octets of FPDUs that were verified, by their CRC if it is in use, whatever that showed. Where it is more than what arrived,
-    /// something was verified twice.
+    /// Octets of FPDUs that were verified, by their CRC if it is in use, whatever that showed. Where it is
+    /// more than what arrived, something was verified twice.
     pub octets_verified: u64,
-    /// Nodes looked at to find what is held, or was placed before its turn: the work of keeping octets in order.
+    /// Nodes looked at to find what is held, or was placed before its turn: the work of keeping octets in
+    /// order.
     pub nodes_visited: u64,
     /// Octets of payload copied from frames to user buffers.
     pub octets_copied_rx: u64,
@@ -158,8 +160,8 @@ pub struct Statistics {
     pub syn_cookies_bad: u64,
     /// Selective acknowledgements that were not followed because the poll had searched enough.
     pub searches_refused: u64,
-    /// Commands to begin Full Operation that were refused: the connection was over, or the queue pair was not there or
-    /// had a connection before.
+    /// Commands to begin Full Operation that were refused: the connection was over, or the queue pair was not
+    /// there or had a connection before.
     pub starts_refused: u64,
     /// Streams that ended with an error.
     pub streams_failed: u64,

@@ -183,7 +183,8 @@ impl<D: Device> Core<D> {
         }
     }
 
-    /// An FPDU of `bad_octets` octets, as far as they are there, is wrong. MPA-8-08, C00-9-04: while TCP has not acknowledged it, it may simply be lost.
+    /// An FPDU of `bad_octets` octets, as far as they are there, is wrong. MPA-8-08, C00-9-04: while TCP has
+    /// not acknowledged it, it may simply be lost.
     pub(super) fn drop_or_fail(&mut self, index: u32, bad_octets: usize, error: MpaError) -> Step {
         if let Some(connection) = self.slots[index as usize].connection.as_mut()
             && let Mode::FullOperation(operating) = &mut connection.mode
@@ -197,8 +198,9 @@ impl<D: Device> Core<D> {
         Step::Failed(StreamError::Mpa(error), None)
     }
 
-    /// The stream has failed at this end: nothing more is placed or delivered, the peer gets one Terminate if it may. MPA leaves
-    /// TCP open: it is RDMAP, whose stream is over, that closes the connection behind its Terminate.
+    /// The stream has failed at this end: nothing more is placed or delivered, the peer gets one Terminate if
+    /// it may. MPA leaves TCP open: it is RDMAP, whose stream is over, that closes the connection behind its
+    /// Terminate.
     // Requirements: DDP-3-08, DDP-7.1-09, DDP-7.1-17, MPA-8-09, C00-9-05, RDMAP-7-01
     pub(super) fn fail_stream(
         &mut self,
@@ -239,7 +241,8 @@ impl<D: Device> Core<D> {
         self.end_stream(now, index, error);
     }
 
-    /// MPA leaves TCP open after its errors, and DDP after its own. RDMAP, their ULP, closes it behind the Terminate, gracefully.
+    /// MPA leaves TCP open after its errors, and DDP after its own. RDMAP, their ULP, closes it behind the
+    /// Terminate, gracefully.
     // Requirements: C00-9-06, DDP-3-11, DDP-6.2-01, DDP-6.2-02, DDP-6.2.2-04, MPA-8-10
     fn end_stream(&mut self, now: Instant, index: u32, error: StreamError) {
         let id = self.id(index);
@@ -261,7 +264,8 @@ impl<D: Device> Core<D> {
         self.mark_dirty(index);
     }
 
-    /// The peer's FIN is in order, and its user is told. A-09: on an FPDU boundary a graceful half-close, inside an FPDU error 1.
+    /// The peer's FIN is in order, and its user is told. A-09: on an FPDU boundary a graceful half-close,
+    /// inside an FPDU error 1.
     // Requirements: MPA-3-11, MPA-7.2-01, MPA-7.2-02, C00-8.2-01, DDP-3-09, DDP-3-10
     pub(super) fn on_peer_finished(&mut self, now: Instant, index: u32) {
         let id = self.id(index);

@@ -23,8 +23,8 @@ pub struct Tables {
     pub queue_pairs: usize,
     /// Registered regions.
     pub regions: usize,
-    /// Octets kept of FPDUs that go out in parts, besides one run of them of each connection. Allocated when needed, which
-    /// is rare.
+    /// Octets kept of FPDUs that go out in parts, besides one run of them of each connection. Allocated when
+    /// needed, which is rare.
     pub cut_octets: usize,
 }
 

@@ -266,8 +266,8 @@ impl<D: Device> Core<D> {
         Some(frame)
     }
 
-    /// Builds and keeps all of the FPDUs that `segment` has a part of, unless they are kept already: what is sent of them
-    /// fits together then, whatever becomes of their source. `false` when there is no room.
+    /// Builds and keeps all of the FPDUs that `segment` has a part of, unless they are kept already: what is
+    /// sent of them fits together then, whatever becomes of their source. `false` when there is no room.
     fn keep_if_cut(&mut self, index: u32, segment: &Segment<Chunk>) -> bool {
         let Chunk::Fpdus(run) = segment.payload else { return true };
         if segment.octets == run.octets {
@@ -350,9 +350,10 @@ impl<D: Device> Core<D> {
                     dont_fragment: true,
                     more_fragments: false,
                     fragment_offset: 0,
-                    // RFC 6864 §4.1: a datagram that is never fragmented may have any. A number that counts what this end
-                    // sends would tell strangers how much that is. Zero needs no state, receivers coalesce segments with
-                    // it (Linux's GRO), and no path refuses it: Linux answers every SYN with it.
+                    // RFC 6864 §4.1: a datagram that is never fragmented may have any. A number that counts
+                    // what this end sends would tell strangers how much that is. Zero needs no state,
+                    // receivers coalesce segments with it (Linux's GRO), and no path refuses it: Linux
+                    // answers every SYN with it.
                     identification: 0,
                     ecn: ecn.bits(),
                     dscp: 0,
@@ -501,14 +502,15 @@ impl<'c> Build<'c> {
         at == out.len()
     }
 
-    /// The FPDU of `segment`, if its payload may go by reference: one whole FPDU, without Markers, long enough that a
-    /// reference costs less than a copy, and from constant memory.
+    /// The FPDU of `segment`, if its payload may go by reference: one whole FPDU, without Markers, long
+    /// enough that a reference costs less than a copy, and from constant memory.
     ///
-    /// A device reads what a frame refers to when it sends the frame: after the CRC was computed, and perhaps after the
-    /// peer's acknowledgement of an earlier copy has completed the request. Memory that anybody can write to by then, the
-    /// application, a peer, or another request of ours, would go out with a CRC that does not fit, or show the peer what was
-    /// never meant for it. RFC 5040 §5.5 (8) leaves the contents indeterminate in such a case, not the stream. So all other
-    /// memory is copied, and the CRC computed over the copy.
+    /// A device reads what a frame refers to when it sends the frame: after the CRC was computed, and perhaps
+    /// after the peer's acknowledgement of an earlier copy has completed the request. Memory that anybody can
+    /// write to by then, the application, a peer, or another request of ours, would go out with a CRC that
+    /// does not fit, or show the peer what was never meant for it. RFC 5040 §5.5 (8) leaves the contents
+    /// indeterminate in such a case, not the stream. So all other memory is copied, and the CRC computed over
+    /// the copy.
     fn referable(&self, segment: &Segment<Chunk>) -> Option<Reference<'c>> {
         let Chunk::Fpdus(FpduRun { first: descriptor, .. }) = segment.payload else { return None };
         let Mode::FullOperation(operating) = &self.connection.mode else { return None };

@@ -24,7 +24,8 @@ pub enum DdpError {
     /// Tagged: not the version of this stream.
     #[error("invalid DDP version in a Tagged segment")]
     TaggedVersion,
-    /// Tagged: the STag does not grant the access. The table has no number of its own for it, so it is sent as that of
+    /// Tagged: the STag does not grant the access. The table has no number of its own for it, so it is sent
+    /// as that of
     /// [`InvalidStag`](Self::InvalidStag) (ambiguity A-31).
     #[error("invalid STag: it does not grant this access")]
     AccessRights,

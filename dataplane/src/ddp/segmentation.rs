@@ -36,9 +36,9 @@ pub struct Message {
 }
 
 impl Message {
-    /// The segment that begins `offset` octets into the message and fits `mulpdu` octets: its header and its octets of
-    /// payload. The last one has the Last flag and is posted last; an empty message has exactly one. What is the message's is
-    /// the same in all of them.
+    /// The segment that begins `offset` octets into the message and fits `mulpdu` octets: its header and its
+    /// octets of payload. The last one has the Last flag and is posted last; an empty message has exactly
+    /// one. What is the message's is the same in all of them.
     // Requirements: DDP-4.2-08, DDP-4.3-06, DDP-4.3-10, DDP-5.2-03, DDP-5.2-06, RDMAP-4.1-06
     pub fn segment(&self, offset: u32, mulpdu: usize) -> (Header, u32) {
         let header_octets = match self.model {

@@ -180,8 +180,8 @@ impl Frame for Mbuf {
         self.append(octets)
     }
 
-    /// Only hugepage memory can be had by reference ([`Region::huge`]): every port reaches it. And only constant memory:
-    /// who reads the frame's pieces takes them for octets that do not change.
+    /// Only hugepage memory can be had by reference ([`Region::huge`]): every port reaches it. And only
+    /// constant memory: who reads the frame's pieces takes them for octets that do not change.
     #[inline]
     fn append_region(&mut self, region: &Region, offset: usize, octets: usize) -> bool {
         let huge = region.backing().as_any().downcast_ref::<HugeBacking>();

@@ -104,9 +104,10 @@ pub trait Frame: Send + 'static {
     /// piece has no room.
     fn append(&mut self, octets: usize) -> Option<&mut [u8]>;
 
-    /// Appends `octets` octets of `region`, which is [constant](Region::freeze), from `offset` by reference: the device
-    /// reads them when it sends the frame. `false`, and the frame unchanged, when the device cannot or the range is not
-    /// inside the region. The memory stays until the frame is gone, whoever has the region. After it,
+    /// Appends `octets` octets of `region`, which is [constant](Region::freeze), from `offset` by reference:
+    /// the device reads them when it sends the frame. `false`, and the frame unchanged, when the device
+    /// cannot or the range is not inside the region. The memory stays until the frame is gone, whoever has
+    /// the region. After it,
     /// [`append`](Self::append) starts a new piece.
     fn append_region(&mut self, region: &Region, offset: usize, octets: usize) -> bool {
         let _ = (region, offset, octets);
@@ -129,7 +130,8 @@ pub enum RxTrigger {
     Edge,
 }
 
-/// The receive interrupt of a device, for a thread that waits for frames. Nothing may be read from the descriptor.
+/// The receive interrupt of a device, for a thread that waits for frames. Nothing may be read from the
+/// descriptor.
 #[derive(Clone, Copy, Debug)]
 pub struct RxInterrupt<'a> {
     /// The descriptor.
@@ -160,22 +162,22 @@ pub trait Device: 'static {
     /// took.
     fn transmit(&mut self, now: Instant, frames: &mut std::collections::VecDeque<Self::Frame>) -> usize;
 
-    /// Has `waker` called whenever frames may have arrived, so that the thread that polls may sleep for as long as it likes.
-    /// `false` if the device cannot do that: the thread then has to look from time to time.
+    /// Has `waker` called whenever frames may have arrived, so that the thread that polls may sleep for as
+    /// long as it likes. `false` if the device cannot do that: the thread then has to look from time to time.
     fn wake_on_arrival(&mut self, waker: &Arc<Waker>) -> bool {
         let _ = waker;
         false
     }
 
-    /// Returns what becomes readable when frames arrive, for devices that do not [wake](Self::wake_on_arrival) but interrupt;
-    /// `None` otherwise. Constant over the device's life.
+    /// Returns what becomes readable when frames arrive, for devices that do not
+    /// [wake](Self::wake_on_arrival) but interrupt; `None` otherwise. Constant over the device's life.
     fn rx_interrupt(&self) -> Option<RxInterrupt<'_>> {
         None
     }
 
-    /// Has the next frame raise [`rx_interrupt`](Self::rx_interrupt), for a thread that is about to sleep. A frame that arrived
-    /// before raises none, so the thread receives once more before it sleeps. Returns false if the device cannot do it now:
-    /// the thread then has to look from time to time.
+    /// Has the next frame raise [`rx_interrupt`](Self::rx_interrupt), for a thread that is about to sleep. A
+    /// frame that arrived before raises none, so the thread receives once more before it sleeps. Returns
+    /// false if the device cannot do it now: the thread then has to look from time to time.
     fn enable_rx_interrupt(&mut self) -> bool {
         false
     }

@@ -50,10 +50,12 @@ pub struct TapStatistics {
 
 /// A device around another that records every frame received and every frame accepted for transmission, in pcapng.
 ///
-/// It offers neither checksum offload nor transmission by reference, so that the capture holds frames as they are on
-/// the wire. Of a frame received from a sender that has no wire either, the capture holds the checksums that such a wire's
-/// hardware would have filled in, where the device vouches for the octets; the frame itself is left alone. Trouble with the writer ends the capture and leaves the traffic alone. The writer is called on the thread
-/// that polls the device: a capture costs time, and the writer should not block.
+/// It offers neither checksum offload nor transmission by reference, so that the capture holds frames as they
+/// are on the wire. Of a frame received from a sender that has no wire either, the capture holds the
+/// checksums that such a wire's hardware would have filled in, where the device vouches for the octets; the
+/// frame itself is left alone. Trouble with the writer ends the capture and leaves the traffic alone. The
+/// writer is called on the thread that polls the device: a capture costs time, and the writer should not
+/// block.
 ///
 /// What is buffered is written when the tap is dropped, errors unseen; [`flush`](Self::flush) shows them.
 pub struct Tap<D: Device, W: Write> {

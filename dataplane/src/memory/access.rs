@@ -53,8 +53,8 @@ pub enum AccessError {
     Wrap,
     /// The range is not inside the registration.
     Bounds,
-    /// The STag does not grant this kind of access. The last check: which right is needed depends on the opcode, so RDMAP's
-    /// version and opcode come before it (RFC 5040 §7.2).
+    /// The STag does not grant this kind of access. The last check: which right is needed depends on the
+    /// opcode, so RDMAP's version and opcode come before it (RFC 5040 §7.2).
     Rights,
 }
 

@@ -1,23 +1,25 @@
 //! Copies between memory of one's own and memory that others read and write at the same time.
 //!
-//! A region is shared: applications, cores and, through them, peers reach it, and nothing orders a copy against the
-//! others. To Rust a plain copy that races with a write is undefined behaviour, whatever is done with the octets. The
-//! copies here are not plain:
+//! A region is shared: applications, cores and, through them, peers reach it, and nothing orders a copy
+//! against the others. To Rust a plain copy that races with a write is undefined behaviour, whatever is done
+//! with the octets. The copies here are not plain:
 //!
-//! - On `x86_64` they are assembly. To the compiler such a block is foreign code, which stands for what a Rust program
-//!   could have done in its place: here, for one relaxed atomic access of each octet, some of them more than once. That
-//!   may race with others of its kind. It is as fast as `memcpy`, which no loop over atomics is, as compilers do not
-//!   vectorise those.
-//! - Elsewhere, and under the thread sanitizer (`--cfg portable_copies`), which does not look into assembly, they are
-//!   relaxed atomic accesses of whole words, and of single octets at both ends.
+//! - On `x86_64` they are assembly. To the compiler such a block is foreign code, which stands for what a
+//!   Rust program could have done in its place: here, for one relaxed atomic access of each octet, some of
+//!   them more than once. That may race with others of its kind. It is as fast as `memcpy`, which no loop
+//!   over atomics is, as compilers do not vectorise those.
+//! - Elsewhere, and under the thread sanitizer (`--cfg portable_copies`), which does not look into assembly,
+//!   they are relaxed atomic accesses of whole words, and of single octets at both ends.
 //!
-//! Racing accesses of different sizes, of a word and of one of its octets, or of an octet and of the 64 bits of
+//! Racing accesses of different sizes, of a word and of one of its octets, or of an octet and of the 64 bits
+//! of
 //! [`Region::fetch_modify`](super::Region::fetch_modify), have no meaning in Rust's model yet. What is assumed of them is
-//! what coherent caches give: each octet read is one that was written there. Volatile accesses, the usual practice for
-//! the memory of virtual machines, assume more: by the letter they may not race with anything inside the program.
+//! what coherent caches give: each octet read is one that was written there. Volatile accesses, the usual
+//! practice for the memory of virtual machines, assume more: by the letter they may not race with anything
+//! inside the program.
 //!
-//! The reader of octets that are written meanwhile finds old ones and new ones, in any mixture, even within a word; and
-//! may find others when it reads them again.
+//! The reader of octets that are written meanwhile finds old ones and new ones, in any mixture, even within a
+//! word; and may find others when it reads them again.
 
 #![allow(unsafe_code)]
 
@@ -25,8 +27,8 @@
 ///
 /// # Safety
 ///
-/// `source` must be valid for reads of as many octets as `target` has, which are initialised. Nobody may access them
-/// meanwhile but by these functions, by atomics, or by code outside of the program's Rust.
+/// `source` must be valid for reads of as many octets as `target` has, which are initialised. Nobody may
+/// access them meanwhile but by these functions, by atomics, or by code outside of the program's Rust.
 #[inline]
 pub(super) unsafe fn read(source: *const u8, target: &mut [u8]) {
     // SAFETY: the caller's promise, and that of a mutable slice.
@@ -55,7 +57,8 @@ use portable as engine;
 mod x86_64 {
     use core::arch::asm;
 
-    /// Octets from which on 32 are copied at a time, where the processor can: below, its check costs what that saves.
+    /// Octets from which on 32 are copied at a time, where the processor can: below, its check costs what
+    /// that saves.
     const WIDE_OCTETS: usize = 256;
 
     pub(super) use copy as read;
@@ -132,8 +135,8 @@ mod x86_64 {
     #[inline]
     unsafe fn by_16(source: *const u8, target: *mut u8, octets: usize) {
         debug_assert!(octets >= 16);
-        // SAFETY: `at` rises by what was copied and stops short of the end by less than a step; the last 16 octets, some
-        // of them copied already, end with the last of `octets`.
+        // SAFETY: `at` rises by what was copied and stops short of the end by less than a step; the last 16
+        // octets, some of them copied already, end with the last of `octets`.
         unsafe {
             asm!(
                 "sub {left}, 64",
@@ -175,9 +178,9 @@ mod x86_64 {
     /// As for [`copy`], of 128 octets at least, on a processor with AVX.
     unsafe fn by_32(source: *const u8, target: *mut u8, octets: usize) {
         debug_assert!(octets >= 128);
-        // SAFETY: the first 32 octets are copied, then whole steps of 128 from where `target` is first a multiple of 32,
-        // as long as they end before the end, and at last the 128 that end there, some of them copied already. The
-        // registers have the names they are reserved by.
+        // SAFETY: the first 32 octets are copied, then whole steps of 128 from where `target` is first a
+        // multiple of 32, as long as they end before the end, and at last the 128 that end there, some of
+        // them copied already. The registers have the names they are reserved by.
         unsafe {
             asm!(
                 "vmovdqu ymm0, ymmword ptr [{source}]",
@@ -242,7 +245,8 @@ mod portable {
     pub(super) unsafe fn read(source: *const u8, target: *mut u8, octets: usize) {
         let (head, words) = divide(source.addr(), octets);
         let tail = head + words * WORD;
-        // SAFETY: every place lies inside the spans that the caller vouches for; words are aligned in the shared one.
+        // SAFETY: every place lies inside the spans that the caller vouches for; words are aligned in the
+        // shared one.
         unsafe {
             for at in (0..head).chain(tail..octets) {
                 target.add(at).write(AtomicU8::from_ptr(source.add(at).cast_mut()).load(Ordering::Relaxed));
@@ -280,8 +284,8 @@ mod tests {
 
     type Copy = unsafe fn(*const u8, *mut u8, usize);
 
-    /// Every length up to some steps of the widest loop, at every alignment of either side: all octets arrive, and none
-    /// beside them changes.
+    /// Every length up to some steps of the widest loop, at every alignment of either side: all octets
+    /// arrive, and none beside them changes.
     fn copies_what_it_should(copy: Copy) {
         const AROUND: usize = 40;
         let source: Vec<u8> = (0..1200_usize).map(|at| (at * 7 + at / 251) as u8).collect();

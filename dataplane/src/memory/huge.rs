@@ -8,7 +8,8 @@ use dpdk::{Eal, ExternalBuffer, HugeRegion, HugeRegionError};
 
 use super::{Backing, Region};
 
-/// Zeroed hugepage memory. Once it is [constant](Region::freeze), frames can carry it. Frames that carry a piece of it keep it in place after the last [`Region`] is gone.
+/// Zeroed hugepage memory. Once it is [constant](Region::freeze), frames can carry it. Frames that carry a
+/// piece of it keep it in place after the last [`Region`] is gone.
 #[derive(Debug)]
 pub struct HugeBacking {
     // Holds the memory, and the one count that all references from frames share: a frame costs no allocation, and a
@@ -31,8 +32,8 @@ impl HugeBacking {
     }
 }
 
-// SAFETY: the memory is zeroed when it is made, and `buffer` keeps it in place. Nobody reaches it but regions and the
-// readers of frames that carry it, which only constant regions do.
+// SAFETY: the memory is zeroed when it is made, and `buffer` keeps it in place. Nobody reaches it but regions
+// and the readers of frames that carry it, which only constant regions do.
 #[allow(unsafe_code)]
 unsafe impl Backing for HugeBacking {
     fn start(&self) -> NonNull<u8> {

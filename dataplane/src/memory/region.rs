@@ -12,9 +12,10 @@ use super::copy;
 ///
 /// # Safety
 ///
-/// For as long as the value lives, `start()` must point to `octets()` octets, initialised and valid for reads and writes
-/// from any thread, always the same span, to which no Rust reference exists but those that constant regions give
-/// ([`Region::constant`]). Where [`is_exclusive`](Self::is_exclusive) says so, nobody reaches the octets but by regions.
+/// For as long as the value lives, `start()` must point to `octets()` octets, initialised and valid for reads
+/// and writes from any thread, always the same span, to which no Rust reference exists but those that
+/// constant regions give ([`Region::constant`]). Where [`is_exclusive`](Self::is_exclusive) says so, nobody
+/// reaches the octets but by regions.
 #[allow(unsafe_code)]
 pub unsafe trait Backing: Send + Sync + 'static {
     /// The first octet.
@@ -40,11 +41,11 @@ pub unsafe trait Backing: Send + Sync + 'static {
 /// A span of memory that applications and cores read and write like a device does: by copy, without Rust references
 /// into it. Clones share the span; it is freed with the last clone.
 ///
-/// Any number of threads may read and write the same octets at the same time, and peers beside them. Who reads what is
-/// written meanwhile finds old octets and new ones in any mixture, even within a word, as with any DMA, and may find others
-/// the next time: RDMAP leaves the contents of a buffer undetermined until a Delivery defines them (RFC 5040 §5.5). A
-/// completion orders: what it stands for is seen whole by whoever has polled it, and by those it tells. No octet outside
-/// the region is ever touched.
+/// Any number of threads may read and write the same octets at the same time, and peers beside them. Who
+/// reads what is written meanwhile finds old octets and new ones in any mixture, even within a word, as with
+/// any DMA, and may find others the next time: RDMAP leaves the contents of a buffer undetermined until a
+/// Delivery defines them (RFC 5040 §5.5). A completion orders: what it stands for is seen whole by whoever
+/// has polled it, and by those it tells. No octet outside the region is ever touched.
 ///
 /// A region can be made constant ([`freeze`](Self::freeze)). Only then frames carry its octets by reference.
 #[derive(Clone)]
@@ -57,8 +58,8 @@ pub struct Region {
     backing: Arc<dyn Backing>,
 }
 
-// SAFETY: `Backing` promises that the span is valid from any thread. It is accessed by copies that may race, by atomics,
-// and, when it is constant, by reads alone.
+// SAFETY: `Backing` promises that the span is valid from any thread. It is accessed by copies that may race,
+// by atomics, and, when it is constant, by reads alone.
 #[allow(unsafe_code)]
 unsafe impl Send for Region {}
 // SAFETY: as for `Send`.
@@ -90,15 +91,15 @@ impl Region {
         })
     }
 
-    /// Makes the region constant for the rest of its life: from here on every write to it is refused, and it cannot be
-    /// registered with a right to write. What is sent from it can go out by reference where memory and device allow it
-    /// ([`is_copied`](Self::is_copied)), RDMA Read Responses too: no frame can find other octets there than those that
-    /// its CRC was computed over, however late it is read.
+    /// Makes the region constant for the rest of its life: from here on every write to it is refused, and it
+    /// cannot be registered with a right to write. What is sent from it can go out by reference where memory
+    /// and device allow it ([`is_copied`](Self::is_copied)), RDMA Read Responses too: no frame can find other
+    /// octets there than those that its CRC was computed over, however late it is read.
     ///
     /// # Errors
     ///
-    /// The region, unchanged, when somebody else has it too, as a clone, a part or a registration, or others reach the
-    /// memory without it ([`from_raw`](Self::from_raw)).
+    /// The region, unchanged, when somebody else has it too, as a clone, a part or a registration, or others
+    /// reach the memory without it ([`from_raw`](Self::from_raw)).
     pub fn freeze(mut self) -> Result<Self, Self> {
         if Arc::get_mut(&mut self.backing).is_some_and(|backing| backing.is_exclusive()) {
             self.constant = true;
@@ -115,8 +116,8 @@ impl Region {
 
     /// The octets, in place; `None` when the region is not constant.
     pub fn constant(&self) -> Option<&[u8]> {
-        // SAFETY: `Backing` keeps the span valid and initialised, and reached by regions alone. When this one became
-        // constant it was the only one; since then all are, and none writes.
+        // SAFETY: `Backing` keeps the span valid and initialised, and reached by regions alone. When this one
+        // became constant it was the only one; since then all are, and none writes.
         self.constant.then(|| unsafe { core::slice::from_raw_parts(self.start.as_ptr(), self.octets) })
     }
 
@@ -140,8 +141,8 @@ impl Region {
         Arc::get_mut(&mut self.backing)?.take_octets()
     }
 
-    /// Whether sends copy their payload from it into frames: no frame refers to memory that may change, nor to what no
-    /// device can refer to, which is all but whole regions of hugepages (`Region::huge`).
+    /// Whether sends copy their payload from it into frames: no frame refers to memory that may change, nor
+    /// to what no device can refer to, which is all but whole regions of hugepages (`Region::huge`).
     pub fn is_copied(&self) -> bool {
         !(self.constant && self.backing.is_for_devices())
     }
@@ -159,15 +160,17 @@ impl Region {
         }
     }
 
-    /// Copies `source` to `offset`. `false`, and nothing written, when it does not fit or the region is constant.
+    /// Copies `source` to `offset`. `false`, and nothing written, when it does not fit or the region is
+    /// constant.
     #[must_use]
     #[inline]
     pub fn write(&self, offset: usize, source: &[u8]) -> bool {
         if !self.contains(offset, source.len()) || self.constant {
             return false;
         }
-        // SAFETY: the range was just checked to lie inside the span, which `Backing` keeps valid; its octets are accessed
-        // by such copies and atomics alone. `source` is no part of it: there are references into constant regions only.
+        // SAFETY: the range was just checked to lie inside the span, which `Backing` keeps valid; its octets
+        // are accessed by such copies and atomics alone. `source` is no part of it: there are references into
+        // constant regions only.
         unsafe { copy::write(source, self.start.as_ptr().add(offset)) };
         true
     }
@@ -188,8 +191,8 @@ impl Region {
     /// gives what was there before: one read-modify-write, atomic to every core and to the application's own atomics on
     /// the same octets (RDMAPX-5-01). It orders what came before it and what follows like a lock taken and released.
     ///
-    /// `None`, and nothing written, when the region is constant, or the 8 octets are not inside or do not begin at a
-    /// multiple of 8 in memory (RDMAPX-5-02). `f` may be asked more than once.
+    /// `None`, and nothing written, when the region is constant, or the 8 octets are not inside or do not
+    /// begin at a multiple of 8 in memory (RDMAPX-5-02). `f` may be asked more than once.
     #[inline]
     pub fn fetch_modify(&self, offset: usize, mut f: impl FnMut(u64) -> u64) -> Option<u64> {
         if !self.contains(offset, size_of::<u64>()) || self.constant {
@@ -209,8 +212,8 @@ impl Region {
         place.fetch_update(Ordering::AcqRel, Ordering::Acquire, modify).ok()
     }
 
-    /// The raw span. What is done with it must be atomic or volatile where others may write at the same time, and to a
-    /// constant region nothing is written.
+    /// The raw span. What is done with it must be atomic or volatile where others may write at the same time,
+    /// and to a constant region nothing is written.
     pub fn as_non_null(&self) -> NonNull<u8> {
         self.start
     }
@@ -400,8 +403,8 @@ mod tests {
         assert_eq!(region.fetch_modify(16, |value| value), Some(3 * THREADS * TIMES));
     }
 
-    /// Of threads that write, read and modify the same octets, each finds what one of them wrote. The thread sanitizer
-    /// judges the rest (`scripts/sanitize thread`).
+    /// Of threads that write, read and modify the same octets, each finds what one of them wrote. The thread
+    /// sanitizer judges the rest (`scripts/sanitize thread`).
     #[test]
     fn copies_may_race() {
         const TIMES: u64 = 300;

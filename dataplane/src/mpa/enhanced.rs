@@ -96,8 +96,8 @@ impl ReadDepths {
 pub struct Terms {
     /// The most that this end takes and wants, each up to [`READ_DEPTH_MAX`](limits::READ_DEPTH_MAX).
     pub depths: ReadDepths,
-    /// IRD and ORD are negotiated. Otherwise the peer is told that the ULPs see to it, and `depths` stand; a Responder's ORD
-    /// still keeps to an IRD that the Initiator names.
+    /// IRD and ORD are negotiated. Otherwise the peer is told that the ULPs see to it, and `depths` stand; a
+    /// Responder's ORD still keeps to an IRD that the Initiator names.
     pub negotiated: bool,
     /// The indications that this end can send as Initiator; with none it asks for the client-server model, in which its
     /// ULP sends first. Those that it takes as Responder; with none it takes a Write, which costs it nothing.
@@ -139,8 +139,8 @@ impl Terms {
         ReadDepths { ird: bounded(self.depths.ird), ord: bounded(self.depths.ord) }
     }
 
-    /// Whether a Request has something to say that only an enhanced one can. RFC 6581 §10: otherwise it is not enhanced.
-    /// Depths that are left to the ULPs say nothing (ambiguity A-35).
+    /// Whether a Request has something to say that only an enhanced one can. RFC 6581 §10: otherwise it is
+    /// not enhanced. Depths that are left to the ULPs say nothing (ambiguity A-35).
     // Requirements: MPAv2-10-03
     pub const fn enhances(self) -> bool {
         self.negotiated || !self.rtr.is_empty()
@@ -208,8 +208,9 @@ impl Terms {
         (ird, ird)
     }
 
-    /// The Responder's ORD: what it says, and what it has. RFC 6581 §9.1: at most the Initiator's IRD, also when the
-    /// Responder's ULP sees to the depths itself (ambiguity A-36). Example: 30 Reads wanted and an IRD of 5 make an ORD of 5.
+    /// The Responder's ORD: what it says, and what it has. RFC 6581 §9.1: at most the Initiator's IRD, also
+    /// when the Responder's ULP sees to the depths itself (ambiguity A-36). Example: 30 Reads wanted and an
+    /// IRD of 5 make an ORD of 5.
     // Requirements: MPAv2-9.1-02, MPAv2-9.1-11
     fn ord_for(self, asked: EnhancedData) -> (u16, u16) {
         let most = self.most().ord;

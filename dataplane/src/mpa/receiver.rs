@@ -195,8 +195,8 @@ impl FpduReceiver {
     /// # Errors
     ///
     /// [`MpaError::Crc`]; [`MpaError::Marker`] when Markers and ULPDU_Length disagree, or the length is above 64768: then
-    /// there is no boundary to trust (ambiguity A-05), and nothing is waited for. After an error nothing more is to be
-    /// passed on.
+    /// there is no boundary to trust (ambiguity A-05), and nothing is waited for. After an error nothing more
+    /// is to be passed on.
     // Requirements: MPA-4.4-16, MPA-5.2-01, C00-7.2-05, C00-7.4-01, C00-7.4-02, C00-7.4-04
     #[inline]
     pub fn next(&self, octets: &impl Octets) -> Result<Option<Located>, MpaError> {
@@ -217,8 +217,8 @@ impl FpduReceiver {
         Ok(Some(located))
     }
 
-    /// Whether what [`next`](Self::next) gave `error` for may have been damaged on its way, so that another copy may be good: its
-    /// CRC is wrong, or its length is none and no CRC says that it was sent so.
+    /// Whether what [`next`](Self::next) gave `error` for may have been damaged on its way, so that another
+    /// copy may be good: its CRC is wrong, or its length is none and no CRC says that it was sent so.
     // MPA-8-02, MPA-8-03, MPA-8-08
     pub fn may_be_damage(&self, octets: &impl Octets, error: MpaError) -> bool {
         error == MpaError::Crc
@@ -396,8 +396,8 @@ mod tests {
         assert_eq!(receiver.next(&&[0xfd, 0x00][..]), Ok(None), "64768");
     }
 
-    /// MPA-4.4-15, MPA-8-03, A-05: a length above 64768 is error 3 where the CRC is right or cannot be looked at, and error 2 where
-    /// it is wrong. Only a right CRC says that it was sent so.
+    /// MPA-4.4-15, MPA-8-03, A-05: a length above 64768 is error 3 where the CRC is right or cannot be looked
+    /// at, and error 2 where it is wrong. Only a right CRC says that it was sent so.
     #[test]
     fn a_length_out_of_range_is_judged_by_its_crc() {
         let mut octets = vec![0xff, 0xff];

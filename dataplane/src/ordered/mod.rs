@@ -1,8 +1,9 @@
-//! Values of many connections kept in order, in nodes that are allocated once per core: a balanced tree for each connection,
-//! so that no order in which a peer sends makes a search long.
+//! Values of many connections kept in order, in nodes that are allocated once per core: a balanced tree for
+//! each connection, so that no order in which a peer sends makes a search long.
 //!
-//! The trees are AVL trees: with n values no path has more than 1.45 log2(n + 2) nodes, 17 for 2560 values. A value may carry
-//! marks, and each node has the union of the marks below it, so that the next value with a mark is found in one descent too.
+//! The trees are AVL trees: with n values no path has more than 1.45 log2(n + 2) nodes, 17 for 2560 values. A
+//! value may carry marks, and each node has the union of the marks below it, so that the next value with a
+//! mark is found in one descent too.
 
 #[cfg(test)]
 mod tests;
@@ -124,7 +125,8 @@ impl<T> OrderedPool<T> {
         self.visits.set(self.visits.get() + nodes as u64);
     }
 
-    /// Returns the value of a node. The node is that of the value until a value is inserted into, or taken out of, its set.
+    /// Returns the value of a node. The node is that of the value until a value is inserted into, or taken
+    /// out of, its set.
     #[inline]
     pub fn get(&self, node: NodeId) -> Option<&T> {
         self.nodes.get(node.index())?.value.as_ref()
@@ -170,7 +172,8 @@ impl<T> OrderedPool<T> {
         child
     }
 
-    /// Restores the balance of the subtree at `at`, whose children are balanced and differ by two at most. Returns its root.
+    /// Restores the balance of the subtree at `at`, whose children are balanced and differ by two at most.
+    /// Returns its root.
     fn balance(&mut self, at: u32) -> u32 {
         let [left, right] = self.nodes[at as usize].children;
         let (left_height, right_height) = (self.height(left), self.height(right));
@@ -198,8 +201,8 @@ impl<T> OrderedPool<T> {
         }
     }
 
-    /// Balances and sums up the nodes of `path` from the last one on. Above the first `changed` nodes it ends where nothing
-    /// has changed.
+    /// Balances and sums up the nodes of `path` from the last one on. Above the first `changed` nodes it ends
+    /// where nothing has changed.
     fn retrace(&mut self, set: &mut OrderedSet, path: &[(u32, usize)], changed: usize) {
         self.count_visits(path.len());
         for end in (0..path.len()).rev() {
@@ -226,21 +229,22 @@ impl<T: Ordered> OrderedPool<T> {
         self.nodes.get(at as usize)?.value.as_ref().map(T::key)
     }
 
-    /// Finds the first value with any of `marks` among those for which `fits` holds: it holds for none up to some place, and
-    /// for all from there on.
+    /// Finds the first value with any of `marks` among those for which `fits` holds: it holds for none up to
+    /// some place, and for all from there on.
     #[inline]
     pub fn first(&self, set: &OrderedSet, marks: Marks, fits: impl Fn(T::Key) -> bool) -> Option<NodeId> {
         self.find(set, marks, RIGHT, fits)
     }
 
-    /// Finds the last value with any of `marks` among those for which `fits` holds: it holds for all up to some place, and for
-    /// none from there on.
+    /// Finds the last value with any of `marks` among those for which `fits` holds: it holds for all up to
+    /// some place, and for none from there on.
     #[inline]
     pub fn last(&self, set: &OrderedSet, marks: Marks, fits: impl Fn(T::Key) -> bool) -> Option<NodeId> {
         self.find(set, marks, LEFT, fits)
     }
 
-    /// Finds the outermost value with any of `marks` for which `fits` holds, where it holds for what lies towards `side`.
+    /// Finds the outermost value with any of `marks` for which `fits` holds, where it holds for what lies
+    /// towards `side`.
     #[inline]
     fn find(
         &self,
@@ -337,7 +341,8 @@ impl<T: Ordered> OrderedPool<T> {
         let [left, right] = self.nodes.get(at as usize)?.children;
         let changed = path.len();
         if left != NIL && right != NIL {
-            // The value that comes next has no left subtree: it takes the place of this one, and its node goes.
+            // The value that comes next has no left subtree: it takes the place of this one, and its node
+            // goes.
             let place = at;
             path.push((at, RIGHT));
             at = right;

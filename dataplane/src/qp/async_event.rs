@@ -52,8 +52,8 @@ pub enum AsyncEvent {
         /// The shared receive queue.
         srq: SrqNumber,
     },
-    /// A completion had no place in a completion queue; the queue pair it was for has failed (`CQ_ERR`). It was of a receive
-    /// from a shared receive queue, or of a send that was not signaled and was flushed.
+    /// A completion had no place in a completion queue; the queue pair it was for has failed (`CQ_ERR`). It
+    /// was of a receive from a shared receive queue, or of a send that was not signaled and was flushed.
     CompletionQueueOverflow {
         /// The completion queue.
         cq: CqNumber,

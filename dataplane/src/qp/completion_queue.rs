@@ -39,11 +39,12 @@ impl Notice {
 
 /// A bounded queue of completions, of any number of queue pairs.
 ///
-/// A place is reserved when work is posted, so what was posted to a queue pair cannot overflow it (RDMAP-8.1.1-05). Work
-/// that a queue pair takes from a shared receive queue has no place yet; the queue pair that finds none fails, and no other
-/// one ([`AsyncEvent::CompletionQueueOverflow`]). A send work request that is not signaled reserves no place, because its
-/// success is not reported. If it fails or is flushed, its completion is put here only if a place is free, and takes none
-/// that is reserved; without one it is left out, and the queue reports the overflow.
+/// A place is reserved when work is posted, so what was posted to a queue pair cannot overflow it
+/// (RDMAP-8.1.1-05). Work that a queue pair takes from a shared receive queue has no place yet; the queue
+/// pair that finds none fails, and no other one ([`AsyncEvent::CompletionQueueOverflow`]). A send work
+/// request that is not signaled reserves no place, because its success is not reported. If it fails or is
+/// flushed, its completion is put here only if a place is free, and takes none that is reserved; without one
+/// it is left out, and the queue reports the overflow.
 pub struct CompletionRing {
     number: CqNumber,
     entries: ArrayQueue<Completion>,
@@ -156,8 +157,8 @@ impl CompletionRing {
         }
     }
 
-    /// Puts a completion for which no place was reserved in one that is free. Returns false, and leaves the completion out,
-    /// if there is none.
+    /// Puts a completion for which no place was reserved in one that is free. Returns false, and leaves the
+    /// completion out, if there is none.
     pub(super) fn push_if_free(&self, completion: Completion) -> bool {
         let free = self.reserve(1) == 1;
         if free {

@@ -6,8 +6,8 @@ use super::work::QpNumber;
 use crate::sync::{ArrayQueue, AtomicBool, Ordering};
 use crate::waker::Waker;
 
-/// The bell that applications ring at a core: the numbers of queue pairs with new work, and whether receives have come to a
-/// shared receive queue that queue pairs wait for.
+/// The bell that applications ring at a core: the numbers of queue pairs with new work, and whether receives
+/// have come to a shared receive queue that queue pairs wait for.
 #[derive(Debug)]
 pub struct Doorbells {
     queue_pairs: ArrayQueue<QpNumber>,

@@ -105,9 +105,9 @@ impl Indications {
             header.last() && header.version() == version && control == Control { version, opcode }
         };
         match *header {
-            // Answers come in the order of the requests, and the indication was the first of them. Its STag and TO are not
-            // looked at, as those of any empty segment (DDP-5.2-09): nothing says which of the two STags of a Read Request
-            // for no octets an adapter puts there.
+            // Answers come in the order of the requests, and the indication was the first of them. Its STag
+            // and TO are not looked at, as those of any empty segment (DDP-5.2-09): nothing says which of the
+            // two STags of a Read Request for no octets an adapter puts there.
             Header::Tagged(_) if self.response_due && payload_octets == 0 && own(Opcode::ReadResponse) => {
                 self.response_due = false;
                 Some(Received::Indicated)

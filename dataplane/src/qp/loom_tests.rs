@@ -153,8 +153,8 @@ fn ends_while_posting(state: QpState) {
     });
 }
 
-/// A core that flushes what is not signaled and one who posts what is want the last place: the core takes it only while it is
-/// free, and what was accepted has its own.
+/// A core that flushes what is not signaled and one who posts what is want the last place: the core takes it
+/// only while it is free, and what was accepted has its own.
 #[test]
 fn an_unsignaled_flush_takes_no_reserved_place() {
     model(|| {
@@ -182,7 +182,8 @@ fn an_unsignaled_flush_takes_no_reserved_place() {
     });
 }
 
-/// A core that begins to wait for a shared receive queue while a receive is posted to it finds the receive, or is rung for.
+/// A core that begins to wait for a shared receive queue while a receive is posted to it finds the receive,
+/// or is rung for.
 #[test]
 fn a_shared_receive_does_not_slip_past_who_waits() {
     model(|| {
@@ -202,7 +203,8 @@ fn a_shared_receive_does_not_slip_past_who_waits() {
     });
 }
 
-/// What is posted to a queue pair in error while the core flushes it is flushed too: by this flush, or at the next bell.
+/// What is posted to a queue pair in error while the core flushes it is flushed too: by this flush, or at the
+/// next bell.
 #[test]
 fn what_is_posted_in_error_is_flushed() {
     model(|| {
@@ -256,8 +258,8 @@ fn no_completion_slips_past_arming() {
     });
 }
 
-/// A core's thread that has nothing to do arms its waker, polls once more and sleeps: work that is posted meanwhile is seen, or
-/// wakes it.
+/// A core's thread that has nothing to do arms its waker, polls once more and sleeps: work that is posted
+/// meanwhile is seen, or wakes it.
 #[test]
 fn no_doorbell_slips_past_sleep() {
     model(|| {
@@ -277,7 +279,8 @@ fn no_doorbell_slips_past_sleep() {
     });
 }
 
-/// The same for commands, which have no bell of their own; and of two that bring work at the same time one notifies.
+/// The same for commands, which have no bell of their own; and of two that bring work at the same time one
+/// notifies.
 #[test]
 fn no_command_slips_past_sleep() {
     model(|| {

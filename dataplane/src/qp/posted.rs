@@ -47,7 +47,8 @@ bitflags! {
         const FENCED = 1 << 6;
         /// It has a range of memory.
         const LOCAL = 1 << 7;
-        /// It was posted after this end had closed: it is flushed in its turn. Also of requests that are not short.
+        /// It was posted after this end had closed: it is flushed in its turn. Also of requests that are not
+        /// short.
         const LATE = 1 << 8;
     }
 }

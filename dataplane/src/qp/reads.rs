@@ -83,8 +83,9 @@ impl Asked {
     ///
     /// # Errors
     ///
-    /// Always of RDMAP: DDP's numbers stand for its own checks (RFC 5041 §7.2), and it is RDMAP that knows the Read. Of
-    /// RDMAP's, a Response can cause an operation error and no protection error (RFC 5040 figure 10, ambiguity A-32).
+    /// Always of RDMAP: DDP's numbers stand for its own checks (RFC 5041 §7.2), and it is RDMAP that knows
+    /// the Read. Of RDMAP's, a Response can cause an operation error and no protection error (RFC 5040 figure
+    /// 10, ambiguity A-32).
     // Requirements: DDP-7.2-01, RDMAP-5.2.2-03, RDMAP-7.2-01, RDMAP-7.2-02
     pub(super) fn check_turn(&self, header: &Tagged, payload_octets: usize) -> Result<(), StreamError> {
         let Some(Awaited::Read { sink, delivered }) = self.queue.front() else {
@@ -151,9 +152,10 @@ pub struct Response {
     end: Option<SeqNumber>,
 }
 
-/// The answers this end owes, in the order of the requests (RDMAP-5.2.2-05). There may be IRD Reads, and as many Atomic
-/// Operations beside them: RFC 7306 §5.2.2 item 4 adds the buffers of the one to those of the other (ambiguity A-34).
-/// Example: with an IRD of 2, two Reads and two Atomic Operations may be outstanding here, and no third of either.
+/// The answers this end owes, in the order of the requests (RDMAP-5.2.2-05). There may be IRD Reads, and as
+/// many Atomic Operations beside them: RFC 7306 §5.2.2 item 4 adds the buffers of the one to those of the
+/// other (ambiguity A-34). Example: with an IRD of 2, two Reads and two Atomic Operations may be outstanding
+/// here, and no third of either.
 #[derive(Debug, Default)]
 pub struct Responses {
     queue: VecDeque<Response>,

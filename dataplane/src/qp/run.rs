@@ -104,8 +104,8 @@ pub struct SegmentRoom {
     pub markers: bool,
     /// Whether FPDUs may share it.
     pub packing: bool,
-    /// Octets of payload from which on an FPDU from memory that goes by reference goes alone: that costs less than the
-    /// segment it would save.
+    /// Octets of payload from which on an FPDU from memory that goes by reference goes alone: that costs less
+    /// than the segment it would save.
     pub alone_from: u32,
 }
 

@@ -30,8 +30,8 @@ pub struct Sender {
     taken: VecDeque<Taken>,
     /// How many requests were completed before these; it wraps.
     completed: u32,
-    /// The first request that was posted after this end had closed. It and those behind it are flushed when all before it
-    /// are complete.
+    /// The first request that was posted after this end had closed. It and those behind it are flushed when
+    /// all before it are complete.
     late: Option<Posted>,
     /// How many of them are acknowledged whole.
     acknowledged: usize,
@@ -410,15 +410,16 @@ impl Sender {
         self.flush_late(shared);
     }
 
-    /// Flushes what was posted after this end had closed or the stream had failed, when all before it is complete.
+    /// Flushes what was posted after this end had closed or the stream had failed, when all before it is
+    /// complete.
     pub fn flush_late(&mut self, shared: &SharedQp) {
         if self.taken.is_empty() && (self.late.is_some() || shared.state().is_over()) {
             self.flush_posted(shared);
         }
     }
 
-    /// Flushes requests that were not taken: as many as the queue can hold, so that one who goes on posting keeps the core no
-    /// longer. It rings again for the rest.
+    /// Flushes requests that were not taken: as many as the queue can hold, so that one who goes on posting
+    /// keeps the core no longer. It rings again for the rest.
     fn flush_posted(&mut self, shared: &SharedQp) {
         for _ in 0..=shared.send_depth() {
             let Some(request) = self.late.take().or_else(|| shared.take_send()) else { return };

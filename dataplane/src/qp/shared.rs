@@ -228,9 +228,9 @@ impl SharedQp {
         self.receives.outstanding()
     }
 
-    /// Posts a send work request. Takes effect when the core next polls. After this end has closed, or once the stream has
-    /// failed, the request is flushed when all those before it are complete, as verbs has it: a request posted then and
-    /// awaited tells that the queue is drained.
+    /// Posts a send work request. Takes effect when the core next polls. After this end has closed, or once
+    /// the stream has failed, the request is flushed when all those before it are complete, as verbs has it:
+    /// a request posted then and awaited tells that the queue is drained.
     ///
     /// # Errors
     ///
@@ -389,8 +389,8 @@ impl SharedQp {
         fence(Ordering::SeqCst);
     }
 
-    /// Ends the queue pair because no core looks at its queues any more: nothing that is posted completes, and nothing can be
-    /// posted.
+    /// Ends the queue pair because no core looks at its queues any more: nothing that is posted completes,
+    /// and nothing can be posted.
     pub fn abandon(&self) {
         self.abandoned.store(true, Ordering::Release);
         self.set_error(StreamError::Tcp(CloseReason::Aborted));
@@ -439,8 +439,9 @@ impl SharedQp {
         self.sends.finish_one();
     }
 
-    /// Reports a send that was not signaled and has failed or is flushed, for the core. No place is reserved for its
-    /// completion: without a free one the completion is left out, and the completion queue reports that it has overflowed.
+    /// Reports a send that was not signaled and has failed or is flushed, for the core. No place is reserved
+    /// for its completion: without a free one the completion is left out, and the completion queue reports
+    /// that it has overflowed.
     pub fn report_unsignaled(&self, completion: Completion) {
         self.sends.finish_one();
         if !self.send_completions.push_if_free(completion) {

@@ -83,15 +83,16 @@ impl SharedReceiveQueue {
     pub fn post(&self, requests: &[ReceiveRequest]) -> Result<(), BadRequest> {
         let full = requests.iter().position(|request| self.posted.push(*request).is_err());
         if !requests.is_empty() && full != Some(0) {
-            // Of this fence and that of `await_post` one comes first: either the core finds the receive, or it is rung for.
+            // Of this fence and that of `await_post` one comes first: either the core finds the receive, or
+            // it is rung for.
             fence(Ordering::SeqCst);
             self.ring_if_awaited();
         }
         full.map_or(Ok(()), |posted| Err(BadRequest { posted, error: PostError::QueueFull }))
     }
 
-    /// Has `doorbells` rung when the next receive is posted, at once if there is one already, for the core that they are of:
-    /// that of all queue pairs which share the queue.
+    /// Has `doorbells` rung when the next receive is posted, at once if there is one already, for the core
+    /// that they are of: that of all queue pairs which share the queue.
     pub fn await_post(&self, doorbells: &Arc<Doorbells>) {
         let known = self.doorbells.get_or_init(|| doorbells.clone());
         debug_assert!(Arc::ptr_eq(known, doorbells), "a queue is shared by the queue pairs of one core");

@@ -147,10 +147,10 @@ impl Operation {
 
 /// A work request on the send queue. The registered memory of `local` belongs to the stack until the completion.
 ///
-/// What is sent is read from there whenever a segment is built, also to be sent again. If somebody writes to it meanwhile, the
-/// application, a peer with the right to, or another request, what arrives is old or new octets, in a mixture of whole
-/// FPDUs, and nothing else suffers (RFC 5040 §5.5): each FPDU has a CRC over the octets that it carries. After the completion
-/// nothing is read from there any more.
+/// What is sent is read from there whenever a segment is built, also to be sent again. If somebody writes to
+/// it meanwhile, the application, a peer with the right to, or another request, what arrives is old or new
+/// octets, in a mixture of whole FPDUs, and nothing else suffers (RFC 5040 §5.5): each FPDU has a CRC over
+/// the octets that it carries. After the completion nothing is read from there any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SendRequest {
     /// The application's name for it.
@@ -159,10 +159,10 @@ pub struct SendRequest {
     pub operation: Operation,
     /// The octets to send.
     pub local: Payload,
-    /// Whether success is reported. Failure always is, but a request that is not signaled reserves no place in the completion
-    /// queue: one that finds none free when it fails or is flushed is left out
-    /// ([`CompletionQueueOverflow`](super::async_event::AsyncEvent::CompletionQueueOverflow)). A signaled one behind it tells
-    /// of both.
+    /// Whether success is reported. Failure always is, but a request that is not signaled reserves no place
+    /// in the completion queue: one that finds none free when it fails or is flushed is left out
+    /// ([`CompletionQueueOverflow`](super::async_event::AsyncEvent::CompletionQueueOverflow)). A signaled one
+    /// behind it tells of both.
     pub signaled: bool,
     /// Whether it waits until the peer has answered all Reads and Atomic Operations posted before it (RFC 5040 §5.5): for
     /// what depends on what they bring.

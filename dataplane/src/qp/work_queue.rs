@@ -40,8 +40,8 @@ impl<T> WorkQueue<T> {
         u32::try_from(outstanding).unwrap_or(u32::MAX)
     }
 
-    /// Posts the first of `requests`, each as `posted` makes it: as many as there is room for here, and in `completions` for
-    /// those of them that are `signaled`. Returns how many, and why not the next.
+    /// Posts the first of `requests`, each as `posted` makes it: as many as there is room for here, and in
+    /// `completions` for those of them that are `signaled`. Returns how many, and why not the next.
     pub(super) fn post<R>(
         &self,
         requests: &[R],

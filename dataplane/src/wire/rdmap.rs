@@ -305,8 +305,8 @@ impl<'a> Terminate<'a> {
         }
     }
 
-    /// The third octet of the Terminate Control that Linux siw sends for an error: M, D and R in its low bits, in reverse
-    /// order. `None` for errors that siw does not report.
+    /// The third octet of the Terminate Control that Linux siw sends for an error: M, D and R in its low
+    /// bits, in reverse order. `None` for errors that siw does not report.
     const fn siw_flags(layer: u8, error_type: u8, code: u8) -> Option<u8> {
         const NONE: u8 = 0;
         const SEGMENT: u8 = (SEGMENT_LENGTH_VALID | DDP_HEADER_INCLUDED).reverse_bits();
@@ -315,20 +315,20 @@ impl<'a> Terminate<'a> {
             // siw sets R for each protection error, also for those of a Send, which has no RDMA header.
             (0, 1, 0x00..=0x04 | 0x09 | 0xff) => REQUEST,
             (0, 2, 0x07..=0x09 | 0xff) | (1, 0, 0) | (1, 1, 0x00..=0x03) | (1, 2, 0x01..=0x05) => SEGMENT,
-            // Neither catastrophic errors of RDMAP nor those of MPA come with a header, nor do those of versions and
-            // opcodes, whose segment siw cannot read.
+            // Neither catastrophic errors of RDMAP nor those of MPA come with a header, nor do those of
+            // versions and opcodes, whose segment siw cannot read.
             (0, 0, _) | (0, 2, 0x05 | 0x06) | (1, 1, 0x04) | (1, 2, 0x06) | (2, 0, 0x01..=0x07) => NONE,
             _ => return None,
         })
     }
 
-    /// Whether the Terminate Control is laid out as Linux siw does on a little-endian host: layer and type have changed
-    /// places, and M, D and R stand in the low bits of their octet. Example: "DDP, Untagged, no buffer" is `12 02 c0 00` as
-    /// drawn and `21 02 03 00` from siw.
+    /// Whether the Terminate Control is laid out as Linux siw does on a little-endian host: layer and type
+    /// have changed places, and M, D and R stand in the low bits of their octet. Example: "DDP, Untagged, no
+    /// buffer" is `12 02 c0 00` as drawn and `21 02 03 00` from siw.
     ///
-    /// All four octets must be those that siw sends for the error: any other bits there are reserved ones, and ignored.
-    /// Without flags, the two layouts differ in layer and type only, and a Terminate that names an error as drawn is read
-    /// as drawn.
+    /// All four octets must be those that siw sends for the error: any other bits there are reserved ones,
+    /// and ignored. Without flags, the two layouts differ in layer and type only, and a Terminate that names
+    /// an error as drawn is read as drawn.
     const fn is_swapped([kind, code, flags, reserved]: [u8; 4]) -> bool {
         let (layer, error_type) = (kind & 0x0f, kind >> 4);
         match Self::siw_flags(layer, error_type, code) {
@@ -445,7 +445,8 @@ mod tests {
             Terminate { segment_len: Some(42), ddp_header: &octets[6..], ..Terminate::bare(1, 2, 2) };
         assert_eq!(Terminate::parse(&octets), Ok(expected));
         assert_eq!(Terminate::parse(&octets[..4]), Ok(Terminate::bare(1, 2, 2)));
-        // Its other errors: of MPA, and of RDMAP with a Read Request, whose layer and type both exist swapped.
+        // Its other errors: of MPA, and of RDMAP with a Read Request, whose layer and type both exist
+        // swapped.
         assert_eq!(Terminate::parse(&[0x02, 2, 0, 0]), Ok(Terminate::bare(2, 0, 2)));
         assert_eq!(Terminate::parse(&[0x21, 6, 0, 0]), Ok(Terminate::bare(1, 2, 6)));
         let mut octets = vec![0x10, 0x02, 0x07, 0x00, 0, 28, 0x41, 0x41];
@@ -456,8 +457,8 @@ mod tests {
         assert_eq!(Terminate::parse(&octets), Ok(expected));
     }
 
-    /// RDMAP-4.8-05: reserved bits are ignored, whatever error they come with. Only the very octets that siw sends change
-    /// the places of the fields.
+    /// RDMAP-4.8-05: reserved bits are ignored, whatever error they come with. Only the very octets that siw
+    /// sends change the places of the fields.
     #[test]
     fn reserved_bits_do_not_swap_the_fields() {
         // Local catastrophic error of DDP; swapped, it would be a protection error of RDMAP.
@@ -466,7 +467,8 @@ mod tests {
         }
         assert_eq!(Terminate::parse(&[0x10, 0, 0x07, 0]), Ok(Terminate::bare(0, 1, 0)));
         assert_eq!(Terminate::parse(&[0x10, 0, 0x07, 1]), Ok(Terminate::bare(1, 0, 0)));
-        // Invalid STag of DDP, whose layer and type are the same both ways: M, D and R are those of the figure.
+        // Invalid STag of DDP, whose layer and type are the same both ways: M, D and R are those of the
+        // figure.
         for flags in (0..0x20).filter(|flags| *flags != 0x03) {
             assert_eq!(Terminate::parse(&[0x11, 0, flags, 0, 0, 42]), Ok(Terminate::bare(1, 1, 0)));
         }

@@ -140,9 +140,10 @@ impl Options {
     /// Octets of options a header has room for.
     const ROOM: usize = 40;
 
-    /// Parses an option list up to its end, or up to the first option whose length is impossible. RFC 9293 §3.1 asks a TCP to
-    /// be prepared for such a length; after it nobody can say where the next option begins, and the options before it are as
-    /// good as ever. Example: of `02 04 05 b4  08 00` the MSS of 1460 is taken, the timestamps of length 0 are not.
+    /// Parses an option list up to its end, or up to the first option whose length is impossible. RFC 9293
+    /// §3.1 asks a TCP to be prepared for such a length; after it nobody can say where the next option
+    /// begins, and the options before it are as good as ever. Example: of `02 04 05 b4  08 00` the MSS of
+    /// 1460 is taken, the timestamps of length 0 are not.
     fn parse(mut octets: &[u8]) -> Self {
         let mut options = Self::default();
         loop {
@@ -157,8 +158,8 @@ impl Options {
         }
     }
 
-    /// Takes the option at the front of `octets` and returns the octets after it; `None`, and nothing taken, when its length
-    /// is impossible.
+    /// Takes the option at the front of `octets` and returns the octets after it; `None`, and nothing taken,
+    /// when its length is impossible.
     fn take_first<'a>(&mut self, octets: &'a [u8]) -> Option<&'a [u8]> {
         let [kind, len, ..] = octets else { return None };
         let (option, rest) = octets.split_at_checked(usize::from(*len))?;

@@ -1,5 +1,5 @@
-//! Sources that change while they are sent. RFC 5040 §5.5 (8) leaves the contents of such a message indeterminate, and
-//! nothing else: every FPDU has a CRC that fits it, and the stream goes on.
+//! Sources that change while they are sent. RFC 5040 §5.5 (8) leaves the contents of such a message
+//! indeterminate, and nothing else: every FPDU has a CRC that fits it, and the stream goes on.
 
 use std::sync::{Arc, Mutex};
 
@@ -97,7 +97,8 @@ fn filled(octet: u8) -> Region {
     region
 }
 
-/// Whoever writes to a source between the building of a frame and the moment the device reads it does not spoil its CRC.
+/// Whoever writes to a source between the building of a frame and the moment the device reads it does not
+/// spoil its CRC.
 #[test]
 fn a_source_may_change_while_frames_wait_at_the_device() {
     for message in MESSAGES {
@@ -114,8 +115,8 @@ fn a_source_may_change_while_frames_wait_at_the_device() {
     }
 }
 
-/// What waits at the device when its octets have been acknowledged already, by an answer to an earlier copy, shows nothing
-/// that was written after the completion.
+/// What waits at the device when its octets have been acknowledged already, by an answer to an earlier copy,
+/// shows nothing that was written after the completion.
 #[test]
 fn a_frame_that_leaves_after_the_completion_shows_nothing_of_later() {
     const SECRET: [u8; 16] = [0xee; 16];
@@ -157,8 +158,8 @@ fn a_frame_that_leaves_after_the_completion_shows_nothing_of_later() {
     }
 }
 
-/// RFC 5044 App. A.5: FPDUs that no longer fit the path go out in parts, one round trip after the other. They fit together
-/// whatever becomes of the source meanwhile.
+/// RFC 5044 App. A.5: FPDUs that no longer fit the path go out in parts, one round trip after the other. They
+/// fit together whatever becomes of the source meanwhile.
 #[test]
 fn the_parts_of_a_cut_fpdu_fit_together() {
     const MOST_OCTETS: usize = 1300;
@@ -202,8 +203,9 @@ fn what_is_sent_again_has_a_crc_that_fits() {
     }
 }
 
-/// A middlebox cuts segments where it likes. If the peer has kept a part of an FPDU, and the source has changed by the time
-/// the rest is sent again, no CRC fits both: the peer refuses the mixture, and no octet of it is ever placed.
+/// A middlebox cuts segments where it likes. If the peer has kept a part of an FPDU, and the source has
+/// changed by the time the rest is sent again, no CRC fits both: the peer refuses the mixture, and no octet
+/// of it is ever placed.
 #[test]
 fn a_mixture_made_by_a_middlebox_is_refused() {
     let mut outcomes = [0; 2];

@@ -1,4 +1,5 @@
-//! How a connection ends for those who post to it: what is posted late is flushed in its turn, and a disconnect has a deadline.
+//! How a connection ends for those who post to it: what is posted late is flushed in its turn, and a
+//! disconnect has a deadline.
 
 use warpline_dataplane::core::ring::{Command, Event};
 use warpline_dataplane::memory::{Access, STag};
@@ -31,8 +32,8 @@ fn disconnect(pair: &Pair, within_ns: Option<u64>) {
     pair.a.command(Command::Disconnect { connection: pair.a.connection.unwrap(), within_ns });
 }
 
-/// DDP-6.2.1-02: what is posted after this end has closed is not sent, and its flush comes behind the completions of what was
-/// posted before, so that one marker tells that the queue is drained.
+/// DDP-6.2.1-02: what is posted after this end has closed is not sent, and its flush comes behind the
+/// completions of what was posted before, so that one marker tells that the queue is drained.
 #[test]
 fn what_is_posted_after_a_disconnect_is_flushed_in_its_turn() {
     let mut pair = established();
@@ -65,8 +66,8 @@ fn what_is_posted_after_a_disconnect_is_flushed_in_its_turn() {
     assert_eq!(pair.a.poll_completions()[0].status, Status::Flushed);
 }
 
-/// Verbs' drain: markers posted to both queues of a queue pair in error are flushed, while a Terminate is on its way and when
-/// all is over.
+/// Verbs' drain: markers posted to both queues of a queue pair in error are flushed, while a Terminate is on
+/// its way and when all is over.
 #[test]
 fn markers_are_flushed_in_error() {
     let mut pair = established();
@@ -116,8 +117,8 @@ fn a_peer_that_never_closes_is_given_up() {
     assert_eq!(pair.b.qp.error(), Some(StreamError::Tcp(CloseReason::Reset)), "the peer is told, too");
 }
 
-/// DDP-6.2.1-06: a peer that still sends is not given up, however long that takes; the time counts from its last octet. And
-/// without a limit it may be silent for ever.
+/// DDP-6.2.1-06: a peer that still sends is not given up, however long that takes; the time counts from its
+/// last octet. And without a limit it may be silent for ever.
 #[test]
 fn a_peer_that_still_sends_is_waited_for() {
     let mut pair = established();

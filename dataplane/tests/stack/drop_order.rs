@@ -165,8 +165,8 @@ fn segment(flags: Flags, seq: SeqNumber, ack: SeqNumber, payload: &[u8]) -> Vec<
     frame
 }
 
-/// A core holds frames beyond a gap, frames that the device had no room for, and one it did not need: all go before the
-/// device does. A DPDK frame that goes after its device goes to a pool that is freed.
+/// A core holds frames beyond a gap, frames that the device had no room for, and one it did not need: all go
+/// before the device does. A DPDK frame that goes after its device goes to a pool that is freed.
 #[test]
 fn frames_go_before_their_device() {
     let notice = Arc::new(Notice::default());

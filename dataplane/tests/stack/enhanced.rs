@@ -320,8 +320,8 @@ fn the_answer_to_an_indication_is_not_seen() {
     assert_eq!(target.qp.error(), None);
     target.send(&response(1, 0));
     target.expect_failed(unexpected);
-    // DDP-5.2-09: of an empty Response neither STag nor TO is looked at. An adapter may echo those of the sink, those of the
-    // source, or none.
+    // DDP-5.2-09: of an empty Response neither STag nor TO is looked at. An adapter may echo those of the
+    // sink, those of the source, or none.
     for (stag, to) in [(0, 0), (2, 0), (1, 1)] {
         let mut target = Target::initiator(ReadyToReceive::Send(Rtr::Read));
         target.sent();

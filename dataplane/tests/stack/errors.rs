@@ -229,8 +229,8 @@ fn a_wrong_crc_once_is_not_seen() {
     assert!(holds(&target.regions[0].0, 0, b"good"));
 }
 
-/// RFC 5044 §8, MPA-8-03, MPA-8-08, A-05: a length above 64768 is damage like any other at first, with CRCs and without. The
-/// same again and again is error 3, and nobody waits for octets that no sender may send.
+/// RFC 5044 §8, MPA-8-03, MPA-8-08, A-05: a length above 64768 is damage like any other at first, with CRCs
+/// and without. The same again and again is error 3, and nobody waits for octets that no sender may send.
 #[test]
 fn a_length_that_cannot_be_is_loss_first_and_then_an_error() {
     for crc in [true, false] {
@@ -354,8 +354,8 @@ fn a_terminate_is_reported() {
     assert!(data.is_empty() && fin);
 }
 
-/// DDP-7.1-03 to DDP-7.1-05, RDMAP-7.2-01 to RDMAP-7.2-03: a Terminate is checked as any Untagged message before it is
-/// believed. Its queue has one buffer, for one message as long as the longest Terminate.
+/// DDP-7.1-03 to DDP-7.1-05, RDMAP-7.2-01 to RDMAP-7.2-03: a Terminate is checked as any Untagged message
+/// before it is believed. Its queue has one buffer, for one message as long as the longest Terminate.
 #[test]
 fn a_terminate_is_checked() {
     let header = [0x11, 1, 0, 0];

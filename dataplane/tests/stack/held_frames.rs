@@ -249,8 +249,9 @@ fn when_frames_are_short_the_silent_are_failed() {
     assert_eq!((remote.qp.error(), slow.qp.error()), (None, None));
 }
 
-/// Messages that wait for receives hold frames as long as nobody else lacks them. Then the wait of some ends early: with the error
-/// that it would have ended with, told to the peer, and no acknowledged octet lost in silence.
+/// Messages that wait for receives hold frames as long as nobody else lacks them. Then the wait of some ends
+/// early: with the error that it would have ended with, told to the peer, and no acknowledged octet lost in
+/// silence.
 #[test]
 fn when_frames_are_short_waits_end_early() {
     let mut world = World::new(FEW);

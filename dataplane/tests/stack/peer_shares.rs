@@ -1,5 +1,5 @@
-//! What one peer may hold of a listener's backlog: silent connections, and handshakes that are never completed, leave room for
-//! others.
+//! What one peer may hold of a listener's backlog: silent connections, and handshakes that are never
+//! completed, leave room for others.
 
 use std::net::IpAddr;
 
@@ -98,8 +98,8 @@ fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// A host connects and says nothing, as often as it can: it has half of the backlog, and the next hosts half of the rest. A place
-/// that it gives back is free for all.
+/// A host connects and says nothing, as often as it can: it has half of the backlog, and the next hosts half
+/// of the rest. A place that it gives back is free for all.
 #[test]
 fn silent_connections_of_one_host_leave_room() {
     let mut world = World::new(BACKLOG);
@@ -123,8 +123,9 @@ fn silent_connections_of_one_host_leave_room() {
     assert!(world.connect(ip("203.0.113.1"), 1000).is_some(), "it holds none of the backlog any more");
 }
 
-/// Handshakes that are begun and not completed prove no address: beyond the share each is answered by a cookie, so that whoever
-/// forges a peer's address does not keep the peer out, and others still get what a cookie cannot remember.
+/// Handshakes that are begun and not completed prove no address: beyond the share each is answered by a
+/// cookie, so that whoever forges a peer's address does not keep the peer out, and others still get what a
+/// cookie cannot remember.
 #[test]
 fn beyond_its_share_of_handshakes_a_host_gets_cookies() {
     let mut world = World::new(BACKLOG);
@@ -160,8 +161,8 @@ fn cookies_do_not_exceed_a_share() {
     assert_eq!((taken, world.refused()), (2, 2));
 }
 
-/// In IPv6 a host has as many addresses as it likes: those of a network of 64 bits leave a fifth, and one of them no less than
-/// one address of IPv4 does.
+/// In IPv6 a host has as many addresses as it likes: those of a network of 64 bits leave a fifth, and one of
+/// them no less than one address of IPv4 does.
 #[test]
 fn addresses_of_one_network_leave_room_for_others() {
     let mut world = World::new(BACKLOG);

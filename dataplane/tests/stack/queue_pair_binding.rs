@@ -1,5 +1,5 @@
-//! A queue pair and its connection name each other, and nobody else: not the next connection in the same slot, not the next
-//! queue pair of the same number.
+//! A queue pair and its connection name each other, and nobody else: not the next connection in the same
+//! slot, not the next queue pair of the same number.
 
 use std::sync::Arc;
 
@@ -111,9 +111,10 @@ impl World {
 
 const NOTHING: Slice = Slice { stag: STag(0), to: 0, octets: 0 };
 
-/// A peer resets its connection while the device is stalled, so that the connection keeps its slot; control, which has not
-/// seen the event yet, starts a queue pair on it. The queue pair stays idle, can serve another connection, and when it is
-/// destroyed, the next connection in the slot, of another Protection Domain, is left alone.
+/// A peer resets its connection while the device is stalled, so that the connection keeps its slot; control,
+/// which has not seen the event yet, starts a queue pair on it. The queue pair stays idle, can serve another
+/// connection, and when it is destroyed, the next connection in the slot, of another Protection Domain, is
+/// left alone.
 #[test]
 fn a_closed_connection_takes_no_queue_pair() {
     for unnegotiated in [false, true] {
@@ -151,8 +152,8 @@ fn a_closed_connection_takes_no_queue_pair() {
     }
 }
 
-/// A queue pair that was refused, while its connection was in its slot and after the slot had gone to another, still serves the
-/// connection that it is given next.
+/// A queue pair that was refused, while its connection was in its slot and after the slot had gone to
+/// another, still serves the connection that it is given next.
 #[test]
 fn a_queue_pair_refused_can_serve_another_connection() {
     let mut world = World::new();
@@ -173,8 +174,8 @@ fn a_queue_pair_refused_can_serve_another_connection() {
     assert_eq!((mine.state(), theirs.state()), (QpState::Error, QpState::ReadyToSend));
 }
 
-/// A destroyed queue pair's connection keeps its slot while the device is stalled, and its deadline for a first FPDU passes.
-/// A queue pair made meanwhile has the same number, and notices nothing of that.
+/// A destroyed queue pair's connection keeps its slot while the device is stalled, and its deadline for a
+/// first FPDU passes. A queue pair made meanwhile has the same number, and notices nothing of that.
 #[test]
 fn an_old_connection_does_not_reach_the_next_queue_pair_of_its_number() {
     let mut world = World::new();
@@ -198,8 +199,8 @@ fn an_old_connection_does_not_reach_the_next_queue_pair_of_its_number() {
     assert!(world.is_open(&second));
 }
 
-/// A queue pair that serves a connection is not taken from it, and a connection that is served changes hands neither. Whoever
-/// asks for it loses the connection it was to serve.
+/// A queue pair that serves a connection is not taken from it, and a connection that is served changes hands
+/// neither. Whoever asks for it loses the connection it was to serve.
 #[test]
 fn one_queue_pair_serves_one_connection() {
     let mut world = World::new();

@@ -1,5 +1,6 @@
-//! A receiver that posts its receives late and one by one, over links that lose and reorder, with and without Markers: every
-//! message is Delivered once, in order and whole, and every Write behind a message before the next one.
+//! A receiver that posts its receives late and one by one, over links that lose and reorder, with and without
+//! Markers: every message is Delivered once, in order and whole, and every Write behind a message before the
+//! next one.
 
 use warpline_dataplane::device::sim::{EndConfig, Impairments};
 use warpline_dataplane::memory::{Access, STag};

@@ -59,7 +59,8 @@ fn echo_request() -> Vec<u8> {
     echo
 }
 
-/// RFC 1122 §3.2.1.3, RFC 9293 §3.9.2.3 (MUST-63): who answers a packet from a broadcast address answers to a whole network.
+/// RFC 1122 §3.2.1.3, RFC 9293 §3.9.2.3 (MUST-63): who answers a packet from a broadcast address answers to a
+/// whole network.
 #[test]
 fn nobody_sends_from_a_broadcast_address() {
     let mut link = listening([1, 2]);
@@ -110,8 +111,8 @@ fn nobody_sends_from_a_broadcast_address() {
     }
 }
 
-/// RFC 6864 §4.1: the identification of what is never fragmented means nothing, and so it counts nothing that others do. A
-/// reply to a ping has the ping's.
+/// RFC 6864 §4.1: the identification of what is never fragmented means nothing, and so it counts nothing that
+/// others do. A reply to a ping has the ping's.
 #[test]
 fn identifications_say_nothing_of_others() {
     let mut link = listening([1, 2]);
@@ -137,8 +138,8 @@ fn identifications_say_nothing_of_others() {
     assert_eq!((ip.identification, ip.dont_fragment), (7, true));
 }
 
-/// RFC 6437 §3: flow labels follow from the flow and the core's secret, and from nothing else: not from where the flow's
-/// connection is kept, which differs from core to core.
+/// RFC 6437 §3: flow labels follow from the flow and the core's secret, and from nothing else: not from where
+/// the flow's connection is kept, which differs from core to core.
 #[test]
 fn flow_labels_follow_from_the_flow_and_a_secret() {
     let label = |secret, port, others: u16| {

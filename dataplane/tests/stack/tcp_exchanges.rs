@@ -57,8 +57,8 @@ fn no_connection_is_taken_while_control_is_behind() {
     assert_eq!(peer.expect_one().header.flags, synack());
 }
 
-/// RFC 9293 §3.1: a SYN with an option of an impossible length is answered. The options before the damage count: without SACK
-/// permitted and a window scale the answer offers neither.
+/// RFC 9293 §3.1: a SYN with an option of an impossible length is answered. The options before the damage
+/// count: without SACK permitted and a window scale the answer offers neither.
 #[test]
 fn a_syn_with_damaged_options_is_answered() {
     let damages = [&[8, 0, 0, 0][..], &[8, 1, 0, 0], &[3, 40, 7, 0], &[4, 2, 3, 4], &[1, 1, 1, 253]];

@@ -154,7 +154,8 @@ fn requests_fill_the_queue_of_their_stream_alone() {
     assert_eq!(other.qp.error(), None);
 }
 
-/// A name, a work request that is given the STag of the other domain, and whether it also uses that as memory.
+/// A name, a work request that is given the STag of the other domain, and whether it also uses that as
+/// memory.
 type Intrusion = (&'static str, fn(STag) -> Operation, bool);
 
 /// Work requests reach the core without a check by the control thread, so none may reach another domain:

@@ -17,9 +17,10 @@ use crate::mbuf::Mbuf;
 ///
 /// # What readers see
 ///
-/// The octets stay the owner's, but pieces of frames give them as slices, and a device reads them when it sends the frame, not
-/// when it takes it. So nobody may write to them while there are [`attachments`](Self::attachments). Writing takes the raw
-/// pointer and `unsafe`: it is who writes that answers for this.
+/// The octets stay the owner's, but pieces of frames give them as slices, and a device reads them when it
+/// sends the frame, not when it takes it. So nobody may write to them while there are
+/// [`attachments`](Self::attachments). Writing takes the raw pointer and `unsafe`: it is who writes that
+/// answers for this.
 pub struct ExternalBuffer {
     shared: NonNull<Shared>,
 }
@@ -56,9 +57,10 @@ impl ExternalBuffer {
     ///
     /// # Safety
     ///
-    /// Until `release` is called, `start` must point to `octets` initialised octets that any thread may read, and that
-    /// nobody writes to while frames refer to them. Frames with an attachment may only be sent to ports that reach the memory
-    /// at its virtual address: none that does DMA, unless the memory was registered for it.
+    /// Until `release` is called, `start` must point to `octets` initialised octets that any thread may read,
+    /// and that nobody writes to while frames refer to them. Frames with an attachment may only be sent to
+    /// ports that reach the memory at its virtual address: none that does DMA, unless the memory was
+    /// registered for it.
     pub unsafe fn from_raw_parts(
         start: NonNull<u8>,
         octets: usize,

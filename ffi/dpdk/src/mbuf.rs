@@ -64,7 +64,8 @@ impl Headers {
 
 /// A frame in one buffer or a chain of them, which go back to their pools when it is dropped.
 ///
-/// A piece may be an [`ExternalBuffer`] carried by reference, to which nobody writes while frames refer to it. The first piece is always the buffer's own memory and can be written to.
+/// A piece may be an [`ExternalBuffer`] carried by reference, to which nobody writes while frames refer to
+/// it. The first piece is always the buffer's own memory and can be written to.
 // One pointer and nothing else: bursts pass slices of `Mbuf` to DPDK as arrays of `rte_mbuf *`.
 #[repr(transparent)]
 pub struct Mbuf {

@@ -20,9 +20,10 @@ pub enum ExternalPieces {
     /// memory afterwards is not seen at the other end, and its references are gone when `transmit` returns.
     #[default]
     Copied,
-    /// The receiver gets the references. Their owner is kept alive until the receiver drops the frame, so no octet is ever
-    /// read after it was freed, and nobody may write to the memory for as long ([`ExternalBuffer`](crate::ExternalBuffer)).
-    /// It saves one copy per octet, which real hardware does not cost the CPU either.
+    /// The receiver gets the references. Their owner is kept alive until the receiver drops the frame, so no
+    /// octet is ever read after it was freed, and nobody may write to the memory for as long
+    /// ([`ExternalBuffer`](crate::ExternalBuffer)). It saves one copy per octet, which real hardware does not
+    /// cost the CPU either.
     Shared,
 }
 
@@ -206,8 +207,8 @@ impl WireEnd {
         frame.is_private(self.config.external_pieces == ExternalPieces::Shared)
     }
 
-    /// Has `hook` called by the other end whenever frames have arrived at this one, on the thread that sends them: it must not
-    /// wait. The first hook stays.
+    /// Has `hook` called by the other end whenever frames have arrived at this one, on the thread that sends
+    /// them: it must not wait. The first hook stays.
     pub fn on_arrival(&self, hook: impl Fn() + Send + Sync + 'static) {
         let _ = self.incoming.arrival.set(Hook(Box::new(hook)));
     }

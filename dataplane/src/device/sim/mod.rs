@@ -78,8 +78,8 @@ pub struct EndConfig {
     pub frame_limit: usize,
     /// Whether the device offers to fill in checksums on transmit.
     pub transmit_checksums: bool,
-    /// Whether the device takes payload by reference. As one that does DMA it reads the octets when the frame leaves, and
-    /// finds what is there by then: also in memory that no frame should refer to.
+    /// Whether the device takes payload by reference. As one that does DMA it reads the octets when the frame
+    /// leaves, and finds what is there by then: also in memory that no frame should refer to.
     pub gather: bool,
     /// What happens to the frames this end sends.
     pub outbound: Impairments,
@@ -319,8 +319,8 @@ impl Device for SimDevice {
         room
     }
 
-    /// Frames that take time are announced when they are sent: [`next_arrival`](Device::next_arrival) then tells when they
-    /// arrive.
+    /// Frames that take time are announced when they are sent: [`next_arrival`](Device::next_arrival) then
+    /// tells when they arrive.
     fn wake_on_arrival(&mut self, waker: &Arc<Waker>) -> bool {
         self.network.lock().wakers[self.end.index()] = Some(waker.clone());
         true

@@ -1,6 +1,6 @@
-//! Checksums that a received frame lacks although its device vouches for it. A sender that no wire lies behind (the other end of
-//! a ring, virtio, a kernel's tap device) leaves them to hardware that the frame never passes. A capture that showed them as
-//! they are would say of good octets that they are damaged.
+//! Checksums that a received frame lacks although its device vouches for it. A sender that no wire lies
+//! behind (the other end of a ring, virtio, a kernel's tap device) leaves them to hardware that the frame
+//! never passes. A capture that showed them as they are would say of good octets that they are damaged.
 
 use core::net::IpAddr;
 
@@ -24,8 +24,9 @@ struct Packet {
     end: usize,
 }
 
-/// Fills in, in `copy` of the first octets of `frame`, the checksums that were left to hardware, where the device says that the
-/// octets are good: an IPv4 field of 0, and a TCP field with the sum of the pseudo-header. The frame stays as it is.
+/// Fills in, in `copy` of the first octets of `frame`, the checksums that were left to hardware, where the
+/// device says that the octets are good: an IPv4 field of 0, and a TCP field with the sum of the
+/// pseudo-header. The frame stays as it is.
 pub(super) fn fill_in(copy: &mut [u8], frame: &impl Frame) {
     let vouched = frame.checksums();
     if vouched.ip != ChecksumStatus::Good && vouched.tcp != ChecksumStatus::Good {
@@ -60,8 +61,8 @@ pub(super) fn fill_in(copy: &mut [u8], frame: &impl Frame) {
     }
 }
 
-/// The packet in a frame of `octets` octets that begins with `first`, unless it is something else than a segment of TCP or a part
-/// of one.
+/// The packet in a frame of `octets` octets that begins with `first`, unless it is something else than a
+/// segment of TCP or a part of one.
 fn locate(first: &[u8], octets: usize) -> Option<Packet> {
     let (link, mut network) = ethernet::Header::parse(first).ok()?;
     let mut ethertype = link.ethertype;
@@ -149,8 +150,9 @@ mod tests {
 
     const GOOD: ReceivedChecksums = ReceivedChecksums { ip: ChecksumStatus::Good, tcp: ChecksumStatus::Good };
 
-    /// The headers of a segment with `payload`, by the figures of RFC 791, RFC 8200 and RFC 9293 alone, with its checksums where
-    /// an offloading sender leaves them undone. Where the IP header begins, and the pseudo-header, come with it.
+    /// The headers of a segment with `payload`, by the figures of RFC 791, RFC 8200 and RFC 9293 alone, with
+    /// its checksums where an offloading sender leaves them undone. Where the IP header begins, and the
+    /// pseudo-header, come with it.
     fn unfilled(version: u8, tagged: bool, payload: &[u8]) -> (Vec<u8>, usize, Vec<u8>) {
         let mut octets = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
         if tagged {
@@ -213,7 +215,8 @@ mod tests {
         }
     }
 
-    /// What is on the wire is shown as it is: a wrong checksum that nobody vouches for, or that no sender leaves behind.
+    /// What is on the wire is shown as it is: a wrong checksum that nobody vouches for, or that no sender
+    /// leaves behind.
     #[test]
     fn what_is_wrong_stays_wrong() {
         let (octets, network, _) = unfilled(4, false, b"payload");
@@ -232,7 +235,8 @@ mod tests {
         assert_eq!(copy, damaged);
     }
 
-    /// A capture may keep fewer octets than its checksums cover, or than there are before them. What is no packet is left alone.
+    /// A capture may keep fewer octets than its checksums cover, or than there are before them. What is no
+    /// packet is left alone.
     #[test]
     fn short_copies_and_other_frames() {
         let (octets, network, _) = unfilled(4, false, &[9; 300]);

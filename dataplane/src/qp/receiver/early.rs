@@ -196,8 +196,8 @@ mod tests {
         PlacedSegment { position, header: Header::Untagged(header), segment_octets: 18 }
     }
 
-    /// RFC 5041 §5.3 leaves the order of Placement to the network. No order makes it dear to remember a segment, and all of
-    /// them come out in the order of the stream.
+    /// RFC 5041 §5.3 leaves the order of Placement to the network. No order makes it dear to remember a
+    /// segment, and all of them come out in the order of the stream.
     #[test]
     fn no_order_of_placement_makes_remembering_dear() {
         let count = limits::PLACED_SENDS_PER_CONNECTION as u64;

@@ -191,9 +191,9 @@ impl Receiver {
         Some(received)
     }
 
-    /// Takes the peer's Terminate. It is checked as any Untagged message (RFC 5041 §7.1, RFC 5040 §7.2): its queue has one
-    /// buffer, which takes the longest Terminate there is and one message (RFC 5040 §5.4). What it says is kept with the
-    /// queue pair, for its application.
+    /// Takes the peer's Terminate. It is checked as any Untagged message (RFC 5041 §7.1, RFC 5040 §7.2): its
+    /// queue has one buffer, which takes the longest Terminate there is and one message (RFC 5040 §5.4). What
+    /// it says is kept with the queue pair, for its application.
     // Requirements: DDP-7.1-03 to DDP-7.1-05, RDMAP-5.4-02, RDMAP-5.4-03, RDMAP-7.2-01
     fn on_terminate<O: Octets>(
         &self,

@@ -35,8 +35,8 @@ impl Receiver {
         Ok(Received::Owed)
     }
 
-    /// The checks of DDP: the buffers of this queue are as many as the ends agreed on, each for one header; those of Atomic
-    /// Requests are beside those of Read Requests. Then RDMAP's.
+    /// The checks of DDP: the buffers of this queue are as many as the ends agreed on, each for one header;
+    /// those of Atomic Requests are beside those of Read Requests. Then RDMAP's.
     // Requirements: RDMAP-5.2.1-01, RDMAP-5.2.2-02, RDMAP-6.1-03, RDMAP-8.1.1-06, RDMAP-8.1.2-04, RDMAPX-5-04
     fn check_request<O: Octets>(
         &self,
@@ -173,9 +173,10 @@ impl Receiver {
     }
 }
 
-/// What a Terminate says of a request in error. For a Read Request that RDMAP refuses, the Terminate carries the header of
-/// the request, whatever the error (RFC 5040 §7.1 item 3, ambiguity A-33). DDP refuses a segment before its Delivery, when
-/// there is no RDMA Message yet, and RFC 7306 §8.1 leaves the header of an Atomic Request out.
+/// What a Terminate says of a request in error. For a Read Request that RDMAP refuses, the Terminate carries
+/// the header of the request, whatever the error (RFC 5040 §7.1 item 3, ambiguity A-33). DDP refuses a
+/// segment before its Delivery, when there is no RDMA Message yet, and RFC 7306 §8.1 leaves the header of an
+/// Atomic Request out.
 // Requirements: RDMAP-4.8-04, RDMAP-4.8-08, RDMAP-7.1-02
 fn request_fault<O: Octets>(ulpdu: &Ulpdu<'_, O>, header: &Untagged, error: StreamError) -> Fault {
     let by_rdmap = matches!(error, StreamError::Rdmap(_));

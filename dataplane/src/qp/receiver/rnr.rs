@@ -1,5 +1,6 @@
-//! Sends that meet no receive, on a queue pair whose application wants them to wait for one ("receiver not ready", in the words
-//! of InfiniBand): the FPDU stays where it is, in TCP's receive queue, and so does all that follows it.
+//! Sends that meet no receive, on a queue pair whose application wants them to wait for one ("receiver not
+//! ready", in the words of InfiniBand): the FPDU stays where it is, in TCP's receive queue, and so does all
+//! that follows it.
 
 use super::Receiver;
 use super::ulpdu::Ulpdu;
@@ -10,8 +11,8 @@ use crate::wire::ddp::Header;
 use crate::wire::rdmap::Control;
 
 impl Receiver {
-    /// Whether the next ULPDU, verified by MPA, begins a message that lacks nothing but a receive. One that is wrong in another
-    /// way does not wait: it is judged at once.
+    /// Whether the next ULPDU, verified by MPA, begins a message that lacks nothing but a receive. One that
+    /// is wrong in another way does not wait: it is judged at once.
     // DDP-7.1-02
     pub fn lacks_receive(&mut self, shared: &SharedQp, octets: &impl Octets, located: &Located) -> bool {
         if self.current.is_some() || !self.buffers.is_empty() {

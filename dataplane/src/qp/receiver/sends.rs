@@ -75,7 +75,8 @@ impl Receiver {
         if header.msn != self.expected_msn {
             return Err(DdpError::MsnRange);
         }
-        // An empty message has its buffer, too. A missing one is a fault of this system, which ends the stream: at most one each.
+        // An empty message has its buffer, too. A missing one is a fault of this system, which ends the
+        // stream: at most one each.
         // Requirements: DDP-7.1-02, DDP-7.1-06, DDP-7.1-08, RDMAP-5.3-06
         let current = match self.current {
             Some(current) => current,
@@ -114,8 +115,8 @@ impl Receiver {
         Some(memory)
     }
 
-    /// Delivers a segment that is placed: everything before it is placed and delivered. RDMAP gets the header, with what DDP
-    /// carries for it; that of the last segment speaks for the message.
+    /// Delivers a segment that is placed: everything before it is placed and delivered. RDMAP gets the
+    /// header, with what DDP carries for it; that of the last segment speaks for the message.
     ///
     /// # Errors
     ///

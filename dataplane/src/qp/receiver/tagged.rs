@@ -36,9 +36,10 @@ impl Receiver {
         Ok(if header.last { Received::Answered { octets } } else { Received::Placed { octets } })
     }
 
-    /// Checks a tagged segment: the fields of DDP (RFC 5041 §7.1), then RDMAP's version and opcode (RFC 5040 §7.2), then the
-    /// right that this opcode needs. Returns the opcode and the memory that the payload goes to, `None` if that right is
-    /// missing. Of an empty segment STag and offset are not looked at (DDP-5.2-09, DDP-5.2-10).
+    /// Checks a tagged segment: the fields of DDP (RFC 5041 §7.1), then RDMAP's version and opcode (RFC 5040
+    /// §7.2), then the right that this opcode needs. Returns the opcode and the memory that the payload goes
+    /// to, `None` if that right is missing. Of an empty segment STag and offset are not looked at
+    /// (DDP-5.2-09, DDP-5.2-10).
     // Requirements: RDMAP-4.1-04, RDMAP-7.2-01 to RDMAP-7.2-03
     fn check_tagged<'t>(
         &self,

@@ -66,8 +66,9 @@ fn unsignaled(id: u64) -> SendRequest {
     SendRequest { signaled: false, ..send(id) }
 }
 
-/// Verbs: the success of a request that is not signaled is not reported, so any number of them go through a completion queue
-/// of one place. A list that mixes both kinds ends at the first that needs a place and finds none.
+/// Verbs: the success of a request that is not signaled is not reported, so any number of them go through a
+/// completion queue of one place. A list that mixes both kinds ends at the first that needs a place and finds
+/// none.
 #[test]
 fn unsignaled_work_needs_no_place() {
     let (qp, ring, _) = qp(8, 1);
@@ -94,7 +95,8 @@ fn unsignaled_work_needs_no_place() {
     );
 }
 
-/// A flushed request that is not signaled is reported where a place is free, and never in one that is reserved.
+/// A flushed request that is not signaled is reported where a place is free, and never in one that is
+/// reserved.
 #[test]
 fn a_flushed_unsignaled_request_takes_no_place_of_others() {
     let (qp, srq_events) = {
@@ -117,8 +119,8 @@ fn a_flushed_unsignaled_request_takes_no_place_of_others() {
     assert_eq!(qp.post_sends(&[send(4), send(5), send(6)]).map_err(|bad| bad.posted), Err(2));
 }
 
-/// Verbs: after this end has closed, or in error, what is posted is accepted and flushed. Only a queue pair whose core nobody
-/// polls any more refuses: nothing would ever complete.
+/// Verbs: after this end has closed, or in error, what is posted is accepted and flushed. Only a queue pair
+/// whose core nobody polls any more refuses: nothing would ever complete.
 #[test]
 fn posting_in_error_is_accepted() {
     for state in [QpState::Closing, QpState::Terminate, QpState::Error] {

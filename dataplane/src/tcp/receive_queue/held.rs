@@ -353,7 +353,8 @@ impl<F> HeldPool<F> {
 }
 
 impl<F: Frame> HeldPool<F> {
-    /// Calls `f` with the slices that make up `octets` octets of `list` from place `at` on, which lie in frames.
+    /// Calls `f` with the slices that make up `octets` octets of `list` from place `at` on, which lie in
+    /// frames.
     #[inline]
     pub(super) fn for_each_slice(
         &self,

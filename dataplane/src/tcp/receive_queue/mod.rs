@@ -43,8 +43,8 @@ pub enum Insertion {
 /// The receive side of one connection.
 #[derive(Debug)]
 pub struct ReceiveQueue {
-    /// Frames and records of placed octets, without overlap. Where they begin is all there is to their order, so that
-    /// octets become in order, and cease to be, without being moved.
+    /// Frames and records of placed octets, without overlap. Where they begin is all there is to their order,
+    /// so that octets become in order, and cease to be, without being moved.
     held: OrderedSet,
     /// Records of placed octets among them.
     placed_runs: u16,
@@ -161,7 +161,8 @@ impl ReceiveQueue {
         true
     }
 
-    /// Moves the frontier to `end`, where the octets just inserted end, and over those that were waiting for them.
+    /// Moves the frontier to `end`, where the octets just inserted end, and over those that were waiting for
+    /// them.
     fn close_gaps<F>(&mut self, pool: &HeldPool<F>, end: SeqNumber) -> Insertion {
         let all_in_order = !self.has_gap();
         self.nxt = if all_in_order { end } else { self.run_end(pool, end) };

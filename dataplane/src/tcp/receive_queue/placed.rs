@@ -95,8 +95,9 @@ impl ReceiveQueue {
         StretchView { pool, held: &self.held, at, octets: octets_between(at, stretch.end) }
     }
 
-    /// Where the octets end that came in one frame with the one at `at`, beyond a gap; `None` if they begin with it. Octets that
-    /// end before that cannot be placed from `at` on: they would leave a remainder on both sides of the frame.
+    /// Where the octets end that came in one frame with the one at `at`, beyond a gap; `None` if they begin
+    /// with it. Octets that end before that cannot be placed from `at` on: they would leave a remainder on
+    /// both sides of the frame.
     pub fn frame_cut_at<F>(&self, pool: &HeldPool<F>, at: SeqNumber) -> Option<SeqNumber> {
         pool.holder(&self.held, at).filter(|held| held.seq < at).map(Held::end)
     }
@@ -118,16 +119,17 @@ impl ReceiveQueue {
         pool.holder(&self.held, at).is_some_and(|held| at < held.judged)
     }
 
-    /// The FPDU that begins at `at` is whole and is not placed before its turn: it is damaged, or it is not allowed to be. Nothing
-    /// that comes changes that, so it is not verified again.
+    /// The FPDU that begins at `at` is whole and is not placed before its turn: it is damaged, or it is not
+    /// allowed to be. Nothing that comes changes that, so it is not verified again.
     pub fn judge<F>(&self, pool: &mut HeldPool<F>, at: SeqNumber) {
         if let Some(held) = pool.holder_mut(&self.held, at) {
             held.judged = held.judged.later(at + 1);
         }
     }
 
-    /// Puts a record in the place of `from..to`, octets of one stretch that [`may_place`](Self::may_place) allows and the caller
-    /// has copied to where they belong: their frames are freed. Anything found in the stretch before is void.
+    /// Puts a record in the place of `from..to`, octets of one stretch that [`may_place`](Self::may_place)
+    /// allows and the caller has copied to where they belong: their frames are freed. Anything found in the
+    /// stretch before is void.
     pub fn place<F>(&mut self, pool: &mut HeldPool<F>, from: SeqNumber, to: SeqNumber) {
         if self.frame_cut_at(pool, from).is_some() {
             pool.trim_back(&mut self.held, from);

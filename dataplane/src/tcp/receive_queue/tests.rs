@@ -394,8 +394,9 @@ fn most_visits(f: &mut Fixture, segments: impl IntoIterator<Item = (usize, usize
     segments.into_iter().map(visits).max().unwrap_or(0)
 }
 
-/// No search is longer for what a peer sends: as many one-octet segments with holes as are kept, in any order, and then the same
-/// again and again. The bound is that of some forty descents of a tree with 2560 nodes.
+/// No search is longer for what a peer sends: as many one-octet segments with holes as are kept, in any
+/// order, and then the same again and again. The bound is that of some forty descents of a tree with 2560
+/// nodes.
 #[test]
 fn no_order_of_segments_makes_a_search_long() {
     const SEARCH_VISITS_MAX: u64 = 400;
@@ -415,7 +416,8 @@ fn no_order_of_segments_makes_a_search_long() {
     }
 }
 
-/// The same without holes: what one segment covers, what fills the gap, and what is forgotten and comes again.
+/// The same without holes: what one segment covers, what fills the gap, and what is forgotten and comes
+/// again.
 #[test]
 fn no_run_of_segments_is_walked() {
     const SEARCH_VISITS_MAX: u64 = 400;

@@ -1,5 +1,6 @@
-//! Queue pairs that an application destroys right after an error, while the peer's window is closed: the Terminate goes out when
-//! the window opens in time, behind all that was on its way, and nothing of it comes from memory that is the application's again.
+//! Queue pairs that an application destroys right after an error, while the peer's window is closed: the
+//! Terminate goes out when the window opens in time, behind all that was on its way, and nothing of it comes
+//! from memory that is the application's again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +25,8 @@ fn bad() -> Vec<u8> {
     write(STag(0xdead_beef), BASE_TO, b"x")
 }
 
-/// Has the peer end the stream and close its window with it, and the application destroy its queue pair at once.
+/// Has the peer end the stream and close its window with it, and the application destroy its queue pair at
+/// once.
 fn destroyed_after_an_error(target: &mut Target) {
     target.send_with_window(0, &fpdu(&bad()));
     assert_eq!((target.qp.state(), target.qp.error()), (QpState::Terminate, Some(ERROR)));
@@ -35,8 +37,8 @@ fn destroyed_after_an_error(target: &mut Target) {
     assert_eq!(target.qp.state(), QpState::Error);
 }
 
-/// The octets that the core has sent, by their place after `target.ack`, retransmissions being the same as what they repeat;
-/// and whether there was a FIN.
+/// The octets that the core has sent, by their place after `target.ack`, retransmissions being the same as
+/// what they repeat; and whether there was a FIN.
 fn stream(target: &mut Target, known: &mut BTreeMap<u32, u8>) -> bool {
     let mut fin = false;
     for sent in target.peer.sent.drain(..) {
@@ -50,7 +52,8 @@ fn stream(target: &mut Target, known: &mut BTreeMap<u32, u8>) -> bool {
     fin
 }
 
-/// The registered memory is free at once, and the number of the queue pair another's; neither matters to the Terminate.
+/// The registered memory is free at once, and the number of the queue pair another's; neither matters to the
+/// Terminate.
 #[test]
 fn a_terminate_outlives_its_queue_pair() {
     let mut target = Target::new();
@@ -81,8 +84,8 @@ fn a_terminate_outlives_its_queue_pair() {
     target.expect_untouched();
 }
 
-/// What was sent before and is lost, and what waited for the window, come before the Terminate as they were, although the
-/// memory they lay in holds something else by then.
+/// What was sent before and is lost, and what waited for the window, come before the Terminate as they were,
+/// although the memory they lay in holds something else by then.
 #[test]
 fn what_was_on_its_way_comes_before_the_terminate() {
     let mut target = Target::new();

@@ -1,5 +1,6 @@
-//! Sends that meet no receive, where the application asks for them to wait: nothing behind them is Delivered, TCP's window closes,
-//! and the wait ends with a receive or, at its deadline, with the error that it is without waiting.
+//! Sends that meet no receive, where the application asks for them to wait: nothing behind them is Delivered,
+//! TCP's window closes, and the wait ends with a receive or, at its deadline, with the error that it is
+//! without waiting.
 
 use std::sync::Arc;
 
@@ -124,7 +125,8 @@ fn only_a_missing_receive_is_waited_for() {
     }
 }
 
-/// The window closes by what waits, stays closed while it is probed, and opens by itself, not by a sliver, when the wait is over.
+/// The window closes by what waits, stays closed while it is probed, and opens by itself, not by a sliver,
+/// when the wait is over.
 #[test]
 fn the_window_closes_and_opens() {
     let mut target = target();
@@ -209,7 +211,8 @@ fn a_reset_ends_the_wait() {
     assert_eq!(target.peer.core.statistics().held_frames, 0);
 }
 
-/// A receive posted to a shared receive queue wakes who waits for it; those of a queue pair that has gone disturb nobody.
+/// A receive posted to a shared receive queue wakes who waits for it; those of a queue pair that has gone
+/// disturb nobody.
 #[test]
 fn a_shared_receive_queue_wakes_who_waits() {
     let receives = Arc::new(SharedReceiveQueue::new(SrqNumber(1), PD, 8, None));

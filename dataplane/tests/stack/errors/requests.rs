@@ -89,8 +89,8 @@ fn more_requests_than_agreed_on() {
     target.expect(&fpdu(&first), StreamError::Ddp(DdpError::NoBuffer), [0x12, 2, 0xc0, 0], Some(&first));
 }
 
-/// RFC 7306 §5.2.2 item 4, RDMAPX-5-04: the buffers of Atomic Requests are beside those of Read Requests, as many again.
-/// Whichever kind has used up its own, the other has not.
+/// RFC 7306 §5.2.2 item 4, RDMAPX-5-04: the buffers of Atomic Requests are beside those of Read Requests, as
+/// many again. Whichever kind has used up its own, the other has not.
 #[test]
 fn atomics_are_counted_beside_reads() {
     let read = |msn| read_request(msn, READABLE, BASE_TO, 1);
@@ -122,8 +122,8 @@ fn atomics_are_counted_beside_reads() {
     assert_eq!(target.qp.error(), None);
 }
 
-/// DDP-7.1-02 to DDP-7.1-05 on the queue of requests, and RDMAP-7.2-02, RDMAP-7.2-03. RFC 5040 §7.1 item 3: a Read Request that
-/// RDMAP refuses is told with its own header; one that DDP refuses is not (figure 10).
+/// DDP-7.1-02 to DDP-7.1-05 on the queue of requests, and RDMAP-7.2-02, RDMAP-7.2-03. RFC 5040 §7.1 item 3: a
+/// Read Request that RDMAP refuses is told with its own header; one that DDP refuses is not (figure 10).
 #[test]
 fn malformed_requests() {
     let header = read_header(READABLE, BASE_TO, 8);
@@ -239,8 +239,9 @@ fn an_answer_in_pieces() {
     assert!(holds(&target.regions[3].0, 4, b"abcdefgh"));
 }
 
-/// Answers that are not the one that was asked for: nothing of them is placed. That is an operation error of RDMAP: DDP-7.2-01
-/// keeps DDP's numbers for its own checks, which come first, and a Response causes no protection error (RFC 5040 figure 10).
+/// Answers that are not the one that was asked for: nothing of them is placed. That is an operation error of
+/// RDMAP: DDP-7.2-01 keeps DDP's numbers for its own checks, which come first, and a Response causes no
+/// protection error (RFC 5040 figure 10).
 #[test]
 fn answers_to_something_else() {
     let ddp = StreamError::Ddp;

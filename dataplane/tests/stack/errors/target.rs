@@ -125,9 +125,10 @@ impl Target {
         (data, fin)
     }
 
-    /// Sends `octets`, which must end the stream with `error` and the Terminate whose control word is `control`; with the
-    /// faulty segment's header in it when `named` says so. The error is the application's to see, the one message that may
-    /// still go out is the Terminate, and RDMAP then closes the connection, whose only stream this was (`endings`).
+    /// Sends `octets`, which must end the stream with `error` and the Terminate whose control word is
+    /// `control`; with the faulty segment's header in it when `named` says so. The error is the application's
+    /// to see, the one message that may still go out is the Terminate, and RDMAP then closes the connection,
+    /// whose only stream this was (`endings`).
     pub fn expect(mut self, octets: &[u8], error: StreamError, control: [u8; 4], named: Option<&[u8]>) {
         self.send(octets);
         assert_eq!(self.qp.error(), Some(error));

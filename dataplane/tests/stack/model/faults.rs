@@ -14,7 +14,8 @@ use super::play::{NOWHERE, Play};
 /// A request, what there is of it here, and the error that it is there.
 pub type Fault = (Operation, Payload, StreamError);
 
-/// How RFC 5041 §7.2 numbers it, of a Write; a right that is not there has the number of an STag that is not.
+/// How RFC 5041 §7.2 numbers it, of a Write; a right that is not there has the number of an STag that is not
+///
 const fn of_write(refusal: Refusal) -> StreamError {
     match refusal {
         Refusal::Invalid => StreamError::Ddp(DdpError::InvalidStag),

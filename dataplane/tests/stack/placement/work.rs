@@ -1,5 +1,6 @@
-//! The work that a peer can cause beyond gaps, judged by what the core counts: each octet is verified once there and once more in
-//! its turn, and no segment has more than a few nodes looked at, whatever came before it and in which order.
+//! The work that a peer can cause beyond gaps, judged by what the core counts: each octet is verified once
+//! there and once more in its turn, and no segment has more than a few nodes looked at, whatever came before
+//! it and in which order.
 
 use warpline_dataplane::core::Config;
 use warpline_dataplane::core::ring::FullOperation;
@@ -48,8 +49,8 @@ struct Trailed {
 }
 
 impl Trailed {
-    /// The large FPDU is as `change` makes it. If `behind_placed`, what is right before it is placed, so that its beginning is
-    /// known without a Marker.
+    /// The large FPDU is as `change` makes it. If `behind_placed`, what is right before it is placed, so that
+    /// its beginning is known without a Marker.
     fn new(behind_placed: bool, large: Ulpdu, change: impl Fn(&mut [u8])) -> Self {
         let mut receiver = receiver();
         let ulpdus = [
@@ -84,7 +85,8 @@ impl Trailed {
     }
 }
 
-/// MPA-8-08, MPA-6-03: a damaged FPDU beyond a gap is known as damaged from then on, and is taken for a loss in its turn.
+/// MPA-8-08, MPA-6-03: a damaged FPDU beyond a gap is known as damaged from then on, and is taken for a loss
+/// in its turn.
 #[test]
 fn a_damaged_fpdu_beyond_a_gap_is_verified_once() {
     for behind_placed in [true, false] {
@@ -101,7 +103,8 @@ fn a_damaged_fpdu_beyond_a_gap_is_verified_once() {
     }
 }
 
-/// DDP-7.1-09: so is one that is not damaged and may not be placed before its turn. In its turn it is the error it is.
+/// DDP-7.1-09: so is one that is not damaged and may not be placed before its turn. In its turn it is the
+/// error it is.
 #[test]
 fn an_fpdu_that_waits_for_its_turn_is_verified_once() {
     for behind_placed in [true, false] {
@@ -112,7 +115,8 @@ fn an_fpdu_that_waits_for_its_turn_is_verified_once() {
     }
 }
 
-/// What cannot be placed because it lies in the middle of a frame is not verified, until what goes on behind it can be.
+/// What cannot be placed because it lies in the middle of a frame is not verified, until what goes on behind
+/// it can be.
 #[test]
 fn what_lies_in_the_middle_of_a_frame_is_verified_with_what_follows() {
     let mut receiver = receiver();
@@ -185,8 +189,8 @@ fn holes_are_filled_octet_by_octet() {
     assert_eq!((receiver.error(), receiver.usage().held_frames), (None, 0));
 }
 
-/// Small FPDUs of a Send, each in a segment of its own: the last first and then the others in order, or the other way round. What
-/// their Delivery needs is remembered without passing over what was placed before.
+/// Small FPDUs of a Send, each in a segment of its own: the last first and then the others in order, or the
+/// other way round. What their Delivery needs is remembered without passing over what was placed before.
 #[test]
 fn small_fpdus_are_remembered_in_any_order() {
     for reverse in [false, true] {

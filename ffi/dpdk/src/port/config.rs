@@ -127,8 +127,9 @@ pub struct PortConfig {
     pub multicast: bool,
     /// Whether to use what checksum and segmentation offload the port has.
     pub offloads: bool,
-    /// Whether to set the receive queues up for interrupts ([`RxQueue::interrupt`](crate::RxQueue::interrupt)), where the
-    /// driver takes that. They stay disabled until enabled.
+    /// Whether to set the receive queues up for interrupts
+    /// ([`RxQueue::interrupt`](crate::RxQueue::interrupt)), where the driver takes that. They stay disabled
+    /// until enabled.
     pub rx_interrupts: bool,
 }
 

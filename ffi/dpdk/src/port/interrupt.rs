@@ -13,13 +13,13 @@ use crate::errno::Errno;
 pub enum RxTrigger {
     /// As long as frames wait in the queue. Receiving them makes it unreadable.
     Level,
-    /// From an interrupt on, for ever: nobody takes the interrupts out of it. Wait for its edges (`EPOLLET` of
-    /// epoll(7)), as DPDK's own `rte_epoll_wait` does.
+    /// From an interrupt on, for ever: nobody takes the interrupts out of it. Wait for its edges (`EPOLLET`
+    /// of epoll(7)), as DPDK's own `rte_epoll_wait` does.
     Edge,
 }
 
-/// The receive interrupt of a queue. The driver owns the descriptor: waiting for it is all that may be done with it. To read
-/// from the descriptor of a `net_tap` queue would take a frame.
+/// The receive interrupt of a queue. The driver owns the descriptor: waiting for it is all that may be done
+/// with it. To read from the descriptor of a `net_tap` queue would take a frame.
 #[derive(Clone, Copy, Debug)]
 pub struct RxInterrupt<'a> {
     /// The descriptor.
@@ -36,13 +36,15 @@ pub(super) struct Interrupt {
 }
 
 impl Interrupt {
-    /// The interrupt of a queue of the started port `claim`, which was configured for interrupts; `None` if its driver has none
-    /// that a sleeping thread can rely on.
+    /// The interrupt of a queue of the started port `claim`, which was configured for interrupts; `None` if
+    /// its driver has none that a sleeping thread can rely on.
     pub(super) fn find(claim: &Claim, info: &sys::rte_eth_dev_info, queue: u16) -> Option<Self> {
         let trigger = match driver(info) {
-            // The descriptor is that of the tap's own queue, which needs no enabling: the driver has no call for it.
+            // The descriptor is that of the tap's own queue, which needs no enabling: the driver has no call
+            // for it.
             b"net_tap" => RxTrigger::Level,
-            // It enables the interrupt of the peer that is there now. One that connects later finds it disabled.
+            // It enables the interrupt of the peer that is there now. One that connects later finds it
+            // disabled.
             b"net_vhost" => return None,
             _ => {
                 enable(claim, queue).ok()?;
@@ -57,8 +59,8 @@ impl Interrupt {
 
     /// As seen by users, for as long as the queue that `self` is of keeps its port started.
     pub(super) fn borrow(&self) -> RxInterrupt<'_> {
-        // SAFETY: the driver opened it before the port was started and closes it when that is stopped; the queue, which is
-        // borrowed with `self`, keeps the port started. -1 was refused.
+        // SAFETY: the driver opened it before the port was started and closes it when that is stopped; the
+        // queue, which is borrowed with `self`, keeps the port started. -1 was refused.
         let fd = unsafe { BorrowedFd::borrow_raw(self.fd) };
         RxInterrupt { fd, trigger: self.trigger }
     }
@@ -88,7 +90,8 @@ fn driver(info: &sys::rte_eth_dev_info) -> &[u8] {
 }
 
 fn enable(claim: &Claim, queue: u16) -> Result<(), Errno> {
-    // SAFETY: DPDK checks the port and the queue. Nobody else enables or disables it: each queue has one owner.
+    // SAFETY: DPDK checks the port and the queue. Nobody else enables or disables it: each queue has one
+    // owner.
     Errno::check(unsafe { sys::rte_eth_dev_rx_intr_enable(claim.id, queue) }).map(drop)
 }
 

@@ -45,16 +45,18 @@ impl RxQueue {
         usize::from(count)
     }
 
-    /// Returns what becomes readable when frames arrive, once [enabled](Self::enable_interrupt); `None` if the driver has no
-    /// receive interrupts.
+    /// Returns what becomes readable when frames arrive, once [enabled](Self::enable_interrupt); `None` if
+    /// the driver has no receive interrupts.
     ///
-    /// Of DPDK 22.11's virtual devices, `net_tap` and `net_virtio_user` have them. `net_af_packet`, `net_af_xdp`, `net_memif`,
-    /// `net_ring` and `net_null` do not, and `net_vhost` none that covers a peer that connects later.
+    /// Of DPDK 22.11's virtual devices, `net_tap` and `net_virtio_user` have them. `net_af_packet`,
+    /// `net_af_xdp`, `net_memif`, `net_ring` and `net_null` do not, and `net_vhost` none that covers a peer
+    /// that connects later.
     pub fn interrupt(&self) -> Option<RxInterrupt<'_>> {
         self.interrupt.as_ref().map(Interrupt::borrow)
     }
 
-    /// Has the next frame raise the interrupt. A frame that arrived before raises none: receive once more before waiting.
+    /// Has the next frame raise the interrupt. A frame that arrived before raises none: receive once more
+    /// before waiting.
     ///
     /// # Errors
     ///
