@@ -49,14 +49,35 @@ pub enum CmError {
 enum State {
     Idle,
     Bound(SocketAddr),
-    AddressResolved { device: usize, local: SocketAddr, remote: SocketAddr },
-    RouteResolved { device: usize, local: SocketAddr, remote: SocketAddr },
-    Connecting { device: usize },
+    AddressResolved {
+        device: usize,
+        local: SocketAddr,
+        remote: SocketAddr,
+    },
+    RouteResolved {
+        device: usize,
+        local: SocketAddr,
+        remote: SocketAddr,
+    },
+    Connecting {
+        device: usize,
+    },
     Listening(Vec<Arc<ListeningAt>>),
-    Asked { device: usize, request: ConnectionRequest },
-    Accepting { device: usize },
-    Connected { device: usize },
-    Over { device: usize },
+    Asked {
+        device: usize,
+        request: ConnectionRequest,
+    },
+    Accepting {
+        device: usize,
+    },
+    Connected {
+        device: usize,
+    },
+    /// The connection has ended, or never came about.
+    Over {
+        device: usize,
+        was_connected: bool,
+    },
 }
 
 impl State {
@@ -84,7 +105,7 @@ impl State {
             | Self::Asked { device, .. }
             | Self::Accepting { device }
             | Self::Connected { device }
-            | Self::Over { device } => Some(*device),
+            | Self::Over { device, .. } => Some(*device),
         }
     }
 }
@@ -137,14 +158,14 @@ impl Progress {
                 progress.tell(EventKind::Disconnected);
             }
             if reason.is_some() && !core::mem::replace(&mut over, true) {
-                *progress.lock() = State::Over { device };
+                *progress.lock() = State::Over { device, was_connected: true };
                 progress.tell(EventKind::TimewaitExit);
             }
         }));
     }
 
     fn failed(&self, device: usize, kind: EventKind) {
-        *self.lock() = State::Over { device };
+        *self.lock() = State::Over { device, was_connected: false };
         self.tell(kind);
     }
 }
@@ -411,7 +432,8 @@ impl Id {
             return Err(CmError::WrongState(state.word()));
         };
         request.check_private_data(private_data)?;
-        let State::Asked { request, .. } = core::mem::replace(&mut *state, State::Over { device }) else {
+        let over = State::Over { device, was_connected: false };
+        let State::Asked { request, .. } = core::mem::replace(&mut *state, over) else {
             return Ok(());
         };
         // That the peer has gone meanwhile is no error of this end.
@@ -425,10 +447,15 @@ impl Id {
     ///
     /// # Errors
     ///
-    /// [`CmError::WrongState`] when there is no connection.
+    /// [`CmError::WrongState`] when there was no connection. One that has ended meanwhile is no error: both ends may
+    /// disconnect, and the answer to [`EventKind::Disconnected`] may come late.
     pub fn disconnect(&self) -> Result<(), CmError> {
         let state = self.progress.lock();
-        let State::Connected { device } = *state else { return Err(CmError::WrongState(state.word())) };
+        let device = match *state {
+            State::Connected { device } => device,
+            State::Over { was_connected: true, .. } => return Ok(()),
+            _ => return Err(CmError::WrongState(state.word())),
+        };
         // A queue pair that has gone has taken its connection with it.
         if let (Some(qp), Some(device)) =
             (self.progress.qp.get().and_then(Weak::upgrade), self.channel.devices.get(device))

@@ -1535,7 +1535,7 @@ int warpline_cm_reject(struct warpline_cm_id *id,
  * Closes our half of the connection after everything posted. `WARPLINE_CM_EVENT_DISCONNECTED` comes when the peer closes its half,
  * `WARPLINE_CM_EVENT_TIMEWAIT_EXIT` when all is over.
  *
- * - `-EINVAL`: there is no connection
+ * - `-EINVAL`: there was no connection; one that has ended meanwhile is no error
  * - `-ENODEV`: the device has stopped
  */
 int warpline_cm_disconnect(struct warpline_cm_id *id);

@@ -202,7 +202,7 @@ pub unsafe extern "C" fn warpline_cm_reject(
 /// Closes our half of the connection after everything posted. `WARPLINE_CM_EVENT_DISCONNECTED` comes when the peer closes its half,
 /// `WARPLINE_CM_EVENT_TIMEWAIT_EXIT` when all is over.
 ///
-/// - `-EINVAL`: there is no connection
+/// - `-EINVAL`: there was no connection; one that has ended meanwhile is no error
 /// - `-ENODEV`: the device has stopped
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_cm_disconnect(id: *mut CmId) -> c_int {

@@ -101,7 +101,7 @@ fn a_connection_in_events() {
     for (channel, id) in [(&far, &peer), (&near, &id)] {
         succeed(channel, WARPLINE_CM_EVENT_DISCONNECTED, id);
         succeed(channel, WARPLINE_CM_EVENT_TIMEWAIT_EXIT, id);
-        assert_eq!(id.disconnect(), -libc::EINVAL);
+        assert_eq!(id.disconnect(), 0, "the answer to an event may come late");
     }
 }
 
