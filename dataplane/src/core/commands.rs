@@ -372,6 +372,8 @@ impl<D: Device> Core<D> {
             }
         }
         if let Some(mut qp) = self.qps.remove(number) {
+            // No doorbell leads to it any more: what was posted now would never be flushed.
+            qp.shared.refuse_posts();
             qp.shared.set_state(QpState::Error);
             qp.flush(&mut self.stags, &mut self.placed_sends, None);
         }

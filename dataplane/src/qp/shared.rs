@@ -389,10 +389,15 @@ impl SharedQp {
         fence(Ordering::SeqCst);
     }
 
+    /// Refuses what is posted from now on: the core looks at the queues for the last time.
+    pub fn refuse_posts(&self) {
+        self.abandoned.store(true, Ordering::Release);
+    }
+
     /// Ends the queue pair because no core looks at its queues any more: nothing that is posted completes,
     /// and nothing can be posted.
     pub fn abandon(&self) {
-        self.abandoned.store(true, Ordering::Release);
+        self.refuse_posts();
         self.set_error(StreamError::Tcp(CloseReason::Aborted));
         self.set_state(QpState::Error);
     }

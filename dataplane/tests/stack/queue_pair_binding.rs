@@ -147,6 +147,9 @@ fn a_closed_connection_takes_no_queue_pair() {
         world.peer.settle();
         assert!(world.peer.events.iter().any(|event| matches!(event, Event::QpDestroyed(qp) if *qp == id)));
         assert_eq!(mine.state(), QpState::Error);
+        let receive = ReceiveRequest::new(2, NOTHING);
+        assert!(mine.post_receive(receive).is_err(), "nobody would flush it");
+        assert!(mine.post_send(SendRequest::new(3, Operation::SEND, NOTHING)).is_err());
         assert_eq!(theirs.state(), QpState::ReadyToSend);
         assert!(world.is_open(&second) && !world.closed(&second));
     }
