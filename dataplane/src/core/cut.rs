@@ -57,7 +57,7 @@ impl CutRuns {
         self.runs.insert(place, CutRun { begin, octets });
     }
 
-    /// Lets go of what is acknowledged; gives how many octets that was.
+    /// Frees the runs that are acknowledged; returns how many octets they had.
     #[inline]
     pub fn acknowledge(&mut self, acknowledged: SeqNumber) -> usize {
         let mut octets = 0;
