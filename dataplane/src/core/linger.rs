@@ -34,6 +34,9 @@ impl<D: Device> Core<D> {
 
     /// What comes is dropped from now on, and what is sent are the octets kept.
     pub(super) fn leave_queue_pair(&mut self, index: u32) {
+        let id = self.id(index);
+        let listed = self.connection(id).is_some_and(|connection| connection.awaits_shared_receive());
+        self.forget_waiting(id, listed);
         if let Some(connection) = self.slots[index as usize].connection.as_mut() {
             let waiting = connection.tcp.received().available();
             connection.tcp.consume(&mut self.pools, waiting);

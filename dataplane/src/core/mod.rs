@@ -454,7 +454,7 @@ impl<D: Device> Core<D> {
         let Some(mut connection) = slot.connection.take() else { return };
         let id = ConnectionId { index, generation: slot.generation };
         slot.generation = slot.generation.wrapping_add(1);
-        self.forget_waiting(id, &connection.mode);
+        self.forget_waiting(id, connection.awaits_shared_receive());
         connection.tcp.release(&mut self.pools);
         if let Some(cut) = self.cut.remove(&index) {
             self.cut_octets -= cut.octets();

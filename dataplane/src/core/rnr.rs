@@ -70,6 +70,11 @@ impl Connection {
         }
     }
 
+    /// Whether it is in the list of those that wait for a shared receive queue.
+    pub const fn awaits_shared_receive(&self) -> bool {
+        matches!(&self.mode, Mode::FullOperation(operating) if operating.awaits_shared_receive)
+    }
+
     /// When a message that waits for a receive is an error.
     pub(super) fn receive_due(&self, qps: &QueuePairs) -> Instant {
         if !self.awaits_receive() {
@@ -172,9 +177,9 @@ impl<D: Device> Core<D> {
         }
     }
 
-    /// A connection is gone: it waits no more.
-    pub(super) fn forget_waiting(&mut self, id: ConnectionId, mode: &Mode) {
-        if matches!(mode, Mode::FullOperation(operating) if operating.awaits_shared_receive) {
+    /// A connection is gone, or its queue pair is: it waits no more.
+    pub(super) fn forget_waiting(&mut self, id: ConnectionId, listed: bool) {
+        if listed {
             self.awaiting_shared.retain(|other| *other != id);
         }
     }
