@@ -64,6 +64,8 @@ pub struct Usage {
     pub placed_sends: usize,
     /// Queue pairs.
     pub queue_pairs: usize,
+    /// Connections in the list of those that wait for a shared receive queue.
+    pub awaiting_shared: usize,
     /// Octets kept of FPDUs that go out in parts.
     pub cut_octets: usize,
     /// Frames built that the device has no room for yet.
@@ -88,6 +90,7 @@ impl<D: Device> Core<D> {
             placed_runs: self.pools.held.placed_runs(),
             placed_sends: self.placed_sends.used(),
             queue_pairs: self.qps.iter().count(),
+            awaiting_shared: self.awaiting_shared.len(),
             cut_octets: self.cut_octets,
             frames_to_send: self.to_send.len(),
             events_waiting: self.events.waiting(),

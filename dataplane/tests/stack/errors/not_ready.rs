@@ -236,3 +236,22 @@ fn a_shared_receive_queue_wakes_who_waits() {
     target.peer.pass_ms(100);
     assert_eq!(receives.len(), 1);
 }
+
+/// A wait ends with an error while the peer's window is closed, and the queue pair is destroyed: its connection
+/// lingers for the Terminate, and waits for no receive any more.
+#[test]
+fn a_lingering_connection_waits_for_no_receive() {
+    let receives = Arc::new(SharedReceiveQueue::new(SrqNumber(1), PD, 8, None));
+    let mut target = Target::sharing(waiting(), Some(receives));
+    target.open();
+    target.send_with_window(0, &fpdu(&send(1, 0, b"one")));
+    assert_eq!((is_waiting(&target), target.peer.core.usage().awaiting_shared), (true, 1));
+    while is_waiting(&target) {
+        target.peer.pass_ms(500);
+    }
+    assert_eq!(target.qp.state(), QpState::Terminate);
+    target.peer.command(Command::DestroyQp(QP));
+    target.peer.settle();
+    let usage = target.peer.core.usage();
+    assert_eq!((usage.connections, usage.awaiting_shared), (1, 0), "it lingers, and is in no list");
+}
