@@ -48,3 +48,4 @@ mod transfer;
 mod two_domains;
 mod unreachable;
 mod vectors;
+mod wire_digests;

@@ -3,7 +3,7 @@
 //! `WARPLINE_MATRIX_RUNS` says how many runs of the matrix are made, 500 unless it is set, and `WARPLINE_MATRIX_FIRST` which
 //! is the first: a run that failed is had again by its number.
 
-mod bottleneck;
+pub mod bottleneck;
 mod runs;
 mod sharing;
 mod theory;
@@ -83,7 +83,7 @@ impl Group {
 }
 
 /// Runs `work` on each number on all processors.
-fn on_all_processors(numbers: core::ops::Range<u64>, work: impl Fn(u64) + Sync) {
+pub fn on_all_processors(numbers: core::ops::Range<u64>, work: impl Fn(u64) + Sync) {
     let next = AtomicU64::new(numbers.start);
     let take = || {
         let mut numbers =

@@ -22,7 +22,7 @@ mod half;
 mod hazards;
 mod memory;
 mod opening;
-mod play;
+pub mod play;
 mod pool;
 mod receives;
 mod work;

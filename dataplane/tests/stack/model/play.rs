@@ -1,6 +1,7 @@
 //! One seed: work of chance on the stack and on the model, and the comparison.
 
 use fastrand::Rng;
+use warpline_dataplane::device::sim::Network;
 use warpline_dataplane::memory::STag;
 use warpline_dataplane::qp::work::{Completion, CompletionKind, Operation, SendRequest, SliceList, Status};
 
@@ -93,9 +94,14 @@ pub struct Play {
 
 impl Play {
     pub fn new(seed: u64) -> Self {
+        Self::watched(seed, |_| {})
+    }
+
+    /// As [`new`](Self::new); `watch` is called with the network before the first frame.
+    pub fn watched(seed: u64, watch: impl FnOnce(&Network)) -> Self {
         let mut rng = Rng::with_seed(seed);
         let setup = Setup::choose(&mut rng);
-        let world = World::new(seed, &setup);
+        let world = World::new(seed, &setup, watch);
         let mut next_stag = 1;
         let pools = [0, 1].map(|side| Pool::new(&mut rng, &world.hosts[side], &mut next_stag));
         let halves = (0..setup.connections)

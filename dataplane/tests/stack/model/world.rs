@@ -127,11 +127,13 @@ pub struct World {
 }
 
 impl World {
-    /// Both hosts with their connections in Full Operation; the first is the Initiator of all.
-    pub fn new(seed: u64, setup: &Setup) -> Self {
+    /// Both hosts with their connections in Full Operation; the first is the Initiator of all. `watch` is called with the
+    /// network before the first frame.
+    pub fn new(seed: u64, setup: &Setup, watch: impl FnOnce(&Network)) -> Self {
         let end = |config: EndConfig| EndConfig { mtu_octets: setup.mtu_octets, ..config };
         let (a, b) = sim::link(seed, end(EndConfig::a()), end(EndConfig::b()));
         let network = a.network();
+        watch(&network);
         let hosts = [Host::new(a, 1, seed, setup), Host::new(b, 2, seed, setup)];
         let mut this = Self { hosts, now: Instant::from_nanos(1), network };
         for number in 0..setup.connections {
