@@ -503,7 +503,7 @@ impl<D: Device> Core<D> {
                 if qp.shared.state().is_over() {
                     // Those on their way still have their buffers: what is posted behind them waits for them.
                     qp.receiver.flush(&qp.shared, &mut self.placed_sends, None);
-                    qp.sender.flush_late(&qp.shared);
+                    qp.sender.flush_after_close(&qp.shared);
                 }
                 self.resume_if_ready(now, connection.index);
                 self.mark_dirty(connection.index);

@@ -417,7 +417,7 @@ fn fill<F>(
         while qp.sender.carry_out(&qp.shared, stags, &qp.reads) {
             qp.sender.take_posted(&qp.shared, stags);
         }
-        qp.sender.flush_late(&qp.shared);
+        qp.sender.flush_after_close(&qp.shared);
     }
     // Streaming octets go before the first FPDU.
     if !operating.may_send || !connection.tcp.may_send() || connection.stream.unqueued_octets() > 0 {

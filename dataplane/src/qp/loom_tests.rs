@@ -8,12 +8,12 @@ use loom::thread;
 
 use super::completion_queue::{CompletionRing, Notice, Notify};
 use super::doorbells::Doorbells;
-use super::posted::Posted;
 use super::shared::{QpState, SharedQp};
 use super::shared_receive_queue::{SharedReceiveQueue, SrqNumber};
 use super::work::{
     Completion, CompletionKind, InlineData, Operation, QpNumber, ReceiveRequest, SendRequest, Slice, Status,
 };
+use super::wqe::Wqe;
 use crate::core::ring::{Command, Event};
 use crate::memory::{Access, Accessor, Grant, ProtectionDomainId, Region, RemoveError, STag, StagTable};
 use crate::sync::{ArrayQueue, AtomicU32, Ordering};
@@ -168,11 +168,11 @@ fn an_unsignaled_flush_takes_no_reserved_place() {
             let qp = qp.clone();
             thread::spawn(move || qp.post_send(send(2)).is_ok())
         };
-        qp.give_back(qp.take_send().unwrap());
+        qp.recycle(qp.take_send().unwrap());
         qp.report_unsignaled(completion(1, Status::Flushed));
         let accepted = poster.join().unwrap();
         if accepted {
-            qp.give_back(qp.take_send().unwrap());
+            qp.recycle(qp.take_send().unwrap());
             qp.complete_send(completion(2, Status::Flushed));
         }
         let reported: Vec<u64> = completions.drain().map(|completion| completion.id).collect();
@@ -336,7 +336,7 @@ fn the_depth_is_kept_by_two_posters() {
         };
         let posted = shared.qp.post_send(send(2)).is_ok();
         assert!(posted != other.join().unwrap(), "one of the two");
-        shared.qp.give_back(shared.qp.take_send().unwrap());
+        shared.qp.recycle(shared.qp.take_send().unwrap());
         assert!(shared.qp.take_send().is_none());
         shared.qp.complete_send(completion(1, Status::Success));
         shared.qp.post_send(send(3)).unwrap();
@@ -349,7 +349,7 @@ fn a_request_lies_where_the_last_one_lay() {
     model(|| {
         let shared = deep(1, QpState::ReadyToSend);
         let inline = |id| SendRequest::new(id, Operation::SEND, InlineData::try_from(&[1][..]).unwrap());
-        let place = |posted: &Posted| core::ptr::from_ref(posted.full().unwrap()) as usize;
+        let place = |posted: &Wqe| core::ptr::from_ref(posted.full().unwrap()) as usize;
         shared.qp.post_send(inline(1)).unwrap();
         let poster = {
             let shared = shared.clone();
@@ -358,7 +358,7 @@ fn a_request_lies_where_the_last_one_lay() {
         let first = shared.qp.take_send().unwrap();
         assert_eq!(first.id(), 1);
         let before = place(&first);
-        shared.qp.give_back(first);
+        shared.qp.recycle(first);
         shared.qp.complete_send(completion(1, Status::Success));
         let second = poster.join().unwrap().then(|| shared.qp.take_send().unwrap());
         assert!(second.is_none_or(|posted| posted.id() == 2 && place(&posted) == before));

@@ -1,5 +1,6 @@
 //! Queue pairs: work requests in, FPDU descriptors and completions out.
 
+pub mod active_wqe;
 pub mod async_event;
 pub mod completion_queue;
 pub mod doorbells;
@@ -9,15 +10,14 @@ pub mod lender;
 #[cfg(all(test, loom))]
 mod loom_tests;
 pub mod payload;
-pub mod posted;
 pub mod reads;
 pub mod receiver;
 pub mod run;
 pub mod sender;
 pub mod shared;
 pub mod shared_receive_queue;
-pub mod taken;
 pub mod terminate;
 pub mod verbs;
 pub mod work;
 mod work_queue;
+pub mod wqe;

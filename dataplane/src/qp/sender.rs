@@ -4,14 +4,14 @@ use std::collections::VecDeque;
 
 use arrayvec::ArrayVec;
 
+use super::active_wqe::{self, ActiveWqe, Effect, MessageNumbers, Stage};
 use super::error::StreamError;
 use super::indication::{self, Provided};
-use super::posted::Posted;
 use super::reads::{Answer, Asked, Reads, Responses};
 use super::run::{FpduDescriptor, FpduRun, Origin, SegmentRoom, Source};
 use super::shared::SharedQp;
-use super::taken::{self, Does, Numbers, Stage, Taken};
 use super::work::{Operation, Slice, Status};
+use super::wqe::Wqe;
 use crate::ddp::segmentation::Message;
 use crate::limits;
 use crate::memory::{Invalidation, STag, StagTable};
@@ -27,12 +27,12 @@ use crate::wire::tcp::SeqNumber;
 pub struct Sender {
     /// Requests in the order of posting, from the oldest not completed. At most the queue's depth, and one more when the last
     /// is two messages.
-    taken: VecDeque<Taken>,
+    active: VecDeque<ActiveWqe>,
     /// How many requests were completed before these; it wraps.
     completed: u32,
     /// The first request that was posted after this end had closed. It and those behind it are flushed when
     /// all before it are complete.
-    late: Option<Posted>,
+    after_close: Option<Wqe>,
     /// How many of them are acknowledged whole.
     acknowledged: usize,
     /// How many of them are queued whole, or carried out.
@@ -40,7 +40,7 @@ pub struct Sender {
     /// How much of the next one is queued, in octets.
     offset: u32,
     /// Of the next messages.
-    numbers: Numbers,
+    numbers: MessageNumbers,
     /// Whether the peer takes Reads and Atomic Operations at all.
     reads: bool,
     /// Whether an answer goes before the next request, when both wait: they take turns, so an answer may go behind what was
@@ -57,13 +57,13 @@ impl Sender {
     /// A sender for up to `depth` requests.
     pub fn new(depth: usize) -> Self {
         Self {
-            taken: VecDeque::with_capacity(depth + 1),
+            active: VecDeque::with_capacity(depth + 1),
             completed: 0,
-            late: None,
+            after_close: None,
             acknowledged: 0,
             queued: 0,
             offset: 0,
-            numbers: Numbers { version: DDP_VERSION, send: 1, read: 1 },
+            numbers: MessageNumbers { version: DDP_VERSION, send: 1, read: 1 },
             reads: false,
             answers_next: false,
             provided: None,
@@ -112,40 +112,40 @@ impl Sender {
     /// is looked at when it is carried out. A request whose own side fails its check is an error when its turn comes, and puts
     /// nothing on the wire.
     pub fn take_posted(&mut self, shared: &SharedQp, stags: &mut StagTable) {
-        while self.taken.len() < shared.send_depth() && self.late.is_none() && !self.ends_locally() {
+        while self.active.len() < shared.send_depth() && self.after_close.is_none() && !self.ends_locally() {
             let Some(request) = shared.take_send() else { return };
-            if request.is_late() {
-                self.late = Some(request);
+            if request.posted_after_close() {
+                self.after_close = Some(request);
                 return;
             }
-            self.taken.push_back(Taken::new(request));
+            self.active.push_back(ActiveWqe::new(request));
             let immediate = self.check_last(shared, stags);
-            self.taken.extend(immediate);
+            self.active.extend(immediate);
         }
     }
 
     /// Checks the last request taken, where it lies; gives the second message of one that is two.
-    fn check_last(&mut self, shared: &SharedQp, stags: &mut StagTable) -> Option<Taken> {
-        let taken = self.taken.back_mut()?;
-        let status = taken::check(&taken.request, shared, stags, self.reads);
+    fn check_last(&mut self, shared: &SharedQp, stags: &mut StagTable) -> Option<ActiveWqe> {
+        let wqe = self.active.back_mut()?;
+        let status = active_wqe::check(&wqe.request, shared, stags, self.reads);
         let second = if status == Status::Success {
-            each_memory(&taken.request, |stag| stags.retain(stag));
-            let second = taken.request.split_immediate();
-            taken.note_memory(stags);
+            each_memory(&wqe.request, |stag| stags.retain(stag));
+            let second = wqe.request.split_immediate();
+            wqe.note_memory(stags);
             second
         } else {
             None
         };
-        taken.checked(status, &mut self.numbers);
-        let mut second = Taken::new(second?);
+        wqe.checked(status, &mut self.numbers);
+        let mut second = ActiveWqe::new(second?);
         second.checked(status, &mut self.numbers);
-        taken.complete_with(&mut second);
+        wqe.complete_with(&mut second);
         Some(second)
     }
 
     /// Whether the last request taken puts nothing on the wire.
     fn ends_locally(&self) -> bool {
-        self.taken.back().is_some_and(|taken| taken.does == Does::Local)
+        self.active.back().is_some_and(|wqe| wqe.effect == Effect::Local)
     }
 
     /// Whether there is something still to be taken or queued, or to be answered by the peer.
@@ -159,34 +159,34 @@ impl Sender {
         // DDP-6.2.1-01: a Read is done when it is answered.
         let posted = !shared.state().is_over() && self.may_be_posted(shared);
         posted
-            || self.queued < self.taken.len()
+            || self.queued < self.active.len()
             || reads.responses.next().is_some()
             || !reads.asked.is_empty()
     }
 
     /// Whether requests that are to be done may lie in the queue, not taken yet.
     pub fn may_be_posted(&self, shared: &SharedQp) -> bool {
-        self.late.is_none() && shared.has_posted_sends()
+        self.after_close.is_none() && shared.has_posted_sends()
     }
 
     /// Whether the request whose turn it is cannot be done, for reasons of this end.
     // RDMAP-7.1-01
     pub fn has_failed(&self) -> bool {
         self.terminate.is_none()
-            && self.taken.get(self.queued).is_some_and(|taken| taken.status != Status::Success)
+            && self.active.get(self.queued).is_some_and(|wqe| wqe.status != Status::Success)
     }
 
     /// Carries out the next request when it puts nothing on the wire and all before it are complete: what was sent may have to
     /// be read again from memory that it changes. `true` when it has, and more may be [taken](Self::take_posted).
     pub fn carry_out(&mut self, shared: &SharedQp, stags: &mut StagTable, reads: &Reads) -> bool {
-        let Some(taken) = self.taken.front_mut() else { return false };
-        let local = taken.does == Does::Local && taken.status == Status::Success;
-        let fenced = taken.request.fenced() && !reads.asked.is_empty();
+        let Some(wqe) = self.active.front_mut() else { return false };
+        let local = wqe.effect == Effect::Local && wqe.status == Status::Success;
+        let fenced = wqe.request.fenced() && !reads.asked.is_empty();
         if !local || fenced || self.queued > 0 || self.terminate.is_some() {
             return false;
         }
-        taken.status = carry_out_one(taken.request.operation(), shared, stags);
-        let done = taken.status == Status::Success;
+        wqe.status = carry_out_one(wqe.request.operation(), shared, stags);
+        let done = wqe.status == Status::Success;
         if done {
             self.finish_front(shared, stags, Status::Success);
         }
@@ -194,12 +194,12 @@ impl Sender {
     }
 
     /// The request to go on with, if it may go now; `among` of those before it ask for something and are not queued yet.
-    fn ready(&self, index: usize, among: usize, asked: &Asked) -> Option<(&Taken, &Message)> {
-        let taken = self.taken.get(index)?;
-        let message = taken.message()?;
-        let waits = (taken.request.fenced() && !(asked.is_empty() && among == 0))
-            || (taken.asks() && !asked.has_room(among));
-        (!waits || (index == self.queued && self.offset > 0)).then_some((taken, message))
+    fn ready(&self, index: usize, among: usize, asked: &Asked) -> Option<(&ActiveWqe, &Message)> {
+        let wqe = self.active.get(index)?;
+        let message = wqe.message()?;
+        let waits = (wqe.request.fenced() && !(asked.is_empty() && among == 0))
+            || (wqe.asks() && !asked.has_room(among));
+        (!waits || (index == self.queued && self.offset > 0)).then_some((wqe, message))
     }
 
     /// The FPDUs of the next segment: requests in the order of posting (DDP-5.3-02, RDMAP-5.1-04, RDMAP-5.2.1-03, RDMAP-5.3-03,
@@ -222,12 +222,12 @@ impl Sender {
                 next_answer(&reads.responses, room)
             }
             _ => {
-                let (taken, message) = request?;
+                let (wqe, message) = request?;
                 let number = self.number(self.queued);
-                let first = taken.fpdu(message, number, self.offset, room.mulpdu());
+                let first = wqe.fpdu(message, number, self.offset, room.mulpdu());
                 let ends = self.offset + first.octets == message.octets;
                 let run = FpduRun::one(first, Origin::Requests(number), room);
-                let asks = usize::from(taken.asks());
+                let asks = usize::from(wqe.asks());
                 Some(if ends { self.pack(run, self.queued + 1, asks, room, &reads.asked) } else { run })
             }
         }
@@ -277,32 +277,32 @@ impl Sender {
         asked: &Asked,
     ) -> FpduRun {
         let first = match run.origin {
-            Origin::Requests(number) => self.taken.get(number.wrapping_sub(self.completed) as usize),
+            Origin::Requests(number) => self.active.get(number.wrapping_sub(self.completed) as usize),
             _ => None,
         };
-        if !room.packing || first.is_some_and(|taken| taken.refers) && run.first.octets >= room.alone_from {
+        if !room.packing || first.is_some_and(|wqe| wqe.refers) && run.first.octets >= room.alone_from {
             return run;
         }
-        for index in next..self.taken.len() {
+        for index in next..self.active.len() {
             if run.fpdus() == limits::FPDUS_PER_SEGMENT {
                 break;
             }
-            let Some((taken, message)) = self.ready(index, among, asked) else { break };
+            let Some((wqe, message)) = self.ready(index, among, asked) else { break };
             let octets = run.octets as usize;
             // A small FPDU may fit where no part of a larger one may stand.
-            let whole = taken.fpdu(message, self.number(index), 0, mpa::fpdu::MULPDU_MAX);
+            let whole = wqe.fpdu(message, self.number(index), 0, mpa::fpdu::MULPDU_MAX);
             let fits =
                 whole.octets == message.octets && room.with(octets, whole.ulpdu_octets()) <= room.emss_octets;
             let fpdu = if fits {
                 whole
             } else {
                 let Some(mulpdu) = room.mulpdu_behind(octets) else { break };
-                taken.fpdu(message, self.number(index), 0, mulpdu)
+                wqe.fpdu(message, self.number(index), 0, mulpdu)
             };
-            if taken.refers && fpdu.octets >= room.alone_from {
+            if wqe.refers && fpdu.octets >= room.alone_from {
                 break;
             }
-            among += usize::from(taken.asks());
+            among += usize::from(wqe.asks());
             run.octets = room.with(octets, fpdu.ulpdu_octets()) as u32;
             run.more += 1;
             run.last_octets = fpdu.octets;
@@ -322,17 +322,17 @@ impl Sender {
     pub fn fpdus(&self, run: FpduRun) -> impl Iterator<Item = FpduDescriptor> {
         let index = match run.origin {
             Origin::Requests(number) if run.more > 0 => number.wrapping_sub(self.completed) as usize + 1,
-            _ => self.taken.len(),
+            _ => self.active.len(),
         };
-        let behind = (index.min(self.taken.len())..)
-            .zip(self.taken.range(index.min(self.taken.len())..))
-            .filter_map(|(index, taken)| Some((self.number(index), taken, taken.message()?)))
+        let behind = (index.min(self.active.len())..)
+            .zip(self.active.range(index.min(self.active.len())..))
+            .filter_map(|(index, wqe)| Some((self.number(index), wqe, wqe.message()?)))
             .take(usize::from(run.more))
             .enumerate()
-            .map(move |(place, (number, taken, message))| {
-                let whole = taken.fpdu(message, number, 0, mpa::fpdu::MULPDU_MAX);
+            .map(move |(place, (number, wqe, message))| {
+                let whole = wqe.fpdu(message, number, 0, mpa::fpdu::MULPDU_MAX);
                 if place + 1 == usize::from(run.more) && run.last_octets < whole.octets {
-                    taken.fpdu(message, number, 0, whole.header.header_len() + run.last_octets as usize)
+                    wqe.fpdu(message, number, 0, whole.header.header_len() + run.last_octets as usize)
                 } else {
                     whole
                 }
@@ -361,8 +361,8 @@ impl Sender {
             Origin::Requests(number) => number,
         };
         let from = number.wrapping_sub(self.completed) as usize;
-        for taken in self.taken.range_mut(from.min(self.queued)..self.queued) {
-            taken.stage = Stage::Queued(end);
+        for wqe in self.active.range_mut(from.min(self.queued)..self.queued) {
+            wqe.stage = Stage::Queued(end);
         }
         for place in before..run.fpdus() {
             let octets = match place {
@@ -378,12 +378,12 @@ impl Sender {
     /// Another `octets` octets of the next request are queued, or all of it when they are more than it has.
     fn advance_one(&mut self, octets: u32, end: SeqNumber, reads: &mut Reads) {
         let number = self.number(self.queued);
-        let Some(taken) = self.taken.get_mut(self.queued) else { return };
-        let Some(message) = taken.message() else { return };
+        let Some(wqe) = self.active.get_mut(self.queued) else { return };
+        let Some(message) = wqe.message() else { return };
         self.offset = self.offset.saturating_add(octets).min(message.octets);
         if self.offset == message.octets {
-            taken.stage = Stage::Queued(end);
-            taken.answer = taken.awaited(number).map(|awaited| reads.asked.push(awaited));
+            wqe.stage = Stage::Queued(end);
+            wqe.answer = wqe.awaited(number).map(|awaited| reads.asked.push(awaited));
             self.queued += 1;
             self.offset = 0;
         }
@@ -400,20 +400,20 @@ impl Sender {
     ) {
         reads.responses.complete(stags, acknowledged);
         self.note_acknowledged(acknowledged);
-        while let Some(taken) = self.taken.front() {
-            let answered = taken.answer.is_none_or(|number| reads.asked.is_answered(number));
-            if taken.stage != Stage::Acknowledged || !answered {
+        while let Some(wqe) = self.active.front() {
+            let answered = wqe.answer.is_none_or(|number| reads.asked.is_answered(number));
+            if wqe.stage != Stage::Acknowledged || !answered {
                 return;
             }
             self.finish_front(shared, stags, Status::Success);
         }
-        self.flush_late(shared);
+        self.flush_after_close(shared);
     }
 
     /// Flushes what was posted after this end had closed or the stream had failed, when all before it is
     /// complete.
-    pub fn flush_late(&mut self, shared: &SharedQp) {
-        if self.taken.is_empty() && (self.late.is_some() || shared.state().is_over()) {
+    pub fn flush_after_close(&mut self, shared: &SharedQp) {
+        if self.active.is_empty() && (self.after_close.is_some() || shared.state().is_over()) {
             self.flush_posted(shared);
         }
     }
@@ -422,12 +422,11 @@ impl Sender {
     /// keeps the core no longer. It rings again for the rest.
     fn flush_posted(&mut self, shared: &SharedQp) {
         for _ in 0..=shared.send_depth() {
-            let Some(request) = self.late.take().or_else(|| shared.take_send()) else { return };
-            let mut taken = Taken::new(request);
-            taken.checked(Status::Flushed, &mut self.numbers);
-            let (completion, signaled) =
-                (taken.completion(shared, Status::Flushed), taken.request.signaled());
-            shared.give_back(taken.request);
+            let Some(request) = self.after_close.take().or_else(|| shared.take_send()) else { return };
+            let mut wqe = ActiveWqe::new(request);
+            wqe.checked(Status::Flushed, &mut self.numbers);
+            let (completion, signaled) = (wqe.completion(shared, Status::Flushed), wqe.request.signaled());
+            shared.recycle(wqe.request);
             match completion {
                 Some(completion) if signaled => shared.complete_send(completion),
                 Some(completion) => shared.report_unsignaled(completion),
@@ -441,9 +440,9 @@ impl Sender {
 
     /// Remembers what is acknowledged: a request may wait for its answer until TCP's numbers have come round.
     fn note_acknowledged(&mut self, acknowledged: SeqNumber) {
-        for taken in self.taken.range_mut(self.acknowledged.min(self.queued)..self.queued) {
-            match taken.stage {
-                Stage::Queued(end) if end <= acknowledged => taken.stage = Stage::Acknowledged,
+        for wqe in self.active.range_mut(self.acknowledged.min(self.queued)..self.queued) {
+            match wqe.stage {
+                Stage::Queued(end) if end <= acknowledged => wqe.stage = Stage::Acknowledged,
                 _ => return,
             }
             self.acknowledged += 1;
@@ -454,9 +453,9 @@ impl Sender {
     /// that could not be done has its own reason.
     pub fn flush(&mut self, shared: &SharedQp, stags: &mut StagTable, error: Option<StreamError>) {
         let mut status = error.map_or(Status::Flushed, Status::Failed);
-        while !self.taken.is_empty() {
+        while !self.active.is_empty() {
             // The first message of two has no completion that could name the error.
-            let named = self.taken.front().is_some_and(|taken| taken.kind.is_some());
+            let named = self.active.front().is_some_and(|wqe| wqe.kind.is_some());
             self.finish_front(shared, stags, status);
             if named {
                 status = Status::Flushed;
@@ -468,19 +467,19 @@ impl Sender {
     }
 
     fn finish_front(&mut self, shared: &SharedQp, stags: &mut StagTable, outcome: Status) {
-        let Some(taken) = self.taken.pop_front() else { return };
+        let Some(wqe) = self.active.pop_front() else { return };
         self.completed = self.completed.wrapping_add(1);
         self.acknowledged = self.acknowledged.saturating_sub(1);
         self.queued = self.queued.saturating_sub(1);
-        let status = if taken.status == Status::Success {
-            each_memory(&taken.request, |stag| stags.release(stag));
+        let status = if wqe.status == Status::Success {
+            each_memory(&wqe.request, |stag| stags.release(stag));
             outcome
         } else {
-            taken.status
+            wqe.status
         };
-        let completion = taken.completion(shared, status);
-        let signaled = taken.request.signaled();
-        shared.give_back(taken.request);
+        let completion = wqe.completion(shared, status);
+        let signaled = wqe.request.signaled();
+        shared.recycle(wqe.request);
         match completion {
             // The first message of two: the second reports.
             None => {}
@@ -504,9 +503,9 @@ impl Sender {
         let octets = match source {
             Source::Memory(_) => return false,
             Source::Request { number, offset } => {
-                let taken = self.taken.get(number.wrapping_sub(self.completed) as usize);
+                let wqe = self.active.get(number.wrapping_sub(self.completed) as usize);
                 let offset = u64::from(offset) + at as u64;
-                return taken.is_some_and(|taken| taken.copy(number, stags, offset, out));
+                return wqe.is_some_and(|wqe| wqe.copy(number, stags, offset, out));
             }
             Source::AtomicResponse { identifier, original } => {
                 AtomicResponse { identifier, original }.emit(&mut response);
@@ -523,7 +522,7 @@ impl Sender {
 
     /// Whether every taken request is completed.
     pub fn is_idle(&self) -> bool {
-        self.taken.is_empty()
+        self.active.is_empty()
     }
 }
 
@@ -559,7 +558,7 @@ fn next_answer(responses: &Responses, room: &SegmentRoom) -> Option<FpduRun> {
 }
 
 /// Calls `f` for each registration that a request's octets lie in.
-fn each_memory(request: &Posted, f: impl FnMut(STag)) {
+fn each_memory(request: &Wqe, f: impl FnMut(STag)) {
     request.slices().iter().filter(|slice| slice.octets > 0).map(|slice| slice.stag).for_each(f);
 }
 

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use crossbeam::atomic::AtomicCell;
 
+use super::active_wqe::check_shape;
 use super::async_event::{AsyncEvent, AsyncEvents};
 use super::error::StreamError;
-use super::posted::{self, Posted};
 use super::shared_receive_queue::SharedReceiveQueue;
-use super::taken::check_shape;
 use super::work::{Completion, QpNumber, ReceiveRequest, SendRequest};
 use super::work_queue::WorkQueue;
+use super::wqe::{self, Wqe};
 use crate::memory::{Accessor, ProtectionDomainId};
 use crate::sync::{ArrayQueue, AtomicBool, AtomicU8, AtomicU16, AtomicU64, Ordering, fence};
 use crate::tcp::CloseReason;
@@ -103,9 +103,9 @@ pub struct SharedQp {
     pub number: QpNumber,
     /// Its Protection Domain.
     pub pd: ProtectionDomainId,
-    sends: WorkQueue<Posted>,
+    sends: WorkQueue<Wqe>,
     /// Where requests lie that are not short: as many places as there may be requests.
-    places: ArrayQueue<Box<SendRequest>>,
+    slots: ArrayQueue<Box<SendRequest>>,
     receives: WorkQueue<ReceiveRequest>,
     /// Where its receives come from instead.
     shared_receives: Option<Arc<SharedReceiveQueue>>,
@@ -134,16 +134,16 @@ impl SharedQp {
         (send_completions, receive_completions): (Arc<CompletionRing>, Arc<CompletionRing>),
         doorbells: Arc<Doorbells>,
     ) -> Self {
-        let places = ArrayQueue::new(send_depth.max(1));
-        for _ in 0..places.capacity() {
+        let slots = ArrayQueue::new(send_depth.max(1));
+        for _ in 0..slots.capacity() {
             // There is room: it is as long as that.
-            let _ = places.push(posted::place());
+            let _ = slots.push(wqe::slot());
         }
         Self {
             number,
             pd,
             sends: WorkQueue::new(send_depth),
-            places,
+            slots,
             receives: WorkQueue::new(receive_depth),
             shared_receives: None,
             receives_taken: AtomicU64::new(0),
@@ -245,18 +245,20 @@ impl SharedQp {
     ///
     /// [`BadRequest`] names the first that was not taken; those before it are posted.
     pub fn post_sends(&self, requests: &[SendRequest]) -> Result<(), BadRequest> {
-        let late = match self.state() {
+        let after_close = match self.state() {
             QpState::ReadyToSend => false,
             QpState::Closing | QpState::Terminate | QpState::Error if !self.is_abandoned() => true,
             state => return Err(BadRequest { posted: 0, error: PostError::WrongState(state) }),
         };
         let reads = self.ord.load(Ordering::Acquire) > 0;
         let bad = |request: &SendRequest| check_shape(request, reads).err();
-        let first_bad = requests.iter().enumerate().find_map(|(place, request)| Some((place, bad(request)?)));
-        let good = first_bad.map_or(requests, |(place, _)| &requests[..place]);
+        let first_bad = requests.iter().enumerate().find_map(|(index, request)| Some((index, bad(request)?)));
+        let good = first_bad.map_or(requests, |(index, _)| &requests[..index]);
         let signaled = |request: &SendRequest| request.signaled;
-        let posted = |request: &SendRequest| Posted::new(request, || self.places.pop()).late_if(late);
-        let (posted, refused) = self.sends.post(good, &self.send_completions, signaled, posted);
+        let wqe = |request: &SendRequest| {
+            Wqe::new(request, || self.slots.pop()).mark_posted_after_close(after_close)
+        };
+        let (posted, refused) = self.sends.post(good, &self.send_completions, signaled, wqe);
         if posted > 0 {
             self.ring();
         }
@@ -315,17 +317,17 @@ impl SharedQp {
 
     /// The next posted send, for the core.
     #[inline]
-    pub fn take_send(&self) -> Option<Posted> {
+    pub fn take_send(&self) -> Option<Wqe> {
         self.sends.take()
     }
 
     /// A request that was taken is not looked at any more, for the core. It comes before the completion, which lets another
     /// be posted.
     #[inline]
-    pub fn give_back(&self, request: Posted) {
-        if let Some(place) = request.into_place() {
+    pub fn recycle(&self, request: Wqe) {
+        if let Some(slot) = request.into_slot() {
             // There is room: it came from here.
-            let _ = self.places.push(place);
+            let _ = self.slots.push(slot);
         }
     }
 

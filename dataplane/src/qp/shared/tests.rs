@@ -131,7 +131,8 @@ fn posting_in_error_is_accepted() {
         qp.post_send(send(2)).unwrap();
         qp.post_receive(ReceiveRequest::new(3, Slice::default())).unwrap();
         assert_eq!(bells.take(), Some(QpNumber(7)));
-        let late: Vec<bool> = core::iter::from_fn(|| qp.take_send()).map(|posted| posted.is_late()).collect();
+        let late: Vec<bool> =
+            core::iter::from_fn(|| qp.take_send()).map(|posted| posted.posted_after_close()).collect();
         assert_eq!(late, [false, true]);
         qp.abandon();
         let refused = PostError::WrongState(QpState::Error);
@@ -155,7 +156,7 @@ fn places_are_used_again() {
         for _ in 0..2 {
             let posted = qp.take_send().unwrap();
             places.insert(core::ptr::from_ref(posted.full().unwrap()) as usize);
-            qp.give_back(posted);
+            qp.recycle(posted);
             qp.complete_send(completion(id));
         }
         assert_eq!(core::iter::from_fn(|| ring.poll()).count(), 2);
@@ -164,7 +165,7 @@ fn places_are_used_again() {
     // One that is short needs none, and one that is refused takes none.
     qp.post_sends(&[send(1), send(2)]).unwrap();
     assert_eq!(qp.post_send(SendRequest::new(3, Operation::SEND, inline)), Err(PostError::QueueFull));
-    assert_eq!(qp.places.len(), 2);
+    assert_eq!(qp.slots.len(), 2);
 }
 
 /// RDMAP-7.1-03

@@ -1,11 +1,11 @@
 //! A send work request that the core has taken: what it puts on the wire, and how far it has come.
 
 use super::payload::{self, Payload, Slice};
-use super::posted::Posted;
 use super::reads::Awaited;
 use super::run::{FpduDescriptor, Source};
 use super::shared::{PostError, SharedQp};
 use super::work::{Completion, CompletionKind, Operation, SendRequest, Status};
+use super::wqe::Wqe;
 use crate::ddp::segmentation::Message;
 use crate::limits;
 use crate::memory::{Access, StagTable};
@@ -27,7 +27,7 @@ pub enum Stage {
 
 /// What a request asks of this end itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Does {
+pub enum Effect {
     /// A message goes out.
     Message(Message),
     /// Nothing goes out: it changes what this end grants.
@@ -36,11 +36,11 @@ pub enum Does {
 
 /// A request under way.
 #[derive(Debug)]
-pub struct Taken {
+pub struct ActiveWqe {
     /// The request. One that is two messages is two of these.
-    pub request: Posted,
+    pub request: Wqe,
     /// What it does.
-    pub does: Does,
+    pub effect: Effect,
     /// What becomes of it.
     pub status: Status,
     /// How far it has come.
@@ -57,7 +57,7 @@ pub struct Taken {
 
 /// The numbers of the next messages on the queues of the peer (DDP-4.3-07, DDP-4.3-08).
 #[derive(Clone, Copy, Debug)]
-pub struct Numbers {
+pub struct MessageNumbers {
     /// The version of DDP and RDMAP.
     pub version: u8,
     /// Of Sends.
@@ -73,18 +73,18 @@ pub fn take_number(number: &mut u32) -> u32 {
     taken
 }
 
-impl Taken {
+impl ActiveWqe {
     /// A request that was not looked at yet.
     #[inline]
-    pub fn new(request: Posted) -> Self {
-        let (does, status, stage) = (Does::Local, Status::Success, Stage::Waiting);
-        Self { request, does, status, stage, answer: None, kind: None, octets: 0, refers: false }
+    pub fn new(request: Wqe) -> Self {
+        let (effect, status, stage) = (Effect::Local, Status::Success, Stage::Waiting);
+        Self { request, effect, status, stage, answer: None, kind: None, octets: 0, refers: false }
     }
 
     /// Notes how the request's check has ended. One that failed it takes no number.
     // Each field is written where it stays: a whole that was put together elsewhere a moment before is slow to read.
     #[inline]
-    pub fn checked(&mut self, status: Status, numbers: &mut Numbers) {
+    pub fn checked(&mut self, status: Status, numbers: &mut MessageNumbers) {
         self.kind = Some(self.request.kind());
         self.octets = self.request.octets();
         self.status = status;
@@ -96,17 +96,17 @@ impl Taken {
     /// Notes what the request does, with the next number where it takes one.
     // RDMAP-4.1-06
     #[inline]
-    fn number(&mut self, numbers: &mut Numbers) {
+    fn number(&mut self, numbers: &mut MessageNumbers) {
         let (version, octets) = (numbers.version, self.octets);
-        let does = &mut self.does;
+        let effect = &mut self.effect;
         match self.request.operation() {
             Operation::Write { stag, to } => {
-                *does = Does::Message(message::write(version, stag, to, octets));
+                *effect = Effect::Message(message::write(version, stag, to, octets));
             }
             Operation::Send { invalidate, solicited } => {
                 let opcode = Opcode::send(invalidate.is_some(), solicited);
                 let msn = take_number(&mut numbers.send);
-                *does = Does::Message(message::send(
+                *effect = Effect::Message(message::send(
                     version,
                     opcode,
                     invalidate.unwrap_or_default(),
@@ -117,13 +117,13 @@ impl Taken {
             // The Write is a request of its own by now.
             Operation::Immediate { solicited, .. } | Operation::WriteWithImmediate { solicited, .. } => {
                 let msn = take_number(&mut numbers.send);
-                *does = Does::Message(message::immediate(version, solicited, msn));
+                *effect = Effect::Message(message::immediate(version, solicited, msn));
             }
             Operation::Read { .. } => {
-                *does = Does::Message(message::read_request(version, take_number(&mut numbers.read)));
+                *effect = Effect::Message(message::read_request(version, take_number(&mut numbers.read)));
             }
             Operation::FetchAdd { .. } | Operation::CompareSwap { .. } | Operation::Swap { .. } => {
-                *does = Does::Message(message::atomic_request(version, take_number(&mut numbers.read)));
+                *effect = Effect::Message(message::atomic_request(version, take_number(&mut numbers.read)));
             }
             Operation::LocalInvalidate { .. } | Operation::Bind(_) | Operation::Register(_) => {}
         }
@@ -137,8 +137,8 @@ impl Taken {
     /// Its message, if it has one to send.
     #[inline]
     pub const fn message(&self) -> Option<&Message> {
-        match (&self.does, self.status) {
-            (Does::Message(message), Status::Success) => Some(message),
+        match (&self.effect, self.status) {
+            (Effect::Message(message), Status::Success) => Some(message),
             _ => None,
         }
     }
@@ -297,7 +297,7 @@ pub fn check_shape(request: &SendRequest, reads: bool) -> Result<(), PostError> 
 
 /// Checks a request's own side of it: the ranges of memory, and what its operation asks of them.
 // DDP-5.2-02, RDMAP-5.2.2-06, RDMAP-7.1-01
-pub fn check(request: &Posted, shared: &SharedQp, stags: &StagTable, reads: bool) -> Status {
+pub fn check(request: &Wqe, shared: &SharedQp, stags: &StagTable, reads: bool) -> Status {
     let shape = match request.full() {
         Some(request) => check_shape(request, reads),
         None if request.asks() && !reads => Err(PostError::NoReads),

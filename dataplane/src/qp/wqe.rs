@@ -12,17 +12,17 @@ use crate::memory::STag;
 
 /// A posted request.
 #[derive(Debug)]
-pub struct Posted {
+pub struct Wqe {
     /// What it is, if it is short.
-    brief: Brief,
-    /// Any other, in a place that the queue pair wants [back](super::shared::SharedQp::give_back).
+    compact: CompactWqe,
+    /// Any other, in a place that the queue pair wants [back](super::shared::SharedQp::recycle).
     full: Option<Box<SendRequest>>,
 }
 
 /// A request of at most one range, with few operands. It is moved from the poster to the queue, and from there to where the core
 /// keeps it, each time a moment after it was written: whole words without variants are what a processor then reads fastest.
 #[derive(Clone, Copy, Debug)]
-struct Brief {
+struct CompactWqe {
     id: u64,
     /// The Tagged Offset at the peer, or the Immediate Data.
     operand: u64,
@@ -31,13 +31,13 @@ struct Brief {
     stag: STag,
     /// The [lender](super::lender) of the memory, or 0.
     lender: u32,
-    marks: Marks,
+    flags: WqeFlags,
 }
 
 bitflags! {
     /// What a short request does, and how. Without a mark that names the operation it is a Send.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-    struct Marks: u64 {
+    struct WqeFlags: u64 {
         const WRITE = 1;
         const READ = 1 << 1;
         const IMMEDIATE = 1 << 2;
@@ -49,21 +49,21 @@ bitflags! {
         const LOCAL = 1 << 7;
         /// It was posted after this end had closed: it is flushed in its turn. Also of requests that are not
         /// short.
-        const LATE = 1 << 8;
+        const AFTER_CLOSE = 1 << 8;
     }
 }
 
 // What is handed on for each message: with the queue's own mark as much as a cache line.
-const _: () = assert!(size_of::<Posted>() <= 56);
+const _: () = assert!(size_of::<Wqe>() <= 56);
 
-impl Brief {
+impl CompactWqe {
     const NONE: Self = Self {
         id: 0,
         operand: 0,
         local: Slice { stag: STag(0), to: 0, octets: 0 },
         stag: STag(0),
         lender: 0,
-        marks: Marks::empty(),
+        flags: WqeFlags::empty(),
     };
 
     /// `None` when `request` is not that short.
@@ -72,13 +72,13 @@ impl Brief {
         let (does, stag, operand) = match request.operation {
             Operation::Send { invalidate: None, solicited } => (solicits(solicited), STag(0), 0),
             Operation::Send { invalidate: Some(stag), solicited } => {
-                (Marks::INVALIDATES | solicits(solicited), stag, 0)
+                (WqeFlags::INVALIDATES | solicits(solicited), stag, 0)
             }
-            Operation::Write { stag, to } => (Marks::WRITE, stag, to),
+            Operation::Write { stag, to } => (WqeFlags::WRITE, stag, to),
             Operation::Immediate { immediate, solicited } => {
-                (Marks::IMMEDIATE | solicits(solicited), STag(0), immediate)
+                (WqeFlags::IMMEDIATE | solicits(solicited), STag(0), immediate)
             }
-            Operation::Read { stag, to } => (Marks::READ, stag, to),
+            Operation::Read { stag, to } => (WqeFlags::READ, stag, to),
             _ => return None,
         };
         let Payload::Gather(list) = &request.local else { return None };
@@ -88,72 +88,72 @@ impl Brief {
             _ => return None,
         };
         // It has none to send: whoever posts it is told so by what looks at the others.
-        if has_local && does.contains(Marks::IMMEDIATE) {
+        if has_local && does.contains(WqeFlags::IMMEDIATE) {
             return None;
         }
-        let mut marks = does;
-        marks.set(Marks::SIGNALED, request.signaled);
-        marks.set(Marks::FENCED, request.fenced);
-        marks.set(Marks::LOCAL, has_local);
+        let mut flags = does;
+        flags.set(WqeFlags::SIGNALED, request.signaled);
+        flags.set(WqeFlags::FENCED, request.fenced);
+        flags.set(WqeFlags::LOCAL, has_local);
         let lender = list.lender.map_or(0, NonZeroU32::get);
-        Some(Self { id: request.id, operand, local, stag, lender, marks })
+        Some(Self { id: request.id, operand, local, stag, lender, flags })
     }
 
     #[inline]
     fn operation(&self) -> Operation {
-        let (stag, solicited) = (self.stag, self.marks.contains(Marks::SOLICITED));
-        if self.marks.contains(Marks::WRITE) {
+        let (stag, solicited) = (self.stag, self.flags.contains(WqeFlags::SOLICITED));
+        if self.flags.contains(WqeFlags::WRITE) {
             Operation::Write { stag, to: self.operand }
-        } else if self.marks.contains(Marks::READ) {
+        } else if self.flags.contains(WqeFlags::READ) {
             Operation::Read { stag, to: self.operand }
-        } else if self.marks.contains(Marks::IMMEDIATE) {
+        } else if self.flags.contains(WqeFlags::IMMEDIATE) {
             Operation::Immediate { immediate: self.operand, solicited }
         } else {
-            let invalidate = self.marks.contains(Marks::INVALIDATES).then_some(stag);
+            let invalidate = self.flags.contains(WqeFlags::INVALIDATES).then_some(stag);
             Operation::Send { invalidate, solicited }
         }
     }
 
     #[inline]
     fn slices(&self) -> &[Slice] {
-        let ranges = usize::from(self.marks.contains(Marks::LOCAL));
+        let ranges = usize::from(self.flags.contains(WqeFlags::LOCAL));
         &slice::from_ref(&self.local)[..ranges]
     }
 }
 
 #[inline]
-fn solicits(solicited: bool) -> Marks {
-    if solicited { Marks::SOLICITED } else { Marks::empty() }
+fn solicits(solicited: bool) -> WqeFlags {
+    if solicited { WqeFlags::SOLICITED } else { WqeFlags::empty() }
 }
 
-impl Posted {
+impl Wqe {
     /// `request`, in a `place` of its own if it needs one.
     #[inline]
-    pub(super) fn new(request: &SendRequest, place: impl FnOnce() -> Option<Box<SendRequest>>) -> Self {
-        if let Some(brief) = Brief::new(request) {
-            return Self { brief, full: None };
+    pub(super) fn new(request: &SendRequest, slot: impl FnOnce() -> Option<Box<SendRequest>>) -> Self {
+        if let Some(compact) = CompactWqe::new(request) {
+            return Self { compact, full: None };
         }
         // There is one: a request whose place in the queue is free has given its own back before.
-        let mut place = place().unwrap_or_else(self::place);
-        *place = *request;
-        Self { brief: Brief::NONE, full: Some(place) }
+        let mut slot = slot().unwrap_or_else(self::slot);
+        *slot = *request;
+        Self { compact: CompactWqe::NONE, full: Some(slot) }
     }
 
     /// The same request, posted after this end had closed if `late`.
     #[inline]
-    pub(super) fn late_if(mut self, late: bool) -> Self {
-        self.brief.marks.set(Marks::LATE, late);
+    pub(super) fn mark_posted_after_close(mut self, after_close: bool) -> Self {
+        self.compact.flags.set(WqeFlags::AFTER_CLOSE, after_close);
         self
     }
 
     /// Whether it was posted after this end had closed.
     #[inline]
-    pub(super) const fn is_late(&self) -> bool {
-        self.brief.marks.contains(Marks::LATE)
+    pub(super) const fn posted_after_close(&self) -> bool {
+        self.compact.flags.contains(WqeFlags::AFTER_CLOSE)
     }
 
     /// The place where it lies, if it is not short.
-    pub(super) fn into_place(self) -> Option<Box<SendRequest>> {
+    pub(super) fn into_slot(self) -> Option<Box<SendRequest>> {
         self.full
     }
 
@@ -165,10 +165,10 @@ impl Posted {
             return None;
         };
         request.operation = Operation::Write { stag, to };
-        let mut marks = Marks::IMMEDIATE | solicits(solicited);
-        marks.set(Marks::SIGNALED, request.signaled);
-        let brief = Brief { id: request.id, operand: immediate, marks, ..Brief::NONE };
-        Some(Self { brief, full: None })
+        let mut flags = WqeFlags::IMMEDIATE | solicits(solicited);
+        flags.set(WqeFlags::SIGNALED, request.signaled);
+        let compact = CompactWqe { id: request.id, operand: immediate, flags, ..CompactWqe::NONE };
+        Some(Self { compact, full: None })
     }
 
     /// The request itself, if it is not short. Whatever is short is of a right shape, but for Reads that the ends do not allow.
@@ -180,19 +180,20 @@ impl Posted {
     /// The application's name for it.
     #[inline]
     pub fn id(&self) -> u64 {
-        self.full().map_or(self.brief.id, |request| request.id)
+        self.full().map_or(self.compact.id, |request| request.id)
     }
 
     /// What to do.
     #[inline]
     pub fn operation(&self) -> Operation {
-        self.full().map_or_else(|| self.brief.operation(), |request| request.operation)
+        self.full().map_or_else(|| self.compact.operation(), |request| request.operation)
     }
 
     /// Whether it waits for an answer of the peer.
     #[inline]
     pub fn asks(&self) -> bool {
-        self.full().map_or_else(|| self.brief.marks.contains(Marks::READ), |request| request.operation.asks())
+        self.full()
+            .map_or_else(|| self.compact.flags.contains(WqeFlags::READ), |request| request.operation.asks())
     }
 
     /// The kind its completion names.
@@ -204,7 +205,7 @@ impl Posted {
     /// The ranges of memory of its octets; none when they are inline.
     #[inline]
     pub fn slices(&self) -> &[Slice] {
-        self.full().map_or_else(|| self.brief.slices(), |request| request.local.slices())
+        self.full().map_or_else(|| self.compact.slices(), |request| request.local.slices())
     }
 
     /// The octets that it holds itself, if any.
@@ -219,7 +220,7 @@ impl Posted {
     #[inline]
     pub fn octets(&self) -> u32 {
         // A short one without a range has none there either.
-        self.full().map_or(self.brief.local.octets, |request| {
+        self.full().map_or(self.compact.local.octets, |request| {
             u32::try_from(request.local.octets()).unwrap_or(u32::MAX)
         })
     }
@@ -227,24 +228,24 @@ impl Posted {
     /// The lender of its memory, if one has lent it.
     #[inline]
     pub(super) fn lender(&self) -> Option<NonZeroU32> {
-        self.full().map_or_else(|| NonZeroU32::new(self.brief.lender), |request| request.local.lender())
+        self.full().map_or_else(|| NonZeroU32::new(self.compact.lender), |request| request.local.lender())
     }
 
     /// Whether success is reported.
     #[inline]
     pub fn signaled(&self) -> bool {
-        self.full().map_or(self.brief.marks.contains(Marks::SIGNALED), |request| request.signaled)
+        self.full().map_or(self.compact.flags.contains(WqeFlags::SIGNALED), |request| request.signaled)
     }
 
     /// Whether it waits for the answers to those before it.
     #[inline]
     pub fn fenced(&self) -> bool {
-        self.full().map_or(self.brief.marks.contains(Marks::FENCED), |request| request.fenced)
+        self.full().map_or(self.compact.flags.contains(WqeFlags::FENCED), |request| request.fenced)
     }
 }
 
 /// A place for a request that is not short.
-pub(super) fn place() -> Box<SendRequest> {
+pub(super) fn slot() -> Box<SendRequest> {
     Box::new(SendRequest::new(0, Operation::SEND, SliceList::default()))
 }
 
@@ -310,25 +311,25 @@ mod tests {
     /// Whatever form it takes on its way, the core reads what the application has posted.
     #[test]
     fn every_request_arrives_as_it_was_posted() {
-        let (mut brief, mut full) = (0, 0);
+        let (mut compact, mut full) = (0, 0);
         for operation in operations() {
             let both = |local| [(local, (false, true)), (local, (true, false))];
             for (local, (signaled, fenced)) in payloads().into_iter().flat_map(both) {
                 let request = SendRequest { id: u64::MAX - 1, operation, local, signaled, fenced };
-                let posted = Posted::new(&request, || None);
+                let posted = Wqe::new(&request, || None);
                 assert_eq!((posted.id(), posted.operation()), (request.id, operation));
                 assert_eq!((posted.kind(), posted.asks()), (operation.kind(), operation.asks()));
                 assert_eq!((posted.signaled(), posted.fenced()), (signaled, fenced));
-                assert!(!posted.is_late());
+                assert!(!posted.posted_after_close());
                 assert_eq!(posted.slices(), local.slices());
                 assert_eq!(u64::from(posted.octets()), local.octets());
                 match local {
                     Payload::Inline(data) => assert_eq!(posted.inline_octets(), Some(data.as_slice())),
                     Payload::Gather(_) => assert_eq!(posted.inline_octets(), None),
                 }
-                *(if posted.full().is_some() { &mut full } else { &mut brief }) += 1;
-                let late = posted.late_if(true);
-                assert!(late.is_late());
+                *(if posted.full().is_some() { &mut full } else { &mut compact }) += 1;
+                let late = posted.mark_posted_after_close(true);
+                assert!(late.posted_after_close());
                 assert_eq!(
                     (late.id(), late.operation(), late.slices()),
                     (request.id, operation, local.slices())
@@ -337,7 +338,7 @@ mod tests {
         }
         // Eight operations of eighteen are short with three payloads of five, two with one, in two ways each.
         let short = (8 * 3 + 2) * 2;
-        assert_eq!((brief, full), (short, 18 * 5 * 2 - short));
+        assert_eq!((compact, full), (short, 18 * 5 * 2 - short));
     }
 
     /// RDMAPX-6-01: the Write keeps the memory and its fence, the Immediate Data the eight octets.
@@ -346,7 +347,7 @@ mod tests {
         let operation = Operation::WriteWithImmediate { stag: STAG, to: 3, immediate: 4, solicited: true };
         let local = Slice { stag: STag(7), to: 1, octets: 2 };
         let request = SendRequest { fenced: true, ..SendRequest::new(5, operation, local) };
-        let mut write = Posted::new(&request, || None);
+        let mut write = Wqe::new(&request, || None);
         let immediate = write.split_immediate().unwrap();
         assert_eq!((write.id(), write.operation()), (5, Operation::Write { stag: STAG, to: 3 }));
         assert_eq!((write.slices(), write.fenced()), (&[local][..], true));
@@ -354,8 +355,6 @@ mod tests {
         assert_eq!((immediate.id(), immediate.operation()), (5, rest));
         assert_eq!((immediate.slices(), immediate.fenced()), (&[][..], false));
         assert!(write.split_immediate().is_none());
-        assert!(
-            Posted::new(&SendRequest::new(1, Operation::SEND, local), || None).split_immediate().is_none()
-        );
+        assert!(Wqe::new(&SendRequest::new(1, Operation::SEND, local), || None).split_immediate().is_none());
     }
 }
