@@ -420,7 +420,7 @@ impl<D: Device> Core<D> {
         if let Some(qp) = self.qps.numbered(qp) {
             qp.sender.continue_message_numbers(next);
             qp.receiver.continue_message_numbers(next);
-            qp.reads.responses.continue_message_numbers(next);
+            qp.reads.inbound.continue_message_numbers(next);
         }
     }
 

@@ -203,7 +203,7 @@ impl<D: Device> Core<D> {
             let Some(whole) = fpdus.whole(&octets) else { break false };
             self.statistics.octets_verified += whole.wire_len() as u64;
             let Ok(Some(located)) = fpdus.next(&octets) else { break true };
-            match qp.receiver.check_early(&qp.shared, &self.stags, &qp.reads.asked, &octets, &located) {
+            match qp.receiver.check_early(&qp.shared, &self.stags, &qp.reads.outbound, &octets, &located) {
                 Some(Early::AtOnce) => {}
                 Some(Early::InTurn) if early_room > 0 => early_room -= 1,
                 _ => break true,

@@ -153,7 +153,7 @@ impl<D: Device> Core<D> {
             qp.receive_wait.served();
         }
         // The peer may ask again as soon as it has an answer, so what it acknowledges with the request counts.
-        qp.reads.responses.complete(&mut self.stags, connection.tcp.acknowledged());
+        qp.reads.inbound.complete(&mut self.stags, connection.tcp.acknowledged());
         let reach = &mut Reach { shared: &qp.shared, stags: &mut self.stags, reads: &mut qp.reads };
         let received = qp.receiver.on_ulpdu(reach, &octets, &located);
         operating.fpdus.advance(&located);
@@ -166,12 +166,12 @@ impl<D: Device> Core<D> {
                 self.statistics.octets_copied_rx += octets as u64;
                 Step::Next
             }
-            Ok(Received::Indicated | Received::Owed) => Step::Next,
-            Ok(Received::Asked { stag, to }) => {
+            Ok(Received::RtrReceived | Received::RequestAccepted) => Step::Next,
+            Ok(Received::RtrReadReceived { stag, to }) => {
                 qp.sender.respond(stag, to);
                 Step::Next
             }
-            Ok(Received::Answered { octets }) => {
+            Ok(Received::ResponseCompleted { octets }) => {
                 self.statistics.octets_copied_rx += octets as u64;
                 let acknowledged = connection.tcp.acknowledged();
                 qp.sender.complete(&qp.shared, &mut self.stags, &mut qp.reads, acknowledged);
@@ -298,7 +298,7 @@ impl<D: Device> Core<D> {
         let Some(connection) = self.slots[index as usize].connection.as_ref() else { return false };
         let Mode::FullOperation(operating) = &connection.mode else { return false };
         let Some(qp) = self.qps.get(operating.qp) else { return false };
-        operating.receives && !operating.failed && !qp.reads.asked.is_empty()
+        operating.receives && !operating.failed && !qp.reads.outbound.is_empty()
     }
 
     /// Completes what TCP has acknowledged.

@@ -1,7 +1,7 @@
 //! A send work request that the core has taken: what it puts on the wire, and how far it has come.
 
 use super::payload::{self, Payload, Slice};
-use super::reads::Awaited;
+use super::reads::OutboundRequest;
 use super::run::{FpduDescriptor, Source};
 use super::shared::{PostError, SharedQp};
 use super::work::{Completion, CompletionKind, Operation, SendRequest, Status};
@@ -46,7 +46,7 @@ pub struct ActiveWqe {
     /// How far it has come.
     pub stage: Stage,
     /// The number of the answer it waits for, once it was sent.
-    pub answer: Option<u32>,
+    pub response: Option<u32>,
     /// The kind its completion names; `None` for the first message of two, which has no completion of its own.
     pub kind: Option<CompletionKind>,
     /// Octets that its completion names.
@@ -78,7 +78,7 @@ impl ActiveWqe {
     #[inline]
     pub fn new(request: Wqe) -> Self {
         let (effect, status, stage) = (Effect::Local, Status::Success, Stage::Waiting);
-        Self { request, effect, status, stage, answer: None, kind: None, octets: 0, refers: false }
+        Self { request, effect, status, stage, response: None, kind: None, octets: 0, refers: false }
     }
 
     /// Notes how the request's check has ended. One that failed it takes no number.
@@ -145,8 +145,8 @@ impl ActiveWqe {
 
     /// Whether it asks the peer for something.
     #[inline]
-    pub fn asks(&self) -> bool {
-        self.request.asks()
+    pub fn expects_response(&self) -> bool {
+        self.request.expects_response()
     }
 
     /// Notes whether frames can refer to its octets; those of few are copied anyway.
@@ -162,12 +162,12 @@ impl ActiveWqe {
     }
 
     /// What it waits for once it is sent; `number` is its own.
-    pub fn awaited(&self, number: u32) -> Option<Awaited> {
+    pub fn outbound_request(&self, number: u32) -> Option<OutboundRequest> {
         let local = self.request.slices().first().copied().unwrap_or_default();
         match self.request.operation() {
-            Operation::Read { .. } => Some(Awaited::Read { sink: local, delivered: 0 }),
+            Operation::Read { .. } => Some(OutboundRequest::Read { sink: local, delivered: 0 }),
             Operation::FetchAdd { .. } | Operation::CompareSwap { .. } | Operation::Swap { .. } => {
-                Some(Awaited::Atomic { identifier: number, target: local })
+                Some(OutboundRequest::Atomic { identifier: number, target: local })
             }
             _ => None,
         }
@@ -277,7 +277,7 @@ pub fn check_shape(request: &SendRequest, reads: bool) -> Result<(), PostError> 
     if local.octets() > u64::from(u32::MAX) {
         return Err(PostError::TooLong);
     }
-    if request.operation.asks() && !reads {
+    if request.operation.expects_response() && !reads {
         return Err(PostError::NoReads);
     }
     let fits = match request.operation {
@@ -300,7 +300,7 @@ pub fn check_shape(request: &SendRequest, reads: bool) -> Result<(), PostError> 
 pub fn check(request: &Wqe, shared: &SharedQp, stags: &StagTable, reads: bool) -> Status {
     let shape = match request.full() {
         Some(request) => check_shape(request, reads),
-        None if request.asks() && !reads => Err(PostError::NoReads),
+        None if request.expects_response() && !reads => Err(PostError::NoReads),
         None => Ok(()),
     };
     match shape {
@@ -308,7 +308,7 @@ pub fn check(request: &Wqe, shared: &SharedQp, stags: &StagTable, reads: bool) -
         Err(PostError::TooLong) => return Status::LocalLength,
         Err(_) => return Status::LocalOperation,
     }
-    let rights = if request.asks() { Access::LOCAL_WRITE } else { Access::empty() };
+    let rights = if request.expects_response() { Access::LOCAL_WRITE } else { Access::empty() };
     let reachable = |slice: &Slice| {
         let octets = slice.octets as usize;
         octets == 0 || stags.check(slice.stag, shared.accessor(), rights, slice.to, octets).is_ok()

@@ -110,19 +110,19 @@ impl Indications {
             // two STags of a Read Request for no octets an adapter puts there.
             Header::Tagged(_) if self.response_due && payload_octets == 0 && own(Opcode::ReadResponse) => {
                 self.response_due = false;
-                Some(Received::Indicated)
+                Some(Received::RtrReceived)
             }
             Header::Untagged(Untagged { queue: SEND_QUEUE, msn: 1, mo: 0, .. })
                 if first.contains(RtrKinds::SEND) && payload_octets == 0 && own(Opcode::Send) =>
             {
-                Some(Received::Indicated)
+                Some(Received::RtrReceived)
             }
             Header::Untagged(Untagged { queue: READ_REQUEST_QUEUE, msn: 1, mo: 0, .. })
                 if first.contains(RtrKinds::READ)
                     && payload_octets == ReadRequest::LEN
                     && own(Opcode::ReadRequest) =>
             {
-                asked(octets, located)
+                requested_rtr_read(octets, located)
             }
             _ => None,
         }
@@ -130,12 +130,12 @@ impl Indications {
 }
 
 /// Where the answer to a Read Request for nothing goes. One for something is no indication.
-fn asked(octets: &impl Octets, located: &Located) -> Option<Received> {
+fn requested_rtr_read(octets: &impl Octets, located: &Located) -> Option<Received> {
     let mut ulpdu = [0; Untagged::LEN + ReadRequest::LEN];
     located.header(octets, &mut ulpdu);
     let request = ReadRequest::parse(&ulpdu[Untagged::LEN..]).ok()?;
     // RFC 5040 §5.2: without octets there is no buffer to check.
-    (request.size == 0).then_some(Received::Asked { stag: request.sink_stag, to: request.sink_to })
+    (request.size == 0).then_some(Received::RtrReadReceived { stag: request.sink_stag, to: request.sink_to })
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use super::error::StreamError;
 
 /// What this end waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Awaited {
+pub enum OutboundRequest {
     /// An RDMA Read Response.
     Read {
         /// Where it goes: all of it (RDMAP-5.2.2-06).
@@ -34,15 +34,15 @@ pub enum Awaited {
 
 /// What this end has asked for, oldest first. Answers come in the order of the requests (RDMAP-5.5-11).
 #[derive(Debug, Default)]
-pub struct Asked {
-    queue: VecDeque<Awaited>,
+pub struct OutboundReads {
+    queue: VecDeque<OutboundRequest>,
     /// ORD: how many there may be (RDMAP-6.1-03).
     depth: usize,
     /// How many there have been; it wraps.
     count: u32,
 }
 
-impl Asked {
+impl OutboundReads {
     /// Whether another may be asked for while `more` are about to be.
     #[inline]
     pub fn has_room(&self, more: usize) -> bool {
@@ -56,7 +56,7 @@ impl Asked {
     }
 
     /// The peer is asked. Gives the number of the answer.
-    pub(super) fn push(&mut self, awaited: Awaited) -> u32 {
+    pub(super) fn push(&mut self, awaited: OutboundRequest) -> u32 {
         debug_assert!(self.queue.len() < self.depth, "has_room was asked");
         self.queue.push_back(awaited);
         self.count = self.count.wrapping_add(1);
@@ -69,7 +69,7 @@ impl Asked {
         behind > self.queue.len()
     }
 
-    pub(super) fn front(&self) -> Option<&Awaited> {
+    pub(super) fn front(&self) -> Option<&OutboundRequest> {
         self.queue.front()
     }
 
@@ -88,7 +88,7 @@ impl Asked {
     /// 10, ambiguity A-32).
     // Requirements: DDP-7.2-01, RDMAP-5.2.2-03, RDMAP-7.2-01, RDMAP-7.2-02
     pub(super) fn check_turn(&self, header: &Tagged, payload_octets: usize) -> Result<(), StreamError> {
-        let Some(Awaited::Read { sink, delivered }) = self.queue.front() else {
+        let Some(OutboundRequest::Read { sink, delivered }) = self.queue.front() else {
             // RDMAP-7.2-02: an answer to nothing.
             return Err(StreamError::Rdmap(RdmapError::UnexpectedOpcode));
         };
@@ -107,7 +107,7 @@ impl Asked {
     /// Whether a segment of a Response lies inside the sink of any Read that is not answered.
     pub(super) fn has_sink(&self, header: &Tagged, payload_octets: usize) -> bool {
         self.queue.iter().any(|awaited| match awaited {
-            Awaited::Read { sink, .. } if header.stag == sink.stag => {
+            OutboundRequest::Read { sink, .. } if header.stag == sink.stag => {
                 let at = header.to.checked_sub(sink.to);
                 at.and_then(|at| at.checked_add(payload_octets as u64))
                     .is_some_and(|end| end <= u64::from(sink.octets))
@@ -118,7 +118,7 @@ impl Asked {
 
     /// A segment of the oldest Response is Delivered (RDMAP-5.5-03).
     pub(super) fn deliver(&mut self, last: bool, payload_octets: usize) {
-        if let Some(Awaited::Read { delivered, .. }) = self.queue.front_mut() {
+        if let Some(OutboundRequest::Read { delivered, .. }) = self.queue.front_mut() {
             *delivered += payload_octets as u32;
         }
         if last {
@@ -129,7 +129,7 @@ impl Asked {
 
 /// Where the octets of an answer come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum ResponsePayload {
     /// The memory that the peer reads.
     Memory(Slice),
     /// The header of an Atomic Response.
@@ -147,7 +147,7 @@ pub struct Response {
     /// How it goes.
     pub message: Message,
     /// Its payload.
-    pub answer: Answer,
+    pub payload: ResponsePayload,
     /// Where it ends in the TCP stream, once all of it is queued.
     end: Option<SeqNumber>,
 }
@@ -157,7 +157,7 @@ pub struct Response {
 /// other (ambiguity A-34). Example: with an IRD of 2, two Reads and two Atomic Operations may be outstanding
 /// here, and no third of either.
 #[derive(Debug, Default)]
-pub struct Responses {
+pub struct InboundReads {
     queue: VecDeque<Response>,
     /// IRD: how many of either kind there may be.
     depth: usize,
@@ -171,7 +171,7 @@ pub struct Responses {
     atomics: u32,
 }
 
-impl Responses {
+impl InboundReads {
     /// The number of the next Atomic Response (DDP-4.3-07, DDP-4.3-08).
     pub(super) fn next_atomic(&mut self) -> u32 {
         self.atomics = self.atomics.wrapping_add(1);
@@ -194,20 +194,20 @@ impl Responses {
     }
 
     /// Owes another answer. The memory it reads is kept until the peer has it.
-    pub(super) fn push(&mut self, stags: &mut StagTable, message: Message, answer: Answer) {
-        match answer {
-            Answer::Memory(source) => {
+    pub(super) fn push(&mut self, stags: &mut StagTable, message: Message, payload: ResponsePayload) {
+        match payload {
+            ResponsePayload::Memory(source) => {
                 debug_assert!(self.has_room_for_read(), "has_room_for_read was asked");
                 self.reads += 1;
                 if source.octets > 0 {
                     stags.retain(source.stag);
                 }
             }
-            Answer::Atomic { .. } => {
+            ResponsePayload::Atomic { .. } => {
                 debug_assert!(self.has_room_for_atomic(), "has_room_for_atomic was asked");
             }
         }
-        self.queue.push_back(Response { message, answer, end: None });
+        self.queue.push_back(Response { message, payload, end: None });
     }
 
     /// The answer to send next, and how much of it is queued.
@@ -245,7 +245,7 @@ impl Responses {
     fn forget_front(&mut self, stags: &mut StagTable) {
         let Some(response) = self.queue.pop_front() else { return };
         self.queued = self.queued.saturating_sub(1);
-        if let Answer::Memory(source) = response.answer {
+        if let ResponsePayload::Memory(source) = response.payload {
             self.reads -= 1;
             if source.octets > 0 {
                 stags.release(source.stag);
@@ -258,9 +258,9 @@ impl Responses {
 #[derive(Debug, Default)]
 pub struct Reads {
     /// What this end waits for.
-    pub asked: Asked,
+    pub outbound: OutboundReads,
     /// What it owes.
-    pub responses: Responses,
+    pub inbound: InboundReads,
 }
 
 impl Reads {
@@ -268,17 +268,20 @@ impl Reads {
     // RDMAP-6.1-02
     pub fn begin(&mut self, depths: ReadDepths) {
         let (inbound, outbound) = (usize::from(depths.ird), usize::from(depths.ord));
-        self.asked = Asked { queue: VecDeque::with_capacity(outbound), depth: outbound, count: 0 };
-        self.responses =
-            Responses { queue: VecDeque::with_capacity(2 * inbound), depth: inbound, ..Responses::default() };
+        self.outbound = OutboundReads { queue: VecDeque::with_capacity(outbound), depth: outbound, count: 0 };
+        self.inbound = InboundReads {
+            queue: VecDeque::with_capacity(2 * inbound),
+            depth: inbound,
+            ..InboundReads::default()
+        };
     }
 
     /// The stream is over: nothing comes any more, and nothing goes.
     pub fn flush(&mut self, stags: &mut StagTable) {
-        self.asked.queue.clear();
-        while !self.responses.queue.is_empty() {
-            self.responses.forget_front(stags);
+        self.outbound.queue.clear();
+        while !self.inbound.queue.is_empty() {
+            self.inbound.forget_front(stags);
         }
-        self.responses.offset = 0;
+        self.inbound.offset = 0;
     }
 }

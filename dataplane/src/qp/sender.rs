@@ -7,7 +7,7 @@ use arrayvec::ArrayVec;
 use super::active_wqe::{self, ActiveWqe, Effect, MessageNumbers, Stage};
 use super::error::StreamError;
 use super::indication::{self, Provided};
-use super::reads::{Answer, Asked, Reads, Responses};
+use super::reads::{InboundReads, OutboundReads, Reads, ResponsePayload};
 use super::run::{FpduDescriptor, FpduRun, Origin, SegmentRoom, Source};
 use super::shared::SharedQp;
 use super::work::{Operation, Slice, Status};
@@ -45,7 +45,7 @@ pub struct Sender {
     reads: bool,
     /// Whether an answer goes before the next request, when both wait: they take turns, so an answer may go behind what was
     /// received later (RDMAP-5.5-05, RDMAP-5.5-09).
-    answers_next: bool,
+    response_next: bool,
     /// What the provider sends of its own, before anything else.
     provided: Option<Provided>,
     /// The Terminate Message, once there is one to send. Nothing follows it (RDMAP-5.4-04).
@@ -65,7 +65,7 @@ impl Sender {
             offset: 0,
             numbers: MessageNumbers { version: DDP_VERSION, send: 1, read: 1 },
             reads: false,
-            answers_next: false,
+            response_next: false,
             provided: None,
             terminate: None,
             terminate_queued: false,
@@ -160,8 +160,8 @@ impl Sender {
         let posted = !shared.state().is_over() && self.may_be_posted(shared);
         posted
             || self.queued < self.active.len()
-            || reads.responses.next().is_some()
-            || !reads.asked.is_empty()
+            || reads.inbound.next().is_some()
+            || !reads.outbound.is_empty()
     }
 
     /// Whether requests that are to be done may lie in the queue, not taken yet.
@@ -181,7 +181,7 @@ impl Sender {
     pub fn carry_out(&mut self, shared: &SharedQp, stags: &mut StagTable, reads: &Reads) -> bool {
         let Some(wqe) = self.active.front_mut() else { return false };
         let local = wqe.effect == Effect::Local && wqe.status == Status::Success;
-        let fenced = wqe.request.fenced() && !reads.asked.is_empty();
+        let fenced = wqe.request.fenced() && !reads.outbound.is_empty();
         if !local || fenced || self.queued > 0 || self.terminate.is_some() {
             return false;
         }
@@ -193,12 +193,17 @@ impl Sender {
         done
     }
 
-    /// The request to go on with, if it may go now; `among` of those before it ask for something and are not queued yet.
-    fn ready(&self, index: usize, among: usize, asked: &Asked) -> Option<(&ActiveWqe, &Message)> {
+    /// The request to go on with, if it may go now; `pending` of those before it ask for something and are not queued yet.
+    fn ready(
+        &self,
+        index: usize,
+        pending: usize,
+        outbound: &OutboundReads,
+    ) -> Option<(&ActiveWqe, &Message)> {
         let wqe = self.active.get(index)?;
         let message = wqe.message()?;
-        let waits = (wqe.request.fenced() && !(asked.is_empty() && among == 0))
-            || (wqe.asks() && !asked.has_room(among));
+        let waits = (wqe.request.fenced() && !(outbound.is_empty() && pending == 0))
+            || (wqe.expects_response() && !outbound.has_room(pending));
         (!waits || (index == self.queued && self.offset > 0)).then_some((wqe, message))
     }
 
@@ -215,11 +220,13 @@ impl Sender {
         if self.terminate.is_some() {
             return self.peek_terminate(room);
         }
-        let request = self.ready(self.queued, 0, &reads.asked);
-        match reads.responses.next() {
+        let request = self.ready(self.queued, 0, &reads.outbound);
+        match reads.inbound.next() {
             // The segments of a message follow one another: it is finished before another begins.
-            Some((_, offset)) if offset > 0 || self.answers_next && self.offset == 0 || request.is_none() => {
-                next_answer(&reads.responses, room)
+            Some((_, offset))
+                if offset > 0 || self.response_next && self.offset == 0 || request.is_none() =>
+            {
+                next_response(&reads.inbound, room)
             }
             _ => {
                 let (wqe, message) = request?;
@@ -227,8 +234,8 @@ impl Sender {
                 let first = wqe.fpdu(message, number, self.offset, room.mulpdu());
                 let ends = self.offset + first.octets == message.octets;
                 let run = FpduRun::one(first, Origin::Requests(number), room);
-                let asks = usize::from(wqe.asks());
-                Some(if ends { self.pack(run, self.queued + 1, asks, room, &reads.asked) } else { run })
+                let pending = usize::from(wqe.expects_response());
+                Some(if ends { self.pack(run, self.queued + 1, pending, room, &reads.outbound) } else { run })
             }
         }
     }
@@ -258,23 +265,23 @@ impl Sender {
         // Behind a part of a message only its own next part may follow, and that is for the next segment. Messages that are
         // not of the queue go alone.
         let alone = !matches!(run.origin, Origin::Requests(_));
-        let inside = self.offset > 0 || reads.responses.next().is_some_and(|(_, offset)| offset > 0);
+        let inside = self.offset > 0 || reads.inbound.next().is_some_and(|(_, offset)| offset > 0);
         if inside || self.terminate.is_some() || self.provided.is_some() || alone {
             return None;
         }
-        let longer = self.pack(run, self.queued, 0, room, &reads.asked);
+        let longer = self.pack(run, self.queued, 0, room, &reads.outbound);
         (longer.more > run.more).then_some(longer)
     }
 
-    /// `run` with what fits of the requests from `next` on; `among` of its own that are not queued yet ask for something.
+    /// `run` with what fits of the requests from `next` on; `pending` of its own that are not queued yet ask for something.
     // MPA-5.1-04, MPA-A.2-01
     fn pack(
         &self,
         mut run: FpduRun,
         next: usize,
-        mut among: usize,
+        mut pending: usize,
         room: &SegmentRoom,
-        asked: &Asked,
+        outbound: &OutboundReads,
     ) -> FpduRun {
         let first = match run.origin {
             Origin::Requests(number) => self.active.get(number.wrapping_sub(self.completed) as usize),
@@ -287,7 +294,7 @@ impl Sender {
             if run.fpdus() == limits::FPDUS_PER_SEGMENT {
                 break;
             }
-            let Some((wqe, message)) = self.ready(index, among, asked) else { break };
+            let Some((wqe, message)) = self.ready(index, pending, outbound) else { break };
             let octets = run.octets as usize;
             // A small FPDU may fit where no part of a larger one may stand.
             let whole = wqe.fpdu(message, self.number(index), 0, mpa::fpdu::MULPDU_MAX);
@@ -302,7 +309,7 @@ impl Sender {
             if wqe.refers && fpdu.octets >= room.alone_from {
                 break;
             }
-            among += usize::from(wqe.asks());
+            pending += usize::from(wqe.expects_response());
             run.octets = room.with(octets, fpdu.ulpdu_octets()) as u32;
             run.more += 1;
             run.last_octets = fpdu.octets;
@@ -353,8 +360,8 @@ impl Sender {
                 return;
             }
             Origin::Response => {
-                if reads.responses.advance(run.first.octets, end) {
-                    self.answers_next = false;
+                if reads.inbound.advance(run.first.octets, end) {
+                    self.response_next = false;
                 }
                 return;
             }
@@ -372,7 +379,7 @@ impl Sender {
             };
             self.advance_one(octets, end, reads);
         }
-        self.answers_next = self.offset == 0;
+        self.response_next = self.offset == 0;
     }
 
     /// Another `octets` octets of the next request are queued, or all of it when they are more than it has.
@@ -383,7 +390,7 @@ impl Sender {
         self.offset = self.offset.saturating_add(octets).min(message.octets);
         if self.offset == message.octets {
             wqe.stage = Stage::Queued(end);
-            wqe.answer = wqe.awaited(number).map(|awaited| reads.asked.push(awaited));
+            wqe.response = wqe.outbound_request(number).map(|awaited| reads.outbound.push(awaited));
             self.queued += 1;
             self.offset = 0;
         }
@@ -398,10 +405,10 @@ impl Sender {
         reads: &mut Reads,
         acknowledged: SeqNumber,
     ) {
-        reads.responses.complete(stags, acknowledged);
+        reads.inbound.complete(stags, acknowledged);
         self.note_acknowledged(acknowledged);
         while let Some(wqe) = self.active.front() {
-            let answered = wqe.answer.is_none_or(|number| reads.asked.is_answered(number));
+            let answered = wqe.response.is_none_or(|number| reads.outbound.is_answered(number));
             if wqe.stage != Stage::Acknowledged || !answered {
                 return;
             }
@@ -544,15 +551,15 @@ fn carry_out_one(operation: Operation, shared: &SharedQp, stags: &mut StagTable)
 }
 
 /// The next FPDU of the answer whose turn it is. Answers go alone.
-fn next_answer(responses: &Responses, room: &SegmentRoom) -> Option<FpduRun> {
-    let (response, offset) = responses.next()?;
+fn next_response(inbound: &InboundReads, room: &SegmentRoom) -> Option<FpduRun> {
+    let (response, offset) = inbound.next()?;
     let (header, octets) = response.message.segment(offset, room.mulpdu());
-    let source = match response.answer {
-        Answer::Memory(source) => {
+    let source = match response.payload {
+        ResponsePayload::Memory(source) => {
             let to = source.to.wrapping_add(u64::from(offset));
             Source::Memory(Slice { stag: source.stag, to, octets })
         }
-        Answer::Atomic { identifier, original } => Source::AtomicResponse { identifier, original },
+        ResponsePayload::Atomic { identifier, original } => Source::AtomicResponse { identifier, original },
     };
     Some(FpduRun::one(FpduDescriptor { header, octets, source }, Origin::Response, room))
 }

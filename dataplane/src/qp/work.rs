@@ -114,7 +114,7 @@ pub enum Operation {
 impl Operation {
     /// Whether it waits for an answer of the peer.
     #[inline]
-    pub const fn asks(&self) -> bool {
+    pub const fn expects_response(&self) -> bool {
         matches!(
             self,
             Self::Read { .. } | Self::FetchAdd { .. } | Self::CompareSwap { .. } | Self::Swap { .. }

@@ -191,9 +191,11 @@ impl Wqe {
 
     /// Whether it waits for an answer of the peer.
     #[inline]
-    pub fn asks(&self) -> bool {
-        self.full()
-            .map_or_else(|| self.compact.flags.contains(WqeFlags::READ), |request| request.operation.asks())
+    pub fn expects_response(&self) -> bool {
+        self.full().map_or_else(
+            || self.compact.flags.contains(WqeFlags::READ),
+            |request| request.operation.expects_response(),
+        )
     }
 
     /// The kind its completion names.
@@ -318,7 +320,10 @@ mod tests {
                 let request = SendRequest { id: u64::MAX - 1, operation, local, signaled, fenced };
                 let posted = Wqe::new(&request, || None);
                 assert_eq!((posted.id(), posted.operation()), (request.id, operation));
-                assert_eq!((posted.kind(), posted.asks()), (operation.kind(), operation.asks()));
+                assert_eq!(
+                    (posted.kind(), posted.expects_response()),
+                    (operation.kind(), operation.expects_response())
+                );
                 assert_eq!((posted.signaled(), posted.fenced()), (signaled, fenced));
                 assert!(!posted.posted_after_close());
                 assert_eq!(posted.slices(), local.slices());

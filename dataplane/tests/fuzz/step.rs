@@ -466,7 +466,7 @@ fn post(world: &mut World, input: &mut Input<'_>) {
     let local = match operation {
         // What comes back needs a place that may change.
         Operation::Read { .. } => Slice { stag: Memory::stag(2), ..local },
-        operation if operation.asks() => Slice { stag: Memory::stag(2), octets: 8, ..local },
+        operation if operation.expects_response() => Slice { stag: Memory::stag(2), octets: 8, ..local },
         Operation::Immediate { .. } | Operation::LocalInvalidate { .. } => Slice { octets: 0, ..local },
         _ => local,
     };

@@ -9,7 +9,7 @@ use crate::memory::StagTable;
 use crate::mpa::receiver::{Located, Octets};
 use crate::ordered::{ANY, Ordered, OrderedPool};
 use crate::qp::error::StreamError;
-use crate::qp::reads::Asked;
+use crate::qp::reads::OutboundReads;
 use crate::qp::shared::SharedQp;
 use crate::qp::work::ReceiveRequest;
 use crate::rdmap::message::SEND_QUEUE;
@@ -61,7 +61,7 @@ impl Receiver {
         &mut self,
         shared: &SharedQp,
         stags: &StagTable,
-        asked: &Asked,
+        outbound: &OutboundReads,
         octets: &impl Octets,
         located: &Located,
     ) -> Option<Early> {
@@ -75,7 +75,7 @@ impl Receiver {
                 self.provide(shared, ahead + 1).ok()?;
             }
         }
-        self.early_memory(&ulpdu, shared, stags, asked).map(|(_, early)| early)
+        self.early_memory(&ulpdu, shared, stags, outbound).map(|(_, early)| early)
     }
 
     /// Places a ULPDU that [`check_early`](Self::check_early) allows, and remembers what its Delivery needs. `position` is
@@ -89,7 +89,8 @@ impl Receiver {
         located: &Located,
     ) -> usize {
         let Ok(ulpdu) = Ulpdu::parse(octets, located) else { return 0 };
-        let Some((memory, when)) = self.early_memory(&ulpdu, reach.shared, reach.stags, &reach.reads.asked)
+        let Some((memory, when)) =
+            self.early_memory(&ulpdu, reach.shared, reach.stags, &reach.reads.outbound)
         else {
             debug_assert!(false, "it was allowed");
             return 0;
@@ -128,8 +129,8 @@ impl Receiver {
         let payload_octets = usize::from(placed.segment_octets) - placed.header.header_len();
         match placed.header {
             Header::Tagged(header) => {
-                reach.reads.asked.check_turn(&header, payload_octets)?;
-                reach.reads.asked.deliver(header.last, payload_octets);
+                reach.reads.outbound.check_turn(&header, payload_octets)?;
+                reach.reads.outbound.deliver(header.last, payload_octets);
                 Ok(())
             }
             Header::Untagged(header) => {
@@ -146,13 +147,14 @@ impl Receiver {
         ulpdu: &Ulpdu<'_, O>,
         shared: &SharedQp,
         stags: &'t StagTable,
-        asked: &Asked,
+        outbound: &OutboundReads,
     ) -> Option<(Memory<'t>, Early)> {
         let payload_octets = ulpdu.payload_octets();
         match ulpdu.header {
             // While an answer to our indication is due, a Response may be that.
             Header::Tagged(header) if !self.indications.are_due() || payload_octets > 0 => {
-                let (memory, in_turn) = self.early_tagged(&header, payload_octets, shared, stags, asked)?;
+                let (memory, in_turn) =
+                    self.early_tagged(&header, payload_octets, shared, stags, outbound)?;
                 Some((memory, if in_turn { Early::InTurn } else { Early::AtOnce }))
             }
             // While a ready-to-receive indication is due, a number does not name a buffer yet: the indication may be a Send.

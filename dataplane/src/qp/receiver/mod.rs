@@ -42,16 +42,16 @@ pub enum Received {
         octets: usize,
     },
     /// It is the last of an answer to a Read or an Atomic Operation of ours; `octets` were copied.
-    Answered {
+    ResponseCompleted {
         /// Octets of payload.
         octets: usize,
     },
     /// It is a request that this end now owes an answer.
-    Owed,
+    RequestAccepted,
     /// It is a ready-to-receive indication, or the answer to ours: nothing for the ULP.
-    Indicated,
+    RtrReceived,
     /// It is a ready-to-receive indication that asks for an answer: an RDMA Read Response without payload.
-    Asked {
+    RtrReadReceived {
         /// To which buffer of the peer.
         stag: STag,
         /// To where in it.
@@ -180,10 +180,10 @@ impl Receiver {
         let received = self.indications.take(self.version, &ulpdu.header, ulpdu.octets, ulpdu.located)?;
         // a message for which the provider has the buffer.
         match (received, ulpdu.header) {
-            (Received::Indicated, Header::Untagged(_)) => {
+            (Received::RtrReceived, Header::Untagged(_)) => {
                 self.expected_msn = self.expected_msn.wrapping_add(1);
             }
-            (Received::Asked { .. }, _) => {
+            (Received::RtrReadReceived { .. }, _) => {
                 self.expected_request = self.expected_request.wrapping_add(1);
             }
             _ => {}

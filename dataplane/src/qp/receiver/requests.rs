@@ -8,7 +8,7 @@ use crate::memory::{Access, AccessError};
 use crate::mpa::receiver::Octets;
 use crate::qp::error::StreamError;
 use crate::qp::payload::Slice;
-use crate::qp::reads::{Answer, Awaited};
+use crate::qp::reads::{OutboundRequest, ResponsePayload};
 use crate::rdmap::{RdmapError, message};
 use crate::wire::atomic::{AtomicRequest, AtomicResponse, VALUE_OCTETS};
 use crate::wire::ddp::Untagged;
@@ -32,7 +32,7 @@ impl Receiver {
         };
         started.map_err(|error| request_fault(ulpdu, header, error))?;
         self.expected_request = self.expected_request.wrapping_add(1);
-        Ok(Received::Owed)
+        Ok(Received::RequestAccepted)
     }
 
     /// The checks of DDP: the buffers of this queue are as many as the ends agreed on, each for one header;
@@ -48,7 +48,7 @@ impl Receiver {
         let octets = ulpdu.payload_octets();
         let refused = if header.msn != self.expected_request {
             Some(DdpError::MsnRange)
-        } else if !reach.reads.responses.has_room() {
+        } else if !reach.reads.inbound.has_room() {
             Some(DdpError::NoBuffer)
         } else if header.mo != 0 {
             Some(DdpError::InvalidOffset)
@@ -61,7 +61,7 @@ impl Receiver {
             return Err(StreamError::Ddp(error));
         }
         let opcode = self.check_version(header.rsvd_ulp[0])?.opcode;
-        let responses = &reach.reads.responses;
+        let responses = &reach.reads.inbound;
         let (expected_octets, room) = match opcode {
             Opcode::ReadRequest => (ReadRequest::LEN, responses.has_room_for_read()),
             Opcode::AtomicRequest => (AtomicRequest::LEN, responses.has_room_for_atomic()),
@@ -97,7 +97,7 @@ impl Receiver {
         // RDMAP-4.4-02: where it goes is the peer's affair.
         let response = message::read_response(self.version, request.sink_stag, request.sink_to, request.size);
         let source = Slice { stag: request.source_stag, to: request.source_to, octets: request.size };
-        reach.reads.responses.push(reach.stags, response, Answer::Memory(source));
+        reach.reads.inbound.push(reach.stags, response, ResponsePayload::Memory(source));
         Ok(())
     }
 
@@ -124,9 +124,9 @@ impl Receiver {
             .fetch_modify(|value| request.apply(value).unwrap_or(value))
             .ok_or(rdmap(RdmapError::CatastrophicStream))?;
         let identifier = request.identifier;
-        let msn = reach.reads.responses.next_atomic();
+        let msn = reach.reads.inbound.next_atomic();
         let response = message::atomic_response(self.version, msn);
-        reach.reads.responses.push(reach.stags, response, Answer::Atomic { identifier, original });
+        reach.reads.inbound.push(reach.stags, response, ResponsePayload::Atomic { identifier, original });
         Ok(())
     }
 
@@ -143,7 +143,8 @@ impl Receiver {
         if header.msn != self.expected_response {
             return Err(StreamError::Ddp(DdpError::MsnRange));
         }
-        let Some(Awaited::Atomic { identifier, target }) = reach.reads.asked.front().copied() else {
+        let Some(OutboundRequest::Atomic { identifier, target }) = reach.reads.outbound.front().copied()
+        else {
             return Err(StreamError::Ddp(DdpError::NoBuffer));
         };
         if header.mo != 0 {
@@ -167,9 +168,9 @@ impl Receiver {
         if !written {
             return Err(StreamError::Rdmap(RdmapError::LocalCatastrophic));
         }
-        reach.reads.asked.pop();
+        reach.reads.outbound.pop();
         self.expected_response = self.expected_response.wrapping_add(1);
-        Ok(Received::Answered { octets: VALUE_OCTETS })
+        Ok(Received::ResponseCompleted { octets: VALUE_OCTETS })
     }
 }
 

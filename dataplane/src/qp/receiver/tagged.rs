@@ -6,7 +6,7 @@ use crate::ddp::DdpError;
 use crate::memory::{Access, AccessError, StagTable};
 use crate::mpa::receiver::Octets;
 use crate::qp::error::StreamError;
-use crate::qp::reads::Asked;
+use crate::qp::reads::OutboundReads;
 use crate::qp::shared::SharedQp;
 use crate::rdmap::RdmapError;
 use crate::wire::ddp::Tagged;
@@ -24,7 +24,7 @@ impl Receiver {
         let octets = ulpdu.payload_octets();
         let (opcode, memory) = self.check_tagged(header, octets, reach.shared, reach.stags)?;
         if opcode == Opcode::ReadResponse {
-            reach.reads.asked.check_turn(header, octets)?;
+            reach.reads.outbound.check_turn(header, octets)?;
         }
         let memory = memory.ok_or(StreamError::Ddp(DdpError::AccessRights))?;
         ulpdu.place(&memory);
@@ -32,8 +32,8 @@ impl Receiver {
             // A Write is not delivered to anybody (RDMAP-5.1-02).
             return Ok(Received::Placed { octets });
         }
-        reach.reads.asked.deliver(header.last, octets);
-        Ok(if header.last { Received::Answered { octets } } else { Received::Placed { octets } })
+        reach.reads.outbound.deliver(header.last, octets);
+        Ok(if header.last { Received::ResponseCompleted { octets } } else { Received::Placed { octets } })
     }
 
     /// Checks a tagged segment: the fields of DDP (RFC 5041 §7.1), then RDMAP's version and opcode (RFC 5040
@@ -85,11 +85,11 @@ impl Receiver {
         payload_octets: usize,
         shared: &SharedQp,
         stags: &'t StagTable,
-        asked: &Asked,
+        outbound: &OutboundReads,
     ) -> Option<(Memory<'t>, bool)> {
         let (opcode, memory) = self.check_tagged(header, payload_octets, shared, stags).ok()?;
         let response = opcode == Opcode::ReadResponse;
-        if response && payload_octets > 0 && !asked.has_sink(header, payload_octets) {
+        if response && payload_octets > 0 && !outbound.has_sink(header, payload_octets) {
             return None;
         }
         Some((memory?, response))

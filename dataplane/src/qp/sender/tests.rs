@@ -53,7 +53,7 @@ fn a_read_outlives_half_the_circle() {
     for acknowledged in [100, 1 << 30, 2 << 30, 3 << 30] {
         sender.complete(&qp, &mut stags, &mut reads, SeqNumber(acknowledged));
     }
-    reads.asked.deliver(true, 0);
+    reads.outbound.deliver(true, 0);
     sender.complete(&qp, &mut stags, &mut reads, SeqNumber(3 << 30));
     assert_eq!(ring.poll().map(|completion| completion.id), Some(1));
 }
