@@ -309,7 +309,7 @@ impl<D: Device> Core<D> {
                 segments: Pool::new(tables.send_descriptors),
                 held: HeldPool::new(held_frames, tables.placed_runs),
                 challenges: RateLimit::new(limits::CHALLENGES_PER_SECOND, derived(config.secret, 6)),
-                searches: tcp::searches::Searches::new(),
+                scan_budget: tcp::scan_budget::ScanBudget::new(),
             },
             placed_sends: OrderedPool::new(tables.placed_sends),
             awaiting_shared: VecDeque::with_capacity(tables.queue_pairs),
@@ -337,7 +337,7 @@ impl<D: Device> Core<D> {
         let mut busy = self.take_commands(now);
         busy |= self.answer_doorbells(now);
         self.syns_this_poll = 0;
-        self.pools.searches.begin_poll();
+        self.pools.scan_budget.begin_poll();
         busy |= self.receive(now);
         busy |= self.receive_looped(now);
         busy |= self.detect_duplicates(now);
@@ -403,7 +403,7 @@ impl<D: Device> Core<D> {
         statistics.held_frames = self.pools.held.frames() as u64;
         statistics.held_frames_peak = self.pools.held.frames_peak() as u64;
         statistics.nodes_visited = self.pools.held.visits() + self.placed_sends.visits();
-        statistics.searches_refused = self.pools.searches.refused();
+        statistics.searches_refused = self.pools.scan_budget.refused();
         statistics
     }
 

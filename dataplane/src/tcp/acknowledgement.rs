@@ -7,7 +7,7 @@ use crate::wire::tcp::{Flags, Header, SeqNumber};
 use super::congestion::{AckSample, CongestionControl, Signal};
 use super::recovery::{DUPLICATE_THRESHOLD, Phase, outstanding_octets};
 use super::sack_blocks::Block;
-use super::send_queue::{Fate, Segment, Verdict};
+use super::send_queue::{Segment, SegmentState, Verdict};
 use super::timers::Timer;
 use super::{Connection, Pools, Progress, Refusal, State};
 
@@ -66,7 +66,7 @@ impl Connection {
         }
         self.unanswered_probes = 0;
         let mut selective = self.selective(header);
-        if !selective.blocks.is_empty() && !pools.searches.begin() {
+        if !selective.blocks.is_empty() && !pools.scan_budget.begin_scan() {
             selective.blocks.clear();
         }
         let same_window = self.scaled(header.window) == self.snd_wnd;
@@ -142,7 +142,7 @@ impl Connection {
         let echo = header.options.timestamps.map(|clock| clock.echo);
         let probe = self.recovery.tail_probe.map(|probe| probe.end);
         let mut on_delivered = |segment: &Segment<P>| {
-            if segment.fate == Fate::Sacked {
+            if segment.state == SegmentState::Sacked {
                 return;
             }
             // RFC 8985 §6.2 step 2: what was sent again may be acknowledged by its first sending. The echo tells only of what
@@ -166,7 +166,12 @@ impl Connection {
         };
         self.send.acknowledge(&mut pools.segments, data_ack, &mut on_delivered);
         let sacked_before = self.send.sacked_segments();
-        self.send.mark_sacked(&mut pools.segments, &mut pools.searches, &selective.blocks, &mut on_delivered);
+        self.send.mark_sacked(
+            &mut pools.segments,
+            &mut pools.scan_budget,
+            &selective.blocks,
+            &mut on_delivered,
+        );
         delivery.newly_sacked = self.send.sacked_segments() > sacked_before;
         delivery
     }
@@ -288,7 +293,7 @@ impl Connection {
         }
         // A hole inside a segment is the doing of a middlebox: the rest of the segment is on its way.
         let una = self.snd_una;
-        let found = self.send.mark_lost(&mut pools.segments, &mut pools.searches, |segment| {
+        let found = self.send.mark_lost(&mut pools.segments, &mut pools.scan_budget, |segment| {
             if segment.seq == una { Verdict::Lost } else { Verdict::Stop }
         });
         if third {

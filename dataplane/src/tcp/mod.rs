@@ -22,7 +22,7 @@ pub mod receive_queue;
 mod recovery;
 pub mod rtt;
 mod sack_blocks;
-pub mod searches;
+pub mod scan_budget;
 pub mod send_queue;
 mod snapshot;
 mod syn;
@@ -43,7 +43,7 @@ use receive_queue::{HeldPool, ReceiveQueue};
 use recovery::Recovery;
 use rtt::RttEstimator;
 use sack_blocks::SackBlocks;
-use searches::Searches;
+use scan_budget::ScanBudget;
 use send_queue::{Segment, SendQueue};
 use timers::{Timer, Timers};
 use timestamps::Clocks;
@@ -158,7 +158,7 @@ pub struct Pools<P, F> {
     /// Answers to segments out of place.
     pub challenges: RateLimit,
     /// Looks at the send queues.
-    pub searches: Searches,
+    pub scan_budget: ScanBudget,
 }
 
 /// One TCP connection.

@@ -75,7 +75,7 @@ impl Connection {
     fn narrow<P: Copy, F>(&mut self, now: Instant, emss: u16, pools: &mut Pools<P, F>) {
         self.emss_octets = emss;
         self.congestion.set_emss(u32::from(emss));
-        self.send.mark_lost(&mut pools.segments, &mut pools.searches, |segment| {
+        self.send.mark_lost(&mut pools.segments, &mut pools.scan_budget, |segment| {
             if segment.octets > u32::from(emss) { Verdict::Lost } else { Verdict::Keep }
         });
         self.counters.path_mtu_reductions += 1;

@@ -144,7 +144,7 @@ fn sent_before<P>(segment: &Segment<P>, at: Instant, end: SeqNumber) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tcp::send_queue::Fate;
+    use crate::tcp::send_queue::SegmentState;
     use crate::time::MILLISECOND;
 
     const PATIENCE: Patience =
@@ -158,7 +158,7 @@ mod tests {
             skip: 0,
             sent_at: at(sent_ms),
             transmissions,
-            fate: Fate::InFlight,
+            state: SegmentState::InFlight,
         }
     }
 

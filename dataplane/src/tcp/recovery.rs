@@ -174,7 +174,7 @@ impl Connection {
         if !self.sack || !self.recovery.rack.has_sample() {
             return false;
         }
-        if !pools.searches.begin() {
+        if !pools.scan_budget.begin_scan() {
             self.timers.set(Timer::Reorder, now + limits::SEARCH_RETRY_NS);
             return false;
         }
@@ -182,7 +182,7 @@ impl Connection {
         let mut wait_ns = 0;
         let patience = self.patience();
         let judge = self.recovery.rack.judge(now, patience, &mut wait_ns);
-        let found = self.send.mark_lost(&mut pools.segments, &mut pools.searches, judge);
+        let found = self.send.mark_lost(&mut pools.segments, &mut pools.scan_budget, judge);
         if wait_ns > 0 {
             self.timers.set(Timer::Reorder, now + wait_ns);
         }
@@ -221,7 +221,7 @@ impl Connection {
         pools: &mut Pools<P, F>,
     ) {
         let reneged = self.send.oldest(&pools.segments).is_some_and(|oldest| {
-            oldest.fate == super::send_queue::Fate::Sacked && oldest.seq >= self.snd_una
+            oldest.state == super::send_queue::SegmentState::Sacked && oldest.seq >= self.snd_una
         });
         if reneged {
             // The peer cannot hold the oldest octets and not acknowledge them (RFC 2018 §8).
@@ -232,7 +232,7 @@ impl Connection {
         self.congestion.on_timeout(now, self.flight_octets(), first);
         let patience = self.patience();
         let (rack, una, sack) = (self.recovery.rack, self.snd_una, self.sack);
-        self.send.mark_lost(&mut pools.segments, &mut pools.searches, |segment| {
+        self.send.mark_lost(&mut pools.segments, &mut pools.scan_budget, |segment| {
             let oldest = segment.seq <= una;
             if oldest || !sack || rack.overdue(now, patience, segment) {
                 Verdict::Lost

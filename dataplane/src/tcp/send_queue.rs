@@ -7,11 +7,11 @@ use crate::pool::{List, NodeId, Pool};
 use crate::time::Instant;
 use crate::wire::tcp::SeqNumber;
 
-use super::searches::Searches;
+use super::scan_budget::ScanBudget;
 
 /// What is known of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum SegmentState {
     /// Not yet sent.
     Unsent,
     /// Sent, and believed to be on its way.
@@ -38,7 +38,7 @@ pub struct Segment<P> {
     /// How often it was sent.
     pub transmissions: u8,
     /// What is known of it.
-    pub fate: Fate,
+    pub state: SegmentState,
 }
 
 impl<P> Segment<P> {
@@ -150,7 +150,7 @@ impl SendQueue {
             skip,
             sent_at: Instant::ZERO,
             transmissions: 0,
-            fate: Fate::Unsent,
+            state: SegmentState::Unsent,
         };
         if self.segments.len() >= limits::SEND_DESCRIPTOR_SHARE * pool.free() {
             return false;
@@ -185,14 +185,14 @@ impl SendQueue {
     /// The payload and the octets of the last segment, if it was never sent and is whole.
     pub fn last_unsent<P: Copy>(&self, pool: &Pool<Segment<P>>) -> Option<(P, u32)> {
         let last = pool.get(self.segments.back()?)?;
-        (last.fate == Fate::Unsent && last.skip == 0).then_some((last.payload, last.octets))
+        (last.state == SegmentState::Unsent && last.skip == 0).then_some((last.payload, last.octets))
     }
 
     /// Puts `payload` of `octets` octets in place of the last segment, which [`last_unsent`](Self::last_unsent) gave and
     /// which is not longer.
     pub fn extend_last<P>(&mut self, pool: &mut Pool<Segment<P>>, payload: P, octets: u32) {
         let Some(last) = self.segments.back().and_then(|node| pool.get_mut(node)) else { return };
-        debug_assert!(last.fate == Fate::Unsent && last.octets <= octets, "it cannot grow any more");
+        debug_assert!(last.state == SegmentState::Unsent && last.octets <= octets, "it cannot grow any more");
         self.end += octets - last.octets;
         (last.payload, last.octets) = (payload, octets);
     }
@@ -220,7 +220,7 @@ impl SendQueue {
         let mut at = self.lost_from;
         while let Some(node) = at {
             let segment = pool.get(node)?;
-            if segment.fate == Fate::Lost {
+            if segment.state == SegmentState::Lost {
                 self.lost_from = at;
                 return Some(segment);
             }
@@ -261,13 +261,13 @@ impl SendQueue {
         if segment.transmissions == 0 {
             return None;
         }
-        match segment.fate {
-            Fate::InFlight => {}
-            Fate::Lost => {
+        match segment.state {
+            SegmentState::InFlight => {}
+            SegmentState::Lost => {
                 self.lost_octets -= segment.octets;
                 self.in_flight_octets += segment.octets;
             }
-            Fate::Sacked | Fate::Unsent => return None,
+            SegmentState::Sacked | SegmentState::Unsent => return None,
         }
         note_sent(segment, now);
         Some(*segment)
@@ -323,14 +323,14 @@ impl SendQueue {
                 break;
             }
             delivered(segment);
-            match segment.fate {
-                Fate::InFlight => self.in_flight_octets -= segment.octets,
-                Fate::Lost => self.lost_octets -= segment.octets,
-                Fate::Sacked => {
+            match segment.state {
+                SegmentState::InFlight => self.in_flight_octets -= segment.octets,
+                SegmentState::Lost => self.lost_octets -= segment.octets,
+                SegmentState::Sacked => {
                     self.sacked_octets -= segment.octets;
                     self.sacked_segments -= 1;
                 }
-                Fate::Unsent => {}
+                SegmentState::Unsent => {}
             }
             if self.lost_from == Some(front) {
                 self.lost_from = pool.next(front);
@@ -344,28 +344,28 @@ impl SendQueue {
     pub fn mark_sacked<P>(
         &mut self,
         pool: &mut Pool<Segment<P>>,
-        searches: &mut Searches,
+        budget: &mut ScanBudget,
         blocks: &[(SeqNumber, SeqNumber)],
         mut delivered: impl FnMut(&Segment<P>),
     ) {
         let Some(highest) = blocks.iter().map(|block| block.1).reduce(SeqNumber::later) else { return };
         let mut at = self.segments.front();
         while let Some(node) = at {
-            searches.look();
+            budget.spend_one();
             let Some(segment) = pool.get_mut(node) else { return };
             if segment.end() > highest || segment.transmissions == 0 {
                 return;
             }
             let (seq, end) = (segment.seq, segment.end());
             let held = blocks.iter().any(|&(left, right)| left <= seq && end <= right);
-            if held && segment.fate != Fate::Sacked {
+            if held && segment.state != SegmentState::Sacked {
                 delivered(segment);
-                match segment.fate {
-                    Fate::InFlight => self.in_flight_octets -= segment.octets,
-                    Fate::Lost => self.lost_octets -= segment.octets,
-                    Fate::Sacked | Fate::Unsent => {}
+                match segment.state {
+                    SegmentState::InFlight => self.in_flight_octets -= segment.octets,
+                    SegmentState::Lost => self.lost_octets -= segment.octets,
+                    SegmentState::Sacked | SegmentState::Unsent => {}
                 }
-                segment.fate = Fate::Sacked;
+                segment.state = SegmentState::Sacked;
                 self.sacked_end = if self.sacked_segments == 0 { end } else { self.sacked_end.later(end) };
                 self.sacked_segments += 1;
                 self.sacked_octets += segment.octets;
@@ -379,21 +379,21 @@ impl SendQueue {
     pub fn mark_lost<P>(
         &mut self,
         pool: &mut Pool<Segment<P>>,
-        searches: &mut Searches,
+        budget: &mut ScanBudget,
         mut judge: impl FnMut(&Segment<P>) -> Verdict,
     ) -> bool {
         let mut first_lost = None;
         let mut at = self.segments.front();
         while let Some(node) = at {
-            searches.look();
+            budget.spend_one();
             let Some(segment) = pool.get_mut(node) else { break };
-            match segment.fate {
-                Fate::Unsent => break,
-                Fate::Sacked | Fate::Lost => {}
-                Fate::InFlight => match judge(segment) {
+            match segment.state {
+                SegmentState::Unsent => break,
+                SegmentState::Sacked | SegmentState::Lost => {}
+                SegmentState::InFlight => match judge(segment) {
                     Verdict::Keep => {}
                     Verdict::Lost => {
-                        segment.fate = Fate::Lost;
+                        segment.state = SegmentState::Lost;
                         self.in_flight_octets -= segment.octets;
                         self.lost_octets += segment.octets;
                         first_lost = first_lost.or(at);
@@ -414,7 +414,7 @@ impl SendQueue {
     pub fn unmark_lost<P>(&mut self, pool: &mut Pool<Segment<P>>) {
         while self.peek_lost(pool).is_some() {
             let Some(segment) = self.lost_from.and_then(|node| pool.get_mut(node)) else { return };
-            segment.fate = Fate::InFlight;
+            segment.state = SegmentState::InFlight;
             self.lost_octets -= segment.octets;
             self.in_flight_octets += segment.octets;
         }
@@ -425,8 +425,8 @@ impl SendQueue {
         let mut at = self.segments.front();
         while let Some(node) = at {
             let Some(segment) = pool.get_mut(node) else { break };
-            if segment.fate == Fate::Sacked {
-                segment.fate = Fate::Lost;
+            if segment.state == SegmentState::Sacked {
+                segment.state = SegmentState::Lost;
                 self.lost_octets += segment.octets;
             }
             at = pool.next(node);
@@ -456,7 +456,7 @@ pub enum Verdict {
 fn note_sent<P>(segment: &mut Segment<P>, now: Instant) {
     segment.sent_at = now;
     segment.transmissions = segment.transmissions.saturating_add(1);
-    segment.fate = Fate::InFlight;
+    segment.state = SegmentState::InFlight;
 }
 
 #[cfg(test)]
@@ -493,7 +493,7 @@ mod tests {
         while sent(&mut queue, &mut pool).is_some() {}
         queue.acknowledge(&mut pool, START + 150, |_| {});
         assert_eq!(queue.len(), 2, "a segment acknowledged in part stays");
-        assert!(queue.mark_lost(&mut pool, &mut Searches::new(), |_| Verdict::Lost));
+        assert!(queue.mark_lost(&mut pool, &mut ScanBudget::new(), |_| Verdict::Lost));
         assert_eq!(counts(&queue), (0, 500, 0));
         assert_eq!(resent(&mut queue, &mut pool), Some(('b', 0, 200)));
         assert_eq!(resent(&mut queue, &mut pool), Some(('c', 0, 300)));
@@ -505,7 +505,7 @@ mod tests {
     fn an_ack_may_overtake_the_second_sending() {
         let (mut queue, mut pool) = queue(&[100, 200, 300]);
         while sent(&mut queue, &mut pool).is_some() {}
-        queue.mark_lost(&mut pool, &mut Searches::new(), |_| Verdict::Lost);
+        queue.mark_lost(&mut pool, &mut ScanBudget::new(), |_| Verdict::Lost);
         assert_eq!(resent(&mut queue, &mut pool), Some(('a', 0, 100)));
         let mut freed = Vec::new();
         queue.acknowledge(&mut pool, START + 300, |s| freed.push((s.payload, s.retransmitted())));
@@ -523,12 +523,12 @@ mod tests {
         while sent(&mut queue, &mut pool).is_some() {}
         let mut held = Vec::new();
         let blocks = [(START + 100, START + 200), (START + 250, START + 400)];
-        queue.mark_sacked(&mut pool, &mut Searches::new(), &blocks, |s| held.push(s.payload));
-        queue.mark_sacked(&mut pool, &mut Searches::new(), &blocks, |s| held.push(s.payload));
+        queue.mark_sacked(&mut pool, &mut ScanBudget::new(), &blocks, |s| held.push(s.payload));
+        queue.mark_sacked(&mut pool, &mut ScanBudget::new(), &blocks, |s| held.push(s.payload));
         assert_eq!(held, ['b', 'd'], "each is shown once, and c is not whole");
         assert_eq!((counts(&queue), queue.sacked_segments()), ((200, 0, 200), 2));
         assert_eq!(queue.sacked_end(), Some(START + 400));
-        assert!(queue.mark_lost(&mut pool, &mut Searches::new(), |_| Verdict::Lost), "of a and c");
+        assert!(queue.mark_lost(&mut pool, &mut ScanBudget::new(), |_| Verdict::Lost), "of a and c");
         assert_eq!(resent(&mut queue, &mut pool), Some(('a', 0, 100)));
         assert_eq!(resent(&mut queue, &mut pool), Some(('c', 0, 100)));
         assert_eq!(resent(&mut queue, &mut pool), None);
@@ -538,7 +538,7 @@ mod tests {
     fn a_peer_that_drops_what_it_held_gets_it_again() {
         let (mut queue, mut pool) = queue(&[100, 100]);
         while sent(&mut queue, &mut pool).is_some() {}
-        queue.mark_sacked(&mut pool, &mut Searches::new(), &[(START + 100, START + 200)], |_| {});
+        queue.mark_sacked(&mut pool, &mut ScanBudget::new(), &[(START + 100, START + 200)], |_| {});
         queue.forget_sacked(&mut pool);
         assert_eq!(counts(&queue), (100, 100, 0));
         assert_eq!(resent(&mut queue, &mut pool), Some(('b', 0, 100)));
@@ -548,7 +548,7 @@ mod tests {
     fn a_mistaken_loss_is_taken_back() {
         let (mut queue, mut pool) = queue(&[100, 100]);
         while sent(&mut queue, &mut pool).is_some() {}
-        queue.mark_lost(&mut pool, &mut Searches::new(), |_| Verdict::Lost);
+        queue.mark_lost(&mut pool, &mut ScanBudget::new(), |_| Verdict::Lost);
         queue.unmark_lost(&mut pool);
         assert_eq!(counts(&queue), (200, 0, 0));
         assert_eq!(resent(&mut queue, &mut pool), None);
@@ -563,7 +563,7 @@ mod tests {
         assert_eq!(sent(&mut queue, &mut pool), Some(('a', 30, 70)));
         assert_eq!(sent(&mut queue, &mut pool), Some(('b', 0, 200)));
         assert_eq!(queue.unsent_octets(), 0);
-        queue.mark_lost(&mut pool, &mut Searches::new(), |s| {
+        queue.mark_lost(&mut pool, &mut ScanBudget::new(), |s| {
             if s.payload == 'b' { Verdict::Lost } else { Verdict::Keep }
         });
         assert!(queue.split_lost(&mut pool, 150), "the path has become narrower");

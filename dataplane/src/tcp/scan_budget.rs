@@ -6,12 +6,12 @@ use crate::limits;
 /// How many segments of the send queues of a core may still be looked at in this poll. An acknowledgement that finds nothing
 /// left counts as one without blocks: the next one says the same again.
 #[derive(Debug)]
-pub struct Searches {
+pub struct ScanBudget {
     left: u32,
     refused: u64,
 }
 
-impl Searches {
+impl ScanBudget {
     /// For the first poll.
     pub const fn new() -> Self {
         Self { left: limits::SEGMENTS_SEARCHED_PER_POLL, refused: 0 }
@@ -28,7 +28,7 @@ impl Searches {
     }
 
     /// Whether there may be another search; it is counted if not. One that has begun comes to its end.
-    pub(super) const fn begin(&mut self) -> bool {
+    pub(super) const fn begin_scan(&mut self) -> bool {
         if self.left == 0 {
             self.refused += 1;
         }
@@ -37,12 +37,12 @@ impl Searches {
 
     /// A segment is looked at.
     #[inline]
-    pub(super) const fn look(&mut self) {
+    pub(super) const fn spend_one(&mut self) {
         self.left = self.left.saturating_sub(1);
     }
 }
 
-impl Default for Searches {
+impl Default for ScanBudget {
     fn default() -> Self {
         Self::new()
     }
