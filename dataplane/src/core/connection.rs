@@ -279,21 +279,21 @@ impl Connection {
 
     /// The time of [`abort_at`](Self::abort_at) has come. Returns what that leads to: a disconnect times out
     /// unless both ends have closed by now, anything else is reset.
-    pub fn end_in_time(&mut self) -> tcp::Progress {
+    pub fn end_in_time(&mut self) -> tcp::Changes {
         self.abort_at = Instant::NEVER;
         match self.tcp.state() {
-            tcp::State::Closed => return tcp::Progress::empty(),
-            tcp::State::TimeWait if self.close_within_ns > 0 => return tcp::Progress::empty(),
+            tcp::State::Closed => return tcp::Changes::empty(),
+            tcp::State::TimeWait if self.close_within_ns > 0 => return tcp::Changes::empty(),
             _ if self.close_within_ns > 0 => self.tcp.give_up(),
             _ => self.tcp.abort(),
         }
-        tcp::Progress::CLOSED
+        tcp::Changes::CLOSED
     }
 
     /// Notes what a segment of the peer led to: one that still sends, or still acknowledges what we sent, is
     /// not given up. Its answers to our probes are no progress.
     #[inline]
-    pub fn note_progress(&mut self, now: Instant, progress: tcp::Progress) {
+    pub fn note_progress(&mut self, now: Instant, progress: tcp::Changes) {
         if self.close_within_ns > 0 && !progress.is_empty() {
             self.abort_at = now + self.close_within_ns;
         }

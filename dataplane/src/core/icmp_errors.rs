@@ -149,7 +149,7 @@ impl<D: Device> Core<D> {
         if error == IcmpError::Hard {
             connection.tcp.abort();
             self.mark_dirty(index);
-            self.on_progress(now, index, tcp::Progress::CLOSED);
+            self.on_progress(now, index, tcp::Changes::CLOSED);
         }
         Ok(())
     }

@@ -73,10 +73,10 @@ impl<D: Device> Core<D> {
         let payload_octets = payload.octets;
         self.pools.held.expect_passing(!connection.receives_stream() && !connection.awaits_receive());
         let disposition = connection.tcp.on_segment(now, header, payload, &mut self.pools);
-        connection.note_progress(now, disposition.progress);
+        connection.note_progress(now, disposition.changes);
         let key = connection.key;
         self.mark_dirty(index);
-        self.on_progress(now, index, disposition.progress);
+        self.on_progress(now, index, disposition.changes);
         if let Some(kept) = disposition.beyond_gap {
             self.place_early(index, kept);
         }
@@ -129,28 +129,28 @@ impl<D: Device> Core<D> {
     }
 
     /// Takes note of what a segment or a timer led to.
-    pub(super) fn on_progress(&mut self, now: Instant, index: u32, progress: tcp::Progress) {
-        if progress.contains(tcp::Progress::ESTABLISHED) {
+    pub(super) fn on_progress(&mut self, now: Instant, index: u32, progress: tcp::Changes) {
+        if progress.contains(tcp::Changes::ESTABLISHED) {
             self.limit_to_path(now, index);
             self.announce(index);
         }
-        if progress.contains(tcp::Progress::ACKNOWLEDGED) {
+        if progress.contains(tcp::Changes::ACKNOWLEDGED) {
             if let Some(connection) = self.slots[index as usize].connection.as_ref() {
                 self.confirm_reachable(connection.key.remote, now);
             }
             self.complete_sends(index);
         }
-        if progress.contains(tcp::Progress::DATA) {
+        if progress.contains(tcp::Changes::DATA) {
             self.take_octets(now, index);
         }
         // Control hears of the end after the octets before it.
         let handed_up = !self.slots[index as usize].connection.as_ref().is_some_and(Connection::holds_back);
-        if progress.contains(tcp::Progress::PEER_FINISHED) && handed_up {
+        if progress.contains(tcp::Changes::PEER_FINISHED) && handed_up {
             self.on_peer_finished(now, index);
         }
         let rests = handed_up && self.state_of(index) == Some(tcp::State::TimeWait);
         // After an orderly end what was acknowledged still reaches control, however long that takes.
-        let closed = progress.contains(tcp::Progress::CLOSED) && (handed_up || !self.finished(index));
+        let closed = progress.contains(tcp::Changes::CLOSED) && (handed_up || !self.finished(index));
         if closed || rests {
             self.on_closed(index);
         }

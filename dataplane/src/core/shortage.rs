@@ -96,6 +96,6 @@ impl<D: Device> Core<D> {
             connection.tcp.release_received(&mut self.pools);
         }
         self.mark_dirty(index);
-        self.on_progress(now, index, tcp::Progress::CLOSED);
+        self.on_progress(now, index, tcp::Changes::CLOSED);
     }
 }

@@ -101,8 +101,8 @@ impl<D: Device> Core<D> {
     pub(super) fn take_again(&mut self, now: Instant, index: u32) {
         let connection = self.slots[index as usize].connection.as_ref();
         let finished = connection.is_some_and(|connection| connection.tcp.peer_finished());
-        let end = if finished { tcp::Progress::PEER_FINISHED } else { tcp::Progress::empty() };
-        self.on_progress(now, index, tcp::Progress::DATA | end);
+        let end = if finished { tcp::Changes::PEER_FINISHED } else { tcp::Changes::empty() };
+        self.on_progress(now, index, tcp::Changes::DATA | end);
     }
 
     fn take_fpdus(&mut self, now: Instant, index: u32) {

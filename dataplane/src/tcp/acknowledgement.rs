@@ -9,7 +9,7 @@ use super::recovery::{DUPLICATE_THRESHOLD, Phase, outstanding_octets};
 use super::sack_blocks::Block;
 use super::send_queue::{Segment, SegmentState, Verdict};
 use super::timers::Timer;
-use super::{Connection, Pools, Progress, Refusal, State};
+use super::{Changes, Connection, Pools, Refusal, State};
 
 /// What one acknowledgement delivered.
 #[derive(Clone, Copy, Debug, Default)]
@@ -43,7 +43,7 @@ impl Connection {
         header: &Header,
         carries_nothing: bool,
         pools: &mut Pools<P, F>,
-    ) -> Result<Progress, Refusal> {
+    ) -> Result<Changes, Refusal> {
         let ack = header.ack;
         let highest = self.send.nxt() + u32::from(self.fin_sent);
         // RFC 5961 §5. By distances, so that a number just opposite on the circle, which is neither before nor after,
@@ -59,10 +59,10 @@ impl Connection {
                 self.owe_ack();
                 self.timers.set(Timer::Linger, now + crate::limits::LINGER_NS);
             }
-            return Ok(Progress::empty());
+            return Ok(Changes::empty());
         }
         if ack < self.snd_una {
-            return Ok(Progress::empty());
+            return Ok(Changes::empty());
         }
         self.unanswered_probes = 0;
         let mut selective = self.selective(header);
@@ -89,14 +89,14 @@ impl Connection {
         self.take_back_if_spurious(now, header, &selective, pools);
         self.grow(now, header, una, flight, &delivery);
         self.rearm(now, ack > una, fin_acked);
-        let mut progress = Progress::empty();
+        let mut changes = Changes::empty();
         if ack > una {
-            progress |= Progress::ACKNOWLEDGED;
+            changes |= Changes::ACKNOWLEDGED;
             if fin_acked {
-                progress |= self.on_fin_acknowledged(now);
+                changes |= self.on_fin_acknowledged(now);
             }
         }
-        Ok(progress)
+        Ok(changes)
     }
 
     /// The blocks of a header that can be true: inside what is outstanding, and a first one that lies below the
@@ -372,7 +372,7 @@ impl Connection {
         }
     }
 
-    fn on_fin_acknowledged(&mut self, now: Instant) -> Progress {
+    fn on_fin_acknowledged(&mut self, now: Instant) -> Changes {
         match self.state {
             State::FinWait1 => {
                 // The peer may send for as long as it likes (DDP-6.2.1-06); who waits for it gives it up, not TCP.
@@ -381,11 +381,11 @@ impl Connection {
             State::Closing => self.enter_time_wait(now),
             State::LastAck => {
                 self.enter_closed(super::CloseReason::Finished);
-                return Progress::CLOSED;
+                return Changes::CLOSED;
             }
             _ => {}
         }
-        Progress::empty()
+        Changes::empty()
     }
 
     pub(super) fn scaled(&self, window: u16) -> u32 {

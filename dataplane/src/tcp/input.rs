@@ -9,7 +9,7 @@ use super::challenge::is_challenged;
 use super::ecn::EcnField;
 use super::receive_queue::Insertion;
 use super::timers::Timer;
-use super::{CloseReason, Connection, Disposition, Pools, Progress, Refusal, State};
+use super::{Changes, CloseReason, Connection, Disposition, Pools, Refusal, State};
 
 /// The payload of an arriving segment: where it lies in its frame.
 #[derive(Debug)]
@@ -25,12 +25,12 @@ pub struct Payload<F> {
 }
 
 impl Disposition {
-    pub(super) const fn progress(progress: Progress) -> Self {
-        Self { progress, beyond_gap: None, refusal: None }
+    pub(super) const fn changed(changes: Changes) -> Self {
+        Self { changes, beyond_gap: None, refusal: None }
     }
 
     pub(super) const fn refused(refusal: Refusal) -> Self {
-        Self { progress: Progress::empty(), beyond_gap: None, refusal: Some(refusal) }
+        Self { changes: Changes::empty(), beyond_gap: None, refusal: Some(refusal) }
     }
 }
 
@@ -49,7 +49,7 @@ impl Connection {
             State::SynSent => self.on_segment_in_syn_sent(now, header),
             _ => match self.check(now, header, payload.octets) {
                 Err(refusal) => Disposition::refused(refusal),
-                Ok(Progress::CLOSED) => Disposition::progress(Progress::CLOSED),
+                Ok(Changes::CLOSED) => Disposition::changed(Changes::CLOSED),
                 Ok(_) => self.on_acceptable_segment(now, header, payload, pools),
             },
         };
@@ -65,7 +65,7 @@ impl Connection {
     }
 
     /// Sequence, RST and SYN checks: RFC 9293 §3.10.7.4 with RFC 5961 §3, §4.
-    fn check(&mut self, now: Instant, header: &Header, payload_octets: usize) -> Result<Progress, Refusal> {
+    fn check(&mut self, now: Instant, header: &Header, payload_octets: usize) -> Result<Changes, Refusal> {
         self.check_clock(now, header)?;
         let nxt = self.receive_next();
         let length = payload_octets as u32
@@ -79,7 +79,7 @@ impl Connection {
                 // Both ends opened at once (RFC 9293 §3.5, figure 7): to answer this with another of its kind would go on
                 // for ever. What it acknowledges completes the handshake.
                 self.owe_ack();
-                return Ok(Progress::empty());
+                return Ok(Changes::empty());
             }
             if peers_syn {
                 // The peer did not get our SYN.
@@ -95,7 +95,7 @@ impl Connection {
             if header.seq == nxt {
                 let refused = self.state == State::SynReceived;
                 self.enter_closed(if refused { CloseReason::Refused } else { CloseReason::Reset });
-                return Ok(Progress::CLOSED);
+                return Ok(Changes::CLOSED);
             }
             self.owe_ack();
             return Err(Refusal::Challenged);
@@ -107,7 +107,7 @@ impl Connection {
         if !header.flags.contains(Flags::ACK) {
             return Err(Refusal::WrongState);
         }
-        Ok(Progress::empty())
+        Ok(Changes::empty())
     }
 
     /// RFC 7323 §3.2, §5.3: an old duplicate is told by its clock. A RST is judged by its number alone (§5.2).
@@ -137,22 +137,22 @@ impl Connection {
         payload: Payload<F>,
         pools: &mut Pools<P, F>,
     ) -> Disposition {
-        let mut progress = Progress::empty();
+        let mut changes = Changes::empty();
         if self.state == State::SynReceived {
             if header.ack != self.iss + 1 {
                 return Disposition::refused(Refusal::BadAck);
             }
             self.establish(now);
             self.take_window(header);
-            progress |= Progress::ESTABLISHED;
+            changes |= Changes::ESTABLISHED;
         }
         let carries_nothing = payload.octets == 0 && !header.flags.contains(Flags::FIN);
         match self.on_ack(now, header, carries_nothing, pools) {
-            Ok(acknowledged) => progress |= acknowledged,
-            Err(refusal) => return Disposition { progress, beyond_gap: None, refusal: Some(refusal) },
+            Ok(acknowledged) => changes |= acknowledged,
+            Err(refusal) => return Disposition { changes, beyond_gap: None, refusal: Some(refusal) },
         }
-        if progress.contains(Progress::CLOSED) {
-            return Disposition::progress(progress);
+        if changes.contains(Changes::CLOSED) {
+            return Disposition::changed(changes);
         }
         if payload.octets > 0 && now - self.heard_at >= limits::MIN_RTO_NS {
             // A peer that was silent for so long may have waited for its timer: its window is one segment.
@@ -165,7 +165,7 @@ impl Connection {
         }
         let (mut beyond_gap, mut refusal) = (None, None);
         if payload.octets > 0 {
-            match self.on_data(now, header, payload, pools, &mut progress) {
+            match self.on_data(now, header, payload, pools, &mut changes) {
                 Ok(kept) => beyond_gap = kept,
                 Err(error) => refusal = Some(error),
             }
@@ -173,8 +173,8 @@ impl Connection {
             self.peer_fin = Some(header.seq);
             self.owe_ack();
         }
-        progress |= self.take_fin(now);
-        Disposition { progress, beyond_gap, refusal }
+        changes |= self.take_fin(now);
+        Disposition { changes, beyond_gap, refusal }
     }
 
     /// Takes the payload; the FIN behind it is noted if nothing before it is missing from this segment. Gives the octets
@@ -185,7 +185,7 @@ impl Connection {
         header: &Header,
         payload: Payload<F>,
         pools: &mut Pools<P, F>,
-        progress: &mut Progress,
+        changes: &mut Changes,
     ) -> Result<Option<(SeqNumber, SeqNumber)>, Refusal> {
         if !matches!(self.state, State::Established | State::FinWait1 | State::FinWait2) || self.peer_finished
         {
@@ -213,7 +213,7 @@ impl Connection {
         }
         match insertion {
             Insertion::InOrder { filled_gap } => {
-                *progress |= Progress::DATA;
+                *changes |= Changes::DATA;
                 self.sack_blocks.on_in_order(self.receive.nxt());
                 if filled_gap {
                     self.prompt_acks = limits::PROMPT_ACKS;
@@ -262,9 +262,9 @@ impl Connection {
     }
 
     /// The peer's FIN counts once everything before it is in order.
-    fn take_fin(&mut self, now: Instant) -> Progress {
+    fn take_fin(&mut self, now: Instant) -> Changes {
         if self.peer_finished || self.peer_fin != Some(self.receive.nxt()) {
-            return Progress::empty();
+            return Changes::empty();
         }
         self.peer_finished = true;
         self.acks_owed = self.acks_owed.max(1);
@@ -274,7 +274,7 @@ impl Connection {
             State::FinWait2 => self.enter_time_wait(now),
             _ => {}
         }
-        Progress::PEER_FINISHED
+        Changes::PEER_FINISHED
     }
 
     pub(super) fn enter_time_wait(&mut self, now: Instant) {

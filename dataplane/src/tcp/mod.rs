@@ -103,7 +103,7 @@ pub enum CloseReason {
 bitflags! {
     /// What a segment or a timer led to.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub struct Progress: u8 {
+    pub struct Changes: u8 {
         /// The handshake is complete.
         const ESTABLISHED = 1;
         /// More octets are in order.
@@ -142,7 +142,7 @@ pub enum Refusal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Disposition {
     /// What it led to.
-    pub progress: Progress,
+    pub changes: Changes,
     /// The octets of it that are kept beyond a gap: the first, and the place after the last (MPA-A.3-01, MPA-A.3-03).
     pub beyond_gap: Option<(SeqNumber, SeqNumber)>,
     /// Why its payload or all of it was not taken.

@@ -6,7 +6,7 @@ use crate::wire::tcp::{Flags, Header, Options};
 
 use super::congestion::{Congestion, CongestionControl};
 use super::timers::Timer;
-use super::{Connection, Disposition, Outgoing, Progress, Refusal, State};
+use super::{Changes, Connection, Disposition, Outgoing, Refusal, State};
 
 /// Octets that timestamps take in each segment, padding included.
 const TIMESTAMPS_OCTETS: u16 = 12;
@@ -21,7 +21,7 @@ impl Connection {
         if header.flags.contains(Flags::RST) {
             if acknowledges {
                 self.enter_closed(super::CloseReason::Refused);
-                return Disposition::progress(Progress::CLOSED);
+                return Disposition::changed(Changes::CLOSED);
             }
             return Disposition::refused(Refusal::BadAck);
         }
@@ -33,12 +33,12 @@ impl Connection {
             // Simultaneous open: our SYN goes out again, now with an acknowledgement.
             self.state = State::SynReceived;
             self.syn_owed = true;
-            return Disposition::progress(Progress::empty());
+            return Disposition::changed(Changes::empty());
         }
         self.take_window(header);
         self.establish(now);
         self.acks_owed = 1;
-        Disposition::progress(Progress::ESTABLISHED)
+        Disposition::changed(Changes::ESTABLISHED)
     }
 
     /// Takes what the peer's SYN says: where its stream begins and what its options ask for.

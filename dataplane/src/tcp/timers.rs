@@ -5,7 +5,7 @@ use crate::time::{Instant, MILLISECOND};
 
 use super::congestion::CongestionControl;
 use super::recovery::{Phase, outstanding_octets};
-use super::{CloseReason, Connection, Pools, Progress, State};
+use super::{Changes, CloseReason, Connection, Pools, State};
 
 /// What a connection waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,7 +113,7 @@ impl Timers {
 
 impl Connection {
     /// Does what is due at `now`. [`poll_transmit`](Self::poll_transmit) then gives what is to be sent.
-    pub fn on_timer<P: Copy, F>(&mut self, now: Instant, pools: &mut Pools<P, F>) -> Progress {
+    pub fn on_timer<P: Copy, F>(&mut self, now: Instant, pools: &mut Pools<P, F>) -> Changes {
         let before = self.state;
         for timer in TIMERS {
             if !self.timers.take_due(timer, now) {
@@ -133,9 +133,9 @@ impl Connection {
             }
         }
         if self.state == State::Closed && before != State::Closed {
-            Progress::CLOSED
+            Changes::CLOSED
         } else {
-            Progress::empty()
+            Changes::empty()
         }
     }
 
