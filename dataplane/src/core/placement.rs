@@ -11,7 +11,7 @@ use crate::device::{Device, Frame};
 use crate::limits;
 use crate::mpa::MpaError;
 use crate::mpa::receiver::{FpduReceiver, Octets};
-use crate::qp::receiver::{Early, Reach};
+use crate::qp::receiver::{Early, ReceiveContext};
 use crate::tcp::receive_queue::{Stretch, StretchView};
 use crate::wire::mpa::Marker;
 use crate::wire::tcp::SeqNumber;
@@ -226,7 +226,7 @@ impl<D: Device> Core<D> {
             let Some(located) = fpdus.whole(&octets) else { break };
             let position = fpdus.position();
             let copied = qp.receiver.place_early(
-                &Reach { shared: &qp.shared, stags: &mut self.stags, reads: &mut qp.reads },
+                &ReceiveContext { shared: &qp.shared, stags: &mut self.stags, reads: &mut qp.reads },
                 &mut self.placed_sends,
                 position,
                 &octets,
@@ -259,8 +259,9 @@ impl<D: Device> Core<D> {
         operating.on_fpdu(&qp.shared);
         connection.tcp.consume(&mut self.pools, octets);
         let end = operating.fpdus.position();
-        let reach = &mut Reach { shared: &qp.shared, stags: &mut self.stags, reads: &mut qp.reads };
-        match qp.receiver.deliver_early(reach, &mut self.placed_sends, end) {
+        let context =
+            &mut ReceiveContext { shared: &qp.shared, stags: &mut self.stags, reads: &mut qp.reads };
+        match qp.receiver.deliver_early(context, &mut self.placed_sends, end) {
             Ok(()) => {
                 // Answers to Reads may have been among them.
                 let acknowledged = connection.tcp.acknowledged();

@@ -14,7 +14,7 @@ use crate::mpa::MpaError;
 use crate::mpa::receiver::Octets;
 use crate::ordered::OrderedPool;
 use crate::qp::error::StreamError;
-use crate::qp::receiver::{Fault, PlacedSegment, Reach, Received};
+use crate::qp::receiver::{Fault, PlacedSegment, ReceiveContext, Received};
 use crate::qp::shared::QpState;
 use crate::qp::terminate;
 use crate::tcp;
@@ -154,8 +154,9 @@ impl<D: Device> Core<D> {
         }
         // The peer may ask again as soon as it has an answer, so what it acknowledges with the request counts.
         qp.reads.inbound.complete(&mut self.stags, connection.tcp.acknowledged());
-        let reach = &mut Reach { shared: &qp.shared, stags: &mut self.stags, reads: &mut qp.reads };
-        let received = qp.receiver.on_ulpdu(reach, &octets, &located);
+        let context =
+            &mut ReceiveContext { shared: &qp.shared, stags: &mut self.stags, reads: &mut qp.reads };
+        let received = qp.receiver.on_ulpdu(context, &octets, &located);
         operating.fpdus.advance(&located);
         operating.crc_retries = 0;
         operating.on_fpdu(&qp.shared);

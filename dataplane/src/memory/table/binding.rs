@@ -1,6 +1,6 @@
 //! Slots get something to reach again, by work requests: windows are bound, registrations registered anew.
 
-use super::{Kind, Reach, Slot, StagTable};
+use super::{GrantedRange, Kind, Slot, StagTable};
 use crate::memory::{Access, Accessor, Binding, FastRegistration, STag};
 
 /// Why a window was not bound, or a registration not registered anew.
@@ -49,23 +49,23 @@ impl StagTable {
             return Err(BindError::InvalidStag);
         }
         let below = self.slot(registration).filter(|slot| slot.valid).ok_or(BindError::InvalidStag)?;
-        let (Kind::Registration { .. }, Some(reach)) = (below.kind, &below.reach) else {
+        let (Kind::Registration { .. }, Some(granted)) = (below.kind, &below.granted) else {
             return Err(BindError::InvalidStag);
         };
-        if below.pd != accessor.pd || reach.stream.is_some_and(|stream| stream != accessor.stream) {
+        if below.pd != accessor.pd || granted.stream.is_some_and(|stream| stream != accessor.stream) {
             return Err(BindError::NotAssociated);
         }
         // A peer gets no more than the owner has: what changes octets needs the owner's right to have them changed.
         let writes = access.intersects(Access::REMOTE_WRITE.union(Access::REMOTE_ATOMIC));
         let needed = if writes { Access::WINDOW_BIND | Access::LOCAL_WRITE } else { Access::WINDOW_BIND };
-        if !Access::REMOTE.contains(access) || !reach.access.contains(needed) {
+        if !Access::REMOTE.contains(access) || !granted.access.contains(needed) {
             return Err(BindError::Rights);
         }
         let octets = usize::try_from(octets).map_err(|_| BindError::Bounds)?;
         to.checked_add(octets as u64).ok_or(BindError::Wrap)?;
-        let target = reach.target(to, octets).ok().filter(|_| octets > 0).ok_or(BindError::Bounds)?;
-        let reach = Reach {
-            region: reach.region.clone(),
+        let target = granted.target(to, octets).ok().filter(|_| octets > 0).ok_or(BindError::Bounds)?;
+        let granted = GrantedRange {
+            region: granted.region.clone(),
             start: target.offset,
             octets,
             base_to: if zero_based { 0 } else { to },
@@ -73,7 +73,7 @@ impl StagTable {
             stream: Some(accessor.stream),
         };
         self.count_window(window, registration);
-        self.grant(window, reach);
+        self.grant(window, granted);
         Ok(())
     }
 
@@ -97,7 +97,7 @@ impl StagTable {
     pub fn register(&mut self, wanted: &FastRegistration, accessor: Accessor) -> Result<(), BindError> {
         let &FastRegistration { stag, offset, octets, base_to, access, all_streams } = wanted;
         let slot = self.free_slot(stag, accessor)?;
-        let (Kind::Registration { allowed, windows }, Some(reach)) = (slot.kind, &slot.reach) else {
+        let (Kind::Registration { allowed, windows }, Some(granted)) = (slot.kind, &slot.granted) else {
             return Err(BindError::InvalidStag);
         };
         if windows > 0 {
@@ -109,12 +109,12 @@ impl StagTable {
         base_to.checked_add(octets).ok_or(BindError::Wrap)?;
         let start = usize::try_from(offset).map_err(|_| BindError::Bounds)?;
         let octets = usize::try_from(octets).map_err(|_| BindError::Bounds)?;
-        if octets == 0 || !reach.region.contains(start, octets) {
+        if octets == 0 || !granted.region.contains(start, octets) {
             return Err(BindError::Bounds);
         }
         let stream = (!all_streams).then_some(accessor.stream);
-        let region = reach.region.clone();
-        self.grant(stag, Reach { region, start, octets, base_to, access, stream });
+        let region = granted.region.clone();
+        self.grant(stag, GrantedRange { region, start, octets, base_to, access, stream });
         Ok(())
     }
 

@@ -51,15 +51,17 @@ impl StagTable {
         by: Invalidation,
     ) -> Result<(), InvalidationError> {
         let slot = self.slot(stag).filter(|slot| slot.valid).ok_or(InvalidationError::InvalidStag)?;
-        let reach = slot.reach.as_ref().ok_or(InvalidationError::InvalidStag)?;
+        let granted = slot.granted.as_ref().ok_or(InvalidationError::InvalidStag)?;
         if slot.pd != accessor.pd {
             return Err(InvalidationError::NotAssociated);
         }
         if by == Invalidation::Remote {
-            match reach.stream {
+            match granted.stream {
                 None => return Err(InvalidationError::Shared),
                 Some(stream) if stream != accessor.stream => return Err(InvalidationError::NotAssociated),
-                Some(_) if !reach.access.intersects(Access::REMOTE) => return Err(InvalidationError::Rights),
+                Some(_) if !granted.access.intersects(Access::REMOTE) => {
+                    return Err(InvalidationError::Rights);
+                }
                 Some(_) => {}
             }
         }
@@ -95,7 +97,7 @@ impl StagTable {
     pub(super) fn let_go(&mut self, index: usize) {
         let Some(Some(slot)) = self.slots.get_mut(index) else { return };
         let Kind::Window { of } = slot.kind else { return };
-        if slot.reach.take().is_none() {
+        if slot.granted.take().is_none() {
             return;
         }
         if let Some(Some(registration)) = self.slots.get_mut(usize::from(of))

@@ -79,7 +79,7 @@ enum Kind {
 
 /// The octets a slot reaches, and how. A window that is not bound reaches none.
 #[derive(Debug)]
-struct Reach {
+struct GrantedRange {
     region: Region,
     /// Where in the region it begins.
     start: usize,
@@ -91,7 +91,7 @@ struct Reach {
     stream: Option<u32>,
 }
 
-impl Reach {
+impl GrantedRange {
     /// The range `to..to + octets`, if it lies inside.
     ///
     /// DDP-7.1-12 to DDP-7.1-14, DDP-8.1-01, DDP-8.3.1-04.
@@ -120,7 +120,7 @@ struct Slot {
     valid: bool,
     kind: Kind,
     pd: ProtectionDomainId,
-    reach: Option<Reach>,
+    granted: Option<GrantedRange>,
     /// Sends and Read Responses that still read from this memory by this name.
     readers: u32,
 }
@@ -158,7 +158,7 @@ impl StagTable {
             return Err(InsertError::Constant);
         }
         self.take_slot(stag, pd, Kind::Registration { allowed: access, windows: 0 })?;
-        self.grant(stag, Reach { region, start: 0, octets, base_to, access, stream });
+        self.grant(stag, GrantedRange { region, start: 0, octets, base_to, access, stream });
         Ok(())
     }
 
@@ -175,20 +175,20 @@ impl StagTable {
         match self.slots.get_mut(stag.index()) {
             Some(slot @ None) if stag.0 != 0 => {
                 let key = stag.key();
-                *slot = Some(Slot { key, named: key, valid: false, kind, pd, reach: None, readers: 0 });
+                *slot = Some(Slot { key, named: key, valid: false, kind, pd, granted: None, readers: 0 });
                 Ok(())
             }
             _ => Err(InsertError::NoSlot),
         }
     }
 
-    /// From here on `stag` is the name of its slot, and valid: it grants `reach`.
-    fn grant(&mut self, stag: STag, reach: Reach) {
+    /// From here on `stag` is the name of its slot, and valid: it grants `granted`.
+    fn grant(&mut self, stag: STag, granted: GrantedRange) {
         let Some(Some(slot)) = self.slots.get_mut(stag.index()) else { return };
-        self.streams.set(stag.index(), reach.stream);
+        self.streams.set(stag.index(), granted.stream);
         slot.key = stag.key();
         slot.valid = true;
-        slot.reach = Some(reach);
+        slot.granted = Some(granted);
     }
 
     /// Takes back the slot that was given the name `stag`, by whatever key it goes now. The memory is no longer reachable
@@ -249,15 +249,15 @@ impl StagTable {
         octets: usize,
     ) -> Result<Target<'_>, AccessError> {
         let slot = self.slot(stag).filter(|slot| slot.valid).ok_or(AccessError::InvalidStag)?;
-        let reach = slot.reach.as_ref().ok_or(AccessError::InvalidStag)?;
+        let granted = slot.granted.as_ref().ok_or(AccessError::InvalidStag)?;
         // DDP-8.2-04: both kinds of association.
-        if slot.pd != accessor.pd || reach.stream.is_some_and(|stream| stream != accessor.stream) {
+        if slot.pd != accessor.pd || granted.stream.is_some_and(|stream| stream != accessor.stream) {
             return Err(AccessError::NotAssociated);
         }
-        let target = reach.target(to, octets)?;
+        let target = granted.target(to, octets)?;
         // A window is for peers: this end has the registration.
         let local = !access.intersects(Access::REMOTE);
-        if !reach.access.contains(access) || local && matches!(slot.kind, Kind::Window { .. }) {
+        if !granted.access.contains(access) || local && matches!(slot.kind, Kind::Window { .. }) {
             return Err(AccessError::Rights);
         }
         Ok(target)
@@ -286,7 +286,7 @@ impl StagTable {
     #[inline]
     pub fn retained(&self, stag: STag, to: u64, octets: usize) -> Option<Target<'_>> {
         let slot = self.slot(stag).filter(|slot| slot.readers > 0)?;
-        slot.reach.as_ref()?.target(to, octets).ok()
+        slot.granted.as_ref()?.target(to, octets).ok()
     }
 }
 

@@ -3,7 +3,7 @@
 //! checks here is not placed; it is judged again in its turn, so that errors come in stream order.
 
 use super::ulpdu::{Fault, Memory, Ulpdu};
-use super::{Reach, Receiver};
+use super::{ReceiveContext, Receiver};
 use crate::limits;
 use crate::memory::StagTable;
 use crate::mpa::receiver::{Located, Octets};
@@ -82,7 +82,7 @@ impl Receiver {
     /// where its FPDU begins. Gives the octets copied.
     pub fn place_early(
         &mut self,
-        reach: &Reach<'_>,
+        context: &ReceiveContext<'_>,
         early: &mut OrderedPool<PlacedSegment>,
         position: u64,
         octets: &impl Octets,
@@ -90,7 +90,7 @@ impl Receiver {
     ) -> usize {
         let Ok(ulpdu) = Ulpdu::parse(octets, located) else { return 0 };
         let Some((memory, when)) =
-            self.early_memory(&ulpdu, reach.shared, reach.stags, &reach.reads.outbound)
+            self.early_memory(&ulpdu, context.shared, context.stags, &context.reads.outbound)
         else {
             debug_assert!(false, "it was allowed");
             return 0;
@@ -110,7 +110,7 @@ impl Receiver {
     /// [`Fault`] when a segment turns out not to be the one whose turn it is.
     pub fn deliver_early(
         &mut self,
-        reach: &mut Reach<'_>,
+        context: &mut ReceiveContext<'_>,
         early: &mut OrderedPool<PlacedSegment>,
         end: u64,
     ) -> Result<(), Fault> {
@@ -120,22 +120,26 @@ impl Receiver {
             .is_some_and(|first| first.position < end)
         {
             let Some(placed) = early.pop_first(&mut self.early) else { break };
-            self.deliver_one(reach, &placed).map_err(|error| placed.fault(error))?;
+            self.deliver_one(context, &placed).map_err(|error| placed.fault(error))?;
         }
         Ok(())
     }
 
-    fn deliver_one(&mut self, reach: &mut Reach<'_>, placed: &PlacedSegment) -> Result<(), StreamError> {
+    fn deliver_one(
+        &mut self,
+        context: &mut ReceiveContext<'_>,
+        placed: &PlacedSegment,
+    ) -> Result<(), StreamError> {
         let payload_octets = usize::from(placed.segment_octets) - placed.header.header_len();
         match placed.header {
             Header::Tagged(header) => {
-                reach.reads.outbound.check_turn(&header, payload_octets)?;
-                reach.reads.outbound.deliver(header.last, payload_octets);
+                context.reads.outbound.check_turn(&header, payload_octets)?;
+                context.reads.outbound.deliver(header.last, payload_octets);
                 Ok(())
             }
             Header::Untagged(header) => {
                 let current = self.in_turn(&header, payload_octets).map_err(StreamError::Ddp)?;
-                self.deliver(reach.shared, reach.stags, current, &header, payload_octets)
+                self.deliver(context.shared, context.stags, current, &header, payload_octets)
             }
         }
     }

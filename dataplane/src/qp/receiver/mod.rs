@@ -83,8 +83,8 @@ pub struct Receiver {
     early: OrderedSet,
 }
 
-/// What a ULPDU may reach.
-pub struct Reach<'a> {
+/// What receiving a ULPDU works on besides the receiver.
+pub struct ReceiveContext<'a> {
     /// What the queue pair shares with the application.
     pub shared: &'a SharedQp,
     /// The memory of the core.
@@ -152,7 +152,7 @@ impl Receiver {
     // DDP-7.1-09, DDP-7.1-15
     pub fn on_ulpdu(
         &mut self,
-        reach: &mut Reach<'_>,
+        context: &mut ReceiveContext<'_>,
         octets: &impl Octets,
         located: &Located,
     ) -> Result<Received, Fault> {
@@ -162,15 +162,15 @@ impl Receiver {
         }
         match ulpdu.header {
             Header::Tagged(header) => {
-                self.on_tagged(&header, &ulpdu, reach).map_err(|error| ulpdu.fault(error))
+                self.on_tagged(&header, &ulpdu, context).map_err(|error| ulpdu.fault(error))
             }
             Header::Untagged(header) => match header.queue {
                 TERMINATE_QUEUE => self.on_terminate(&header, &ulpdu).map_err(|error| ulpdu.fault(error)),
-                READ_REQUEST_QUEUE => self.on_request(&header, &ulpdu, reach),
+                READ_REQUEST_QUEUE => self.on_request(&header, &ulpdu, context),
                 ATOMIC_RESPONSE_QUEUE => {
-                    self.on_atomic_response(&header, &ulpdu, reach).map_err(|error| ulpdu.fault(error))
+                    self.on_atomic_response(&header, &ulpdu, context).map_err(|error| ulpdu.fault(error))
                 }
-                _ => self.on_send(&header, &ulpdu, reach).map_err(|error| ulpdu.fault(error)),
+                _ => self.on_send(&header, &ulpdu, context).map_err(|error| ulpdu.fault(error)),
             },
         }
     }

@@ -2,7 +2,7 @@
 //! this end.
 
 use super::ulpdu::{Fault, Ulpdu};
-use super::{Reach, Received, Receiver};
+use super::{ReceiveContext, Received, Receiver};
 use crate::ddp::DdpError;
 use crate::memory::{Access, AccessError};
 use crate::mpa::receiver::Octets;
@@ -21,14 +21,15 @@ impl Receiver {
         &mut self,
         header: &Untagged,
         ulpdu: &Ulpdu<'_, O>,
-        reach: &mut Reach<'_>,
+        context: &mut ReceiveContext<'_>,
     ) -> Result<Received, Fault> {
-        let opcode =
-            self.check_request(header, ulpdu, reach).map_err(|error| request_fault(ulpdu, header, error))?;
+        let opcode = self
+            .check_request(header, ulpdu, context)
+            .map_err(|error| request_fault(ulpdu, header, error))?;
         let started = if opcode == Opcode::AtomicRequest {
-            self.on_atomic_request(ulpdu, reach)
+            self.on_atomic_request(ulpdu, context)
         } else {
-            self.on_read_request(ulpdu, reach)
+            self.on_read_request(ulpdu, context)
         };
         started.map_err(|error| request_fault(ulpdu, header, error))?;
         self.expected_request = self.expected_request.wrapping_add(1);
@@ -42,13 +43,13 @@ impl Receiver {
         &self,
         header: &Untagged,
         ulpdu: &Ulpdu<'_, O>,
-        reach: &Reach<'_>,
+        context: &ReceiveContext<'_>,
     ) -> Result<Opcode, StreamError> {
         self.check_queue(header).map_err(StreamError::Ddp)?;
         let octets = ulpdu.payload_octets();
         let refused = if header.msn != self.expected_request {
             Some(DdpError::MsnRange)
-        } else if !reach.reads.inbound.has_room() {
+        } else if !context.reads.inbound.has_room() {
             Some(DdpError::NoBuffer)
         } else if header.mo != 0 {
             Some(DdpError::InvalidOffset)
@@ -61,7 +62,7 @@ impl Receiver {
             return Err(StreamError::Ddp(error));
         }
         let opcode = self.check_version(header.rsvd_ulp[0])?.opcode;
-        let responses = &reach.reads.inbound;
+        let responses = &context.reads.inbound;
         let (expected_octets, room) = match opcode {
             Opcode::ReadRequest => (ReadRequest::LEN, responses.has_room_for_read()),
             Opcode::AtomicRequest => (AtomicRequest::LEN, responses.has_room_for_atomic()),
@@ -81,7 +82,7 @@ impl Receiver {
     fn on_read_request<O: Octets>(
         &self,
         ulpdu: &Ulpdu<'_, O>,
-        reach: &mut Reach<'_>,
+        context: &mut ReceiveContext<'_>,
     ) -> Result<(), StreamError> {
         let request = ReadRequest::parse(ulpdu.after_header())
             .map_err(|_| StreamError::Rdmap(RdmapError::UnspecifiedOperation))?;
@@ -90,14 +91,14 @@ impl Receiver {
         if request.size > 0 {
             let size = request.size as usize;
             // Requirements: RDMAP-7.2-05 to RDMAP-7.2-08
-            let (accessor, access) = (reach.shared.accessor(), Access::REMOTE_READ);
-            let source = reach.stags.check(request.source_stag, accessor, access, request.source_to, size);
+            let (accessor, access) = (context.shared.accessor(), Access::REMOTE_READ);
+            let source = context.stags.check(request.source_stag, accessor, access, request.source_to, size);
             source.map_err(|error| StreamError::Rdmap(refused(error)))?;
         }
         // RDMAP-4.4-02: where it goes is the peer's affair.
         let response = message::read_response(self.version, request.sink_stag, request.sink_to, request.size);
         let source = Slice { stag: request.source_stag, to: request.source_to, octets: request.size };
-        reach.reads.inbound.push(reach.stags, response, ResponsePayload::Memory(source));
+        context.reads.inbound.push(context.stags, response, ResponsePayload::Memory(source));
         Ok(())
     }
 
@@ -106,7 +107,7 @@ impl Receiver {
     fn on_atomic_request<O: Octets>(
         &self,
         ulpdu: &Ulpdu<'_, O>,
-        reach: &mut Reach<'_>,
+        context: &mut ReceiveContext<'_>,
     ) -> Result<(), StreamError> {
         let rdmap = StreamError::Rdmap;
         let request = AtomicRequest::parse(ulpdu.after_header())
@@ -115,8 +116,8 @@ impl Receiver {
             // RFC 7306 §5.2.1 item 4, RDMAPX-8-01.
             return Err(rdmap(RdmapError::UnexpectedOpcode));
         }
-        let (accessor, access) = (reach.shared.accessor(), Access::REMOTE_ATOMIC);
-        let target = reach
+        let (accessor, access) = (context.shared.accessor(), Access::REMOTE_ATOMIC);
+        let target = context
             .stags
             .check(request.stag, accessor, access, request.to, VALUE_OCTETS)
             .map_err(|error| rdmap(refused(error)))?;
@@ -124,9 +125,9 @@ impl Receiver {
             .fetch_modify(|value| request.apply(value).unwrap_or(value))
             .ok_or(rdmap(RdmapError::CatastrophicStream))?;
         let identifier = request.identifier;
-        let msn = reach.reads.inbound.next_atomic();
+        let msn = context.reads.inbound.next_atomic();
         let response = message::atomic_response(self.version, msn);
-        reach.reads.inbound.push(reach.stags, response, ResponsePayload::Atomic { identifier, original });
+        context.reads.inbound.push(context.stags, response, ResponsePayload::Atomic { identifier, original });
         Ok(())
     }
 
@@ -136,14 +137,14 @@ impl Receiver {
         &mut self,
         header: &Untagged,
         ulpdu: &Ulpdu<'_, O>,
-        reach: &mut Reach<'_>,
+        context: &mut ReceiveContext<'_>,
     ) -> Result<Received, StreamError> {
         self.check_queue(header).map_err(StreamError::Ddp)?;
         let octets = ulpdu.payload_octets();
         if header.msn != self.expected_response {
             return Err(StreamError::Ddp(DdpError::MsnRange));
         }
-        let Some(OutboundRequest::Atomic { identifier, target }) = reach.reads.outbound.front().copied()
+        let Some(OutboundRequest::Atomic { identifier, target }) = context.reads.outbound.front().copied()
         else {
             return Err(StreamError::Ddp(DdpError::NoBuffer));
         };
@@ -160,15 +161,15 @@ impl Receiver {
             .ok()
             .filter(|response| header.last && response.identifier == identifier)
             .ok_or(StreamError::Rdmap(RdmapError::UnspecifiedOperation))?;
-        let (accessor, access) = (reach.shared.accessor(), Access::LOCAL_WRITE);
-        let written = reach
+        let (accessor, access) = (context.shared.accessor(), Access::LOCAL_WRITE);
+        let written = context
             .stags
             .check(target.stag, accessor, access, target.to, VALUE_OCTETS)
             .is_ok_and(|memory| memory.write(0, &response.original.to_ne_bytes()));
         if !written {
             return Err(StreamError::Rdmap(RdmapError::LocalCatastrophic));
         }
-        reach.reads.outbound.pop();
+        context.reads.outbound.pop();
         self.expected_response = self.expected_response.wrapping_add(1);
         Ok(Received::ResponseCompleted { octets: VALUE_OCTETS })
     }

@@ -1,7 +1,7 @@
 //! The queue of Sends: messages into posted buffers, and Immediate Data, which completes one without touching it.
 
 use super::ulpdu::{Memory, Ulpdu};
-use super::{Reach, Received, Receiver};
+use super::{ReceiveContext, Received, Receiver};
 use crate::ddp::DdpError;
 use crate::memory::{Access, Invalidation, StagTable};
 use crate::mpa::receiver::Octets;
@@ -25,20 +25,20 @@ impl Receiver {
         &mut self,
         header: &Untagged,
         ulpdu: &Ulpdu<'_, O>,
-        reach: &mut Reach<'_>,
+        context: &mut ReceiveContext<'_>,
     ) -> Result<Received, StreamError> {
         let octets = ulpdu.payload_octets();
         self.check_queue(header).map_err(StreamError::Ddp)?;
         // Under another number no message begins.
         if header.msn == self.expected_msn {
-            self.provide(reach.shared, 1).inspect_err(|_| reach.shared.completions_overflow())?;
+            self.provide(context.shared, 1).inspect_err(|_| context.shared.completions_overflow())?;
         }
         if Control::from_octet(header.rsvd_ulp[0]).opcode.is_immediate() {
-            return self.on_immediate(header, ulpdu, reach);
+            return self.on_immediate(header, ulpdu, context);
         }
         let current = self.in_turn(header, octets).map_err(StreamError::Ddp)?;
-        self.place_send(&current, header, ulpdu, reach)?;
-        self.deliver(reach.shared, reach.stags, current, header, octets)?;
+        self.place_send(&current, header, ulpdu, context)?;
+        self.deliver(context.shared, context.stags, current, header, octets)?;
         Ok(Received::Placed { octets })
     }
 
@@ -48,10 +48,10 @@ impl Receiver {
         current: &Current,
         header: &Untagged,
         ulpdu: &Ulpdu<'_, O>,
-        reach: &Reach<'_>,
+        context: &ReceiveContext<'_>,
     ) -> Result<(), StreamError> {
-        let (octets, shared) = (ulpdu.payload_octets(), reach.shared);
-        let Some(memory) = Self::buffer_memory(&current.request, header.mo, octets, shared, reach.stags)
+        let (octets, shared) = (ulpdu.payload_octets(), context.shared);
+        let Some(memory) = Self::buffer_memory(&current.request, header.mo, octets, shared, context.stags)
         else {
             // That the application's own buffer is no good is not the peer's fault, but it has none to receive into.
             self.bad_buffer = true;
@@ -162,7 +162,7 @@ impl Receiver {
         &mut self,
         header: &Untagged,
         ulpdu: &Ulpdu<'_, O>,
-        reach: &Reach<'_>,
+        context: &ReceiveContext<'_>,
     ) -> Result<Received, StreamError> {
         let octets = ulpdu.payload_octets();
         if header.msn != self.expected_msn {
@@ -181,10 +181,10 @@ impl Receiver {
         }
         self.buffers.pop_front();
         self.expected_msn = self.expected_msn.wrapping_add(1);
-        reach.shared.complete_receive(Completion {
+        context.shared.complete_receive(Completion {
             immediate: Some(ulpdu.immediate()),
             solicited: opcode == Opcode::ImmediateDataWithSolicitedEvent,
-            ..request.completion(reach.shared.number, Status::Success, 0)
+            ..request.completion(context.shared.number, Status::Success, 0)
         });
         Ok(Received::Placed { octets })
     }

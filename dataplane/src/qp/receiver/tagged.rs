@@ -1,7 +1,7 @@
 //! The Tagged model: RDMA Writes of the peer, and its answers to Reads of this end.
 
 use super::ulpdu::{Memory, Ulpdu};
-use super::{Reach, Received, Receiver};
+use super::{ReceiveContext, Received, Receiver};
 use crate::ddp::DdpError;
 use crate::memory::{Access, AccessError, StagTable};
 use crate::mpa::receiver::Octets;
@@ -19,12 +19,12 @@ impl Receiver {
         &self,
         header: &Tagged,
         ulpdu: &Ulpdu<'_, O>,
-        reach: &mut Reach<'_>,
+        context: &mut ReceiveContext<'_>,
     ) -> Result<Received, StreamError> {
         let octets = ulpdu.payload_octets();
-        let (opcode, memory) = self.check_tagged(header, octets, reach.shared, reach.stags)?;
+        let (opcode, memory) = self.check_tagged(header, octets, context.shared, context.stags)?;
         if opcode == Opcode::ReadResponse {
-            reach.reads.outbound.check_turn(header, octets)?;
+            context.reads.outbound.check_turn(header, octets)?;
         }
         let memory = memory.ok_or(StreamError::Ddp(DdpError::AccessRights))?;
         ulpdu.place(&memory);
@@ -32,7 +32,7 @@ impl Receiver {
             // A Write is not delivered to anybody (RDMAP-5.1-02).
             return Ok(Received::Placed { octets });
         }
-        reach.reads.outbound.deliver(header.last, octets);
+        context.reads.outbound.deliver(header.last, octets);
         Ok(if header.last { Received::ResponseCompleted { octets } } else { Received::Placed { octets } })
     }
 
