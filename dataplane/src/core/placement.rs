@@ -11,7 +11,7 @@ use crate::device::{Device, Frame};
 use crate::limits;
 use crate::mpa::MpaError;
 use crate::mpa::receiver::{FpduReceiver, Octets};
-use crate::qp::receiver::{Early, ReceiveContext};
+use crate::qp::receiver::{OutOfOrder, ReceiveContext};
 use crate::tcp::receive_queue::{Stretch, StretchView};
 use crate::wire::mpa::Marker;
 use crate::wire::tcp::SeqNumber;
@@ -70,7 +70,7 @@ impl<D: Device> Core<D> {
     /// Places what can be placed now that the octets `kept` have come beyond a gap. TCP keeps them from now on, and says so to
     /// the peer.
     // Requirements: MPA-3-08, MPA-A.4-02, C00-5.1-03, C00-5.1-04, C00-5.2-06, D08-A.3-01
-    pub(super) fn place_early(&mut self, index: u32, kept: (SeqNumber, SeqNumber)) {
+    pub(super) fn place_out_of_order(&mut self, index: u32, kept: (SeqNumber, SeqNumber)) {
         let mut from = kept.0;
         // FPDUs that begin before this position have been looked at.
         let mut not_before = 0;
@@ -195,7 +195,7 @@ impl<D: Device> Core<D> {
         let received = connection.tcp.received();
         let mut octets = received.view(&self.pools.held, stretch, places.seq(start));
         let mut fpdus = FpduReceiver::at(start, true, operating.crc);
-        let mut early_room = qp.receiver.early_room(&self.placed_sends);
+        let mut placement_room = qp.receiver.placement_room(&self.placed_sends);
         let refused = loop {
             if received.is_judged(&self.pools.held, places.seq(fpdus.position())) {
                 break true;
@@ -203,9 +203,15 @@ impl<D: Device> Core<D> {
             let Some(whole) = fpdus.whole(&octets) else { break false };
             self.statistics.octets_verified += whole.wire_len() as u64;
             let Ok(Some(located)) = fpdus.next(&octets) else { break true };
-            match qp.receiver.check_early(&qp.shared, &self.stags, &qp.reads.outbound, &octets, &located) {
-                Some(Early::AtOnce) => {}
-                Some(Early::InTurn) if early_room > 0 => early_room -= 1,
+            match qp.receiver.check_out_of_order(
+                &qp.shared,
+                &self.stags,
+                &qp.reads.outbound,
+                &octets,
+                &located,
+            ) {
+                Some(OutOfOrder::Complete) => {}
+                Some(OutOfOrder::AwaitsDelivery) if placement_room > 0 => placement_room -= 1,
                 _ => break true,
             }
             octets.advance(located.wire_len());
@@ -225,7 +231,7 @@ impl<D: Device> Core<D> {
         while fpdus.position() < end {
             let Some(located) = fpdus.whole(&octets) else { break };
             let position = fpdus.position();
-            let copied = qp.receiver.place_early(
+            let copied = qp.receiver.place_out_of_order(
                 &ReceiveContext { shared: &qp.shared, stags: &mut self.stags, reads: &mut qp.reads },
                 &mut self.placed_sends,
                 position,
@@ -234,7 +240,7 @@ impl<D: Device> Core<D> {
             );
             self.statistics.octets_copied_rx += copied as u64;
             self.statistics.fpdus_received += 1;
-            self.statistics.fpdus_placed_early += 1;
+            self.statistics.fpdus_placed_out_of_order += 1;
             octets.advance(located.wire_len());
             fpdus.advance(&located);
         }
@@ -261,7 +267,7 @@ impl<D: Device> Core<D> {
         let end = operating.fpdus.position();
         let context =
             &mut ReceiveContext { shared: &qp.shared, stags: &mut self.stags, reads: &mut qp.reads };
-        match qp.receiver.deliver_early(context, &mut self.placed_sends, end) {
+        match qp.receiver.deliver_placed(context, &mut self.placed_sends, end) {
             Ok(()) => {
                 // Answers to Reads may have been among them.
                 let acknowledged = connection.tcp.acknowledged();

@@ -78,7 +78,7 @@ impl<D: Device> Core<D> {
         self.mark_dirty(index);
         self.on_progress(now, index, disposition.changes);
         if let Some(kept) = disposition.beyond_gap {
-            self.place_early(index, kept);
+            self.place_out_of_order(index, kept);
         }
         if self.shed_surplus(index) {
             self.statistics.count(DropCause::NoRoomForFrame);

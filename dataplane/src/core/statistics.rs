@@ -127,7 +127,7 @@ pub struct Statistics {
     /// RDMA Writes without payload for peers that may have overlooked our first FPDU.
     pub nudges_sent: u64,
     /// Of the FPDUs received, those placed beyond a gap, before their turn (RFC 5044 appendix B).
-    pub fpdus_placed_early: u64,
+    pub fpdus_placed_out_of_order: u64,
     /// Messages that had to wait for a receive, on queue pairs that ask for that.
     pub receives_awaited: u64,
     /// Frames held now, of octets that are not consumed yet: those of no whole FPDU, or waiting for their turn.

@@ -60,7 +60,7 @@ fn gaps_allocate_nothing() {
         let before = pair.b.statistics();
         let allocated = allocation_counter::measure(|| transfer(&mut pair, 64));
         let after = pair.b.statistics();
-        let placed = after.fpdus_placed_early - before.fpdus_placed_early;
+        let placed = after.fpdus_placed_out_of_order - before.fpdus_placed_out_of_order;
         assert_eq!(placed > 100, setup.markers, "{placed} FPDUs placed beyond gaps");
         assert!(after.tcp.out_of_order_segments - before.tcp.out_of_order_segments > 100);
         assert_eq!(allocated.count_total, 0, "{allocated:?}");

@@ -2,9 +2,9 @@
 //!
 //! Three steps: everything is checked before the first octet is placed, DDP's header and buffer (RFC 5041 §7.1), then
 //! RDMAP's version and opcode (RFC 5040 §7.2); the payload is placed; and the segment is delivered. In stream order they
-//! follow one another. Beyond a gap the last waits for its turn (`early`).
+//! follow one another. Beyond a gap the last waits for its turn (`out_of_order`).
 
-mod early;
+mod out_of_order;
 mod requests;
 mod rnr;
 mod sends;
@@ -30,7 +30,7 @@ use crate::wire::rdmap::{Control, Opcode, Terminate};
 use sends::Current;
 use ulpdu::Ulpdu;
 
-pub use early::{Early, PlacedSegment};
+pub use out_of_order::{OutOfOrder, PlacedSegment};
 pub use ulpdu::Fault;
 
 /// What a ULPDU led to.
@@ -80,7 +80,7 @@ pub struct Receiver {
     /// Ready-to-receive indications there may be.
     indications: Indications,
     /// Segments that are placed before their turn and whose Delivery is due, in stream order.
-    early: OrderedSet,
+    placed: OrderedSet,
 }
 
 /// What receiving a ULPDU works on besides the receiver.
@@ -105,7 +105,7 @@ impl Receiver {
             expected_response: 1,
             version: DDP_VERSION,
             indications: Indications::default(),
-            early: OrderedSet::new(),
+            placed: OrderedSet::new(),
         }
     }
 
@@ -253,10 +253,10 @@ impl Receiver {
     pub fn flush(
         &mut self,
         shared: &SharedQp,
-        early: &mut OrderedPool<PlacedSegment>,
+        pool: &mut OrderedPool<PlacedSegment>,
         error: Option<StreamError>,
     ) {
-        early.clear(&mut self.early);
+        pool.clear(&mut self.placed);
         let current = self.current.take().map(|current| current.request);
         let mut status = match error {
             _ if self.bad_buffer => Status::LocalProtection,

@@ -79,7 +79,7 @@ impl Receiver {
     /// The memory that a tagged segment goes to before its turn, and whether its Delivery must be remembered. The answers to
     /// Reads come in their order, so which Read an answer belongs to is checked in its turn; that it is one of those that
     /// wait, here.
-    pub(super) fn early_tagged<'t>(
+    pub(super) fn tagged_out_of_order<'t>(
         &self,
         header: &Tagged,
         payload_octets: usize,

@@ -112,7 +112,7 @@ fn lengths_lead_on_from_what_is_placed() {
     assert_eq!((receiver.usage().held_frames, receiver.usage().placed_runs), (0, 1));
     arrive(&mut receiver, 0);
     receiver.expect_memory(&run, |_| true);
-    assert_eq!(receiver.statistics().fpdus_placed_early, 4);
+    assert_eq!(receiver.statistics().fpdus_placed_out_of_order, 4);
 }
 
 /// DDP-A-02: what is placed beyond a gap takes nothing of the window: its right edge stays where it was.
@@ -135,7 +135,7 @@ fn the_window_stays_open_under_placement() {
         let next = if n == 0 { run.octets.len() as u32 } else { 0 };
         assert_eq!((sent.ack, u32::from(sent.window)), (start + next, WINDOW), "FPDU {n}");
     }
-    assert_eq!(receiver.statistics().fpdus_placed_early, 3);
+    assert_eq!(receiver.statistics().fpdus_placed_out_of_order, 3);
 }
 
 /// MPA-A.5-03, C00-13-01: the least window there can be, and few frames: an FPDU of the link's MTU still comes together, in

@@ -302,7 +302,7 @@ fn without_crcs_markers_are_believed_that_agree() {
     let run = receiver.begin(&ulpdus);
     let segments: Vec<_> = run.fpdus.iter().rev().map(|fpdu| (fpdu.start, fpdu.end)).collect();
     play(&mut receiver, &run, &segments);
-    assert_eq!(receiver.statistics().fpdus_placed_early, 2);
+    assert_eq!(receiver.statistics().fpdus_placed_out_of_order, 2);
     let mut run = receiver.begin(&ulpdus);
     let at = (run.position + run.fpdus[1].start).next_multiple_of(512) - run.position;
     run.octets[at + 3] ^= 8;

@@ -113,7 +113,7 @@ fn random_streams_arrive_once_and_intact() {
         for _ in 0..STREAMS_PER_SEED {
             stream(&mut rng, &mut receiver);
         }
-        placed += receiver.statistics().fpdus_placed_early;
+        placed += receiver.statistics().fpdus_placed_out_of_order;
         held += receiver.statistics().held_frames_peak;
     }
     assert!(placed > 1000 && held > SEEDS, "{placed} FPDUs placed beyond gaps, {held} frames held");

@@ -17,11 +17,11 @@ use crate::wire::ddp::{Header, Untagged};
 
 /// A ULPDU that may be placed before its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Early {
+pub enum OutOfOrder {
     /// Of a Write: nothing is left to do at its Delivery.
-    AtOnce,
+    Complete,
     /// Of a Send, or of the answer to a Read: its Delivery must be remembered ([`PlacedSegment`]).
-    InTurn,
+    AwaitsDelivery,
 }
 
 /// A segment that is placed and waits for its Delivery.
@@ -52,19 +52,19 @@ impl PlacedSegment {
 
 impl Receiver {
     /// How many more segments whose Delivery must be remembered may be placed before their turn.
-    pub fn early_room(&self, early: &OrderedPool<PlacedSegment>) -> usize {
-        early.free().min(limits::PLACED_SENDS_PER_CONNECTION.saturating_sub(self.early.len()))
+    pub fn placement_room(&self, pool: &OrderedPool<PlacedSegment>) -> usize {
+        pool.free().min(limits::PLACED_SENDS_PER_CONNECTION.saturating_sub(self.placed.len()))
     }
 
     /// Whether a ULPDU, verified by MPA, may be placed although its turn has not come. Nothing changes.
-    pub fn check_early(
+    pub fn check_out_of_order(
         &mut self,
         shared: &SharedQp,
         stags: &StagTable,
         outbound: &OutboundReads,
         octets: &impl Octets,
         located: &Located,
-    ) -> Option<Early> {
+    ) -> Option<OutOfOrder> {
         let ulpdu = Ulpdu::parse(octets, located).ok()?;
         if let Header::Untagged(header) = ulpdu.header
             && header.queue == SEND_QUEUE
@@ -75,30 +75,30 @@ impl Receiver {
                 self.provide(shared, ahead + 1).ok()?;
             }
         }
-        self.early_memory(&ulpdu, shared, stags, outbound).map(|(_, early)| early)
+        self.memory_out_of_order(&ulpdu, shared, stags, outbound).map(|(_, kind)| kind)
     }
 
-    /// Places a ULPDU that [`check_early`](Self::check_early) allows, and remembers what its Delivery needs. `position` is
+    /// Places a ULPDU that [`check_out_of_order`](Self::check_out_of_order) allows, and remembers what its Delivery needs. `position` is
     /// where its FPDU begins. Gives the octets copied.
-    pub fn place_early(
+    pub fn place_out_of_order(
         &mut self,
         context: &ReceiveContext<'_>,
-        early: &mut OrderedPool<PlacedSegment>,
+        pool: &mut OrderedPool<PlacedSegment>,
         position: u64,
         octets: &impl Octets,
         located: &Located,
     ) -> usize {
         let Ok(ulpdu) = Ulpdu::parse(octets, located) else { return 0 };
         let Some((memory, when)) =
-            self.early_memory(&ulpdu, context.shared, context.stags, &context.reads.outbound)
+            self.memory_out_of_order(&ulpdu, context.shared, context.stags, &context.reads.outbound)
         else {
             debug_assert!(false, "it was allowed");
             return 0;
         };
         ulpdu.place(&memory);
-        if when == Early::InTurn {
+        if when == OutOfOrder::AwaitsDelivery {
             let (header, segment_octets) = (ulpdu.header, located.ulpdu_len() as u16);
-            self.remember(early, PlacedSegment { position, header, segment_octets });
+            self.remember(pool, PlacedSegment { position, header, segment_octets });
         }
         ulpdu.payload_octets()
     }
@@ -108,18 +108,18 @@ impl Receiver {
     /// # Errors
     ///
     /// [`Fault`] when a segment turns out not to be the one whose turn it is.
-    pub fn deliver_early(
+    pub fn deliver_placed(
         &mut self,
         context: &mut ReceiveContext<'_>,
-        early: &mut OrderedPool<PlacedSegment>,
+        pool: &mut OrderedPool<PlacedSegment>,
         end: u64,
     ) -> Result<(), Fault> {
-        while early
-            .first(&self.early, ANY, |_| true)
-            .and_then(|node| early.get(node))
+        while pool
+            .first(&self.placed, ANY, |_| true)
+            .and_then(|node| pool.get(node))
             .is_some_and(|first| first.position < end)
         {
-            let Some(placed) = early.pop_first(&mut self.early) else { break };
+            let Some(placed) = pool.pop_first(&mut self.placed) else { break };
             self.deliver_one(context, &placed).map_err(|error| placed.fault(error))?;
         }
         Ok(())
@@ -146,39 +146,39 @@ impl Receiver {
 
     /// The memory that a ULPDU goes to before its turn, and what is left to do then. A Tagged one says so itself; the buffer of
     /// a Send follows from its number. Others wait: they change what this end does, or are errors.
-    fn early_memory<'t, O: Octets>(
+    fn memory_out_of_order<'t, O: Octets>(
         &self,
         ulpdu: &Ulpdu<'_, O>,
         shared: &SharedQp,
         stags: &'t StagTable,
         outbound: &OutboundReads,
-    ) -> Option<(Memory<'t>, Early)> {
+    ) -> Option<(Memory<'t>, OutOfOrder)> {
         let payload_octets = ulpdu.payload_octets();
         match ulpdu.header {
             // While an answer to our indication is due, a Response may be that.
             Header::Tagged(header) if !self.indications.are_due() || payload_octets > 0 => {
                 let (memory, in_turn) =
-                    self.early_tagged(&header, payload_octets, shared, stags, outbound)?;
-                Some((memory, if in_turn { Early::InTurn } else { Early::AtOnce }))
+                    self.tagged_out_of_order(&header, payload_octets, shared, stags, outbound)?;
+                Some((memory, if in_turn { OutOfOrder::AwaitsDelivery } else { OutOfOrder::Complete }))
             }
             // While a ready-to-receive indication is due, a number does not name a buffer yet: the indication may be a Send.
             Header::Untagged(header) if header.queue == SEND_QUEUE && !self.indications.are_due() => {
                 self.check_queue(&header).ok()?;
                 self.check_send(&header).ok()?;
-                let request = self.early_buffer(header.msn)?;
+                let request = self.buffer_for(header.msn)?;
                 let room = request.longest_message().checked_sub(u64::from(header.mo))?;
                 if payload_octets as u64 > room {
                     return None;
                 }
                 let memory = Self::buffer_memory(&request, header.mo, payload_octets, shared, stags)?;
-                Some((memory, Early::InTurn))
+                Some((memory, OutOfOrder::AwaitsDelivery))
             }
             Header::Tagged(_) | Header::Untagged(_) => None,
         }
     }
 
     /// The buffer that the Send numbered `msn` will get, if it is posted already and not completed.
-    fn early_buffer(&self, msn: u32) -> Option<ReceiveRequest> {
+    fn buffer_for(&self, msn: u32) -> Option<ReceiveRequest> {
         let ahead = msn.wrapping_sub(self.expected_msn) as usize;
         match self.current {
             Some(current) if ahead == 0 => Some(current.request),
@@ -187,9 +187,9 @@ impl Receiver {
         }
     }
 
-    fn remember(&mut self, early: &mut OrderedPool<PlacedSegment>, segment: PlacedSegment) {
-        let done = early.insert(&mut self.early, segment, 0).is_ok();
-        debug_assert!(done, "early_room was asked");
+    fn remember(&mut self, pool: &mut OrderedPool<PlacedSegment>, segment: PlacedSegment) {
+        let done = pool.insert(&mut self.placed, segment, 0).is_ok();
+        debug_assert!(done, "placement_room was asked");
     }
 }
 
@@ -215,16 +215,16 @@ mod tests {
             |n, count| n * 641 % count,
         ];
         for order in orders {
-            let mut early = OrderedPool::new(count as usize);
+            let mut pool = OrderedPool::new(count as usize);
             let mut receiver = Receiver::new(1);
             for n in 0..count {
-                let before = early.visits();
-                receiver.remember(&mut early, segment(24 * order(n, count)));
-                let visits = early.visits() - before;
+                let before = pool.visits();
+                receiver.remember(&mut pool, segment(24 * order(n, count)));
+                let visits = pool.visits() - before;
                 // Down and up a tree of 2048.
                 assert!(visits <= 34, "{visits} nodes for one segment");
             }
-            let positions = core::iter::from_fn(|| early.pop_first(&mut receiver.early));
+            let positions = core::iter::from_fn(|| pool.pop_first(&mut receiver.placed));
             assert!(positions.map(|placed| placed.position).eq((0..count).map(|n| 24 * n)));
         }
     }
