@@ -497,7 +497,7 @@ impl<D: Device> Core<D> {
 
     fn answer_doorbell(&mut self, now: Instant, number: QpNumber) {
         let Some(qp) = self.qps.numbered(number) else { return };
-        qp.shared.heard();
+        qp.shared.clear_doorbell();
         match qp.connection {
             Some(connection) => {
                 if qp.shared.state().is_over() {

@@ -24,7 +24,7 @@ pub const READ_REQUEST: [u8; ReadRequest::LEN] = {
 
 /// What the provider sends of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Provided {
+pub enum ProviderMessage {
     /// The Initiator's indication.
     Indication(Rtr),
     /// The Responder's answer to one that is an RDMA Read.
@@ -38,12 +38,12 @@ pub enum Provided {
 
 /// The message that `provided` is.
 // MPAv2-9.2-10
-pub const fn message(version: u8, provided: Provided) -> Message {
+pub const fn message(version: u8, provided: ProviderMessage) -> Message {
     match provided {
-        Provided::Indication(Rtr::Write) => message::write(version, STAG, 0, 0),
-        Provided::Indication(Rtr::Read) => message::read_request(version, 1),
-        Provided::Indication(Rtr::Send) => message::send(version, Opcode::Send, STag(0), 1, 0),
-        Provided::Response { stag, to } => message::read_response(version, stag, to, 0),
+        ProviderMessage::Indication(Rtr::Write) => message::write(version, STAG, 0, 0),
+        ProviderMessage::Indication(Rtr::Read) => message::read_request(version, 1),
+        ProviderMessage::Indication(Rtr::Send) => message::send(version, Opcode::Send, STag(0), 1, 0),
+        ProviderMessage::Response { stag, to } => message::read_response(version, stag, to, 0),
     }
 }
 

@@ -61,7 +61,7 @@ fn completion(id: u64, status: Status) -> Completion {
 fn answer(shared: &Shared, mut f: impl FnMut(u64)) {
     while let Some(number) = shared.bells.take() {
         assert_eq!(number, QP);
-        shared.qp.heard();
+        shared.qp.clear_doorbell();
         while let Some(request) = shared.qp.take_send() {
             f(request.id());
         }
@@ -146,7 +146,7 @@ fn ends_while_posting(state: QpState) {
         flush(&shared);
         let posted = poster.join().unwrap();
         if shared.bells.take().is_some() {
-            shared.qp.heard();
+            shared.qp.clear_doorbell();
             flush(&shared);
         }
         assert_eq!(shared.completions.drain().count() as u32, posted);
@@ -219,12 +219,12 @@ fn what_is_posted_in_error_is_flushed() {
             }
         };
         if shared.bells.take().is_some() {
-            shared.qp.heard();
+            shared.qp.clear_doorbell();
             flush(&shared);
         }
         poster.join().unwrap();
         if shared.bells.take().is_some() {
-            shared.qp.heard();
+            shared.qp.clear_doorbell();
             flush(&shared);
         }
         assert_eq!(shared.completions.poll().map(|completion| completion.id), Some(1));

@@ -6,7 +6,7 @@ use arrayvec::ArrayVec;
 
 use super::active_wqe::{self, ActiveWqe, Effect, MessageNumbers, Stage};
 use super::error::StreamError;
-use super::indication::{self, Provided};
+use super::indication::{self, ProviderMessage};
 use super::reads::{InboundReads, OutboundReads, Reads, ResponsePayload};
 use super::run::{FpduDescriptor, FpduRun, Origin, SegmentRoom, Source};
 use super::shared::SharedQp;
@@ -47,7 +47,7 @@ pub struct Sender {
     /// received later (RDMAP-5.5-05, RDMAP-5.5-09).
     response_next: bool,
     /// What the provider sends of its own, before anything else.
-    provided: Option<Provided>,
+    provider_message: Option<ProviderMessage>,
     /// The Terminate Message, once there is one to send. Nothing follows it (RDMAP-5.4-04).
     terminate: Option<ArrayVec<u8, { limits::TERMINATE_OCTETS }>>,
     terminate_queued: bool,
@@ -66,7 +66,7 @@ impl Sender {
             numbers: MessageNumbers { version: DDP_VERSION, send: 1, read: 1 },
             reads: false,
             response_next: false,
-            provided: None,
+            provider_message: None,
             terminate: None,
             terminate_queued: false,
         }
@@ -78,7 +78,7 @@ impl Sender {
         self.numbers.version = version;
         self.reads = ord > 0;
         if let ReadyToReceive::Send(rtr) = ready {
-            self.provided = Some(Provided::Indication(rtr));
+            self.provider_message = Some(ProviderMessage::Indication(rtr));
             // it has used up the first number.
             match rtr {
                 Rtr::Send => self.numbers.send = 2,
@@ -95,15 +95,15 @@ impl Sender {
 
     /// Answers a ready-to-receive indication that is an RDMA Read for nothing, to where it said.
     pub fn respond(&mut self, stag: STag, to: u64) {
-        self.provided = Some(Provided::Response { stag, to });
+        self.provider_message = Some(ProviderMessage::Response { stag, to });
     }
 
     /// Queues an RDMA Write without payload, unless the next segment belongs to a message that has begun (DDP-5.3-03) or to
     /// what the provider sends anyway; gives whether it has.
     pub fn nudge(&mut self) -> bool {
-        let free = self.offset == 0 && self.provided.is_none() && self.terminate.is_none();
+        let free = self.offset == 0 && self.provider_message.is_none() && self.terminate.is_none();
         if free {
-            self.provided = Some(Provided::Indication(Rtr::Write));
+            self.provider_message = Some(ProviderMessage::Indication(Rtr::Write));
         }
         free
     }
@@ -150,7 +150,7 @@ impl Sender {
 
     /// Whether there is something still to be taken or queued, or to be answered by the peer.
     pub fn has_work(&self, shared: &SharedQp, reads: &Reads) -> bool {
-        if self.provided.is_some() {
+        if self.provider_message.is_some() {
             return true;
         }
         if self.terminate.is_some() {
@@ -212,7 +212,7 @@ impl Sender {
     /// [`advance`](Self::advance), or asks again later.
     pub fn peek(&self, room: &SegmentRoom, reads: &Reads) -> Option<FpduRun> {
         let version = self.numbers.version;
-        if let Some(provided) = self.provided {
+        if let Some(provided) = self.provider_message {
             let (header, octets) = indication::message(version, provided).segment(0, room.mulpdu());
             let first = FpduDescriptor { header, octets, source: Source::Provider };
             return Some(FpduRun::one(first, Origin::Provider, room));
@@ -266,7 +266,7 @@ impl Sender {
         // not of the queue go alone.
         let alone = !matches!(run.origin, Origin::Requests(_));
         let inside = self.offset > 0 || reads.inbound.next().is_some_and(|(_, offset)| offset > 0);
-        if inside || self.terminate.is_some() || self.provided.is_some() || alone {
+        if inside || self.terminate.is_some() || self.provider_message.is_some() || alone {
             return None;
         }
         let longer = self.pack(run, self.queued, 0, room, &reads.outbound);
@@ -356,7 +356,7 @@ impl Sender {
                 return;
             }
             Origin::Provider => {
-                self.provided = None;
+                self.provider_message = None;
                 return;
             }
             Origin::Response => {
@@ -470,7 +470,7 @@ impl Sender {
         }
         self.flush_posted(shared);
         (self.acknowledged, self.queued, self.offset) = (0, 0, 0);
-        self.provided = None;
+        self.provider_message = None;
     }
 
     fn finish_front(&mut self, shared: &SharedQp, stags: &mut StagTable, outcome: Status) {

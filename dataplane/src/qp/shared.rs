@@ -122,7 +122,7 @@ pub struct SharedQp {
     ord: AtomicU16,
     error: AtomicCell<Option<StreamError>>,
     events: Option<Arc<AsyncEvents>>,
-    told_last_receive: AtomicBool,
+    last_receive_reported: AtomicBool,
 }
 
 impl SharedQp {
@@ -156,7 +156,7 @@ impl SharedQp {
             ord: AtomicU16::new(0),
             error: AtomicCell::new(None),
             events: None,
-            told_last_receive: AtomicBool::new(false),
+            last_receive_reported: AtomicBool::new(false),
         }
     }
 
@@ -308,8 +308,8 @@ impl SharedQp {
         }
     }
 
-    /// The core has heard the bell and now looks at the queues.
-    pub fn heard(&self) {
+    /// Clears the doorbell: the core reads the queues after this.
+    pub fn clear_doorbell(&self) {
         // A swap, not a store: either the poster's swap comes first and this one sees its request, or it comes later and
         // rings again.
         self.rung.swap(false, Ordering::AcqRel);
@@ -428,7 +428,7 @@ impl SharedQp {
 
     /// Every receive is completed and no more will be taken, for the core.
     pub fn receives_are_flushed(&self) {
-        if self.shares_receives() && !self.told_last_receive.swap(true, Ordering::Relaxed) {
+        if self.shares_receives() && !self.last_receive_reported.swap(true, Ordering::Relaxed) {
             self.report(AsyncEvent::LastReceiveReached { qp: self.number });
         }
     }
