@@ -2,11 +2,11 @@
 
 use arrayvec::ArrayVec;
 use warpline_dataplane::limits;
-use warpline_dataplane::qp::shared::{self, BadRequest};
+use warpline_dataplane::qp::shared::{BadRequest, PostError};
 use warpline_dataplane::qp::work::{Operation, Payload, SendRequest, Slice};
 
 use crate::advertisement::Advertisement;
-use crate::posting::{PostError, place_in};
+use crate::posting::place_in;
 use crate::queue_pair::QueuePair;
 
 /// Send work requests that are being gathered for one queue pair, with one bell for the core when they are
@@ -51,10 +51,10 @@ impl<'a> SendBatch<'a> {
     ///
     /// # Errors
     ///
-    /// [`PostError::Refused`] when the batch is full: commit it, and begin another.
+    /// [`PostError::BatchFull`] when the batch is full: commit it, and begin another.
     #[inline]
     pub fn push(&mut self, request: SendRequest) -> Result<(), PostError> {
-        self.requests.try_push(request).map_err(|_| PostError::Refused(shared::PostError::BatchFull))
+        self.requests.try_push(request).map_err(|_| PostError::BatchFull)
     }
 
     /// Adds a Send of `local`. Its completion is called `id`.

@@ -40,12 +40,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use warpline_dataplane::qp::lender::LenderNumber;
+use warpline_dataplane::qp::shared::PostError;
 use warpline_dataplane::qp::work::{Completion, Operation, ReceiveRequest, SendRequest, Slice, SliceList};
 
 use crate::advertisement::Advertisement;
 use crate::completion::CompletionQueue;
 use crate::memory::MemoryRegion;
-use crate::posting::PostError;
 use crate::queue_pair::QueuePair;
 
 /// A range of a registered region that has one owner. The region stays registered as long as there is a buffer of it.
@@ -331,7 +331,7 @@ impl Lender {
     pub fn receive(&mut self, qp: &QueuePair, id: u64, buffer: Buffer) -> Result<(), NotLent> {
         let reports_here = qp.reports_receives_to(&self.completions);
         self.lend(reports_here, id, Loan::Owned(buffer), |name, slice| {
-            qp.post_receives(&[ReceiveRequest::new(name, slice)]).map_err(|bad| PostError::Refused(bad.error))
+            qp.post_receives(&[ReceiveRequest::new(name, slice)]).map_err(|bad| bad.error)
         })
     }
 

@@ -96,7 +96,6 @@ pub use listener::{
     AcceptError, Accepted, AnswerError, ConnectionRequest, ListenConfig, ListenError, Listener,
 };
 pub use memory::{Addressing, DeregisterError, MemoryError, MemoryRegion, ProtectionDomain, Sharing};
-pub use posting::PostError;
 pub use queue_pair::{CloseError, CreateError, QpConfig, QueuePair, RnrPolicy};
 pub use quota::Quotas;
 pub use shared_receive_queue::SharedReceiveQueue;
@@ -111,7 +110,7 @@ pub use warpline_dataplane::memory::{Access, Binding, FastRegistration, Region, 
 pub use warpline_dataplane::qp::async_event::AsyncEvent;
 pub use warpline_dataplane::qp::completion_queue::{CqNumber, Drain, Notice, Notify};
 pub use warpline_dataplane::qp::error::StreamError;
-pub use warpline_dataplane::qp::shared::{BadRequest, QpState};
+pub use warpline_dataplane::qp::shared::{BadRequest, PostError, QpState};
 pub use warpline_dataplane::qp::shared_receive_queue::SrqNumber;
 pub use warpline_dataplane::qp::verbs::WcStatus;
 pub use warpline_dataplane::qp::work::{

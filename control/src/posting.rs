@@ -1,26 +1,12 @@
 //! Work requests on their way to queue pairs.
 
-use warpline_dataplane::qp::shared::{self, BadRequest};
+use warpline_dataplane::qp::shared::{BadRequest, PostError};
 use warpline_dataplane::qp::work::{Operation, Payload, ReceiveRequest, SendRequest, Slice, SliceList};
 
 use crate::advertisement::Advertisement;
 use crate::batch::SendBatch;
 use crate::completion::CompletionQueue;
 use crate::queue_pair::QueuePair;
-
-/// Why a work request was not taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PostError {
-    /// The queue pair does not take it now.
-    #[error(transparent)]
-    Refused(#[from] shared::PostError),
-    /// The range is not inside what the peer has advertised.
-    #[error("the range is not inside the {advertised} octets that the peer has advertised")]
-    OutsideAdvertisement {
-        /// Octets advertised.
-        advertised: u32,
-    },
-}
 
 impl QueuePair {
     /// Posts a Send of `local`: it arrives in the buffer of the peer's oldest receive. Its completion is
@@ -154,7 +140,7 @@ impl QueuePair {
     ///
     /// [`PostError`]; nothing is posted then.
     pub fn post(&self, request: SendRequest) -> Result<(), PostError> {
-        Ok(self.shared.post_send(request)?)
+        self.shared.post_send(request)
     }
 
     /// Posts send work requests in this order: less work than one by one, and one bell for the core. See also
@@ -179,7 +165,7 @@ impl QueuePair {
     ///
     /// [`PostError`]; nothing is posted then.
     pub fn post_receive(&self, id: u64, local: impl Into<SliceList>) -> Result<(), PostError> {
-        Ok(self.shared.post_receive(ReceiveRequest::new(id, local))?)
+        self.shared.post_receive(ReceiveRequest::new(id, local))
     }
 
     /// Posts receives in this order.

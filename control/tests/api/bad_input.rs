@@ -9,7 +9,6 @@ use warpline::{
     TooLongForInline, TooManySlices, WcStatus,
 };
 use warpline_dataplane::limits;
-use warpline_dataplane::qp::shared;
 use warpline_dataplane::rdmap::RdmapError;
 
 /// Two connections between the same devices: one for the mistakes, one that must not notice.
@@ -54,8 +53,8 @@ impl Neighbours {
     }
 }
 
-fn refused<T>(error: shared::PostError) -> Result<T, PostError> {
-    Err(PostError::Refused(error))
+fn refused<T>(error: PostError) -> Result<T, PostError> {
+    Err(error)
 }
 
 /// What is wrong by itself is refused when it is posted, and costs nothing: not even the queue pair it was posted to.
@@ -79,15 +78,15 @@ fn what_is_wrong_by_itself_is_not_taken() {
     let add = Operation::FetchAdd { stag, to, add: 1, mask: 0 };
     let immediate = Operation::Immediate { immediate: 1, solicited: false };
     let cases = [
-        (read, two, shared::PostError::LocalShape),
-        (read, inline, shared::PostError::LocalShape),
-        (add, two, shared::PostError::LocalShape),
-        (add, inline, shared::PostError::LocalShape),
-        (add, short, shared::PostError::LocalShape),
-        (immediate, short, shared::PostError::LocalShape),
-        (Operation::LocalInvalidate { stag }, short, shared::PostError::LocalShape),
-        (Operation::SEND, huge, shared::PostError::TooLong),
-        (Operation::Write { stag, to }, huge, shared::PostError::TooLong),
+        (read, two, PostError::LocalShape),
+        (read, inline, PostError::LocalShape),
+        (add, two, PostError::LocalShape),
+        (add, inline, PostError::LocalShape),
+        (add, short, PostError::LocalShape),
+        (immediate, short, PostError::LocalShape),
+        (Operation::LocalInvalidate { stag }, short, PostError::LocalShape),
+        (Operation::SEND, huge, PostError::TooLong),
+        (Operation::Write { stag, to }, huge, PostError::TooLong),
     ];
     for (operation, local, error) in cases {
         assert_eq!(near.qp.post(SendRequest::new(1, operation, local)), refused(error), "{operation:?}");
@@ -118,7 +117,7 @@ fn reads_without_agreement_are_not_taken() {
         assert_eq!(connecting.join().unwrap().unwrap().depths.ord, 0);
     });
     let target = far.memory.advertisement(0, 100).unwrap();
-    let no_reads = refused(shared::PostError::NoReads);
+    let no_reads = refused(PostError::NoReads);
     assert_eq!(near.qp.post_read(1, near.memory.slice(0, 8), &target, 0), no_reads);
     let (stag, to) = (far.memory.stag(), far.memory.to(0));
     for operation in
@@ -140,13 +139,13 @@ fn full_queues_and_wrong_times() {
     let (slice, completions) = (memory.slice(0, 8), CompletionQueue::new(3));
     let config = QpConfig { send_depth: 2, receive_depth: 2, ..QpConfig::default() };
     let idle = domain.queue_pair(&config, &completions, &completions).unwrap();
-    assert_eq!(idle.post_send(1, slice), refused(shared::PostError::WrongState(QpState::Idle)));
+    assert_eq!(idle.post_send(1, slice), refused(PostError::WrongState(QpState::Idle)));
     idle.post_receive(1, slice).unwrap();
     idle.post_receive(2, slice).unwrap();
-    assert_eq!(idle.post_receive(3, slice), refused(shared::PostError::QueueFull));
+    assert_eq!(idle.post_receive(3, slice), refused(PostError::QueueFull));
     let same_queue = domain.queue_pair(&config, &completions, &completions).unwrap();
     same_queue.post_receive(4, slice).unwrap();
-    assert_eq!(same_queue.post_receive(5, slice), refused(shared::PostError::CompletionQueueFull));
+    assert_eq!(same_queue.post_receive(5, slice), refused(PostError::CompletionQueueFull));
     neighbours.nobody_suffers();
 
     neighbours.near.qp.abort();

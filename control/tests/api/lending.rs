@@ -9,7 +9,6 @@ use warpline::{
     QueuePair, Slice, Status,
 };
 use warpline_dataplane::device::sim::{End as LinkEnd, Impairments};
-use warpline_dataplane::qp::shared;
 
 /// A queue pair whose completions come to a lender, with a region of its own, connected to a common end.
 struct Lending {
@@ -114,7 +113,7 @@ fn what_is_sent_is_shared() {
 fn what_is_refused_is_given_back() {
     let pair = Pair::new();
     let Lending { mut lender, qp, buffer, peer } = lending(&pair);
-    let refused = |error| LendError::Post(PostError::Refused(error));
+    let refused = LendError::Post;
     let (part, mut rest) = buffer.split_at(1000);
     let outside = peer.memory.advertisement(0, 999).unwrap();
     let not_lent = lender.write(&qp, 1, part, &outside, 0).unwrap_err();
@@ -129,7 +128,7 @@ fn what_is_refused_is_given_back() {
         lender.receive(&qp, id, piece).unwrap();
     }
     let not_lent = lender.receive(&qp, 8, part).unwrap_err();
-    assert_eq!(not_lent.error, refused(shared::PostError::QueueFull));
+    assert_eq!(not_lent.error, refused(PostError::QueueFull));
     let part = not_lent.loan.into_buffer().unwrap();
 
     let mut other = Lender::new(CompletionQueue::new(4));
@@ -142,7 +141,7 @@ fn what_is_refused_is_given_back() {
 
     let idle = End::reporting(&pair.near, &QpConfig::default(), other.completions().clone());
     let not_lent = other.send(&idle.qp, 9, part).unwrap_err();
-    assert_eq!(not_lent.error, refused(shared::PostError::WrongState(QpState::Idle)));
+    assert_eq!(not_lent.error, refused(PostError::WrongState(QpState::Idle)));
     let mut part = not_lent.loan.into_buffer().unwrap();
     for id in 0..4 {
         let (piece, left) = part.split_at(10);

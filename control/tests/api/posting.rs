@@ -10,7 +10,6 @@ use warpline::{
 };
 use warpline_dataplane::ddp::DdpError;
 use warpline_dataplane::device::sim::{End as LinkEnd, Impairments};
-use warpline_dataplane::qp::shared;
 
 const THREADS: u64 = 4;
 const WRITES: u64 = 500;
@@ -99,11 +98,11 @@ fn queues_are_bounded() {
     let slice = end.memory.slice(0, 16);
     assert_eq!(end.qp.post_receive(1, slice), Ok(()));
     assert_eq!(end.qp.post_receive(2, slice), Ok(()));
-    assert_eq!(end.qp.post_receive(3, slice), Err(PostError::Refused(shared::PostError::QueueFull)));
+    assert_eq!(end.qp.post_receive(3, slice), Err(PostError::QueueFull));
     assert_eq!(other.post_receive(1, slice), Ok(()));
-    assert_eq!(other.post_receive(2, slice), Err(PostError::Refused(shared::PostError::CompletionQueueFull)));
+    assert_eq!(other.post_receive(2, slice), Err(PostError::CompletionQueueFull));
     let early = end.qp.post_send(4, slice);
-    assert_eq!(early, Err(PostError::Refused(shared::PostError::WrongState(QpState::Idle))));
+    assert_eq!(early, Err(PostError::WrongState(QpState::Idle)));
     // They come back flushed with the queue pair.
     drop(other);
     let flushed = small.wait(PATIENCE).unwrap();
@@ -145,9 +144,9 @@ fn lists_are_posted_together() {
     for id in 0..SendBatch::CAPACITY as u64 {
         batch.write(20 + id, slice, &target, 0).unwrap();
     }
-    let full = Err(PostError::Refused(shared::PostError::BatchFull));
+    let full = Err(PostError::BatchFull);
     assert_eq!(batch.send(99, slice), full);
-    let bad = BadRequest { posted: 4, error: shared::PostError::QueueFull };
+    let bad = BadRequest { posted: 4, error: PostError::QueueFull };
     assert_eq!(batch.commit(), Err(bad));
     pair.network.set_impairments(LinkEnd::B, Impairments::default());
     for id in 20..24 {

@@ -11,7 +11,6 @@ use warpline::{
 };
 use warpline_dataplane::ddp::DdpError;
 use warpline_dataplane::device::sim::{End as LinkEnd, Impairments};
-use warpline_dataplane::qp::shared;
 
 const SLOT: usize = 2048;
 
@@ -128,7 +127,7 @@ fn an_empty_queue_ends_one_stream() {
     let (greedy, greedy_qp) = sharing.connect(&pair, &config, &ConnectConfig::default());
     let (modest, modest_qp) = sharing.connect(&pair, &config, &ConnectConfig::default());
     let refused = greedy_qp.post_receive(1, sharing.memory.slice(0, 8));
-    assert_eq!(refused, Err(PostError::Refused(shared::PostError::SharedReceives)));
+    assert_eq!(refused, Err(PostError::SharedReceives));
     sharing.post(0..3);
     sharing.queue.arm_limit(2);
     let send = |end: &End, id| {
@@ -287,10 +286,10 @@ fn shared_queues_have_a_domain_and_a_depth() {
     }
     sharing.post(0..2);
     let slice = sharing.memory.slice(0, 8);
-    assert_eq!(sharing.queue.post(3, slice), Err(shared::PostError::QueueFull));
+    assert_eq!(sharing.queue.post(3, slice), Err(PostError::QueueFull));
     let other = sharing.domain.shared_receive_queue(3);
     let request = warpline::ReceiveRequest::new(1, slice);
-    let bad = BadRequest { posted: 3, error: shared::PostError::QueueFull };
+    let bad = BadRequest { posted: 3, error: PostError::QueueFull };
     assert_eq!(other.post_many(&[request; 5]), Err(bad));
     assert_ne!(other.number(), sharing.queue.number());
 }

@@ -13,7 +13,6 @@ use warpline::{
 };
 use warpline_dataplane::ddp::DdpError;
 use warpline_dataplane::device::sim::{self, EndConfig, Impairments};
-use warpline_dataplane::qp::shared;
 use warpline_dataplane::wire::mpa::StartupError;
 
 const VERSION_1: UnnegotiatedConfig = reading(32, 32);
@@ -552,7 +551,7 @@ fn applications_set_the_reads_of_a_stream_without_startup_frames() {
         near.start_unnegotiated(&near_end.qp, Direction::Both, &reading(0, ord)).unwrap();
         let read = |id| near_end.qp.post_read(id, near_end.memory.slice(0, 1024), &advertisement, 0);
         if ord == 0 {
-            assert_eq!(read(0), Err(PostError::Refused(shared::PostError::NoReads)));
+            assert_eq!(read(0), Err(PostError::NoReads));
             continue;
         }
         if ird == 0 {

@@ -84,6 +84,12 @@ pub enum PostError {
     /// The queue pair takes its receives from a shared receive queue.
     #[error("the queue pair takes its receives from a shared receive queue: post them there")]
     SharedReceives,
+    /// The range at the peer is not inside the memory that it has advertised.
+    #[error("the range is not inside the {advertised} octets that the peer has advertised")]
+    OutsideAdvertisement {
+        /// Bytes advertised.
+        advertised: u32,
+    },
 }
 
 /// A work request of several that was not taken. Those before it were, those behind it were not looked at.

@@ -72,7 +72,10 @@ impl From<shared::PostError> for Failure {
             Error::WrongState(_) => libc::ENOTCONN,
             Error::TooLong => libc::EMSGSIZE,
             Error::NoReads => libc::EOPNOTSUPP,
-            Error::LocalShape | Error::BatchFull | Error::SharedReceives => libc::EINVAL,
+            Error::LocalShape
+            | Error::BatchFull
+            | Error::SharedReceives
+            | Error::OutsideAdvertisement { .. } => libc::EINVAL,
         };
         Self { code, words: Words::Refused(error) }
     }
