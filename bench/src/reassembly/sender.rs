@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 
 use warpline_dataplane::device::sim::{EndConfig, SimDevice};
 use warpline_dataplane::device::{Device, Frame};
-use warpline_dataplane::mpa::fpdu;
+use warpline_dataplane::mpa::{self, fpdu};
 use warpline_dataplane::time::{Instant, MILLISECOND};
 use warpline_dataplane::wire::checksum;
 use warpline_dataplane::wire::ddp::{DDP_VERSION, Header as DdpHeader, Tagged};
@@ -89,8 +89,7 @@ fn stream(framing: Framing, segments: usize) -> (Vec<u8>, Vec<usize>) {
         let done = fpdu::encode(
             &mut stream[position..],
             position as u64,
-            framing.markers(),
-            true,
+            mpa::Framing { markers: framing.markers(), crc: true },
             &header[..header_octets],
             payload.len(),
             |at, out| {

@@ -4,6 +4,7 @@ use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
 
 use crate::limits;
+use crate::mpa::Framing;
 use crate::mpa::receiver::FpduReceiver;
 use crate::qp::async_event::AsyncEvent;
 use crate::qp::run::{FpduRun, SegmentRoom};
@@ -121,7 +122,7 @@ impl Operating {
             qp,
             sends: true,
             receives: true,
-            fpdus: FpduReceiver::new(operation.markers_received, operation.crc),
+            fpdus: FpduReceiver::new(Framing { markers: operation.markers_received, crc: operation.crc }),
             send_start,
             markers_sent: operation.markers_sent,
             crc: operation.crc,

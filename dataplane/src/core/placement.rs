@@ -9,8 +9,8 @@ use super::connection::Mode;
 use super::stream::Step;
 use crate::device::{Device, Frame};
 use crate::limits;
-use crate::mpa::MpaError;
 use crate::mpa::receiver::{FpduReceiver, Octets};
+use crate::mpa::{Framing, MpaError};
 use crate::qp::receiver::{OutOfOrder, ReceiveContext};
 use crate::tcp::receive_queue::{Stretch, StretchView};
 use crate::wire::mpa::Marker;
@@ -136,7 +136,7 @@ impl<D: Device> Core<D> {
         let received = connection.tcp.received();
         let Some(frame_end) = received.frame_cut_at(&self.pools.held, places.seq(start)) else { return true };
         let mut octets = received.view(&self.pools.held, stretch, places.seq(start));
-        let mut fpdus = FpduReceiver::at(start, true, operating.crc);
+        let mut fpdus = FpduReceiver::at(start, Framing { markers: true, crc: operating.crc });
         while places.seq(fpdus.position()) < frame_end {
             let Some(located) = fpdus.whole(&octets) else { return false };
             octets.advance(located.wire_len());
@@ -194,7 +194,7 @@ impl<D: Device> Core<D> {
         let qp = self.qps.get_mut(operating.qp)?;
         let received = connection.tcp.received();
         let mut octets = received.view(&self.pools.held, stretch, places.seq(start));
-        let mut fpdus = FpduReceiver::at(start, true, operating.crc);
+        let mut fpdus = FpduReceiver::at(start, Framing { markers: true, crc: operating.crc });
         let mut placement_room = qp.receiver.placement_room(&self.placed_sends);
         let refused = loop {
             if received.is_judged(&self.pools.held, places.seq(fpdus.position())) {
@@ -227,7 +227,7 @@ impl<D: Device> Core<D> {
         let Mode::FullOperation(operating) = &connection.mode else { return };
         let Some(qp) = self.qps.get_mut(operating.qp) else { return };
         let mut octets = connection.tcp.received().view(&self.pools.held, stretch, places.seq(start));
-        let mut fpdus = FpduReceiver::at(start, true, operating.crc);
+        let mut fpdus = FpduReceiver::at(start, Framing { markers: true, crc: operating.crc });
         while fpdus.position() < end {
             let Some(located) = fpdus.whole(&octets) else { break };
             let position = fpdus.position();

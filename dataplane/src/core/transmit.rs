@@ -11,7 +11,7 @@ use crate::crc32c::Digest;
 use crate::device::{ChecksumRequest, Device, Frame, IpVersion};
 use crate::limits;
 use crate::memory::{StagTable, Target};
-use crate::mpa::{MpaError, fpdu};
+use crate::mpa::{Framing, MpaError, fpdu};
 use crate::qp::error::StreamError;
 use crate::qp::run::{FpduDescriptor, FpduRun, Source};
 use crate::rdmap::RdmapError;
@@ -573,20 +573,20 @@ impl<'c> Build<'c> {
         let payload_octets = descriptor.octets as usize;
         self.statistics.fpdus_sent += 1;
         self.statistics.octets_copied_tx += payload_octets as u64;
-        let (markers, crc) = (operating.markers_sent, operating.crc);
+        let framing = Framing { markers: operating.markers_sent, crc: operating.crc };
         match descriptor.source {
             Source::Memory(slice) if slice.octets == 0 => {
-                fpdu::encode(out, position, markers, crc, header, 0, |_, _| true)
+                fpdu::encode(out, position, framing, header, 0, |_, _| true)
             }
             Source::Memory(slice) => {
                 let target = self.stags.retained(slice.stag, slice.to, slice.octets as usize);
                 target.is_some_and(|target| {
-                    fpdu::encode(out, position, markers, crc, header, payload_octets, |at, out| {
+                    fpdu::encode(out, position, framing, header, payload_octets, |at, out| {
                         target.read(at, out)
                     })
                 })
             }
-            source => fpdu::encode(out, position, markers, crc, header, payload_octets, |at, out| {
+            source => fpdu::encode(out, position, framing, header, payload_octets, |at, out| {
                 qp.sender.copy(source, self.stags, at, out)
             }),
         }

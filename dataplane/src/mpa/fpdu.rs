@@ -67,6 +67,15 @@ pub fn wire_len(position: u64, ulpdu_len: usize, markers: bool) -> usize {
     Markers::of(position, markers).wire_len(ulpdu_len)
 }
 
+/// How one direction of a connection frames its FPDUs, as the startup frames have agreed on (RFC 5044 §7.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Framing {
+    /// Whether the stream has Markers: the receiver's choice.
+    pub markers: bool,
+    /// Whether the CRC field is filled in and checked; otherwise it is zero and ignored.
+    pub crc: bool,
+}
+
 /// Where Markers fall into an FPDU that begins at some position.
 ///
 /// The octets of an FPDU are counted without Markers here: octet 0 is the first of ULPDU_Length. An octet's offset counts
@@ -151,15 +160,14 @@ impl Markers {
 pub fn encode(
     out: &mut [u8],
     position: u64,
-    markers: bool,
-    crc: bool,
+    framing: Framing,
     header: &[u8],
     payload_len: usize,
     mut fill: impl FnMut(usize, &mut [u8]) -> bool,
 ) -> bool {
     debug_assert!(position.is_multiple_of(4), "FPDUs begin at multiples of four");
     let ulpdu_len = header.len().saturating_add(payload_len);
-    let markers = Markers::of(position, markers);
+    let markers = Markers::of(position, framing.markers);
     if ulpdu_len > MULPDU_MAX {
         return false;
     }
@@ -173,7 +181,7 @@ pub fn encode(
         && fpdu.fill(payload_len, &mut fill)
         // MPA-4.1-04, C00-6-02
         && fpdu.copy(&[0; 3][..pad_len(ulpdu_len)])
-        && fpdu.finish(crc)
+        && fpdu.finish(framing.crc)
 }
 
 /// An FPDU being written from its front.
@@ -278,9 +286,11 @@ mod tests {
 
     use super::*;
 
+    const BOTH: Framing = Framing { markers: true, crc: true };
+
     fn encoded(position: u64, markers: bool, crc: bool, header: &[u8], payload: &[u8]) -> Vec<u8> {
         let mut out = vec![0xee; wire_len(position, header.len() + payload.len(), markers)];
-        assert!(encode(&mut out, position, markers, crc, header, payload.len(), |at, out| {
+        assert!(encode(&mut out, position, Framing { markers, crc }, header, payload.len(), |at, out| {
             out.copy_from_slice(&payload[at..at + out.len()]);
             true
         }));
@@ -349,7 +359,7 @@ mod tests {
     #[test]
     fn no_ulpdu_is_longer_than_64768_octets() {
         let mut out = vec![0; 70000];
-        let mut fits = |payload_len| encode(&mut out, 0, true, true, &[0; 18], payload_len, |_, _| true);
+        let mut fits = |payload_len| encode(&mut out, 0, BOTH, &[0; 18], payload_len, |_, _| true);
         assert!(fits(64768 - 18));
         assert!(!fits(64769 - 18));
         assert!(!fits(usize::MAX));
@@ -360,8 +370,8 @@ mod tests {
     #[test]
     fn short_output_and_failing_sources_are_reported() {
         let mut out = [0; 51];
-        assert!(!encode(&mut out, 0, true, true, &[0; 18], 24, |_, _| true));
-        assert!(!encode(&mut [0; 52], 0, true, true, &[0; 18], 24, |_, _| false));
+        assert!(!encode(&mut out, 0, BOTH, &[0; 18], 24, |_, _| true));
+        assert!(!encode(&mut [0; 52], 0, BOTH, &[0; 18], 24, |_, _| false));
         assert_eq!(encode_head(&mut out[..19], &[0; 18], 1), None);
         assert_eq!(encode_head(&mut out, &[0; 17], 1), None, "the payload would not be aligned");
     }

@@ -11,3 +11,4 @@ pub mod receiver;
 pub mod startup;
 
 pub use error::MpaError;
+pub use fpdu::Framing;

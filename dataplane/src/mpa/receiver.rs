@@ -4,7 +4,7 @@
 //! caller copies to its place.
 
 use super::MpaError;
-use super::fpdu::{CRC_LEN, LENGTH_LEN, MULPDU_MAX, Markers};
+use super::fpdu::{CRC_LEN, Framing, LENGTH_LEN, MULPDU_MAX, Markers};
 use crate::crc32c::Digest;
 use crate::wire::mpa::Marker;
 
@@ -143,19 +143,18 @@ impl Located {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FpduReceiver {
     position: u64,
-    markers: bool,
-    crc: bool,
+    framing: Framing,
 }
 
 impl FpduReceiver {
     /// A receiver at the first octet of Full Operation, with Markers if this end asked for them and CRCs if either did.
-    pub const fn new(markers: bool, crc: bool) -> Self {
-        Self::at(0, markers, crc)
+    pub const fn new(framing: Framing) -> Self {
+        Self::at(0, framing)
     }
 
     /// A receiver at an FPDU that begins at `position`, its leading Marker included.
-    pub const fn at(position: u64, markers: bool, crc: bool) -> Self {
-        Self { position, markers, crc }
+    pub const fn at(position: u64, framing: Framing) -> Self {
+        Self { position, framing }
     }
 
     /// A receiver at the FPDU that `marker`, which stands at `position`, says it belongs to. Only a valid CRC makes the
@@ -166,7 +165,7 @@ impl FpduReceiver {
             0 => {
                 return position
                     .is_multiple_of(Marker::INTERVAL as u64)
-                    .then_some(Self::at(position, true, crc));
+                    .then_some(Self::at(position, Framing { markers: true, crc }));
             }
             distance => position.checked_sub(u64::from(distance))?,
         };
@@ -176,12 +175,12 @@ impl FpduReceiver {
         let markers = Markers::of(start, true);
         let at = usize::try_from(position - start).ok()?;
         (length % Marker::INTERVAL as u64 != 0 && markers.marker_at(at) == marker)
-            .then_some(Self::at(start, true, crc))
+            .then_some(Self::at(start, Framing { markers: true, crc }))
     }
 
     /// Whether the stream has Markers.
     pub const fn has_markers(&self) -> bool {
-        self.markers
+        self.framing.markers
     }
 
     /// Octets of stream before the FPDU that is next.
@@ -208,7 +207,7 @@ impl FpduReceiver {
             return if possible { Ok(None) } else { Err(MpaError::Marker) };
         }
         // MPA-4.1-06, MPA-7.1.1-09, A-10: a CRC that is not in use counts as valid.
-        if self.crc && !located.crc_holds(octets) {
+        if self.framing.crc && !located.crc_holds(octets) {
             return Err(MpaError::Crc);
         }
         if !possible || !located.markers_agree(octets) {
@@ -223,7 +222,7 @@ impl FpduReceiver {
     pub fn may_be_damage(&self, octets: &impl Octets, error: MpaError) -> bool {
         error == MpaError::Crc
             || self.locate(octets).is_some_and(|located| {
-                let verified = self.crc && octets.available() >= located.wire_len();
+                let verified = self.framing.crc && octets.available() >= located.wire_len();
                 located.ulpdu_len > MULPDU_MAX && !verified
             })
     }
@@ -255,7 +254,7 @@ impl FpduReceiver {
     fn locate(&self, octets: &impl Octets) -> Option<Located> {
         let length_end = self.length_end();
         (octets.available() >= length_end).then(|| Located {
-            markers: Markers::of(self.position, self.markers),
+            markers: Markers::of(self.position, self.framing.markers),
             ulpdu_len: usize::from(u16::from_be_bytes(array_at(octets, length_end - LENGTH_LEN))),
         })
     }
@@ -263,7 +262,7 @@ impl FpduReceiver {
     /// The offset after ULPDU_Length.
     #[inline]
     const fn length_end(&self) -> usize {
-        Markers::of(self.position, self.markers).offset_of(0) + LENGTH_LEN
+        Markers::of(self.position, self.framing.markers).offset_of(0) + LENGTH_LEN
     }
 }
 
@@ -288,10 +287,17 @@ mod tests {
 
     fn encoded(position: u64, markers: bool, ulpdu: &[u8]) -> Vec<u8> {
         let mut out = vec![0; fpdu::wire_len(position, ulpdu.len(), markers)];
-        assert!(fpdu::encode(&mut out, position, markers, true, &[], ulpdu.len(), |at, out| {
-            out.copy_from_slice(&ulpdu[at..at + out.len()]);
-            true
-        }));
+        assert!(fpdu::encode(
+            &mut out,
+            position,
+            Framing { markers, crc: true },
+            &[],
+            ulpdu.len(),
+            |at, out| {
+                out.copy_from_slice(&ulpdu[at..at + out.len()]);
+                true
+            }
+        ));
         out
     }
 
@@ -303,7 +309,7 @@ mod tests {
     #[test]
     fn incomplete_fpdus_say_what_they_need() {
         let octets = encoded(0, true, &ulpdu(600));
-        let receiver = FpduReceiver::new(true, true);
+        let receiver = FpduReceiver::new(Framing { markers: true, crc: true });
         for len in 0..octets.len() {
             assert_eq!(receiver.next(&&octets[..len]), Ok(None));
             assert_eq!(receiver.needed(&&octets[..len]), if len < 6 { 6 } else { octets.len() });
@@ -324,7 +330,8 @@ mod tests {
             let octets = encoded(position, markers, &ulpdu);
             for slice_len in [1, 2, 3, 5, 64, 511, 5000] {
                 let cut = Cut(&octets, slice_len);
-                let located = FpduReceiver::at(position, markers, true).next(&cut).unwrap().unwrap();
+                let located =
+                    FpduReceiver::at(position, Framing { markers, crc: true }).next(&cut).unwrap().unwrap();
                 let mut header = [0; 18];
                 assert_eq!(located.header(&cut, &mut header), 18);
                 assert_eq!(header, ulpdu[..18]);
@@ -342,7 +349,8 @@ mod tests {
     fn a_contiguous_fpdu_without_markers_is_one_slice() {
         let octets = encoded(40, false, &ulpdu(8942));
         let octets = &octets[..];
-        let located = FpduReceiver::at(40, false, true).next(&octets).unwrap().unwrap();
+        let located =
+            FpduReceiver::at(40, Framing { markers: false, crc: true }).next(&octets).unwrap().unwrap();
         let mut slices = Vec::new();
         located.payload(&octets, 14, |at, slice| slices.push((at, slice.len())));
         assert_eq!(slices, [(0, 8928)]);
@@ -353,7 +361,7 @@ mod tests {
     #[test]
     fn every_damage_is_found() {
         let octets = encoded(0, true, &ulpdu(1442));
-        let receiver = FpduReceiver::new(true, true);
+        let receiver = FpduReceiver::new(Framing { markers: true, crc: true });
         for at in (0..octets.len()).filter(|at| !(4..6).contains(at)) {
             let mut damaged = octets.clone();
             damaged[at] ^= 4;
@@ -367,7 +375,10 @@ mod tests {
             damaged[covered..].copy_from_slice(&crc);
             assert_eq!(receiver.next(&&damaged[..]), Err(MpaError::Marker));
             // without CRCs too.
-            assert_eq!(FpduReceiver::new(true, false).next(&&damaged[..]), Err(MpaError::Marker));
+            assert_eq!(
+                FpduReceiver::new(Framing { markers: true, crc: false }).next(&&damaged[..]),
+                Err(MpaError::Marker)
+            );
         }
     }
 
@@ -376,11 +387,21 @@ mod tests {
     fn pad_may_hold_anything() {
         let mut octets = encoded(0, false, &ulpdu(19));
         octets[21..24].fill(0xaa);
-        assert_eq!(FpduReceiver::new(false, true).next(&&octets[..]), Err(MpaError::Crc));
+        assert_eq!(
+            FpduReceiver::new(Framing { markers: false, crc: true }).next(&&octets[..]),
+            Err(MpaError::Crc)
+        );
         let crc = crate::crc32c::checksum(&octets[..24]).to_le_bytes();
         octets[24..].copy_from_slice(&crc);
         for crc in [true, false] {
-            assert_eq!(FpduReceiver::new(false, crc).next(&&octets[..]).unwrap().unwrap().ulpdu_len(), 19);
+            assert_eq!(
+                FpduReceiver::new(Framing { markers: false, crc })
+                    .next(&&octets[..])
+                    .unwrap()
+                    .unwrap()
+                    .ulpdu_len(),
+                19
+            );
         }
     }
 
@@ -388,7 +409,7 @@ mod tests {
     #[test]
     fn lengths_out_of_range() {
         let empty = encoded(0, false, &[]);
-        let receiver = FpduReceiver::new(false, true);
+        let receiver = FpduReceiver::new(Framing { markers: false, crc: true });
         let located = receiver.next(&&empty[..]).unwrap().unwrap();
         assert_eq!((located.ulpdu_len(), located.wire_len()), (0, 8));
         assert_eq!(located.header(&&empty[..], &mut [0; 18]), 0);
@@ -405,7 +426,7 @@ mod tests {
         octets.resize(octets.len().next_multiple_of(4), 0);
         let crc = crate::crc32c::checksum(&octets).to_le_bytes();
         octets.extend(crc);
-        let receiver = FpduReceiver::new(false, true);
+        let receiver = FpduReceiver::new(Framing { markers: false, crc: true });
         let judged = |octets: &[u8]| {
             let error = receiver.next(&octets).unwrap_err();
             (error, receiver.may_be_damage(&octets, error))
@@ -415,7 +436,7 @@ mod tests {
         assert_eq!(judged(&octets[..2]), (MpaError::Marker, true));
         octets[1000] ^= 1;
         assert_eq!(judged(&octets), (MpaError::Crc, true));
-        let without_crc = FpduReceiver::new(false, false);
+        let without_crc = FpduReceiver::new(Framing { markers: false, crc: false });
         assert_eq!(without_crc.next(&&octets[..]), Err(MpaError::Marker));
         assert!(without_crc.may_be_damage(&&octets[..], MpaError::Marker));
         // A Marker that disagrees under a right CRC was sent so.
@@ -424,7 +445,7 @@ mod tests {
         let covered = octets.len() - 4;
         let crc = crate::crc32c::checksum(&octets[..covered]).to_le_bytes();
         octets[covered..].copy_from_slice(&crc);
-        let receiver = FpduReceiver::new(true, true);
+        let receiver = FpduReceiver::new(Framing { markers: true, crc: true });
         assert_eq!(receiver.next(&&octets[..]), Err(MpaError::Marker));
         assert!(!receiver.may_be_damage(&&octets[..], MpaError::Marker));
     }
@@ -455,7 +476,7 @@ mod tests {
             let markers = Markers::of(position, true);
             for at in markers.offsets(len) {
                 let found = FpduReceiver::at_marker(position + at as u64, markers.marker_at(at), true);
-                assert_eq!(found, Some(FpduReceiver::at(position, true, true)));
+                assert_eq!(found, Some(FpduReceiver::at(position, Framing { markers: true, crc: true })));
             }
             position += fpdu::wire_len(position, len, true) as u64;
         }

@@ -6,7 +6,7 @@ use super::error::StreamError;
 use super::receiver::Fault;
 use crate::limits;
 use crate::mpa::startup::Agreement;
-use crate::mpa::{MpaError, fpdu};
+use crate::mpa::{Framing, MpaError, fpdu};
 use crate::rdmap::{self, RdmapError, layer};
 use crate::wire::ddp::Untagged;
 use crate::wire::rdmap::Terminate;
@@ -57,11 +57,11 @@ pub fn only_fpdu(error: MpaError, agreement: Agreement) -> ArrayVec<u8, ONLY_FPD
     let mut header = [0; Untagged::LEN];
     let header_octets = segment.emit(&mut header);
     let header = &header[..header_octets];
-    let (markers, crc) = (agreement.markers_sent, agreement.crc);
-    let len = fpdu::wire_len(0, header.len() + message.len(), markers);
+    let framing = Framing { markers: agreement.markers_sent, crc: agreement.crc };
+    let len = fpdu::wire_len(0, header.len() + message.len(), framing.markers);
     let mut out = ArrayVec::from([0; ONLY_FPDU_OCTETS]);
     out.truncate(len);
-    let built = fpdu::encode(&mut out, 0, markers, crc, header, message.len(), |at, out| {
+    let built = fpdu::encode(&mut out, 0, framing, header, message.len(), |at, out| {
         message.get(at..at + out.len()).is_some_and(|octets| {
             out.copy_from_slice(octets);
             true

@@ -1,7 +1,7 @@
 //! What the peers say inside their streams: startup frames, FPDUs good and bad, and noise.
 
 use warpline_dataplane::crc32c;
-use warpline_dataplane::mpa::fpdu;
+use warpline_dataplane::mpa::{self, fpdu};
 
 use super::input::Input;
 use super::memory::{BASE_TO, GRANTED_OCTETS, Memory, PURPOSES};
@@ -178,7 +178,14 @@ fn append_fpdu(stream: &mut Vec<u8>, framing: Framing, ulpdu: &[u8], damage: u8)
     // After noise the place may be no multiple of four; then nothing the peer says is an FPDU.
     let position = (stream.len().saturating_sub(framing.start) & !3) as u64;
     let mut octets = vec![0; fpdu::wire_len(position, ulpdu.len(), framing.markers)];
-    let built = fpdu::encode(&mut octets, position, framing.markers, true, ulpdu, 0, |_, _| true);
+    let built = fpdu::encode(
+        &mut octets,
+        position,
+        mpa::Framing { markers: framing.markers, crc: true },
+        ulpdu,
+        0,
+        |_, _| true,
+    );
     assert!(built, "an FPDU of {} octets", ulpdu.len());
     if damage & 0x7f != 0 {
         let at = usize::from(damage & 0x3f) * octets.len() / 64;

@@ -9,6 +9,7 @@ use warpline_dataplane::core::ring::{AfterStream, Command, ConnectionId, Event, 
 use warpline_dataplane::crc32c;
 use warpline_dataplane::ddp::DdpError;
 use warpline_dataplane::memory::{Access, Grant, Region, STag};
+use warpline_dataplane::mpa::Framing;
 use warpline_dataplane::mpa::enhanced::{ReadyToReceive, Rtr, RtrKinds};
 use warpline_dataplane::mpa::fpdu::{encode, wire_len};
 use warpline_dataplane::qp::error::StreamError;
@@ -344,7 +345,7 @@ fn the_answer_to_an_indication_is_not_seen() {
 fn what_overtakes_the_indication_waits_for_it() {
     let marked = |position: u64, ulpdu: &[u8]| {
         let mut octets = vec![0; wire_len(position, ulpdu.len(), true)];
-        assert!(encode(&mut octets, position, true, true, ulpdu, 0, |_, _| true));
+        assert!(encode(&mut octets, position, Framing { markers: true, crc: true }, ulpdu, 0, |_, _| true));
         octets
     };
     let rtr = marked(0, &vector("mpa-rtr", "RTR as zero-length Send (ULPDU)"));

@@ -3,8 +3,8 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use warpline_dataplane::mpa::fpdu;
 use warpline_dataplane::mpa::receiver::{FpduReceiver, Octets};
+use warpline_dataplane::mpa::{Framing, fpdu};
 
 /// CRC32c bit by bit, most significant bit first, with the reflections spelled out.
 fn crc32c(octets: &[u8]) -> u32 {
@@ -78,11 +78,17 @@ fn encoded(markers: bool, crc: bool, header_len: usize, ulpdus: &[Vec<u8>]) -> V
         let position = stream.len() as u64;
         let start = stream.len();
         stream.resize(start + fpdu::wire_len(position, ulpdu.len(), markers), 0xee);
-        let filled =
-            fpdu::encode(&mut stream[start..], position, markers, crc, header, payload.len(), |at, out| {
+        let filled = fpdu::encode(
+            &mut stream[start..],
+            position,
+            Framing { markers, crc },
+            header,
+            payload.len(),
+            |at, out| {
                 out.copy_from_slice(&payload[at..at + out.len()]);
                 true
-            });
+            },
+        );
         assert!(filled);
     }
     stream
@@ -106,7 +112,7 @@ impl Octets for Segments<'_> {
 
 /// What a receiver makes of `stream` when it arrives `arrival` octets at a time.
 fn decoded(markers: bool, crc: bool, stream: &[u8], arrival: usize, segment: usize) -> Vec<Vec<u8>> {
-    let mut receiver = FpduReceiver::new(markers, crc);
+    let mut receiver = FpduReceiver::new(Framing { markers, crc });
     let mut ulpdus = Vec::new();
     let mut arrived = 0;
     while arrived < stream.len() {

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use std::thread;
 
 use crate::mpa_oracle::{Fault, Liberties, Received, Receiver, Sender, Shape, Stream};
-use warpline_dataplane::mpa::MpaError;
 use warpline_dataplane::mpa::fpdu::{self, MULPDU_MAX, mulpdu};
 use warpline_dataplane::mpa::receiver::FpduReceiver;
+use warpline_dataplane::mpa::{Framing, MpaError};
 use warpline_dataplane::wire::mpa::Marker;
 
 /// Positions from one Marker to the next at which an FPDU can begin.
@@ -99,8 +99,14 @@ impl Bench {
             out.copy_from_slice(&payload[at..at + out.len()]);
             true
         };
-        let done =
-            fpdu::encode(&mut self.ours, position, stream.markers, stream.crc, header, payload.len(), fill);
+        let done = fpdu::encode(
+            &mut self.ours,
+            position,
+            Framing { markers: stream.markers, crc: stream.crc },
+            header,
+            payload.len(),
+            fill,
+        );
         assert!(done && self.ours == self.theirs, "{what:?}");
 
         let shape = self.judge_ours(stream, at, len);
@@ -126,7 +132,7 @@ impl Bench {
     fn judge_theirs(&mut self, stream: Stream, position: u64, len: usize, shape: &Shape) {
         let what = (stream, position, len);
         let octets = &self.theirs[..];
-        let receiver = FpduReceiver::at(position, stream.markers, stream.crc);
+        let receiver = FpduReceiver::at(position, Framing { markers: stream.markers, crc: stream.crc });
         assert_eq!(receiver.next(&&octets[..octets.len() - 1]), Ok(None), "{what:?}");
         let located = receiver.next(&octets).unwrap().expect("complete");
         assert_eq!((located.wire_len(), located.ulpdu_len()), (octets.len(), len), "{what:?}");
@@ -290,8 +296,10 @@ fn liberties_are_borne() {
             let mut receiver = Receiver::at(stream, at);
             let judged = octets.iter().find_map(|octet| receiver.take(*octet).unwrap());
             assert_eq!(judged.expect("complete").ulpdu, ulpdu);
-            let located =
-                FpduReceiver::at(phase * 4, true, true).next(&&octets[..]).unwrap().expect("complete");
+            let located = FpduReceiver::at(phase * 4, Framing { markers: true, crc: true })
+                .next(&&octets[..])
+                .unwrap()
+                .expect("complete");
             let mut found = Vec::new();
             located.payload(&&octets[..], 0, |_, slice| found.extend_from_slice(slice));
             assert_eq!(found, ulpdu, "{phase} {len}");
@@ -301,7 +309,7 @@ fn liberties_are_borne() {
 
 /// What our receiver makes of `octets`, as the judge would put it.
 fn verdict(stream: Stream, position: u64, octets: &[u8]) -> Result<Option<Vec<u8>>, u8> {
-    let receiver = FpduReceiver::at(position, stream.markers, stream.crc);
+    let receiver = FpduReceiver::at(position, Framing { markers: stream.markers, crc: stream.crc });
     let located = receiver.next(&octets).map_err(MpaError::code)?;
     Ok(located.map(|located| {
         let mut ulpdu = Vec::new();
@@ -392,7 +400,7 @@ fn streams_across_the_wrap() {
             .collect();
         let mut sender = Sender::new(stream);
         let mut octets = Vec::new();
-        let mut ours = FpduReceiver::new(stream.markers, true);
+        let mut ours = FpduReceiver::new(Framing { markers: stream.markers, crc: true });
         for len in &lengths {
             sender.frame(&bench.pattern[*len..2 * len], &mut octets);
         }

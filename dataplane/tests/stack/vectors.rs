@@ -10,9 +10,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use warpline_dataplane::crc32c;
-use warpline_dataplane::mpa::MpaError;
 use warpline_dataplane::mpa::fpdu::{encode as encode_fpdu, wire_len};
 use warpline_dataplane::mpa::receiver::FpduReceiver;
+use warpline_dataplane::mpa::{Framing, MpaError};
 use warpline_dataplane::wire::ddp::Header;
 use warpline_dataplane::wire::rdmap::Control;
 
@@ -71,7 +71,7 @@ fn load<const COUNT: usize>(file: &str) -> [Record; COUNT] {
 
 /// The ULPDU of the FPDU that is all of `octets`.
 fn decode(octets: &[u8], position: u64, markers: bool, crc: bool) -> Result<Vec<u8>, MpaError> {
-    let located = FpduReceiver::at(position, markers, crc).next(&octets)?.expect("complete");
+    let located = FpduReceiver::at(position, Framing { markers, crc }).next(&octets)?.expect("complete");
     assert_eq!(located.wire_len(), octets.len());
     let mut ulpdu = vec![0; located.ulpdu_len()];
     located.payload(&octets, 0, |at, slice| {
@@ -83,7 +83,7 @@ fn decode(octets: &[u8], position: u64, markers: bool, crc: bool) -> Result<Vec<
 fn encode(ulpdu: &[u8], position: u64, markers: bool, crc: bool) -> Vec<u8> {
     let (header, payload) = ulpdu.split_at(ulpdu.len().min(14));
     let mut out = vec![0xee; wire_len(position, ulpdu.len(), markers)];
-    assert!(encode_fpdu(&mut out, position, markers, crc, header, payload.len(), |at, out| {
+    assert!(encode_fpdu(&mut out, position, Framing { markers, crc }, header, payload.len(), |at, out| {
         out.copy_from_slice(&payload[at..at + out.len()]);
         true
     }));

@@ -2,7 +2,7 @@
 
 use warpline_dataplane::memory::STag;
 use warpline_dataplane::mpa::receiver::{FpduReceiver, Octets};
-use warpline_dataplane::mpa::{MpaError, fpdu};
+use warpline_dataplane::mpa::{Framing, MpaError, fpdu};
 use warpline_dataplane::wire::ddp::{Header, Tagged};
 use warpline_dataplane::wire::mpa::Marker;
 use warpline_dataplane::wire::rdmap::{Control, Opcode};
@@ -38,7 +38,7 @@ fn the_stream_of_figure_6() {
 
 /// The ULPDU lengths of a whole stream with Markers and CRCs.
 fn ulpdu_lengths(stream: &[u8]) -> Vec<usize> {
-    let mut receiver = FpduReceiver::new(true, true);
+    let mut receiver = FpduReceiver::new(Framing { markers: true, crc: true });
     let mut lengths = Vec::new();
     while let octets = &stream[receiver.position() as usize..]
         && octets.available() > 0
