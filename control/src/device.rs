@@ -8,14 +8,14 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crossbeam::channel::{self, Sender};
-use warpline_dataplane::core::addresses::{Addresses, Cidr, Route, Routes, is_host_address};
-use warpline_dataplane::core::neighbours::StaticNeighbour;
 use warpline_dataplane::core::ring::Rings;
 use warpline_dataplane::core::statistics::Statistics;
 use warpline_dataplane::core::{Config, Core};
 use warpline_dataplane::device;
 use warpline_dataplane::limits;
 use warpline_dataplane::memory::{ProtectionDomainId, Region, STag};
+use warpline_dataplane::net::addresses::{Addresses, Cidr, Route, Routes, is_host_address};
+use warpline_dataplane::net::neighbours::StaticNeighbour;
 use warpline_dataplane::qp::async_event::{AsyncEvent, AsyncEvents};
 use warpline_dataplane::qp::shared::Doorbells;
 use warpline_dataplane::qp::shared_receive_queue::SrqNumber;

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use crossbeam::queue::ArrayQueue;
-use warpline_dataplane::core::neighbours::StaticNeighbour;
 use warpline_dataplane::core::ring::{AfterStream, Command, Event, FullOperation, Rings};
 use warpline_dataplane::core::statistics::Statistics;
 use warpline_dataplane::core::tables::Tables;
@@ -11,6 +10,7 @@ use warpline_dataplane::core::{Config, Core};
 use warpline_dataplane::device::sim::{End, EndConfig, Network, SimDevice};
 use warpline_dataplane::limits;
 use warpline_dataplane::memory::{Access, Grant, ProtectionDomainId, Region, STag};
+use warpline_dataplane::net::neighbours::StaticNeighbour;
 use warpline_dataplane::qp::shared::{CompletionRing, Doorbells, SharedQp};
 use warpline_dataplane::qp::work::QpNumber;
 use warpline_dataplane::time::Instant;

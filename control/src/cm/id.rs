@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-use warpline_dataplane::core::addresses;
+use warpline_dataplane::net::addresses;
 use warpline_dataplane::qp::shared::SharedQp;
 
 use super::channel::{EventKind, IdNumber, Queue, Shared};

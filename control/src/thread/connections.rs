@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use warpline_dataplane::core::addresses::network_of;
 use warpline_dataplane::core::listeners::ListenAddress;
 use warpline_dataplane::core::ring::{AfterStream, Command, ConnectionId, FullOperation};
 use warpline_dataplane::mpa::enhanced::Outcome;
+use warpline_dataplane::net::addresses::network_of;
 use warpline_dataplane::qp::shared::SharedQp;
 use warpline_dataplane::qp::work::QpNumber;
 use warpline_dataplane::tcp::{CloseReason, Snapshot};

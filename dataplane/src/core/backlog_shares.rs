@@ -12,10 +12,10 @@
 use std::hash::BuildHasher;
 use std::net::IpAddr;
 
-use super::addresses::network_of;
-use super::keyed_hash::KeyedHash;
 use super::listeners::ListenAddress;
+use crate::keyed_hash::KeyedHash;
 use crate::limits;
+use crate::net::addresses::network_of;
 
 /// How far a connection in a backlog has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use siphasher::sip::SipHasher24;
 
-use super::addresses;
-use super::connection::{FlowKey, Mode, Operating, Origin};
+use super::connection::{Mode, Operating, Origin};
 use super::listeners::{ListenAddress, listener_for};
 use super::ring::{Command, ConnectError, ConnectionId, Direction, Event, FullOperation};
 use super::rnr::ReceiveWait;
@@ -15,6 +14,8 @@ use super::{Core, Listener, QueuePair};
 use crate::device::Device;
 use crate::limits;
 use crate::memory::{RemoveError, STag};
+use crate::net::addresses;
+use crate::net::flow::FlowKey;
 use crate::qp::reads::Reads;
 use crate::qp::receiver::Receiver;
 use crate::qp::sender::Sender;

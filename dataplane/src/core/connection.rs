@@ -1,11 +1,9 @@
 //! A connection of a core: TCP, and what its octets mean.
 
-use std::hash::{Hash, Hasher};
-use std::net::IpAddr;
-
 use crate::limits;
 use crate::mpa::Framing;
 use crate::mpa::receiver::FpduReceiver;
+use crate::net::flow::FlowKey;
 use crate::qp::async_event::AsyncEvent;
 use crate::qp::run::{FpduRun, SegmentRoom};
 use crate::qp::shared::SharedQp;
@@ -27,40 +25,6 @@ pub enum Chunk {
     Stream,
     /// FPDUs, whole ones.
     Fpdus(FpduRun),
-}
-
-/// The four numbers that name a connection. Both addresses are of one family.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FlowKey {
-    /// Our address.
-    pub local: IpAddr,
-    /// The peer's address.
-    pub remote: IpAddr,
-    /// The peer's port.
-    pub remote_port: u16,
-    /// Our port.
-    pub local_port: u16,
-}
-
-/// In as few words as there are: this is done for every frame.
-impl Hash for FlowKey {
-    #[inline]
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        match (self.local, self.remote) {
-            (IpAddr::V4(local), IpAddr::V4(remote)) => {
-                state.write_u64(u64::from(local.to_bits()) << 32 | u64::from(remote.to_bits()));
-            }
-            (local, remote) => {
-                for address in [local, remote] {
-                    match address {
-                        IpAddr::V4(address) => state.write_u32(address.to_bits()),
-                        IpAddr::V6(address) => state.write_u128(address.to_bits()),
-                    }
-                }
-            }
-        }
-        state.write_u32(u32::from(self.local_port) << 16 | u32::from(self.remote_port));
-    }
 }
 
 /// What the octets of a connection mean.

@@ -2,11 +2,12 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::addresses::{self, is_host_address};
-use super::neighbours::{Resolution, Solicitation};
+use super::Core;
 use super::statistics::DropCause;
-use super::{Core, FlowKey};
 use crate::device::{Device, Frame};
+use crate::net::addresses::{self, is_host_address};
+use crate::net::flow::FlowKey;
+use crate::net::neighbours::{Resolution, Solicitation};
 use crate::time::Instant;
 use crate::wire::arp::{self, Operation};
 use crate::wire::ethernet::{EtherType, MacAddress};

@@ -6,8 +6,8 @@ use std::hash::BuildHasher;
 use hashbrown::HashTable;
 
 use super::Slot;
-use super::connection::FlowKey;
-use super::keyed_hash::KeyedHash;
+use crate::keyed_hash::KeyedHash;
+use crate::net::flow::FlowKey;
 
 /// The connections of a core by their four numbers.
 pub(super) struct Flows {

@@ -2,11 +2,12 @@
 //! the quoted segment outstanding, and only so far as it can be true (RFC 5927; RFC 5044 §9.1).
 
 use super::Core;
-use super::connection::{FlowKey, Origin};
-use super::path_mtu::plateau_below;
+use super::connection::Origin;
 use super::statistics::DropCause;
 use crate::device::Device;
 use crate::limits;
+use crate::net::flow::FlowKey;
+use crate::net::path_mtu::plateau_below;
 use crate::tcp;
 use crate::time::Instant;
 use crate::wire::icmp;

@@ -3,10 +3,10 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use super::Core;
-use super::addresses::{is_directed_broadcast, is_host_address};
 use super::loopback::Arrival;
 use super::statistics::DropCause;
 use crate::device::{ChecksumStatus, Device, Frame};
+use crate::net::addresses::{is_directed_broadcast, is_host_address};
 use crate::time::Instant;
 use crate::wire::ethernet;
 use crate::wire::ipv4::{self, Protocol};

@@ -110,10 +110,10 @@ impl<D: Device> Core<D> {
 mod tests {
     use super::*;
     use crate::core::Config;
-    use crate::core::addresses::Cidr;
-    use crate::core::neighbours::StaticNeighbour;
     use crate::core::ring::{Command, Rings};
     use crate::device::sim::{self, EndConfig, SimDevice};
+    use crate::net::addresses::Cidr;
+    use crate::net::neighbours::StaticNeighbour;
     use crate::wire::ipv4::{self, Protocol};
     use crate::wire::{checksum, icmp, icmpv6, ipv6};
 

@@ -3,7 +3,6 @@
 //! A [`Core`] owns everything it touches; nothing here is shared, locked or reference-counted with other cores. Control
 //! talks to it over [`ring`], applications over the rings of their queue pairs.
 
-pub mod addresses;
 mod backlog_shares;
 mod commands;
 pub mod connection;
@@ -15,15 +14,12 @@ mod flows;
 mod icmp;
 mod icmp_errors;
 mod ip;
-mod keyed_hash;
 mod linger;
 mod link;
 pub mod listeners;
 mod loopback;
-pub mod neighbours;
 mod nudge;
 mod opening;
-mod path_mtu;
 mod placement;
 mod ports;
 mod queue_pairs;
@@ -43,16 +39,20 @@ mod transmit;
 mod wheel;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::hash::{BuildHasher, Hasher};
+use std::hash::BuildHasher;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use siphasher::sip::SipHasher24;
 
 use crate::device::{Capabilities, Device, RxInterrupt};
+use crate::keyed_hash::KeyedHash;
 use crate::limits;
 use crate::memory::StagTable;
+use crate::net::addresses::{Addresses, Cidr, Routes};
+use crate::net::flow::FlowKey;
+use crate::net::neighbours::{Neighbours, StaticNeighbour};
+use crate::net::path_mtu::PathMtus;
 use crate::ordered::OrderedPool;
 use crate::pool::Pool;
 use crate::qp::error::StreamError;
@@ -62,23 +62,20 @@ use crate::qp::sender::Sender;
 use crate::qp::shared::{QpState, SharedQp};
 use crate::qp::work::QpNumber;
 use crate::rate_limit::RateLimit;
+use crate::secret::{Purpose, Secret};
 use crate::tcp;
 use crate::tcp::receive_queue::HeldPool;
 use crate::time::Instant;
 use crate::waker::Waker;
 use crate::wire::ethernet::MacAddress;
-use addresses::{Addresses, Cidr, Routes};
 use backlog_shares::BacklogShares;
-use connection::{Chunk, Connection, FlowKey, Mode};
+use connection::{Chunk, Connection, Mode};
 use cut::CutRuns;
 use detection::Detection;
 use events::Events;
 use flows::Flows;
-use keyed_hash::KeyedHash;
 use listeners::ListenAddress;
 use loopback::Loopback;
-use neighbours::{Neighbours, StaticNeighbour};
-use path_mtu::PathMtus;
 use ports::Ports;
 use queue_pairs::QueuePairs;
 use reassembly::Reassembly;
@@ -281,6 +278,7 @@ impl<D: Device> Core<D> {
 
     /// As [`new`](Self::new), with tables of other sizes.
     pub fn with_tables(device: D, config: Config, rings: Rings, tables: Tables) -> Self {
+        let secret = Secret::new(config.secret);
         let held_frames = tables.held_frames.min(device.capabilities().frames / 2);
         let slots = (0..tables.connections).map(|_| Slot { generation: 0, connection: None }).collect();
         Self {
@@ -288,27 +286,33 @@ impl<D: Device> Core<D> {
             capabilities: device.capabilities(),
             slots,
             free_slots: (0..tables.connections as u32).rev().collect(),
-            flows: Flows::new(tables.connections, derived(config.secret, 7)),
-            flow_labels: KeyedHash::new(derived(config.secret, 9)),
+            flows: Flows::new(tables.connections, secret.derive(Purpose::Flows)),
+            flow_labels: KeyedHash::new(secret.derive(Purpose::FlowLabels)),
             listeners: Vec::with_capacity(limits::LISTENERS_PER_CORE),
-            backlog_shares: BacklogShares::new(derived(config.secret, 13)),
+            backlog_shares: BacklogShares::new(secret.derive(Purpose::BacklogShares)),
             opening: 0,
             syns_this_poll: 0,
-            syn_cookies: SynCookies::new(derived(config.secret, 1)),
-            time_waits: TimeWaits::new(tables.time_waits, derived(config.secret, 8)),
-            ports: Ports::new(config.ports, [derived(config.secret, 4), derived(config.secret, 5)]),
+            syn_cookies: SynCookies::new(secret.derive(Purpose::SynCookies)),
+            time_waits: TimeWaits::new(tables.time_waits, secret.derive(Purpose::TimeWaits)),
+            ports: Ports::new(
+                config.ports,
+                [secret.derive(Purpose::PortOffsets), secret.derive(Purpose::PortCounters)],
+            ),
             path_mtus: PathMtus::new(),
-            resets: RateLimit::new(limits::RESETS_PER_SECOND, derived(config.secret, 2)),
-            echo_replies: RateLimit::new(limits::ECHO_REPLIES_PER_SECOND, derived(config.secret, 3)),
-            neighbours: Neighbours::new(&config.neighbours, &mut seeded(derived(config.secret, 11))),
-            detection: Detection::new(seeded(derived(config.secret, 12))),
+            resets: RateLimit::new(limits::RESETS_PER_SECOND, secret.derive(Purpose::Resets)),
+            echo_replies: RateLimit::new(
+                limits::ECHO_REPLIES_PER_SECOND,
+                secret.derive(Purpose::EchoReplies),
+            ),
+            neighbours: Neighbours::new(&config.neighbours, &mut secret.random(Purpose::Neighbours)),
+            detection: Detection::new(secret.random(Purpose::DuplicateDetection)),
             reassembly: Reassembly::new(device.capabilities().mtu_octets.max(limits::REASSEMBLY_MIN_OCTETS)),
             wheel: Wheel::new(tables.connections),
             dirty: Vec::with_capacity(tables.connections),
             pools: tcp::Pools {
                 segments: Pool::new(tables.send_descriptors),
                 held: HeldPool::new(held_frames, tables.placed_runs),
-                challenges: RateLimit::new(limits::CHALLENGES_PER_SECOND, derived(config.secret, 6)),
+                challenges: RateLimit::new(limits::CHALLENGES_PER_SECOND, secret.derive(Purpose::Challenges)),
                 scan_budget: tcp::scan_budget::ScanBudget::new(),
             },
             placed_sends: OrderedPool::new(tables.placed_sends),
@@ -549,18 +553,4 @@ impl<D: Device> Core<D> {
 /// shows what it hashes to under a key that serves nothing else; 0 would mean that there is none.
 fn flow_label(labels: KeyedHash, key: &FlowKey) -> u32 {
     if key.remote.is_ipv4() { 0 } else { (labels.hash_one(key) as u32 & 0xf_ffff).max(1) }
-}
-
-/// Numbers that others cannot foresee.
-fn seeded([seed, _]: [u64; 2]) -> fastrand::Rng {
-    fastrand::Rng::with_seed(seed)
-}
-
-/// A secret for one purpose, from which those for others do not follow.
-fn derived([key0, key1]: [u64; 2], purpose: u64) -> [u64; 2] {
-    [2 * purpose, 2 * purpose + 1].map(|word| {
-        let mut hasher = SipHasher24::new_with_keys(key0, key1);
-        hasher.write_u64(word);
-        hasher.finish()
-    })
 }

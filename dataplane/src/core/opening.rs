@@ -11,12 +11,13 @@
 use std::net::IpAddr;
 
 use super::backlog_shares::Stage;
-use super::connection::{FlowKey, Origin};
+use super::connection::Origin;
 use super::listeners::{ListenAddress, Scope, listener_for};
 use super::statistics::DropCause;
 use super::{Core, Listener};
 use crate::device::{Device, Frame};
 use crate::limits;
+use crate::net::flow::FlowKey;
 use crate::tcp::{self, Payload};
 use crate::time::Instant;
 use crate::wire::ethernet::{self, MacAddress};

@@ -1,12 +1,13 @@
 //! Frames in, and segments given to the connection they belong to.
 
 use super::Core;
-use super::connection::{Connection, FlowKey};
+use super::connection::Connection;
 use super::ip::Packet;
 use super::loopback::Arrival;
 use super::statistics::DropCause;
 use crate::device::{ChecksumStatus, Device, Frame};
 use crate::limits;
+use crate::net::flow::FlowKey;
 use crate::tcp::{self, Payload, Refusal};
 use crate::time::Instant;
 use crate::wire::checksum::{self, Sum};

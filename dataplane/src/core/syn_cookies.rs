@@ -11,8 +11,8 @@ use std::hash::{Hash, Hasher};
 use arrayvec::ArrayVec;
 use siphasher::sip::SipHasher24;
 
-use super::connection::FlowKey;
 use crate::limits;
+use crate::net::flow::FlowKey;
 use crate::time::Instant;
 use crate::wire::tcp::{Flags, Header, Options, SeqNumber};
 

@@ -7,11 +7,11 @@
 use std::collections::HashMap;
 
 use super::Core;
-use super::connection::FlowKey;
-use super::keyed_hash::KeyedHash;
 use super::statistics::{DropCause, Statistics};
 use crate::device::Device;
+use crate::keyed_hash::KeyedHash;
 use crate::limits;
+use crate::net::flow::FlowKey;
 use crate::tcp;
 use crate::time::{Instant, MILLISECOND};
 use crate::wire::tcp::{Flags, Header, Options, SeqNumber, Timestamps};

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::connection::{Chunk, Connection, FlowKey, Mode, Operating};
+use super::connection::{Chunk, Connection, Mode, Operating};
 use super::cut::CutRuns;
 use super::queue_pairs::QueuePairs;
 use super::statistics::{DropCause, Statistics};
@@ -12,6 +12,7 @@ use crate::device::{ChecksumRequest, Device, Frame, IpVersion};
 use crate::limits;
 use crate::memory::{StagTable, Target};
 use crate::mpa::{Framing, MpaError, fpdu};
+use crate::net::flow::FlowKey;
 use crate::qp::error::StreamError;
 use crate::qp::run::{FpduDescriptor, FpduRun, Source};
 use crate::rdmap::RdmapError;

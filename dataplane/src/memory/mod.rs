@@ -7,7 +7,6 @@ mod copy;
 mod huge;
 mod own;
 mod region;
-mod stag;
 mod table;
 mod target;
 
@@ -15,6 +14,7 @@ pub use access::{Access, AccessError, Accessor, Binding, FastRegistration, Grant
 #[cfg(feature = "dpdk")]
 pub use huge::HugeBacking;
 pub use region::{Backing, HeapBacking, Region};
-pub use stag::STag;
 pub use table::{BindError, InsertError, Invalidation, InvalidationError, RemoveError, StagTable};
 pub use target::Target;
+
+pub use crate::wire::stag::STag;

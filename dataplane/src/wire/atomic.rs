@@ -1,7 +1,7 @@
 //! The headers of Atomic Operations (RFC 7306 §5.2).
 
+use super::stag::STag;
 use super::{Malformed, Reader, Writer, room};
-use crate::memory::STag;
 
 /// Octets of what an Atomic Operation works on.
 pub const VALUE_OCTETS: usize = 8;

@@ -2,8 +2,8 @@
 
 use thiserror::Error;
 
+use super::stag::STag;
 use super::{Reader, Writer, room};
-use crate::memory::STag;
 
 const TAGGED: u8 = 0x80;
 const LAST: u8 = 0x40;

@@ -15,6 +15,7 @@ pub mod ipv6;
 pub mod mpa;
 pub mod quoted;
 pub mod rdmap;
+pub mod stag;
 pub mod tcp;
 
 use thiserror::Error;

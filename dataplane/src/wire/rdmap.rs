@@ -1,7 +1,7 @@
 //! RDMAP control fields and headers (RFC 5040 §4).
 
+use super::stag::STag;
 use super::{Malformed, Reader, Writer, ddp, room};
-use crate::memory::STag;
 
 /// The RDMAP version of RFC 5040; 0 is that of RDMA Consortium peers.
 // RDMAP-4.1-07

@@ -2,11 +2,11 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use warpline_dataplane::core::addresses::{Cidr, Route};
 use warpline_dataplane::core::ring::{Command, Event};
 use warpline_dataplane::core::tables::Tables;
 use warpline_dataplane::core::{Config, Core};
 use warpline_dataplane::limits;
+use warpline_dataplane::net::addresses::{Cidr, Route};
 use warpline_dataplane::time::{Instant, MICROSECOND, SECOND};
 use warpline_dataplane::wire::ethernet::MacAddress;
 

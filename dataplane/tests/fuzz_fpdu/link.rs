@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use crossbeam::queue::ArrayQueue;
-use warpline_dataplane::core::neighbours::StaticNeighbour;
 use warpline_dataplane::core::ring::{AfterStream, Command, ConnectionId, Event, FullOperation, Rings};
 use warpline_dataplane::core::tables::Tables;
 use warpline_dataplane::core::{Config, Core};
 use warpline_dataplane::memory::{Access, Grant, ProtectionDomainId, Region, STag};
+use warpline_dataplane::net::neighbours::StaticNeighbour;
 use warpline_dataplane::qp::error::StreamError;
 use warpline_dataplane::qp::shared::{CompletionRing, Doorbells, SharedQp};
 use warpline_dataplane::qp::work::{Completion, QpNumber, ReceiveRequest, Slice};

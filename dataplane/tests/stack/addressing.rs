@@ -4,11 +4,11 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use warpline_dataplane::core::Config;
-use warpline_dataplane::core::addresses::Cidr;
 use warpline_dataplane::core::listeners::ListenAddress;
 use warpline_dataplane::core::ring::{AfterStream, Command, ConnectError, ConnectionId, Event};
 use warpline_dataplane::core::statistics::DropCause;
 use warpline_dataplane::limits;
+use warpline_dataplane::net::addresses::Cidr;
 use warpline_dataplane::tcp::CloseReason;
 use warpline_dataplane::time::SECOND;
 use warpline_dataplane::wire::checksum;

@@ -6,7 +6,6 @@ pub mod raw;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
-use warpline_dataplane::core::addresses::Cidr;
 use warpline_dataplane::core::ring::{AfterStream, Command, ConnectionId, Event, FullOperation, Rings};
 use warpline_dataplane::core::statistics::Statistics;
 use warpline_dataplane::core::tables::Tables;
@@ -14,6 +13,7 @@ use warpline_dataplane::core::{Config, Core};
 use warpline_dataplane::device::sim::{self, EndConfig, Network, SimDevice};
 use warpline_dataplane::memory::{Access, Grant, ProtectionDomainId, Region, STag};
 use warpline_dataplane::mpa::enhanced::ReadDepths;
+use warpline_dataplane::net::addresses::Cidr;
 use warpline_dataplane::qp::shared::{CompletionRing, SharedQp};
 use warpline_dataplane::qp::work::{
     Completion, Operation, Payload, QpNumber, ReceiveRequest, SendRequest, Slice, Status,

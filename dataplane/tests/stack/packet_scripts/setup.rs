@@ -1,7 +1,7 @@
 //! `option` lines: how the core under test is set up.
 
 use warpline_dataplane::core::Config;
-use warpline_dataplane::core::addresses::Cidr;
+use warpline_dataplane::net::addresses::Cidr;
 
 use warpline_dataplane::tcp::congestion::Algorithm;
 use warpline_dataplane::tcp::{EcnPolicy, Keepalive};

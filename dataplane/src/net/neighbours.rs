@@ -11,7 +11,7 @@ use std::net::IpAddr;
 
 use arrayvec::ArrayVec;
 
-use super::keyed_hash::KeyedHash;
+use crate::keyed_hash::KeyedHash;
 use crate::limits;
 use crate::time::Instant;
 use crate::wire::ethernet::MacAddress;

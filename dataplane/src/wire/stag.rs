@@ -1,8 +1,8 @@
-//! STags: the names of registered memory.
+//! The STag, which names registered memory in DDP and RDMAP headers.
 
 use core::fmt;
 
-/// A Steering Tag (RFC 5041 §2): 16 bits that name a slot of the [`StagTable`](super::StagTable) and 16 bits of key that
+/// A Steering Tag (RFC 5041 §2): 16 bits that name a slot of the STag table and 16 bits of key that
 /// must match what the slot holds, so that stale and guessed STags fail. Zero is never given out: some adapters refuse it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct STag(pub u32);

@@ -1,0 +1,38 @@
+//! The addresses and ports of a TCP connection.
+
+use std::hash::{Hash, Hasher};
+use std::net::IpAddr;
+
+/// The addresses and ports that name a TCP connection. Both addresses are of one family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlowKey {
+    /// Our address.
+    pub local: IpAddr,
+    /// The peer's address.
+    pub remote: IpAddr,
+    /// The peer's port.
+    pub remote_port: u16,
+    /// Our port.
+    pub local_port: u16,
+}
+
+impl Hash for FlowKey {
+    /// Hashes as few words as possible: the connection table hashes a key for every segment.
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        match (self.local, self.remote) {
+            (IpAddr::V4(local), IpAddr::V4(remote)) => {
+                state.write_u64(u64::from(local.to_bits()) << 32 | u64::from(remote.to_bits()));
+            }
+            (local, remote) => {
+                for address in [local, remote] {
+                    match address {
+                        IpAddr::V4(address) => state.write_u32(address.to_bits()),
+                        IpAddr::V6(address) => state.write_u128(address.to_bits()),
+                    }
+                }
+            }
+        }
+        state.write_u32(u32::from(self.local_port) << 16 | u32::from(self.remote_port));
+    }
+}
