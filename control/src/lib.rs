@@ -54,54 +54,35 @@
 //! # }
 //! ```
 
-pub mod advertisement;
-pub mod batch;
-pub mod cm;
-pub mod completion;
-pub mod connect;
-pub mod device;
-mod driver;
-pub mod event_fd;
-#[cfg(test)]
-mod idle_tests;
-#[cfg(all(debug_assertions, not(test)))]
-mod instances;
-mod interrupt;
-pub mod lending;
-pub mod listener;
-pub mod memory;
-#[cfg(feature = "dpdk")]
-pub mod open;
-pub mod posting;
-pub mod queue_pair;
-pub mod quota;
-mod registered;
-pub mod shared_receive_queue;
-mod socket_pair;
-pub mod startup;
-pub mod tcp_listener;
-pub mod tcp_stream;
-mod thread;
-pub mod window;
+mod engine;
+mod handles;
+mod vocabulary;
 
-pub use advertisement::Advertisement;
-pub use batch::SendBatch;
-pub use completion::CompletionQueue;
-pub use connect::{ConnectConfig, ConnectError, Connected, Revision};
-pub use device::{CrcPolicy, Device, DeviceConfig, MemorySource, StartError, Stopped, Usage};
-pub use driver::{CoreDriver, Idle, PollThread, PollThreadError, now};
-pub use event_fd::EventFd;
-pub use lending::{Buffer, LendError, Lender, Loan, NotLent, Returned};
-pub use listener::{
-    AcceptError, Accepted, AnswerError, ConnectionRequest, ListenConfig, ListenError, Listener,
+pub use engine::quota::Quotas;
+pub use engine::startup::{self, Peer, ReadDepths, ReadsWanted, RtrKinds, StartupFault, Terms};
+pub use handles::batch::SendBatch;
+pub use handles::cm;
+pub use handles::completion::CompletionQueue;
+pub use handles::device::{CrcPolicy, Device, DeviceConfig, MemorySource, StartError, Stopped, Usage};
+pub use handles::driver::{CoreDriver, Idle, PollThread, PollThreadError, now};
+pub use handles::event_fd::EventFd;
+pub use handles::lending::{Buffer, LendError, Lender, Loan, NotLent, Returned};
+pub use handles::listener::{
+    AcceptError, Accepted, AnswerError, ConnectionRequest, FIRST_FPDU_TIMEOUT, ListenConfig, ListenError,
+    Listener,
 };
-pub use memory::{Addressing, DeregisterError, MemoryError, MemoryRegion, ProtectionDomain, Sharing};
-pub use queue_pair::{CloseError, CreateError, QpConfig, QueuePair, RnrPolicy};
-pub use quota::Quotas;
-pub use shared_receive_queue::SharedReceiveQueue;
-pub use startup::{Peer, ReadDepths, ReadsWanted, RtrKinds, StartupFault, Terms};
-pub use tcp_listener::{TcpListenConfig, TcpListener};
-pub use tcp_stream::{StreamConfig, SwitchError, TcpStream, TcpStreamError, UnnegotiatedConfig};
+pub use handles::memory::{
+    Addressing, DeregisterError, MemoryError, MemoryRegion, ProtectionDomain, Sharing,
+};
+#[cfg(feature = "dpdk")]
+pub use handles::open;
+pub use handles::queue_pair::{CloseError, CreateError, QpConfig, QueuePair, RnrPolicy};
+pub use handles::shared_receive_queue::SharedReceiveQueue;
+pub use handles::tcp_listener::{TcpListenConfig, TcpListener};
+pub use handles::tcp_stream::{StreamConfig, SwitchError, TcpStream, TcpStreamError, UnnegotiatedConfig};
+pub use handles::window::{DeallocateError, MemoryWindow};
+pub use vocabulary::advertisement::{Advertisement, NotAnAdvertisement};
+pub use vocabulary::connect::{ConnectConfig, ConnectError, Connected, Revision, STARTUP_TIMEOUT};
 pub use warpline_dataplane::core::ring::Direction;
 pub use warpline_dataplane::core::statistics::Statistics;
 pub use warpline_dataplane::memory::{Access, Binding, FastRegistration, Region, STag};
@@ -120,7 +101,6 @@ pub use warpline_dataplane::qp::work::{
 pub use warpline_dataplane::tcp::congestion::Algorithm;
 pub use warpline_dataplane::tcp::{Behaviour, CloseReason, Counters, EcnPolicy, Keepalive, Snapshot};
 pub use warpline_dataplane::wire::ethernet::MacAddress;
-pub use window::{DeallocateError, MemoryWindow};
 
 /// The example of README.md, compiled by the tests.
 #[cfg(all(doctest, feature = "dpdk"))]

@@ -1,0 +1,517 @@
+//! MPA startup (RFC 5044 §7.1, RFC 6581): one Request, one Reply, and what both ends may do from then on. Octets and `now`
+//! go in; frames, decisions and deadlines come out. No I/O, no clock.
+
+#[cfg(test)]
+mod tests;
+
+use warpline_dataplane::mpa::MpaError;
+use warpline_dataplane::mpa::enhanced::Outcome;
+use warpline_dataplane::mpa::startup as rules;
+use warpline_dataplane::qp::terminate;
+use warpline_dataplane::time::Instant;
+use warpline_dataplane::wire::mpa::{EnhancedData, Kind, Parsed, StartupError, StartupFrame};
+
+pub use warpline_dataplane::mpa::enhanced::{ReadDepths, RtrKinds, Terms};
+pub use warpline_dataplane::mpa::startup::{Agreement, Offer};
+
+/// Most octets of Private Data in a startup frame (MPA-7.1.1-18).
+pub const PRIVATE_DATA_MAX_OCTETS: usize = StartupFrame::PRIVATE_DATA_MAX;
+
+/// Most of them that are the ULP's when the frame is enhanced (MPAv2-9-02, A-19).
+pub const ENHANCED_PRIVATE_DATA_MAX_OCTETS: usize = PRIVATE_DATA_MAX_OCTETS - EnhancedData::LEN;
+
+/// More Private Data than a startup frame holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{octets} octets of Private Data: this startup frame holds at most {most_octets}, send the rest after the connection is up"
+)]
+pub struct PrivateDataTooLong {
+    /// Octets given.
+    pub octets: usize,
+    /// Octets there is room for: 512, or 508 in an enhanced frame.
+    pub most_octets: usize,
+}
+
+/// Why a Request cannot be accepted as the application wants it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unacceptable {
+    /// Its Private Data has no room.
+    #[error(transparent)]
+    PrivateData(#[from] PrivateDataTooLong),
+    /// The peer takes fewer RDMA Reads at a time than the application needs (MPAv2-9.1-05).
+    #[error("the peer takes {offered} RDMA Reads at a time, fewer than the {needed} needed")]
+    InsufficientIrd {
+        /// The peer's IRD.
+        offered: u16,
+        /// The ORD that the application needs.
+        needed: u16,
+    },
+}
+
+/// Why MPA startup failed at this end: MPA error 4 (RFC 5044 §8). The TCP connection is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StartupFault {
+    /// What came is not the startup frame that belongs here, or contradicts itself.
+    #[error("{0}")]
+    Frame(#[from] StartupError),
+    /// Octets after a frame that nothing may follow yet: the length of its Private Data is wrong, or the peer does not
+    /// wait for its turn.
+    #[error("octets follow the startup frame that its PD_Length does not count")]
+    ExtraOctets,
+    /// An unenhanced Reply that accepts an enhanced Request: the peer may have given the enhanced data to its ULP
+    /// (MPAv2-10-01).
+    #[error(
+        "the peer accepted an enhanced Request (RFC 6581) by an unenhanced Reply: connect with MPA revision 1"
+    )]
+    NotEnhanced,
+    /// An enhanced Reply to a Request that was not (MPAv2-10-02).
+    #[error("the peer answered an unenhanced Request by an enhanced Reply (RFC 6581)")]
+    Enhanced,
+    /// The peer closed before its startup frame was complete.
+    #[error("the peer closed the connection during MPA startup")]
+    Closed,
+    /// The peer's startup frame did not come in time (RFC 5044 §7.1.2 rule 10).
+    #[error("no complete startup frame in time: the peer may not speak MPA, or waits for one itself")]
+    TimedOut,
+}
+
+impl StartupFault {
+    /// MPA's error for all of these (MPA-8-06).
+    pub const fn mpa_error(self) -> MpaError {
+        MpaError::StartupFrame
+    }
+
+    /// A word that names the fault, for programs.
+    pub const fn detail(self) -> &'static str {
+        match self {
+            Self::Frame(StartupError::WrongKey | StartupError::OtherInitiator) => "key",
+            Self::Frame(StartupError::Revision(_)) => "revision",
+            Self::Frame(StartupError::PrivateDataLength) => "private-data-length",
+            Self::ExtraOctets => "private-data-extra",
+            Self::NotEnhanced => "not-enhanced",
+            Self::Enhanced => "enhanced",
+            Self::Closed => "closed",
+            Self::TimedOut => "timeout",
+        }
+    }
+}
+
+/// The octets of `frame` with the ULP's Private Data behind the enhanced data that it is to have.
+fn emit(
+    frame: &StartupFrame<'_>,
+    enhanced: Option<EnhancedData>,
+    private_data: &[u8],
+) -> Result<Box<[u8]>, PrivateDataTooLong> {
+    let most_octets =
+        if enhanced.is_some() { ENHANCED_PRIVATE_DATA_MAX_OCTETS } else { PRIVATE_DATA_MAX_OCTETS };
+    let mut all = Vec::with_capacity(PRIVATE_DATA_MAX_OCTETS);
+    if let Some(data) = enhanced {
+        // MPAv2-6-05
+        all.resize(EnhancedData::LEN, 0);
+        data.emit(&mut all);
+    }
+    all.extend_from_slice(private_data);
+    let frame = StartupFrame { enhanced: enhanced.is_some(), private_data: &all, ..*frame };
+    let mut octets = vec![0; frame.len()];
+    // MPA-7.1.1-18, MPAv2-9-02
+    frame.emit(&mut octets).ok_or(PrivateDataTooLong { octets: private_data.len(), most_octets })?;
+    Ok(octets.into())
+}
+
+/// A frame without its Private Data.
+const fn bare(frame: StartupFrame<'_>) -> StartupFrame<'static> {
+    let StartupFrame { kind, markers, crc, rejected, enhanced, revision, private_data: _ } = frame;
+    StartupFrame { kind, markers, crc, rejected, enhanced, revision, private_data: &[] }
+}
+
+/// The enhanced data of a frame, if it has them, and the ULP's Private Data.
+fn split<'a>(frame: &StartupFrame<'a>) -> (Option<EnhancedData>, &'a [u8]) {
+    match frame.enhanced_data() {
+        Some((data, private_data)) => (Some(data), private_data),
+        None => (None, frame.private_data),
+    }
+}
+
+/// What the peer's frame said of the peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Peer {
+    /// The revision of MPA in its frame (MPA-7.1.1-15).
+    pub revision: u8,
+    /// Its IRD and ORD as they came, if its frame was enhanced (MPAv2-9.1-01, MPAv2-9.1-08).
+    pub depths: Option<ReadDepths>,
+}
+
+impl Peer {
+    fn of(frame: &StartupFrame<'_>) -> Self {
+        let depths = split(frame).0.map(ReadDepths::of);
+        Self { revision: frame.revision, depths }
+    }
+}
+
+/// How a connection is to run, now that both frames are known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Setup {
+    /// What M, C and the revisions come to.
+    pub agreement: Agreement,
+    /// What the enhanced data come to.
+    pub outcome: Outcome,
+}
+
+/// Octets of a startup frame that came so far, and how long the rest may take.
+#[derive(Debug)]
+struct Incoming {
+    octets: Vec<u8>,
+    /// The whole exchange is over by then, however slowly octets dribble in (MPA-7.1.2-25, D08-7.1.2-01).
+    deadline: Instant,
+}
+
+impl Incoming {
+    const fn new(deadline: Instant) -> Self {
+        Self { octets: Vec::new(), deadline }
+    }
+
+    fn take(&mut self, octets: &[u8]) {
+        // MPA-7.1.2-23: what is kept is bounded by the largest frame. An octet more is enough to know of all of them.
+        let room = (StartupFrame::MAX_LEN + 1).saturating_sub(self.octets.len());
+        self.octets.extend_from_slice(&octets[..octets.len().min(room)]);
+    }
+
+    /// What the rules say of the octets, and whether it is those after the frame that they complain of.
+    fn fault(&self, expected: Kind, error: StartupError) -> StartupFault {
+        match StartupFrame::parse(expected, &self.octets) {
+            Ok(Parsed::Complete { .. }) => StartupFault::ExtraOctets,
+            _ => error.into(),
+        }
+    }
+
+    fn on_time(&self, now: Instant) -> Result<(), StartupFault> {
+        if now >= self.deadline { Err(StartupFault::TimedOut) } else { Ok(()) }
+    }
+}
+
+/// The Responder's answer.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// Full Operation follows the Reply.
+    Accepted {
+        /// How it runs.
+        setup: Setup,
+        /// The Responder's Private Data.
+        private_data: Box<[u8]>,
+        /// What the Reply said of it.
+        peer: Peer,
+    },
+    /// The Responder's ULP does not want the connection (MPA-7.1.2-13).
+    Rejected {
+        /// The Responder's Private Data.
+        private_data: Box<[u8]>,
+        /// What the Reply said of it.
+        peer: Peer,
+    },
+    /// The Responder accepts, but on terms that this end cannot meet. It is to be told, and the connection to be closed.
+    Unmet {
+        /// What is missing.
+        error: MpaError,
+        /// The Terminate, as the only FPDU of the connection.
+        terminate: Box<[u8]>,
+        /// What the Reply said of it.
+        peer: Peer,
+    },
+}
+
+/// How an Initiator starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Proposal {
+    /// M and C.
+    pub offer: Offer,
+    /// The revision of MPA. 2 is enhanced (RFC 6581) if `terms` have something to say; 0 is that of the RDMA
+    /// Consortium's endpoints, always with M and C.
+    pub revision: u8,
+    /// What an enhanced Request asks for.
+    pub terms: Terms,
+    /// Whether a Responder of the RDMA Consortium's may answer a Request of revision 1 (RFC 5044 appendix C).
+    pub permissive: bool,
+}
+
+/// The end that sends the Request.
+#[derive(Debug)]
+pub struct Initiator {
+    asked: StartupFrame<'static>,
+    terms: Terms,
+    permissive: bool,
+    incoming: Incoming,
+    octets_behind: usize,
+}
+
+impl Initiator {
+    /// An Initiator, and the Request Frame it sends first.
+    ///
+    /// # Errors
+    ///
+    /// [`PrivateDataTooLong`].
+    // Requirements: MPA-7.1.2-02, RDMAC-C.2.4-01, RDMAC-C.2.5-01, MPAv2-6-02, MPAv2-6-03, MPAv2-10-03
+    pub fn new(
+        proposal: Proposal,
+        private_data: &[u8],
+        deadline: Instant,
+    ) -> Result<(Self, Box<[u8]>), PrivateDataTooLong> {
+        let Proposal { offer, revision, terms, permissive } = proposal;
+        let consortium = revision == 0;
+        let asked = StartupFrame {
+            kind: Kind::Request,
+            markers: offer.markers || consortium,
+            crc: offer.crc || consortium,
+            rejected: false,
+            enhanced: revision == 2 && terms.enhances(),
+            revision,
+            private_data: &[],
+        };
+        let octets = emit(&asked, asked.enhanced.then(|| terms.request()), private_data)?;
+        Ok((Self { asked, terms, permissive, incoming: Incoming::new(deadline), octets_behind: 0 }, octets))
+    }
+
+    /// Takes octets of the Reply; gives it once it is complete.
+    ///
+    /// # Errors
+    ///
+    /// [`StartupFault`]: the TCP connection is to be closed (MPA-7.1.2-12), and another may be
+    /// [tried](Self::may_fall_back).
+    pub fn on_octets(&mut self, octets: &[u8]) -> Result<Option<Reply>, StartupFault> {
+        let all = self.incoming.octets.len() + octets.len();
+        self.incoming.take(octets);
+        let reply = rules::reply(&self.incoming.octets);
+        let Some((answer, octets)) = reply.map_err(|error| self.incoming.fault(Kind::Reply, error))? else {
+            return Ok(None);
+        };
+        self.octets_behind = all - octets;
+        // MPA-7.1.1-13, MPA-7.1.1-14
+        if rules::fit(&self.asked, &answer, self.permissive) != rules::Fit::Together {
+            return Err(match answer.revision {
+                2 if self.asked.enhanced => StartupFault::NotEnhanced,
+                2 if answer.enhanced => StartupFault::Enhanced,
+                revision => StartupError::Revision(revision).into(),
+            });
+        }
+        let peer = Peer::of(&answer);
+        let (data, private_data) = split(&answer);
+        if answer.rejected {
+            return Ok(Some(Reply::Rejected { private_data: private_data.into(), peer }));
+        }
+        let agreement = Agreement::of(&self.asked, &answer);
+        let outcome = data.map_or_else(|| Ok(self.terms.unnegotiated()), |data| self.terms.conclude(data));
+        Ok(Some(match outcome {
+            Ok(outcome) => {
+                let setup = Setup { agreement, outcome };
+                Reply::Accepted { setup, private_data: private_data.into(), peer }
+            }
+            Err(error) => {
+                Reply::Unmet { error, terminate: terminate::only_fpdu(error, agreement)[..].into(), peer }
+            }
+        }))
+    }
+
+    /// How many of the octets of the last call follow the Reply. Behind one that rejects they are streaming octets.
+    pub const fn octets_behind(&self) -> usize {
+        self.octets_behind
+    }
+
+    /// Whether `fault` is what becomes of an enhanced Request at a peer that does not know of them: then an unenhanced one
+    /// may do, on a new TCP connection. Such a peer takes the Request for malformed and closes without a word, or answers
+    /// with the revision it knows. Silence, and octets that are no Reply, say nothing of the kind.
+    // MPAv2-10-04, MPAv2-10-05
+    pub fn may_fall_back(&self, fault: StartupFault) -> bool {
+        self.asked.enhanced
+            && match fault {
+                StartupFault::Closed => self.incoming.octets.is_empty(),
+                StartupFault::NotEnhanced => true,
+                StartupFault::Frame(StartupError::Revision(revision)) => {
+                    revision == 1 || revision == 0 && self.permissive
+                }
+                StartupFault::Frame(_)
+                | StartupFault::ExtraOctets
+                | StartupFault::Enhanced
+                | StartupFault::TimedOut => false,
+            }
+    }
+
+    /// Looks at the time.
+    ///
+    /// # Errors
+    ///
+    /// [`StartupFault::TimedOut`] once the deadline has come.
+    pub fn on_time(&self, now: Instant) -> Result<(), StartupFault> {
+        self.incoming.on_time(now)
+    }
+
+    /// When the Reply must be complete.
+    pub const fn deadline(&self) -> Instant {
+        self.incoming.deadline
+    }
+}
+
+/// A Request that is complete and well-formed.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Request {
+    /// The Initiator's Private Data (MPA-7.1.1-19).
+    pub private_data: Box<[u8]>,
+    /// What it said of the Initiator.
+    pub peer: Peer,
+    /// The Initiator's frame, without its Private Data.
+    asked: StartupFrame<'static>,
+    /// Its enhanced data.
+    data: Option<EnhancedData>,
+}
+
+impl Request {
+    /// The version of DDP and RDMAP that a connection would have (RDMAC-C.2.4-03).
+    pub const fn version(&self) -> u8 {
+        if self.asked.revision == 0 { 0 } else { 1 }
+    }
+
+    /// Most octets of Private Data in the Reply.
+    pub const fn private_data_max_octets(&self) -> usize {
+        if self.data.is_some() { ENHANCED_PRIVATE_DATA_MAX_OCTETS } else { PRIVATE_DATA_MAX_OCTETS }
+    }
+}
+
+/// A Request that is refused without asking the ULP.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// Why.
+    pub fault: StartupFault,
+    /// What to send before closing.
+    pub answer: Option<Box<[u8]>>,
+}
+
+impl<F: Into<StartupFault>> From<F> for Refusal {
+    fn from(fault: F) -> Self {
+        Self { fault: fault.into(), answer: None }
+    }
+}
+
+/// How a Responder answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Disposition {
+    /// M and C.
+    pub offer: Offer,
+    /// What an enhanced Request is answered with.
+    pub terms: Terms,
+    /// Whether Initiators of the RDMA Consortium's are answered in their revision (RFC 5044 appendix C).
+    pub permissive: bool,
+}
+
+/// What an application wants of RDMA Reads when it accepts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct ReadsWanted {
+    /// The most either way, if not as the listener is set up.
+    pub depths: Option<ReadDepths>,
+    /// The least ORD that will do; a Request that offers less is rejected, and the Initiator told of it (MPAv2-9.1-04).
+    pub ord_needed: u16,
+}
+
+/// The end that waits for the Request (MPA-7.1.2-03) and answers it.
+#[derive(Debug)]
+pub struct Responder {
+    disposition: Disposition,
+    incoming: Incoming,
+    complete: bool,
+}
+
+impl Responder {
+    /// A Responder that gives the Request until `deadline`.
+    pub const fn new(disposition: Disposition, deadline: Instant) -> Self {
+        Self { disposition, incoming: Incoming::new(deadline), complete: false }
+    }
+
+    /// Takes octets of the Request; gives it once it is complete.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal`]: its answer is to be sent, if it has one, and the TCP connection closed (MPA-7.1.2-04). Also when
+    /// octets come between the Request and our Reply.
+    // MPAv2-6-04
+    pub fn on_octets(&mut self, octets: &[u8]) -> Result<Option<Request>, Refusal> {
+        self.incoming.take(octets);
+        let request = rules::request(&self.incoming.octets);
+        let Some(asked) = request.map_err(|error| self.incoming.fault(Kind::Request, error))? else {
+            return Ok(None);
+        };
+        let answer = self.answer(&asked);
+        if answer.close {
+            // the peer of revision 0 learns ours, then the connection closes (RDMAC-C.2.1-01).
+            let fault = StartupError::Revision(asked.revision).into();
+            return Err(Refusal { fault, answer: emit(&answer.reply, None, &[]).ok() });
+        }
+        self.complete = true;
+        let (data, private_data) = split(&asked);
+        let (private_data, peer) = (private_data.into(), Peer::of(&asked));
+        Ok(Some(Request { private_data, peer, asked: bare(asked), data }))
+    }
+
+    const fn answer(&self, asked: &StartupFrame<'_>) -> rules::Answer {
+        rules::answer(asked, self.disposition.offer, self.disposition.permissive)
+    }
+
+    fn terms(&self, wanted: ReadsWanted) -> Terms {
+        let Terms { depths, negotiated, rtr } = self.disposition.terms;
+        Terms { depths: wanted.depths.unwrap_or(depths), negotiated, rtr }
+    }
+
+    /// The accepting Reply, after which Full Operation begins (MPA-7.1.2-08, MPA-7.1.2-09).
+    ///
+    /// # Errors
+    ///
+    /// [`Unacceptable`]: it is to be [rejected](Self::reject) instead.
+    // MPAv2-9.1-04, MPAv2-10-01, MPAv2-10-02
+    pub fn accept(
+        &self,
+        request: &Request,
+        wanted: ReadsWanted,
+        private_data: &[u8],
+    ) -> Result<(Box<[u8]>, Setup), Unacceptable> {
+        let terms = self.terms(wanted);
+        let (data, outcome) = match request.data {
+            None => (None, terms.unnegotiated()),
+            Some(asked) => {
+                let insufficient =
+                    |_| Unacceptable::InsufficientIrd { offered: asked.ird, needed: wanted.ord_needed };
+                let (data, outcome) = terms.answer(asked, wanted.ord_needed).map_err(insufficient)?;
+                (Some(data), outcome)
+            }
+        };
+        let reply = self.answer(&request.asked).reply;
+        let octets = emit(&reply, data, private_data)?;
+        Ok((octets, Setup { agreement: Agreement::of(&reply, &request.asked), outcome }))
+    }
+
+    /// The rejecting Reply (MPA-7.1.2-05, MPA-7.1.2-06). An enhanced one says what the application wants of RDMA Reads, as
+    /// far as that is known.
+    ///
+    /// # Errors
+    ///
+    /// [`PrivateDataTooLong`].
+    pub fn reject(
+        &self,
+        request: &Request,
+        wanted: ReadsWanted,
+        private_data: &[u8],
+    ) -> Result<Box<[u8]>, PrivateDataTooLong> {
+        let data = request.data.map(|asked| self.terms(wanted).rejection(asked, wanted.ord_needed));
+        let reply = self.answer(&request.asked).reply;
+        emit(&StartupFrame { rejected: true, ..reply }, data, private_data)
+    }
+
+    /// Looks at the time. A Request that is complete waits for the ULP, not for the peer.
+    ///
+    /// # Errors
+    ///
+    /// [`StartupFault::TimedOut`] once the deadline has come and the Request has not (MPA-7.1.2-21).
+    pub fn on_time(&self, now: Instant) -> Result<(), StartupFault> {
+        if self.complete { Ok(()) } else { self.incoming.on_time(now) }
+    }
+
+    /// When the Request must be complete.
+    pub const fn deadline(&self) -> Instant {
+        if self.complete { Instant::NEVER } else { self.incoming.deadline }
+    }
+}

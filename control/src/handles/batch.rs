@@ -1,0 +1,113 @@
+//! Work requests that are posted together.
+
+use arrayvec::ArrayVec;
+use warpline_dataplane::limits;
+use warpline_dataplane::qp::shared::{BadRequest, PostError};
+use warpline_dataplane::qp::work::{Operation, Payload, SendRequest, Slice};
+
+use crate::handles::posting::place_in;
+use crate::handles::queue_pair::QueuePair;
+use crate::vocabulary::advertisement::Advertisement;
+
+/// Send work requests that are being gathered for one queue pair, with one bell for the core when they are
+/// [posted](Self::commit). It lives on the stack and allocates nothing; dropped before that, nothing of it is posted.
+///
+/// ```no_run
+/// # fn post(qp: &warpline::QueuePair, slice: warpline::Slice, peer: warpline::Advertisement) -> Result<(), Box<dyn std::error::Error>> {
+/// let mut batch = qp.batch();
+/// batch.write(1, slice, &peer, 0)?;
+/// batch.write(2, slice, &peer, 4096)?;
+/// batch.send(3, slice)?;
+/// batch.commit()?;
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "nothing is posted before commit"]
+#[derive(Debug)]
+pub struct SendBatch<'a> {
+    qp: &'a QueuePair,
+    requests: ArrayVec<SendRequest, { limits::POST_BATCH }>,
+}
+
+impl<'a> SendBatch<'a> {
+    /// Work requests that one batch holds.
+    pub const CAPACITY: usize = limits::POST_BATCH;
+
+    pub(crate) const fn new(qp: &'a QueuePair) -> Self {
+        Self { qp, requests: ArrayVec::new_const() }
+    }
+
+    /// How many requests it holds.
+    pub fn len(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// Whether it holds none.
+    pub fn is_empty(&self) -> bool {
+        self.requests.is_empty()
+    }
+
+    /// Adds a request as it is.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError::BatchFull`] when the batch is full: commit it, and begin another.
+    #[inline]
+    pub fn push(&mut self, request: SendRequest) -> Result<(), PostError> {
+        self.requests.try_push(request).map_err(|_| PostError::BatchFull)
+    }
+
+    /// Adds a Send of `local`. Its completion is called `id`.
+    ///
+    /// # Errors
+    ///
+    /// As [`push`](Self::push).
+    pub fn send(&mut self, id: u64, local: impl Into<Payload>) -> Result<(), PostError> {
+        self.push(SendRequest::new(id, Operation::SEND, local))
+    }
+
+    /// Adds an RDMA Write of `local` to octet `offset` of `remote`. Its completion is called `id`.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError::OutsideAdvertisement`], and as [`push`](Self::push).
+    #[inline]
+    pub fn write(
+        &mut self,
+        id: u64,
+        local: impl Into<Payload>,
+        remote: &Advertisement,
+        offset: u64,
+    ) -> Result<(), PostError> {
+        // Not by way of `write_request`: a request in a `Result` is moved once more, which for small messages shows.
+        let local = local.into();
+        let to = place_in(remote, offset, local.octets())?;
+        self.push(SendRequest::new(id, Operation::Write { stag: remote.stag, to }, local))
+    }
+
+    /// Adds an RDMA Read into `local` from octet `offset` of `remote`. Its completion is called `id`.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError::OutsideAdvertisement`], and as [`push`](Self::push).
+    pub fn read(
+        &mut self,
+        id: u64,
+        local: Slice,
+        remote: &Advertisement,
+        offset: u64,
+    ) -> Result<(), PostError> {
+        self.push(QueuePair::read_request(id, local, remote, offset)?)
+    }
+
+    /// Posts what it holds, in order.
+    ///
+    /// # Errors
+    ///
+    /// [`BadRequest`] names the first that was not taken; those before it are posted, those behind it are not.
+    // Inline, or all that it holds is moved first.
+    #[inline]
+    pub fn commit(self) -> Result<(), BadRequest> {
+        self.qp.post_many(&self.requests)
+    }
+}

@@ -1,0 +1,227 @@
+//! Where the events of ids arrive.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use crossbeam::channel::TryRecvError;
+use warpline_dataplane::qp::completion_queue::Notify;
+
+use super::id::Id;
+use super::listening::ListeningAt;
+use crate::engine::startup::{Peer, ReadDepths};
+use crate::handles::device::Device;
+use crate::handles::event_fd::EventFd;
+use crate::handles::listener::{AnswerError, ConnectionRequest, Incoming};
+use crate::vocabulary::connect::ConnectError;
+
+/// Names an id of a channel. No other id of the channel ever has the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct IdNumber(pub u64);
+
+/// Something that happened to an id.
+#[derive(Debug)]
+pub struct Event {
+    /// The id; for a connection request, that of the listener.
+    pub id: IdNumber,
+    /// What.
+    pub kind: EventKind,
+}
+
+/// What happened: rdma_cm's `RDMA_CM_EVENT_*`.
+#[derive(Debug)]
+pub enum EventKind {
+    /// The device that leads to the peer is known.
+    AddressResolved,
+    /// No device leads to the peer.
+    AddressError,
+    /// The way to the peer is known.
+    RouteResolved,
+    /// A peer wants to connect. The id is new; it knows the peer's address, Private Data, IRD and ORD. Dropping it rejects
+    /// the peer.
+    ConnectRequest(Id),
+    /// The connection is in Full Operation: sends may be posted.
+    Established {
+        /// What the peer that was connected to said when it accepted.
+        private_data: Box<[u8]>,
+        /// Our IRD and ORD on this connection.
+        depths: ReadDepths,
+    },
+    /// The peer does not want the connection.
+    Rejected {
+        /// Its reason in words of its own. Empty when nobody listens there.
+        private_data: Box<[u8]>,
+        /// What else its Reply said; `None` when nobody listens there.
+        peer: Option<Peer>,
+    },
+    /// The peer did not answer in time, or the network says that it cannot be reached.
+    Unreachable(ConnectError),
+    /// The connection could not be opened for another reason.
+    ConnectError(ConnectError),
+    /// The connection could not be accepted after all.
+    AcceptError(AnswerError),
+    /// The connection is being closed, by either end, or has failed. It comes once.
+    Disconnected,
+    /// The connection is over: its queue pair has completed everything and may go.
+    TimewaitExit,
+    /// The device serves no more.
+    DeviceRemoval,
+}
+
+/// What waits on a channel.
+pub(super) enum Entry {
+    Event(Event),
+    /// A listener has a request, or a peer has failed there.
+    Incoming(Weak<ListeningAt>),
+}
+
+/// The events of a channel, in order. Control threads put them there; it holds on to no device, so that those may go.
+pub(super) struct Queue {
+    entries: Mutex<VecDeque<Entry>>,
+    /// Readable while there is an entry.
+    fd: EventFd,
+}
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Entry>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Each id causes a few events in its life. A listener has at most twice its backlog waiting, Requests and as many peers
+    /// that failed, and is told once of each: so ids bound what waits here, not peers.
+    pub(super) fn push(&self, entry: Entry) {
+        let mut entries = self.lock();
+        if entries.is_empty() {
+            self.fd.notify();
+        }
+        entries.push_back(entry);
+    }
+
+    pub(super) fn tell(&self, id: IdNumber, kind: EventKind) {
+        self.push(Entry::Event(Event { id, kind }));
+    }
+
+    fn take(&self) -> Option<Entry> {
+        let mut entries = self.lock();
+        let entry = entries.pop_front();
+        if entries.is_empty() {
+            self.fd.clear();
+        }
+        entry
+    }
+}
+
+/// What a channel and its ids share.
+pub(super) struct Shared {
+    pub(super) devices: Vec<Device>,
+    pub(super) queue: Arc<Queue>,
+    numbers: AtomicU64,
+}
+
+impl Shared {
+    pub(super) fn next_number(&self) -> IdNumber {
+        IdNumber(self.numbers.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// Where the events of ids arrive, in the order in which they happened. Its file descriptor is readable while there are
+/// some.
+pub struct EventChannel {
+    shared: Arc<Shared>,
+}
+
+impl EventChannel {
+    /// A channel for connections on `devices`.
+    ///
+    /// # Errors
+    ///
+    /// When the system has no file descriptor left.
+    pub fn new(devices: impl IntoIterator<Item = Device>) -> io::Result<Self> {
+        let queue = Arc::new(Queue { entries: Mutex::default(), fd: EventFd::new()? });
+        let devices = devices.into_iter().collect();
+        Ok(Self { shared: Arc::new(Shared { devices, queue, numbers: AtomicU64::new(1) }) })
+    }
+
+    /// A new id, whose events arrive here.
+    pub fn create_id(&self) -> Id {
+        Id::new(self.shared.clone())
+    }
+
+    /// How much waits to be looked at: events, and peers that came to listeners.
+    pub fn waiting(&self) -> usize {
+        self.shared.queue.lock().len()
+    }
+
+    /// The oldest event. Does not wait.
+    pub fn poll(&self) -> Option<Event> {
+        loop {
+            match self.shared.queue.take()? {
+                Entry::Event(event) => return Some(event),
+                Entry::Incoming(listening) => {
+                    if let Some(event) = listening.upgrade().and_then(|at| self.request_at(&at)) {
+                        return Some(event);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The oldest event; sleeps until there is one, at most for `timeout`.
+    pub fn wait(&self, timeout: Duration) -> Option<Event> {
+        let start = Instant::now();
+        loop {
+            if let Some(event) = self.poll() {
+                return Some(event);
+            }
+            let left = timeout.saturating_sub(start.elapsed());
+            if left.is_zero() {
+                return None;
+            }
+            self.shared.queue.fd.wait(left);
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn queue(&self) -> &Arc<Queue> {
+        &self.shared.queue
+    }
+
+    /// The request that a listener has; a peer that failed before it had asked is no event.
+    fn request_at(&self, at: &ListeningAt) -> Option<Event> {
+        let device = self.shared.devices.get(at.device)?;
+        let (connection, pair, asked) = match at.incoming.try_recv() {
+            Ok(Incoming::Request { connection, pair, asked }) => (connection, pair, asked),
+            Ok(Incoming::Fault { .. }) | Err(TryRecvError::Empty) => return None,
+            // So it is too when the listener has gone while it was looked at, or was refused.
+            Err(TryRecvError::Disconnected) => {
+                let removed = device.shared.has_ended();
+                return removed.then_some(Event { id: at.id, kind: EventKind::DeviceRemoval });
+            }
+        };
+        let request = ConnectionRequest::new(device.shared.clone(), connection, pair, asked);
+        let id = Id::asked(self.shared.clone(), at.device, request);
+        Some(Event { id: at.id, kind: EventKind::ConnectRequest(id) })
+    }
+}
+
+impl AsFd for EventChannel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.shared.queue.fd.as_fd()
+    }
+}
+
+impl AsRawFd for EventChannel {
+    fn as_raw_fd(&self) -> RawFd {
+        self.shared.queue.fd.as_raw_fd()
+    }
+}
+
+impl fmt::Debug for EventChannel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EventChannel").field("devices", &self.shared.devices).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,538 @@
+//! Ids: connections, listeners, and what is to become one.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+
+use warpline_dataplane::net::addresses;
+use warpline_dataplane::qp::shared::SharedQp;
+
+use super::channel::{EventKind, IdNumber, Queue, Shared};
+use super::listening::{ListeningAt, unlisten};
+use crate::engine::request::{Reply, Request};
+use crate::engine::startup::{PrivateDataTooLong, ReadDepths, ReadsWanted, StartupFault};
+use crate::handles::device::{Device, Stopped};
+use crate::handles::listener::{
+    Accepted, AnswerError, ConnectionRequest, ListenConfig, ListenError, listen_address,
+};
+use crate::handles::queue_pair::{Ending, QueuePair};
+use crate::vocabulary::connect::{self, ConnectConfig, ConnectError, Connected};
+
+/// How often a port is chosen that all devices of a channel are to have free.
+const PORT_ATTEMPTS: usize = 16;
+
+/// Why an id does not do what it was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CmError {
+    /// Not in this order.
+    #[error("the id is {0}: that comes at another time")]
+    WrongState(&'static str),
+    /// No device of the channel has the address.
+    #[error(
+        "no device of the channel has the address: give the channel that device, or leave the address unspecified"
+    )]
+    NoDevice,
+    /// The queue pair belongs to another device.
+    #[error("the queue pair belongs to another device: make one on the device of the id")]
+    OtherDevice,
+    /// The port cannot be listened at.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// More than a startup frame holds.
+    #[error(transparent)]
+    PrivateDataTooLong(#[from] PrivateDataTooLong),
+    /// The device has stopped.
+    #[error(transparent)]
+    Stopped(#[from] Stopped),
+}
+
+/// How far an id has come.
+enum State {
+    Idle,
+    Bound(SocketAddr),
+    AddressResolved {
+        device: usize,
+        local: SocketAddr,
+        remote: SocketAddr,
+    },
+    RouteResolved {
+        device: usize,
+        local: SocketAddr,
+        remote: SocketAddr,
+    },
+    Connecting {
+        device: usize,
+    },
+    Listening(Vec<Arc<ListeningAt>>),
+    Asked {
+        device: usize,
+        request: ConnectionRequest,
+    },
+    Accepting {
+        device: usize,
+    },
+    Connected {
+        device: usize,
+    },
+    /// The connection has ended, or never came about.
+    Over {
+        device: usize,
+        was_connected: bool,
+    },
+}
+
+impl State {
+    const fn word(&self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Bound(_) => "bound to an address",
+            Self::AddressResolved { .. } => "resolved to an address",
+            Self::RouteResolved { .. } => "resolved to a route",
+            Self::Connecting { .. } => "connecting",
+            Self::Listening(_) => "listening",
+            Self::Asked { .. } => "asked for a connection",
+            Self::Accepting { .. } => "accepting",
+            Self::Connected { .. } => "connected",
+            Self::Over { .. } => "over",
+        }
+    }
+
+    const fn device(&self) -> Option<usize> {
+        match self {
+            Self::Idle | Self::Bound(_) | Self::Listening(_) => None,
+            Self::AddressResolved { device, .. }
+            | Self::RouteResolved { device, .. }
+            | Self::Connecting { device }
+            | Self::Asked { device, .. }
+            | Self::Accepting { device }
+            | Self::Connected { device }
+            | Self::Over { device, .. } => Some(*device),
+        }
+    }
+}
+
+/// What an id shares with the control thread while that works for it.
+struct Progress {
+    id: IdNumber,
+    state: Mutex<State>,
+    queue: Arc<Queue>,
+    /// Its own address and that of its peer, as far as they are known.
+    addresses: Mutex<(Option<SocketAddr>, Option<SocketAddr>)>,
+    /// The queue pair that serves the connection, while it is there.
+    qp: OnceLock<Weak<SharedQp>>,
+    /// The id was dropped: nobody knows its name any more.
+    gone: AtomicBool,
+}
+
+impl Progress {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn addresses(&self) -> MutexGuard<'_, (Option<SocketAddr>, Option<SocketAddr>)> {
+        self.addresses.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell(&self, kind: EventKind) {
+        if !self.gone.load(Ordering::Acquire) {
+            self.queue.tell(self.id, kind);
+        }
+    }
+
+    /// The connection of a queue pair is open; tells so, and later how it ends.
+    fn established(
+        self: &Arc<Self>,
+        device: usize,
+        ending: &Ending,
+        private_data: Box<[u8]>,
+        depths: ReadDepths,
+    ) {
+        if let Some(pair) = ending.pair() {
+            *self.addresses() = (Some(pair.local), Some(pair.remote));
+        }
+        *self.lock() = State::Connected { device };
+        self.tell(EventKind::Established { private_data, depths });
+        let progress = self.clone();
+        let (mut disconnected, mut over) = (false, false);
+        ending.watch(Box::new(move |peer_closed, reason| {
+            if (peer_closed || reason.is_some()) && !core::mem::replace(&mut disconnected, true) {
+                progress.tell(EventKind::Disconnected);
+            }
+            if reason.is_some() && !core::mem::replace(&mut over, true) {
+                *progress.lock() = State::Over { device, was_connected: true };
+                progress.tell(EventKind::TimewaitExit);
+            }
+        }));
+    }
+
+    fn failed(&self, device: usize, kind: EventKind) {
+        *self.lock() = State::Over { device, was_connected: false };
+        self.tell(kind);
+    }
+}
+
+/// A connection or a listener in rdma_cm's terms. Each of its methods returns at once; what comes of it arrives on the
+/// channel.
+///
+/// Dropping it ends its listening and rejects a request that is not answered. A connection belongs to its queue pair and
+/// ends with that.
+pub struct Id {
+    channel: Arc<Shared>,
+    progress: Arc<Progress>,
+    /// The peer's request, as long as anybody may ask about it.
+    asked: Option<Asked>,
+}
+
+/// What a peer's Request said.
+#[derive(Clone, Debug)]
+struct Asked {
+    private_data: Box<[u8]>,
+    depths: Option<ReadDepths>,
+}
+
+impl Id {
+    pub(super) fn new(channel: Arc<Shared>) -> Self {
+        Self::with(channel, State::Idle, None)
+    }
+
+    /// The id of a peer that asks for a connection.
+    pub(super) fn asked(channel: Arc<Shared>, device: usize, request: ConnectionRequest) -> Self {
+        let addresses = (Some(request.local()), Some(request.remote()));
+        let asked = Asked { private_data: request.private_data().into(), depths: request.peer_depths() };
+        let id = Self::with(channel, State::Asked { device, request }, Some(asked));
+        *id.progress.addresses() = addresses;
+        id
+    }
+
+    fn with(channel: Arc<Shared>, state: State, asked: Option<Asked>) -> Self {
+        let (id, queue) = (channel.next_number(), channel.queue.clone());
+        let progress = Progress {
+            id,
+            state: Mutex::new(state),
+            queue,
+            addresses: Mutex::default(),
+            qp: OnceLock::new(),
+            gone: AtomicBool::new(false),
+        };
+        Self { channel, progress: Arc::new(progress), asked }
+    }
+
+    /// Its name in events.
+    pub fn number(&self) -> IdNumber {
+        self.progress.id
+    }
+
+    /// The device it is on, once that is known: where its queue pair is to be made.
+    pub fn device(&self) -> Option<&Device> {
+        self.channel.devices.get(self.progress.lock().device()?)
+    }
+
+    /// Its own address and port (`rdma_get_local_addr`, `rdma_get_src_port`), as far as they are known: as
+    /// bound; with the address that leads to the peer once that is resolved; with the port that was chosen
+    /// once it listens or is connected.
+    pub fn local(&self) -> Option<SocketAddr> {
+        self.progress.addresses().0
+    }
+
+    /// The peer's address and port (`rdma_get_peer_addr`, `rdma_get_dst_port`): of the peer that asks for the
+    /// connection, or of the one that was resolved.
+    pub fn remote(&self) -> Option<SocketAddr> {
+        self.progress.addresses().1
+    }
+
+    /// The Private Data of the peer that asks for the connection.
+    pub fn private_data(&self) -> &[u8] {
+        self.asked.as_ref().map_or(&[], |asked| &asked.private_data)
+    }
+
+    /// The IRD and ORD of the peer that asks for the connection; `None` when its Request was not enhanced.
+    pub fn peer_depths(&self) -> Option<ReadDepths> {
+        self.asked.as_ref().and_then(|asked| asked.depths)
+    }
+
+    /// Chooses the local address, and with it the device. An unspecified one means all devices, `0.0.0.0`
+    /// with their IPv4 addresses, `::` with those of either family. [`listen`](Self::listen) listens there,
+    /// and a connection comes from there. For port 0 a free one is chosen then.
+    ///
+    /// # Errors
+    ///
+    /// [`CmError::NoDevice`], [`CmError::WrongState`].
+    pub fn bind_addr(&self, local: SocketAddr) -> Result<(), CmError> {
+        let mut state = self.progress.lock();
+        let State::Idle = *state else { return Err(CmError::WrongState(state.word())) };
+        if !local.ip().is_unspecified() && !self.channel.devices.iter().any(|device| has(device, local)) {
+            return Err(CmError::NoDevice);
+        }
+        let local = canonical(local);
+        *state = State::Bound(local);
+        self.progress.addresses().0 = Some(local);
+        Ok(())
+    }
+
+    /// Finds the device that leads to `remote`: [`EventKind::AddressResolved`] or [`EventKind::AddressError`]. After the
+    /// latter another address may be tried.
+    ///
+    /// # Errors
+    ///
+    /// [`CmError::WrongState`].
+    pub fn resolve_addr(&self, remote: SocketAddr) -> Result<(), CmError> {
+        let mut state = self.progress.lock();
+        let bound = match *state {
+            State::Idle => None,
+            State::Bound(local) => Some(local),
+            _ => return Err(CmError::WrongState(state.word())),
+        };
+        let remote = canonical(remote);
+        let mut devices = self.channel.devices.iter().enumerate();
+        match devices.find_map(|(place, device)| Some((place, source(device, bound, remote)?))) {
+            Some((device, local)) => {
+                *state = State::AddressResolved { device, local, remote };
+                *self.progress.addresses() = (Some(local), Some(remote));
+                self.progress.tell(EventKind::AddressResolved);
+            }
+            None => self.progress.tell(EventKind::AddressError),
+        }
+        Ok(())
+    }
+
+    /// Finds the way to the peer: [`EventKind::RouteResolved`]. The device asks for its neighbour's hardware address when it
+    /// sends, so there is nothing to wait for.
+    ///
+    /// # Errors
+    ///
+    /// [`CmError::WrongState`].
+    pub fn resolve_route(&self) -> Result<(), CmError> {
+        let mut state = self.progress.lock();
+        let State::AddressResolved { device, local, remote } = *state else {
+            return Err(CmError::WrongState(state.word()));
+        };
+        *state = State::RouteResolved { device, local, remote };
+        self.progress.tell(EventKind::RouteResolved);
+        Ok(())
+    }
+
+    /// Connects `qp` to the peer as MPA's Initiator. What comes of it: [`EventKind::Established`], [`EventKind::Rejected`],
+    /// [`EventKind::Unreachable`] (after [`ConnectConfig::timeout`] at the latest) or [`EventKind::ConnectError`].
+    ///
+    /// # Errors
+    ///
+    /// [`CmError`]; the id is then as before.
+    pub fn connect(&self, qp: &QueuePair, config: &ConnectConfig) -> Result<(), CmError> {
+        connect::check(config)?;
+        let mut state = self.progress.lock();
+        let State::RouteResolved { device, local, remote } = *state else {
+            return Err(CmError::WrongState(state.word()));
+        };
+        let shared = self.shared_of(device, qp)?;
+        let ending = self.serve(qp);
+        let progress = self.progress.clone();
+        let reply = Reply::call(move |answer| match answer {
+            Some(Ok(Connected { private_data, depths, .. })) => {
+                progress.established(device, &ending, private_data, depths);
+            }
+            Some(Err(error)) => progress.failed(device, not_connected(error)),
+            None => progress.failed(device, EventKind::DeviceRemoval),
+        });
+        let config = ConnectConfig { local: Some(local), ..config.clone() };
+        *state = State::Connecting { device };
+        // The answer may come before this returns.
+        drop(state);
+        Ok(shared.shared.tell(Request::Connect { qp: qp.shared.clone(), remote, config, reply })?)
+    }
+
+    /// Listens at the address it is [bound](Self::bind_addr) to: each peer that asks is an
+    /// [`EventKind::ConnectRequest`]. At most [`ListenConfig::backlog`] wait at a time.
+    ///
+    /// # Errors
+    ///
+    /// [`CmError`]; nobody listens then.
+    pub fn listen(&self, config: &ListenConfig) -> Result<(), CmError> {
+        let mut state = self.progress.lock();
+        let State::Bound(local) = *state else { return Err(CmError::WrongState(state.word())) };
+        let mut attempts = 1;
+        let listening = loop {
+            match self.listen_everywhere(local, config) {
+                // The port that the first device chose is not free at another.
+                Err(CmError::Listen(ListenError::PortInUse(_)))
+                    if local.port() == 0 && attempts < PORT_ATTEMPTS =>
+                {
+                    attempts += 1;
+                }
+                outcome => break outcome?,
+            }
+        };
+        let port = listening.first().and_then(|at| at.port()).unwrap_or(local.port());
+        self.progress.addresses().0 = Some(SocketAddr::new(local.ip(), port));
+        *state = State::Listening(listening);
+        Ok(())
+    }
+
+    /// Listens at each device that has the address, all at the same port.
+    fn listen_everywhere(
+        &self,
+        local: SocketAddr,
+        config: &ListenConfig,
+    ) -> Result<Vec<Arc<ListeningAt>>, CmError> {
+        let any = local.ip().is_unspecified();
+        let mut listening: Vec<Arc<ListeningAt>> = Vec::new();
+        for (device, on) in self.channel.devices.iter().enumerate().filter(|(_, on)| any || has(on, local)) {
+            let port = listening.first().and_then(|at| at.port()).unwrap_or(local.port());
+            let begun = listen_address(on.config(), SocketAddr::new(local.ip(), port))
+                .map_err(CmError::from)
+                .and_then(|at| {
+                    ListeningAt::new(self.number(), &self.channel.queue, (device, on), at, *config)
+                });
+            match begun {
+                Ok(at) => listening.push(at),
+                Err(error) => {
+                    unlisten(&self.channel.devices, listening);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(listening)
+    }
+
+    /// Accepts the peer that asks: `qp`, of the id's [device](Self::device), serves the connection.
+    /// [`EventKind::Established`] comes of it, or [`EventKind::AcceptError`].
+    ///
+    /// # Errors
+    ///
+    /// [`CmError`]; the request then still waits for its answer.
+    pub fn accept(&self, qp: &QueuePair, reads: ReadsWanted, private_data: &[u8]) -> Result<(), CmError> {
+        let mut state = self.progress.lock();
+        let State::Asked { device, ref request } = *state else {
+            return Err(CmError::WrongState(state.word()));
+        };
+        request.check_private_data(private_data)?;
+        self.shared_of(device, qp)?;
+        let ending = self.serve(qp);
+        let State::Asked { request, .. } = core::mem::replace(&mut *state, State::Accepting { device })
+        else {
+            return Ok(());
+        };
+        // The answer may come before this returns.
+        drop(state);
+        let progress = self.progress.clone();
+        let reply = Reply::call(move |answer: Option<Result<Accepted, AnswerError>>| match answer {
+            Some(Ok(accepted)) => progress.established(device, &ending, Box::default(), accepted.depths),
+            Some(Err(error)) => progress.failed(device, EventKind::AcceptError(error)),
+            None => progress.failed(device, EventKind::DeviceRemoval),
+        });
+        Ok(request.begin_accept(qp, reads, private_data, reply)?)
+    }
+
+    /// Rejects the peer that asks; it gets `private_data`.
+    ///
+    /// # Errors
+    ///
+    /// [`CmError`]; the request then still waits for its answer.
+    pub fn reject(&self, private_data: &[u8]) -> Result<(), CmError> {
+        let mut state = self.progress.lock();
+        let State::Asked { device, ref request } = *state else {
+            return Err(CmError::WrongState(state.word()));
+        };
+        request.check_private_data(private_data)?;
+        let over = State::Over { device, was_connected: false };
+        let State::Asked { request, .. } = core::mem::replace(&mut *state, over) else {
+            return Ok(());
+        };
+        // That the peer has gone meanwhile is no error of this end.
+        Ok(request.begin_reject(private_data)?)
+    }
+
+    /// Closes our half of the connection after everything posted, as [`QueuePair::disconnect`] does.
+    /// [`EventKind::Disconnected`] comes when the peer closes its half, [`EventKind::TimewaitExit`] when all is over: both
+    /// at the latest when the peer has been silent for the queue pair's
+    /// [`disconnect_timeout`](crate::QpConfig::disconnect_timeout).
+    ///
+    /// # Errors
+    ///
+    /// [`CmError::WrongState`] when there was no connection. One that has ended meanwhile is no error: both ends may
+    /// disconnect, and the answer to [`EventKind::Disconnected`] may come late.
+    pub fn disconnect(&self) -> Result<(), CmError> {
+        let state = self.progress.lock();
+        let device = match *state {
+            State::Connected { device } => device,
+            State::Over { was_connected: true, .. } => return Ok(()),
+            _ => return Err(CmError::WrongState(state.word())),
+        };
+        // A queue pair that has gone has taken its connection with it.
+        if let (Some(qp), Some(device)) =
+            (self.progress.qp.get().and_then(Weak::upgrade), self.channel.devices.get(device))
+        {
+            device.shared.tell(Request::Disconnect { qp })?;
+        }
+        Ok(())
+    }
+
+    /// The device at place `device`, which must be that of `qp`.
+    fn shared_of(&self, device: usize, qp: &QueuePair) -> Result<&Device, CmError> {
+        let device = self.channel.devices.get(device).ok_or(CmError::NoDevice)?;
+        if qp.is_of(&device.shared) { Ok(device) } else { Err(CmError::OtherDevice) }
+    }
+
+    /// Remembers the queue pair whose connection this is.
+    fn serve(&self, qp: &QueuePair) -> Arc<Ending> {
+        let _ = self.progress.qp.set(Arc::downgrade(&qp.shared));
+        qp.ending()
+    }
+}
+
+impl Drop for Id {
+    fn drop(&mut self) {
+        self.progress.gone.store(true, Ordering::Release);
+        let state = core::mem::replace(&mut *self.progress.lock(), State::Idle);
+        if let State::Listening(listening) = state {
+            unlisten(&self.channel.devices, listening);
+        }
+    }
+}
+
+impl fmt::Debug for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Id")
+            .field("number", &self.number())
+            .field("state", &self.progress.lock().word())
+            .field("asked", &self.asked)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Whether the device has the address.
+fn has(device: &Device, local: SocketAddr) -> bool {
+    device.config().addresses.iter().any(|own| own.address == local.ip().to_canonical())
+}
+
+/// Where a connection of `device` to `remote` comes from that is to come from `bound`; `None` if there can be
+/// none.
+fn source(device: &Device, bound: Option<SocketAddr>, remote: SocketAddr) -> Option<SocketAddr> {
+    let config = device.config();
+    addresses::next_hop(&config.addresses, &config.routes, remote.ip())?;
+    let port = bound.map_or(0, |bound| bound.port());
+    match bound.filter(|bound| !bound.ip().is_unspecified()) {
+        Some(bound) => (has(device, bound) && bound.is_ipv4() == remote.is_ipv4()).then_some(bound),
+        None => Some(SocketAddr::new(addresses::source_for(&config.addresses, remote.ip())?, port)),
+    }
+}
+
+/// The address that an IPv4-mapped IPv6 address stands for (RFC 4291 §2.5.5.2).
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+/// What a connection that was not opened is in rdma_cm's terms.
+fn not_connected(error: ConnectError) -> EventKind {
+    match error {
+        ConnectError::Rejected { private_data, peer } => {
+            EventKind::Rejected { private_data, peer: Some(peer) }
+        }
+        ConnectError::Refused => EventKind::Rejected { private_data: Box::default(), peer: None },
+        ConnectError::TimedOut
+        | ConnectError::Startup(StartupFault::TimedOut)
+        | ConnectError::Unreachable
+        | ConnectError::NoRoute => EventKind::Unreachable(error),
+        error => EventKind::ConnectError(error),
+    }
+}

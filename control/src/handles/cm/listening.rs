@@ -1,0 +1,199 @@
+//! Where an id listens: a port of each device that has its address.
+
+use std::sync::{Arc, OnceLock, Weak};
+
+use crossbeam::channel::Receiver;
+use warpline_dataplane::core::listeners::ListenAddress;
+
+use super::channel::{Entry, IdNumber, Queue};
+use super::id::CmError;
+use crate::engine::request::Request;
+use crate::handles::device::{Device, Stopped};
+use crate::handles::listener::{self, Incoming, ListenConfig, ListenError};
+
+/// A port of a device that an id listens at.
+pub(super) struct ListeningAt {
+    pub(super) id: IdNumber,
+    /// The device's place in the channel.
+    pub(super) device: usize,
+    /// Where; of port 0 until control has chosen one.
+    at: OnceLock<ListenAddress>,
+    /// There from the beginning: what comes in may be told of before control's answer is heard.
+    pub(super) incoming: Receiver<Incoming>,
+}
+
+/// Where control says whether it listens.
+type Answer = Receiver<Result<u16, ListenError>>;
+
+/// Tells a channel to look at a listener: when something has come in, and at last when nothing will any more.
+struct Bell {
+    queue: Arc<Queue>,
+    at: Weak<ListeningAt>,
+}
+
+impl Bell {
+    fn ring(&self) {
+        self.queue.push(Entry::Incoming(self.at.clone()));
+    }
+}
+
+impl Drop for Bell {
+    fn drop(&mut self) {
+        self.ring();
+    }
+}
+
+impl ListeningAt {
+    /// Has `on`, the device at place `device` of the channel that `queue` is of, listen at `local` for `id`.
+    ///
+    /// # Errors
+    ///
+    /// [`CmError::Listen`], [`CmError::Stopped`]; nobody listens then.
+    pub(super) fn new(
+        id: IdNumber,
+        queue: &Arc<Queue>,
+        (device, on): (usize, &Device),
+        local: ListenAddress,
+        config: ListenConfig,
+    ) -> Result<Arc<Self>, CmError> {
+        let (at, answer) = Self::begin(id, queue, (device, on), local, config)?;
+        let port = answer.recv().map_err(|_| Stopped)??;
+        let _ = at.at.set(ListenAddress { port, ..local });
+        Ok(at)
+    }
+
+    /// The same, without waiting for control's answer.
+    fn begin(
+        id: IdNumber,
+        queue: &Arc<Queue>,
+        (device, on): (usize, &Device),
+        local: ListenAddress,
+        config: ListenConfig,
+    ) -> Result<(Arc<Self>, Answer), Stopped> {
+        let incoming = listener::incoming(&config);
+        let at = Arc::new(Self { id, device, at: OnceLock::new(), incoming: incoming.1.clone() });
+        if local.port != 0 {
+            let _ = at.at.set(local);
+        }
+        let bell = Bell { queue: queue.clone(), at: Arc::downgrade(&at) };
+        let told = Some(Box::new(move || bell.ring()) as Box<dyn Fn() + Send>);
+        let answer = on.shared.begin(|reply| Request::Listen { at: local, config, incoming, told, reply })?;
+        Ok((at, answer))
+    }
+
+    /// Its port, once it listens.
+    pub(super) fn port(&self) -> Option<u16> {
+        self.at.get().map(|at| at.port)
+    }
+}
+
+/// Listens no more. Who has not looked yet at what came in finds nothing any more.
+pub(super) fn unlisten(devices: &[Device], listening: Vec<Arc<ListeningAt>>) {
+    let places: Vec<_> = listening.iter().filter_map(|at| Some((at.device, *at.at.get()?))).collect();
+    // Before control lets go of them too and tells the channel.
+    drop(listening);
+    for (device, at) in places {
+        if let Some(device) = devices.get(device) {
+            // A stopped device listens no more.
+            let _ = device.shared.tell(Request::Unlisten { at });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::time::{Duration, Instant};
+
+    use warpline_dataplane::device::sim::{self, EndConfig};
+
+    use super::*;
+    use crate::handles::cm::{EventChannel, EventKind};
+    use crate::{CompletionQueue, ConnectConfig, ConnectError, DeviceConfig, PollThread, QpConfig};
+
+    const PATIENCE: Duration = Duration::from_secs(30);
+    const PORT: u16 = 4711;
+    const FAR: [u8; 4] = [198, 18, 0, 2];
+
+    fn devices() -> (Device, Device) {
+        let (near, far) = sim::link(1, EndConfig::a(), EndConfig::b());
+        let start = |device, address: [u8; 4]| {
+            Device::start(device, &DeviceConfig::new(address, 24), PollThread::default()).unwrap()
+        };
+        (start(near, [198, 18, 0, 1]), start(far, FAR))
+    }
+
+    fn wait_for_entries(channel: &EventChannel, entries: usize) {
+        let start = Instant::now();
+        while channel.waiting() < entries {
+            assert!(start.elapsed() < PATIENCE, "nothing was told");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// A peer may have asked, and another thread have looked, before the one that listens has heard that it does.
+    #[test]
+    fn requests_that_come_before_the_answer_are_not_lost() {
+        let (near, far) = devices();
+        let channel = EventChannel::new([far.clone()]).unwrap();
+        let id = channel.create_id();
+        let everywhere = ListenAddress::everywhere(PORT);
+        let (at, answer) =
+            ListeningAt::begin(id.number(), channel.queue(), (0, &far), everywhere, ListenConfig::default())
+                .unwrap();
+        let completions = CompletionQueue::new(8);
+        let config = QpConfig { send_depth: 1, receive_depth: 1, ..QpConfig::default() };
+        let qp = near.protection_domain().queue_pair(&config, &completions, &completions).unwrap();
+        std::thread::scope(|scope| {
+            let connect = || loop {
+                // Until control has told the core.
+                match qp.connect(SocketAddr::from((FAR, PORT)), &ConnectConfig::default()) {
+                    Err(ConnectError::Refused) => {}
+                    outcome => return outcome,
+                }
+            };
+            let connecting = scope.spawn(connect);
+            let event = channel.wait(PATIENCE).expect("the request");
+            assert_eq!(event.id, id.number());
+            assert!(matches!(event.kind, EventKind::ConnectRequest(_)), "{event:?}");
+            drop(event);
+            assert!(matches!(connecting.join().unwrap(), Err(ConnectError::Rejected { .. })));
+        });
+        assert_eq!(answer.recv(), Ok(Ok(PORT)));
+        unlisten(&[far], vec![at]);
+    }
+
+    /// A listener that is dropped while another thread looks at it, or that is refused, is no sign that its device has gone;
+    /// when that has gone it is.
+    #[test]
+    fn only_the_end_of_a_device_is_its_removal() {
+        let (device, _peer) = sim::link(1, EndConfig::a(), EndConfig::b());
+        let (device, mut driver) = Device::start_manual(device, &DeviceConfig::new(FAR, 24)).unwrap();
+        let channel = EventChannel::new([device.clone()]).unwrap();
+        let begin = |port| {
+            let id = channel.create_id().number();
+            let at = ListenAddress::everywhere(port);
+            ListeningAt::begin(id, channel.queue(), (0, &device), at, ListenConfig::default()).unwrap()
+        };
+        let (first, answer) = begin(PORT);
+        assert_eq!(answer.recv(), Ok(Ok(PORT)));
+        // The port has a listener: control lets go of what it was given.
+        let (refused, answer) = begin(PORT);
+        assert_eq!(answer.recv(), Ok(Err(ListenError::PortInUse(PORT))));
+        wait_for_entries(&channel, 1);
+        assert!(channel.poll().is_none());
+        // Somebody who looks holds on to it meanwhile.
+        unlisten(std::slice::from_ref(&device), vec![first.clone()]);
+        wait_for_entries(&channel, 1);
+        assert!(channel.poll().is_none());
+        drop((first, refused));
+
+        let (last, answer) = begin(PORT);
+        assert_eq!(answer.recv(), Ok(Ok(PORT)));
+        driver.poll_once();
+        drop(driver);
+        let event = channel.wait(PATIENCE).expect("the device has gone");
+        assert!(matches!(event.kind, EventKind::DeviceRemoval), "{event:?}");
+        assert_eq!(event.id, last.id);
+    }
+}

@@ -1,0 +1,186 @@
+//! Completion queues.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use warpline_dataplane::limits;
+use warpline_dataplane::qp::completion_queue::{CompletionRing, CqNumber, Drain, Notice, Notify};
+use warpline_dataplane::qp::work::Completion;
+
+use crate::handles::event_fd::EventFd;
+
+/// A bounded queue of completions. Clones are the same queue.
+///
+/// A place is reserved for every work request when it is posted, so completions are never lost: a queue that nobody polls
+/// makes posting fail (RDMAP-8.1.1-05). A message that takes a buffer from a
+/// [`SharedReceiveQueue`](crate::SharedReceiveQueue) and finds no place ends its queue pair, and only that
+/// ([`AsyncEvent::CompletionQueueOverflow`](crate::AsyncEvent)).
+///
+/// How many completions there may be is said when the queue is made, and no peer can change it (RDMAP-8.1.2-02). Queue
+/// pairs of one device may share a queue, for sends, receives or both; do not let users share one who do not trust
+/// each other (RDMAP-8.1.1-04).
+///
+/// A queue made by [`new`](Self::new) is polled. One made by [`with_events`](Self::with_events) can also be slept on: by
+/// [`wait`](Self::wait), or with verbs' steps, which suit an epoll set too. Arm it ([`arm`](Self::arm)); if that finds
+/// completions, poll them; else sleep until [`events`](Self::events) is readable, clear it, and poll.
+#[derive(Clone, Debug)]
+pub struct CompletionQueue {
+    pub(crate) ring: Arc<CompletionRing>,
+    events: Option<Arc<Events>>,
+}
+
+#[derive(Debug)]
+struct Events {
+    /// Notified when the queue was armed.
+    fd: Arc<EventFd>,
+    /// Threads in [`CompletionQueue::wait`] that sleep or are about to.
+    sleepers: AtomicUsize,
+}
+
+impl CompletionQueue {
+    /// A queue with room for the completions of `capacity` work requests, one at least and
+    /// [`COMPLETIONS_PER_QUEUE`](limits::COMPLETIONS_PER_QUEUE) at most: what is asked for beyond that is not there, see
+    /// [`capacity`](Self::capacity). It is polled: least latency, and no system call ever.
+    pub fn new(capacity: usize) -> Self {
+        Self { ring: Arc::new(CompletionRing::new(bounded(capacity))), events: None }
+    }
+
+    /// The same, with a file descriptor to sleep on. It costs a system call for each time a sleeper is woken.
+    ///
+    /// # Errors
+    ///
+    /// When the system has no file descriptor left.
+    pub fn with_events(capacity: usize) -> io::Result<Self> {
+        let fd = Arc::new(EventFd::new()?);
+        let ring = Arc::new(CompletionRing::with_notify(bounded(capacity), fd.clone()));
+        Ok(Self { ring, events: Some(Arc::new(Events { fd, sleepers: AtomicUsize::new(0) })) })
+    }
+
+    /// The same for those who wake their sleepers in a way of their own, as one for many queues: `notify` is called, by the
+    /// thread that polls the core, when the queue was [armed](Self::arm). [`wait`](Self::wait) then polls.
+    pub fn with_notify(capacity: usize, notify: Arc<dyn Notify>) -> Self {
+        Self { ring: Arc::new(CompletionRing::with_notify(bounded(capacity), notify)), events: None }
+    }
+
+    /// Its name in asynchronous events.
+    pub fn number(&self) -> CqNumber {
+        self.ring.number()
+    }
+
+    /// Completions it has room for.
+    pub fn capacity(&self) -> usize {
+        self.ring.capacity()
+    }
+
+    /// Whether a queue pair has failed because its completion had no place here.
+    pub fn has_overflowed(&self) -> bool {
+        self.ring.has_overflowed()
+    }
+
+    /// The oldest completion that was not polled yet. Does not wait.
+    pub fn poll(&self) -> Option<Completion> {
+        self.ring.poll()
+    }
+
+    /// Moves the oldest completions to the front of `completions`; gives how many. Does not wait.
+    pub fn poll_many(&self, completions: &mut [Completion]) -> usize {
+        self.ring.poll_many(completions)
+    }
+
+    /// The completions there are, one after the other. Their places are free for new work once the iterator is dropped.
+    pub fn drain(&self) -> Drain<'_> {
+        self.ring.drain()
+    }
+
+    /// Appends completions to `completions` as far as it has room without allocating; gives how many.
+    pub fn poll_into(&self, completions: &mut Vec<Completion>) -> usize {
+        let before = completions.len();
+        let room = completions.capacity() - before;
+        completions.extend(self.drain().take(room));
+        completions.len() - before
+    }
+
+    /// Asks for one notification of [`events`](Self::events): at the next completion, or the next that matters (verbs'
+    /// `req_notify_cq`). Completions that are there already notify nobody: `true` means that there are some, so poll first.
+    pub fn arm(&self, notice: Notice) -> bool {
+        self.ring.arm(notice)
+    }
+
+    /// What becomes readable after [`arm`](Self::arm); `None` for a queue that is polled.
+    pub fn events(&self) -> Option<&EventFd> {
+        self.events.as_ref().map(|events| events.fd.as_ref())
+    }
+
+    /// The oldest completion; waits for it for `timeout`. On a queue [`with_events`](Self::with_events) the
+    /// thread sleeps meanwhile, else it polls for 50 microseconds and then, ever more rarely, up to every
+    /// millisecond. A peer that falls silent shows here alone (MPA-7.1.2-26).
+    ///
+    /// Threads that wait so may be many. Mix it with waiting on [`events`](Self::events) only on another queue.
+    pub fn wait(&self, timeout: Duration) -> Option<Completion> {
+        match &self.events {
+            _ if timeout.is_zero() => self.poll(),
+            Some(events) => self.poll().or_else(|| self.sleep(events, timeout)),
+            None => self.look(timeout),
+        }
+    }
+
+    fn sleep(&self, events: &Events, timeout: Duration) -> Option<Completion> {
+        let start = Instant::now();
+        events.sleepers.fetch_add(1, Ordering::SeqCst);
+        let completion = loop {
+            // A completion is polled before the queue is armed for it: so armed it stays until one wakes a sleeper.
+            self.arm(Notice::Next);
+            if let Some(completion) = self.poll() {
+                break Some(completion);
+            }
+            let left = timeout.saturating_sub(start.elapsed());
+            if left.is_zero() {
+                break None;
+            }
+            if events.fd.wait(left) {
+                events.fd.clear();
+            }
+        };
+        // The notification may have been for others too, and the queue is armed no more: let them look.
+        if events.sleepers.fetch_sub(1, Ordering::SeqCst) > 1 {
+            events.fd.notify();
+        }
+        completion
+    }
+
+    /// Polls for as long as a peer on the same network takes to answer, then looks from time to time: what is
+    /// waited for may need this CPU.
+    fn look(&self, timeout: Duration) -> Option<Completion> {
+        /// Polls before the clock is read.
+        const POLLS: usize = 128;
+        const SPIN: Duration = Duration::from_micros(50);
+        const SHORTEST_PAUSE: Duration = Duration::from_micros(20);
+        const LONGEST_PAUSE: Duration = Duration::from_millis(1);
+        let start = Instant::now();
+        let mut pause = SHORTEST_PAUSE;
+        loop {
+            for _ in 0..POLLS {
+                if let Some(completion) = self.poll() {
+                    return Some(completion);
+                }
+                core::hint::spin_loop();
+            }
+            let elapsed = start.elapsed();
+            if elapsed >= timeout {
+                return None;
+            }
+            if elapsed >= SPIN {
+                thread::sleep(pause.min(timeout.saturating_sub(elapsed)));
+                pause = (2 * pause).min(LONGEST_PAUSE);
+            }
+        }
+    }
+}
+
+/// As many places as a queue of `capacity` has.
+fn bounded(capacity: usize) -> usize {
+    capacity.min(limits::COMPLETIONS_PER_QUEUE)
+}

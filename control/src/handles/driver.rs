@@ -1,0 +1,368 @@
+//! Who polls the core: a thread of its own, or the application.
+
+#[cfg(test)]
+mod tests;
+
+use std::any::Any;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::{Arc, LazyLock, OnceLock};
+use std::thread;
+use std::time::Duration;
+
+use crossbeam::channel;
+use warpline_dataplane::core::Core;
+use warpline_dataplane::core::statistics::Statistics;
+use warpline_dataplane::device::Device;
+use warpline_dataplane::time::{Instant, MICROSECOND, MILLISECOND};
+use warpline_dataplane::waker::Waker;
+
+use crate::handles::event_fd::EventFd;
+use crate::handles::interrupt::InterruptFd;
+
+/// The origin of all [`Instant`]s of this process, so that devices on different cores agree on the time.
+static ORIGIN: LazyLock<std::time::Instant> = LazyLock::new(std::time::Instant::now);
+
+/// The time as all devices of this process see it, from an origin of their own.
+pub fn now() -> Instant {
+    Instant::from_nanos(nanos(ORIGIN.elapsed()))
+}
+
+/// A duration as the data plane counts it; what does not fit is as long as can be.
+pub(crate) fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// How long a poll thread that sleeps polls on before it does: longer than a peer on the same network takes
+/// to answer, so that work which comes answer upon answer never waits for a thread to wake. On a single CPU
+/// nothing comes of polling: whoever has an answer in this machine waits for that CPU.
+static POLL_BEFORE_SLEEP_NS: LazyLock<u64> = LazyLock::new(|| {
+    let single = thread::available_parallelism().is_ok_and(|cpus| cpus.get() == 1);
+    if single { 0 } else { 50 * MICROSECOND }
+});
+/// The first sleep of a thread that is not woken when frames arrive. It doubles with each that finds nothing
+/// to do.
+const SHORTEST_PAUSE_NS: u64 = 50 * MICROSECOND;
+/// The longest such sleep: what a frame may wait for at an idle device, for a hundredth of a CPU.
+const LONGEST_PAUSE_NS: u64 = MILLISECOND;
+
+/// What a poll thread does when there was nothing to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Idle {
+    /// Polls again at once: least latency, for a CPU of its own, of which it takes all.
+    Spin,
+    /// Polls for 50 microseconds more, then sleeps until there is something to do: posted work, a request of
+    /// the API, a timer that is due, or frames.
+    ///
+    /// Frames wake it where the other end of the link is in the same process, and at ports whose driver has
+    /// receive interrupts: `net_tap`, `net_virtio_user`, most adapters. At other ports (`net_af_packet`,
+    /// `net_af_xdp`, `net_memif`, `net_vhost`) it looks for frames from time to time, at first after 50
+    /// microseconds and at last every millisecond.
+    #[default]
+    Sleep,
+}
+
+/// A thread that polls a core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct PollThread {
+    /// The CPU it is pinned to; the scheduler's choice without.
+    pub lcore: Option<usize>,
+    /// What it does when there was nothing to do.
+    pub idle: Idle,
+}
+
+/// Why a poll thread could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum PollThreadError {
+    /// The system started no thread.
+    #[error("no thread for the core: {0}; check the limit on threads (ulimit -u)")]
+    Spawn(#[from] std::io::Error),
+    /// The thread could not be pinned.
+    #[error(
+        "CPU {lcore} cannot be used: choose one that is online and allowed for this process (taskset -p)"
+    )]
+    Pin {
+        /// The CPU asked for.
+        lcore: usize,
+    },
+}
+
+/// Wakes the control thread, which sleeps by parking itself.
+#[derive(Debug, Default)]
+pub(crate) struct ControlWaker {
+    control: OnceLock<thread::Thread>,
+    /// Its directory in /proc.
+    #[cfg(test)]
+    task: OnceLock<String>,
+}
+
+impl ControlWaker {
+    /// For the control thread, before it looks at anything for the first time.
+    pub(crate) fn register(&self) {
+        let _ = self.control.set(thread::current());
+        #[cfg(test)]
+        if let Ok(task) = std::fs::read_link("/proc/thread-self") {
+            let _ = self.task.set(task.to_string_lossy().into_owned());
+        }
+        // Of this fence and that of `wake` one comes first: either control sees what there is, or the other
+        // sees control.
+        fence(Ordering::SeqCst);
+    }
+
+    /// There is something to look at. A system call only if control sleeps.
+    pub(crate) fn wake(&self) {
+        fence(Ordering::SeqCst);
+        if let Some(control) = self.control.get() {
+            control.unpark();
+        }
+    }
+}
+
+#[cfg(test)]
+impl ControlWaker {
+    pub(crate) fn task(&self) -> Option<String> {
+        self.task.get().cloned()
+    }
+}
+
+/// Says that somebody polls the core; dropping it says that nobody does any more.
+struct Alive {
+    driven: Arc<AtomicBool>,
+    control: Arc<ControlWaker>,
+}
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        self.driven.store(false, Ordering::Release);
+        self.control.wake();
+    }
+}
+
+/// A core that the application polls itself, run to completion: no other thread touches its frames and connections.
+///
+/// It may be moved to the thread that will poll it. Calls of the API that wait (registering, connecting, accepting) need
+/// somebody to poll meanwhile: make them from another thread, or through [`run`](Self::run).
+pub struct CoreDriver<D: Device> {
+    core: Core<D>,
+    alive: Alive,
+    /// Says whether this thread sleeps.
+    waker: Arc<Waker>,
+    /// What it sleeps on.
+    bell: Arc<EventFd>,
+    /// Whether frames ring the bell.
+    announced: bool,
+    /// What frames raise at a device that interrupts instead.
+    interrupt: Option<InterruptFd>,
+    /// The interrupt was raised, but no poll has found anything since. The driver may yet have to see the
+    /// frame: `net_tap` looks at its queue only after a signal, which another thread may be about to handle.
+    interrupt_unexplained: bool,
+    /// The next sleep if frames do neither.
+    pause_ns: u64,
+}
+
+impl<D: Device> CoreDriver<D> {
+    /// A driver of `core`, whose rings wake by `waker`, and that by `bell`.
+    pub(crate) fn new(
+        mut core: Core<D>,
+        (waker, bell): (Arc<Waker>, Arc<EventFd>),
+        (driven, control): (Arc<AtomicBool>, Arc<ControlWaker>),
+    ) -> Self {
+        let announced = core.wake_on_arrival(&waker);
+        // Without a descriptor left for it, this thread looks for frames from time to time.
+        let interrupt = core.rx_interrupt().and_then(|interrupt| InterruptFd::new(interrupt).ok());
+        let (interrupt_unexplained, pause_ns) = (false, SHORTEST_PAUSE_NS);
+        let alive = Alive { driven, control };
+        Self { core, alive, waker, bell, announced, interrupt, interrupt_unexplained, pause_ns }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn waker(&self) -> Arc<Waker> {
+        self.waker.clone()
+    }
+
+    /// Does everything there is to do now; gives whether there was anything. Call it again and again.
+    pub fn poll_once(&mut self) -> bool {
+        let busy = self.core.poll_once(now());
+        self.interrupt_unexplained &= !busy;
+        if self.core.take_news() {
+            self.alive.control.wake();
+        }
+        busy
+    }
+
+    /// Sleeps until there may be something to do, at most for `timeout`: posted work, a request of the API, a
+    /// timer that is due, or frames. Polls once before it sleeps. Returns false if nothing happened.
+    ///
+    /// Where the device does not tell of frames (see [`Idle::Sleep`]), it returns after a millisecond at
+    /// most.
+    pub fn wait(&mut self, timeout: Duration) -> bool {
+        self.sleep(timeout, || false)
+    }
+
+    /// As [`wait`](Self::wait), unless `ended` holds: whoever makes it hold rings the waker afterwards.
+    fn sleep(&mut self, timeout: Duration, ended: impl Fn() -> bool) -> bool {
+        self.waker.arm();
+        // Before the last poll: a frame that comes too late for that poll raises the interrupt.
+        let interrupts = self.enable_interrupt();
+        if ended() || self.poll_once() {
+            self.waker.disarm();
+            if interrupts {
+                // One that was raised meanwhile is of no interest: frames are polled for before the next
+                // sleep too.
+                self.disable_interrupt();
+            }
+            self.pause_ns = SHORTEST_PAUSE_NS;
+            return true;
+        }
+        let mut sleep = self.time_to_next_deadline().min(timeout);
+        // Nobody tells of room for events either.
+        if !(self.announced || interrupts) || self.core.has_waiting_events() {
+            sleep = sleep.min(Duration::from_nanos(self.pause_ns));
+            self.pause_ns = (2 * self.pause_ns).min(LONGEST_PAUSE_NS);
+        }
+        let interrupt = self.interrupt.as_ref().filter(|_| interrupts).map(AsFd::as_fd);
+        let woken = !sleep.is_zero() && self.bell.wait_beside(interrupt, sleep);
+        self.waker.disarm();
+        if interrupts {
+            self.interrupt_unexplained = self.disable_interrupt();
+        } else if self.pause_ns == LONGEST_PAUSE_NS {
+            // Nothing has come of it: it was for something else.
+            self.interrupt_unexplained = false;
+        }
+        if woken {
+            self.bell.clear();
+            self.pause_ns = SHORTEST_PAUSE_NS;
+        }
+        woken
+    }
+
+    /// Has frames raise the interrupt; returns false if they wake this thread in no such way. A descriptor
+    /// that stays readable without a frame, as that of a tap whose interface is gone, is not waited for all
+    /// the time: it would keep the CPU busy.
+    fn enable_interrupt(&mut self) -> bool {
+        self.interrupt.is_some() && !self.interrupt_unexplained && self.core.enable_rx_interrupt()
+    }
+
+    /// Has frames raise no interrupt any more; returns true if one was raised.
+    fn disable_interrupt(&mut self) -> bool {
+        let Some(interrupt) = &self.interrupt else { return false };
+        self.core.disable_rx_interrupt();
+        interrupt.take()
+    }
+
+    /// How long nothing needs to be done if nothing arrives and nothing is posted.
+    pub fn time_to_next_deadline(&self) -> Duration {
+        Duration::from_nanos(self.core.next_deadline() - now())
+    }
+
+    /// The core's counters.
+    pub fn statistics(&self) -> Statistics {
+        self.core.statistics()
+    }
+
+    /// Polls until `ended` holds: whoever makes it hold rings the waker afterwards.
+    fn poll_until(&mut self, idle: Idle, ended: impl Fn() -> bool) {
+        let mut idle_since = None;
+        while !ended() {
+            if self.poll_once() {
+                (idle_since, self.pause_ns) = (None, SHORTEST_PAUSE_NS);
+                continue;
+            }
+            match idle {
+                Idle::Spin => core::hint::spin_loop(),
+                Idle::Sleep => {
+                    let now = now();
+                    if now < *idle_since.get_or_insert(now) + *POLL_BEFORE_SLEEP_NS {
+                        core::hint::spin_loop();
+                    } else if self.sleep(Duration::MAX, &ended) {
+                        idle_since = None;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Makes `call`, which may wait for this core, on another thread, and polls until it returns.
+    ///
+    /// # Panics
+    ///
+    /// When `call` does.
+    pub fn run<T: Send>(&mut self, call: impl FnOnce() -> T + Send) -> T {
+        let returned = AtomicBool::new(false);
+        let returning = Returning { returned: &returned, waker: self.waker.clone() };
+        thread::scope(|scope| {
+            let call = scope.spawn(move || {
+                // Dropped at last, even by a panic.
+                let _returning = returning;
+                call()
+            });
+            self.poll_until(Idle::Sleep, || returned.load(Ordering::Acquire));
+            call.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+}
+
+/// Says that a call has returned, and wakes the thread that polls meanwhile.
+struct Returning<'a> {
+    returned: &'a AtomicBool,
+    waker: Arc<Waker>,
+}
+
+impl Drop for Returning<'_> {
+    fn drop(&mut self) {
+        self.returned.store(true, Ordering::Release);
+        self.waker.wake();
+    }
+}
+
+/// Starts a thread that polls `driver` until `stop` is set.
+pub(crate) fn spawn<D: Device + Send>(
+    driver: CoreDriver<D>,
+    how: PollThread,
+    stop: Arc<AtomicBool>,
+) -> Result<thread::JoinHandle<()>, PollThreadError> {
+    let (pinned, is_pinned) = channel::bounded(1);
+    let thread = thread::Builder::new().name("warpline-core".into()).spawn(move || {
+        let ok = how.lcore.is_none_or(pin);
+        // Unheard only when the starter has gone.
+        let _ = pinned.send(ok);
+        if ok {
+            let _lcore = known_to_eal();
+            poll(driver, how.idle, &stop);
+        }
+    })?;
+    if is_pinned.recv() == Ok(true) {
+        return Ok(thread);
+    }
+    // A panic before the answer has been reported by the thread itself.
+    let _ = thread.join();
+    Err(PollThreadError::Pin { lcore: how.lcore.unwrap_or_default() })
+}
+
+/// Pins this thread; `false` when the CPU is not there or not allowed.
+fn pin(lcore: usize) -> bool {
+    let allowed = core_affinity::get_core_ids().unwrap_or_default();
+    allowed.into_iter().find(|cpu| cpu.id == lcore).is_some_and(core_affinity::set_for_current)
+}
+
+pub(crate) fn poll<D: Device>(mut driver: CoreDriver<D>, idle: Idle, stop: &AtomicBool) {
+    /// Polls after the last command, so that what it caused leaves: a FIN, a RST, an acknowledgement.
+    const LAST_POLLS: usize = 64;
+    driver.poll_until(idle, || stop.load(Ordering::Acquire));
+    for _ in 0..LAST_POLLS {
+        driver.poll_once();
+    }
+}
+
+/// Threads that the EAL knows have a cache of packet buffers.
+#[cfg(feature = "dpdk")]
+fn known_to_eal() -> Option<Box<dyn Any>> {
+    // Without an lcore number the thread works too, only slower.
+    let registered = dpdk::Eal::current()?.register_thread().ok()?;
+    Some(Box::new(registered))
+}
+
+#[cfg(not(feature = "dpdk"))]
+fn known_to_eal() -> Option<Box<dyn Any>> {
+    None
+}

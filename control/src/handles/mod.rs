@@ -1,0 +1,24 @@
+//! What applications hold: devices, queue pairs, memory, listeners, connections. Each handle asks the control engine of its
+//! device and waits for the reply, or works on the rings that it shares with the core.
+
+pub mod batch;
+pub mod cm;
+pub mod completion;
+pub mod device;
+pub mod driver;
+pub mod event_fd;
+#[cfg(all(debug_assertions, not(test)))]
+mod instances;
+mod interrupt;
+pub mod lending;
+pub mod listener;
+pub mod memory;
+#[cfg(feature = "dpdk")]
+pub mod open;
+pub mod posting;
+pub mod queue_pair;
+mod registered;
+pub mod shared_receive_queue;
+pub mod tcp_listener;
+pub mod tcp_stream;
+pub mod window;

@@ -1,0 +1,109 @@
+//! Memory windows: narrow grants, made and taken back by work requests (RFC 5042 §2.1, DDP-8.3-01 to DDP-8.3-03).
+
+use std::time::Duration;
+
+use warpline_dataplane::memory::{Access, Binding, STag};
+
+use crate::engine::request::Deregistration;
+use crate::handles::memory::{Addressing, MemoryRegion};
+use crate::handles::registered::Registered;
+use crate::vocabulary::advertisement::Advertisement;
+
+/// Why a window is still there.
+#[derive(Debug, thiserror::Error)]
+pub enum DeallocateError {
+    /// Read Responses that the peer has not acknowledged read by it.
+    #[error("responses to the peer still read by the window: try again, or end the connection")]
+    InUse(MemoryWindow),
+    /// The core did not answer in time.
+    #[error("the core did not answer: is it polled?")]
+    Unanswered(MemoryWindow),
+}
+
+impl DeallocateError {
+    /// The window, to try again.
+    pub fn into_window(self) -> MemoryWindow {
+        match self {
+            Self::InUse(window) | Self::Unanswered(window) => window,
+        }
+    }
+}
+
+/// A window: bound to a part of a registration, it opens that part to the peer of one queue pair, until it is invalidated by
+/// either end or the queue pair is gone.
+///
+/// Binding is a work request, so it costs a peer that waits for an advertisement no more than a place in the send queue
+/// before it. Dropping a window unbinds it.
+pub struct MemoryWindow {
+    registered: Registered,
+    /// The Tagged Offset of its first octet, and its octets, as it was bound last.
+    to: u64,
+    octets: u64,
+}
+
+impl MemoryWindow {
+    pub(crate) const fn new(registered: Registered) -> Self {
+        Self { registered, to: 0, octets: 0 }
+    }
+
+    /// What the peer calls it, once it is bound. [`binding`](Self::binding) gives it another name each time.
+    pub const fn stag(&self) -> STag {
+        self.registered.stag()
+    }
+
+    /// What to post to bind it to octets `offset..offset + octets` of `region`: it must not be bound then, so invalidate it
+    /// first if it is and nobody else has. It is the peer's when the work request is done; an advertisement that is posted
+    /// behind it on the same queue pair comes after that.
+    ///
+    /// `region` must have been registered with [`Access::WINDOW_BIND`], and with [`Access::LOCAL_WRITE`] if the peer is to
+    /// change anything. `access` is of [`Access::REMOTE`].
+    #[must_use = "it is a part of a work request"]
+    pub fn binding(
+        &mut self,
+        region: &MemoryRegion,
+        (offset, octets): (usize, usize),
+        access: Access,
+        addressing: Addressing,
+    ) -> Binding {
+        let window = self.registered.rename();
+        let (to, octets, zero_based) =
+            (region.to(offset), octets as u64, addressing == Addressing::ZeroBased);
+        self.to = if zero_based { 0 } else { to };
+        self.octets = octets;
+        Binding { window, registration: region.stag(), to, octets, access, zero_based }
+    }
+
+    /// The Tagged Offset of octet `offset` of the window.
+    pub const fn to(&self, offset: u64) -> u64 {
+        self.to.wrapping_add(offset)
+    }
+
+    /// What the peer must know of octets `offset..offset + octets` of the window; `None` when they do not all lie inside.
+    pub fn advertisement(&self, offset: u64, octets: u32) -> Option<Advertisement> {
+        let inside = offset.checked_add(u64::from(octets)).is_some_and(|end| end <= self.octets);
+        inside.then(|| Advertisement { to: self.to(offset), stag: self.stag(), octets })
+    }
+
+    /// Takes the window back: afterwards its name names nothing. Tries for `patience` while responses read by it.
+    ///
+    /// # Errors
+    ///
+    /// [`DeallocateError`], with the window, which is as it was.
+    pub fn deallocate(mut self, patience: Duration) -> Result<(), DeallocateError> {
+        match self.registered.leave(patience) {
+            Deregistration::Done => Ok(()),
+            Deregistration::InUse | Deregistration::WindowsBound => Err(DeallocateError::InUse(self)),
+            Deregistration::Unanswered => Err(DeallocateError::Unanswered(self)),
+        }
+    }
+}
+
+impl std::fmt::Debug for MemoryWindow {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MemoryWindow")
+            .field("stag", &self.stag())
+            .field("to", &self.to)
+            .field("octets", &self.octets)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,211 @@
+//! Opening connections.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use warpline_dataplane::mpa::MpaError;
+use warpline_dataplane::qp::shared::SharedQp;
+use warpline_dataplane::tcp::{Behaviour, CloseReason};
+
+use crate::engine::request::Request;
+use crate::engine::startup::{
+    ENHANCED_PRIVATE_DATA_MAX_OCTETS, PRIVATE_DATA_MAX_OCTETS, Peer, PrivateDataTooLong, ReadDepths,
+    StartupFault, Terms,
+};
+use crate::handles::device::{Shared, Stopped};
+
+/// The time that MPA startup may take unless told otherwise (RFC 5044 §7.1.2 rule 10).
+pub const STARTUP_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The revision of MPA in our Request, and with it what can be negotiated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Revision {
+    /// Revision 0, as the RDMA Consortium's endpoints have it: Markers and CRCs in both directions, version 0 of DDP and
+    /// RDMAP. For peers that know nothing else; those that are not permissive close.
+    Zero,
+    /// Revision 1 (RFC 5044). The ULPs see to it that neither overruns the other with RDMA Reads. Linux siw then does not
+    /// read from us.
+    One,
+    /// Revision 2 (RFC 6581): the [terms](ConnectConfig::terms) are negotiated. Peers of before 2012 close.
+    Two,
+    /// Revision 2, and revision 1 on a new TCP connection if the peer turns out not to know it: if it closes or resets
+    /// without a word, or answers with a lower revision (MPAv2-10-05). With more Private Data than an enhanced Request
+    /// holds, or terms that ask for nothing of revision 2, revision 1 at once.
+    #[default]
+    TwoThenOne,
+}
+
+impl Revision {
+    /// What is tried first.
+    pub(crate) const fn first(self, terms: Terms, private_data_octets: usize) -> u8 {
+        match self {
+            Self::Zero => 0,
+            Self::One => 1,
+            Self::TwoThenOne
+                if !terms.enhances() || private_data_octets > ENHANCED_PRIVATE_DATA_MAX_OCTETS =>
+            {
+                1
+            }
+            Self::Two | Self::TwoThenOne => 2,
+        }
+    }
+}
+
+/// How a connection is opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConnectConfig {
+    /// What the peer's application gets to see before it decides, at most 512 octets.
+    pub private_data: Vec<u8>,
+    /// Whether the peer is asked to insert Markers in what it sends, so that what arrives out of order can be placed at
+    /// once (RFC 5044 §4.3). Linux siw refuses connections that ask for them.
+    pub markers: bool,
+    /// The revision of MPA.
+    pub revision: Revision,
+    /// What an enhanced Request asks for: depths of RDMA Reads, and with indications to choose from, the
+    /// peer-to-peer model in which the Responder may send first (MPAv2-5-02). With depths that are not
+    /// negotiated and no indication there is nothing to ask for, and the Request is not enhanced
+    /// (MPAv2-10-03).
+    pub terms: Terms,
+    /// Whether the peer may be one of the RDMA Consortium's: it answers in revision 0, and the connection then has version 0
+    /// of DDP and RDMAP, Markers and CRCs (RFC 5044 appendix C).
+    pub permissive: bool,
+    /// Whether a peer of MPA revision 2 that stays silent after our first message is sent up to
+    /// [`NUDGES`](warpline_dataplane::limits::NUDGES) RDMA Writes without payload. Linux siw may overlook a first message
+    /// that comes right after its Reply, and hangs until more octets come. Such Writes are lawful between any
+    /// two messages (RFC 5040 §5.1) and no application sees them.
+    pub nudges: bool,
+    /// The time that TCP's handshake and MPA startup may take together.
+    pub timeout: Duration,
+    /// How TCP behaves, if not as the device is set up.
+    pub tcp: Option<Behaviour>,
+    /// The local address and port. The device chooses what is not given: an unspecified address, port 0.
+    pub local: Option<SocketAddr>,
+}
+
+impl Default for ConnectConfig {
+    /// No Private Data, no Markers, revision 2 or else 1, the client-server model, not permissive, nudges,
+    /// ten seconds, TCP as on the device, any local address and port.
+    fn default() -> Self {
+        Self {
+            private_data: Vec::new(),
+            markers: false,
+            revision: Revision::TwoThenOne,
+            terms: Terms::initiator(),
+            permissive: false,
+            nudges: true,
+            timeout: STARTUP_TIMEOUT,
+            tcp: None,
+            local: None,
+        }
+    }
+}
+
+/// What the peer said when it accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Connected {
+    /// Its Private Data.
+    pub private_data: Box<[u8]>,
+    /// What else its Reply said: the revision, and its IRD and ORD (MPAv2-9.1-08).
+    pub peer: Peer,
+    /// The version of DDP and RDMAP: 1, or 0 with a peer of the RDMA Consortium's (RDMAC-C.2.5-02).
+    pub version: u8,
+    /// Our IRD and ORD on this connection.
+    pub depths: ReadDepths,
+}
+
+/// Why a connection could not be opened.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConnectError {
+    /// Nobody listens there.
+    #[error("connection refused: nobody listens at that address and port")]
+    Refused,
+    /// The peer did not answer in time.
+    #[error("the peer did not answer in time: check the address and the network")]
+    TimedOut,
+    /// The peer's application does not want the connection.
+    #[error("the peer's application rejected the connection, with {} octets of Private Data", private_data.len())]
+    Rejected {
+        /// The peer's reason, in words of its own.
+        private_data: Box<[u8]>,
+        /// What else its Reply said. An ORD above our IRD may be the reason (MPAv2-9.1-04).
+        peer: Peer,
+    },
+    /// The peer accepted on terms that we cannot meet, and was told so by a Terminate (RFC 6581 §8): more RDMA Reads than
+    /// we take, or no ready-to-receive indication that both have.
+    #[error("the peer accepted on terms that cannot be met: {error}")]
+    Unmet {
+        /// What is missing.
+        error: MpaError,
+        /// What the peer's Reply said.
+        peer: Peer,
+    },
+    /// MPA startup failed: MPA error 4 (RFC 5044 §8).
+    #[error("MPA startup failed: {0}")]
+    Startup(StartupFault),
+    /// TCP ended during startup.
+    #[error("the connection ended during startup: {0}")]
+    Closed(CloseReason),
+    /// The address is on no network of the device, nor behind a gateway of its routes.
+    #[error("no route: the address is on no network of the device, and no route leads to it")]
+    NoRoute,
+    /// The core serves as many connections as it can.
+    #[error("the device has as many connections as it can: close some")]
+    TooManyConnections,
+    /// A router, or the peer's host, says so (ICMP).
+    #[error("the network says that the peer cannot be reached: check the address, and firewalls on the way")]
+    Unreachable,
+    /// Every local port is in use towards the peer, or the [one asked for](ConnectConfig::local) is.
+    #[error("no local port is left for another connection to this peer: close some")]
+    NoPort,
+    /// The [local address](ConnectConfig::local) is none of the device's.
+    #[error("the local address is none of the device's: choose one of those it was started with")]
+    NoAddress,
+    /// Streaming octets of the peer wait to be read (MPA-7.1.5-01): read them, then start MPA.
+    #[error("{octets} octets of streaming data wait to be read: read them before MPA is started")]
+    PendingStreamData {
+        /// How many.
+        octets: usize,
+    },
+    /// MPA has started on the connection already, or it is closed.
+    #[error("the connection is not in streaming mode: MPA has started on it, or it is closed")]
+    NotStreaming,
+    /// The queue pair belongs to another device.
+    #[error("the queue pair belongs to another device: make one on the device of the connection")]
+    OtherDevice,
+    /// The queue pair has a connection, or had one.
+    #[error("the queue pair has or had a connection: make a new one for each")]
+    QueuePairInUse,
+    /// More than a startup frame holds.
+    #[error(transparent)]
+    PrivateDataTooLong(#[from] PrivateDataTooLong),
+    /// The device has stopped.
+    #[error(transparent)]
+    Stopped(#[from] Stopped),
+}
+
+/// Refuses Private Data that a startup frame with room for `most_octets` does not hold (MPA-7.1.1-18, MPAv2-9-02).
+pub(crate) fn check_private_data(private_data: &[u8], most_octets: usize) -> Result<(), PrivateDataTooLong> {
+    let octets = private_data.len();
+    if octets > most_octets { Err(PrivateDataTooLong { octets, most_octets }) } else { Ok(()) }
+}
+
+pub(crate) fn connect(
+    device: &Shared,
+    qp: Arc<SharedQp>,
+    remote: SocketAddr,
+    config: &ConnectConfig,
+) -> Result<Connected, ConnectError> {
+    check(config)?;
+    let config = config.clone();
+    device.ask(|reply| Request::Connect { qp, remote, config, reply })?
+}
+
+/// Refuses Private Data that a Request as `config` has it does not hold.
+pub(crate) fn check(config: &ConnectConfig) -> Result<(), PrivateDataTooLong> {
+    let most_octets = match config.revision {
+        Revision::Two if config.terms.enhances() => ENHANCED_PRIVATE_DATA_MAX_OCTETS,
+        Revision::Zero | Revision::One | Revision::Two | Revision::TwoThenOne => PRIVATE_DATA_MAX_OCTETS,
+    };
+    check_private_data(&config.private_data, most_octets)
+}
