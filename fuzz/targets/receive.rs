@@ -1,0 +1,8 @@
+//! The whole receive path, driven by libFuzzer. What happens, and what must hold, is in `fuzz/harness/receive`, which the
+//! tests run too.
+#![no_main]
+
+#[path = "../harness/receive/mod.rs"]
+mod receive;
+
+libfuzzer_sys::fuzz_target!(|octets: &[u8]| receive::run(octets));
