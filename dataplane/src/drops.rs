@@ -1,4 +1,4 @@
-//! Why frames are dropped, on every layer.
+//! The causes of drops, on every layer, and their counters.
 
 /// Why a frame, or a part of it, went no further. Every drop is counted under one cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,6 +105,33 @@ impl DropCause {
         Self::HeldTooLong,
         Self::NoTransmitBuffer,
     ];
+}
+
+/// Drops by cause.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Drops([u64; DropCause::COUNT]);
+
+impl Default for Drops {
+    fn default() -> Self {
+        Self([0; DropCause::COUNT])
+    }
+}
+
+impl Drops {
+    /// Counts one drop.
+    pub(crate) const fn count(&mut self, cause: DropCause) {
+        self.0[cause as usize] += 1;
+    }
+
+    /// Drops for `cause`.
+    pub const fn get(&self, cause: DropCause) -> u64 {
+        self.0[cause as usize]
+    }
+
+    /// Drops by cause, indexed by [`DropCause`].
+    pub const fn by_cause(&self) -> &[u64; DropCause::COUNT] {
+        &self.0
+    }
 }
 
 #[cfg(test)]

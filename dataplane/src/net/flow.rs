@@ -1,7 +1,9 @@
 //! The addresses and ports of a TCP connection.
 
-use std::hash::{Hash, Hasher};
+use std::hash::{BuildHasher, Hash, Hasher};
 use std::net::IpAddr;
+
+use crate::keyed_hash::KeyedHash;
 
 /// The addresses and ports that name a TCP connection. Both addresses are of one family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +16,15 @@ pub struct FlowKey {
     pub remote_port: u16,
     /// Our port.
     pub local_port: u16,
+}
+
+impl FlowKey {
+    /// The flow label of its IPv6 packets; 0 over IPv4, which has none. All packets of a flow have the same, and others
+    /// cannot foresee it (RFC 6437 §3): the key of `labels` serves nothing else.
+    pub(super) fn flow_label(&self, labels: KeyedHash) -> u32 {
+        // Over IPv6, 0 would mean that there is none.
+        if self.remote.is_ipv4() { 0 } else { (labels.hash_one(self) as u32 & 0xf_ffff).max(1) }
+    }
 }
 
 impl Hash for FlowKey {

@@ -1,0 +1,18 @@
+//! What an IP host counts.
+
+use crate::drops::Drops;
+
+/// Counters of one host. They only grow.
+#[derive(Clone, Debug, Default)]
+pub struct Counters {
+    /// Frames taken from the device.
+    pub frames_received: u64,
+    /// Frames given to the device.
+    pub frames_sent: u64,
+    /// Frames to the host's own addresses, which the device does not see.
+    pub frames_looped: u64,
+    /// Datagrams put together from fragments.
+    pub datagrams_reassembled: u64,
+    /// What the host dropped and did not report as an error of the call.
+    pub drops: Drops,
+}

@@ -1,0 +1,66 @@
+//! The beginning and the defence of the host's own addresses: probes, announcements, and what the host does when another
+//! station uses an address of its own (RFC 5227 §2.4).
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use super::Host;
+use super::own_addresses::Ipv6Addresses;
+use crate::device::Device;
+use crate::drops::DropCause;
+use crate::time::Instant;
+use crate::wire::ethernet::MacAddress;
+use crate::wire::icmpv6::NeighborSolicitation;
+
+impl<D: Device> Host<D> {
+    /// Brings the host's addresses into use: announces them, probes for them. Returns those that are its own from now on,
+    /// for which connections may wait, or `None` if nothing was due.
+    pub fn detect_duplicates(&mut self, now: Instant) -> Option<Ipv6Addresses> {
+        if now < self.own.next_due() {
+            return None;
+        }
+        for own in self.own.start(now, self.duplicate_address_detection) {
+            self.announce(own.address);
+        }
+        let due = self.own.take_due(now);
+        for target in due.to_probe {
+            let nonce = Some(self.own.nonce());
+            let probe = NeighborSolicitation { target, source_mac: None, nonce };
+            self.send_solicitation(Ipv6Addr::UNSPECIFIED, &probe, None);
+        }
+        for address in &due.assigned {
+            self.announce((*address).into());
+        }
+        Some(due.assigned)
+    }
+
+    /// Sends the host's hardware address to all stations, unsolicited.
+    fn announce(&mut self, own: IpAddr) {
+        match own {
+            IpAddr::V4(own) => self.announce_by_arp(own),
+            IpAddr::V6(own) => self.announce_by_advertisement(own),
+        }
+    }
+
+    /// Another station advertises a tentative address, or probes for it with this nonce: the host gives the address up.
+    pub(super) fn on_rival(&mut self, address: Ipv6Addr, nonce: Option<[u8; 6]>) -> DropCause {
+        if nonce == Some(self.own.nonce()) {
+            // RFC 7527 §4: the host's own probe, looped back by the link.
+            return DropCause::OtherAddress;
+        }
+        self.own.give_up(address);
+        DropCause::AddressConflict
+    }
+
+    /// Another station claims an address of the host. The host announces the address again, at a bounded rate. Returns the
+    /// cause to count.
+    pub(super) fn on_conflict(&mut self, now: Instant, address: IpAddr, mac: MacAddress) -> DropCause {
+        if mac == self.mac {
+            // The host's own packet, looped back by the link.
+            return DropCause::OtherAddress;
+        }
+        if self.own.may_defend(now) {
+            self.announce(address);
+        }
+        DropCause::AddressConflict
+    }
+}

@@ -1,0 +1,111 @@
+//! Fragments of IP packets in, and the packets that they make up.
+
+use super::Host;
+use super::headers::Ingress;
+use super::inbound::Inbound;
+use super::reassembly::{DatagramId, Fragment};
+use crate::device::{Device, Frame};
+use crate::drops::DropCause;
+use crate::time::Instant;
+use crate::wire::ipv4::{self, Protocol};
+use crate::wire::ipv6;
+use crate::wire::{icmp, tcp};
+
+impl<D: Device> Host<D> {
+    /// A fragment of an IPv4 datagram. A datagram that it completes is received like any other packet.
+    // Requirements: MPA-A.5-02
+    pub(super) fn on_ipv4_fragment(
+        &mut self,
+        now: Instant,
+        frame: &D::Frame,
+        network: usize,
+        header: ipv4::Header,
+        header_octets: usize,
+    ) -> Result<Inbound<D::Frame>, DropCause> {
+        let fragment = Fragment {
+            id: DatagramId {
+                source: header.source.into(),
+                destination: header.destination.into(),
+                protocol: header.protocol.0,
+                identification: header.identification.into(),
+            },
+            offset: header.fragment_offset.into(),
+            octets: usize::from(header.total_len) - header_octets,
+            more: header.more_fragments,
+            ecn: header.ecn,
+            first_octets_min: first_octets_min(header.protocol),
+        };
+        let taken =
+            self.reassembly.take(now, &fragment, frame, network + header_octets, &mut self.counters.drops)?;
+        let Some(whole) = taken else { return Ok(Inbound::Done) };
+        let mut datagram = self.device.allocate().ok_or(DropCause::NoRoomForFrame)?;
+        let octets = ipv4::Header::LEN + whole.payload.len();
+        let room = datagram.append(network + octets).ok_or(DropCause::Fragment)?;
+        let (link, room) = room.split_at_mut(network);
+        link.copy_from_slice(frame.piece(0).and_then(|piece| piece.get(..network)).unwrap_or_default());
+        ipv4::Header {
+            total_len: octets as u16,
+            more_fragments: false,
+            fragment_offset: 0,
+            ecn: whole.ecn,
+            ..header
+        }
+        .emit(room);
+        room[ipv4::Header::LEN..].copy_from_slice(whole.payload);
+        self.counters.datagrams_reassembled += 1;
+        self.on_ipv4(now, datagram, network, Ingress::Wire)
+    }
+
+    /// A fragment of an IPv6 packet (RFC 8200 §4.5). A packet that it completes is received without the Fragment header and any
+    /// before it. The protocol is part of the packet's identity: fragments that differ in it do not go together.
+    pub(super) fn on_ipv6_fragment(
+        &mut self,
+        now: Instant,
+        frame: &D::Frame,
+        network: usize,
+        header: ipv6::Header,
+        upper: &ipv6::Upper,
+        fragment: ipv6::Fragment,
+    ) -> Result<Inbound<D::Frame>, DropCause> {
+        let octets = (ipv6::Header::LEN + usize::from(header.payload_len)).checked_sub(upper.offset);
+        let fragment = Fragment {
+            id: DatagramId {
+                source: header.source.into(),
+                destination: header.destination.into(),
+                protocol: upper.protocol.0,
+                identification: fragment.identification,
+            },
+            offset: fragment.offset.into(),
+            octets: octets.ok_or(DropCause::Malformed)?,
+            more: fragment.more,
+            ecn: header.ecn,
+            first_octets_min: first_octets_min(upper.protocol),
+        };
+        let taken =
+            self.reassembly.take(now, &fragment, frame, network + upper.offset, &mut self.counters.drops)?;
+        let Some(whole) = taken else { return Ok(Inbound::Done) };
+        let mut datagram = self.device.allocate().ok_or(DropCause::NoRoomForFrame)?;
+        let octets = ipv6::Header::LEN + whole.payload.len();
+        let room = datagram.append(network + octets).ok_or(DropCause::Fragment)?;
+        let (link, room) = room.split_at_mut(network);
+        link.copy_from_slice(frame.piece(0).and_then(|piece| piece.get(..network)).unwrap_or_default());
+        ipv6::Header {
+            next_header: upper.protocol,
+            payload_len: whole.payload.len() as u16,
+            ecn: whole.ecn,
+            ..header
+        }
+        .emit(room);
+        room[ipv6::Header::LEN..].copy_from_slice(whole.payload);
+        self.counters.datagrams_reassembled += 1;
+        self.on_ipv6(now, datagram, network, true, Ingress::Wire)
+    }
+}
+
+/// Octets that a first fragment must have: the ports and flags that a filter looks at (RFC 1858 §3.2).
+const fn first_octets_min(protocol: Protocol) -> usize {
+    match protocol {
+        Protocol::TCP => tcp::Header::MIN_LEN,
+        _ => icmp::HEADER_LEN,
+    }
+}

@@ -1,0 +1,166 @@
+//! The Ethernet, IP and TCP headers of segments out.
+
+use std::net::IpAddr;
+
+use super::Host;
+use super::flow::FlowKey;
+use crate::device::{ChecksumRequest, Device, Frame, IpVersion};
+use crate::limits;
+use crate::wire::checksum;
+use crate::wire::ethernet::{EtherType, MacAddress};
+use crate::wire::ipv4::{self, Protocol};
+use crate::wire::ipv6;
+use crate::wire::tcp::{self, Header};
+
+/// Where a frame came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ingress {
+    /// From the device.
+    Wire,
+    /// From the host itself. No other station had the octets, so the checksums are not computed and not verified.
+    Loopback,
+}
+
+/// Where a frame leaves the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Egress {
+    /// Through the device, to the station with this hardware address.
+    Wire(MacAddress),
+    /// To the host itself. The hardware address alone does not say so: the kernel's end of a net_tap has that of the port.
+    Loopback,
+}
+
+/// The way of a flow's packets out of the host.
+#[derive(Clone, Copy, Debug)]
+pub struct FlowPath {
+    /// The addresses and ports.
+    pub key: FlowKey,
+    /// The flow label, over IPv6.
+    pub flow_label: u32,
+    /// Where they leave the host.
+    pub egress: Egress,
+}
+
+/// Octets of the IP header and of a TCP header without options.
+pub const fn min_headers_octets(remote: IpAddr) -> u16 {
+    (network_octets(remote) + Header::MIN_LEN) as u16
+}
+
+/// Octets of the IP header of packets to `remote`.
+const fn network_octets(remote: IpAddr) -> usize {
+    if remote.is_ipv4() { ipv4::Header::LEN } else { ipv6::Header::LEN }
+}
+
+impl<D: Device> Host<D> {
+    /// The MSS of segments to `remote` on the host's link, which leaves room for the headers without options (RFC 9293
+    /// §3.7.1, RFC 8200 §8.3).
+    pub fn mss_octets(&self, remote: IpAddr) -> u16 {
+        let mss_octets = self.capabilities.mtu_octets.saturating_sub(min_headers_octets(remote).into());
+        mss_octets.min(usize::from(u16::MAX)) as u16
+    }
+
+    /// Returns true if payload may go by reference: only where the device computes the TCP checksum, because nothing else
+    /// reads the octets then.
+    pub fn takes_references(&self, egress: Egress) -> bool {
+        let offloads = self.capabilities.gather && self.capabilities.transmit_checksums;
+        offloads && egress != Egress::Loopback
+    }
+
+    /// Octets of all headers of a segment of `key`.
+    pub fn headers_octets(&self, key: FlowKey, header: &Header) -> usize {
+        self.link_octets() + network_octets(key.remote) + header.header_len()
+    }
+
+    /// The hardware address of frames that leave by `egress`.
+    pub(super) const fn destination_mac(&self, egress: Egress) -> MacAddress {
+        match egress {
+            Egress::Wire(mac) => mac,
+            Egress::Loopback => self.mac,
+        }
+    }
+
+    /// Writes the Ethernet, IP and TCP headers before the payload, which is already in the frame. The ports of `header` are
+    /// those of the flow; `ecn` are the two ECN bits of the IP header.
+    pub fn write_headers(
+        &self,
+        frame: &mut D::Frame,
+        path: &FlowPath,
+        mut header: Header,
+        payload_octets: usize,
+        ecn: u8,
+    ) {
+        let FlowPath { key, egress, .. } = *path;
+        (header.source_port, header.destination_port) = (key.local_port, key.remote_port);
+        let segment_octets = header.header_len() + payload_octets;
+        let looped = egress == Egress::Loopback;
+        // The host does not verify the checksums of frames to itself.
+        let offload = self.capabilities.transmit_checksums || looped;
+        let octets = frame.first_mut();
+        let link_octets = self.link_octets();
+        let (link, rest) = octets.split_at_mut(link_octets);
+        let ethertype = if key.remote.is_ipv4() { EtherType::IPV4 } else { EtherType::IPV6 };
+        self.write_link(link, self.destination_mac(egress), ethertype);
+        let (ip, segment) = rest.split_at_mut(network_octets(key.remote));
+        self.write_network(ip, path, segment_octets, ecn);
+        header.emit(segment);
+        let mut sum = checksum::pseudo_header(key.local, key.remote, Protocol::TCP.0, segment_octets as u16);
+        if offload {
+            // The device completes the sum over the segment; the field holds the pseudo-header's.
+            tcp::set_checksum(segment, !sum.finish());
+            if !looped {
+                frame.request_checksums(ChecksumRequest {
+                    ip: if key.remote.is_ipv4() { IpVersion::V4 } else { IpVersion::V6 },
+                    l2_octets: link_octets as u8,
+                    l3_octets: network_octets(key.remote) as u8,
+                    l4_octets: header.header_len() as u8,
+                });
+            }
+        } else {
+            // The whole segment lies in this piece: payload goes by reference only with the device's checksums.
+            sum.add(&segment[..segment_octets]);
+            tcp::set_checksum(segment, sum.finish());
+        }
+    }
+
+    /// Writes the IP header before a segment of `segment_octets`. A device that completes checksums completes IPv4's too.
+    fn write_network(&self, out: &mut [u8], path: &FlowPath, segment_octets: usize, ecn: u8) {
+        match (path.key.local, path.key.remote) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => {
+                let header = ipv4::Header {
+                    source,
+                    destination,
+                    protocol: Protocol::TCP,
+                    ttl: limits::TIME_TO_LIVE,
+                    total_len: (ipv4::Header::LEN + segment_octets) as u16,
+                    // RFC 5044 §A.5: segments are not fragmented. MPA-A.5-01
+                    dont_fragment: true,
+                    more_fragments: false,
+                    fragment_offset: 0,
+                    // RFC 6864 §4.1: a datagram that is never fragmented may have any identification. A counter would show
+                    // strangers how much the host sends. Zero needs no state, receivers coalesce segments that have it
+                    // (Linux's GRO), and no path refuses it: Linux answers every SYN with it.
+                    identification: 0,
+                    ecn,
+                    dscp: 0,
+                };
+                if self.capabilities.transmit_checksums {
+                    header.emit_without_checksum(out);
+                } else {
+                    header.emit(out);
+                }
+            }
+            (IpAddr::V6(source), IpAddr::V6(destination)) => ipv6::Header {
+                source,
+                destination,
+                next_header: Protocol::TCP,
+                hop_limit: limits::TIME_TO_LIVE,
+                payload_len: segment_octets as u16,
+                flow_label: path.flow_label,
+                ecn,
+                dscp: 0,
+            }
+            .emit(out),
+            _ => debug_assert!(false, "a flow between two families: {:?}", path.key),
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! The IP host of a core: a device, the host's addresses on its link, and the frames in between.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use arrayvec::ArrayVec;
+
+use super::addresses::{Addresses, Cidr, Routes};
+use super::counters::Counters;
+use super::flow::FlowKey;
+use super::loopback::Loopback;
+use super::neighbours::{Neighbours, StaticNeighbour};
+use super::own_addresses::OwnAddresses;
+use super::path_mtu::PathMtus;
+use super::reassembly::Reassembly;
+use crate::device::{Capabilities, Device, RxInterrupt};
+use crate::keyed_hash::KeyedHash;
+use crate::limits;
+use crate::rate_limit::RateLimit;
+use crate::secret::{Purpose, Secret};
+use crate::time::Instant;
+use crate::waker::Waker;
+use crate::wire::ethernet::MacAddress;
+
+/// How an IP host is set up.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Its addresses, IPv4 and IPv6, each with the prefix of its network.
+    pub addresses: Addresses,
+    /// Its routes to other networks.
+    pub routes: Routes,
+    /// Neighbours whose hardware address is known beforehand.
+    pub neighbours: ArrayVec<StaticNeighbour, { limits::STATIC_NEIGHBOURS_PER_CORE }>,
+    /// Whether the host probes for other stations that have its IPv6 addresses before it uses them (RFC 4862 §5.4): for one
+    /// to two seconds after the start. Without it, the host uses the addresses at once.
+    pub duplicate_address_detection: bool,
+    /// The VLAN that all frames belong to, 1 to 4094, by an IEEE 802.1Q tag; `None` for frames without one.
+    pub vlan: Option<u16>,
+}
+
+impl Config {
+    /// A host with one address: no routes, no VLAN, with duplicate address detection.
+    pub fn new(address: IpAddr, prefix_bits: u8) -> Self {
+        Self {
+            addresses: [Cidr::new(address, prefix_bits)].into_iter().collect(),
+            routes: Routes::new(),
+            neighbours: ArrayVec::new(),
+            duplicate_address_detection: true,
+            vlan: None,
+        }
+    }
+}
+
+/// An IP host on a device.
+pub struct Host<D: Device> {
+    pub(super) mac: MacAddress,
+    pub(super) capabilities: Capabilities,
+    pub(super) vlan: Option<u16>,
+
+    pub(super) own: OwnAddresses,
+    pub(super) duplicate_address_detection: bool,
+    pub(super) routes: Routes,
+    pub(super) neighbours: Neighbours,
+    pub(super) path_mtus: PathMtus,
+    pub(super) reassembly: Reassembly,
+    /// Hashes flows to IPv6 flow labels.
+    pub(super) flow_labels: KeyedHash,
+    /// Bounds the replies to echo requests.
+    pub(super) echo_replies: RateLimit,
+    pub(super) counters: Counters,
+
+    /// An empty burst, which keeps its allocation.
+    burst: Vec<D::Frame>,
+    pub(super) loopback: Loopback<D::Frame>,
+    /// Frames that the device has not taken yet.
+    pub(super) to_send: VecDeque<D::Frame>,
+    /// An empty frame that was allocated and not needed.
+    pub(super) spare: Option<D::Frame>,
+
+    /// Dropped last: the frames above go back to it.
+    pub(super) device: D,
+}
+
+impl<D: Device> Host<D> {
+    /// A host on `device`, whose random numbers come from `secret`. Allocates everything it needs.
+    pub fn new(device: D, config: Config, secret: Secret) -> Self {
+        let capabilities = device.capabilities();
+        let Config { addresses, routes, neighbours, duplicate_address_detection, vlan } = config;
+        Self {
+            mac: device.mac(),
+            capabilities,
+            vlan,
+            own: OwnAddresses::new(addresses, secret.random(Purpose::DuplicateDetection)),
+            duplicate_address_detection,
+            routes,
+            neighbours: Neighbours::new(&neighbours, &mut secret.random(Purpose::Neighbours)),
+            path_mtus: PathMtus::new(),
+            reassembly: Reassembly::new(capabilities.mtu_octets.max(limits::REASSEMBLY_MIN_OCTETS)),
+            flow_labels: KeyedHash::new(secret.derive(Purpose::FlowLabels)),
+            echo_replies: RateLimit::new(
+                limits::ECHO_REPLIES_PER_SECOND,
+                secret.derive(Purpose::EchoReplies),
+            ),
+            counters: Counters::default(),
+            burst: Vec::with_capacity(limits::RECEIVE_BURST_FRAMES),
+            loopback: Loopback::new(capabilities.frames),
+            to_send: VecDeque::with_capacity(limits::TRANSMIT_QUEUE_FRAMES + limits::RECEIVE_BURST_FRAMES),
+            spare: None,
+            device,
+        }
+    }
+
+    /// Takes a burst of frames from the device. [`receive`](Self::receive) takes each of them,
+    /// [`end_burst`](Self::end_burst) the empty vector.
+    pub fn take_burst(&mut self, now: Instant) -> Vec<D::Frame> {
+        let mut burst = core::mem::take(&mut self.burst);
+        let count = self.device.receive(now, &mut burst, limits::RECEIVE_BURST_FRAMES);
+        self.counters.frames_received += count as u64;
+        burst
+    }
+
+    /// Keeps the vector of [`take_burst`](Self::take_burst) for the next burst.
+    pub fn end_burst(&mut self, burst: Vec<D::Frame>) {
+        debug_assert!(burst.is_empty(), "frames of the burst are left");
+        self.burst = burst;
+    }
+
+    /// When the host has something to do even if nothing arrives and nothing is sent: at once if frames to itself wait.
+    pub fn next_deadline(&self) -> Instant {
+        if self.loopback.len() > 0 {
+            return Instant::ZERO;
+        }
+        let deadline = self.own.next_due().min(self.neighbours.next_due());
+        self.device.next_arrival().map_or(deadline, |arrival| arrival.min(deadline))
+    }
+
+    /// The counters.
+    pub const fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// The device.
+    pub const fn device(&self) -> &D {
+        &self.device
+    }
+
+    /// Has `waker` called when frames arrive; see [`Device::wake_on_arrival`].
+    pub fn wake_on_arrival(&mut self, waker: &Arc<Waker>) -> bool {
+        self.device.wake_on_arrival(waker)
+    }
+
+    /// See [`Device::rx_interrupt`].
+    pub fn rx_interrupt(&self) -> Option<RxInterrupt<'_>> {
+        self.device.rx_interrupt()
+    }
+
+    /// See [`Device::enable_rx_interrupt`].
+    pub fn enable_rx_interrupt(&mut self) -> bool {
+        self.device.enable_rx_interrupt()
+    }
+
+    /// See [`Device::disable_rx_interrupt`].
+    pub fn disable_rx_interrupt(&mut self) {
+        self.device.disable_rx_interrupt();
+    }
+
+    /// The flow label of a flow's IPv6 packets; 0 over IPv4.
+    pub fn flow_label(&self, key: &FlowKey) -> u32 {
+        key.flow_label(self.flow_labels)
+    }
+
+    /// Remembers that packets of more than `mtu_octets` do not reach `remote`.
+    pub fn learn_path_mtu(&mut self, now: Instant, remote: IpAddr, mtu_octets: u16) {
+        self.path_mtus.learn(now, remote, mtu_octets);
+    }
+
+    /// The largest packet that reaches `remote`, in octets, if the path is known to be narrower than the link.
+    pub fn path_mtu(&self, now: Instant, remote: IpAddr) -> Option<u16> {
+        self.path_mtus.get(now, remote)
+    }
+}
+
+#[cfg(test)]
+#[path = "host_tests.rs"]
+mod tests;

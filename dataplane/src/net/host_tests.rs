@@ -1,0 +1,230 @@
+use std::net::Ipv6Addr;
+
+use super::*;
+use crate::device::Frame;
+use crate::device::sim::{self, EndConfig, SimDevice};
+use crate::drops::DropCause;
+use crate::net::headers::{Egress, FlowPath};
+use crate::net::inbound::Inbound;
+use crate::wire::arp;
+use crate::wire::ethernet::{self, EtherType};
+use crate::wire::ipv4::{self, Protocol};
+use crate::wire::tcp::{Flags, Header, SeqNumber};
+use crate::wire::{checksum, icmp, icmpv6, ipv6};
+
+const V4: [u8; 4] = [198, 18, 0, 1];
+const PEER: [u8; 4] = [198, 18, 0, 2];
+const V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1);
+const NOW: Instant = Instant::from_nanos(1000);
+
+fn config() -> Config {
+    let mut config = Config::new(V4.into(), 24);
+    config.addresses.push(Cidr::new(V6.into(), 64));
+    config.duplicate_address_detection = false;
+    config
+}
+
+/// A host whose addresses are announced, and the other end of its link.
+fn host(config: Config) -> (Host<SimDevice>, SimDevice) {
+    let (device, mut wire) = sim::link(1, EndConfig::a(), EndConfig::b());
+    let mut host = Host::new(device, config, Secret::new([1, 2]));
+    assert!(host.detect_duplicates(Instant::from_nanos(1)).is_some());
+    sent(&mut host, &mut wire);
+    (host, wire)
+}
+
+/// What the host has sent.
+fn sent(host: &mut Host<SimDevice>, wire: &mut SimDevice) -> Vec<Vec<u8>> {
+    host.flush(NOW);
+    let mut frames = Vec::new();
+    wire.receive(NOW + 1_000_000, &mut frames, 64);
+    frames.iter().map(|frame| frame.piece(0).unwrap_or_default().to_vec()).collect()
+}
+
+fn flow() -> FlowKey {
+    FlowKey { local: V4.into(), remote: PEER.into(), remote_port: 4791, local_port: 7471 }
+}
+
+/// A frame with `octets` after an Ethernet header for `destination`.
+fn frame(
+    wire: &mut SimDevice,
+    destination: MacAddress,
+    ethertype: EtherType,
+    octets: &[u8],
+) -> <SimDevice as Device>::Frame {
+    let source = wire.mac();
+    let mut frame = wire.allocate().unwrap();
+    let room = frame.append(ethernet::Header::LEN + octets.len()).unwrap();
+    ethernet::Header { destination, source, ethertype }.emit(room);
+    room[ethernet::Header::LEN..].copy_from_slice(octets);
+    frame
+}
+
+fn arp_packet(wire: &SimDevice, operation: arp::Operation, target_ip: [u8; 4]) -> Vec<u8> {
+    let mut octets = vec![0; arp::Packet::LEN];
+    let packet = arp::Packet {
+        operation,
+        sender_mac: wire.mac(),
+        sender_ip: PEER.into(),
+        target_mac: MacAddress::default(),
+        target_ip: target_ip.into(),
+    };
+    packet.emit(&mut octets);
+    octets
+}
+
+/// An echo request of the host to itself, without its Ethernet header.
+fn echo_request(v6: bool) -> Vec<u8> {
+    let mut message = vec![if v6 { 128 } else { 8 }, 0, 0, 0, 0x12, 0x34, 0, 1, b'h', b'i'];
+    if v6 {
+        icmpv6::set_checksum(&mut message, V6, V6);
+        let mut packet = vec![0; ipv6::Header::LEN];
+        ipv6::Header {
+            source: V6,
+            destination: V6,
+            next_header: Protocol::ICMPV6,
+            hop_limit: 64,
+            payload_len: message.len() as u16,
+            flow_label: 0,
+            ecn: 0,
+            dscp: 0,
+        }
+        .emit(&mut packet);
+        return [packet, message].concat();
+    }
+    let sum = checksum::sum(&message).finish();
+    message[2..4].copy_from_slice(&sum.to_be_bytes());
+    let mut packet = vec![0; ipv4::Header::LEN];
+    ipv4::Header {
+        source: V4.into(),
+        destination: V4.into(),
+        protocol: Protocol::ICMP,
+        ttl: 64,
+        total_len: (ipv4::Header::LEN + message.len()) as u16,
+        dont_fragment: true,
+        more_fragments: false,
+        fragment_offset: 0,
+        identification: 0,
+        ecn: 0,
+        dscp: 0,
+    }
+    .emit(&mut packet);
+    [packet, message].concat()
+}
+
+/// RFC 1122 §3.2.2.6, RFC 4443 §4.2: a ping of the host by itself is answered inside the host.
+#[test]
+fn an_echo_request_to_ourselves_is_answered_inside() {
+    for v6 in [false, true] {
+        let (mut host, mut wire) = host(config());
+        let packet = echo_request(v6);
+        let mut frame = host.device.allocate().unwrap();
+        let room = frame.append(host.link_octets() + packet.len()).unwrap();
+        let ethertype = if v6 { EtherType::IPV6 } else { EtherType::IPV4 };
+        host.write_link(room, host.mac, ethertype);
+        room[ethernet::Header::LEN..].copy_from_slice(&packet);
+        host.loop_back(frame);
+        assert!(matches!(host.receive_looped(NOW), Some(Ok(Inbound::Done))));
+        assert_eq!(host.next_deadline(), Instant::ZERO, "the reply waits to be delivered");
+        assert_eq!(host.looped_frames(), 1);
+        let reply = host.loopback.pop().expect("a reply");
+        let header_octets = packet.len() - 10;
+        let message = &reply.piece(0).unwrap()[ethernet::Header::LEN + header_octets..];
+        if v6 {
+            let parsed = icmpv6::Message::parse(message, V6, V6);
+            assert!(!matches!(parsed, Ok(icmpv6::Message::EchoRequest { .. }) | Err(_)));
+            assert_eq!(message[0], 129);
+        } else {
+            let expected = icmp::Message::EchoReply { id: 0x1234, seq: 1, payload: b"hi" };
+            assert_eq!(icmp::Message::parse(message), Ok(expected));
+        }
+        host.loop_back(reply);
+        assert!(host.receive_looped(NOW).is_some() && host.receive_looped(NOW).is_none());
+        assert_eq!(host.counters().frames_looped, 2);
+        assert!(sent(&mut host, &mut wire).is_empty(), "nothing has left");
+    }
+}
+
+/// On a net_tap the port and the kernel's interface share a hardware address. What is for the kernel goes there.
+#[test]
+fn a_neighbour_with_our_hardware_address_is_reached_over_the_wire() {
+    let mut config = config();
+    config.neighbours.push(StaticNeighbour { address: PEER.into(), mac: EndConfig::a().mac });
+    let (mut host, mut wire) = host(config);
+    let key = flow();
+    let egress = host.resolve(key, NOW).expect("a static neighbour");
+    assert_eq!(egress, Egress::Wire(EndConfig::a().mac));
+    host.send_bare_by(egress, key, Header { flags: Flags::SYN, ..Header::default() });
+    assert_eq!(sent(&mut host, &mut wire).len(), 1);
+    assert_eq!(host.looped_frames(), 0);
+}
+
+#[test]
+fn an_own_address_is_reached_by_loopback() {
+    let (mut host, mut wire) = host(config());
+    let key = FlowKey { remote: V4.into(), ..flow() };
+    assert_eq!(host.resolve(key, NOW), Some(Egress::Loopback));
+    host.send_bare(key, Header { flags: Flags::RST, ..Header::default() });
+    let Some(Ok(Inbound::Segment(segment))) = host.receive_looped(NOW) else { panic!("no segment") };
+    assert_eq!((segment.key.local_port, segment.key.remote_port), (key.remote_port, key.local_port));
+    assert!(sent(&mut host, &mut wire).is_empty());
+}
+
+/// An ARP reply is handed up only if packets wait for it.
+#[test]
+fn the_neighbour_that_packets_wait_for_is_reported() {
+    let (mut host, mut wire) = host(config());
+    assert_eq!(host.resolve(flow(), NOW), None);
+    assert!(host.is_unresolved(PEER.into()));
+    host.solicit_neighbours(NOW);
+    assert_eq!(sent(&mut host, &mut wire).len(), 1, "a request");
+    let reply = arp_packet(&wire, arp::Operation::Reply, V4);
+    let mac = host.mac;
+    let inbound = host.receive(NOW, frame(&mut wire, mac, EtherType::ARP, &reply));
+    assert!(matches!(inbound, Ok(Inbound::NeighbourResolved(address)) if address == IpAddr::from(PEER)));
+    assert_eq!(host.resolve(flow(), NOW), Some(Egress::Wire(wire.mac())));
+    let inbound = host.receive(NOW, frame(&mut wire, mac, EtherType::ARP, &reply));
+    assert!(matches!(inbound, Ok(Inbound::Done)));
+}
+
+/// A packet between other stations may resolve a neighbour, and counts as one for another address all the same.
+#[test]
+fn a_request_for_another_station_resolves_its_sender() {
+    let (mut host, mut wire) = host(config());
+    host.resolve(flow(), NOW);
+    let request = arp_packet(&wire, arp::Operation::Request, [198, 18, 0, 3]);
+    let inbound = host.receive(NOW, frame(&mut wire, MacAddress::BROADCAST, EtherType::ARP, &request));
+    assert!(matches!(inbound, Ok(Inbound::NeighbourResolved(_))));
+    assert_eq!(host.counters().drops.get(DropCause::OtherAddress), 1);
+    let inbound = host.receive(NOW, frame(&mut wire, MacAddress::BROADCAST, EtherType::ARP, &request));
+    assert!(matches!(inbound, Ok(Inbound::Done)));
+    assert_eq!(host.counters().drops.get(DropCause::OtherAddress), 2);
+}
+
+/// The headers that one host writes are those that another reads, and the payload follows them.
+#[test]
+fn a_segment_arrives_as_it_was_sent() {
+    for offload in [false, true] {
+        let a = EndConfig { transmit_checksums: offload, ..EndConfig::a() };
+        let (device, wire) = sim::link(1, a, EndConfig::b());
+        let mut sender = Host::new(device, config(), Secret::new([1, 2]));
+        let mut receiver = Host::new(wire, Config::new(PEER.into(), 24), Secret::new([3, 4]));
+        let (key, payload) = (flow(), b"octets");
+        let header = Header { flags: Flags::ACK, seq: SeqNumber(7), ..Header::default() };
+        let path = FlowPath { key, flow_label: 0, egress: Egress::Wire(receiver.mac) };
+        let mut frame = sender.empty_frame().unwrap();
+        let headers = sender.headers_octets(key, &header);
+        frame.append(headers + payload.len()).unwrap()[headers..].copy_from_slice(payload);
+        sender.write_headers(&mut frame, &path, header.clone(), payload.len(), 0b10);
+        sender.send(NOW, path.egress, frame);
+        sender.flush(NOW);
+        let mut burst = receiver.take_burst(NOW + 1_000_000);
+        let inbound = receiver.receive(NOW, burst.remove(0));
+        receiver.end_burst(burst);
+        let Ok(Inbound::Segment(segment)) = inbound else { panic!("no segment") };
+        assert_eq!((segment.key.local, segment.key.remote), (key.remote, key.local));
+        assert_eq!((segment.header.seq, segment.ecn), (header.seq, 0b10));
+        let octets = &segment.frame.piece(0).unwrap()[segment.payload_offset..];
+        assert_eq!(&octets[..segment.payload_octets], payload);
+    }
+}

@@ -1,0 +1,155 @@
+//! ICMP messages in, of either family: echo requests, which the host replies to, errors, and Neighbor Discovery.
+
+use std::net::Ipv6Addr;
+
+use super::Host;
+use super::headers::Ingress;
+use super::icmp_errors;
+use super::inbound::Inbound;
+use super::ip::Packet;
+use crate::device::{Device, Frame};
+use crate::drops::DropCause;
+use crate::limits;
+use crate::time::Instant;
+use crate::wire::Malformed;
+use crate::wire::ethernet;
+use crate::wire::icmp;
+use crate::wire::icmpv6::{self, Message};
+use crate::wire::ipv4;
+use crate::wire::ipv6;
+
+fn cause(malformed: Malformed) -> DropCause {
+    match malformed {
+        Malformed::Checksum => DropCause::IcmpChecksum,
+        _ => DropCause::Malformed,
+    }
+}
+
+impl<D: Device> Host<D> {
+    pub(super) fn on_icmp(
+        &mut self,
+        now: Instant,
+        mut frame: D::Frame,
+        packet: &Packet,
+    ) -> Result<Inbound<D::Frame>, DropCause> {
+        let message = frame.first_mut().get_mut(packet.transport..packet.end).ok_or(DropCause::Malformed)?;
+        match icmp::Message::parse(message).map_err(cause)? {
+            icmp::Message::EchoRequest { .. } => self.reply_to_echo(now, frame, packet),
+            message => icmp_errors::of_icmp(&message).map(Inbound::IcmpError),
+        }
+    }
+
+    /// RFC 1122 §3.2.2.6: replies to an echo request with the same data, in the frame that it came in.
+    fn reply_to_echo(
+        &mut self,
+        now: Instant,
+        mut frame: D::Frame,
+        packet: &Packet,
+    ) -> Result<Inbound<D::Frame>, DropCause> {
+        if packet.transport - packet.network != ipv4::Header::LEN {
+            // The reply would have to carry the options of the request.
+            return Err(DropCause::OtherProtocol);
+        }
+        self.check_fits(packet)?;
+        if !self.echo_replies.take(now) {
+            return Err(DropCause::RateLimited);
+        }
+        let octets = frame.first_mut();
+        let (request, _) =
+            ipv4::Header::parse(&octets[packet.network..packet.end]).map_err(|_| DropCause::Malformed)?;
+        icmp::echo_request_into_reply(&mut octets[packet.transport..packet.end]);
+        let (source, destination) = (request.destination, request.source);
+        // RFC 6864 §4.3: the identification and the permission to fragment are those of the request. They show nothing of
+        // what else the host sends, and differ between replies where they differ between requests.
+        ipv4::Header { source, destination, ttl: limits::TIME_TO_LIVE, ..request }
+            .emit(&mut octets[packet.network..packet.transport]);
+        ethernet::turn_around(octets, self.mac);
+        self.send_echo_reply(frame, packet.ingress);
+        Ok(Inbound::Done)
+    }
+
+    /// Sends a reply to where the request came from.
+    fn send_echo_reply(&mut self, frame: D::Frame, ingress: Ingress) {
+        match ingress {
+            Ingress::Wire => self.queue_reply(frame),
+            Ingress::Loopback => self.loop_back(frame),
+        }
+    }
+
+    /// A device may receive packets that are longer than those it can send.
+    const fn check_fits(&self, packet: &Packet) -> Result<(), DropCause> {
+        if packet.end - packet.network > self.capabilities.mtu_octets {
+            return Err(DropCause::OtherProtocol);
+        }
+        Ok(())
+    }
+
+    pub(super) fn on_icmpv6(
+        &mut self,
+        now: Instant,
+        frame: D::Frame,
+        packet: &Packet,
+        (source, destination): (Ipv6Addr, Ipv6Addr),
+    ) -> Result<Inbound<D::Frame>, DropCause> {
+        let octets = frame.piece(0).unwrap_or_default();
+        let message = octets.get(packet.transport..packet.end).ok_or(DropCause::Malformed)?;
+        let message = Message::parse(message, source, destination).map_err(cause)?;
+        let discovery =
+            matches!(message, Message::NeighborSolicitation(_) | Message::NeighborAdvertisement(_));
+        if discovery && packet.hop_limit != icmpv6::DISCOVERY_HOP_LIMIT {
+            // RFC 4861 §7.1: the packet has passed a router.
+            return Err(DropCause::Malformed);
+        }
+        match message {
+            Message::NeighborSolicitation(solicitation) => {
+                // RFC 4862 §5.4.2: only probes for duplicates have no source.
+                if !source.is_unspecified() {
+                    self.check_source(packet.source)?;
+                }
+                let (link, _) = ethernet::Header::parse(octets).map_err(|_| DropCause::Malformed)?;
+                self.on_solicitation(now, &solicitation, (source, destination), link.source)
+            }
+            Message::NeighborAdvertisement(advertisement) => {
+                self.on_advertisement(now, &advertisement, destination)
+            }
+            Message::EchoRequest { .. } if self.own.contains(packet.destination) => {
+                self.check_ingress(packet.ingress, packet.source)?;
+                self.reply_to_echo_v6(now, frame, packet)
+            }
+            Message::PacketTooBig { mtu, original } if self.own.contains(packet.destination) => {
+                icmp_errors::packet_too_big(original, mtu).map(Inbound::IcmpError)
+            }
+            Message::DestinationUnreachable { code, original } if self.own.contains(packet.destination) => {
+                icmp_errors::unreachable_v6(original, code).map(Inbound::IcmpError)
+            }
+            _ => Err(DropCause::OtherProtocol),
+        }
+    }
+
+    /// As [`reply_to_echo`](Self::reply_to_echo), for IPv6 (RFC 4443 §4.2).
+    fn reply_to_echo_v6(
+        &mut self,
+        now: Instant,
+        mut frame: D::Frame,
+        packet: &Packet,
+    ) -> Result<Inbound<D::Frame>, DropCause> {
+        if packet.transport - packet.network != ipv6::Header::LEN {
+            // The reply would have to carry the extension headers of the request.
+            return Err(DropCause::OtherProtocol);
+        }
+        self.check_fits(packet)?;
+        if !self.echo_replies.take(now) {
+            return Err(DropCause::RateLimited);
+        }
+        let octets = frame.first_mut();
+        let request =
+            ipv6::Header::parse(&octets[packet.network..packet.end]).map_err(|_| DropCause::Malformed)?;
+        icmpv6::echo_request_into_reply(&mut octets[packet.transport..packet.end]);
+        let (source, destination) = (request.destination, request.source);
+        ipv6::Header { source, destination, hop_limit: limits::TIME_TO_LIVE, flow_label: 0, ..request }
+            .emit(&mut octets[packet.network..packet.transport]);
+        ethernet::turn_around(octets, self.mac);
+        self.send_echo_reply(frame, packet.ingress);
+        Ok(Inbound::Done)
+    }
+}

@@ -1,0 +1,157 @@
+//! IP packets in: the checks of their headers, and the protocols that they carry.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use super::Host;
+use super::addresses::{is_directed_broadcast, is_host_address};
+use super::headers::Ingress;
+use super::inbound::Inbound;
+use crate::device::{ChecksumStatus, Device, Frame};
+use crate::drops::DropCause;
+use crate::time::Instant;
+use crate::wire::ethernet;
+use crate::wire::ipv4::{self, Protocol};
+use crate::wire::ipv6::{self, Dead};
+
+/// A packet for the host, and where its parts lie in its frame.
+pub(super) struct Packet {
+    /// The address that it came from.
+    pub(super) source: IpAddr,
+    /// The address or group of the host that it is for.
+    pub(super) destination: IpAddr,
+    /// Its hop limit, or time to live.
+    pub(super) hop_limit: u8,
+    /// Its ECN bits.
+    pub(super) ecn: u8,
+    /// Where the IP header begins.
+    pub(super) network: usize,
+    /// Where the header of the protocol that it carries begins.
+    pub(super) transport: usize,
+    /// Where the packet ends; Ethernet padding may follow.
+    pub(super) end: usize,
+    /// Where its frame came from.
+    pub(super) ingress: Ingress,
+}
+
+impl<D: Device> Host<D> {
+    pub(super) fn on_ipv4(
+        &mut self,
+        now: Instant,
+        frame: D::Frame,
+        network: usize,
+        ingress: Ingress,
+    ) -> Result<Inbound<D::Frame>, DropCause> {
+        let octets = frame.piece(0).unwrap_or_default().get(network..).unwrap_or_default();
+        let (header, header_octets) =
+            ipv4::Header::parse_for(octets, frame.len() - network).map_err(|_| DropCause::Malformed)?;
+        match frame.checksums().ip {
+            _ if ingress == Ingress::Loopback => {}
+            ChecksumStatus::Good => {}
+            ChecksumStatus::Unknown if ipv4::verify_checksum(&octets[..header_octets]) => {}
+            ChecksumStatus::Bad | ChecksumStatus::Unknown => return Err(DropCause::IpChecksum),
+        }
+        if !self.own.contains(header.destination.into()) {
+            return Err(DropCause::OtherAddress);
+        }
+        self.check_ingress(ingress, header.source.into())?;
+        if header.is_fragment() {
+            return self.on_ipv4_fragment(now, &frame, network, header, header_octets);
+        }
+        let packet = Packet {
+            source: header.source.into(),
+            destination: header.destination.into(),
+            hop_limit: header.ttl,
+            ecn: header.ecn,
+            network,
+            transport: network + header_octets,
+            end: network + usize::from(header.total_len),
+            ingress,
+        };
+        match header.protocol {
+            Protocol::TCP => self.on_tcp(frame, &packet),
+            Protocol::ICMP => self.on_icmp(now, frame, &packet),
+            _ => Err(DropCause::OtherProtocol),
+        }
+    }
+
+    /// `reassembled` is true for a packet that was put together from fragments. It may not be a fragment itself.
+    pub(super) fn on_ipv6(
+        &mut self,
+        now: Instant,
+        frame: D::Frame,
+        network: usize,
+        reassembled: bool,
+        ingress: Ingress,
+    ) -> Result<Inbound<D::Frame>, DropCause> {
+        let octets = frame.piece(0).unwrap_or_default().get(network..).unwrap_or_default();
+        let header =
+            ipv6::Header::parse_for(octets, frame.len() - network).map_err(|_| DropCause::Malformed)?;
+        self.check_destination(&frame, header.destination)?;
+        let upper = ipv6::upper(&header, octets).map_err(|dead| match dead {
+            Dead::Malformed | Dead::TooMany => DropCause::Malformed,
+            Dead::Unsupported => DropCause::OtherProtocol,
+        })?;
+        // Neighbor Discovery messages also come from the unspecified address, and from stations that claim an address of the
+        // host: `on_icmpv6` checks their source.
+        if upper.protocol != Protocol::ICMPV6 {
+            self.check_ingress(ingress, header.source.into())?;
+        }
+        if let Some(fragment) = upper.fragment {
+            if reassembled || header.destination.is_multicast() {
+                return Err(DropCause::Fragment);
+            }
+            return self.on_ipv6_fragment(now, &frame, network, header, &upper, fragment);
+        }
+        let packet = Packet {
+            source: header.source.into(),
+            destination: header.destination.into(),
+            hop_limit: header.hop_limit,
+            ecn: header.ecn,
+            network,
+            transport: network + upper.offset,
+            end: network + ipv6::Header::LEN + usize::from(header.payload_len),
+            ingress,
+        };
+        match upper.protocol {
+            Protocol::TCP if !header.destination.is_multicast() => self.on_tcp(frame, &packet),
+            Protocol::ICMPV6 => self.on_icmpv6(now, frame, &packet, (header.source, header.destination)),
+            _ => Err(DropCause::OtherProtocol),
+        }
+    }
+
+    /// Checks that a packet is for the host: for an address of its own in a frame to its hardware address, or for a group that
+    /// it has joined.
+    fn check_destination(&self, frame: &D::Frame, destination: Ipv6Addr) -> Result<(), DropCause> {
+        if destination.is_multicast() {
+            let joined = destination == ipv6::ALL_NODES || self.own.is_solicited_group(destination);
+            return if joined { Ok(()) } else { Err(DropCause::OtherAddress) };
+        }
+        let (link, _) =
+            ethernet::Header::parse(frame.piece(0).unwrap_or_default()).map_err(|_| DropCause::Malformed)?;
+        if link.destination != self.mac {
+            return Err(DropCause::OtherMac);
+        }
+        if self.own.contains(destination.into()) || self.own.is_tentative(destination) {
+            Ok(())
+        } else {
+            Err(DropCause::OtherAddress)
+        }
+    }
+
+    /// Checks the source of a packet: an address of the host's own is valid in a frame from the host itself, and only there.
+    pub(super) fn check_ingress(&self, ingress: Ingress, source: IpAddr) -> Result<(), DropCause> {
+        match ingress {
+            Ingress::Wire => self.check_source(source),
+            Ingress::Loopback if self.own.contains(source) => Ok(()),
+            Ingress::Loopback => Err(DropCause::BadSource),
+        }
+    }
+
+    /// RFC 9293 §3.9.2.3 (MUST-63), RFC 1122 §3.2.1.3, RFC 4291 §2.7: the source is no group, no broadcast, loopback or
+    /// unspecified address, and none of the host's own.
+    pub(super) fn check_source(&self, source: IpAddr) -> Result<(), DropCause> {
+        let broadcast = is_directed_broadcast(self.own.as_slice(), source);
+        let valid = is_host_address(source) && !broadcast && !self.own.contains(source);
+        if valid { Ok(()) } else { Err(DropCause::BadSource) }
+    }
+}

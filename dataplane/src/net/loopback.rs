@@ -1,0 +1,52 @@
+//! Frames from the host to itself. A connection to an address of the host's own sends frames to the host's own hardware
+//! address; the next poll delivers them, and they never reach the device (RFC 1122 §3.3.1.1 leaves the host's own address
+//! to the host).
+//!
+//! A frame from the wire cannot pass for one: there the host's own address is no valid source (RFC 1122 §3.2.1.3).
+
+use std::collections::VecDeque;
+
+use crate::limits;
+
+/// Frames on their way from the host to itself.
+#[derive(Debug)]
+pub struct Loopback<F> {
+    frames: VecDeque<F>,
+    capacity: usize,
+}
+
+impl<F> Loopback<F> {
+    /// A queue for the host of a device that has `device_frames`: it takes no more than a quarter of them.
+    pub fn new(device_frames: usize) -> Self {
+        let capacity = limits::LOOPBACK_FRAMES.min(device_frames / 4);
+        Self { frames: VecDeque::with_capacity(capacity), capacity }
+    }
+
+    /// Frames in the queue.
+    pub fn len(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// Returns true if a connection may add a frame. A quarter of the queue is left to replies, which nothing sends again.
+    pub fn has_room(&self) -> bool {
+        self.frames.len() < self.capacity - self.capacity / 4
+    }
+
+    /// Appends a frame.
+    ///
+    /// # Errors
+    ///
+    /// `frame`, when there is no room.
+    pub fn push(&mut self, frame: F) -> Result<(), F> {
+        if self.frames.len() >= self.capacity {
+            return Err(frame);
+        }
+        self.frames.push_back(frame);
+        Ok(())
+    }
+
+    /// Takes the oldest frame.
+    pub fn pop(&mut self) -> Option<F> {
+        self.frames.pop_front()
+    }
+}

@@ -1,0 +1,96 @@
+//! Where packets leave the host: the next hop of a destination, and its hardware address.
+
+use std::net::IpAddr;
+
+use super::Host;
+use super::addresses::{self, Cidr};
+use super::flow::FlowKey;
+use super::headers::Egress;
+use super::neighbours::{Resolution, Solicitation};
+use crate::device::{Device, Frame};
+use crate::time::Instant;
+use crate::wire::ethernet::{self, MacAddress};
+use crate::wire::icmpv6::NeighborSolicitation;
+
+impl<D: Device> Host<D> {
+    /// The addresses of the host, tentative ones included.
+    pub fn addresses(&self) -> &[Cidr] {
+        self.own.as_slice()
+    }
+
+    /// The neighbour that a packet to `remote` is handed to: `remote` itself on a network of the host, else a gateway.
+    /// `None` without a route.
+    pub fn next_hop(&self, remote: IpAddr) -> Option<IpAddr> {
+        addresses::next_hop(self.own.as_slice(), &self.routes, remote)
+    }
+
+    /// Where packets of a connection leave the host. `None` while they cannot: the local address is tentative, there is no
+    /// route, or the hardware address of the next hop is not known and is asked for.
+    pub fn resolve(&mut self, key: FlowKey, now: Instant) -> Option<Egress> {
+        if matches!(key.local, IpAddr::V6(local) if self.own.is_tentative(local)) {
+            // RFC 4862 §5.4: a tentative address may not be used.
+            return None;
+        }
+        if self.own.contains(key.remote) {
+            return Some(Egress::Loopback);
+        }
+        let next_hop = self.next_hop(key.remote)?;
+        match self.neighbours.resolve(next_hop, now) {
+            Resolution::Known(mac) => Some(Egress::Wire(mac)),
+            Resolution::Wait => None,
+        }
+    }
+
+    /// As [`resolve`](Self::resolve), without asking for an unknown hardware address.
+    pub fn known_egress(&self, remote: IpAddr) -> Option<Egress> {
+        if self.own.contains(remote) {
+            return Some(Egress::Loopback);
+        }
+        self.neighbours.known(self.next_hop(remote)?).map(Egress::Wire)
+    }
+
+    /// Where a reply to `frame`, which came from `remote`, leaves the host: to the known next hop, else back to the station
+    /// that sent the frame. No hardware address is asked for.
+    pub fn egress_of_reply(&self, remote: IpAddr, frame: &D::Frame) -> Option<Egress> {
+        self.known_egress(remote).or_else(|| source_mac(frame).map(Egress::Wire))
+    }
+
+    /// Returns true if packets to `remote` wait for the hardware address of their next hop.
+    pub fn is_unresolved(&self, remote: IpAddr) -> bool {
+        self.next_hop(remote).is_some_and(|next_hop| self.neighbours.is_waiting(next_hop))
+    }
+
+    /// Notes that packets of the host have reached `remote`: its next hop is reachable (RFC 4861 §7.3.1).
+    pub fn confirm_reachable(&mut self, remote: IpAddr, now: Instant) {
+        if let Some(next_hop) = self.next_hop(remote) {
+            self.neighbours.confirm(next_hop, now);
+        }
+    }
+
+    /// Sends the solicitations that are due.
+    pub fn solicit_neighbours(&mut self, now: Instant) {
+        for Solicitation { address, to } in self.neighbours.due(now) {
+            let Some(own) = addresses::source_for(self.own.as_slice(), address) else { continue };
+            match (own, address) {
+                (IpAddr::V4(own), IpAddr::V4(target)) => self.send_arp_request(own, target, to),
+                (IpAddr::V6(own), IpAddr::V6(target)) if !self.own.is_tentative(own) => {
+                    let source_mac = Some(self.mac);
+                    let solicitation = NeighborSolicitation { target, source_mac, nonce: None };
+                    self.send_solicitation(own, &solicitation, to);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Returns true if `sender` can be a neighbour: a station on a network of the host.
+    pub(super) fn is_neighbour(&self, sender: IpAddr) -> bool {
+        addresses::is_host_address(sender) && self.next_hop(sender) == Some(sender)
+    }
+}
+
+/// The hardware address that a frame came from.
+fn source_mac(frame: &impl Frame) -> Option<MacAddress> {
+    let (header, _) = ethernet::Header::parse(frame.piece(0)?).ok()?;
+    (!header.source.is_multicast()).then_some(header.source)
+}

@@ -1,0 +1,196 @@
+//! The host's own addresses, and how they become its own: duplicate address detection (RFC 4862 §5.4, RFC 7527).
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use arrayvec::ArrayVec;
+
+use super::addresses::{Addresses, Cidr};
+use crate::limits;
+use crate::time::Instant;
+use crate::wire::ipv6;
+
+/// An address that the host may not use before it is clear that no other station has it.
+#[derive(Clone, Copy, Debug)]
+struct Tentative {
+    address: Ipv6Addr,
+    /// When the probe goes out, or, after it, when the address becomes the host's own.
+    due: Instant,
+    probed: bool,
+}
+
+/// IPv6 addresses of the host.
+pub type Ipv6Addresses = ArrayVec<Ipv6Addr, { limits::ADDRESSES_PER_CORE }>;
+
+/// The tentative addresses whose time has come.
+#[derive(Debug, Default)]
+pub struct Due {
+    /// Those to send a probe for.
+    pub to_probe: Ipv6Addresses,
+    /// Those that are the host's own from now on.
+    pub assigned: Ipv6Addresses,
+}
+
+/// The addresses of a host, tentative ones included.
+#[derive(Debug)]
+pub struct OwnAddresses {
+    addresses: Addresses,
+    started: bool,
+    tentative: ArrayVec<Tentative, { limits::ADDRESSES_PER_CORE }>,
+    /// When an address may be defended again.
+    may_defend: Instant,
+    /// Distinguishes the host's own probes from those of others (RFC 7527 §4.1).
+    nonce: [u8; 6],
+    random: fastrand::Rng,
+}
+
+impl OwnAddresses {
+    /// The configured addresses, before the host has begun to use them.
+    pub fn new(addresses: Addresses, mut random: fastrand::Rng) -> Self {
+        let nonce = core::array::from_fn(|_| random.u8(..));
+        let (tentative, may_defend) = (ArrayVec::new(), Instant::ZERO);
+        Self { addresses, started: false, tentative, may_defend, nonce, random }
+    }
+
+    /// All of them, each with the prefix of its network.
+    pub fn as_slice(&self) -> &[Cidr] {
+        &self.addresses
+    }
+
+    /// The nonce of the host's own probes.
+    pub const fn nonce(&self) -> [u8; 6] {
+        self.nonce
+    }
+
+    /// When the next address is due; at once before [`start`](Self::start).
+    pub fn next_due(&self) -> Instant {
+        if !self.started {
+            return Instant::ZERO;
+        }
+        self.tentative.iter().map(|tentative| tentative.due).min().unwrap_or(Instant::NEVER)
+    }
+
+    /// Returns true if `address` is to become the host's own.
+    pub fn is_tentative(&self, address: Ipv6Addr) -> bool {
+        self.tentative.iter().any(|tentative| tentative.address == address)
+    }
+
+    /// Returns true if `address` is one of the host's own that it may use.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        self.addresses.iter().any(|own| own.address == address)
+            && !matches!(address, IpAddr::V6(address) if self.is_tentative(address))
+    }
+
+    /// Returns true if `group` is the solicited-node group of one of the addresses, tentative ones included.
+    pub fn is_solicited_group(&self, group: Ipv6Addr) -> bool {
+        self.addresses
+            .iter()
+            .any(|own| matches!(own.address, IpAddr::V6(own) if ipv6::solicited_node(own) == group))
+    }
+
+    /// Begins to use the addresses, once: IPv6 addresses become tentative if `detect_duplicates` is set. Returns those to
+    /// announce at once.
+    pub fn start(&mut self, now: Instant, detect_duplicates: bool) -> Addresses {
+        if core::mem::replace(&mut self.started, true) {
+            return Addresses::new();
+        }
+        let mut to_announce = self.addresses.clone();
+        to_announce.retain(|own| match own.address {
+            IpAddr::V6(address) if detect_duplicates => {
+                // RFC 4862 §5.4.2: a random delay, so that hosts that start together do not probe together.
+                let due = now + self.random.u64(0..=limits::PROBE_DELAY_NS);
+                self.tentative.push(Tentative { address, due, probed: false });
+                false
+            }
+            _ => true,
+        });
+        to_announce
+    }
+
+    /// Takes the tentative addresses that are due.
+    pub fn take_due(&mut self, now: Instant) -> Due {
+        let mut due = Due::default();
+        self.tentative.retain(|tentative| {
+            if tentative.due > now {
+                return true;
+            }
+            let done = core::mem::replace(&mut tentative.probed, true);
+            tentative.due = now + limits::NEIGHBOUR_RETRANSMIT_NS;
+            let list = if done { &mut due.assigned } else { &mut due.to_probe };
+            list.push(tentative.address);
+            !done
+        });
+        due
+    }
+
+    /// Gives up a tentative address that another station has or probes for (RFC 4862 §5.4.3, §5.4.4).
+    pub fn give_up(&mut self, address: Ipv6Addr) {
+        self.tentative.retain(|tentative| tentative.address != address);
+        self.addresses.retain(|own| own.address != IpAddr::V6(address));
+    }
+
+    /// Returns true if an address may be defended at `now`; the defence counts then (RFC 5227 §2.4).
+    pub fn may_defend(&mut self, now: Instant) -> bool {
+        let may = now >= self.may_defend;
+        if may {
+            self.may_defend = now + limits::DEFEND_INTERVAL_NS;
+        }
+        may
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Instant = Instant::from_nanos(1);
+
+    fn own() -> OwnAddresses {
+        let addresses = ["198.18.0.1/24", "fd00::1/64"].map(|text| text.parse().expect("an address"));
+        OwnAddresses::new(addresses.into_iter().collect(), fastrand::Rng::with_seed(1))
+    }
+
+    fn v6() -> Ipv6Addr {
+        Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1)
+    }
+
+    #[test]
+    fn an_ipv6_address_is_probed_for_once_and_then_assigned() {
+        let mut own = own();
+        assert_eq!(own.next_due(), Instant::ZERO);
+        let announced = own.start(NOW, true);
+        assert_eq!(announced.as_slice(), &own.as_slice()[..1], "the IPv4 address");
+        assert!(own.is_tentative(v6()) && !own.contains(v6().into()) && own.contains([198, 18, 0, 1].into()));
+        assert!(own.is_solicited_group(ipv6::solicited_node(v6())));
+        let probe_at = own.next_due();
+        let due = own.take_due(probe_at);
+        assert_eq!((due.to_probe.as_slice(), due.assigned.as_slice()), (&[v6()][..], &[][..]));
+        let due = own.take_due(probe_at + limits::NEIGHBOUR_RETRANSMIT_NS);
+        assert_eq!((due.to_probe.as_slice(), due.assigned.as_slice()), (&[][..], &[v6()][..]));
+        assert!(own.contains(v6().into()));
+        assert_eq!(own.next_due(), Instant::NEVER);
+    }
+
+    #[test]
+    fn without_detection_every_address_is_announced_at_once() {
+        let mut own = own();
+        assert_eq!(own.start(NOW, false).len(), 2);
+        assert!(own.contains(v6().into()));
+        assert!(own.start(NOW, false).is_empty(), "once");
+    }
+
+    #[test]
+    fn an_address_given_up_is_gone() {
+        let mut own = own();
+        own.start(NOW, true);
+        own.give_up(v6());
+        assert_eq!((own.next_due(), own.as_slice().len()), (Instant::NEVER, 1));
+    }
+
+    #[test]
+    fn addresses_are_defended_once_in_an_interval() {
+        let mut own = own();
+        assert!(own.may_defend(NOW));
+        assert!(!own.may_defend(NOW + (limits::DEFEND_INTERVAL_NS - 1)));
+        assert!(own.may_defend(NOW + limits::DEFEND_INTERVAL_NS));
+    }
+}

@@ -1,0 +1,61 @@
+//! TCP segments in: the checksum and the header.
+
+use super::Host;
+use super::flow::FlowKey;
+use super::headers::Ingress;
+use super::inbound::{Inbound, Segment};
+use super::ip::Packet;
+use crate::device::{ChecksumStatus, Device, Frame};
+use crate::drops::DropCause;
+use crate::wire::checksum::{self, Sum};
+use crate::wire::ipv4::Protocol;
+use crate::wire::tcp::Header;
+
+impl<D: Device> Host<D> {
+    pub(super) fn on_tcp(&self, frame: D::Frame, packet: &Packet) -> Result<Inbound<D::Frame>, DropCause> {
+        let segment_octets = packet.end - packet.transport;
+        match frame.checksums().tcp {
+            _ if packet.ingress == Ingress::Loopback => {}
+            ChecksumStatus::Good => {}
+            ChecksumStatus::Unknown if checksum_holds(&frame, packet, segment_octets) => {}
+            ChecksumStatus::Bad | ChecksumStatus::Unknown => return Err(DropCause::TcpChecksum),
+        }
+        let first = frame.piece(0).unwrap_or_default();
+        let head = first.get(packet.transport..packet.end.min(first.len())).ok_or(DropCause::Malformed)?;
+        let (header, header_octets) = Header::parse(head).map_err(|_| DropCause::Malformed)?;
+        Ok(Inbound::Segment(Segment {
+            key: FlowKey {
+                local: packet.destination,
+                remote: packet.source,
+                remote_port: header.source_port,
+                local_port: header.destination_port,
+            },
+            header,
+            payload_offset: packet.transport + header_octets,
+            payload_octets: segment_octets - header_octets,
+            frame,
+            ecn: packet.ecn,
+        }))
+    }
+}
+
+/// The checksum over the pseudo-header and the segment, in all the pieces of the frame.
+fn checksum_holds(frame: &impl Frame, packet: &Packet, segment_octets: usize) -> bool {
+    let mut sum: Sum =
+        checksum::pseudo_header(packet.source, packet.destination, Protocol::TCP.0, segment_octets as u16);
+    let (mut skip, mut left) = (packet.transport, segment_octets);
+    let mut index = 0;
+    while left > 0 {
+        let Some(piece) = frame.piece(index) else { return false };
+        index += 1;
+        if skip >= piece.len() {
+            skip -= piece.len();
+            continue;
+        }
+        let take = left.min(piece.len() - skip);
+        sum.add(&piece[skip..skip + take]);
+        left -= take;
+        skip = 0;
+    }
+    sum.finish() == 0
+}

@@ -1,0 +1,110 @@
+//! Frames out: empty ones to fill, and the queue to the device.
+
+use super::Host;
+use super::flow::FlowKey;
+use super::headers::{Egress, FlowPath};
+use crate::device::{Device, Frame};
+use crate::drops::DropCause;
+use crate::limits;
+use crate::time::Instant;
+use crate::wire::tcp::Header;
+
+impl<D: Device> Host<D> {
+    /// Returns an empty frame to fill, or `None`, counted, if the device has none.
+    pub fn empty_frame(&mut self) -> Option<D::Frame> {
+        let frame = self.spare.take().or_else(|| self.device.allocate());
+        if frame.is_none() {
+            self.count_no_buffer();
+        }
+        frame
+    }
+
+    /// Keeps an empty frame that was not needed for the next [`empty_frame`](Self::empty_frame).
+    pub fn keep_spare(&mut self, frame: D::Frame) {
+        self.spare = Some(frame);
+    }
+
+    /// Counts a frame that could not be sent for want of a buffer.
+    pub const fn count_no_buffer(&mut self) {
+        self.counters.drops.count(DropCause::NoTransmitBuffer);
+    }
+
+    /// Returns true if a connection may send another frame by `egress`. There is room again to the host itself when the
+    /// frames before have been received; to the device, [`has_room_for_turn`](Self::has_room_for_turn) has made sure.
+    pub fn has_room(&self, egress: Egress) -> bool {
+        egress != Egress::Loopback || self.loopback.has_room()
+    }
+
+    /// Returns true if there is room in the queue to the device for all that a connection sends in its turn.
+    pub fn has_room_for_turn(&mut self, now: Instant) -> bool {
+        const MOST: usize = limits::TRANSMIT_QUEUE_FRAMES - limits::TRANSMIT_BURST_SEGMENTS;
+        if self.to_send.len() > MOST {
+            self.flush(now);
+        }
+        self.to_send.len() <= MOST
+    }
+
+    /// Sends the frame of a segment.
+    pub fn send(&mut self, now: Instant, egress: Egress, frame: D::Frame) {
+        match egress {
+            Egress::Loopback => self.loop_back(frame),
+            Egress::Wire(_) => {
+                self.to_send.push_back(frame);
+                if self.to_send.len() >= limits::TRANSMIT_CHUNK_FRAMES {
+                    self.flush(now);
+                }
+            }
+        }
+    }
+
+    /// Sends a segment of no connection, such as a RST. The peer's hardware address is not asked for: without it, nothing is
+    /// sent.
+    pub fn send_bare(&mut self, key: FlowKey, header: Header) {
+        if let Some(egress) = self.known_egress(key.remote) {
+            self.send_bare_by(egress, key, header);
+        }
+    }
+
+    /// As [`send_bare`](Self::send_bare), by `egress`.
+    pub fn send_bare_by(&mut self, egress: Egress, key: FlowKey, header: Header) {
+        let Some(mut frame) = self.empty_frame() else { return };
+        let octets = self.headers_octets(key, &header);
+        if frame.append(octets).is_some() {
+            let path = FlowPath { key, flow_label: self.flow_label(&key), egress };
+            self.write_headers(&mut frame, &path, header, 0, 0);
+            match egress {
+                Egress::Wire(_) => self.queue_reply(frame),
+                Egress::Loopback => self.loop_back(frame),
+            }
+        }
+    }
+
+    /// Queues a frame that replies to another, or asks for a neighbour. The queue is bounded while the device takes nothing:
+    /// a station that gets no reply asks again.
+    pub(super) fn queue_reply(&mut self, frame: D::Frame) {
+        if self.to_send.len() < limits::TRANSMIT_QUEUE_FRAMES + limits::RECEIVE_BURST_FRAMES {
+            self.to_send.push_back(frame);
+        } else {
+            self.count_no_buffer();
+        }
+    }
+
+    /// Queues a frame to the host itself.
+    pub(super) fn loop_back(&mut self, frame: D::Frame) {
+        if self.loopback.push(frame).is_err() {
+            self.count_no_buffer();
+        }
+    }
+
+    /// Frames that the device has not taken yet.
+    pub fn frames_to_send(&self) -> usize {
+        self.to_send.len()
+    }
+
+    /// Gives the device what it takes of the queued frames.
+    pub fn flush(&mut self, now: Instant) {
+        if !self.to_send.is_empty() {
+            self.counters.frames_sent += self.device.transmit(now, &mut self.to_send) as u64;
+        }
+    }
+}
