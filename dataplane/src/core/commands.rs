@@ -90,7 +90,7 @@ impl<D: Device> Core<D> {
     }
 
     fn listen(&mut self, at: ListenAddress, backlog: u32, tcp: Option<tcp::Behaviour>) {
-        let behaviour = tcp.unwrap_or(self.config.tcp);
+        let behaviour = tcp.unwrap_or(self.tcp);
         if let Some(listener) = self.listeners.iter_mut().find(|listener| listener.at == at) {
             (listener.backlog, listener.tcp) = (backlog, behaviour);
         } else if self.listeners.len() < limits::LISTENERS_PER_CORE {
@@ -108,7 +108,7 @@ impl<D: Device> Core<D> {
     ) -> Result<(), ConnectError> {
         // An IPv4-mapped IPv6 address stands for an IPv4 address (RFC 4291 §2.5.5.2).
         let remote = SocketAddr::new(remote.ip().to_canonical(), remote.port());
-        self.next_hop(remote.ip()).ok_or(ConnectError::NoRoute)?;
+        self.host.next_hop(remote.ip()).ok_or(ConnectError::NoRoute)?;
         let (address, port) = self.local_end(local, remote.ip())?;
         let (key, beyond) = self.free_port(now, (address, port), remote).ok_or(ConnectError::NoPort)?;
         let mut iss = self.initial_sequence_number(key, now);
@@ -117,7 +117,7 @@ impl<D: Device> Core<D> {
             self.time_waits.remove(&key);
             self.statistics.time_waits_reused += 1;
         }
-        let behaviour = tcp.unwrap_or(self.config.tcp);
+        let behaviour = tcp.unwrap_or(self.tcp);
         let tcp = tcp::Connection::connect(self.tcp_config(key, behaviour), iss);
         let index = self.insert_connection(key, Origin::Connect(token), tcp).ok_or(ConnectError::NoRoom)?;
         if let Some(connection) = self.slots[index as usize].connection.as_mut() {
@@ -136,9 +136,9 @@ impl<D: Device> Core<D> {
         let address =
             local.map(|local| local.ip().to_canonical()).filter(|address| !address.is_unspecified());
         let port = local.map(|local| local.port()).filter(|port| *port != 0);
-        let own = |address: &IpAddr| self.config.addresses.iter().any(|own| own.address == *address);
+        let own = |address: &IpAddr| self.host.addresses().iter().any(|own| own.address == *address);
         let address = match address {
-            None => addresses::source_for(&self.config.addresses, remote).ok_or(ConnectError::NoRoute)?,
+            None => addresses::source_for(self.host.addresses(), remote).ok_or(ConnectError::NoRoute)?,
             Some(address) if !own(&address) => return Err(ConnectError::NoAddress),
             Some(address) if address.is_ipv4() != remote.is_ipv4() => return Err(ConnectError::NoRoute),
             Some(address) => address,
@@ -187,32 +187,25 @@ impl<D: Device> Core<D> {
     }
 
     fn flow_hash(&self, key: FlowKey) -> u64 {
-        let [key0, key1] = self.config.secret;
+        let [key0, key1] = self.secret;
         let mut hasher = SipHasher24::new_with_keys(key0, key1);
         key.hash(&mut hasher);
         hasher.finish()
     }
 
-    /// How TCP of `key` is set up. The MSS leaves room for the headers without options (RFC 9293 §3.7.1, RFC 8200 §8.3).
+    /// How TCP of `key` is set up.
     pub(super) fn tcp_config(&self, key: FlowKey, behaviour: tcp::Behaviour) -> tcp::Config {
         // MPA-5.1-02
-        let headers_octets = if key.remote.is_ipv4() { 40 } else { 60 };
-        let mss_octets = self.capabilities.mtu_octets.saturating_sub(headers_octets);
-        let mss_octets = mss_octets.min(usize::from(u16::MAX)) as u16;
+        let mss_octets = self.host.mss_octets(key.remote);
         // MPA-A.5-03, C00-13-01: an FPDU that fills a segment of our link finds room, in however many segments it comes.
         let window_min = u32::from(mss_octets).max(limits::REASSEMBLY_FLOOR_OCTETS);
         tcp::Config {
             mss_octets,
-            window_octets: self.config.window_octets.clamp(window_min, limits::WINDOW_OCTETS_MAX),
+            window_octets: self.window_octets.clamp(window_min, limits::WINDOW_OCTETS_MAX),
             // The half of the hash that the sequence number does not show.
             timestamp_offset: (self.flow_hash(key) >> 32) as u32,
             behaviour,
         }
-    }
-
-    /// The neighbour that a packet to `remote` is handed to.
-    pub(super) fn next_hop(&self, remote: IpAddr) -> Option<IpAddr> {
-        addresses::next_hop(&self.config.addresses, &self.config.routes, remote)
     }
 
     pub(super) fn start(&mut self, now: Instant, id: ConnectionId, operation: FullOperation) {

@@ -7,23 +7,16 @@ mod backlog_shares;
 mod commands;
 pub mod connection;
 mod cut;
-mod detection;
-mod discovery;
 mod events;
 mod flows;
-mod icmp;
 mod icmp_errors;
-mod ip;
 mod linger;
-mod link;
 pub mod listeners;
-mod loopback;
 mod nudge;
 mod opening;
 mod placement;
 mod ports;
 mod queue_pairs;
-mod reassembly;
 mod receive;
 pub mod ring;
 mod rnr;
@@ -39,20 +32,18 @@ mod transmit;
 mod wheel;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::hash::BuildHasher;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 
-use crate::device::{Capabilities, Device, RxInterrupt};
-use crate::keyed_hash::KeyedHash;
+use crate::device::{Device, RxInterrupt};
 use crate::limits;
 use crate::memory::StagTable;
 use crate::net::addresses::{Addresses, Cidr, Routes};
 use crate::net::flow::FlowKey;
-use crate::net::neighbours::{Neighbours, StaticNeighbour};
-use crate::net::path_mtu::PathMtus;
+use crate::net::neighbours::StaticNeighbour;
+use crate::net::{self, Host};
 use crate::ordered::OrderedPool;
 use crate::pool::Pool;
 use crate::qp::error::StreamError;
@@ -67,18 +58,14 @@ use crate::tcp;
 use crate::tcp::receive_queue::HeldPool;
 use crate::time::Instant;
 use crate::waker::Waker;
-use crate::wire::ethernet::MacAddress;
 use backlog_shares::BacklogShares;
 use connection::{Chunk, Connection, Mode};
 use cut::CutRuns;
-use detection::Detection;
 use events::Events;
 use flows::Flows;
 use listeners::ListenAddress;
-use loopback::Loopback;
 use ports::Ports;
 use queue_pairs::QueuePairs;
-use reassembly::Reassembly;
 use ring::{ConnectionId, FullOperation, Rings};
 use rnr::ReceiveWait;
 use statistics::Statistics;
@@ -92,12 +79,12 @@ use wheel::Wheel;
 pub struct Config {
     /// Its addresses, IPv4 and IPv6, each with the prefix of its network.
     pub addresses: Addresses,
-    /// Who forwards to other networks.
+    /// Its routes to other networks.
     pub routes: Routes,
     /// Neighbours whose hardware address is known beforehand.
     pub neighbours: ArrayVec<StaticNeighbour, { limits::STATIC_NEIGHBOURS_PER_CORE }>,
-    /// Whether the link is asked for other stations with our IPv6 addresses before these are used (RFC 4862 §5.4): for one
-    /// to two seconds after the start. Without it, the addresses are ours at once.
+    /// Whether it probes for other stations that have its IPv6 addresses before it uses them (RFC 4862 §5.4): for one to two
+    /// seconds after the start. Without it, it uses the addresses at once.
     pub duplicate_address_detection: bool,
     /// The VLAN that all frames belong to, 1 to 4094, by an IEEE 802.1Q tag; `None` for frames without one.
     pub vlan: Option<u16>,
@@ -207,15 +194,18 @@ struct Slot {
 
 /// One poll loop and all it owns.
 pub struct Core<D: Device> {
-    config: Config,
-    mac: MacAddress,
-    capabilities: Capabilities,
+    /// As in [`Config`].
+    window_octets: u32,
+    /// As in [`Config`].
+    tcp: tcp::Behaviour,
+    /// As in [`Config`].
+    lends_stream: bool,
+    /// As in [`Config`].
+    secret: [u64; 2],
 
     slots: Vec<Slot>,
     free_slots: Vec<u32>,
     flows: Flows,
-    /// Flow labels of IPv6.
-    flow_labels: KeyedHash,
     listeners: Vec<Listener>,
     backlog_shares: BacklogShares,
     /// Half-open connections of all ports.
@@ -225,14 +215,8 @@ pub struct Core<D: Device> {
     syn_cookies: SynCookies,
     time_waits: TimeWaits,
     ports: Ports,
-    path_mtus: PathMtus,
     /// RSTs to segments of no connection.
     resets: RateLimit,
-    /// Answers to pings.
-    echo_replies: RateLimit,
-    neighbours: Neighbours,
-    detection: Detection,
-    reassembly: Reassembly,
     wheel: Wheel,
     /// Connections that may have something to send.
     dirty: Vec<u32>,
@@ -254,20 +238,14 @@ pub struct Core<D: Device> {
     events: Events,
     statistics: Statistics,
 
-    received: Vec<D::Frame>,
-    /// Frames for ourselves.
-    loopback: Loopback<D::Frame>,
-    to_send: VecDeque<D::Frame>,
-    /// An empty frame that was not needed after all.
-    spare: Option<D::Frame>,
     /// FPDUs that were sent in part, by the connection's slot: few connections have any.
     cut: BTreeMap<u32, CutRuns>,
     /// Octets kept of them, and how many they may be.
     cut_octets: usize,
     cut_octets_max: usize,
 
-    /// Dropped last: frames go back to the device they are of.
-    device: D,
+    /// Dropped last: frames go back to its device.
+    host: Host<D>,
 }
 
 impl<D: Device> Core<D> {
@@ -278,16 +256,20 @@ impl<D: Device> Core<D> {
 
     /// As [`new`](Self::new), with tables of other sizes.
     pub fn with_tables(device: D, config: Config, rings: Rings, tables: Tables) -> Self {
-        let secret = Secret::new(config.secret);
+        let Config { addresses, routes, neighbours, duplicate_address_detection, vlan, .. } = config;
+        let host = net::Config { addresses, routes, neighbours, duplicate_address_detection, vlan };
+        let Config { window_octets, ports, tcp, lends_stream, secret: words, .. } = config;
+        let secret = Secret::new(words);
         let held_frames = tables.held_frames.min(device.capabilities().frames / 2);
         let slots = (0..tables.connections).map(|_| Slot { generation: 0, connection: None }).collect();
         Self {
-            mac: device.mac(),
-            capabilities: device.capabilities(),
+            window_octets,
+            tcp,
+            lends_stream,
+            secret: words,
             slots,
             free_slots: (0..tables.connections as u32).rev().collect(),
             flows: Flows::new(tables.connections, secret.derive(Purpose::Flows)),
-            flow_labels: KeyedHash::new(secret.derive(Purpose::FlowLabels)),
             listeners: Vec::with_capacity(limits::LISTENERS_PER_CORE),
             backlog_shares: BacklogShares::new(secret.derive(Purpose::BacklogShares)),
             opening: 0,
@@ -295,18 +277,10 @@ impl<D: Device> Core<D> {
             syn_cookies: SynCookies::new(secret.derive(Purpose::SynCookies)),
             time_waits: TimeWaits::new(tables.time_waits, secret.derive(Purpose::TimeWaits)),
             ports: Ports::new(
-                config.ports,
+                ports,
                 [secret.derive(Purpose::PortOffsets), secret.derive(Purpose::PortCounters)],
             ),
-            path_mtus: PathMtus::new(),
             resets: RateLimit::new(limits::RESETS_PER_SECOND, secret.derive(Purpose::Resets)),
-            echo_replies: RateLimit::new(
-                limits::ECHO_REPLIES_PER_SECOND,
-                secret.derive(Purpose::EchoReplies),
-            ),
-            neighbours: Neighbours::new(&config.neighbours, &mut secret.random(Purpose::Neighbours)),
-            detection: Detection::new(secret.random(Purpose::DuplicateDetection)),
-            reassembly: Reassembly::new(device.capabilities().mtu_octets.max(limits::REASSEMBLY_MIN_OCTETS)),
             wheel: Wheel::new(tables.connections),
             dirty: Vec::with_capacity(tables.connections),
             pools: tcp::Pools {
@@ -324,15 +298,10 @@ impl<D: Device> Core<D> {
             events: Events::new(rings.events.clone()),
             rings,
             statistics: Statistics::default(),
-            config,
-            received: Vec::with_capacity(limits::RECEIVE_BURST_FRAMES),
-            loopback: Loopback::new(device.capabilities().frames),
-            to_send: VecDeque::with_capacity(limits::TRANSMIT_QUEUE_FRAMES + limits::RECEIVE_BURST_FRAMES),
-            device,
-            spare: None,
             cut: BTreeMap::new(),
             cut_octets: 0,
             cut_octets_max: tables.cut_octets,
+            host: Host::new(device, host, secret),
         }
     }
 
@@ -344,10 +313,10 @@ impl<D: Device> Core<D> {
         self.pools.scan_budget.begin_poll();
         busy |= self.receive(now);
         busy |= self.receive_looped(now);
-        busy |= self.detect_duplicates(now);
+        busy |= self.begin_addresses(now);
         busy |= self.expire_timers(now);
         busy |= self.transmit(now);
-        busy |= !self.loopback.is_empty();
+        busy |= self.host.looped_frames() > 0;
         self.events.flush();
         self.statistics.polls += 1;
         if !busy {
@@ -370,37 +339,33 @@ impl<D: Device> Core<D> {
 
     /// Has `waker` called when frames arrive; `false` if the device cannot do that.
     pub fn wake_on_arrival(&mut self, waker: &Arc<Waker>) -> bool {
-        self.device.wake_on_arrival(waker)
+        self.host.wake_on_arrival(waker)
     }
 
     /// See [`Device::rx_interrupt`].
     pub fn rx_interrupt(&self) -> Option<RxInterrupt<'_>> {
-        self.device.rx_interrupt()
+        self.host.rx_interrupt()
     }
 
     /// See [`Device::enable_rx_interrupt`].
     pub fn enable_rx_interrupt(&mut self) -> bool {
-        self.device.enable_rx_interrupt()
+        self.host.enable_rx_interrupt()
     }
 
     /// See [`Device::disable_rx_interrupt`].
     pub fn disable_rx_interrupt(&mut self) {
-        self.device.disable_rx_interrupt();
+        self.host.disable_rx_interrupt();
     }
 
     /// When [`poll_once`](Self::poll_once) must be called again even if nothing arrives and nothing is posted.
     pub fn next_deadline(&self) -> Instant {
-        if !self.loopback.is_empty() {
-            return Instant::ZERO;
-        }
-        let addresses = self.detection.next_due().min(self.neighbours.next_due());
-        let deadline = self.wheel.next_deadline().min(addresses);
-        self.device.next_arrival().map_or(deadline, |arrival| arrival.min(deadline))
+        self.wheel.next_deadline().min(self.host.next_deadline())
     }
 
     /// The counters, with those of the connections there are.
     pub fn statistics(&self) -> Statistics {
         let mut statistics = self.statistics.clone();
+        statistics.add_host(self.host.counters());
         for connection in self.slots.iter().filter_map(|slot| slot.connection.as_ref()) {
             statistics.tcp.add(connection.tcp.counters());
         }
@@ -430,7 +395,7 @@ impl<D: Device> Core<D> {
 
     /// The device, for tests and tools.
     pub const fn device(&self) -> &D {
-        &self.device
+        self.host.device()
     }
 
     fn connection(&mut self, id: ConnectionId) -> Option<&mut Connection> {
@@ -445,8 +410,8 @@ impl<D: Device> Core<D> {
         tcp: tcp::Connection,
     ) -> Option<u32> {
         let index = self.free_slots.pop()?;
+        let flow_label = self.host.flow_label(&key);
         let slot = &mut self.slots[index as usize];
-        let flow_label = flow_label(self.flow_labels, &key);
         slot.connection = Some(Connection::new(key, flow_label, origin, tcp));
         self.flows.insert(&self.slots, &key, index);
         self.mark_dirty(index);
@@ -547,10 +512,4 @@ impl<D: Device> Core<D> {
         }
         busy
     }
-}
-
-/// The flow label of IPv6: the same for all packets of the flow, and not to be foreseen (RFC 6437 §3). It
-/// shows what it hashes to under a key that serves nothing else; 0 would mean that there is none.
-fn flow_label(labels: KeyedHash, key: &FlowKey) -> u32 {
-    if key.remote.is_ipv4() { 0 } else { (labels.hash_one(key) as u32 & 0xf_ffff).max(1) }
 }

@@ -15,12 +15,11 @@ use super::connection::Origin;
 use super::listeners::{ListenAddress, Scope, listener_for};
 use super::statistics::DropCause;
 use super::{Core, Listener};
-use crate::device::{Device, Frame};
+use crate::device::Device;
 use crate::limits;
 use crate::net::flow::FlowKey;
 use crate::tcp::{self, Payload};
 use crate::time::Instant;
-use crate::wire::ethernet::{self, MacAddress};
 use crate::wire::tcp::{Flags, Header, SeqNumber};
 
 impl Listener {
@@ -81,7 +80,7 @@ impl<D: Device> Core<D> {
             return Err(DropCause::PeerShare);
         }
         // Nobody is there to answer an answer that cannot be sent.
-        self.next_hop(key.remote).ok_or(DropCause::OtherAddress)?;
+        self.host.next_hop(key.remote).ok_or(DropCause::OtherAddress)?;
         let Listener { opening, backlog, .. } = self.listeners[listener];
         let room = opening < backlog
             && self.has_share(listener, key, Stage::Opening)
@@ -157,8 +156,8 @@ impl<D: Device> Core<D> {
         let Some(answer) = tcp.poll_transmit(now, &mut self.pools) else { return };
         tcp.release(&mut self.pools);
         // Addresses of a flood are many and nobody's: none is asked for, the answer goes back to where the SYN came from.
-        let Some(mac) = self.known_mac(key.remote).or_else(|| source_mac(frame)) else { return };
-        self.send_bare_to(mac, key, answer.header);
+        let Some(egress) = self.host.egress_of_reply(key.remote, frame) else { return };
+        self.host.send_bare_by(egress, key, answer.header);
         self.statistics.syn_cookies_sent += 1;
     }
 
@@ -215,10 +214,4 @@ impl<D: Device> Core<D> {
             *count = count.saturating_sub(1);
         }
     }
-}
-
-/// The hardware address a frame came from.
-fn source_mac(frame: &impl Frame) -> Option<MacAddress> {
-    let (header, _) = ethernet::Header::parse(frame.piece(0)?).ok()?;
-    (!header.source.is_multicast()).then_some(header.source)
 }

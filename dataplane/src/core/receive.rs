@@ -1,59 +1,88 @@
 //! Frames in, and segments given to the connection they belong to.
 
+use std::net::IpAddr;
+
 use super::Core;
 use super::connection::Connection;
-use super::ip::Packet;
-use super::loopback::Arrival;
 use super::statistics::DropCause;
-use crate::device::{ChecksumStatus, Device, Frame};
+use crate::device::Device;
 use crate::limits;
 use crate::net::flow::FlowKey;
+use crate::net::inbound::{Inbound, Segment};
 use crate::tcp::{self, Payload, Refusal};
 use crate::time::Instant;
-use crate::wire::checksum::{self, Sum};
-use crate::wire::ipv4::Protocol;
 use crate::wire::tcp::{Flags, Header};
 
 impl<D: Device> Core<D> {
+    /// Receives a burst of frames from the device. Returns true if there was one.
     pub(super) fn receive(&mut self, now: Instant) -> bool {
-        let mut frames = core::mem::take(&mut self.received);
-        let count = self.device.receive(now, &mut frames, limits::RECEIVE_BURST_FRAMES);
-        self.statistics.frames_received += count as u64;
-        for frame in frames.drain(..) {
-            if let Err(cause) = self.on_frame(now, frame) {
-                self.statistics.count(cause);
-            }
+        let mut burst = self.host.take_burst(now);
+        let busy = !burst.is_empty();
+        for frame in burst.drain(..) {
+            let inbound = self.host.receive(now, frame);
+            self.on_inbound(now, inbound);
         }
-        self.received = frames;
+        self.host.end_burst(burst);
+        busy
+    }
+
+    /// Receives the frames that the host had sent to itself before, a burst at most. Returns true if there was one.
+    pub(super) fn receive_looped(&mut self, now: Instant) -> bool {
+        let count = self.host.looped_frames().min(limits::RECEIVE_BURST_FRAMES);
+        for _ in 0..count {
+            let Some(inbound) = self.host.receive_looped(now) else { break };
+            self.on_inbound(now, inbound);
+        }
         count > 0
     }
 
-    pub(super) fn on_tcp(&mut self, now: Instant, frame: D::Frame, packet: &Packet) -> Result<(), DropCause> {
-        let segment_octets = packet.end - packet.transport;
-        match frame.checksums().tcp {
-            _ if packet.arrival == Arrival::Loopback => {}
-            ChecksumStatus::Good => {}
-            ChecksumStatus::Unknown if tcp_checksum_holds(&frame, packet, segment_octets) => {}
-            ChecksumStatus::Bad | ChecksumStatus::Unknown => return Err(DropCause::TcpChecksum),
+    /// Passes on what a frame holds, and counts the frame if it is dropped.
+    fn on_inbound(&mut self, now: Instant, inbound: Result<Inbound<D::Frame>, DropCause>) {
+        let done = match inbound {
+            Ok(Inbound::Segment(segment)) => self.on_tcp(now, segment),
+            Ok(Inbound::IcmpError(error)) => self.on_icmp_error(now, &error),
+            Ok(Inbound::NeighbourResolved(address)) => {
+                self.wake_where(|core, key| core.host.next_hop(key.remote) == Some(address));
+                Ok(())
+            }
+            Ok(Inbound::Done) => Ok(()),
+            Err(cause) => Err(cause),
+        };
+        if let Err(cause) = done {
+            self.statistics.count(cause);
         }
-        let first = frame.piece(0).unwrap_or_default();
-        let head = first.get(packet.transport..packet.end.min(first.len())).ok_or(DropCause::Malformed)?;
-        let (mut header, header_octets) = Header::parse(head).map_err(|_| DropCause::Malformed)?;
-        if header.flags.contains(Flags::SYN) && !packet.source.is_ipv4() {
-            // RFC 9293 §3.7.1: what a SYN over IPv6 means that names no MSS.
+    }
+
+    /// Brings the addresses of the host into use. Returns true if one was due.
+    pub(super) fn begin_addresses(&mut self, now: Instant) -> bool {
+        let Some(assigned) = self.host.detect_duplicates(now) else { return false };
+        for address in assigned {
+            self.wake_where(|_, key| key.local == IpAddr::V6(address));
+        }
+        true
+    }
+
+    /// Gives a turn to connections that wait for something else than TCP.
+    fn wake_where(&mut self, wakes: impl Fn(&Self, FlowKey) -> bool) {
+        for index in 0..self.slots.len() as u32 {
+            let key = self.slots[index as usize].connection.as_ref().map(|connection| connection.key);
+            if key.is_some_and(|key| wakes(self, key)) {
+                self.mark_dirty(index);
+            }
+        }
+    }
+
+    fn on_tcp(&mut self, now: Instant, segment: Segment<D::Frame>) -> Result<(), DropCause> {
+        let Segment { key, mut header, frame, payload_offset, payload_octets, ecn } = segment;
+        if header.flags.contains(Flags::SYN) && !key.remote.is_ipv4() {
+            // RFC 9293 §3.7.1: the MSS of a SYN over IPv6 that names none.
             header.options.mss = header.options.mss.or(Some(limits::DEFAULT_MSS_IPV6_OCTETS));
         }
         let payload = Payload {
-            offset: packet.transport + header_octets,
-            octets: segment_octets - header_octets,
+            offset: payload_offset,
+            octets: payload_octets,
             frame,
-            ecn: tcp::EcnField::from_bits(packet.ecn),
-        };
-        let key = FlowKey {
-            local: packet.destination,
-            remote: packet.source,
-            remote_port: header.source_port,
-            local_port: header.destination_port,
+            ecn: tcp::EcnField::from_bits(ecn),
         };
         match self.flows.get(&self.slots, &key) {
             Some(index) => self.on_segment(now, index, &header, payload),
@@ -126,7 +155,7 @@ impl<D: Device> Core<D> {
             reset.flags |= Flags::ACK;
             reset.ack = header.seq + payload_octets as u32 + control.bits().count_ones();
         }
-        self.send_bare(key, reset);
+        self.host.send_bare(key, reset);
     }
 
     /// Takes note of what a segment or a timer led to.
@@ -137,7 +166,7 @@ impl<D: Device> Core<D> {
         }
         if progress.contains(tcp::Changes::ACKNOWLEDGED) {
             if let Some(connection) = self.slots[index as usize].connection.as_ref() {
-                self.confirm_reachable(connection.key.remote, now);
+                self.host.confirm_reachable(connection.key.remote, now);
             }
             self.complete_sends(index);
         }
@@ -168,25 +197,4 @@ impl<D: Device> Core<D> {
     fn state_of(&self, index: u32) -> Option<tcp::State> {
         self.slots[index as usize].connection.as_ref().map(|connection| connection.tcp.state())
     }
-}
-
-/// The checksum over the pseudo-header and the segment, in all the pieces of the frame.
-fn tcp_checksum_holds(frame: &impl Frame, packet: &Packet, segment_octets: usize) -> bool {
-    let mut sum: Sum =
-        checksum::pseudo_header(packet.source, packet.destination, Protocol::TCP.0, segment_octets as u16);
-    let (mut skip, mut left) = (packet.transport, segment_octets);
-    let mut index = 0;
-    while left > 0 {
-        let Some(piece) = frame.piece(index) else { return false };
-        index += 1;
-        if skip >= piece.len() {
-            skip -= piece.len();
-            continue;
-        }
-        let take = left.min(piece.len() - skip);
-        sum.add(&piece[skip..skip + take]);
-        left -= take;
-        skip = 0;
-    }
-    sum.finish() == 0
 }

@@ -1,6 +1,7 @@
 //! What a core counts.
 
 pub use crate::drops::DropCause;
+use crate::net::counters::Counters;
 use crate::tcp;
 
 /// Counters of one core. But for the frames held now, they only grow.
@@ -71,6 +72,18 @@ impl Statistics {
     /// Counts one drop.
     pub(super) fn count(&mut self, cause: DropCause) {
         self.drops[cause as usize] += 1;
+    }
+
+    /// Adds what the IP host has counted.
+    pub(super) fn add_host(&mut self, host: &Counters) {
+        let Counters { frames_received, frames_sent, frames_looped, datagrams_reassembled, drops } = host;
+        self.frames_received += frames_received;
+        self.frames_sent += frames_sent;
+        self.frames_looped += frames_looped;
+        self.datagrams_reassembled += datagrams_reassembled;
+        for (count, dropped) in self.drops.iter_mut().zip(drops.by_cause()) {
+            *count += dropped;
+        }
     }
 
     /// Drops for `cause`.

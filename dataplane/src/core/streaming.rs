@@ -38,7 +38,7 @@ impl<D: Device> Core<D> {
         let id = self.id(index);
         let Some(connection) = self.slots[index as usize].connection.as_mut() else { return };
         let octets = connection.stream.release(connection.tcp.acknowledged());
-        if octets > 0 && self.config.lends_stream && !connection.told_closed {
+        if octets > 0 && self.lends_stream && !connection.told_closed {
             self.events.push(Event::StreamAcknowledged { connection: id, octets });
         }
     }
@@ -46,7 +46,7 @@ impl<D: Device> Core<D> {
     /// Hands streaming octets to control as far as it may have them and there is room for events; the rest waits in TCP's
     /// window.
     pub(super) fn hand_up_stream(&mut self, index: u32) {
-        let (id, lends) = (self.id(index), self.config.lends_stream);
+        let (id, lends) = (self.id(index), self.lends_stream);
         let Some(connection) = self.slots[index as usize].connection.as_mut() else { return };
         if connection.told_closed {
             // Nobody listens any more.

@@ -92,7 +92,7 @@ impl<D: Device> Core<D> {
             queue_pairs: self.qps.iter().count(),
             awaiting_shared: self.awaiting_shared.len(),
             cut_octets: self.cut_octets,
-            frames_to_send: self.to_send.len(),
+            frames_to_send: self.host.frames_to_send(),
             events_waiting: self.events.waiting(),
         }
     }

@@ -315,7 +315,7 @@ impl<D: Device> Core<D> {
         if !acknowledge || !self.pools.challenges.take(now) {
             return Err(DropCause::RateLimited);
         }
-        self.send_bare(key, remains.acknowledgement(now));
+        self.host.send_bare(key, remains.acknowledgement(now));
         Err(DropCause::Duplicate)
     }
 }

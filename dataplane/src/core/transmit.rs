@@ -1,49 +1,34 @@
 //! Frames out: queue pairs fill TCP's queue, TCP says what may go, and the frame is built from the descriptor.
 
-use std::net::IpAddr;
-
 use super::connection::{Chunk, Connection, Mode, Operating};
 use super::cut::CutRuns;
 use super::queue_pairs::QueuePairs;
-use super::statistics::{DropCause, Statistics};
-use super::{Core, flow_label, streaming};
+use super::statistics::Statistics;
+use super::{Core, streaming};
 use crate::crc32c::Digest;
-use crate::device::{ChecksumRequest, Device, Frame, IpVersion};
+use crate::device::{Device, Frame};
 use crate::limits;
 use crate::memory::{StagTable, Target};
 use crate::mpa::{Framing, MpaError, fpdu};
 use crate::net::flow::FlowKey;
+use crate::net::headers::{Egress, FlowPath};
 use crate::qp::error::StreamError;
 use crate::qp::run::{FpduDescriptor, FpduRun, Source};
 use crate::rdmap::RdmapError;
 use crate::tcp::send_queue::Segment;
-use crate::tcp::{EcnField, Outgoing, State};
+use crate::tcp::{Outgoing, State};
 use crate::time::Instant;
-use crate::wire::checksum;
 use crate::wire::ddp;
-use crate::wire::ethernet::{EtherType, MacAddress};
-use crate::wire::ipv4::{self, Protocol};
-use crate::wire::ipv6;
-use crate::wire::tcp::{self, Header, SeqNumber};
-
-/// Where the packets of a flow go.
-#[derive(Clone, Copy)]
-struct To {
-    key: FlowKey,
-    /// The flow label, over IPv6.
-    flow_label: u32,
-    /// The hardware address of the next hop.
-    mac: MacAddress,
-}
+use crate::wire::tcp::SeqNumber;
 
 impl<D: Device> Core<D> {
     /// Sends what the connections have to send, in turn. Who gets no turn, because the device is full or the poll has done
     /// enough, is the first to have one in the next.
     pub(super) fn transmit(&mut self, now: Instant) -> bool {
         let mut busy = !self.dirty.is_empty();
-        let enough = self.statistics.frames_sent + limits::FRAMES_SENT_PER_POLL;
+        let enough = self.host.counters().frames_sent + limits::FRAMES_SENT_PER_POLL;
         let mut turn = self.dirty.len();
-        while turn > 0 && self.statistics.frames_sent < enough && self.has_room_to_send(now) {
+        while turn > 0 && self.host.counters().frames_sent < enough && self.host.has_room_for_turn(now) {
             turn -= 1;
             let index = self.dirty[turn];
             if !self.transmit_connection(now, index) {
@@ -52,25 +37,10 @@ impl<D: Device> Core<D> {
         }
         let served = self.dirty.len() - turn;
         self.dirty.rotate_right(served);
-        self.solicit_neighbours(now);
-        busy |= !self.to_send.is_empty();
-        self.flush_device(now);
+        self.host.solicit_neighbours(now);
+        busy |= self.host.frames_to_send() > 0;
+        self.host.flush(now);
         busy
-    }
-
-    /// Whether a connection's turn may be queued for the device.
-    fn has_room_to_send(&mut self, now: Instant) -> bool {
-        const MOST: usize = limits::TRANSMIT_QUEUE_FRAMES - limits::TRANSMIT_BURST_SEGMENTS;
-        if self.to_send.len() > MOST {
-            self.flush_device(now);
-        }
-        self.to_send.len() <= MOST
-    }
-
-    fn flush_device(&mut self, now: Instant) {
-        if !self.to_send.is_empty() {
-            self.statistics.frames_sent += self.device.transmit(now, &mut self.to_send) as u64;
-        }
     }
 
     /// Sends for one connection. `true` when it has more to send and keeps its turn.
@@ -82,29 +52,28 @@ impl<D: Device> Core<D> {
         else {
             return false;
         };
-        let more = match self.resolve(key, now) {
-            Some(mac) => self.send_segments(now, index, key, mac),
+        let more = match self.host.resolve(key, now) {
+            Some(egress) => self.send_segments(now, index, key, egress),
             None => false,
         };
         self.settle(now, index, more)
     }
 
-    fn send_segments(&mut self, now: Instant, index: u32, key: FlowKey, mac: MacAddress) -> bool {
-        let looped = self.loops_back(key.remote, mac);
-        let by_reference = self.takes_references() && !looped;
+    fn send_segments(&mut self, now: Instant, index: u32, key: FlowKey, egress: Egress) -> bool {
+        let by_reference = self.host.takes_references(egress);
         for _ in 0..limits::TRANSMIT_BURST_SEGMENTS {
-            if looped && !self.loopback.has_room() {
-                // It keeps its turn: there is room again when the frames before have been delivered.
+            if !self.host.has_room(egress) {
+                // The connection keeps its turn.
                 return true;
             }
-            let Some(frame) = self.empty_frame() else { return true };
+            let Some(frame) = self.host.empty_frame() else { return true };
             let Some(connection) = self.slots[index as usize].connection.as_mut() else { return false };
             streaming::fill(connection, &mut self.pools);
             fill(connection, &mut self.qps, &mut self.pools, &mut self.stags, by_reference);
             if has_failed(connection, &self.qps) {
                 // RDMAP-7.1-01, RDMAP-7.1-02: a Terminate goes instead of the message.
                 self.fail_stream(now, index, StreamError::Rdmap(RdmapError::LocalCatastrophic), None);
-                self.spare = Some(frame);
+                self.host.keep_spare(frame);
                 continue;
             }
             if self.asks_in_vain(index) {
@@ -112,20 +81,14 @@ impl<D: Device> Core<D> {
             }
             let Some(connection) = self.slots[index as usize].connection.as_mut() else { return false };
             let Some(outgoing) = connection.tcp.poll_transmit(now, &mut self.pools) else {
-                self.spare = Some(frame);
+                self.host.keep_spare(frame);
                 return false;
             };
-            let to = To { key, flow_label: connection.flow_label, mac };
-            match self.build(frame, index, &to, &outgoing) {
-                Some(frame) if looped => self.loop_back(frame),
-                Some(frame) => {
-                    self.to_send.push_back(frame);
-                    if self.to_send.len() >= limits::TRANSMIT_CHUNK_FRAMES {
-                        self.flush_device(now);
-                    }
-                }
+            let path = FlowPath { key, flow_label: connection.flow_label, egress };
+            match self.build(frame, index, &path, &outgoing) {
+                Some(frame) => self.host.send(now, egress, frame),
                 // It stays unacknowledged, so TCP sends it again.
-                None => self.statistics.count(DropCause::NoTransmitBuffer),
+                None => self.host.count_no_buffer(),
             }
         }
         true
@@ -133,8 +96,8 @@ impl<D: Device> Core<D> {
 
     /// After a turn: the connection closes, ends, or waits for its next deadline.
     fn settle(&mut self, now: Instant, index: u32, more: bool) -> bool {
-        let waiting = self.is_waiting(index);
         let Some(connection) = self.slots[index as usize].connection.as_mut() else { return false };
+        let waiting = self.host.is_unresolved(connection.key.remote);
         if self.cut_octets > 0
             && let Some(cut) = self.cut.get_mut(&index)
         {
@@ -179,75 +142,16 @@ impl<D: Device> Core<D> {
         more
     }
 
-    /// Whether what the connection has to send waits for a hardware address.
-    fn is_waiting(&self, index: u32) -> bool {
-        let connection = self.slots[index as usize].connection.as_ref();
-        let next_hop = connection.and_then(|connection| self.next_hop(connection.key.remote));
-        next_hop.is_some_and(|next_hop| self.neighbours.is_waiting(next_hop))
-    }
-
-    /// An empty frame to fill.
-    pub(super) fn empty_frame(&mut self) -> Option<D::Frame> {
-        let frame = self.spare.take().or_else(|| self.device.allocate());
-        if frame.is_none() {
-            self.statistics.count(DropCause::NoTransmitBuffer);
-        }
-        frame
-    }
-
-    /// Queues a frame that answers another, or asks for a neighbour. While the device takes nothing, only so many wait:
-    /// whoever is left without an answer asks again.
-    pub(super) fn queue_answer(&mut self, frame: D::Frame) {
-        if self.to_send.len() < limits::TRANSMIT_QUEUE_FRAMES + limits::RECEIVE_BURST_FRAMES {
-            self.to_send.push_back(frame);
-        } else {
-            self.statistics.count(DropCause::NoTransmitBuffer);
-        }
-    }
-
-    /// Sends a segment of no connection: a RST.
-    pub(super) fn send_bare(&mut self, key: FlowKey, header: Header) {
-        // Only a neighbour that is known is answered; strangers are not asked for.
-        if let Some(mac) = self.known_mac(key.remote) {
-            self.send_bare_to(mac, key, header);
-        }
-    }
-
-    /// Sends a segment without data to `mac`.
-    pub(super) fn send_bare_to(&mut self, mac: MacAddress, key: FlowKey, header: Header) {
-        let Some(mut frame) = self.empty_frame() else { return };
-        let octets = self.headers_octets(key, &header);
-        if frame.append(octets).is_some() {
-            let to = To { key, flow_label: flow_label(self.flow_labels, &key), mac };
-            self.write_headers(&mut frame, &to, header, 0, EcnField::NotCapable);
-            if self.loops_back(key.remote, mac) {
-                self.loop_back(frame);
-            } else {
-                self.queue_answer(frame);
-            }
-        }
-    }
-
-    /// Whether payload may go by reference: only where nobody here has to sum up its octets for TCP.
-    const fn takes_references(&self) -> bool {
-        self.capabilities.gather && self.capabilities.transmit_checksums
-    }
-
-    /// Octets of all headers.
-    fn headers_octets(&self, key: FlowKey, header: &Header) -> usize {
-        self.link_octets() + network_octets(key) + header.header_len()
-    }
-
     /// Builds the frame of a segment; `None` when its octets cannot be had.
     fn build(
         &mut self,
         mut frame: D::Frame,
         index: u32,
-        to: &To,
+        path: &FlowPath,
         outgoing: &Outgoing<Chunk>,
     ) -> Option<D::Frame> {
-        let headers = self.headers_octets(to.key, &outgoing.header);
-        let by_reference = self.takes_references() && !self.loops_back(to.key.remote, to.mac);
+        let headers = self.host.headers_octets(path.key, &outgoing.header);
+        let by_reference = self.host.takes_references(path.egress);
         let payload_octets = outgoing.segment.map_or(0, |segment| segment.octets as usize);
         if let Some(segment) = &outgoing.segment {
             self.keep_if_cut(index, segment).then_some(())?;
@@ -263,7 +167,8 @@ impl<D: Device> Core<D> {
         } else {
             frame.append(headers)?;
         }
-        self.write_headers(&mut frame, to, outgoing.header.clone(), payload_octets, outgoing.ecn);
+        let (header, ecn) = (outgoing.header.clone(), outgoing.ecn.bits());
+        self.host.write_headers(&mut frame, path, header, payload_octets, ecn);
         Some(frame)
     }
 
@@ -294,96 +199,6 @@ impl<D: Device> Core<D> {
         self.cut_octets += octets;
         true
     }
-
-    /// Writes the Ethernet, IP and TCP headers before the payload that is already there.
-    fn write_headers(
-        &mut self,
-        frame: &mut D::Frame,
-        to: &To,
-        mut header: Header,
-        payload_octets: usize,
-        ecn: EcnField,
-    ) {
-        let To { key, mac, .. } = *to;
-        (header.source_port, header.destination_port) = (key.local_port, key.remote_port);
-        let segment_octets = header.header_len() + payload_octets;
-        let looped = self.loops_back(key.remote, mac);
-        // Nobody verifies the checksums of a frame to ourselves.
-        let offload = self.capabilities.transmit_checksums || looped;
-        let octets = frame.first_mut();
-        let link_octets = self.link_octets();
-        let (link, rest) = octets.split_at_mut(link_octets);
-        let ethertype = if key.remote.is_ipv4() { EtherType::IPV4 } else { EtherType::IPV6 };
-        self.write_link(link, mac, ethertype);
-        let (ip, segment) = rest.split_at_mut(network_octets(key));
-        self.write_network(ip, to, segment_octets, ecn);
-        header.emit(segment);
-        let mut sum = checksum::pseudo_header(key.local, key.remote, Protocol::TCP.0, segment_octets as u16);
-        if offload {
-            // The device completes the sum over the segment; the field holds the pseudo-header's.
-            tcp::set_checksum(segment, !sum.finish());
-            if !looped {
-                frame.request_checksums(ChecksumRequest {
-                    ip: if key.remote.is_ipv4() { IpVersion::V4 } else { IpVersion::V6 },
-                    l2_octets: link_octets as u8,
-                    l3_octets: network_octets(key) as u8,
-                    l4_octets: header.header_len() as u8,
-                });
-            }
-        } else {
-            // The whole segment lies in this piece: payload goes by reference only with the device's checksums.
-            sum.add(&segment[..segment_octets]);
-            tcp::set_checksum(segment, sum.finish());
-        }
-    }
-
-    /// Writes the IP header before a segment of `segment_octets`. A device that completes checksums completes IPv4's too.
-    fn write_network(&self, out: &mut [u8], to: &To, segment_octets: usize, ecn: EcnField) {
-        match (to.key.local, to.key.remote) {
-            (IpAddr::V4(source), IpAddr::V4(destination)) => {
-                let header = ipv4::Header {
-                    source,
-                    destination,
-                    protocol: Protocol::TCP,
-                    ttl: limits::TIME_TO_LIVE,
-                    total_len: (ipv4::Header::LEN + segment_octets) as u16,
-                    // MPA-A.5-01: no fragments of ours.
-                    dont_fragment: true,
-                    more_fragments: false,
-                    fragment_offset: 0,
-                    // RFC 6864 §4.1: a datagram that is never fragmented may have any. A number that counts
-                    // what this end sends would tell strangers how much that is. Zero needs no state,
-                    // receivers coalesce segments with it (Linux's GRO), and no path refuses it: Linux
-                    // answers every SYN with it.
-                    identification: 0,
-                    ecn: ecn.bits(),
-                    dscp: 0,
-                };
-                if self.capabilities.transmit_checksums {
-                    header.emit_without_checksum(out);
-                } else {
-                    header.emit(out);
-                }
-            }
-            (IpAddr::V6(source), IpAddr::V6(destination)) => ipv6::Header {
-                source,
-                destination,
-                next_header: Protocol::TCP,
-                hop_limit: limits::TIME_TO_LIVE,
-                payload_len: segment_octets as u16,
-                flow_label: to.flow_label,
-                ecn: ecn.bits(),
-                dscp: 0,
-            }
-            .emit(out),
-            _ => debug_assert!(false, "a flow between two families: {:?}", to.key),
-        }
-    }
-}
-
-/// Octets of the IP header.
-const fn network_octets(key: FlowKey) -> usize {
-    if key.remote.is_ipv4() { ipv4::Header::LEN } else { ipv6::Header::LEN }
 }
 
 /// Whether the queue pair has FPDUs that may go before the FIN.

@@ -23,7 +23,7 @@ mod neighbor_discovery;
 pub mod neighbours;
 mod next_hop;
 mod own_addresses;
-pub(crate) mod path_mtu;
+mod path_mtu;
 mod reassembly;
 mod segment;
 mod transmit;
