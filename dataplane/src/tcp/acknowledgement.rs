@@ -5,7 +5,7 @@ use crate::time::Instant;
 use crate::wire::tcp::{Flags, Header, SeqNumber};
 
 use super::congestion::{AckSample, CongestionControl, Signal};
-use super::recovery::{DUPLICATE_THRESHOLD, Phase, outstanding_octets};
+use super::recovery::{DUPLICATE_THRESHOLD, Phase};
 use super::sack_blocks::Block;
 use super::send_queue::{Segment, SegmentState, Verdict};
 use super::timers::Timer;
@@ -45,11 +45,7 @@ impl Connection {
         pools: &mut Pools<P, F>,
     ) -> Result<Changes, Refusal> {
         let ack = header.ack;
-        let highest = self.send.nxt() + u32::from(self.fin_sent);
-        // RFC 5961 §5. By distances, so that a number just opposite on the circle, which is neither before nor after,
-        // is refused.
-        let advance = ack - self.snd_una;
-        if advance > highest - self.snd_una || i64::from(advance) < -i64::from(self.snd_wnd_max) {
+        if !self.send.is_acceptable_ack(ack) {
             self.owe_ack();
             return Err(Refusal::BadAck);
         }
@@ -61,25 +57,25 @@ impl Connection {
             }
             return Ok(Changes::empty());
         }
-        if ack < self.snd_una {
+        if ack < self.send.una {
             return Ok(Changes::empty());
         }
-        self.unanswered_probes = 0;
+        self.probe.on_ack();
         let mut selective = self.selective(header);
         if !selective.blocks.is_empty() && !pools.scan_budget.begin_scan() {
             selective.blocks.clear();
         }
-        let same_window = self.scaled(header.window) == self.snd_wnd;
+        let same_window = self.send.scaled(header.window) == self.send.window_octets;
         let duplicate =
-            ack == self.snd_una && carries_nothing && same_window && self.send.in_flight_octets() > 0;
+            ack == self.send.una && carries_nothing && same_window && self.send.queue.in_flight_octets() > 0;
         self.take_window(header);
-        let fin_acked = self.fin_sent && ack == self.send.nxt() + 1;
-        let data_ack = if fin_acked { self.send.nxt() } else { ack };
-        let flight = self.flight_octets();
-        let outstanding = outstanding_octets(&self.send);
-        let una = self.snd_una;
+        let fin_acked = self.send.acknowledges_fin(ack);
+        let data_ack = if fin_acked { self.send.queue.nxt() } else { ack };
+        let flight = self.send.flight_octets();
+        let outstanding = self.send.queue.outstanding_octets();
+        let una = self.send.una;
         let delivery = self.deliver(now, data_ack, header, &selective, pools);
-        self.snd_una = ack;
+        self.send.una = ack;
         if ack > una {
             self.note_progress(now, &delivery);
         }
@@ -103,21 +99,21 @@ impl Connection {
     /// acknowledgement, or inside the second, as a report of a duplicate (RFC 2883 §4).
     fn selective(&self, header: &Header) -> Selective {
         let mut selective = Selective::default();
-        if !self.sack {
+        if !self.ack.sack {
             return selective;
         }
         let blocks = &header.options.sack;
         for (index, &(left, right)) in blocks.iter().enumerate() {
             // Our FIN has a number as an octet has, and is none.
-            let after_fin = self.fin_sent && right == self.send.nxt() + 1;
-            let right = if after_fin { self.send.nxt() } else { right };
-            if left >= right || right > self.send.nxt() {
+            let after_fin = self.send.acknowledges_fin(right);
+            let right = if after_fin { self.send.queue.nxt() } else { right };
+            if left >= right || right > self.send.queue.nxt() {
                 continue;
             }
             let below = right <= header.ack;
             let inside_next = blocks.get(1).is_some_and(|next| next.0 <= left && right <= next.1);
             if index == 0 && (below || inside_next) {
-                let recent = i64::from(self.snd_una - left) <= i64::from(self.snd_wnd_max);
+                let recent = i64::from(self.send.una - left) <= i64::from(self.send.max_window_octets);
                 selective.duplicate = recent.then_some((left, right));
             } else if left >= header.ack {
                 selective.blocks.push((left, right));
@@ -136,9 +132,10 @@ impl Connection {
         pools: &mut Pools<P, F>,
     ) -> Delivery {
         let mut delivery =
-            Delivery { acked_octets: (data_ack - self.snd_una).max(0) as u32, ..Delivery::default() };
+            Delivery { acked_octets: (data_ack - self.send.una).max(0) as u32, ..Delivery::default() };
         let (rack, counters) = (&mut self.recovery.rack, &mut self.counters);
-        let (clocks, least_ns, until) = (self.clocks, self.rtt.least_ns().unwrap_or(0), self.recovery.until);
+        let (clocks, least_ns, until) =
+            (self.timestamps, self.rtt.least_ns().unwrap_or(0), self.recovery.until);
         let echo = header.options.timestamps.map(|clock| clock.echo);
         let probe = self.recovery.tail_probe.map(|probe| probe.end);
         let mut on_delivered = |segment: &Segment<P>| {
@@ -164,21 +161,21 @@ impl Connection {
             delivery.octets += segment.octets;
             delivery.largest_octets = delivery.largest_octets.max(segment.octets);
         };
-        self.send.acknowledge(&mut pools.segments, data_ack, &mut on_delivered);
-        let sacked_before = self.send.sacked_segments();
-        self.send.mark_sacked(
+        self.send.queue.acknowledge(&mut pools.segments, data_ack, &mut on_delivered);
+        let sacked_before = self.send.queue.sacked_segments();
+        self.send.queue.mark_sacked(
             &mut pools.segments,
             &mut pools.scan_budget,
             &selective.blocks,
             &mut on_delivered,
         );
-        delivery.newly_sacked = self.send.sacked_segments() > sacked_before;
+        delivery.newly_sacked = self.send.queue.sacked_segments() > sacked_before;
         delivery
     }
 
     fn note_progress(&mut self, now: Instant, delivery: &Delivery) {
-        self.progress_at = now;
-        self.note_size_delivered(delivery.largest_octets);
+        self.activity.progress_at = now;
+        self.path.on_delivered(delivery.largest_octets);
         match delivery.rtt_ns {
             Some(rtt_ns) => self.rtt.sample(now, rtt_ns),
             None => self.rtt.progress(),
@@ -203,7 +200,7 @@ impl Connection {
             self.recovery.tail_probe = None;
         } else if ack > probe.end {
             self.recovery.tail_probe = None;
-            self.congestion.on_congestion(now, self.flight_octets(), Signal::Loss);
+            self.congestion.on_congestion(now, self.send.flight_octets(), Signal::Loss);
             self.congestion.on_recovered(now);
         } else if bare_duplicate {
             self.recovery.tail_probe = None;
@@ -212,7 +209,7 @@ impl Connection {
 
     /// Duplicate acknowledgements stand in for selective ones (RFC 5681 §3.2, RFC 6582).
     fn count_duplicates(&mut self, duplicate: bool, advanced: bool, delivery: &Delivery) {
-        if self.sack {
+        if self.ack.sack {
             return;
         }
         let duplicates = &mut self.recovery.duplicate_acks;
@@ -220,7 +217,7 @@ impl Connection {
             *duplicates = duplicates.saturating_add(1);
         } else if advanced {
             // The segment that filled the hole was not among the duplicates.
-            let segments = delivery.acked_octets / u32::from(self.emss_octets.max(1));
+            let segments = delivery.acked_octets / self.path.emss_octets().max(1);
             *duplicates = match self.recovery.phase {
                 Phase::Fast(_) => duplicates.saturating_sub(segments.saturating_sub(1)),
                 Phase::Open | Phase::Timeout { .. } => 0,
@@ -238,7 +235,7 @@ impl Connection {
         delivery: &Delivery,
         pools: &mut Pools<P, F>,
     ) {
-        let complete = self.snd_una >= self.recovery.until;
+        let complete = self.send.una >= self.recovery.until;
         match self.recovery.phase {
             Phase::Fast(_) if complete => {
                 self.congestion.on_recovered(now);
@@ -248,7 +245,7 @@ impl Connection {
             }
             Phase::Open | Phase::Fast(_) => {}
             Phase::Timeout { undecided } => {
-                let original = undecided && delivery.original && self.sack;
+                let original = undecided && delivery.original && self.ack.sack;
                 if original {
                     // RFC 5682 §3.1 step 3: what was sent before the timeout still arrives.
                     self.take_reduction_back(now, pools);
@@ -259,14 +256,14 @@ impl Connection {
                 }
             }
         }
-        let found = if self.sack {
+        let found = if self.ack.sack {
             self.detect_losses(now, pools)
         } else {
             self.detect_losses_by_duplicates(now, header, advanced, outstanding, pools)
         };
-        let (emss, pipe) = (u32::from(self.emss_octets), self.pipe_octets());
+        let (emss, pipe) = (self.path.emss_octets(), self.pipe_octets());
         if let Phase::Fast(prr) = &mut self.recovery.phase {
-            let delivered = if self.sack || advanced { delivery.octets } else { emss };
+            let delivered = if self.ack.sack || advanced { delivery.octets } else { emss };
             let threshold = self.congestion.threshold_octets();
             let window = prr.window_octets(delivered, pipe, threshold, emss, advanced && !found);
             self.congestion.set_window(window);
@@ -292,8 +289,8 @@ impl Connection {
             return false;
         }
         // A hole inside a segment is the doing of a middlebox: the rest of the segment is on its way.
-        let una = self.snd_una;
-        let found = self.send.mark_lost(&mut pools.segments, &mut pools.scan_budget, |segment| {
+        let una = self.send.una;
+        let found = self.send.queue.mark_lost(&mut pools.segments, &mut pools.scan_budget, |segment| {
             if segment.seq == una { Verdict::Lost } else { Verdict::Stop }
         });
         if third {
@@ -314,17 +311,17 @@ impl Connection {
             self.counters.duplicate_deliveries += 1;
             // More than was ever sent again is the network's doing, and says nothing of ours (RFC 8985 §6.2 step 4).
             if u64::from(self.counters.duplicate_deliveries) <= self.counters.retransmitted_segments {
-                self.recovery.rack.on_duplicate_delivery(self.snd_una, self.send.nxt());
+                self.recovery.rack.on_duplicate_delivery(self.send.una, self.send.queue.nxt());
             }
             spurious |= self.recovery.on_duplicate_delivery(block);
         }
-        if let Some(clock) = header.options.timestamps.filter(|_| self.clocks.negotiated) {
+        if let Some(clock) = header.options.timestamps.filter(|_| self.timestamps.negotiated) {
             spurious |= self.recovery.answers_first_sending(header.ack, clock.echo);
         }
         if spurious {
             self.take_reduction_back(now, pools);
-        } else if self.recovery.is_open() && self.snd_una > self.recovery.until {
-            let settled = (self.snd_una - self.recovery.until) as u32 > self.congestion.window_octets();
+        } else if self.recovery.is_open() && self.send.una > self.recovery.until {
+            let settled = (self.send.una - self.recovery.until) as u32 > self.congestion.window_octets();
             if settled {
                 self.recovery.forget_undo();
             }
@@ -333,7 +330,7 @@ impl Connection {
 
     /// Tells congestion control what was delivered, and of marks (RFC 3168 §6.1.2).
     fn grow(&mut self, now: Instant, header: &Header, una: SeqNumber, flight: u32, delivery: &Delivery) {
-        let ece = self.ecn.negotiated && header.flags.contains(Flags::ECE);
+        let ece = self.ecn.is_negotiated() && header.flags.contains(Flags::ECE);
         let in_recovery = matches!(self.recovery.phase, Phase::Fast(_));
         if delivery.acked_octets > 0 {
             let slow_start = self.congestion.window_octets() < self.congestion.threshold_octets();
@@ -342,19 +339,19 @@ impl Connection {
                 now,
                 octets: delivery.acked_octets,
                 flight_octets: flight,
-                limited: una < self.limited_until || (slow_start && used_half),
+                limited: una < self.send.cwnd_limited_until || (slow_start && used_half),
                 rtt_ns: delivery.rtt_ns,
                 smoothed_rtt_ns: self.rtt.smoothed_ns(),
-                ack: self.snd_una,
-                highest_sent: self.send.nxt(),
+                ack: self.send.una,
+                highest_sent: self.send.queue.nxt(),
                 ece,
             };
             self.congestion.on_ack(&sample, in_recovery);
         }
         // RFC 3168 §6.1.2: what was sent after the reduction has said so (CWR); until it has arrived, echoes are of old marks.
-        if ece && self.recovery.is_open() && self.snd_una > self.recovery.ecn_until {
+        if ece && self.recovery.is_open() && self.send.una > self.recovery.ecn_until {
             self.congestion.on_congestion(now, flight, Signal::Ecn);
-            self.recovery.ecn_until = self.send.nxt();
+            self.recovery.ecn_until = self.send.queue.nxt();
             self.ecn.reduced = true;
             self.counters.ecn_reductions += 1;
         }
@@ -362,8 +359,8 @@ impl Connection {
 
     /// RFC 6298 §5.2, §5.3; RFC 8985 §7.2.
     fn rearm(&mut self, now: Instant, advanced: bool, fin_acked: bool) {
-        let outstanding = outstanding_octets(&self.send) > 0 || self.send.sacked_octets() > 0;
-        if !outstanding && (!self.fin_sent || fin_acked) {
+        let outstanding = self.send.queue.outstanding_octets() > 0 || self.send.queue.sacked_octets() > 0;
+        if !outstanding && (!self.send.fin.is_sent() || fin_acked) {
             self.timers.clear(Timer::Retransmit);
             self.timers.clear(Timer::Probe);
         } else if advanced {
@@ -388,28 +385,11 @@ impl Connection {
         Changes::empty()
     }
 
-    pub(super) fn scaled(&self, window: u16) -> u32 {
-        u32::from(window) << self.snd_scale
-    }
-
     /// Takes the window of a segment that is not older than the last that changed it.
     pub(super) fn take_window(&mut self, header: &Header) {
-        let (wl1, wl2) = self.snd_wl;
-        if wl1 > header.seq || (wl1 == header.seq && wl2 > header.ack) {
-            return;
-        }
-        let window = if header.flags.contains(Flags::SYN) {
-            // The window of a SYN is never scaled (RFC 7323 §2.2).
-            u32::from(header.window)
-        } else {
-            self.scaled(header.window)
-        };
-        if window > self.snd_wnd {
+        if self.send.update_window(header) {
             self.timers.clear(Timer::Persist);
-            self.persist_backoff = 0;
+            self.probe.on_window_grown();
         }
-        self.snd_wnd = window;
-        self.snd_wnd_max = self.snd_wnd_max.max(window);
-        self.snd_wl = (header.seq, header.ack);
     }
 }

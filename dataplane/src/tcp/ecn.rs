@@ -43,46 +43,68 @@ impl EcnField {
     }
 }
 
-/// The ECN side of one connection.
-#[derive(Clone, Copy, Debug, Default)]
+/// How a connection echoes congestion marks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Echo {
+    /// Not at all: the ends have not negotiated ECN.
+    Off,
+    /// From a mark until the peer has answered with CWR (RFC 3168 §6.1.3).
+    UntilAnswered,
+    /// Each mark by itself, as DCTCP needs (RFC 8257 §3.2).
+    EachMark,
+}
+
+/// The ECN state of one connection.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Ecn {
-    /// Both ends take part.
-    pub(super) negotiated: bool,
-    /// Marks are echoed one by one, as DCTCP needs, not until the peer answers.
-    precise: bool,
+    echo: Echo,
     /// Acknowledgements carry ECE.
-    echo: bool,
+    echoing: bool,
     /// The next segment of new data carries CWR: the window was reduced.
     pub(super) reduced: bool,
 }
 
 impl Ecn {
-    pub(super) const fn new(precise: bool) -> Self {
-        Self { negotiated: false, precise, echo: false, reduced: false }
+    /// The state of a connection that has not negotiated ECN.
+    pub(super) const fn off() -> Self {
+        Self { echo: Echo::Off, echoing: false, reduced: false }
+    }
+
+    /// The state of a connection that has negotiated ECN, with DCTCP's echo of each mark if `each_mark` is set.
+    pub(super) const fn negotiated(each_mark: bool) -> Self {
+        let echo = if each_mark { Echo::EachMark } else { Echo::UntilAnswered };
+        Self { echo, ..Self::off() }
+    }
+
+    /// Whether both ends take part.
+    pub(super) const fn is_negotiated(self) -> bool {
+        !matches!(self.echo, Echo::Off)
     }
 
     /// Whether acknowledgements carry ECE.
-    pub(super) const fn echoes(self) -> bool {
-        self.echo
+    pub(super) const fn is_echoing(self) -> bool {
+        self.echoing
     }
 
-    /// Takes the marks of an arriving data segment; gives whether what is to be echoed has changed, so that data
-    /// received before is to be acknowledged with the echo of before (RFC 8257 §3.2).
+    /// Takes the mark of an arriving data segment and its CWR flag, `window_reduced`. Returns true if the echo has changed, so
+    /// that data received before is to be acknowledged with the echo of before (RFC 8257 §3.2).
     pub(super) const fn on_data(&mut self, marked: bool, window_reduced: bool) -> bool {
-        if !self.negotiated {
-            return false;
+        match self.echo {
+            Echo::Off => false,
+            Echo::EachMark => {
+                let changed = self.echoing != marked;
+                self.echoing = marked;
+                changed
+            }
+            Echo::UntilAnswered => {
+                if window_reduced {
+                    // RFC 3168 §6.1.3: the peer has answered; a new mark starts the echo anew.
+                    self.echoing = false;
+                }
+                self.echoing |= marked;
+                false
+            }
         }
-        if self.precise {
-            let changed = self.echo != marked;
-            self.echo = marked;
-            return changed;
-        }
-        if window_reduced {
-            // RFC 3168 §6.1.3: the peer has answered; a new mark starts the echo anew.
-            self.echo = false;
-        }
-        self.echo |= marked;
-        false
     }
 }
 
@@ -101,30 +123,30 @@ mod tests {
     /// RFC 3168 §6.1.3: ECE until CWR comes.
     #[test]
     fn a_mark_is_echoed_until_the_peer_has_answered() {
-        let mut ecn = Ecn { negotiated: true, ..Ecn::new(false) };
+        let mut ecn = Ecn::negotiated(false);
         ecn.on_data(true, false);
         ecn.on_data(false, false);
-        assert!(ecn.echoes());
+        assert!(ecn.is_echoing());
         ecn.on_data(false, true);
-        assert!(!ecn.echoes());
+        assert!(!ecn.is_echoing());
         ecn.on_data(true, true);
-        assert!(ecn.echoes(), "marked anew");
+        assert!(ecn.is_echoing(), "marked anew");
     }
 
     /// RFC 8257 §3.2: the echo follows each mark, and a change is told at once.
     #[test]
     fn precise_echo_follows_the_marks() {
-        let mut ecn = Ecn { negotiated: true, ..Ecn::new(true) };
+        let mut ecn = Ecn::negotiated(true);
         assert!(ecn.on_data(true, false));
         assert!(!ecn.on_data(true, false));
         assert!(ecn.on_data(false, false));
-        assert!(!ecn.echoes());
+        assert!(!ecn.is_echoing());
     }
 
     #[test]
     fn without_negotiation_nothing_is_echoed() {
-        let mut ecn = Ecn::new(true);
+        let mut ecn = Ecn::off();
         assert!(!ecn.on_data(true, false));
-        assert!(!ecn.echoes());
+        assert!(!ecn.is_echoing());
     }
 }

@@ -5,6 +5,7 @@ use crate::limits;
 use crate::time::Instant;
 use crate::wire::tcp::{Flags, Header, SeqNumber};
 
+use super::ack_state::AckTiming;
 use super::challenge::is_challenged;
 use super::ecn::EcnField;
 use super::receive_queue::Insertion;
@@ -43,7 +44,7 @@ impl Connection {
         payload: Payload<F>,
         pools: &mut Pools<P, F>,
     ) -> Disposition {
-        let (owed, payload_octets) = (self.acks_owed, payload.octets);
+        let (owed, payload_octets) = (self.ack.owed, payload.octets);
         let mut disposition = match self.state {
             State::Closed => Disposition::refused(Refusal::WrongState),
             State::SynSent => self.on_segment_in_syn_sent(now, header),
@@ -55,10 +56,10 @@ impl Connection {
         };
         let refusal = disposition.refusal;
         if refusal.is_some_and(|refusal| is_challenged(refusal, header, payload_octets))
-            && self.acks_owed > owed
+            && self.ack.owed > owed
             && !self.may_challenge(now, &mut pools.challenges)
         {
-            self.acks_owed = owed;
+            self.ack.owed = owed;
             disposition.refusal = Some(Refusal::RateLimited);
         }
         disposition
@@ -67,15 +68,15 @@ impl Connection {
     /// Sequence, RST and SYN checks: RFC 9293 §3.10.7.4 with RFC 5961 §3, §4.
     fn check(&mut self, now: Instant, header: &Header, payload_octets: usize) -> Result<Changes, Refusal> {
         self.check_clock(now, header)?;
-        let nxt = self.receive_next();
+        let nxt = self.receive.next();
         let length = payload_octets as u32
             + u32::from(header.flags.contains(Flags::SYN))
             + u32::from(header.flags.contains(Flags::FIN));
-        if !self.in_window(header.seq, length) {
+        if !self.receive.in_window(header.seq, length) {
             let peers_syn = self.state == State::SynReceived
                 && header.flags.contains(Flags::SYN)
-                && header.seq == self.irs;
-            if peers_syn && header.flags.contains(Flags::ACK) && header.ack == self.iss + 1 {
+                && header.seq == self.receive.irs;
+            if peers_syn && header.flags.contains(Flags::ACK) && header.ack == self.send.iss + 1 {
                 // Both ends opened at once (RFC 9293 §3.5, figure 7): to answer this with another of its kind would go on
                 // for ever. What it acknowledges completes the handshake.
                 self.owe_ack();
@@ -83,7 +84,7 @@ impl Connection {
             }
             if peers_syn {
                 // The peer did not get our SYN.
-                self.syn_owed = true;
+                self.send.handshake.syn_owed = true;
             } else if !header.flags.contains(Flags::RST) {
                 self.owe_ack();
                 self.note_duplicate(header.seq, payload_octets as u32);
@@ -112,11 +113,11 @@ impl Connection {
 
     /// RFC 7323 §3.2, §5.3: an old duplicate is told by its clock. A RST is judged by its number alone (§5.2).
     fn check_clock(&mut self, now: Instant, header: &Header) -> Result<(), Refusal> {
-        if !self.clocks.negotiated || header.flags.contains(Flags::RST) {
+        if !self.timestamps.negotiated || header.flags.contains(Flags::RST) {
             return Ok(());
         }
         let Some(clock) = header.options.timestamps else { return Err(Refusal::OldTimestamp) };
-        if self.clocks.is_old(now, clock.value) {
+        if self.timestamps.is_old(now, clock.value) {
             self.owe_ack();
             return Err(Refusal::OldTimestamp);
         }
@@ -125,8 +126,8 @@ impl Connection {
 
     /// Octets came that were there already: the next acknowledgement says so (RFC 2883).
     fn note_duplicate(&mut self, seq: SeqNumber, octets: u32) {
-        if self.sack && octets > 0 {
-            self.sack_blocks.on_duplicate((seq, seq + octets));
+        if self.ack.sack && octets > 0 {
+            self.ack.sack_blocks.on_duplicate((seq, seq + octets));
         }
     }
 
@@ -139,7 +140,7 @@ impl Connection {
     ) -> Disposition {
         let mut changes = Changes::empty();
         if self.state == State::SynReceived {
-            if header.ack != self.iss + 1 {
+            if header.ack != self.send.iss + 1 {
                 return Disposition::refused(Refusal::BadAck);
             }
             self.establish(now);
@@ -154,14 +155,14 @@ impl Connection {
         if changes.contains(Changes::CLOSED) {
             return Disposition::changed(changes);
         }
-        if payload.octets > 0 && now - self.heard_at >= limits::MIN_RTO_NS {
+        if payload.octets > 0 && now - self.activity.received_at >= limits::MIN_RTO_NS {
             // A peer that was silent for so long may have waited for its timer: its window is one segment.
-            self.prompt_acks = limits::PROMPT_ACKS;
+            self.ack.expect_small_window();
         }
         // Only now is it certain to be the peer's (RFC 5961 §5): a forged clock would have the true one refused.
-        self.heard_at = now;
-        if let Some(clock) = header.options.timestamps.filter(|_| self.clocks.negotiated) {
-            self.clocks.take(now, clock.value, header.seq, self.last_ack_sent);
+        self.activity.received_at = now;
+        if let Some(clock) = header.options.timestamps.filter(|_| self.timestamps.negotiated) {
+            self.timestamps.take(now, clock.value, header.seq, self.ack.last_sent);
         }
         let (mut beyond_gap, mut refusal) = (None, None);
         if payload.octets > 0 {
@@ -170,7 +171,7 @@ impl Connection {
                 Err(error) => refusal = Some(error),
             }
         } else if header.flags.contains(Flags::FIN) {
-            self.peer_fin = Some(header.seq);
+            self.receive.on_fin(header.seq);
             self.owe_ack();
         }
         changes |= self.take_fin(now);
@@ -187,36 +188,35 @@ impl Connection {
         pools: &mut Pools<P, F>,
         changes: &mut Changes,
     ) -> Result<Option<(SeqNumber, SeqNumber)>, Refusal> {
-        if !matches!(self.state, State::Established | State::FinWait1 | State::FinWait2) || self.peer_finished
+        if !matches!(self.state, State::Established | State::FinWait1 | State::FinWait2)
+            || self.peer_finished()
         {
             return Err(Refusal::WrongState);
         }
-        let room = (self.rcv_edge - header.seq).max(0) as usize;
+        let room = (self.receive.edge - header.seq).max(0) as usize;
         let octets = payload.octets.min(room);
         if octets == payload.octets && header.flags.contains(Flags::FIN) {
-            self.peer_fin = Some(header.seq + octets as u32);
+            self.receive.on_fin(header.seq + octets as u32);
         }
         let window_reduced = header.flags.contains(Flags::CWR);
         let changed = self.ecn.on_data(payload.ecn == EcnField::CongestionExperienced, window_reduced);
-        if changed && self.unacknowledged_segments > 0 {
-            // RFC 8257 §3.2: what came before the change is acknowledged with the echo it deserves.
-            self.earlier_ack = Some(self.receive_next());
-            self.unacknowledged_segments = 0;
+        if changed && self.ack.on_ce_change(self.receive.next()) {
             self.timers.clear(Timer::DelayedAck);
         }
-        let nxt = self.receive.nxt();
+        let nxt = self.receive.queue.nxt();
         let insertion =
-            self.receive.insert(&mut pools.held, header.seq, payload.offset, octets, payload.frame);
-        self.counters.held_frames_peak = self.counters.held_frames_peak.max(self.receive.frames() as u32);
+            self.receive.queue.insert(&mut pools.held, header.seq, payload.offset, octets, payload.frame);
+        self.counters.held_frames_peak =
+            self.counters.held_frames_peak.max(self.receive.queue.frames() as u32);
         if header.seq < nxt {
             self.note_duplicate(header.seq, (octets as u32).min((nxt - header.seq) as u32));
         }
         match insertion {
             Insertion::InOrder { filled_gap } => {
                 *changes |= Changes::DATA;
-                self.sack_blocks.on_in_order(self.receive.nxt());
+                self.ack.sack_blocks.on_in_order(self.receive.queue.nxt());
                 if filled_gap {
-                    self.prompt_acks = limits::PROMPT_ACKS;
+                    self.ack.expect_small_window();
                 }
                 self.owe_ack_for_data(now, filled_gap || header.flags.contains(Flags::PSH));
                 Ok(None)
@@ -224,8 +224,8 @@ impl Connection {
             Insertion::OutOfOrder { from, to } => {
                 self.counters.out_of_order_segments += 1;
                 self.counters.out_of_order_octets += u64::from((to - from).max(0).cast_unsigned());
-                if self.sack {
-                    self.sack_blocks.on_held((from, to));
+                if self.ack.sack {
+                    self.ack.sack_blocks.on_held((from, to));
                 }
                 self.owe_ack();
                 Ok(Some((from, to)))
@@ -247,27 +247,18 @@ impl Connection {
     /// after a loss: the peer's window is small then, and waiting for a second segment that it may not send is what keeps
     /// it small.
     fn owe_ack_for_data(&mut self, now: Instant, at_once: bool) {
-        self.unacknowledged_segments = self.unacknowledged_segments.saturating_add(1);
-        let prompt = self.prompt_acks > 0;
-        self.prompt_acks = self.prompt_acks.saturating_sub(1);
-        if at_once
-            || prompt
-            || self.receive.has_gap()
-            || self.unacknowledged_segments >= limits::DELAYED_ACK_SEGMENTS
-        {
-            self.acks_owed = self.acks_owed.max(1);
-        } else if !self.timers.is_set(Timer::DelayedAck) {
+        let timing = self.ack.on_data(at_once, self.receive.queue.has_gap());
+        if timing == AckTiming::Delayed && !self.timers.is_set(Timer::DelayedAck) {
             self.timers.set(Timer::DelayedAck, now + limits::DELAYED_ACK_NS);
         }
     }
 
     /// The peer's FIN counts once everything before it is in order.
     fn take_fin(&mut self, now: Instant) -> Changes {
-        if self.peer_finished || self.peer_fin != Some(self.receive.nxt()) {
+        if !self.receive.take_fin() {
             return Changes::empty();
         }
-        self.peer_finished = true;
-        self.acks_owed = self.acks_owed.max(1);
+        self.ack.owe_one();
         match self.state {
             State::Established => self.state = State::CloseWait,
             State::FinWait1 => self.state = State::Closing,
@@ -283,23 +274,8 @@ impl Connection {
         self.timers.set(Timer::Linger, now + limits::LINGER_NS);
     }
 
-    fn in_window(&self, seq: SeqNumber, length: u32) -> bool {
-        let nxt = self.receive_next();
-        let window = (self.rcv_edge - nxt).max(0) as u32;
-        let inside = |at: SeqNumber| at >= nxt && ((at - nxt) as u32) < window;
-        match (length, window) {
-            (0, 0) => seq == nxt,
-            (0, _) => inside(seq),
-            // Nothing fits, but what the segment acknowledges does (RFC 9293 §3.10.7.4); its data is trimmed away.
-            (_, 0) => seq == nxt,
-            (_, _) => inside(seq) || inside(seq + (length - 1)),
-        }
-    }
-
-    /// Owes an acknowledgement at once. Duplicates are counted by peers without selective acknowledgements, so they get one
-    /// for each segment; others learn all from one.
+    /// Owes another acknowledgement at once.
     pub(super) fn owe_ack(&mut self) {
-        let limit = if self.sack { 1 } else { limits::ACKS_OWED_MAX };
-        self.acks_owed = (self.acks_owed + 1).min(limit);
+        self.ack.owe_another();
     }
 }

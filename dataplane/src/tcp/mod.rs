@@ -6,7 +6,9 @@
 //! [`Connection::on_segment`], time through [`Connection::on_timer`], and [`Connection::poll_transmit`] gives what is to
 //! be sent.
 
+mod ack_state;
 mod acknowledgement;
+mod activity;
 mod challenge;
 mod config;
 pub mod congestion;
@@ -16,14 +18,17 @@ mod input;
 mod output;
 mod pacing;
 mod path_mtu;
+mod probe;
 mod prr;
 mod rack;
 pub mod receive_queue;
+mod receive_state;
 mod recovery;
 pub mod rtt;
 mod sack_blocks;
 pub mod scan_budget;
 pub mod send_queue;
+mod send_state;
 mod snapshot;
 mod syn;
 mod timers;
@@ -33,20 +38,25 @@ use bitflags::bitflags;
 
 use crate::pool::Pool;
 use crate::rate_limit::RateLimit;
-use crate::time::{Instant, MILLISECOND};
+use crate::time::Instant;
 use crate::wire::tcp::SeqNumber;
+use ack_state::AckState;
+use activity::Activity;
 use challenge::Challenges;
 use congestion::{Congestion, CongestionControl};
 use ecn::Ecn;
 use pacing::{Pace, Pacer};
+use path_mtu::PathMss;
+use probe::ProbeState;
 use receive_queue::{HeldPool, ReceiveQueue};
+use receive_state::ReceiveState;
 use recovery::Recovery;
 use rtt::RttEstimator;
-use sack_blocks::SackBlocks;
 use scan_budget::ScanBudget;
-use send_queue::{Segment, SendQueue};
+use send_queue::Segment;
+use send_state::{Fin, SendState};
 use timers::{Timer, Timers};
-use timestamps::Clocks;
+use timestamps::TimestampClock;
 
 pub use config::{Behaviour, Config, Keepalive};
 pub use counters::Counters;
@@ -161,143 +171,57 @@ pub struct Pools<P, F> {
     pub scan_budget: ScanBudget,
 }
 
-/// One TCP connection.
+/// One TCP connection, in parts that each keep their own invariants.
 #[derive(Debug)]
 pub struct Connection {
     state: State,
+    close_reason: CloseReason,
     config: Config,
-
-    /// The first sequence number we used: our SYN's.
-    iss: SeqNumber,
-    /// Oldest octet not acknowledged.
-    snd_una: SeqNumber,
-    /// Window the peer gives, in octets.
-    snd_wnd: u32,
-    /// Largest window the peer ever gave.
-    snd_wnd_max: u32,
-    /// Sequence and acknowledgement number of the segment that last changed the window.
-    snd_wl: (SeqNumber, SeqNumber),
-    snd_scale: u8,
-    send: SendQueue,
-    /// Largest payload of a segment we send (EMSS): what peer, device and path allow, less the options of each segment.
-    emss_octets: u16,
-    /// What it was before the path turned out narrower.
-    emss_negotiated_octets: u16,
+    /// A RST is to be sent.
+    reset_owed: bool,
+    send: SendState,
+    receive: ReceiveState,
+    ack: AckState,
+    probe: ProbeState,
+    path: PathMss,
     congestion: Congestion,
     rtt: RttEstimator,
     recovery: Recovery,
     pacer: Pacer,
-    /// Data up to here was sent, or held back, under a full congestion window.
-    limited_until: SeqNumber,
-    /// When new data was last sent.
-    sent_at: Instant,
-    /// When data was last acknowledged, or first became outstanding after that.
-    progress_at: Instant,
-
-    /// The peer's first sequence number.
-    irs: SeqNumber,
-    receive: ReceiveQueue,
-    sack_blocks: SackBlocks,
-    /// Right edge of the window we have offered; it never goes back (DDP-A-04).
-    rcv_edge: SeqNumber,
-    rcv_scale: u8,
-    /// Place of the peer's FIN, once seen.
-    peer_fin: Option<SeqNumber>,
-    /// The acknowledgement number last sent.
-    last_ack_sent: SeqNumber,
-    /// When anything last came from the peer.
-    heard_at: Instant,
-
-    clocks: Clocks,
     ecn: Ecn,
-    /// Both ends understand selective acknowledgements.
-    sack: bool,
-    fin_queued: bool,
-    fin_sent: bool,
-    /// The peer's FIN is in order and counts in what we acknowledge.
-    peer_finished: bool,
-
-    /// Segments with data since the last acknowledgement.
-    unacknowledged_segments: u8,
-    /// Segments with data that are still to be acknowledged at once: there was a loss.
-    prompt_acks: u8,
-    /// What an acknowledgement with the echo before the last change of marks is to cover (RFC 8257 §3.2).
-    earlier_ack: Option<SeqNumber>,
-    /// Acknowledgements to be sent now.
-    acks_owed: u8,
-    /// SYNs sent.
-    syn_transmissions: u8,
-    /// Zero-window probes in a row, for their interval; those without any answer, to give up.
-    persist_backoff: u8,
-    unanswered_probes: u8,
-    /// Times large segments were suspected not to pass, since one has passed.
-    black_holes_suspected: u8,
-    /// Keepalive probes in a row.
-    keepalive_probes: u8,
-    syn_owed: bool,
-    fin_owed: bool,
-    probe_owed: bool,
-    reset_owed: bool,
-
+    timestamps: TimestampClock,
     challenges: Challenges,
+    activity: Activity,
     timers: Timers,
-    close_reason: CloseReason,
     counters: Counters,
 }
 
+// Memory for a hundred thousand idle connections is mostly this (test `memory_per_connection`).
+const _: () = assert!(size_of::<Connection>() <= 776);
+
 impl Connection {
     fn new(state: State, config: Config, iss: SeqNumber) -> Self {
-        let emss_octets = crate::limits::DEFAULT_MSS_OCTETS;
+        let path = PathMss::new(crate::limits::DEFAULT_MSS_OCTETS);
         let algorithm = config.behaviour.congestion;
         Self {
             state,
+            close_reason: CloseReason::Finished,
             config,
-            iss,
-            snd_una: iss,
-            snd_wnd: 0,
-            snd_wnd_max: 0,
-            snd_wl: (SeqNumber(0), iss),
-            snd_scale: 0,
-            send: SendQueue::new(iss + 1),
-            emss_octets,
-            emss_negotiated_octets: emss_octets,
-            congestion: Congestion::new(algorithm, u32::from(emss_octets)),
+            reset_owed: false,
+            send: SendState::new(iss, iss + 1),
+            receive: ReceiveState::new(config.window_octets),
+            ack: AckState::new(),
+            probe: ProbeState::new(),
+            path,
+            congestion: Congestion::new(algorithm, path.emss_octets()),
             rtt: RttEstimator::new(),
             recovery: Recovery::new(iss + 1),
             pacer: Pacer::new(),
-            limited_until: iss,
-            sent_at: Instant::ZERO,
-            progress_at: Instant::ZERO,
-            irs: SeqNumber(0),
-            receive: ReceiveQueue::new(SeqNumber(0)),
-            sack_blocks: SackBlocks::default(),
-            rcv_edge: SeqNumber(0),
-            rcv_scale: output::scale_for(config.window_octets),
-            peer_fin: None,
-            last_ack_sent: SeqNumber(0),
-            heard_at: Instant::ZERO,
-            clocks: Clocks::new(config.timestamp_offset),
-            ecn: Ecn::new(algorithm == congestion::Algorithm::Dctcp),
-            sack: false,
-            fin_queued: false,
-            fin_sent: false,
-            peer_finished: false,
-            unacknowledged_segments: 0,
-            prompt_acks: 0,
-            earlier_ack: None,
-            acks_owed: 0,
-            syn_transmissions: 0,
-            persist_backoff: 0,
-            unanswered_probes: 0,
-            black_holes_suspected: 0,
-            keepalive_probes: 0,
-            syn_owed: true,
-            fin_owed: false,
-            probe_owed: false,
-            reset_owed: false,
+            ecn: Ecn::off(),
+            timestamps: TimestampClock::new(config.timestamp_offset),
             challenges: Challenges::new(),
+            activity: Activity::new(),
             timers: Timers::new(),
-            close_reason: CloseReason::Finished,
             counters: Counters::default(),
         }
     }
@@ -326,22 +250,22 @@ impl Connection {
 
     /// Largest payload of a segment we send, in octets (MPA-5.1-01, MPA-A.1-02, C00-5.1-02).
     pub const fn emss_octets(&self) -> usize {
-        self.emss_octets as usize
+        self.path.emss_octets() as usize
     }
 
     /// Oldest place in our stream that is not acknowledged.
     pub const fn acknowledged(&self) -> SeqNumber {
-        self.snd_una
+        self.send.una
     }
 
     /// Place after the last octet queued to send.
     pub const fn queued_end(&self) -> SeqNumber {
-        self.send.end()
+        self.send.queue.end()
     }
 
     /// The received octets.
     pub const fn received(&self) -> &ReceiveQueue {
-        &self.receive
+        &self.receive.queue
     }
 
     /// The counters.
@@ -356,17 +280,17 @@ impl Connection {
 
     /// What is added to our clock in timestamps and the peer's latest one, where both ends send them.
     pub fn clocks(&self) -> Option<(u32, u32)> {
-        self.clocks.negotiated.then(|| self.clocks.parts())
+        self.timestamps.negotiated.then(|| self.timestamps.parts())
     }
 
     /// Whether the peer sends nothing more and all it sent is in order.
     pub const fn peer_finished(&self) -> bool {
-        self.peer_finished
+        self.receive.peer_finished()
     }
 
     /// Whether data may still be queued.
     pub const fn may_send(&self) -> bool {
-        matches!(self.state, State::Established | State::CloseWait) && !self.fin_queued
+        matches!(self.state, State::Established | State::CloseWait) && !self.send.fin.is_queued()
     }
 
     /// Octets that could be sent at once beyond what is queued: what the peer's window and the congestion window leave.
@@ -374,55 +298,55 @@ impl Connection {
         if !self.may_send() {
             return 0;
         }
-        let to_come = self.send.lost_octets() + self.send.unsent_octets();
+        let to_come = self.send.queue.lost_octets() + self.send.queue.unsent_octets();
         let network = self.congestion.window_octets().saturating_sub(self.pipe_octets() + to_come);
-        let peer = self.snd_wnd.saturating_sub((self.send.end() - self.snd_una) as u32);
+        let peer = self.send.window_octets.saturating_sub((self.send.queue.end() - self.send.una) as u32);
         network.min(peer) as usize
     }
 
     /// Whether something is queued that was not yet sent.
     pub fn has_unsent(&self) -> bool {
-        self.send.unsent_octets() > 0
+        self.send.queue.unsent_octets() > 0
     }
 
     /// Queues `octets` octets that `payload` stands for as one segment, from `skip` octets into the payload. Segments
     /// longer than the EMSS are cut when they are sent. `false` when the connection has its share of the core's pool or does
     /// not send any more.
     pub fn queue<P, F>(&mut self, pools: &mut Pools<P, F>, payload: P, skip: u32, octets: u32) -> bool {
-        self.may_send() && self.send.push(&mut pools.segments, payload, skip, octets)
+        self.may_send() && self.send.queue.push(&mut pools.segments, payload, skip, octets)
     }
 
     /// What the last segment queued stands for and its octets, while it was never sent and may still grow.
     pub fn last_unsent<P: Copy, F>(&self, pools: &Pools<P, F>) -> Option<(P, u32)> {
-        if self.may_send() { self.send.last_unsent(&pools.segments) } else { None }
+        if self.may_send() { self.send.queue.last_unsent(&pools.segments) } else { None }
     }
 
     /// The last segment queued, which [`last_unsent`](Self::last_unsent) gave, now stands for `payload`, of `octets` octets.
     pub fn extend_last<P, F>(&mut self, pools: &mut Pools<P, F>, payload: P, octets: u32) {
-        self.send.extend_last(&mut pools.segments, payload, octets);
+        self.send.queue.extend_last(&mut pools.segments, payload, octets);
     }
 
     /// The segments that are queued, or sent and not acknowledged, in order.
     pub fn kept<'p, P, F>(&self, pools: &'p Pools<P, F>) -> impl Iterator<Item = &'p Segment<P>> {
-        self.send.iter(&pools.segments)
+        self.send.queue.iter(&pools.segments)
     }
 
     /// Where the first of those begins; the place after all that was queued without one. It may lie before
     /// [`acknowledged`](Self::acknowledged): a segment stays whole.
     pub fn oldest_kept<P, F>(&self, pools: &Pools<P, F>) -> SeqNumber {
-        self.send.iter(&pools.segments).next().map_or(self.queued_end(), |segment| segment.seq)
+        self.send.queue.iter(&pools.segments).next().map_or(self.queued_end(), |segment| segment.seq)
     }
 
     /// All of those stand for `payload` from now on, whose octets are found by their place in the stream.
     pub fn replace_payloads<P: Copy, F>(&mut self, pools: &mut Pools<P, F>, payload: P) {
-        self.send.replace_payloads(&mut pools.segments, payload);
+        self.send.queue.replace_payloads(&mut pools.segments, payload);
     }
 
     /// Consumes `octets` octets of what is in order.
     pub fn consume<P, F>(&mut self, pools: &mut Pools<P, F>, octets: usize) {
-        self.receive.consume(&mut pools.held, octets);
-        if self.window_grows_enough() {
-            self.acks_owed = self.acks_owed.max(1);
+        self.receive.queue.consume(&mut pools.held, octets);
+        if self.receive.may_grow_window(&self.config) {
+            self.ack.owe_one();
         }
     }
 
@@ -437,28 +361,28 @@ impl Connection {
 
     /// Forgets all that is in order, can be read and was not acknowledged, for want of frames. `false` when there is no such.
     pub fn shed<P, F>(&mut self, pools: &mut Pools<P, F>) -> bool {
-        let start = (self.last_ack_sent - self.receive.unread()).max(0) as usize;
-        let octets = self.receive.readable(&pools.held).saturating_sub(start);
+        let start = (self.ack.last_sent - self.receive.queue.unread()).max(0) as usize;
+        let octets = self.receive.queue.readable(&pools.held).saturating_sub(start);
         octets > 0 && self.forget_unacknowledged(pools, start, octets)
     }
 
     fn forget_unacknowledged<P, F>(&mut self, pools: &mut Pools<P, F>, start: usize, octets: usize) -> bool {
-        let from = self.receive.unread() + start as u32;
-        if self.last_ack_sent > from || self.peer_finished {
+        let from = self.receive.queue.unread() + start as u32;
+        if self.ack.last_sent > from || self.peer_finished() {
             return false;
         }
-        self.receive.forget(&mut pools.held, start, octets);
-        self.sack_blocks.clear();
-        for run in self.receive.runs_beyond_gaps(&pools.held) {
-            self.sack_blocks.on_held(run);
+        self.receive.queue.forget(&mut pools.held, start, octets);
+        self.ack.sack_blocks.clear();
+        for run in self.receive.queue.runs_beyond_gaps(&pools.held) {
+            self.ack.sack_blocks.on_held(run);
         }
-        self.acks_owed = self.acks_owed.max(1);
+        self.ack.owe_one();
         true
     }
 
     /// Marks `from..to`, beyond a gap, as placed, see [`ReceiveQueue::place`].
     pub fn place<P, F>(&mut self, pools: &mut Pools<P, F>, from: SeqNumber, to: SeqNumber) {
-        self.receive.place(&mut pools.held, from, to);
+        self.receive.queue.place(&mut pools.held, from, to);
         self.counters.placed_octets += u64::from((to - from).max(0).cast_unsigned());
     }
 
@@ -477,7 +401,7 @@ impl Connection {
             }
             _ => return,
         }
-        self.fin_queued = true;
+        self.send.fin = Fin::Queued;
     }
 
     /// Sends RST and forgets everything.
@@ -494,14 +418,14 @@ impl Connection {
 
     /// Frees what the connection holds of the pools. The connection is of no use afterwards.
     pub fn release<P, F>(&mut self, pools: &mut Pools<P, F>) {
-        self.send.clear(&mut pools.segments);
-        self.receive.clear(&mut pools.held);
+        self.send.queue.clear(&mut pools.segments);
+        self.receive.queue.clear(&mut pools.held);
     }
 
     /// Frees the frames that the connection holds of what it has received. It must be closed.
     pub fn release_received<P, F>(&mut self, pools: &mut Pools<P, F>) {
         debug_assert_eq!(self.state, State::Closed, "what was acknowledged is lost");
-        self.receive.clear(&mut pools.held);
+        self.receive.queue.clear(&mut pools.held);
     }
 
     fn enter_closed(&mut self, reason: CloseReason) {
@@ -517,21 +441,16 @@ impl Connection {
         self.timers.earliest()
     }
 
-    /// Octets sent and not acknowledged.
-    fn flight_octets(&self) -> u32 {
-        (self.send.nxt() - self.snd_una).max(0) as u32
-    }
-
     /// Octets believed to be on their way. Without selective acknowledgements each duplicate tells of one segment that
     /// has left the network (RFC 5681 §3.2).
     fn pipe_octets(&self) -> u32 {
-        self.send.in_flight_octets().saturating_sub(self.recovery.left_octets(self.emss_octets))
+        self.send.queue.in_flight_octets().saturating_sub(self.recovery.left_octets(self.path.emss_octets()))
     }
 
     fn arm_retransmit(&mut self, now: Instant) {
         let mut at = now + self.rtt.rto_ns();
-        if let Some(limit_ms) = self.config.behaviour.user_timeout_ms {
-            at = at.min((self.progress_at + u64::from(limit_ms) * MILLISECOND).max(now));
+        if let Some(limit_ns) = self.user_timeout_ns() {
+            at = at.min((self.activity.progress_at + limit_ns).max(now));
         }
         self.timers.set(Timer::Retransmit, at);
     }
@@ -545,6 +464,6 @@ impl Connection {
         let rtt_ns = self.rtt.smoothed_ns().filter(|rtt_ns| *rtt_ns > crate::limits::PACED_BURST_NS)?;
         let window = self.congestion.window_octets();
         let slow_start = window < self.congestion.threshold_octets();
-        Some(Pace::new(window, rtt_ns, slow_start, u32::from(self.emss_octets)))
+        Some(Pace::new(window, rtt_ns, slow_start, self.path.emss_octets()))
     }
 }

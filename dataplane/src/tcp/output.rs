@@ -1,6 +1,5 @@
 //! What a connection sends next.
 
-use crate::limits;
 use crate::time::Instant;
 use crate::wire::tcp::{Flags, Header, Options, SeqNumber};
 
@@ -8,6 +7,7 @@ use super::congestion::CongestionControl;
 use super::ecn::EcnField;
 use super::recovery::{Phase, TailProbe};
 use super::send_queue::Segment;
+use super::send_state::Fin;
 use super::timers::Timer;
 use super::{Connection, Pools, State};
 
@@ -29,11 +29,6 @@ impl<P> Outgoing<P> {
     }
 }
 
-/// The window shift that lets 16 bits name a window of `octets`.
-pub(super) fn scale_for(octets: u32) -> u8 {
-    (0..14).find(|shift| octets >> shift <= 0xffff).unwrap_or(14)
-}
-
 impl Connection {
     /// The next segment to send at `now`; `None` when there is none for now. To be called until it gives `None`.
     pub fn poll_transmit<P: Copy, F>(
@@ -43,7 +38,7 @@ impl Connection {
     ) -> Option<Outgoing<P>> {
         if core::mem::take(&mut self.reset_owed) {
             let flags = Flags::RST | Flags::ACK;
-            return Some(Outgoing::control(self.header(now, self.next_seq(), flags)));
+            return Some(Outgoing::control(self.header(now, self.send.next(), flags)));
         }
         if self.state == State::Closed {
             return None;
@@ -51,28 +46,28 @@ impl Connection {
         if matches!(self.state, State::SynSent | State::SynReceived) {
             return self.poll_syn(now);
         }
-        if let Some(ack) = self.earlier_ack.take() {
+        if let Some(ack) = self.ack.before_ce_change.take() {
             return Some(Outgoing::control(self.earlier_acknowledgement(now, ack)));
         }
         if let Some(outgoing) = self.poll_data(now, pools) {
             return Some(outgoing);
         }
-        if self.fin_queued && !self.has_unsent() && (!self.fin_sent || core::mem::take(&mut self.fin_owed)) {
-            self.fin_sent = true;
+        if self.send.fin.is_due() && !self.has_unsent() {
+            self.send.fin = Fin::Sent;
             self.arm_retransmit(now);
-            let header = self.header(now, self.send.end(), Flags::FIN | Flags::ACK);
+            let header = self.header(now, self.send.queue.end(), Flags::FIN | Flags::ACK);
             self.note_ack_sent();
             return Some(Outgoing::control(header));
         }
-        if core::mem::take(&mut self.probe_owed) {
+        if core::mem::take(&mut self.probe.owed) {
             // One place before the window: the peer answers with its window, and no FPDU is cut.
-            return Some(Outgoing::control(self.header(now, self.snd_una - 1, Flags::ACK)));
+            return Some(Outgoing::control(self.header(now, self.send.una - 1, Flags::ACK)));
         }
-        if self.acks_owed > 0 {
-            self.acks_owed -= 1;
-            let mut header = self.header(now, self.next_seq(), Flags::ACK);
-            if !self.sack_blocks.is_empty() {
-                header.options.sack = self.sack_blocks.report();
+        if self.ack.owed > 0 {
+            self.ack.owed -= 1;
+            let mut header = self.header(now, self.send.next(), Flags::ACK);
+            if !self.ack.sack_blocks.is_empty() {
+                header.options.sack = self.ack.sack_blocks.report();
             }
             self.note_ack_sent();
             return Some(Outgoing::control(header));
@@ -82,7 +77,7 @@ impl Connection {
 
     /// The next segment with data: what is lost first, then what was never sent.
     fn poll_data<P: Copy, F>(&mut self, now: Instant, pools: &mut Pools<P, F>) -> Option<Outgoing<P>> {
-        if self.send.is_empty() {
+        if self.send.queue.is_empty() {
             self.recovery.tail_probe_owed = false;
             return None;
         }
@@ -96,9 +91,9 @@ impl Connection {
         if let Some(segment) = self.next_unsent(now, probe, pools) {
             return Some(self.data(now, segment));
         }
-        if probe && let Some(segment) = self.send.resend_last(&mut pools.segments, now) {
+        if probe && let Some(segment) = self.send.queue.resend_last(&mut pools.segments, now) {
             self.counters.retransmitted_as_probe += 1;
-            self.recovery.tail_probe = Some(TailProbe { end: self.send.nxt(), retransmission: true });
+            self.recovery.tail_probe = Some(TailProbe { end: self.send.queue.nxt(), retransmission: true });
             self.arm_retransmit(now);
             return Some(self.data(now, segment));
         }
@@ -113,17 +108,17 @@ impl Connection {
 
     /// The first lost segment, if the congestion window lets it out.
     fn next_lost<P: Copy, F>(&mut self, now: Instant, pools: &mut Pools<P, F>) -> Option<Segment<P>> {
-        let lost = self.send.peek_lost(&pools.segments)?;
-        let emss = u32::from(self.emss_octets);
-        if lost.octets > emss && self.send.split_lost(&mut pools.segments, emss) {
+        let lost = self.send.queue.peek_lost(&pools.segments)?;
+        let emss = self.path.emss_octets();
+        if lost.octets > emss && self.send.queue.split_lost(&mut pools.segments, emss) {
             self.counters.cut_segments += 1;
         }
-        let lost = self.send.peek_lost(&pools.segments)?;
+        let lost = self.send.queue.peek_lost(&pools.segments)?;
         let pipe = self.pipe_octets();
         if pipe > 0 && pipe + lost.octets > self.congestion.window_octets() {
             return None;
         }
-        let segment = self.send.resend_lost(&mut pools.segments, now)?;
+        let segment = self.send.queue.resend_lost(&mut pools.segments, now)?;
         if matches!(self.recovery.phase, Phase::Timeout { .. }) {
             self.counters.retransmitted_after_timeout += 1;
         }
@@ -140,39 +135,39 @@ impl Connection {
         probe: bool,
         pools: &mut Pools<P, F>,
     ) -> Option<Segment<P>> {
-        let next = self.send.peek(&pools.segments)?;
-        let emss = u32::from(self.emss_octets);
-        if next.octets > emss && self.send.split(&mut pools.segments, emss) {
+        let next = self.send.queue.peek(&pools.segments)?;
+        let emss = self.path.emss_octets();
+        if next.octets > emss && self.send.queue.split(&mut pools.segments, emss) {
             self.counters.cut_segments += 1;
         }
-        let octets = self.send.peek(&pools.segments)?.octets;
+        let octets = self.send.queue.peek(&pools.segments)?.octets;
         self.restart_after_idle(now);
-        let flight = self.flight_octets();
+        let flight = self.send.flight_octets();
         let pipe = self.pipe_octets();
         if !probe && pipe > 0 && pipe + octets > self.congestion.window_octets() {
-            self.limited_until = self.send.nxt();
+            self.send.cwnd_limited_until = self.send.queue.nxt();
             return None;
         }
         // RFC 9293 §3.7.4. One that the next could not join is as full as FPDUs make it (MPA-A.2-01).
-        let behind = self.send.octets_behind(&pools.segments);
+        let behind = self.send.queue.octets_behind(&pools.segments);
         let may_grow = octets < emss && behind.is_none_or(|behind| octets + behind <= emss);
-        if self.config.behaviour.nagle && may_grow && flight > 0 && !self.fin_queued {
+        if self.config.behaviour.nagle && may_grow && flight > 0 && !self.send.fin.is_queued() {
             return None;
         }
-        let window_end = self.snd_una + self.snd_wnd;
-        if self.send.nxt() + octets > window_end
+        let window_end = self.send.window_end();
+        if self.send.queue.nxt() + octets > window_end
             && (flight > 0 || !self.use_small_window(now, window_end, pools))
         {
             return None;
         }
         if flight == 0 {
-            self.progress_at = now;
+            self.activity.progress_at = now;
         }
-        let segment = self.send.advance(&mut pools.segments, now)?;
-        self.sent_at = now;
+        let segment = self.send.queue.advance(&mut pools.segments, now)?;
+        self.activity.data_sent_at = now;
         self.timers.clear(Timer::Persist);
         if probe {
-            self.recovery.tail_probe = Some(TailProbe { end: self.send.nxt(), retransmission: false });
+            self.recovery.tail_probe = Some(TailProbe { end: self.send.queue.nxt(), retransmission: false });
             self.arm_retransmit(now);
         } else if !self.timers.is_set(Timer::Retransmit) {
             self.arm_retransmit(now);
@@ -183,12 +178,12 @@ impl Connection {
 
     /// RFC 5681 §4.1: after a time without sending, the window says nothing of the path any more.
     fn restart_after_idle(&mut self, now: Instant) {
-        let idle_ns = now - self.sent_at;
+        let idle_ns = now - self.activity.data_sent_at;
         let rto_ns = self.rtt.rto_ns();
-        if self.flight_octets() == 0 && self.sent_at > Instant::ZERO && idle_ns > rto_ns {
+        if self.send.flight_octets() == 0 && self.activity.data_sent_at > Instant::ZERO && idle_ns > rto_ns {
             self.congestion.on_idle(now, idle_ns, rto_ns);
             // Once for this idle time, even if the segment cannot go yet.
-            self.sent_at = now;
+            self.activity.data_sent_at = now;
         }
     }
 
@@ -201,11 +196,10 @@ impl Connection {
         window_end: SeqNumber,
         pools: &mut Pools<P, F>,
     ) -> bool {
-        let room = (window_end - self.send.nxt()).max(0) as u32;
-        let stays_small = self.persist_backoff >= limits::SMALL_WINDOW_PROBES;
-        let use_it = room > 0 && (stays_small || room >= self.snd_wnd_max / 2);
-        if self.probe_owed && use_it && self.send.split(&mut pools.segments, room) {
-            self.probe_owed = false;
+        let room = (window_end - self.send.queue.nxt()).max(0) as u32;
+        let use_it = room > 0 && (self.probe.window_stays_small() || room >= self.send.max_window_octets / 2);
+        if self.probe.owed && use_it && self.send.queue.split(&mut pools.segments, room) {
+            self.probe.owed = false;
             self.counters.cut_segments += 1;
             return true;
         }
@@ -217,14 +211,14 @@ impl Connection {
 
     fn data<P>(&mut self, now: Instant, segment: Segment<P>) -> Outgoing<P> {
         let mut flags = Flags::ACK;
-        if segment.end() == self.send.end() {
+        if segment.end() == self.send.queue.end() {
             flags |= Flags::PSH;
         }
         self.counters.data_segments_sent += 1;
         let again = segment.retransmitted();
         if again {
             self.counters.retransmitted_segments += 1;
-            self.recovery.on_resent(self.clocks.value(now), (segment.seq, segment.end()));
+            self.recovery.on_resent(self.timestamps.value(now), (segment.seq, segment.end()));
         }
         if let Some(pace) = self.pace() {
             self.pacer.on_sent(now, &pace, segment.octets);
@@ -233,7 +227,7 @@ impl Connection {
             prr.on_sent(segment.octets);
         }
         // RFC 3168 §6.1.5: what is sent again is not capable of ECN; §6.1.2: new data tells of a reduction.
-        let ecn = if self.ecn.negotiated && !again { EcnField::Capable0 } else { EcnField::NotCapable };
+        let ecn = if self.ecn.is_negotiated() && !again { EcnField::Capable0 } else { EcnField::NotCapable };
         if ecn == EcnField::Capable0 && core::mem::take(&mut self.ecn.reduced) {
             flags |= Flags::CWR;
         }
@@ -242,29 +236,19 @@ impl Connection {
         Outgoing { header, segment: Some(segment), ecn }
     }
 
-    /// The sequence number of a segment without data.
-    fn next_seq(&self) -> SeqNumber {
-        self.send.nxt() + u32::from(self.fin_sent)
-    }
-
-    /// The next place expected from the peer, its FIN included.
-    pub(super) fn receive_next(&self) -> SeqNumber {
-        self.receive.nxt() + u32::from(self.peer_finished)
-    }
-
     pub(super) fn header(&mut self, now: Instant, seq: SeqNumber, mut flags: Flags) -> Header {
         let acknowledges = flags.contains(Flags::ACK);
-        if acknowledges && self.ecn.echoes() && !flags.contains(Flags::SYN) {
+        if acknowledges && self.ecn.is_echoing() && !flags.contains(Flags::SYN) {
             flags |= Flags::ECE;
         }
-        let timestamps = self.clocks.negotiated.then(|| self.clocks.option(now));
+        let timestamps = self.timestamps.negotiated.then(|| self.timestamps.option(now));
         Header {
             source_port: 0,
             destination_port: 0,
             seq,
-            ack: if acknowledges { self.receive_next() } else { SeqNumber(0) },
+            ack: if acknowledges { self.receive.next() } else { SeqNumber(0) },
             flags,
-            window: if acknowledges { self.offer_window() } else { 0 },
+            window: if acknowledges { self.receive.offer_window(&self.config) } else { 0 },
             urgent: 0,
             options: Options { timestamps, ..Options::default() },
         }
@@ -273,53 +257,16 @@ impl Connection {
     /// An acknowledgement of what was in order before the echo of marks changed, with the echo of then. It offers the same
     /// right edge as any other.
     fn earlier_acknowledgement(&mut self, now: Instant, ack: SeqNumber) -> Header {
-        let mut header = self.header(now, self.next_seq(), Flags::ACK);
+        let mut header = self.header(now, self.send.next(), Flags::ACK);
         header.flags.toggle(Flags::ECE);
         header.ack = ack;
-        header.window = self.window_from(ack);
+        header.window = self.receive.window_from(ack);
         header
     }
 
-    /// Every segment acknowledges all that is in order. Beyond a gap the peer counts acknowledgements without data
-    /// (RFC 5681 §2), so those stay owed.
+    /// A segment with an acknowledgement has left.
     fn note_ack_sent(&mut self) {
-        self.last_ack_sent = self.receive_next();
-        self.unacknowledged_segments = 0;
-        if !self.receive.has_gap() && self.sack_blocks.is_empty() {
-            self.acks_owed = 0;
-        }
+        self.ack.on_sent(self.receive.next(), self.receive.queue.has_gap());
         self.timers.clear(Timer::DelayedAck);
-    }
-
-    /// Octets we could take beyond RCV.NXT. What waits beyond a gap, or is placed there, lies inside the window already
-    /// (DDP-A-02); what is in order and nobody has taken makes it smaller (DDP-A-03).
-    fn room(&self) -> u32 {
-        self.config.window_octets.saturating_sub(self.receive.available() as u32)
-    }
-
-    /// Moves the right edge as far as silly-window avoidance allows (RFC 9293 §3.8.6.2.2) and gives the window field.
-    fn offer_window(&mut self) -> u16 {
-        let nxt = self.receive_next();
-        let edge = nxt + self.room();
-        let gain = (edge - self.rcv_edge).max(0) as u32;
-        if gain >= u32::from(self.config.mss_octets).min(self.config.window_octets / 2) {
-            self.rcv_edge = edge;
-        }
-        self.window_from(nxt)
-    }
-
-    /// The window field beside the acknowledgement number `ack`.
-    fn window_from(&mut self, ack: SeqNumber) -> u16 {
-        let window = (self.rcv_edge - ack).max(0) as u32;
-        // Rounded up, and the edge with it, so that scaling never pulls it back (DDP-A-04).
-        let field = window.div_ceil(1 << self.rcv_scale).min(0xffff);
-        self.rcv_edge = self.rcv_edge.later(ack + (field << self.rcv_scale));
-        field as u16
-    }
-
-    /// Whether the window could be offered much larger than the peer knows.
-    pub(super) fn window_grows_enough(&self) -> bool {
-        let known = (self.rcv_edge - self.receive_next()).max(0) as u32;
-        known < self.config.window_octets / 2 && self.room() >= known + self.config.window_octets / 4
     }
 }

@@ -11,6 +11,63 @@ use super::send_queue::Verdict;
 use super::timers::Timer;
 use super::{Connection, Pools};
 
+/// The largest segments that the path carries.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PathMss {
+    /// Octets of payload in the largest segment that is sent (EMSS): what peer, device and path allow, less the options of
+    /// each segment.
+    emss_octets: u16,
+    /// What the ends have agreed on, before the path turned out narrower. Never less than `emss_octets`.
+    negotiated_octets: u16,
+    /// Times large segments were suspected not to pass, since one has passed.
+    black_holes_suspected: u8,
+}
+
+impl PathMss {
+    pub(super) const fn new(emss_octets: u16) -> Self {
+        Self { emss_octets, negotiated_octets: emss_octets, black_holes_suspected: 0 }
+    }
+
+    /// The EMSS in octets.
+    pub(super) const fn emss_octets(self) -> u32 {
+        self.emss_octets as u32
+    }
+
+    /// Uses segments of at most `emss_octets` octets, fewer than before.
+    const fn narrow(&mut self, emss_octets: u16) {
+        debug_assert!(emss_octets < self.emss_octets, "the path has become wider");
+        self.emss_octets = emss_octets;
+    }
+
+    /// Uses segments of the negotiated size again.
+    const fn widen(&mut self) {
+        self.emss_octets = self.negotiated_octets;
+    }
+
+    /// A segment of `octets` octets has arrived: the path carries that size.
+    pub(super) fn on_delivered(&mut self, octets: u32) {
+        if octets >= u32::from(self.negotiated_octets) {
+            self.black_holes_suspected = 0;
+        }
+    }
+
+    /// The next smaller size to try for a segment of `octets` octets that does not pass.
+    fn next_smaller(self, octets: u32, option_octets: u16) -> Option<u16> {
+        limits::PATH_MSS_STEPS
+            .into_iter()
+            .map(|mss| mss - option_octets)
+            .find(|emss| *emss < self.emss_octets && u32::from(*emss) < octets)
+    }
+
+    /// A black hole is suspected. Returns how long to wait before the larger size is tried again: congestion that loses three
+    /// segments in a row looks the same, so that is soon, and later each time it fails.
+    fn on_black_hole(&mut self) -> u64 {
+        let wait_ns = limits::BLACK_HOLE_RETRY_NS << self.black_holes_suspected.min(16);
+        self.black_holes_suspected = self.black_holes_suspected.saturating_add(1);
+        wait_ns.min(limits::PATH_MTU_RETRY_NS)
+    }
+}
+
 impl Connection {
     /// A router says that the segment at `quoted` was too large, and that segments of `mss_octets` octets of options and
     /// payload would pass. `false`, and nothing changed, when that cannot be (RFC 5927 §7): nothing is outstanding at
@@ -22,9 +79,9 @@ impl Connection {
         mss_octets: u16,
         pools: &mut Pools<P, F>,
     ) -> bool {
-        let outstanding = quoted >= self.snd_una && quoted < self.send.nxt();
+        let outstanding = quoted >= self.send.una && quoted < self.send.queue.nxt();
         let emss = mss_octets.saturating_sub(self.option_octets()).max(limits::MIN_MSS_OCTETS);
-        if !outstanding || emss >= self.emss_octets {
+        if !outstanding || u32::from(emss) >= self.path.emss_octets() {
             return false;
         }
         self.narrow(now, emss, pools);
@@ -35,8 +92,8 @@ impl Connection {
     /// path.
     pub fn limit_mss(&mut self, now: Instant, mss_octets: u16) {
         let emss = mss_octets.saturating_sub(self.option_octets()).max(limits::MIN_MSS_OCTETS);
-        if emss < self.emss_octets {
-            self.emss_octets = emss;
+        if u32::from(emss) < self.path.emss_octets() {
+            self.path.narrow(emss);
             self.congestion.set_emss(u32::from(emss));
             self.timers.set(Timer::PathMtu, now + limits::PATH_MTU_RETRY_NS);
         }
@@ -48,34 +105,21 @@ impl Connection {
         if self.rtt.timeouts_in_a_row() < limits::BLACK_HOLE_TIMEOUTS {
             return;
         }
-        let Some(oldest) = self.send.oldest(&pools.segments).map(|segment| segment.octets) else { return };
-        let options = self.option_octets();
-        let next = limits::PATH_MSS_STEPS
-            .into_iter()
-            .map(|mss| mss - options)
-            .find(|emss| *emss < self.emss_octets && u32::from(*emss) < oldest);
-        if let Some(emss) = next {
+        let Some(oldest) = self.send.queue.oldest(&pools.segments).map(|segment| segment.octets) else {
+            return;
+        };
+        if let Some(emss) = self.path.next_smaller(oldest, self.option_octets()) {
             self.narrow(now, emss, pools);
-            // Congestion that loses three in a row looks the same: the larger size is tried again soon, and later each time
-            // it fails.
-            let wait_ns = limits::BLACK_HOLE_RETRY_NS << self.black_holes_suspected.min(16);
-            self.timers.set(Timer::PathMtu, now + wait_ns.min(limits::PATH_MTU_RETRY_NS));
-            self.black_holes_suspected = self.black_holes_suspected.saturating_add(1);
-        }
-    }
-
-    /// A segment of `octets` octets has arrived: the path carries that size.
-    pub(super) fn note_size_delivered(&mut self, octets: u32) {
-        if octets >= u32::from(self.emss_negotiated_octets) {
-            self.black_holes_suspected = 0;
+            let wait_ns = self.path.on_black_hole();
+            self.timers.set(Timer::PathMtu, now + wait_ns);
         }
     }
 
     /// What was sent in larger segments is lost for certain, and not for congestion: it is sent again at once.
     fn narrow<P: Copy, F>(&mut self, now: Instant, emss: u16, pools: &mut Pools<P, F>) {
-        self.emss_octets = emss;
+        self.path.narrow(emss);
         self.congestion.set_emss(u32::from(emss));
-        self.send.mark_lost(&mut pools.segments, &mut pools.scan_budget, |segment| {
+        self.send.queue.mark_lost(&mut pools.segments, &mut pools.scan_budget, |segment| {
             if segment.octets > u32::from(emss) { Verdict::Lost } else { Verdict::Keep }
         });
         self.counters.path_mtu_reductions += 1;
@@ -84,7 +128,7 @@ impl Connection {
 
     /// RFC 1191 §6.3: paths change; after some minutes larger segments are tried again.
     pub(super) fn try_larger_segments(&mut self) {
-        self.emss_octets = self.emss_negotiated_octets;
-        self.congestion.set_emss(u32::from(self.emss_octets));
+        self.path.widen();
+        self.congestion.set_emss(self.path.emss_octets());
     }
 }

@@ -10,7 +10,7 @@ use super::congestion::{CongestionControl, Signal};
 use super::prr::Prr;
 use super::rack::{Patience, Rack};
 use super::sack_blocks::Block;
-use super::send_queue::{SendQueue, Verdict};
+use super::send_queue::{SegmentState, Verdict};
 use super::timers::Timer;
 use super::{Connection, Pools};
 
@@ -122,8 +122,8 @@ impl Recovery {
     }
 
     /// Octets that duplicate acknowledgements say have left the network.
-    pub(super) fn left_octets(&self, emss_octets: u16) -> u32 {
-        self.duplicate_acks.saturating_mul(u32::from(emss_octets))
+    pub(super) fn left_octets(&self, emss_octets: u32) -> u32 {
+        self.duplicate_acks.saturating_mul(emss_octets)
     }
 
     /// The octets `block` were sent again at clock value `clock`.
@@ -162,7 +162,7 @@ impl Recovery {
 impl Connection {
     pub(super) fn patience(&self) -> Patience {
         Patience {
-            certain: !self.recovery.is_open() || self.send.sacked_segments() >= DUPLICATE_THRESHOLD,
+            certain: !self.recovery.is_open() || self.send.queue.sacked_segments() >= DUPLICATE_THRESHOLD,
             min_rtt_ns: self.rtt.least_ns().unwrap_or(0),
             smoothed_rtt_ns: self.rtt.smoothed_ns().unwrap_or(0),
         }
@@ -171,18 +171,18 @@ impl Connection {
     /// Finds out by RACK what is lost, and begins recovery if something is. Gives whether something was found.
     pub(super) fn detect_losses<P: Copy, F>(&mut self, now: Instant, pools: &mut Pools<P, F>) -> bool {
         self.timers.clear(Timer::Reorder);
-        if !self.sack || !self.recovery.rack.has_sample() {
+        if !self.ack.sack || !self.recovery.rack.has_sample() {
             return false;
         }
         if !pools.scan_budget.begin_scan() {
             self.timers.set(Timer::Reorder, now + limits::SEARCH_RETRY_NS);
             return false;
         }
-        let before = outstanding_octets(&self.send);
+        let before = self.send.queue.outstanding_octets();
         let mut wait_ns = 0;
         let patience = self.patience();
         let judge = self.recovery.rack.judge(now, patience, &mut wait_ns);
-        let found = self.send.mark_lost(&mut pools.segments, &mut pools.scan_budget, judge);
+        let found = self.send.queue.mark_lost(&mut pools.segments, &mut pools.scan_budget, judge);
         if wait_ns > 0 {
             self.timers.set(Timer::Reorder, now + wait_ns);
         }
@@ -195,22 +195,22 @@ impl Connection {
     /// Loss recovery without a timeout begins, with `outstanding_octets` not selectively acknowledged.
     pub(super) fn begin_fast_recovery(&mut self, now: Instant, outstanding_octets: u32) {
         // One reduction a round trip, for losses and marks together (RFC 3168 §6.1.2).
-        if self.snd_una >= self.recovery.ecn_until {
+        if self.send.una >= self.recovery.ecn_until {
             let signal = Signal::Loss;
-            self.congestion.on_congestion(now, self.flight_octets(), signal);
+            self.congestion.on_congestion(now, self.send.flight_octets(), signal);
         }
         self.recovery.phase = Phase::Fast(Prr::new(outstanding_octets));
         self.recovery.tail_probe = None;
         self.timers.clear(Timer::Probe);
         self.note_reduction();
-        self.ecn.reduced = self.ecn.negotiated;
+        self.ecn.reduced = self.ecn.is_negotiated();
         self.counters.fast_retransmits += 1;
     }
 
     /// A recovery begins: what is outstanding now is its business.
     fn note_reduction(&mut self) {
-        self.recovery.until = self.send.nxt();
-        self.recovery.undo = Some(Undo { from: self.snd_una, clock: None, resent: Resent::new() });
+        self.recovery.until = self.send.queue.nxt();
+        self.recovery.undo = Some(Undo { from: self.send.una, clock: None, resent: Resent::new() });
     }
 
     /// What the retransmission timeout means for what is outstanding (RFC 8985 §6.3, RFC 5682 §3).
@@ -220,19 +220,21 @@ impl Connection {
         first: bool,
         pools: &mut Pools<P, F>,
     ) {
-        let reneged = self.send.oldest(&pools.segments).is_some_and(|oldest| {
-            oldest.state == super::send_queue::SegmentState::Sacked && oldest.seq >= self.snd_una
-        });
+        let reneged = self
+            .send
+            .queue
+            .oldest(&pools.segments)
+            .is_some_and(|oldest| oldest.state == SegmentState::Sacked && oldest.seq >= self.send.una);
         if reneged {
             // The peer cannot hold the oldest octets and not acknowledge them (RFC 2018 §8).
             self.counters.reneged += 1;
-            self.send.forget_sacked(&mut pools.segments);
+            self.send.queue.forget_sacked(&mut pools.segments);
         }
-        let undecided = first && (self.sack || self.clocks.negotiated) && !reneged;
-        self.congestion.on_timeout(now, self.flight_octets(), first);
+        let undecided = first && (self.ack.sack || self.timestamps.negotiated) && !reneged;
+        self.congestion.on_timeout(now, self.send.flight_octets(), first);
         let patience = self.patience();
-        let (rack, una, sack) = (self.recovery.rack, self.snd_una, self.sack);
-        self.send.mark_lost(&mut pools.segments, &mut pools.scan_budget, |segment| {
+        let (rack, una, sack) = (self.recovery.rack, self.send.una, self.ack.sack);
+        self.send.queue.mark_lost(&mut pools.segments, &mut pools.scan_budget, |segment| {
             let oldest = segment.seq <= una;
             if oldest || !sack || rack.overdue(now, patience, segment) {
                 Verdict::Lost
@@ -240,7 +242,7 @@ impl Connection {
                 Verdict::Keep
             }
         });
-        self.ecn.reduced = self.ecn.negotiated;
+        self.ecn.reduced = self.ecn.is_negotiated();
         self.recovery.phase = Phase::Timeout { undecided };
         self.recovery.duplicate_acks = 0;
         self.recovery.tail_probe = None;
@@ -249,22 +251,17 @@ impl Connection {
         if first {
             self.note_reduction();
         } else {
-            self.recovery.until = self.send.nxt();
+            self.recovery.until = self.send.queue.nxt();
         }
     }
 
     /// The last reduction was for nothing.
     pub(super) fn take_reduction_back<P: Copy, F>(&mut self, now: Instant, pools: &mut Pools<P, F>) {
-        self.send.unmark_lost(&mut pools.segments);
+        self.send.queue.unmark_lost(&mut pools.segments);
         self.congestion.undo(now);
         self.recovery.phase = Phase::Open;
         self.recovery.duplicate_acks = 0;
         self.recovery.undo = None;
         self.counters.undone_reductions += 1;
     }
-}
-
-/// Octets sent and neither acknowledged nor selectively acknowledged.
-pub(super) fn outstanding_octets(send: &SendQueue) -> u32 {
-    send.in_flight_octets() + send.lost_octets()
 }

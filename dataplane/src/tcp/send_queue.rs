@@ -115,6 +115,11 @@ impl SendQueue {
         self.lost_octets
     }
 
+    /// Octets sent and neither acknowledged nor selectively acknowledged.
+    pub const fn outstanding_octets(&self) -> u32 {
+        self.in_flight_octets + self.lost_octets
+    }
+
     /// Octets selectively acknowledged.
     pub const fn sacked_octets(&self) -> u32 {
         self.sacked_octets

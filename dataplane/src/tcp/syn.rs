@@ -4,17 +4,34 @@ use crate::limits;
 use crate::time::Instant;
 use crate::wire::tcp::{Flags, Header, Options};
 
-use super::congestion::{Congestion, CongestionControl};
+use super::congestion::{Algorithm, Congestion, CongestionControl};
+use super::ecn::Ecn;
+use super::path_mtu::PathMss;
 use super::timers::Timer;
 use super::{Changes, Connection, Disposition, Outgoing, Refusal, State};
 
 /// Octets that timestamps take in each segment, padding included.
 const TIMESTAMPS_OCTETS: u16 = 12;
 
+/// The SYNs of this end.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Handshake {
+    /// SYNs sent.
+    pub(super) syn_transmissions: u8,
+    /// A SYN is to be sent.
+    pub(super) syn_owed: bool,
+}
+
+impl Handshake {
+    pub(super) const fn new() -> Self {
+        Self { syn_transmissions: 0, syn_owed: true }
+    }
+}
+
 impl Connection {
     pub(super) fn on_segment_in_syn_sent(&mut self, now: Instant, header: &Header) -> Disposition {
         let acknowledges = header.flags.contains(Flags::ACK);
-        if acknowledges && header.ack != self.iss + 1 {
+        if acknowledges && header.ack != self.send.iss + 1 {
             // The caller answers with a RST (RFC 9293 §3.10.7.3).
             return Disposition::refused(Refusal::BadAck);
         }
@@ -32,76 +49,75 @@ impl Connection {
         if !acknowledges {
             // Simultaneous open: our SYN goes out again, now with an acknowledgement.
             self.state = State::SynReceived;
-            self.syn_owed = true;
+            self.send.handshake.syn_owed = true;
             return Disposition::changed(Changes::empty());
         }
         self.take_window(header);
         self.establish(now);
-        self.acks_owed = 1;
+        self.ack.owed = 1;
         Disposition::changed(Changes::ESTABLISHED)
     }
 
     /// Takes what the peer's SYN says: where its stream begins and what its options ask for.
     pub(super) fn take_syn(&mut self, now: Instant, syn: &Header) {
-        self.irs = syn.seq;
-        self.receive = super::ReceiveQueue::new(syn.seq + 1);
-        self.last_ack_sent = syn.seq + 1;
-        self.rcv_edge = syn.seq + 1;
-        self.snd_wl = (syn.seq, self.iss);
-        self.heard_at = now;
-        // The window of a SYN is never scaled (RFC 7323 §2.2).
-        self.snd_wnd = u32::from(syn.window);
-        self.snd_wnd_max = self.snd_wnd;
+        self.receive.begin(syn.seq);
+        self.send.begin(syn);
+        self.ack.last_sent = syn.seq + 1;
+        self.activity.received_at = now;
         if let Some(scale) = syn.options.window_scale {
             // A shift above 14 is taken as 14 (RFC 7323 §2.3).
-            self.snd_scale = scale.min(14);
+            self.send.scale = scale.min(14);
         } else {
-            (self.snd_scale, self.rcv_scale) = (0, 0);
+            (self.send.scale, self.receive.scale) = (0, 0);
             // What the field cannot say is not offered, and what was not offered is not taken.
             self.config.window_octets = self.config.window_octets.min(0xffff);
         }
         // MPA-A.3-04.
-        self.sack = syn.options.sack_permitted && self.config.behaviour.sack;
+        self.ack.sack = syn.options.sack_permitted && self.config.behaviour.sack;
         if let Some(clock) = syn.options.timestamps.filter(|_| self.config.behaviour.timestamps) {
-            self.clocks.start(now, clock.value);
+            self.timestamps.start(now, clock.value);
         }
-        self.take_ecn(syn.flags);
+        self.negotiate_ecn(syn.flags);
         let peer_mss = syn.options.mss.unwrap_or(limits::DEFAULT_MSS_OCTETS);
         let mss = peer_mss.min(self.config.mss_octets).max(limits::MIN_MSS_OCTETS);
-        self.emss_octets = mss - self.option_octets();
-        self.emss_negotiated_octets = self.emss_octets;
-        self.congestion = Congestion::new(self.config.behaviour.congestion, u32::from(self.emss_octets));
+        self.path = PathMss::new(mss - self.option_octets());
+        self.congestion = Congestion::new(self.config.behaviour.congestion, self.path.emss_octets());
     }
 
     /// Octets of options in each segment with data (RFC 6691: the MSS does not count them, the EMSS must).
     pub(super) const fn option_octets(&self) -> u16 {
-        if self.clocks.negotiated { TIMESTAMPS_OCTETS } else { 0 }
+        if self.timestamps.negotiated { TIMESTAMPS_OCTETS } else { 0 }
     }
 
     /// RFC 3168 §6.1.1: a SYN asks with ECE and CWR, the answer agrees with ECE alone.
-    fn take_ecn(&mut self, flags: Flags) {
-        let asked = flags & (Flags::ECE | Flags::CWR);
-        self.ecn.negotiated = if flags.contains(Flags::ACK) {
-            asked == Flags::ECE && self.asks_for_ecn()
+    fn negotiate_ecn(&mut self, flags: Flags) {
+        let requested = flags & (Flags::ECE | Flags::CWR);
+        let agreed = if flags.contains(Flags::ACK) {
+            requested == Flags::ECE && self.requests_ecn()
         } else {
-            asked == Flags::ECE | Flags::CWR && self.config.behaviour.accepts_ecn()
+            requested == Flags::ECE | Flags::CWR && self.config.behaviour.accepts_ecn()
+        };
+        self.ecn = if agreed {
+            Ecn::negotiated(self.config.behaviour.congestion == Algorithm::Dctcp)
+        } else {
+            Ecn::off()
         };
     }
 
     /// A SYN that got no answer is sent again without, for the sake of old middleboxes (§6.1.1.1).
-    fn asks_for_ecn(&self) -> bool {
-        self.config.behaviour.requests_ecn() && self.syn_transmissions <= 1
+    fn requests_ecn(&self) -> bool {
+        self.config.behaviour.requests_ecn() && self.send.handshake.syn_transmissions <= 1
     }
 
     pub(super) fn establish(&mut self, now: Instant) {
         self.state = State::Established;
-        self.snd_una = self.iss + 1;
+        self.send.una = self.send.iss + 1;
         self.timers.clear(Timer::Retransmit);
-        self.syn_owed = false;
+        self.send.handshake.syn_owed = false;
         let timed_out = self.rtt.timeouts_in_a_row() > 0;
         // A connection made from a cookie was not there when its SYN was answered.
-        if self.syn_transmissions == 1 && now > self.sent_at {
-            self.rtt.sample(now, now - self.sent_at);
+        if self.send.handshake.syn_transmissions == 1 && now > self.activity.data_sent_at {
+            self.rtt.sample(now, now - self.activity.data_sent_at);
         } else {
             self.rtt.progress();
         }
@@ -110,32 +126,32 @@ impl Connection {
             self.rtt.on_lost_syn();
             self.congestion.on_syn_timeout();
         }
-        self.progress_at = now;
+        self.activity.progress_at = now;
         self.arm_keepalive(now);
     }
 
     pub(super) fn poll_syn<P>(&mut self, now: Instant) -> Option<Outgoing<P>> {
-        if !core::mem::take(&mut self.syn_owed) {
+        if !core::mem::take(&mut self.send.handshake.syn_owed) {
             return None;
         }
-        self.syn_transmissions = self.syn_transmissions.saturating_add(1);
-        if self.syn_transmissions == 1 {
-            self.progress_at = now;
+        self.send.handshake.syn_transmissions = self.send.handshake.syn_transmissions.saturating_add(1);
+        if self.send.handshake.syn_transmissions == 1 {
+            self.activity.progress_at = now;
         }
-        self.sent_at = now;
+        self.activity.data_sent_at = now;
         self.arm_retransmit(now);
         let answers = self.state == State::SynReceived;
         let mut flags = if answers { Flags::SYN | Flags::ACK } else { Flags::SYN };
-        if answers && self.ecn.negotiated {
+        if answers && self.ecn.is_negotiated() {
             flags |= Flags::ECE;
-        } else if !answers && self.asks_for_ecn() {
+        } else if !answers && self.requests_ecn() {
             flags |= Flags::ECE | Flags::CWR;
         }
-        let mut header = self.header(now, self.iss, flags);
+        let mut header = self.header(now, self.send.iss, flags);
         // A SYN's window is not scaled (RFC 7323 §2.2).
         let window = self.config.window_octets.min(0xffff);
         header.window = window as u16;
-        self.rcv_edge = self.rcv_edge.later(self.receive.nxt() + window);
+        self.receive.edge = self.receive.edge.later(self.receive.queue.nxt() + window);
         header.options = self.syn_options(now, answers);
         Some(Outgoing::control(header))
     }
@@ -143,13 +159,13 @@ impl Connection {
     /// An answer offers only what was offered (RFC 7323 §2.2, §3.2, RFC 2018 §2).
     fn syn_options(&self, now: Instant, answers: bool) -> Options {
         let behaviour = &self.config.behaviour;
-        let scales = !answers || self.rcv_scale > 0 || self.snd_scale > 0;
-        let clocks = if answers { self.clocks.negotiated } else { behaviour.timestamps };
+        let scales = !answers || self.receive.scale > 0 || self.send.scale > 0;
+        let clocks = if answers { self.timestamps.negotiated } else { behaviour.timestamps };
         Options {
             mss: Some(self.config.mss_octets),
-            window_scale: scales.then_some(self.rcv_scale),
-            sack_permitted: if answers { self.sack } else { behaviour.sack },
-            timestamps: clocks.then(|| self.clocks.option(now)),
+            window_scale: scales.then_some(self.receive.scale),
+            sack_permitted: if answers { self.ack.sack } else { behaviour.sack },
+            timestamps: clocks.then(|| self.timestamps.option(now)),
             ..Options::default()
         }
     }

@@ -1,10 +1,10 @@
 //! The timers of a connection, in a fixed table.
 
 use crate::limits;
-use crate::time::{Instant, MILLISECOND};
+use crate::time::Instant;
 
 use super::congestion::CongestionControl;
-use super::recovery::{Phase, outstanding_octets};
+use super::recovery::Phase;
 use super::{Changes, CloseReason, Connection, Pools, State};
 
 /// What a connection waits for.
@@ -124,7 +124,7 @@ impl Connection {
                 Timer::Probe => self.on_probe_timeout(now),
                 Timer::Retransmit => self.on_retransmit_timeout(now, pools),
                 Timer::Persist => self.on_persist_timeout(now),
-                Timer::DelayedAck => self.acks_owed = self.acks_owed.max(1),
+                Timer::DelayedAck => self.ack.owe_one(),
                 // The caller asks for segments after this.
                 Timer::Pace => {}
                 Timer::Keepalive => self.on_keepalive_timeout(now),
@@ -141,7 +141,7 @@ impl Connection {
 
     fn on_reorder_timeout<P: Copy, F>(&mut self, now: Instant, pools: &mut Pools<P, F>) {
         let found = self.detect_losses(now, pools);
-        let (emss, pipe) = (u32::from(self.emss_octets), self.pipe_octets());
+        let (emss, pipe) = (self.path.emss_octets(), self.pipe_octets());
         if let Phase::Fast(prr) = &mut self.recovery.phase {
             let window = prr.window_octets(0, pipe, self.congestion.threshold_octets(), emss, !found);
             self.congestion.set_window(window);
@@ -157,14 +157,14 @@ impl Connection {
     /// RFC 8985 §7.2: a probe is due after two round trips without an acknowledgement, never after the timeout.
     pub(super) fn arm_probe(&mut self, now: Instant) {
         self.timers.clear(Timer::Probe);
-        let waits = self.sack
+        let waits = self.ack.sack
             && self.recovery.is_open()
             && self.recovery.tail_probe.is_none()
-            && self.send.sacked_segments() == 0
-            && self.send.in_flight_octets() > 0;
+            && self.send.queue.sacked_segments() == 0
+            && self.send.queue.in_flight_octets() > 0;
         let Some(smoothed_ns) = self.rtt.smoothed_ns().filter(|_| waits) else { return };
         let mut probe_ns = (2 * smoothed_ns).max(limits::MIN_PROBE_NS);
-        if self.send.in_flight_octets() <= u32::from(self.emss_octets) {
+        if self.send.queue.in_flight_octets() <= self.path.emss_octets() {
             // The peer may hold the acknowledgement of a single segment back.
             probe_ns += limits::PEER_DELAYED_ACK_NS;
         }
@@ -174,10 +174,7 @@ impl Connection {
 
     /// Whether data has gone unacknowledged for longer than the user wants.
     fn user_timeout_passed(&self, now: Instant) -> bool {
-        self.config
-            .behaviour
-            .user_timeout_ms
-            .is_some_and(|limit_ms| now - self.progress_at >= u64::from(limit_ms) * MILLISECOND)
+        self.user_timeout_ns().is_some_and(|limit_ns| now - self.activity.progress_at >= limit_ns)
     }
 
     fn on_retransmit_timeout<P: Copy, F>(&mut self, now: Instant, pools: &mut Pools<P, F>) {
@@ -192,72 +189,14 @@ impl Connection {
         self.rtt.back_off();
         self.counters.timeouts += 1;
         if opening {
-            self.syn_owed = true;
+            self.send.handshake.syn_owed = true;
             return;
         }
-        if outstanding_octets(&self.send) > 0 || self.send.sacked_octets() > 0 {
+        if self.send.queue.outstanding_octets() > 0 || self.send.queue.sacked_octets() > 0 {
             self.suspect_black_hole(now, pools);
             self.begin_timeout_recovery(now, first, pools);
         }
-        self.fin_owed = self.fin_sent;
+        self.send.fin.on_timeout();
         self.arm_retransmit(now);
-    }
-
-    pub(super) fn arm_persist(&mut self, now: Instant) {
-        let interval_ns = self.rtt.base_rto_ns() << self.persist_backoff.min(16);
-        let mut at = now + interval_ns.min(limits::MAX_RTO_NS);
-        if let Some(limit_ms) = self.config.behaviour.user_timeout_ms.filter(|_| self.unanswered_probes > 0) {
-            at = at.min((self.heard_at + u64::from(limit_ms) * MILLISECOND).max(now + limits::MIN_RTO_NS));
-        }
-        self.timers.set(Timer::Persist, at);
-    }
-
-    /// RFC 9293 §3.8.6.1: a closed window is probed for ever, as long as the peer answers.
-    fn on_persist_timeout(&mut self, now: Instant) {
-        let silent = self.unanswered_probes >= limits::RETRANSMIT_ATTEMPTS;
-        let overdue = self.unanswered_probes > 0
-            && self
-                .config
-                .behaviour
-                .user_timeout_ms
-                .is_some_and(|limit_ms| now - self.heard_at >= u64::from(limit_ms) * MILLISECOND);
-        if silent || overdue {
-            self.reset_owed = true;
-            self.enter_closed(CloseReason::TimedOut);
-            return;
-        }
-        self.persist_backoff = self.persist_backoff.saturating_add(1);
-        self.unanswered_probes += 1;
-        self.counters.window_probes += 1;
-        self.probe_owed = true;
-        self.arm_persist(now);
-    }
-
-    pub(super) fn arm_keepalive(&mut self, now: Instant) {
-        if let Some(keepalive) = self.config.behaviour.keepalive {
-            self.timers.set(Timer::Keepalive, now + u64::from(keepalive.idle_ms) * MILLISECOND);
-        }
-    }
-
-    /// RFC 9293 §3.8.4: a peer that was silent for long is asked; one that never answers is given up.
-    fn on_keepalive_timeout(&mut self, now: Instant) {
-        let Some(keepalive) = self.config.behaviour.keepalive else { return };
-        let idle_ns = u64::from(keepalive.idle_ms) * MILLISECOND;
-        if now - self.heard_at < idle_ns || self.flight_octets() > 0 {
-            // It has spoken meanwhile, or the retransmission timer watches over it.
-            self.keepalive_probes = 0;
-            let from = if self.flight_octets() > 0 { now } else { self.heard_at };
-            self.timers.set(Timer::Keepalive, from + idle_ns);
-            return;
-        }
-        if self.keepalive_probes >= keepalive.probes {
-            self.reset_owed = true;
-            self.enter_closed(CloseReason::TimedOut);
-            return;
-        }
-        self.keepalive_probes += 1;
-        self.counters.keepalive_probes += 1;
-        self.probe_owed = true;
-        self.timers.set(Timer::Keepalive, now + u64::from(keepalive.interval_ms) * MILLISECOND);
     }
 }

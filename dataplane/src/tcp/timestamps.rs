@@ -9,7 +9,7 @@ const OUTDATED_NS: u64 = 24 * 24 * 3600 * SECOND;
 
 /// The clocks of one connection.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Clocks {
+pub(super) struct TimestampClock {
     /// Both ends send timestamps.
     pub(super) negotiated: bool,
     /// Added to our clock, so that it tells nobody how long this machine has run (§7.1).
@@ -20,7 +20,7 @@ pub(super) struct Clocks {
     recent_at: Instant,
 }
 
-impl Clocks {
+impl TimestampClock {
     pub(super) const fn new(offset: u32) -> Self {
         Self { negotiated: false, offset, recent: 0, recent_at: Instant::ZERO }
     }
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn the_clock_ticks_each_millisecond_from_its_offset() {
-        let clocks = Clocks::new(u32::MAX - 4999);
+        let clocks = TimestampClock::new(u32::MAX - 4999);
         assert_eq!(clocks.value(NOW), 0, "5000 ticks bring it over the wrap");
         assert_eq!(clocks.value(NOW + MILLISECOND), 1);
     }
@@ -83,7 +83,7 @@ mod tests {
     /// §5.3: older timestamps are refused, across the wrap too, unless the one remembered is very old itself.
     #[test]
     fn old_duplicates_are_told_by_their_clock() {
-        let mut clocks = Clocks::new(0);
+        let mut clocks = TimestampClock::new(0);
         clocks.start(NOW, 5);
         assert!(clocks.is_old(NOW, 4));
         assert!(clocks.is_old(NOW, u32::MAX), "before the wrap");
@@ -94,7 +94,7 @@ mod tests {
     /// §4.3: the timestamp echoed is that of the segment which moved the left edge, not of one beyond a gap.
     #[test]
     fn the_echo_follows_the_left_edge() {
-        let mut clocks = Clocks::new(0);
+        let mut clocks = TimestampClock::new(0);
         clocks.start(NOW, 5);
         clocks.take(NOW, 9, SeqNumber(101), SeqNumber(100));
         assert_eq!(clocks.recent, 5);

@@ -1,0 +1,101 @@
+//! Acknowledgements that this end sends: what is owed at once, what is delayed, and the selective blocks (RFC 5681 §4.2,
+//! RFC 2018, RFC 8257 §3.2).
+
+use crate::limits;
+use crate::wire::tcp::SeqNumber;
+
+use super::sack_blocks::SackBlocks;
+
+/// When an acknowledgement of data is to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AckTiming {
+    /// At once: it is owed.
+    AtOnce,
+    /// With the next data, or when the delayed-ACK timer expires.
+    Delayed,
+}
+
+/// The acknowledgements of one connection.
+#[derive(Debug)]
+pub(super) struct AckState {
+    /// The acknowledgement number that was last sent.
+    pub(super) last_sent: SeqNumber,
+    /// Segments with data that have come since then.
+    pub(super) unacknowledged_segments: u8,
+    /// Segments with data that are still to be acknowledged at once: there was a loss, or a long silence.
+    immediate_segments: u8,
+    /// Acknowledgements to be sent now.
+    pub(super) owed: u8,
+    /// The acknowledgement number of an ACK that is to be sent with the ECN echo of before the last change of marks.
+    pub(super) before_ce_change: Option<SeqNumber>,
+    /// Both ends understand selective acknowledgements.
+    pub(super) sack: bool,
+    pub(super) sack_blocks: SackBlocks,
+}
+
+impl AckState {
+    pub(super) fn new() -> Self {
+        Self {
+            last_sent: SeqNumber(0),
+            unacknowledged_segments: 0,
+            immediate_segments: 0,
+            owed: 0,
+            before_ce_change: None,
+            sack: false,
+            sack_blocks: SackBlocks::default(),
+        }
+    }
+
+    /// Owes one acknowledgement at least.
+    pub(super) fn owe_one(&mut self) {
+        self.owed = self.owed.max(1);
+    }
+
+    /// Owes another acknowledgement. A peer without selective acknowledgements counts duplicates, so it gets one for each
+    /// segment; others learn everything from one.
+    pub(super) fn owe_another(&mut self) {
+        let limit = if self.sack { 1 } else { limits::ACKS_OWED_MAX };
+        self.owed = (self.owed + 1).min(limit);
+    }
+
+    /// Acknowledges the next segments with data at once. The peer's congestion window is small after a loss or a long silence,
+    /// and waiting for a second segment that it may not send keeps that window small.
+    pub(super) const fn expect_small_window(&mut self) {
+        self.immediate_segments = limits::PROMPT_ACKS;
+    }
+
+    /// A segment with data has come in order. RFC 5681 §4.2: one that fills a gap, or leaves one, is acknowledged at once
+    /// (`at_once`, `has_gap`), and so is every second one.
+    pub(super) fn on_data(&mut self, at_once: bool, has_gap: bool) -> AckTiming {
+        self.unacknowledged_segments = self.unacknowledged_segments.saturating_add(1);
+        let immediate = self.immediate_segments > 0;
+        self.immediate_segments = self.immediate_segments.saturating_sub(1);
+        if at_once || immediate || has_gap || self.unacknowledged_segments >= limits::DELAYED_ACK_SEGMENTS {
+            self.owe_one();
+            AckTiming::AtOnce
+        } else {
+            AckTiming::Delayed
+        }
+    }
+
+    /// RFC 8257 §3.2: the marks have changed. What came before, up to `next`, is acknowledged with the echo of before. Returns
+    /// true if there is anything to acknowledge so.
+    pub(super) const fn on_ce_change(&mut self, next: SeqNumber) -> bool {
+        if self.unacknowledged_segments == 0 {
+            return false;
+        }
+        self.before_ce_change = Some(next);
+        self.unacknowledged_segments = 0;
+        true
+    }
+
+    /// A segment with the acknowledgement number `next` has left. Each one acknowledges everything in order; beyond a gap the
+    /// peer counts acknowledgements without data (RFC 5681 §2), so those stay owed.
+    pub(super) fn on_sent(&mut self, next: SeqNumber, has_gap: bool) {
+        self.last_sent = next;
+        self.unacknowledged_segments = 0;
+        if !has_gap && self.sack_blocks.is_empty() {
+            self.owed = 0;
+        }
+    }
+}

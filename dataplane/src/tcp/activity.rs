@@ -1,0 +1,20 @@
+//! When things last happened on a connection, for its timers and timeouts.
+
+use crate::time::Instant;
+
+/// The last moments of one connection; [`Instant::ZERO`] before the first.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Activity {
+    /// When a SYN or new data was last sent.
+    pub(super) data_sent_at: Instant,
+    /// When data was last acknowledged, or first became outstanding after that: the user timeout counts from here.
+    pub(super) progress_at: Instant,
+    /// When an acceptable segment last came from the peer.
+    pub(super) received_at: Instant,
+}
+
+impl Activity {
+    pub(super) const fn new() -> Self {
+        Self { data_sent_at: Instant::ZERO, progress_at: Instant::ZERO, received_at: Instant::ZERO }
+    }
+}

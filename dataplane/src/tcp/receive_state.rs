@@ -1,0 +1,136 @@
+//! The receive half of a connection: the receive sequence variables of RFC 9293 §3.3.1, the frames received, the window
+//! that this end has offered, and the peer's FIN.
+
+use crate::wire::tcp::SeqNumber;
+
+use super::Config;
+use super::receive_queue::ReceiveQueue;
+
+/// How far the peer's FIN has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PeerFin {
+    /// It has not come.
+    NotSeen,
+    /// It has come with this sequence number; octets before it are missing.
+    Seen(SeqNumber),
+    /// It is in order, and counts in RCV.NXT.
+    InOrder,
+}
+
+/// The receive half of one connection.
+///
+/// Example: with an IRS of 5000, octets 5001 to 5100 in order and a window of 1000 octets offered with the acknowledgement
+/// number 5001, [`next`](Self::next) is 5101 and `edge` is 6001. The edge moves only forward, however much waits unread.
+#[derive(Debug)]
+pub(super) struct ReceiveState {
+    /// IRS: the sequence number of the peer's SYN.
+    pub(super) irs: SeqNumber,
+    /// The octets received and not consumed.
+    pub(super) queue: ReceiveQueue,
+    /// The right edge of the window that was offered; it never moves back.
+    // Requirements: DDP-A-04
+    pub(super) edge: SeqNumber,
+    /// Rcv.Wind.Shift: the shift of our window fields (RFC 7323 §2.3).
+    pub(super) scale: u8,
+    fin: PeerFin,
+}
+
+impl ReceiveState {
+    /// The state before the peer's SYN has come, for a window of `window_octets` octets.
+    pub(super) fn new(window_octets: u32) -> Self {
+        let start = SeqNumber(0);
+        Self {
+            irs: start,
+            queue: ReceiveQueue::new(start),
+            edge: start,
+            scale: scale_for(window_octets),
+            fin: PeerFin::NotSeen,
+        }
+    }
+
+    /// The peer's SYN has come with the sequence number `irs`.
+    pub(super) fn begin(&mut self, irs: SeqNumber) {
+        self.irs = irs;
+        self.queue = ReceiveQueue::new(irs + 1);
+        self.edge = irs + 1;
+    }
+
+    /// RCV.NXT, with the peer's FIN counted once it is in order: what is acknowledged.
+    pub(super) fn next(&self) -> SeqNumber {
+        self.queue.nxt() + u32::from(self.peer_finished())
+    }
+
+    /// Whether the peer's FIN is in order.
+    pub(super) const fn peer_finished(&self) -> bool {
+        matches!(self.fin, PeerFin::InOrder)
+    }
+
+    /// The peer's FIN has come with sequence number `seq`.
+    pub(super) const fn on_fin(&mut self, seq: SeqNumber) {
+        if !self.peer_finished() {
+            self.fin = PeerFin::Seen(seq);
+        }
+    }
+
+    /// Takes the peer's FIN if everything before it is in order. Returns true if it did.
+    pub(super) fn take_fin(&mut self) -> bool {
+        let due = self.fin == PeerFin::Seen(self.queue.nxt());
+        if due {
+            self.fin = PeerFin::InOrder;
+        }
+        due
+    }
+
+    /// RFC 9293 §3.10.7.4: whether a segment of `length` sequence numbers from `seq` on lies in the window.
+    pub(super) fn in_window(&self, seq: SeqNumber, length: u32) -> bool {
+        let nxt = self.next();
+        let window = (self.edge - nxt).max(0) as u32;
+        let inside = |at: SeqNumber| at >= nxt && ((at - nxt) as u32) < window;
+        match (length, window) {
+            (0, 0) => seq == nxt,
+            (0, _) => inside(seq),
+            // Nothing fits, but the acknowledgement of the segment is taken; its data is trimmed away.
+            (_, 0) => seq == nxt,
+            (_, _) => inside(seq) || inside(seq + (length - 1)),
+        }
+    }
+
+    /// Octets that could be taken beyond RCV.NXT. What waits beyond a gap, or is placed there, lies inside the window already;
+    /// what is in order and not consumed makes it smaller.
+    // Requirements: DDP-A-02, DDP-A-03
+    fn room_octets(&self, config: &Config) -> u32 {
+        config.window_octets.saturating_sub(self.queue.available() as u32)
+    }
+
+    /// Moves the right edge as far as silly-window avoidance allows (RFC 9293 §3.8.6.2.2). Returns the window field.
+    pub(super) fn offer_window(&mut self, config: &Config) -> u16 {
+        let nxt = self.next();
+        let edge = nxt + self.room_octets(config);
+        let gain = (edge - self.edge).max(0) as u32;
+        if gain >= u32::from(config.mss_octets).min(config.window_octets / 2) {
+            self.edge = edge;
+        }
+        self.window_from(nxt)
+    }
+
+    /// The window field that goes with the acknowledgement number `ack`. It is rounded up, and the edge with it, so that
+    /// scaling never moves the edge back.
+    // Requirements: DDP-A-04
+    pub(super) fn window_from(&mut self, ack: SeqNumber) -> u16 {
+        let window = (self.edge - ack).max(0) as u32;
+        let field = window.div_ceil(1 << self.scale).min(0xffff);
+        self.edge = self.edge.later(ack + (field << self.scale));
+        field as u16
+    }
+
+    /// Whether the window could be offered much larger than the peer has it.
+    pub(super) fn may_grow_window(&self, config: &Config) -> bool {
+        let offered = (self.edge - self.next()).max(0) as u32;
+        offered < config.window_octets / 2 && self.room_octets(config) >= offered + config.window_octets / 4
+    }
+}
+
+/// The window shift that lets 16 bits name a window of `octets` octets.
+fn scale_for(octets: u32) -> u8 {
+    (0..14).find(|shift| octets >> shift <= 0xffff).unwrap_or(14)
+}

@@ -1,0 +1,148 @@
+//! The send half of a connection: the send sequence variables of RFC 9293 §3.3.1, the peer's window, the queue of segments,
+//! and how far the FIN has come.
+
+use crate::wire::tcp::{Flags, Header, SeqNumber};
+
+use super::send_queue::SendQueue;
+use super::syn::Handshake;
+
+/// How far the FIN of this end has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fin {
+    /// The user has not closed.
+    NotQueued,
+    /// To be sent after the last segment of the queue.
+    Queued,
+    /// Sent.
+    Sent,
+    /// Sent, and to be sent again: the retransmission timer has expired since.
+    Lost,
+}
+
+impl Fin {
+    /// Whether the user has closed: nothing more is queued.
+    pub(super) const fn is_queued(self) -> bool {
+        !matches!(self, Self::NotQueued)
+    }
+
+    /// Whether the FIN was sent at least once, so that it counts in SND.NXT.
+    pub(super) const fn is_sent(self) -> bool {
+        matches!(self, Self::Sent | Self::Lost)
+    }
+
+    /// Whether the FIN is to be sent as soon as the queue has no unsent segment.
+    pub(super) const fn is_due(self) -> bool {
+        matches!(self, Self::Queued | Self::Lost)
+    }
+
+    /// The retransmission timer has expired: a FIN that was sent is sent again.
+    pub(super) const fn on_timeout(&mut self) {
+        if self.is_sent() {
+            *self = Self::Lost;
+        }
+    }
+}
+
+/// The send half of one connection.
+///
+/// Example: with an ISS of 1000, a queue that holds octets 1001 to 1500 of which 1001 to 1400 are sent, and a FIN that is
+/// queued, `una` is 1001, `queue.nxt()` is 1401, `queue.end()` is 1501, and [`next`](Self::next) is 1401 until the FIN has
+/// left under number 1501; then it is 1502.
+#[derive(Debug)]
+pub(super) struct SendState {
+    /// ISS: the sequence number of this end's SYN.
+    pub(super) iss: SeqNumber,
+    /// SND.UNA: the oldest sequence number that is not acknowledged.
+    pub(super) una: SeqNumber,
+    /// SND.WND: octets that the peer accepts from `una` on.
+    pub(super) window_octets: u32,
+    /// The largest `window_octets` so far.
+    pub(super) max_window_octets: u32,
+    /// SND.WL1: the sequence number of the segment that last updated the window.
+    wl1: SeqNumber,
+    /// SND.WL2: the acknowledgement number of that segment.
+    wl2: SeqNumber,
+    /// Snd.Wind.Shift: the shift of the peer's window fields (RFC 7323 §2.3).
+    pub(super) scale: u8,
+    pub(super) handshake: Handshake,
+    pub(super) fin: Fin,
+    /// The segments from `una` on.
+    pub(super) queue: SendQueue,
+    /// Octets up to here were sent, or held back, while the congestion window was full.
+    pub(super) cwnd_limited_until: SeqNumber,
+}
+
+impl SendState {
+    pub(super) const fn new(iss: SeqNumber, start: SeqNumber) -> Self {
+        Self {
+            iss,
+            una: iss,
+            window_octets: 0,
+            max_window_octets: 0,
+            wl1: SeqNumber(0),
+            wl2: iss,
+            scale: 0,
+            handshake: Handshake::new(),
+            fin: Fin::NotQueued,
+            queue: SendQueue::new(start),
+            cwnd_limited_until: iss,
+        }
+    }
+
+    /// SND.NXT, with the FIN counted once it was sent: the sequence number of a segment without data.
+    pub(super) fn next(&self) -> SeqNumber {
+        self.queue.nxt() + u32::from(self.fin.is_sent())
+    }
+
+    /// Octets sent and not acknowledged.
+    pub(super) fn flight_octets(&self) -> u32 {
+        (self.queue.nxt() - self.una).max(0) as u32
+    }
+
+    /// The sequence number after the peer's window.
+    pub(super) fn window_end(&self) -> SeqNumber {
+        self.una + self.window_octets
+    }
+
+    /// RFC 5961 §5: an acknowledgement is of something sent, and not older than a window. By distances, so that a number just
+    /// opposite on the circle, which is neither before nor after, is refused.
+    pub(super) fn is_acceptable_ack(&self, ack: SeqNumber) -> bool {
+        let advance = ack - self.una;
+        advance <= self.next() - self.una && i64::from(advance) >= -i64::from(self.max_window_octets)
+    }
+
+    /// Whether `ack` acknowledges the FIN.
+    pub(super) fn acknowledges_fin(&self, ack: SeqNumber) -> bool {
+        self.fin.is_sent() && ack == self.queue.nxt() + 1
+    }
+
+    /// The window that the field of a segment other than a SYN names.
+    pub(super) fn scaled(&self, field: u16) -> u32 {
+        u32::from(field) << self.scale
+    }
+
+    /// Takes the window of the peer's SYN, which is never scaled (RFC 7323 §2.2).
+    pub(super) fn begin(&mut self, syn: &Header) {
+        (self.wl1, self.wl2) = (syn.seq, self.iss);
+        self.window_octets = u32::from(syn.window);
+        self.max_window_octets = self.window_octets;
+    }
+
+    /// Takes the window of a segment that is not older than the last that updated it. Returns true if the window has grown.
+    pub(super) fn update_window(&mut self, header: &Header) -> bool {
+        if self.wl1 > header.seq || (self.wl1 == header.seq && self.wl2 > header.ack) {
+            return false;
+        }
+        let window = if header.flags.contains(Flags::SYN) {
+            // The window of a SYN is never scaled (RFC 7323 §2.2).
+            u32::from(header.window)
+        } else {
+            self.scaled(header.window)
+        };
+        let grown = window > self.window_octets;
+        self.window_octets = window;
+        self.max_window_octets = self.max_window_octets.max(window);
+        (self.wl1, self.wl2) = (header.seq, header.ack);
+        grown
+    }
+}
