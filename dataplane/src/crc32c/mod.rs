@@ -1,14 +1,15 @@
 //! CRC32c engines and the choice among them at run time.
 //!
-//! The CRC is that of iSCSI digests: reflected polynomial 0x1EDC6F41, initial value and final XOR all ones, least
-//! significant octet first on the wire (MPA-4.4-11, C00-7.2-02).
+//! The CRC is that of iSCSI digests: reflected polynomial 0x1EDC6F41, initial value and final XOR all ones,
+//! least significant octet first on the wire.
+// Requirements: MPA-4.4-11, C00-7.2-02
 
 mod portable;
 
 use std::sync::OnceLock;
 
-/// The fast engine takes about 10 ns to continue a CRC that another piece began. From this many octets on it makes up for
-/// them against the CRC instruction alone.
+/// The fast engine takes about 10 ns to continue a CRC that another piece began. From this many octets on it
+/// makes up for them against the CRC instruction alone.
 const CONTINUE_FAST_OCTETS: usize = 512;
 
 /// A way to compute CRC32c. All give the same results.
@@ -64,7 +65,8 @@ impl Engine {
         }
     }
 
-    /// The CRC of some octets followed by `octets`, when `crc` is that of the former. The CRC of no octets is 0.
+    /// The CRC of some octets followed by `octets`, when `crc` is that of the former. The CRC of no octets is
+    /// 0.
     #[inline]
     pub fn append(self, crc: u32, octets: &[u8]) -> u32 {
         match self {
@@ -137,7 +139,8 @@ mod tests {
 
     const ENGINES: [Engine; 3] = [Engine::Fast, Engine::Sse42, Engine::Portable];
 
-    /// MPA-4.4-11, C00-7.2-02: the customary check value, and the order on the wire.
+    /// The customary check value, and the order on the wire.
+    // Requirements: MPA-4.4-11, C00-7.2-02
     #[test]
     fn the_check_value() {
         for engine in ENGINES {
@@ -167,7 +170,8 @@ mod tests {
     }
 
     proptest! {
-        /// MPA-4.4-11: every engine agrees with the reference at every length and cut.
+        /// Every engine agrees with the reference at every length and cut.
+        // Requirements: MPA-4.4-11
         #[test]
         fn engines_agree(
             octets in proptest::collection::vec(any::<u8>(), 0..10_000),

@@ -1,6 +1,8 @@
-//! CRC32c in plain Rust, eight octets per step, for processors without carry-less multiplication or a CRC instruction.
+//! CRC32c in plain Rust, eight octets per step, for processors without carry-less multiplication or a CRC
+//! instruction.
 
-/// The polynomial 0x1EDC6F41, reflected (MPA-4.4-11).
+/// The polynomial 0x1EDC6F41, reflected.
+// Requirements: MPA-4.4-11
 const POLYNOMIAL: u32 = 0x82f6_3b78;
 
 /// `TABLES[k][octet]`: what `octet` contributes to the remainder once `k` zero octets have followed it.

@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 /// What is wrong with a segment, in the order of the numbers.
-// DDP-7.2-01
+// Requirements: DDP-7.2-01
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Error)]
 pub enum DdpError {
     /// The error lies here, not with the peer; also a segment shorter than its header (ambiguity A-06).
@@ -83,8 +83,8 @@ impl DdpError {
         Self::UntaggedVersion,
     ];
 
-    /// The error that a Terminate of the DDP layer names; `None` for numbers the table does not have. Any code goes with
-    /// the type of local catastrophic errors.
+    /// The error that a Terminate of the DDP layer names; `None` for numbers the table does not have. Any
+    /// code goes with the type of local catastrophic errors.
     pub fn from_number(error_type: u8, code: u8) -> Option<Self> {
         if error_type == Self::LocalCatastrophic.error_type() {
             return Some(Self::LocalCatastrophic);

@@ -29,9 +29,11 @@ pub struct Message {
     pub version: u8,
     /// Where it goes.
     pub model: Model,
-    /// What the ULP puts into every header; a Tagged header takes the first octet (DDP-4.2-04, DDP-4.3-04).
+    /// What the ULP puts into every header; a Tagged header takes the first octet.
+    // Requirements: DDP-4.2-04, DDP-4.3-04
     pub rsvd_ulp: [u8; 5],
-    /// Its length in octets; 32 bits, so below 2^32 (DDP-5.2-02).
+    /// Its length in octets; 32 bits, so below 2^32.
+    // Requirements: DDP-5.2-02
     pub octets: u32,
 }
 
@@ -45,7 +47,8 @@ impl Message {
             Model::Tagged { .. } => Tagged::LEN,
             Model::Untagged { .. } => Untagged::LEN,
         };
-        // DDP-5.2-01, MPA-4.5-05: as much as fits. A MULPDU is never below 128, so there is always room.
+        // As much as fits. A MULPDU is never below 128, so there is always room.
+        // Requirements: DDP-5.2-01, MPA-4.5-05
         let room = mulpdu.saturating_sub(header_octets).max(1);
         let left = self.octets - offset;
         let octets = left.min(u32::try_from(room).unwrap_or(u32::MAX));
@@ -57,7 +60,8 @@ impl Message {
                 version: self.version,
                 rsvd_ulp: self.rsvd_ulp[0],
                 stag,
-                // DDP-5.2-07. The sum may wrap; the peer then refuses it (DDP-7.1-14).
+                // The sum may wrap; the peer then refuses it.
+                // Requirements: DDP-7.1-14, DDP-5.2-07
                 to: to.wrapping_add(u64::from(offset)),
             }),
             Model::Untagged { queue, msn } => Header::Untagged(Untagged {
@@ -66,7 +70,7 @@ impl Message {
                 rsvd_ulp: self.rsvd_ulp,
                 queue,
                 msn,
-                // DDP-4.3-11, DDP-5.2-05.
+                // Requirements: DDP-4.3-11, DDP-5.2-05
                 mo: offset,
             }),
         };
@@ -91,7 +95,8 @@ mod tests {
         }
     }
 
-    /// DDP-5.2-01, DDP-5.2-05, DDP-4.1-06: the example of RFC 5041 §5.2, untagged.
+    /// The example of RFC 5041 §5.2, untagged.
+    // Requirements: DDP-5.2-01, DDP-5.2-05, DDP-4.1-06
     #[test]
     fn the_untagged_example() {
         let message = Message {
@@ -110,7 +115,8 @@ mod tests {
         assert_eq!(got, [(0, 1482, false), (1482, 566, true)]);
     }
 
-    /// DDP-5.2-01, DDP-5.2-07: the example of RFC 5041 §5.2, tagged.
+    /// The example of RFC 5041 §5.2, tagged.
+    // Requirements: DDP-5.2-01, DDP-5.2-07
     #[test]
     fn the_tagged_example() {
         let model = Model::Tagged { stag: STag(0x0102_0304), to: 16384 };
@@ -165,7 +171,8 @@ mod tests {
         assert_eq!(octets, 1);
     }
 
-    /// DDP-5.2-08, DDP-5.2-03: an empty message is one segment; every octet of any other is in exactly one.
+    /// An empty message is one segment; every octet of any other is in exactly one.
+    // Requirements: DDP-5.2-08, DDP-5.2-03
     #[test]
     fn nothing_is_left_out() {
         for octets in [0, 1, 109, 110, 111, 220, 5000] {

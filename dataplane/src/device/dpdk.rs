@@ -36,7 +36,8 @@ pub struct DpdkDevice {
     capabilities: Capabilities,
 }
 
-/// Both in one type, so that a program chooses at run time and the poll loop is compiled once: a branch per burst.
+/// Both in one type, so that a program chooses at run time and the poll loop is compiled once: a branch per
+/// burst.
 #[derive(Debug)]
 enum Link {
     Port(QueuePair),

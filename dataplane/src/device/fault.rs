@@ -1,7 +1,8 @@
 //! A device that injects faults into the traffic of another.
 //!
-//! Each direction is a [path](super::path) with impairments of its own, so that a real device treats its frames as the
-//! simulated network does. Which frames are hit follows from the seed and the order of the frames alone.
+//! Each direction is a [path](super::path) with impairments of its own, so that a real device treats its
+//! frames as the simulated network does. Which frames are hit follows from the seed and the order of the
+//! frames alone.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,12 +22,13 @@ const RECEIVE_BURSTS: usize = 8;
 
 /// A device around another that loses, delays, reorders, duplicates and damages what passes.
 ///
-/// Frames on their way are copies in ordinary memory: a long delay takes no buffer from the device inside. They are
-/// complete, so the fault-injecting device offers neither checksum offload nor transmission by reference, and nothing is
-/// claimed of the checksums of what it delivers.
+/// Frames on their way are copies in ordinary memory: a long delay takes no buffer from the device inside.
+/// They are complete, so the fault-injecting device offers neither checksum offload nor transmission by
+/// reference, and nothing is claimed of the checksums of what it delivers.
 ///
-/// Frames move when the device is polled: [`receive`](Device::receive) also hands those on that were transmitted
-/// before and are due by now. A frame that the device inside has no room or buffer for stays until it has.
+/// Frames move when the device is polled: [`receive`](Device::receive) also hands those on that were
+/// transmitted before and are due by now. A frame that the device inside has no room or buffer for stays
+/// until it has.
 pub struct Fault<D: Device> {
     buffers: Buffers,
     inbound: Path,
@@ -40,8 +42,8 @@ pub struct Fault<D: Device> {
 }
 
 impl<D: Device> Fault<D> {
-    /// Faults around `inner`: `inbound` for what it receives, `outbound` for what it transmits. All that chance decides
-    /// follows from `seed`.
+    /// Faults around `inner`: `inbound` for what it receives, `outbound` for what it transmits. All that
+    /// chance decides follows from `seed`.
     pub fn new(inner: D, seed: u64, inbound: Impairments, outbound: Impairments) -> Self {
         let mut rng = fastrand::Rng::with_seed(seed);
         let mtu_octets = inner.capabilities().mtu_octets;
@@ -60,14 +62,14 @@ impl<D: Device> Fault<D> {
         &self.inner
     }
 
-    /// What has happened to the frames that the device inside received. [`Statistics::delivered`] counts those that
-    /// [`receive`](Device::receive) gave.
+    /// What has happened to the frames that the device inside received. [`Statistics::delivered`] counts
+    /// those that [`receive`](Device::receive) gave.
     pub fn inbound(&self) -> Statistics {
         self.inbound.statistics
     }
 
-    /// What has happened to the frames given to [`transmit`](Device::transmit). [`Statistics::delivered`] counts those
-    /// that were handed to the device inside.
+    /// What has happened to the frames given to [`transmit`](Device::transmit). [`Statistics::delivered`]
+    /// counts those that were handed to the device inside.
     pub fn outbound(&self) -> Statistics {
         self.outbound.statistics
     }

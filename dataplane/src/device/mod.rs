@@ -1,5 +1,5 @@
-//! Where frames come from and go to. The device is a trait with static dispatch: DPDK, the simulated network, the
-//! capture tap and the fault injector are devices alike, and middleware wraps a device in a device.
+//! Where frames come from and go to. The device is a trait with static dispatch: DPDK, the simulated network,
+//! the capture tap and the fault injector are devices alike, and middleware wraps a device in a device.
 
 #[cfg(feature = "dpdk")]
 pub mod dpdk;
@@ -47,7 +47,8 @@ pub enum IpVersion {
     V6,
 }
 
-/// Checksums the device is asked to fill in on transmit. Only asked of a device whose [`Capabilities`] offer it.
+/// Checksums the device is asked to fill in on transmit. Only asked of a device whose [`Capabilities`] offer
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChecksumRequest {
     /// The IP header; with IPv4 its checksum is to be filled in as well.
@@ -65,8 +66,8 @@ pub struct ChecksumRequest {
 pub struct Capabilities {
     /// Largest IP packet, in octets (1500 on plain Ethernet).
     pub mtu_octets: usize,
-    /// Fills in TCP checksums on transmit, over both IP versions, and those of IPv4 headers. The TCP field then holds
-    /// the pseudo-header sum when handed over.
+    /// Fills in TCP checksums on transmit, over both IP versions, and those of IPv4 headers. The TCP field
+    /// then holds the pseudo-header sum when handed over.
     pub transmit_checksums: bool,
     /// Takes payload by reference ([`Frame::append_region`]).
     pub gather: bool,
@@ -100,8 +101,8 @@ pub trait Frame: Send + 'static {
         self.len() == 0
     }
 
-    /// Lengthens the frame by `octets` at its end and gives the new octets, contents unspecified; `None` when the last
-    /// piece has no room.
+    /// Lengthens the frame by `octets` at its end and gives the new octets, contents unspecified; `None` when
+    /// the last piece has no room.
     fn append(&mut self, octets: usize) -> Option<&mut [u8]>;
 
     /// Appends `octets` octets of `region`, which is [constant](Region::freeze), from `offset` by reference:
@@ -154,12 +155,12 @@ pub trait Device: 'static {
     /// Takes up to `limit` received frames, appending them to `frames`; gives how many.
     fn receive(&mut self, now: Instant, frames: &mut Vec<Self::Frame>, limit: usize) -> usize;
 
-    /// An empty frame to fill and transmit, with room for a full frame of the device's MTU; `None` when no buffer is
-    /// free (counted by the caller).
+    /// An empty frame to fill and transmit, with room for a full frame of the device's MTU; `None` when no
+    /// buffer is free (counted by the caller).
     fn allocate(&mut self) -> Option<Self::Frame>;
 
-    /// Takes frames from the front of `frames` for transmission and leaves what it has no room for; gives how many it
-    /// took.
+    /// Takes frames from the front of `frames` for transmission and leaves what it has no room for; gives how
+    /// many it took.
     fn transmit(&mut self, now: Instant, frames: &mut std::collections::VecDeque<Self::Frame>) -> usize;
 
     /// Has `waker` called whenever frames may have arrived, so that the thread that polls may sleep for as
@@ -185,7 +186,8 @@ pub trait Device: 'static {
     /// Has frames raise no interrupt any more: the thread is awake.
     fn disable_rx_interrupt(&mut self) {}
 
-    /// When a frame already on its way arrives, for devices in virtual time; `None` otherwise or with nothing on its way.
+    /// When a frame already on its way arrives, for devices in virtual time; `None` otherwise or with nothing
+    /// on its way.
     fn next_arrival(&self) -> Option<Instant> {
         None
     }

@@ -1,5 +1,5 @@
-//! Captures in the pcapng format (draft-ietf-opsawg-pcapng): blocks appended to a buffer, little-endian, Ethernet, with
-//! timestamps in nanoseconds. Writing the buffer out is the caller's affair.
+//! Captures in the pcapng format (draft-ietf-opsawg-pcapng): blocks appended to a buffer, little-endian,
+//! Ethernet, with timestamps in nanoseconds. Writing the buffer out is the caller's affair.
 
 use core::ops::Range;
 
@@ -56,8 +56,8 @@ pub fn section_header(out: &mut Vec<u8>) {
     });
 }
 
-/// Appends the block that introduces an Ethernet interface; `snap_octets` is 0 where packets are kept whole. A name over
-/// 255 octets is cut.
+/// Appends the block that introduces an Ethernet interface; `snap_octets` is 0 where packets are kept whole.
+/// A name over 255 octets is cut.
 pub fn interface_description(out: &mut Vec<u8>, name: &str, snap_octets: u32) {
     let name = &name[..name.floor_char_boundary(MAX_NAME_OCTETS)];
     block(out, INTERFACE_DESCRIPTION_BLOCK, |out| {
@@ -105,8 +105,8 @@ pub fn enhanced_packet<'a>(
     packet
 }
 
-/// Appends a block of type `kind` with the body that `body` appends, a multiple of four octets; the total length
-/// stands at both ends.
+/// Appends a block of type `kind` with the body that `body` appends, a multiple of four octets; the total
+/// length stands at both ends.
 fn block(out: &mut Vec<u8>, kind: u32, body: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     put32(out, kind);
@@ -158,7 +158,8 @@ pub(super) mod reader {
         u32::from_le_bytes(octets[at..at + 4].try_into().unwrap())
     }
 
-    /// Every block of a capture; fails the test unless the lengths at both ends agree and nothing is left over.
+    /// Every block of a capture; fails the test unless the lengths at both ends agree and nothing is left
+    /// over.
     pub fn blocks(mut octets: &[u8]) -> Vec<Block<'_>> {
         let mut blocks = Vec::new();
         while !octets.is_empty() {

@@ -48,7 +48,8 @@ pub struct TapStatistics {
     pub write_errors: u64,
 }
 
-/// A device around another that records every frame received and every frame accepted for transmission, in pcapng.
+/// A device around another that records every frame received and every frame accepted for transmission, in
+/// pcapng.
 ///
 /// It offers neither checksum offload nor transmission by reference, so that the capture holds frames as they
 /// are on the wire. Of a frame received from a sender that has no wire either, the capture holds the
@@ -133,8 +134,8 @@ impl<D: Device, W: Write + Send + 'static> Device for Tap<D, W> {
     }
 
     fn transmit(&mut self, now: Instant, frames: &mut VecDeque<D::Frame>) -> usize {
-        // What the device takes is gone afterwards, so frames are staged before and committed as far as they were
-        // taken; in bursts, so that a full device does not have the whole queue staged again and again.
+        // What the device takes is gone afterwards, so frames are staged before and committed as far as they
+        // were taken; in bursts, so that a full device does not have the whole queue staged again and again.
         let mut taken = 0;
         while !frames.is_empty() {
             let count = frames.len().min(RECEIVE_BURST_FRAMES);

@@ -8,7 +8,8 @@ use super::{Region, STag};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ProtectionDomainId(pub u32);
 
-/// Who asks for an access: a stream, and the Protection Domain it belongs to. A peer has no say in either (RFC 5041 §8.2).
+/// Who asks for an access: a stream, and the Protection Domain it belongs to. A peer has no say in either
+/// (RFC 5041 §8.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Accessor {
     /// Its Protection Domain.
@@ -41,8 +42,9 @@ impl Access {
     pub const ANY_WRITE: Self = Self::LOCAL_WRITE.union(Self::REMOTE_WRITE).union(Self::REMOTE_ATOMIC);
 }
 
-/// Why an access is refused, in the order of the checks (RFC 5041 §7.1, ambiguity A-30). Whoever's stream it is hears of it,
-/// as the error that ends the stream (DDP-8.3-05).
+/// Why an access is refused, in the order of the checks (RFC 5041 §7.1, ambiguity A-30). Whoever's stream it
+/// is hears of it, as the error that ends the stream.
+// Requirements: DDP-8.3-05
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccessError {
     /// No such STag, or one that is not valid now.
@@ -63,9 +65,11 @@ pub enum AccessError {
 pub struct Grant {
     /// The memory.
     pub region: Region,
-    /// The Protection Domain whose streams may use it (DDP-8.2-01).
+    /// The Protection Domain whose streams may use it.
+    // Requirements: DDP-8.2-01
     pub pd: ProtectionDomainId,
-    /// The only stream that may use it, if it is not for all of the domain (DDP-8.2-02, DDP-8.3-03).
+    /// The only stream that may use it, if it is not for all of the domain.
+    // Requirements: DDP-8.2-02, DDP-8.3-03
     pub stream: Option<u32>,
     /// The Tagged Offset of the region's first octet.
     pub base_to: u64,
@@ -94,12 +98,13 @@ pub struct Binding {
     /// What the peer may do: of [`Access::REMOTE`] only. What changes octets needs a registration that allows
     /// [`Access::LOCAL_WRITE`]; remote rights of its own it needs none.
     pub access: Access,
-    /// Tagged Offsets of the window count from zero, so that the peer does not learn where it lies; else they are those of
-    /// the registration.
+    /// Tagged Offsets of the window count from zero, so that the peer does not learn where it lies; else they
+    /// are those of the registration.
     pub zero_based: bool,
 }
 
-/// A registration anew, without going through control: of memory that is registered already, under another key.
+/// A registration anew, without going through control: of memory that is registered already, under another
+/// key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FastRegistration {
     /// The registration under its next name: its slot, and another key than it has now.
@@ -112,6 +117,7 @@ pub struct FastRegistration {
     pub base_to: u64,
     /// What is allowed: no more than when the memory was first registered.
     pub access: Access,
-    /// For all streams of the domain. `false`: for that of the queue pair alone, whose peer may then invalidate it too.
+    /// For all streams of the domain. `false`: for that of the queue pair alone, whose peer may then
+    /// invalidate it too.
     pub all_streams: bool,
 }

@@ -12,8 +12,8 @@ use super::{Backing, Region};
 /// piece of it keep it in place after the last [`Region`] is gone.
 #[derive(Debug)]
 pub struct HugeBacking {
-    // Holds the memory, and the one count that all references from frames share: a frame costs no allocation, and a
-    // device needs no table of regions.
+    // Holds the memory, and the one count that all references from frames share: a frame costs no allocation,
+    // and a device needs no table of regions.
     buffer: ExternalBuffer,
 }
 
@@ -58,7 +58,8 @@ unsafe impl Backing for HugeBacking {
 }
 
 impl Region {
-    /// A region of `octets` zero octets in hugepage memory (ordinary memory where the EAL runs without), page aligned.
+    /// A region of `octets` zero octets in hugepage memory (ordinary memory where the EAL runs without), page
+    /// aligned.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! Memory that peers may read and write: regions, the STag table, access checks, and the one place that writes into
-//! user buffers.
+//! Memory that peers may read and write: regions, the STag table, access checks, and the one place that
+//! writes into user buffers.
 
 mod access;
 mod copy;

@@ -1,5 +1,5 @@
-//! Regions over memory that the application has already. No device refers to it: what is sent from it is copied
-//! ([`Region::is_copied`]).
+//! Regions over memory that the application has already. No device refers to it: what is sent from it is
+//! copied ([`Region::is_copied`]).
 
 use core::any::Any;
 use core::mem::ManuallyDrop;
@@ -16,8 +16,8 @@ struct Own<K> {
     _keep: K,
 }
 
-// SAFETY: whoever makes one promises what `Region::from_raw` asks for: the span is valid for access from any thread until
-// `keep` is dropped, which is the last thing that happens to it.
+// SAFETY: whoever makes one promises what `Region::from_raw` asks for: the span is valid for access from any
+// thread until `keep` is dropped, which is the last thing that happens to it.
 #[allow(unsafe_code)]
 unsafe impl<K: Send> Send for Own<K> {}
 // SAFETY: as for `Send`; `keep` is not reached through a shared reference.
@@ -52,7 +52,8 @@ struct Allocation {
 impl Allocation {
     fn take(&mut self) -> Option<Vec<u8>> {
         let capacity = self.capacity.take()?;
-        // SAFETY: the three come from one vector, which was forgotten, and with the capacity the right to it is taken.
+        // SAFETY: the three come from one vector, which was forgotten, and with the capacity the right to it
+        // is taken.
         Some(unsafe { Vec::from_raw_parts(self.start.as_ptr(), self.octets, capacity) })
     }
 }
@@ -70,8 +71,8 @@ unsafe impl Send for Allocation {}
 #[allow(unsafe_code)]
 unsafe impl Sync for Allocation {}
 
-// SAFETY: the octets were a vector's, initialised, and stay in place until drop or `take_octets`, which only the last
-// holder can call; nobody but regions reaches them meanwhile.
+// SAFETY: the octets were a vector's, initialised, and stay in place until drop or `take_octets`, which only
+// the last holder can call; nobody but regions reaches them meanwhile.
 #[allow(unsafe_code)]
 unsafe impl Backing for Allocation {
     fn start(&self) -> NonNull<u8> {
@@ -96,8 +97,8 @@ unsafe impl Backing for Allocation {
 }
 
 impl Region {
-    /// The octets of a vector or box as they lie there, without a copy; they are freed with the last clone of the region, or
-    /// taken out again ([`into_vec`](Self::into_vec)). `None` when there is no octet.
+    /// The octets of a vector or box as they lie there, without a copy; they are freed with the last clone of
+    /// the region, or taken out again ([`into_vec`](Self::into_vec)). `None` when there is no octet.
     pub fn owned(octets: impl Into<Vec<u8>>) -> Option<Self> {
         let mut vector = ManuallyDrop::new(octets.into());
         let start = NonNull::new(vector.as_mut_ptr())?;
@@ -115,18 +116,19 @@ impl Region {
         self.take_octets().ok_or(self)
     }
 
-    /// The `octets` octets from `start`, which are somebody else's. `keep` is dropped when nothing reaches them any more:
-    /// neither a clone of the region nor a core. It may be what holds the memory, or what says by its drop that it may
-    /// go. `None`, and `keep` dropped, when there is no octet.
+    /// The `octets` octets from `start`, which are somebody else's. `keep` is dropped when nothing reaches
+    /// them any more: neither a clone of the region nor a core. It may be what holds the memory, or what says
+    /// by its drop that it may go. `None`, and `keep` dropped, when there is no octet.
     ///
     /// Deregistering alone is not the end of it: a region that was cloned lives on.
     ///
     /// # Safety
     ///
-    /// From now until `keep` is dropped, the octets must stay in place, initialised, and valid for reads and writes from any
-    /// thread. No Rust reference to them may be used meanwhile; other code, of this process or of another that shares the
-    /// memory, may read and write them by whatever it takes for volatile or atomic, and finds old or new octets, as
-    /// with a device's DMA. Such a region is never constant ([`freeze`](Self::freeze)).
+    /// From now until `keep` is dropped, the octets must stay in place, initialised, and valid for reads and
+    /// writes from any thread. No Rust reference to them may be used meanwhile; other code, of this process
+    /// or of another that shares the memory, may read and write them by whatever it takes for volatile or
+    /// atomic, and finds old or new octets, as with a device's DMA. Such a region is never constant
+    /// ([`freeze`](Self::freeze)).
     #[allow(unsafe_code)]
     pub unsafe fn from_raw(start: NonNull<u8>, octets: usize, keep: impl Send + 'static) -> Option<Self> {
         if octets == 0 || isize::try_from(octets).is_err() {

@@ -30,16 +30,18 @@ pub unsafe trait Backing: Send + Sync + 'static {
     fn is_exclusive(&self) -> bool {
         false
     }
-    /// The octets as a vector, after which the backing has none and is only dropped; `None` when it is not made of one.
+    /// The octets as a vector, after which the backing has none and is only dropped; `None` when it is not
+    /// made of one.
     fn take_octets(&mut self) -> Option<Vec<u8>> {
         None
     }
-    /// The device-specific backing, for devices that transmit by reference and must know their own memory again.
+    /// The device-specific backing, for devices that transmit by reference and must know their own memory
+    /// again.
     fn as_any(&self) -> &(dyn core::any::Any + Send + Sync);
 }
 
-/// A span of memory that applications and cores read and write like a device does: by copy, without Rust references
-/// into it. Clones share the span; it is freed with the last clone.
+/// A span of memory that applications and cores read and write like a device does: by copy, without Rust
+/// references into it. Clones share the span; it is freed with the last clone.
 ///
 /// Any number of threads may read and write the same octets at the same time, and peers beside them. Who
 /// reads what is written meanwhile finds old octets and new ones in any mixture, even within a word, as with
@@ -82,8 +84,8 @@ impl Region {
         Some(Self::new(Arc::new(HeapBacking::new(octets)?)))
     }
 
-    /// The `octets` octets from `offset` as a region of their own, which keeps this one; `None` when they do not all lie
-    /// inside or are none. Devices do not transmit it by reference.
+    /// The `octets` octets from `offset` as a region of their own, which keeps this one; `None` when they do
+    /// not all lie inside or are none. Devices do not transmit it by reference.
     pub fn part(&self, offset: usize, octets: usize) -> Option<Self> {
         (octets > 0 && self.contains(offset, octets)).then(|| Self {
             constant: self.constant,
@@ -136,7 +138,8 @@ impl Region {
         self.start.as_ptr() as u64
     }
 
-    /// The octets as a vector, from the last holder of a region made of one; the region is then to be dropped.
+    /// The octets as a vector, from the last holder of a region made of one; the region is then to be
+    /// dropped.
     pub(super) fn take_octets(&mut self) -> Option<Vec<u8>> {
         Arc::get_mut(&mut self.backing)?.take_octets()
     }
@@ -187,12 +190,14 @@ impl Region {
         true
     }
 
-    /// Replaces the 64 bits at `offset`, in the byte order of this machine (RFC 7306 §5.1.1), by what `f` makes of them, and
-    /// gives what was there before: one read-modify-write, atomic to every core and to the application's own atomics on
-    /// the same octets (RDMAPX-5-01). It orders what came before it and what follows like a lock taken and released.
+    /// Replaces the 64 bits at `offset`, in the byte order of this machine (RFC 7306 §5.1.1), by what `f`
+    /// makes of them, and gives what was there before: one read-modify-write, atomic to every core and to the
+    /// application's own atomics on the same octets. It orders what came before it and what follows like a
+    /// lock taken and released.
     ///
     /// `None`, and nothing written, when the region is constant, or the 8 octets are not inside or do not
-    /// begin at a multiple of 8 in memory (RDMAPX-5-02). `f` may be asked more than once.
+    /// begin at a multiple of 8 in memory. `f` may be asked more than once.
+    // Requirements: RDMAPX-5-01, RDMAPX-5-02
     #[inline]
     pub fn fetch_modify(&self, offset: usize, mut f: impl FnMut(u64) -> u64) -> Option<u64> {
         if !self.contains(offset, size_of::<u64>()) || self.constant {
@@ -205,8 +210,8 @@ impl Region {
         if !place.is_aligned() {
             return None;
         }
-        // SAFETY: the place is aligned and inside the span, which `Backing` keeps valid and initialised; the reference ends
-        // here. A copy that meets it sees old or new octets (`copy`).
+        // SAFETY: the place is aligned and inside the span, which `Backing` keeps valid and initialised; the
+        // reference ends here. A copy that meets it sees old or new octets (`copy`).
         let place = unsafe { AtomicU64::from_ptr(place) };
         let modify = |value| Some(f(value));
         place.fetch_update(Ordering::AcqRel, Ordering::Acquire, modify).ok()
@@ -236,7 +241,8 @@ struct Part {
     octets: usize,
 }
 
-// SAFETY: the octets lie inside the region, which is kept, and which makes the same promises for all of its own.
+// SAFETY: the octets lie inside the region, which is kept, and which makes the same promises for all of its
+// own.
 #[allow(unsafe_code)]
 unsafe impl Backing for Part {
     fn start(&self) -> NonNull<u8> {
@@ -343,7 +349,8 @@ mod tests {
         assert!(part.read(0, &mut back[..20]), "a part keeps the whole");
     }
 
-    /// RDMAPX-5-02: only 8 whole octets, inside and aligned in memory, are touched.
+    /// Only 8 whole octets, inside and aligned in memory, are touched.
+    // Requirements: RDMAPX-5-02
     #[test]
     fn atomics_want_eight_aligned_octets_inside() {
         let region = Region::heap(32).unwrap();
@@ -365,7 +372,8 @@ mod tests {
         assert_eq!(after, whole, "a refused one touches nothing");
     }
 
-    /// RDMAPX-5-01: an update that comes between reading and writing is not lost; nor is a neighbouring octet touched.
+    /// An update that comes between reading and writing is not lost; nor is a neighbouring octet touched.
+    // Requirements: RDMAPX-5-01
     #[test]
     fn an_atomic_that_is_overtaken_begins_again() {
         let region = Region::heap(32).unwrap();
@@ -385,7 +393,8 @@ mod tests {
         assert!(whole[..8].iter().chain(&whole[16..]).all(|&octet| octet == 9));
     }
 
-    /// RDMAPX-5-01: no update of another thread is lost.
+    /// No update of another thread is lost.
+    // Requirements: RDMAPX-5-01
     #[test]
     fn atomics_of_many_threads_add_up() {
         const THREADS: u64 = 4;

@@ -11,8 +11,8 @@ pub struct Target<'t> {
 }
 
 impl<'t> Target<'t> {
-    /// Places `source` at `at` octets from the start of the range. `false`, and nothing written, when it does not fit
-    /// the range that was checked.
+    /// Places `source` at `at` octets from the start of the range. `false`, and nothing written, when it does
+    /// not fit the range that was checked.
     #[must_use]
     #[inline]
     pub fn write(&self, at: usize, source: &[u8]) -> bool {
@@ -38,8 +38,8 @@ impl<'t> Target<'t> {
         }
     }
 
-    /// The one atomic read-modify-write of the whole range, see [`Region::fetch_modify`]; `None`, and nothing written, unless
-    /// it is 8 aligned octets.
+    /// The one atomic read-modify-write of the whole range, see [`Region::fetch_modify`]; `None`, and nothing
+    /// written, unless it is 8 aligned octets.
     #[inline]
     pub fn fetch_modify(&self, f: impl FnMut(u64) -> u64) -> Option<u64> {
         if self.octets != size_of::<u64>() {

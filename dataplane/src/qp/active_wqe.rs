@@ -47,7 +47,8 @@ pub struct ActiveWqe {
     pub stage: Stage,
     /// The number of the answer it waits for, once it was sent.
     pub response: Option<u32>,
-    /// The kind its completion names; `None` for the first message of two, which has no completion of its own.
+    /// The kind its completion names; `None` for the first message of two, which has no completion of its
+    /// own.
     pub kind: Option<CompletionKind>,
     /// Octets that its completion names.
     pub octets: u32,
@@ -55,7 +56,8 @@ pub struct ActiveWqe {
     pub refers: bool,
 }
 
-/// The numbers of the next messages on the queues of the peer (DDP-4.3-07, DDP-4.3-08).
+/// The numbers of the next messages on the queues of the peer.
+// Requirements: DDP-4.3-07, DDP-4.3-08
 #[derive(Clone, Copy, Debug)]
 pub struct MessageNumbers {
     /// The version of DDP and RDMAP.
@@ -82,7 +84,8 @@ impl ActiveWqe {
     }
 
     /// Notes how the request's check has ended. One that failed it takes no number.
-    // Each field is written where it stays: a whole that was put together elsewhere a moment before is slow to read.
+    // Each field is written where it stays: a whole that was put together elsewhere a moment before is slow
+    // to read.
     #[inline]
     pub fn checked(&mut self, status: Status, numbers: &mut MessageNumbers) {
         self.kind = Some(self.request.kind());
@@ -94,7 +97,7 @@ impl ActiveWqe {
     }
 
     /// Notes what the request does, with the next number where it takes one.
-    // RDMAP-4.1-06
+    // Requirements: RDMAP-4.1-06
     #[inline]
     fn number(&mut self, numbers: &mut MessageNumbers) {
         let (version, octets) = (numbers.version, self.octets);
@@ -129,7 +132,8 @@ impl ActiveWqe {
         }
     }
 
-    /// Leaves its completion to `second`, the second message of what was one request: it names the octets of both.
+    /// Leaves its completion to `second`, the second message of what was one request: it names the octets of
+    /// both.
     pub const fn complete_with(&mut self, second: &mut Self) {
         (second.kind, second.octets) = (self.kind.take(), self.octets);
     }
@@ -173,7 +177,8 @@ impl ActiveWqe {
         }
     }
 
-    /// Its FPDU that begins `offset` octets into the message and whose ULPDU fits `mulpdu`. `number` is its own.
+    /// Its FPDU that begins `offset` octets into the message and whose ULPDU fits `mulpdu`. `number` is its
+    /// own.
     #[inline]
     pub fn fpdu(&self, message: &Message, number: u32, offset: u32, mulpdu: usize) -> FpduDescriptor {
         let (header, octets) = message.segment(offset, mulpdu);
@@ -190,7 +195,7 @@ impl ActiveWqe {
     }
 
     /// Copies the octets of its message from `offset` on to `out`. `false` when they cannot be had.
-    // DDP-5.2-03
+    // Requirements: DDP-5.2-03
     #[must_use]
     pub fn copy(&self, number: u32, stags: &StagTable, offset: u64, out: &mut [u8]) -> bool {
         let mut header = [0; AtomicRequest::LEN];
@@ -249,7 +254,7 @@ fn copy_part(octets: &[u8], offset: u64, out: &mut [u8]) -> bool {
 }
 
 /// The header of an Atomic Request (RFC 7306 §5.2.1).
-// RDMAPX-5-03
+// Requirements: RDMAPX-5-03
 fn atomic_request(operation: Operation, identifier: u32) -> Option<AtomicRequest> {
     Some(match operation {
         Operation::FetchAdd { stag, to, add, mask } => {
@@ -271,7 +276,7 @@ fn atomic_request(operation: Operation, identifier: u32) -> Option<AtomicRequest
 /// # Errors
 ///
 /// [`PostError`]: what does not go together.
-// DDP-5.2-02
+// Requirements: DDP-5.2-02
 pub fn check_shape(request: &SendRequest, reads: bool) -> Result<(), PostError> {
     let local = &request.local;
     if local.octets() > u64::from(u32::MAX) {
@@ -296,7 +301,7 @@ pub fn check_shape(request: &SendRequest, reads: bool) -> Result<(), PostError> 
 }
 
 /// Checks a request's own side of it: the ranges of memory, and what its operation asks of them.
-// DDP-5.2-02, RDMAP-5.2.2-06, RDMAP-7.1-01
+// Requirements: DDP-5.2-02, RDMAP-5.2.2-06, RDMAP-7.1-01
 pub fn check(request: &Wqe, shared: &SharedQp, stags: &StagTable, reads: bool) -> Status {
     let shape = match request.full() {
         Some(request) => check_shape(request, reads),

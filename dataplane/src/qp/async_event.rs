@@ -14,8 +14,8 @@ use crate::sync::{ArrayQueue, AtomicU64, Ordering};
 /// Something that happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AsyncEvent {
-    /// The first message of the peer has arrived, so that sends may leave: at the end that was connected to (verbs'
-    /// `COMM_EST`).
+    /// The first message of the peer has arrived, so that sends may leave: at the end that was connected to
+    /// (verbs' `COMM_EST`).
     CommunicationEstablished {
         /// The queue pair.
         qp: QpNumber,
@@ -34,20 +34,22 @@ pub enum AsyncEvent {
         /// Which rule.
         error: StreamError,
     },
-    /// A queue pair's stream has ended because somebody reached for memory that was not granted (`QP_ACCESS_ERR`).
+    /// A queue pair's stream has ended because somebody reached for memory that was not granted
+    /// (`QP_ACCESS_ERR`).
     QpAccessError {
         /// The queue pair.
         qp: QpNumber,
         /// How.
         error: StreamError,
     },
-    /// A queue pair that is in Error has completed the last receive that it had taken from a shared receive queue
-    /// (`QP_LAST_WQE_REACHED`).
+    /// A queue pair that is in Error has completed the last receive that it had taken from a shared receive
+    /// queue (`QP_LAST_WQE_REACHED`).
     LastReceiveReached {
         /// The queue pair.
         qp: QpNumber,
     },
-    /// A shared receive queue holds fewer receives than its limit (`SRQ_LIMIT_REACHED`). The limit is gone with that.
+    /// A shared receive queue holds fewer receives than its limit (`SRQ_LIMIT_REACHED`). The limit is gone
+    /// with that.
     SharedReceiveLimit {
         /// The shared receive queue.
         srq: SrqNumber,
@@ -96,8 +98,8 @@ impl AsyncEvents {
         self.entries.is_empty()
     }
 
-    /// Events for which there was no room, because nobody took those before them. The states of queue pairs and queues
-    /// tell the same.
+    /// Events for which there was no room, because nobody took those before them. The states of queue pairs
+    /// and queues tell the same.
     pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }

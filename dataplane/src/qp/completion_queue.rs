@@ -1,5 +1,5 @@
-//! Completion queues: where queue pairs report how work ended. Any thread polls them; one that would rather sleep arms the
-//! queue first, and is told once.
+//! Completion queues: where queue pairs report how work ended. Any thread polls them; one that would rather
+//! sleep arms the queue first, and is told once.
 
 use core::fmt;
 use std::sync::Arc;
@@ -8,7 +8,8 @@ use super::async_event::{AsyncEvent, AsyncEvents};
 use super::work::{Completion, Status};
 use crate::sync::{ArrayQueue, AtomicBool, AtomicU8, AtomicU32, Ordering, fence};
 
-/// Wakes who sleeps until there is something to take. The data plane calls it, so it must not wait for anything.
+/// Wakes who sleeps until there is something to take. The data plane calls it, so it must not wait for
+/// anything.
 pub trait Notify: Send + Sync {
     /// There is something.
     fn notify(&self);
@@ -22,8 +23,9 @@ pub struct CqNumber(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Notice {
-    /// The next completion that the peer asked to be told of ("with Solicited Event", RFC 5040 §5.3), or that is not a
-    /// success (RDMAP-5.3-04).
+    /// The next completion that the peer asked to be told of ("with Solicited Event", RFC 5040 §5.3), or that
+    /// is not a success.
+    // Requirements: RDMAP-5.3-04
     Solicited = 1,
     /// The next completion.
     Next = 2,
@@ -39,12 +41,13 @@ impl Notice {
 
 /// A bounded queue of completions, of any number of queue pairs.
 ///
-/// A place is reserved when work is posted, so what was posted to a queue pair cannot overflow it
-/// (RDMAP-8.1.1-05). Work that a queue pair takes from a shared receive queue has no place yet; the queue
-/// pair that finds none fails, and no other one ([`AsyncEvent::CompletionQueueOverflow`]). A send work
-/// request that is not signaled reserves no place, because its success is not reported. If it fails or is
-/// flushed, its completion is put here only if a place is free, and takes none that is reserved; without one
-/// it is left out, and the queue reports the overflow.
+/// A place is reserved when work is posted, so what was posted to a queue pair cannot overflow it. Work that
+/// a queue pair takes from a shared receive queue has no place yet; the queue pair that finds none fails, and
+/// no other one ([`AsyncEvent::CompletionQueueOverflow`]). A send work request that is not signaled reserves
+/// no place, because its success is not reported. If it fails or is flushed, its completion is put here only
+/// if a place is free, and takes none that is reserved; without one it is left out, and the queue reports the
+/// overflow.
+// Requirements: RDMAP-8.1.1-05
 pub struct CompletionRing {
     number: CqNumber,
     entries: ArrayQueue<Completion>,
@@ -102,8 +105,8 @@ impl CompletionRing {
         Some(completion)
     }
 
-    /// Moves the oldest completions to the front of `completions`, as many as there are and as it has room for; gives how
-    /// many.
+    /// Moves the oldest completions to the front of `completions`, as many as there are and as it has room
+    /// for; gives how many.
     pub fn poll_many(&self, completions: &mut [Completion]) -> usize {
         let mut taken = 0;
         for (place, completion) in completions.iter_mut().zip(self.drain()) {
@@ -113,18 +116,19 @@ impl CompletionRing {
         taken
     }
 
-    /// The completions there are, oldest first, until none is left. Their places are free for new work when the iterator is
-    /// dropped, all at once: less work than polling one by one.
+    /// The completions there are, oldest first, until none is left. Their places are free for new work when
+    /// the iterator is dropped, all at once: less work than polling one by one.
     pub fn drain(&self) -> Drain<'_> {
         Drain { ring: self, taken: 0 }
     }
 
-    /// Has who sleeps told of the next completion, or the next that matters. Asking for more than before adds to it, asking
-    /// for less takes nothing back; it ends with the notification. Completions that are there already notify nobody: `true`
-    /// means that there are some, so poll before you sleep.
+    /// Has who sleeps told of the next completion, or the next that matters. Asking for more than before adds
+    /// to it, asking for less takes nothing back; it ends with the notification. Completions that are there
+    /// already notify nobody: `true` means that there are some, so poll before you sleep.
     pub fn arm(&self, notice: Notice) -> bool {
         self.armed.fetch_max(notice as u8, Ordering::SeqCst);
-        // Of this fence and that of `announce` one comes first: either the completion is seen here, or the wish there.
+        // Of this fence and that of `announce` one comes first: either the completion is seen here, or the
+        // wish there.
         fence(Ordering::SeqCst);
         !self.entries.is_empty()
     }
@@ -280,7 +284,8 @@ mod tests {
         assert_eq!(ring.drain().count(), 0);
     }
 
-    /// Verbs' `req_notify_cq`: one notification for each time the queue is armed, none for what is there already.
+    /// Verbs' `req_notify_cq`: one notification for each time the queue is armed, none for what is there
+    /// already.
     #[test]
     fn an_armed_queue_tells_once() {
         let (ring, bell) = ring(8);
@@ -296,7 +301,8 @@ mod tests {
         assert_eq!(ring.drain().count(), 2);
     }
 
-    /// RDMAP-5.3-04: a Solicited Event wakes, and so does an error; a common success does not.
+    /// A Solicited Event wakes, and so does an error; a common success does not.
+    // Requirements: RDMAP-5.3-04
     #[test]
     fn who_waits_for_solicited_events_sleeps_through_others() {
         let (ring, bell) = ring(16);
@@ -316,7 +322,8 @@ mod tests {
         assert_eq!(bell.rung(), 3);
     }
 
-    /// The race that verbs warns of: a completion that comes while the queue is armed is either seen by `arm`, or told of.
+    /// The race that verbs warns of: a completion that comes while the queue is armed is either seen by
+    /// `arm`, or told of.
     #[test]
     fn no_completion_slips_past_arming() {
         const COMPLETIONS: u64 = 200_000;

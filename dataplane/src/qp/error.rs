@@ -11,7 +11,8 @@ pub enum StreamError {
     /// TCP lost the connection, or it closed in the middle of an FPDU (MPA error 1, RFC 5044 §8).
     #[error("TCP: {0}")]
     Tcp(CloseReason),
-    /// The Initiator has sent no FPDU in the time it had for the first one after MPA's startup (RFC 5044 §7.1.2 rule 10).
+    /// The Initiator has sent no FPDU in the time it had for the first one after MPA's startup (RFC 5044
+    /// §7.1.2 rule 10).
     #[error("no FPDU came in time after MPA startup: the peer has stalled, or speaks another protocol")]
     NoFpdu,
     /// MPA refused what arrived.
@@ -23,8 +24,9 @@ pub enum StreamError {
     /// RDMAP refused what arrived.
     #[error("RDMAP: {0}")]
     Rdmap(RdmapError),
-    /// A message of the peer took a buffer of a shared receive queue, and its completion had no place. The queue pair
-    /// fails, those beside it do not (RDMAP-8.1.1-05).
+    /// A message of the peer took a buffer of a shared receive queue, and its completion had no place. The
+    /// queue pair fails, those beside it do not.
+    // Requirements: RDMAP-8.1.1-05
     #[error(
         "the completion queue has no place for a message from the shared receive queue: make it larger, or poll more often"
     )]
@@ -42,7 +44,7 @@ pub enum StreamError {
 }
 
 /// What a Terminate says, in the words of the layer it names, and its three numbers.
-// MPAv2-8-01
+// Requirements: MPAv2-8-01
 fn said(layer: u8, error_type: u8, code: u8) -> String {
     let words = match layer {
         layer::RDMAP => RdmapError::from_number(error_type, code).map(|error| format!("RDMAP: {error}")),
@@ -58,7 +60,8 @@ fn said(layer: u8, error_type: u8, code: u8) -> String {
 mod tests {
     use super::*;
 
-    /// MPAv2-8-01: every error of MPA has its words, and those of the other layers theirs.
+    /// Every error of MPA has its words, and those of the other layers theirs.
+    // Requirements: MPAv2-8-01
     #[test]
     fn terminates_are_put_in_words() {
         let words = |layer, error_type, code| StreamError::Terminated { layer, error_type, code }.to_string();

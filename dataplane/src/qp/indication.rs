@@ -1,5 +1,5 @@
-//! Ready-to-receive indications in Full Operation (RFC 6581 §9.2): messages that the provider sends and takes of its own
-//! accord, and that neither ULP sees.
+//! Ready-to-receive indications in Full Operation (RFC 6581 §9.2): messages that the provider sends and takes
+//! of its own accord, and that neither ULP sees.
 
 use crate::ddp::segmentation::Message;
 use crate::memory::STag;
@@ -10,8 +10,8 @@ use crate::rdmap::message::{self, READ_REQUEST_QUEUE, SEND_QUEUE};
 use crate::wire::ddp::{Header, Untagged};
 use crate::wire::rdmap::{Control, Opcode, ReadRequest};
 
-/// The STag that an indication names. Nothing is behind it, and nothing need be for no octets; but there are adapters that
-/// fail any tagged message to STag 0.
+/// The STag that an indication names. Nothing is behind it, and nothing need be for no octets; but there are
+/// adapters that fail any tagged message to STag 0.
 const STAG: STag = STag(1);
 
 /// The payload of the RDMA Read Request that is an indication: no octets, from STag 1 to STag 1.
@@ -37,7 +37,7 @@ pub enum ProviderMessage {
 }
 
 /// The message that `provided` is.
-// MPAv2-9.2-10
+// Requirements: MPAv2-9.2-10
 pub const fn message(version: u8, provided: ProviderMessage) -> Message {
     match provided {
         ProviderMessage::Indication(Rtr::Write) => message::write(version, STAG, 0, 0),
@@ -49,8 +49,8 @@ pub const fn message(version: u8, provided: ProviderMessage) -> Message {
 
 /// What a receiver takes of a peer's indications.
 ///
-/// A peer that was to send one and sends something else breaks a rule of its own: what it sent is taken for what it is. A
-/// Write needs no care here, since one without payload is lawful at any time.
+/// A peer that was to send one and sends something else breaks a rule of its own: what it sent is taken for
+/// what it is. A Write needs no care here, since one without payload is lawful at any time.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Indications {
     /// What the first FPDU of the peer may be, until it has come.
@@ -106,8 +106,9 @@ impl Indications {
         };
         match *header {
             // Answers come in the order of the requests, and the indication was the first of them. Its STag
-            // and TO are not looked at, as those of any empty segment (DDP-5.2-09): nothing says which of the
-            // two STags of a Read Request for no octets an adapter puts there.
+            // and TO are not looked at, as those of any empty segment: nothing says which of the two STags of
+            // a Read Request for no octets an adapter puts there.
+            // Requirements: DDP-5.2-09
             Header::Tagged(_) if self.response_due && payload_octets == 0 && own(Opcode::ReadResponse) => {
                 self.response_due = false;
                 Some(Received::RtrReceived)

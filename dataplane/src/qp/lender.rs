@@ -1,5 +1,6 @@
-//! Who has lent the memory of a work request: a mark that goes from the request to its completion, and that nobody else can
-//! make. By the name of a request alone it could not be told whose it is: applications choose names as they like.
+//! Who has lent the memory of a work request: a mark that goes from the request to its completion, and that
+//! nobody else can make. By the name of a request alone it could not be told whose it is: applications choose
+//! names as they like.
 
 use core::num::NonZeroU32;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -7,8 +8,8 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use super::payload::{Payload, Slice, SliceList};
 use super::work::Completion;
 
-/// One who lends memory to work requests, among all of a process. It has no copy: who keeps it to themselves can be sure that
-/// what bears its mark is theirs.
+/// One who lends memory to work requests, among all of a process. It has no copy: who keeps it to themselves
+/// can be sure that what bears its mark is theirs.
 #[derive(Debug)]
 pub struct LenderNumber(NonZeroU32);
 
@@ -22,7 +23,8 @@ impl LenderNumber {
 }
 
 impl SliceList {
-    /// The memory of a request of `lender`. Of the request's name, its completion keeps the 32 least significant bits.
+    /// The memory of a request of `lender`. Of the request's name, its completion keeps the 32 least
+    /// significant bits.
     pub fn lent(slice: Slice, lender: &LenderNumber) -> Self {
         let mut list = Self::from(slice);
         list.lender = Some(lender.0);
@@ -41,8 +43,8 @@ impl Payload {
 }
 
 impl Completion {
-    /// The same, of a request whose memory bears the mark `lender`. The mark takes the upper half of the name: there is no
-    /// other room for it in an entry of 48 octets.
+    /// The same, of a request whose memory bears the mark `lender`. The mark takes the upper half of the
+    /// name: there is no other room for it in an entry of 48 octets.
     pub(super) fn marked(self, lender: Option<NonZeroU32>) -> Self {
         match lender {
             Some(number) => {

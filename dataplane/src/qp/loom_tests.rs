@@ -1,5 +1,5 @@
-//! What an application and a core do at the same time, in every order that memory allows. `scripts/test` runs them, with
-//! `RUSTFLAGS="--cfg loom"`.
+//! What an application and a core do at the same time, in every order that memory allows. `scripts/test` runs
+//! them, with `RUSTFLAGS="--cfg loom"`.
 
 use std::sync::Arc;
 
@@ -71,7 +71,8 @@ fn answer(shared: &Shared, mut f: impl FnMut(u64)) {
     }
 }
 
-/// Whatever is posted while the core hears an earlier bell, a bell rings for it: nothing lies in a queue unheard.
+/// Whatever is posted while the core hears an earlier bell, a bell rings for it: nothing lies in a queue
+/// unheard.
 #[test]
 fn every_post_is_heard() {
     model(|| {
@@ -92,7 +93,8 @@ fn every_post_is_heard() {
     });
 }
 
-/// Two threads that post to one queue pair ring once for each time it is heard, never more than there is room for.
+/// Two threads that post to one queue pair ring once for each time it is heard, never more than there is room
+/// for.
 #[test]
 fn two_posters_share_a_bell() {
     model(|| {
@@ -112,7 +114,8 @@ fn two_posters_share_a_bell() {
     });
 }
 
-/// Work that is posted while the core ends the queue pair is refused or flushed, and its completion has a place.
+/// Work that is posted while the core ends the queue pair is refused or flushed, and its completion has a
+/// place.
 #[test]
 fn nothing_posted_at_the_end_is_forgotten() {
     ends_while_posting(QpState::ReadyToSend);
@@ -240,7 +243,8 @@ impl Notify for Bell {
     }
 }
 
-/// RDMAP-5.3-03: who arms a queue and then sleeps is woken by a completion that came meanwhile, or has seen it.
+/// Who arms a queue and then sleeps is woken by a completion that came meanwhile, or has seen it.
+// Requirements: RDMAP-5.3-03
 #[test]
 fn no_completion_slips_past_arming() {
     model(|| {
@@ -308,7 +312,8 @@ fn no_command_slips_past_sleep() {
     });
 }
 
-/// RDMAP-8.1.1-05: of two that want the last place one has it, and the completion finds it free.
+/// Of two that want the last place one has it, and the completion finds it free.
+// Requirements: RDMAP-8.1.1-05
 #[test]
 fn the_last_place_is_given_once() {
     model(|| {
@@ -343,7 +348,8 @@ fn the_depth_is_kept_by_two_posters() {
     });
 }
 
-/// Who posts when a request has just been completed finds room for another, and the place that the request lay in.
+/// Who posts when a request has just been completed finds room for another, and the place that the request
+/// lay in.
 #[test]
 fn a_request_lies_where_the_last_one_lay() {
     model(|| {
@@ -367,8 +373,8 @@ fn a_request_lies_where_the_last_one_lay() {
 
 const STAG: STag = STag::new(1, 1);
 
-/// What the handshake of a deregistration is made of: the table, the rings, and memory that tells of two that touch it at
-/// the same time.
+/// What the handshake of a deregistration is made of: the table, the rings, and memory that tells of two that
+/// touch it at the same time.
 struct Handshake {
     commands: ArrayQueue<Command>,
     events: ArrayQueue<Event>,
@@ -422,8 +428,9 @@ fn handshake(reads: bool) {
     });
 }
 
-/// DDP-8.3.1-07: memory is its owner's alone from the moment that the answer is there, not only by the clock: all that the
+/// Memory is its owner's alone from the moment that the answer is there, not only by the clock: all that the
 /// core wrote comes before it.
+// Requirements: DDP-8.3.1-07
 #[test]
 fn deregistered_memory_is_its_owners() {
     handshake(false);

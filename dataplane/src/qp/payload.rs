@@ -43,8 +43,8 @@ impl SliceList {
         self.as_slice().iter().map(|slice| u64::from(slice.octets)).sum()
     }
 
-    /// The parts of the ranges that hold the `octets` octets from `offset`: for each, where it begins in the list's octets,
-    /// counted from `offset`, and the part. What lies behind the end of the list is left out.
+    /// The parts of the ranges that hold the `octets` octets from `offset`: for each, where it begins in the
+    /// list's octets, counted from `offset`, and the part. What lies behind the end of the list is left out.
     pub fn parts(&self, offset: u64, octets: usize) -> impl Iterator<Item = (usize, Slice)> {
         parts(self.as_slice(), offset, octets)
     }

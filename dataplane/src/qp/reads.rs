@@ -1,5 +1,5 @@
-//! RDMA Reads and Atomic Operations under way: those this end has asked for and that are not answered, and the answers it owes
-//! the peer. Both queues are as long as the ends agreed on (ORD, IRD) and no longer.
+//! RDMA Reads and Atomic Operations under way: those this end has asked for and that are not answered, and
+//! the answers it owes the peer. Both queues are as long as the ends agreed on (ORD, IRD) and no longer.
 
 use std::collections::VecDeque;
 
@@ -18,7 +18,8 @@ use super::error::StreamError;
 pub enum OutboundRequest {
     /// An RDMA Read Response.
     Read {
-        /// Where it goes: all of it (RDMAP-5.2.2-06).
+        /// Where it goes: all of it.
+        // Requirements: RDMAP-5.2.2-06
         sink: Slice,
         /// Octets of it that were delivered.
         delivered: u32,
@@ -32,11 +33,13 @@ pub enum OutboundRequest {
     },
 }
 
-/// What this end has asked for, oldest first. Answers come in the order of the requests (RDMAP-5.5-11).
+/// What this end has asked for, oldest first. Answers come in the order of the requests.
+// Requirements: RDMAP-5.5-11
 #[derive(Debug, Default)]
 pub struct OutboundReads {
     queue: VecDeque<OutboundRequest>,
-    /// ORD: how many there may be (RDMAP-6.1-03).
+    /// ORD: how many there may be.
+    // Requirements: RDMAP-6.1-03
     depth: usize,
     /// How many there have been; it wraps.
     count: u32,
@@ -78,8 +81,8 @@ impl OutboundReads {
         self.queue.pop_front();
     }
 
-    /// Checks that a segment of a Response is the next of the oldest Read: where its payload belongs and, if it is the last,
-    /// that nothing is missing.
+    /// Checks that a segment of a Response is the next of the oldest Read: where its payload belongs and, if
+    /// it is the last, that nothing is missing.
     ///
     /// # Errors
     ///
@@ -89,14 +92,17 @@ impl OutboundReads {
     // Requirements: DDP-7.2-01, RDMAP-5.2.2-03, RDMAP-7.2-01, RDMAP-7.2-02
     pub(super) fn check_turn(&self, header: &Tagged, payload_octets: usize) -> Result<(), StreamError> {
         let Some(OutboundRequest::Read { sink, delivered }) = self.queue.front() else {
-            // RDMAP-7.2-02: an answer to nothing.
+            // An answer to nothing.
+            // Requirements: RDMAP-7.2-02
             return Err(StreamError::Rdmap(RdmapError::UnexpectedOpcode));
         };
         let left = (sink.octets - delivered) as usize;
-        // Of an empty segment neither STag nor offset is looked at (DDP-5.2-09).
+        // Of an empty segment neither STag nor offset is looked at.
+        // Requirements: DDP-5.2-09
         let in_place = payload_octets == 0
             || header.stag == sink.stag && header.to == sink.to.wrapping_add(u64::from(*delivered));
-        // The Response has the size that was asked for (RDMAP-5.2.2-04).
+        // The Response has the size that was asked for.
+        // Requirements: RDMAP-5.2.2-04
         if in_place && payload_octets <= left && header.last == (payload_octets == left) {
             Ok(())
         } else {
@@ -116,7 +122,8 @@ impl OutboundReads {
         })
     }
 
-    /// A segment of the oldest Response is Delivered (RDMAP-5.5-03).
+    /// A segment of the oldest Response is Delivered.
+    // Requirements: RDMAP-5.5-03
     pub(super) fn deliver(&mut self, last: bool, payload_octets: usize) {
         if let Some(OutboundRequest::Read { delivered, .. }) = self.queue.front_mut() {
             *delivered += payload_octets as u32;
@@ -152,10 +159,11 @@ pub struct Response {
     end: Option<SeqNumber>,
 }
 
-/// The answers this end owes, in the order of the requests (RDMAP-5.2.2-05). There may be IRD Reads, and as
-/// many Atomic Operations beside them: RFC 7306 §5.2.2 item 4 adds the buffers of the one to those of the
-/// other (ambiguity A-34). Example: with an IRD of 2, two Reads and two Atomic Operations may be outstanding
-/// here, and no third of either.
+/// The answers this end owes, in the order of the requests. There may be IRD Reads, and as many Atomic
+/// Operations beside them: RFC 7306 §5.2.2 item 4 adds the buffers of the one to those of the other
+/// (ambiguity A-34). Example: with an IRD of 2, two Reads and two Atomic Operations may be outstanding here,
+/// and no third of either.
+// Requirements: RDMAP-5.2.2-05
 #[derive(Debug, Default)]
 pub struct InboundReads {
     queue: VecDeque<Response>,
@@ -172,13 +180,15 @@ pub struct InboundReads {
 }
 
 impl InboundReads {
-    /// The number of the next Atomic Response (DDP-4.3-07, DDP-4.3-08).
+    /// The number of the next Atomic Response.
+    // Requirements: DDP-4.3-07, DDP-4.3-08
     pub(super) fn next_atomic(&mut self) -> u32 {
         self.atomics = self.atomics.wrapping_add(1);
         self.atomics
     }
 
-    /// Whether the peer may have another request of any kind outstanding here (RDMAP-5.2.2-02).
+    /// Whether the peer may have another request of any kind outstanding here.
+    // Requirements: RDMAP-5.2.2-02
     pub fn has_room(&self) -> bool {
         self.has_room_for_read() || self.has_room_for_atomic()
     }
@@ -265,7 +275,7 @@ pub struct Reads {
 
 impl Reads {
     /// The stream begins, with as many as the ends agreed on.
-    // RDMAP-6.1-02
+    // Requirements: RDMAP-6.1-02
     pub fn begin(&mut self, depths: ReadDepths) {
         let (inbound, outbound) = (usize::from(depths.ird), usize::from(depths.ord));
         self.outbound = OutboundReads { queue: VecDeque::with_capacity(outbound), depth: outbound, count: 0 };

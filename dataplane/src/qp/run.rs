@@ -1,5 +1,5 @@
-//! FPDUs that share a segment (RFC 5044 §4.5, App. A.2): small ones that wait at the same time go out together, and the
-//! last may be cut to the room that is left.
+//! FPDUs that share a segment (RFC 5044 §4.5, App. A.2): small ones that wait at the same time go out
+//! together, and the last may be cut to the room that is left.
 
 use super::payload::Slice;
 use crate::mpa::fpdu;
@@ -26,13 +26,13 @@ pub enum Source {
     },
     /// The Terminate Message of the queue pair.
     Terminate,
-    /// A message of the provider's own: a ready-to-receive indication, or the answer to one. What payload it has is
-    /// always [the same](super::indication::READ_REQUEST).
+    /// A message of the provider's own: a ready-to-receive indication, or the answer to one. What payload it
+    /// has is always [the same](super::indication::READ_REQUEST).
     Provider,
 }
 
-/// An FPDU to be built when it is sent, and again whenever it is retransmitted: from the same octets, with the same
-/// boundaries.
+/// An FPDU to be built when it is sent, and again whenever it is retransmitted: from the same octets, with
+/// the same boundaries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FpduDescriptor {
     /// The DDP header with RDMAP's control octet.
@@ -63,9 +63,10 @@ pub(super) enum Origin {
     Provider,
 }
 
-/// The FPDUs of one segment, one behind the other: the first, and one of each of the work requests that follow its own. Only
-/// the last of these may be a part of its message. With that they can be built again from the requests alone, so a
-/// retransmission has the same boundaries (MPA-A.1-01, MPA-A.1-04, C00-5.1-01, C00-7.3-03, C00-7.3-07).
+/// The FPDUs of one segment, one behind the other: the first, and one of each of the work requests that
+/// follow its own. Only the last of these may be a part of its message. With that they can be built again
+/// from the requests alone, so a retransmission has the same boundaries.
+// Requirements: MPA-A.1-01, MPA-A.1-04, C00-5.1-01, C00-7.3-03, C00-7.3-07
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FpduRun {
     /// The first.
@@ -116,9 +117,9 @@ impl SegmentRoom {
         fpdu::mulpdu(self.emss_octets, self.markers)
     }
 
-    /// The MULPDU behind its first `octets` octets; `None` when the next segment is the place: also when less than a quarter of
-    /// this one is left. What that would save on the wire costs more in FPDUs.
-    // MPA-4.5-03, MPA-4.5-04, MPA-4.5-07
+    /// The MULPDU behind its first `octets` octets; `None` when the next segment is the place: also when less
+    /// than a quarter of this one is left. What that would save on the wire costs more in FPDUs.
+    // Requirements: MPA-4.5-03, MPA-4.5-04, MPA-4.5-07
     pub const fn mulpdu_behind(&self, octets: usize) -> Option<usize> {
         match self.emss_octets.checked_sub(octets) {
             Some(left) if left < self.emss_octets / 4 => None,

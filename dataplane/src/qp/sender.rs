@@ -1,4 +1,5 @@
-//! The send half of a queue pair: work requests and answers become FPDU descriptors, acknowledgements become completions.
+//! The send half of a queue pair: work requests and answers become FPDU descriptors, acknowledgements become
+//! completions.
 
 use std::collections::VecDeque;
 
@@ -25,8 +26,8 @@ use crate::wire::tcp::SeqNumber;
 /// The send half of a queue pair at its core.
 #[derive(Debug)]
 pub struct Sender {
-    /// Requests in the order of posting, from the oldest not completed. At most the queue's depth, and one more when the last
-    /// is two messages.
+    /// Requests in the order of posting, from the oldest not completed. At most the queue's depth, and one
+    /// more when the last is two messages.
     active: VecDeque<ActiveWqe>,
     /// How many requests were completed before these; it wraps.
     completed: u32,
@@ -43,12 +44,14 @@ pub struct Sender {
     numbers: MessageNumbers,
     /// Whether the peer takes Reads and Atomic Operations at all.
     reads: bool,
-    /// Whether an answer goes before the next request, when both wait: they take turns, so an answer may go behind what was
-    /// received later (RDMAP-5.5-05, RDMAP-5.5-09).
+    /// Whether an answer goes before the next request, when both wait: they take turns, so an answer may go
+    /// behind what was received later.
+    // Requirements: RDMAP-5.5-05, RDMAP-5.5-09
     response_next: bool,
     /// What the provider sends of its own, before anything else.
     provider_message: Option<ProviderMessage>,
-    /// The Terminate Message, once there is one to send. Nothing follows it (RDMAP-5.4-04).
+    /// The Terminate Message, once there is one to send. Nothing follows it.
+    // Requirements: RDMAP-5.4-04
     terminate: Option<ArrayVec<u8, { limits::TERMINATE_OCTETS }>>,
     terminate_queued: bool,
 }
@@ -73,7 +76,7 @@ impl Sender {
     }
 
     /// The stream begins; `ord` is how many Reads the peer takes.
-    // MPAv2-5-01, MPAv2-9.2-07
+    // Requirements: MPAv2-5-01, MPAv2-9.2-07
     pub fn begin(&mut self, version: u8, ready: ReadyToReceive, ord: u16) {
         self.numbers.version = version;
         self.reads = ord > 0;
@@ -98,8 +101,9 @@ impl Sender {
         self.provider_message = Some(ProviderMessage::Response { stag, to });
     }
 
-    /// Queues an RDMA Write without payload, unless the next segment belongs to a message that has begun (DDP-5.3-03) or to
-    /// what the provider sends anyway; gives whether it has.
+    /// Queues an RDMA Write without payload, unless the next segment belongs to a message that has begun or
+    /// to what the provider sends anyway; gives whether it has.
+    // Requirements: DDP-5.3-03
     pub fn nudge(&mut self) -> bool {
         let free = self.offset == 0 && self.provider_message.is_none() && self.terminate.is_none();
         if free {
@@ -108,9 +112,9 @@ impl Sender {
         free
     }
 
-    /// Takes what was posted, up to a request that changes what this end grants: what is behind that counts on the change, and
-    /// is looked at when it is carried out. A request whose own side fails its check is an error when its turn comes, and puts
-    /// nothing on the wire.
+    /// Takes what was posted, up to a request that changes what this end grants: what is behind that counts
+    /// on the change, and is looked at when it is carried out. A request whose own side fails its check is an
+    /// error when its turn comes, and puts nothing on the wire.
     pub fn take_posted(&mut self, shared: &SharedQp, stags: &mut StagTable) {
         while self.active.len() < shared.send_depth() && self.after_close.is_none() && !self.ends_locally() {
             let Some(request) = shared.take_send() else { return };
@@ -156,7 +160,8 @@ impl Sender {
         if self.terminate.is_some() {
             return !self.terminate_queued;
         }
-        // DDP-6.2.1-01: a Read is done when it is answered.
+        // A Read is done when it is answered.
+        // Requirements: DDP-6.2.1-01
         let posted = !shared.state().is_over() && self.may_be_posted(shared);
         posted
             || self.queued < self.active.len()
@@ -170,14 +175,15 @@ impl Sender {
     }
 
     /// Whether the request whose turn it is cannot be done, for reasons of this end.
-    // RDMAP-7.1-01
+    // Requirements: RDMAP-7.1-01
     pub fn has_failed(&self) -> bool {
         self.terminate.is_none()
             && self.active.get(self.queued).is_some_and(|wqe| wqe.status != Status::Success)
     }
 
-    /// Carries out the next request when it puts nothing on the wire and all before it are complete: what was sent may have to
-    /// be read again from memory that it changes. `true` when it has, and more may be [taken](Self::take_posted).
+    /// Carries out the next request when it puts nothing on the wire and all before it are complete: what was
+    /// sent may have to be read again from memory that it changes. `true` when it has, and more may be
+    /// [taken](Self::take_posted).
     pub fn carry_out(&mut self, shared: &SharedQp, stags: &mut StagTable, reads: &Reads) -> bool {
         let Some(wqe) = self.active.front_mut() else { return false };
         let local = wqe.effect == Effect::Local && wqe.status == Status::Success;
@@ -193,7 +199,8 @@ impl Sender {
         done
     }
 
-    /// The request to go on with, if it may go now; `pending` of those before it ask for something and are not queued yet.
+    /// The request to go on with, if it may go now; `pending` of those before it ask for something and are
+    /// not queued yet.
     fn ready(
         &self,
         index: usize,
@@ -207,9 +214,9 @@ impl Sender {
         (!waits || (index == self.queued && self.offset > 0)).then_some((wqe, message))
     }
 
-    /// The FPDUs of the next segment: requests in the order of posting (DDP-5.3-02, RDMAP-5.1-04, RDMAP-5.2.1-03, RDMAP-5.3-03,
-    /// RDMAP-5.5-06), offsets rising (DDP-5.3-03); answers between them. The caller queues them and calls
-    /// [`advance`](Self::advance), or asks again later.
+    /// The FPDUs of the next segment: requests in the order of posting, offsets rising; answers between them.
+    /// The caller queues them and calls [`advance`](Self::advance), or asks again later.
+    // Requirements: DDP-5.3-02, RDMAP-5.1-04, RDMAP-5.2.1-03, RDMAP-5.3-03, RDMAP-5.5-06, DDP-5.3-03
     pub fn peek(&self, room: &SegmentRoom, reads: &Reads) -> Option<FpduRun> {
         let version = self.numbers.version;
         if let Some(provided) = self.provider_message {
@@ -259,11 +266,11 @@ impl Sender {
         self.terminate.is_some() && !self.terminate_queued
     }
 
-    /// `run`, which is queued, with as many FPDUs behind it as there are and as fit. `None` when that is none. For
-    /// [`advance`](Self::advance) it is a run like any other.
+    /// `run`, which is queued, with as many FPDUs behind it as there are and as fit. `None` when that is
+    /// none. For [`advance`](Self::advance) it is a run like any other.
     pub fn extend(&self, run: FpduRun, room: &SegmentRoom, reads: &Reads) -> Option<FpduRun> {
-        // Behind a part of a message only its own next part may follow, and that is for the next segment. Messages that are
-        // not of the queue go alone.
+        // Behind a part of a message only its own next part may follow, and that is for the next segment.
+        // Messages that are not of the queue go alone.
         let alone = !matches!(run.origin, Origin::Requests(_));
         let inside = self.offset > 0 || reads.inbound.next().is_some_and(|(_, offset)| offset > 0);
         if inside || self.terminate.is_some() || self.provider_message.is_some() || alone {
@@ -273,8 +280,9 @@ impl Sender {
         (longer.more > run.more).then_some(longer)
     }
 
-    /// `run` with what fits of the requests from `next` on; `pending` of its own that are not queued yet ask for something.
-    // MPA-5.1-04, MPA-A.2-01
+    /// `run` with what fits of the requests from `next` on; `pending` of its own that are not queued yet ask
+    /// for something.
+    // Requirements: MPA-5.1-04, MPA-A.2-01
     fn pack(
         &self,
         mut run: FpduRun,
@@ -347,8 +355,9 @@ impl Sender {
         core::iter::once(run.first).chain(behind)
     }
 
-    /// Notes that `run` was queued, and ends at `end` in the stream; `before` of its FPDUs were so already. Its requests
-    /// complete together, when the whole segment is acknowledged: until then it may have to be built again.
+    /// Notes that `run` was queued, and ends at `end` in the stream; `before` of its FPDUs were so already.
+    /// Its requests complete together, when the whole segment is acknowledged: until then it may have to be
+    /// built again.
     pub fn advance(&mut self, run: &FpduRun, before: usize, end: SeqNumber, reads: &mut Reads) {
         let number = match run.origin {
             Origin::Terminate => {
@@ -396,8 +405,9 @@ impl Sender {
         }
     }
 
-    /// Completes the requests whose last octet TCP has acknowledged up to `acknowledged`, and whose answers have come, in the
-    /// order of posting (RDMAP-5.5-07, RDMAP-5.5-08, RDMAP-5.5-10).
+    /// Completes the requests whose last octet TCP has acknowledged up to `acknowledged`, and whose answers
+    /// have come, in the order of posting.
+    // Requirements: RDMAP-5.5-07, RDMAP-5.5-08, RDMAP-5.5-10
     pub fn complete(
         &mut self,
         shared: &SharedQp,
@@ -456,8 +466,8 @@ impl Sender {
         }
     }
 
-    /// Ends everything taken and posted: the request under way when the stream failed with `error`, the others flushed. One
-    /// that could not be done has its own reason.
+    /// Ends everything taken and posted: the request under way when the stream failed with `error`, the
+    /// others flushed. One that could not be done has its own reason.
     pub fn flush(&mut self, shared: &SharedQp, stags: &mut StagTable, error: Option<StreamError>) {
         let mut status = error.map_or(Status::Flushed, Status::Failed);
         while !self.active.is_empty() {
@@ -502,8 +512,8 @@ impl Sender {
         self.terminate.get_or_insert(message);
     }
 
-    /// Copies the octets of an FPDU's payload from `at` on to `out`; not those of registered memory alone, which need no look
-    /// at the sender. `false` when they cannot be had.
+    /// Copies the octets of an FPDU's payload from `at` on to `out`; not those of registered memory alone,
+    /// which need no look at the sender. `false` when they cannot be had.
     #[must_use]
     pub fn copy(&self, source: Source, stags: &StagTable, at: usize, out: &mut [u8]) -> bool {
         let mut response = [0; AtomicResponse::LEN];
@@ -534,7 +544,7 @@ impl Sender {
 }
 
 /// Changes what this end grants.
-// DDP-8.3-01, DDP-8.3-02, DDP-8.3-03
+// Requirements: DDP-8.3-01, DDP-8.3-02, DDP-8.3-03
 fn carry_out_one(operation: Operation, shared: &SharedQp, stags: &mut StagTable) -> Status {
     let done = |done, otherwise| if done { Status::Success } else { otherwise };
     match operation {
@@ -569,7 +579,8 @@ fn each_memory(request: &Wqe, f: impl FnMut(STag)) {
     request.slices().iter().filter(|slice| slice.octets > 0).map(|slice| slice.stag).for_each(f);
 }
 
-/// Whether a ULPDU of a descriptor ever exceeds what MPA takes (MPA-3-05). Kept as a compile-time fact.
+/// Whether a ULPDU of a descriptor ever exceeds what MPA takes. Kept as a compile-time fact.
+// Requirements: MPA-3-05
 const _: () = assert!(limits::TERMINATE_OCTETS + ddp::Untagged::LEN <= mpa::fpdu::MULPDU_MIN);
 
 #[cfg(test)]

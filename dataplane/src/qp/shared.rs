@@ -1,5 +1,5 @@
-//! What an application and a core share of a queue pair: bounded lock-free rings, so that work is posted and completions
-//! are polled from any thread while the core runs.
+//! What an application and a core share of a queue pair: bounded lock-free rings, so that work is posted and
+//! completions are polled from any thread while the core runs.
 
 use std::sync::Arc;
 
@@ -27,11 +27,11 @@ pub enum QpState {
     Idle = 0,
     /// Connected, in Full Operation.
     ReadyToSend = 1,
-    /// This end has closed, or the peer has and this end follows; sends posted before are still being done, and receives
-    /// are taken for what the peer still sends.
+    /// This end has closed, or the peer has and this end follows; sends posted before are still being done,
+    /// and receives are taken for what the peer still sends.
     Closing = 2,
-    /// The stream has failed, at this end or at the peer's: a Terminate is on its way or has come, and the connection closes.
-    /// What is posted now is flushed.
+    /// The stream has failed, at this end or at the peer's: a Terminate is on its way or has come, and the
+    /// connection closes. What is posted now is flushed.
     Terminate = 3,
     /// Over: everything posted is flushed, what is posted now too.
     Error = 4,
@@ -72,8 +72,8 @@ pub enum PostError {
     /// A Read or an Atomic Operation on a connection on which the ends agreed on none.
     #[error("the ends agreed on no RDMA Reads and Atomic Operations: see ReadsWanted and Terms")]
     NoReads,
-    /// A Read does not have just one range of memory to come to, of an Atomic Operation's eight octets; or there are octets
-    /// where none belong.
+    /// A Read does not have just one range of memory to come to, of an Atomic Operation's eight octets; or
+    /// there are octets where none belong.
     #[error(
         "the operation does not go with this memory: a Read has one range, an Atomic Operation one of eight octets"
     )]
@@ -172,7 +172,8 @@ impl SharedQp {
         Self { events: Some(events), ..self }
     }
 
-    /// The same, with its receives taken from `receives`. Its receive depth then is how many it may hold at a time.
+    /// The same, with its receives taken from `receives`. Its receive depth then is how many it may hold at a
+    /// time.
     #[must_use]
     pub fn with_shared_receives(self, receives: Arc<SharedReceiveQueue>) -> Self {
         Self { shared_receives: Some(receives), ..self }
@@ -223,13 +224,14 @@ impl SharedQp {
         self.shared_receives.as_ref()
     }
 
-    /// Receives that it has taken from its shared receive queue so far: what its peer has used up (DDP-8.3.2-07,
-    /// RDMAP-8.1.2-05).
+    /// Receives that it has taken from its shared receive queue so far: what its peer has used up.
+    // Requirements: DDP-8.3.2-07, RDMAP-8.1.2-05
     pub fn receives_taken(&self) -> u64 {
         self.receives_taken.load(Ordering::Relaxed)
     }
 
-    /// Receives that were posted to it, or that it has taken from its shared receive queue, and that are not completed.
+    /// Receives that were posted to it, or that it has taken from its shared receive queue, and that are not
+    /// completed.
     pub fn receives_outstanding(&self) -> u32 {
         self.receives.outstanding()
     }
@@ -274,12 +276,13 @@ impl SharedQp {
         }
     }
 
-    /// Posts a receive work request. Allowed before the connection exists, and after our half of it has closed: the peer
-    /// may still send (DDP-6.2.1-06). Once the stream has failed it is flushed.
+    /// Posts a receive work request. Allowed before the connection exists, and after our half of it has
+    /// closed: the peer may still send. Once the stream has failed it is flushed.
     ///
     /// # Errors
     ///
     /// See [`PostError`]; nothing is posted then.
+    // Requirements: DDP-6.2.1-06
     pub fn post_receive(&self, request: ReceiveRequest) -> Result<(), PostError> {
         self.post_receives(core::slice::from_ref(&request)).map_err(|bad| bad.error)
     }
@@ -316,8 +319,8 @@ impl SharedQp {
 
     /// Clears the doorbell: the core reads the queues after this.
     pub fn clear_doorbell(&self) {
-        // A swap, not a store: either the poster's swap comes first and this one sees its request, or it comes later and
-        // rings again.
+        // A swap, not a store: either the poster's swap comes first and this one sees its request, or it
+        // comes later and rings again.
         self.rung.swap(false, Ordering::AcqRel);
     }
 
@@ -327,8 +330,8 @@ impl SharedQp {
         self.sends.take()
     }
 
-    /// A request that was taken is not looked at any more, for the core. It comes before the completion, which lets another
-    /// be posted.
+    /// A request that was taken is not looked at any more, for the core. It comes before the completion,
+    /// which lets another be posted.
     #[inline]
     pub fn recycle(&self, request: Wqe) {
         if let Some(slot) = request.into_slot() {
@@ -352,12 +355,13 @@ impl SharedQp {
         self.receives.take()
     }
 
-    /// A receive from the shared receive queue, for a message that begins, for the core. `None` when there is none, or when
-    /// the queue pair holds as many as it may.
+    /// A receive from the shared receive queue, for a message that begins, for the core. `None` when there is
+    /// none, or when the queue pair holds as many as it may.
     ///
     /// # Errors
     ///
-    /// [`StreamError::CompletionQueueOverflow`] when its completion would have no place. The receive stays where it is.
+    /// [`StreamError::CompletionQueueOverflow`] when its completion would have no place. The receive stays
+    /// where it is.
     pub fn take_shared_receive(&self) -> Result<Option<ReceiveRequest>, StreamError> {
         let Some(queue) = &self.shared_receives else { return Ok(None) };
         if self.receives.outstanding() as usize >= self.receives.depth() {
@@ -392,8 +396,8 @@ impl SharedQp {
     /// Changes the state, for the core.
     pub fn set_state(&self, state: QpState) {
         self.state.store(state as u8, Ordering::Release);
-        // Whoever ends the queue pair flushes next. Of this fence and that of `post_receives` one comes first: either the
-        // flush finds the request, or the poster sees the state and rings.
+        // Whoever ends the queue pair flushes next. Of this fence and that of `post_receives` one comes
+        // first: either the flush finds the request, or the poster sees the state and rings.
         fence(Ordering::SeqCst);
     }
 
@@ -414,7 +418,8 @@ impl SharedQp {
         self.abandoned.load(Ordering::Acquire)
     }
 
-    /// Notes the error that ended the stream, for the core. The first one stays (RDMAP-7.1-03).
+    /// Notes the error that ended the stream, for the core. The first one stays.
+    // Requirements: RDMAP-7.1-03
     pub fn set_error(&self, error: StreamError) {
         if self.error.load().is_none() {
             self.error.store(Some(error));

@@ -1,5 +1,5 @@
-//! Shared receive queues: buffers for the Sends of many peers. A queue pair takes one when a message begins, so that
-//! nobody has to keep buffers ready at each of them.
+//! Shared receive queues: buffers for the Sends of many peers. A queue pair takes one when a message begins,
+//! so that nobody has to keep buffers ready at each of them.
 
 use core::fmt;
 use std::sync::{Arc, OnceLock};
@@ -15,10 +15,11 @@ use crate::sync::{ArrayQueue, AtomicBool, AtomicU32, AtomicU64, Ordering, fence}
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SrqNumber(pub u32);
 
-/// Receives that the queue pairs of a Protection Domain share. A receive leaves it when a queue pair takes it, and counts
-/// there until it is completed: a peer that sends much shows in
-/// [`SharedQp::receives_taken`](super::shared::SharedQp::receives_taken), and cannot hold more at a time than its queue pair
-/// was made for (DDP-8.3.2-07, RDMAP-8.1.2-05).
+/// Receives that the queue pairs of a Protection Domain share. A receive leaves it when a queue pair takes
+/// it, and counts there until it is completed: a peer that sends much shows in
+/// [`SharedQp::receives_taken`](super::shared::SharedQp::receives_taken), and cannot hold more at a time than
+/// its queue pair was made for.
+// Requirements: DDP-8.3.2-07, RDMAP-8.1.2-05
 pub struct SharedReceiveQueue {
     /// Its name.
     pub number: SrqNumber,
@@ -112,9 +113,11 @@ impl SharedReceiveQueue {
         }
     }
 
-    /// Asks for one event when fewer than `limit` receives are left, at once if they are already; 0 asks for none.
+    /// Asks for one event when fewer than `limit` receives are left, at once if they are already; 0 asks for
+    /// none.
     pub fn arm_limit(&self, limit: u32) {
-        // All of one order with what `take` does: either the receive is seen to be gone here, or the limit there.
+        // All of one order with what `take` does: either the receive is seen to be gone here, or the limit
+        // there.
         self.limit.store(limit, Ordering::SeqCst);
         self.look_at_limit();
     }

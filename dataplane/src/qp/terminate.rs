@@ -11,15 +11,17 @@ use crate::rdmap::{self, RdmapError, layer};
 use crate::wire::ddp::Untagged;
 use crate::wire::rdmap::Terminate;
 
-/// The Terminate that tells the peer of `error`; `None` for errors that are not told: TCP has failed, or the peer's own
-/// Terminate came. The segment in error is named by its length and header where it is known (RDMAP-4.8-04, RDMAP-7.1-02).
+/// The Terminate that tells the peer of `error`; `None` for errors that are not told: TCP has failed, or the
+/// peer's own Terminate came. The segment in error is named by its length and header where it is known.
+// Requirements: RDMAP-4.8-04, RDMAP-7.1-02
 pub fn message(
     error: StreamError,
     fault: Option<&Fault>,
 ) -> Option<ArrayVec<u8, { limits::TERMINATE_OCTETS }>> {
     let (layer, error_type, code, names_segment) = match error {
         StreamError::Tcp(_) | StreamError::NoFpdu | StreamError::Terminated { .. } => return None,
-        // RDMAP-4.8-04: no headers for lower-layer errors.
+        // No headers for lower-layer errors.
+        // Requirements: RDMAP-4.8-04
         StreamError::Mpa(error) => (layer::LLP, 0, error.code(), false),
         // It cannot know what happened here, only that this stream is over.
         StreamError::CompletionQueueOverflow => {
@@ -47,9 +49,9 @@ pub fn message(
     Some(octets)
 }
 
-/// The Terminate that tells the Responder of `error` before anything else was sent, as an FPDU: the only one of its
-/// connection.
-// MPAv2-9.1-07, MPAv2-9.2-08, MPAv2-9.3-01
+/// The Terminate that tells the Responder of `error` before anything else was sent, as an FPDU: the only one
+/// of its connection.
+// Requirements: MPAv2-9.1-07, MPAv2-9.2-08, MPAv2-9.3-01
 pub fn only_fpdu(error: MpaError, agreement: Agreement) -> ArrayVec<u8, ONLY_FPDU_OCTETS> {
     let message = message(StreamError::Mpa(error), None).unwrap_or_default();
     let segments = rdmap::message::terminate(agreement.version, message.len() as u32);
@@ -90,7 +92,8 @@ mod tests {
         }
     }
 
-    /// RDMAP-4.8-02, RDMAP-4.8-04: the words of RFC 5040 figure 10, octet by octet.
+    /// The words of RFC 5040 figure 10, octet by octet.
+    // Requirements: RDMAP-4.8-02, RDMAP-4.8-04
     #[test]
     fn says_what_the_figure_says() {
         let bytes = |error, fault: Option<&Fault>| message(error, fault).unwrap().to_vec();

@@ -7,8 +7,8 @@ use crate::mpa::MpaError;
 use crate::rdmap::{RdmapError, layer};
 use crate::tcp::CloseReason;
 
-/// The status of a work completion. The numbers are those of `enum ibv_wc_status`; those that have no meaning on iWARP are
-/// left out.
+/// The status of a work completion. The numbers are those of `enum ibv_wc_status`; those that have no meaning
+/// on iWARP are left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum WcStatus {
@@ -243,8 +243,9 @@ mod tests {
         Status::Failed(StreamError::Terminated { layer, error_type, code }).wc_status()
     }
 
-    /// RDMAP-6.2.1-02: every Terminate there can be says whose fault it was. The tables are those of RFC 5040 §4.8 and
-    /// RFC 5041 §7.2, written down a second time.
+    /// Every Terminate there can be says whose fault it was. The tables are those of RFC 5040 §4.8 and RFC
+    /// 5041 §7.2, written down a second time.
+    // Requirements: RDMAP-6.2.1-02
     #[test]
     fn every_terminate_has_its_word() {
         for layer in 0..=u8::MAX {
@@ -267,7 +268,8 @@ mod tests {
         }
     }
 
-    /// What this end finds wrong is never called the peer's refusal, and what the peer finds wrong never ours.
+    /// What this end finds wrong is never called the peer's refusal, and what the peer finds wrong never
+    /// ours.
     #[test]
     fn errors_found_here_are_local() {
         let numbers = |from: fn(u8, u8) -> Option<StreamError>| {

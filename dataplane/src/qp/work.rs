@@ -18,7 +18,7 @@ impl fmt::Debug for QpNumber {
 }
 
 /// What a send work request does, with what its user has to say of it.
-// RDMAP-3.2-01
+// Requirements: RDMAP-3.2-01
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// RDMAP Send: the octets arrive in the buffer of a receive work request of the peer (RFC 5040 §5.3).
@@ -53,15 +53,17 @@ pub enum Operation {
         /// Whether it is to wake a peer that sleeps until such a message.
         solicited: bool,
     },
-    /// RDMA Read: octets of the peer's memory arrive in the one range of `local`, as many as it has (RFC 5040 §5.2).
+    /// RDMA Read: octets of the peer's memory arrive in the one range of `local`, as many as it has (RFC 5040
+    /// §5.2).
     Read {
         /// The peer's registration.
         stag: STag,
         /// The Tagged Offset in it.
         to: u64,
     },
-    /// Adds to eight octets of the peer's memory, aligned to eight (RFC 7306 §5.1.1). Their value before comes to `local`.
-    /// Values are integers of this end and of that one, whatever the order of their octets there.
+    /// Adds to eight octets of the peer's memory, aligned to eight (RFC 7306 §5.1.1). Their value before
+    /// comes to `local`. Values are integers of this end and of that one, whatever the order of their octets
+    /// there.
     FetchAdd {
         /// The peer's registration.
         stag: STag,
@@ -72,7 +74,8 @@ pub enum Operation {
         /// The most significant bit of each field that is added to on its own; zero for one field of 64 bits.
         mask: u64,
     },
-    /// Replaces bits of eight octets of the peer's memory if other bits are as expected (RFC 7306 §5.1.2). As above else.
+    /// Replaces bits of eight octets of the peer's memory if other bits are as expected (RFC 7306 §5.1.2). As
+    /// above else.
     CompareSwap {
         /// The peer's registration.
         stag: STag,
@@ -87,8 +90,8 @@ pub enum Operation {
         /// The bits that are replaced.
         swap_mask: u64,
     },
-    /// Replaces bits of eight octets of the peer's memory. As above else; on the wire it is a [`CompareSwap`](Self::CompareSwap)
-    /// that compares nothing.
+    /// Replaces bits of eight octets of the peer's memory. As above else; on the wire it is a
+    /// [`CompareSwap`](Self::CompareSwap) that compares nothing.
     Swap {
         /// The peer's registration.
         stag: STag,
@@ -104,10 +107,11 @@ pub enum Operation {
         /// The registration, or the window.
         stag: STag,
     },
-    /// Gives a window on a part of a registration to the peer of this queue pair alone, when all requests before it are
-    /// complete.
+    /// Gives a window on a part of a registration to the peer of this queue pair alone, when all requests
+    /// before it are complete.
     Bind(Binding),
-    /// Registers memory that is registered already anew, under another key, when all requests before it are complete.
+    /// Registers memory that is registered already anew, under another key, when all requests before it are
+    /// complete.
     Register(FastRegistration),
 }
 
@@ -145,7 +149,8 @@ impl Operation {
     pub const SEND: Self = Self::Send { invalidate: None, solicited: false };
 }
 
-/// A work request on the send queue. The registered memory of `local` belongs to the stack until the completion.
+/// A work request on the send queue. The registered memory of `local` belongs to the stack until the
+/// completion.
 ///
 /// What is sent is read from there whenever a segment is built, also to be sent again. If somebody writes to
 /// it meanwhile, the application, a peer with the right to, or another request, what arrives is old or new
@@ -164,8 +169,8 @@ pub struct SendRequest {
     /// ([`CompletionQueueOverflow`](super::async_event::AsyncEvent::CompletionQueueOverflow)). A signaled one
     /// behind it tells of both.
     pub signaled: bool,
-    /// Whether it waits until the peer has answered all Reads and Atomic Operations posted before it (RFC 5040 §5.5): for
-    /// what depends on what they bring.
+    /// Whether it waits until the peer has answered all Reads and Atomic Operations posted before it (RFC
+    /// 5040 §5.5): for what depends on what they bring.
     pub fenced: bool,
 }
 
@@ -191,8 +196,9 @@ impl ReceiveRequest {
         Self { id, local: local.into() }
     }
 
-    /// Octets of the longest message that the buffer takes. A message has no more than 2^32 - 1, however large the buffer
-    /// (DDP-5.2-02).
+    /// Octets of the longest message that the buffer takes. A message has no more than 2^32 - 1, however
+    /// large the buffer.
+    // Requirements: DDP-5.2-02
     pub(super) fn longest_message(&self) -> u64 {
         self.local.octets().min(u64::from(u32::MAX))
     }
@@ -229,15 +235,18 @@ pub enum CompletionKind {
 /// How a work request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// Done: for sends, TCP has the acknowledgement of the last octet, which says nothing of what the peer made of it
-    /// (DDP-5.4-04); for receives, the message was Delivered.
+    /// Done: for sends, TCP has the acknowledgement of the last octet, which says nothing of what the peer
+    /// made of it; for receives, the message was Delivered.
+    // Requirements: DDP-5.4-04
     Success,
     /// The octets are more than a message can have (2^32 - 1).
     LocalLength,
-    /// The request is none that this queue pair can do: a Read or Atomic Operation where the ends agreed on none, or without
-    /// just one range of memory to come to (of eight octets for an Atomic Operation); octets where none belong.
+    /// The request is none that this queue pair can do: a Read or Atomic Operation where the ends agreed on
+    /// none, or without just one range of memory to come to (of eight octets for an Atomic Operation); octets
+    /// where none belong.
     LocalOperation,
-    /// A local range is not registered, not of this Protection Domain or stream, lacks the right, or is out of bounds.
+    /// A local range is not registered, not of this Protection Domain or stream, lacks the right, or is out
+    /// of bounds.
     LocalProtection,
     /// A window was not bound, for the reason that [`BindError`](crate::memory::BindError) would name.
     Bind,
@@ -258,11 +267,13 @@ pub struct Completion {
     pub kind: CompletionKind,
     /// How it ended.
     pub status: Status,
-    /// For receives, octets of the message (DDP-5.4-02); for sends, octets sent.
+    /// For receives, octets of the message; for sends, octets sent.
+    // Requirements: DDP-5.4-02
     pub octets: u32,
     /// Of received Immediate Data, its eight octets; nothing of it is in the buffer.
     pub immediate: Option<u64>,
-    /// Of a received message, the STag that it has invalidated (RDMAP-5.3-08).
+    /// Of a received message, the STag that it has invalidated.
+    // Requirements: RDMAP-5.3-08
     pub invalidated: Option<STag>,
     /// Of a received message, whether its sender asked for an Event.
     pub solicited: bool,

@@ -6,15 +6,15 @@ use super::completion_queue::CompletionRing;
 use super::shared::PostError;
 use crate::sync::{ArrayQueue, AtomicU64, Ordering};
 
-/// A bounded queue of work requests. A request counts until it is completed, so that there is never more work under way
-/// than the queue was made for.
+/// A bounded queue of work requests. A request counts until it is completed, so that there is never more work
+/// under way than the queue was made for.
 #[derive(Debug)]
 pub(super) struct WorkQueue<T> {
     posted: ArrayQueue<T>,
     /// Requests counted so far, by those who post.
     counted: CachePadded<AtomicU64>,
-    /// Requests completed so far. Only the core writes it, so it needs no operation that others could disturb, which for every
-    /// request would cost more than most of what is done for it.
+    /// Requests completed so far. Only the core writes it, so it needs no operation that others could
+    /// disturb, which for every request would cost more than most of what is done for it.
     finished: CachePadded<AtomicU64>,
 }
 
@@ -82,8 +82,8 @@ impl<T> WorkQueue<T> {
     fn take_places(&self, wanted: u32) -> u32 {
         let mut counted = self.counted.load(Ordering::Relaxed);
         loop {
-            // What the core did before it finished a request has been done for who has its place. An exchange that succeeds
-            // shows that `counted` is not old; `finished` may be, and errs to the safe side.
+            // What the core did before it finished a request has been done for who has its place. An exchange
+            // that succeeds shows that `counted` is not old; `finished` may be, and errs to the safe side.
             let finished = self.finished.load(Ordering::Acquire);
             let room = (self.depth() as u64).saturating_sub(counted.saturating_sub(finished));
             let granted = u64::from(wanted).min(room);

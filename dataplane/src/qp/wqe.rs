@@ -1,5 +1,6 @@
-//! A send work request from its posting to its completion. Most have one range of memory and few operands: these are short
-//! enough to be handed on by value. Any other is written once, to a place of the queue pair's, and handed on by that.
+//! A send work request from its posting to its completion. Most have one range of memory and few operands:
+//! these are short enough to be handed on by value. Any other is written once, to a place of the queue
+//! pair's, and handed on by that.
 
 use core::num::NonZeroU32;
 use core::slice;
@@ -19,8 +20,9 @@ pub struct Wqe {
     full: Option<Box<SendRequest>>,
 }
 
-/// A request of at most one range, with few operands. It is moved from the poster to the queue, and from there to where the core
-/// keeps it, each time a moment after it was written: whole words without variants are what a processor then reads fastest.
+/// A request of at most one range, with few operands. It is moved from the poster to the queue, and from
+/// there to where the core keeps it, each time a moment after it was written: whole words without variants
+/// are what a processor then reads fastest.
 #[derive(Clone, Copy, Debug)]
 struct CompactWqe {
     id: u64,
@@ -157,8 +159,8 @@ impl Wqe {
         self.full
     }
 
-    /// Divides an RDMA Write with Immediate Data into its two messages (RFC 7306 §6): this is the Write from now on. Gives
-    /// the other, whose memory is the Write's; `None` when it is no such request.
+    /// Divides an RDMA Write with Immediate Data into its two messages (RFC 7306 §6): this is the Write from
+    /// now on. Gives the other, whose memory is the Write's; `None` when it is no such request.
     pub(super) fn split_immediate(&mut self) -> Option<Self> {
         let request = self.full.as_mut()?;
         let Operation::WriteWithImmediate { stag, to, immediate, solicited } = request.operation else {
@@ -171,7 +173,8 @@ impl Wqe {
         Some(Self { compact, full: None })
     }
 
-    /// The request itself, if it is not short. Whatever is short is of a right shape, but for Reads that the ends do not allow.
+    /// The request itself, if it is not short. Whatever is short is of a right shape, but for Reads that the
+    /// ends do not allow.
     #[inline]
     pub fn full(&self) -> Option<&SendRequest> {
         self.full.as_deref()
@@ -346,7 +349,8 @@ mod tests {
         assert_eq!((compact, full), (short, 18 * 5 * 2 - short));
     }
 
-    /// RDMAPX-6-01: the Write keeps the memory and its fence, the Immediate Data the eight octets.
+    /// The Write keeps the memory and its fence, the Immediate Data the eight octets.
+    // Requirements: RDMAPX-6-01
     #[test]
     fn a_write_with_immediate_is_two() {
         let operation = Operation::WriteWithImmediate { stag: STAG, to: 3, immediate: 4, solicited: true };

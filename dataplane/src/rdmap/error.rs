@@ -13,7 +13,7 @@ pub mod layer {
 }
 
 /// What is wrong at the RDMAP layer, in the order of the numbers.
-// RDMAP-4.8-03
+// Requirements: RDMAP-4.8-03
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Error)]
 pub enum RdmapError {
     /// The error lies with the sender of the Terminate and has no code.
@@ -34,8 +34,8 @@ pub enum RdmapError {
     /// Protection: Tagged Offset plus length reaches 2^64.
     #[error("TO wrap")]
     ToWrap,
-    /// Protection: the STag named by an invalidating Send cannot be invalidated. Of the two numbers the table has for
-    /// this, the one that is sent (ambiguity A-17).
+    /// Protection: the STag named by an invalidating Send cannot be invalidated. Of the two numbers the table
+    /// has for this, the one that is sent (ambiguity A-17).
     #[error("STag cannot be invalidated")]
     CannotInvalidate,
     /// Protection: anything else.
@@ -108,8 +108,8 @@ impl RdmapError {
         self.number().1
     }
 
-    /// The error that a Terminate of the RDMAP layer names; `None` for numbers the table does not have. Any code goes
-    /// with the type of local catastrophic errors.
+    /// The error that a Terminate of the RDMAP layer names; `None` for numbers the table does not have. Any
+    /// code goes with the type of local catastrophic errors.
     pub fn from_number(error_type: u8, code: u8) -> Option<Self> {
         if error_type == Self::LocalCatastrophic.error_type() {
             return Some(Self::LocalCatastrophic);

@@ -1,5 +1,5 @@
-//! Acknowledgements that this end sends: what is owed at once, what is delayed, and the selective blocks (RFC 5681 §4.2,
-//! RFC 2018, RFC 8257 §3.2).
+//! Acknowledgements that this end sends: what is owed at once, what is delayed, and the selective blocks (RFC
+//! 5681 §4.2, RFC 2018, RFC 8257 §3.2).
 
 use crate::limits;
 use crate::wire::tcp::SeqNumber;
@@ -26,7 +26,8 @@ pub(super) struct AckState {
     immediate_segments: u8,
     /// Acknowledgements to be sent now.
     pub(super) owed: u8,
-    /// The acknowledgement number of an ACK that is to be sent with the ECN echo of before the last change of marks.
+    /// The acknowledgement number of an ACK that is to be sent with the ECN echo of before the last change of
+    /// marks.
     pub(super) before_ce_change: Option<SeqNumber>,
     /// Both ends understand selective acknowledgements.
     pub(super) sack: bool,
@@ -51,21 +52,21 @@ impl AckState {
         self.owed = self.owed.max(1);
     }
 
-    /// Owes another acknowledgement. A peer without selective acknowledgements counts duplicates, so it gets one for each
-    /// segment; others learn everything from one.
+    /// Owes another acknowledgement. A peer without selective acknowledgements counts duplicates, so it gets
+    /// one for each segment; others learn everything from one.
     pub(super) fn owe_another(&mut self) {
         let limit = if self.sack { 1 } else { limits::ACKS_OWED_MAX };
         self.owed = (self.owed + 1).min(limit);
     }
 
-    /// Acknowledges the next segments with data at once. The peer's congestion window is small after a loss or a long silence,
-    /// and waiting for a second segment that it may not send keeps that window small.
+    /// Acknowledges the next segments with data at once. The peer's congestion window is small after a loss
+    /// or a long silence, and waiting for a second segment that it may not send keeps that window small.
     pub(super) const fn expect_small_window(&mut self) {
         self.immediate_segments = limits::PROMPT_ACKS;
     }
 
-    /// A segment with data has come in order. RFC 5681 §4.2: one that fills a gap, or leaves one, is acknowledged at once
-    /// (`at_once`, `has_gap`), and so is every second one.
+    /// A segment with data has come in order. RFC 5681 §4.2: one that fills a gap, or leaves one, is
+    /// acknowledged at once (`at_once`, `has_gap`), and so is every second one.
     pub(super) fn on_data(&mut self, at_once: bool, has_gap: bool) -> AckTiming {
         self.unacknowledged_segments = self.unacknowledged_segments.saturating_add(1);
         let immediate = self.immediate_segments > 0;
@@ -78,8 +79,8 @@ impl AckState {
         }
     }
 
-    /// RFC 8257 §3.2: the marks have changed. What came before, up to `next`, is acknowledged with the echo of before. Returns
-    /// true if there is anything to acknowledge so.
+    /// RFC 8257 §3.2: the marks have changed. What came before, up to `next`, is acknowledged with the echo
+    /// of before. Returns true if there is anything to acknowledge so.
     pub(super) const fn on_ce_change(&mut self, next: SeqNumber) -> bool {
         if self.unacknowledged_segments == 0 {
             return false;
@@ -89,8 +90,8 @@ impl AckState {
         true
     }
 
-    /// A segment with the acknowledgement number `next` has left. Each one acknowledges everything in order; beyond a gap the
-    /// peer counts acknowledgements without data (RFC 5681 §2), so those stay owed.
+    /// A segment with the acknowledgement number `next` has left. Each one acknowledges everything in order;
+    /// beyond a gap the peer counts acknowledgements without data (RFC 5681 §2), so those stay owed.
     pub(super) fn on_sent(&mut self, next: SeqNumber, has_gap: bool) {
         self.last_sent = next;
         self.unacknowledged_segments = 0;

@@ -1,5 +1,5 @@
-//! An acknowledgement arrives: what it delivers, and what it says of losses and congestion (RFC 9293 §3.10.7.4, fifth,
-//! with RFC 5681, 6675, 8985, 9937 and 3168).
+//! An acknowledgement arrives: what it delivers, and what it says of losses and congestion (RFC 9293
+//! §3.10.7.4, fifth, with RFC 5681, 6675, 8985, 9937 and 3168).
 
 use crate::time::Instant;
 use crate::wire::tcp::{Flags, Header, SeqNumber};
@@ -95,8 +95,8 @@ impl Connection {
         Ok(changes)
     }
 
-    /// The blocks of a header that can be true: inside what is outstanding, and a first one that lies below the
-    /// acknowledgement, or inside the second, as a report of a duplicate (RFC 2883 §4).
+    /// The blocks of a header that can be true: inside what is outstanding, and a first one that lies below
+    /// the acknowledgement, or inside the second, as a report of a duplicate (RFC 2883 §4).
     fn selective(&self, header: &Header) -> Selective {
         let mut selective = Selective::default();
         if !self.ack.sack {
@@ -142,9 +142,10 @@ impl Connection {
             if segment.state == SegmentState::Sacked {
                 return;
             }
-            // RFC 8985 §6.2 step 2: what was sent again may be acknowledged by its first sending. The echo tells only of what
-            // is acknowledged in order: the peer does not take the timestamp of what lies beyond a hole (RFC 7323 §4.3). A
-            // probe goes so late that it is rather a small segment that was faster than any before.
+            // RFC 8985 §6.2 step 2: what was sent again may be acknowledged by its first sending. The echo
+            // tells only of what is acknowledged in order: the peer does not take the timestamp of what lies
+            // beyond a hole (RFC 7323 §4.3). A probe goes so late that it is rather a small segment that was
+            // faster than any before.
             let too_soon = now - segment.sent_at < least_ns && probe != Some(segment.end());
             let older_echo = clocks.negotiated
                 && segment.end() <= data_ack
@@ -182,8 +183,8 @@ impl Connection {
         }
     }
 
-    /// RFC 8985 §7.4: whether the tail that was probed for had been lost. If the probe repaired it, nobody else will
-    /// notice: the window is reduced here.
+    /// RFC 8985 §7.4: whether the tail that was probed for had been lost. If the probe repaired it, nobody
+    /// else will notice: the window is reduced here.
     fn judge_tail_probe(
         &mut self,
         now: Instant,
@@ -270,7 +271,8 @@ impl Connection {
         }
     }
 
-    /// RFC 6582 §3.2: the third duplicate, and in recovery each partial acknowledgement, tell of one lost segment.
+    /// RFC 6582 §3.2: the third duplicate, and in recovery each partial acknowledgement, tell of one lost
+    /// segment.
     fn detect_losses_by_duplicates<P: Copy, F>(
         &mut self,
         now: Instant,
@@ -309,7 +311,8 @@ impl Connection {
         let mut spurious = false;
         if let Some(block) = selective.duplicate {
             self.counters.duplicate_deliveries += 1;
-            // More than was ever sent again is the network's doing, and says nothing of ours (RFC 8985 §6.2 step 4).
+            // More than was ever sent again is the network's doing, and says nothing of ours (RFC 8985 §6.2
+            // step 4).
             if u64::from(self.counters.duplicate_deliveries) <= self.counters.retransmitted_segments {
                 self.recovery.rack.on_duplicate_delivery(self.send.una, self.send.queue.nxt());
             }
@@ -348,7 +351,8 @@ impl Connection {
             };
             self.congestion.on_ack(&sample, in_recovery);
         }
-        // RFC 3168 §6.1.2: what was sent after the reduction has said so (CWR); until it has arrived, echoes are of old marks.
+        // RFC 3168 §6.1.2: what was sent after the reduction has said so (CWR); until it has arrived, echoes
+        // are of old marks.
         if ece && self.recovery.is_open() && self.send.una > self.recovery.ecn_until {
             self.congestion.on_congestion(now, flight, Signal::Ecn);
             self.recovery.ecn_until = self.send.queue.nxt();
@@ -372,7 +376,8 @@ impl Connection {
     fn on_fin_acknowledged(&mut self, now: Instant) -> Changes {
         match self.state {
             State::FinWait1 => {
-                // The peer may send for as long as it likes (DDP-6.2.1-06); who waits for it gives it up, not TCP.
+                // The peer may send for as long as it likes; who waits for it gives it up, not TCP.
+                // Requirements: DDP-6.2.1-06
                 self.state = State::FinWait2;
             }
             State::Closing => self.enter_time_wait(now),

@@ -7,7 +7,8 @@ use crate::time::Instant;
 pub(super) struct Activity {
     /// When a SYN or new data was last sent.
     pub(super) data_sent_at: Instant,
-    /// When data was last acknowledged, or first became outstanding after that: the user timeout counts from here.
+    /// When data was last acknowledged, or first became outstanding after that: the user timeout counts from
+    /// here.
     pub(super) progress_at: Instant,
     /// When an acceptable segment last came from the peer.
     pub(super) received_at: Instant,

@@ -1,9 +1,10 @@
 //! A limit on acknowledgements that segments out of place ask for (RFC 5961 §7).
 //!
-//! Without it two ends that disagree about where they are would answer each other's answers for ever, and whoever knows the
-//! four numbers of a connection could have it send as much as he likes. Each connection has a limit of its own, far below
-//! that of the core, which is drawn anew each second (see [`rate_limit`](crate::rate_limit)): who counts the answers he gets
-//! on his own connection cannot tell whether a forged segment on another brought one (CVE-2016-5696).
+//! Without it two ends that disagree about where they are would answer each other's answers for ever, and
+//! whoever knows the four numbers of a connection could have it send as much as he likes. Each connection has
+//! a limit of its own, far below that of the core, which is drawn anew each second (see
+//! [`rate_limit`](crate::rate_limit)): who counts the answers he gets on his own connection cannot tell
+//! whether a forged segment on another brought one (CVE-2016-5696).
 
 use crate::limits;
 use crate::rate_limit::RateLimit;
@@ -34,8 +35,8 @@ impl Challenges {
     }
 }
 
-/// Whether the answer to a refused segment counts. Data that came before does not: its sender waits for the answer, and
-/// sends no acknowledgement in return.
+/// Whether the answer to a refused segment counts. Data that came before does not: its sender waits for the
+/// answer, and sends no acknowledgement in return.
 pub(super) fn is_challenged(refusal: Refusal, header: &Header, payload_octets: usize) -> bool {
     match refusal {
         Refusal::Challenged | Refusal::BadAck => true,

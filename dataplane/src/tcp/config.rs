@@ -8,9 +8,11 @@ use super::ecn::EcnPolicy;
 pub struct Config {
     /// Largest segment we can take, in octets of payload and options: the MTU less the IP and TCP headers.
     pub mss_octets: u16,
-    /// Octets we let the peer have in flight, at most [`limits::WINDOW_OCTETS_MAX`](crate::limits::WINDOW_OCTETS_MAX).
+    /// Octets we let the peer have in flight, at most
+    /// [`limits::WINDOW_OCTETS_MAX`](crate::limits::WINDOW_OCTETS_MAX).
     pub window_octets: u32,
-    /// Added to the clock of the timestamps option, different for each pair of addresses and ports (RFC 7323 §7.1).
+    /// Added to the clock of the timestamps option, different for each pair of addresses and ports (RFC 7323
+    /// §7.1).
     pub timestamp_offset: u32,
     /// What the user of the connection chose.
     pub behaviour: Behaviour,
@@ -27,8 +29,9 @@ pub struct Behaviour {
     pub sack: bool,
     /// Timestamps are offered and taken (RFC 7323). They cost twelve octets a segment.
     pub timestamps: bool,
-    /// A segment smaller than the EMSS waits for what is in flight (RFC 9293 §3.7.4). Off unless asked for: an FPDU
-    /// held back delays its message (RFC 5044 App. A.2, MPA-5.1-03, C00-7.3-04).
+    /// A segment smaller than the EMSS waits for what is in flight (RFC 9293 §3.7.4). Off unless asked for:
+    /// an FPDU held back delays its message (RFC 5044 App. A.2).
+    // Requirements: MPA-5.1-03, C00-7.3-04
     pub nagle: bool,
     /// Windows that open at once leave spread over the round trip.
     pub pacing: bool,

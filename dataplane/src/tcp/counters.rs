@@ -1,7 +1,7 @@
 //! What a connection counts.
 
-/// Counters of one connection, or of all connections of a core together. They only grow; those of rare events are
-/// narrow, for the sake of an idle connection's size.
+/// Counters of one connection, or of all connections of a core together. They only grow; those of rare events
+/// are narrow, for the sake of an idle connection's size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Segments with data sent, retransmissions included.
@@ -30,7 +30,8 @@ pub struct Counters {
     pub out_of_order_segments: u64,
     /// Octets received beyond a gap and kept.
     pub out_of_order_octets: u64,
-    /// Of these, octets of FPDUs that were placed before the gap had closed; the others were held in their frames.
+    /// Of these, octets of FPDUs that were placed before the gap had closed; the others were held in their
+    /// frames.
     pub placed_octets: u64,
     /// Zero-window probes sent.
     pub window_probes: u32,

@@ -70,7 +70,8 @@ impl Ecn {
         Self { echo: Echo::Off, echoing: false, reduced: false }
     }
 
-    /// The state of a connection that has negotiated ECN, with DCTCP's echo of each mark if `each_mark` is set.
+    /// The state of a connection that has negotiated ECN, with DCTCP's echo of each mark if `each_mark` is
+    /// set.
     pub(super) const fn negotiated(each_mark: bool) -> Self {
         let echo = if each_mark { Echo::EachMark } else { Echo::UntilAnswered };
         Self { echo, ..Self::off() }
@@ -86,8 +87,9 @@ impl Ecn {
         self.echoing
     }
 
-    /// Takes the mark of an arriving data segment and its CWR flag, `window_reduced`. Returns true if the echo has changed, so
-    /// that data received before is to be acknowledged with the echo of before (RFC 8257 §3.2).
+    /// Takes the mark of an arriving data segment and its CWR flag, `window_reduced`. Returns true if the
+    /// echo has changed, so that data received before is to be acknowledged with the echo of before (RFC 8257
+    /// §3.2).
     pub(super) const fn on_data(&mut self, marked: bool, window_reduced: bool) -> bool {
         match self.echo {
             Echo::Off => false,

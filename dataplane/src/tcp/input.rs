@@ -77,8 +77,8 @@ impl Connection {
                 && header.flags.contains(Flags::SYN)
                 && header.seq == self.receive.irs;
             if peers_syn && header.flags.contains(Flags::ACK) && header.ack == self.send.iss + 1 {
-                // Both ends opened at once (RFC 9293 §3.5, figure 7): to answer this with another of its kind would go on
-                // for ever. What it acknowledges completes the handshake.
+                // Both ends opened at once (RFC 9293 §3.5, figure 7): to answer this with another of its kind
+                // would go on for ever. What it acknowledges completes the handshake.
                 self.owe_ack();
                 return Ok(Changes::empty());
             }
@@ -111,7 +111,8 @@ impl Connection {
         Ok(Changes::empty())
     }
 
-    /// RFC 7323 §3.2, §5.3: an old duplicate is told by its clock. A RST is judged by its number alone (§5.2).
+    /// RFC 7323 §3.2, §5.3: an old duplicate is told by its clock. A RST is judged by its number alone
+    /// (§5.2).
     fn check_clock(&mut self, now: Instant, header: &Header) -> Result<(), Refusal> {
         if !self.timestamps.negotiated || header.flags.contains(Flags::RST) {
             return Ok(());
@@ -159,7 +160,8 @@ impl Connection {
             // A peer that was silent for so long may have waited for its timer: its window is one segment.
             self.ack.expect_small_window();
         }
-        // Only now is it certain to be the peer's (RFC 5961 §5): a forged clock would have the true one refused.
+        // Only now is it certain to be the peer's (RFC 5961 §5): a forged clock would have the true one
+        // refused.
         self.activity.received_at = now;
         if let Some(clock) = header.options.timestamps.filter(|_| self.timestamps.negotiated) {
             self.timestamps.take(now, clock.value, header.seq, self.ack.last_sent);
@@ -178,8 +180,8 @@ impl Connection {
         Disposition { changes, beyond_gap, refusal }
     }
 
-    /// Takes the payload; the FIN behind it is noted if nothing before it is missing from this segment. Gives the octets
-    /// that are kept beyond a gap.
+    /// Takes the payload; the FIN behind it is noted if nothing before it is missing from this segment. Gives
+    /// the octets that are kept beyond a gap.
     fn on_data<P, F: Frame>(
         &mut self,
         now: Instant,
@@ -242,10 +244,10 @@ impl Connection {
         }
     }
 
-    /// RFC 5681 §4.2: a segment that fills a gap, or leaves one, is acknowledged at once. So is one with PSH: its sender
-    /// has nothing more for now, and an RDMA Write, which nobody answers, completes with this ACK. And so are some segments
-    /// after a loss: the peer's window is small then, and waiting for a second segment that it may not send is what keeps
-    /// it small.
+    /// RFC 5681 §4.2: a segment that fills a gap, or leaves one, is acknowledged at once. So is one with PSH:
+    /// its sender has nothing more for now, and an RDMA Write, which nobody answers, completes with this ACK.
+    /// And so are some segments after a loss: the peer's window is small then, and waiting for a second
+    /// segment that it may not send is what keeps it small.
     fn owe_ack_for_data(&mut self, now: Instant, at_once: bool) {
         let timing = self.ack.on_data(at_once, self.receive.queue.has_gap());
         if timing == AckTiming::Delayed && !self.timers.is_set(Timer::DelayedAck) {

@@ -1,10 +1,10 @@
-//! A TCP that knows about FPDUs and keeps their boundaries (RFC 9293, with selective acknowledgement, RACK-TLP,
-//! timestamps, ECN and a choice of congestion controls).
+//! A TCP that knows about FPDUs and keeps their boundaries (RFC 9293, with selective acknowledgement,
+//! RACK-TLP, timestamps, ECN and a choice of congestion controls).
 //!
-//! A [`Connection`] holds no octets. To send it keeps descriptors ([`send_queue`]); what arrives it keeps as frames
-//! ([`receive_queue`]). It reads no clock and sends nothing by itself: segments come in through
-//! [`Connection::on_segment`], time through [`Connection::on_timer`], and [`Connection::poll_transmit`] gives what is to
-//! be sent.
+//! A [`Connection`] holds no octets. To send it keeps descriptors ([`send_queue`]); what arrives it keeps as
+//! frames ([`receive_queue`]). It reads no clock and sends nothing by itself: segments come in through
+//! [`Connection::on_segment`], time through [`Connection::on_timer`], and [`Connection::poll_transmit`] gives
+//! what is to be sent.
 
 mod ack_state;
 mod acknowledgement;
@@ -120,7 +120,8 @@ bitflags! {
         const DATA = 2;
         /// Octets we sent were acknowledged.
         const ACKNOWLEDGED = 4;
-        /// The peer sends nothing more; all it sent is in order (C00-5.1-06).
+        /// The peer sends nothing more; all it sent is in order.
+        // Requirements: C00-5.1-06
         const PEER_FINISHED = 8;
         /// The connection is closed; [`Connection::close_reason`] says why.
         const CLOSED = 16;
@@ -153,7 +154,8 @@ pub enum Refusal {
 pub struct Disposition {
     /// What it led to.
     pub changes: Changes,
-    /// The octets of it that are kept beyond a gap: the first, and the place after the last (MPA-A.3-01, MPA-A.3-03).
+    /// The octets of it that are kept beyond a gap: the first, and the place after the last.
+    // Requirements: MPA-A.3-01, MPA-A.3-03
     pub beyond_gap: Option<(SeqNumber, SeqNumber)>,
     /// Why its payload or all of it was not taken.
     pub refusal: Option<Refusal>,
@@ -248,7 +250,8 @@ impl Connection {
         self.close_reason
     }
 
-    /// Largest payload of a segment we send, in octets (MPA-5.1-01, MPA-A.1-02, C00-5.1-02).
+    /// Largest payload of a segment we send, in octets.
+    // Requirements: MPA-5.1-01, MPA-A.1-02, C00-5.1-02
     pub const fn emss_octets(&self) -> usize {
         self.path.emss_octets() as usize
     }
@@ -293,7 +296,8 @@ impl Connection {
         matches!(self.state, State::Established | State::CloseWait) && !self.send.fin.is_queued()
     }
 
-    /// Octets that could be sent at once beyond what is queued: what the peer's window and the congestion window leave.
+    /// Octets that could be sent at once beyond what is queued: what the peer's window and the congestion
+    /// window leave.
     pub fn send_room(&self) -> usize {
         if !self.may_send() {
             return 0;
@@ -309,9 +313,9 @@ impl Connection {
         self.send.queue.unsent_octets() > 0
     }
 
-    /// Queues `octets` octets that `payload` stands for as one segment, from `skip` octets into the payload. Segments
-    /// longer than the EMSS are cut when they are sent. `false` when the connection has its share of the core's pool or does
-    /// not send any more.
+    /// Queues `octets` octets that `payload` stands for as one segment, from `skip` octets into the payload.
+    /// Segments longer than the EMSS are cut when they are sent. `false` when the connection has its share of
+    /// the core's pool or does not send any more.
     pub fn queue<P, F>(&mut self, pools: &mut Pools<P, F>, payload: P, skip: u32, octets: u32) -> bool {
         self.may_send() && self.send.queue.push(&mut pools.segments, payload, skip, octets)
     }
@@ -321,7 +325,8 @@ impl Connection {
         if self.may_send() { self.send.queue.last_unsent(&pools.segments) } else { None }
     }
 
-    /// The last segment queued, which [`last_unsent`](Self::last_unsent) gave, now stands for `payload`, of `octets` octets.
+    /// The last segment queued, which [`last_unsent`](Self::last_unsent) gave, now stands for `payload`, of
+    /// `octets` octets.
     pub fn extend_last<P, F>(&mut self, pools: &mut Pools<P, F>, payload: P, octets: u32) {
         self.send.queue.extend_last(&mut pools.segments, payload, octets);
     }
@@ -350,16 +355,18 @@ impl Connection {
         }
     }
 
-    /// Forgets `octets` octets in order from `start` octets after the first unread one, so that the peer sends them again;
-    /// what lies behind them is kept. `false`, and nothing changed, when some of them were acknowledged already
-    /// (MPA-8-08).
+    /// Forgets `octets` octets in order from `start` octets after the first unread one, so that the peer
+    /// sends them again; what lies behind them is kept. `false`, and nothing changed, when some of them were
+    /// acknowledged already.
+    // Requirements: MPA-8-08
     pub fn forget<P, F>(&mut self, pools: &mut Pools<P, F>, start: usize, octets: usize) -> bool {
         let forgotten = self.forget_unacknowledged(pools, start, octets);
         self.counters.forgotten_runs += u32::from(forgotten);
         forgotten
     }
 
-    /// Forgets all that is in order, can be read and was not acknowledged, for want of frames. `false` when there is no such.
+    /// Forgets all that is in order, can be read and was not acknowledged, for want of frames. `false` when
+    /// there is no such.
     pub fn shed<P, F>(&mut self, pools: &mut Pools<P, F>) -> bool {
         let start = (self.ack.last_sent - self.receive.queue.unread()).max(0) as usize;
         let octets = self.receive.queue.readable(&pools.held).saturating_sub(start);
@@ -441,8 +448,8 @@ impl Connection {
         self.timers.earliest()
     }
 
-    /// Octets believed to be on their way. Without selective acknowledgements each duplicate tells of one segment that
-    /// has left the network (RFC 5681 §3.2).
+    /// Octets believed to be on their way. Without selective acknowledgements each duplicate tells of one
+    /// segment that has left the network (RFC 5681 §3.2).
     fn pipe_octets(&self) -> u32 {
         self.send.queue.in_flight_octets().saturating_sub(self.recovery.left_octets(self.path.emss_octets()))
     }
@@ -455,8 +462,8 @@ impl Connection {
         self.timers.set(Timer::Retransmit, at);
     }
 
-    /// The pace of the sender, once the path is known to be longer than the burst that may leave at once: a window over a
-    /// shorter one is spent before pacing could hold it back.
+    /// The pace of the sender, once the path is known to be longer than the burst that may leave at once: a
+    /// window over a shorter one is spent before pacing could hold it back.
     fn pace(&self) -> Option<Pace> {
         if !self.config.behaviour.pacing {
             return None;

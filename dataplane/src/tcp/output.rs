@@ -30,7 +30,8 @@ impl<P> Outgoing<P> {
 }
 
 impl Connection {
-    /// The next segment to send at `now`; `None` when there is none for now. To be called until it gives `None`.
+    /// The next segment to send at `now`; `None` when there is none for now. To be called until it gives
+    /// `None`.
     pub fn poll_transmit<P: Copy, F>(
         &mut self,
         now: Instant,
@@ -128,7 +129,8 @@ impl Connection {
         Some(segment)
     }
 
-    /// The next segment never sent, if the windows let it out. A probe of the tail need not ask the congestion window.
+    /// The next segment never sent, if the windows let it out. A probe of the tail need not ask the
+    /// congestion window.
     fn next_unsent<P: Copy, F>(
         &mut self,
         now: Instant,
@@ -148,7 +150,8 @@ impl Connection {
             self.send.cwnd_limited_until = self.send.queue.nxt();
             return None;
         }
-        // RFC 9293 §3.7.4. One that the next could not join is as full as FPDUs make it (MPA-A.2-01).
+        // RFC 9293 §3.7.4. One that the next could not join is as full as FPDUs make it.
+        // Requirements: MPA-A.2-01
         let behind = self.send.queue.octets_behind(&pools.segments);
         let may_grow = octets < emss && behind.is_none_or(|behind| octets + behind <= emss);
         if self.config.behaviour.nagle && may_grow && flight > 0 && !self.send.fin.is_queued() {
@@ -187,9 +190,9 @@ impl Connection {
         }
     }
 
-    /// The window is too small for the next segment and nothing is in flight. A window that data has filled to a small
-    /// rest is probed as a closed one is, so that no FPDU is cut; one that stays small, or was never much larger, is used
-    /// by cutting the segment (RFC 9293 §3.8.6.2.1).
+    /// The window is too small for the next segment and nothing is in flight. A window that data has filled
+    /// to a small rest is probed as a closed one is, so that no FPDU is cut; one that stays small, or was
+    /// never much larger, is used by cutting the segment (RFC 9293 §3.8.6.2.1).
     fn use_small_window<P: Copy, F>(
         &mut self,
         now: Instant,
@@ -254,8 +257,8 @@ impl Connection {
         }
     }
 
-    /// An acknowledgement of what was in order before the echo of marks changed, with the echo of then. It offers the same
-    /// right edge as any other.
+    /// An acknowledgement of what was in order before the echo of marks changed, with the echo of then. It
+    /// offers the same right edge as any other.
     fn earlier_acknowledgement(&mut self, now: Instant, ack: SeqNumber) -> Header {
         let mut header = self.header(now, self.send.next(), Flags::ACK);
         header.flags.toggle(Flags::ECE);

@@ -18,8 +18,8 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// The pace of a window over a round-trip time: twice the window's rate in slow start, which doubles it each round
-    /// trip, and a quarter more than it else, so that pacing is not what limits the sender.
+    /// The pace of a window over a round-trip time: twice the window's rate in slow start, which doubles it
+    /// each round trip, and a quarter more than it else, so that pacing is not what limits the sender.
     pub(super) fn new(window_octets: u32, rtt_ns: u64, slow_start: bool, emss_octets: u32) -> Self {
         let gain_quarters = if slow_start { 8 } else { 5 };
         let octets = u64::from(window_octets.max(emss_octets)) * gain_quarters / 4;

@@ -1,6 +1,8 @@
-//! The path turns out narrower than believed, or wider again (RFC 1191, RFC 8201, RFC 4821; RFC 5044 §9.1, App. A.5).
+//! The path turns out narrower than believed, or wider again (RFC 1191, RFC 8201, RFC 4821; RFC 5044 §9.1,
+//! App. A.5).
 //!
-//! FPDUs that are queued or outstanding by then are cut at the new EMSS when they are sent; new ones are made to fit.
+//! FPDUs that are queued or outstanding by then are cut at the new EMSS when they are sent; new ones are made
+//! to fit.
 
 use crate::limits;
 use crate::time::Instant;
@@ -14,8 +16,8 @@ use super::{Connection, Pools};
 /// The largest segments that the path carries.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PathMss {
-    /// Octets of payload in the largest segment that is sent (EMSS): what peer, device and path allow, less the options of
-    /// each segment.
+    /// Octets of payload in the largest segment that is sent (EMSS): what peer, device and path allow, less
+    /// the options of each segment.
     emss_octets: u16,
     /// What the ends have agreed on, before the path turned out narrower. Never less than `emss_octets`.
     negotiated_octets: u16,
@@ -59,8 +61,8 @@ impl PathMss {
             .find(|emss| *emss < self.emss_octets && u32::from(*emss) < octets)
     }
 
-    /// A black hole is suspected. Returns how long to wait before the larger size is tried again: congestion that loses three
-    /// segments in a row looks the same, so that is soon, and later each time it fails.
+    /// A black hole is suspected. Returns how long to wait before the larger size is tried again: congestion
+    /// that loses three segments in a row looks the same, so that is soon, and later each time it fails.
     fn on_black_hole(&mut self) -> u64 {
         let wait_ns = limits::BLACK_HOLE_RETRY_NS << self.black_holes_suspected.min(16);
         self.black_holes_suspected = self.black_holes_suspected.saturating_add(1);
@@ -69,9 +71,10 @@ impl PathMss {
 }
 
 impl Connection {
-    /// A router says that the segment at `quoted` was too large, and that segments of `mss_octets` octets of options and
-    /// payload would pass. `false`, and nothing changed, when that cannot be (RFC 5927 §7): nothing is outstanding at
-    /// that place, or segments are no larger than that already. The caller has checked the size against the least MTU.
+    /// A router says that the segment at `quoted` was too large, and that segments of `mss_octets` octets of
+    /// options and payload would pass. `false`, and nothing changed, when that cannot be (RFC 5927 §7):
+    /// nothing is outstanding at that place, or segments are no larger than that already. The caller has
+    /// checked the size against the least MTU.
     pub fn on_packet_too_big<P: Copy, F>(
         &mut self,
         now: Instant,
@@ -88,8 +91,8 @@ impl Connection {
         true
     }
 
-    /// Uses segments of at most `mss_octets` octets of options and payload from the start: what is remembered of the
-    /// path.
+    /// Uses segments of at most `mss_octets` octets of options and payload from the start: what is remembered
+    /// of the path.
     pub fn limit_mss(&mut self, now: Instant, mss_octets: u16) {
         let emss = mss_octets.saturating_sub(self.option_octets()).max(limits::MIN_MSS_OCTETS);
         if u32::from(emss) < self.path.emss_octets() {
@@ -99,8 +102,8 @@ impl Connection {
         }
     }
 
-    /// Large segments that are lost twice over while nothing gets through may be too large for a path that does not say
-    /// so (RFC 4821 §7.7).
+    /// Large segments that are lost twice over while nothing gets through may be too large for a path that
+    /// does not say so (RFC 4821 §7.7).
     pub(super) fn suspect_black_hole<P: Copy, F>(&mut self, now: Instant, pools: &mut Pools<P, F>) {
         if self.rtt.timeouts_in_a_row() < limits::BLACK_HOLE_TIMEOUTS {
             return;
@@ -115,7 +118,8 @@ impl Connection {
         }
     }
 
-    /// What was sent in larger segments is lost for certain, and not for congestion: it is sent again at once.
+    /// What was sent in larger segments is lost for certain, and not for congestion: it is sent again at
+    /// once.
     fn narrow<P: Copy, F>(&mut self, now: Instant, emss: u16, pools: &mut Pools<P, F>) {
         self.path.narrow(emss);
         self.congestion.set_emss(u32::from(emss));

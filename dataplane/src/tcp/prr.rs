@@ -1,4 +1,5 @@
-//! Proportional rate reduction: how much is sent for each acknowledgement while losses are repaired (RFC 9937).
+//! Proportional rate reduction: how much is sent for each acknowledgement while losses are repaired (RFC
+//! 9937).
 
 /// One recovery, in octets.
 #[derive(Clone, Copy, Debug)]
@@ -21,8 +22,9 @@ impl Prr {
         self.sent = self.sent.saturating_add(octets);
     }
 
-    /// The window after an acknowledgement that delivered `delivered_octets`, with `in_flight_octets` still on their way.
-    /// `safe` when it moved the left edge and showed no further loss (§6: then slow start, else conservation).
+    /// The window after an acknowledgement that delivered `delivered_octets`, with `in_flight_octets` still
+    /// on their way. `safe` when it moved the left edge and showed no further loss (§6: then slow start, else
+    /// conservation).
     pub(super) fn window_octets(
         &mut self,
         delivered_octets: u32,
@@ -53,8 +55,8 @@ impl Prr {
 mod tests {
     use super::*;
 
-    /// Twenty segments of 1000, one lost, threshold 14: 14 segments are sent for the 19 that are delivered, spread evenly
-    /// (0.7 a segment rounded up).
+    /// Twenty segments of 1000, one lost, threshold 14: 14 segments are sent for the 19 that are delivered,
+    /// spread evenly (0.7 a segment rounded up).
     #[test]
     fn one_loss_halves_the_rate_evenly() {
         let mut prr = Prr::new(20_000);
@@ -76,7 +78,8 @@ mod tests {
         assert!((13_000..=14_000).contains(&in_flight), "{in_flight}");
     }
 
-    /// After heavy loss the window is rebuilt: one segment more than was delivered for each safe acknowledgement.
+    /// After heavy loss the window is rebuilt: one segment more than was delivered for each safe
+    /// acknowledgement.
     #[test]
     fn heavy_loss_slow_starts_up_to_the_threshold() {
         let mut prr = Prr::new(20_000);

@@ -9,7 +9,8 @@ use super::send_queue::{Segment, Verdict};
 /// What RACK knows of one connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rack {
-    /// When the segment was sent that was sent last of all those delivered; [`Instant::ZERO`] before the first.
+    /// When the segment was sent that was sent last of all those delivered; [`Instant::ZERO`] before the
+    /// first.
     sent_at: Instant,
     /// The place after that segment.
     end: SeqNumber,
@@ -30,8 +31,8 @@ pub(super) struct Rack {
 /// What decides how long a segment may be late.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Patience {
-    /// In loss recovery, or as many segments selectively acknowledged as make a loss certain: no patience without
-    /// reordering (§6.2 step 4).
+    /// In loss recovery, or as many segments selectively acknowledged as make a loss certain: no patience
+    /// without reordering (§6.2 step 4).
     pub(super) certain: bool,
     pub(super) min_rtt_ns: u64,
     pub(super) smoothed_rtt_ns: u64,
@@ -60,8 +61,8 @@ impl Rack {
         self.sent_at.as_nanos() > 0
     }
 
-    /// Takes note of a delivered segment (§6.2 steps 2, 3); gives whether it shows reordering. `ambiguous` when its
-    /// acknowledgement may be of an earlier sending.
+    /// Takes note of a delivered segment (§6.2 steps 2, 3); gives whether it shows reordering. `ambiguous`
+    /// when its acknowledgement may be of an earlier sending.
     pub(super) fn on_delivered<P>(&mut self, now: Instant, segment: &Segment<P>, ambiguous: bool) -> bool {
         let reordered = segment.end() < self.highest && !segment.retransmitted();
         self.highest = self.highest.later(segment.end());
@@ -74,8 +75,8 @@ impl Rack {
         reordered
     }
 
-    /// A D-SACK: something was sent again for nothing. The window grows by a quarter of the least round-trip time, once
-    /// a round trip (§6.2 step 4).
+    /// A D-SACK: something was sent again for nothing. The window grows by a quarter of the least round-trip
+    /// time, once a round trip (§6.2 step 4).
     pub(super) fn on_duplicate_delivery(&mut self, una: SeqNumber, nxt: SeqNumber) {
         if una >= self.widened_round {
             self.window_quarters = self.window_quarters.saturating_add(1);
@@ -101,8 +102,8 @@ impl Rack {
             .min(patience.smoothed_rtt_ns)
     }
 
-    /// How to judge segments in flight at `now` (§6.2 step 5). The judge notes in `wait_ns` how long until the next
-    /// could be lost, 0 for never.
+    /// How to judge segments in flight at `now` (§6.2 step 5). The judge notes in `wait_ns` how long until
+    /// the next could be lost, 0 for never.
     pub(super) fn judge<P>(
         &self,
         now: Instant,
@@ -172,7 +173,8 @@ mod tests {
         (verdict, wait_ns / MILLISECOND)
     }
 
-    /// §6.2 step 5: lost once a later one was delivered and the window of reordering has passed: a quarter of 20 ms.
+    /// §6.2 step 5: lost once a later one was delivered and the window of reordering has passed: a quarter of
+    /// 20 ms.
     #[test]
     fn a_segment_is_lost_when_later_ones_arrived_and_it_is_late() {
         let mut rack = Rack::new(SeqNumber(0));
@@ -186,7 +188,8 @@ mod tests {
         assert_eq!(verdict(&rack, 99, certain, &segment(0, 40, 2)), (Verdict::Keep, 0), "sent again later");
     }
 
-    /// §6.2 step 4: with reordering seen there is always patience, and more of it after a D-SACK, once a round trip.
+    /// §6.2 step 4: with reordering seen there is always patience, and more of it after a D-SACK, once a
+    /// round trip.
     #[test]
     fn reordering_makes_it_patient() {
         let mut rack = Rack::new(SeqNumber(0));

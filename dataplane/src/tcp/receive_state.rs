@@ -1,5 +1,5 @@
-//! The receive half of a connection: the receive sequence variables of RFC 9293 §3.3.1, the frames received, the window
-//! that this end has offered, and the peer's FIN.
+//! The receive half of a connection: the receive sequence variables of RFC 9293 §3.3.1, the frames received,
+//! the window that this end has offered, and the peer's FIN.
 
 use crate::wire::tcp::SeqNumber;
 
@@ -19,8 +19,9 @@ pub(super) enum PeerFin {
 
 /// The receive half of one connection.
 ///
-/// Example: with an IRS of 5000, octets 5001 to 5100 in order and a window of 1000 octets offered with the acknowledgement
-/// number 5001, [`next`](Self::next) is 5101 and `edge` is 6001. The edge moves only forward, however much waits unread.
+/// Example: with an IRS of 5000, octets 5001 to 5100 in order and a window of 1000 octets offered with the
+/// acknowledgement number 5001, [`next`](Self::next) is 5101 and `edge` is 6001. The edge moves only forward,
+/// however much waits unread.
 #[derive(Debug)]
 pub(super) struct ReceiveState {
     /// IRS: the sequence number of the peer's SYN.
@@ -95,14 +96,15 @@ impl ReceiveState {
         }
     }
 
-    /// Octets that could be taken beyond RCV.NXT. What waits beyond a gap, or is placed there, lies inside the window already;
-    /// what is in order and not consumed makes it smaller.
+    /// Octets that could be taken beyond RCV.NXT. What waits beyond a gap, or is placed there, lies inside
+    /// the window already; what is in order and not consumed makes it smaller.
     // Requirements: DDP-A-02, DDP-A-03
     fn room_octets(&self, config: &Config) -> u32 {
         config.window_octets.saturating_sub(self.queue.available() as u32)
     }
 
-    /// Moves the right edge as far as silly-window avoidance allows (RFC 9293 §3.8.6.2.2). Returns the window field.
+    /// Moves the right edge as far as silly-window avoidance allows (RFC 9293 §3.8.6.2.2). Returns the window
+    /// field.
     pub(super) fn offer_window(&mut self, config: &Config) -> u16 {
         let nxt = self.next();
         let edge = nxt + self.room_octets(config);
@@ -113,8 +115,8 @@ impl ReceiveState {
         self.window_from(nxt)
     }
 
-    /// The window field that goes with the acknowledgement number `ack`. It is rounded up, and the edge with it, so that
-    /// scaling never moves the edge back.
+    /// The window field that goes with the acknowledgement number `ack`. It is rounded up, and the edge with
+    /// it, so that scaling never moves the edge back.
     // Requirements: DDP-A-04
     pub(super) fn window_from(&mut self, ack: SeqNumber) -> u16 {
         let window = (self.edge - ack).max(0) as u32;

@@ -1,6 +1,6 @@
-//! What loss recovery remembers of a connection, and how a recovery begins and ends: fast recovery (RFC 6675, with RACK to
-//! tell losses and PRR to pace them), retransmission timeouts with F-RTO (RFC 5682), and taking back what was for
-//! nothing (Eifel, RFC 3522 and 4015; D-SACK, RFC 3708).
+//! What loss recovery remembers of a connection, and how a recovery begins and ends: fast recovery (RFC 6675,
+//! with RACK to tell losses and PRR to pace them), retransmission timeouts with F-RTO (RFC 5682), and taking
+//! back what was for nothing (Eifel, RFC 3522 and 4015; D-SACK, RFC 3708).
 
 use crate::limits;
 use crate::time::Instant;
@@ -94,7 +94,8 @@ pub(super) struct Recovery {
     pub(super) rack: Rack,
     /// What was outstanding when the last recovery began ends here: its end, too (RFC 6582 `recover`).
     pub(super) until: SeqNumber,
-    /// No further reduction for marked packets before this is acknowledged: one a round trip (RFC 3168 §6.1.2).
+    /// No further reduction for marked packets before this is acknowledged: one a round trip (RFC 3168
+    /// §6.1.2).
     pub(super) ecn_until: SeqNumber,
     pub(super) tail_probe: Option<TailProbe>,
     pub(super) tail_probe_owed: bool,
@@ -136,14 +137,14 @@ impl Recovery {
         }
     }
 
-    /// The peer got the octets `block` twice: if that goes for all that was sent again, nothing was lost (RFC 3708 §2).
-    /// What the network itself duplicates says nothing: only what was sent again counts.
+    /// The peer got the octets `block` twice: if that goes for all that was sent again, nothing was lost (RFC
+    /// 3708 §2). What the network itself duplicates says nothing: only what was sent again counts.
     pub(super) fn on_duplicate_delivery(&mut self, block: Block) -> bool {
         self.undo.as_mut().is_some_and(|undo| undo.resent.answered_by(block))
     }
 
-    /// An acknowledgement up to `ack` echoes our clock `echo`: if the first segment sent again is acknowledged by an
-    /// older clock, its first sending had arrived (RFC 3522).
+    /// An acknowledgement up to `ack` echoes our clock `echo`: if the first segment sent again is
+    /// acknowledged by an older clock, its first sending had arrived (RFC 3522).
     pub(super) fn answers_first_sending(&self, ack: SeqNumber, echo: u32) -> bool {
         self.undo.is_some_and(|undo| {
             // What else was sent again may have been lost: of that, the first says nothing.
@@ -168,7 +169,8 @@ impl Connection {
         }
     }
 
-    /// Finds out by RACK what is lost, and begins recovery if something is. Gives whether something was found.
+    /// Finds out by RACK what is lost, and begins recovery if something is. Gives whether something was
+    /// found.
     pub(super) fn detect_losses<P: Copy, F>(&mut self, now: Instant, pools: &mut Pools<P, F>) -> bool {
         self.timers.clear(Timer::Reorder);
         if !self.ack.sack || !self.recovery.rack.has_sample() {

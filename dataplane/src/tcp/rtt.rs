@@ -79,7 +79,8 @@ impl RttEstimator {
         base.clamp(limits::MIN_RTO_NS, limits::MAX_RTO_NS)
     }
 
-    /// The handshake is complete, but its timer had expired: until there is a sample, the timeout is longer (RFC 6298 §5.7).
+    /// The handshake is complete, but its timer had expired: until there is a sample, the timeout is longer
+    /// (RFC 6298 §5.7).
     pub fn on_lost_syn(&mut self) {
         self.lost_syn = true;
     }

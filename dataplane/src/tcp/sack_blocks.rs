@@ -1,5 +1,5 @@
-//! The blocks that selective acknowledgements report: what is held beyond a gap, most recent first (RFC 2018 §4), and
-//! what came twice (D-SACK, RFC 2883).
+//! The blocks that selective acknowledgements report: what is held beyond a gap, most recent first (RFC 2018
+//! §4), and what came twice (D-SACK, RFC 2883).
 
 use arrayvec::ArrayVec;
 
@@ -11,8 +11,8 @@ pub(super) type Block = (SeqNumber, SeqNumber);
 /// As many blocks as an option ever holds.
 const BLOCKS: usize = 4;
 
-/// What is to be reported. A run that finds no place among the blocks is told when it changes again; blocks are advice,
-/// not promises.
+/// What is to be reported. A run that finds no place among the blocks is told when it changes again; blocks
+/// are advice, not promises.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SackBlocks {
     held: ArrayVec<Block, BLOCKS>,

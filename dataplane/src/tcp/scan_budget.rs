@@ -1,10 +1,10 @@
-//! A bound on the work that peers can cause by selective acknowledgements: each lets the send queue be searched, and a peer
-//! of tiny segments and many holes can make it long.
+//! A bound on the work that peers can cause by selective acknowledgements: each lets the send queue be
+//! searched, and a peer of tiny segments and many holes can make it long.
 
 use crate::limits;
 
-/// How many segments of the send queues of a core may still be looked at in this poll. An acknowledgement that finds nothing
-/// left counts as one without blocks: the next one says the same again.
+/// How many segments of the send queues of a core may still be looked at in this poll. An acknowledgement
+/// that finds nothing left counts as one without blocks: the next one says the same again.
 #[derive(Debug)]
 pub struct ScanBudget {
     left: u32,

@@ -1,6 +1,6 @@
-//! What a connection has to send and has sent: descriptors of segments, never octets, and what is known of the fate of
-//! each (the scoreboard of RFC 6675). A retransmission gives the same descriptor again, so the layer above rebuilds the
-//! same FPDU within the same boundaries (RFC 5044 App. A.1).
+//! What a connection has to send and has sent: descriptors of segments, never octets, and what is known of
+//! the fate of each (the scoreboard of RFC 6675). A retransmission gives the same descriptor again, so the
+//! layer above rebuilds the same FPDU within the same boundaries (RFC 5044 App. A.1).
 
 use crate::limits;
 use crate::pool::{List, NodeId, Pool};
@@ -31,7 +31,8 @@ pub struct Segment<P> {
     pub octets: u32,
     /// What the layer above builds the octets from.
     pub payload: P,
-    /// Where in the payload the segment begins: 0 unless an FPDU had to be cut (RFC 5044 §4.5, EMSS below the floor).
+    /// Where in the payload the segment begins: 0 unless an FPDU had to be cut (RFC 5044 §4.5, EMSS below the
+    /// floor).
     pub skip: u32,
     /// When it was last sent.
     pub sent_at: Instant,
@@ -145,8 +146,8 @@ impl SendQueue {
         self.segments.is_empty()
     }
 
-    /// Queues a segment of `octets` octets. `false`, and nothing queued, when the pool has no node left, or this queue as many
-    /// as its share.
+    /// Queues a segment of `octets` octets. `false`, and nothing queued, when the pool has no node left, or
+    /// this queue as many as its share.
     pub fn push<P>(&mut self, pool: &mut Pool<Segment<P>>, payload: P, skip: u32, octets: u32) -> bool {
         let segment = Segment {
             seq: self.end,
@@ -193,8 +194,8 @@ impl SendQueue {
         (last.state == SegmentState::Unsent && last.skip == 0).then_some((last.payload, last.octets))
     }
 
-    /// Puts `payload` of `octets` octets in place of the last segment, which [`last_unsent`](Self::last_unsent) gave and
-    /// which is not longer.
+    /// Puts `payload` of `octets` octets in place of the last segment, which
+    /// [`last_unsent`](Self::last_unsent) gave and which is not longer.
     pub fn extend_last<P>(&mut self, pool: &mut Pool<Segment<P>>, payload: P, octets: u32) {
         let Some(last) = self.segments.back().and_then(|node| pool.get_mut(node)) else { return };
         debug_assert!(last.state == SegmentState::Unsent && last.octets <= octets, "it cannot grow any more");
@@ -260,7 +261,8 @@ impl SendQueue {
 
     /// Notes that the last segment ever sent was sent again at `now`; gives it (RFC 8985 §7.3).
     pub fn resend_last<P: Copy>(&mut self, pool: &mut Pool<Segment<P>>, now: Instant) -> Option<Segment<P>> {
-        // The last segment sent is the last of the list unless others were queued behind it, and then those go first.
+        // The last segment sent is the last of the list unless others were queued behind it, and then those
+        // go first.
         let node = self.segments.back()?;
         let segment = pool.get_mut(node)?;
         if segment.transmissions == 0 {
@@ -278,8 +280,8 @@ impl SendQueue {
         Some(*segment)
     }
 
-    /// Cuts the next unsent segment so that its first part has `octets` octets. `false` when it is no longer than that or
-    /// the pool has no node left.
+    /// Cuts the next unsent segment so that its first part has `octets` octets. `false` when it is no longer
+    /// than that or the pool has no node left.
     pub fn split<P: Copy>(&mut self, pool: &mut Pool<Segment<P>>, octets: u32) -> bool {
         let Some(node) = self.next else { return false };
         self.split_node(pool, node, octets)
@@ -314,8 +316,8 @@ impl SendQueue {
         true
     }
 
-    /// Frees the segments that `ack` covers whole, after showing each to `delivered`. A segment acknowledged in part stays
-    /// and is sent whole again if need be, so that its boundaries hold.
+    /// Frees the segments that `ack` covers whole, after showing each to `delivered`. A segment acknowledged
+    /// in part stays and is sent whole again if need be, so that its boundaries hold.
     pub fn acknowledge<P>(
         &mut self,
         pool: &mut Pool<Segment<P>>,
@@ -344,8 +346,8 @@ impl SendQueue {
         }
     }
 
-    /// Marks the segments that lie whole inside `blocks` (first octet, octet after the last) as held by the peer, after
-    /// showing each that was not yet to `delivered`.
+    /// Marks the segments that lie whole inside `blocks` (first octet, octet after the last) as held by the
+    /// peer, after showing each that was not yet to `delivered`.
     pub fn mark_sacked<P>(
         &mut self,
         pool: &mut Pool<Segment<P>>,
@@ -379,8 +381,9 @@ impl SendQueue {
         }
     }
 
-    /// Shows the segments believed in flight to `judge`, oldest first, and marks as lost those of which it says so; gives
-    /// whether there was one. It ends at the first segment of which `judge` says [`Verdict::Stop`].
+    /// Shows the segments believed in flight to `judge`, oldest first, and marks as lost those of which it
+    /// says so; gives whether there was one. It ends at the first segment of which `judge` says
+    /// [`Verdict::Stop`].
     pub fn mark_lost<P>(
         &mut self,
         pool: &mut Pool<Segment<P>>,
@@ -491,7 +494,8 @@ mod tests {
         (queue.in_flight_octets(), queue.lost_octets(), queue.sacked_octets())
     }
 
-    /// MPA-A.1-04: what is sent again has the boundaries it had.
+    /// What is sent again has the boundaries it had.
+    // Requirements: MPA-A.1-04
     #[test]
     fn retransmission_keeps_boundaries() {
         let (mut queue, mut pool) = queue(&[100, 200, 300]);

@@ -1,5 +1,5 @@
-//! The send half of a connection: the send sequence variables of RFC 9293 §3.3.1, the peer's window, the queue of segments,
-//! and how far the FIN has come.
+//! The send half of a connection: the send sequence variables of RFC 9293 §3.3.1, the peer's window, the
+//! queue of segments, and how far the FIN has come.
 
 use crate::wire::tcp::{Flags, Header, SeqNumber};
 
@@ -45,9 +45,9 @@ impl Fin {
 
 /// The send half of one connection.
 ///
-/// Example: with an ISS of 1000, a queue that holds octets 1001 to 1500 of which 1001 to 1400 are sent, and a FIN that is
-/// queued, `una` is 1001, `queue.nxt()` is 1401, `queue.end()` is 1501, and [`next`](Self::next) is 1401 until the FIN has
-/// left under number 1501; then it is 1502.
+/// Example: with an ISS of 1000, a queue that holds octets 1001 to 1500 of which 1001 to 1400 are sent, and a
+/// FIN that is queued, `una` is 1001, `queue.nxt()` is 1401, `queue.end()` is 1501, and [`next`](Self::next)
+/// is 1401 until the FIN has left under number 1501; then it is 1502.
 #[derive(Debug)]
 pub(super) struct SendState {
     /// ISS: the sequence number of this end's SYN.
@@ -104,8 +104,8 @@ impl SendState {
         self.una + self.window_octets
     }
 
-    /// RFC 5961 §5: an acknowledgement is of something sent, and not older than a window. By distances, so that a number just
-    /// opposite on the circle, which is neither before nor after, is refused.
+    /// RFC 5961 §5: an acknowledgement is of something sent, and not older than a window. By distances, so
+    /// that a number just opposite on the circle, which is neither before nor after, is refused.
     pub(super) fn is_acceptable_ack(&self, ack: SeqNumber) -> bool {
         let advance = ack - self.una;
         advance <= self.next() - self.una && i64::from(advance) >= -i64::from(self.max_window_octets)
@@ -128,7 +128,8 @@ impl SendState {
         self.max_window_octets = self.window_octets;
     }
 
-    /// Takes the window of a segment that is not older than the last that updated it. Returns true if the window has grown.
+    /// Takes the window of a segment that is not older than the last that updated it. Returns true if the
+    /// window has grown.
     pub(super) fn update_window(&mut self, header: &Header) -> bool {
         if self.wl1 > header.seq || (self.wl1 == header.seq && self.wl2 > header.ack) {
             return false;

@@ -46,7 +46,8 @@ pub struct Snapshot {
     pub reordering_seen: bool,
     /// Frames held for octets received and not consumed.
     pub held_frames: usize,
-    /// Runs of octets placed beyond a gap that wait for their Delivery. How many octets were, [`Counters`] says.
+    /// Runs of octets placed beyond a gap that wait for their Delivery. How many octets were, [`Counters`]
+    /// says.
     pub placed_runs: usize,
     /// The counters.
     pub counters: Counters,

@@ -1,4 +1,5 @@
-//! Opening: the SYNs of both ends and what they agree on (RFC 9293 §3.5, RFC 7323 §2, RFC 2018 §2, RFC 3168 §6.1.1).
+//! Opening: the SYNs of both ends and what they agree on (RFC 9293 §3.5, RFC 7323 §2, RFC 2018 §2, RFC 3168
+//! §6.1.1).
 
 use crate::limits;
 use crate::time::Instant;
@@ -72,7 +73,7 @@ impl Connection {
             // What the field cannot say is not offered, and what was not offered is not taken.
             self.config.window_octets = self.config.window_octets.min(0xffff);
         }
-        // MPA-A.3-04.
+        // Requirements: MPA-A.3-04
         self.ack.sack = syn.options.sack_permitted && self.config.behaviour.sack;
         if let Some(clock) = syn.options.timestamps.filter(|_| self.config.behaviour.timestamps) {
             self.timestamps.start(now, clock.value);

@@ -154,7 +154,8 @@ impl Connection {
         self.arm_retransmit(now);
     }
 
-    /// RFC 8985 §7.2: a probe is due after two round trips without an acknowledgement, never after the timeout.
+    /// RFC 8985 §7.2: a probe is due after two round trips without an acknowledgement, never after the
+    /// timeout.
     pub(super) fn arm_probe(&mut self, now: Instant) {
         self.timers.clear(Timer::Probe);
         let waits = self.ack.sack

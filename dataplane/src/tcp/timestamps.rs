@@ -3,8 +3,8 @@
 use crate::time::{Instant, MILLISECOND, SECOND};
 use crate::wire::tcp::{SeqNumber, Timestamps};
 
-/// After this long without a segment a remembered timestamp says nothing any more (§5.5): 24 days in which a clock of
-/// one tick a millisecond turns half round.
+/// After this long without a segment a remembered timestamp says nothing any more (§5.5): 24 days in which a
+/// clock of one tick a millisecond turns half round.
 const OUTDATED_NS: u64 = 24 * 24 * 3600 * SECOND;
 
 /// The clocks of one connection.
@@ -52,7 +52,8 @@ impl TimestampClock {
         is_before(value, self.recent) && now - self.recent_at < OUTDATED_NS
     }
 
-    /// Takes the timestamp of an acceptable segment that begins at or before the last acknowledgement sent (§4.3).
+    /// Takes the timestamp of an acceptable segment that begins at or before the last acknowledgement sent
+    /// (§4.3).
     pub(super) fn take(&mut self, now: Instant, value: u32, seq: SeqNumber, last_ack_sent: SeqNumber) {
         let newer = !is_before(value, self.recent) || now - self.recent_at >= OUTDATED_NS;
         if newer && seq <= last_ack_sent {

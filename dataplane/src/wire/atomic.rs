@@ -7,7 +7,7 @@ use super::{Malformed, Reader, Writer, room};
 pub const VALUE_OCTETS: usize = 8;
 
 /// What is done to the eight octets (RFC 7306 figure 5).
-// RDMAPX-5-01
+// Requirements: RDMAPX-5-01
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AtomicCode {
     /// Adds, field by field.
@@ -19,7 +19,7 @@ pub enum AtomicCode {
 }
 
 /// The Atomic Request header, which follows the DDP header.
-// RDMAPX-5-03
+// Requirements: RDMAPX-5-03
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AtomicRequest {
     /// AOpCode.
@@ -111,7 +111,7 @@ impl AtomicRequest {
     }
 
     /// What stands there after the operation on `original`; `None` for a code that means nothing.
-    // RDMAPX-5-01
+    // Requirements: RDMAPX-5-01
     #[must_use]
     pub const fn apply(&self, original: u64) -> Option<u64> {
         match self.code {
@@ -125,10 +125,11 @@ impl AtomicRequest {
     }
 }
 
-/// Adds fields whose most significant bits `mask` names, each on its own: what is carried out of one is lost. The topmost bit
-/// ends a field whatever the mask says (RFC 7306 §5.1.1).
+/// Adds fields whose most significant bits `mask` names, each on its own: what is carried out of one is lost.
+/// The topmost bit ends a field whatever the mask says (RFC 7306 §5.1.1).
 const fn add_fields(a: u64, b: u64, mask: u64) -> u64 {
-    // The bits below the topmost of each field cannot carry beyond it; that bit is then the sum of three without a carry.
+    // The bits below the topmost of each field cannot carry beyond it; that bit is then the sum of three
+    // without a carry.
     let sum = (a & !mask).wrapping_add(b & !mask);
     sum ^ (a ^ b) & mask
 }
@@ -191,7 +192,8 @@ mod tests {
         value
     }
 
-    /// RDMAPX-5-01: what does not match stays, what matches is replaced where the mask says.
+    /// What does not match stays, what matches is replaced where the mask says.
+    // Requirements: RDMAPX-5-01
     #[test]
     fn compare_and_swap_looks_through_its_masks() {
         let request = |compare, swap| AtomicRequest::compare_swap(1, STag(2), 0, compare, swap);

@@ -4,8 +4,8 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// A ones' complement sum of 16-bit words, growing piece by piece as if the pieces were joined.
 ///
-/// The words are added in the machine's octet order, which RFC 1071 §2 shows to be as good as any, and turned into
-/// network order once at the end.
+/// The words are added in the machine's octet order, which RFC 1071 §2 shows to be as good as any, and turned
+/// into network order once at the end.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sum {
     /// Folded pieces. 48 bits of headroom: no frame has that many pieces.
@@ -27,7 +27,8 @@ impl Sum {
         self.odd ^= !octets.len().is_multiple_of(2);
     }
 
-    /// The sum itself, not complemented: what a device wants to find in the checksum field when it shall complete it.
+    /// The sum itself, not complemented: what a device wants to find in the checksum field when it shall
+    /// complete it.
     #[inline]
     pub fn folded(self) -> u16 {
         u16::from_be(fold(self.total))
@@ -48,7 +49,8 @@ pub fn sum(octets: &[u8]) -> Sum {
     sum
 }
 
-/// The sum of the pseudo-header that TCP and UDP checksums cover: `length` octets of `protocol` from `src` to `dst`.
+/// The sum of the pseudo-header that TCP and UDP checksums cover: `length` octets of `protocol` from `src` to
+/// `dst`.
 #[inline]
 pub fn ipv4_pseudo_header(src: Ipv4Addr, dst: Ipv4Addr, protocol: u8, length: u16) -> Sum {
     let mut sum = sum(&src.octets());
@@ -81,7 +83,8 @@ pub fn pseudo_header(src: IpAddr, dst: IpAddr, protocol: u8, length: u16) -> Sum
     }
 }
 
-/// The words of `octets` in machine order, an odd last octet filled up with zero. 2^33 octets would fit the result.
+/// The words of `octets` in machine order, an odd last octet filled up with zero. 2^33 octets would fit the
+/// result.
 #[inline]
 fn sum_of_words(octets: &[u8]) -> u64 {
     let (steps, rest) = octets.as_chunks::<STEP>();

@@ -10,7 +10,7 @@ const LAST: u8 = 0x40;
 const VERSION: u8 = 0x03;
 
 /// The DDP version of RFC 5041; 0 is that of RDMA Consortium peers.
-// DDP-4.1-09
+// Requirements: DDP-4.1-09
 pub const DDP_VERSION: u8 = 1;
 
 /// The ULPDU is shorter than the DDP header it should hold.
@@ -22,7 +22,7 @@ pub enum DdpHeaderError {
 }
 
 /// The header of a segment that says itself where its payload goes.
-// DDP-4.2-01
+// Requirements: DDP-4.2-01
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tagged {
     /// L: the last segment of its message.
@@ -50,7 +50,7 @@ impl Tagged {
     }
 
     /// Writes the header to the first [`LEN`](Self::LEN) octets of `out`; gives their number.
-    // DDP-4.1-08, DDP-4.2-02, DDP-4.2-06
+    // Requirements: DDP-4.1-08, DDP-4.2-02, DDP-4.2-06
     #[inline]
     pub fn emit(&self, out: &mut [u8]) -> usize {
         if let Some(out) = room::<{ Self::LEN }>(out) {
@@ -64,7 +64,7 @@ impl Tagged {
 }
 
 /// The header of a segment whose payload goes to a buffer of the receiver's choice.
-// DDP-4.3-01
+// Requirements: DDP-4.3-01
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Untagged {
     /// L: the last segment of its message.
@@ -96,7 +96,7 @@ impl Untagged {
     }
 
     /// Writes the header to the first [`LEN`](Self::LEN) octets of `out`; gives their number.
-    // DDP-4.1-08, DDP-4.3-02
+    // Requirements: DDP-4.1-08, DDP-4.3-02
     #[inline]
     pub fn emit(&self, out: &mut [u8]) -> usize {
         if let Some(out) = room::<{ Self::LEN }>(out) {
@@ -129,13 +129,13 @@ impl Header {
     /// Octets of the longer header: with as many, [`parse`](Self::parse) has enough.
     pub const MAX_LEN: usize = Untagged::LEN;
 
-    /// Parses the header of a segment of `ulpdu_len` octets that begins with `ulpdu_prefix`; gives it and its octets.
-    /// Reserved bits are ignored, versions and all other values are left to the caller.
+    /// Parses the header of a segment of `ulpdu_len` octets that begins with `ulpdu_prefix`; gives it and its
+    /// octets. Reserved bits are ignored, versions and all other values are left to the caller.
     ///
     /// # Errors
     ///
     /// [`DdpHeaderError::TooShort`], also when `ulpdu_prefix` itself is shorter than the header.
-    // DDP-4.1-01, DDP-4.1-02, DDP-4.1-08, DDP-4.4-01
+    // Requirements: DDP-4.1-01, DDP-4.1-02, DDP-4.1-08, DDP-4.4-01
     #[inline]
     pub fn parse(ulpdu_prefix: &[u8], ulpdu_len: usize) -> Result<(Self, usize), DdpHeaderError> {
         let segment = ulpdu_prefix.get(..ulpdu_len).unwrap_or(ulpdu_prefix);
@@ -173,7 +173,8 @@ impl Header {
         }
     }
 
-    /// The first octet for the ULP, which exists in both kinds of header; RDMAP keeps its control octet there.
+    /// The first octet for the ULP, which exists in both kinds of header; RDMAP keeps its control octet
+    /// there.
     #[inline]
     pub const fn ulp_control(&self) -> u8 {
         match self {
@@ -240,7 +241,8 @@ mod tests {
     }
 
     proptest! {
-        /// DDP-4.1-08: reserved bits are zero when sent and make no difference when received.
+        /// Reserved bits are zero when sent and make no difference when received.
+        // Requirements: DDP-4.1-08
         #[test]
         fn headers_survive(octets: [u8; 18]) {
             let (header, header_len) = Header::parse(&octets, octets.len()).unwrap();

@@ -63,8 +63,9 @@ impl Header {
 
     /// Parses the header at the start of `frame`; gives it and its octets.
     ///
-    /// A priority tag (VLAN 0) puts the frame into no VLAN, so it is skipped and counted as part of the header. A frame
-    /// of any other VLAN keeps [`EtherType::VLAN`] and its tag: it is not for a station outside that VLAN.
+    /// A priority tag (VLAN 0) puts the frame into no VLAN, so it is skipped and counted as part of the
+    /// header. A frame of any other VLAN keeps [`EtherType::VLAN`] and its tag: it is not for a station
+    /// outside that VLAN.
     ///
     /// # Errors
     ///
@@ -135,7 +136,8 @@ impl Tag {
     }
 }
 
-/// Sends the frame in `octets` back: to who sent it, from `mac`. Tags stay. Nothing changes in octets that are no frame.
+/// Sends the frame in `octets` back: to who sent it, from `mac`. Tags stay. Nothing changes in octets that
+/// are no frame.
 pub fn turn_around(octets: &mut [u8], mac: MacAddress) {
     if let Some([header @ .., _, _]) = octets.first_chunk_mut::<{ Header::LEN }>() {
         let (destination, source) = header.split_at_mut(6);

@@ -1,4 +1,5 @@
-//! The Internet Control Message Protocol (RFC 792), as far as a TCP host needs it: echo and destination unreachable.
+//! The Internet Control Message Protocol (RFC 792), as far as a TCP host needs it: echo and destination
+//! unreachable.
 
 use super::{Malformed, checksum};
 
@@ -37,10 +38,12 @@ pub enum Message<'a> {
     DestinationUnreachable {
         /// Why.
         code: u8,
-        /// The MTU that stopped it, in octets, when the code is [`FRAGMENTATION_NEEDED`]. Anybody may have sent this: it
-        /// must be range checked (MPA-9.1-01). Old routers put 0.
+        /// The MTU that stopped it, in octets, when the code is [`FRAGMENTATION_NEEDED`]. Anybody may have
+        /// sent this: it must be range checked. Old routers put 0.
+        // Requirements: MPA-9.1-01
         next_hop_mtu: u16,
-        /// The start of the packet: its IP header and at least eight octets more, if the router follows the standard.
+        /// The start of the packet: its IP header and at least eight octets more, if the router follows the
+        /// standard.
         original: &'a [u8],
     },
     /// Anything else.
@@ -77,8 +80,8 @@ impl<'a> Message<'a> {
     }
 }
 
-/// Turns an echo request into its reply, in place. `false`, and nothing changed, when `octets` do not start with an echo
-/// request. The checksum is adjusted, not recomputed: a damaged request makes a damaged reply.
+/// Turns an echo request into its reply, in place. `false`, and nothing changed, when `octets` do not start
+/// with an echo request. The checksum is adjusted, not recomputed: a damaged request makes a damaged reply.
 pub fn echo_request_into_reply(octets: &mut [u8]) -> bool {
     match octets.first_chunk_mut::<HEADER_LEN>() {
         Some([kind @ ECHO_REQUEST, 0, high, low, ..]) => {

@@ -1,5 +1,5 @@
-//! The Internet Control Message Protocol for IPv6 (RFC 4443) and Neighbor Discovery (RFC 4861), as far as a host with
-//! configured addresses and routes needs them: Router Advertisements are not read.
+//! The Internet Control Message Protocol for IPv6 (RFC 4443) and Neighbor Discovery (RFC 4861), as far as a
+//! host with configured addresses and routes needs them: Router Advertisements are not read.
 
 use core::net::Ipv6Addr;
 
@@ -21,7 +21,8 @@ const NONCE: u8 = 14;
 /// Octets before the payload of every message.
 pub const HEADER_LEN: usize = 8;
 
-/// Hop limit of Neighbor Discovery packets, sent and received: none with it has passed a router (RFC 4861 §3.1).
+/// Hop limit of Neighbor Discovery packets, sent and received: none with it has passed a router (RFC 4861
+/// §3.1).
 pub const DISCOVERY_HOP_LIMIT: u8 = 255;
 
 /// A message.
@@ -52,8 +53,9 @@ pub enum Message<'a> {
         /// The start of the packet, as much of it as fits.
         original: &'a [u8],
     },
-    /// A packet was larger than the next link takes (RFC 4443 §3.2). Anybody may have sent this: the MTU must be range
-    /// checked (MPA-9.1-01).
+    /// A packet was larger than the next link takes (RFC 4443 §3.2). Anybody may have sent this: the MTU must
+    /// be range checked.
+    // Requirements: MPA-9.1-01
     PacketTooBig {
         /// The link's MTU, in octets.
         mtu: u32,
@@ -105,8 +107,8 @@ impl<'a> Message<'a> {
     ///
     /// # Errors
     ///
-    /// [`Malformed::Truncated`], [`Malformed::Checksum`]; [`Malformed::Field`] for what RFC 4861 §7.1 refuses: a multicast
-    /// target, an option of length 0.
+    /// [`Malformed::Truncated`], [`Malformed::Checksum`]; [`Malformed::Field`] for what RFC 4861 §7.1
+    /// refuses: a multicast target, an option of length 0.
     pub fn parse(octets: &'a [u8], source: Ipv6Addr, destination: Ipv6Addr) -> Result<Self, Malformed> {
         let (header, payload) = octets.split_first_chunk::<HEADER_LEN>().ok_or(Malformed::Truncated)?;
         let mut sum =
@@ -235,7 +237,8 @@ impl NeighborAdvertisement {
     }
 }
 
-/// Writes the checksum of the message that fills all of `message`, in a packet from `source` to `destination`.
+/// Writes the checksum of the message that fills all of `message`, in a packet from `source` to
+/// `destination`.
 pub fn set_checksum(message: &mut [u8], source: Ipv6Addr, destination: Ipv6Addr) {
     let octets = message.len() as u32;
     debug_assert!(message.len() >= HEADER_LEN, "{octets} octets are no message");
@@ -247,8 +250,9 @@ pub fn set_checksum(message: &mut [u8], source: Ipv6Addr, destination: Ipv6Addr)
     }
 }
 
-/// Turns an echo request into its reply, in place; `false`, and nothing changed, when `message` is none. The checksum is
-/// adjusted, not recomputed: a damaged request makes a damaged reply. Exchanging the addresses does not change it.
+/// Turns an echo request into its reply, in place; `false`, and nothing changed, when `message` is none. The
+/// checksum is adjusted, not recomputed: a damaged request makes a damaged reply. Exchanging the addresses
+/// does not change it.
 pub fn echo_request_into_reply(message: &mut [u8]) -> bool {
     match message.first_chunk_mut::<HEADER_LEN>() {
         Some([kind @ ECHO_REQUEST, 0, high, low, ..]) => {

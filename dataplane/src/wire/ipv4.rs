@@ -60,13 +60,13 @@ impl Header {
     /// Octets of a header without options.
     pub const LEN: usize = 20;
 
-    /// Parses the header at the start of `octets`; gives it and its octets, options included. The checksum is left to
-    /// [`verify_checksum`], or to the device. Octets after the total length are padding of the link.
+    /// Parses the header at the start of `octets`; gives it and its octets, options included. The checksum is
+    /// left to [`verify_checksum`], or to the device. Octets after the total length are padding of the link.
     ///
     /// # Errors
     ///
-    /// [`Malformed::Version`]; [`Malformed::Length`] when header length, total length and fragment offset cannot be;
-    /// [`Malformed::Truncated`] when octets are missing.
+    /// [`Malformed::Version`]; [`Malformed::Length`] when header length, total length and fragment offset
+    /// cannot be; [`Malformed::Truncated`] when octets are missing.
     #[inline]
     pub fn parse(octets: &[u8]) -> Result<(Self, usize), Malformed> {
         Self::parse_for(octets, octets.len())

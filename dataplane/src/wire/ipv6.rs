@@ -34,8 +34,8 @@ impl Header {
     /// Octets of the header.
     pub const LEN: usize = 40;
 
-    /// Parses the header at the start of `octets`, the first octets of a packet of which `packet_octets` are there in all.
-    /// Octets after the payload length are padding of the link.
+    /// Parses the header at the start of `octets`, the first octets of a packet of which `packet_octets` are
+    /// there in all. Octets after the payload length are padding of the link.
     ///
     /// # Errors
     ///
@@ -126,13 +126,13 @@ pub enum Dead {
     Malformed,
     /// More of them than [`EXTENSION_HEADERS_MAX`].
     TooMany,
-    /// One asks for what we do not do: an option that must not be skipped, or a route that does not end here (RFC 8200
-    /// §4.2, §4.4; RFC 5095).
+    /// One asks for what we do not do: an option that must not be skipped, or a route that does not end here
+    /// (RFC 8200 §4.2, §4.4; RFC 5095).
     Unsupported,
 }
 
-/// Extension headers of a packet that are walked: each of the four that a host skips once, and one more of those that may
-/// stand twice (RFC 8200 §4.1).
+/// Extension headers of a packet that are walked: each of the four that a host skips once, and one more of
+/// those that may stand twice (RFC 8200 §4.1).
 pub const EXTENSION_HEADERS_MAX: usize = 5;
 
 /// Walks over the extension headers that follow `header` in `packet`, of which the first octets are enough.
@@ -187,7 +187,8 @@ fn walk(mut protocol: Protocol, mut offset: usize, packet: &[u8]) -> Result<Uppe
     Err(Dead::TooMany)
 }
 
-/// The extension header at the start of `octets`: its second octet counts units of eight after the first eight.
+/// The extension header at the start of `octets`: its second octet counts units of eight after the first
+/// eight.
 fn extension(octets: &[u8]) -> Result<&[u8], Dead> {
     let units = octets.get(1).ok_or(Dead::Malformed)?;
     octets.get(..8 * (1 + usize::from(*units))).ok_or(Dead::Malformed)
@@ -291,8 +292,8 @@ mod tests {
 
     #[test]
     fn extension_headers_are_skipped() {
-        // Hop-by-hop with a padding option, destination options with an unknown one, an arrived routing header, and a
-        // fragment header of a whole packet.
+        // Hop-by-hop with a padding option, destination options with an unknown one, an arrived routing
+        // header, and a fragment header of a whole packet.
         let chain = [
             [60, 0, 1, 4, 0, 0, 0, 0],
             [43, 0, 0x1e, 2, 9, 9, 0, 0],

@@ -1,7 +1,8 @@
 //! Views over the octets of each header, checked when they are made, and their emission.
 //!
-//! Parsing takes any octets and never panics. Emission writes exactly the octets of the header; output that is too
-//! short for them is a mistake of the caller, is left unchanged and trips an assertion in builds that have them.
+//! Parsing takes any octets and never panics. Emission writes exactly the octets of the header; output that
+//! is too short for them is a mistake of the caller, is left unchanged and trips an assertion in builds that
+//! have them.
 
 pub mod arp;
 pub mod atomic;

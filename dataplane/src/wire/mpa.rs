@@ -4,11 +4,12 @@ use thiserror::Error;
 
 use super::{Reader, Writer, room};
 
-/// A Marker: it stands at every [`INTERVAL`](Self::INTERVAL)th octet of the stream and tells how far back the FPDU around
-/// it begins.
+/// A Marker: it stands at every [`INTERVAL`](Self::INTERVAL)th octet of the stream and tells how far back the
+/// FPDU around it begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Marker {
-    /// Octets of stream from the ULPDU_Length field of the FPDU to the Marker; 0 when the Marker opens the FPDU.
+    /// Octets of stream from the ULPDU_Length field of the FPDU to the Marker; 0 when the Marker opens the
+    /// FPDU.
     pub fpdu_ptr: u16,
 }
 
@@ -22,8 +23,9 @@ impl Marker {
     /// FPDUs are made of groups of four octets, so the two low bits of a pointer carry nothing.
     const POINTER: u16 = !0b11;
 
-    /// Parses a Marker. Its reserved bits say nothing and its two low bits read as zero; the CRC covers both all the same.
-    // MPA-4.2-01, MPA-4.2-02, MPA-4.2-04, C00-6.1-01, C00-6.1-02, C00-7.1-04
+    /// Parses a Marker. Its reserved bits say nothing and its two low bits read as zero; the CRC covers both
+    /// all the same.
+    // Requirements: MPA-4.2-01, MPA-4.2-02, MPA-4.2-04, C00-6.1-01, C00-6.1-02, C00-7.1-04
     #[inline]
     pub const fn parse(octets: [u8; Self::LEN]) -> Self {
         let [_, _, high, low] = octets;
@@ -31,7 +33,7 @@ impl Marker {
     }
 
     /// The octets of the Marker.
-    // MPA-4.2-01, MPA-4.2-02, MPA-4.2-03
+    // Requirements: MPA-4.2-01, MPA-4.2-02, MPA-4.2-03
     #[inline]
     pub const fn emit(self) -> [u8; Self::LEN] {
         let [high, low] = (self.fpdu_ptr & Self::POINTER).to_be_bytes();
@@ -51,7 +53,7 @@ pub enum Kind {
 impl Kind {
     const KEY_LEN: usize = 16;
 
-    // MPA-7.1.1-01, MPA-7.1.1-03, D08-7.1.1-01
+    // Requirements: MPA-7.1.1-01, MPA-7.1.1-03, D08-7.1.1-01
     const fn key(self) -> &'static [u8; Self::KEY_LEN] {
         match self {
             Self::Request => b"MPA ID Req Frame",
@@ -93,7 +95,8 @@ pub enum Parsed<'a> {
     },
 }
 
-/// Why octets are not the startup frame that was expected. The connection is closed (MPA-7.1.2-04, MPA-7.1.2-12).
+/// Why octets are not the startup frame that was expected. The connection is closed.
+// Requirements: MPA-7.1.2-04, MPA-7.1.2-12
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum StartupError {
     /// The octets do not begin with the key.
@@ -105,8 +108,8 @@ pub enum StartupError {
     /// A revision this implementation does not know.
     #[error("unknown MPA revision {0}")]
     Revision(u8),
-    /// More Private Data than allowed, too little for the enhanced data it should begin with, or a length that does not
-    /// agree with the octets there are.
+    /// More Private Data than allowed, too little for the enhanced data it should begin with, or a length
+    /// that does not agree with the octets there are.
     #[error("impossible Private Data length")]
     PrivateDataLength,
 }
@@ -142,11 +145,12 @@ impl<'a> StartupFrame<'a> {
         false
     }
 
-    /// Writes the frame to the first [`len`](Self::len) octets of `out` and gives their number; `None`, and nothing
-    /// written, when `out` is shorter, there is more Private Data than allowed, or less than enhanced data takes.
+    /// Writes the frame to the first [`len`](Self::len) octets of `out` and gives their number; `None`, and
+    /// nothing written, when `out` is shorter, there is more Private Data than allowed, or less than enhanced
+    /// data takes.
     pub fn emit(&self, out: &mut [u8]) -> Option<usize> {
         let enhanced = self.enhanced && self.revision >= Self::REVISION_ENHANCED;
-        // MPA-7.1.1-18, D08-7.1.1-02, MPAv2-6-05
+        // Requirements: MPA-7.1.1-18, D08-7.1.1-02, MPAv2-6-05
         if self.private_data.len() > Self::PRIVATE_DATA_MAX
             || enhanced && self.private_data.len() < EnhancedData::LEN
         {
@@ -154,7 +158,8 @@ impl<'a> StartupFrame<'a> {
         }
         let out = out.get_mut(..self.len())?;
         let bit = |set: bool, bit: u8| if set { bit } else { 0 };
-        // Bits of no meaning here are zero: MPA-7.1.1-10, MPA-7.1.1-11, MPAv2-6-01.
+        // Bits of no meaning here are zero:
+        // Requirements: MPA-7.1.1-10, MPA-7.1.1-11, MPAv2-6-01
         let flags = bit(self.markers, MARKERS)
             | bit(self.crc, CRC)
             | bit(self.rejected && self.kind == Kind::Reply, REJECTED)
@@ -162,14 +167,14 @@ impl<'a> StartupFrame<'a> {
         let mut out = Writer(out);
         out.put(*self.kind.key());
         out.put([flags, self.revision]);
-        // MPA-7.1.1-16
+        // Requirements: MPA-7.1.1-16
         out.put((self.private_data.len() as u16).to_be_bytes());
         out.0.copy_from_slice(self.private_data);
         Some(self.len())
     }
 
-    /// Parses the frame of `expected` kind at the start of `octets`, which are all that came so far. Fails on the first
-    /// octet that cannot be, so that a stranger does not hold the connection until a timer fires.
+    /// Parses the frame of `expected` kind at the start of `octets`, which are all that came so far. Fails on
+    /// the first octet that cannot be, so that a stranger does not hold the connection until a timer fires.
     ///
     /// # Errors
     ///
@@ -190,7 +195,8 @@ impl<'a> StartupFrame<'a> {
         if revision > Self::REVISION_MAX {
             return Err(StartupError::Revision(revision));
         }
-        // Reserved bits are not checked (MPA-7.1.1-11), and S is one of them before revision 2.
+        // Reserved bits are not checked, and S is one of them before revision 2.
+        // Requirements: MPA-7.1.1-11
         let enhanced = flags & ENHANCED != 0 && revision >= Self::REVISION_ENHANCED;
         // The first octet of a length above 767 already gives it away.
         if rest.0.first().is_some_and(|high| usize::from(*high) << 8 > Self::PRIVATE_DATA_MAX) {
@@ -200,7 +206,7 @@ impl<'a> StartupFrame<'a> {
             return Ok(Parsed::Incomplete);
         };
         let length = usize::from(u16::from_be_bytes(length));
-        // MPA-7.1.1-17, MPA-7.1.2-22, MPA-7.1.2-24, MPAv2-6-05
+        // Requirements: MPA-7.1.1-17, MPA-7.1.2-22, MPA-7.1.2-24, MPAv2-6-05
         if length > Self::PRIVATE_DATA_MAX || enhanced && length < EnhancedData::LEN {
             return Err(StartupError::PrivateDataLength);
         }
@@ -211,7 +217,8 @@ impl<'a> StartupFrame<'a> {
             kind: expected,
             markers: flags & MARKERS != 0,
             crc: flags & CRC != 0,
-            // MPA-7.1.1-10: the bit is not looked at in a Request.
+            // The bit is not looked at in a Request.
+            // Requirements: MPA-7.1.1-10
             rejected: flags & REJECTED != 0 && expected == Kind::Reply,
             enhanced,
             revision,
@@ -227,13 +234,15 @@ impl<'a> StartupFrame<'a> {
     }
 }
 
-/// Compares as much of the key as there is. MPA-7.1.1-02, MPA-7.1.1-04, MPA-7.1.2-16
+/// Compares as much of the key as there is.
+// Requirements: MPA-7.1.1-02, MPA-7.1.1-04, MPA-7.1.2-16
 fn check_key(expected: Kind, octets: &[u8]) -> Result<(), StartupError> {
     let begins = |kind: Kind| kind.key().iter().zip(octets).all(|(key, octet)| key == octet);
     if begins(expected) {
         Ok(())
     } else if expected == Kind::Reply && begins(Kind::Request) {
-        // MPA-7.1.2-20: the tenth octet tells.
+        // The tenth octet tells.
+        // Requirements: MPA-7.1.2-20
         Err(StartupError::OtherInitiator)
     } else {
         Err(StartupError::WrongKey)
@@ -267,8 +276,9 @@ impl EnhancedData {
     const FIRST: u16 = 0x8000;
     const SECOND: u16 = 0x4000;
 
-    /// Parses the field. The kinds of indication mean nothing, and read as none, outside the peer-to-peer model.
-    // MPAv2-9-01, MPAv2-9.2-09
+    /// Parses the field. The kinds of indication mean nothing, and read as none, outside the peer-to-peer
+    /// model.
+    // Requirements: MPAv2-9-01, MPAv2-9.2-09
     pub const fn parse(octets: [u8; Self::LEN]) -> Self {
         let inbound = u16::from_be_bytes([octets[0], octets[1]]);
         let outbound = u16::from_be_bytes([octets[2], octets[3]]);
@@ -284,7 +294,7 @@ impl EnhancedData {
     }
 
     /// Writes the field to the first [`LEN`](Self::LEN) octets of `out`.
-    // MPAv2-9-01, MPAv2-9.2-09
+    // Requirements: MPAv2-9-01, MPAv2-9.2-09
     pub fn emit(&self, out: &mut [u8]) {
         let bit = |set: bool, bit: u16| if set && self.peer_to_peer { bit } else { 0 };
         let inbound = bit(true, Self::FIRST) | bit(self.rtr_send, Self::SECOND);
@@ -327,7 +337,8 @@ mod tests {
         assert_eq!(Marker::parse([0xff, 0xff, 2, 0x17]), Marker { fpdu_ptr: 0x0214 });
     }
 
-    /// MPA-7.1.1-02, MPA-7.1.1-04: any octet of the key, noticed as soon as it is there.
+    /// Any octet of the key, noticed as soon as it is there.
+    // Requirements: MPA-7.1.1-02, MPA-7.1.1-04
     #[test]
     fn a_wrong_key_is_noticed_on_its_first_wrong_octet() {
         for kind in [Kind::Request, Kind::Reply] {
@@ -341,7 +352,8 @@ mod tests {
         }
     }
 
-    /// MPA-7.1.2-20: only the Initiator sees two Initiators; a Responder sees a wrong key.
+    /// Only the Initiator sees two Initiators; a Responder sees a wrong key.
+    // Requirements: MPA-7.1.2-20
     #[test]
     fn two_initiators_know_each_other() {
         let request = emitted(&REQUEST);

@@ -6,8 +6,8 @@ use super::ipv4::{self, Protocol};
 use super::ipv6;
 use super::tcp::SeqNumber;
 
-/// The TCP segment an ICMP error is about, as we sent it if the error is true (RFC 5927 §4). Nothing of it is verified: the
-/// quotation ends before the checksum's octets do.
+/// The TCP segment an ICMP error is about, as we sent it if the error is true (RFC 5927 §4). Nothing of it is
+/// verified: the quotation ends before the checksum's octets do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Segment {
     /// Who sent it.
@@ -24,7 +24,8 @@ pub struct Segment {
 const PORTS_AND_SEQUENCE: usize = 8;
 
 impl Segment {
-    /// The segment in a quoted IPv4 packet; `None` when it is none, or not its first fragment, or not enough is quoted.
+    /// The segment in a quoted IPv4 packet; `None` when it is none, or not its first fragment, or not enough
+    /// is quoted.
     pub fn in_ipv4(original: &[u8]) -> Option<Self> {
         let (header, header_octets) = ipv4::Header::parse_for(original, usize::from(u16::MAX)).ok()?;
         if header.protocol != Protocol::TCP || header.fragment_offset != 0 {

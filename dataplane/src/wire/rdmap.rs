@@ -4,14 +4,14 @@ use super::stag::STag;
 use super::{Malformed, Reader, Writer, ddp, room};
 
 /// The RDMAP version of RFC 5040; 0 is that of RDMA Consortium peers.
-// RDMAP-4.1-07
+// Requirements: RDMAP-4.1-07
 pub const RDMAP_VERSION: u8 = 1;
 
 /// Octets of Immediate Data (RFC 7306 §6.2).
 pub const IMMEDIATE_OCTETS: usize = 8;
 
 /// What an RDMA Message is. Four bits, all of which have a name here.
-// RDMAP-4.1-05, RDMAPX-4-01
+// Requirements: RDMAP-4.1-05, RDMAPX-4-01
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum Opcode {
@@ -98,7 +98,7 @@ impl Opcode {
     }
 
     /// Whether the message goes to a Tagged Buffer.
-    // RDMAP-4.1-04
+    // Requirements: RDMAP-4.1-04
     #[inline]
     pub const fn is_tagged(self) -> bool {
         matches!(self, Self::Write | Self::ReadResponse)
@@ -123,7 +123,7 @@ impl Opcode {
 }
 
 /// The RDMAP control octet: the first octet that DDP leaves to its ULP.
-// RDMAP-4.1-01, RDMAP-4.1-02
+// Requirements: RDMAP-4.1-01, RDMAP-4.1-02
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Control {
     /// RV: the version of RDMAP, 0..=3.
@@ -134,22 +134,22 @@ pub struct Control {
 
 impl Control {
     /// Parses the octet; its two reserved bits are ignored.
-    // RDMAP-4.1-08
+    // Requirements: RDMAP-4.1-08
     #[inline]
     pub const fn from_octet(octet: u8) -> Self {
         Self { version: octet >> 6, opcode: Opcode::ALL[(octet & 0x0f) as usize] }
     }
 
     /// The octet, its reserved bits zero.
-    // RDMAP-4.1-08
+    // Requirements: RDMAP-4.1-08
     #[inline]
     pub const fn to_octet(self) -> u8 {
         self.version << 6 | self.opcode as u8
     }
 
-    /// The octets for the ULP of an Untagged header: this octet and the STag to invalidate, which only messages that
-    /// invalidate carry.
-    // RDMAP-4.1-03, RDMAP-4.1-09, RDMAP-5.3-07
+    /// The octets for the ULP of an Untagged header: this octet and the STag to invalidate, which only
+    /// messages that invalidate carry.
+    // Requirements: RDMAP-4.1-03, RDMAP-4.1-09, RDMAP-5.3-07
     #[inline]
     pub const fn to_rsvd_ulp(self, invalidate: STag) -> [u8; 5] {
         let [a, b, c, d] = if self.opcode.invalidates() { invalidate.0.to_be_bytes() } else { [0; 4] };
@@ -157,7 +157,7 @@ impl Control {
     }
 
     /// Parses the octets for the ULP of an Untagged header. The STag is ignored where none belongs.
-    // RDMAP-4.1-03, RDMAP-4.1-09
+    // Requirements: RDMAP-4.1-03, RDMAP-4.1-09
     #[inline]
     pub const fn from_rsvd_ulp(rsvd_ulp: [u8; 5]) -> (Self, Option<STag>) {
         let [control, a, b, c, d] = rsvd_ulp;
@@ -168,7 +168,7 @@ impl Control {
 }
 
 /// The RDMA Read Request header, which follows the DDP header.
-// RDMAP-4.2-01, RDMAP-4.4-01
+// Requirements: RDMAP-4.2-01, RDMAP-4.4-01
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReadRequest {
     /// Where the Response goes at the Data Sink.
@@ -187,11 +187,12 @@ impl ReadRequest {
     /// Octets of the header.
     pub const LEN: usize = 28;
 
-    /// Parses the header at the start of `octets`. Any value of any field is well formed (RDMAP-4.4-03, RDMAP-4.4-04).
+    /// Parses the header at the start of `octets`. Any value of any field is well formed.
     ///
     /// # Errors
     ///
     /// [`Malformed::Truncated`].
+    // Requirements: RDMAP-4.4-03, RDMAP-4.4-04
     pub fn parse(octets: &[u8]) -> Result<Self, Malformed> {
         Self::fields(octets).ok_or(Malformed::Truncated)
     }
@@ -226,7 +227,7 @@ const DDP_HEADER_INCLUDED: u8 = 0x40;
 const RDMA_HEADER_INCLUDED: u8 = 0x20;
 
 /// The Terminate header: what went wrong, and copies of the headers it went wrong with.
-// RDMAP-4.8-01
+// Requirements: RDMAP-4.8-01
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Terminate<'a> {
     /// The layer that found the error, four bits: 0 RDMAP, 1 DDP, 2 the lower layer.
@@ -256,7 +257,7 @@ impl<'a> Terminate<'a> {
     }
 
     /// The segment length stands there when it is valid, and also when it is not but a DDP header follows.
-    // RDMAP-4.8-06
+    // Requirements: RDMAP-4.8-06
     const fn has_length_field(&self) -> bool {
         self.segment_len.is_some() || !self.ddp_header.is_empty()
     }
@@ -273,7 +274,7 @@ impl<'a> Terminate<'a> {
     }
 
     /// Writes the header to the first [`len`](Self::len) octets of `out`; gives their number.
-    // RDMAP-4.8-02, RDMAP-4.8-05, RDMAP-4.8-07, RDMAP-4.8-08
+    // Requirements: RDMAP-4.8-02, RDMAP-4.8-05, RDMAP-4.8-07, RDMAP-4.8-08
     pub fn emit(&self, out: &mut [u8]) -> usize {
         let len = self.len();
         debug_assert!(out.len() >= len, "{} octets are no room for {len}", out.len());
@@ -294,7 +295,8 @@ impl<'a> Terminate<'a> {
         len
     }
 
-    /// Whether an error is one of the documents': of RFC 5040 figure 9, RFC 5041 §7.2, RFC 5044 §8 and RFC 6581 §8.
+    /// Whether an error is one of the documents': of RFC 5040 figure 9, RFC 5041 §7.2, RFC 5044 §8 and RFC
+    /// 6581 §8.
     const fn is_known(layer: u8, error_type: u8, code: u8) -> bool {
         match (layer, error_type) {
             // The codes of the operations are those that begin with 5; those of MPA are 1 to 7.
@@ -339,14 +341,14 @@ impl<'a> Terminate<'a> {
         }
     }
 
-    /// Parses the header at the start of `octets`. The flags are believed and octets behind what they announce are
-    /// ignored (ambiguity A-18). An announced header that is not all there is taken for absent: the error itself matters
-    /// more than its illustration. The layout of Linux siw is understood.
+    /// Parses the header at the start of `octets`. The flags are believed and octets behind what they
+    /// announce are ignored (ambiguity A-18). An announced header that is not all there is taken for absent:
+    /// the error itself matters more than its illustration. The layout of Linux siw is understood.
     ///
     /// # Errors
     ///
     /// [`Malformed::Truncated`] without the whole Terminate Control.
-    // RDMAP-4.8-02, RDMAP-4.8-05, RDMAP-4.8-06, RDMAP-4.8-07, RDMAP-4.8-08
+    // Requirements: RDMAP-4.8-02, RDMAP-4.8-05, RDMAP-4.8-06, RDMAP-4.8-07, RDMAP-4.8-08
     pub fn parse(octets: &'a [u8]) -> Result<Self, Malformed> {
         let mut rest = Reader(octets);
         let control = rest.take().ok_or(Malformed::Truncated)?;
@@ -401,7 +403,8 @@ mod tests {
         assert_eq!(tagged, [Opcode::Write, Opcode::ReadResponse]);
     }
 
-    /// RDMAP-4.1-03, RDMAP-4.1-09: the STag is carried by two messages and zero, or ignored, in all others.
+    /// The STag is carried by two messages and zero, or ignored, in all others.
+    // Requirements: RDMAP-4.1-03, RDMAP-4.1-09
     #[test]
     fn only_invalidating_sends_carry_an_stag() {
         for opcode in Opcode::ALL {
@@ -415,7 +418,8 @@ mod tests {
         }
     }
 
-    /// RDMAP-4.8-06: a DDP header without a valid length still has the field before it.
+    /// A DDP header without a valid length still has the field before it.
+    // Requirements: RDMAP-4.8-06
     #[test]
     fn the_length_field_is_there_with_a_ddp_header() {
         let terminate = Terminate { ddp_header: &[0xc1; 14], ..Terminate::bare(1, 1, 1) };
@@ -436,7 +440,8 @@ mod tests {
         assert_eq!(Terminate::parse(&[0x20, 2, 0, 0, 9, 9, 9]), Ok(Terminate::bare(2, 0, 2)));
     }
 
-    /// Linux siw on a little-endian host: "DDP, Untagged, no buffer", as observed, with and without the headers it copies.
+    /// Linux siw on a little-endian host: "DDP, Untagged, no buffer", as observed, with and without the
+    /// headers it copies.
     #[test]
     fn the_terminates_of_siw_are_understood() {
         let mut octets = vec![0x21, 0x02, 0x03, 0x00, 0, 42, 0x41, 0x43];
@@ -457,8 +462,9 @@ mod tests {
         assert_eq!(Terminate::parse(&octets), Ok(expected));
     }
 
-    /// RDMAP-4.8-05: reserved bits are ignored, whatever error they come with. Only the very octets that siw
-    /// sends change the places of the fields.
+    /// Reserved bits are ignored, whatever error they come with. Only the very octets that siw sends change
+    /// the places of the fields.
+    // Requirements: RDMAP-4.8-05
     #[test]
     fn reserved_bits_do_not_swap_the_fields() {
         // Local catastrophic error of DDP; swapped, it would be a protection error of RDMAP.

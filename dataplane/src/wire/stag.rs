@@ -2,8 +2,9 @@
 
 use core::fmt;
 
-/// A Steering Tag (RFC 5041 §2): 16 bits that name a slot of the STag table and 16 bits of key that
-/// must match what the slot holds, so that stale and guessed STags fail. Zero is never given out: some adapters refuse it.
+/// A Steering Tag (RFC 5041 §2): 16 bits that name a slot of the STag table and 16 bits of key that must
+/// match what the slot holds, so that stale and guessed STags fail. Zero is never given out: some adapters
+/// refuse it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct STag(pub u32);
 

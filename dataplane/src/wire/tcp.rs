@@ -1,5 +1,5 @@
-//! TCP headers (RFC 9293) and the options this stack speaks: maximum segment size, window scale, timestamps (RFC 7323)
-//! and selective acknowledgment (RFC 2018).
+//! TCP headers (RFC 9293) and the options this stack speaks: maximum segment size, window scale, timestamps
+//! (RFC 7323) and selective acknowledgment (RFC 2018).
 
 use core::cmp::Ordering;
 use core::ops::{Add, AddAssign, Sub};
@@ -11,9 +11,9 @@ use super::{Malformed, Writer};
 
 /// A TCP sequence number: a point on a circle of 2^32 octets.
 ///
-/// Order is that of the shorter way around: `a < b` when `b` lies less than 2^31 octets ahead of `a`. It is an order only
-/// among numbers within half the circle, which all numbers of a window are (RFC 9293 §3.4); points exactly opposite each
-/// other are not ordered at all.
+/// Order is that of the shorter way around: `a < b` when `b` lies less than 2^31 octets ahead of `a`. It is
+/// an order only among numbers within half the circle, which all numbers of a window are (RFC 9293 §3.4);
+/// points exactly opposite each other are not ordered at all.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Default, Debug)]
 pub struct SeqNumber(pub u32);
 
@@ -287,13 +287,13 @@ impl Header {
     /// Octets of the longest header.
     pub const MAX_LEN: usize = Self::MIN_LEN + Options::ROOM;
 
-    /// Parses the header at the start of `segment`; gives it and the offset of the payload. The checksum is left to the
-    /// caller, who knows the addresses, or to the device.
+    /// Parses the header at the start of `segment`; gives it and the offset of the payload. The checksum is
+    /// left to the caller, who knows the addresses, or to the device.
     ///
     /// # Errors
     ///
-    /// [`Malformed::Truncated`]; [`Malformed::Length`] for a data offset inside the fixed header. Unknown options are skipped;
-    /// an option of an impossible length ends the list (RFC 9293 §3.1).
+    /// [`Malformed::Truncated`]; [`Malformed::Length`] for a data offset inside the fixed header. Unknown
+    /// options are skipped; an option of an impossible length ends the list (RFC 9293 §3.1).
     #[inline]
     pub fn parse(segment: &[u8]) -> Result<(Self, usize), Malformed> {
         let field: &[u8; Self::MIN_LEN] = segment.first_chunk().ok_or(Malformed::Truncated)?;
@@ -321,8 +321,9 @@ impl Header {
         Self::MIN_LEN + self.options.len()
     }
 
-    /// Writes the header to the first [`header_len`](Self::header_len) octets of `out`, the checksum field zero. Blocks
-    /// of the selective acknowledgment that do not fit beside the other options are left out, last ones first.
+    /// Writes the header to the first [`header_len`](Self::header_len) octets of `out`, the checksum field
+    /// zero. Blocks of the selective acknowledgment that do not fit beside the other options are left out,
+    /// last ones first.
     #[inline]
     pub fn emit(&self, out: &mut [u8]) {
         let header_len = self.header_len();

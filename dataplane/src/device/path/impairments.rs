@@ -16,35 +16,39 @@ pub struct Impairments {
     pub loss: f64,
     /// Probability that a frame arrives twice.
     pub duplicate: f64,
-    /// Probability that a frame is held back for 1 to [`reorder_delay_ns`](Self::reorder_delay_ns), so that later ones
-    /// overtake it. Nothing else reorders: a varying delay keeps the order.
+    /// Probability that a frame is held back for 1 to [`reorder_delay_ns`](Self::reorder_delay_ns), so that
+    /// later ones overtake it. Nothing else reorders: a varying delay keeps the order.
     pub reorder: f64,
     /// Longest time a reordered frame is held back, in nanoseconds.
     pub reorder_delay_ns: u64,
-    /// Probability that one bit behind the Ethernet header of a frame is inverted: an error that the IPv4, ICMP or TCP
-    /// checksum always catches. A frame other than IPv4 has no checksum of its own and is lost, as it would be by the
-    /// frame check sequence of a real link.
+    /// Probability that one bit behind the Ethernet header of a frame is inverted: an error that the IPv4,
+    /// ICMP or TCP checksum always catches. A frame other than IPv4 has no checksum of its own and is lost,
+    /// as it would be by the frame check sequence of a real link.
     pub corrupt_bits: f64,
-    /// Probability that the TCP payload of a frame is altered in a way its checksum cannot see: only the CRC of MPA can.
+    /// Probability that the TCP payload of a frame is altered in a way its checksum cannot see: only the CRC
+    /// of MPA can.
     pub corrupt_payload: f64,
-    /// Octets at the start of a segment's payload that this corruption spares: 8 keep a Marker and the length of an FPDU
-    /// whole. A wrong length makes MPA wait for octets that TCP acknowledges meanwhile, and no retransmission helps then.
+    /// Octets at the start of a segment's payload that this corruption spares: 8 keep a Marker and the length
+    /// of an FPDU whole. A wrong length makes MPA wait for octets that TCP acknowledges meanwhile, and no
+    /// retransmission helps then.
     pub corrupt_payload_spares: usize,
-    /// Probability that a TCP segment is cut into two or three, or joined with the one sent before it, by a middlebox
-    /// that recomputes lengths and checksums. Segments with SYN, RST or URG, and those whose checksums do not hold,
-    /// pass unchanged.
+    /// Probability that a TCP segment is cut into two or three, or joined with the one sent before it, by a
+    /// middlebox that recomputes lengths and checksums. Segments with SYN, RST or URG, and those whose
+    /// checksums do not hold, pass unchanged.
     pub resegment: f64,
     /// Shortest delay of a frame, in nanoseconds.
     pub delay_min_ns: u64,
     /// Longest delay of a frame, in nanoseconds.
     pub delay_max_ns: u64,
-    /// Line rate, counting preamble, frame check sequence and gap as Ethernet does; `None`: frames take no time.
+    /// Line rate, counting preamble, frame check sequence and gap as Ethernet does; `None`: frames take no
+    /// time.
     pub rate_bits_per_second: Option<u64>,
-    /// Octets that may wait for the line; a frame that finds more waiting is lost. Means nothing without a rate.
+    /// Octets that may wait for the line; a frame that finds more waiting is lost. Means nothing without a
+    /// rate.
     pub queue_octets: u64,
-    /// Octets waiting for the line beyond which a frame that finds them is marked with Congestion Experienced, if its sender
-    /// takes marks (RFC 3168 §5): the step at which DCTCP's switches mark (RFC 8257 §3.1). `None`: never. Means nothing
-    /// without a rate.
+    /// Octets waiting for the line beyond which a frame that finds them is marked with Congestion
+    /// Experienced, if its sender takes marks (RFC 3168 §5): the step at which DCTCP's switches mark (RFC
+    /// 8257 §3.1). `None`: never. Means nothing without a rate.
     pub mark_octets: Option<u64>,
     /// Frames that may be on their way at once, waiting included; a frame over the limit is lost.
     pub in_flight_frames: usize,
@@ -76,8 +80,8 @@ impl Default for Impairments {
 
 /// What one direction of a link has done so far, in frames.
 ///
-/// Once nothing is on its way, `sent + duplicated + split` equals `delivered + lost + filtered + oversize + queue_full +
-/// corrupted_lost + merged + no_buffer`.
+/// Once nothing is on its way, `sent + duplicated + split` equals `delivered + lost + filtered + oversize +
+/// queue_full + corrupted_lost + merged + no_buffer`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Statistics {
     /// Taken from the sending device.
@@ -110,7 +114,8 @@ pub struct Statistics {
     pub split: u64,
     /// Frames that disappeared into the one before.
     pub merged: u64,
-    /// Segments the middlebox would have cut or joined, but whose checksum did not hold: a fault of the sender.
+    /// Segments the middlebox would have cut or joined, but whose checksum did not hold: a fault of the
+    /// sender.
     pub bad_checksums: u64,
 }
 

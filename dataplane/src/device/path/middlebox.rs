@@ -1,7 +1,7 @@
 //! A middlebox: the little IPv4 and TCP that cutting, joining and damaging segments takes.
 //!
-//! Written from RFC 791, RFC 1071 and RFC 9293 alone and shared with no other code of this crate, so that it judges the
-//! stack's frames independently.
+//! Written from RFC 791, RFC 1071 and RFC 9293 alone and shared with no other code of this crate, so that it
+//! judges the stack's frames independently.
 
 use crate::device::{ChecksumRequest, IpVersion};
 
@@ -39,7 +39,8 @@ pub(super) struct Segment {
 }
 
 impl Segment {
-    /// Finds the parts of `frame`; `None` for anything but an unfragmented TCP/IPv4 packet. Checksums are not looked at.
+    /// Finds the parts of `frame`; `None` for anything but an unfragmented TCP/IPv4 packet. Checksums are not
+    /// looked at.
     pub(super) fn locate(frame: &[u8]) -> Option<Self> {
         let ip = frame.get(ETHERNET_OCTETS..)?;
         if !is_ipv4(frame) || ip.len() < IPV4_MIN_OCTETS || ip[0] >> 4 != 4 || ip[9] != PROTOCOL_TCP {
@@ -120,8 +121,9 @@ pub(super) fn can_split(frame: &[u8], segment: Segment) -> bool {
     segment.resegmentable(frame) && segment.payload_octets() >= 2
 }
 
-/// Cuts the segment in `head` after `at` octets of payload and writes the rest as a segment of its own into `tail`; gives
-/// the octets of the two frames. `at` lies strictly inside the payload and `tail` holds at least as much as `head`.
+/// Cuts the segment in `head` after `at` octets of payload and writes the rest as a segment of its own into
+/// `tail`; gives the octets of the two frames. `at` lies strictly inside the payload and `tail` holds at
+/// least as much as `head`.
 pub(super) fn split(head: &mut [u8], segment: Segment, at: usize, tail: &mut [u8]) -> (usize, usize) {
     debug_assert!(at > 0 && at < segment.payload_octets());
     let cut = segment.payload + at;
@@ -142,8 +144,8 @@ pub(super) fn split(head: &mut [u8], segment: Segment, at: usize, tail: &mut [u8
     (head_segment.end, tail_segment.end)
 }
 
-/// Joins the segment in `next` to the one in `first` when it continues it, and the sum is an IP packet of at most
-/// `mtu_octets`; gives the octets of the joined frame. Both checksums of both frames must hold already.
+/// Joins the segment in `next` to the one in `first` when it continues it, and the sum is an IP packet of at
+/// most `mtu_octets`; gives the octets of the joined frame. Both checksums of both frames must hold already.
 pub(super) fn merge(first: &mut [u8], next: &[u8], mtu_octets: usize) -> Option<usize> {
     let left = Segment::locate(first)?;
     let right = Segment::locate(next)?;
@@ -182,8 +184,8 @@ pub(super) fn invert_bit(frame: &mut [u8], bit: usize) {
     frame[ETHERNET_OCTETS + bit / 8] ^= 0x80 >> (bit % 8);
 }
 
-/// Alters the TCP payload so that its checksum still holds, at two places picked by `pick` (given a bound, gives a number
-/// below it); `false` when the payload has no room for it.
+/// Alters the TCP payload so that its checksum still holds, at two places picked by `pick` (given a bound,
+/// gives a number below it); `false` when the payload has no room for it.
 ///
 /// The ones' complement sum (RFC 1071) sees neither the order of its words, nor a unit moved from one word to
 /// another, nor the difference between 0x0000 and 0xffff.
@@ -214,9 +216,9 @@ pub(super) fn corrupt_payload(
     true
 }
 
-/// Does what a sending port with checksum offload does: the IPv4 header checksum in full, and the TCP checksum over
-/// header, payload and the pseudo-header sum that the sender left in its field. As such a port it goes by
-/// the request alone, and never looks whether the headers are there that it speaks of.
+/// Does what a sending port with checksum offload does: the IPv4 header checksum in full, and the TCP
+/// checksum over header, payload and the pseudo-header sum that the sender left in its field. As such a port
+/// it goes by the request alone, and never looks whether the headers are there that it speaks of.
 pub(in crate::device) fn offload_checksums(frame: &mut [u8], request: ChecksumRequest) {
     let (l2_octets, l3_octets) = (usize::from(request.l2_octets), usize::from(request.l3_octets));
     let tcp = l2_octets + l3_octets;
@@ -239,8 +241,8 @@ pub(in crate::device) fn offload_checksums(frame: &mut [u8], request: ChecksumRe
     put16(frame, tcp + 16, segment);
 }
 
-/// Sets Congestion Experienced in the IP header, if the sender takes it (RFC 3168 §5); gives whether it is set. The checksum
-/// of an IPv4 header follows by the difference (RFC 1624), so that a wrong one stays wrong.
+/// Sets Congestion Experienced in the IP header, if the sender takes it (RFC 3168 §5); gives whether it is
+/// set. The checksum of an IPv4 header follows by the difference (RFC 1624), so that a wrong one stays wrong.
 pub(super) fn mark(frame: &mut [u8]) -> bool {
     const NOT_CAPABLE: u8 = 0b00;
     const EXPERIENCED: u8 = 0b11;
@@ -276,8 +278,9 @@ fn put16(octets: &mut [u8], at: usize, value: u16) {
 
 /// The sum of 16-bit words, folded; an odd last octet counts as the high half of a word.
 ///
-/// Added up as little-endian words, four octets at a time, and turned round at the end: the ones' complement sum does not
-/// depend on the order of octets (RFC 1071 §2), and this order needs no swap on the machines we run on.
+/// Added up as little-endian words, four octets at a time, and turned round at the end: the ones' complement
+/// sum does not depend on the order of octets (RFC 1071 §2), and this order needs no swap on the machines we
+/// run on.
 fn sum(octets: &[u8]) -> u64 {
     let mut fours = octets.chunks_exact(4);
     let mut total: u64 =

@@ -287,7 +287,8 @@ impl Path {
         }
     }
 
-    /// Marks the frame if it finds the queue long, and gives when it arrives; `None` when the queue has no room for it.
+    /// Marks the frame if it finds the queue long, and gives when it arrives; `None` when the queue has no
+    /// room for it.
     fn schedule(&mut self, now: Instant, parcel: &mut Parcel) -> Option<Instant> {
         if self.queue.len() >= self.impairments.in_flight_frames {
             return None;

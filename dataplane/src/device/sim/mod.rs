@@ -1,7 +1,8 @@
 //! A network in memory, in virtual time: two devices and the link between them.
 //!
-//! Each direction loses, reorders, duplicates, damages, cuts and joins, delays and paces frames as its [`Impairments`]
-//! say. Everything follows from one seed and the times and frames passed in, so that a failing run can be had again.
+//! Each direction loses, reorders, duplicates, damages, cuts and joins, delays and paces frames as its
+//! [`Impairments`] say. Everything follows from one seed and the times and frames passed in, so that a
+//! failing run can be had again.
 //!
 //! ```
 //! use std::collections::VecDeque;
@@ -73,8 +74,8 @@ pub struct EndConfig {
     pub mac: MacAddress,
     /// Largest IP packet of this device, in octets.
     pub mtu_octets: usize,
-    /// Frames this end may hold at once, allocated and received ones together. At the limit, [`Device::allocate`] gives
-    /// none and arriving frames are dropped.
+    /// Frames this end may hold at once, allocated and received ones together. At the limit,
+    /// [`Device::allocate`] gives none and arriving frames are dropped.
     pub frame_limit: usize,
     /// Whether the device offers to fill in checksums on transmit.
     pub transmit_checksums: bool,
@@ -86,7 +87,8 @@ pub struct EndConfig {
 }
 
 impl EndConfig {
-    /// An end with a locally administered address ending in `01`, MTU 1500, no frame limit and a perfect path.
+    /// An end with a locally administered address ending in `01`, MTU 1500, no frame limit and a perfect
+    /// path.
     pub fn a() -> Self {
         Self {
             mac: MacAddress([0x02, 0, 0, 0, 0, 0x01]),
@@ -132,7 +134,8 @@ pub fn link(seed: u64, a: EndConfig, b: EndConfig) -> (SimDevice, SimDevice) {
     (device(End::A, a), device(End::B, b))
 }
 
-/// What both devices and every frame of a link share. The lock is never contended in a single-threaded simulation.
+/// What both devices and every frame of a link share. The lock is never contended in a single-threaded
+/// simulation.
 struct Shared {
     buffers: Buffers,
     /// By the end the frames come from.
@@ -167,8 +170,8 @@ impl Network {
         self.lock().paths[from.index()].impairments
     }
 
-    /// Shows every frame that `from` sends to `filter`, before any impairment and before padding. The filter must not
-    /// use this network or its devices.
+    /// Shows every frame that `from` sends to `filter`, before any impairment and before padding. The filter
+    /// must not use this network or its devices.
     pub fn set_filter<F>(&self, from: End, filter: F)
     where
         F: FnMut(Instant, &mut [u8]) -> Verdict + Send + 'static,
@@ -186,7 +189,8 @@ impl Network {
         self.lock().frame_limits[end.index()] = frames;
     }
 
-    /// Lets `end` transmit `frames` more frames and then refuses, as a port with a full ring does; `None` lifts the limit.
+    /// Lets `end` transmit `frames` more frames and then refuses, as a port with a full ring does; `None`
+    /// lifts the limit.
     pub fn set_transmit_credit(&self, end: End, frames: Option<usize>) {
         self.lock().transmit_credits[end.index()] = frames;
     }

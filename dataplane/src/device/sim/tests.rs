@@ -89,8 +89,8 @@ fn loss_is_near_its_probability() {
     assert_conserved(statistics);
 }
 
-/// Ten frames of 976 octets with their line overhead make 1000 each. One waits for those before it: those that find more
-/// than 4000 octets waiting are marked, if they may be.
+/// Ten frames of 976 octets with their line overhead make 1000 each. One waits for those before it: those
+/// that find more than 4000 octets waiting are marked, if they may be.
 #[test]
 fn a_long_queue_marks() {
     const CAPABLE: [u8; 2] = [0b10, 0b01];

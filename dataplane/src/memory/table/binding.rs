@@ -36,12 +36,13 @@ pub enum BindError {
 }
 
 impl StagTable {
-    /// Binds a window to a part of a registration, for the stream of `accessor` alone (DDP-8.2-03). It is valid under
-    /// its new name when this returns.
+    /// Binds a window to a part of a registration, for the stream of `accessor` alone. It is valid under its
+    /// new name when this returns.
     ///
     /// # Errors
     ///
     /// [`BindError`]; all is as it was.
+    // Requirements: DDP-8.2-03
     pub fn bind(&mut self, binding: &Binding, accessor: Accessor) -> Result<(), BindError> {
         let &Binding { window, registration, to, octets, access, zero_based } = binding;
         let slot = self.free_slot(window, accessor)?;
@@ -55,7 +56,8 @@ impl StagTable {
         if below.pd != accessor.pd || granted.stream.is_some_and(|stream| stream != accessor.stream) {
             return Err(BindError::NotAssociated);
         }
-        // A peer gets no more than the owner has: what changes octets needs the owner's right to have them changed.
+        // A peer gets no more than the owner has: what changes octets needs the owner's right to have them
+        // changed.
         let writes = access.intersects(Access::REMOTE_WRITE.union(Access::REMOTE_ATOMIC));
         let needed = if writes { Access::WINDOW_BIND | Access::LOCAL_WRITE } else { Access::WINDOW_BIND };
         if !Access::REMOTE.contains(access) || !granted.access.contains(needed) {
@@ -88,8 +90,8 @@ impl StagTable {
         }
     }
 
-    /// Registers memory anew that is registered already: another key, and perhaps another range, rights and Tagged Offsets.
-    /// It is valid under its new name when this returns.
+    /// Registers memory anew that is registered already: another key, and perhaps another range, rights and
+    /// Tagged Offsets. It is valid under its new name when this returns.
     ///
     /// # Errors
     ///
@@ -118,7 +120,8 @@ impl StagTable {
         Ok(())
     }
 
-    /// The slot of `accessor` that is to be called `name` from now on: invalid, not read from, and called otherwise before.
+    /// The slot of `accessor` that is to be called `name` from now on: invalid, not read from, and called
+    /// otherwise before.
     fn free_slot(&self, name: STag, accessor: Accessor) -> Result<&Slot, BindError> {
         let slot = match self.slots.get(name.index()) {
             Some(Some(slot)) if name.0 != 0 => slot,

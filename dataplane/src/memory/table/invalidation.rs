@@ -1,5 +1,5 @@
-//! STags lose their validity (RFC 5040 §5.3, RFC 5042): by their owner's work request, by a peer's message, or with the
-//! stream they were for.
+//! STags lose their validity (RFC 5040 §5.3, RFC 5042): by their owner's work request, by a peer's message,
+//! or with the stream they were for.
 
 use super::{Kind, StagTable};
 use crate::memory::{Access, Accessor, STag};
@@ -22,7 +22,8 @@ pub enum InvalidationError {
     /// It belongs to another Protection Domain, or (to a peer) to another stream.
     #[error("the STag belongs to another Protection Domain or stream")]
     NotAssociated,
-    /// Other streams may use it too, so no peer may take it from them (RDMAP-8.1.1-02).
+    /// Other streams may use it too, so no peer may take it from them.
+    // Requirements: RDMAP-8.1.1-02
     #[error("the STag is for several streams: their peers cannot invalidate it")]
     Shared,
     /// It was never open to any peer.
@@ -34,16 +35,18 @@ pub enum InvalidationError {
 }
 
 impl StagTable {
-    /// Makes `stag` invalid: when this returns, nothing new reaches its memory by it (DDP-8.3-02, DDP-8.3.1-07). The slot
-    /// stays its owner's. What was [`retain`](Self::retain)ed before is still read; until that ends the slot cannot be
+    /// Makes `stag` invalid: when this returns, nothing new reaches its memory by it. The slot stays its
+    /// owner's. What was [`retain`](Self::retain)ed before is still read; until that ends the slot cannot be
     /// bound, registered again or removed.
     ///
-    /// The owner may invalidate what belongs to the domain, on any of its streams. A peer may invalidate what is for its
-    /// stream alone and grants it something (RDMAP-5.3-08, RDMAP-7.2-04, RDMAP-8.1.1-02).
+    /// The owner may invalidate what belongs to the domain, on any of its streams. A peer may invalidate what
+    /// is for its stream alone and grants it something.
     ///
     /// # Errors
     ///
-    /// [`InvalidationError`]; the STag is as it was. To a peer, all of them are RDMAP's "STag cannot be invalidated" (A-17).
+    /// [`InvalidationError`]; the STag is as it was. To a peer, all of them are RDMAP's "STag cannot be
+    /// invalidated" (A-17).
+    // Requirements: DDP-8.3-02, DDP-8.3.1-07, RDMAP-5.3-08, RDMAP-7.2-04, RDMAP-8.1.1-02
     pub fn invalidate(
         &mut self,
         stag: STag,
@@ -72,9 +75,10 @@ impl StagTable {
         Ok(())
     }
 
-    /// Invalidates all that was for `stream` alone, whose queue pair is no more: its number will be that of another, to
-    /// which none of it was granted (DDP-8.3.1-03). Windows of other streams stay bound, whatever becomes of the
+    /// Invalidates all that was for `stream` alone, whose queue pair is no more: its number will be that of
+    /// another, to which none of it was granted. Windows of other streams stay bound, whatever becomes of the
     /// registration.
+    // Requirements: DDP-8.3.1-03
     pub fn end_stream(&mut self, stream: u32) {
         let mut from = 0;
         while let Some(index) = self.streams.find(stream, from) {

@@ -1,16 +1,17 @@
 //! The STags one core knows, and the checks before every access.
 //!
-//! A slot holds a registration or a window. Control decides which slots there are and whose they are ([`insert`],
-//! [`allocate_window`], [`remove`]): it is the Privileged Resource Manager of RFC 5042 (DDP-8.3-06), and whoever gives it
-//! memory has shown the right to it by having it (DDP-8.3.2-05, DDP-8.3-04). The table is the RNIC's part: what a stream may
-//! reach, and until when (DDP-8.3.1-01, RDMAP-8.1-01). What a slot grants at a time changes
-//! faster, by work requests and by the peers' own messages: an STag is *invalidated* (`invalidation`), and from then on the
-//! slot reaches nothing and only waits to be *bound* or *registered* again under another key (`binding`), or removed.
+//! A slot holds a registration or a window. Control decides which slots there are and whose they are
+//! ([`insert`], [`allocate_window`], [`remove`]): it is the Privileged Resource Manager of RFC 5042, and
+//! whoever gives it memory has shown the right to it by having it. The table is the RNIC's part: what a
+//! stream may reach, and until when. What a slot grants at a time changes faster, by work requests and by the
+//! peers' own messages: an STag is *invalidated* (`invalidation`), and from then on the slot reaches nothing
+//! and only waits to be *bound* or *registered* again under another key (`binding`), or removed.
 //!
-//! Sends and Read Responses read from memory when they are built, and again when they are retransmitted. They announce
-//! themselves ([`retain`], [`release`]), and while one does, the slot keeps its memory and its key. An invalidation
-//! does not wait for them: every new access is refused at once, and what is owed to the peer already is still read by
-//! [`retained`]. What would put other memory behind the name, or free it, is refused until the last has gone.
+//! Sends and Read Responses read from memory when they are built, and again when they are retransmitted. They
+//! announce themselves ([`retain`], [`release`]), and while one does, the slot keeps its memory and its key.
+//! An invalidation does not wait for them: every new access is refused at once, and what is owed to the peer
+//! already is still read by [`retained`]. What would put other memory behind the name, or free it, is refused
+//! until the last has gone.
 //!
 //! [`insert`]: StagTable::insert
 //! [`allocate_window`]: StagTable::allocate_window
@@ -18,6 +19,7 @@
 //! [`retain`]: StagTable::retain
 //! [`release`]: StagTable::release
 //! [`retained`]: StagTable::retained
+// Requirements: DDP-8.3-06, DDP-8.3.2-05, DDP-8.3-04, DDP-8.3.1-01, RDMAP-8.1-01
 
 mod binding;
 mod invalidation;
@@ -40,7 +42,8 @@ pub enum InsertError {
     /// The slot does not exist or is taken.
     #[error("the slot of the STag is taken, or there is none")]
     NoSlot,
-    /// The Tagged Offset behind the last octet would be 2^64 or more: no peer could name all of the memory.
+    /// The Tagged Offset behind the last octet would be 2^64 or more: no peer could name all of the
+    /// memory.
     #[error("the Tagged Offsets of the memory would wrap at 2^64")]
     Wrap,
     /// The memory is [constant](Region::freeze), and the rights are to write to it.
@@ -93,8 +96,7 @@ struct GrantedRange {
 
 impl GrantedRange {
     /// The range `to..to + octets`, if it lies inside.
-    ///
-    /// DDP-7.1-12 to DDP-7.1-14, DDP-8.1-01, DDP-8.3.1-04.
+    // Requirements: DDP-7.1-12 to DDP-7.1-14, DDP-8.1-01, DDP-8.3.1-04
     #[inline]
     fn target(&self, to: u64, octets: usize) -> Result<Target<'_>, AccessError> {
         // A sum of exactly 2^64 wraps too (ambiguity A-14).
@@ -144,12 +146,12 @@ impl StagTable {
         Self { slots: (0..slots).map(|_| None).collect(), streams: Streams::new(slots) }
     }
 
-    /// Registers `grant` under `stag`, which the caller chose. DDP-8.3-01, DDP-8.3-02, DDP-8.3-03, DDP-8.3.1-05,
-    /// DDP-8.3.1-06.
+    /// Registers `grant` under `stag`, which the caller chose.
     ///
     /// # Errors
     ///
     /// [`InsertError`].
+    // Requirements: DDP-8.3-01, DDP-8.3-02, DDP-8.3-03, DDP-8.3.1-05, DDP-8.3.1-06
     pub fn insert(&mut self, stag: STag, grant: Grant) -> Result<(), InsertError> {
         let Grant { region, pd, stream, base_to, access } = grant;
         let octets = region.len();
@@ -191,12 +193,13 @@ impl StagTable {
         slot.granted = Some(granted);
     }
 
-    /// Takes back the slot that was given the name `stag`, by whatever key it goes now. The memory is no longer reachable
-    /// when this returns (DDP-8.3.1-07); a window is unbound by it.
+    /// Takes back the slot that was given the name `stag`, by whatever key it goes now. The memory is no
+    /// longer reachable when this returns; a window is unbound by it.
     ///
     /// # Errors
     ///
     /// [`RemoveError`]; the STag is as it was.
+    // Requirements: DDP-8.3.1-07
     pub fn remove(&mut self, stag: STag) -> Result<(), RemoveError> {
         let place = self.slots.get_mut(stag.index()).ok_or(RemoveError::Unknown)?;
         match place {
@@ -232,8 +235,8 @@ impl StagTable {
         }
     }
 
-    /// Checks an access of `octets` octets at Tagged Offset `to` by `accessor`. Reading by this end itself is an access of
-    /// no right: [`Access::empty`].
+    /// Checks an access of `octets` octets at Tagged Offset `to` by `accessor`. Reading by this end itself is
+    /// an access of no right: [`Access::empty`].
     ///
     /// # Errors
     ///
@@ -250,7 +253,8 @@ impl StagTable {
     ) -> Result<Target<'_>, AccessError> {
         let slot = self.slot(stag).filter(|slot| slot.valid).ok_or(AccessError::InvalidStag)?;
         let granted = slot.granted.as_ref().ok_or(AccessError::InvalidStag)?;
-        // DDP-8.2-04: both kinds of association.
+        // Both kinds of association.
+        // Requirements: DDP-8.2-04
         if slot.pd != accessor.pd || granted.stream.is_some_and(|stream| stream != accessor.stream) {
             return Err(AccessError::NotAssociated);
         }
@@ -263,8 +267,8 @@ impl StagTable {
         Ok(target)
     }
 
-    /// Counts one more send or Read Response that reads from `stag`, until [`release`](Self::release). After a
-    /// [`check`](Self::check), which says whether it may.
+    /// Counts one more send or Read Response that reads from `stag`, until [`release`](Self::release). After
+    /// a [`check`](Self::check), which says whether it may.
     pub fn retain(&mut self, stag: STag) {
         if let Some(slot) = self.slot_mut(stag).filter(|slot| slot.valid) {
             slot.readers += 1;
@@ -281,8 +285,8 @@ impl StagTable {
         }
     }
 
-    /// A range that was checked before its reader was [`retain`](Self::retain)ed, for building what it sends, also after the
-    /// STag was invalidated. `None` when nobody has retained it.
+    /// A range that was checked before its reader was [`retain`](Self::retain)ed, for building what it sends,
+    /// also after the STag was invalidated. `None` when nobody has retained it.
     #[inline]
     pub fn retained(&self, stag: STag, to: u64, octets: usize) -> Option<Target<'_>> {
         let slot = self.slot(stag).filter(|slot| slot.readers > 0)?;

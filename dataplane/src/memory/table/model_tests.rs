@@ -1,6 +1,6 @@
-//! Random work on the table, beside a model of it that counts nothing and looks everything up: after each step both give the
-//! same answer, and every access by every name is allowed by both, to the same octet, or refused by both for the same
-//! reason.
+//! Random work on the table, beside a model of it that counts nothing and looks everything up: after each
+//! step both give the same answer, and every access by every name is allowed by both, to the same octet, or
+//! refused by both for the same reason.
 
 use core::ops::Range;
 use std::collections::BTreeMap;

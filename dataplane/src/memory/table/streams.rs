@@ -3,8 +3,8 @@
 /// No stream: no queue pair has this number.
 const NONE: u32 = u32::MAX;
 
-/// The stream of each slot. Beside the slots and not in them: all of them are looked at for the end of one stream, and these
-/// fit a cache.
+/// The stream of each slot. Beside the slots and not in them: all of them are looked at for the end of one
+/// stream, and these fit a cache.
 #[derive(Debug)]
 pub(super) struct Streams {
     of_slot: Vec<u32>,

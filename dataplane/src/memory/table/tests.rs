@@ -1,5 +1,5 @@
-//! What the table grants and refuses, case by case. That nothing else is reachable, whatever is done in whatever order, is
-//! what `model_tests` shows.
+//! What the table grants and refuses, case by case. That nothing else is reachable, whatever is done in
+//! whatever order, is what `model_tests` shows.
 
 use super::*;
 use crate::memory::{Binding, FastRegistration};
@@ -32,7 +32,8 @@ fn check(table: &StagTable, to: u64, octets: usize) -> Result<(), AccessError> {
     table.check(STAG, WHO, Access::REMOTE_WRITE, to, octets).map(drop)
 }
 
-/// DDP-7.1-12, DDP-7.1-13, DDP-8.1-01, DDP-8.3.1-04, RDMAP-8.1.1-01: bounds hold to the octet.
+/// Bounds hold to the octet.
+// Requirements: DDP-7.1-12, DDP-7.1-13, DDP-8.1-01, DDP-8.3.1-04, RDMAP-8.1.1-01
 #[test]
 fn bounds_hold_to_the_octet() {
     let table = table(1000, Access::REMOTE_WRITE);
@@ -85,8 +86,9 @@ fn stag_domain_and_rights_must_match() {
     );
 }
 
-/// DDP-8.2-02, DDP-8.2-04, DDP-8.3-03, DDP-8.3.1-03, RDMAP-8.1.1-01: a registration for one stream is for no other, not even
-/// of its domain, and neither from outside nor from inside.
+/// A registration for one stream is for no other, not even of its domain, and neither from outside nor from
+/// inside.
+// Requirements: DDP-8.2-02, DDP-8.2-04, DDP-8.3-03, DDP-8.3.1-03, RDMAP-8.1.1-01
 #[test]
 fn a_registration_may_be_for_one_stream_alone() {
     let table = table_of(Grant { stream: Some(WHO.stream), ..grant(0, Access::REMOTE_WRITE) });
@@ -103,8 +105,8 @@ fn a_registration_may_be_for_one_stream_alone() {
     }
 }
 
-/// DDP-8.3-02, DDP-8.3.1-05, DDP-8.3.1-07: after revocation nothing is reachable, and memory that a send reads is not revoked
-/// under it.
+/// After revocation nothing is reachable, and memory that a send reads is not revoked under it.
+// Requirements: DDP-8.3-02, DDP-8.3.1-05, DDP-8.3.1-07
 #[test]
 fn revocation_waits_for_readers() {
     let mut table = table(0, Access::REMOTE_WRITE);
@@ -129,7 +131,8 @@ fn a_slot_has_one_name_at_a_time() {
     assert_eq!(table.remove(same_slot), Err(RemoveError::Unknown));
 }
 
-/// DDP-8.3-02: an invalid STag reaches nothing, and its slot is still its owner's.
+/// An invalid STag reaches nothing, and its slot is still its owner's.
+// Requirements: DDP-8.3-02
 #[test]
 fn an_invalidated_stag_reaches_nothing() {
     let mut table = table(0, Access::REMOTE_WRITE);
@@ -152,7 +155,8 @@ fn owners_invalidate_what_is_of_their_domain() {
     }
 }
 
-/// RDMAP-5.3-08, RDMAP-7.2-04, RDMAP-8.1.1-02: a peer invalidates what is for its stream alone, and nothing else.
+/// A peer invalidates what is for its stream alone, and nothing else.
+// Requirements: RDMAP-5.3-08, RDMAP-7.2-04, RDMAP-8.1.1-02
 #[test]
 fn peers_invalidate_only_what_is_theirs_alone() {
     let by = Invalidation::Remote;
@@ -172,8 +176,9 @@ fn peers_invalidate_only_what_is_theirs_alone() {
     assert_eq!(private.invalidate(STAG, WHO, Invalidation::Local), Ok(()));
 }
 
-/// DDP-8.3.1-07: an invalidation takes effect at once, also while sends read; what they owe is still read, and the slot
+/// An invalidation takes effect at once, also while sends read; what they owe is still read, and the slot
 /// gets nothing else to reach before they are done.
+// Requirements: DDP-8.3.1-07
 #[test]
 fn readers_outlive_an_invalidation() {
     let mut table = table(100, Access::REMOTE_READ);
@@ -200,7 +205,8 @@ fn readers_outlive_an_invalidation() {
     assert_eq!(table.register(&anew, WHO), Ok(()));
 }
 
-/// The number of a queue pair that is gone will be another's (DDP-8.3.1-03).
+/// The number of a queue pair that is gone will be another's.
+// Requirements: DDP-8.3.1-03
 #[test]
 fn what_was_for_a_stream_ends_with_it() {
     let mut table = table_of(Grant { stream: Some(WHO.stream), ..grant(0, Access::REMOTE_WRITE) });
@@ -232,8 +238,8 @@ fn binding(key: u16, to: u64, octets: u64) -> Binding {
     Binding { window, registration: STAG, to, octets, access: Access::REMOTE, zero_based: false }
 }
 
-/// DDP-8.2-03, DDP-8.3-01, DDP-8.3.1-03, DDP-8.3.1-04: a window opens its own octets to its own stream, also where the
-/// registration is open to nobody.
+/// A window opens its own octets to its own stream, also where the registration is open to nobody.
+// Requirements: DDP-8.2-03, DDP-8.3-01, DDP-8.3.1-03, DDP-8.3.1-04
 #[test]
 fn a_window_opens_what_it_was_bound_to() {
     let mut table = table_with_window(OWN);
@@ -272,7 +278,8 @@ fn a_window_may_count_from_zero() {
     assert_eq!(&seen, b"!");
 }
 
-/// DDP-8.3-04, DDP-8.3.1-06, DDP-8.3.2-05: nobody gives away what is not theirs, and a window that is refused opens nothing.
+/// Nobody gives away what is not theirs, and a window that is refused opens nothing.
+// Requirements: DDP-8.3-04, DDP-8.3.1-06, DDP-8.3.2-05
 #[test]
 fn bindings_that_reach_too_far_are_refused() {
     let mut table = table_with_window(OWN);
@@ -360,7 +367,8 @@ fn windows_end_with_their_stream() {
     assert_eq!(table.remove(STAG), Ok(()));
 }
 
-/// DDP-8.3-01, DDP-8.3.1-05, DDP-8.3.1-06: range, rights and stream anew, under a name that nobody has heard before.
+/// Range, rights and stream anew, under a name that nobody has heard before.
+// Requirements: DDP-8.3-01, DDP-8.3.1-05, DDP-8.3.1-06
 #[test]
 fn a_registration_is_made_anew_under_another_key() {
     let mut table = table(0, Access::LOCAL_WRITE | Access::REMOTE_READ);

@@ -1,8 +1,10 @@
-//! The receive half of a queue pair: a verified ULPDU becomes octets in a buffer and, at Delivery, a completion.
+//! The receive half of a queue pair: a verified ULPDU becomes octets in a buffer and, at Delivery, a
+//! completion.
 //!
-//! Three steps: everything is checked before the first octet is placed, DDP's header and buffer (RFC 5041 §7.1), then
-//! RDMAP's version and opcode (RFC 5040 §7.2); the payload is placed; and the segment is delivered. In stream order they
-//! follow one another. Beyond a gap the last waits for its turn (`out_of_order`).
+//! Three steps: everything is checked before the first octet is placed, DDP's header and buffer (RFC 5041
+//! §7.1), then RDMAP's version and opcode (RFC 5040 §7.2); the payload is placed; and the segment is
+//! delivered. In stream order they follow one another. Beyond a gap the last waits for its turn
+//! (`out_of_order`).
 
 mod out_of_order;
 mod requests;
@@ -69,13 +71,15 @@ pub struct Receiver {
     current: Option<Current>,
     /// The oldest buffer is no good: that has ended the stream.
     bad_buffer: bool,
-    /// Number of the Send expected next on queue 0 (DDP-4.3-08).
+    /// Number of the Send expected next on queue 0.
+    // Requirements: DDP-4.3-08
     expected_msn: u32,
     /// Number of the Read Request or Atomic Request expected next on queue 1.
     expected_request: u32,
     /// Number of the Atomic Response expected next on queue 3.
     expected_response: u32,
-    /// The version of DDP and RDMAP (RDMAC-C.1-02).
+    /// The version of DDP and RDMAP.
+    // Requirements: RDMAC-C.1-02
     version: u8,
     /// Ready-to-receive indications there may be.
     indications: Indications,
@@ -128,10 +132,10 @@ impl Receiver {
         }
     }
 
-    /// Sees that the next `messages` messages have buffers, the one under way among them, as far as there are any. Of a
-    /// shared receive queue no more are taken than that, in the order in which the messages will be Delivered: what a peer
-    /// does not use is for others.
-    // DDP-8.3.2-07, RDMAP-8.1.2-05
+    /// Sees that the next `messages` messages have buffers, the one under way among them, as far as there are
+    /// any. Of a shared receive queue no more are taken than that, in the order in which the messages will be
+    /// Delivered: what a peer does not use is for others.
+    // Requirements: DDP-8.3.2-07, RDMAP-8.1.2-05
     fn provide(&mut self, shared: &SharedQp, messages: usize) -> Result<(), StreamError> {
         if !shared.shares_receives() {
             self.take_posted(shared);
@@ -149,7 +153,7 @@ impl Receiver {
     /// # Errors
     ///
     /// [`Fault`] when a check fails; nothing was placed then.
-    // DDP-7.1-09, DDP-7.1-15
+    // Requirements: DDP-7.1-09, DDP-7.1-15
     pub fn on_ulpdu(
         &mut self,
         context: &mut ReceiveContext<'_>,
@@ -228,7 +232,7 @@ impl Receiver {
     }
 
     /// RFC 5040 §7.2: the version of RDMAP.
-    // RDMAP-7.2-03
+    // Requirements: RDMAP-7.2-03
     fn check_version(&self, control: u8) -> Result<Control, StreamError> {
         let control = Control::from_octet(control);
         if control.version == self.version {
@@ -238,7 +242,8 @@ impl Receiver {
         }
     }
 
-    /// DDP-4.1-09, DDP-4.1-10, DDP-7.1-01, A-13, A-30: version, then queue; number, offset and length come after.
+    /// DDP-4.1-09, DDP-4.1-10, DDP-7.1-01, A-13, A-30: version, then queue; number, offset and length come
+    /// after.
     fn check_queue(&self, header: &Untagged) -> Result<(), DdpError> {
         if header.version != self.version {
             return Err(DdpError::UntaggedVersion);

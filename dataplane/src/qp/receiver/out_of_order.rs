@@ -1,6 +1,7 @@
-//! Placement before its turn (RFC 5041 §5.3, RFC 5044 appendix B): a ULPDU that lies beyond a gap, verified by MPA, goes to
-//! its buffer at once. Delivery, and every check of stream order, waits until the gap has closed. What does not pass the
-//! checks here is not placed; it is judged again in its turn, so that errors come in stream order.
+//! Placement before its turn (RFC 5041 §5.3, RFC 5044 appendix B): a ULPDU that lies beyond a gap, verified
+//! by MPA, goes to its buffer at once. Delivery, and every check of stream order, waits until the gap has
+//! closed. What does not pass the checks here is not placed; it is judged again in its turn, so that errors
+//! come in stream order.
 
 use super::ulpdu::{Fault, Memory, Ulpdu};
 use super::{ReceiveContext, Receiver};
@@ -78,8 +79,8 @@ impl Receiver {
         self.memory_out_of_order(&ulpdu, shared, stags, outbound).map(|(_, kind)| kind)
     }
 
-    /// Places a ULPDU that [`check_out_of_order`](Self::check_out_of_order) allows, and remembers what its Delivery needs. `position` is
-    /// where its FPDU begins. Gives the octets copied.
+    /// Places a ULPDU that [`check_out_of_order`](Self::check_out_of_order) allows, and remembers what its
+    /// Delivery needs. `position` is where its FPDU begins. Gives the octets copied.
     pub fn place_out_of_order(
         &mut self,
         context: &ReceiveContext<'_>,
@@ -103,11 +104,12 @@ impl Receiver {
         ulpdu.payload_octets()
     }
 
-    /// Delivers, in stream order, the segments placed before position `end` (DDP-5.4-01).
+    /// Delivers, in stream order, the segments placed before position `end`.
     ///
     /// # Errors
     ///
     /// [`Fault`] when a segment turns out not to be the one whose turn it is.
+    // Requirements: DDP-5.4-01
     pub fn deliver_placed(
         &mut self,
         context: &mut ReceiveContext<'_>,
@@ -144,8 +146,9 @@ impl Receiver {
         }
     }
 
-    /// The memory that a ULPDU goes to before its turn, and what is left to do then. A Tagged one says so itself; the buffer of
-    /// a Send follows from its number. Others wait: they change what this end does, or are errors.
+    /// The memory that a ULPDU goes to before its turn, and what is left to do then. A Tagged one says so
+    /// itself; the buffer of a Send follows from its number. Others wait: they change what this end does, or
+    /// are errors.
     fn memory_out_of_order<'t, O: Octets>(
         &self,
         ulpdu: &Ulpdu<'_, O>,
@@ -161,7 +164,8 @@ impl Receiver {
                     self.tagged_out_of_order(&header, payload_octets, shared, stags, outbound)?;
                 Some((memory, if in_turn { OutOfOrder::AwaitsDelivery } else { OutOfOrder::Complete }))
             }
-            // While a ready-to-receive indication is due, a number does not name a buffer yet: the indication may be a Send.
+            // While a ready-to-receive indication is due, a number does not name a buffer yet: the indication
+            // may be a Send.
             Header::Untagged(header) if header.queue == SEND_QUEUE && !self.indications.are_due() => {
                 self.check_queue(&header).ok()?;
                 self.check_send(&header).ok()?;

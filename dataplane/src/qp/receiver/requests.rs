@@ -1,5 +1,5 @@
-//! What the peer asks for, Reads and Atomic Operations (RFC 5040 §5.2, RFC 7306 §5), and its answers to Atomic Operations of
-//! this end.
+//! What the peer asks for, Reads and Atomic Operations (RFC 5040 §5.2, RFC 7306 §5), and its answers to
+//! Atomic Operations of this end.
 
 use super::ulpdu::{Fault, Ulpdu};
 use super::{ReceiveContext, Received, Receiver};
@@ -15,8 +15,9 @@ use crate::wire::ddp::Untagged;
 use crate::wire::rdmap::{Control, Opcode, ReadRequest};
 
 impl Receiver {
-    /// A request starts when it is Delivered: now, since this is its turn (RDMAP-5.5-04, RDMAPX-5-04). This layer answers it;
-    /// the ULP does not see it (RDMAP-5.2.1-02).
+    /// A request starts when it is Delivered: now, since this is its turn. This layer answers it; the ULP
+    /// does not see it.
+    // Requirements: RDMAP-5.5-04, RDMAPX-5-04, RDMAP-5.2.1-02
     pub(super) fn on_request<O: Octets>(
         &mut self,
         header: &Untagged,
@@ -95,7 +96,8 @@ impl Receiver {
             let source = context.stags.check(request.source_stag, accessor, access, request.source_to, size);
             source.map_err(|error| StreamError::Rdmap(refused(error)))?;
         }
-        // RDMAP-4.4-02: where it goes is the peer's affair.
+        // Where it goes is the peer's affair.
+        // Requirements: RDMAP-4.4-02
         let response = message::read_response(self.version, request.sink_stag, request.sink_to, request.size);
         let source = Slice { stag: request.source_stag, to: request.source_to, octets: request.size };
         context.reads.inbound.push(context.stags, response, ResponsePayload::Memory(source));
@@ -103,7 +105,7 @@ impl Receiver {
     }
 
     /// Carries an Atomic Operation out, and owes the Response.
-    // RDMAPX-5-01, RDMAPX-5-02
+    // Requirements: RDMAPX-5-01, RDMAPX-5-02
     fn on_atomic_request<O: Octets>(
         &self,
         ulpdu: &Ulpdu<'_, O>,
@@ -132,7 +134,7 @@ impl Receiver {
     }
 
     /// The answer to the oldest request, which must be an Atomic Operation.
-    // RDMAPX-5-03, RDMAPX-5-04
+    // Requirements: RDMAPX-5-03, RDMAPX-5-04
     pub(super) fn on_atomic_response<O: Octets>(
         &mut self,
         header: &Untagged,

@@ -13,7 +13,7 @@ use crate::wire::rdmap::Control;
 impl Receiver {
     /// Whether the next ULPDU, verified by MPA, begins a message that lacks nothing but a receive. One that
     /// is wrong in another way does not wait: it is judged at once.
-    // DDP-7.1-02
+    // Requirements: DDP-7.1-02
     pub fn lacks_receive(&mut self, shared: &SharedQp, octets: &impl Octets, located: &Located) -> bool {
         if self.current.is_some() || !self.buffers.is_empty() {
             return false;

@@ -1,4 +1,5 @@
-//! The queue of Sends: messages into posted buffers, and Immediate Data, which completes one without touching it.
+//! The queue of Sends: messages into posted buffers, and Immediate Data, which completes one without touching
+//! it.
 
 use super::ulpdu::{Memory, Ulpdu};
 use super::{ReceiveContext, Received, Receiver};
@@ -53,7 +54,8 @@ impl Receiver {
         let (octets, shared) = (ulpdu.payload_octets(), context.shared);
         let Some(memory) = Self::buffer_memory(&current.request, header.mo, octets, shared, context.stags)
         else {
-            // That the application's own buffer is no good is not the peer's fault, but it has none to receive into.
+            // That the application's own buffer is no good is not the peer's fault, but it has none to
+            // receive into.
             self.bad_buffer = true;
             return Err(StreamError::Ddp(DdpError::LocalCatastrophic));
         };
@@ -62,16 +64,17 @@ impl Receiver {
         Ok(())
     }
 
-    /// RFC 5040 §7.2: the version, and an opcode that may come this way (RDMAP-4.1-04, RDMAP-7.2-02).
+    /// RFC 5040 §7.2: the version, and an opcode that may come this way.
+    // Requirements: RDMAP-4.1-04, RDMAP-7.2-02
     pub(super) fn check_send(&self, header: &Untagged) -> Result<(), StreamError> {
         let control = self.check_version(header.rsvd_ulp[0])?;
         if control.opcode.is_send() { Ok(()) } else { Err(StreamError::Rdmap(RdmapError::UnexpectedOpcode)) }
     }
 
-    /// The message that an untagged segment continues or begins. In stream order the window of acceptable MSNs is the one
-    /// expected.
+    /// The message that an untagged segment continues or begins. In stream order the window of acceptable
+    /// MSNs is the one expected.
     pub(super) fn in_turn(&self, header: &Untagged, payload_octets: usize) -> Result<Current, DdpError> {
-        // DDP-7.1-05.
+        // Requirements: DDP-7.1-05
         if header.msn != self.expected_msn {
             return Err(DdpError::MsnRange);
         }
@@ -85,9 +88,11 @@ impl Receiver {
                 None => return Err(DdpError::NoBuffer),
             },
         };
-        // DDP-7.1-03, DDP-7.1-04. The sender sends offsets in order and the stream keeps the order, so another offset
-        // than the next is as wrong as one outside. DDP-5.2-11: with that a Delivery says that all of the message came, though
-        // nobody asks for it. RDMAP-5.3-02, RDMAP-5.3-05: it may be shorter than the buffer, or empty, and no longer.
+        // The sender sends offsets in order and the stream keeps the order, so another offset than the next
+        // is as wrong as one outside. DDP-5.2-11: with that a Delivery says that all of the message came,
+        // though nobody asks for it. RDMAP-5.3-02, RDMAP-5.3-05: it may be shorter than the buffer, or empty,
+        // and no longer.
+        // Requirements: DDP-7.1-03, DDP-7.1-04
         let buffer_octets = current.request.longest_message();
         if u64::from(header.mo) > buffer_octets || header.mo != current.placed {
             return Err(DdpError::InvalidOffset);
@@ -98,7 +103,8 @@ impl Receiver {
         Ok(current)
     }
 
-    /// The memory of a posted buffer for `payload_octets` octets from `mo`; `None` when it is not the application's to write.
+    /// The memory of a posted buffer for `payload_octets` octets from `mo`; `None` when it is not the
+    /// application's to write.
     pub(super) fn buffer_memory<'t>(
         request: &ReceiveRequest,
         mo: u32,
@@ -145,7 +151,8 @@ impl Receiver {
             let done = stags.invalidate(stag, shared.accessor(), Invalidation::Remote);
             done.map_err(|_| StreamError::Rdmap(RdmapError::CannotInvalidate))?;
         }
-        // DDP-5.4-01: in stream order, the last segment of the oldest message is its Delivery. DDP-5.4-02.
+        // In stream order, the last segment of the oldest message is its Delivery.
+        // Requirements: DDP-5.4-01, DDP-5.4-02
         self.current = None;
         self.expected_msn = self.expected_msn.wrapping_add(1);
         shared.complete_receive(Completion {
@@ -157,7 +164,7 @@ impl Receiver {
     }
 
     /// Immediate Data takes a buffer, of any length, and leaves it as it is.
-    // RDMAPX-6-01
+    // Requirements: RDMAPX-6-01
     fn on_immediate<O: Octets>(
         &mut self,
         header: &Untagged,
@@ -197,7 +204,8 @@ mod tests {
     use crate::qp::work::{Slice, SliceList};
     use crate::rdmap::message::SEND_QUEUE;
 
-    /// DDP-5.2-02, DDP-7.1-04: a message ends at 2^32 - 1 octets even where the buffer goes on.
+    /// A message ends at 2^32 - 1 octets even where the buffer goes on.
+    // Requirements: DDP-5.2-02, DDP-7.1-04
     #[test]
     fn no_message_outgrows_its_offsets() {
         let part = Slice { stag: STag::new(1, 0), to: 0, octets: u32::MAX };

@@ -14,7 +14,7 @@ use crate::wire::rdmap::{Control, Opcode};
 
 impl Receiver {
     /// Places a segment and delivers it: RDMAP has its header, with STag and what DDP carries for it.
-    // DDP-4.2-03, DDP-4.2-07, DDP-5.2-04, DDP-5.4-03
+    // Requirements: DDP-4.2-03, DDP-4.2-07, DDP-5.2-04, DDP-5.4-03
     pub(super) fn on_tagged<O: Octets>(
         &self,
         header: &Tagged,
@@ -29,7 +29,8 @@ impl Receiver {
         let memory = memory.ok_or(StreamError::Ddp(DdpError::AccessRights))?;
         ulpdu.place(&memory);
         if opcode != Opcode::ReadResponse {
-            // A Write is not delivered to anybody (RDMAP-5.1-02).
+            // A Write is not delivered to anybody.
+            // Requirements: RDMAP-5.1-02
             return Ok(Received::Placed { octets });
         }
         context.reads.outbound.deliver(header.last, octets);
@@ -38,9 +39,8 @@ impl Receiver {
 
     /// Checks a tagged segment: the fields of DDP (RFC 5041 §7.1), then RDMAP's version and opcode (RFC 5040
     /// §7.2), then the right that this opcode needs. Returns the opcode and the memory that the payload goes
-    /// to, `None` if that right is missing. Of an empty segment STag and offset are not looked at
-    /// (DDP-5.2-09, DDP-5.2-10).
-    // Requirements: RDMAP-4.1-04, RDMAP-7.2-01 to RDMAP-7.2-03
+    /// to, `None` if that right is missing. Of an empty segment STag and offset are not looked at.
+    // Requirements: DDP-5.2-09, DDP-5.2-10, RDMAP-4.1-04, RDMAP-7.2-01 to RDMAP-7.2-03
     fn check_tagged<'t>(
         &self,
         header: &Tagged,
@@ -53,7 +53,8 @@ impl Receiver {
             return Err(StreamError::Ddp(DdpError::TaggedVersion));
         }
         let opcode = Control::from_octet(header.rsvd_ulp).opcode;
-        // RDMAP-8.1.1-01: what a Response may write is what a Read of ours named; the sink need not be open to others.
+        // What a Response may write is what a Read of ours named; the sink need not be open to others.
+        // Requirements: RDMAP-8.1.1-01
         let access = if opcode == Opcode::ReadResponse { Access::LOCAL_WRITE } else { Access::REMOTE_WRITE };
         let memory = if payload_octets == 0 {
             Some(Memory::none())
@@ -76,9 +77,9 @@ impl Receiver {
         }
     }
 
-    /// The memory that a tagged segment goes to before its turn, and whether its Delivery must be remembered. The answers to
-    /// Reads come in their order, so which Read an answer belongs to is checked in its turn; that it is one of those that
-    /// wait, here.
+    /// The memory that a tagged segment goes to before its turn, and whether its Delivery must be remembered.
+    /// The answers to Reads come in their order, so which Read an answer belongs to is checked in its turn;
+    /// that it is one of those that wait, here.
     pub(super) fn tagged_out_of_order<'t>(
         &self,
         header: &Tagged,

@@ -14,7 +14,8 @@ use crate::wire::rdmap::ReadRequest;
 /// Octets of a ULPDU that headers may take: the untagged header and RDMAP's longest.
 const HEADER_OCTETS: usize = Untagged::LEN + AtomicRequest::LEN;
 
-/// Why a ULPDU was refused, with what a Terminate says of it (DDP-7.1-16).
+/// Why a ULPDU was refused, with what a Terminate says of it.
+// Requirements: DDP-7.1-16
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// The error for the application.
@@ -97,7 +98,8 @@ impl<'a, O: Octets> Ulpdu<'a, O> {
     }
 }
 
-/// Checked ranges that the payload of one segment goes to, one after the other, each with where it begins in the payload.
+/// Checked ranges that the payload of one segment goes to, one after the other, each with where it begins in
+/// the payload.
 pub(super) struct Memory<'t>(pub ArrayVec<(usize, Target<'t>), { limits::SCATTER_GATHER_ELEMENTS }>);
 
 impl<'t> Memory<'t> {

@@ -41,7 +41,8 @@ fn inline(id: u64) -> SendRequest {
     SendRequest::new(id, Operation::SEND, InlineData::try_from(&[1; 8][..]).unwrap())
 }
 
-/// RDMAP-5.5-08, RDMAP-5.5-10: a Read completes though TCP's numbers came half round before its answer.
+/// A Read completes though TCP's numbers came half round before its answer.
+// Requirements: RDMAP-5.5-08, RDMAP-5.5-10
 #[test]
 fn a_read_outlives_half_the_circle() {
     let (qp, ring, mut stags, mut reads, mut sender) = world(4);
@@ -58,7 +59,8 @@ fn a_read_outlives_half_the_circle() {
     assert_eq!(ring.poll().map(|completion| completion.id), Some(1));
 }
 
-/// DDP-5.2-03: a message longer than one FPDU can be is not cut short between two that are packed.
+/// A message longer than one FPDU can be is not cut short between two that are packed.
+// Requirements: DDP-5.2-03
 #[test]
 fn packing_leaves_nothing_out() {
     let (qp, _ring, mut stags, mut reads, mut sender) = world(4);
@@ -75,7 +77,8 @@ fn packing_leaves_nothing_out() {
     assert_eq!(sent, 100_016);
 }
 
-/// DDP-6.2.1-01: what is posted and not yet taken goes before the FIN, too.
+/// What is posted and not yet taken goes before the FIN, too.
+// Requirements: DDP-6.2.1-01
 #[test]
 fn all_that_is_posted_is_work() {
     let (qp, _ring, mut stags, mut reads, mut sender) = world(4);

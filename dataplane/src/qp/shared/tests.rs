@@ -48,7 +48,8 @@ fn depth_counts_until_completion() {
     assert_eq!(ring.poll().unwrap().id, 1);
 }
 
-/// RDMAP-8.1.1-05: a completion queue that nobody polls refuses work instead of losing completions.
+/// A completion queue that nobody polls refuses work instead of losing completions.
+// Requirements: RDMAP-8.1.1-05
 #[test]
 fn completions_have_reserved_places() {
     let (qp, ring, _) = qp(4, 2);
@@ -217,7 +218,8 @@ fn sharing(depth: usize, completions: usize) -> (SharedQp, Arc<SharedReceiveQueu
     (qp.with_events(events.clone()).with_shared_receives(srq.clone()), srq, events)
 }
 
-/// DDP-8.3.2-07, RDMAP-8.1.2-05: what a queue pair takes is counted, and it holds no more than it was made for.
+/// What a queue pair takes is counted, and it holds no more than it was made for.
+// Requirements: DDP-8.3.2-07, RDMAP-8.1.2-05
 #[test]
 fn a_queue_pair_has_its_share_of_the_receives() {
     let (qp, srq, _) = sharing(2, 8);
@@ -233,7 +235,8 @@ fn a_queue_pair_has_its_share_of_the_receives() {
     assert_eq!((srq.len(), qp.receives_taken(), srq.taken()), (1, 3, 3));
 }
 
-/// RDMAP-8.1.1-05: without a place for the completion nothing is taken, and nothing is lost.
+/// Without a place for the completion nothing is taken, and nothing is lost.
+// Requirements: RDMAP-8.1.1-05
 #[test]
 fn a_receive_without_a_place_for_its_completion_stays() {
     let (qp, srq, events) = sharing(4, 1);

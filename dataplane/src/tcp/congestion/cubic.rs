@@ -20,7 +20,8 @@ const SLOW_START_LIMIT_SEGMENTS: u32 = 2;
 /// The curve the window follows from one reduction to the next.
 #[derive(Clone, Copy, Debug)]
 struct Curve {
-    /// `W_max` in octets: the plateau; 0 when it is not defined (before the first reduction, after a timeout).
+    /// `W_max` in octets: the plateau; 0 when it is not defined (before the first reduction, after a
+    /// timeout).
     plateau_octets: u32,
     /// `cwnd_prior` in octets: the window when the threshold was last set.
     prior_octets: u32,
@@ -66,7 +67,8 @@ impl Cubic {
         C * emss * from_plateau * from_plateau * from_plateau + f64::from(self.curve.plateau_octets)
     }
 
-    /// Congestion avoidance begins (§4.2). Without a plateau above the window, the curve starts on it (§4.8, §4.10).
+    /// Congestion avoidance begins (§4.2). Without a plateau above the window, the curve starts on it (§4.8,
+    /// §4.10).
     fn begin_epoch(&mut self, now: Instant) {
         let window = self.window.octets();
         let curve = &mut self.curve;
@@ -107,8 +109,8 @@ impl Cubic {
         self.window.set(whole as u32);
     }
 
-    /// What a reduction does to the curve (§4.6, §4.7). `plateau_octets` is 0 after a timeout: the next curve starts where
-    /// slow start ends (§4.8).
+    /// What a reduction does to the curve (§4.6, §4.7). `plateau_octets` is 0 after a timeout: the next curve
+    /// starts where slow start ends (§4.8).
     fn leave_curve(&mut self, plateau_octets: u32) {
         self.before = self.curve;
         self.curve.plateau_octets = plateau_octets;
@@ -116,8 +118,8 @@ impl Cubic {
         self.curve.epoch = Instant::NEVER;
     }
 
-    /// The plateau of the next curve. Fast convergence: a window that did not reach the old plateau gives room to newer
-    /// flows (§4.7).
+    /// The plateau of the next curve. Fast convergence: a window that did not reach the old plateau gives
+    /// room to newer flows (§4.7).
     fn next_plateau_octets(&self) -> u32 {
         let window = self.window.octets();
         if window < self.curve.plateau_octets {

@@ -1,4 +1,5 @@
-//! HyStart++ (RFC 9406): leaves the first slow start when the round-trip time rises, before the queue overflows.
+//! HyStart++ (RFC 9406): leaves the first slow start when the round-trip time rises, before the queue
+//! overflows.
 
 use super::AckSample;
 use crate::time::MILLISECOND;

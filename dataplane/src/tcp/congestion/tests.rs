@@ -267,7 +267,8 @@ fn newreno_adds_a_segment_a_window() {
     }
 }
 
-/// W_cubic(t) = 0.4 (t - K)^3 + 100 with K = cbrt(30 / 0.4) = 4.217 s, after a loss at 100 segments (RFC 9438 §4.2).
+/// W_cubic(t) = 0.4 (t - K)^3 + 100 with K = cbrt(30 / 0.4) = 4.217 s, after a loss at 100 segments (RFC 9438
+/// §4.2).
 #[test]
 fn cubic_follows_its_curve() {
     let mut cubic = Cubic::new(EMSS);
@@ -290,8 +291,8 @@ fn cubic_follows_its_curve() {
     }
 }
 
-/// A path of 10 ms and 20 segments: Reno's line lies above the curve. 14 + 0.5294 t / RTT until it reaches 20 at 113 ms,
-/// then 20 + t / RTT (RFC 9438 §4.3).
+/// A path of 10 ms and 20 segments: Reno's line lies above the curve. 14 + 0.5294 t / RTT until it reaches 20
+/// at 113 ms, then 20 + t / RTT (RFC 9438 §4.3).
 #[test]
 fn cubic_is_no_slower_than_reno() {
     let mut cubic = Cubic::new(EMSS);
@@ -313,8 +314,8 @@ fn cubic_is_no_slower_than_reno() {
     }
 }
 
-/// A loss at 80 segments below a plateau of 100: the next plateau is 80 * (1 + 0.7) / 2 = 68, K = cbrt(12 / 0.4) = 3.107 s
-/// (RFC 9438 §4.7).
+/// A loss at 80 segments below a plateau of 100: the next plateau is 80 * (1 + 0.7) / 2 = 68, K = cbrt(12 /
+/// 0.4) = 3.107 s (RFC 9438 §4.7).
 #[test]
 fn cubic_converges_fast() {
     let mut cubic = Cubic::new(EMSS);
@@ -391,7 +392,8 @@ fn cubic_takes_a_reduction_back_with_its_curve() {
     }
 }
 
-/// The average window under a loss each 1 / p segments: the model and the figures of RFC 9438 §5.1, tables 1 and 2.
+/// The average window under a loss each 1 / p segments: the model and the figures of RFC 9438 §5.1, tables 1
+/// and 2.
 #[test]
 fn average_windows() {
     let average = |congestion: &mut Congestion, rtt_ns: u64, between: u32| {
@@ -413,8 +415,8 @@ fn average_windows() {
         }
         sum.0 / sum.1
     };
-    // Segments between losses, RTT, Reno, CUBIC; and CUBIC's formulas worked out segment by segment, with fast convergence,
-    // which the document's model leaves out.
+    // Segments between losses, RTT, Reno, CUBIC; and CUBIC's formulas worked out segment by segment, with
+    // fast convergence, which the document's model leaves out.
     let table = [
         (1000, 100, 38.0, 38.0, 39.78),
         (10_000, 100, 120.0, 187.0, 166.01),
@@ -482,8 +484,8 @@ fn round(congestion: &mut Congestion, place: &mut SeqNumber, rtt_ns: u64, measur
     }
 }
 
-/// RFC 9406 §4.2: the window after each round of eight segments while the round-trip time, in ms, goes as given. A rise of
-/// an eighth, 12.5 ms here, begins conservative slow start (a quarter of the growth).
+/// RFC 9406 §4.2: the window after each round of eight segments while the round-trip time, in ms, goes as
+/// given. A rise of an eighth, 12.5 ms here, begins conservative slow start (a quarter of the growth).
 #[test]
 fn hystart_leaves_slow_start_when_the_path_fills() {
     let run = |rtts: &[u64], measured: u32| {
@@ -505,8 +507,8 @@ fn hystart_leaves_slow_start_when_the_path_fills() {
     assert_eq!(run(&[100, 100, 113], 8), (33_250, u32::MAX));
     // That part of a round counts as the first of five.
     assert_eq!(run(&[100, 100, 113, 113, 113, 113], 8), (39_250, u32::MAX));
-    // The last acknowledgement of the fifth ends slow start at 41 000 and is the first of congestion avoidance, which adds
-    // 1000 * 1000 / 41 000.
+    // The last acknowledgement of the fifth ends slow start at 41 000 and is the first of congestion
+    // avoidance, which adds 1000 * 1000 / 41 000.
     assert_eq!(run(&[100, 100, 113, 113, 113, 113, 113], 8), (41_024, 41_000));
     // A passing rise: back to slow start with the eighth sample below the baseline.
     assert_eq!(run(&[100, 100, 113, 100], 8), (33_250 + 7 * 250 + 1000, u32::MAX));
@@ -518,8 +520,8 @@ fn hystart_leaves_slow_start_when_the_path_fills() {
     assert_eq!(run(&[800, 800, 816], 8), (33_250, u32::MAX));
 }
 
-/// Whatever happens in whatever order, windows stay within their bounds, and nothing overflows: segments from 64 octets to
-/// 64 KiB, round trips from a microsecond to ten seconds, windows up to the bound.
+/// Whatever happens in whatever order, windows stay within their bounds, and nothing overflows: segments from
+/// 64 octets to 64 KiB, round trips from a microsecond to ten seconds, windows up to the bound.
 #[test]
 fn bounds_hold_whatever_happens() {
     for seed in 0..3000 {

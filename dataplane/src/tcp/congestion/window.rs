@@ -55,8 +55,8 @@ impl Window {
         self.octets < self.threshold_octets
     }
 
-    /// Something was acknowledged. Gives whether the window may grow by it: not in recovery, not by an acknowledgement
-    /// with ECE (RFC 3168 §6.1.2), and not when it is not used.
+    /// Something was acknowledged. Gives whether the window may grow by it: not in recovery, not by an
+    /// acknowledgement with ECE (RFC 3168 §6.1.2), and not when it is not used.
     pub(super) fn note_ack(&mut self, sample: &AckSample, in_recovery: bool) -> bool {
         self.used = true;
         let initial = self.threshold_octets == u32::MAX;
@@ -66,8 +66,9 @@ impl Window {
         !in_recovery && !sample.ece && sample.limited
     }
 
-    /// Grows by `acked_octets` in slow start, counting at most `limit_segments` segments for one acknowledgement (RFC 3465
-    /// §2.2), one after a timeout (§2.3): the hole it fills may cover data that left the network long before.
+    /// Grows by `acked_octets` in slow start, counting at most `limit_segments` segments for one
+    /// acknowledgement (RFC 3465 §2.2), one after a timeout (§2.3): the hole it fills may cover data that
+    /// left the network long before.
     pub(super) fn slow_start(&mut self, acked_octets: u32, limit_segments: u32) {
         let limit_segments = if self.after_timeout { 1 } else { limit_segments };
         let counted = acked_octets.min(self.emss_octets.saturating_mul(limit_segments));
@@ -104,7 +105,8 @@ impl Window {
         recovering
     }
 
-    /// The timer expired: one segment, and the threshold when it is the first time for this data (RFC 5681 §3.1).
+    /// The timer expired: one segment, and the threshold when it is the first time for this data (RFC 5681
+    /// §3.1).
     pub(super) fn time_out(&mut self, threshold_octets: u32, first: bool) {
         if first {
             self.before = Some((self.octets, self.threshold_octets));
@@ -127,9 +129,9 @@ impl Window {
         true
     }
 
-    /// A pause longer than the retransmission timeout: the window is at most the initial one (RFC 5681 §4.1), and slow
-    /// start brings back three quarters of what the path was known to take (RFC 7661 §4.4.1). Gives whether the
-    /// window was reduced.
+    /// A pause longer than the retransmission timeout: the window is at most the initial one (RFC 5681 §4.1),
+    /// and slow start brings back three quarters of what the path was known to take (RFC 7661 §4.4.1). Gives
+    /// whether the window was reduced.
     pub(super) fn restart(&mut self, idle_ns: u64, rto_ns: u64) -> bool {
         let restart_octets = initial_octets(self.emss_octets);
         if idle_ns <= rto_ns || self.octets <= restart_octets {

@@ -6,7 +6,8 @@ use crate::ordered::{ANY, Marks, Ordered, OrderedPool, OrderedSet};
 use crate::pool::NodeId;
 use crate::wire::tcp::SeqNumber;
 
-/// Octets of the stream: inside the frame they came in or, once they are placed, no more than where they were.
+/// Octets of the stream: inside the frame they came in or, once they are placed, no more than where they
+/// were.
 #[derive(Debug)]
 pub struct Held<F> {
     pub(super) seq: SeqNumber,
@@ -84,7 +85,8 @@ impl<F> Held<F> {
 }
 
 impl<F: Frame> Held<F> {
-    /// Calls `f` with the slices that make up `octets` octets from `start` on. Octets that are placed have none.
+    /// Calls `f` with the slices that make up `octets` octets from `start` on. Octets that are placed have
+    /// none.
     pub(super) fn pieces(&self, start: usize, octets: usize, f: &mut impl FnMut(&[u8])) {
         let Some(frame) = self.frame.as_ref() else {
             debug_assert!(false, "placed octets are gone");
@@ -156,8 +158,9 @@ impl<F> HeldPool<F> {
         self.frames_peak = self.frames_peak.max(self.frames());
     }
 
-    /// Says of the segment that comes next whether its octets, if they are in order, leave their frame at once or are given
-    /// back ([`is_over_share`](Self::is_over_share)). Then it may use the frames that are reserved for that.
+    /// Says of the segment that comes next whether its octets, if they are in order, leave their frame at
+    /// once or are given back ([`is_over_share`](Self::is_over_share)). Then it may use the frames that are
+    /// reserved for that.
     #[inline]
     pub const fn expect_passing(&mut self, passing: bool) {
         self.passing = passing;
@@ -193,8 +196,8 @@ impl<F> HeldPool<F> {
         self.passing || frames < limits::HELD_SHARE_IN_ORDER * self.spare()
     }
 
-    /// The same for octets beyond a gap: they wait, and leave a part to what comes in order, which fills gaps and frees
-    /// frames.
+    /// The same for octets beyond a gap: they wait, and leave a part to what comes in order, which fills gaps
+    /// and frees frames.
     pub(super) const fn takes_beyond_gap(&self, frames: usize) -> bool {
         frames < limits::HELD_SHARE_BEYOND_GAP * self.spare() && self.free_frames() > self.frames() / 8
     }

@@ -1,7 +1,7 @@
-//! Received octets that are not consumed yet: frames kept by reference, in stream order, without overlap. There is no
-//! reassembly copy; only runs of very small segments are gathered into the frame before them, so that the number of
-//! frames stays bounded whatever the peer sends. Octets that were placed beyond a gap leave their frames: a record of where
-//! they were stands for them until their turn (`placed`).
+//! Received octets that are not consumed yet: frames kept by reference, in stream order, without overlap.
+//! There is no reassembly copy; only runs of very small segments are gathered into the frame before them, so
+//! that the number of frames stays bounded whatever the peer sends. Octets that were placed beyond a gap
+//! leave their frames: a record of where they were stands for them until their turn (`placed`).
 
 mod held;
 mod placed;
@@ -96,9 +96,10 @@ impl ReceiveQueue {
         self.end != self.nxt
     }
 
-    /// Keeps the octets of `frame` from `offset` that are new, `octets` of them from place `seq` in the stream.
-    /// The caller has trimmed them to the window. Octets already held are never replaced, nor given up
-    /// twice (MPA-A.3-02, C00-5.1-05, DDP-3-12).
+    /// Keeps the octets of `frame` from `offset` that are new, `octets` of them from place `seq` in the
+    /// stream. The caller has trimmed them to the window. Octets already held are never replaced, nor given
+    /// up twice.
+    // Requirements: MPA-A.3-02, C00-5.1-05, DDP-3-12
     pub fn insert<F: Frame>(
         &mut self,
         pool: &mut HeldPool<F>,
@@ -142,7 +143,8 @@ impl ReceiveQueue {
         }
     }
 
-    /// Copies a small in-order segment behind the octets of the frame before it, once several frames are held.
+    /// Copies a small in-order segment behind the octets of the frame before it, once several frames are
+    /// held.
     fn gather_small<F: Frame>(&mut self, pool: &mut HeldPool<F>, held: &Held<F>) -> bool {
         let octets = held.octets as usize;
         if self.frames() < limits::HELD_FRAMES_BEFORE_GATHERING || octets > limits::GATHER_MAX_OCTETS {
@@ -224,8 +226,8 @@ impl ReceiveQueue {
         runs
     }
 
-    /// Calls `f` with the slices that make up `octets` octets in order, from `start` octets after the first unread one.
-    /// The range must be readable.
+    /// Calls `f` with the slices that make up `octets` octets in order, from `start` octets after the first
+    /// unread one. The range must be readable.
     pub fn for_each_slice<F: Frame>(
         &self,
         pool: &HeldPool<F>,
@@ -258,9 +260,9 @@ impl ReceiveQueue {
         self.placed_runs -= u16::from(removed.is_some_and(|held| held.is_placed()));
     }
 
-    /// Forgets `octets` octets in order from `start` octets after the first unread one, as if they had never come. What
-    /// lies behind them now lies beyond a gap. The caller has not acknowledged them. Placed octets are not forgotten, nor is
-    /// what follows them.
+    /// Forgets `octets` octets in order from `start` octets after the first unread one, as if they had never
+    /// come. What lies behind them now lies beyond a gap. The caller has not acknowledged them. Placed octets
+    /// are not forgotten, nor is what follows them.
     pub fn forget<F>(&mut self, pool: &mut HeldPool<F>, start: usize, octets: usize) {
         let from = self.unread + start as u32;
         let to = from + octets.min(self.readable(pool).saturating_sub(start)) as u32;

@@ -1,8 +1,9 @@
-//! Octets that are placed beyond a gap (RFC 5044 §6, appendix B): their frames are freed, and a record stands for them until
-//! the gap has closed and it is their turn to be delivered.
+//! Octets that are placed beyond a gap (RFC 5044 §6, appendix B): their frames are freed, and a record stands
+//! for them until the gap has closed and it is their turn to be delivered.
 //!
-//! A frame has one owner. It can be trimmed at its front or its back, not cut in the middle, so octets are placed only where
-//! they leave no remainder on both sides of the same frame. The others stay where they are: none is ever copied twice.
+//! A frame has one owner. It can be trimmed at its front or its back, not cut in the middle, so octets are
+//! placed only where they leave no remainder on both sides of the same frame. The others stay where they are:
+//! none is ever copied twice.
 
 use super::ReceiveQueue;
 use super::held::{AFTER_GAP, Held, HeldPool, NEW_STRETCH, PLACED};
@@ -85,7 +86,8 @@ impl ReceiveQueue {
         Some(Stretch { start: pool.get(first)?.seq, end, after_placed })
     }
 
-    /// The octets of `stretch` from `at` on, which lies in it. Nothing was inserted or placed since it was found.
+    /// The octets of `stretch` from `at` on, which lies in it. Nothing was inserted or placed since it was
+    /// found.
     pub const fn view<'p, F: Frame>(
         &'p self,
         pool: &'p HeldPool<F>,

@@ -125,7 +125,8 @@ fn gaps_are_filled_in_any_order() {
     assert_eq!(f.insert(70, 75), Insertion::Duplicate);
 }
 
-/// MPA-A.3-02, C00-5.1-05: what was taken first stays, whatever a later copy says.
+/// What was taken first stays, whatever a later copy says.
+// Requirements: MPA-A.3-02, C00-5.1-05
 #[test]
 fn a_duplicate_never_replaces() {
     let mut f = Fixture::new(100, 8);
@@ -162,8 +163,8 @@ fn no_room_changes_nothing() {
     assert_eq!(f.insert(10, 20), Insertion::InOrder { filled_gap: false });
 }
 
-/// A window of segments beyond a gap does not keep out those that fill it, though they are held for a while too: their
-/// FPDU may end beyond the gap.
+/// A window of segments beyond a gap does not keep out those that fill it, though they are held for a while
+/// too: their FPDU may end beyond the gap.
 #[test]
 fn what_lies_beyond_a_gap_leaves_room_for_what_fills_it() {
     let (segment, frames) = (600, 2 * limits::HELD_FRAMES_PER_CONNECTION);
@@ -310,7 +311,8 @@ fn records_are_bounded() {
     assert_eq!((f.pool.frames(), f.pool.placed_runs()), (0, 0));
 }
 
-/// MPA-8-08: what is dropped for its wrong CRC ends where something is placed.
+/// What is dropped for its wrong CRC ends where something is placed.
+// Requirements: MPA-8-08
 #[test]
 fn placed_octets_are_not_forgotten() {
     let mut f = Fixture::new(100, 8);
@@ -328,7 +330,8 @@ fn placed_octets_are_not_forgotten() {
     assert_eq!((f.queue.placed_next(&f.pool), f.queue.nxt()), (Some(20), f.start + 60));
 }
 
-/// Random segments, placements, reads and losses of memory: each octet is read or placed once, and none is lost.
+/// Random segments, placements, reads and losses of memory: each octet is read or placed once, and none is
+/// lost.
 #[test]
 fn every_octet_is_read_or_placed_once() {
     let mut placed_in_all = 0;
