@@ -1,4 +1,4 @@
-//! A send work request that the core has taken: what it puts on the wire, and how far it has come.
+//! A work queue entry that the core works on: the message that it puts on the wire, and its progress.
 
 use super::payload::{self, Payload, Slice};
 use super::reads::OutboundRequest;
@@ -14,49 +14,49 @@ use crate::wire::atomic::{AtomicRequest, VALUE_OCTETS};
 use crate::wire::rdmap::{Opcode, ReadRequest};
 use crate::wire::tcp::SeqNumber;
 
-/// How far a request has come.
+/// The progress of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// Not all of it is queued.
     Waiting,
-    /// All of it is queued, in segments up to that place in the TCP stream.
+    /// All of it is queued, in segments that end at this sequence number.
     Queued(SeqNumber),
     /// All of it is acknowledged.
     Acknowledged,
 }
 
-/// What a request asks of this end itself.
+/// What a request makes this end do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// A message goes out.
+    /// It sends a message.
     Message(Message),
-    /// Nothing goes out: it changes what this end grants.
+    /// It sends nothing: it changes what this end grants.
     Local,
 }
 
-/// A request under way.
+/// A work queue entry under way.
 #[derive(Debug)]
 pub struct ActiveWqe {
-    /// The request. One that is two messages is two of these.
+    /// The request. An RDMA Write with Immediate Data becomes two entries, one per message.
     pub request: Wqe,
-    /// What it does.
+    /// What it makes this end do.
     pub effect: Effect,
-    /// What becomes of it.
+    /// `Success`, or why it cannot be done.
     pub status: Status,
-    /// How far it has come.
+    /// Its progress.
     pub stage: Stage,
-    /// The number of the answer it waits for, once it was sent.
+    /// The number of the response it waits for, once it was sent.
     pub response: Option<u32>,
     /// The kind its completion names; `None` for the first message of two, which has no completion of its
     /// own.
     pub kind: Option<CompletionKind>,
     /// Octets that its completion names.
     pub octets: u32,
-    /// Its octets lie in one piece of memory that frames can refer to.
+    /// Frames can refer to its payload in place.
     pub refers: bool,
 }
 
-/// The numbers of the next messages on the queues of the peer.
+/// The sequence numbers (MSNs) of the next messages on the queues of the peer.
 // Requirements: DDP-4.3-07, DDP-4.3-08
 #[derive(Clone, Copy, Debug)]
 pub struct MessageNumbers {
@@ -68,7 +68,8 @@ pub struct MessageNumbers {
     pub read: u32,
 }
 
-/// Gives the number and counts on. DDP-4.3-09: it wraps to zero.
+/// Returns the number and advances it; it wraps to zero.
+// Requirements: DDP-4.3-09
 pub fn take_number(number: &mut u32) -> u32 {
     let taken = *number;
     *number = number.wrapping_add(1);
@@ -76,16 +77,15 @@ pub fn take_number(number: &mut u32) -> u32 {
 }
 
 impl ActiveWqe {
-    /// A request that was not looked at yet.
+    /// A request that is not checked yet.
     #[inline]
     pub fn new(request: Wqe) -> Self {
         let (effect, status, stage) = (Effect::Local, Status::Success, Stage::Waiting);
         Self { request, effect, status, stage, response: None, kind: None, octets: 0, refers: false }
     }
 
-    /// Notes how the request's check has ended. One that failed it takes no number.
-    // Each field is written where it stays: a whole that was put together elsewhere a moment before is slow
-    // to read.
+    /// Notes the result of the request's check. A request that failed it takes no message number.
+    // Each field is written in place. A struct that was just put together elsewhere would be slow to read.
     #[inline]
     pub fn checked(&mut self, status: Status, numbers: &mut MessageNumbers) {
         self.kind = Some(self.request.kind());
@@ -96,7 +96,7 @@ impl ActiveWqe {
         }
     }
 
-    /// Notes what the request does, with the next number where it takes one.
+    /// Notes what the request does, with the next message number if it takes one.
     // Requirements: RDMAP-4.1-06
     #[inline]
     fn number(&mut self, numbers: &mut MessageNumbers) {
@@ -117,7 +117,7 @@ impl ActiveWqe {
                     octets,
                 ));
             }
-            // The Write is a request of its own by now.
+            // The Write is an entry of its own by now.
             Operation::Immediate { solicited, .. } | Operation::WriteWithImmediate { solicited, .. } => {
                 let msn = take_number(&mut numbers.send);
                 *effect = Effect::Message(message::immediate(version, solicited, msn));
@@ -132,13 +132,13 @@ impl ActiveWqe {
         }
     }
 
-    /// Leaves its completion to `second`, the second message of what was one request: it names the octets of
+    /// Leaves the completion to `second`, the second message of the same request. It names the octets of
     /// both.
     pub const fn complete_with(&mut self, second: &mut Self) {
         (second.kind, second.octets) = (self.kind.take(), self.octets);
     }
 
-    /// Its message, if it has one to send.
+    /// The message, if there is one to send.
     #[inline]
     pub const fn message(&self) -> Option<&Message> {
         match (&self.effect, self.status) {
@@ -147,13 +147,13 @@ impl ActiveWqe {
         }
     }
 
-    /// Whether it asks the peer for something.
+    /// Whether the peer answers it.
     #[inline]
     pub fn expects_response(&self) -> bool {
         self.request.expects_response()
     }
 
-    /// Notes whether frames can refer to its octets; those of few are copied anyway.
+    /// Notes whether frames can refer to the payload in place. A short payload is copied anyway.
     #[inline]
     pub fn note_memory(&mut self, stags: &StagTable) {
         if let [local] = self.request.slices()
@@ -165,7 +165,7 @@ impl ActiveWqe {
         }
     }
 
-    /// What it waits for once it is sent; `number` is its own.
+    /// The request that the peer has to answer once it is sent; `number` is that of this entry.
     pub fn outbound_request(&self, number: u32) -> Option<OutboundRequest> {
         let local = self.request.slices().first().copied().unwrap_or_default();
         match self.request.operation() {
@@ -177,13 +177,13 @@ impl ActiveWqe {
         }
     }
 
-    /// Its FPDU that begins `offset` octets into the message and whose ULPDU fits `mulpdu`. `number` is its
-    /// own.
+    /// The FPDU that begins `offset` octets into the message and whose ULPDU fits `mulpdu`. `number` is that
+    /// of this entry.
     #[inline]
     pub fn fpdu(&self, message: &Message, number: u32, offset: u32, mulpdu: usize) -> FpduDescriptor {
         let (header, octets) = message.segment(offset, mulpdu);
         let source = match self.request.slices() {
-            // The usual case: no look at the request again when it is built.
+            // The usual case: the FPDU is built without the request.
             [local] if self.request.operation().sends_local() => Source::Memory(Slice {
                 stag: local.stag,
                 to: local.to.wrapping_add(u64::from(offset)),
@@ -194,7 +194,7 @@ impl ActiveWqe {
         FpduDescriptor { header, octets, source }
     }
 
-    /// Copies the octets of its message from `offset` on to `out`. `false` when they cannot be had.
+    /// Copies the octets of the message from `offset` on to `out`. Returns false if they are not available.
     // Requirements: DDP-5.2-03
     #[must_use]
     pub fn copy(&self, number: u32, stags: &StagTable, offset: u64, out: &mut [u8]) -> bool {
@@ -225,7 +225,7 @@ impl ActiveWqe {
         copy_part(&header[..len], offset, out)
     }
 
-    /// Copies the octets of its memory, or those it holds itself.
+    /// Copies from the memory of the request, or from its inline data.
     fn copy_local(&self, stags: &StagTable, offset: u64, out: &mut [u8]) -> bool {
         if let Some(data) = self.request.inline_octets() {
             return copy_part(data, offset, out);
@@ -238,7 +238,7 @@ impl ActiveWqe {
         })
     }
 
-    /// Its completion, with `status`; `None` when it has none of its own.
+    /// The completion, with `status`; `None` for the first of two messages.
     pub fn completion(&self, shared: &SharedQp, status: Status) -> Option<Completion> {
         let completion = Completion::new(shared.number, self.request.id(), self.kind?, status, self.octets);
         Some(completion.marked(self.request.lender()))
@@ -263,7 +263,7 @@ fn atomic_request(operation: Operation, identifier: u32) -> Option<AtomicRequest
         Operation::CompareSwap { stag, to, compare, compare_mask, swap, swap_mask } => {
             AtomicRequest::compare_swap(identifier, stag, to, (compare, compare_mask), (swap, swap_mask))
         }
-        // Nothing is compared, so it always swaps: figure 5 has no number for a Swap alone.
+        // A comparison of no bits always succeeds. Figure 5 has no opcode for a Swap alone.
         Operation::Swap { stag, to, swap, mask } => {
             AtomicRequest::compare_swap(identifier, stag, to, (0, 0), (swap, mask))
         }
@@ -271,11 +271,11 @@ fn atomic_request(operation: Operation, identifier: u32) -> Option<AtomicRequest
     })
 }
 
-/// Checks what can be checked of a request without its memory. `reads`: whether the ends agreed on Reads.
+/// Checks a request as far as possible without its memory. `reads` says whether the ends agreed on Reads.
 ///
 /// # Errors
 ///
-/// [`PostError`]: what does not go together.
+/// [`PostError`] names what is wrong.
 // Requirements: DDP-5.2-02
 pub fn check_shape(request: &SendRequest, reads: bool) -> Result<(), PostError> {
     let local = &request.local;
@@ -287,7 +287,7 @@ pub fn check_shape(request: &SendRequest, reads: bool) -> Result<(), PostError> 
     }
     let fits = match request.operation {
         Operation::Send { .. } | Operation::Write { .. } | Operation::WriteWithImmediate { .. } => true,
-        // One Response writes one buffer.
+        // One Read Response writes one buffer.
         Operation::Read { .. } => matches!(local, Payload::Gather(list) if list.as_slice().len() <= 1),
         Operation::FetchAdd { .. } | Operation::CompareSwap { .. } | Operation::Swap { .. } => {
             matches!(local.slices(), [slice] if slice.octets as usize == VALUE_OCTETS)
@@ -300,7 +300,7 @@ pub fn check_shape(request: &SendRequest, reads: bool) -> Result<(), PostError> 
     if fits { Ok(()) } else { Err(PostError::LocalShape) }
 }
 
-/// Checks a request's own side of it: the ranges of memory, and what its operation asks of them.
+/// Checks the local side of a request: its shape, and the rights to its ranges of memory.
 // Requirements: DDP-5.2-02, RDMAP-5.2.2-06, RDMAP-7.1-01
 pub fn check(request: &Wqe, shared: &SharedQp, stags: &StagTable, reads: bool) -> Status {
     let shape = match request.full() {

@@ -1,5 +1,5 @@
-//! Ready-to-receive indications in Full Operation (RFC 6581 §9.2): messages that the provider sends and takes
-//! of its own accord, and that neither ULP sees.
+//! Ready-to-receive (RTR) indications in Full Operation (RFC 6581 §9.2): messages that the provider sends and
+//! consumes by itself, and that neither ULP sees.
 
 use crate::ddp::segmentation::Message;
 use crate::memory::STag;
@@ -10,11 +10,11 @@ use crate::rdmap::message::{self, READ_REQUEST_QUEUE, SEND_QUEUE};
 use crate::wire::ddp::{Header, Untagged};
 use crate::wire::rdmap::{Control, Opcode, ReadRequest};
 
-/// The STag that an indication names. Nothing is behind it, and nothing need be for no octets; but there are
-/// adapters that fail any tagged message to STag 0.
+/// The STag that an indication names. It need not exist, since no octets are transferred; but some adapters
+/// refuse any tagged message to STag 0.
 const STAG: STag = STag(1);
 
-/// The payload of the RDMA Read Request that is an indication: no octets, from STag 1 to STag 1.
+/// The payload of the Read Request that is an indication: no octets, from STag 1 to STag 1.
 pub const READ_REQUEST: [u8; ReadRequest::LEN] = {
     let mut octets = [0; ReadRequest::LEN];
     let [sink, source] = [3, 19];
@@ -22,16 +22,16 @@ pub const READ_REQUEST: [u8; ReadRequest::LEN] = {
     octets
 };
 
-/// What the provider sends of its own.
+/// A message of the provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProviderMessage {
     /// The Initiator's indication.
     Indication(Rtr),
-    /// The Responder's answer to one that is an RDMA Read.
+    /// The Responder's response to an indication that is an RDMA Read.
     Response {
         /// The Initiator's buffer.
         stag: STag,
-        /// The place in it.
+        /// The Tagged Offset in that buffer.
         to: u64,
     },
 }
@@ -47,20 +47,20 @@ pub const fn message(version: u8, provided: ProviderMessage) -> Message {
     }
 }
 
-/// What a receiver takes of a peer's indications.
+/// The ready-to-receive indications that a receiver expects of its peer.
 ///
-/// A peer that was to send one and sends something else breaks a rule of its own: what it sent is taken for
-/// what it is. A Write needs no care here, since one without payload is lawful at any time.
+/// If the peer sends another message instead, that message is taken as usual. A Write without payload is
+/// valid at any time, so it needs no attention here.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Indications {
-    /// What the first FPDU of the peer may be, until it has come.
+    /// The kinds that the first FPDU of the peer may be, until it has come.
     first: RtrKinds,
-    /// Our Read is not answered yet.
+    /// The response to this end's RDMA Read has not come yet.
     response_due: bool,
 }
 
 impl Indications {
-    /// Those of a connection that begins.
+    /// The indications of a connection that begins.
     pub const fn of(ready: ReadyToReceive) -> Self {
         match ready {
             ReadyToReceive::None => Self { first: RtrKinds::empty(), response_due: false },
@@ -71,12 +71,13 @@ impl Indications {
         }
     }
 
-    /// Whether one may still come.
+    /// Whether an indication may still come.
     pub const fn are_due(&self) -> bool {
         !self.first.is_empty() || self.response_due
     }
 
-    /// Takes the next FPDU of the peer if it is an indication, or the answer to ours. `None` for all others.
+    /// Takes the next FPDU of the peer if it is an indication, or the response to ours. Returns `None` for
+    /// any other.
     #[inline]
     pub fn take(
         &mut self,
@@ -105,9 +106,9 @@ impl Indications {
             header.last() && header.version() == version && control == Control { version, opcode }
         };
         match *header {
-            // Answers come in the order of the requests, and the indication was the first of them. Its STag
-            // and TO are not looked at, as those of any empty segment: nothing says which of the two STags of
-            // a Read Request for no octets an adapter puts there.
+            // Responses come in the order of the requests, and the indication was the first request. STag and
+            // TO of an empty segment are ignored: no document says which of the two STags of a Read Request
+            // for no octets an adapter puts there.
             // Requirements: DDP-5.2-09
             Header::Tagged(_) if self.response_due && payload_octets == 0 && own(Opcode::ReadResponse) => {
                 self.response_due = false;
@@ -130,7 +131,7 @@ impl Indications {
     }
 }
 
-/// Where the answer to a Read Request for nothing goes. One for something is no indication.
+/// The response to a Read Request of no octets. A Read Request of octets is no indication.
 fn requested_rtr_read(octets: &impl Octets, located: &Located) -> Option<Received> {
     let mut ulpdu = [0; Untagged::LEN + ReadRequest::LEN];
     located.header(octets, &mut ulpdu);

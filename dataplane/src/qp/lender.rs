@@ -1,6 +1,6 @@
-//! Who has lent the memory of a work request: a mark that goes from the request to its completion, and that
-//! nobody else can make. By the name of a request alone it could not be told whose it is: applications choose
-//! names as they like.
+//! The lender of a work request's memory: a mark that passes from the request to its completion and that
+//! nobody else can forge. The `wr_id` alone cannot identify the lender, because applications choose any
+//! value.
 
 use core::num::NonZeroU32;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -8,13 +8,13 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use super::payload::{Payload, Slice, SliceList};
 use super::work::Completion;
 
-/// One who lends memory to work requests, among all of a process. It has no copy: who keeps it to themselves
-/// can be sure that what bears its mark is theirs.
+/// Identifies a lender of memory within the process. It cannot be copied, so only its holder can mark
+/// requests with it.
 #[derive(Debug)]
 pub struct LenderNumber(NonZeroU32);
 
 impl LenderNumber {
-    /// One that nobody had before; `None` when there are no more, after 2^32 - 2.
+    /// A number not used before; `None` after 2^32 - 2 of them.
     pub fn unused() -> Option<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let number = NEXT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |next| next.checked_add(1));
@@ -23,8 +23,8 @@ impl LenderNumber {
 }
 
 impl SliceList {
-    /// The memory of a request of `lender`. Of the request's name, its completion keeps the 32 least
-    /// significant bits.
+    /// A list of memory that `lender` lends. The completion keeps the 32 least significant bits of the
+    /// request's `wr_id`.
     pub fn lent(slice: Slice, lender: &LenderNumber) -> Self {
         let mut list = Self::from(slice);
         list.lender = Some(lender.0);
@@ -33,7 +33,7 @@ impl SliceList {
 }
 
 impl Payload {
-    /// Its mark.
+    /// The mark of the lender.
     pub(super) const fn lender(&self) -> Option<NonZeroU32> {
         match self {
             Self::Gather(list) => list.lender,
@@ -43,8 +43,8 @@ impl Payload {
 }
 
 impl Completion {
-    /// The same, of a request whose memory bears the mark `lender`. The mark takes the upper half of the
-    /// name: there is no other room for it in an entry of 48 octets.
+    /// The same completion, marked with `lender`. The mark takes the upper half of the `wr_id`: an entry of
+    /// 48 bytes has no other room.
     pub(super) fn marked(self, lender: Option<NonZeroU32>) -> Self {
         match lender {
             Some(number) => {
@@ -55,13 +55,13 @@ impl Completion {
         }
     }
 
-    /// The 32 bits by which `lender` named the request, if it is one of its own.
+    /// The 32 bits of the `wr_id`, if `lender` has lent the memory of the request.
     pub fn lent_by(&self, lender: &LenderNumber) -> Option<u32> {
         let own = self.lent && self.id >> 32 == u64::from(lender.0.get());
         own.then_some(self.id as u32)
     }
 
-    /// The same for the application, which called the request `id`: without the mark.
+    /// The same completion without the mark, with the application's `wr_id`.
     #[must_use]
     pub const fn returned(self, id: u64) -> Self {
         Self { id, lent: false, ..self }
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
     use crate::qp::work::{CompletionKind, QpNumber, ReceiveRequest, SendRequest, Status};
 
-    /// A completion is its lender's by the mark of the request's memory, whatever the request was called.
+    /// The mark identifies the lender, whatever the `wr_id` is.
     #[test]
     fn only_the_mark_tells_whose_it_is() {
         let (near, far) = (LenderNumber::unused().unwrap(), LenderNumber::unused().unwrap());
@@ -85,15 +85,15 @@ mod tests {
         let plain = Completion::new(QpNumber(1), 1 << 40, CompletionKind::Receive, Status::Success, 3);
         assert_eq!((returned, returned.lent_by(&near)), (plain, None));
 
-        // What the stack calls it is no secret, and no use.
+        // A request posted with the marked `wr_id` does not carry the mark.
         let direct = completion(&ReceiveRequest::new(own.id, Slice::default()));
         assert_eq!((direct.id, direct.lent_by(&near)), (own.id, None));
-        // Nor is a name of more than 32 bits with the mark of another.
+        // Nor does one with the mark of another lender.
         let other = completion(&ReceiveRequest::new(own.id, SliceList::lent(Slice::default(), &far)));
         assert_eq!((other.lent_by(&near), other.lent_by(&far)), (None, Some(5)));
     }
 
-    /// The mark lies where there was nothing, so what is copied for a message is none the longer.
+    /// The mark fits into padding, so requests and completions do not grow.
     #[test]
     fn it_takes_no_room() {
         assert_eq!(size_of::<SendRequest>(), 144);

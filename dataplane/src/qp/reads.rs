@@ -1,5 +1,5 @@
-//! RDMA Reads and Atomic Operations under way: those this end has asked for and that are not answered, and
-//! the answers it owes the peer. Both queues are as long as the ends agreed on (ORD, IRD) and no longer.
+//! RDMA Reads and Atomic Operations under way: outbound, requested by this end and not answered, and inbound,
+//! whose responses this end owes. The ends agree on the lengths of both queues (ORD, IRD).
 
 use std::collections::VecDeque;
 
@@ -13,52 +13,52 @@ use crate::wire::tcp::SeqNumber;
 
 use super::error::StreamError;
 
-/// What this end waits for.
+/// A request of this end that the peer has not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutboundRequest {
     /// An RDMA Read Response.
     Read {
-        /// Where it goes: all of it.
+        /// The buffer that the whole response is placed in.
         // Requirements: RDMAP-5.2.2-06
         sink: Slice,
-        /// Octets of it that were delivered.
+        /// Octets delivered so far.
         delivered: u32,
     },
     /// An Atomic Response.
     Atomic {
-        /// The number it must carry.
+        /// The request identifier that the response must carry.
         identifier: u32,
         /// Where the original value goes.
         target: Slice,
     },
 }
 
-/// What this end has asked for, oldest first. Answers come in the order of the requests.
+/// The requests of this end that are not answered, oldest first. Responses come in the order of the requests.
 // Requirements: RDMAP-5.5-11
 #[derive(Debug, Default)]
 pub struct OutboundReads {
     queue: VecDeque<OutboundRequest>,
-    /// ORD: how many there may be.
+    /// ORD: how many may be outstanding.
     // Requirements: RDMAP-6.1-03
     depth: usize,
-    /// How many there have been; it wraps.
+    /// Requests counted so far; it wraps.
     count: u32,
 }
 
 impl OutboundReads {
-    /// Whether another may be asked for while `more` are about to be.
+    /// Whether there is room for another request after `more` that are about to be sent.
     #[inline]
     pub fn has_room(&self, more: usize) -> bool {
         self.queue.len() + more < self.depth
     }
 
-    /// Whether all are answered.
+    /// Whether all requests are answered.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
 
-    /// The peer is asked. Gives the number of the answer.
+    /// Adds a request that is sent. Returns the number of its response.
     pub(super) fn push(&mut self, awaited: OutboundRequest) -> u32 {
         debug_assert!(self.queue.len() < self.depth, "has_room was asked");
         self.queue.push_back(awaited);
@@ -66,7 +66,7 @@ impl OutboundReads {
         self.count.wrapping_sub(1)
     }
 
-    /// Whether the answer of that number has been Delivered.
+    /// Whether the response with this number was Delivered.
     pub(super) fn is_answered(&self, number: u32) -> bool {
         let behind = self.count.wrapping_sub(number) as usize;
         behind > self.queue.len()
@@ -76,32 +76,32 @@ impl OutboundReads {
         self.queue.front()
     }
 
-    /// The oldest is answered.
+    /// Removes the oldest request: its response was Delivered.
     pub(super) fn pop(&mut self) {
         self.queue.pop_front();
     }
 
-    /// Checks that a segment of a Response is the next of the oldest Read: where its payload belongs and, if
-    /// it is the last, that nothing is missing.
+    /// Checks that a segment of a Response is the next one of the oldest Read, and that the last flag is
+    /// where the payload ends.
     ///
     /// # Errors
     ///
-    /// Always of RDMAP: DDP's numbers stand for its own checks (RFC 5041 §7.2), and it is RDMAP that knows
-    /// the Read. Of RDMAP's, a Response can cause an operation error and no protection error (RFC 5040 figure
-    /// 10, ambiguity A-32).
+    /// Always an error of RDMAP, which keeps the Reads; the errors of DDP belong to the checks of RFC 5041
+    /// §7.1 (§7.2). A Response can cause an operation error of RDMAP, but no protection error (RFC 5040
+    /// figure 10, ambiguity A-32).
     // Requirements: DDP-7.2-01, RDMAP-5.2.2-03, RDMAP-7.2-01, RDMAP-7.2-02
     pub(super) fn check_turn(&self, header: &Tagged, payload_octets: usize) -> Result<(), StreamError> {
         let Some(OutboundRequest::Read { sink, delivered }) = self.queue.front() else {
-            // An answer to nothing.
+            // A Response without a Read.
             // Requirements: RDMAP-7.2-02
             return Err(StreamError::Rdmap(RdmapError::UnexpectedOpcode));
         };
         let left = (sink.octets - delivered) as usize;
-        // Of an empty segment neither STag nor offset is looked at.
+        // STag and offset of an empty segment are ignored.
         // Requirements: DDP-5.2-09
         let in_place = payload_octets == 0
             || header.stag == sink.stag && header.to == sink.to.wrapping_add(u64::from(*delivered));
-        // The Response has the size that was asked for.
+        // The Response is as long as the Read.
         // Requirements: RDMAP-5.2.2-04
         if in_place && payload_octets <= left && header.last == (payload_octets == left) {
             Ok(())
@@ -110,7 +110,7 @@ impl OutboundReads {
         }
     }
 
-    /// Whether a segment of a Response lies inside the sink of any Read that is not answered.
+    /// Whether a segment of a Response lies inside the sink of an outstanding Read.
     pub(super) fn has_sink(&self, header: &Tagged, payload_octets: usize) -> bool {
         self.queue.iter().any(|awaited| match awaited {
             OutboundRequest::Read { sink, .. } if header.stag == sink.stag => {
@@ -134,12 +134,12 @@ impl OutboundReads {
     }
 }
 
-/// Where the octets of an answer come from.
+/// The payload of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResponsePayload {
     /// The memory that the peer reads.
     Memory(Slice),
-    /// The header of an Atomic Response.
+    /// The fields of an Atomic Response.
     Atomic {
         /// From the request.
         identifier: u32,
@@ -148,39 +148,38 @@ pub enum ResponsePayload {
     },
 }
 
-/// An answer this end owes the peer, or has sent and may have to send again.
+/// A response that this end owes the peer, or has sent and may have to retransmit.
 #[derive(Clone, Copy, Debug)]
 pub struct Response {
-    /// How it goes.
+    /// The message, without its payload.
     pub message: Message,
     /// Its payload.
     pub payload: ResponsePayload,
-    /// Where it ends in the TCP stream, once all of it is queued.
+    /// The sequence number after its last octet, once all of it is queued.
     end: Option<SeqNumber>,
 }
 
-/// The answers this end owes, in the order of the requests. There may be IRD Reads, and as many Atomic
-/// Operations beside them: RFC 7306 §5.2.2 item 4 adds the buffers of the one to those of the other
-/// (ambiguity A-34). Example: with an IRD of 2, two Reads and two Atomic Operations may be outstanding here,
-/// and no third of either.
+/// The responses that this end owes, in the order of the requests. There may be IRD Reads and as many Atomic
+/// Operations: RFC 7306 §5.2.2 item 4 adds the buffers of the two kinds (ambiguity A-34). Example: with an
+/// IRD of 2, two Reads and two Atomic Operations may be outstanding, but no third of either kind.
 // Requirements: RDMAP-5.2.2-05
 #[derive(Debug, Default)]
 pub struct InboundReads {
     queue: VecDeque<Response>,
-    /// IRD: how many of either kind there may be.
+    /// IRD: how many of each kind may be outstanding.
     depth: usize,
-    /// How many of `queue` answer Reads.
+    /// How many entries of `queue` answer Reads.
     reads: usize,
-    /// How many are queued whole.
+    /// How many entries are wholly queued to TCP.
     queued: usize,
-    /// How much of the next one is queued, in octets.
+    /// Octets of the next entry that are queued.
     offset: u32,
-    /// How many Atomic Responses there have been; it wraps.
+    /// Atomic Responses so far; it wraps.
     atomics: u32,
 }
 
 impl InboundReads {
-    /// The number of the next Atomic Response.
+    /// The MSN of the next Atomic Response.
     // Requirements: DDP-4.3-07, DDP-4.3-08
     pub(super) fn next_atomic(&mut self) -> u32 {
         self.atomics = self.atomics.wrapping_add(1);
@@ -203,7 +202,7 @@ impl InboundReads {
         self.queue.len() - self.reads < self.depth
     }
 
-    /// Owes another answer. The memory it reads is kept until the peer has it.
+    /// Adds a response. Its memory is retained until the peer has acknowledged it.
     pub(super) fn push(&mut self, stags: &mut StagTable, message: Message, payload: ResponsePayload) {
         match payload {
             ResponsePayload::Memory(source) => {
@@ -220,13 +219,14 @@ impl InboundReads {
         self.queue.push_back(Response { message, payload, end: None });
     }
 
-    /// The answer to send next, and how much of it is queued.
+    /// The response to send next, and how many octets of it are queued.
     #[inline]
     pub(super) fn next(&self) -> Option<(&Response, u32)> {
         self.queue.get(self.queued).map(|response| (response, self.offset))
     }
 
-    /// Another `octets` octets of the next one are queued and end at `end`. Gives whether that is all of it.
+    /// Notes that another `octets` octets of the next response are queued and end at `end`. Returns true if
+    /// that completes it.
     pub(super) fn advance(&mut self, octets: u32, end: SeqNumber) -> bool {
         let Some(response) = self.queue.get_mut(self.queued) else { return true };
         self.offset += octets;
@@ -239,7 +239,7 @@ impl InboundReads {
         true
     }
 
-    /// The peer has all up to `acknowledged`: what was sent before may be forgotten.
+    /// Removes the responses that the peer has acknowledged, up to `acknowledged`.
     #[inline]
     pub fn complete(&mut self, stags: &mut StagTable, acknowledged: SeqNumber) {
         while self.queue.front().and_then(|response| response.end).is_some_and(|end| end <= acknowledged) {
@@ -247,7 +247,7 @@ impl InboundReads {
         }
     }
 
-    /// The next Atomic Response is number `next`.
+    /// Sets the MSN of the next Atomic Response to `next`.
     pub fn continue_message_numbers(&mut self, next: u32) {
         self.atomics = next.wrapping_sub(1);
     }
@@ -264,17 +264,17 @@ impl InboundReads {
     }
 }
 
-/// Both.
+/// The RDMA Reads and Atomic Operations of a queue pair, in both directions.
 #[derive(Debug, Default)]
 pub struct Reads {
-    /// What this end waits for.
+    /// Requested by this end.
     pub outbound: OutboundReads,
-    /// What it owes.
+    /// Requested by the peer.
     pub inbound: InboundReads,
 }
 
 impl Reads {
-    /// The stream begins, with as many as the ends agreed on.
+    /// Begins a stream with the depths that the ends have agreed on.
     // Requirements: RDMAP-6.1-02
     pub fn begin(&mut self, depths: ReadDepths) {
         let (inbound, outbound) = (usize::from(depths.ird), usize::from(depths.ord));
@@ -286,7 +286,7 @@ impl Reads {
         };
     }
 
-    /// The stream is over: nothing comes any more, and nothing goes.
+    /// Ends the stream: no response comes or goes any more.
     pub fn flush(&mut self, stags: &mut StagTable) {
         self.outbound.queue.clear();
         while !self.inbound.queue.is_empty() {

@@ -5,16 +5,16 @@ use super::payload::Slice;
 use crate::mpa::fpdu;
 use crate::wire::ddp;
 
-/// Where the payload of an FPDU comes from when it is built.
+/// The source of an FPDU's payload when it is built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// Registered memory of this end.
     Memory(Slice),
-    /// A work request that is not completed: ranges of memory, or octets that it holds itself.
+    /// A work request that is not complete: its ranges of memory, or its inline data.
     Request {
-        /// Its number, as the sender counts them.
+        /// The number of its entry at the sender.
         number: u32,
-        /// Where in its message.
+        /// The offset in its message.
         offset: u32,
     },
     /// The header of an Atomic Response.
@@ -26,8 +26,8 @@ pub enum Source {
     },
     /// The Terminate Message of the queue pair.
     Terminate,
-    /// A message of the provider's own: a ready-to-receive indication, or the answer to one. What payload it
-    /// has is always [the same](super::indication::READ_REQUEST).
+    /// A message of the provider: a ready-to-receive indication, or the response to one. Only a Read Request
+    /// has a payload, always [the same](super::indication::READ_REQUEST).
     Provider,
 }
 
@@ -39,7 +39,7 @@ pub struct FpduDescriptor {
     pub header: ddp::Header,
     /// Octets of payload after the header.
     pub octets: u32,
-    /// Where they come from.
+    /// The source of the payload.
     pub source: Source,
 }
 
@@ -50,34 +50,34 @@ impl FpduDescriptor {
     }
 }
 
-/// Whose FPDUs they are.
+/// What the FPDUs of a run belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// Of work requests, from the one with this number on, as the sender counts them.
+    /// Work requests, from the entry with this number on.
     Requests(u32),
-    /// Of an answer to the peer.
+    /// A response to the peer.
     Response,
     /// The Terminate Message.
     Terminate,
-    /// The provider's own.
+    /// A message of the provider.
     Provider,
 }
 
-/// The FPDUs of one segment, one behind the other: the first, and one of each of the work requests that
-/// follow its own. Only the last of these may be a part of its message. With that they can be built again
-/// from the requests alone, so a retransmission has the same boundaries.
+/// The FPDUs of one segment, in order: the first, and one for each of the work requests that follow its own.
+/// Only the last may be a part of its message. The FPDUs can be built again from the requests alone, so a
+/// retransmission has the same boundaries.
 // Requirements: MPA-A.1-01, MPA-A.1-04, C00-5.1-01, C00-7.3-03, C00-7.3-07
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FpduRun {
     /// The first.
     pub first: FpduDescriptor,
-    /// Octets that all of them take on the wire, at the place they were made for.
+    /// Octets that all FPDUs take on the wire, at the stream position they were made for.
     pub octets: u32,
-    /// Whose they are.
+    /// What the FPDUs belong to.
     pub(super) origin: Origin,
-    /// FPDUs behind it.
+    /// FPDUs after the first.
     pub(super) more: u8,
-    /// Octets of payload of the last of these.
+    /// Octets of payload of the last of those.
     pub(super) last_octets: u32,
 }
 
@@ -97,28 +97,29 @@ impl FpduRun {
 /// The segment that FPDUs are cut for.
 #[derive(Clone, Copy, Debug)]
 pub struct SegmentRoom {
-    /// Where in the stream it begins, in octets since the beginning of Full Operation.
+    /// The stream position of its first octet, counted from the beginning of Full Operation.
     pub position: u64,
-    /// Its octets (EMSS).
+    /// Its length in octets (EMSS).
     pub emss_octets: usize,
     /// Whether this end inserts Markers.
     pub markers: bool,
     /// Whether FPDUs may share it.
     pub packing: bool,
-    /// Octets of payload from which on an FPDU from memory that goes by reference goes alone: that costs less
-    /// than the segment it would save.
+    /// An FPDU whose payload is sent by reference and has at least this many octets goes alone: that costs
+    /// less than the segment that packing would save.
     pub alone_from: u32,
 }
 
 impl SegmentRoom {
-    /// The MULPDU at its beginning: DDP asks for each FPDU, so it follows the EMSS.
+    /// The MULPDU at its beginning. It is computed for each FPDU, so it follows the EMSS.
     // Requirements: DDP-3-01, MPA-3-02, MPA-3-03, MPA-4.5-08, C00-5.2-01, C00-7.3.1-02
     pub const fn mulpdu(&self) -> usize {
         fpdu::mulpdu(self.emss_octets, self.markers)
     }
 
-    /// The MULPDU behind its first `octets` octets; `None` when the next segment is the place: also when less
-    /// than a quarter of this one is left. What that would save on the wire costs more in FPDUs.
+    /// The MULPDU after its first `octets` octets; `None` if the FPDU belongs into the next segment. That is
+    /// so if less than a quarter of this one is left: filling it would save less on the wire than the
+    /// additional FPDU costs.
     // Requirements: MPA-4.5-03, MPA-4.5-04, MPA-4.5-07
     pub const fn mulpdu_behind(&self, octets: usize) -> Option<usize> {
         match self.emss_octets.checked_sub(octets) {
@@ -128,7 +129,7 @@ impl SegmentRoom {
         }
     }
 
-    /// Octets behind the first `octets` when an FPDU with a ULPDU of `ulpdu_octets` follows them.
+    /// The octets used once an FPDU with a ULPDU of `ulpdu_octets` follows the first `octets`.
     pub fn with(&self, octets: usize, ulpdu_octets: usize) -> usize {
         octets + fpdu::wire_len(self.position + octets as u64, ulpdu_octets, self.markers)
     }

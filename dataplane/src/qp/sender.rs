@@ -1,5 +1,5 @@
-//! The send half of a queue pair: work requests and answers become FPDU descriptors, acknowledgements become
-//! completions.
+//! The send half of a queue pair: work requests and responses become FPDU descriptors, TCP acknowledgements
+//! become completions.
 
 use std::collections::VecDeque;
 
@@ -26,29 +26,29 @@ use crate::wire::tcp::SeqNumber;
 /// The send half of a queue pair at its core.
 #[derive(Debug)]
 pub struct Sender {
-    /// Requests in the order of posting, from the oldest not completed. At most the queue's depth, and one
-    /// more when the last is two messages.
+    /// Entries in the order of posting, from the oldest not completed. At most the depth of the queue, and
+    /// one more if the last request is two messages.
     active: VecDeque<ActiveWqe>,
-    /// How many requests were completed before these; it wraps.
+    /// Entries completed before these; it wraps.
     completed: u32,
-    /// The first request that was posted after this end had closed. It and those behind it are flushed when
+    /// The first request that was posted after this end had closed. It and those after it are flushed when
     /// all before it are complete.
     after_close: Option<Wqe>,
-    /// How many of them are acknowledged whole.
+    /// How many entries of `active` are wholly acknowledged.
     acknowledged: usize,
-    /// How many of them are queued whole, or carried out.
+    /// How many entries of `active` are wholly queued to TCP, or carried out.
     queued: usize,
-    /// How much of the next one is queued, in octets.
+    /// Octets of the next entry that are queued.
     offset: u32,
-    /// Of the next messages.
+    /// The MSNs of the next messages.
     numbers: MessageNumbers,
-    /// Whether the peer takes Reads and Atomic Operations at all.
+    /// Whether the ends agreed on Reads and Atomic Operations.
     reads: bool,
-    /// Whether an answer goes before the next request, when both wait: they take turns, so an answer may go
-    /// behind what was received later.
+    /// Whether a response goes before the next request if both wait. They take turns: requests and responses
+    /// are ordered only among their own kind.
     // Requirements: RDMAP-5.5-05, RDMAP-5.5-09
     response_next: bool,
-    /// What the provider sends of its own, before anything else.
+    /// A message of the provider, which goes before anything else.
     provider_message: Option<ProviderMessage>,
     /// The Terminate Message, once there is one to send. Nothing follows it.
     // Requirements: RDMAP-5.4-04
@@ -75,14 +75,14 @@ impl Sender {
         }
     }
 
-    /// The stream begins; `ord` is how many Reads the peer takes.
+    /// Begins a stream; `ord` is how many Reads the peer accepts.
     // Requirements: MPAv2-5-01, MPAv2-9.2-07
     pub fn begin(&mut self, version: u8, ready: ReadyToReceive, ord: u16) {
         self.numbers.version = version;
         self.reads = ord > 0;
         if let ReadyToReceive::Send(rtr) = ready {
             self.provider_message = Some(ProviderMessage::Indication(rtr));
-            // it has used up the first number.
+            // Ambiguity A-16: the indication has used the first MSN of its queue.
             match rtr {
                 Rtr::Send => self.numbers.send = 2,
                 Rtr::Read => self.numbers.read = 2,
@@ -91,18 +91,18 @@ impl Sender {
         }
     }
 
-    /// The next message on each queue is number `next`.
+    /// Sets the MSN of the next message on each queue to `next`.
     pub fn continue_message_numbers(&mut self, next: u32) {
         (self.numbers.send, self.numbers.read) = (next, next);
     }
 
-    /// Answers a ready-to-receive indication that is an RDMA Read for nothing, to where it said.
+    /// Queues the response to a ready-to-receive indication that is an RDMA Read of no octets.
     pub fn respond(&mut self, stag: STag, to: u64) {
         self.provider_message = Some(ProviderMessage::Response { stag, to });
     }
 
     /// Queues an RDMA Write without payload, unless the next segment belongs to a message that has begun or
-    /// to what the provider sends anyway; gives whether it has.
+    /// to the provider. Returns true if it did.
     // Requirements: DDP-5.3-03
     pub fn nudge(&mut self) -> bool {
         let free = self.offset == 0 && self.provider_message.is_none() && self.terminate.is_none();
@@ -112,9 +112,9 @@ impl Sender {
         free
     }
 
-    /// Takes what was posted, up to a request that changes what this end grants: what is behind that counts
-    /// on the change, and is looked at when it is carried out. A request whose own side fails its check is an
-    /// error when its turn comes, and puts nothing on the wire.
+    /// Takes posted requests, up to one that changes what this end grants. Requests after that may depend on
+    /// the change, and are checked once it is carried out. A request that fails the check of its local side
+    /// becomes an error in its turn, and puts nothing on the wire.
     pub fn take_posted(&mut self, shared: &SharedQp, stags: &mut StagTable) {
         while self.active.len() < shared.send_depth() && self.after_close.is_none() && !self.ends_locally() {
             let Some(request) = shared.take_send() else { return };
@@ -128,7 +128,7 @@ impl Sender {
         }
     }
 
-    /// Checks the last request taken, where it lies; gives the second message of one that is two.
+    /// Checks the last request taken, in place. Returns the second message if the request is two.
     fn check_last(&mut self, shared: &SharedQp, stags: &mut StagTable) -> Option<ActiveWqe> {
         let wqe = self.active.back_mut()?;
         let status = active_wqe::check(&wqe.request, shared, stags, self.reads);
@@ -152,7 +152,7 @@ impl Sender {
         self.active.back().is_some_and(|wqe| wqe.effect == Effect::Local)
     }
 
-    /// Whether there is something still to be taken or queued, or to be answered by the peer.
+    /// Whether a request is still to be taken, queued, or answered by the peer.
     pub fn has_work(&self, shared: &SharedQp, reads: &Reads) -> bool {
         if self.provider_message.is_some() {
             return true;
@@ -160,7 +160,7 @@ impl Sender {
         if self.terminate.is_some() {
             return !self.terminate_queued;
         }
-        // A Read is done when it is answered.
+        // A Read is done when its response has come.
         // Requirements: DDP-6.2.1-01
         let posted = !shared.state().is_over() && self.may_be_posted(shared);
         posted
@@ -169,21 +169,21 @@ impl Sender {
             || !reads.outbound.is_empty()
     }
 
-    /// Whether requests that are to be done may lie in the queue, not taken yet.
+    /// Whether requests may lie in the queue that are not taken yet and are not to be flushed.
     pub fn may_be_posted(&self, shared: &SharedQp) -> bool {
         self.after_close.is_none() && shared.has_posted_sends()
     }
 
-    /// Whether the request whose turn it is cannot be done, for reasons of this end.
+    /// Whether the next request cannot be done, for a reason on this end.
     // Requirements: RDMAP-7.1-01
     pub fn has_failed(&self) -> bool {
         self.terminate.is_none()
             && self.active.get(self.queued).is_some_and(|wqe| wqe.status != Status::Success)
     }
 
-    /// Carries out the next request when it puts nothing on the wire and all before it are complete: what was
-    /// sent may have to be read again from memory that it changes. `true` when it has, and more may be
-    /// [taken](Self::take_posted).
+    /// Carries out the next request if it puts nothing on the wire and all before it are complete: a
+    /// retransmission may still read memory whose grant it changes. Returns true if it did, so that more may
+    /// be [taken](Self::take_posted).
     pub fn carry_out(&mut self, shared: &SharedQp, stags: &mut StagTable, reads: &Reads) -> bool {
         let Some(wqe) = self.active.front_mut() else { return false };
         let local = wqe.effect == Effect::Local && wqe.status == Status::Success;
@@ -199,8 +199,8 @@ impl Sender {
         done
     }
 
-    /// The request to go on with, if it may go now; `pending` of those before it ask for something and are
-    /// not queued yet.
+    /// The entry at `index` with its message, if it may be sent now. `pending` counts the entries before it
+    /// that expect a response and are not queued yet.
     fn ready(
         &self,
         index: usize,
@@ -214,8 +214,8 @@ impl Sender {
         (!waits || (index == self.queued && self.offset > 0)).then_some((wqe, message))
     }
 
-    /// The FPDUs of the next segment: requests in the order of posting, offsets rising; answers between them.
-    /// The caller queues them and calls [`advance`](Self::advance), or asks again later.
+    /// The FPDUs of the next segment: requests in the order of posting, offsets rising; responses between
+    /// them. The caller queues them and calls [`advance`](Self::advance), or calls this again later.
     // Requirements: DDP-5.3-02, RDMAP-5.1-04, RDMAP-5.2.1-03, RDMAP-5.3-03, RDMAP-5.5-06, DDP-5.3-03
     pub fn peek(&self, room: &SegmentRoom, reads: &Reads) -> Option<FpduRun> {
         let version = self.numbers.version;
@@ -229,7 +229,7 @@ impl Sender {
         }
         let request = self.ready(self.queued, 0, &reads.outbound);
         match reads.inbound.next() {
-            // The segments of a message follow one another: it is finished before another begins.
+            // A message is finished before another begins.
             Some((_, offset))
                 if offset > 0 || self.response_next && self.offset == 0 || request.is_none() =>
             {
@@ -247,7 +247,7 @@ impl Sender {
         }
     }
 
-    /// The Terminate Message, unless there is none or it is queued.
+    /// The Terminate Message, if there is one that is not queued.
     pub fn peek_terminate(&self, room: &SegmentRoom) -> Option<FpduRun> {
         let terminate = self.terminate.as_ref().filter(|_| !self.terminate_queued)?;
         let octets = terminate.len() as u32;
@@ -266,11 +266,11 @@ impl Sender {
         self.terminate.is_some() && !self.terminate_queued
     }
 
-    /// `run`, which is queued, with as many FPDUs behind it as there are and as fit. `None` when that is
-    /// none. For [`advance`](Self::advance) it is a run like any other.
+    /// `run`, which is queued, extended by the FPDUs that are ready and fit; `None` if there are none.
+    /// [`advance`](Self::advance) takes the result like any other run.
     pub fn extend(&self, run: FpduRun, room: &SegmentRoom, reads: &Reads) -> Option<FpduRun> {
-        // Behind a part of a message only its own next part may follow, and that is for the next segment.
-        // Messages that are not of the queue go alone.
+        // After a part of a message only its next part may follow, and that belongs to the next segment.
+        // Messages that are not of the send queue go alone.
         let alone = !matches!(run.origin, Origin::Requests(_));
         let inside = self.offset > 0 || reads.inbound.next().is_some_and(|(_, offset)| offset > 0);
         if inside || self.terminate.is_some() || self.provider_message.is_some() || alone {
@@ -280,8 +280,8 @@ impl Sender {
         (longer.more > run.more).then_some(longer)
     }
 
-    /// `run` with what fits of the requests from `next` on; `pending` of its own that are not queued yet ask
-    /// for something.
+    /// `run` extended by the requests from index `next` on that fit. `pending` counts requests of the run
+    /// that expect a response and are not queued yet.
     // Requirements: MPA-5.1-04, MPA-A.2-01
     fn pack(
         &self,
@@ -304,7 +304,7 @@ impl Sender {
             }
             let Some((wqe, message)) = self.ready(index, pending, outbound) else { break };
             let octets = run.octets as usize;
-            // A small FPDU may fit where no part of a larger one may stand.
+            // A small FPDU may fit where no part of a larger one may begin.
             let whole = wqe.fpdu(message, self.number(index), 0, mpa::fpdu::MULPDU_MAX);
             let fits =
                 whole.octets == message.octets && room.with(octets, whole.ulpdu_octets()) <= room.emss_octets;
@@ -328,7 +328,7 @@ impl Sender {
         run
     }
 
-    /// The number of the request at `index`.
+    /// The number of the entry at `index`.
     const fn number(&self, index: usize) -> u32 {
         self.completed.wrapping_add(index as u32)
     }
@@ -355,9 +355,9 @@ impl Sender {
         core::iter::once(run.first).chain(behind)
     }
 
-    /// Notes that `run` was queued, and ends at `end` in the stream; `before` of its FPDUs were so already.
-    /// Its requests complete together, when the whole segment is acknowledged: until then it may have to be
-    /// built again.
+    /// Notes that `run` is queued and ends at `end` in the stream; `before` of its FPDUs were queued before.
+    /// Its requests complete together when the whole segment is acknowledged: until then the segment may have
+    /// to be built again.
     pub fn advance(&mut self, run: &FpduRun, before: usize, end: SeqNumber, reads: &mut Reads) {
         let number = match run.origin {
             Origin::Terminate => {
@@ -391,7 +391,7 @@ impl Sender {
         self.response_next = self.offset == 0;
     }
 
-    /// Another `octets` octets of the next request are queued, or all of it when they are more than it has.
+    /// Notes that another `octets` octets of the next request are queued, or all of it if it has fewer.
     fn advance_one(&mut self, octets: u32, end: SeqNumber, reads: &mut Reads) {
         let number = self.number(self.queued);
         let Some(wqe) = self.active.get_mut(self.queued) else { return };
@@ -405,8 +405,8 @@ impl Sender {
         }
     }
 
-    /// Completes the requests whose last octet TCP has acknowledged up to `acknowledged`, and whose answers
-    /// have come, in the order of posting.
+    /// Completes, in the order of posting, the requests that TCP has acknowledged up to `acknowledged` and
+    /// whose responses have come.
     // Requirements: RDMAP-5.5-07, RDMAP-5.5-08, RDMAP-5.5-10
     pub fn complete(
         &mut self,
@@ -427,7 +427,7 @@ impl Sender {
         self.flush_after_close(shared);
     }
 
-    /// Flushes what was posted after this end had closed or the stream had failed, when all before it is
+    /// Flushes requests posted after this end had closed or the stream had failed, once all before them are
     /// complete.
     pub fn flush_after_close(&mut self, shared: &SharedQp) {
         if self.active.is_empty() && (self.after_close.is_some() || shared.state().is_over()) {
@@ -435,8 +435,8 @@ impl Sender {
         }
     }
 
-    /// Flushes requests that were not taken: as many as the queue can hold, so that one who goes on posting
-    /// keeps the core no longer. It rings again for the rest.
+    /// Flushes requests that are not taken yet. It takes at most as many as the queue holds, so that an
+    /// application that keeps posting cannot keep the core here, and rings the doorbell for the rest.
     fn flush_posted(&mut self, shared: &SharedQp) {
         for _ in 0..=shared.send_depth() {
             let Some(request) = self.after_close.take().or_else(|| shared.take_send()) else { return };
@@ -455,7 +455,8 @@ impl Sender {
         }
     }
 
-    /// Remembers what is acknowledged: a request may wait for its answer until TCP's numbers have come round.
+    /// Marks requests as acknowledged: one may wait for its response until TCP's sequence numbers have
+    /// wrapped.
     fn note_acknowledged(&mut self, acknowledged: SeqNumber) {
         for wqe in self.active.range_mut(self.acknowledged.min(self.queued)..self.queued) {
             match wqe.stage {
@@ -466,12 +467,12 @@ impl Sender {
         }
     }
 
-    /// Ends everything taken and posted: the request under way when the stream failed with `error`, the
-    /// others flushed. One that could not be done has its own reason.
+    /// Completes everything taken and posted: the oldest request with `error` if the stream failed, the
+    /// others as flushed. A request that could not be done keeps its own status.
     pub fn flush(&mut self, shared: &SharedQp, stags: &mut StagTable, error: Option<StreamError>) {
         let mut status = error.map_or(Status::Flushed, Status::Failed);
         while !self.active.is_empty() {
-            // The first message of two has no completion that could name the error.
+            // The first of two messages has no completion that could name the error.
             let named = self.active.front().is_some_and(|wqe| wqe.kind.is_some());
             self.finish_front(shared, stags, status);
             if named {
@@ -498,22 +499,22 @@ impl Sender {
         let signaled = wqe.request.signaled();
         shared.recycle(wqe.request);
         match completion {
-            // The first message of two: the second reports.
+            // The first of two messages: the second has the completion.
             None => {}
             Some(completion) if signaled => shared.complete_send(completion),
             Some(_) if status == Status::Success => shared.retire_send(),
-            // Verbs reports every failure.
+            // Verbs reports every failure, signaled or not.
             Some(completion) => shared.report_unsignaled(completion),
         }
     }
 
-    /// Nothing but `message`, a Terminate, is sent from now on.
+    /// Sends `message`, a Terminate, and nothing after it.
     pub fn terminate(&mut self, message: ArrayVec<u8, { limits::TERMINATE_OCTETS }>) {
         self.terminate.get_or_insert(message);
     }
 
-    /// Copies the octets of an FPDU's payload from `at` on to `out`; not those of registered memory alone,
-    /// which need no look at the sender. `false` when they cannot be had.
+    /// Copies the payload of an FPDU from `at` on to `out`. Payload of [`Source::Memory`] is read without the
+    /// sender. Returns false if the octets are not available.
     #[must_use]
     pub fn copy(&self, source: Source, stags: &StagTable, at: usize, out: &mut [u8]) -> bool {
         let mut response = [0; AtomicResponse::LEN];
@@ -537,13 +538,13 @@ impl Sender {
         })
     }
 
-    /// Whether every taken request is completed.
+    /// Whether every request taken is complete.
     pub fn is_idle(&self) -> bool {
         self.active.is_empty()
     }
 }
 
-/// Changes what this end grants.
+/// Carries out an operation that changes what this end grants.
 // Requirements: DDP-8.3-01, DDP-8.3-02, DDP-8.3-03
 fn carry_out_one(operation: Operation, shared: &SharedQp, stags: &mut StagTable) -> Status {
     let done = |done, otherwise| if done { Status::Success } else { otherwise };
@@ -560,7 +561,7 @@ fn carry_out_one(operation: Operation, shared: &SharedQp, stags: &mut StagTable)
     }
 }
 
-/// The next FPDU of the answer whose turn it is. Answers go alone.
+/// The next FPDU of the oldest response. Responses go alone.
 fn next_response(inbound: &InboundReads, room: &SegmentRoom) -> Option<FpduRun> {
     let (response, offset) = inbound.next()?;
     let (header, octets) = response.message.segment(offset, room.mulpdu());
@@ -574,12 +575,12 @@ fn next_response(inbound: &InboundReads, room: &SegmentRoom) -> Option<FpduRun> 
     Some(FpduRun::one(FpduDescriptor { header, octets, source }, Origin::Response, room))
 }
 
-/// Calls `f` for each registration that a request's octets lie in.
+/// Calls `f` for each registration that the payload of a request lies in.
 fn each_memory(request: &Wqe, f: impl FnMut(STag)) {
     request.slices().iter().filter(|slice| slice.octets > 0).map(|slice| slice.stag).for_each(f);
 }
 
-/// Whether a ULPDU of a descriptor ever exceeds what MPA takes. Kept as a compile-time fact.
+/// A Terminate always fits the smallest MULPDU.
 // Requirements: MPA-3-05
 const _: () = assert!(limits::TERMINATE_OCTETS + ddp::Untagged::LEN <= mpa::fpdu::MULPDU_MIN);
 

@@ -1,5 +1,5 @@
-//! What an application and a core share of a queue pair: bounded lock-free rings, so that work is posted and
-//! completions are polled from any thread while the core runs.
+//! The part of a queue pair that an application and a core share: bounded lock-free rings. Any thread posts
+//! work and polls completions while the core runs.
 
 use std::sync::Arc;
 
@@ -23,17 +23,17 @@ pub use super::doorbells::Doorbells;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum QpState {
-    /// No connection yet; receives may be posted.
+    /// Not connected yet; receives may be posted.
     Idle = 0,
     /// Connected, in Full Operation.
     ReadyToSend = 1,
-    /// This end has closed, or the peer has and this end follows; sends posted before are still being done,
-    /// and receives are taken for what the peer still sends.
+    /// This end has closed, or the peer has and this end follows. Sends posted before are still carried out,
+    /// and the peer may still send into receives.
     Closing = 2,
-    /// The stream has failed, at this end or at the peer's: a Terminate is on its way or has come, and the
-    /// connection closes. What is posted now is flushed.
+    /// The stream has failed on this end or the peer's: a Terminate is on its way or has come, and the
+    /// connection closes. Requests posted now are flushed.
     Terminate = 3,
-    /// Over: everything posted is flushed, what is posted now too.
+    /// The stream is over. All requests are flushed, also those posted from now on.
     Error = 4,
 }
 
@@ -48,7 +48,7 @@ impl QpState {
         }
     }
 
-    /// Whether the stream is over, or about to be.
+    /// Whether the stream is over, or is being closed after a failure.
     pub const fn is_over(self) -> bool {
         matches!(self, Self::Terminate | Self::Error)
     }
@@ -63,17 +63,17 @@ pub enum PostError {
     /// The completion queue has no place reserved for another completion: poll it first.
     #[error("the completion queue is full: poll it first")]
     CompletionQueueFull,
-    /// The queue pair is not connected yet (sends), or nobody polls its core any more.
+    /// The queue pair is not connected yet (sends), or no thread polls its core any more.
     #[error("the queue pair is {0:?}: no work is taken")]
     WrongState(QpState),
-    /// The octets are more than a message can have (2^32 - 1).
+    /// The payload is longer than a message can be (2^32 - 1 bytes).
     #[error("the octets are more than a message can have")]
     TooLong,
     /// A Read or an Atomic Operation on a connection on which the ends agreed on none.
     #[error("the ends agreed on no RDMA Reads and Atomic Operations: see ReadsWanted and Terms")]
     NoReads,
-    /// A Read does not have just one range of memory to come to, of an Atomic Operation's eight octets; or
-    /// there are octets where none belong.
+    /// The memory does not fit the operation: a Read needs exactly one range, an Atomic Operation one of
+    /// eight bytes, and some operations take no payload.
     #[error(
         "the operation does not go with this memory: a Read has one range, an Atomic Operation one of eight octets"
     )]
@@ -92,11 +92,12 @@ pub enum PostError {
     },
 }
 
-/// A work request of several that was not taken. Those before it were, those behind it were not looked at.
+/// The first work request of a list that was refused. Those before it are posted, those after it are not
+/// examined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("work request {posted} of the list was not taken: {error}")]
 pub struct BadRequest {
-    /// How many were posted: the place of the one that was not, from 0.
+    /// How many requests were posted: the index of the one that was refused.
     pub posted: usize,
     /// Why not.
     pub error: PostError,
@@ -110,19 +111,19 @@ pub struct SharedQp {
     /// Its Protection Domain.
     pub pd: ProtectionDomainId,
     sends: WorkQueue<Wqe>,
-    /// Where requests lie that are not short: as many places as there may be requests.
+    /// Free slots for requests that are not short: as many slots as there may be requests.
     slots: ArrayQueue<Box<SendRequest>>,
     receives: WorkQueue<ReceiveRequest>,
-    /// Where its receives come from instead.
+    /// The shared receive queue that its receives come from, if it uses one.
     shared_receives: Option<Arc<SharedReceiveQueue>>,
-    /// How many it has taken from there.
+    /// Receives taken from the shared receive queue.
     receives_taken: AtomicU64,
     send_completions: Arc<CompletionRing>,
     receive_completions: Arc<CompletionRing>,
     rung: AtomicBool,
     doorbells: Arc<Doorbells>,
     state: AtomicU8,
-    /// No core will look at the queues again.
+    /// No core reads the queues any more.
     abandoned: AtomicBool,
     /// How many Reads and Atomic Operations may be outstanding.
     ord: AtomicU16,
@@ -132,7 +133,7 @@ pub struct SharedQp {
 }
 
 impl SharedQp {
-    /// A queue pair with queues of `send_depth` and `receive_depth` work requests, at least one each.
+    /// Creates a queue pair with queues of `send_depth` and `receive_depth` work requests, at least one each.
     pub fn new(
         number: QpNumber,
         pd: ProtectionDomainId,
@@ -142,7 +143,7 @@ impl SharedQp {
     ) -> Self {
         let slots = ArrayQueue::new(send_depth.max(1));
         for _ in 0..slots.capacity() {
-            // There is room: it is as long as that.
+            // The queue has room for all of them.
             let _ = slots.push(wqe::slot());
         }
         Self {
@@ -179,7 +180,7 @@ impl SharedQp {
         Self { shared_receives: Some(receives), ..self }
     }
 
-    /// As whom its stream reaches memory.
+    /// The identity that the access checks of memory see.
     pub const fn accessor(&self) -> Accessor {
         Accessor { pd: self.pd, stream: self.number.0 }
     }
@@ -224,7 +225,7 @@ impl SharedQp {
         self.shared_receives.as_ref()
     }
 
-    /// Receives that it has taken from its shared receive queue so far: what its peer has used up.
+    /// Receives taken from its shared receive queue so far: the peer's use of it.
     // Requirements: DDP-8.3.2-07, RDMAP-8.1.2-05
     pub fn receives_taken(&self) -> u64 {
         self.receives_taken.load(Ordering::Relaxed)
@@ -237,8 +238,8 @@ impl SharedQp {
     }
 
     /// Posts a send work request. Takes effect when the core next polls. After this end has closed, or once
-    /// the stream has failed, the request is flushed when all those before it are complete, as verbs has it:
-    /// a request posted then and awaited tells that the queue is drained.
+    /// the stream has failed, the request is flushed when all requests before it are complete, as in verbs:
+    /// its completion shows that the queue is drained.
     ///
     /// # Errors
     ///
@@ -247,7 +248,7 @@ impl SharedQp {
         self.post_sends(core::slice::from_ref(&request)).map_err(|bad| bad.error)
     }
 
-    /// Posts send work requests, in this order, with one bell for all.
+    /// Posts send work requests in this order, with one doorbell for all.
     ///
     /// # Errors
     ///
@@ -276,7 +277,7 @@ impl SharedQp {
         }
     }
 
-    /// Posts a receive work request. Allowed before the connection exists, and after our half of it has
+    /// Posts a receive work request. It may be posted before the connection exists, and after this end has
     /// closed: the peer may still send. Once the stream has failed it is flushed.
     ///
     /// # Errors
@@ -287,7 +288,7 @@ impl SharedQp {
         self.post_receives(core::slice::from_ref(&request)).map_err(|bad| bad.error)
     }
 
-    /// Posts receive work requests, in this order, with one bell for all.
+    /// Posts receive work requests in this order, with one doorbell for all.
     ///
     /// # Errors
     ///
@@ -302,7 +303,7 @@ impl SharedQp {
         }
         let completions = &self.receive_completions;
         let (posted, refused) = self.receives.post(requests, completions, |_| true, |request| *request);
-        // A request that slips in while the core ends the queue pair is flushed when the core hears the bell.
+        // A request posted while the core ends the queue pair is flushed when the core handles the doorbell.
         fence(Ordering::SeqCst);
         if posted > 0 && self.state() != QpState::Idle {
             self.ring();
@@ -310,7 +311,8 @@ impl SharedQp {
         refused.map_or(Ok(()), |error| Err(BadRequest { posted, error }))
     }
 
-    /// Rings for work that waits: that of an application, or of a core that leaves some for its next poll.
+    /// Rings the doorbell for work that waits, posted by an application or left by the core for its next
+    /// poll.
     pub(super) fn ring(&self) {
         if !self.rung.swap(true, Ordering::AcqRel) {
             self.doorbells.ring(self.number);
@@ -319,23 +321,23 @@ impl SharedQp {
 
     /// Clears the doorbell: the core reads the queues after this.
     pub fn clear_doorbell(&self) {
-        // A swap, not a store: either the poster's swap comes first and this one sees its request, or it
+        // A swap, not a store: either the poster's swap comes first and the core sees its request, or it
         // comes later and rings again.
         self.rung.swap(false, Ordering::AcqRel);
     }
 
-    /// The next posted send, for the core.
+    /// Takes the next posted send, for the core.
     #[inline]
     pub fn take_send(&self) -> Option<Wqe> {
         self.sends.take()
     }
 
-    /// A request that was taken is not looked at any more, for the core. It comes before the completion,
-    /// which lets another be posted.
+    /// Returns the slot of a request, for the core. This comes before the completion, after which another
+    /// request may be posted.
     #[inline]
     pub fn recycle(&self, request: Wqe) {
         if let Some(slot) = request.into_slot() {
-            // There is room: it came from here.
+            // The queue has room: the slot came from here.
             let _ = self.slots.push(slot);
         }
     }
@@ -350,24 +352,24 @@ impl SharedQp {
         !self.receives.is_empty()
     }
 
-    /// The next posted receive, for the core.
+    /// Takes the next posted receive, for the core.
     pub fn take_receive(&self) -> Option<ReceiveRequest> {
         self.receives.take()
     }
 
-    /// A receive from the shared receive queue, for a message that begins, for the core. `None` when there is
-    /// none, or when the queue pair holds as many as it may.
+    /// Takes a receive from the shared receive queue for a message that begins, for the core. Returns `None`
+    /// if there is none, or if the queue pair holds as many as it may.
     ///
     /// # Errors
     ///
-    /// [`StreamError::CompletionQueueOverflow`] when its completion would have no place. The receive stays
-    /// where it is.
+    /// [`StreamError::CompletionQueueOverflow`] if the completion queue has no free entry for it. The receive
+    /// stays in the shared receive queue.
     pub fn take_shared_receive(&self) -> Result<Option<ReceiveRequest>, StreamError> {
         let Some(queue) = &self.shared_receives else { return Ok(None) };
         if self.receives.outstanding() as usize >= self.receives.depth() {
             return Ok(None);
         }
-        // Without a buffer there is nothing to complete.
+        // Without a receive there is nothing to complete.
         if queue.is_empty() {
             return Ok(None);
         }
@@ -383,12 +385,12 @@ impl SharedQp {
         Ok(Some(request))
     }
 
-    /// A message whose turn it was had no place for its completion, for the core.
+    /// Reports that a message found no free entry for its completion, for the core.
     pub fn completions_overflow(&self) {
         self.receive_completions.overflow(self.events.as_deref());
     }
 
-    /// How many Reads and Atomic Operations may be outstanding on the stream that begins, for the core.
+    /// Sets how many Reads and Atomic Operations may be outstanding on the stream that begins, for the core.
     pub fn set_ord(&self, ord: u16) {
         self.ord.store(ord, Ordering::Release);
     }
@@ -396,18 +398,18 @@ impl SharedQp {
     /// Changes the state, for the core.
     pub fn set_state(&self, state: QpState) {
         self.state.store(state as u8, Ordering::Release);
-        // Whoever ends the queue pair flushes next. Of this fence and that of `post_receives` one comes
-        // first: either the flush finds the request, or the poster sees the state and rings.
+        // If the state ends the queue pair, the core flushes next. Of this fence and that of `post_receives`
+        // one comes first: either the flush finds the request, or the poster sees the state and rings.
         fence(Ordering::SeqCst);
     }
 
-    /// Refuses what is posted from now on: the core looks at the queues for the last time.
+    /// Refuses requests posted from now on: the core reads the queues for the last time.
     pub fn refuse_posts(&self) {
         self.abandoned.store(true, Ordering::Release);
     }
 
-    /// Ends the queue pair because no core looks at its queues any more: nothing that is posted completes,
-    /// and nothing can be posted.
+    /// Ends the queue pair because no core reads its queues any more: posted requests do not complete, and
+    /// none can be posted.
     pub fn abandon(&self) {
         self.refuse_posts();
         self.set_error(StreamError::Tcp(CloseReason::Aborted));
@@ -423,14 +425,14 @@ impl SharedQp {
     pub fn set_error(&self, error: StreamError) {
         if self.error.load().is_none() {
             self.error.store(Some(error));
-            // Who resets a connection knows.
+            // The application that aborts a connection needs no event.
             if error != StreamError::Tcp(CloseReason::Aborted) {
                 self.report(AsyncEvent::of_failure(self.number, error));
             }
         }
     }
 
-    /// Tells of an asynchronous event.
+    /// Reports an asynchronous event.
     pub fn report(&self, event: AsyncEvent) {
         if let Some(events) = &self.events {
             events.report(event);
@@ -444,7 +446,7 @@ impl SharedQp {
         }
     }
 
-    /// Reports a completed send that was signaled, in the place reserved for it, for the core.
+    /// Reports a completed send that was signaled, in the entry reserved for it, for the core.
     #[inline]
     pub fn complete_send(&self, completion: Completion) {
         self.sends.finish_one();
@@ -457,9 +459,9 @@ impl SharedQp {
         self.sends.finish_one();
     }
 
-    /// Reports a send that was not signaled and has failed or is flushed, for the core. No place is reserved
-    /// for its completion: without a free one the completion is left out, and the completion queue reports
-    /// that it has overflowed.
+    /// Reports a send that was not signaled and has failed or is flushed, for the core. No entry is reserved
+    /// for its completion: without a free one the completion is left out, and the completion queue reports an
+    /// overflow.
     pub fn report_unsignaled(&self, completion: Completion) {
         self.sends.finish_one();
         if !self.send_completions.push_if_free(completion) {

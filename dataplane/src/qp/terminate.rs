@@ -1,4 +1,4 @@
-//! What a Terminate Message says of an error (RFC 5040 §4.8, §7.1).
+//! Terminate Messages for errors (RFC 5040 §4.8, §7.1).
 
 use arrayvec::ArrayVec;
 
@@ -11,8 +11,8 @@ use crate::rdmap::{self, RdmapError, layer};
 use crate::wire::ddp::Untagged;
 use crate::wire::rdmap::Terminate;
 
-/// The Terminate that tells the peer of `error`; `None` for errors that are not told: TCP has failed, or the
-/// peer's own Terminate came. The segment in error is named by its length and header where it is known.
+/// The Terminate that reports `error` to the peer; `None` if nothing is to be sent: TCP has failed, or the
+/// peer has sent a Terminate. It contains length and header of the segment in error where they are known.
 // Requirements: RDMAP-4.8-04, RDMAP-7.1-02
 pub fn message(
     error: StreamError,
@@ -20,10 +20,10 @@ pub fn message(
 ) -> Option<ArrayVec<u8, { limits::TERMINATE_OCTETS }>> {
     let (layer, error_type, code, names_segment) = match error {
         StreamError::Tcp(_) | StreamError::NoFpdu | StreamError::Terminated { .. } => return None,
-        // No headers for lower-layer errors.
+        // Errors of the lower layer carry no headers.
         // Requirements: RDMAP-4.8-04
         StreamError::Mpa(error) => (layer::LLP, 0, error.code(), false),
-        // It cannot know what happened here, only that this stream is over.
+        // The peer learns only that this stream is over.
         StreamError::CompletionQueueOverflow => {
             let error = RdmapError::CatastrophicStream;
             (layer::RDMAP, error.error_type(), error.code(), false)
@@ -49,8 +49,8 @@ pub fn message(
     Some(octets)
 }
 
-/// The Terminate that tells the Responder of `error` before anything else was sent, as an FPDU: the only one
-/// of its connection.
+/// The Terminate that reports `error` to the Responder before anything else was sent, as the only FPDU of its
+/// connection.
 // Requirements: MPAv2-9.1-07, MPAv2-9.2-08, MPAv2-9.3-01
 pub fn only_fpdu(error: MpaError, agreement: Agreement) -> ArrayVec<u8, ONLY_FPDU_OCTETS> {
     let message = message(StreamError::Mpa(error), None).unwrap_or_default();
@@ -92,7 +92,7 @@ mod tests {
         }
     }
 
-    /// The words of RFC 5040 figure 10, octet by octet.
+    /// The fields of RFC 5040 figure 10, octet by octet.
     // Requirements: RDMAP-4.8-02, RDMAP-4.8-04
     #[test]
     fn says_what_the_figure_says() {

@@ -1,6 +1,6 @@
-//! A send work request from its posting to its completion. Most have one range of memory and few operands:
-//! these are short enough to be handed on by value. Any other is written once, to a place of the queue
-//! pair's, and handed on by that.
+//! Work queue entries of the send queue: a posted work request on its way from the application to the core. A
+//! request with at most one range of memory and few operands is passed by value. Any other is written once,
+//! into a slot of the queue pair, and the slot is passed.
 
 use core::num::NonZeroU32;
 use core::slice;
@@ -11,18 +11,19 @@ use super::payload::{Payload, Slice, SliceList};
 use super::work::{CompletionKind, Operation, SendRequest};
 use crate::memory::STag;
 
-/// A posted request.
+/// A posted send work request.
 #[derive(Debug)]
 pub struct Wqe {
-    /// What it is, if it is short.
+    /// The request, if it is short.
     compact: CompactWqe,
-    /// Any other, in a place that the queue pair wants [back](super::shared::SharedQp::recycle).
+    /// The request in a slot, if it is not short. The slot goes [back](super::shared::SharedQp::recycle) to
+    /// the queue pair.
     full: Option<Box<SendRequest>>,
 }
 
 /// A request of at most one range, with few operands. It is moved from the poster to the queue, and from
-/// there to where the core keeps it, each time a moment after it was written: whole words without variants
-/// are what a processor then reads fastest.
+/// there to the sender, each time right after it was written. Processors forward whole words without variants
+/// fastest.
 #[derive(Clone, Copy, Debug)]
 struct CompactWqe {
     id: u64,
@@ -37,7 +38,8 @@ struct CompactWqe {
 }
 
 bitflags! {
-    /// What a short request does, and how. Without a mark that names the operation it is a Send.
+    /// The operation and the options of a short request. Without a flag that names the operation it is a
+    /// Send.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     struct WqeFlags: u64 {
         const WRITE = 1;
@@ -49,13 +51,13 @@ bitflags! {
         const FENCED = 1 << 6;
         /// It has a range of memory.
         const LOCAL = 1 << 7;
-        /// It was posted after this end had closed: it is flushed in its turn. Also of requests that are not
-        /// short.
+        /// It was posted after this end had closed, and is flushed in its turn. Set for requests of either
+        /// form.
         const AFTER_CLOSE = 1 << 8;
     }
 }
 
-// What is handed on for each message: with the queue's own mark as much as a cache line.
+// With the stamp of the ring, a WQE takes one cache line.
 const _: () = assert!(size_of::<Wqe>() <= 56);
 
 impl CompactWqe {
@@ -68,7 +70,7 @@ impl CompactWqe {
         flags: WqeFlags::empty(),
     };
 
-    /// `None` when `request` is not that short.
+    /// Returns `None` if `request` does not fit this form.
     #[inline]
     fn new(request: &SendRequest) -> Option<Self> {
         let (does, stag, operand) = match request.operation {
@@ -89,7 +91,7 @@ impl CompactWqe {
             [slice] => (slice, true),
             _ => return None,
         };
-        // It has none to send: whoever posts it is told so by what looks at the others.
+        // Immediate Data has no payload. `check_shape` refuses the request later.
         if has_local && does.contains(WqeFlags::IMMEDIATE) {
             return None;
         }
@@ -129,19 +131,19 @@ fn solicits(solicited: bool) -> WqeFlags {
 }
 
 impl Wqe {
-    /// `request`, in a `place` of its own if it needs one.
+    /// The WQE of `request`, in the slot that `slot` returns if it needs one.
     #[inline]
     pub(super) fn new(request: &SendRequest, slot: impl FnOnce() -> Option<Box<SendRequest>>) -> Self {
         if let Some(compact) = CompactWqe::new(request) {
             return Self { compact, full: None };
         }
-        // There is one: a request whose place in the queue is free has given its own back before.
+        // There is a free slot: a request returns its slot before its place in the ring becomes free.
         let mut slot = slot().unwrap_or_else(self::slot);
         *slot = *request;
         Self { compact: CompactWqe::NONE, full: Some(slot) }
     }
 
-    /// The same request, posted after this end had closed if `late`.
+    /// The same request, marked as posted after this end had closed if `after_close` is set.
     #[inline]
     pub(super) fn mark_posted_after_close(mut self, after_close: bool) -> Self {
         self.compact.flags.set(WqeFlags::AFTER_CLOSE, after_close);
@@ -154,13 +156,13 @@ impl Wqe {
         self.compact.flags.contains(WqeFlags::AFTER_CLOSE)
     }
 
-    /// The place where it lies, if it is not short.
+    /// The slot of the request, if it has one.
     pub(super) fn into_slot(self) -> Option<Box<SendRequest>> {
         self.full
     }
 
-    /// Divides an RDMA Write with Immediate Data into its two messages (RFC 7306 §6): this is the Write from
-    /// now on. Gives the other, whose memory is the Write's; `None` when it is no such request.
+    /// Divides an RDMA Write with Immediate Data into its two messages (RFC 7306 §6): this one becomes the
+    /// Write. Returns the Immediate Data, or `None` if this is another operation.
     pub(super) fn split_immediate(&mut self) -> Option<Self> {
         let request = self.full.as_mut()?;
         let Operation::WriteWithImmediate { stag, to, immediate, solicited } = request.operation else {
@@ -173,26 +175,26 @@ impl Wqe {
         Some(Self { compact, full: None })
     }
 
-    /// The request itself, if it is not short. Whatever is short is of a right shape, but for Reads that the
-    /// ends do not allow.
+    /// The request in its slot, if it is not short. The shape of a short request is always right, except for
+    /// Reads where the ends have agreed on none.
     #[inline]
     pub fn full(&self) -> Option<&SendRequest> {
         self.full.as_deref()
     }
 
-    /// The application's name for it.
+    /// The application's `wr_id`.
     #[inline]
     pub fn id(&self) -> u64 {
         self.full().map_or(self.compact.id, |request| request.id)
     }
 
-    /// What to do.
+    /// The operation.
     #[inline]
     pub fn operation(&self) -> Operation {
         self.full().map_or_else(|| self.compact.operation(), |request| request.operation)
     }
 
-    /// Whether it waits for an answer of the peer.
+    /// Whether the peer answers it: RDMA Reads and Atomic Operations.
     #[inline]
     pub fn expects_response(&self) -> bool {
         self.full().map_or_else(
@@ -201,19 +203,19 @@ impl Wqe {
         )
     }
 
-    /// The kind its completion names.
+    /// The kind that its completion names.
     #[inline]
     pub fn kind(&self) -> CompletionKind {
         self.operation().kind()
     }
 
-    /// The ranges of memory of its octets; none when they are inline.
+    /// The ranges of memory; none if the data is inline.
     #[inline]
     pub fn slices(&self) -> &[Slice] {
         self.full().map_or_else(|| self.compact.slices(), |request| request.local.slices())
     }
 
-    /// The octets that it holds itself, if any.
+    /// The inline data, if there is any.
     pub fn inline_octets(&self) -> Option<&[u8]> {
         match &self.full()?.local {
             Payload::Inline(data) => Some(data.as_slice()),
@@ -221,16 +223,16 @@ impl Wqe {
         }
     }
 
-    /// How many octets there are; no message has more than can be told.
+    /// The length in octets, at most 2^32 - 1, the longest message.
     #[inline]
     pub fn octets(&self) -> u32 {
-        // A short one without a range has none there either.
+        // Without a range, `local` has no octets.
         self.full().map_or(self.compact.local.octets, |request| {
             u32::try_from(request.local.octets()).unwrap_or(u32::MAX)
         })
     }
 
-    /// The lender of its memory, if one has lent it.
+    /// The lender of the memory, if it is lent.
     #[inline]
     pub(super) fn lender(&self) -> Option<NonZeroU32> {
         self.full().map_or_else(|| NonZeroU32::new(self.compact.lender), |request| request.local.lender())
@@ -242,14 +244,14 @@ impl Wqe {
         self.full().map_or(self.compact.flags.contains(WqeFlags::SIGNALED), |request| request.signaled)
     }
 
-    /// Whether it waits for the answers to those before it.
+    /// Whether it waits for the answers to the requests before it.
     #[inline]
     pub fn fenced(&self) -> bool {
         self.full().map_or(self.compact.flags.contains(WqeFlags::FENCED), |request| request.fenced)
     }
 }
 
-/// A place for a request that is not short.
+/// A slot for a request that is not short.
 pub(super) fn slot() -> Box<SendRequest> {
     Box::new(SendRequest::new(0, Operation::SEND, SliceList::default()))
 }
@@ -293,7 +295,7 @@ mod tests {
             operations.extend([
                 Operation::Send { invalidate: None, solicited },
                 Operation::Send { invalidate: Some(stag), solicited },
-                // A name that no registration has is one all the same.
+                // An STag of zero is an STag too.
                 Operation::Send { invalidate: Some(STag(0)), solicited },
                 Operation::Immediate { immediate, solicited },
                 Operation::WriteWithImmediate { stag, to, immediate, solicited },
@@ -313,7 +315,7 @@ mod tests {
         ]
     }
 
-    /// Whatever form it takes on its way, the core reads what the application has posted.
+    /// The core reads what the application has posted, in either form.
     #[test]
     fn every_request_arrives_as_it_was_posted() {
         let (mut compact, mut full) = (0, 0);
@@ -349,7 +351,7 @@ mod tests {
         assert_eq!((compact, full), (short, 18 * 5 * 2 - short));
     }
 
-    /// The Write keeps the memory and its fence, the Immediate Data the eight octets.
+    /// The Write keeps the memory and the fence, the Immediate Data its eight octets.
     // Requirements: RDMAPX-6-01
     #[test]
     fn a_write_with_immediate_is_two() {

@@ -1,10 +1,10 @@
-//! The receive half of a queue pair: a verified ULPDU becomes octets in a buffer and, at Delivery, a
-//! completion.
+//! The receive half of a queue pair: the payload of a verified ULPDU is placed in a buffer and, at Delivery,
+//! becomes a completion.
 //!
 //! Three steps: everything is checked before the first octet is placed, DDP's header and buffer (RFC 5041
 //! §7.1), then RDMAP's version and opcode (RFC 5040 §7.2); the payload is placed; and the segment is
-//! delivered. In stream order they follow one another. Beyond a gap the last waits for its turn
-//! (`out_of_order`).
+//! delivered. In stream order they follow one another. Beyond a gap in the stream, Delivery waits until the
+//! gap has closed (`out_of_order`).
 
 mod out_of_order;
 mod requests;
@@ -35,28 +35,29 @@ use ulpdu::Ulpdu;
 pub use out_of_order::{OutOfOrder, PlacedSegment};
 pub use ulpdu::Fault;
 
-/// What a ULPDU led to.
+/// The result of a ULPDU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
-    /// Its payload is in place; `octets` were copied.
+    /// Its payload is placed; `octets` were copied.
     Placed {
         /// Octets of payload.
         octets: usize,
     },
-    /// It is the last of an answer to a Read or an Atomic Operation of ours; `octets` were copied.
+    /// It is the last segment of a response to a Read or an Atomic Operation of this end; `octets` were
+    /// copied.
     ResponseCompleted {
         /// Octets of payload.
         octets: usize,
     },
-    /// It is a request that this end now owes an answer.
+    /// It is a request; this end now owes a response.
     RequestAccepted,
-    /// It is a ready-to-receive indication, or the answer to ours: nothing for the ULP.
+    /// It is a ready-to-receive indication, or the response to ours: nothing for the ULP.
     RtrReceived,
-    /// It is a ready-to-receive indication that asks for an answer: an RDMA Read Response without payload.
+    /// It is a ready-to-receive indication that requires a response: an RDMA Read Response without payload.
     RtrReadReceived {
-        /// To which buffer of the peer.
+        /// The buffer of the peer.
         stag: STag,
-        /// To where in it.
+        /// The Tagged Offset in that buffer.
         to: u64,
     },
     /// The peer has terminated the stream.
@@ -69,31 +70,31 @@ pub struct Receiver {
     /// Buffers, oldest first. At most the queue's depth.
     buffers: VecDeque<ReceiveRequest>,
     current: Option<Current>,
-    /// The oldest buffer is no good: that has ended the stream.
+    /// The oldest buffer is not accessible: that has ended the stream.
     bad_buffer: bool,
-    /// Number of the Send expected next on queue 0.
+    /// The MSN expected next on queue 0, that of Sends.
     // Requirements: DDP-4.3-08
     expected_msn: u32,
-    /// Number of the Read Request or Atomic Request expected next on queue 1.
+    /// The MSN expected next on queue 1, that of Read Requests and Atomic Requests.
     expected_request: u32,
-    /// Number of the Atomic Response expected next on queue 3.
+    /// The MSN expected next on queue 3, that of Atomic Responses.
     expected_response: u32,
     /// The version of DDP and RDMAP.
     // Requirements: RDMAC-C.1-02
     version: u8,
-    /// Ready-to-receive indications there may be.
+    /// The ready-to-receive indications that may come.
     indications: Indications,
-    /// Segments that are placed before their turn and whose Delivery is due, in stream order.
+    /// Segments placed out of order that wait for their Delivery, in stream order.
     placed: OrderedSet,
 }
 
-/// What receiving a ULPDU works on besides the receiver.
+/// The state that a receiver works on besides its own.
 pub struct ReceiveContext<'a> {
-    /// What the queue pair shares with the application.
+    /// The part of the queue pair that the application shares.
     pub shared: &'a SharedQp,
-    /// The memory of the core.
+    /// The STags of the core.
     pub stags: &'a mut StagTable,
-    /// What both halves know of Reads under way.
+    /// The Reads under way, shared with the sender.
     pub reads: &'a mut Reads,
 }
 
@@ -113,18 +114,18 @@ impl Receiver {
         }
     }
 
-    /// The stream begins.
+    /// Begins a stream.
     pub fn begin(&mut self, version: u8, ready: ReadyToReceive) {
         self.version = version;
         self.indications = Indications::of(ready);
     }
 
-    /// The next message on each queue is number `next`.
+    /// Sets the MSN expected next on each queue to `next`.
     pub fn continue_message_numbers(&mut self, next: u32) {
         (self.expected_msn, self.expected_request, self.expected_response) = (next, next, next);
     }
 
-    /// Takes what was posted.
+    /// Takes posted receives.
     pub fn take_posted(&mut self, shared: &SharedQp) {
         while self.buffers.len() < shared.receive_depth() {
             let Some(request) = shared.take_receive() else { return };
@@ -132,9 +133,9 @@ impl Receiver {
         }
     }
 
-    /// Sees that the next `messages` messages have buffers, the one under way among them, as far as there are
-    /// any. Of a shared receive queue no more are taken than that, in the order in which the messages will be
-    /// Delivered: what a peer does not use is for others.
+    /// Provides buffers for the next `messages` messages, the one under way included, as far as there are
+    /// any. From a shared receive queue no more are taken than that, in the order in which the messages will
+    /// be Delivered: the rest is for other queue pairs.
     // Requirements: DDP-8.3.2-07, RDMAP-8.1.2-05
     fn provide(&mut self, shared: &SharedQp, messages: usize) -> Result<(), StreamError> {
         if !shared.shares_receives() {
@@ -152,7 +153,7 @@ impl Receiver {
     ///
     /// # Errors
     ///
-    /// [`Fault`] when a check fails; nothing was placed then.
+    /// [`Fault`] if a check fails; nothing is placed then.
     // Requirements: DDP-7.1-09, DDP-7.1-15
     pub fn on_ulpdu(
         &mut self,
@@ -179,10 +180,10 @@ impl Receiver {
         }
     }
 
-    /// Takes a ULPDU that is a message of the peer's provider.
+    /// Takes a ULPDU if it is a message of the peer's provider.
     fn take_indication<O: Octets>(&mut self, ulpdu: &Ulpdu<'_, O>) -> Option<Received> {
         let received = self.indications.take(self.version, &ulpdu.header, ulpdu.octets, ulpdu.located)?;
-        // a message for which the provider has the buffer.
+        // Ambiguity A-16: the provider has the buffer for it, and it uses an MSN.
         match (received, ulpdu.header) {
             (Received::RtrReceived, Header::Untagged(_)) => {
                 self.expected_msn = self.expected_msn.wrapping_add(1);
@@ -196,8 +197,8 @@ impl Receiver {
     }
 
     /// Takes the peer's Terminate. It is checked as any Untagged message (RFC 5041 §7.1, RFC 5040 §7.2): its
-    /// queue has one buffer, which takes the longest Terminate there is and one message (RFC 5040 §5.4). What
-    /// it says is kept with the queue pair, for its application.
+    /// queue has one buffer, which takes the longest Terminate there is and one message (RFC 5040 §5.4). Its
+    /// error is kept with the queue pair, for the application.
     // Requirements: DDP-7.1-03 to DDP-7.1-05, RDMAP-5.4-02, RDMAP-5.4-03, RDMAP-7.2-01
     fn on_terminate<O: Octets>(
         &self,
@@ -242,8 +243,8 @@ impl Receiver {
         }
     }
 
-    /// DDP-4.1-09, DDP-4.1-10, DDP-7.1-01, A-13, A-30: version, then queue; number, offset and length come
-    /// after.
+    /// DDP-4.1-09, DDP-4.1-10, DDP-7.1-01, A-13, A-30: version, then queue; MSN, offset and length come
+    /// later.
     fn check_queue(&self, header: &Untagged) -> Result<(), DdpError> {
         if header.version != self.version {
             return Err(DdpError::UntaggedVersion);
@@ -254,7 +255,7 @@ impl Receiver {
         }
     }
 
-    /// Ends every receive: the stream is over.
+    /// Completes every receive as failed or flushed: the stream is over.
     pub fn flush(
         &mut self,
         shared: &SharedQp,
@@ -275,7 +276,8 @@ impl Receiver {
         };
         current.into_iter().for_each(&mut flush);
         self.buffers.drain(..).for_each(&mut flush);
-        // As many as the queue can hold: one who goes on posting keeps the core no longer.
+        // At most as many as the queue holds, so that an application that keeps posting cannot keep the core
+        // here.
         for _ in 0..shared.receive_depth() {
             let Some(request) = shared.take_receive() else { break };
             flush(request);

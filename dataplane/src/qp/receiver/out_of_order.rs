@@ -1,7 +1,7 @@
-//! Placement before its turn (RFC 5041 §5.3, RFC 5044 appendix B): a ULPDU that lies beyond a gap, verified
-//! by MPA, goes to its buffer at once. Delivery, and every check of stream order, waits until the gap has
-//! closed. What does not pass the checks here is not placed; it is judged again in its turn, so that errors
-//! come in stream order.
+//! Out-of-order placement (RFC 5041 §5.3, RFC 5044 appendix B): a ULPDU beyond a gap, verified by MPA, is
+//! placed at once. Its Delivery, and every check of stream order, waits until the gap has closed. A ULPDU
+//! that does not pass the checks here is not placed. It is checked again in stream order, so that errors are
+//! reported in that order.
 
 use super::ulpdu::{Fault, Memory, Ulpdu};
 use super::{ReceiveContext, Receiver};
@@ -16,19 +16,19 @@ use crate::qp::work::ReceiveRequest;
 use crate::rdmap::message::SEND_QUEUE;
 use crate::wire::ddp::{Header, Untagged};
 
-/// A ULPDU that may be placed before its turn.
+/// A ULPDU that may be placed out of order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutOfOrder {
-    /// Of a Write: nothing is left to do at its Delivery.
+    /// A segment of a Write: nothing is left to do at its Delivery.
     Complete,
-    /// Of a Send, or of the answer to a Read: its Delivery must be remembered ([`PlacedSegment`]).
+    /// A segment of a Send or of a Read Response: its Delivery must be remembered ([`PlacedSegment`]).
     AwaitsDelivery,
 }
 
 /// A segment that is placed and waits for its Delivery.
 #[derive(Clone, Copy, Debug)]
 pub struct PlacedSegment {
-    /// Where its FPDU begins in the stream.
+    /// The stream position of its FPDU.
     position: u64,
     header: Header,
     segment_octets: u16,
@@ -52,12 +52,12 @@ impl PlacedSegment {
 }
 
 impl Receiver {
-    /// How many more segments whose Delivery must be remembered may be placed before their turn.
+    /// How many more segments whose Delivery must be remembered may be placed out of order.
     pub fn placement_room(&self, pool: &OrderedPool<PlacedSegment>) -> usize {
         pool.free().min(limits::PLACED_SENDS_PER_CONNECTION.saturating_sub(self.placed.len()))
     }
 
-    /// Whether a ULPDU, verified by MPA, may be placed although its turn has not come. Nothing changes.
+    /// Whether a ULPDU, verified by MPA, may be placed out of order. Places nothing.
     pub fn check_out_of_order(
         &mut self,
         shared: &SharedQp,
@@ -72,15 +72,16 @@ impl Receiver {
         {
             let ahead = header.msn.wrapping_sub(self.expected_msn) as usize;
             if ahead < shared.receive_depth() {
-                // Without a place for its completion it waits for its turn; there may be one by then.
+                // Without a free entry for its completion it waits for the gap to close; there may be one by
+                // then.
                 self.provide(shared, ahead + 1).ok()?;
             }
         }
         self.memory_out_of_order(&ulpdu, shared, stags, outbound).map(|(_, kind)| kind)
     }
 
-    /// Places a ULPDU that [`check_out_of_order`](Self::check_out_of_order) allows, and remembers what its
-    /// Delivery needs. `position` is where its FPDU begins. Gives the octets copied.
+    /// Places a ULPDU that [`check_out_of_order`](Self::check_out_of_order) allows, and remembers its
+    /// Delivery. `position` is the stream position of its FPDU. Returns the octets copied.
     pub fn place_out_of_order(
         &mut self,
         context: &ReceiveContext<'_>,
@@ -108,7 +109,7 @@ impl Receiver {
     ///
     /// # Errors
     ///
-    /// [`Fault`] when a segment turns out not to be the one whose turn it is.
+    /// [`Fault`] if a segment is not the next one of its message.
     // Requirements: DDP-5.4-01
     pub fn deliver_placed(
         &mut self,
@@ -146,9 +147,9 @@ impl Receiver {
         }
     }
 
-    /// The memory that a ULPDU goes to before its turn, and what is left to do then. A Tagged one says so
-    /// itself; the buffer of a Send follows from its number. Others wait: they change what this end does, or
-    /// are errors.
+    /// The memory that a ULPDU is placed in out of order, and whether its Delivery must be remembered. A
+    /// Tagged segment names the memory; the buffer of a Send follows from its MSN. Other segments wait: they
+    /// are requests, or errors.
     fn memory_out_of_order<'t, O: Octets>(
         &self,
         ulpdu: &Ulpdu<'_, O>,
@@ -158,13 +159,13 @@ impl Receiver {
     ) -> Option<(Memory<'t>, OutOfOrder)> {
         let payload_octets = ulpdu.payload_octets();
         match ulpdu.header {
-            // While an answer to our indication is due, a Response may be that.
+            // While the response to our indication is due, an empty Response may be that.
             Header::Tagged(header) if !self.indications.are_due() || payload_octets > 0 => {
                 let (memory, in_turn) =
                     self.tagged_out_of_order(&header, payload_octets, shared, stags, outbound)?;
                 Some((memory, if in_turn { OutOfOrder::AwaitsDelivery } else { OutOfOrder::Complete }))
             }
-            // While a ready-to-receive indication is due, a number does not name a buffer yet: the indication
+            // While a ready-to-receive indication is due, an MSN does not name a buffer yet: the indication
             // may be a Send.
             Header::Untagged(header) if header.queue == SEND_QUEUE && !self.indications.are_due() => {
                 self.check_queue(&header).ok()?;
@@ -181,7 +182,7 @@ impl Receiver {
         }
     }
 
-    /// The buffer that the Send numbered `msn` will get, if it is posted already and not completed.
+    /// The buffer for the Send with the MSN `msn`, if it is posted already and not completed.
     fn buffer_for(&self, msn: u32) -> Option<ReceiveRequest> {
         let ahead = msn.wrapping_sub(self.expected_msn) as usize;
         match self.current {
@@ -206,15 +207,15 @@ mod tests {
         PlacedSegment { position, header: Header::Untagged(header), segment_octets: 18 }
     }
 
-    /// RFC 5041 §5.3 leaves the order of Placement to the network. No order makes it dear to remember a
-    /// segment, and all of them come out in the order of the stream.
+    /// RFC 5041 §5.3 leaves the order of Placement to the network. Remembering a segment is cheap in any
+    /// order, and Deliveries come in the order of the stream.
     #[test]
     fn no_order_of_placement_makes_remembering_dear() {
         let count = limits::PLACED_SENDS_PER_CONNECTION as u64;
         let orders: [fn(u64, u64) -> u64; 4] = [
             |n, _| n,
             |n, count| count - 1 - n,
-            // The last one first, and then all in order before it.
+            // The last first, then all others in order.
             |n, count| if n == 0 { count - 1 } else { n - 1 },
             |n, count| n * 641 % count,
         ];

@@ -1,5 +1,4 @@
-//! What the peer asks for, Reads and Atomic Operations (RFC 5040 §5.2, RFC 7306 §5), and its answers to
-//! Atomic Operations of this end.
+//! Read Requests and Atomic Requests of the peer (RFC 5040 §5.2, RFC 7306 §5), and its Atomic Responses.
 
 use super::ulpdu::{Fault, Ulpdu};
 use super::{ReceiveContext, Received, Receiver};
@@ -15,8 +14,7 @@ use crate::wire::ddp::Untagged;
 use crate::wire::rdmap::{Control, Opcode, ReadRequest};
 
 impl Receiver {
-    /// A request starts when it is Delivered: now, since this is its turn. This layer answers it; the ULP
-    /// does not see it.
+    /// Starts a request: in stream order it is Delivered now. This layer answers it; the ULP does not see it.
     // Requirements: RDMAP-5.5-04, RDMAPX-5-04, RDMAP-5.2.1-02
     pub(super) fn on_request<O: Octets>(
         &mut self,
@@ -37,8 +35,8 @@ impl Receiver {
         Ok(Received::RequestAccepted)
     }
 
-    /// The checks of DDP: the buffers of this queue are as many as the ends agreed on, each for one header;
-    /// those of Atomic Requests are beside those of Read Requests. Then RDMAP's.
+    /// The checks of DDP, then those of RDMAP. The queue has as many buffers as the ends agreed on, each for
+    /// one header; Atomic Requests have buffers apart from those of Read Requests.
     // Requirements: RDMAP-5.2.1-01, RDMAP-5.2.2-02, RDMAP-6.1-03, RDMAP-8.1.1-06, RDMAP-8.1.2-04, RDMAPX-5-04
     fn check_request<O: Octets>(
         &self,
@@ -78,7 +76,7 @@ impl Receiver {
         Ok(opcode)
     }
 
-    /// Checks what is to be read, and owes the Response.
+    /// Checks the memory to be read, and queues the Response.
     // Requirements: RDMAP-5.2-01, RDMAP-5.2.1-03 to RDMAP-5.2.1-06
     fn on_read_request<O: Octets>(
         &self,
@@ -87,7 +85,7 @@ impl Receiver {
     ) -> Result<(), StreamError> {
         let request = ReadRequest::parse(ulpdu.after_header())
             .map_err(|_| StreamError::Rdmap(RdmapError::UnspecifiedOperation))?;
-        // RFC 5040 §5.2.1: of a request for nothing the source is not looked at.
+        // RFC 5040 §5.2.1: the source of a request for no octets is not checked.
         // Requirements: RDMAP-5.2.1-07 to RDMAP-5.2.1-10
         if request.size > 0 {
             let size = request.size as usize;
@@ -96,7 +94,7 @@ impl Receiver {
             let source = context.stags.check(request.source_stag, accessor, access, request.source_to, size);
             source.map_err(|error| StreamError::Rdmap(refused(error)))?;
         }
-        // Where it goes is the peer's affair.
+        // The sink is checked by the peer.
         // Requirements: RDMAP-4.4-02
         let response = message::read_response(self.version, request.sink_stag, request.sink_to, request.size);
         let source = Slice { stag: request.source_stag, to: request.source_to, octets: request.size };
@@ -104,7 +102,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// Carries an Atomic Operation out, and owes the Response.
+    /// Carries out an Atomic Operation, and queues the Response.
     // Requirements: RDMAPX-5-01, RDMAPX-5-02
     fn on_atomic_request<O: Octets>(
         &self,
@@ -133,7 +131,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// The answer to the oldest request, which must be an Atomic Operation.
+    /// Takes the response to the oldest request, which must be an Atomic Operation.
     // Requirements: RDMAPX-5-03, RDMAPX-5-04
     pub(super) fn on_atomic_response<O: Octets>(
         &mut self,
@@ -177,10 +175,9 @@ impl Receiver {
     }
 }
 
-/// What a Terminate says of a request in error. For a Read Request that RDMAP refuses, the Terminate carries
-/// the header of the request, whatever the error (RFC 5040 §7.1 item 3, ambiguity A-33). DDP refuses a
-/// segment before its Delivery, when there is no RDMA Message yet, and RFC 7306 §8.1 leaves the header of an
-/// Atomic Request out.
+/// The fault of a request in error. For a Read Request that RDMAP refuses, the Terminate carries the header
+/// of the request, whatever the error (RFC 5040 §7.1 item 3, ambiguity A-33). DDP refuses a segment before
+/// its Delivery, when there is no RDMA Message yet, and RFC 7306 §8.1 omits the header of an Atomic Request.
 // Requirements: RDMAP-4.8-04, RDMAP-4.8-08, RDMAP-7.1-02
 fn request_fault<O: Octets>(ulpdu: &Ulpdu<'_, O>, header: &Untagged, error: StreamError) -> Fault {
     let by_rdmap = matches!(error, StreamError::Rdmap(_));
@@ -189,7 +186,7 @@ fn request_fault<O: Octets>(ulpdu: &Ulpdu<'_, O>, header: &Untagged, error: Stre
     Fault { read_request, ..ulpdu.fault(error) }
 }
 
-/// What a request that is refused its memory is told (RFC 5040 §7.2).
+/// The error of RDMAP for a request that is refused its memory (RFC 5040 §7.2).
 const fn refused(error: AccessError) -> RdmapError {
     match error {
         AccessError::InvalidStag => RdmapError::InvalidStag,

@@ -1,6 +1,5 @@
-//! Sends that meet no receive, on a queue pair whose application wants them to wait for one ("receiver not
-//! ready", in the words of InfiniBand): the FPDU stays where it is, in TCP's receive queue, and so does all
-//! that follows it.
+//! Sends that find no receive posted, on a queue pair that lets them wait for one (receiver not ready, RNR,
+//! in InfiniBand): the FPDU and everything after it stay in TCP's receive queue.
 
 use super::Receiver;
 use super::ulpdu::Ulpdu;
@@ -11,8 +10,8 @@ use crate::wire::ddp::Header;
 use crate::wire::rdmap::Control;
 
 impl Receiver {
-    /// Whether the next ULPDU, verified by MPA, begins a message that lacks nothing but a receive. One that
-    /// is wrong in another way does not wait: it is judged at once.
+    /// Whether the next ULPDU, verified by MPA, begins a valid message for which no receive is posted. A
+    /// ULPDU with any other error does not wait.
     // Requirements: DDP-7.1-02
     pub fn lacks_receive(&mut self, shared: &SharedQp, octets: &impl Octets, located: &Located) -> bool {
         if self.current.is_some() || !self.buffers.is_empty() {
@@ -27,15 +26,15 @@ impl Receiver {
             && header.version == self.version
             && control.version == self.version
             && (control.opcode.is_send() || control.opcode.is_immediate());
-        // The provider has the buffer for what its peer sends as a ready-to-receive indication.
+        // The provider has the buffer for a ready-to-receive indication.
         let mut indications = self.indications;
         let indicated =
             begins && indications.take(self.version, &ulpdu.header, ulpdu.octets, ulpdu.located).is_some();
-        // Without a place for its completion it is an error, which is found when it is taken.
+        // Without a free entry for its completion it is an error, which is found when it is taken.
         begins && !indicated && self.provide(shared, 1).is_ok() && self.buffers.is_empty()
     }
 
-    /// Whether a receive is there for a message that waits for one.
+    /// Whether a receive is posted for a message that waits for one.
     pub fn has_receive(&self, shared: &SharedQp) -> bool {
         !self.buffers.is_empty()
             || shared.has_posted_receives()

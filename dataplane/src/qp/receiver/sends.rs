@@ -17,7 +17,7 @@ use crate::wire::rdmap::{Control, IMMEDIATE_OCTETS, Opcode};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Current {
     pub request: ReceiveRequest,
-    /// Octets placed: where the next segment must begin.
+    /// Octets placed: the offset at which the next segment must begin.
     pub placed: u32,
 }
 
@@ -30,7 +30,7 @@ impl Receiver {
     ) -> Result<Received, StreamError> {
         let octets = ulpdu.payload_octets();
         self.check_queue(header).map_err(StreamError::Ddp)?;
-        // Under another number no message begins.
+        // A message with another MSN is refused below, and needs no buffer.
         if header.msn == self.expected_msn {
             self.provide(context.shared, 1).inspect_err(|_| context.shared.completions_overflow())?;
         }
@@ -43,7 +43,7 @@ impl Receiver {
         Ok(Received::Placed { octets })
     }
 
-    /// Places a segment whose turn it is.
+    /// Places the next segment of a message.
     fn place_send<O: Octets>(
         &mut self,
         current: &Current,
@@ -54,8 +54,8 @@ impl Receiver {
         let (octets, shared) = (ulpdu.payload_octets(), context.shared);
         let Some(memory) = Self::buffer_memory(&current.request, header.mo, octets, shared, context.stags)
         else {
-            // That the application's own buffer is no good is not the peer's fault, but it has none to
-            // receive into.
+            // The application's buffer is not accessible. That is not the peer's fault, but there is no other
+            // buffer.
             self.bad_buffer = true;
             return Err(StreamError::Ddp(DdpError::LocalCatastrophic));
         };
@@ -64,22 +64,22 @@ impl Receiver {
         Ok(())
     }
 
-    /// RFC 5040 §7.2: the version, and an opcode that may come this way.
+    /// RFC 5040 §7.2: the version, and an opcode that is valid on this queue.
     // Requirements: RDMAP-4.1-04, RDMAP-7.2-02
     pub(super) fn check_send(&self, header: &Untagged) -> Result<(), StreamError> {
         let control = self.check_version(header.rsvd_ulp[0])?;
         if control.opcode.is_send() { Ok(()) } else { Err(StreamError::Rdmap(RdmapError::UnexpectedOpcode)) }
     }
 
-    /// The message that an untagged segment continues or begins. In stream order the window of acceptable
-    /// MSNs is the one expected.
+    /// The message that an untagged segment continues or begins. In stream order only the expected MSN is
+    /// acceptable (ambiguity A-15).
     pub(super) fn in_turn(&self, header: &Untagged, payload_octets: usize) -> Result<Current, DdpError> {
         // Requirements: DDP-7.1-05
         if header.msn != self.expected_msn {
             return Err(DdpError::MsnRange);
         }
-        // An empty message has its buffer, too. A missing one is a fault of this system, which ends the
-        // stream: at most one each.
+        // An empty message needs a buffer too. A missing buffer is an error that ends the stream, so there is
+        // at most one per stream.
         // Requirements: DDP-7.1-02, DDP-7.1-06, DDP-7.1-08, RDMAP-5.3-06
         let current = match self.current {
             Some(current) => current,
@@ -103,8 +103,8 @@ impl Receiver {
         Ok(current)
     }
 
-    /// The memory of a posted buffer for `payload_octets` octets from `mo`; `None` when it is not the
-    /// application's to write.
+    /// The memory of a posted buffer for `payload_octets` octets from `mo`; `None` if the application may not
+    /// write it.
     pub(super) fn buffer_memory<'t>(
         request: &ReceiveRequest,
         mo: u32,
@@ -121,12 +121,12 @@ impl Receiver {
         Some(memory)
     }
 
-    /// Delivers a segment that is placed: everything before it is placed and delivered. RDMAP gets the
-    /// header, with what DDP carries for it; that of the last segment speaks for the message.
+    /// Delivers a segment that is placed: everything before it is placed and delivered. RDMAP gets the header
+    /// with its own fields in it; those of the last segment count for the message.
     ///
     /// # Errors
     ///
-    /// When the message is to invalidate an STag that cannot be.
+    /// If the message invalidates an STag that cannot be invalidated.
     // Requirements: DDP-1-02, DDP-4.1-07, DDP-5.3-06, DDP-5.3-07, DDP-5.4-01, RDMAP-5.5-02
     pub(super) fn deliver(
         &mut self,
@@ -163,7 +163,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// Immediate Data takes a buffer, of any length, and leaves it as it is.
+    /// Immediate Data completes a receive of any length and does not touch its buffer.
     // Requirements: RDMAPX-6-01
     fn on_immediate<O: Octets>(
         &mut self,
@@ -204,7 +204,7 @@ mod tests {
     use crate::qp::work::{Slice, SliceList};
     use crate::rdmap::message::SEND_QUEUE;
 
-    /// A message ends at 2^32 - 1 octets even where the buffer goes on.
+    /// A message ends at 2^32 - 1 octets even in a longer buffer.
     // Requirements: DDP-5.2-02, DDP-7.1-04
     #[test]
     fn no_message_outgrows_its_offsets() {

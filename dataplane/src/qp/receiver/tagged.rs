@@ -1,4 +1,4 @@
-//! The Tagged model: RDMA Writes of the peer, and its answers to Reads of this end.
+//! The Tagged Buffer Model: RDMA Writes of the peer, and its Read Responses.
 
 use super::ulpdu::{Memory, Ulpdu};
 use super::{ReceiveContext, Received, Receiver};
@@ -13,7 +13,7 @@ use crate::wire::ddp::Tagged;
 use crate::wire::rdmap::{Control, Opcode};
 
 impl Receiver {
-    /// Places a segment and delivers it: RDMAP has its header, with STag and what DDP carries for it.
+    /// Places a segment and delivers it to RDMAP, with the STag and RDMAP's fields of the header.
     // Requirements: DDP-4.2-03, DDP-4.2-07, DDP-5.2-04, DDP-5.4-03
     pub(super) fn on_tagged<O: Octets>(
         &self,
@@ -29,7 +29,7 @@ impl Receiver {
         let memory = memory.ok_or(StreamError::Ddp(DdpError::AccessRights))?;
         ulpdu.place(&memory);
         if opcode != Opcode::ReadResponse {
-            // A Write is not delivered to anybody.
+            // The ULP does not see a Write.
             // Requirements: RDMAP-5.1-02
             return Ok(Received::Placed { octets });
         }
@@ -39,7 +39,7 @@ impl Receiver {
 
     /// Checks a tagged segment: the fields of DDP (RFC 5041 §7.1), then RDMAP's version and opcode (RFC 5040
     /// §7.2), then the right that this opcode needs. Returns the opcode and the memory that the payload goes
-    /// to, `None` if that right is missing. Of an empty segment STag and offset are not looked at.
+    /// to, `None` if that right is missing. STag and offset of an empty segment are ignored.
     // Requirements: DDP-5.2-09, DDP-5.2-10, RDMAP-4.1-04, RDMAP-7.2-01 to RDMAP-7.2-03
     fn check_tagged<'t>(
         &self,
@@ -48,7 +48,7 @@ impl Receiver {
         shared: &SharedQp,
         stags: &'t StagTable,
     ) -> Result<(Opcode, Option<Memory<'t>>), StreamError> {
-        // the version of DDP comes first, also of an empty segment.
+        // the version of DDP is checked first, also in an empty segment.
         if header.version != self.version {
             return Err(StreamError::Ddp(DdpError::TaggedVersion));
         }
@@ -77,9 +77,9 @@ impl Receiver {
         }
     }
 
-    /// The memory that a tagged segment goes to before its turn, and whether its Delivery must be remembered.
-    /// The answers to Reads come in their order, so which Read an answer belongs to is checked in its turn;
-    /// that it is one of those that wait, here.
+    /// The memory that a tagged segment is placed in out of order, and whether its Delivery must be
+    /// remembered. Here a Read Response must match any outstanding Read; that it matches the oldest one is
+    /// checked at its Delivery.
     pub(super) fn tagged_out_of_order<'t>(
         &self,
         header: &Tagged,

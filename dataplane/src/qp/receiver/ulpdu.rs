@@ -1,4 +1,4 @@
-//! A ULPDU whose DDP header is read, and the memory its payload goes to.
+//! A ULPDU with its parsed DDP header, and the memory its payload is placed in.
 
 use arrayvec::ArrayVec;
 
@@ -11,10 +11,10 @@ use crate::wire::atomic::AtomicRequest;
 use crate::wire::ddp::{Header, Untagged};
 use crate::wire::rdmap::ReadRequest;
 
-/// Octets of a ULPDU that headers may take: the untagged header and RDMAP's longest.
+/// The most octets of headers in a ULPDU: the untagged header and the longest of RDMAP.
 const HEADER_OCTETS: usize = Untagged::LEN + AtomicRequest::LEN;
 
-/// Why a ULPDU was refused, with what a Terminate says of it.
+/// Why a ULPDU was refused, with the fields that a Terminate reports.
 // Requirements: DDP-7.1-16
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
@@ -22,15 +22,15 @@ pub struct Fault {
     pub error: StreamError,
     /// Octets of the DDP Segment, for the Terminate.
     pub segment_octets: u16,
-    /// The header of the segment in error, as it came.
+    /// The header of the segment in error, as received.
     pub header: [u8; Untagged::LEN],
-    /// How much of `header` is meant: 14, 18, or 0 when it was not readable.
+    /// Octets of `header` that are valid: 14, 18, or 0 if it could not be parsed.
     pub header_octets: u8,
     /// The header of the Read Request in error, if it is one.
     pub read_request: Option<[u8; ReadRequest::LEN]>,
 }
 
-/// A ULPDU whose DDP header is read.
+/// A ULPDU with its parsed DDP header.
 pub(super) struct Ulpdu<'a, O> {
     pub octets: &'a O,
     pub located: &'a Located,
@@ -45,7 +45,8 @@ impl<'a, O: Octets> Ulpdu<'a, O> {
     pub fn parse(octets: &'a O, located: &'a Located) -> Result<Self, Fault> {
         let mut prefix = [0; HEADER_OCTETS];
         let mut prefix_octets = located.header(octets, &mut prefix[..Untagged::LEN]);
-        // too short for its header: a local catastrophic error, nothing to copy into a Terminate.
+        // too short for its header is a local catastrophic error, and there is nothing to copy into a
+        // Terminate.
         let (header, header_octets) =
             Header::parse(&prefix[..prefix_octets], located.ulpdu_len()).map_err(|_| Fault {
                 error: StreamError::Ddp(DdpError::LocalCatastrophic),
@@ -54,7 +55,7 @@ impl<'a, O: Octets> Ulpdu<'a, O> {
                 header_octets: 0,
                 read_request: None,
             })?;
-        // RDMAP has headers of its own on all queues but that of Sends.
+        // RDMAP has a header on all queues except that of Sends.
         if matches!(header, Header::Untagged(header) if header.queue != 0) {
             prefix_octets = located.header(octets, &mut prefix);
         }
@@ -65,7 +66,7 @@ impl<'a, O: Octets> Ulpdu<'a, O> {
         self.located.ulpdu_len() - self.header_octets
     }
 
-    /// What follows the DDP header, as far as RDMAP's headers go.
+    /// The octets after the DDP header, as many as a header of RDMAP has.
     pub fn after_header(&self) -> &[u8] {
         &self.prefix[self.header_octets..self.prefix_octets]
     }
@@ -89,7 +90,7 @@ impl<'a, O: Octets> Ulpdu<'a, O> {
         Fault { error, segment_octets, header, header_octets, read_request: None }
     }
 
-    /// Copies the payload to `memory`: the one copy of received data.
+    /// Places the payload in `memory`: the only copy of received data.
     pub fn place(&self, memory: &Memory<'_>) {
         self.located.payload(self.octets, self.header_octets, |at, slice| {
             let fits = memory.write(at, slice);
@@ -98,17 +99,17 @@ impl<'a, O: Octets> Ulpdu<'a, O> {
     }
 }
 
-/// Checked ranges that the payload of one segment goes to, one after the other, each with where it begins in
-/// the payload.
+/// Checked ranges that the payload of one segment is placed in, in order, each with the offset in the payload
+/// at which it begins.
 pub(super) struct Memory<'t>(pub ArrayVec<(usize, Target<'t>), { limits::SCATTER_GATHER_ELEMENTS }>);
 
 impl<'t> Memory<'t> {
-    /// Of an empty segment.
+    /// The memory of an empty segment.
     pub const fn none() -> Self {
         Self(ArrayVec::new_const())
     }
 
-    /// One range for all of it.
+    /// One range for the whole payload.
     pub fn one(target: Target<'t>) -> Self {
         let mut ranges = ArrayVec::new();
         ranges.push((0, target));
@@ -118,7 +119,7 @@ impl<'t> Memory<'t> {
     fn write(&self, at: usize, octets: &[u8]) -> bool {
         let mut written = 0;
         for (begin, target) in &self.0 {
-            // Where in this range the next octet goes, if not behind it.
+            // The offset in this range of the next octet; none if the range begins later.
             let Some(place) = (at + written).checked_sub(*begin) else { break };
             let Some(room) = target.octets().checked_sub(place) else { continue };
             let part = &octets[written..(written + room).min(octets.len())];
