@@ -1,5 +1,5 @@
-//! An acknowledgement arrives: what it delivers, and what it says of losses and congestion (RFC 9293
-//! §3.10.7.4, fifth, with RFC 5681, 6675, 8985, 9937 and 3168).
+//! An acknowledgement arrives: the octets it delivers, losses and congestion (RFC 9293 §3.10.7.4, fifth, with
+//! RFC 5681, 6675, 8985, 9937 and 3168).
 
 use crate::time::Instant;
 use crate::wire::tcp::{Flags, Header, SeqNumber};
@@ -11,12 +11,12 @@ use super::send_queue::{Segment, SegmentState, Verdict};
 use super::timers::Timer;
 use super::{Changes, Connection, Pools, Refusal, State};
 
-/// What one acknowledgement delivered.
+/// The octets that one acknowledgement delivered.
 #[derive(Clone, Copy, Debug, Default)]
 struct Delivery {
-    /// Octets by which the left edge moved.
+    /// Octets by which SND.UNA moved.
     acked_octets: u32,
-    /// Octets newly known to have arrived, in whole segments, selectively acknowledged ones included.
+    /// Octets newly delivered, in whole segments, selectively acknowledged ones included.
     octets: u32,
     /// Octets of the largest segment among them.
     largest_octets: u32,
@@ -24,7 +24,7 @@ struct Delivery {
     rtt_ns: Option<u64>,
     /// A segment sent once, and before the last recovery began, is among them.
     original: bool,
-    /// A segment not selectively acknowledged before now is.
+    /// A segment is selectively acknowledged for the first time.
     newly_sacked: bool,
 }
 
@@ -95,8 +95,8 @@ impl Connection {
         Ok(changes)
     }
 
-    /// The blocks of a header that can be true: inside what is outstanding, and a first one that lies below
-    /// the acknowledgement, or inside the second, as a report of a duplicate (RFC 2883 §4).
+    /// The valid blocks of a header: those inside the outstanding octets, and a first block below the
+    /// acknowledgement number or inside the second block, which reports a duplicate (RFC 2883 §4).
     fn selective(&self, header: &Header) -> Selective {
         let mut selective = Selective::default();
         if !self.ack.sack {
@@ -104,7 +104,7 @@ impl Connection {
         }
         let blocks = &header.options.sack;
         for (index, &(left, right)) in blocks.iter().enumerate() {
-            // Our FIN has a number as an octet has, and is none.
+            // Our FIN has a sequence number, but is not an octet.
             let after_fin = self.send.acknowledges_fin(right);
             let right = if after_fin { self.send.queue.nxt() } else { right };
             if left >= right || right > self.send.queue.nxt() {
@@ -122,7 +122,7 @@ impl Connection {
         selective
     }
 
-    /// Takes out of the queue what is acknowledged and marks what is held.
+    /// Removes acknowledged segments from the queue and marks those that are selectively acknowledged.
     fn deliver<P: Copy, F>(
         &mut self,
         now: Instant,
@@ -142,10 +142,10 @@ impl Connection {
             if segment.state == SegmentState::Sacked {
                 return;
             }
-            // RFC 8985 §6.2 step 2: what was sent again may be acknowledged by its first sending. The echo
-            // tells only of what is acknowledged in order: the peer does not take the timestamp of what lies
-            // beyond a hole (RFC 7323 §4.3). A probe goes so late that it is rather a small segment that was
-            // faster than any before.
+            // RFC 8985 §6.2 step 2: the acknowledgement of a retransmitted segment may be for its first
+            // transmission. The timestamp echo is valid only for octets acknowledged in order: the peer does
+            // not take timestamps of segments beyond a hole (RFC 7323 §4.3). A tail probe is sent so late
+            // that a short round-trip time is more likely that of a small segment.
             let too_soon = now - segment.sent_at < least_ns && probe != Some(segment.end());
             let older_echo = clocks.negotiated
                 && segment.end() <= data_ack
@@ -183,8 +183,8 @@ impl Connection {
         }
     }
 
-    /// RFC 8985 §7.4: whether the tail that was probed for had been lost. If the probe repaired it, nobody
-    /// else will notice: the window is reduced here.
+    /// RFC 8985 §7.4: whether the tail was lost. If the probe repaired the loss, no other algorithm sees it,
+    /// so the window is reduced here.
     fn judge_tail_probe(
         &mut self,
         now: Instant,
@@ -217,7 +217,7 @@ impl Connection {
         if duplicate {
             *duplicates = duplicates.saturating_add(1);
         } else if advanced {
-            // The segment that filled the hole was not among the duplicates.
+            // The segment that filled the hole had no duplicate acknowledgement.
             let segments = delivery.acked_octets / self.path.emss_octets().max(1);
             *duplicates = match self.recovery.phase {
                 Phase::Fast(_) => duplicates.saturating_sub(segments.saturating_sub(1)),
@@ -248,7 +248,8 @@ impl Connection {
             Phase::Timeout { undecided } => {
                 let original = undecided && delivery.original && self.ack.sack;
                 if original {
-                    // RFC 5682 §3.1 step 3: what was sent before the timeout still arrives.
+                    // RFC 5682 §3.1 step 3: segments sent before the timeout still arrive, so it was
+                    // spurious.
                     self.take_reduction_back(now, pools);
                 } else if complete {
                     self.recovery.phase = Phase::Open;
@@ -271,7 +272,7 @@ impl Connection {
         }
     }
 
-    /// RFC 6582 §3.2: the third duplicate, and in recovery each partial acknowledgement, tell of one lost
+    /// RFC 6582 §3.2: the third duplicate, and in recovery each partial acknowledgement, stands for one lost
     /// segment.
     fn detect_losses_by_duplicates<P: Copy, F>(
         &mut self,
@@ -285,12 +286,12 @@ impl Connection {
         let third = !advanced
             && self.recovery.is_open()
             && self.recovery.duplicate_acks == DUPLICATE_THRESHOLD
-            // §3.2 step 1: not for what an earlier recovery sent again.
+            // §3.2 step 1: not for segments that an earlier recovery retransmitted.
             && header.ack >= self.recovery.until;
         if !partial && !third {
             return false;
         }
-        // A hole inside a segment is the doing of a middlebox: the rest of the segment is on its way.
+        // A hole inside a segment comes from a middlebox: the rest of the segment is on its way.
         let una = self.send.una;
         let found = self.send.queue.mark_lost(&mut pools.segments, &mut pools.scan_budget, |segment| {
             if segment.seq == una { Verdict::Lost } else { Verdict::Stop }
@@ -311,8 +312,7 @@ impl Connection {
         let mut spurious = false;
         if let Some(block) = selective.duplicate {
             self.counters.duplicate_deliveries += 1;
-            // More than was ever sent again is the network's doing, and says nothing of ours (RFC 8985 §6.2
-            // step 4).
+            // More duplicates than retransmissions come from the network (RFC 8985 §6.2 step 4).
             if u64::from(self.counters.duplicate_deliveries) <= self.counters.retransmitted_segments {
                 self.recovery.rack.on_duplicate_delivery(self.send.una, self.send.queue.nxt());
             }
@@ -331,7 +331,7 @@ impl Connection {
         }
     }
 
-    /// Tells congestion control what was delivered, and of marks (RFC 3168 §6.1.2).
+    /// Reports delivered octets and ECN marks to congestion control (RFC 3168 §6.1.2).
     fn grow(&mut self, now: Instant, header: &Header, una: SeqNumber, flight: u32, delivery: &Delivery) {
         let ece = self.ecn.is_negotiated() && header.flags.contains(Flags::ECE);
         let in_recovery = matches!(self.recovery.phase, Phase::Fast(_));
@@ -351,8 +351,8 @@ impl Connection {
             };
             self.congestion.on_ack(&sample, in_recovery);
         }
-        // RFC 3168 §6.1.2: what was sent after the reduction has said so (CWR); until it has arrived, echoes
-        // are of old marks.
+        // RFC 3168 §6.1.2: segments sent after the reduction carry CWR. Until one is acknowledged, echoes are
+        // of old marks.
         if ece && self.recovery.is_open() && self.send.una > self.recovery.ecn_until {
             self.congestion.on_congestion(now, flight, Signal::Ecn);
             self.recovery.ecn_until = self.send.queue.nxt();
@@ -376,7 +376,7 @@ impl Connection {
     fn on_fin_acknowledged(&mut self, now: Instant) -> Changes {
         match self.state {
             State::FinWait1 => {
-                // The peer may send for as long as it likes; who waits for it gives it up, not TCP.
+                // The peer may send for as long as it likes; the layer above limits the wait.
                 // Requirements: DDP-6.2.1-06
                 self.state = State::FinWait2;
             }

@@ -1,10 +1,10 @@
-//! A limit on acknowledgements that segments out of place ask for (RFC 5961 §7).
+//! A limit on acknowledgements in response to segments that are not acceptable (RFC 5961 §7).
 //!
-//! Without it two ends that disagree about where they are would answer each other's answers for ever, and
-//! whoever knows the four numbers of a connection could have it send as much as he likes. Each connection has
-//! a limit of its own, far below that of the core, which is drawn anew each second (see
-//! [`rate_limit`](crate::rate_limit)): who counts the answers he gets on his own connection cannot tell
-//! whether a forged segment on another brought one (CVE-2016-5696).
+//! Without it, two ends with different sequence numbers would answer each other for ever, and an attacker who
+//! knows addresses and ports could make a connection send any amount. Each connection has a limit far below
+//! that of the core, and the limit of the core is random in each second (see
+//! [`rate_limit`](crate::rate_limit)). So an attacker who counts the answers on a connection of his own
+//! cannot tell whether a forged segment on another one was answered (CVE-2016-5696).
 
 use crate::limits;
 use crate::rate_limit::RateLimit;
@@ -13,7 +13,7 @@ use crate::wire::tcp::{Flags, Header};
 
 use super::{Connection, Refusal};
 
-/// The answers of one connection in the current span of time.
+/// The answers that one connection has sent in the current span of time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Challenges {
     began: Instant,
@@ -35,8 +35,8 @@ impl Challenges {
     }
 }
 
-/// Whether the answer to a refused segment counts. Data that came before does not: its sender waits for the
-/// answer, and sends no acknowledgement in return.
+/// Whether the answer to a refused segment counts against the limit. The answer to duplicate data does not:
+/// its sender waits for it, and does not acknowledge it in turn.
 pub(super) fn is_challenged(refusal: Refusal, header: &Header, payload_octets: usize) -> bool {
     match refusal {
         Refusal::Challenged | Refusal::BadAck => true,
@@ -48,7 +48,7 @@ pub(super) fn is_challenged(refusal: Refusal, header: &Header, payload_octets: u
 }
 
 impl Connection {
-    /// Whether one more such acknowledgement may be sent at `now`, by this connection and by the core.
+    /// Whether the limits of this connection and of the core allow another such acknowledgement at `now`.
     pub(super) fn may_challenge(&mut self, now: Instant, core: &mut RateLimit) -> bool {
         self.challenges.take(now) && core.take(now)
     }

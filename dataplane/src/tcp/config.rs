@@ -1,41 +1,41 @@
-//! How a connection behaves.
+//! The configuration of a connection.
 
 use super::congestion::Algorithm;
 use super::ecn::EcnPolicy;
 
-/// How a connection is set up: what its path and its core say, and how it is to behave.
+/// The parameters of a connection, from its path, its core and its user.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// Largest segment we can take, in octets of payload and options: the MTU less the IP and TCP headers.
+    /// The largest segment that this end accepts, in octets of payload and options: the MTU less the IP and
+    /// TCP headers.
     pub mss_octets: u16,
-    /// Octets we let the peer have in flight, at most
+    /// The largest receive window in octets, at most
     /// [`limits::WINDOW_OCTETS_MAX`](crate::limits::WINDOW_OCTETS_MAX).
     pub window_octets: u32,
-    /// Added to the clock of the timestamps option, different for each pair of addresses and ports (RFC 7323
-    /// §7.1).
+    /// The offset of the timestamp clock, different for each pair of addresses and ports (RFC 7323 §7.1).
     pub timestamp_offset: u32,
-    /// What the user of the connection chose.
+    /// The behaviour that the user has chosen.
     pub behaviour: Behaviour,
 }
 
-/// What a user may choose for a connection, and for all connections of a device.
+/// The behaviour that a user may choose for a connection, or for all connections of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Behaviour {
-    /// Who decides how much may be in flight.
+    /// The congestion control algorithm.
     pub congestion: Algorithm,
-    /// Whether routers may mark instead of drop. DCTCP asks for it whatever this says.
+    /// Whether to use ECN. DCTCP always requests it.
     pub ecn: EcnPolicy,
-    /// Selective acknowledgements are offered and taken (RFC 2018).
+    /// Offer and accept selective acknowledgements (RFC 2018).
     pub sack: bool,
-    /// Timestamps are offered and taken (RFC 7323). They cost twelve octets a segment.
+    /// Offer and accept timestamps (RFC 7323). They take twelve bytes of each segment.
     pub timestamps: bool,
-    /// A segment smaller than the EMSS waits for what is in flight (RFC 9293 §3.7.4). Off unless asked for:
-    /// an FPDU held back delays its message (RFC 5044 App. A.2).
+    /// The Nagle algorithm: a segment smaller than the EMSS waits until nothing is in flight (RFC 9293
+    /// §3.7.4). Off by default, because an FPDU held back delays its message (RFC 5044 App. A.2).
     // Requirements: MPA-5.1-03, C00-7.3-04
     pub nagle: bool,
-    /// Windows that open at once leave spread over the round trip.
+    /// Pace the segments of a window over the round trip.
     pub pacing: bool,
-    /// Whether an idle peer is asked if it is still there (RFC 9293 §3.8.4).
+    /// Probe an idle peer (RFC 9293 §3.8.4).
     pub keepalive: Option<Keepalive>,
     /// How long data may go unacknowledged, in milliseconds (RFC 9293 §3.9.1, RFC 5482). `None`: as long as
     /// [`limits::RETRANSMIT_ATTEMPTS`](crate::limits::RETRANSMIT_ATTEMPTS) timeouts last.
@@ -58,18 +58,18 @@ impl Default for Behaviour {
 }
 
 impl Behaviour {
-    /// Whether a SYN of ours asks for ECN.
+    /// Whether a SYN of this end requests ECN.
     pub(super) fn requests_ecn(&self) -> bool {
         self.ecn == EcnPolicy::Request || self.congestion == Algorithm::Dctcp
     }
 
-    /// Whether a SYN that asks for ECN gets it.
+    /// Whether this end accepts ECN if a SYN requests it.
     pub(super) fn accepts_ecn(&self) -> bool {
         self.ecn != EcnPolicy::Off || self.congestion == Algorithm::Dctcp
     }
 }
 
-/// When an idle peer is asked whether it is still there, and when it is given up.
+/// When an idle peer is probed, and when it is given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keepalive {
     /// Silence before the first probe, in milliseconds.

@@ -1,12 +1,12 @@
-//! What a connection counts.
+//! The counters of a connection.
 
-/// Counters of one connection, or of all connections of a core together. They only grow; those of rare events
-/// are narrow, for the sake of an idle connection's size.
+/// Counters of one connection, or of all connections of a core together. They only grow. Counters of rare
+/// events have 32 bits, to keep idle connections small.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Segments with data sent, retransmissions included.
     pub data_segments_sent: u64,
-    /// Segments sent again, for whatever cause.
+    /// Segments retransmitted for any reason.
     pub retransmitted_segments: u64,
     /// Of these, after a retransmission timeout.
     pub retransmitted_after_timeout: u32,
@@ -16,22 +16,21 @@ pub struct Counters {
     pub fast_retransmits: u32,
     /// Retransmission timeouts.
     pub timeouts: u32,
-    /// Reductions of the window found to be for nothing, and taken back.
+    /// Reductions of the congestion window that were spurious and undone.
     pub undone_reductions: u32,
-    /// Reductions of the window because a router had marked packets.
+    /// Reductions of the congestion window because of ECN marks.
     pub ecn_reductions: u32,
-    /// Segments the peer says it got twice (RFC 2883).
+    /// Segments that the peer has reported as received twice (RFC 2883).
     pub duplicate_deliveries: u32,
-    /// Times the peer dropped what it had selectively acknowledged.
+    /// Times the peer has dropped octets that it had selectively acknowledged.
     pub reneged: u32,
-    /// Segments of ours that were overtaken on their way.
+    /// Segments sent that were overtaken on their way.
     pub reordered_segments: u32,
     /// Segments received with data beyond a gap.
     pub out_of_order_segments: u64,
     /// Octets received beyond a gap and kept.
     pub out_of_order_octets: u64,
-    /// Of these, octets of FPDUs that were placed before the gap had closed; the others were held in their
-    /// frames.
+    /// Of these, octets of FPDUs that were placed out of order; the others were held in their frames.
     pub placed_octets: u64,
     /// Zero-window probes sent.
     pub window_probes: u32,
@@ -39,7 +38,7 @@ pub struct Counters {
     pub keepalive_probes: u32,
     /// FPDUs that had to be cut to fit a small segment, window or path.
     pub cut_segments: u32,
-    /// Times the path turned out narrower than believed.
+    /// Times the path MTU turned out smaller than assumed.
     pub path_mtu_reductions: u32,
     /// The most frames held at once.
     pub held_frames_peak: u32,

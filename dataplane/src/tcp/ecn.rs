@@ -3,26 +3,26 @@
 /// Whether a connection uses ECN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum EcnPolicy {
-    /// Never.
+    /// Not used.
     Off,
-    /// When the peer asks for it.
+    /// Used if the peer requests it.
     #[default]
     Accept,
-    /// Ask for it, and accept it.
+    /// Requested, and accepted.
     Request,
 }
 
 /// The two ECN bits of an IP header (RFC 3168 §5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum EcnField {
-    /// 00: the transport does not take part.
+    /// 00: the transport is not ECN-capable.
     #[default]
     NotCapable = 0b00,
-    /// 01: it takes part, ECT(1).
+    /// 01: ECN-capable, ECT(1).
     Capable1 = 0b01,
-    /// 10: it takes part, ECT(0).
+    /// 10: ECN-capable, ECT(0).
     Capable0 = 0b10,
-    /// 11: a router has met congestion.
+    /// 11: congestion experienced.
     CongestionExperienced = 0b11,
 }
 

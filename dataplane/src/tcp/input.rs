@@ -1,4 +1,4 @@
-//! A segment arrives (RFC 9293 §3.10.7): whether it may be, and what it carries.
+//! A segment arrives (RFC 9293 §3.10.7): acceptance, acknowledgement, data, FIN.
 
 use crate::device::Frame;
 use crate::limits;
@@ -12,7 +12,7 @@ use super::receive_queue::Insertion;
 use super::timers::Timer;
 use super::{Changes, CloseReason, Connection, Disposition, Pools, Refusal, State};
 
-/// The payload of an arriving segment: where it lies in its frame.
+/// The payload of an arriving segment, in its frame.
 #[derive(Debug)]
 pub struct Payload<F> {
     /// The frame.
@@ -21,7 +21,7 @@ pub struct Payload<F> {
     pub offset: usize,
     /// Octets of payload.
     pub octets: usize,
-    /// What the IP header said of congestion.
+    /// The ECN field of the IP header.
     pub ecn: EcnField,
 }
 
@@ -77,13 +77,13 @@ impl Connection {
                 && header.flags.contains(Flags::SYN)
                 && header.seq == self.receive.irs;
             if peers_syn && header.flags.contains(Flags::ACK) && header.ack == self.send.iss + 1 {
-                // Both ends opened at once (RFC 9293 §3.5, figure 7): to answer this with another of its kind
-                // would go on for ever. What it acknowledges completes the handshake.
+                // Simultaneous open (RFC 9293 §3.5, figure 7): another SYN-ACK in return would go on for
+                // ever. The acknowledgement in this one completes the handshake.
                 self.owe_ack();
                 return Ok(Changes::empty());
             }
             if peers_syn {
-                // The peer did not get our SYN.
+                // The peer has not received our SYN.
                 self.send.handshake.syn_owed = true;
             } else if !header.flags.contains(Flags::RST) {
                 self.owe_ack();
@@ -111,8 +111,8 @@ impl Connection {
         Ok(Changes::empty())
     }
 
-    /// RFC 7323 §3.2, §5.3: an old duplicate is told by its clock. A RST is judged by its number alone
-    /// (§5.2).
+    /// RFC 7323 §3.2, §5.3: an old duplicate is recognized by its timestamp. A RST is checked by its sequence
+    /// number alone (§5.2).
     fn check_clock(&mut self, now: Instant, header: &Header) -> Result<(), Refusal> {
         if !self.timestamps.negotiated || header.flags.contains(Flags::RST) {
             return Ok(());
@@ -125,7 +125,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Octets came that were there already: the next acknowledgement says so (RFC 2883).
+    /// Octets have come that were there already: the next acknowledgement reports it (RFC 2883).
     fn note_duplicate(&mut self, seq: SeqNumber, octets: u32) {
         if self.ack.sack && octets > 0 {
             self.ack.sack_blocks.on_duplicate((seq, seq + octets));
@@ -157,11 +157,12 @@ impl Connection {
             return Disposition::changed(changes);
         }
         if payload.octets > 0 && now - self.activity.received_at >= limits::MIN_RTO_NS {
-            // A peer that was silent for so long may have waited for its timer: its window is one segment.
+            // A peer that was silent for so long may have had a retransmission timeout: its congestion window
+            // is one segment.
             self.ack.expect_small_window();
         }
-        // Only now is it certain to be the peer's (RFC 5961 §5): a forged clock would have the true one
-        // refused.
+        // Only after these checks the segment is certain to be the peer's (RFC 5961 §5). A forged timestamp
+        // would make the connection refuse genuine segments.
         self.activity.received_at = now;
         if let Some(clock) = header.options.timestamps.filter(|_| self.timestamps.negotiated) {
             self.timestamps.take(now, clock.value, header.seq, self.ack.last_sent);
@@ -180,8 +181,8 @@ impl Connection {
         Disposition { changes, beyond_gap, refusal }
     }
 
-    /// Takes the payload; the FIN behind it is noted if nothing before it is missing from this segment. Gives
-    /// the octets that are kept beyond a gap.
+    /// Takes the payload. The FIN after it is noted if the whole payload fits the window. Returns the octets
+    /// that are kept beyond a gap.
     fn on_data<P, F: Frame>(
         &mut self,
         now: Instant,
@@ -245,9 +246,8 @@ impl Connection {
     }
 
     /// RFC 5681 §4.2: a segment that fills a gap, or leaves one, is acknowledged at once. So is one with PSH:
-    /// its sender has nothing more for now, and an RDMA Write, which nobody answers, completes with this ACK.
-    /// And so are some segments after a loss: the peer's window is small then, and waiting for a second
-    /// segment that it may not send is what keeps it small.
+    /// its sender has nothing more to send for now, and an RDMA Write, which has no response, completes with
+    /// this ACK.
     fn owe_ack_for_data(&mut self, now: Instant, at_once: bool) {
         let timing = self.ack.on_data(at_once, self.receive.queue.has_gap());
         if timing == AckTiming::Delayed && !self.timers.is_set(Timer::DelayedAck) {

@@ -1,10 +1,10 @@
-//! A TCP that knows about FPDUs and keeps their boundaries (RFC 9293, with selective acknowledgement,
-//! RACK-TLP, timestamps, ECN and a choice of congestion controls).
+//! A TCP that keeps the boundaries of FPDUs (RFC 9293, with selective acknowledgement, RACK-TLP, timestamps,
+//! ECN and a choice of congestion controls).
 //!
-//! A [`Connection`] holds no octets. To send it keeps descriptors ([`send_queue`]); what arrives it keeps as
-//! frames ([`receive_queue`]). It reads no clock and sends nothing by itself: segments come in through
-//! [`Connection::on_segment`], time through [`Connection::on_timer`], and [`Connection::poll_transmit`] gives
-//! what is to be sent.
+//! A [`Connection`] copies no octets. It keeps descriptors of data to send ([`send_queue`]), and received
+//! data in the frames it came in ([`receive_queue`]). It reads no clock and sends nothing by itself: segments
+//! come in through [`Connection::on_segment`], time through [`Connection::on_timer`], and
+//! [`Connection::poll_transmit`] returns the segments to send.
 
 mod ack_state;
 mod acknowledgement;
@@ -74,23 +74,23 @@ pub enum State {
     SynReceived,
     /// Both directions are open.
     Established,
-    /// We have closed; our FIN is not acknowledged.
+    /// This end has closed; its FIN is not acknowledged.
     FinWait1,
-    /// Our FIN is acknowledged; the peer has not closed.
+    /// The FIN of this end is acknowledged; the peer has not closed.
     FinWait2,
-    /// The peer has closed; we have not.
+    /// The peer has closed; this end has not.
     CloseWait,
-    /// Both have closed, neither FIN acknowledged to us.
+    /// Both ends have closed; the FIN of this end is not acknowledged.
     Closing,
-    /// The peer had closed first; our FIN is not acknowledged.
+    /// The peer has closed first, then this end; its FIN is not acknowledged.
     LastAck,
-    /// Both FINs are acknowledged; old segments die out.
+    /// Both FINs are acknowledged; the connection waits until old segments have left the network.
     TimeWait,
-    /// Nothing is left.
+    /// The connection is over.
     Closed,
 }
 
-/// Why a connection is no more.
+/// Why a connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CloseReason {
     /// Both ends closed, and all data was acknowledged.
@@ -102,7 +102,7 @@ pub enum CloseReason {
     /// The peer reset the connection.
     #[error("connection reset by the peer")]
     Reset,
-    /// The peer no longer acknowledges, or has not closed its half in the time that a disconnect gives it.
+    /// The peer does not acknowledge, or has not closed its half in the time that a disconnect allows.
     #[error("connection timed out: the peer does not acknowledge, or does not close")]
     TimedOut,
     /// Aborted from this end.
@@ -111,16 +111,16 @@ pub enum CloseReason {
 }
 
 bitflags! {
-    /// What a segment or a timer led to.
+    /// What a segment or a timer has changed.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Changes: u8 {
         /// The handshake is complete.
         const ESTABLISHED = 1;
-        /// More octets are in order.
+        /// More received octets are in order.
         const DATA = 2;
-        /// Octets we sent were acknowledged.
+        /// Octets sent were acknowledged.
         const ACKNOWLEDGED = 4;
-        /// The peer sends nothing more; all it sent is in order.
+        /// The peer has closed, and everything it sent is in order.
         // Requirements: C00-5.1-06
         const PEER_FINISHED = 8;
         /// The connection is closed; [`Connection::close_reason`] says why.
@@ -128,36 +128,37 @@ bitflags! {
     }
 }
 
-/// Why a segment was not taken, for counting.
+/// Why a segment was refused, for counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// Outside the window.
     OutsideWindow,
     /// Nothing in it is new.
     Duplicate,
-    /// It acknowledges what was never sent.
+    /// It acknowledges octets that were never sent.
     BadAck,
     /// A RST or SYN that may be forged (RFC 5961): answered by an acknowledgement.
     Challenged,
     /// A bound on held frames is reached.
     NoRoom,
-    /// No place in the state of the connection.
+    /// Not valid in the state of the connection.
     WrongState,
-    /// Out of place, and one too many for an answer (RFC 5961 §7).
+    /// Not acceptable, and not answered: the limit on answers is reached (RFC 5961 §7).
     RateLimited,
-    /// A timestamp older than one already seen, or none where each segment has one (RFC 7323 §3.2, §5.3).
+    /// A timestamp older than one already seen, or none although the ends have agreed on timestamps (RFC 7323
+    /// §3.2, §5.3).
     OldTimestamp,
 }
 
-/// What became of a segment.
+/// The result of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Disposition {
-    /// What it led to.
+    /// What it has changed.
     pub changes: Changes,
-    /// The octets of it that are kept beyond a gap: the first, and the place after the last.
+    /// The octets of it that are kept beyond a gap: from the first sequence number to the one after the last.
     // Requirements: MPA-A.3-01, MPA-A.3-03
     pub beyond_gap: Option<(SeqNumber, SeqNumber)>,
-    /// Why its payload or all of it was not taken.
+    /// Why its payload, or all of it, was refused.
     pub refusal: Option<Refusal>,
 }
 
@@ -167,9 +168,9 @@ pub struct Pools<P, F> {
     pub segments: Pool<Segment<P>>,
     /// Frames received and not consumed.
     pub held: HeldPool<F>,
-    /// Answers to segments out of place.
+    /// The limit on answers to segments that are not acceptable.
     pub challenges: RateLimit,
-    /// Looks at the send queues.
+    /// The limit on segments of send queues that are looked at.
     pub scan_budget: ScanBudget,
 }
 
@@ -228,12 +229,12 @@ impl Connection {
         }
     }
 
-    /// A connection that opens actively: it owes a SYN.
+    /// Opens a connection actively: it owes a SYN.
     pub fn connect(config: Config, iss: SeqNumber) -> Self {
         Self::new(State::SynSent, config, iss)
     }
 
-    /// A connection that answers `syn`, which came at `now`: it owes a SYN with an acknowledgement.
+    /// Opens a connection passively, for `syn` that came at `now`: it owes a SYN-ACK.
     pub fn accept(now: Instant, config: Config, iss: SeqNumber, syn: &crate::wire::tcp::Header) -> Self {
         let mut connection = Self::new(State::SynReceived, config, iss);
         connection.take_syn(now, syn);
@@ -245,23 +246,23 @@ impl Connection {
         self.state
     }
 
-    /// Why the connection is closed; meaningful in state [`State::Closed`].
+    /// Why the connection is closed; valid in state [`State::Closed`].
     pub const fn close_reason(&self) -> CloseReason {
         self.close_reason
     }
 
-    /// Largest payload of a segment we send, in octets.
+    /// The largest payload of a segment that is sent (EMSS), in octets.
     // Requirements: MPA-5.1-01, MPA-A.1-02, C00-5.1-02
     pub const fn emss_octets(&self) -> usize {
         self.path.emss_octets() as usize
     }
 
-    /// Oldest place in our stream that is not acknowledged.
+    /// SND.UNA: the oldest sequence number that is not acknowledged.
     pub const fn acknowledged(&self) -> SeqNumber {
         self.send.una
     }
 
-    /// Place after the last octet queued to send.
+    /// The sequence number after the last octet queued.
     pub const fn queued_end(&self) -> SeqNumber {
         self.send.queue.end()
     }
@@ -281,12 +282,13 @@ impl Connection {
         &self.rtt
     }
 
-    /// What is added to our clock in timestamps and the peer's latest one, where both ends send them.
+    /// The offset of the timestamp clock, and the peer's latest timestamp, if the ends have agreed on
+    /// timestamps.
     pub fn clocks(&self) -> Option<(u32, u32)> {
         self.timestamps.negotiated.then(|| self.timestamps.parts())
     }
 
-    /// Whether the peer sends nothing more and all it sent is in order.
+    /// Whether the peer has closed and everything it sent is in order.
     pub const fn peer_finished(&self) -> bool {
         self.receive.peer_finished()
     }
@@ -296,8 +298,8 @@ impl Connection {
         matches!(self.state, State::Established | State::CloseWait) && !self.send.fin.is_queued()
     }
 
-    /// Octets that could be sent at once beyond what is queued: what the peer's window and the congestion
-    /// window leave.
+    /// Octets that could be sent at once beyond those queued: the rest of the peer's window and of the
+    /// congestion window.
     pub fn send_room(&self) -> usize {
         if !self.may_send() {
             return 0;
@@ -308,25 +310,25 @@ impl Connection {
         network.min(peer) as usize
     }
 
-    /// Whether something is queued that was not yet sent.
+    /// Whether octets are queued that were never sent.
     pub fn has_unsent(&self) -> bool {
         self.send.queue.unsent_octets() > 0
     }
 
-    /// Queues `octets` octets that `payload` stands for as one segment, from `skip` octets into the payload.
-    /// Segments longer than the EMSS are cut when they are sent. `false` when the connection has its share of
-    /// the core's pool or does not send any more.
+    /// Queues `octets` octets of `payload`, from `skip` octets into it, as one segment. A segment longer than
+    /// the EMSS is cut when it is sent. Returns false if the connection holds its share of the core's pool,
+    /// or does not send any more.
     pub fn queue<P, F>(&mut self, pools: &mut Pools<P, F>, payload: P, skip: u32, octets: u32) -> bool {
         self.may_send() && self.send.queue.push(&mut pools.segments, payload, skip, octets)
     }
 
-    /// What the last segment queued stands for and its octets, while it was never sent and may still grow.
+    /// The payload and the octets of the last segment queued, if it was never sent and may still grow.
     pub fn last_unsent<P: Copy, F>(&self, pools: &Pools<P, F>) -> Option<(P, u32)> {
         if self.may_send() { self.send.queue.last_unsent(&pools.segments) } else { None }
     }
 
-    /// The last segment queued, which [`last_unsent`](Self::last_unsent) gave, now stands for `payload`, of
-    /// `octets` octets.
+    /// Replaces the payload of the last segment queued, which [`last_unsent`](Self::last_unsent) returned, by
+    /// `payload` of `octets` octets.
     pub fn extend_last<P, F>(&mut self, pools: &mut Pools<P, F>, payload: P, octets: u32) {
         self.send.queue.extend_last(&mut pools.segments, payload, octets);
     }
@@ -336,18 +338,19 @@ impl Connection {
         self.send.queue.iter(&pools.segments)
     }
 
-    /// Where the first of those begins; the place after all that was queued without one. It may lie before
-    /// [`acknowledged`](Self::acknowledged): a segment stays whole.
+    /// The sequence number of the first of those; without one, the number after the last octet queued. It may
+    /// lie before [`acknowledged`](Self::acknowledged): a segment acknowledged in part stays whole.
     pub fn oldest_kept<P, F>(&self, pools: &Pools<P, F>) -> SeqNumber {
         self.send.queue.iter(&pools.segments).next().map_or(self.queued_end(), |segment| segment.seq)
     }
 
-    /// All of those stand for `payload` from now on, whose octets are found by their place in the stream.
+    /// Replaces the payload of all those segments by `payload`, whose octets are found by their sequence
+    /// numbers.
     pub fn replace_payloads<P: Copy, F>(&mut self, pools: &mut Pools<P, F>, payload: P) {
         self.send.queue.replace_payloads(&mut pools.segments, payload);
     }
 
-    /// Consumes `octets` octets of what is in order.
+    /// Consumes `octets` octets in order.
     pub fn consume<P, F>(&mut self, pools: &mut Pools<P, F>, octets: usize) {
         self.receive.queue.consume(&mut pools.held, octets);
         if self.receive.may_grow_window(&self.config) {
@@ -355,9 +358,9 @@ impl Connection {
         }
     }
 
-    /// Forgets `octets` octets in order from `start` octets after the first unread one, so that the peer
-    /// sends them again; what lies behind them is kept. `false`, and nothing changed, when some of them were
-    /// acknowledged already.
+    /// Drops `octets` octets in order, from `start` octets after the first unread one, so that the peer sends
+    /// them again. Octets after them are kept. Returns false and changes nothing if some of them were
+    /// acknowledged.
     // Requirements: MPA-8-08
     pub fn forget<P, F>(&mut self, pools: &mut Pools<P, F>, start: usize, octets: usize) -> bool {
         let forgotten = self.forget_unacknowledged(pools, start, octets);
@@ -365,8 +368,8 @@ impl Connection {
         forgotten
     }
 
-    /// Forgets all that is in order, can be read and was not acknowledged, for want of frames. `false` when
-    /// there is no such.
+    /// Drops all octets in order that are readable and not acknowledged, to free frames. Returns false if
+    /// there are none.
     pub fn shed<P, F>(&mut self, pools: &mut Pools<P, F>) -> bool {
         let start = (self.ack.last_sent - self.receive.queue.unread()).max(0) as usize;
         let octets = self.receive.queue.readable(&pools.held).saturating_sub(start);
@@ -387,13 +390,13 @@ impl Connection {
         true
     }
 
-    /// Marks `from..to`, beyond a gap, as placed, see [`ReceiveQueue::place`].
+    /// Marks `from..to`, beyond a gap, as placed (see [`ReceiveQueue::place`]).
     pub fn place<P, F>(&mut self, pools: &mut Pools<P, F>, from: SeqNumber, to: SeqNumber) {
         self.receive.queue.place(&mut pools.held, from, to);
         self.counters.placed_octets += u64::from((to - from).max(0).cast_unsigned());
     }
 
-    /// Sends FIN after everything queued.
+    /// Closes this end: a FIN follows everything queued.
     pub fn close(&mut self) {
         match self.state {
             State::Established => self.state = State::FinWait1,
@@ -411,25 +414,25 @@ impl Connection {
         self.send.fin = Fin::Queued;
     }
 
-    /// Sends RST and forgets everything.
+    /// Aborts the connection with a RST.
     pub fn abort(&mut self) {
         self.reset_owed = !matches!(self.state, State::Closed | State::TimeWait | State::SynSent);
         self.enter_closed(CloseReason::Aborted);
     }
 
-    /// As [`abort`](Self::abort), for a peer that has taken too long.
+    /// Aborts the connection as [`abort`](Self::abort) does, because the peer has taken too long.
     pub fn give_up(&mut self) {
         self.reset_owed = !matches!(self.state, State::Closed | State::TimeWait | State::SynSent);
         self.enter_closed(CloseReason::TimedOut);
     }
 
-    /// Frees what the connection holds of the pools. The connection is of no use afterwards.
+    /// Frees everything that the connection holds of the pools. The connection must not be used afterwards.
     pub fn release<P, F>(&mut self, pools: &mut Pools<P, F>) {
         self.send.queue.clear(&mut pools.segments);
         self.receive.queue.clear(&mut pools.held);
     }
 
-    /// Frees the frames that the connection holds of what it has received. It must be closed.
+    /// Frees the frames of received octets. The connection must be closed.
     pub fn release_received<P, F>(&mut self, pools: &mut Pools<P, F>) {
         debug_assert_eq!(self.state, State::Closed, "what was acknowledged is lost");
         self.receive.queue.clear(&mut pools.held);
@@ -448,8 +451,8 @@ impl Connection {
         self.timers.earliest()
     }
 
-    /// Octets believed to be on their way. Without selective acknowledgements each duplicate tells of one
-    /// segment that has left the network (RFC 5681 §3.2).
+    /// Octets believed to be on their way. Without selective acknowledgements, each duplicate acknowledgement
+    /// stands for one segment that has left the network (RFC 5681 §3.2).
     fn pipe_octets(&self) -> u32 {
         self.send.queue.in_flight_octets().saturating_sub(self.recovery.left_octets(self.path.emss_octets()))
     }
@@ -462,8 +465,8 @@ impl Connection {
         self.timers.set(Timer::Retransmit, at);
     }
 
-    /// The pace of the sender, once the path is known to be longer than the burst that may leave at once: a
-    /// window over a shorter one is spent before pacing could hold it back.
+    /// The pace of the sender, if the round-trip time is longer than the burst that may leave at once. On a
+    /// shorter path the window is sent before pacing could hold it back.
     fn pace(&self) -> Option<Pace> {
         if !self.config.behaviour.pacing {
             return None;

@@ -1,4 +1,4 @@
-//! What a connection sends next.
+//! The next segment that a connection sends.
 
 use crate::time::Instant;
 use crate::wire::tcp::{Flags, Header, Options, SeqNumber};
@@ -11,27 +11,27 @@ use super::send_state::Fin;
 use super::timers::Timer;
 use super::{Connection, Pools, State};
 
-/// A segment to send. Ports and checksum are the caller's.
+/// A segment to send. The caller fills in ports and checksum.
 #[derive(Clone, Debug)]
 pub struct Outgoing<P> {
     /// The header, ports zero.
     pub header: Header,
-    /// The data, if any: a range of what a descriptor stands for.
+    /// The data, if any: a range of a descriptor's payload.
     pub segment: Option<Segment<P>>,
-    /// What the IP header says of congestion.
+    /// The ECN field of the IP header.
     pub ecn: EcnField,
 }
 
 impl<P> Outgoing<P> {
-    /// A segment without data. It is never marked as capable of ECN (RFC 3168 §6.1.4).
+    /// A segment without data. It is never sent as ECN-capable (RFC 3168 §6.1.4).
     pub(super) const fn control(header: Header) -> Self {
         Self { header, segment: None, ecn: EcnField::NotCapable }
     }
 }
 
 impl Connection {
-    /// The next segment to send at `now`; `None` when there is none for now. To be called until it gives
-    /// `None`.
+    /// Returns the next segment to send at `now`, or `None` if there is none for now. The caller repeats the
+    /// call until it returns `None`.
     pub fn poll_transmit<P: Copy, F>(
         &mut self,
         now: Instant,
@@ -61,7 +61,7 @@ impl Connection {
             return Some(Outgoing::control(header));
         }
         if core::mem::take(&mut self.probe.owed) {
-            // One place before the window: the peer answers with its window, and no FPDU is cut.
+            // One sequence number before SND.UNA: the peer answers with its window, and no FPDU is cut.
             return Some(Outgoing::control(self.header(now, self.send.una - 1, Flags::ACK)));
         }
         if self.ack.owed > 0 {
@@ -76,7 +76,7 @@ impl Connection {
         None
     }
 
-    /// The next segment with data: what is lost first, then what was never sent.
+    /// The next segment with data: lost segments first, then those never sent.
     fn poll_data<P: Copy, F>(&mut self, now: Instant, pools: &mut Pools<P, F>) -> Option<Outgoing<P>> {
         if self.send.queue.is_empty() {
             self.recovery.tail_probe_owed = false;
@@ -107,7 +107,7 @@ impl Connection {
         false
     }
 
-    /// The first lost segment, if the congestion window lets it out.
+    /// The first lost segment, if the congestion window allows it.
     fn next_lost<P: Copy, F>(&mut self, now: Instant, pools: &mut Pools<P, F>) -> Option<Segment<P>> {
         let lost = self.send.queue.peek_lost(&pools.segments)?;
         let emss = self.path.emss_octets();
@@ -129,8 +129,7 @@ impl Connection {
         Some(segment)
     }
 
-    /// The next segment never sent, if the windows let it out. A probe of the tail need not ask the
-    /// congestion window.
+    /// The next segment never sent, if both windows allow it. A tail probe ignores the congestion window.
     fn next_unsent<P: Copy, F>(
         &mut self,
         now: Instant,
@@ -150,7 +149,7 @@ impl Connection {
             self.send.cwnd_limited_until = self.send.queue.nxt();
             return None;
         }
-        // RFC 9293 §3.7.4. One that the next could not join is as full as FPDUs make it.
+        // RFC 9293 §3.7.4. A segment that the next one could not join is as full as whole FPDUs make it.
         // Requirements: MPA-A.2-01
         let behind = self.send.queue.octets_behind(&pools.segments);
         let may_grow = octets < emss && behind.is_none_or(|behind| octets + behind <= emss);
@@ -179,20 +178,20 @@ impl Connection {
         Some(segment)
     }
 
-    /// RFC 5681 §4.1: after a time without sending, the window says nothing of the path any more.
+    /// RFC 5681 §4.1: after a time without sending, the congestion window does not reflect the path any more.
     fn restart_after_idle(&mut self, now: Instant) {
         let idle_ns = now - self.activity.data_sent_at;
         let rto_ns = self.rtt.rto_ns();
         if self.send.flight_octets() == 0 && self.activity.data_sent_at > Instant::ZERO && idle_ns > rto_ns {
             self.congestion.on_idle(now, idle_ns, rto_ns);
-            // Once for this idle time, even if the segment cannot go yet.
+            // Once for this idle time, even if the segment cannot be sent yet.
             self.activity.data_sent_at = now;
         }
     }
 
-    /// The window is too small for the next segment and nothing is in flight. A window that data has filled
-    /// to a small rest is probed as a closed one is, so that no FPDU is cut; one that stays small, or was
-    /// never much larger, is used by cutting the segment (RFC 9293 §3.8.6.2.1).
+    /// The peer's window is too small for the next segment, and nothing is in flight. If data has filled the
+    /// window to a small rest, it is probed like a closed window, so that no FPDU is cut. A window that stays
+    /// small, or was never much larger, is used by cutting the segment (RFC 9293 §3.8.6.2.1).
     fn use_small_window<P: Copy, F>(
         &mut self,
         now: Instant,
@@ -229,7 +228,7 @@ impl Connection {
         if let Phase::Fast(prr) = &mut self.recovery.phase {
             prr.on_sent(segment.octets);
         }
-        // RFC 3168 §6.1.5: what is sent again is not capable of ECN; §6.1.2: new data tells of a reduction.
+        // RFC 3168 §6.1.5: a retransmission is not sent as ECN-capable. §6.1.2: new data reports a reduction.
         let ecn = if self.ecn.is_negotiated() && !again { EcnField::Capable0 } else { EcnField::NotCapable };
         if ecn == EcnField::Capable0 && core::mem::take(&mut self.ecn.reduced) {
             flags |= Flags::CWR;
@@ -257,7 +256,7 @@ impl Connection {
         }
     }
 
-    /// An acknowledgement of what was in order before the echo of marks changed, with the echo of then. It
+    /// An acknowledgement of the octets in order before the ECN echo changed, with the echo of before. It
     /// offers the same right edge as any other.
     fn earlier_acknowledgement(&mut self, now: Instant, ack: SeqNumber) -> Header {
         let mut header = self.header(now, self.send.next(), Flags::ACK);

@@ -1,4 +1,4 @@
-//! Bursts are spread over the round trip: a window that opens at once does not leave at once.
+//! Pacing: the segments of a window are spread over the round trip.
 
 use crate::limits;
 use crate::time::{Instant, SECOND};
@@ -6,7 +6,7 @@ use crate::time::{Instant, SECOND};
 /// When a connection may send next, by a leaky bucket in time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pacer {
-    /// When everything sent so far would have left at the paced rate.
+    /// When everything sent so far would have been sent at the paced rate.
     drained: Instant,
 }
 
@@ -18,8 +18,9 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// The pace of a window over a round-trip time: twice the window's rate in slow start, which doubles it
-    /// each round trip, and a quarter more than it else, so that pacing is not what limits the sender.
+    /// The pace of a window over a round-trip time. The rate is twice that of the window in slow start, which
+    /// doubles the window each round trip, and 1.25 times that of the window otherwise, so that pacing does
+    /// not limit the sender.
     pub(super) fn new(window_octets: u32, rtt_ns: u64, slow_start: bool, emss_octets: u32) -> Self {
         let gain_quarters = if slow_start { 8 } else { 5 };
         let octets = u64::from(window_octets.max(emss_octets)) * gain_quarters / 4;
@@ -40,7 +41,7 @@ impl Pacer {
         Self { drained: Instant::ZERO }
     }
 
-    /// When the next segment may leave, if not at `now`.
+    /// When the next segment may be sent, if not at `now`.
     pub(super) fn wait_until(self, now: Instant, pace: &Pace) -> Option<Instant> {
         let ahead_ns = self.drained - now;
         (ahead_ns > pace.burst_ns).then(|| now + (ahead_ns - pace.burst_ns))

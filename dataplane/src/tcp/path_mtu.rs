@@ -1,4 +1,4 @@
-//! The path turns out narrower than believed, or wider again (RFC 1191, RFC 8201, RFC 4821; RFC 5044 §9.1,
+//! The path MTU turns out smaller than assumed, or larger again (RFC 1191, RFC 8201, RFC 4821; RFC 5044 §9.1,
 //! App. A.5).
 //!
 //! FPDUs that are queued or outstanding by then are cut at the new EMSS when they are sent; new ones are made
@@ -71,10 +71,10 @@ impl PathMss {
 }
 
 impl Connection {
-    /// A router says that the segment at `quoted` was too large, and that segments of `mss_octets` octets of
-    /// options and payload would pass. `false`, and nothing changed, when that cannot be (RFC 5927 §7):
-    /// nothing is outstanding at that place, or segments are no larger than that already. The caller has
-    /// checked the size against the least MTU.
+    /// Takes the report of a router that the segment at `quoted` was too large, and that segments of
+    /// `mss_octets` octets of options and payload would pass. Returns false and changes nothing if the report
+    /// is not plausible (RFC 5927 §7): nothing is outstanding at that sequence number, or segments are no
+    /// larger than that. The caller has checked the size against the minimum MTU.
     pub fn on_packet_too_big<P: Copy, F>(
         &mut self,
         now: Instant,
@@ -91,8 +91,8 @@ impl Connection {
         true
     }
 
-    /// Uses segments of at most `mss_octets` octets of options and payload from the start: what is remembered
-    /// of the path.
+    /// Limits segments to `mss_octets` octets of options and payload, as remembered from earlier connections
+    /// on the path.
     pub fn limit_mss(&mut self, now: Instant, mss_octets: u16) {
         let emss = mss_octets.saturating_sub(self.option_octets()).max(limits::MIN_MSS_OCTETS);
         if u32::from(emss) < self.path.emss_octets() {
@@ -102,8 +102,8 @@ impl Connection {
         }
     }
 
-    /// Large segments that are lost twice over while nothing gets through may be too large for a path that
-    /// does not say so (RFC 4821 §7.7).
+    /// Large segments that are lost repeatedly while nothing is acknowledged may be too large for a path
+    /// whose routers do not report it: a black hole (RFC 4821 §7.7).
     pub(super) fn suspect_black_hole<P: Copy, F>(&mut self, now: Instant, pools: &mut Pools<P, F>) {
         if self.rtt.timeouts_in_a_row() < limits::BLACK_HOLE_TIMEOUTS {
             return;
@@ -118,8 +118,8 @@ impl Connection {
         }
     }
 
-    /// What was sent in larger segments is lost for certain, and not for congestion: it is sent again at
-    /// once.
+    /// Uses smaller segments. Larger ones in flight are lost for certain, but not because of congestion: they
+    /// are retransmitted at once.
     fn narrow<P: Copy, F>(&mut self, now: Instant, emss: u16, pools: &mut Pools<P, F>) {
         self.path.narrow(emss);
         self.congestion.set_emss(u32::from(emss));
@@ -130,7 +130,7 @@ impl Connection {
         self.timers.set(Timer::PathMtu, now + limits::PATH_MTU_RETRY_NS);
     }
 
-    /// RFC 1191 §6.3: paths change; after some minutes larger segments are tried again.
+    /// RFC 1191 §6.3: the path may have changed; larger segments are tried again after some minutes.
     pub(super) fn try_larger_segments(&mut self) {
         self.path.widen();
         self.congestion.set_emss(self.path.emss_octets());

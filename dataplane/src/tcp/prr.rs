@@ -1,5 +1,4 @@
-//! Proportional rate reduction: how much is sent for each acknowledgement while losses are repaired (RFC
-//! 9937).
+//! Proportional rate reduction: the octets sent for each acknowledgement during loss recovery (RFC 9937).
 
 /// One recovery, in octets.
 #[derive(Clone, Copy, Debug)]
@@ -8,7 +7,7 @@ pub(super) struct Prr {
     delivered: u32,
     /// Sent since it began.
     sent: u32,
-    /// What was outstanding when it began (RecoverFS).
+    /// Octets outstanding when it began (RecoverFS).
     flight: u32,
 }
 
@@ -23,7 +22,7 @@ impl Prr {
     }
 
     /// The window after an acknowledgement that delivered `delivered_octets`, with `in_flight_octets` still
-    /// on their way. `safe` when it moved the left edge and showed no further loss (§6: then slow start, else
+    /// on their way. `safe` says that it moved SND.UNA and showed no further loss (§6: then slow start, else
     /// conservation).
     pub(super) fn window_octets(
         &mut self,

@@ -1,4 +1,4 @@
-//! RACK: which segments are lost, told from time rather than from counting duplicates (RFC 8985 §6).
+//! RACK: loss detection by time instead of by counting duplicate acknowledgements (RFC 8985 §6).
 
 use crate::limits;
 use crate::time::Instant;
@@ -6,33 +6,33 @@ use crate::wire::tcp::SeqNumber;
 
 use super::send_queue::{Segment, Verdict};
 
-/// What RACK knows of one connection.
+/// The RACK state of one connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rack {
-    /// When the segment was sent that was sent last of all those delivered; [`Instant::ZERO`] before the
-    /// first.
+    /// The transmission time of the most recently sent segment that was delivered (RACK.xmit_ts);
+    /// [`Instant::ZERO`] before the first.
     sent_at: Instant,
-    /// The place after that segment.
+    /// The sequence number after that segment (RACK.end_seq).
     end: SeqNumber,
     /// Its round-trip time.
     rtt_ns: u64,
-    /// The place after the highest octet delivered (RACK.fack).
+    /// The sequence number after the highest octet delivered (RACK.fack).
     highest: SeqNumber,
-    /// A segment was delivered after a later one without having been sent twice.
+    /// A segment that was sent once was delivered after a later one.
     reordering_seen: bool,
-    /// The window of reordering in quarters of the least round-trip time.
+    /// The reordering window in quarters of the least round-trip time.
     window_quarters: u8,
-    /// Recoveries that the widened window still outlasts.
+    /// Recoveries for which the widened window still holds.
     window_persists: u8,
-    /// Where the round trip ends in which the window was last widened.
+    /// The end of the round trip in which the window was last widened.
     widened_round: SeqNumber,
 }
 
-/// What decides how long a segment may be late.
+/// The inputs for how late a segment may be before it counts as lost.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Patience {
-    /// In loss recovery, or as many segments selectively acknowledged as make a loss certain: no patience
-    /// without reordering (§6.2 step 4).
+pub(super) struct ReorderTolerance {
+    /// In loss recovery, or enough segments are selectively acknowledged to make a loss certain: without
+    /// reordering, no delay is tolerated (§6.2 step 4).
     pub(super) certain: bool,
     pub(super) min_rtt_ns: u64,
     pub(super) smoothed_rtt_ns: u64,
@@ -56,13 +56,13 @@ impl Rack {
         self.reordering_seen
     }
 
-    /// Whether anything was delivered yet.
+    /// Whether a segment was delivered yet.
     pub(super) const fn has_sample(&self) -> bool {
         self.sent_at.as_nanos() > 0
     }
 
-    /// Takes note of a delivered segment (§6.2 steps 2, 3); gives whether it shows reordering. `ambiguous`
-    /// when its acknowledgement may be of an earlier sending.
+    /// Notes a delivered segment (§6.2 steps 2, 3). Returns true if it shows reordering. `ambiguous` says
+    /// that its acknowledgement may be for an earlier transmission.
     pub(super) fn on_delivered<P>(&mut self, now: Instant, segment: &Segment<P>, ambiguous: bool) -> bool {
         let reordered = segment.end() < self.highest && !segment.retransmitted();
         self.highest = self.highest.later(segment.end());
@@ -75,7 +75,7 @@ impl Rack {
         reordered
     }
 
-    /// A D-SACK: something was sent again for nothing. The window grows by a quarter of the least round-trip
+    /// Notes a D-SACK: a retransmission was spurious. The window grows by a quarter of the least round-trip
     /// time, once a round trip (§6.2 step 4).
     pub(super) fn on_duplicate_delivery(&mut self, una: SeqNumber, nxt: SeqNumber) {
         if una >= self.widened_round {
@@ -93,28 +93,28 @@ impl Rack {
         }
     }
 
-    fn window_ns(&self, patience: Patience) -> u64 {
-        if !self.reordering_seen && patience.certain {
+    fn window_ns(&self, tolerance: ReorderTolerance) -> u64 {
+        if !self.reordering_seen && tolerance.certain {
             return 0;
         }
-        (patience.min_rtt_ns / 4)
+        (tolerance.min_rtt_ns / 4)
             .saturating_mul(u64::from(self.window_quarters))
-            .min(patience.smoothed_rtt_ns)
+            .min(tolerance.smoothed_rtt_ns)
     }
 
-    /// How to judge segments in flight at `now` (§6.2 step 5). The judge notes in `wait_ns` how long until
-    /// the next could be lost, 0 for never.
+    /// Returns a judge of segments in flight at `now` (§6.2 step 5). It sets `wait_ns` to the time until the
+    /// next segment could be lost, 0 for never.
     pub(super) fn judge<P>(
         &self,
         now: Instant,
-        patience: Patience,
+        tolerance: ReorderTolerance,
         wait_ns: &mut u64,
     ) -> impl FnMut(&Segment<P>) -> Verdict {
-        let window_ns = self.window_ns(patience);
+        let window_ns = self.window_ns(tolerance);
         let rack = *self;
         move |segment| {
             if !sent_before(segment, rack.sent_at, rack.end) {
-                // What was sent once was sent in order: all that follow are later still.
+                // Segments sent once were sent in order: all that follow were sent later.
                 return if segment.retransmitted() { Verdict::Keep } else { Verdict::Stop };
             }
             let overdue = segment.sent_at + rack.rtt_ns + window_ns;
@@ -128,12 +128,12 @@ impl Rack {
     }
 
     /// Whether a segment is due to be lost when the retransmission timer expires (§6.3).
-    pub(super) fn overdue<P>(&self, now: Instant, patience: Patience, segment: &Segment<P>) -> bool {
-        segment.sent_at + self.rtt_ns + self.window_ns(patience) <= now
+    pub(super) fn overdue<P>(&self, now: Instant, tolerance: ReorderTolerance, segment: &Segment<P>) -> bool {
+        segment.sent_at + self.rtt_ns + self.window_ns(tolerance) <= now
     }
 }
 
-/// RACK_sent_after of §6.2, with places breaking ties.
+/// RACK_sent_after of §6.2; sequence numbers break ties.
 fn sent_after<P>(segment: &Segment<P>, at: Instant, end: SeqNumber) -> bool {
     segment.sent_at > at || (segment.sent_at == at && segment.end() > end)
 }
@@ -148,8 +148,8 @@ mod tests {
     use crate::tcp::send_queue::SegmentState;
     use crate::time::MILLISECOND;
 
-    const PATIENCE: Patience =
-        Patience { certain: false, min_rtt_ns: 20 * MILLISECOND, smoothed_rtt_ns: 40 * MILLISECOND };
+    const TOLERANCE: ReorderTolerance =
+        ReorderTolerance { certain: false, min_rtt_ns: 20 * MILLISECOND, smoothed_rtt_ns: 40 * MILLISECOND };
 
     fn segment(number: u32, sent_ms: u64, transmissions: u8) -> Segment<()> {
         Segment {
@@ -167,9 +167,14 @@ mod tests {
         Instant::from_nanos(milliseconds * MILLISECOND)
     }
 
-    fn verdict(rack: &Rack, now_ms: u64, patience: Patience, segment: &Segment<()>) -> (Verdict, u64) {
+    fn verdict(
+        rack: &Rack,
+        now_ms: u64,
+        tolerance: ReorderTolerance,
+        segment: &Segment<()>,
+    ) -> (Verdict, u64) {
         let mut wait_ns = 0;
-        let verdict = rack.judge(at(now_ms), patience, &mut wait_ns)(segment);
+        let verdict = rack.judge(at(now_ms), tolerance, &mut wait_ns)(segment);
         (verdict, wait_ns / MILLISECOND)
     }
 
@@ -178,24 +183,28 @@ mod tests {
     #[test]
     fn a_segment_is_lost_when_later_ones_arrived_and_it_is_late() {
         let mut rack = Rack::new(SeqNumber(0));
-        assert_eq!(verdict(&rack, 50, PATIENCE, &segment(0, 10, 1)), (Verdict::Stop, 0), "nothing delivered");
+        assert_eq!(
+            verdict(&rack, 50, TOLERANCE, &segment(0, 10, 1)),
+            (Verdict::Stop, 0),
+            "nothing delivered"
+        );
         rack.on_delivered(at(41), &segment(1, 11, 1), false);
-        assert_eq!(verdict(&rack, 41, PATIENCE, &segment(0, 10, 1)), (Verdict::Keep, 4), "10 + 30 + 5 - 41");
-        assert_eq!(verdict(&rack, 45, PATIENCE, &segment(0, 10, 1)), (Verdict::Lost, 0));
-        let certain = Patience { certain: true, ..PATIENCE };
+        assert_eq!(verdict(&rack, 41, TOLERANCE, &segment(0, 10, 1)), (Verdict::Keep, 4), "10 + 30 + 5 - 41");
+        assert_eq!(verdict(&rack, 45, TOLERANCE, &segment(0, 10, 1)), (Verdict::Lost, 0));
+        let certain = ReorderTolerance { certain: true, ..TOLERANCE };
         assert_eq!(verdict(&rack, 41, certain, &segment(0, 10, 1)), (Verdict::Lost, 0), "three later ones");
         assert_eq!(verdict(&rack, 99, certain, &segment(2, 12, 1)), (Verdict::Stop, 0), "sent later");
         assert_eq!(verdict(&rack, 99, certain, &segment(0, 40, 2)), (Verdict::Keep, 0), "sent again later");
     }
 
-    /// §6.2 step 4: with reordering seen there is always patience, and more of it after a D-SACK, once a
+    /// §6.2 step 4: once reordering was seen, lateness is tolerated, and more of it after a D-SACK, once a
     /// round trip.
     #[test]
     fn reordering_makes_it_patient() {
         let mut rack = Rack::new(SeqNumber(0));
         assert!(!rack.on_delivered(at(41), &segment(5, 11, 1), false));
         assert!(rack.on_delivered(at(42), &segment(3, 10, 1), false));
-        let certain = Patience { certain: true, ..PATIENCE };
+        let certain = ReorderTolerance { certain: true, ..TOLERANCE };
         assert_eq!(verdict(&rack, 41, certain, &segment(0, 10, 1)), (Verdict::Keep, 4));
         rack.on_duplicate_delivery(SeqNumber(600), SeqNumber(900));
         rack.on_duplicate_delivery(SeqNumber(700), SeqNumber(950));

@@ -1,6 +1,6 @@
-//! What loss recovery remembers of a connection, and how a recovery begins and ends: fast recovery (RFC 6675,
-//! with RACK to tell losses and PRR to pace them), retransmission timeouts with F-RTO (RFC 5682), and taking
-//! back what was for nothing (Eifel, RFC 3522 and 4015; D-SACK, RFC 3708).
+//! The loss recovery of a connection: fast recovery (RFC 6675, with RACK for detection and PRR for the rate),
+//! retransmission timeouts with F-RTO (RFC 5682), and undoing spurious reductions (Eifel, RFC 3522 and 4015;
+//! D-SACK, RFC 3708).
 
 use crate::limits;
 use crate::time::Instant;
@@ -8,7 +8,7 @@ use crate::wire::tcp::SeqNumber;
 
 use super::congestion::{CongestionControl, Signal};
 use super::prr::Prr;
-use super::rack::{Patience, Rack};
+use super::rack::{Rack, ReorderTolerance};
 use super::sack_blocks::Block;
 use super::send_queue::{SegmentState, Verdict};
 use super::timers::Timer;
@@ -17,21 +17,21 @@ use super::{Connection, Pools};
 /// Segments selectively acknowledged beyond a hole, or duplicate acknowledgements, that make a loss certain.
 pub(super) const DUPLICATE_THRESHOLD: u32 = 3;
 
-/// What the sender is doing about losses.
+/// The phase of loss recovery.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Phase {
-    /// Nothing: none is known.
+    /// No loss is known.
     Open,
-    /// Repairing them without a timeout.
+    /// Fast recovery: losses are repaired without a timeout.
     Fast(Prr),
-    /// Repairing them after a timeout.
+    /// Losses are repaired after a retransmission timeout.
     Timeout {
-        /// Whether the timeout was for nothing is still to be found out (RFC 5682).
+        /// It is not known yet whether the timeout was spurious (RFC 5682).
         undecided: bool,
     },
 }
 
-/// A segment sent to find out whether the tail of what was sent has arrived (RFC 8985 §7.3).
+/// A tail loss probe: a segment sent to learn whether the last segments have arrived (RFC 8985 §7.3).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TailProbe {
     /// SND.NXT after it.
@@ -40,7 +40,8 @@ pub(super) struct TailProbe {
     pub(super) retransmission: bool,
 }
 
-/// The segments that a recovery has sent again, as long as they are few: with many, a mistake is unlikely.
+/// The segments that a recovery has retransmitted, if they are few. With many, a spurious recovery is
+/// unlikely.
 #[derive(Clone, Copy, Debug)]
 struct Resent {
     /// The first `count` of them.
@@ -64,7 +65,8 @@ impl Resent {
         }
     }
 
-    /// Takes note that `block` came twice; gives whether that was the last of all that was sent again.
+    /// Notes that the peer received `block` twice. Returns true if it has now received every retransmitted
+    /// segment twice.
     fn answered_by(&mut self, block: Block) -> bool {
         let sent = &mut self.blocks[..usize::from(self.count)];
         let Some(place) = sent.iter().position(|resent| block.0 <= resent.0 && resent.1 <= block.1) else {
@@ -76,14 +78,14 @@ impl Resent {
     }
 }
 
-/// What is needed to take a reduction back.
+/// The state needed to undo a reduction.
 #[derive(Clone, Copy, Debug)]
 struct Undo {
-    /// The first octet sent again.
+    /// The first octet retransmitted.
     from: SeqNumber,
-    /// Our clock when the first segment was sent again.
+    /// Our timestamp clock when the first segment was retransmitted.
     clock: Option<u32>,
-    /// What was sent again and not yet called a duplicate by the peer.
+    /// Segments retransmitted that the peer has not reported as duplicates yet.
     resent: Resent,
 }
 
@@ -92,14 +94,15 @@ struct Undo {
 pub(super) struct Recovery {
     pub(super) phase: Phase,
     pub(super) rack: Rack,
-    /// What was outstanding when the last recovery began ends here: its end, too (RFC 6582 `recover`).
+    /// SND.NXT when the last recovery began: the recovery ends when this is acknowledged (RFC 6582
+    /// `recover`).
     pub(super) until: SeqNumber,
     /// No further reduction for marked packets before this is acknowledged: one a round trip (RFC 3168
     /// §6.1.2).
     pub(super) ecn_until: SeqNumber,
     pub(super) tail_probe: Option<TailProbe>,
     pub(super) tail_probe_owed: bool,
-    /// Duplicate acknowledgements, where there are no selective ones.
+    /// Duplicate acknowledgements, counted if there are no selective ones.
     pub(super) duplicate_acks: u32,
     undo: Option<Undo>,
 }
@@ -122,12 +125,12 @@ impl Recovery {
         matches!(self.phase, Phase::Open)
     }
 
-    /// Octets that duplicate acknowledgements say have left the network.
+    /// Octets that have left the network according to duplicate acknowledgements.
     pub(super) fn left_octets(&self, emss_octets: u32) -> u32 {
         self.duplicate_acks.saturating_mul(emss_octets)
     }
 
-    /// The octets `block` were sent again at clock value `clock`.
+    /// Notes that the octets `block` were retransmitted at clock value `clock`.
     pub(super) fn on_resent(&mut self, clock: u32, block: Block) {
         if let Some(undo) = &mut self.undo {
             undo.resent.add(block);
@@ -137,17 +140,18 @@ impl Recovery {
         }
     }
 
-    /// The peer got the octets `block` twice: if that goes for all that was sent again, nothing was lost (RFC
-    /// 3708 §2). What the network itself duplicates says nothing: only what was sent again counts.
+    /// Notes that the peer received the octets `block` twice. Returns true if that holds for every
+    /// retransmitted segment: then nothing was lost (RFC 3708 §2). Octets duplicated by the network alone do
+    /// not count.
     pub(super) fn on_duplicate_delivery(&mut self, block: Block) -> bool {
         self.undo.as_mut().is_some_and(|undo| undo.resent.answered_by(block))
     }
 
-    /// An acknowledgement up to `ack` echoes our clock `echo`: if the first segment sent again is
-    /// acknowledged by an older clock, its first sending had arrived (RFC 3522).
+    /// Whether an acknowledgement up to `ack` with the timestamp echo `echo` is for the first transmission of
+    /// the first retransmitted segment: the echo is older than its retransmission (RFC 3522).
     pub(super) fn answers_first_sending(&self, ack: SeqNumber, echo: u32) -> bool {
         self.undo.is_some_and(|undo| {
-            // What else was sent again may have been lost: of that, the first says nothing.
+            // If more segments were retransmitted, the first one does not show that the others had arrived.
             let alone = undo.resent.count <= 1 && !undo.resent.too_many;
             alone
                 && ack > undo.from
@@ -161,16 +165,15 @@ impl Recovery {
 }
 
 impl Connection {
-    pub(super) fn patience(&self) -> Patience {
-        Patience {
+    pub(super) fn tolerance(&self) -> ReorderTolerance {
+        ReorderTolerance {
             certain: !self.recovery.is_open() || self.send.queue.sacked_segments() >= DUPLICATE_THRESHOLD,
             min_rtt_ns: self.rtt.least_ns().unwrap_or(0),
             smoothed_rtt_ns: self.rtt.smoothed_ns().unwrap_or(0),
         }
     }
 
-    /// Finds out by RACK what is lost, and begins recovery if something is. Gives whether something was
-    /// found.
+    /// Detects losses by RACK, and begins fast recovery if there are any. Returns true if it found one.
     pub(super) fn detect_losses<P: Copy, F>(&mut self, now: Instant, pools: &mut Pools<P, F>) -> bool {
         self.timers.clear(Timer::Reorder);
         if !self.ack.sack || !self.recovery.rack.has_sample() {
@@ -182,8 +185,8 @@ impl Connection {
         }
         let before = self.send.queue.outstanding_octets();
         let mut wait_ns = 0;
-        let patience = self.patience();
-        let judge = self.recovery.rack.judge(now, patience, &mut wait_ns);
+        let tolerance = self.tolerance();
+        let judge = self.recovery.rack.judge(now, tolerance, &mut wait_ns);
         let found = self.send.queue.mark_lost(&mut pools.segments, &mut pools.scan_budget, judge);
         if wait_ns > 0 {
             self.timers.set(Timer::Reorder, now + wait_ns);
@@ -209,13 +212,13 @@ impl Connection {
         self.counters.fast_retransmits += 1;
     }
 
-    /// A recovery begins: what is outstanding now is its business.
+    /// Notes where a recovery begins: it repairs the segments outstanding now.
     fn note_reduction(&mut self) {
         self.recovery.until = self.send.queue.nxt();
         self.recovery.undo = Some(Undo { from: self.send.una, clock: None, resent: Resent::new() });
     }
 
-    /// What the retransmission timeout means for what is outstanding (RFC 8985 §6.3, RFC 5682 §3).
+    /// Begins recovery after a retransmission timeout (RFC 8985 §6.3, RFC 5682 §3).
     pub(super) fn begin_timeout_recovery<P: Copy, F>(
         &mut self,
         now: Instant,
@@ -228,17 +231,17 @@ impl Connection {
             .oldest(&pools.segments)
             .is_some_and(|oldest| oldest.state == SegmentState::Sacked && oldest.seq >= self.send.una);
         if reneged {
-            // The peer cannot hold the oldest octets and not acknowledge them (RFC 2018 §8).
+            // A peer that holds the oldest octets acknowledges them: it has dropped them (RFC 2018 §8).
             self.counters.reneged += 1;
             self.send.queue.forget_sacked(&mut pools.segments);
         }
         let undecided = first && (self.ack.sack || self.timestamps.negotiated) && !reneged;
         self.congestion.on_timeout(now, self.send.flight_octets(), first);
-        let patience = self.patience();
+        let tolerance = self.tolerance();
         let (rack, una, sack) = (self.recovery.rack, self.send.una, self.ack.sack);
         self.send.queue.mark_lost(&mut pools.segments, &mut pools.scan_budget, |segment| {
             let oldest = segment.seq <= una;
-            if oldest || !sack || rack.overdue(now, patience, segment) {
+            if oldest || !sack || rack.overdue(now, tolerance, segment) {
                 Verdict::Lost
             } else {
                 Verdict::Keep
@@ -257,7 +260,7 @@ impl Connection {
         }
     }
 
-    /// The last reduction was for nothing.
+    /// Undoes the last reduction: it was spurious.
     pub(super) fn take_reduction_back<P: Copy, F>(&mut self, now: Instant, pools: &mut Pools<P, F>) {
         self.send.queue.unmark_lost(&mut pools.segments);
         self.congestion.undo(now);

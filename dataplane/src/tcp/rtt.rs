@@ -3,7 +3,7 @@
 use crate::limits;
 use crate::time::Instant;
 
-/// Estimates the round-trip time of one connection and gives its retransmission timeout.
+/// Estimates the round-trip time and the retransmission timeout of one connection.
 #[derive(Clone, Copy, Debug)]
 pub struct RttEstimator {
     /// SRTT and RTTVAR in nanoseconds, once there is a first sample.
@@ -12,7 +12,7 @@ pub struct RttEstimator {
     backoff: u8,
     /// The SYN was not answered in time.
     lost_syn: bool,
-    /// The least samples of this span of time and of the one before, and when this span began.
+    /// The least samples of this span of time and of the one before.
     least_ns: (u64, u64),
     span_began: Instant,
 }
@@ -29,7 +29,8 @@ impl RttEstimator {
         }
     }
 
-    /// Takes a sample at `now` from a segment that was sent once (Karn's rule is the caller's, RFC 6298 §3).
+    /// Takes a sample at `now`. The caller passes only samples of segments that were sent once (Karn's
+    /// algorithm, RFC 6298 §3).
     pub fn sample(&mut self, now: Instant, rtt_ns: u64) {
         if now - self.span_began >= limits::LEAST_RTT_SPAN_NS {
             self.least_ns = (u64::MAX, self.least_ns.0);

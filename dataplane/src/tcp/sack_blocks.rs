@@ -1,18 +1,18 @@
-//! The blocks that selective acknowledgements report: what is held beyond a gap, most recent first (RFC 2018
-//! §4), and what came twice (D-SACK, RFC 2883).
+//! The blocks that selective acknowledgements report: octets held beyond a gap, most recent first (RFC 2018
+//! §4), and octets received twice (D-SACK, RFC 2883).
 
 use arrayvec::ArrayVec;
 
 use crate::wire::tcp::SeqNumber;
 
-/// A run of octets: the first, and the place after the last.
+/// A range of octets: the first sequence number, and the one after the last.
 pub(super) type Block = (SeqNumber, SeqNumber);
 
-/// As many blocks as an option ever holds.
+/// The most blocks that an option holds.
 const BLOCKS: usize = 4;
 
-/// What is to be reported. A run that finds no place among the blocks is told when it changes again; blocks
-/// are advice, not promises.
+/// The blocks to be reported. A range that does not fit is reported when it changes again; blocks are
+/// advisory.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SackBlocks {
     held: ArrayVec<Block, BLOCKS>,
@@ -25,7 +25,7 @@ impl SackBlocks {
         self.held.is_empty() && self.duplicate.is_none()
     }
 
-    /// Octets `block` are held beyond a gap.
+    /// Notes that the octets `block` are held beyond a gap.
     pub(super) fn on_held(&mut self, mut block: Block) {
         self.held.retain(|held| {
             let apart = held.1 < block.0 || block.1 < held.0;
@@ -40,24 +40,24 @@ impl SackBlocks {
         self.held.insert(0, block);
     }
 
-    /// Octets `block` came although they were there. The next acknowledgement says so, and only that one.
+    /// Notes that the octets `block` were received twice. Only the next acknowledgement reports it.
     pub(super) const fn on_duplicate(&mut self, block: Block) {
         self.duplicate = Some(block);
     }
 
-    /// Everything before `next` is in order.
+    /// Removes the blocks before `next`, which are in order now.
     pub(super) fn on_in_order(&mut self, next: SeqNumber) {
         if !self.held.is_empty() {
             self.held.retain(|held| held.1 > next);
         }
     }
 
-    /// Nothing is held beyond a gap any more.
+    /// Removes all blocks.
     pub(super) fn clear(&mut self) {
         self.held.clear();
     }
 
-    /// The blocks for an acknowledgement that is sent now, the duplicate first.
+    /// Returns the blocks for an acknowledgement that is sent now, the duplicate first.
     pub(super) fn report(&mut self) -> ArrayVec<Block, BLOCKS> {
         let mut blocks: ArrayVec<Block, BLOCKS> = self.duplicate.take().into_iter().collect();
         blocks.extend(self.held.iter().copied().take(BLOCKS - blocks.len()));

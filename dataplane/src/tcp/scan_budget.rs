@@ -1,10 +1,10 @@
-//! A bound on the work that peers can cause by selective acknowledgements: each lets the send queue be
-//! searched, and a peer of tiny segments and many holes can make it long.
+//! A bound on the work that selective acknowledgements cause: each scans the send queue, which a peer with
+//! tiny segments and many holes can make long.
 
 use crate::limits;
 
-/// How many segments of the send queues of a core may still be looked at in this poll. An acknowledgement
-/// that finds nothing left counts as one without blocks: the next one says the same again.
+/// How many segments of the send queues of a core may still be scanned in this poll. If none are left, the
+/// blocks of an acknowledgement are ignored; the next acknowledgement repeats them.
 #[derive(Debug)]
 pub struct ScanBudget {
     left: u32,
@@ -12,22 +12,23 @@ pub struct ScanBudget {
 }
 
 impl ScanBudget {
-    /// For the first poll.
+    /// The budget of the first poll.
     pub const fn new() -> Self {
         Self { left: limits::SEGMENTS_SEARCHED_PER_POLL, refused: 0 }
     }
 
-    /// A poll begins.
+    /// Renews the budget: a poll begins.
     pub const fn begin_poll(&mut self) {
         self.left = limits::SEGMENTS_SEARCHED_PER_POLL;
     }
 
-    /// Searches that were not made.
+    /// Scans that were refused.
     pub const fn refused(&self) -> u64 {
         self.refused
     }
 
-    /// Whether there may be another search; it is counted if not. One that has begun comes to its end.
+    /// Returns true if another scan may begin, and counts it as refused if not. A scan that has begun always
+    /// finishes.
     pub(super) const fn begin_scan(&mut self) -> bool {
         if self.left == 0 {
             self.refused += 1;
@@ -35,7 +36,7 @@ impl ScanBudget {
         self.left > 0
     }
 
-    /// A segment is looked at.
+    /// Counts a segment that is scanned.
     #[inline]
     pub(super) const fn spend_one(&mut self) {
         self.left = self.left.saturating_sub(1);

@@ -1,6 +1,6 @@
-//! What a connection has to send and has sent: descriptors of segments, never octets, and what is known of
-//! the fate of each (the scoreboard of RFC 6675). A retransmission gives the same descriptor again, so the
-//! layer above rebuilds the same FPDU within the same boundaries (RFC 5044 App. A.1).
+//! The send queue of a connection: descriptors of segments to send and sent, not their octets, and the state
+//! of each (the scoreboard of RFC 6675). A retransmission returns the same descriptor, so the layer above
+//! rebuilds the same FPDU within the same boundaries (RFC 5044 App. A.1).
 
 use crate::limits;
 use crate::pool::{List, NodeId, Pool};
@@ -9,46 +9,46 @@ use crate::wire::tcp::SeqNumber;
 
 use super::scan_budget::ScanBudget;
 
-/// What is known of a segment.
+/// The state of a segment, as far as the sender can tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SegmentState {
     /// Not yet sent.
     Unsent,
-    /// Sent, and believed to be on its way.
+    /// Sent, and presumed to be in the network.
     InFlight,
     /// Selectively acknowledged: the peer holds it, though it may still drop it (RFC 2018 §8).
     Sacked,
-    /// Believed lost, to be sent again.
+    /// Presumed lost, to be retransmitted.
     Lost,
 }
 
-/// One segment's worth of data: a range of what a descriptor stands for.
+/// The data of one segment: a range of a descriptor's payload.
 #[derive(Clone, Copy, Debug)]
 pub struct Segment<P> {
-    /// The first octet's place in the stream.
+    /// The sequence number of the first octet.
     pub seq: SeqNumber,
     /// Octets in the segment.
     pub octets: u32,
-    /// What the layer above builds the octets from.
+    /// The descriptor from which the layer above builds the octets.
     pub payload: P,
-    /// Where in the payload the segment begins: 0 unless an FPDU had to be cut (RFC 5044 §4.5, EMSS below the
-    /// floor).
+    /// The offset in the payload at which the segment begins: 0 unless an FPDU had to be cut (RFC 5044 §4.5,
+    /// EMSS below the floor).
     pub skip: u32,
     /// When it was last sent.
     pub sent_at: Instant,
-    /// How often it was sent.
+    /// The number of transmissions.
     pub transmissions: u8,
-    /// What is known of it.
+    /// Its state.
     pub state: SegmentState,
 }
 
 impl<P> Segment<P> {
-    /// The place after the last octet.
+    /// The sequence number after the last octet.
     pub fn end(&self) -> SeqNumber {
         self.seq + self.octets
     }
 
-    /// Whether it was sent more than once, so that an acknowledgement of it is ambiguous (Karn).
+    /// Whether it was sent more than once, so that its acknowledgement is ambiguous (Karn).
     pub const fn retransmitted(&self) -> bool {
         self.transmissions > 1
     }
@@ -60,22 +60,22 @@ pub struct SendQueue {
     segments: List,
     /// The next segment never sent; `None` when all are sent.
     next: Option<NodeId>,
-    /// No segment before this one is lost; `None`: none is.
+    /// No segment before this one is lost; `None` if no segment is.
     lost_from: Option<NodeId>,
-    /// Place of the next octet never sent (SND.NXT).
+    /// SND.NXT: the sequence number of the next octet never sent.
     nxt: SeqNumber,
-    /// Place after the last queued octet.
+    /// The sequence number after the last queued octet.
     end: SeqNumber,
     in_flight_octets: u32,
     lost_octets: u32,
     sacked_octets: u32,
     sacked_segments: u32,
-    /// The place after the highest octet selectively acknowledged.
+    /// The sequence number after the highest octet selectively acknowledged.
     sacked_end: SeqNumber,
 }
 
 impl SendQueue {
-    /// An empty queue whose first octet will have place `start`.
+    /// An empty queue whose first octet will have the sequence number `start`.
     pub const fn new(start: SeqNumber) -> Self {
         Self {
             segments: List::new(),
@@ -91,12 +91,12 @@ impl SendQueue {
         }
     }
 
-    /// SND.NXT: the place of the next octet never sent.
+    /// SND.NXT: the sequence number of the next octet never sent.
     pub const fn nxt(&self) -> SeqNumber {
         self.nxt
     }
 
-    /// The place after the last queued octet.
+    /// The sequence number after the last queued octet.
     pub const fn end(&self) -> SeqNumber {
         self.end
     }
@@ -106,12 +106,12 @@ impl SendQueue {
         (self.end - self.nxt) as u32
     }
 
-    /// Octets believed to be on their way (the pipe of RFC 6675 §4).
+    /// Octets presumed to be in the network (the pipe of RFC 6675 §4).
     pub const fn in_flight_octets(&self) -> u32 {
         self.in_flight_octets
     }
 
-    /// Octets believed lost and not yet sent again.
+    /// Octets presumed lost and not retransmitted yet.
     pub const fn lost_octets(&self) -> u32 {
         self.lost_octets
     }
@@ -131,7 +131,7 @@ impl SendQueue {
         self.sacked_segments
     }
 
-    /// The place after the highest octet selectively acknowledged, if any is.
+    /// The sequence number after the highest octet selectively acknowledged, if any is.
     pub const fn sacked_end(&self) -> Option<SeqNumber> {
         if self.sacked_segments > 0 { Some(self.sacked_end) } else { None }
     }
@@ -146,8 +146,8 @@ impl SendQueue {
         self.segments.is_empty()
     }
 
-    /// Queues a segment of `octets` octets. `false`, and nothing queued, when the pool has no node left, or
-    /// this queue as many as its share.
+    /// Queues a segment of `octets` octets. Returns false and queues nothing if the pool has no node left, or
+    /// this queue holds its share of them.
     pub fn push<P>(&mut self, pool: &mut Pool<Segment<P>>, payload: P, skip: u32, octets: u32) -> bool {
         let segment = Segment {
             seq: self.end,
@@ -177,7 +177,7 @@ impl SendQueue {
         core::iter::successors(self.segments.front(), next).filter_map(|node| pool.get(node))
     }
 
-    /// Puts `payload` in place of that of every segment.
+    /// Replaces the payload of every segment by `payload`.
     pub fn replace_payloads<P: Copy>(&mut self, pool: &mut Pool<Segment<P>>, payload: P) {
         let mut at = self.segments.front();
         while let Some(node) = at {
@@ -194,8 +194,8 @@ impl SendQueue {
         (last.state == SegmentState::Unsent && last.skip == 0).then_some((last.payload, last.octets))
     }
 
-    /// Puts `payload` of `octets` octets in place of the last segment, which
-    /// [`last_unsent`](Self::last_unsent) gave and which is not longer.
+    /// Replaces the last segment, which [`last_unsent`](Self::last_unsent) returned and which is not longer,
+    /// by `payload` of `octets` octets.
     pub fn extend_last<P>(&mut self, pool: &mut Pool<Segment<P>>, payload: P, octets: u32) {
         let Some(last) = self.segments.back().and_then(|node| pool.get_mut(node)) else { return };
         debug_assert!(last.state == SegmentState::Unsent && last.octets <= octets, "it cannot grow any more");
@@ -203,7 +203,7 @@ impl SendQueue {
         (last.payload, last.octets) = (payload, octets);
     }
 
-    /// Octets of the segment that waits behind the next one never sent.
+    /// Octets of the segment after the next one never sent.
     pub fn octets_behind<P>(&self, pool: &Pool<Segment<P>>) -> Option<u32> {
         pool.get(pool.next(self.next?)?).map(|segment| segment.octets)
     }
@@ -218,7 +218,7 @@ impl SendQueue {
         pool.get(self.segments.front()?).filter(|segment| segment.transmissions > 0)
     }
 
-    /// The first segment believed lost.
+    /// The first segment presumed lost.
     pub fn peek_lost<'p, P>(&mut self, pool: &'p Pool<Segment<P>>) -> Option<&'p Segment<P>> {
         if self.lost_octets == 0 {
             return None;
@@ -236,7 +236,7 @@ impl SendQueue {
         None
     }
 
-    /// Notes that the next unsent segment was sent at `now`; gives it.
+    /// Notes that the next unsent segment is sent at `now`, and returns it.
     pub fn advance<P: Copy>(&mut self, pool: &mut Pool<Segment<P>>, now: Instant) -> Option<Segment<P>> {
         let node = self.next?;
         let segment = pool.get_mut(node)?;
@@ -248,7 +248,7 @@ impl SendQueue {
         Some(sent)
     }
 
-    /// Notes that the first lost segment was sent again at `now`; gives it.
+    /// Notes that the first lost segment is retransmitted at `now`, and returns it.
     pub fn resend_lost<P: Copy>(&mut self, pool: &mut Pool<Segment<P>>, now: Instant) -> Option<Segment<P>> {
         self.peek_lost(pool)?;
         let segment = pool.get_mut(self.lost_from?)?;
@@ -259,10 +259,10 @@ impl SendQueue {
         Some(sent)
     }
 
-    /// Notes that the last segment ever sent was sent again at `now`; gives it (RFC 8985 §7.3).
+    /// Notes that the last segment sent is retransmitted at `now`, and returns it (RFC 8985 §7.3).
     pub fn resend_last<P: Copy>(&mut self, pool: &mut Pool<Segment<P>>, now: Instant) -> Option<Segment<P>> {
-        // The last segment sent is the last of the list unless others were queued behind it, and then those
-        // go first.
+        // The last segment sent is the last of the list, unless others are queued after it; then those are
+        // sent first.
         let node = self.segments.back()?;
         let segment = pool.get_mut(node)?;
         if segment.transmissions == 0 {
@@ -280,8 +280,8 @@ impl SendQueue {
         Some(*segment)
     }
 
-    /// Cuts the next unsent segment so that its first part has `octets` octets. `false` when it is no longer
-    /// than that or the pool has no node left.
+    /// Cuts the next unsent segment so that its first part has `octets` octets. Returns false if it is not
+    /// longer than that, or the pool has no node left.
     pub fn split<P: Copy>(&mut self, pool: &mut Pool<Segment<P>>, octets: u32) -> bool {
         let Some(node) = self.next else { return false };
         self.split_node(pool, node, octets)
@@ -316,8 +316,8 @@ impl SendQueue {
         true
     }
 
-    /// Frees the segments that `ack` covers whole, after showing each to `delivered`. A segment acknowledged
-    /// in part stays and is sent whole again if need be, so that its boundaries hold.
+    /// Frees the segments that `ack` covers wholly, and calls `delivered` for each before. A segment
+    /// acknowledged in part stays, and is retransmitted whole if necessary, so that its boundaries hold.
     pub fn acknowledge<P>(
         &mut self,
         pool: &mut Pool<Segment<P>>,
@@ -346,8 +346,8 @@ impl SendQueue {
         }
     }
 
-    /// Marks the segments that lie whole inside `blocks` (first octet, octet after the last) as held by the
-    /// peer, after showing each that was not yet to `delivered`.
+    /// Marks the segments that lie wholly inside `blocks` (first octet, octet after the last) as held by the
+    /// peer, and calls `delivered` for each one newly marked before.
     pub fn mark_sacked<P>(
         &mut self,
         pool: &mut Pool<Segment<P>>,
@@ -381,9 +381,8 @@ impl SendQueue {
         }
     }
 
-    /// Shows the segments believed in flight to `judge`, oldest first, and marks as lost those of which it
-    /// says so; gives whether there was one. It ends at the first segment of which `judge` says
-    /// [`Verdict::Stop`].
+    /// Calls `judge` for the segments in flight, oldest first, and marks as lost those for which it returns
+    /// [`Verdict::Lost`]. It ends at the first [`Verdict::Stop`]. Returns true if it marked any.
     pub fn mark_lost<P>(
         &mut self,
         pool: &mut Pool<Segment<P>>,
@@ -412,13 +411,13 @@ impl SendQueue {
             at = pool.next(node);
         }
         if first_lost.is_some() {
-            // Whatever was lost before lies behind one of the two; the search starts at the front.
+            // The first lost segment is this one or an older one; the next search starts at the front.
             self.lost_from = self.segments.front();
         }
         first_lost.is_some()
     }
 
-    /// What was believed lost is on its way after all (a spurious timeout or retransmission).
+    /// Marks all lost segments as in flight: they were not lost (a spurious timeout or retransmission).
     pub fn unmark_lost<P>(&mut self, pool: &mut Pool<Segment<P>>) {
         while self.peek_lost(pool).is_some() {
             let Some(segment) = self.lost_from.and_then(|node| pool.get_mut(node)) else { return };
@@ -428,7 +427,7 @@ impl SendQueue {
         }
     }
 
-    /// The peer has dropped what it had selectively acknowledged (RFC 2018 §8): all of that is lost.
+    /// Marks all selectively acknowledged segments as lost: the peer has dropped them (RFC 2018 §8).
     pub fn forget_sacked<P>(&mut self, pool: &mut Pool<Segment<P>>) {
         let mut at = self.segments.front();
         while let Some(node) = at {
@@ -450,10 +449,10 @@ impl SendQueue {
     }
 }
 
-/// What [`SendQueue::mark_lost`] is to do about a segment in flight.
+/// The verdict on a segment in flight, for [`SendQueue::mark_lost`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is still on its way.
+    /// It may still arrive.
     Keep,
     /// It is lost.
     Lost,

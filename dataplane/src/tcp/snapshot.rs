@@ -1,4 +1,4 @@
-//! What a connection knows of itself at a moment, for its user to look at.
+//! A snapshot of a connection for its user: state, windows, round-trip time, counters.
 
 use super::congestion::{Algorithm, CongestionControl};
 use super::{Connection, Counters, State};
@@ -16,21 +16,21 @@ pub struct Snapshot {
     pub timestamps: bool,
     /// Whether both ends take part in ECN.
     pub ecn: bool,
-    /// Who decides how much may be in flight.
+    /// The congestion control algorithm.
     pub congestion: Algorithm,
     /// Octets that may be in flight.
     pub window_octets: u32,
     /// The slow-start threshold in octets; `u32::MAX` while nothing has set it.
     pub threshold_octets: u32,
-    /// Octets the peer takes beyond what it has acknowledged.
+    /// The peer's window in octets.
     pub peer_window_octets: u32,
     /// Octets sent and not acknowledged.
     pub outstanding_octets: u32,
-    /// Octets believed to be on their way.
+    /// Octets presumed to be in the network.
     pub in_flight_octets: u32,
     /// Octets selectively acknowledged.
     pub sacked_octets: u32,
-    /// Octets believed lost and not yet sent again.
+    /// Octets presumed lost and not retransmitted yet.
     pub lost_octets: u32,
     /// Octets queued and never sent.
     pub unsent_octets: u32,
@@ -42,19 +42,18 @@ pub struct Snapshot {
     pub least_rtt_ns: Option<u64>,
     /// The retransmission timeout in nanoseconds, with backoff.
     pub rto_ns: u64,
-    /// Whether segments were seen to overtake each other on their way to the peer.
+    /// Whether reordering was seen on the way to the peer.
     pub reordering_seen: bool,
     /// Frames held for octets received and not consumed.
     pub held_frames: usize,
-    /// Runs of octets placed beyond a gap that wait for their Delivery. How many octets were, [`Counters`]
-    /// says.
+    /// Runs of octets placed beyond a gap that wait for their Delivery. [`Counters`] counts the octets.
     pub placed_runs: usize,
     /// The counters.
     pub counters: Counters,
 }
 
 impl Connection {
-    /// What the connection knows of itself now.
+    /// Returns a snapshot of the connection.
     pub fn snapshot(&self) -> Snapshot {
         Snapshot {
             state: self.state,

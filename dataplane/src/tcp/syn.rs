@@ -1,5 +1,5 @@
-//! Opening: the SYNs of both ends and what they agree on (RFC 9293 §3.5, RFC 7323 §2, RFC 2018 §2, RFC 3168
-//! §6.1.1).
+//! The handshake: the SYNs of both ends and the options they agree on (RFC 9293 §3.5, RFC 7323 §2, RFC 2018
+//! §2, RFC 3168 §6.1.1).
 
 use crate::limits;
 use crate::time::Instant;
@@ -11,7 +11,7 @@ use super::path_mtu::PathMss;
 use super::timers::Timer;
 use super::{Changes, Connection, Disposition, Outgoing, Refusal, State};
 
-/// Octets that timestamps take in each segment, padding included.
+/// Octets of the timestamps option in each segment, padding included.
 const TIMESTAMPS_OCTETS: u16 = 12;
 
 /// The SYNs of this end.
@@ -48,7 +48,7 @@ impl Connection {
         }
         self.take_syn(now, header);
         if !acknowledges {
-            // Simultaneous open: our SYN goes out again, now with an acknowledgement.
+            // Simultaneous open: our SYN is sent again, now with an acknowledgement.
             self.state = State::SynReceived;
             self.send.handshake.syn_owed = true;
             return Disposition::changed(Changes::empty());
@@ -59,7 +59,7 @@ impl Connection {
         Disposition::changed(Changes::ESTABLISHED)
     }
 
-    /// Takes what the peer's SYN says: where its stream begins and what its options ask for.
+    /// Takes the peer's SYN: the start of its stream, its window and its options.
     pub(super) fn take_syn(&mut self, now: Instant, syn: &Header) {
         self.receive.begin(syn.seq);
         self.send.begin(syn);
@@ -70,7 +70,7 @@ impl Connection {
             self.send.scale = scale.min(14);
         } else {
             (self.send.scale, self.receive.scale) = (0, 0);
-            // What the field cannot say is not offered, and what was not offered is not taken.
+            // The unscaled window field limits the window that can be offered.
             self.config.window_octets = self.config.window_octets.min(0xffff);
         }
         // Requirements: MPA-A.3-04
@@ -90,7 +90,7 @@ impl Connection {
         if self.timestamps.negotiated { TIMESTAMPS_OCTETS } else { 0 }
     }
 
-    /// RFC 3168 §6.1.1: a SYN asks with ECE and CWR, the answer agrees with ECE alone.
+    /// RFC 3168 §6.1.1: a SYN requests ECN with ECE and CWR, the SYN-ACK accepts it with ECE alone.
     fn negotiate_ecn(&mut self, flags: Flags) {
         let requested = flags & (Flags::ECE | Flags::CWR);
         let agreed = if flags.contains(Flags::ACK) {
@@ -105,7 +105,7 @@ impl Connection {
         };
     }
 
-    /// A SYN that got no answer is sent again without, for the sake of old middleboxes (§6.1.1.1).
+    /// A retransmitted SYN does not request ECN, because old middleboxes drop such SYNs (§6.1.1.1).
     fn requests_ecn(&self) -> bool {
         self.config.behaviour.requests_ecn() && self.send.handshake.syn_transmissions <= 1
     }
@@ -116,7 +116,7 @@ impl Connection {
         self.timers.clear(Timer::Retransmit);
         self.send.handshake.syn_owed = false;
         let timed_out = self.rtt.timeouts_in_a_row() > 0;
-        // A connection made from a cookie was not there when its SYN was answered.
+        // A connection made from a SYN cookie did not send its SYN-ACK itself.
         if self.send.handshake.syn_transmissions == 1 && now > self.activity.data_sent_at {
             self.rtt.sample(now, now - self.activity.data_sent_at);
         } else {
@@ -157,7 +157,7 @@ impl Connection {
         Some(Outgoing::control(header))
     }
 
-    /// An answer offers only what was offered (RFC 7323 §2.2, §3.2, RFC 2018 §2).
+    /// A SYN-ACK offers only options that the SYN has offered (RFC 7323 §2.2, §3.2, RFC 2018 §2).
     fn syn_options(&self, now: Instant, answers: bool) -> Options {
         let behaviour = &self.config.behaviour;
         let scales = !answers || self.receive.scale > 0 || self.send.scale > 0;

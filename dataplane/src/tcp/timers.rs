@@ -7,24 +7,24 @@ use super::congestion::CongestionControl;
 use super::recovery::Phase;
 use super::{Changes, CloseReason, Connection, Pools, State};
 
-/// What a connection waits for.
+/// A timer of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Timer {
-    /// Segments overtaken by later ones are lost by now (RFC 8985 §6.2).
+    /// Segments overtaken by later ones count as lost when it expires (RFC 8985 §6.2).
     Reorder,
-    /// The tail of what was sent is probed for (RFC 8985 §7).
+    /// A tail loss probe is sent (RFC 8985 §7).
     Probe,
     /// Unacknowledged data, SYN or FIN is sent again.
     Retransmit,
     /// A closed window is probed, a small one is used.
     Persist,
-    /// An acknowledgement held back is sent.
+    /// A delayed acknowledgement is sent.
     DelayedAck,
-    /// Pacing lets the next segment go.
+    /// Pacing allows the next segment.
     Pace,
-    /// A silent peer is asked whether it is still there.
+    /// A silent peer is probed.
     Keepalive,
-    /// A path that turned out narrower is tried with larger segments again.
+    /// Larger segments are tried again on a path that turned out narrower.
     PathMtu,
     /// TIME-WAIT ends.
     Linger,
@@ -32,7 +32,7 @@ pub(super) enum Timer {
 
 const TIMERS: [Timer; 9] = [
     Timer::Reorder,
-    // Before the timeout: where both are due, the probe puts the timeout off (RFC 8985 §7.2).
+    // Before the timeout: if both are due, the probe postpones the timeout (RFC 8985 §7.2).
     Timer::Probe,
     Timer::Retransmit,
     Timer::Persist,
@@ -43,15 +43,16 @@ const TIMERS: [Timer; 9] = [
     Timer::Linger,
 ];
 
-/// Places for timers. Some exclude each other and share one, so that an idle connection stays small.
-const PLACES: usize = 6;
+/// Slots for timers. Timers that exclude each other share a slot, so that an idle connection stays small.
+const SLOTS: usize = 6;
 
 impl Timer {
-    const fn place(self) -> usize {
+    const fn slot(self) -> usize {
         match self {
-            // A probe is armed only while nothing is known to have been overtaken.
+            // A probe is armed only while no segment is known to have been overtaken.
             Self::Reorder | Self::Probe => 0,
-            // A window is probed only while nothing is outstanding; after that, nothing ever is.
+            // A window is probed only while nothing is outstanding, and TIME-WAIT comes after everything is
+            // acknowledged.
             Self::Retransmit | Self::Persist | Self::Linger => 1,
             Self::DelayedAck => 2,
             Self::Pace => 3,
@@ -63,25 +64,25 @@ impl Timer {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Timers {
-    at: [Instant; PLACES],
-    /// Which of those that share a place is set there.
-    which: [Timer; PLACES],
+    at: [Instant; SLOTS],
+    /// The timer that is set in each slot.
+    which: [Timer; SLOTS],
 }
 
 impl Timers {
     pub(super) const fn new() -> Self {
-        Self { at: [Instant::NEVER; PLACES], which: [Timer::Linger; PLACES] }
+        Self { at: [Instant::NEVER; SLOTS], which: [Timer::Linger; SLOTS] }
     }
 
     pub(super) fn set(&mut self, timer: Timer, at: Instant) {
-        let place = timer.place();
-        self.at[place] = at;
-        self.which[place] = timer;
+        let slot = timer.slot();
+        self.at[slot] = at;
+        self.which[slot] = timer;
     }
 
     pub(super) fn clear(&mut self, timer: Timer) {
         if self.is_set(timer) {
-            self.at[timer.place()] = Instant::NEVER;
+            self.at[timer.slot()] = Instant::NEVER;
         }
     }
 
@@ -94,8 +95,8 @@ impl Timers {
     }
 
     pub(super) fn at(&self, timer: Timer) -> Instant {
-        let place = timer.place();
-        if self.which[place] == timer { self.at[place] } else { Instant::NEVER }
+        let slot = timer.slot();
+        if self.which[slot] == timer { self.at[slot] } else { Instant::NEVER }
     }
 
     pub(super) fn earliest(&self) -> Instant {
@@ -112,7 +113,8 @@ impl Timers {
 }
 
 impl Connection {
-    /// Does what is due at `now`. [`poll_transmit`](Self::poll_transmit) then gives what is to be sent.
+    /// Handles the timers that are due at `now`. [`poll_transmit`](Self::poll_transmit) then returns the
+    /// segments to send.
     pub fn on_timer<P: Copy, F>(&mut self, now: Instant, pools: &mut Pools<P, F>) -> Changes {
         let before = self.state;
         for timer in TIMERS {
@@ -125,7 +127,7 @@ impl Connection {
                 Timer::Retransmit => self.on_retransmit_timeout(now, pools),
                 Timer::Persist => self.on_persist_timeout(now),
                 Timer::DelayedAck => self.ack.owe_one(),
-                // The caller asks for segments after this.
+                // The caller polls for segments after this.
                 Timer::Pace => {}
                 Timer::Keepalive => self.on_keepalive_timeout(now),
                 Timer::PathMtu => self.try_larger_segments(),
@@ -154,7 +156,7 @@ impl Connection {
         self.arm_retransmit(now);
     }
 
-    /// RFC 8985 §7.2: a probe is due after two round trips without an acknowledgement, never after the
+    /// RFC 8985 §7.2: a probe is due after two round trips without an acknowledgement, but not later than the
     /// timeout.
     pub(super) fn arm_probe(&mut self, now: Instant) {
         self.timers.clear(Timer::Probe);
@@ -166,14 +168,14 @@ impl Connection {
         let Some(smoothed_ns) = self.rtt.smoothed_ns().filter(|_| waits) else { return };
         let mut probe_ns = (2 * smoothed_ns).max(limits::MIN_PROBE_NS);
         if self.send.queue.in_flight_octets() <= self.path.emss_octets() {
-            // The peer may hold the acknowledgement of a single segment back.
+            // The peer may delay the acknowledgement of a single segment.
             probe_ns += limits::PEER_DELAYED_ACK_NS;
         }
         let at = (now + probe_ns).min(self.timers.at(Timer::Retransmit));
         self.timers.set(Timer::Probe, at);
     }
 
-    /// Whether data has gone unacknowledged for longer than the user wants.
+    /// Whether data has been unacknowledged for longer than the user timeout.
     fn user_timeout_passed(&self, now: Instant) -> bool {
         self.user_timeout_ns().is_some_and(|limit_ns| now - self.activity.progress_at >= limit_ns)
     }

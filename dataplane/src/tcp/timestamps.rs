@@ -3,20 +3,20 @@
 use crate::time::{Instant, MILLISECOND, SECOND};
 use crate::wire::tcp::{SeqNumber, Timestamps};
 
-/// After this long without a segment a remembered timestamp says nothing any more (§5.5): 24 days in which a
-/// clock of one tick a millisecond turns half round.
+/// A remembered timestamp is invalid after this long without a segment (§5.5): in 24 days, a clock of one
+/// tick a millisecond advances by half its range.
 const OUTDATED_NS: u64 = 24 * 24 * 3600 * SECOND;
 
-/// The clocks of one connection.
+/// The timestamp state of one connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TimestampClock {
     /// Both ends send timestamps.
     pub(super) negotiated: bool,
-    /// Added to our clock, so that it tells nobody how long this machine has run (§7.1).
+    /// Added to the clock, so that it does not reveal the uptime of this machine (§7.1).
     offset: u32,
-    /// The peer's clock to be echoed (TS.Recent).
+    /// TS.Recent: the peer's timestamp to be echoed.
     recent: u32,
-    /// When that was taken.
+    /// When TS.Recent was taken.
     recent_at: Instant,
 }
 
@@ -30,12 +30,12 @@ impl TimestampClock {
         ((now.as_nanos() / MILLISECOND) as u32).wrapping_add(self.offset)
     }
 
-    /// What a segment sent at `now` carries.
+    /// The option of a segment sent at `now`.
     pub(super) const fn option(&self, now: Instant) -> Timestamps {
         Timestamps { value: self.value(now), echo: self.recent }
     }
 
-    /// What is added to our clock, and the peer's latest (TS.Recent).
+    /// The offset of the clock, and TS.Recent.
     pub(super) const fn parts(&self) -> (u32, u32) {
         (self.offset, self.recent)
     }
@@ -63,7 +63,7 @@ impl TimestampClock {
     }
 }
 
-/// Whether clock value `a` lies before `b` on the circle.
+/// Whether clock value `a` is before `b`, modulo 2^32.
 pub(super) const fn is_before(a: u32, b: u32) -> bool {
     a.wrapping_sub(b).cast_signed() < 0
 }

@@ -1,4 +1,4 @@
-//! What is kept of received octets, and the pool it is kept in.
+//! Received octets that a queue keeps, and the pool of a core that holds them.
 
 use crate::device::Frame;
 use crate::limits;
@@ -6,17 +6,17 @@ use crate::ordered::{ANY, Marks, Ordered, OrderedPool, OrderedSet};
 use crate::pool::NodeId;
 use crate::wire::tcp::SeqNumber;
 
-/// Octets of the stream: inside the frame they came in or, once they are placed, no more than where they
-/// were.
+/// Octets of the stream: in the frame they came in, or a record of them once they are placed.
 #[derive(Debug)]
 pub struct Held<F> {
     pub(super) seq: SeqNumber,
     pub(super) octets: u32,
-    /// Where in the frame the octets begin.
+    /// The offset in the frame at which the octets begin.
     pub(super) offset: u32,
-    /// FPDUs that begin in these octets before this place have been judged: they wait for their turn.
+    /// FPDUs that begin in these octets before this sequence number are checked, and wait for the gap to
+    /// close.
     pub(super) judged: SeqNumber,
-    /// `None` for octets that were placed beyond a gap: whole FPDUs, which wait for their Delivery only.
+    /// `None` for octets that were placed beyond a gap: whole FPDUs that only wait for their Delivery.
     pub(super) frame: Option<F>,
 }
 
@@ -66,7 +66,7 @@ impl<F> Held<F> {
         self.frame.is_none()
     }
 
-    /// Drops what lies before `start`; `false` when nothing is left.
+    /// Drops the octets before `start`. Returns false if nothing is left.
     pub(super) fn trim_front(&mut self, start: SeqNumber) -> bool {
         let before = (start - self.seq).max(0) as u32;
         if before >= self.octets {
@@ -78,7 +78,7 @@ impl<F> Held<F> {
         true
     }
 
-    /// Drops what lies from `end` on.
+    /// Drops the octets from `end` on.
     pub(super) fn trim_back(&mut self, end: SeqNumber) {
         self.octets = self.octets.min((end - self.seq).max(0) as u32);
     }
@@ -119,7 +119,7 @@ pub struct HeldPool<F> {
     /// Records of placed octets.
     placed_runs: usize,
     placed_runs_max: usize,
-    /// Whether the octets of the segment that comes leave their frame at once, or are given back.
+    /// Whether the octets of the next segment leave their frame at once, or are dropped again.
     passing: bool,
     frames_peak: usize,
 }
@@ -147,12 +147,12 @@ impl<F> HeldPool<F> {
         self.frames_max - self.frames()
     }
 
-    /// The most frames kept between segments: those that a segment's octets only passed through do not count.
+    /// The most frames kept between segments. A frame whose octets are consumed at once does not count.
     pub const fn frames_peak(&self) -> usize {
         self.frames_peak
     }
 
-    /// A segment has been dealt with: what is kept now is kept.
+    /// Notes the peak after a segment is handled.
     #[inline]
     pub fn note_peak(&mut self) {
         self.frames_peak = self.frames_peak.max(self.frames());
@@ -166,7 +166,7 @@ impl<F> HeldPool<F> {
         self.passing = passing;
     }
 
-    /// Frames that are left for all to hold.
+    /// Frames that connections may still hold, without the reserve.
     const fn spare(&self) -> usize {
         let eighth = self.frames_max / 8;
         let reserved =
@@ -180,7 +180,7 @@ impl<F> HeldPool<F> {
         self.spare() < limits::HELD_FRAMES_PER_CONNECTION / limits::HELD_SHARE_IN_ORDER
     }
 
-    /// Whether more than three quarters of the frames are kept: some hold what others want.
+    /// Whether more than three quarters of the frames are kept.
     pub const fn is_crowded(&self) -> bool {
         self.free_frames() < self.frames_max / 4
     }
@@ -212,7 +212,7 @@ impl<F> HeldPool<F> {
         self.placed_runs < self.placed_runs_max
     }
 
-    /// Nodes looked at so far: the work that searches for octets are.
+    /// Nodes visited so far: the work of searches.
     pub fn visits(&self) -> u64 {
         self.nodes.visits()
     }
@@ -239,7 +239,7 @@ impl<F> HeldPool<F> {
         self.nodes.last(list, marks, |seq| seq < at)
     }
 
-    /// What holds the octet at `at`.
+    /// The entry that holds the octet at `at`.
     #[inline]
     pub(super) fn holder(&self, list: &OrderedSet, at: SeqNumber) -> Option<&Held<F>> {
         self.holder_node(list, at).and_then(|node| self.get(node))

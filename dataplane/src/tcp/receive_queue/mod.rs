@@ -1,7 +1,7 @@
-//! Received octets that are not consumed yet: frames kept by reference, in stream order, without overlap.
-//! There is no reassembly copy; only runs of very small segments are gathered into the frame before them, so
-//! that the number of frames stays bounded whatever the peer sends. Octets that were placed beyond a gap
-//! leave their frames: a record of where they were stands for them until their turn (`placed`).
+//! The receive queue of a connection: received octets that are not consumed yet, in the frames they came in,
+//! in stream order and without overlap. There is no reassembly copy. Only runs of very small segments are
+//! gathered into the frame before them, so that the number of frames stays bounded. The frames of octets
+//! placed beyond a gap are freed; a record stands for these octets until their Delivery (`placed`).
 
 mod held;
 mod placed;
@@ -19,7 +19,7 @@ use held::AFTER_GAP;
 pub use held::{Held, HeldPool};
 pub use placed::{Stretch, StretchView};
 
-/// What became of an arriving segment's payload.
+/// The result of inserting the payload of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Insertion {
     /// It extends the octets in order; a gap may have been closed too.
@@ -31,7 +31,7 @@ pub enum Insertion {
     OutOfOrder {
         /// The first octet kept.
         from: SeqNumber,
-        /// The place after the last.
+        /// The sequence number after the last.
         to: SeqNumber,
     },
     /// Nothing in it is new.
@@ -43,16 +43,16 @@ pub enum Insertion {
 /// The receive side of one connection.
 #[derive(Debug)]
 pub struct ReceiveQueue {
-    /// Frames and records of placed octets, without overlap. Where they begin is all there is to their order,
-    /// so that octets become in order, and cease to be, without being moved.
+    /// Frames and records of placed octets, without overlap, ordered by their first sequence numbers alone.
+    /// Nothing moves when octets come in order or are dropped.
     held: OrderedSet,
     /// Records of placed octets among them.
     placed_runs: u16,
-    /// Place of the first octet not consumed.
+    /// The sequence number of the first octet not consumed.
     unread: SeqNumber,
-    /// Place of the next octet expected (RCV.NXT).
+    /// RCV.NXT: the sequence number of the next octet expected.
     nxt: SeqNumber,
-    /// The place after the last octet kept, or `nxt` where nothing waits beyond a gap.
+    /// The sequence number after the last octet kept, or `nxt` if nothing waits beyond a gap.
     end: SeqNumber,
 }
 
@@ -67,7 +67,7 @@ impl ReceiveQueue {
         self.nxt
     }
 
-    /// Place of the first octet not consumed.
+    /// The sequence number of the first octet not consumed.
     pub const fn unread(&self) -> SeqNumber {
         self.unread
     }
@@ -77,7 +77,7 @@ impl ReceiveQueue {
         (self.nxt - self.unread) as usize
     }
 
-    /// Of those, the octets before the first placed one: what can still be looked at.
+    /// Of those, the octets before the first placed one, which can still be read.
     #[inline]
     pub fn readable<F>(&self, pool: &HeldPool<F>) -> usize {
         if self.placed_runs == 0 {
@@ -96,9 +96,9 @@ impl ReceiveQueue {
         self.end != self.nxt
     }
 
-    /// Keeps the octets of `frame` from `offset` that are new, `octets` of them from place `seq` in the
-    /// stream. The caller has trimmed them to the window. Octets already held are never replaced, nor given
-    /// up twice.
+    /// Keeps the new ones of the `octets` octets at `offset` in `frame`, whose first sequence number is
+    /// `seq`. The caller has trimmed them to the window. Octets already held are neither replaced nor
+    /// delivered twice.
     // Requirements: MPA-A.3-02, C00-5.1-05, DDP-3-12
     pub fn insert<F: Frame>(
         &mut self,
@@ -143,8 +143,7 @@ impl ReceiveQueue {
         }
     }
 
-    /// Copies a small in-order segment behind the octets of the frame before it, once several frames are
-    /// held.
+    /// Copies a small in-order segment to the end of the frame before it, once several frames are held.
     fn gather_small<F: Frame>(&mut self, pool: &mut HeldPool<F>, held: &Held<F>) -> bool {
         let octets = held.octets as usize;
         if self.frames() < limits::HELD_FRAMES_BEFORE_GATHERING || octets > limits::GATHER_MAX_OCTETS {
@@ -163,8 +162,7 @@ impl ReceiveQueue {
         true
     }
 
-    /// Moves the frontier to `end`, where the octets just inserted end, and over those that were waiting for
-    /// them.
+    /// Moves RCV.NXT to `end`, where the octets just inserted end, and over the octets that waited for them.
     fn close_gaps<F>(&mut self, pool: &HeldPool<F>, end: SeqNumber) -> Insertion {
         let all_in_order = !self.has_gap();
         self.nxt = if all_in_order { end } else { self.run_end(pool, end) };
@@ -174,7 +172,7 @@ impl ReceiveQueue {
         Insertion::InOrder { filled_gap: self.nxt != end }
     }
 
-    /// Where the octets end that go on without a gap at `at`, behind an octet that is kept.
+    /// The end of the octets kept without a gap from `at` on. The octet before `at` is kept.
     fn run_end<F>(&self, pool: &HeldPool<F>, at: SeqNumber) -> SeqNumber {
         let Some(next) = pool.first_from(&self.held, at, AFTER_GAP).and_then(|node| pool.get(node)) else {
             return self.end;
@@ -198,7 +196,8 @@ impl ReceiveQueue {
         if held.seq < self.end
             && let Some(next) = pool.first_from(&self.held, held.seq, ANY).and_then(|node| pool.get(node))
         {
-            // Only the first gap the segment reaches is filled; what lies beyond `next` comes again.
+            // Only the first gap that the segment reaches is filled; the peer sends the octets beyond `next`
+            // again.
             held.trim_back(next.seq);
         }
         let (from, to) = (held.seq, held.end());
@@ -260,9 +259,9 @@ impl ReceiveQueue {
         self.placed_runs -= u16::from(removed.is_some_and(|held| held.is_placed()));
     }
 
-    /// Forgets `octets` octets in order from `start` octets after the first unread one, as if they had never
-    /// come. What lies behind them now lies beyond a gap. The caller has not acknowledged them. Placed octets
-    /// are not forgotten, nor is what follows them.
+    /// Drops `octets` octets in order, from `start` octets after the first unread one, as if they had not
+    /// come. Octets after them are now beyond a gap. The caller has not acknowledged them. Placed octets and
+    /// those after them are not dropped.
     pub fn forget<F>(&mut self, pool: &mut HeldPool<F>, start: usize, octets: usize) {
         let from = self.unread + start as u32;
         let to = from + octets.min(self.readable(pool).saturating_sub(start)) as u32;
@@ -270,7 +269,7 @@ impl ReceiveQueue {
             return;
         }
         if pool.holder(&self.held, from).is_some_and(|held| held.seq < from) {
-            // The octets behind the forgotten ones in the same frame go with them: a frame is one run.
+            // Octets after the dropped ones in the same frame are dropped too: a frame holds one run.
             pool.trim_back(&mut self.held, from);
         }
         while let Some(next) = pool.first_from(&self.held, from, ANY).and_then(|node| pool.get(node)) {
@@ -287,7 +286,7 @@ impl ReceiveQueue {
         self.end = pool.end_of(&self.held).map_or(from, |end| end.later(from));
     }
 
-    /// Frees every frame; the place of the next octet stays.
+    /// Frees every frame; RCV.NXT stays.
     pub fn clear<F>(&mut self, pool: &mut HeldPool<F>) {
         while pool.pop_first(&mut self.held).is_some() {}
         self.placed_runs = 0;

@@ -1,9 +1,9 @@
-//! Octets that are placed beyond a gap (RFC 5044 §6, appendix B): their frames are freed, and a record stands
-//! for them until the gap has closed and it is their turn to be delivered.
+//! Octets placed beyond a gap (RFC 5044 §6, appendix B): their frames are freed, and a record stands for them
+//! until the gap has closed and they are Delivered.
 //!
 //! A frame has one owner. It can be trimmed at its front or its back, not cut in the middle, so octets are
-//! placed only where they leave no remainder on both sides of the same frame. The others stay where they are:
-//! none is ever copied twice.
+//! placed only where they leave no remainder on both sides of the same frame. Other octets stay in their
+//! frames: none are copied twice.
 
 use super::ReceiveQueue;
 use super::held::{AFTER_GAP, Held, HeldPool, NEW_STRETCH, PLACED};
@@ -17,13 +17,13 @@ use crate::wire::tcp::SeqNumber;
 pub struct Stretch {
     /// The first octet.
     pub start: SeqNumber,
-    /// The place after the last.
+    /// The sequence number after the last.
     pub end: SeqNumber,
-    /// Whether placed octets come right before it: then an FPDU begins with it.
+    /// Whether placed octets come right before it: then an FPDU begins at `start`.
     pub after_placed: bool,
 }
 
-/// The octets of a [`Stretch`], from some place on.
+/// The octets of a [`Stretch`] from some sequence number on.
 pub struct StretchView<'p, F> {
     pool: &'p HeldPool<F>,
     held: &'p OrderedSet,
@@ -32,7 +32,7 @@ pub struct StretchView<'p, F> {
 }
 
 impl<F: Frame> StretchView<'_, F> {
-    /// Octets from the place to the end of the stretch.
+    /// Octets from that number to the end of the stretch.
     pub const fn octets(&self) -> usize {
         self.octets
     }
@@ -97,9 +97,9 @@ impl ReceiveQueue {
         StretchView { pool, held: &self.held, at, octets: octets_between(at, stretch.end) }
     }
 
-    /// Where the octets end that came in one frame with the one at `at`, beyond a gap; `None` if they begin
-    /// with it. Octets that end before that cannot be placed from `at` on: they would leave a remainder on
-    /// both sides of the frame.
+    /// The end of the octets in the frame that holds `at`, beyond a gap; `None` if the octets of the frame
+    /// begin at `at`. Octets that end before that cannot be placed from `at` on: they would leave a remainder
+    /// on both sides of the frame.
     pub fn frame_cut_at<F>(&self, pool: &HeldPool<F>, at: SeqNumber) -> Option<SeqNumber> {
         pool.holder(&self.held, at).filter(|held| held.seq < at).map(Held::end)
     }
@@ -121,17 +121,17 @@ impl ReceiveQueue {
         pool.holder(&self.held, at).is_some_and(|held| at < held.judged)
     }
 
-    /// The FPDU that begins at `at` is whole and is not placed before its turn: it is damaged, or it is not
-    /// allowed to be. Nothing that comes changes that, so it is not verified again.
+    /// Notes that the FPDU at `at` is complete and is not placed out of order: it is damaged, or the checks
+    /// do not allow it. No later segment changes that, so it is not verified again.
     pub fn judge<F>(&self, pool: &mut HeldPool<F>, at: SeqNumber) {
         if let Some(held) = pool.holder_mut(&self.held, at) {
             held.judged = held.judged.later(at + 1);
         }
     }
 
-    /// Puts a record in the place of `from..to`, octets of one stretch that [`may_place`](Self::may_place)
-    /// allows and the caller has copied to where they belong: their frames are freed. Anything found in the
-    /// stretch before is void.
+    /// Replaces `from..to`, octets of one stretch that [`may_place`](Self::may_place) allows and that the
+    /// caller has placed, by a record, and frees their frames. Results of earlier searches in the stretch
+    /// become invalid.
     pub fn place<F>(&mut self, pool: &mut HeldPool<F>, from: SeqNumber, to: SeqNumber) {
         if self.frame_cut_at(pool, from).is_some() {
             pool.trim_back(&mut self.held, from);
