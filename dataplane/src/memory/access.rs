@@ -1,4 +1,4 @@
-//! Who may reach which octets how: the words that grants and checks are made of.
+//! Access rights: Protection Domains, the rights of registrations and windows, and the results of checks.
 
 use bitflags::bitflags;
 
@@ -8,7 +8,7 @@ use super::{Region, STag};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ProtectionDomainId(pub u32);
 
-/// Who asks for an access: a stream, and the Protection Domain it belongs to. A peer has no say in either
+/// The identity that an access check sees: a stream and its Protection Domain. A peer can influence neither
 /// (RFC 5041 §8.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Accessor {
@@ -36,14 +36,14 @@ bitflags! {
 }
 
 impl Access {
-    /// All that a peer can be allowed.
+    /// All rights that a peer can have.
     pub const REMOTE: Self = Self::REMOTE_READ.union(Self::REMOTE_WRITE).union(Self::REMOTE_ATOMIC);
     /// All rights by which octets change.
     pub const ANY_WRITE: Self = Self::LOCAL_WRITE.union(Self::REMOTE_WRITE).union(Self::REMOTE_ATOMIC);
 }
 
-/// Why an access is refused, in the order of the checks (RFC 5041 §7.1, ambiguity A-30). Whoever's stream it
-/// is hears of it, as the error that ends the stream.
+/// Why an access is refused, in the order of the checks (RFC 5041 §7.1, ambiguity A-30). The error ends the
+/// stream, and the application gets it.
 // Requirements: DDP-8.3-05
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccessError {
@@ -55,12 +55,12 @@ pub enum AccessError {
     Wrap,
     /// The range is not inside the registration.
     Bounds,
-    /// The STag does not grant this kind of access. The last check: which right is needed depends on the
-    /// opcode, so RDMAP's version and opcode come before it (RFC 5040 §7.2).
+    /// The STag does not grant this kind of access. This check is the last: the right depends on the opcode,
+    /// so RDMAP's version and opcode are checked before (RFC 5040 §7.2).
     Rights,
 }
 
-/// What an STag is to grant.
+/// The memory and the rights that an STag grants.
 #[derive(Clone, Debug)]
 pub struct Grant {
     /// The memory.
@@ -73,7 +73,7 @@ pub struct Grant {
     pub stream: Option<u32>,
     /// The Tagged Offset of the region's first octet.
     pub base_to: u64,
-    /// What is allowed. A [`FastRegistration`] allows no more.
+    /// The rights. A [`FastRegistration`] cannot grant more.
     pub access: Access,
 }
 
@@ -84,10 +84,10 @@ impl Grant {
     }
 }
 
-/// A window on a part of a registration, for one stream: the narrowest thing a peer can be given.
+/// A memory window on a part of a registration, for one stream: the narrowest grant to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Binding {
-    /// The window under its next name: the slot that was allocated for it, and another key than it has now.
+    /// The next STag of the window: the slot that was allocated for it, with another key than it has now.
     pub window: STag,
     /// The registration, which must be valid and allow [`Access::WINDOW_BIND`].
     pub registration: STag,
@@ -95,19 +95,19 @@ pub struct Binding {
     pub to: u64,
     /// Its octets, at least one.
     pub octets: u64,
-    /// What the peer may do: of [`Access::REMOTE`] only. What changes octets needs a registration that allows
-    /// [`Access::LOCAL_WRITE`]; remote rights of its own it needs none.
+    /// The rights of the peer, only those of [`Access::REMOTE`]. Rights to change octets need a registration
+    /// with [`Access::LOCAL_WRITE`]; the registration needs no remote rights.
     pub access: Access,
-    /// Tagged Offsets of the window count from zero, so that the peer does not learn where it lies; else they
-    /// are those of the registration.
+    /// If set, Tagged Offsets of the window count from zero, so that the peer does not learn its position;
+    /// otherwise they are those of the registration.
     pub zero_based: bool,
 }
 
-/// A registration anew, without going through control: of memory that is registered already, under another
-/// key.
+/// A fast registration: memory that is registered already gets another key, range and rights, without the
+/// control thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FastRegistration {
-    /// The registration under its next name: its slot, and another key than it has now.
+    /// The next STag of the registration: its slot, with another key than it has now.
     pub stag: STag,
     /// The first octet, counted from the beginning of the memory.
     pub offset: u64,
@@ -115,9 +115,9 @@ pub struct FastRegistration {
     pub octets: u64,
     /// The Tagged Offset of the first octet.
     pub base_to: u64,
-    /// What is allowed: no more than when the memory was first registered.
+    /// The rights, at most those of the first registration of the memory.
     pub access: Access,
-    /// For all streams of the domain. `false`: for that of the queue pair alone, whose peer may then
-    /// invalidate it too.
+    /// Whether all streams of the domain may use it. If not, only the stream of the queue pair may, and its
+    /// peer may also invalidate it.
     pub all_streams: bool,
 }

@@ -1,4 +1,4 @@
-//! Copies between memory of one's own and memory that others read and write at the same time.
+//! Copies between private memory and memory that others read and write at the same time.
 //!
 //! A region is shared: applications, cores and, through them, peers reach it, and nothing orders a copy
 //! against the others. To Rust a plain copy that races with a write is undefined behaviour, whatever is done

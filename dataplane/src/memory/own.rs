@@ -1,5 +1,5 @@
-//! Regions over memory that the application has already. No device refers to it: what is sent from it is
-//! copied ([`Region::is_copied`]).
+//! Regions over existing memory of the application. Frames never refer to it: payload sent from it is copied
+//! ([`Region::is_copied`]).
 
 use core::any::Any;
 use core::mem::ManuallyDrop;
@@ -8,23 +8,23 @@ use std::sync::Arc;
 
 use super::{Backing, Region};
 
-/// Memory that belongs to somebody: `keep` holds it in place.
+/// Memory of the application, which `keep` holds in place.
 struct Own<K> {
     start: NonNull<u8>,
     octets: usize,
-    /// Only held.
+    /// Dropped with the region, and not used otherwise.
     _keep: K,
 }
 
-// SAFETY: whoever makes one promises what `Region::from_raw` asks for: the span is valid for access from any
-// thread until `keep` is dropped, which is the last thing that happens to it.
+// SAFETY: the constructor requires what `Region::from_raw` requires: the span is valid for access from any
+// thread until `keep` is dropped, which comes last.
 #[allow(unsafe_code)]
 unsafe impl<K: Send> Send for Own<K> {}
 // SAFETY: as for `Send`; `keep` is not reached through a shared reference.
 #[allow(unsafe_code)]
 unsafe impl<K: Send> Sync for Own<K> {}
 
-// SAFETY: `Region::from_raw` asks its caller for this very promise, and `keep` lives as long as the value.
+// SAFETY: `Region::from_raw` requires exactly this of its caller, and `keep` lives as long as the value.
 #[allow(unsafe_code)]
 unsafe impl<K: Send + 'static> Backing for Own<K> {
     fn start(&self) -> NonNull<u8> {
@@ -40,11 +40,11 @@ unsafe impl<K: Send + 'static> Backing for Own<K> {
     }
 }
 
-/// The allocation of a vector, which nobody reaches as a vector meanwhile.
+/// The allocation of a vector that was taken apart.
 struct Allocation {
     start: NonNull<u8>,
     octets: usize,
-    /// Of the vector; `None` once it is one again.
+    /// The capacity of the vector; `None` once the vector is given back.
     capacity: Option<usize>,
 }
 
@@ -52,8 +52,8 @@ struct Allocation {
 impl Allocation {
     fn take(&mut self) -> Option<Vec<u8>> {
         let capacity = self.capacity.take()?;
-        // SAFETY: the three come from one vector, which was forgotten, and with the capacity the right to it
-        // is taken.
+        // SAFETY: the three values come from one vector, which was forgotten, and taking the capacity takes
+        // the ownership.
         Some(unsafe { Vec::from_raw_parts(self.start.as_ptr(), self.octets, capacity) })
     }
 }
@@ -64,7 +64,7 @@ impl Drop for Allocation {
     }
 }
 
-// SAFETY: it owns the allocation alone; nothing of it is behind a shared reference but the two numbers.
+// SAFETY: it owns the allocation alone, and a shared reference gives access to the two numbers only.
 #[allow(unsafe_code)]
 unsafe impl Send for Allocation {}
 // SAFETY: as for `Send`.
@@ -72,7 +72,7 @@ unsafe impl Send for Allocation {}
 unsafe impl Sync for Allocation {}
 
 // SAFETY: the octets were a vector's, initialised, and stay in place until drop or `take_octets`, which only
-// the last holder can call; nobody but regions reaches them meanwhile.
+// the last holder can call; only regions access them meanwhile.
 #[allow(unsafe_code)]
 unsafe impl Backing for Allocation {
     fn start(&self) -> NonNull<u8> {

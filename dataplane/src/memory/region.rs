@@ -8,14 +8,14 @@ use std::sync::Arc;
 
 use super::copy;
 
-/// Whoever owns the octets of a [`Region`]: a hugepage zone, a heap block, a mapping.
+/// The owner of a [`Region`]'s octets: a hugepage zone, a heap block, a mapping.
 ///
 /// # Safety
 ///
 /// For as long as the value lives, `start()` must point to `octets()` octets, initialised and valid for reads
-/// and writes from any thread, always the same span, to which no Rust reference exists but those that
-/// constant regions give ([`Region::constant`]). Where [`is_exclusive`](Self::is_exclusive) says so, nobody
-/// reaches the octets but by regions.
+/// and writes from any thread, always the same span, to which no Rust reference exists except those of
+/// constant regions ([`Region::constant`]). If [`is_exclusive`](Self::is_exclusive) returns true, the octets
+/// are accessed through regions only.
 #[allow(unsafe_code)]
 pub unsafe trait Backing: Send + Sync + 'static {
     /// The first octet.
@@ -26,28 +26,27 @@ pub unsafe trait Backing: Send + Sync + 'static {
     fn is_for_devices(&self) -> bool {
         false
     }
-    /// Whether regions made of it are the only way to the octets. Only then can they be made constant.
+    /// Whether the octets are accessed through regions only. Only such regions can be made constant.
     fn is_exclusive(&self) -> bool {
         false
     }
-    /// The octets as a vector, after which the backing has none and is only dropped; `None` when it is not
-    /// made of one.
+    /// Returns the octets as a vector, and leaves the backing empty, only to be dropped; `None` if it was not
+    /// made of a vector.
     fn take_octets(&mut self) -> Option<Vec<u8>> {
         None
     }
-    /// The device-specific backing, for devices that transmit by reference and must know their own memory
-    /// again.
+    /// The device-specific backing, by which a device that transmits by reference recognizes its own memory.
     fn as_any(&self) -> &(dyn core::any::Any + Send + Sync);
 }
 
-/// A span of memory that applications and cores read and write like a device does: by copy, without Rust
+/// A span of memory that applications and cores read and write as a device does: by copy, without Rust
 /// references into it. Clones share the span; it is freed with the last clone.
 ///
-/// Any number of threads may read and write the same octets at the same time, and peers beside them. Who
-/// reads what is written meanwhile finds old octets and new ones in any mixture, even within a word, as with
-/// any DMA, and may find others the next time: RDMAP leaves the contents of a buffer undetermined until a
-/// Delivery defines them (RFC 5040 §5.5). A completion orders: what it stands for is seen whole by whoever
-/// has polled it, and by those it tells. No octet outside the region is ever touched.
+/// Any number of threads and peers may read and write the same octets at the same time. A read that races
+/// with a write returns old and new octets in any mixture, even within a word, as with any DMA, and the next
+/// read may return others: RDMAP leaves the contents of a buffer undetermined until a Delivery defines them
+/// (RFC 5040 §5.5). A completion orders: the thread that has polled it sees all octets that it stands for. No
+/// octet outside the region is ever accessed.
 ///
 /// A region can be made constant ([`freeze`](Self::freeze)). Only then frames carry its octets by reference.
 #[derive(Clone)]
@@ -55,7 +54,7 @@ pub struct Region {
     // The span is repeated here so that the hot path does not go through the trait object.
     start: NonNull<u8>,
     octets: usize,
-    /// Nobody writes to it ever again. All regions on the backing are so, or none is.
+    /// No octet is written any more. All regions on a backing are constant, or none is.
     constant: bool,
     backing: Arc<dyn Backing>,
 }
@@ -75,7 +74,8 @@ impl Region {
         Self { start: backing.start(), octets: backing.octets(), constant: false, backing }
     }
 
-    /// A region of `octets` zero octets on the heap, page aligned. For tests and machines without hugepages.
+    /// A region of `octets` zero octets on the heap, page aligned. For tests and for machines without
+    /// hugepages.
     ///
     /// # Errors
     ///
@@ -84,8 +84,8 @@ impl Region {
         Some(Self::new(Arc::new(HeapBacking::new(octets)?)))
     }
 
-    /// The `octets` octets from `offset` as a region of their own, which keeps this one; `None` when they do
-    /// not all lie inside or are none. Devices do not transmit it by reference.
+    /// The `octets` octets from `offset` as a region of their own, which keeps this one alive; `None` if they
+    /// do not all lie inside, or `octets` is 0. Devices do not transmit it by reference.
     pub fn part(&self, offset: usize, octets: usize) -> Option<Self> {
         (octets > 0 && self.contains(offset, octets)).then(|| Self {
             constant: self.constant,
@@ -93,15 +93,15 @@ impl Region {
         })
     }
 
-    /// Makes the region constant for the rest of its life: from here on every write to it is refused, and it
-    /// cannot be registered with a right to write. What is sent from it can go out by reference where memory
-    /// and device allow it ([`is_copied`](Self::is_copied)), RDMA Read Responses too: no frame can find other
-    /// octets there than those that its CRC was computed over, however late it is read.
+    /// Makes the region constant for the rest of its life: from now on every write to it is refused, and it
+    /// cannot be registered with a right to write. Payload can be sent from it by reference where memory and
+    /// device allow it ([`is_copied`](Self::is_copied)), RDMA Read Responses too: however late the device
+    /// reads a frame, the octets are those that its CRC was computed over.
     ///
     /// # Errors
     ///
-    /// The region, unchanged, when somebody else has it too, as a clone, a part or a registration, or others
-    /// reach the memory without it ([`from_raw`](Self::from_raw)).
+    /// The region, unchanged, if a clone, a part or a registration of it exists, or if the memory is accessed
+    /// without it ([`from_raw`](Self::from_raw)).
     pub fn freeze(mut self) -> Result<Self, Self> {
         if Arc::get_mut(&mut self.backing).is_some_and(|backing| backing.is_exclusive()) {
             self.constant = true;
@@ -111,7 +111,7 @@ impl Region {
         }
     }
 
-    /// Whether nobody can write to it any more ([`freeze`](Self::freeze)).
+    /// Whether it is constant: no write is accepted ([`freeze`](Self::freeze)).
     pub const fn is_constant(&self) -> bool {
         self.constant
     }
@@ -128,7 +128,7 @@ impl Region {
         self.octets
     }
 
-    /// Whether the region holds no octet. It never does not: regions are not empty.
+    /// Always false: regions are not empty.
     pub fn is_empty(&self) -> bool {
         self.octets == 0
     }
@@ -144,13 +144,13 @@ impl Region {
         Arc::get_mut(&mut self.backing)?.take_octets()
     }
 
-    /// Whether sends copy their payload from it into frames: no frame refers to memory that may change, nor
-    /// to what no device can refer to, which is all but whole regions of hugepages (`Region::huge`).
+    /// Whether sends copy their payload from it into frames. Frames refer only to memory that cannot change
+    /// and that devices can read: whole regions of hugepages (`Region::huge`).
     pub fn is_copied(&self) -> bool {
         !(self.constant && self.backing.is_for_devices())
     }
 
-    /// Who owns the octets.
+    /// The owner of the octets.
     pub fn backing(&self) -> &dyn Backing {
         &*self.backing
     }
@@ -163,7 +163,7 @@ impl Region {
         }
     }
 
-    /// Copies `source` to `offset`. `false`, and nothing written, when it does not fit or the region is
+    /// Copies `source` to `offset`. Returns false and writes nothing if it does not fit, or the region is
     /// constant.
     #[must_use]
     #[inline]
@@ -178,7 +178,8 @@ impl Region {
         true
     }
 
-    /// Copies from `offset` to `target`. `false`, and `target` unchanged, when the range is not inside.
+    /// Copies from `offset` to `target`. Returns false and leaves `target` unchanged if the range is not
+    /// inside.
     #[must_use]
     #[inline]
     pub fn read(&self, offset: usize, target: &mut [u8]) -> bool {
@@ -190,13 +191,13 @@ impl Region {
         true
     }
 
-    /// Replaces the 64 bits at `offset`, in the byte order of this machine (RFC 7306 §5.1.1), by what `f`
-    /// makes of them, and gives what was there before: one read-modify-write, atomic to every core and to the
-    /// application's own atomics on the same octets. It orders what came before it and what follows like a
-    /// lock taken and released.
+    /// Replaces the 64 bits at `offset`, in the byte order of this machine (RFC 7306 §5.1.1), by the result
+    /// of `f`, and returns the value before: one read-modify-write, atomic to every core and to the
+    /// application's own atomics on the same octets. It orders other accesses like a lock that is taken and
+    /// released.
     ///
-    /// `None`, and nothing written, when the region is constant, or the 8 octets are not inside or do not
-    /// begin at a multiple of 8 in memory. `f` may be asked more than once.
+    /// Returns `None` and writes nothing if the region is constant, or if the 8 octets are not inside or not
+    /// aligned to 8 in memory. `f` may be called more than once.
     // Requirements: RDMAPX-5-01, RDMAPX-5-02
     #[inline]
     pub fn fetch_modify(&self, offset: usize, mut f: impl FnMut(u64) -> u64) -> Option<u64> {
@@ -217,8 +218,8 @@ impl Region {
         place.fetch_update(Ordering::AcqRel, Ordering::Acquire, modify).ok()
     }
 
-    /// The raw span. What is done with it must be atomic or volatile where others may write at the same time,
-    /// and to a constant region nothing is written.
+    /// The raw span. Accesses must be atomic or volatile while others may write at the same time, and a
+    /// constant region must not be written.
     pub fn as_non_null(&self) -> NonNull<u8> {
         self.start
     }
@@ -234,7 +235,7 @@ impl fmt::Debug for Region {
     }
 }
 
-/// Some octets of a region; they lie inside it.
+/// A part of a region.
 struct Part {
     whole: Region,
     offset: usize,
@@ -289,7 +290,7 @@ impl Drop for HeapBacking {
     }
 }
 
-// SAFETY: the block is owned by this value alone and reached only through raw copies.
+// SAFETY: the block is owned by this value alone and accessed only through raw copies.
 #[allow(unsafe_code)]
 unsafe impl Send for HeapBacking {}
 // SAFETY: as for `Send`.

@@ -1,4 +1,4 @@
-//! Checked ranges: the only way from a Tagged Offset to octets.
+//! Ranges of memory that have passed the access check: the only way from a Tagged Offset to octets.
 
 use super::Region;
 
@@ -11,8 +11,8 @@ pub struct Target<'t> {
 }
 
 impl<'t> Target<'t> {
-    /// Places `source` at `at` octets from the start of the range. `false`, and nothing written, when it does
-    /// not fit the range that was checked.
+    /// Places `source` at `at` octets from the start of the range. Returns false and writes nothing if it
+    /// does not fit the range.
     #[must_use]
     #[inline]
     pub fn write(&self, at: usize, source: &[u8]) -> bool {
@@ -28,7 +28,8 @@ impl<'t> Target<'t> {
         self.octets
     }
 
-    /// Copies from `at` octets after the start of the range; `false` as for [`write`](Self::write).
+    /// Copies from `at` octets after the start of the range to `target`. Returns false as
+    /// [`write`](Self::write) does.
     #[must_use]
     #[inline]
     pub fn read(&self, at: usize, target: &mut [u8]) -> bool {
@@ -38,8 +39,8 @@ impl<'t> Target<'t> {
         }
     }
 
-    /// The one atomic read-modify-write of the whole range, see [`Region::fetch_modify`]; `None`, and nothing
-    /// written, unless it is 8 aligned octets.
+    /// Modifies the whole range atomically (see [`Region::fetch_modify`]). Returns `None` and writes nothing
+    /// unless the range is 8 aligned octets.
     #[inline]
     pub fn fetch_modify(&self, f: impl FnMut(u64) -> u64) -> Option<u64> {
         if self.octets != size_of::<u64>() {
@@ -48,7 +49,7 @@ impl<'t> Target<'t> {
         self.region.fetch_modify(self.offset, f)
     }
 
-    /// The octets of the range, in place; `None` when the region is not [constant](Region::freeze).
+    /// The octets of the range, in place; `None` if the region is not [constant](Region::freeze).
     #[inline]
     pub fn constant(&self) -> Option<&'t [u8]> {
         self.region.constant()?.get(self.offset..self.offset + self.octets)

@@ -14,7 +14,7 @@ impl STag {
         Self((key as u32) << 16 | index as u32)
     }
 
-    /// The same slot with another key: what it is called after it is registered or bound again.
+    /// The same slot with another key, for when it is registered or bound again.
     #[must_use]
     pub const fn with_key(self, key: u16) -> Self {
         Self::new(self.index() as u16, key)

@@ -1,4 +1,4 @@
-//! Slots get something to reach again, by work requests: windows are bound, registrations registered anew.
+//! Work requests that make a slot grant memory again: binding windows, and fast registration.
 
 use super::{GrantedRange, Kind, Slot, StagTable};
 use crate::memory::{Access, Accessor, Binding, FastRegistration, STag};
@@ -15,19 +15,19 @@ pub enum BindError {
     /// It is still valid under another key.
     #[error("the STag is still valid under another key: invalidate it first")]
     StillValid,
-    /// Sends or Read Responses still read from what it was before.
+    /// Sends or Read Responses still read by its last STag.
     #[error("sends still read from the memory by the STag's last name")]
     InUse,
     /// Windows are bound to the registration.
     #[error("windows are bound to the memory: invalidate them first")]
     WindowsBound,
-    /// The key is the one it had before, by which a peer may still call it.
+    /// The key is the one that it had before, which a peer may still use.
     #[error("the key is the one that the STag had before: choose another")]
     KeyReused,
-    /// More is asked for than the registration was made for, or something that the kind of STag cannot grant.
+    /// The rights exceed those of the registration, or the kind of STag cannot grant them.
     #[error("more access than the memory was registered for")]
     Rights,
-    /// The Tagged Offset behind the last octet would be 2^64 or more.
+    /// The Tagged Offset after the last octet would be 2^64 or more.
     #[error("the Tagged Offsets would wrap at 2^64")]
     Wrap,
     /// The range is empty, or not inside the registration.
@@ -37,11 +37,11 @@ pub enum BindError {
 
 impl StagTable {
     /// Binds a window to a part of a registration, for the stream of `accessor` alone. It is valid under its
-    /// new name when this returns.
+    /// new STag when this returns.
     ///
     /// # Errors
     ///
-    /// [`BindError`]; all is as it was.
+    /// [`BindError`]; nothing is changed then.
     // Requirements: DDP-8.2-03
     pub fn bind(&mut self, binding: &Binding, accessor: Accessor) -> Result<(), BindError> {
         let &Binding { window, registration, to, octets, access, zero_based } = binding;
@@ -56,8 +56,8 @@ impl StagTable {
         if below.pd != accessor.pd || granted.stream.is_some_and(|stream| stream != accessor.stream) {
             return Err(BindError::NotAssociated);
         }
-        // A peer gets no more than the owner has: what changes octets needs the owner's right to have them
-        // changed.
+        // A peer gets no more rights than the owner has: rights to change octets need the owner's
+        // LOCAL_WRITE.
         let writes = access.intersects(Access::REMOTE_WRITE.union(Access::REMOTE_ATOMIC));
         let needed = if writes { Access::WINDOW_BIND | Access::LOCAL_WRITE } else { Access::WINDOW_BIND };
         if !Access::REMOTE.contains(access) || !granted.access.contains(needed) {
@@ -90,12 +90,12 @@ impl StagTable {
         }
     }
 
-    /// Registers memory anew that is registered already: another key, and perhaps another range, rights and
-    /// Tagged Offsets. It is valid under its new name when this returns.
+    /// Registers memory again that is registered already, with another key, and possibly another range,
+    /// rights and Tagged Offsets. It is valid under its new STag when this returns.
     ///
     /// # Errors
     ///
-    /// [`BindError`]; all is as it was.
+    /// [`BindError`]; nothing is changed then.
     pub fn register(&mut self, wanted: &FastRegistration, accessor: Accessor) -> Result<(), BindError> {
         let &FastRegistration { stag, offset, octets, base_to, access, all_streams } = wanted;
         let slot = self.free_slot(stag, accessor)?;
@@ -120,8 +120,8 @@ impl StagTable {
         Ok(())
     }
 
-    /// The slot of `accessor` that is to be called `name` from now on: invalid, not read from, and called
-    /// otherwise before.
+    /// The slot of `accessor` that is to have the STag `name`: it must be invalid, have no readers, and have
+    /// another key.
     fn free_slot(&self, name: STag, accessor: Accessor) -> Result<&Slot, BindError> {
         let slot = match self.slots.get(name.index()) {
             Some(Some(slot)) if name.0 != 0 => slot,

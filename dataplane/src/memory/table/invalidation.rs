@@ -1,10 +1,10 @@
-//! STags lose their validity (RFC 5040 §5.3, RFC 5042): by their owner's work request, by a peer's message,
-//! or with the stream they were for.
+//! Invalidation of STags (RFC 5040 §5.3, RFC 5042): by a work request of the owner, by a message of the peer,
+//! or at the end of the stream they were for.
 
 use super::{Kind, StagTable};
 use crate::memory::{Access, Accessor, STag};
 
-/// Who wants an STag invalidated.
+/// Who invalidates an STag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Invalidation {
     /// This end, by a work request.
@@ -22,25 +22,25 @@ pub enum InvalidationError {
     /// It belongs to another Protection Domain, or (to a peer) to another stream.
     #[error("the STag belongs to another Protection Domain or stream")]
     NotAssociated,
-    /// Other streams may use it too, so no peer may take it from them.
+    /// Other streams may use it too, so a peer may not invalidate it.
     // Requirements: RDMAP-8.1.1-02
     #[error("the STag is for several streams: their peers cannot invalidate it")]
     Shared,
-    /// It was never open to any peer.
+    /// It grants no remote access.
     #[error("the STag grants no remote access: peers cannot invalidate it")]
     Rights,
-    /// Windows are bound to the registration: they go first.
+    /// Windows are bound to the registration, and must be invalidated first.
     #[error("windows are bound to the memory: invalidate them first")]
     WindowsBound,
 }
 
 impl StagTable {
-    /// Makes `stag` invalid: when this returns, nothing new reaches its memory by it. The slot stays its
-    /// owner's. What was [`retain`](Self::retain)ed before is still read; until that ends the slot cannot be
-    /// bound, registered again or removed.
+    /// Makes `stag` invalid: when this returns, no new access to its memory is allowed. The slot still
+    /// belongs to its owner. Readers that have called [`retain`](Self::retain) before still read; until they
+    /// are done, the slot cannot be bound, registered again or removed.
     ///
-    /// The owner may invalidate what belongs to the domain, on any of its streams. A peer may invalidate what
-    /// is for its stream alone and grants it something.
+    /// The owner may invalidate any STag of the domain, on any of its streams. A peer may invalidate an STag
+    /// that is for its stream alone and grants it remote access.
     ///
     /// # Errors
     ///
@@ -75,9 +75,9 @@ impl StagTable {
         Ok(())
     }
 
-    /// Invalidates all that was for `stream` alone, whose queue pair is no more: its number will be that of
-    /// another, to which none of it was granted. Windows of other streams stay bound, whatever becomes of the
-    /// registration.
+    /// Invalidates all STags that are for `stream` alone, whose queue pair is gone: another queue pair will
+    /// have its number, and must not get its grants. Windows of other streams stay bound, whatever becomes of
+    /// the registration.
     // Requirements: DDP-8.3.1-03
     pub fn end_stream(&mut self, stream: u32) {
         let mut from = 0;
@@ -87,18 +87,18 @@ impl StagTable {
         }
     }
 
-    /// Nothing new reaches the memory by the slot.
+    /// Makes the STag of the slot invalid.
     pub(super) fn invalidate_slot(&mut self, index: usize) {
         let Some(Some(slot)) = self.slots.get_mut(index) else { return };
         slot.valid = false;
         self.streams.set(index, None);
         if slot.readers == 0 {
-            self.let_go(index);
+            self.unbind_window(index);
         }
     }
 
-    /// A window that is invalid, and that nobody reads by, lets go of its registration.
-    pub(super) fn let_go(&mut self, index: usize) {
+    /// Unbinds the window in the slot, if it is invalid and has no readers.
+    pub(super) fn unbind_window(&mut self, index: usize) {
         let Some(Some(slot)) = self.slots.get_mut(index) else { return };
         let Kind::Window { of } = slot.kind else { return };
         if slot.granted.take().is_none() {

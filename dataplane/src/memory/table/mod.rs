@@ -1,17 +1,17 @@
-//! The STags one core knows, and the checks before every access.
+//! The STag table of a core, and the checks before every access.
 //!
 //! A slot holds a registration or a window. Control decides which slots there are and whose they are
-//! ([`insert`], [`allocate_window`], [`remove`]): it is the Privileged Resource Manager of RFC 5042, and
-//! whoever gives it memory has shown the right to it by having it. The table is the RNIC's part: what a
-//! stream may reach, and until when. What a slot grants at a time changes faster, by work requests and by the
-//! peers' own messages: an STag is *invalidated* (`invalidation`), and from then on the slot reaches nothing
-//! and only waits to be *bound* or *registered* again under another key (`binding`), or removed.
+//! ([`insert`], [`allocate_window`], [`remove`]): it is the Privileged Resource Manager of RFC 5042, and an
+//! application shows its right to memory by owning it. The table is the RNIC's part: which memory a stream
+//! may access, and until when. What a slot grants at a time changes faster, by work requests and by the
+//! peers' own messages: an STag is *invalidated* (`invalidation`), and from then on the slot grants nothing,
+//! until it is *bound* or *registered* again under another key (`binding`), or removed.
 //!
 //! Sends and Read Responses read from memory when they are built, and again when they are retransmitted. They
-//! announce themselves ([`retain`], [`release`]), and while one does, the slot keeps its memory and its key.
-//! An invalidation does not wait for them: every new access is refused at once, and what is owed to the peer
-//! already is still read by [`retained`]. What would put other memory behind the name, or free it, is refused
-//! until the last has gone.
+//! count as readers ([`retain`], [`release`]), and while there are any, the slot keeps its memory and its
+//! key. An invalidation does not wait for readers: every new access is refused at once, and messages already
+//! owed to the peer still read by [`retained`]. Operations that would give the STag other memory, or free it,
+//! are refused until the last reader is done.
 //!
 //! [`insert`]: StagTable::insert
 //! [`allocate_window`]: StagTable::allocate_window
@@ -42,16 +42,16 @@ pub enum InsertError {
     /// The slot does not exist or is taken.
     #[error("the slot of the STag is taken, or there is none")]
     NoSlot,
-    /// The Tagged Offset behind the last octet would be 2^64 or more: no peer could name all of the
-    /// memory.
+    /// The Tagged Offset after the last octet would be 2^64 or more (ambiguity A-14): no peer could name all
+    /// of the memory.
     #[error("the Tagged Offsets of the memory would wrap at 2^64")]
     Wrap,
-    /// The memory is [constant](Region::freeze), and the rights are to write to it.
+    /// The memory is [constant](Region::freeze), and the rights include writing.
     #[error("the memory is constant: nobody can be given a right to write to it")]
     Constant,
 }
 
-/// Why an STag is still there.
+/// Why an STag was not removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RemoveError {
     /// There is no such STag.
@@ -69,22 +69,22 @@ pub enum RemoveError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Registration {
-        /// What it was registered for; fast registrations get no more.
+        /// The rights of the first registration; fast registrations cannot have more.
         allowed: Access,
-        /// Windows whose slots hold its memory.
+        /// Windows bound to it.
         windows: u32,
     },
     Window {
-        /// The slot of the registration it reaches, while it does.
+        /// The slot of the registration that it is bound to, while it is bound.
         of: u16,
     },
 }
 
-/// The octets a slot reaches, and how. A window that is not bound reaches none.
+/// The octets that a slot grants, and the rights. A window that is not bound grants none.
 #[derive(Debug)]
 struct GrantedRange {
     region: Region,
-    /// Where in the region it begins.
+    /// The offset in the region at which it begins.
     start: usize,
     octets: usize,
     /// The Tagged Offset of its first octet.
@@ -114,34 +114,34 @@ impl GrantedRange {
 
 #[derive(Debug)]
 struct Slot {
-    /// The key that work requests and peers must have.
+    /// The key that work requests and peers must name.
     key: u16,
-    /// The key of the name that control gave it, and takes it back by.
+    /// The key that control has assigned, and uses to remove the slot.
     named: u16,
-    /// Whether the STag is valid: only then anything new reaches the memory.
+    /// Whether the STag is valid: only then new accesses are allowed.
     valid: bool,
     kind: Kind,
     pd: ProtectionDomainId,
     granted: Option<GrantedRange>,
-    /// Sends and Read Responses that still read from this memory by this name.
+    /// Sends and Read Responses that still read from this memory by this STag.
     readers: u32,
 }
 
-/// The STags one core knows. Each core has its own table; the control thread keeps them alike.
+/// The STags of one core. Each core has its own table; the control thread keeps their slots the same.
 #[derive(Debug)]
 pub struct StagTable {
     slots: Vec<Option<Slot>>,
-    /// Which slots are for one stream.
+    /// The slots that are for one stream.
     streams: Streams,
 }
 
 impl StagTable {
-    /// An empty table of every slot an STag can name.
+    /// An empty table with every slot that an STag can name.
     pub fn new() -> Self {
         Self::with_slots(limits::REGIONS_PER_CORE)
     }
 
-    /// An empty table of `slots` slots: STags that name later ones are not taken.
+    /// An empty table of `slots` slots. STags of later slots are refused.
     pub fn with_slots(slots: usize) -> Self {
         Self { slots: (0..slots).map(|_| None).collect(), streams: Streams::new(slots) }
     }
@@ -184,7 +184,7 @@ impl StagTable {
         }
     }
 
-    /// From here on `stag` is the name of its slot, and valid: it grants `granted`.
+    /// Makes `stag` the valid STag of its slot: it grants `granted`.
     fn grant(&mut self, stag: STag, granted: GrantedRange) {
         let Some(Some(slot)) = self.slots.get_mut(stag.index()) else { return };
         self.streams.set(stag.index(), granted.stream);
@@ -193,8 +193,8 @@ impl StagTable {
         slot.granted = Some(granted);
     }
 
-    /// Takes back the slot that was given the name `stag`, by whatever key it goes now. The memory is no
-    /// longer reachable when this returns; a window is unbound by it.
+    /// Removes the slot that control has assigned as `stag`, whatever its key is now. When this returns, the
+    /// memory is not accessible any more, and a window is unbound.
     ///
     /// # Errors
     ///
@@ -215,7 +215,7 @@ impl StagTable {
         Ok(())
     }
 
-    /// The Protection Domain of what control named `stag`, if that is there.
+    /// The Protection Domain of the slot that control has assigned as `stag`, if there is one.
     pub fn owner(&self, stag: STag) -> Option<ProtectionDomainId> {
         let slot = self.slots.get(stag.index())?.as_ref()?;
         (slot.named == stag.key()).then_some(slot.pd)
@@ -281,7 +281,7 @@ impl StagTable {
         debug_assert!(slot.readers > 0, "release without retain");
         slot.readers = slot.readers.saturating_sub(1);
         if slot.readers == 0 && !slot.valid {
-            self.let_go(stag.index());
+            self.unbind_window(stag.index());
         }
     }
 
