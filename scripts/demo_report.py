@@ -1,40 +1,41 @@
 """The figures of scripts/demo: how idle the machine is, and the closing table.
 
-    demo_report.py idle        percentage of idle time of all cores over one second
-    demo_report.py table DIR   the table from DIR/{sweep,warpline,floor,iperf3}.json, DIR/{idle,idle-after}, and
-                               the first lines of /proc/stat at the start and at the end: DIR/{stat,stat-after}
+demo_report.py idle        percentage of idle time of all cores over one second
+demo_report.py table DIR   the table from DIR/{sweep,warpline,floor,iperf3}.json, DIR/{idle,idle-after}, and
+                           the first lines of /proc/stat at the start and at the end: DIR/{stat,stat-after}
 """
 
 import json
 import pathlib
 import sys
 import time
-
+from typing import Any
 
 # From here on the rest of the machine takes time that the measurements needed.
 LEAST_IDLE_PERCENT = 90
 MOST_STOLEN_PERCENT = 2
 
 
-def ticks_between(before, after):
+def ticks_between(before: str, after: str) -> list[int]:
     """Ticks of each kind between two readings of the first line of /proc/stat."""
-    return [int(later) - int(earlier) for earlier, later in zip(before.split()[1:9], after.split()[1:9])]
+    both = zip(before.split()[1:9], after.split()[1:9], strict=True)
+    return [int(later) - int(earlier) for earlier, later in both]
 
 
-def idle_percentage(before, after):
+def idle_percentage(before: str, after: str) -> float:
     """Idle share, in percent, between two readings of the first line of /proc/stat."""
     ticks = ticks_between(before, after)
     # Fields 3 and 4 are idle and iowait (proc(5)).
     return 100 * (ticks[3] + ticks[4]) / max(1, sum(ticks))
 
 
-def stolen_percentage(before, after):
+def stolen_percentage(before: str, after: str) -> float:
     """Share that the hypervisor gave to other machines (steal), in percent, between two such readings."""
     ticks = ticks_between(before, after)
     return 100 * ticks[7] / max(1, sum(ticks))
 
 
-def reasons_for_doubt(idle, idle_after, stolen, cpus):
+def reasons_for_doubt(idle: float, idle_after: float, stolen: float, cpus: list[int]) -> list[str]:
     """Why the figures say little about an idle machine, each reason as a clause."""
     reasons = []
     if min(idle, idle_after) < LEAST_IDLE_PERCENT:
@@ -43,11 +44,13 @@ def reasons_for_doubt(idle, idle_after, stolen, cpus):
     if stolen > MOST_STOLEN_PERCENT:
         reasons.append(f"the hypervisor gave {stolen:.0f} % of this machine's time to others")
     if len(cpus) == 1:
-        reasons.append(f"one CPU was free and polled both ends (CPU {cpus[0]}); with two, each end has its own")
+        reasons.append(
+            f"one CPU was free and polled both ends (CPU {cpus[0]}); with two, each end has its own"
+        )
     return reasons
 
 
-def read_reports(path):
+def read_reports(path: pathlib.Path) -> list[dict[str, Any]]:
     """The reports in a file that holds one JSON object, a list of them, or one a line."""
     text = path.read_text()
     try:
@@ -57,17 +60,17 @@ def read_reports(path):
     return value if isinstance(value, list) else [value]
 
 
-def iperf3_gbit_per_s(report):
+def iperf3_gbit_per_s(report: dict[str, Any]) -> float:
     """What the receiver of an iperf3 run got."""
-    return report["end"]["sum_received"]["bits_per_second"] / 1e9
+    return float(report["end"]["sum_received"]["bits_per_second"]) / 1e9
 
 
-def ratio(value, reference):
+def ratio(value: float, reference: float) -> str:
     """`value` over `reference`, to print."""
     return f"{value / reference:.2f}" if reference else "-"
 
 
-def table(directory):
+def table(directory: pathlib.Path) -> tuple[list[tuple[str, str]], bool, list[str]]:
     """The closing table, whether anything arrived wrong in any run, and the reasons to doubt the figures."""
     runs = read_reports(directory / "sweep.json") + read_reports(directory / "warpline.json")
     measured = read_reports(directory / "warpline.json")[-1]
@@ -86,7 +89,10 @@ def table(directory):
     iperf3 = directory / "iperf3.json"
     if iperf3.exists():
         reference = iperf3_gbit_per_s(read_reports(iperf3)[-1])
-        lines += [("iperf3 over veth, Gb/s", f"{reference:.2f}"), ("warpline / iperf3", ratio(warpline, reference))]
+        lines += [
+            ("iperf3 over veth, Gb/s", f"{reference:.2f}"),
+            ("warpline / iperf3", ratio(warpline, reference)),
+        ]
     else:
         lines += [("iperf3 over veth, Gb/s", "not measured")]
     lines += [
@@ -97,10 +103,10 @@ def table(directory):
         ("verified", f"no: sizes {unverified}" if unverified else "yes"),
         ("corrupt_bytes", str(corrupt)),
     ]
-    return lines, corrupt or len(unverified), reasons_for_doubt(idle, idle_after, stolen, measured["cpus"])
+    return lines, bool(corrupt or unverified), reasons_for_doubt(idle, idle_after, stolen, measured["cpus"])
 
 
-def main(arguments):
+def main(arguments: list[str]) -> int:
     if arguments == ["idle"]:
         readings = []
         for pause in (1, 0):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from collections.abc import Iterator
 
 LEVEL = re.compile(
     r"(MUST|SHOULD)( NOT)?|(NOT )?(REQUIRED|RECOMMENDED)|MAY|OPTIONAL|INFO|must|should|may|n/a"
@@ -26,12 +27,12 @@ class Requirement:
     level: str
 
     @property
-    def obliges(self):
+    def obliges(self) -> bool:
         """Whether the row must be proven or excepted."""
         return OBLIGING.fullmatch(self.level) is not None
 
 
-def table_rows(text):
+def table_rows(text: str) -> Iterator[tuple[int, list[str]]]:
     """Yields the cells of every table row with the number of its line, header and ruler rows included."""
     for number, line in enumerate(text.splitlines(), 1):
         if line.startswith("|"):
@@ -39,14 +40,15 @@ def table_rows(text):
             yield number, [cell.strip() for cell in cells]
 
 
-def is_header(cells):
+def is_header(cells: list[str]) -> bool:
     """Returns whether a row names columns or rules them off."""
     return cells[0] == "ID" or set("".join(cells)) <= set("-: ")
 
 
-def read_requirements(text):
+def read_requirements(text: str) -> tuple[dict[str, Requirement], list[str]]:
     """Returns the requirements by ID, in their order, and the problems found."""
-    requirements, problems = {}, []
+    requirements: dict[str, Requirement] = {}
+    problems: list[str] = []
     for number, cells in table_rows(text):
         match = ROW_ID.fullmatch(cells[0])
         # Other tables of the document have other first columns.
@@ -65,7 +67,7 @@ def read_requirements(text):
     return requirements, problems
 
 
-def citation_pattern(requirements):
+def citation_pattern(requirements: dict[str, Requirement]) -> re.Pattern[str]:
     """Returns a pattern of one ID of a known prefix, or of a range of two."""
     # The longest first: one may begin like another.
     prefixes = sorted(sorted({row.prefix for row in requirements.values()}), key=len, reverse=True)
@@ -73,7 +75,7 @@ def citation_pattern(requirements):
     return re.compile(rf"(?<![\w-])({one})(?![\w])(?:{RANGE_LINK}({one})(?![\w]))?")
 
 
-def expand(first, last):
+def expand(first: str, last: str | None) -> list[str]:
     """Returns the IDs of a range, or the one ID when there is no last."""
     if last is None:
         return [first]
@@ -84,9 +86,13 @@ def expand(first, last):
     return [f"{stem}-{number:0{len(start)}}" for number in range(int(start), int(end) + 1)]
 
 
-def read_exceptions(text, requirements, pattern):
+def read_exceptions(
+    text: str, requirements: dict[str, Requirement], pattern: re.Pattern[str]
+) -> tuple[dict[str, str], dict[str, str], list[str]]:
     """Returns the excepted IDs, those not yet built, and the problems found."""
-    excepted, not_built, problems = {}, {}, []
+    excepted: dict[str, str] = {}
+    not_built: dict[str, str] = {}
+    problems: list[str] = []
     heading = text.find(NOT_BUILT_HEADING)
     first_not_built = text.count("\n", 0, heading) + 1 if heading >= 0 else len(text)
     for number, cells in table_rows(text):
@@ -99,7 +105,7 @@ def read_exceptions(text, requirements, pattern):
         if not cells[1]:
             problems.append(f"exceptions line {number}: {cells[0]} has no reason")
         try:
-            names = expand(*match.groups())
+            names = expand(match[1], match[2])
         except RangeError as problem:
             problems.append(f"exceptions line {number}: {problem}")
             continue

@@ -10,6 +10,7 @@ import dataclasses
 import pathlib
 import re
 import tomllib
+from collections.abc import Iterator
 
 LEXEME = re.compile(
     r"""(?P<comment>//[^\n]*|/\*.*?\*/)
@@ -45,20 +46,20 @@ class Source:
     """One file of a target."""
 
     path: pathlib.Path
-    module: tuple
+    module: tuple[str, ...]
     # Compiled for tests only: everything in it.
     test_only: bool
-    tests: list = dataclasses.field(default_factory=list)
+    tests: list[Test] = dataclasses.field(default_factory=list)
     # Lines that are compiled for tests only, as pairs of first and last.
-    test_lines: list = dataclasses.field(default_factory=list)
+    test_lines: list[tuple[int, int]] = dataclasses.field(default_factory=list)
     # The modules in files of their own: name, path attribute, whether for tests only, inline modules around.
-    children: list = dataclasses.field(default_factory=list)
+    children: list[tuple[str, str | None, bool, tuple[str, ...]]] = dataclasses.field(default_factory=list)
 
-    def is_production(self, line):
+    def is_production(self, line: int) -> bool:
         """Returns whether a line is compiled into what users get."""
         return not self.test_only and not any(first <= line <= last for first, last in self.test_lines)
 
-    def tests_at(self, line):
+    def tests_at(self, line: int) -> list[str]:
         """Returns the names of the tests that a line stands at."""
         return [test.name for test in self.tests if test.first <= line <= test.last]
 
@@ -66,24 +67,24 @@ class Source:
 class Lines:
     """Which line an offset is on, and which lines hold nothing but comment."""
 
-    def __init__(self, text):
-        self.starts = [0] + [match.end() for match in re.finditer("\n", text)]
+    def __init__(self, text: str) -> None:
+        self.starts = [0, *(match.end() for match in re.finditer("\n", text))]
         self.texts = text.split("\n")
 
-    def of(self, offset):
+    def of(self, offset: int) -> int:
         return bisect.bisect_right(self.starts, offset)
 
-    def is_comment(self, line):
+    def is_comment(self, line: int) -> bool:
         text = self.texts[line - 1].lstrip()
         return text.startswith("//") and not text.startswith("//!")
 
 
-def without_comments_and_strings(text):
+def without_comments_and_strings(text: str) -> str:
     """Returns the text with comments, strings and characters blanked out, offsets unchanged."""
     return LEXEME.sub(lambda match: re.sub(r"[^\n]", " ", match.group()), text)
 
 
-def closing_bracket(code, start):
+def closing_bracket(code: str, start: int) -> int:
     """Returns the offset behind the bracket that closes the first one after start."""
     depth = 0
     for offset in range(start, len(code)):
@@ -104,10 +105,14 @@ class Scope:
     is_test: bool
 
 
-def scan(source, text):
+def scan(source: Source, text: str) -> None:
     """Fills in the tests, test-only lines and child modules of a file."""
     code, lines = without_comments_and_strings(text), Lines(text)
-    scopes, attributes, item_start, pending, depth = [], [], None, None, 0
+    scopes: list[Scope] = []
+    attributes: list[str] = []
+    item_start: int | None = None
+    pending: tuple[str, str] | None = None
+    depth = 0
     offset = 0
     while match := STEP.search(code, offset):
         token, offset = match.group(), match.end()
@@ -156,7 +161,9 @@ def scan(source, text):
             attributes, item_start, pending = [], None, None
 
 
-def child_path(source, name, place, inline, is_root):
+def child_path(
+    source: Source, name: str, place: str | None, inline: tuple[str, ...], is_root: bool
+) -> pathlib.Path | None:
     """Returns the file of a module declared in another, or None."""
     folder = source.path.parent
     own_folder = folder if is_root or source.path.name == "mod.rs" else folder / source.path.stem
@@ -169,9 +176,11 @@ def child_path(source, name, place, inline, is_root):
     return next((path.resolve() for path in candidates if path.is_file()), None)
 
 
-def read_target(root_file, test_only):
+def read_target(root_file: pathlib.Path, test_only: bool) -> Iterator[Source]:
     """Yields every file of a target as a Source."""
-    waiting = [(root_file.resolve(), (), test_only, True)]
+    waiting: list[tuple[pathlib.Path, tuple[str, ...], bool, bool]] = [
+        (root_file.resolve(), (), test_only, True)
+    ]
     while waiting:
         path, module, test_only, is_root = waiting.pop()
         source = Source(path, module, test_only)
@@ -183,7 +192,7 @@ def read_target(root_file, test_only):
         yield source
 
 
-def targets(package):
+def targets(package: pathlib.Path) -> Iterator[tuple[Target, pathlib.Path, bool]]:
     """Yields the targets of a package: what a runner calls each, its root file, whether it is tests only."""
     manifest = tomllib.loads((package / "Cargo.toml").read_text())
     if "package" not in manifest:

@@ -1,7 +1,9 @@
 """Finds what cites which requirement: production code, a named test, or neither."""
 
 import dataclasses
+import pathlib
 import re
+from collections.abc import Iterable, Iterator, Sequence
 
 from . import rust
 from .documents import RangeError, expand
@@ -25,6 +27,12 @@ SCRIPT_TARGET = rust.Target("tests/stack/main.rs", "stack")
 SCRIPT_TEST = "packet_scripts::{}"
 
 
+# A test: the binary that it is in, and its name.
+Proof = tuple[rust.Target, str]
+# A file of a target, and the target.
+Place = tuple[rust.Target, rust.Source]
+
+
 @dataclasses.dataclass(frozen=True)
 class Citation:
     """One ID where it is cited."""
@@ -34,15 +42,15 @@ class Citation:
     line: int
     production: bool
     # The tests that it stands at, as (target, name).
-    tests: tuple
+    tests: tuple[Proof, ...]
 
 
-def is_under(path, folders):
+def is_under(path: str, folders: Iterable[str]) -> bool:
     """Returns whether a path is one of the folders or lies in one."""
     return any(path == folder or path.startswith(folder + "/") for folder in folders)
 
 
-def source_files(root):
+def source_files(root: pathlib.Path) -> Iterator[str]:
     """Yields the files that may cite requirements, as strings relative to the root."""
     folders = [root]
     while folders:
@@ -57,9 +65,9 @@ def source_files(root):
                 yield relative
 
 
-def rust_sources(root):
+def rust_sources(root: pathlib.Path) -> dict[str, list[Place]]:
     """Returns, for every file of a package's targets, the targets it belongs to with its place in each."""
-    found = {}
+    found: dict[str, list[Place]] = {}
     base = root.resolve()
     for manifest in sorted(root.rglob("Cargo.toml")):
         if "target" in manifest.relative_to(root).parts:
@@ -71,11 +79,11 @@ def rust_sources(root):
     return found
 
 
-def place(path, line, places):
+def place(path: str, line: int, places: Sequence[Place]) -> tuple[bool, tuple[Proof, ...]]:
     """Returns whether a line is production code, and the tests that it stands at."""
     if match := SCRIPTS.fullmatch(path):
         return False, ((SCRIPT_TARGET, SCRIPT_TEST.format(match.group(1))),)
-    tests = set()
+    tests: set[Proof] = set()
     if not is_under(path, HARNESS):
         tests = {(target, name) for target, source in places for name in source.tests_at(line)}
     in_package = is_under(path, [f"{package}/src" for package in PRODUCTION])
@@ -83,20 +91,23 @@ def place(path, line, places):
     return production, tuple(sorted(tests, key=str))
 
 
-def citations(path, text, pattern, places):
+def citations(
+    path: str, text: str, pattern: re.Pattern[str], places: Sequence[Place]
+) -> tuple[list[Citation], list[str]]:
     """Returns the citations of a file and the problems in them."""
-    found, problems = [], []
+    found: list[Citation] = []
+    problems: list[str] = []
     for match in pattern.finditer(text):
         line = text.count("\n", 0, match.start()) + 1
         production, tests = place(path, line, places)
         try:
-            found += [Citation(name, path, line, production, tests) for name in expand(*match.groups())]
+            found += [Citation(name, path, line, production, tests) for name in expand(match[1], match[2])]
         except RangeError as problem:
             problems.append(f"{path}:{line}: {problem}")
     return found, problems
 
 
-def comment_blocks(text):
+def comment_blocks(text: str) -> Iterator[tuple[int, int]]:
     """Yields the first and last line of every run of comment lines."""
     first = None
     lines = text.splitlines()
@@ -108,7 +119,7 @@ def comment_blocks(text):
             first = None
 
 
-def overfull_tags(path, text, found):
+def overfull_tags(path: str, text: str, found: list[Citation]) -> list[str]:
     """Returns a problem for every comment that names more IDs than one comment can prove."""
     problems = []
     for first, last in comment_blocks(text):

@@ -12,7 +12,7 @@ SCRIPTS = pathlib.Path(__file__).resolve().parent.parent
 
 class TargetDirectoryTest(unittest.TestCase):
     @unittest.skipUnless(shutil.which("cargo"), "cargo is not on PATH")
-    def test_is_cargos(self):
+    def test_is_cargos(self) -> None:
         for named, expected in [("/elsewhere", "/elsewhere"), ("near", str(SCRIPTS.parent / "near"))]:
             said = subprocess.run(
                 ["bash", "-c", ". scripts/common.sh; target_directory"],
@@ -25,19 +25,23 @@ class TargetDirectoryTest(unittest.TestCase):
             )
             self.assertEqual(said.stdout.strip(), expected)
 
-    def test_no_script_looks_for_programs_elsewhere(self):
+    def test_no_script_looks_for_programs_elsewhere(self) -> None:
         """Cargo's target directory is named in one place for the shell and one for Python."""
-        for path in SCRIPTS.rglob("*"):
+        for path in SCRIPTS.rglob("[!.]*"):
             if path.is_file() and path.suffix in ("", ".sh", ".py") and "tests" not in path.parts:
                 for number, line in enumerate(path.read_text().splitlines(), 1):
-                    self.assertIsNone(re.search(r"(?<![\w$])target/(release|debug)\b", line), f"{path}:{number}")
+                    self.assertIsNone(
+                        re.search(r"(?<![\w$])target/(release|debug)\b", line), f"{path}:{number}"
+                    )
 
 
 class TestScriptTest(unittest.TestCase):
-    def run_test(self, *arguments):
-        return subprocess.run([SCRIPTS / "test", *arguments], capture_output=True, text=True, check=False, timeout=60)
+    def run_test(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [SCRIPTS / "test", *arguments], capture_output=True, text=True, check=False, timeout=60
+        )
 
-    def test_help_and_wrong_arguments(self):
+    def test_help_and_wrong_arguments(self) -> None:
         told = self.run_test("--help")
         self.assertEqual(told.returncode, 0)
         self.assertIn("--quick", told.stdout)

@@ -6,6 +6,7 @@ import importlib.util
 import io
 import pathlib
 import tempfile
+import types
 import unittest
 
 PROGRAM = pathlib.Path(__file__).resolve().parent.parent / "compliance"
@@ -70,15 +71,17 @@ test packet_scripts::closing ... ok
 """
 
 
-def load():
+def load() -> types.ModuleType:
     loader = importlib.machinery.SourceFileLoader("compliance", str(PROGRAM))
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("compliance", loader))
+    spec = importlib.util.spec_from_loader("compliance", loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
     loader.exec_module(module)
     return module
 
 
 class ComplianceTest(unittest.TestCase):
-    def setUp(self):
+    def setUp(self) -> None:
         self.compliance = load()
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
@@ -90,39 +93,39 @@ class ComplianceTest(unittest.TestCase):
         self.write("dataplane/tests/stack/main.rs", PROOF)
         self.write("results/tests.log", LOG)
 
-    def write(self, path, text):
+    def write(self, path: str, text: str) -> None:
         (self.root / path).parent.mkdir(parents=True, exist_ok=True)
         (self.root / path).write_text(text)
 
-    def run_program(self, *arguments):
+    def run_program(self, *arguments: str) -> tuple[int, str, str]:
         """Returns the exit status and what was printed to each stream."""
         output, errors = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
             status = self.compliance.main(list(arguments), self.root)
         return status, output.getvalue(), errors.getvalue()
 
-    def check(self):
+    def check(self) -> tuple[int, str, str]:
         return self.run_program("--check", "--results", str(self.root / "results"))
 
-    def figures(self):
+    def figures(self) -> dict[str, list[int]]:
         """Returns the figures of every row of the summary, by its prefix."""
         _, output, _ = self.run_program("--results", str(self.root / "results"))
         lines = [line.split() for line in output.splitlines()[1:]]
         return {words[0]: [int(word) for word in words[1:]] for words in lines}
 
-    def states(self, prefix):
+    def states(self, prefix: str) -> dict[str, str]:
         _, output, _ = self.run_program("--list", prefix, "--results", str(self.root / "results"))
         lines = [line for line in output.splitlines() if line.startswith(prefix + "-")]
         return {line.split()[0]: line[17:27].strip() for line in lines}
 
-    def assert_problem(self, *expected):
+    def assert_problem(self, *expected: str) -> None:
         status, _, errors = self.check()
         self.assertEqual(status, 1)
         for text in expected:
             self.assertIn(text, errors)
         self.assertEqual(self.run_program()[0], 0, "only --check fails")
 
-    def test_a_proven_tree_passes_and_is_counted(self):
+    def test_a_proven_tree_passes_and_is_counted(self) -> None:
         self.assertEqual(self.check()[::2], (0, ""))
         figures = {"AB": [4, 3, 2, 0, 0, 1, 1, 0], "ABv2": [2, 1, 0, 0, 0, 1, 0, 1]}
         self.assertEqual(self.figures(), {**figures, "all": [6, 4, 2, 0, 0, 2, 1, 1]})
@@ -130,14 +133,14 @@ class ComplianceTest(unittest.TestCase):
         self.assertEqual(self.states("AB"), {**expected, "AB-C.1-01": "excepted"})
         self.assertEqual(self.states("ABv2"), {"ABv2-3-01": "neither", "ABv2-4-01": "not built"})
 
-    def test_code_alone_and_tests_alone_prove_nothing(self):
+    def test_code_alone_and_tests_alone_prove_nothing(self) -> None:
         self.write("dataplane/tests/stack/main.rs", "/// AB-1.2-01\n#[test]\nfn first() {}\n")
         self.assert_problem("AB-1.2-02 (MUST NOT) is not proven: code only, cited at dataplane/src/lib.rs:1")
         self.write("dataplane/tests/stack/main.rs", PROOF)
         self.write("dataplane/src/lib.rs", "// AB-1.2-01\npub fn code() {}\n")
         self.assert_problem("AB-1.2-02 (MUST NOT) is not proven: test only")
 
-    def test_what_has_not_run_and_passed_proves_nothing(self):
+    def test_what_has_not_run_and_passed_proves_nothing(self) -> None:
         for change in [
             ("test second ... ok\n", ""),
             ("test second ... ok\n", "test second ... FAILED\n"),
@@ -145,7 +148,10 @@ class ComplianceTest(unittest.TestCase):
             ("test second ... ok\n", "test second: test\n"),
             ("test second ... ok\n", "test second ... ok\ntest second ... FAILED\n"),
             # The same name in another binary.
-            ("Running tests/stack/main.rs (/elsewhere/debug/deps/stack-", "Running tests/other.rs (deps/other-"),
+            (
+                "Running tests/stack/main.rs (/elsewhere/debug/deps/stack-",
+                "Running tests/other.rs (deps/other-",
+            ),
             ("     Running tests/stack/main.rs", "   Doc-tests dataplane\n"),
         ]:
             with self.subTest(change=change):
@@ -156,21 +162,23 @@ class ComplianceTest(unittest.TestCase):
                     "AB-1.2-02 (MUST NOT) is not proven: code only",
                 )
 
-    def test_several_logs_are_read(self):
+    def test_several_logs_are_read(self) -> None:
         head, rest = LOG.split("test second ... ok\n")
         self.write("results/tests.log", head)
-        self.write("results/more.log", "     Running tests/stack/main.rs (deps/stack-0123456789abcdef)\n"
-                   "test second ... ok\n" + rest)
+        self.write(
+            "results/more.log",
+            "     Running tests/stack/main.rs (deps/stack-0123456789abcdef)\ntest second ... ok\n" + rest,
+        )
         self.assertEqual(self.check()[0], 0)
 
-    def test_where_an_id_stands_decides_what_it_proves(self):
+    def test_where_an_id_stands_decides_what_it_proves(self) -> None:
         test = "#[test]\nfn second() {}\n"
         main = PROOF.replace("// AB-1.2-02", "")
         for path, text, expected in [
             # At a test: in it, directly above it, among its attributes, in a macro, in a string.
             ("stack/main.rs", "// AB-1.2-02\n" + test, "proven"),
             ("stack/main.rs", "#[test]\n/// AB-1.2-02\n#[should_panic]\nfn second() {}", "proven"),
-            ("stack/main.rs", "#[test]\nfn second() {\n[0; 3]; { }\n x(\"{ AB-1.2-02\");\n}", "proven"),
+            ("stack/main.rs", '#[test]\nfn second() {\n[0; 3]; { }\n x("{ AB-1.2-02");\n}', "proven"),
             ("stack/main.rs", "proptest! {\n// AB-1.2-02\n#[test]\nfn second(a in 0..3) {}\n}", "proven"),
             ("stack/main.rs", "#[tokio::test]\nasync fn second() {\n/* AB-1.2-02 */\n}", "proven"),
             # Elsewhere.
@@ -201,7 +209,7 @@ class ComplianceTest(unittest.TestCase):
                 if declared:
                     (self.root / "dataplane/tests" / path).unlink()
 
-    def test_modules_are_followed_as_the_compiler_does(self):
+    def test_modules_are_followed_as_the_compiler_does(self) -> None:
         log = LOG.replace("test inner::unit", "test inner::tests::unit")
         self.write("results/tests.log", log)
         self.write("dataplane/tests/stack/main.rs", PROOF.replace("AB-1.2-02", ""))
@@ -221,7 +229,7 @@ class ComplianceTest(unittest.TestCase):
                 for path in files:
                     (self.root / "dataplane/src" / path).unlink()
 
-    def test_production_is_what_users_get(self):
+    def test_production_is_what_users_get(self) -> None:
         self.write("bench/Cargo.toml", '[package]\nname = "bench"\n')
         for path, text, expected in [
             ("dataplane/src/lib.rs", "// AB-1.2-02\n", "proven"),
@@ -241,7 +249,7 @@ class ComplianceTest(unittest.TestCase):
                 self.assertEqual(self.states("AB")["AB-1.2-02"], expected)
                 (self.root / path).unlink()
 
-    def test_cases_of_the_rig_count_when_they_ran(self):
+    def test_cases_of_the_rig_count_when_they_ran(self) -> None:
         self.write("dataplane/tests/stack/main.rs", PROOF.replace("AB-1.2-02", ""))
         case = "from types import SimpleNamespace as S\n"
         case += "CASES = {1: S(name='a-bad-one', requirements=('AB-1.2-02',))}\n"
@@ -261,7 +269,7 @@ class ComplianceTest(unittest.TestCase):
                 self.write("results/interop.log", line + "\n")
                 self.assertEqual(self.states("AB")["AB-1.2-02"], expected)
 
-    def test_a_comment_names_six_ids_at_most(self):
+    def test_a_comment_names_six_ids_at_most(self) -> None:
         rows = "".join(f"| AB-7-{n:02} | MAY | what | U. |\n" for n in range(1, 9))
         self.write("docs/requirements.md", REQUIREMENTS.replace("\n\n| No", f"\n{rows}\n| No"))
         for text, fails in [
@@ -277,13 +285,13 @@ class ComplianceTest(unittest.TestCase):
                 if fails:
                     self.assert_problem("dataplane/src/lib.rs:4: 7 IDs in one comment, more than 6")
 
-    def test_only_whole_ids_are_citations(self):
+    def test_only_whole_ids_are_citations(self) -> None:
         almost = "// XAB-1.2-03 AB-1.2-031x AB-1.2 A-01 ab-1.2-03 AB-1.2-3\n"
         self.write("dataplane/src/lib.rs", CODE + almost)
         self.assertEqual(self.states("AB")["AB-1.2-03"], "neither")
         self.assertEqual(self.check()[0], 0)
 
-    def test_unknown_ids_and_false_ranges_are_found(self):
+    def test_unknown_ids_and_false_ranges_are_found(self) -> None:
         for text, expected in [
             ("// AB-1.2-09", "dataplane/src/lib.rs:4: AB-1.2-09 does not exist"),
             ("// AB-1.2-02 to AB-1.2-04", "AB-1.2-04 does not exist"),
@@ -294,7 +302,7 @@ class ComplianceTest(unittest.TestCase):
                 self.write("dataplane/src/lib.rs", CODE + "\n" + text)
                 self.assert_problem(expected)
 
-    def test_exceptions_are_checked(self):
+    def test_exceptions_are_checked(self) -> None:
         for row, expected in [
             ("| AB-9-01 | reason |", "AB-9-01 does not exist"),
             ("| AB-1.2-03 | |", "AB-1.2-03 has no reason"),
@@ -313,7 +321,7 @@ class ComplianceTest(unittest.TestCase):
         self.assertEqual(self.figures()["AB"], [4, 3, 0, 0, 0, 0, 4, 0])
         self.assertEqual(self.check()[0], 0)
 
-    def test_requirements_are_checked(self):
+    def test_requirements_are_checked(self) -> None:
         for row, expected in [
             ("| AB-1.2-01 | MUST | again | U. |", "AB-1.2-01 stands twice"),
             ("| AB-1.2-04 | PERHAPS | what | U. |", "unknown level 'PERHAPS'"),
@@ -327,10 +335,14 @@ class ComplianceTest(unittest.TestCase):
                 self.write("docs/requirements.md", REQUIREMENTS.replace("\n\n| No", f"\n{row}\n\n| No"))
                 self.assert_problem(expected)
 
-    def test_what_cannot_be_done_is_refused(self):
+    def test_what_cannot_be_done_is_refused(self) -> None:
         self.write("quiet/tests.log", "running 3 tests\n...\ntest result: ok. 3 passed\n")
         nowhere, quiet = str(self.root / "nowhere"), str(self.root / "quiet")
-        for arguments in [["--list", "XY"], ["--check", "--results", nowhere], ["--check", "--results", quiet]]:
+        for arguments in [
+            ["--list", "XY"],
+            ["--check", "--results", nowhere],
+            ["--check", "--results", quiet],
+        ]:
             with self.subTest(arguments=arguments), self.assertRaises(SystemExit):
                 self.run_program(*arguments)
 

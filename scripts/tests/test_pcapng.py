@@ -12,7 +12,7 @@ A, B = "02:00:00:00:00:01", "02:00:00:00:00:02"
 
 
 class PcapngTest(unittest.TestCase):
-    def test_tshark_reads_every_field(self):
+    def test_tshark_reads_every_field(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             capture = str(pathlib.Path(folder) / "capture.pcapng")
             cargo = ["cargo", "run", "--quiet", "--package", "warpline-dataplane", "--no-default-features"]
@@ -23,7 +23,7 @@ class PcapngTest(unittest.TestCase):
             result = subprocess.run(tshark, capture_output=True, text=True, check=True, timeout=60)
 
         # Run as root, tshark says so; anything else would be a complaint about the file.
-        complaints = [line for line in result.stderr.splitlines() if "user \"root\"" not in line and line]
+        complaints = [line for line in result.stderr.splitlines() if 'user "root"' not in line and line]
         self.assertEqual(complaints, [])
         packets = [line.split("\t") for line in result.stdout.splitlines()]
         sent = [packet for packet in packets if packet[2] == OUTBOUND]

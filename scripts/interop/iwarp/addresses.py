@@ -19,14 +19,20 @@ def endpoint_address(text: str) -> tuple[str, int]:
 
 
 def open_socket(
-    listen: tuple[str, int] | None, connect: tuple[str, int] | None, seconds: float, congestion_control: str = ""
+    listen: tuple[str, int] | None,
+    connect: tuple[str, int] | None,
+    seconds: float,
+    congestion_control: str = "",
 ) -> socket.socket:
     """The connected socket; says "ready" on standard error once the listener is there."""
     return next(open_sockets(listen, connect, seconds, congestion_control))
 
 
 def open_sockets(
-    listen: tuple[str, int] | None, connect: tuple[str, int] | None, seconds: float, congestion_control: str = ""
+    listen: tuple[str, int] | None,
+    connect: tuple[str, int] | None,
+    seconds: float,
+    congestion_control: str = "",
 ) -> Iterator[socket.socket]:
     """As :func:`open_socket`; who listens may take one connection after another."""
     address = connect or listen

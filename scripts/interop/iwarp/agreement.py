@@ -1,6 +1,7 @@
 """What both ends agree on by their startup frames, in every revision, and what is wrong with a Reply.
 
-Rev 0 is that of the RDMA Consortium (RFC 5044 appendix C), Rev 1 that of RFC 5044 §7.1, Rev 2 that of RFC 6581.
+Rev 0 is that of the RDMA Consortium (RFC 5044 appendix C), Rev 1 that of RFC 5044 §7.1, Rev 2 that of RFC
+6581.
 """
 
 from __future__ import annotations
@@ -29,19 +30,22 @@ class Options:
     emss: int = 0
     """EMSS to assume; 0 asks the socket (MPA-5.1-01)."""
     revision: int = mpa.REVISION
-    """The revision we ask for as Initiator, and the highest we know as Responder; 0 is an RDMA Consortium peer."""
+    """The revision we ask for as Initiator, and the highest we know as Responder; 0 is an RDMA Consortium
+    peer."""
     permissive: bool = False
     """Take Rev 0 as well (RDMAC-C.2.3-03)."""
     ird: int = 0
     ord: int = 0
     rtr: Rtr = Rtr.NONE
-    """The kinds of ready-to-receive indication we can do; any asks for the peer-to-peer model (MPAv2-9.2-01)."""
+    """The kinds of ready-to-receive indication we can do; any asks for the peer-to-peer model
+    (MPAv2-9.2-01)."""
     enhanced: bool = True
     """Whether Rev 2 comes with S."""
     reject: bool = False
     """As Responder, reject (MPA-7.1.2-05)."""
     streaming: int | None = None
-    """Octets each way in streaming mode before a delayed startup; ``None`` starts at once (RFC 5044 §7.1.3)."""
+    """Octets each way in streaming mode before a delayed startup; ``None`` starts at once (RFC 5044
+    §7.1.3)."""
     culley: int | None = None
     """No startup frames, but Markers, CRCs and this version of DDP and RDMAP (draft-culley-iwarp-mpa-00)."""
 
@@ -91,9 +95,13 @@ def request(options: Options) -> StartupFrame:
     if options.revision == mpa.REVISION_ENHANCED and options.enhanced:
         enhanced = EnhancedData(options.ird, options.ord, bool(options.rtr), options.rtr)
     return StartupFrame(
-        mpa.REQUEST_KEY, options.markers, options.crc, revision=options.revision, private_data=options.private_data,
+        mpa.REQUEST_KEY,
+        options.markers,
+        options.crc,
+        revision=options.revision,
+        private_data=options.private_data,
         enhanced=enhanced,
-    )  # fmt: skip
+    )
 
 
 def reply(options: Options, asked: StartupFrame) -> StartupFrame:
@@ -110,7 +118,13 @@ def reply(options: Options, asked: StartupFrame) -> StartupFrame:
         kinds = (options.rtr & theirs.rtr or options.rtr) if theirs.peer_to_peer else Rtr.NONE
         enhanced = EnhancedData(inbound, outbound, theirs.peer_to_peer, kinds)
     return StartupFrame(
-        mpa.REPLY_KEY, options.markers, options.crc, options.reject, asked.revision, options.private_data, enhanced
+        mpa.REPLY_KEY,
+        options.markers,
+        options.crc,
+        options.reject,
+        asked.revision,
+        options.private_data,
+        enhanced,
     )  # MPA-7.1.1-12: the Reply has the Rev of the Request
 
 
@@ -119,10 +133,13 @@ def judge_request(options: Options, asked: StartupFrame) -> None:
     if asked.revision == 0 and not (options.permissive or options.rdmac):
         raise StartupError(StartupError.REVISION, "Rev 0, and we are not permissive", 0)
     if asked.revision > options.revision:
-        # MPA-7.1.1-14, MPAv2-10-04: what an old Responder does; RFC 5044 figure 16: what an RDMA Consortium peer does.
+        # MPA-7.1.1-14, MPAv2-10-04: what an old Responder does; RFC 5044 figure 16: what an RDMA Consortium
+        # peer does.
         raise StartupError(StartupError.REVISION, f"we know no Rev {asked.revision}", asked.revision)
     if asked.enhanced and asked.enhanced.peer_to_peer and not options.rtr:
-        raise StartupError(StartupError.REVISION, "we are no peer-to-peer Responder (MPAv2-9.2-02)", asked.revision)
+        raise StartupError(
+            StartupError.REVISION, "we are no peer-to-peer Responder (MPAv2-9.2-02)", asked.revision
+        )
 
 
 def judge_reply(ours: StartupFrame, theirs: StartupFrame) -> None:
@@ -132,13 +149,17 @@ def judge_reply(ours: StartupFrame, theirs: StartupFrame) -> None:
         raise StartupError(StartupError.REVISION, text, theirs.revision)
     if (ours.enhanced is None) != (theirs.enhanced is None) and not theirs.rejected:
         rule = "MPAv2-10-02" if ours.enhanced is None else "MPAv2-10-01"
-        raise SenderRule(rule, f"S is {theirs.enhanced is not None:d} in the Reply and was not in the Request")
+        raise SenderRule(
+            rule, f"S is {theirs.enhanced is not None:d} in the Reply and was not in the Request"
+        )
     if ours.enhanced is None or theirs.enhanced is None:
         return
     asked, answered = ours.enhanced, theirs.enhanced
     if answered.peer_to_peer != asked.peer_to_peer:
         rule = "MPAv2-9.2-03" if asked.peer_to_peer else "MPAv2-9.2-09"
-        raise SenderRule(rule, f"A={answered.peer_to_peer:d} in the Reply, {asked.peer_to_peer:d} in the Request")
+        raise SenderRule(
+            rule, f"A={answered.peer_to_peer:d} in the Reply, {asked.peer_to_peer:d} in the Request"
+        )
     if theirs.rejected:
         return
     if asked.peer_to_peer and not answered.rtr:
@@ -174,7 +195,9 @@ def agree(options: Options, ours: StartupFrame, theirs: StartupFrame, initiator:
         if initiator:
             rtr = next((kind for kind in _PREFERENCE if kind & agreed), Rtr.NONE)
             if not rtr:
-                raise Unmatched(Unmatched.NO_RTR, f"we can send {options.rtr}, the Reply wants {theirs.enhanced.rtr}")
+                raise Unmatched(
+                    Unmatched.NO_RTR, f"we can send {options.rtr}, the Reply wants {theirs.enhanced.rtr}"
+                )
         else:
             rtr = ours.enhanced.rtr
     return Agreement(**{**vars(agreement), **depths, "rtr": rtr})

@@ -71,7 +71,9 @@ def _write_ulpdu(at: Advertisement, octets: int = WRITE_OCTETS) -> bytes:
 
 def _send_ulpdu(msn: int, message: bytes) -> bytes:
     """A good Send."""
-    return ddp.Untagged(True, rdmap.control(rdmap.Opcode.SEND) << 32, rdmap.QN_SEND, msn, 0).encode() + message
+    return (
+        ddp.Untagged(True, rdmap.control(rdmap.Opcode.SEND) << 32, rdmap.QN_SEND, msn, 0).encode() + message
+    )
 
 
 def write(
@@ -115,14 +117,16 @@ def third_send(stage: Stage) -> Attack:
 
 
 def bad_crc(stage: Stage) -> Attack:
-    """An FPDU whose CRC field is off by one bit, and a good one after it that must not be taken (MPA-8-09)."""
+    """An FPDU whose CRC field is off by one bit, and a good one after it that must not be taken
+    (MPA-8-09)."""
     bad = stage.frame(_write_ulpdu(stage.buffer()))
     good = stage.frame(_write_ulpdu(stage.buffer()))
     return Attack(bad[:-1] + bytes([bad[-1] ^ 1]) + good)
 
 
 def bad_marker(stage: Stage) -> Attack:
-    """An FPDU long enough to hold a Marker, whose FPDUPTR points four octets before ULPDU_Length; the CRC is good."""
+    """An FPDU long enough to hold a Marker, whose FPDUPTR points four octets before ULPDU_Length; the CRC
+    is good."""
     stage.endpoint.writer.marker_error = 4
     return Attack(stage.frame(_write_ulpdu(stage.buffer(), octets=600)))
 
@@ -154,5 +158,7 @@ def early_fin(_stage: Stage) -> Attack:
 
 def send_terminate(stage: Stage) -> Attack:
     """A Terminate about nothing the other end did."""
-    terminate = rdmap.Terminate(TerminateControl(1, 1, 1), 0x40, _write_ulpdu(Advertisement(0, 0, 0), octets=0))
+    terminate = rdmap.Terminate(
+        TerminateControl(1, 1, 1), 0x40, _write_ulpdu(Advertisement(0, 0, 0), octets=0)
+    )
     return Attack(stage.frame(terminate.encode()))

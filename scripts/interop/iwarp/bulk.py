@@ -1,11 +1,12 @@
-"""One end of a bulk transfer that is not what limits it: the benchmark's kernel end, and both ends of Linux to Linux.
+"""One end of a bulk transfer that is not what limits it: the benchmark's kernel end, and both ends of Linux
+to Linux.
 
-A transfer is a file in one direction.  ``plain`` sends its octets as they are.  Over MPA it is a file exchange (see
-``exchange``) in which the other file is empty; all FPDUs are framed, CRC included, before the clock starts, and all
-that arrives is judged, FPDU by FPDU, after it stops.
+A transfer is a file in one direction. ``plain`` sends its octets as they are. Over MPA it is a file exchange
+(see ``exchange``) in which the other file is empty; all FPDUs are framed, CRC included, before the clock
+starts, and all that arrives is judged, FPDU by FPDU, after it stops.
 
-The receiver's clock runs from the first octet of the stream to the last; the sender's from the first octet handed over
-until the receiver has closed, which it does once it has everything.
+The receiver's clock runs from the first octet of the stream to the last; the sender's from the first octet
+handed over until the receiver has closed, which it does once it has everything.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from . import ddp, mpa, rdmap
+from . import ddp, rdmap
+from .agreement import Options
 from .errors import ExchangeRule, TcpError
 from .exchange import MESSAGE_LAYOUT, MESSAGE_OCTETS, Advertisement
-from .peer import Endpoint, Options, Stream, start
+from .peer import Endpoint, Stream, start
 
 CHUNK_OCTETS: Final = 1 << 20
 _TOTAL_RETRANSMITS_AT: Final = 100
@@ -51,7 +53,8 @@ def retransmitted(sock: socket.socket) -> int:
 
 
 def _receive_all(sock: socket.socket, expected: int) -> tuple[memoryview, float]:
-    """Everything up to FIN, and the seconds from the first octet to the last; more than ``expected`` is refused."""
+    """Everything up to FIN, and the seconds from the first octet to the last; more than ``expected`` is
+    refused."""
     buffer = memoryview(bytearray(expected + 1))
     octets, first, last = 0, 0.0, 0.0
     while count := sock.recv_into(buffer[octets : octets + CHUNK_OCTETS]):
@@ -101,7 +104,9 @@ def receive_file(sock: socket.socket, octets: int, seconds: float) -> Transfer:
     region, stag = ddp.Region(secrets.randbits(47) | 1, octets), secrets.randbits(32) | 1
     endpoint.receiver.register(stag, region)
     ours = Advertisement(region.base, stag, octets).encode(), Advertisement(0, 0, 0).encode()
-    ulpdus = (ulpdu for msn, message in enumerate(ours, 1) for ulpdu in rdmap.send(message, msn, endpoint.mulpdu))
+    ulpdus = (
+        ulpdu for msn, message in enumerate(ours, 1) for ulpdu in rdmap.send(message, msn, endpoint.mulpdu)
+    )
     sock.sendall(b"".join(map(endpoint.writer.frame, ulpdus)))
     # An FPDU of the shortest ULPDU there is, MULPDU 128, carries 114 octets in 136.
     stream, elapsed = _receive_all(sock, octets * 136 // 114 + 4096)
@@ -114,8 +119,10 @@ def receive_file(sock: socket.socket, octets: int, seconds: float) -> Transfer:
         if isinstance(event, rdmap.Sent):
             done = Advertisement.parse(event.message)
     if endpoint.reader.incomplete_octets or done is None or done != (0, 0, region.placed_octets):
-        raise ExchangeRule(f"{region.placed_octets} octets placed, done says {done}, "
-                           f"{endpoint.reader.incomplete_octets} octets of an FPDU left")  # fmt: skip
+        raise ExchangeRule(
+            f"{region.placed_octets} octets placed, done says {done}, "
+            f"{endpoint.reader.incomplete_octets} octets of an FPDU left"
+        )
     if region.octets_outside():
         raise ExchangeRule(f"{region.octets_outside()} octets changed outside the buffer")
     return Transfer(done.length, hashlib.sha256(region.content(done.length)).hexdigest(), elapsed, again)

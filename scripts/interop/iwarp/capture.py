@@ -105,7 +105,12 @@ def parse_segment(frame: int, octets: bytes) -> Segment | None:
     source, destination, sequence = struct.unpack_from(">HHI", packet, header)
     payload = packet[header + 4 * (packet[header + 12] >> 4) : end]
     return Segment(
-        frame, Address(hosts[0], source), Address(hosts[1], destination), sequence, packet[header + 13], payload
+        frame,
+        Address(hosts[0], source),
+        Address(hosts[1], destination),
+        sequence,
+        packet[header + 13],
+        payload,
     )
 
 
@@ -198,7 +203,9 @@ class Direction:
         except ConnectionFailed as failure:
             raise CaptureError(f"from {self.stream.source}: {failure.code}: {failure}") from failure
         if reader.incomplete_octets:
-            raise CaptureError(f"from {self.stream.source}: {reader.incomplete_octets} octets after the last FPDU")
+            raise CaptureError(
+                f"from {self.stream.source}: {reader.incomplete_octets} octets after the last FPDU"
+            )
 
     def octets_of(self, fpdu: mpa.Fpdu) -> bytes:
         """The FPDU as it was on the wire."""
@@ -208,7 +215,11 @@ class Direction:
     def unaligned_frames(self) -> list[int]:
         """Frames whose payload does not begin with an FPDU, its leading Marker included (MPA-A.1-01)."""
         starts = {self.startup_octets + fpdu.start for fpdu in self.fpdus}
-        return [at.frame for at in self.stream.segments if at.offset >= self.startup_octets and at.offset not in starts]
+        return [
+            at.frame
+            for at in self.stream.segments
+            if at.offset >= self.startup_octets and at.offset not in starts
+        ]
 
     def completion_frames(self) -> list[int]:
         """For each FPDU the frame with which the stream had been captured up to the FPDU's end."""

@@ -1,14 +1,17 @@
-"""How a sender's TCP conducts itself on a path that is to lose nothing, by tshark's analysis of sequence numbers.
+"""How a sender's TCP conducts itself on a path that is to lose nothing, by tshark's analysis of sequence
+numbers.
 
-tshark flags what is noteworthy (``tcp.analysis.flags``), not what is wrong.  Of its flags on frames of the sender,
+tshark flags what is noteworthy (``tcp.analysis.flags``), not what is wrong. Of its flags on frames of the
+sender,
 
-- some are faults whatever happened: octets sent again that the peer had acknowledged, a part of the stream never sent,
-  an acknowledgement of octets that never came;
-- a retransmission is needless unless something called for it (see :meth:`Sender.judge`).  A loaded machine does lose a
-  frame in a full ring, and does stall for longer than a timeout, so there may be some on a clean path, with a cause;
-- the others are benign.  A window update, a full or a closed window and the probes of one (tshark takes those for
-  keep-alives) are flow control at work; a duplicate acknowledgement answers a segment out of order or a probe; and a
-  port may be used again.
+- some are faults whatever happened: octets sent again that the peer had acknowledged, a part of the stream
+  never sent, an acknowledgement of octets that never came;
+- a retransmission is needless unless something called for it (see :meth:`Sender.judge`). A loaded machine
+  does lose a frame in a full ring, and does stall for longer than a timeout, so there may be some on a clean
+  path, with a cause;
+- the others are benign. A window update, a full or a closed window and the probes of one (tshark takes those
+  for keep-alives) are flow control at work; a duplicate acknowledgement answers a segment out of order or a
+  probe; and a port may be used again.
 
 Frames of the other end are the kernel's business.
 """
@@ -20,11 +23,12 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 TIMEOUT_SECONDS: Final = 0.19
-"""Least silence that passes for a retransmission timeout: 200 ms in every stack in use, less the steps of a clock."""
+"""Least silence that passes for a retransmission timeout: 200 ms in every stack in use, less the steps of
+a clock."""
 
 PROBE_SECONDS: Final = 0.004
-"""Least silence that passes for the timeout of a probe once some octets were acknowledged: it begins anew with each
-acknowledgement (RFC 8985 §7.2), and poll loops are no faster."""
+"""Least silence that passes for the timeout of a probe once some octets were acknowledged: it begins anew
+with each acknowledgement (RFC 8985 §7.2), and poll loops are no faster."""
 
 WRONG: Final = {
     "spurious_retransmission": "octets sent again that had been acknowledged",
@@ -46,7 +50,8 @@ FIELDS: Final = (
 
 
 class Frame(NamedTuple):
-    """A TCP segment, as tshark prints :data:`FIELDS`; sequence numbers count from the start of the connection."""
+    """A TCP segment, as tshark prints :data:`FIELDS`; sequence numbers count from the start of the
+    connection."""
 
     number: int
     seconds: float
@@ -65,8 +70,17 @@ class Frame(NamedTuple):
         seconds, ipv4, ipv6, stream, seq, octets, ack, sack, dsack, *flags = values
         blocks = len(sack.split(",")) if sack else 0
         raised = frozenset(name for name, value in zip(FLAGS, flags, strict=True) if value)
-        return cls(number, float(seconds), ipv4 or ipv6, int(stream), int(seq), int(octets), int(ack or 0),
-                   blocks > bool(dsack), raised)  # fmt: skip
+        return cls(
+            number,
+            float(seconds),
+            ipv4 or ipv6,
+            int(stream),
+            int(seq),
+            int(octets),
+            int(ack or 0),
+            blocks > bool(dsack),
+            raised,
+        )
 
 
 @dataclass
@@ -82,7 +96,8 @@ class Sender:
     loss_reported: bool = False
     """The peer has repeated an acknowledgement, or reported octets beyond a gap, since it last moved on."""
     recovery_end: int = 0
-    """What had been sent when something called for a retransmission; more may follow until it is acknowledged."""
+    """What had been sent when something called for a retransmission; more may follow until it is
+    acknowledged."""
 
     def hear(self, frame: Frame) -> None:
         """Take an acknowledgement of the peer."""
@@ -97,9 +112,10 @@ class Sender:
             self.highest = max(self.highest, frame.seq + frame.octets)
 
     def judge(self, frame: Frame) -> bool:
-        """Whether something called for sending the segment again: the peer's report of loss; silence for as long as a
-        timeout (RFC 6298); silence since the last segment was sent, or for a while since an acknowledgement, of which this
-        is a probe (RFC 8985 §7); or an earlier cause whose recovery is not over."""
+        """Whether something called for sending the segment again: the peer's report of loss; silence for
+        as long as a timeout (RFC 6298); silence since the last segment was sent, or for a while since an
+        acknowledgement, of which this is a probe (RFC 8985 §7); or an earlier cause whose recovery is not
+        over."""
         if self.acknowledged < self.recovery_end:
             return True
         sent_at = self.sent_at.get(frame.seq, 0.0)

@@ -1,16 +1,16 @@
 """CRC32c (Castagnoli) in the Python standard library alone, RFC 5044 §4.4 and RFC 3720 §12.1.
 
-Two independent methods live here.  :func:`crc32c_bytewise` is the textbook table walk, one octet at a time.
-:func:`crc32c` is the one in use: it treats the message as one big polynomial over GF(2) and *folds* it with the
-big-integer shifts and exclusive-ors that Python runs at machine speed.
+Two independent methods live here. :func:`crc32c_bytewise` is the textbook table walk, one octet at a time.
+:func:`crc32c` is the one in use: it treats the message as one big polynomial over GF(2) and *folds* it with
+the big-integer shifts and exclusive-ors that Python runs at machine speed.
 
-The fold.  Write a message of N bits as ``A·x^n + B``, where B is its last n bits.  Modulo the CRC polynomial P this
-equals ``A·(x^n mod P) + B``, and the product is one shifted copy of A for each term of ``x^n mod P``.  A message of
-less than 2n bits thus becomes one of n bits.  :data:`LADDER` lists the lengths n at which to fold; each was chosen
-among its neighbours because ``x^n mod P`` has few terms there.
+The fold. Write a message of N bits as ``A·x^n + B``, where B is its last n bits. Modulo the CRC polynomial P
+this equals ``A·(x^n mod P) + B``, and the product is one shifted copy of A for each term of ``x^n mod P``. A
+message of less than 2n bits thus becomes one of n bits. :data:`LADDER` lists the lengths n at which to fold;
+each was chosen among its neighbours because ``x^n mod P`` has few terms there.
 
-CRC32c is reflected: the least significant bit of an octet is the highest power.  ``int.from_bytes(..., "little")``
-puts the bits in exactly that order, so bit 0 of the integer is the highest power of the message.
+CRC32c is reflected: the least significant bit of an octet is the highest power. ``int.from_bytes(...,
+"little")`` puts the bits in exactly that order, so bit 0 of the integer is the highest power of the message.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ TAIL_OCTETS: Final = 16
 """Below this many octets the table walk takes over from folding."""
 
 LONGEST_FOLD_BITS: Final = 8 * 70_000
-"""The ladder covers the longest FPDU, 64768 octets of ULPDU and its Markers; longer input is cut into pieces."""
+"""The ladder covers the longest FPDU, 64768 octets of ULPDU and its Markers; longer input is cut into
+pieces."""
 
 CANDIDATES: Final = 1024
 """How many neighbouring lengths are tried when a rung of the ladder is chosen."""
@@ -73,7 +74,8 @@ def power_of_x(exponent: int) -> int:
 
 
 def _make_ladder() -> tuple[tuple[int, tuple[int, ...]], ...]:
-    """Rungs ``(n, exponents of x^n mod P)``, longest first, so that each rung is below twice the next one less 31."""
+    """Rungs ``(n, exponents of x^n mod P)``, longest first, so that each rung is below twice the next one
+    less 31."""
     rungs: list[tuple[int, tuple[int, ...]]] = []
     longest = 8 * TAIL_OCTETS
     while True:
@@ -120,7 +122,8 @@ def crc32c(data: bytes | bytearray | memoryview, crc: int = 0) -> int:
         head_bits = bits - length
         head = message & ((1 << head_bits) - 1)
         message >>= head_bits
-        # The head's bit i stands for x^(head_bits - 1 - i); times x^e it belongs at bit (length - head_bits - e) + i.
+        # The head's bit i stands for x^(head_bits - 1 - i); times x^e it belongs at bit (length - head_bits -
+        # e) + i.
         origin = length - head_bits
         for exponent in exponents:
             message ^= head << (origin - exponent)

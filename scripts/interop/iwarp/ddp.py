@@ -75,7 +75,9 @@ class Untagged:
     def encode(self) -> bytes:
         """The 18 octets."""
         control = (_LAST if self.last else 0) | self.version
-        return struct.pack(">BBIIII", control, self.rsvdulp >> 32, self.rsvdulp % _WRAP32, self.qn, self.msn, self.mo)
+        return struct.pack(
+            ">BBIIII", control, self.rsvdulp >> 32, self.rsvdulp % _WRAP32, self.qn, self.msn, self.mo
+        )
 
 
 Header = Tagged | Untagged
@@ -90,7 +92,10 @@ def parse(ulpdu: bytes) -> tuple[Header, bytes]:
     """Header and payload of a DDP segment; the version is not judged here."""
     if not ulpdu or len(ulpdu) < header_octets(ulpdu):  # A-06
         raise DdpError(Type.LOCAL, 0, f"a ULPDU of {len(ulpdu)} octets is shorter than its DDP header")
-    last, version = bool(ulpdu[0] & _LAST), ulpdu[0] & _VERSION_MASK  # DDP-4.1-08: reserved bits are not checked
+    last, version = (
+        bool(ulpdu[0] & _LAST),
+        ulpdu[0] & _VERSION_MASK,
+    )  # DDP-4.1-08: reserved bits are not checked
     if ulpdu[0] & _TAGGED:
         _, rsvdulp, stag, to = struct.unpack_from(">BBIQ", ulpdu)
         return Tagged(last, rsvdulp, stag, to, version), ulpdu[TAGGED_HEADER_OCTETS:]
@@ -104,7 +109,9 @@ def _pieces(message: bytes | memoryview, room: int) -> Iterator[tuple[int, bytes
         yield offset, bytes(message[offset : offset + room]), offset + room >= len(message)
 
 
-def segment_tagged(message: bytes | memoryview, rsvdulp: int, stag: int, to: int, mulpdu: int) -> Iterator[bytes]:
+def segment_tagged(
+    message: bytes | memoryview, rsvdulp: int, stag: int, to: int, mulpdu: int
+) -> Iterator[bytes]:
     """ULPDUs of one Tagged message (DDP-5.2-01, -07)."""
     for offset, octets, last in _pieces(message, mulpdu - TAGGED_HEADER_OCTETS):
         yield Tagged(last, rsvdulp, stag, to + offset).encode() + octets
@@ -166,14 +173,19 @@ class Queue:
         self._message = bytearray()
 
     def place(self, header: Untagged, payload: bytes) -> bytes | None:
-        """Place one segment; the message if this completed it (checks in the order of A-30, also when empty: A-28)."""
+        """Place one segment; the message if this completed it (checks in the order of A-30, also when
+        empty: A-28)."""
         if header.msn != self.msn:  # A-15: the window of an in-order receiver is one MSN
             raise DdpError(Type.UNTAGGED, UntaggedCode.MSN_RANGE, f"MSN {header.msn}, expected {self.msn}")
         if not self.posted:
-            raise DdpError(Type.UNTAGGED, UntaggedCode.NO_BUFFER, f"no buffer for MSN {header.msn} on QN {header.qn}")
+            raise DdpError(
+                Type.UNTAGGED, UntaggedCode.NO_BUFFER, f"no buffer for MSN {header.msn} on QN {header.qn}"
+            )
         size = self.posted[0]
         if header.mo > size:
-            raise DdpError(Type.UNTAGGED, UntaggedCode.INVALID_MO, f"MO {header.mo} is past a buffer of {size}")
+            raise DdpError(
+                Type.UNTAGGED, UntaggedCode.INVALID_MO, f"MO {header.mo} is past a buffer of {size}"
+            )
         if header.mo + len(payload) > size:
             raise DdpError(
                 Type.UNTAGGED,
@@ -228,7 +240,9 @@ class Sink:
             if payload:  # DDP-5.2-10: STag and TO of an empty segment are not checked
                 region = self.regions.get(header.stag)
                 if region is None:  # DDP-7.1-10
-                    raise DdpError(Type.TAGGED, TaggedCode.INVALID_STAG, f"STag {header.stag:#010x} is not valid")
+                    raise DdpError(
+                        Type.TAGGED, TaggedCode.INVALID_STAG, f"STag {header.stag:#010x} is not valid"
+                    )
                 region.place(header.to, payload)
         else:
             queue = self.queues.get(header.qn)
@@ -252,7 +266,8 @@ class Sink:
                     raise SenderRule("DDP-4.2-08", "STag or RsvdULP changes inside a Tagged message")
                 if header.to != before.to + self._open_payload:
                     raise SenderRule(
-                        "DDP-5.2-07", f"TO {header.to:#x} does not follow {before.to:#x} + {self._open_payload}"
+                        "DDP-5.2-07",
+                        f"TO {header.to:#x} does not follow {before.to:#x} + {self._open_payload}",
                     )
             else:
                 if not isinstance(header, Untagged):

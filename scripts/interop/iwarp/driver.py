@@ -1,4 +1,5 @@
-"""Another end that does as it is told: a program that takes commands, a line each, and answers each by a line of JSON."""
+"""Another end that does as it is told: a program that takes commands, a line each, and answers each by a
+line of JSON."""
 
 from __future__ import annotations
 
@@ -93,8 +94,8 @@ class Driver:
         return self.answer()
 
     def region(self, name: str, octets: int, *words: str) -> Driven:
-        """Have it register memory; ``words`` are rights, ``other`` for a Protection Domain of its own, ``zero`` for TOs
-        from zero on."""
+        """Have it register memory; ``words`` are rights, ``other`` for a Protection Domain of its own,
+        ``zero`` for TOs from zero on."""
         answer = self.tell("region", name, octets, *words)
         return Driven(name, answer["stag"], answer["to"], octets)
 
@@ -111,8 +112,11 @@ class Driver:
         """Its memory holds these octets."""
         found = self.get(region, offset, len(content))
         if found != content:
-            at = next(place for place, pair in enumerate(zip(found, content, strict=True)) if pair[0] != pair[1])
-            raise ExchangeRule(f"{region.name} at {offset + at}: {found[at:at + 16].hex()}, not {content[at:at + 16].hex()}")
+            at = next(
+                place for place, pair in enumerate(zip(found, content, strict=True)) if pair[0] != pair[1]
+            )
+            wrong, right = (octets[at : at + 16].hex() for octets in (found, content))
+            raise ExchangeRule(f"{region.name} at {offset + at}: {wrong}, not {right}")
 
     def refuses(self, *words: object) -> str:
         """A command that it must refuse; why it does."""

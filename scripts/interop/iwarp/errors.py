@@ -1,8 +1,9 @@
 """Every way a connection can fail, each with the code it is reported under.
 
-A code is ``layer:numbers``: ``mpa:2`` (RFC 5044 §8), ``ddp:1:0`` (RFC 5041 §7.2: type 1, code 0), ``rdmap:2:6``
-(RFC 5040 figure 9: type 2, code 6), ``startup:key``, ``tcp:reset``, ``terminated:1:1:0`` (the peer's Terminate) ,
-``sender:DDP-4.1-04`` (the peer broke a rule for senders that has no error number) or ``exchange`` (the ULP's own).
+A code is ``layer:numbers``: ``mpa:2`` (RFC 5044 §8), ``ddp:1:0`` (RFC 5041 §7.2: type 1, code 0),
+``rdmap:2:6`` (RFC 5040 figure 9: type 2, code 6), ``startup:key``, ``tcp:reset``, ``terminated:1:1:0`` (the
+peer's Terminate) , ``sender:DDP-4.1-04`` (the peer broke a rule for senders that has no error number) or
+``exchange`` (the ULP's own).
 """
 
 from __future__ import annotations

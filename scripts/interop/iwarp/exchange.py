@@ -1,10 +1,11 @@
 """The file exchange: each end writes a file into the other's buffer, both at the same time.
 
-1. Each end registers a buffer and advertises it by a Send of 16 octets, big-endian: TO 8, STag 4, length 4.  The
-   Initiator goes first; the Responder follows once it has received one FPDU (MPA-7.1.2-15).
-2. On the peer's advertisement each end writes its whole file into the peer's buffer, from its TO on, by RDMA Writes of
-   up to 1 MiB, and then sends "done": TO 0, STag 0, length the octets written.
-3. Who has sent its done and received the peer's closes: the Initiator by FIN at once, the Responder on seeing that FIN.
+1. Each end registers a buffer and advertises it by a Send of 16 octets, big-endian: TO 8, STag 4, length 4.
+   The Initiator goes first; the Responder follows once it has received one FPDU (MPA-7.1.2-15).
+2. On the peer's advertisement each end writes its whole file into the peer's buffer, from its TO on, by RDMA
+   Writes of up to 1 MiB, and then sends "done": TO 0, STag 0, length the octets written.
+3. Who has sent its done and received the peer's closes: the Initiator by FIN at once, the Responder on seeing
+   that FIN.
 """
 
 from __future__ import annotations
@@ -116,7 +117,9 @@ class FileExchange:
     def _handle_message(self, message: Advertisement) -> None:
         if self.theirs is None:
             if message.length < len(self.data):
-                raise ExchangeRule(f"the peer's buffer has {message.length} octets, our file {len(self.data)}")
+                raise ExchangeRule(
+                    f"the peer's buffer has {message.length} octets, our file {len(self.data)}"
+                )
             self.theirs = message
             self.endpoint.post(self._file_ulpdus(message))
             return
@@ -150,7 +153,11 @@ class FileExchange:
         while not self.complete:
             for event in endpoint.step():
                 self.handle(event)
-            if endpoint.peer_closed and not self.complete and (endpoint.initiator or self.received_octets is None):
+            if (
+                endpoint.peer_closed
+                and not self.complete
+                and (endpoint.initiator or self.received_octets is None)
+            ):
                 raise TcpError(TcpError.CLOSED, "the peer closed before the exchange was over")
         seconds = time.monotonic() - started
         if endpoint.initiator:

@@ -1,7 +1,7 @@
 """Hostile scenarios: what a bad peer does, and what the documents say the other end then does.
 
-:data:`SCENARIOS` is the table: per scenario the octets sent, the reaction expected on the wire, the code under which
-the other end reports the failure to its own user, and the requirements behind both.
+:data:`SCENARIOS` is the table: per scenario the octets sent, the reaction expected on the wire, the code
+under which the other end reports the failure to its own user, and the requirements behind both.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ CLOSE: Final = Expected("FIN or RST without a Terminate")
 CLOSE_SILENTLY: Final = Expected("FIN or RST and not one octet", silent=True)
 REJECT_AND_CLOSE: Final = Expected("a rejecting Reply, then FIN", rejecting_reply=True)
 CLOSE_MAYBE_TERMINATE: Final = Expected(
-    "FIN or RST, after a Terminate 2:0:1 or without", frozenset({TerminateControl(2, 0, 1)}), terminate_required=False
+    "FIN or RST, after a Terminate 2:0:1 or without",
+    frozenset({TerminateControl(2, 0, 1)}),
+    terminate_required=False,
 )
 NOTHING_TO_SEE: Final = Expected("the connection is gone", observed=False)
 
@@ -51,7 +53,8 @@ def terminate(*controls: tuple[int, int, int]) -> Expected:
 
 
 ENHANCED: Final = Options(revision=2, ird=4, ord=4, rtr=mpa.Rtr.WRITE)
-"""An Initiator of revision 2 in the peer-to-peer model, which can send one kind of ready-to-receive indication."""
+"""An Initiator of revision 2 in the peer-to-peer model, which can send one kind of ready-to-receive
+indication."""
 
 
 @dataclass(frozen=True)
@@ -104,27 +107,33 @@ def _scenarios() -> dict[str, Scenario]:
         Scenario("request-garbage", CLOSE_SILENTLY, ("startup:key",), ("MPA-7.1.3-01", "MPA-8-06"),
                  b"GET / HTTP/1.1\r\nHost: 198.18.0.2\r\n\r\n"),
         Scenario("request-pd-length-513", CLOSE_SILENTLY, ("startup:private-data-length",),
-                 ("MPA-7.1.1-17", "MPA-7.1.2-22", "MPA-8-07"), request[:18] + (513).to_bytes(2, "big") + bytes(513)),
+                 ("MPA-7.1.1-17", "MPA-7.1.2-22", "MPA-8-07"),
+                 request[:18] + (513).to_bytes(2, "big") + bytes(513)),
         Scenario("request-pd-length-65535", CLOSE_SILENTLY, ("startup:private-data-length",),
                  ("MPA-7.1.1-17", "MPA-7.1.2-23"), request[:18] + b"\xff\xff"),
         Scenario("request-extra-octets", CLOSE_SILENTLY, ("startup:private-data-extra",),
                  ("MPA-7.1.1-17", "MPA-7.1.2-24", "A-03"), request[:18] + (4).to_bytes(2, "big") + bytes(8)),
-        Scenario("request-rev-3", CLOSE_SILENTLY, ("startup:revision",), ("MPA-7.1.1-13", "MPA-7.1.1-14", "A-11"),
+        Scenario("request-rev-3", CLOSE_SILENTLY, ("startup:revision",),
+                 ("MPA-7.1.1-13", "MPA-7.1.1-14", "A-11"),
                  request[:17] + b"\x03" + request[18:]),
         Scenario("request-rev-0", REJECT_AND_CLOSE, ("startup:revision",), ("RDMAC-C.2.1-01", "A-12"),
                  request[:16] + b"\xc0\x00" + request[18:]),
-        Scenario("request-enhanced-short", CLOSE_SILENTLY, ("startup:private-data-length",), ("MPAv2-6-05", "A-19"),
+        Scenario("request-enhanced-short", CLOSE_SILENTLY, ("startup:private-data-length",),
+                 ("MPAv2-6-05", "A-19"),
                  request[:16] + b"\x50\x02\x00\x02" + bytes(2)),
-        Scenario("request-enhanced-extra", CLOSE_SILENTLY, ("startup:private-data-extra",), ("MPAv2-6-05", "A-03"),
+        Scenario("request-enhanced-extra", CLOSE_SILENTLY, ("startup:private-data-extra",),
+                 ("MPAv2-6-05", "A-03"),
                  request[:16] + b"\x50\x02\x00\x04" + bytes(5), enhanced=True),
-        Scenario("request-truncated", CLOSE_SILENTLY, ("startup:timeout",), ("MPA-7.1.2-25", "A-03"), request[:10]),
+        Scenario("request-truncated", CLOSE_SILENTLY, ("startup:timeout",), ("MPA-7.1.2-25", "A-03"),
+                 request[:10]),
         Scenario("request-silence", CLOSE_SILENTLY, ("startup:timeout",), ("MPA-7.1.2-21", "MPA-7.1.2-25")),
         Scenario("request-dribbled", CLOSE_SILENTLY, ("startup:timeout",), ("MPA-7.1.2-25",), request,
                  pace_seconds=0.5),
         # Startup, as Responder.
         Scenario("reply-wrong-key", CLOSE_SILENTLY, ("startup:key",), ("MPA-7.1.1-04", "MPA-7.1.2-12"),
                  b"MPA ID Rep frame" + reply[16:], initiator=False),
-        Scenario("reply-request-key", CLOSE_SILENTLY, ("startup:key",), ("MPA-7.1.2-20",), request, initiator=False),
+        Scenario("reply-request-key", CLOSE_SILENTLY, ("startup:key",), ("MPA-7.1.2-20",), request,
+                 initiator=False),
         Scenario("reply-pd-length-513", CLOSE_SILENTLY, ("startup:private-data-length",),
                  ("MPA-7.1.1-17", "MPA-7.1.2-12"), reply[:18] + (513).to_bytes(2, "big") + bytes(513),
                  initiator=False),
@@ -133,7 +142,8 @@ def _scenarios() -> dict[str, Scenario]:
         Scenario("reply-rejected", CLOSE_SILENTLY, ("startup:rejected",), ("MPA-7.1.2-13", "A-01"),
                  mpa.StartupFrame(mpa.REPLY_KEY, False, True, rejected=True, private_data=b"no").encode(),
                  initiator=False),
-        Scenario("reply-unenhanced", CLOSE_SILENTLY, ("startup:not-enhanced", "sender:MPAv2-10-01"), ("MPAv2-10-01",),
+        Scenario("reply-unenhanced", CLOSE_SILENTLY, ("startup:not-enhanced", "sender:MPAv2-10-01"),
+                 ("MPAv2-10-01",),
                  reply[:17] + b"\x02" + reply[18:], initiator=False, enhanced=True),
         Scenario("reply-ord-too-large", terminate((2, 0, 6)), ("mpa:6",), ("MPAv2-9.1-07", "MPAv2-8-01"),
                  mpa.StartupFrame(mpa.REPLY_KEY, False, True, revision=2,
@@ -145,7 +155,8 @@ def _scenarios() -> dict[str, Scenario]:
                  initiator=False, enhanced=True),
         Scenario("reply-silence", CLOSE_SILENTLY, ("startup:timeout",), ("MPA-7.1.2-25",), initiator=False),
         # MPA in Full Operation (RFC 5044 §8).
-        Scenario("crc", terminate((2, 0, 2)), ("mpa:2",), ("MPA-4.4-16", "MPA-8-02", "MPA-8-08", "RDMAP-6.2.1-01"),
+        Scenario("crc", terminate((2, 0, 2)), ("mpa:2",),
+                 ("MPA-4.4-16", "MPA-8-02", "MPA-8-08", "RDMAP-6.2.1-01"),
                  act=attacks.bad_crc),
         Scenario("crc-first-fpdu", CLOSE_SILENTLY, ("mpa:2",), ("MPA-7.1.2-15", "MPA-8-02", "A-07", "A-08"),
                  act=attacks.bad_crc, first=True),
@@ -159,12 +170,15 @@ def _scenarios() -> dict[str, Scenario]:
                  act=attacks.half_fpdu(Then.FIN)),
         Scenario("half-fpdu-reset", NOTHING_TO_SEE, ("mpa:1", "tcp:reset"), ("MPA-8-01",),
                  act=attacks.half_fpdu(Then.RESET)),
-        Scenario("early-fin", CLOSE, ("tcp:closed",), ("MPA-7.2-02", "DDP-6.2.1-05", "A-09"), act=attacks.early_fin),
+        Scenario("early-fin", CLOSE, ("tcp:closed",), ("MPA-7.2-02", "DDP-6.2.1-05", "A-09"),
+                 act=attacks.early_fin),
         # DDP (RFC 5041 §7).
-        Scenario("ulpdu-length-0", terminate((1, 0, 0)), ("ddp:0:0",), ("A-05", "A-06"), act=attacks.ulpdu_of(0)),
+        Scenario("ulpdu-length-0", terminate((1, 0, 0)), ("ddp:0:0",), ("A-05", "A-06"),
+                 act=attacks.ulpdu_of(0)),
         Scenario("ulpdu-length-13", terminate((1, 0, 0)), ("ddp:0:0",), ("DDP-4.4-01", "A-06"),
                  act=attacks.ulpdu_of(13)),
-        Scenario("unknown-stag", terminate((1, 1, 0)), ("ddp:1:0",), ("DDP-7.1-10", "DDP-7.1-15", "DDP-8.3-05"),
+        Scenario("unknown-stag", terminate((1, 1, 0)), ("ddp:1:0",),
+                 ("DDP-7.1-10", "DDP-7.1-15", "DDP-8.3-05"),
                  act=attacks.write(stag=lambda at: at.stag ^ 0x5A5A_5A00)),
         Scenario("wrong-stag-key", terminate((1, 1, 0)), ("ddp:1:0",), ("DDP-7.1-10", "DDP-4.2-05"),
                  act=attacks.write(stag=lambda at: at.stag ^ 0x01)),
@@ -181,10 +195,13 @@ def _scenarios() -> dict[str, Scenario]:
         Scenario("untagged-version-0", terminate((1, 2, 6)), ("ddp:2:6",), ("DDP-4.1-10", "A-13"),
                  act=attacks.send(version=0)),
         Scenario("qn-4", terminate((1, 2, 1)), ("ddp:2:1",), ("DDP-7.1-01",), act=attacks.send(qn=4, msn=1)),
-        Scenario("third-send", terminate((1, 2, 2)), ("ddp:2:2",), ("DDP-7.1-02", "A-15"), act=attacks.third_send),
-        Scenario("msn-skipped", terminate((1, 2, 2), (1, 2, 3)), ("ddp:2:2", "ddp:2:3"), ("DDP-7.1-05", "A-15"),
+        Scenario("third-send", terminate((1, 2, 2)), ("ddp:2:2",), ("DDP-7.1-02", "A-15"),
+                 act=attacks.third_send),
+        Scenario("msn-skipped", terminate((1, 2, 2), (1, 2, 3)), ("ddp:2:2", "ddp:2:3"),
+                 ("DDP-7.1-05", "A-15"),
                  act=attacks.send(msn=3)),
-        Scenario("msn-far", terminate((1, 2, 3)), ("ddp:2:3",), ("DDP-7.1-05", "A-15"), act=attacks.send(msn=100_000)),
+        Scenario("msn-far", terminate((1, 2, 3)), ("ddp:2:3",), ("DDP-7.1-05", "A-15"),
+                 act=attacks.send(msn=100_000)),
         Scenario("msn-repeated", terminate((1, 2, 3)), ("ddp:2:3",), ("DDP-7.1-05", "DDP-5.3-06", "A-15"),
                  act=attacks.send(msn=1)),
         Scenario("mo-past-buffer", terminate((1, 2, 4)), ("ddp:2:4",), ("DDP-7.1-03", "A-30"),
@@ -194,7 +211,8 @@ def _scenarios() -> dict[str, Scenario]:
         # RDMAP (RFC 5040 §7).
         Scenario("rdmap-version-0", terminate((0, 2, 5)), ("rdmap:2:5",), ("RDMAP-4.1-07", "RDMAP-7.2-03"),
                  act=attacks.send(control=rdmap.control(rdmap.Opcode.SEND, version=0))),
-        Scenario("opcode-12", terminate((0, 2, 6)), ("rdmap:2:6",), ("RDMAP-4.1-05", "RDMAP-7.2-02", "RDMAPX-8-01"),
+        Scenario("opcode-12", terminate((0, 2, 6)), ("rdmap:2:6",),
+                 ("RDMAP-4.1-05", "RDMAP-7.2-02", "RDMAPX-8-01"),
                  act=attacks.send(control=rdmap.control(12))),
         Scenario("opcode-15", terminate((0, 2, 6)), ("rdmap:2:6",), ("RDMAP-4.1-05", "RDMAP-7.2-02"),
                  act=attacks.send(control=rdmap.control(15))),
@@ -242,7 +260,11 @@ class Verdict:
 
     def as_json(self) -> dict[str, Any]:
         """Plain values."""
-        return {**self.scenario.as_json(), "reaction": str(self.reaction), "as_documented": self.as_documented}
+        return {
+            **self.scenario.as_json(),
+            "reaction": str(self.reaction),
+            "as_documented": self.as_documented,
+        }
 
 
 def judge(expected: Expected, reaction: Reaction, ulpdu: bytes) -> bool:
@@ -319,7 +341,8 @@ def _play_startup(scenario: Scenario, stream: Stream) -> Reaction:
 
 
 def _read_terminate(octets: bytes, reaction: Reaction) -> None:
-    """All that may follow our accepting Reply is one Terminate in an FPDU with a CRC (MPAv2-9.1-07, MPAv2-9.2-08)."""
+    """All that may follow our accepting Reply is one Terminate in an FPDU with a CRC (MPAv2-9.1-07,
+    MPAv2-9.2-08)."""
     reader = mpa.FpduReader(markers=False, crc=True)
     reader.feed(octets)
     try:

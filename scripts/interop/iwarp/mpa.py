@@ -1,7 +1,7 @@
 """MPA: FPDUs, Markers and CRC (RFC 5044 §4), FPDU size (§4.5), startup frames (§7.1).
 
-Positions are counted in octets from the start of Full Operation in one direction (A-20), so a Marker stands at every
-multiple of 512 (MPA-4.3-06).
+Positions are counted in octets from the start of Full Operation in one direction (A-20), so a Marker stands
+at every multiple of 512 (MPA-4.3-06).
 """
 
 from __future__ import annotations
@@ -65,7 +65,9 @@ class FpduWriter:
 
     def frame(self, ulpdu: bytes) -> bytes:
         """The FPDU for ``ulpdu`` at the current position, which moves past it."""
-        body = b"".join((len(ulpdu).to_bytes(2, "big"), ulpdu, bytes(pad_octets(len(ulpdu)))))  # MPA-4.1-01, -04
+        body = b"".join(
+            (len(ulpdu).to_bytes(2, "big"), ulpdu, bytes(pad_octets(len(ulpdu))))
+        )  # MPA-4.1-01, -04
         covered = self._with_markers(body) if self.markers else body
         # MPA-4.4-10: the field is there even when CRCs are not in use; zero then.
         fpdu = covered + (crc_field(covered) if self.crc else bytes(CRC_OCTETS))
@@ -144,7 +146,9 @@ class FpduReader:
                 f"FPDU at {self.position}: CRC field {fpdu[-CRC_OCTETS:].hex()}, computed {wanted}",
             )
         if length > MAX_ULPDU:  # A-05
-            raise MpaError(MpaError.MARKER, f"FPDU at {self.position}: ULPDU_Length {length} exceeds {MAX_ULPDU}")
+            raise MpaError(
+                MpaError.MARKER, f"FPDU at {self.position}: ULPDU_Length {length} exceeds {MAX_ULPDU}"
+            )
         body = self._without_markers(fpdu) if self.markers else fpdu
         received = Fpdu(self.position, octets, body[LENGTH_OCTETS : LENGTH_OCTETS + length])
         self.position += octets
@@ -157,7 +161,9 @@ class FpduReader:
         header = MARKER_OCTETS if first == 0 else 0
         pieces = [fpdu[:first]]
         for marker in range(first, len(fpdu), MARKER_INTERVAL):
-            _reserved, pointer = struct.unpack_from(">HH", fpdu, marker)  # MPA-4.2-02: reserved bits are ignored
+            _reserved, pointer = struct.unpack_from(
+                ">HH", fpdu, marker
+            )  # MPA-4.2-02: reserved bits are ignored
             pointer &= ~3  # MPA-4.2-04
             expected = max(marker - header, 0)
             if pointer != expected:
@@ -256,8 +262,8 @@ class StartupFrame:
 def parse_startup(octets: bytes, key: bytes) -> tuple[StartupFrame, int] | None:
     """The startup frame at the head of ``octets`` and its length, or ``None`` while it is incomplete.
 
-    Each field is judged as soon as it is there, so a wrong key fails at its first wrong octet.  Whether the revision can
-    be used is for the caller to say.
+    Each field is judged as soon as it is there, so a wrong key fails at its first wrong octet. Whether the
+    revision can be used is for the caller to say.
     """
     if octets[: len(key)] != key[: len(octets)]:  # MPA-7.1.1-02, -04; MPA-7.1.2-20
         raise StartupError(StartupError.KEY, f"startup frame begins {octets[:16].hex(' ')}")

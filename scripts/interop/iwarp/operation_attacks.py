@@ -1,4 +1,5 @@
-"""Cases that break a rule of DDP or RDMAP: the error that is reported, the Terminate that comes, and that nothing was touched."""
+"""Cases that break a rule of DDP or RDMAP: the error that is reported, the Terminate that comes, and that
+nothing was touched."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from typing import Final
 from . import ddp, rdmap
 from .driver import Driven
 from .errors import TerminateControl
-from .operation_cases import CASES, IRD, Case, case, require, sink_of, tagged
+from .operation_cases import CASES, IRD, Case, require, sink_of, tagged
 from .operations import Peer
 from .rdmap import AtomicRequest, Opcode, ReadRequest
 
@@ -23,17 +24,31 @@ def target_of(peer: Peer, *words: str) -> Driven:
     return target
 
 
-def untagged(qn: int, msn: int, message: bytes, mo: int = 0, control: int | None = None, version: int = ddp.VERSION,
-             invalidate: int = 0, last: bool = True) -> bytes:  # fmt: skip
+def untagged(
+    qn: int,
+    msn: int,
+    message: bytes,
+    mo: int = 0,
+    control: int | None = None,
+    version: int = ddp.VERSION,
+    invalidate: int = 0,
+    last: bool = True,
+) -> bytes:
     """The ULPDU of a Send, or of what ``control`` makes it."""
     octet = rdmap.control(Opcode.SEND) if control is None else control
     return ddp.Untagged(last, octet << 32 | invalidate, qn, msn, mo, version).encode() + message
 
 
-def attack(name: str, control: tuple[int, int, int], *requirements: str, rights: tuple[str, ...] = ("remote-write",),
-           buffers: int = 0, code: str | None = None) -> Callable[[Callable[[Peer, Driven], bytes]], None]:  # fmt: skip
-    """A case whose function gives the ULPDU in error, and may send others before; ``buffers`` of 16 octets are posted.  The
-    target must be as before."""
+def attack(
+    name: str,
+    control: tuple[int, int, int],
+    *requirements: str,
+    rights: tuple[str, ...] = ("remote-write",),
+    buffers: int = 0,
+    code: str | None = None,
+) -> Callable[[Callable[[Peer, Driven], bytes]], None]:
+    """A case whose function gives the ULPDU in error, and may send others before; ``buffers`` of 16 octets
+    are posted. The target must be as before."""
 
     def enter(act: Callable[[Peer, Driven], bytes]) -> None:
         def play(peer: Peer) -> None:
@@ -60,10 +75,12 @@ def read_request(peer: Peer, stag: int, to: int, size: int = 8, msn: int | None 
     """A Read Request, not sent."""
     sink = sink_of(peer)
     msn = peer.next_msn(rdmap.QN_READ_REQUEST) if msn is None else msn
-    return rdmap.untagged(Opcode.READ_REQUEST, msn, ReadRequest(sink.stag, sink.base, size, stag, to).encode())
+    return rdmap.untagged(
+        Opcode.READ_REQUEST, msn, ReadRequest(sink.stag, sink.base, size, stag, to).encode()
+    )
 
 
-def atomic_request(peer: Peer, stag: int, to: int, operation: int = AtomicRequest.FETCH_ADD) -> bytes:
+def atomic_request(peer: Peer, stag: int, to: int, operation: int = rdmap.FETCH_ADD) -> bytes:
     """An Atomic Request, not sent."""
     request = AtomicRequest(operation, 1, stag, to, 1, 0)
     return rdmap.untagged(Opcode.ATOMIC_REQUEST, peer.next_msn(rdmap.QN_READ_REQUEST), request.encode())
@@ -82,7 +99,9 @@ def _(_peer: Peer, target: Driven) -> bytes:
     return tagged(target.stag ^ 0x5A5A5A00, target.to, b"x")
 
 
-@attack("a-write-into-another-domain", (1, 1, 2), "DDP-8.2-01", "DDP-7.1-10", rights=("remote-write", "other"))
+@attack(
+    "a-write-into-another-domain", (1, 1, 2), "DDP-8.2-01", "DDP-7.1-10", rights=("remote-write", "other")
+)
 def _(_peer: Peer, target: Driven) -> bytes:
     return tagged(target.stag, target.to, b"x")
 
@@ -166,7 +185,14 @@ def _(_peer: Peer, _target: Driven) -> bytes:
     return tagged(0, 0, b"")[:13]
 
 
-@attack("more-reads-than-agreed", (1, 2, 2), "RDMAP-6.1-03", "RDMAP-5.2.2-02", "DDP-7.1-02", rights=("remote-read",))
+@attack(
+    "more-reads-than-agreed",
+    (1, 2, 2),
+    "RDMAP-6.1-03",
+    "RDMAP-5.2.2-02",
+    "DDP-7.1-02",
+    rights=("remote-read",),
+)
 def _(peer: Peer, target: Driven) -> bytes:
     for _ in range(IRD):
         peer.read(sink_of(peer), 0, 8, target)
@@ -186,12 +212,21 @@ def _(_peer: Peer, _target: Driven) -> bytes:
 # RDMAP, protection (RFC 5040 §7.2, §4.8).
 
 
-@attack("a-write-without-the-right", (1, 1, 0), "DDP-8.3.1-06", "RDMAP-4.8-03", "A-31", rights=("remote-read",))
+@attack(
+    "a-write-without-the-right", (1, 1, 0), "DDP-8.3.1-06", "RDMAP-4.8-03", "A-31", rights=("remote-read",)
+)
 def _(_peer: Peer, target: Driven) -> bytes:
     return tagged(target.stag, target.to, b"x")
 
 
-@attack("a-read-of-no-region", (0, 1, 0), "RDMAP-5.2.1-08", "RDMAP-7.1-02", "RDMAP-7.2-05", rights=("remote-read",))
+@attack(
+    "a-read-of-no-region",
+    (0, 1, 0),
+    "RDMAP-5.2.1-08",
+    "RDMAP-7.1-02",
+    "RDMAP-7.2-05",
+    rights=("remote-read",),
+)
 def _(peer: Peer, target: Driven) -> bytes:
     return read_request(peer, target.stag ^ 1, target.to)
 
@@ -231,8 +266,14 @@ def _(peer: Peer, target: Driven) -> bytes:
     return next(rdmap.send(b"", 1, 1000, invalidate=target.stag ^ 1))
 
 
-@attack("an-invalidation-in-another-domain", (0, 1, 9), "RDMAP-7.2-04", "DDP-8.2-01", buffers=1,
-        rights=("remote-write", "other"))  # fmt: skip
+@attack(
+    "an-invalidation-in-another-domain",
+    (0, 1, 9),
+    "RDMAP-7.2-04",
+    "DDP-8.2-01",
+    buffers=1,
+    rights=("remote-write", "other"),
+)
 def _(peer: Peer, target: Driven) -> bytes:
     return next(rdmap.send(b"", 1, 1000, invalidate=target.stag, solicited=True))
 
@@ -281,7 +322,7 @@ def _(peer: Peer, target: Driven) -> bytes:
 
 @attack("an-unaligned-compare-and-swap", (0, 2, 7), "RDMAPX-5-02", rights=("remote-atomic",))
 def _(peer: Peer, target: Driven) -> bytes:
-    return atomic_request(peer, target.stag, target.to + 1, AtomicRequest.COMPARE_SWAP)
+    return atomic_request(peer, target.stag, target.to + 1, rdmap.COMPARE_SWAP)
 
 
 @attack("an-unknown-atomic", (0, 2, 6), "RDMAPX-8-01", rights=("remote-atomic",))
@@ -294,12 +335,21 @@ def _(_peer: Peer, target: Driven) -> bytes:
     return tagged(target.stag, target.to, b"x", rdmap.control(Opcode.WRITE, version=0))
 
 
-@attack("a-write-of-another-rdmap-without-the-right", (0, 2, 5), "RDMAP-7.2-03", "A-30", rights=("remote-read",))
+@attack(
+    "a-write-of-another-rdmap-without-the-right", (0, 2, 5), "RDMAP-7.2-03", "A-30", rights=("remote-read",)
+)
 def _(_peer: Peer, target: Driven) -> bytes:
     return tagged(target.stag, target.to, b"x", rdmap.control(Opcode.WRITE, version=0))
 
 
-@attack("a-tagged-send-without-the-right", (0, 2, 6), "RDMAP-4.1-04", "RDMAP-7.2-02", "A-30", rights=("remote-read",))
+@attack(
+    "a-tagged-send-without-the-right",
+    (0, 2, 6),
+    "RDMAP-4.1-04",
+    "RDMAP-7.2-02",
+    "A-30",
+    rights=("remote-read",),
+)
 def _(_peer: Peer, target: Driven) -> bytes:
     return tagged(target.stag, target.to, b"x", rdmap.control(Opcode.SEND))
 
@@ -326,19 +376,42 @@ def _(_peer: Peer, _target: Driven) -> bytes:
     return tagged(0, 0, b"", rdmap.control(Opcode.READ_RESPONSE))
 
 
-for _number in (*range(12, 16), Opcode.WRITE, Opcode.READ_REQUEST, Opcode.READ_RESPONSE, Opcode.TERMINATE,
-                Opcode.ATOMIC_REQUEST, Opcode.ATOMIC_RESPONSE):  # fmt: skip
+for _number in (
+    *range(12, 16),
+    Opcode.WRITE,
+    Opcode.READ_REQUEST,
+    Opcode.READ_RESPONSE,
+    Opcode.TERMINATE,
+    Opcode.ATOMIC_REQUEST,
+    Opcode.ATOMIC_RESPONSE,
+):
 
-    @attack(f"opcode-{_number}-on-queue-0", (0, 2, 6), "RDMAP-4.1-04", "RDMAP-4.1-05", "RDMAP-7.2-02", "RDMAPX-8-01",
-            buffers=1)  # fmt: skip
+    @attack(
+        f"opcode-{_number}-on-queue-0",
+        (0, 2, 6),
+        "RDMAP-4.1-04",
+        "RDMAP-4.1-05",
+        "RDMAP-7.2-02",
+        "RDMAPX-8-01",
+        buffers=1,
+    )
     def _(_peer: Peer, _target: Driven, number: int = _number) -> bytes:
         return untagged(rdmap.QN_SEND, 1, bytes(8), control=rdmap.control(number))
 
 
-for _number in (*range(12, 16), Opcode.READ_REQUEST, Opcode.SEND, Opcode.SEND_INVALIDATE, Opcode.TERMINATE, Opcode.IMMEDIATE,
-                Opcode.ATOMIC_REQUEST):  # fmt: skip
+for _number in (
+    *range(12, 16),
+    Opcode.READ_REQUEST,
+    Opcode.SEND,
+    Opcode.SEND_INVALIDATE,
+    Opcode.TERMINATE,
+    Opcode.IMMEDIATE,
+    Opcode.ATOMIC_REQUEST,
+):
 
-    @attack(f"opcode-{_number}-tagged", (0, 2, 6), "RDMAP-4.1-04", "RDMAP-4.1-05", "RDMAP-7.2-02", "RDMAPX-8-01")
+    @attack(
+        f"opcode-{_number}-tagged", (0, 2, 6), "RDMAP-4.1-04", "RDMAP-4.1-05", "RDMAP-7.2-02", "RDMAPX-8-01"
+    )
     def _(_peer: Peer, target: Driven, number: int = _number) -> bytes:
         return tagged(target.stag, target.to, b"x", rdmap.control(number))
 
@@ -361,10 +434,12 @@ for _octets in (0, 27, 29):
 
 
 def response_attack(
-    name: str, change: Callable[[ReadRequest], tuple[int, int, bytes, bool]], expected: tuple[int, int, int] = (0, 2, 255)
+    name: str,
+    change: Callable[[ReadRequest], tuple[int, int, bytes, bool]],
+    expected: tuple[int, int, int] = (0, 2, 255),
 ) -> None:
-    """The other end reads 16 octets and gets a Response that ``change`` makes: STag, TO, payload, Last. What passes DDP's checks
-    is an operation error of RDMAP (A-32)."""
+    """The other end reads 16 octets and gets a Response that ``change`` makes: STag, TO, payload, Last.
+    What passes DDP's checks is an operation error of RDMAP (A-32)."""
 
     def play(peer: Peer) -> None:
         sink = peer.driver.region("sink", 64, "local-write")
@@ -392,14 +467,25 @@ def response_attack(
     CASES[name] = Case(name, ("RDMAP-5.2.2-04", "DDP-7.2-01", "A-32"), play, captured=False)
 
 
-response_attack("a-response-to-another-stag", lambda asked: (asked.sink_stag ^ 1, asked.sink_to, bytes(16), True),
-                (1, 1, 0))  # fmt: skip
-response_attack("a-response-before-its-place", lambda asked: (asked.sink_stag, asked.sink_to - 1, bytes(16), True))
-response_attack("a-response-behind-its-place", lambda asked: (asked.sink_stag, asked.sink_to + 1, bytes(15), True))
+response_attack(
+    "a-response-to-another-stag",
+    lambda asked: (asked.sink_stag ^ 1, asked.sink_to, bytes(16), True),
+    (1, 1, 0),
+)
+response_attack(
+    "a-response-before-its-place", lambda asked: (asked.sink_stag, asked.sink_to - 1, bytes(16), True)
+)
+response_attack(
+    "a-response-behind-its-place", lambda asked: (asked.sink_stag, asked.sink_to + 1, bytes(15), True)
+)
 response_attack("a-response-too-long", lambda asked: (asked.sink_stag, asked.sink_to, bytes(17), True))
 response_attack("a-response-too-short", lambda asked: (asked.sink_stag, asked.sink_to, bytes(15), True))
-response_attack("a-response-that-does-not-end", lambda asked: (asked.sink_stag, asked.sink_to, bytes(17), False))
-response_attack("an-empty-response-to-a-read-of-octets", lambda asked: (asked.sink_stag, asked.sink_to, b"", True))
+response_attack(
+    "a-response-that-does-not-end", lambda asked: (asked.sink_stag, asked.sink_to, bytes(17), False)
+)
+response_attack(
+    "an-empty-response-to-a-read-of-octets", lambda asked: (asked.sink_stag, asked.sink_to, b"", True)
+)
 
 
 # Terminates that the other end is sent.
@@ -417,8 +503,8 @@ TOLD: Final = (
 )
 """Every error of the documents, and some of none."""
 CAPTURED_OF_TOLD: Final = 5
-"""Every n-th of them is captured, unless tshark 4.0 takes it for malformed: it believes in a Tagged header only where the
-error is DDP's about a Tagged Buffer."""
+"""Every n-th of them is captured, unless tshark 4.0 takes it for malformed: it believes in a Tagged header
+only where the error is DDP's about a Tagged Buffer."""
 
 
 def told(control: tuple[int, int, int], number: int) -> None:
@@ -438,7 +524,9 @@ def told(control: tuple[int, int, int], number: int) -> None:
 
     name = "terminate-" + "-".join(map(str, control))
     captured = number % CAPTURED_OF_TOLD == 0 and not (number % 3 == 1 and control[:2] != (1, 1))
-    CASES[name] = Case(name, ("RDMAP-4.8-03", "RDMAP-5.4-02", "RDMAP-5.4-03", "RDMAP-6.2.1-02"), play, captured)
+    CASES[name] = Case(
+        name, ("RDMAP-4.8-03", "RDMAP-5.4-02", "RDMAP-5.4-03", "RDMAP-6.2.1-02"), play, captured
+    )
 
 
 for _number, _control in enumerate(TOLD):

@@ -72,7 +72,8 @@ def closing_send(peer: Peer) -> None:
 
 @case("RDMAP-5.1-01", "RDMAP-5.1-02", "RDMAP-5.1-03", "DDP-5.2-04", "DDP-5.2-10")
 def writes_to_the_other_end(peer: Peer) -> None:
-    """Of one octet, many segments, the first and last octets of the buffer, and nothing; no completion but the Send's."""
+    """Of one octet, many segments, the first and last octets of the buffer, and nothing; no completion but
+    the Send's."""
     target = peer.driver.region("target", LONG, "remote-write")
     content = pattern(LONG)
     peer.write(content[:1], target.stag, target.to)
@@ -84,7 +85,9 @@ def writes_to_the_other_end(peer: Peer) -> None:
     peer.close()
 
 
-@case("RDMAP-5.1-01", "RDMAP-5.1-04", "RDMAP-5.5-06", "RDMAP-5.5-08", "DDP-4.1-03", "DDP-4.2-08", "DDP-5.3-03")
+@case(
+    "RDMAP-5.1-01", "RDMAP-5.1-04", "RDMAP-5.5-06", "RDMAP-5.5-08", "DDP-4.1-03", "DDP-4.2-08", "DDP-5.3-03"
+)
 def writes_from_the_other_end(peer: Peer) -> None:
     """The same from there: what they carry, in the order of posting, and one completion each."""
     source = peer.driver.region("source", LONG)
@@ -108,7 +111,8 @@ def writes_from_the_other_end(peer: Peer) -> None:
 
 @case("RDMAP-5.3-01", "RDMAP-5.3-03", "RDMAP-5.3-05", "RDMAP-5.3-06", "DDP-5.4-02", "RDMAPX-6-01")
 def sends_to_the_other_end(peer: Peer) -> None:
-    """Every kind that leaves STags alone, of any length, into buffers in pieces; each completes in its turn."""
+    """Every kind that leaves STags alone, of any length, into buffers in pieces; each completes in its
+    turn."""
     inbox = peer.driver.region("inbox", 2 * LONG, "local-write")
     content = pattern(LONG, 3)
     pieces = ",".join((inbox.part(100, 3), inbox.part(0, 50), inbox.part(1000, LONG)))
@@ -135,7 +139,9 @@ def sends_to_the_other_end(peer: Peer) -> None:
     peer.close()
 
 
-@case("RDMAP-4.1-03", "RDMAP-5.3-03", "RDMAP-5.3-05", "RDMAP-5.3-07", "RDMAPX-4-01", "RDMAPX-6-01", "DDP-4.3-06")
+@case(
+    "RDMAP-4.1-03", "RDMAP-5.3-03", "RDMAP-5.3-05", "RDMAP-5.3-07", "RDMAPX-4-01", "RDMAPX-6-01", "DDP-4.3-06"
+)
 def sends_from_the_other_end(peer: Peer) -> None:
     """Every kind of Send and of Immediate Data, from one buffer, several, and none."""
     source = peer.driver.region("source", LONG)
@@ -144,7 +150,9 @@ def sends_from_the_other_end(peer: Peer) -> None:
     for _ in range(8):
         peer.post_receive(LONG)
     peer.tell("send", 1, source.part(0, LONG))
-    peer.tell("send", 2, ",".join((source.part(9, 5), source.part(100, 0), source.part(3, 4000))), "solicited")
+    peer.tell(
+        "send", 2, ",".join((source.part(9, 5), source.part(100, 0), source.part(3, 4000))), "solicited"
+    )
     peer.tell("send", 3, source.part(7, 7), "invalidate=0xa1a2a3a4")
     peer.tell("send", 4, source.part(0, 0), "invalidate=1", "solicited")
     peer.tell("send", 5, "inline=" + content[:64].hex())
@@ -188,10 +196,23 @@ def what_a_send_invalidates_is_gone(peer: Peer) -> None:
 # Reads.
 
 
-@case("RDMAP-4.4-01", "RDMAP-4.4-02", "RDMAP-5.2-01", "RDMAP-5.2.1-02", "RDMAP-5.2.1-04", "RDMAP-5.2.1-05", "RDMAP-5.2.1-06",
-      "RDMAP-5.2.1-07", "RDMAP-5.2.1-09", "RDMAP-5.2.1-10", "RDMAP-5.2.2-01", "RDMAP-5.2.2-06")  # fmt: skip
+@case(
+    "RDMAP-4.4-01",
+    "RDMAP-4.4-02",
+    "RDMAP-5.2-01",
+    "RDMAP-5.2.1-02",
+    "RDMAP-5.2.1-04",
+    "RDMAP-5.2.1-05",
+    "RDMAP-5.2.1-06",
+    "RDMAP-5.2.1-07",
+    "RDMAP-5.2.1-09",
+    "RDMAP-5.2.1-10",
+    "RDMAP-5.2.2-01",
+    "RDMAP-5.2.2-06",
+)
 def reads_of_the_other_end(peer: Peer) -> None:
-    """All of a buffer, its ends, and nothing of a buffer that does not exist; the other end's user sees none of it."""
+    """All of a buffer, its ends, and nothing of a buffer that does not exist; the other end's user sees
+    none of it."""
     source = peer.driver.region("source", LONG, "remote-read")
     content = pattern(LONG, 5)
     peer.driver.set(source, 0, content)
@@ -226,8 +247,8 @@ def as_many_reads_as_agreed(peer: Peer) -> None:
 
 @case("RDMAP-5.5-04", "RDMAP-5.5-05", "RDMAP-5.5-09")
 def a_read_sees_what_was_written_before_it(peer: Peer) -> None:
-    """Write, Read, Write: the Read brings the first, wherever its Response is when the second comes; a Send behind
-    completes."""
+    """Write, Read, Write: the Read brings the first, wherever its Response is when the second comes; a
+    Send behind completes."""
     both = peer.driver.region("both", LONG, "remote-read", "remote-write")
     sink = peer.memory(LONG)
     old, new = pattern(LONG, 7), pattern(16, 8)
@@ -241,7 +262,15 @@ def a_read_sees_what_was_written_before_it(peer: Peer) -> None:
     peer.close()
 
 
-@case("RDMAP-5.2-01", "RDMAP-5.2.2-03", "RDMAP-5.2.2-04", "RDMAP-5.5-03", "RDMAP-5.5-10", "DDP-4.2-03", "DDP-4.2-07")
+@case(
+    "RDMAP-5.2-01",
+    "RDMAP-5.2.2-03",
+    "RDMAP-5.2.2-04",
+    "RDMAP-5.5-03",
+    "RDMAP-5.5-10",
+    "DDP-4.2-03",
+    "DDP-4.2-07",
+)
 def reads_by_the_other_end(peer: Peer) -> None:
     """Of one octet, many segments and nothing: completed by their Responses, and into the sink alone."""
     sink = peer.driver.region("sink", LONG, "local-write")
@@ -259,8 +288,8 @@ def reads_by_the_other_end(peer: Peer) -> None:
 
 @case("RDMAP-6.1-02", "RDMAP-6.1-03", "RDMAP-5.2.1-03", "RDMAP-5.5-08", "RDMAP-5.5-11", "RDMAPX-5-04")
 def the_other_end_keeps_to_its_ord(peer: Peer) -> None:
-    """More Reads and Atomic Operations than may be outstanding wait there; each answer lets one out; all complete in
-    order, and a Send posted behind them too, though it comes here before."""
+    """More Reads and Atomic Operations than may be outstanding wait there; each answer lets one out; all
+    complete in order, and a Send posted behind them too, though it comes here before."""
     sink = peer.driver.region("sink", 64 * BUFFER, "local-write")
     content = pattern(BUFFER, 10)
     source = peer.memory(BUFFER, content)
@@ -284,8 +313,8 @@ def the_other_end_keeps_to_its_ord(peer: Peer) -> None:
 
 @case("RDMAP-5.5-10", "RDMAP-5.5-08")
 def a_fence_waits_for_reads(peer: Peer) -> None:
-    """A Send without a fence comes before the Response is there, one with a fence behind it; completions keep the order of
-    posting."""
+    """A Send without a fence comes before the Response is there, one with a fence behind it; completions
+    keep the order of posting."""
     sink = peer.driver.region("sink", 64, "local-write")
     source = peer.memory(64, pattern(64, 11))
     for _ in range(2):
@@ -328,14 +357,21 @@ def what_is_not_signaled_is_silent(peer: Peer) -> None:
 # Atomic Operations and Immediate Data with a Write (RFC 7306).
 
 ATOMICS: Final = (
-    (AtomicRequest.FETCH_ADD, 41, 1, 0, 0, 2**64 - 1),
-    (AtomicRequest.FETCH_ADD, 2**64 - 1, 2, 0, 0, 2**64 - 1),
-    (AtomicRequest.FETCH_ADD, 0x00FF00FF_FFFFFFFF, 0x00010001_00000001, 0x80008000_80000000, 0, 2**64 - 1),
-    (AtomicRequest.FETCH_ADD, 0xFFFFFFFF_FFFFFFFF, 0xFFFFFFFF_FFFFFFFF, 2**64 - 1, 0, 2**64 - 1),
-    (AtomicRequest.COMPARE_SWAP, 7, 9, 2**64 - 1, 7, 2**64 - 1),
-    (AtomicRequest.COMPARE_SWAP, 7, 9, 2**64 - 1, 8, 2**64 - 1),
-    (AtomicRequest.COMPARE_SWAP, 0x1122334455667788, 0xAABBCCDDEEFF0011, 0xFF00FF00_FF00FF00, 0x99, 0),
-    (AtomicRequest.COMPARE_SWAP, 0x1122334455667788, 0xAABBCCDDEEFF0011, 0x0000FFFF_00000000, 0x55667788, 0xFFFFFFFF),
+    (rdmap.FETCH_ADD, 41, 1, 0, 0, 2**64 - 1),
+    (rdmap.FETCH_ADD, 2**64 - 1, 2, 0, 0, 2**64 - 1),
+    (rdmap.FETCH_ADD, 0x00FF00FF_FFFFFFFF, 0x00010001_00000001, 0x80008000_80000000, 0, 2**64 - 1),
+    (rdmap.FETCH_ADD, 0xFFFFFFFF_FFFFFFFF, 0xFFFFFFFF_FFFFFFFF, 2**64 - 1, 0, 2**64 - 1),
+    (rdmap.COMPARE_SWAP, 7, 9, 2**64 - 1, 7, 2**64 - 1),
+    (rdmap.COMPARE_SWAP, 7, 9, 2**64 - 1, 8, 2**64 - 1),
+    (rdmap.COMPARE_SWAP, 0x1122334455667788, 0xAABBCCDDEEFF0011, 0xFF00FF00_FF00FF00, 0x99, 0),
+    (
+        rdmap.COMPARE_SWAP,
+        0x1122334455667788,
+        0xAABBCCDDEEFF0011,
+        0x0000FFFF_00000000,
+        0x55667788,
+        0xFFFFFFFF,
+    ),
 )
 """Operation, value before, data, mask, comparand and its mask."""
 
@@ -352,7 +388,7 @@ def atomics_on_the_other_end(peer: Peer) -> None:
         require(peer.values.pop() == before, f"{request}: another value before")
         peer.driver.expect_memory(target, request.result(before).to_bytes(8, "little"), 16)
     for number in range(IRD):  # as many as agreed, at once
-        peer.atomic(AtomicRequest.FETCH_ADD, target.stag, target.to, 1 << 8 * number, 0)
+        peer.atomic(rdmap.FETCH_ADD, target.stag, target.to, 1 << 8 * number, 0)
     peer.answered()
     require(peer.values == [0, 0x1, 0x101, 0x10101][:IRD], f"Responses {peer.values}")
     peer.close()
@@ -366,7 +402,7 @@ def atomics_by_the_other_end(peer: Peer) -> None:
     for number, (operation, before, data, mask, compare, compare_mask) in enumerate(ATOMICS):
         ours.set(24, before.to_bytes(8, "little"))
         where = (result.part(8, 8), ours.stag, ours.base + 24)
-        if operation == AtomicRequest.FETCH_ADD:
+        if operation == rdmap.FETCH_ADD:
             peer.tell("add", number, *where, data, mask)
         else:
             peer.tell("compare-swap", number, *where, compare, compare_mask, data, mask)
@@ -418,9 +454,9 @@ def a_local_invalidation_shuts_the_peer_out(peer: Peer) -> None:
     peer.driver.expect_memory(target, b"before")
 
 
-def bad_buffer(name: str, post: Callable[[Peer, Driven, Memory], None]) -> None:
-    """A request on memory of the other end that is not there, or lacks the right, ends the stream: what it would have sent is
-    replaced by a Terminate (RFC 5040 §7.1)."""
+def bad_buffer(name: str, post: Callable[[Peer, Driven, Memory], object]) -> None:
+    """A request on memory of the other end that is not there, or lacks the right, ends the stream: what it
+    would have sent is replaced by a Terminate (RFC 5040 §7.1)."""
 
     def play(peer: Peer) -> None:
         memory = peer.driver.region("memory", 64)
@@ -444,14 +480,25 @@ def bad_buffer(name: str, post: Callable[[Peer, Driven, Memory], None]) -> None:
     CASES[name] = Case(name, ("RDMAP-7.1-01", "RDMAP-7.1-02"), play, captured=False)
 
 
-bad_buffer("a-send-of-too-much", lambda peer, memory, _: peer.driver.tell("send", 2, memory.part(60, 5)) and None)
-bad_buffer("a-write-from-nowhere", lambda peer, _, ours: peer.driver.tell("write", 2, "0x12345678:0:4", ours.stag, ours.base) and None)
-bad_buffer("a-read-into-what-is-only-read",
-           lambda peer, memory, ours: peer.driver.tell("read", 2, memory.part(0, 8), ours.stag, ours.base) and None)  # fmt: skip
+bad_buffer("a-send-of-too-much", lambda peer, memory, _: peer.driver.tell("send", 2, memory.part(60, 5)))
+bad_buffer(
+    "a-write-from-nowhere",
+    lambda peer, _, ours: peer.driver.tell("write", 2, "0x12345678:0:4", ours.stag, ours.base),
+)
+bad_buffer(
+    "a-read-into-what-is-only-read",
+    lambda peer, memory, ours: peer.driver.tell("read", 2, memory.part(0, 8), ours.stag, ours.base),
+)
 
 
-def tagged(stag: int, to: int, payload: bytes, control: int | None = None, version: int = ddp.VERSION,
-           last: bool = True) -> bytes:  # fmt: skip
+def tagged(
+    stag: int,
+    to: int,
+    payload: bytes,
+    control: int | None = None,
+    version: int = ddp.VERSION,
+    last: bool = True,
+) -> bytes:
     """The ULPDU of an RDMA Write, or of what ``control`` makes it."""
     octet = rdmap.control(rdmap.Opcode.WRITE) if control is None else control
     return ddp.Tagged(last, octet, stag, to, version).encode() + payload

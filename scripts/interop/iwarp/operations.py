@@ -1,6 +1,7 @@
 """An endpoint with every operation of RDMAP, in both roles, for cases that say step by step what happens.
 
-Reads and Atomic Operations of the other end are answered in their order when they come, or when the case says so.
+Reads and Atomic Operations of the other end are answered in their order when they come, or when the case says
+so.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from .rdmap import AtomicRequest, Opcode, ReadRequest
 STEP_SECONDS: Final = 0.01
 """How often the other end's program is looked at while the connection is quiet."""
 NUDGE: Final = (RTR_STAG, 0)
-"""STag and TO of a Write for nothing, which an end may get that has been silent since the other's first FPDU."""
+"""STag and TO of a Write for nothing, which an end may get that has been silent since the other's first
+FPDU."""
 PATIENCE_SECONDS: Final = 10.0
 """How long anything may take that a case waits for."""
 
@@ -52,7 +54,9 @@ class Memory(ddp.Region):
         """What a peer reads."""
         offset = to - self.base
         if offset < 0 or offset + octets > self.octets:
-            raise RdmapError(rdmap.ProtectionCode.TYPE, rdmap.ProtectionCode.BOUNDS, f"a Read of {octets} at {to:#x}")
+            raise RdmapError(
+                rdmap.ProtectionCode.TYPE, rdmap.ProtectionCode.BOUNDS, f"a Read of {octets} at {to:#x}"
+            )
         return bytes(self.content(self.octets)[offset : offset + octets])
 
     def value(self, to: int) -> int:
@@ -68,7 +72,8 @@ class Reading:
         self.sink = sink
 
     def judge(self, header: ddp.Tagged) -> None:
-        """Its Response wrote what was asked for, in rising order, and nothing else (RDMAP-4.4-02, RDMAP-5.2.2-01)."""
+        """Its Response wrote what was asked for, in rising order, and nothing else (RDMAP-4.4-02,
+        RDMAP-5.2.2-01)."""
         if self.request.size == 0:
             if (header.stag, header.to) != (self.request.sink_stag, self.request.sink_to):
                 raise ExchangeRule(f"an empty Response to {header}, not as {self.request} asked")
@@ -108,7 +113,11 @@ class Peer:
         """Original values, as they came back."""
         self.reads_answered = 0
         """Reads of the other end that we have answered."""
-        self._next_msn = {rdmap.QN_SEND: endpoint.first_msn, rdmap.QN_READ_REQUEST: 1, rdmap.QN_ATOMIC_RESPONSE: 1}
+        self._next_msn = {
+            rdmap.QN_SEND: endpoint.first_msn,
+            rdmap.QN_READ_REQUEST: 1,
+            rdmap.QN_ATOMIC_RESPONSE: 1,
+        }
         self._identifier = secrets.randbits(32)
         self.ended = False
         """The connection is no more; the other end's program still answers."""
@@ -157,7 +166,9 @@ class Peer:
         opcode = Opcode.IMMEDIATE_SOLICITED if solicited else Opcode.IMMEDIATE
         self.raw(rdmap.untagged(opcode, self.next_msn(rdmap.QN_SEND), value.to_bytes(8, "big")))
 
-    def read(self, sink: Memory, offset: int, size: int, source: Driven | tuple[int, int], at: int = 0) -> bytes:
+    def read(
+        self, sink: Memory, offset: int, size: int, source: Driven | tuple[int, int], at: int = 0
+    ) -> bytes:
         """An RDMA Read; its ULPDU."""
         stag, to = (source.stag, source.to) if isinstance(source, Driven) else source
         request = ReadRequest(sink.stag, sink.base + offset, size, stag, to + at)
@@ -166,12 +177,22 @@ class Peer:
         self.raw(ulpdu)
         return ulpdu
 
-    def atomic(self, operation: int, stag: int, to: int, data: int, mask: int, compare: int = 0,
-               compare_mask: int = 2**64 - 1) -> bytes:  # fmt: skip
+    def atomic(
+        self,
+        operation: int,
+        stag: int,
+        to: int,
+        data: int,
+        mask: int,
+        compare: int = 0,
+        compare_mask: int = 2**64 - 1,
+    ) -> bytes:
         """An Atomic Request; its ULPDU."""
         self._identifier = (self._identifier + 1) % (1 << 32)
         request = AtomicRequest(operation, self._identifier, stag, to, data, mask, compare, compare_mask)
-        self.endpoint.receiver.sink.queues[rdmap.QN_ATOMIC_RESPONSE].posted.append(rdmap.ATOMIC_RESPONSE_OCTETS)
+        self.endpoint.receiver.sink.queues[rdmap.QN_ATOMIC_RESPONSE].posted.append(
+            rdmap.ATOMIC_RESPONSE_OCTETS
+        )
         self.atomics.append(request)
         ulpdu = rdmap.untagged(Opcode.ATOMIC_REQUEST, self.next_msn(rdmap.QN_READ_REQUEST), request.encode())
         self.raw(ulpdu)
@@ -242,7 +263,9 @@ class Peer:
                 self.answer()
         elif isinstance(event, rdmap.Answered):
             if not self.readings:
-                raise RdmapError(rdmap.OperationCode.TYPE, rdmap.OperationCode.OPCODE, "a Read Response to no Read")
+                raise RdmapError(
+                    rdmap.OperationCode.TYPE, rdmap.OperationCode.OPCODE, "a Read Response to no Read"
+                )
             self.readings.popleft().judge(event.header)  # RDMAP-5.2.2-05: in the order of the Requests
         elif isinstance(event, rdmap.AtomicAnswered):
             if not self.atomics or event.identifier != self.atomics[0].identifier:
@@ -255,7 +278,11 @@ class Peer:
         request = self.asked.popleft()
         self.endpoint.receiver.sink.queues[rdmap.QN_READ_REQUEST].posted.append(rdmap.ATOMIC_REQUEST_OCTETS)
         if isinstance(request, ReadRequest):
-            octets = self._memory(request.source_stag).get(request.source_to, request.size) if request.size else b""
+            octets = (
+                self._memory(request.source_stag).get(request.source_to, request.size)
+                if request.size
+                else b""
+            )
             self.endpoint.post(rdmap.response(octets, request, self.endpoint.mulpdu))
             self.reads_answered += 1
             return
@@ -268,7 +295,9 @@ class Peer:
     def _memory(self, stag: int) -> Memory:
         region = self.endpoint.receiver.sink.regions.get(stag)
         if not isinstance(region, Memory):
-            raise RdmapError(rdmap.ProtectionCode.TYPE, rdmap.ProtectionCode.INVALID_STAG, f"STag {stag:#010x}")
+            raise RdmapError(
+                rdmap.ProtectionCode.TYPE, rdmap.ProtectionCode.INVALID_STAG, f"STag {stag:#010x}"
+            )
         return region
 
     # How it ends.
@@ -284,10 +313,15 @@ class Peer:
             raise ExchangeRule(f"the other end reports {answer}")
         self.endpoint.stream.socket.close()
 
-    def expect_terminate(self, control: tuple[int, int, int], ulpdu: bytes, code: str | None = None,
-                         quoted: bytes | None = None) -> rdmap.Terminate:  # fmt: skip
-        """The other end terminates the stream because of ``ulpdu``, with the headers that RFC 5040 figure 10 asks for, sends
-        nothing more and reports ``code``."""
+    def expect_terminate(
+        self,
+        control: tuple[int, int, int],
+        ulpdu: bytes,
+        code: str | None = None,
+        quoted: bytes | None = None,
+    ) -> rdmap.Terminate:
+        """The other end terminates the stream because of ``ulpdu``, with the headers that RFC 5040 figure
+        10 asks for, sends nothing more and reports ``code``."""
         try:
             self.until(lambda: False, f"a Terminate {control}")
         except rdmap.RemoteTerminate as told:
@@ -302,7 +336,8 @@ class Peer:
         return found
 
     def expect_report(self, code: str) -> None:
-        """The other end's program reports that its connection has failed in this way, and no octet is out of place."""
+        """The other end's program reports that its connection has failed in this way, and no octet is out
+        of place."""
         answer = self.driver.tell("ended", PATIENCE_SECONDS / 2)
         if answer.get("error_code") != code:
             raise ExchangeRule(f"the other end reports {answer}, not {code}")

@@ -1,7 +1,8 @@
 """One end of an iWARP connection over a kernel TCP socket, as a layered implementation has it (RFC 5044 §5).
 
-:func:`start` runs the MPA startup on a :class:`Stream`; an :class:`Endpoint` then carries FPDUs both ways at once in
-one loop.  It judges all it receives, and answers a failure with a Terminate where the documents ask for one.
+:func:`start` runs the MPA startup on a :class:`Stream`; an :class:`Endpoint` then carries FPDUs both ways at
+once in one loop. It judges all it receives, and answers a failure with a Terminate where the documents ask
+for one.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ RTR_STAG: Final = 1
 """STag of ready-to-receive indications: some adapters fail what has STag 0, even if nothing is placed."""
 INDICATED: Final = rdmap.Indicated()
 DRAIN_SECONDS: Final = 2.0
-"""How long a failed endpoint waits for the peer to close, so that its own Terminate is not lost to a reset."""
+"""How long a failed endpoint waits for the peer to close, so that its own Terminate is not lost to a
+reset."""
 
 
 class Stream:
@@ -41,7 +43,8 @@ class Stream:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def wait(self, read: bool, write: bool, until: float | None = None) -> tuple[bool, bool]:
-        """Wait for input if ``read`` and for room if ``write``; both false when ``until`` or the deadline came."""
+        """Wait for input if ``read`` and for room if ``write``; both false when ``until`` or the deadline
+        came."""
         if read and self._returned:
             return True, False
         if time.monotonic() >= self.deadline:
@@ -108,7 +111,9 @@ def receive_startup(stream: Stream, key: bytes) -> tuple[mpa.StartupFrame, bytes
         try:
             readable, _ = stream.wait(read=True, write=False)
         except TcpError as error:  # MPA-7.1.2-25
-            raise StartupError(StartupError.TIMEOUT, f"no whole startup frame in time, only {held.hex(' ')}") from error
+            raise StartupError(
+                StartupError.TIMEOUT, f"no whole startup frame in time, only {held.hex(' ')}"
+            ) from error
         octets = stream.receive() if readable else None
         if octets is None:
             continue
@@ -142,7 +147,9 @@ def talk(stream: Stream, ours: bytes, theirs: bytes) -> None:
             rest = rest[stream.send(rest) :]
         octets = stream.receive() if readable else None
         if octets == b"":
-            raise TcpError(TcpError.CLOSED, f"closed in streaming mode, after {len(heard)} of {len(theirs)} octets")
+            raise TcpError(
+                TcpError.CLOSED, f"closed in streaming mode, after {len(heard)} of {len(theirs)} octets"
+            )
         heard += octets or b""
         if heard[: len(theirs)] != theirs[: len(heard)]:  # MPA-7.1-01: no octet is taken in the wrong mode
             raise ExchangeRule(f"streaming octets {heard[-32:].hex(' ')}")
@@ -150,7 +157,8 @@ def talk(stream: Stream, ours: bytes, theirs: bytes) -> None:
 
 
 def start(stream: Stream, initiator: bool, options: Options) -> Endpoint:
-    """MPA startup (RFC 5044 §7.1.2, RFC 6581), at once or delayed (§7.1.3); the endpoint in Full Operation."""
+    """MPA startup (RFC 5044 §7.1.2, RFC 6581), at once or delayed (§7.1.3); the endpoint in Full
+    Operation."""
     if options.streaming is not None:
         talk(stream, numbered(options.streaming), numbered(options.streaming))
         if initiator:
@@ -160,7 +168,9 @@ def start(stream: Stream, initiator: bool, options: Options) -> Endpoint:
             stream.send_all(HELLO_ACK)
     if options.culley is not None:
         nothing = mpa.StartupFrame(b"", markers=True, crc=True)
-        return Endpoint(stream, initiator, options, nothing, Agreement(True, True, True, options.culley, None))
+        return Endpoint(
+            stream, initiator, options, nothing, Agreement(True, True, True, options.culley, None)
+        )
     try:
         return _initiate(stream, options) if initiator else _respond(stream, options)
     except StartupError as error:
@@ -178,7 +188,9 @@ def _initiate(stream: Stream, options: Options) -> Endpoint:
         agreed = None if theirs.rejected else agreement.agree(options, ours, theirs, initiator=True)
     except agreement.Unmatched as failure:  # the Responder is in Full Operation and can be told
         markers, crc = theirs.markers, ours.crc or theirs.crc
-        told = Endpoint(stream, True, options, theirs, Agreement(markers, ours.markers, crc, 1, theirs.revision))
+        told = Endpoint(
+            stream, True, options, theirs, Agreement(markers, ours.markers, crc, 1, theirs.revision)
+        )
         told.close_after(failure)
         raise
     if agreed is None:  # MPA-7.1.2-13
@@ -205,7 +217,9 @@ def _respond(stream: Stream, options: Options) -> Endpoint:
     ours = agreement.reply(options, theirs)
     stream.send_all(ours.encode())  # MPA-7.1.2-08
     if ours.rejected:
-        raise StartupError(StartupError.REJECTED, f"we rejected, their Private Data {theirs.private_data.hex(' ')}")
+        raise StartupError(
+            StartupError.REJECTED, f"we rejected, their Private Data {theirs.private_data.hex(' ')}"
+        )
     return Endpoint(stream, False, options, theirs, agreement.agree(options, ours, theirs, initiator=False))
 
 
@@ -307,13 +321,16 @@ class Endpoint:
             return INDICATED
         if isinstance(event, rdmap.Answered) and not (self.reads and not self._unanswered):
             if not self._unanswered:
-                raise RdmapError(rdmap.OperationCode.TYPE, rdmap.OperationCode.OPCODE, "a Read Response to no Read")
+                raise RdmapError(
+                    rdmap.OperationCode.TYPE, rdmap.OperationCode.OPCODE, "a Read Response to no Read"
+                )
             self._unanswered = False
             return None
         return event
 
     def post(self, ulpdus: Iterator[bytes], as_they_are: bool = False) -> None:
-        """Queue the ULPDUs of a message, or of several; they get the stream's versions unless sent as they are."""
+        """Queue the ULPDUs of a message, or of several; they get the stream's versions unless sent as they
+        are."""
         self._messages.append((ulpdus, as_they_are))
 
     def post_octets(self, octets: bytes) -> None:
@@ -373,7 +390,9 @@ class Endpoint:
             if ulpdu is None:
                 self._messages.popleft()
                 continue
-            batch.append(self.writer.frame(ulpdu if as_they_are else rdmap.in_version(ulpdu, self.agreed.version)))
+            batch.append(
+                self.writer.frame(ulpdu if as_they_are else rdmap.in_version(ulpdu, self.agreed.version))
+            )
             octets += len(batch[-1])
             self.fpdus_sent += 1
         if batch:
@@ -401,7 +420,9 @@ class Endpoint:
         if not octets:
             self.peer_closed = True
             if self.reader.incomplete_octets:  # A-09
-                raise MpaError(MpaError.TCP_CLOSED, f"FIN after {self.reader.incomplete_octets} octets of an FPDU")
+                raise MpaError(
+                    MpaError.TCP_CLOSED, f"FIN after {self.reader.incomplete_octets} octets of an FPDU"
+                )
             return []
         self.reader.feed(octets)
         events: list[rdmap.Event] = []

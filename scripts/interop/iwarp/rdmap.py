@@ -105,7 +105,8 @@ def write(message: bytes | memoryview, stag: int, to: int, mulpdu: int) -> Itera
 def send(
     message: bytes, msn: int, mulpdu: int, invalidate: int | None = None, solicited: bool = False
 ) -> Iterator[bytes]:
-    """ULPDUs of a Send (RDMAP-5.3-01); the Invalidate STag field is zero where none belongs (RDMAP-4.1-09)."""
+    """ULPDUs of a Send (RDMAP-5.3-01); the Invalidate STag field is zero where none belongs
+    (RDMAP-4.1-09)."""
     kinds = (
         (Opcode.SEND, Opcode.SEND_SOLICITED),
         (Opcode.SEND_INVALIDATE, Opcode.SEND_SOLICITED_INVALIDATE),
@@ -142,6 +143,11 @@ class ReadRequest(NamedTuple):
         return cls(*struct.unpack(">IQIIQ", message))
 
 
+FETCH_ADD: Final = 0
+COMPARE_SWAP: Final = 2
+"""Atomic Operation Codes (RFC 7306 §5.2.1)."""
+
+
 class AtomicRequest(NamedTuple):
     """The content of an Atomic Request (RFC 7306 figure 4); the names are those of both operations."""
 
@@ -154,9 +160,6 @@ class AtomicRequest(NamedTuple):
     compare: int = 0
     compare_mask: int = 2**64 - 1
 
-    FETCH_ADD = 0
-    COMPARE_SWAP = 2
-
     def encode(self) -> bytes:
         """Its 52 octets."""
         return struct.pack(">IIIQQQQQ", *self)
@@ -167,13 +170,13 @@ class AtomicRequest(NamedTuple):
         if len(message) != ATOMIC_REQUEST_OCTETS:
             raise SenderRule("RDMAPX-5-03", f"an Atomic Request of {len(message)} octets")
         request = cls(*struct.unpack(">IIIQQQQQ", message))
-        if request.operation not in (cls.FETCH_ADD, cls.COMPARE_SWAP):
+        if request.operation not in (FETCH_ADD, COMPARE_SWAP):
             raise SenderRule("RDMAPX-5-01", f"Atomic Operation Code and reserved bits {request.operation:#x}")
         return request
 
     def result(self, value: int) -> int:
         """What becomes of ``value``, bit by bit as RFC 7306 §5.1.1 and §5.1.2 spell it out."""
-        if self.operation == self.COMPARE_SWAP:
+        if self.operation == COMPARE_SWAP:
             if (self.compare ^ value) & self.compare_mask:
                 return value
             return value & ~self.mask | self.data & self.mask
@@ -186,7 +189,8 @@ class AtomicRequest(NamedTuple):
 
 
 def read_request(stag: int) -> bytes:
-    """The ULPDU of a Read Request of zero length (MPAv2-9.2-10); the STags are not checked (RDMAP-5.2.1-10)."""
+    """The ULPDU of a Read Request of zero length (MPAv2-9.2-10); the STags are not checked
+    (RDMAP-5.2.1-10)."""
     return untagged(Opcode.READ_REQUEST, ddp.FIRST_MSN, ReadRequest(stag, 0, 0, stag, 0).encode())
 
 
@@ -200,7 +204,9 @@ def read_response(request: bytes) -> bytes:
 
 def response(message: bytes, request: ReadRequest, mulpdu: int) -> Iterator[bytes]:
     """ULPDUs of the answer to a Read Request (RDMAP-5.2.2-01, RDMAP-4.4-02)."""
-    return ddp.segment_tagged(message, control(Opcode.READ_RESPONSE), request.sink_stag, request.sink_to, mulpdu)
+    return ddp.segment_tagged(
+        message, control(Opcode.READ_RESPONSE), request.sink_stag, request.sink_to, mulpdu
+    )
 
 
 def in_version(ulpdu: bytes, version: int) -> bytes:
@@ -255,13 +261,17 @@ class Terminate:
         if flags & _R:
             read_request = message[at : at + 28]
             if len(read_request) != 28:
-                raise SenderRule("RDMAP-4.8-08", "R is set in a Terminate that ends inside the Read Request header")
-        return cls(TerminateControl(first >> 4, first & 0xF, error_code), segment_length, header, read_request)
+                raise SenderRule(
+                    "RDMAP-4.8-08", "R is set in a Terminate that ends inside the Read Request header"
+                )
+        return cls(
+            TerminateControl(first >> 4, first & 0xF, error_code), segment_length, header, read_request
+        )
 
     @classmethod
     def about(cls, failure: ConnectionFailed, ulpdu: bytes) -> Terminate | None:
-        """The Terminate that answers ``failure`` on the segment ``ulpdu``, with the headers of RFC 5040 §7.1: that of a Read
-        Request with every error of RDMAP, if it came whole (A-33)."""
+        """The Terminate that answers ``failure`` on the segment ``ulpdu``, with the headers of RFC 5040
+        §7.1: that of a Read Request with every error of RDMAP, if it came whole (A-33)."""
         if failure.terminate is None:
             return None
         layer, error_type, _ = failure.terminate
@@ -303,7 +313,8 @@ class Immediate:
 
 @dataclass(frozen=True)
 class Written:
-    """The last segment of an RDMA Write was placed; for the judge only, the ULP is not told (RDMAP-5.1-02)."""
+    """The last segment of an RDMA Write was placed; for the judge only, the ULP is not told
+    (RDMAP-5.1-02)."""
 
     header: ddp.Tagged
 
@@ -389,7 +400,9 @@ def _untagged_event(header: ddp.Untagged, opcode: Opcode, message: bytes) -> Eve
     """What a message on a queue of ours says."""
     stag = header.rsvdulp % (1 << 32)
     if stag and not opcode.invalidates:
-        raise SenderRule("RDMAP-4.1-09", f"Invalidate STag {stag:#010x} in a message that invalidates nothing")
+        raise SenderRule(
+            "RDMAP-4.1-09", f"Invalidate STag {stag:#010x} in a message that invalidates nothing"
+        )
     if opcode is Opcode.READ_REQUEST:
         return Asked(message)
     if opcode is Opcode.ATOMIC_REQUEST:

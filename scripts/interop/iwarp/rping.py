@@ -2,7 +2,8 @@
 
 1. The client advertises its source by a Send of 16 octets, big-endian: TO 8, STag 4, length 4.
 2. The server reads all of it by an RDMA Read and sends 16 octets that mean nothing.
-3. The client advertises its sink; the server writes what it read there by an RDMA Write, and sends 16 octets again.
+3. The client advertises its sink; the server writes what it read there by an RDMA Write, and sends 16 octets
+   again.
 4. The client compares, and begins again; or it closes.
 """
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 import random
 from typing import Any, Final
 
-from . import ddp, rdmap
+from . import rdmap
 from .errors import ExchangeRule
 from .exchange import MESSAGE_LAYOUT, Advertisement
 from .operations import Memory, Peer
@@ -81,7 +82,9 @@ class Rping:
             # No more than rping would: up to the NUL.
             written = text[: text.index(0) + 1]
             if (sink.length, len(written)) != (source.length, source.length):
-                raise ExchangeRule(f"a text of {len(written)} octets and a sink of {sink.length}, source {source.length}")
+                raise ExchangeRule(
+                    f"a text of {len(written)} octets and a sink of {sink.length}, source {source.length}"
+                )
             self.peer.write(written, sink.stag, sink.to)
             self.peer.send(GO_AHEAD)
             pings, octets = pings + 1, octets + len(written)

@@ -33,8 +33,8 @@ class Case:
     round_trip_seconds: float
 
     def octets(self, seconds: float) -> int:
-        """Of a file that takes about ``seconds``, by the response function of Reno, which CUBIC has in small networks
-        (RFC 9438 §4.3): MSS/RTT times the square root of 1.5/p."""
+        """Of a file that takes about ``seconds``, by the response function of Reno, which CUBIC has in
+        small networks (RFC 9438 §4.3): MSS/RTT times the square root of 1.5/p."""
         rate = CEILING_BITS / 8
         if self.loss:
             rate = min(rate, MSS_OCTETS / self.round_trip_seconds * math.sqrt(1.5 / self.loss))
@@ -145,11 +145,14 @@ def play_round(network: Injected, row: Row, seed: int, seconds: float) -> None:
 
 def _measured(report: dict[str, Any], outcome: Outcome, idle: float) -> Measured:
     rate = report["octets"] * 8 / report["seconds"]
-    return Measured(rate, report["retransmitted_segments"], outcome.own_drops, outcome.counted["late_polls"], idle)
+    return Measured(
+        rate, report["retransmitted_segments"], outcome.own_drops, outcome.counted["late_polls"], idle
+    )
 
 
 def _bulk(network: Injected, namespace: str, *words: str) -> Process:
-    """A kernel end.  Its TCP runs where the forwarder hands frames over, so it goes before all else, as ours does."""
+    """A kernel end. Its TCP runs where the forwarder hands frames over, so it goes before all else, as
+    ours does."""
     words = ("nice", "-n", "-10", str(BULK), "--congestion-control", CONGESTION_CONTROL, *words)
     process = network.start("bulk", namespace, [*words, "--timeout", str(SECONDS_LIMIT)], SECONDS_LIMIT)
     process.await_text("ready\n")
@@ -159,8 +162,12 @@ def _bulk(network: Injected, namespace: str, *words: str) -> Process:
 def _linux_to_linux(network: Injected, file: Path) -> dict[str, Any]:
     """The receiver's clock counts, as when we send."""
     octets = str(file.stat().st_size)
-    sink = _bulk(network, network.kernel, "--plain", "--listen", f"{KERNEL_ADDRESS}:{PORT}", "--receive-octets", octets)
-    source = _bulk(network, network.ours, "--plain", "--connect", f"{KERNEL_ADDRESS}:{PORT}", "--send", str(file))
+    sink = _bulk(
+        network, network.kernel, "--plain", "--listen", f"{KERNEL_ADDRESS}:{PORT}", "--receive-octets", octets
+    )
+    source = _bulk(
+        network, network.ours, "--plain", "--connect", f"{KERNEL_ADDRESS}:{PORT}", "--send", str(file)
+    )
     sent, received = source.report(), sink.report()
     return _told(received, sent)
 

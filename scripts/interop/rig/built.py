@@ -10,9 +10,9 @@ ROOT: Final = Path(__file__).resolve().parent.parent.parent.parent
 
 
 def built_directory() -> Path:
-    """Returns the directory of the programs: ``$WARPLINE_BUILT``, which names another build than the release build,
-    or else ``release`` in cargo's target directory.  A relative path starts at the current directory, as cargo's
-    does."""
+    """Returns the directory of the programs: ``$WARPLINE_BUILT``, which names another build than the
+    release build, or else ``release`` in cargo's target directory. A relative path starts at the current
+    directory, as cargo's does."""
     if named := os.environ.get("WARPLINE_BUILT"):
         return Path(named).absolute()
     return Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target").absolute() / "release"

@@ -54,25 +54,37 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _start_both(network: Network, we_listen: bool, ours: list[str], kernel: list[str], capture: Path | None,
-                seconds: float, ping: bool) -> tuple[Process, Process]:  # fmt: skip
+def _start_both(
+    network: Network,
+    we_listen: bool,
+    ours: list[str],
+    kernel: list[str],
+    capture: Path | None,
+    seconds: float,
+    ping: bool,
+) -> tuple[Process, Process]:
     """Start the listening end first; our end's process and the kernel peer's."""
     if we_listen:
         our_process = network.start_ours(["--listen", network.our_listen_argument, *ours], capture, seconds)
         if ping:
             network.ping()
-        kernel_process = network.start_kernel_peer(["--connect", endpoint(network.our_address, PORT), *kernel], seconds)
+        kernel_process = network.start_kernel_peer(
+            ["--connect", endpoint(network.our_address, PORT), *kernel], seconds
+        )
     else:
         # Any address: on a tap the kernel's own comes only with our end.
         anywhere = endpoint("::" if ":" in network.kernel_address else "0.0.0.0", PORT)
         kernel_process = network.start_kernel_peer(["--listen", anywhere, *kernel], seconds)
         kernel_process.await_text("ready\n")
-        our_process = network.start_ours(["--connect", endpoint(network.kernel_address, PORT), *ours], capture, seconds)
+        our_process = network.start_ours(
+            ["--connect", endpoint(network.kernel_address, PORT), *ours], capture, seconds
+        )
     return our_process, kernel_process
 
 
 def play_exchange(network: Network, exchange: Exchange, files: tuple[Path, Path]) -> str:
-    """One exchange of ``files`` (ours, the kernel's), hashes compared, the capture judged; a line about it."""
+    """One exchange of ``files`` (ours, the kernel's), hashes compared, the capture judged; a line about
+    it."""
     capture = network.directory / CAPTURE
     capture.unlink(missing_ok=True)
     kernel_report, line = _exchange(network, exchange, files, capture, EXCHANGE_SECONDS)
@@ -84,20 +96,29 @@ def play_exchange(network: Network, exchange: Exchange, files: tuple[Path, Path]
 def play_uncaptured(network: Network, exchange: Exchange, files: tuple[Path, Path]) -> str:
     """One exchange of ``files``, hashes compared; a line about it.
 
-    Who captures wants whole frames: only without it does our end leave checksums to its device; the kernel judges them.
+    Who captures wants whole frames: only without it does our end leave checksums to its device; the kernel
+    judges them.
     """
     return _exchange(network, exchange, files, None, EXCHANGE_SECONDS)[1]
 
 
 def play_through_faults(
-    network: Injected, exchange: Exchange, faults: Faults, files: tuple[Path, Path], seconds: float = EXCHANGE_SECONDS
+    network: Injected,
+    exchange: Exchange,
+    faults: Faults,
+    files: tuple[Path, Path],
+    seconds: float = EXCHANGE_SECONDS,
 ) -> str:
     """One exchange of ``files``, hashes compared, while the forwarder injects faults; a line about it."""
     with network.faults(faults, FAULTS_SEED, seconds + 20) as outcome:
         _, line = _exchange(network, exchange, files, None, seconds)
     ways = [outcome.counted[way] for way in ("to_right", "to_left")]
     hit = {name: sum(way[name] for way in ways) for name in ("lost", "reordered", "duplicated")}
-    for asked, name in ((faults.loss, "lost"), (faults.reorder, "reordered"), (faults.duplicate, "duplicated")):
+    for asked, name in (
+        (faults.loss, "lost"),
+        (faults.reorder, "reordered"),
+        (faults.duplicate, "duplicated"),
+    ):
         if asked != "0" and not hit[name]:
             raise RigError(f"the forwarder has {name} nothing: {outcome.counted}")
     told = ", ".join(f"{count} {name}" for name, count in hit.items())
@@ -122,7 +143,13 @@ def _exchange(
         kernel_words += ["--revision", "2"]  # whichever our end asks for
     try:
         our_process, kernel_process = _start_both(
-            network, exchange.we_listen, words(0, exchange.our_markers), kernel_words, capture, seconds, ping=True
+            network,
+            exchange.we_listen,
+            words(0, exchange.our_markers),
+            kernel_words,
+            capture,
+            seconds,
+            ping=True,
         )
         kernel_report, our_report = kernel_process.report(), our_process.report()
         if capture:
@@ -130,15 +157,28 @@ def _exchange(
     finally:
         network.stop_all()
     hashes = (sha256(files[0]), sha256(files[1]))
-    require_equal("our end's file", hashes[0], our_report["sent_sha256"], kernel_report["received_sha256"],
-                  sha256(received[1]))  # fmt: skip
-    require_equal("the kernel's file", hashes[1], kernel_report["sent_sha256"], our_report["received_sha256"],
-                  sha256(received[0]))  # fmt: skip
+    require_equal(
+        "our end's file",
+        hashes[0],
+        our_report["sent_sha256"],
+        kernel_report["received_sha256"],
+        sha256(received[1]),
+    )
+    require_equal(
+        "the kernel's file",
+        hashes[1],
+        kernel_report["sent_sha256"],
+        our_report["received_sha256"],
+        sha256(received[0]),
+    )
     require_equal("Markers to us", exchange.our_markers, kernel_report["markers_sent"])
     require_equal("Markers to the kernel", exchange.kernel_markers, kernel_report["markers_received"])
     require_equal("CRC in use", True, kernel_report["crc"])
     rate = octets / kernel_report["seconds"] / 1e6
-    return kernel_report, f"{octets >> 20} MiB each way in {kernel_report['seconds']:.1f} s, {rate:.0f} MB/s each way"
+    return (
+        kernel_report,
+        f"{octets >> 20} MiB each way in {kernel_report['seconds']:.1f} s, {rate:.0f} MB/s each way",
+    )
 
 
 def require_equal(what: str, *values: object) -> None:
@@ -158,7 +198,9 @@ def _judge_capture(network: Network, capture: Path, kernel_report: dict[str, Any
     verdict = json.loads(done.stdout)
     by_host = {direction["host"]: direction for direction in verdict["directions"]}
     require_equal("FPDUs of our end", by_host[network.our_address]["fpdus"], kernel_report["fpdus_received"])
-    require_equal("FPDUs of the kernel's end", by_host[network.kernel_address]["fpdus"], kernel_report["fpdus_sent"])
+    require_equal(
+        "FPDUs of the kernel's end", by_host[network.kernel_address]["fpdus"], kernel_report["fpdus_sent"]
+    )
     by_tshark = sum(direction["fpdus_by_tshark"] for direction in by_host.values())
     left_out = sum(direction["fpdus_left_out_for_tshark"] for direction in by_host.values())
     return (
@@ -171,13 +213,27 @@ def play_hostile(network: Network, scenario: Scenario, file: Path) -> str:
     """One scenario against our end, which has to fail as documented; a line about it."""
     ours = [
         *("--send", str(file), "--receive", str(network.directory / "received"), "--expect-error"),
-        *("--receive-octets", str(HOSTILE_OCTETS), "--markers", "on" if scenario.markers else "off", "--crc", "on"),
+        *(
+            "--receive-octets",
+            str(HOSTILE_OCTETS),
+            "--markers",
+            "on" if scenario.markers else "off",
+            "--crc",
+            "on",
+        ),
         *("--startup-timeout", str(STARTUP_SECONDS), "--timeout", str(HOSTILE_SECONDS)),
     ]
     if scenario.enhanced:
         ours += ["--revision", str(ENHANCED.revision), "--rtr", "write"]
         ours += ["--ird", str(ENHANCED.ird), "--ord", str(ENHANCED.ord)]
-    kernel = ["--hostile", scenario.name, "--receive-octets", str(HOSTILE_OCTETS), "--timeout", str(HOSTILE_SECONDS)]
+    kernel = [
+        "--hostile",
+        scenario.name,
+        "--receive-octets",
+        str(HOSTILE_OCTETS),
+        "--timeout",
+        str(HOSTILE_SECONDS),
+    ]
     our_process, kernel_process = _start_both(
         network, scenario.initiator, ours, kernel, None, HOSTILE_SECONDS + 5, ping=False
     )
@@ -186,6 +242,8 @@ def play_hostile(network: Network, scenario: Scenario, file: Path) -> str:
     finally:
         network.stop_all()
     if failure["error_code"] not in scenario.error_codes:
-        raise RigError(f"reported as {failure['error_code']}, not {' or '.join(scenario.error_codes)}: {failure}")
+        raise RigError(
+            f"reported as {failure['error_code']}, not {' or '.join(scenario.error_codes)}: {failure}"
+        )
     require_equal("octets placed outside the buffer", 0, failure["octets_outside"])
     return f"{verdict['reaction']}; reported as {failure['error_code']}"

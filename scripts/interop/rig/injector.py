@@ -1,4 +1,5 @@
-"""Two ends that are joined only through our fault-injecting forwarder, which has a network namespace of its own."""
+"""Two ends that are joined only through our fault-injecting forwarder, which has a network namespace of
+its own."""
 
 from __future__ import annotations
 
@@ -19,13 +20,15 @@ LINUX_ADDRESS: Final = "198.18.0.3"
 """Of the kernel at our end, which takes the program's place when Linux talks to Linux."""
 
 RING: Final = "framesz=2048,blocksz=65536,framecnt=4096"
-"""A packet socket's ring: what comes in while something else has the CPU for some tens of milliseconds fits."""
+"""A packet socket's ring: what comes in while something else has the CPU for some tens of milliseconds
+fits."""
 FORWARDER_MEMORY: Final = "--no-huge -m 160 --log-level=warning"
 """Two pools of buffers.  Ordinary memory: the ends may need what hugepages there are."""
 
 
 def real_time() -> list[str]:
-    """Runs a program before all others: one that polls adds delays that nobody asked for when it waits for the CPU."""
+    """Runs a program before all others: one that polls adds delays that nobody asked for when it waits for
+    the CPU."""
     return ["chrt", "-f", "1"] if shutil.which("chrt") else []
 
 
@@ -41,13 +44,18 @@ class Faults:
 
     def words(self) -> list[str]:
         """As options."""
-        return [
-            word for name, value in vars(self).items() for word in (f"--{name.replace('_', '-')}", value)
-        ]
+        return [word for name, value in vars(self).items() for word in (f"--{name.replace('_', '-')}", value)]
 
     def __str__(self) -> str:
-        named = {"loss": self.loss, "delay": self.delay, "reordering": self.reorder, "duplication": self.duplicate}
-        return ", ".join(f"{value} {name}" for name, value in named.items() if value not in ("0", "0%", "0us"))
+        named = {
+            "loss": self.loss,
+            "delay": self.delay,
+            "reordering": self.reorder,
+            "duplication": self.duplicate,
+        }
+        return ", ".join(
+            f"{value} {name}" for name, value in named.items() if value not in ("0", "0%", "0us")
+        )
 
 
 @dataclass
@@ -56,7 +64,8 @@ class Outcome:
 
     counted: dict[str, Any] = field(default_factory=dict)
     own_drops: int = 0
-    """Frames that went astray on the way into the forwarder, out of it, or because a queue of its was full."""
+    """Frames that went astray on the way into the forwarder, out of it, or because a queue of its was
+    full."""
 
     @property
     def frames(self) -> int:
@@ -82,8 +91,10 @@ class Injected(ProgramNetwork):
 
     def wire(self) -> None:
         for namespace, near, far in ((self.kernel, "wl0", "left"), (self.ours, "wl1", "right")):
-            command(*f"ip link add {near} netns {namespace} mtu {self.mtu} type veth peer name {far} "
-                     f"netns {self.between} mtu {self.mtu}".split())  # fmt: skip
+            command(
+                *f"ip link add {near} netns {namespace} mtu {self.mtu} type veth peer name {far} "
+                f"netns {self.between} mtu {self.mtu}".split()
+            )
             without_offloads(namespace, near)
             without_offloads(self.between, far)
             # The kernel between has no part in this.

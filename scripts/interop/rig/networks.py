@@ -1,7 +1,7 @@
 """How our end and the kernel's end are wired together.
 
-Every network has the kernel's end, 198.18.0.1 or fd00::1, in a namespace of its own.  Ours, 198.18.0.2 or fd00::2, is
-the program under test on a DPDK device, or, to prove the rig itself, a second kernel peer.
+Every network has the kernel's end, 198.18.0.1 or fd00::1, in a namespace of its own. Ours, 198.18.0.2 or
+fd00::2, is the program under test on a DPDK device, or, to prove the rig itself, a second kernel peer.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import time
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 from .built import FILE_EXCHANGE as PROGRAM
 from .processes import Process, RigError, command
@@ -30,8 +30,8 @@ HUGE_OCTETS_WANTED: Final = 512 << 20
 
 
 def eal_memory(buffers_mib: int) -> str:
-    """EAL options for memory: hugepages that leave no files, or none at all where too few are free.  ``buffers_mib`` is
-    what the program needs for its files beyond what is always wanted."""
+    """EAL options for memory: hugepages that leave no files, or none at all where too few are free.
+    ``buffers_mib`` is what the program needs for its files beyond what is always wanted."""
     wanted = HUGE_OCTETS_WANTED + (buffers_mib << 20)
     values = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
     free = int(values["HugePages_Free"]) * int(values["Hugepagesize"].split()[0]) << 10
@@ -72,7 +72,7 @@ class Network(ABC):
         self._processes: list[Process] = []
         self._started = 0
 
-    def __enter__(self) -> Network:
+    def __enter__(self) -> Self:
         try:
             for namespace in self.namespaces:
                 command("ip", "netns", "add", namespace)
@@ -130,16 +130,21 @@ class Network(ABC):
     ) -> Process:
         """Start our end, by the command ``before`` if there is one, and return when it is ready."""
 
-    def finish_capture(self) -> None:
+    def finish_capture(self) -> None:  # noqa: B027 (most networks have nothing to do)
         """Make sure that the capture is complete on disk."""
 
     def _wire_veth(self) -> None:
-        """A veth pair, ``wl0`` on the kernel's end and ``wl1`` on ours, with whole checksums and no offloads."""
-        command(*f"ip link add wl0 netns {self.kernel} mtu {self.mtu} type veth peer name wl1 netns {self.ours} "
-                 f"mtu {self.mtu}".split())  # fmt: skip
+        """A veth pair, ``wl0`` on the kernel's end and ``wl1`` on ours, with whole checksums and no
+        offloads."""
+        command(
+            *f"ip link add wl0 netns {self.kernel} mtu {self.mtu} type veth peer name wl1 netns {self.ours} "
+            f"mtu {self.mtu}".split()
+        )
         for namespace, interface in ((self.kernel, "wl0"), (self.ours, "wl1")):
             if interface == "wl1" or ":" not in self.kernel_address:
-                command(*f"ip netns exec {namespace} sysctl -qw net.ipv6.conf.{interface}.disable_ipv6=1".split())
+                command(
+                    *f"ip netns exec {namespace} sysctl -qw net.ipv6.conf.{interface}.disable_ipv6=1".split()
+                )
             without_offloads(namespace, interface)
         command(*f"ip -n {self.ours} link set wl1 up".split())
         self._configure_kernel_end("wl0")
@@ -177,10 +182,15 @@ class ProgramNetwork(Network):
         return self.ours
 
     def start_ours(
-        self, words: list[str], capture: Path | None, seconds: float, before: list[str] | None = None,
+        self,
+        words: list[str],
+        capture: Path | None,
+        seconds: float,
+        before: list[str] | None = None,
         program: Path = PROGRAM,
-    ) -> Process:  # fmt: skip
-        eal = f"{eal_memory(self.buffers_mib)} --no-pci --file-prefix={self.ours} --log-level=warning --vdev={self.vdev()}"
+    ) -> Process:
+        eal = f"{eal_memory(self.buffers_mib)} --no-pci --file-prefix={self.ours} --log-level=warning"
+        eal = f"{eal} --vdev={self.vdev()}"
         words = [
             *(*(before or []), str(program), "--backend", self.backend, "--eal", eal),
             *("--mtu", str(self.mtu), "--address", f"{self.our_address}/{self.prefix_length}"),

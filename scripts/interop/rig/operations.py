@@ -1,4 +1,5 @@
-"""Every operation between the kernel's end and our end, which does as it is told (``control/examples/operations``)."""
+"""Every operation between the kernel's end and our end, which does as it is told
+(``control/examples/operations``)."""
 
 from __future__ import annotations
 
@@ -6,12 +7,11 @@ import json
 import os
 import subprocess
 from collections import Counter
-from pathlib import Path
 from typing import Any, Final
 
-from .cases import CAPTURE, JUDGE_SECONDS
 from .built import OPERATIONS as PROGRAM
 from .built import ROOT
+from .cases import CAPTURE, JUDGE_SECONDS
 from .networks import CHECK_CAPTURE, PORT, ProgramNetwork, endpoint
 from .processes import RigError
 
@@ -32,7 +32,12 @@ def play(network: ProgramNetwork, captured: bool, every: int) -> list[dict[str, 
         os.mkfifo(pipe)
     capture = network.directory / CAPTURE if captured else None
     words = [
-        *("--program", endpoint(network.our_address, PORT), "--listen", endpoint(network.kernel_address, KERNEL_PORT)),
+        *(
+            "--program",
+            endpoint(network.our_address, PORT),
+            "--listen",
+            endpoint(network.kernel_address, KERNEL_PORT),
+        ),
         *("--commands", str(pipes[0]), "--answers", str(pipes[1])),
         *("--captured", "yes" if captured else "no", "--every", str(every)),
     ]
@@ -55,7 +60,14 @@ def play(network: ProgramNetwork, captured: bool, every: int) -> list[dict[str, 
 def judge_capture(network: ProgramNetwork, connections: int) -> str:
     """tshark and our own reassembly on the capture of so many connections; a line about it."""
     capture = network.directory / CAPTURE
-    words = ["timeout", str(JUDGE_SECONDS), str(CHECK_CAPTURE), str(capture), "--connections", str(connections)]
+    words = [
+        "timeout",
+        str(JUDGE_SECONDS),
+        str(CHECK_CAPTURE),
+        str(capture),
+        "--connections",
+        str(connections),
+    ]
     words += ["--aligned", network.our_address]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode != 0:
@@ -65,9 +77,11 @@ def judge_capture(network: ProgramNetwork, connections: int) -> str:
     for direction in verdict["directions"]:
         by_host.setdefault(direction["host"], Counter()).update(direction["opcodes"])
     missing = [
-        f"{opcode} of {host}" for host in (network.our_address, network.kernel_address)
-        for opcode in range(12) if not by_host[host][str(opcode)]
-    ]  # fmt: skip
+        f"{opcode} of {host}"
+        for host in (network.our_address, network.kernel_address)
+        for opcode in range(12)
+        if not by_host[host][str(opcode)]
+    ]
     if missing:
         raise RigError(f"not in the capture: opcodes {', '.join(missing)}")
     seen = sum(direction["fpdus_by_tshark"] for direction in verdict["directions"])

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from .cases import CAPTURE, JUDGE_SECONDS
 from .built import BENCHMARK as PROGRAM
+from .cases import CAPTURE, JUDGE_SECONDS
 from .networks import CHECK_CAPTURE, PORT, ProgramNetwork, eal_memory, endpoint
 from .processes import Process, RigError
 
@@ -34,8 +34,10 @@ class Pings:
             return "on" if value else "off"
 
         who = "the kernel pings us" if self.we_listen else "we ping the kernel"
-        return (f"{who}, Markers to us {on(self.our_markers)}, to the kernel {on(self.kernel_markers)}, "
-                f"CRC {on(self.crc)}")  # fmt: skip
+        return (
+            f"{who}, Markers to us {on(self.our_markers)}, to the kernel {on(self.kernel_markers)}, "
+            f"CRC {on(self.crc)}"
+        )
 
 
 CASES: Final = (
@@ -64,7 +66,9 @@ def play(network: ProgramNetwork, case: Pings) -> str:
     kernel = ["--crc", crc, "--markers", "on" if case.kernel_markers else "off", "--size", str(OCTETS)]
     try:
         if case.we_listen:
-            our = _start_ours(network, ["--listen", endpoint(network.our_address, PORT), "--clients", "1", *ours], capture)
+            our = _start_ours(
+                network, ["--listen", endpoint(network.our_address, PORT), "--clients", "1", *ours], capture
+            )
             our.await_text("waiting at")
             words = ["--connect", endpoint(network.our_address, PORT), "--count", str(PINGS), *kernel]
             peer = network.start("rping", network.kernel, [str(RPING), *words], SECONDS)
@@ -72,7 +76,14 @@ def play(network: ProgramNetwork, case: Pings) -> str:
             words = ["--listen", endpoint(network.kernel_address, PORT), *kernel]
             peer = network.start("rping", network.kernel, [str(RPING), *words], SECONDS)
             peer.await_text("ready\n")
-            words = [endpoint(network.kernel_address, PORT), "--size", str(OCTETS), "--count", str(PINGS), *ours]
+            words = [
+                endpoint(network.kernel_address, PORT),
+                "--size",
+                str(OCTETS),
+                "--count",
+                str(PINGS),
+                *ours,
+            ]
             our = _start_ours(network, words, capture)
         told = peer.report()
         if our.wait() != 0:
@@ -89,7 +100,14 @@ def play(network: ProgramNetwork, case: Pings) -> str:
 
 
 def _judge(network: ProgramNetwork, capture: Path) -> str:
-    words = ["timeout", str(JUDGE_SECONDS), str(CHECK_CAPTURE), str(capture), "--aligned", network.our_address]
+    words = [
+        "timeout",
+        str(JUDGE_SECONDS),
+        str(CHECK_CAPTURE),
+        str(capture),
+        "--aligned",
+        network.our_address,
+    ]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise RigError(f"capture: {done.stderr.strip()[-500:] or done.returncode}")

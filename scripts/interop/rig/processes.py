@@ -30,11 +30,17 @@ class Process:
     """A program in a namespace, under ``timeout``."""
 
     def __init__(
-        self, name: str, namespace: str | None, words: list[str], seconds: float, directory: Path, fed: bool = False,
+        self,
+        name: str,
+        namespace: str | None,
+        words: list[str],
+        seconds: float,
+        directory: Path,
+        fed: bool = False,
         grace: float = 5,
-    ) -> None:  # fmt: skip
-        """``fed``: its standard input stays open until :meth:`end_input`.  No ``namespace``: this one.  ``grace``: the seconds
-        it has to end in when it is told to."""
+    ) -> None:
+        """``fed``: its standard input stays open until :meth:`end_input`. No ``namespace``: this one.
+        ``grace``: the seconds it has to end in when it is told to."""
         self.name = name
         self._out, self._err = (directory / f"{name}.{kind}" for kind in ("stdout", "stderr"))
         inside = ["ip", "netns", "exec", namespace] if namespace else []

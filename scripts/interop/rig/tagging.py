@@ -1,7 +1,8 @@
-"""A VLAN at the kernel's end: the kernel puts IEEE 802.1Q tags on what it sends and takes them off what it receives.
+"""A VLAN at the kernel's end: the kernel puts IEEE 802.1Q tags on what it sends and takes them off what it
+receives.
 
-By two classifiers of the traffic control, as they need no VLAN driver, which not every kernel has.  A frame without our
-tag is dropped.
+By two classifiers of the traffic control, as they need no VLAN driver, which not every kernel has. A frame
+without our tag is dropped.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ _VLAN_PRESENT, _VLAN_TCI = 20, 24
 _TAG_TYPE: Final = 0x8100
 
 
-def _instruction(code: int, register: int = 0, immediate: int = 0, *, source: int = 0, offset: int = 0) -> bytes:
+def _instruction(
+    code: int, register: int = 0, immediate: int = 0, *, source: int = 0, offset: int = 0
+) -> bytes:
     return struct.pack("=BBhi", code, register | source << 4, offset, immediate)
 
 
@@ -74,8 +77,18 @@ def _bpf(step: int, attributes: bytes) -> int:
 def _pin(program: list[bytes], path: Path) -> None:
     """Give a program to the kernel, and the kernel's a name."""
     code, licence = ctypes.create_string_buffer(b"".join(program)), ctypes.create_string_buffer(b"MIT")
-    loaded = struct.pack("<IIQQIIQII", _SCHED_CLS, len(program), ctypes.addressof(code), ctypes.addressof(licence),
-                         0, 0, 0, 0, 0)  # fmt: skip
+    loaded = struct.pack(
+        "<IIQQIIQII",
+        _SCHED_CLS,
+        len(program),
+        ctypes.addressof(code),
+        ctypes.addressof(licence),
+        0,
+        0,
+        0,
+        0,
+        0,
+    )
     descriptor = _bpf(_PROG_LOAD, loaded)
     try:
         name = ctypes.create_string_buffer(str(path).encode())
@@ -104,7 +117,9 @@ def put_into_vlan(namespace: str, interface: str, vlan: int, directory: Path) ->
         with _names(directory) as place:
             for way, program in (("egress", _tag(vlan)), ("ingress", _untag(vlan))):
                 _pin(program, place / way)
-                attach = f"{within} filter add dev {interface} {way} bpf direct-action object-pinned {place / way}"
+                attach = (
+                    f"{within} filter add dev {interface} {way} bpf direct-action object-pinned {place / way}"
+                )
                 command(*attach.split())
     except RigError as error:
         raise NotHere(f"the kernel cannot tag frames: {error}") from error

@@ -57,7 +57,8 @@ class Rig:
         return self.remote.run(self.client_line(size, pings), seconds)
 
     def client_left(self, size: int) -> bool:
-        """rping as client of a server that closes; whether it waits for its own thread thereafter, and is ended."""
+        """rping as client of a server that closes; whether it waits for its own thread thereafter, and is
+        ended."""
         line = self.client_line(size, PINGS)
         if isinstance(self.remote, GuestRemote):
             line = f"until-stuck {PORT} {line}"
@@ -68,7 +69,8 @@ class Rig:
         """rping as server, for one client after the other."""
         self.remote.start(f"rping -s -P -a {self.remote.address} -p {PORT} -S {size}")
         if isinstance(self.remote, GuestRemote):
-            # siw listens by a socket of the kernel's, which is seen there; elsewhere the second that start() waits has to do.
+            # siw listens by a socket of the kernel's, which is seen there; elsewhere the second that start()
+            # waits has to do.
             listens = f"grep -q ':{PORT:04X} 00000000:0000 0A' /proc/net/tcp"
             status, _ = self.remote.run(f"until {listens}; do sleep 0.2; done", SHORT_SECONDS)
             require(status == 0, "rping's server does not listen")
@@ -88,8 +90,8 @@ class Case:
     driver: tuple[str, ...] = (STOCK,)
     """What siw-load takes."""
     anywhere: bool = False
-    """Whether it is as well for an adapter on a host of the user's: it asks nothing of siw's own, and nothing of the moment at
-    which a command is typed."""
+    """Whether it is as well for an adapter on a host of the user's: it asks nothing of siw's own, and
+    nothing of the moment at which a command is typed."""
 
 
 def require(holds: bool, what: str) -> None:
@@ -103,7 +105,8 @@ CLOSED_TOO_SOON: Final = ["client DISCONNECT EVENT...", "rdma_get_cm_event: Bad 
 
 
 def require_done(status: int, output: str, who: str = "rping") -> None:
-    """rping has made all its pings. That its own threads end in the wrong order, after the last, is its own affair."""
+    """rping has made all its pings. That its own threads end in the wrong order, after the last, is its
+    own affair."""
     done = status == 0 or output.strip().splitlines() == CLOSED_TOO_SOON
     require(done, f"{who} ended with status {status}: {output.strip()}")
 
@@ -116,8 +119,8 @@ SAID_WHEN_LEFT: Final = (
     *(r"post send error -?\d+", r"rping client failed: -?\d+"),
     re.escape(CLOSED_TOO_SOON[1]),
 )
-"""What rping says when its server closes, as its threads happen to overtake each other: nothing of data that came wrong or
-of requests that failed."""
+"""What rping says when its server closes, as its threads happen to overtake each other: nothing of data
+that came wrong or of requests that failed."""
 
 
 def require_left(output: str) -> bool:
@@ -132,9 +135,20 @@ def require_left(output: str) -> bool:
 
 def judge(rig: Rig, capture: Path, connections: int, crc: bool | None, opcodes: bool = True) -> str:
     """What tshark and our own reassembly find in a capture of connections that were closed."""
-    words = [str(CHECK_CAPTURE), str(capture), "--connections", str(connections), "--aligned", rig.ours.place.address]
+    words = [
+        str(CHECK_CAPTURE),
+        str(capture),
+        "--connections",
+        str(connections),
+        "--aligned",
+        rig.ours.place.address,
+    ]
     done = subprocess.run(
-        ["nice", "-n", "10", sys.executable, *words], capture_output=True, text=True, timeout=JUDGE_SECONDS, check=False
+        ["nice", "-n", "10", sys.executable, *words],
+        capture_output=True,
+        text=True,
+        timeout=JUDGE_SECONDS,
+        check=False,
     )
     if done.returncode != 0:
         raise RigError(f"capture: {done.stderr.strip()[-500:]}")
@@ -175,7 +189,9 @@ def check_served(served: dict[str, Any], pings: int, revision: int = 2) -> None:
         require(served["agreed"] == {"ird": 1, "ord": 1}, f"ours {served['agreed']}")
 
 
-def we_serve(size: int, words: tuple[str, ...] = (), crc: bool | None = True, revision: int = 2) -> Callable[[Rig], str]:
+def we_serve(
+    size: int, words: tuple[str, ...] = (), crc: bool | None = True, revision: int = 2
+) -> Callable[[Rig], str]:
     """rping pings us."""
 
     def play(rig: Rig) -> str:
@@ -187,16 +203,21 @@ def we_serve(size: int, words: tuple[str, ...] = (), crc: bool | None = True, re
         require_done(status, output)
         [served] = rig.ours.results(server)
         check_served(served, PINGS, revision)
-        line = f"{PINGS} pings in {seconds:.1f} s, IRD/ORD {served['agreed']['ird']}/{served['agreed']['ord']}"
+        line = (
+            f"{PINGS} pings in {seconds:.1f} s, IRD/ORD {served['agreed']['ird']}/{served['agreed']['ord']}"
+        )
         return f"{line}; {judge(rig, capture, 1, crc)}" if capture else line
 
     return play
 
 
 def we_ping(
-    size: int, words: tuple[str, ...] = (), crc: bool | None = True, depths: tuple[int, int] | None = None,
+    size: int,
+    words: tuple[str, ...] = (),
+    crc: bool | None = True,
+    depths: tuple[int, int] | None = None,
     revision: int = 2,
-) -> Callable[[Rig], str]:  # fmt: skip
+) -> Callable[[Rig], str]:
     """We ping rping."""
 
     def play(rig: Rig) -> str:
@@ -369,7 +390,8 @@ def all_cases() -> list[Case]:
     them, us = "rping pings us", "we ping rping"
     crc_off = ("--crc", "off")
     required, refused, both, one = (
-        (PATCHED, setting) for setting in ("mpa_crc_required=1", "mpa_crc_strict=1", "peer_to_peer=1", "mpa_version=1")
+        (PATCHED, setting)
+        for setting in ("mpa_crc_required=1", "mpa_crc_strict=1", "peer_to_peer=1", "mpa_version=1")
     )
     cases = []
     for size in SIZES:
@@ -442,7 +464,10 @@ class Table:
     def print(self) -> None:
         """All of them, in columns."""
         rows = [("driver", "who", "what", "", "")]
-        rows += [(driver, who, what, "ok" if passed else "FAILED", detail) for driver, who, what, passed, detail in self.rows]
+        rows += [
+            (driver, who, what, "ok" if passed else "FAILED", detail)
+            for driver, who, what, passed, detail in self.rows
+        ]
         widths = [max(len(row[column]) for row in rows) for column in range(4)]
         print()
         for row in rows:

@@ -1,4 +1,5 @@
-"""The guest: Debian's kernel, siw built from the same version's source, rping and what it needs, in one initial RAM disk.
+"""The guest: Debian's kernel, siw built from the same version's source, rping and what it needs, in one
+initial RAM disk.
 
 All of it lies in a cache directory of the user's; nothing of it is installed on this machine.
 """
@@ -19,13 +20,33 @@ from rig.processes import RigError, command
 from . import siw_driver
 from .packages import candidate, depends, download, install, unpack
 
-TOOLS: Final = ("qemu-system-x86", "gcc-12", "make", "libc6-dev", "libelf1", "libssl3", "cpio", "kmod", "binutils", "xz-utils")
+TOOLS: Final = (
+    "qemu-system-x86",
+    "gcc-12",
+    "make",
+    "libc6-dev",
+    "libelf1",
+    "libssl3",
+    "cpio",
+    "kmod",
+    "binutils",
+    "xz-utils",
+)
 """What this machine needs to build a kernel's module and to run the guest."""
 
 USER_SPACE: Final = (
     *("busybox-static", "rdmacm-utils", "ibverbs-providers", "iproute2"),
     # The libraries of those.
-    *("libc6", "libibverbs1", "librdmacm1", "libnl-3-200", "libnl-route-3-200", "libmnl0", "libbsd0", "libmd0"),
+    *(
+        "libc6",
+        "libibverbs1",
+        "librdmacm1",
+        "libnl-3-200",
+        "libnl-route-3-200",
+        "libmnl0",
+        "libbsd0",
+        "libmd0",
+    ),
     *("libcap2", "libbpf1", "libelf1", "zlib1g", "libgcc-s1"),
 )
 """What is in the guest.  Its packages are unpacked, not installed."""
@@ -107,7 +128,8 @@ def _unpack_kernel(cache: Path, release: str, version: str) -> None:
     stock.mkdir(parents=True)
     unpack_source = (
         f"dpkg-deb --fsys-tarfile {source} | tar -xO ./usr/src/linux-source-{series}.tar.xz | "
-        f"tar -xJ -C {stock} --strip-components=5 --wildcards 'linux-source-{series}/drivers/infiniband/sw/siw/*'"
+        f"tar -xJ -C {stock} --strip-components=5 --wildcards "
+        f"'linux-source-{series}/drivers/infiniband/sw/siw/*'"
     )
     command("nice", "bash", "-o", "pipefail", "-c", unpack_source, seconds=BUILD_SECONDS)
     # The headers name the directory that they would have been installed in.
@@ -121,8 +143,17 @@ def _build_drivers(kernel: Path, release: str) -> None:
     siw_driver.patch(kernel / "siw" / siw_driver.STOCK, kernel / "siw" / siw_driver.PATCHED)
     for name in (siw_driver.STOCK, siw_driver.PATCHED):
         source = kernel / "siw" / name
-        words = ["nice", "make", "-s", "-C", str(headers), f"M={source}", "CONFIG_RDMA_SIW=m",
-                 "CONFIG_DEBUG_INFO_BTF_MODULES=", "modules"]  # fmt: skip
+        words = [
+            "nice",
+            "make",
+            "-s",
+            "-C",
+            str(headers),
+            f"M={source}",
+            "CONFIG_RDMA_SIW=m",
+            "CONFIG_DEBUG_INFO_BTF_MODULES=",
+            "modules",
+        ]
         done = subprocess.run(words, capture_output=True, text=True, timeout=BUILD_SECONDS, check=False)
         if done.returncode != 0:
             raise RigError(f"siw ({name}) does not build: {done.stderr.strip()[-800:]}")

@@ -14,13 +14,16 @@ from .image import Image
 
 MEMORY_MIB: Final = 512
 BOOT_SECONDS: Final = 120
-"""Emulation on a busy machine is slow.  It is always emulation: not every machine that has a /dev/kvm can use it."""
+"""Emulation on a busy machine is slow. It is always emulation: not every machine that has a /dev/kvm can
+use it."""
 INTERFACE: Final = "wl0"
 """The tap: the guest at one end, whatever opens it at the other."""
 _NO_OFFLOADS: Final = ",".join(
     f"{name}=off"
-    for name in ("csum", "gso", "host_tso4", "host_tso6", "host_ecn", "host_ufo")
-    + ("guest_csum", "guest_tso4", "guest_tso6", "guest_ecn", "guest_ufo", "mrg_rxbuf")
+    for name in (
+        *("csum", "gso", "host_tso4", "host_tso6", "host_ecn", "host_ufo"),
+        *("guest_csum", "guest_tso4", "guest_tso6", "guest_ecn", "guest_ufo", "mrg_rxbuf"),
+    )
 )
 """Every frame whole, with its checksums, and no longer than the MTU."""
 
@@ -50,7 +53,9 @@ class Guest:
     def __enter__(self) -> Guest:
         try:
             command(*f"ip -n {self.namespace} tuntap add dev {INTERFACE} mode tap".split())
-            command(*f"ip netns exec {self.namespace} sysctl -qw net.ipv6.conf.{INTERFACE}.disable_ipv6=1".split())
+            command(
+                *f"ip netns exec {self.namespace} sysctl -qw net.ipv6.conf.{INTERFACE}.disable_ipv6=1".split()
+            )
             command(*f"ip -n {self.namespace} link set {INTERFACE} up".split())
             self.boot()
         except BaseException:
@@ -76,14 +81,17 @@ class Guest:
             *("nice", "-n", "10", "qemu-system-x86_64", "-nodefaults", "-no-reboot", "-display", "none"),
             *("-accel", "tcg,thread=multi", "-machine", "q35", "-smp", "1,maxcpus=2", "-m", str(MEMORY_MIB)),
             *("-kernel", str(self.image.kernel), "-initrd", str(self.image.initrd)),
-            *("-append", f"console=ttyS0 quiet oops=panic panic=-1 mitigations=off tsc=nowatchdog "
-                         f"warpline.address={self.address}"),
+            *(
+                "-append",
+                f"console=ttyS0 quiet oops=panic panic=-1 mitigations=off tsc=nowatchdog "
+                f"warpline.address={self.address}",
+            ),
             *("-netdev", f"tap,id=net,ifname={INTERFACE},script=no,downscript=no"),
             *("-device", f"virtio-net-pci,netdev=net,mac=52:54:00:12:00:01,romfile=,{_NO_OFFLOADS}"),
             *("-chardev", f"socket,id=channel,path={channel},server=on,wait=off"),
             *("-device", "virtio-serial-pci", "-device", "virtserialport,chardev=channel,nr=1"),
             *("-serial", f"file:{console}"),
-        ]  # fmt: skip
+        ]
         self._process = Process(f"guest-{self._boots}", self.namespace, words, self.seconds, self.directory)
         self._channel = self._connect(channel)
         self._heard = b""

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from rig.built import BENCHMARK as PROGRAM
 from rig.processes import Process, RigError
 
 PORT: Final = 7174
@@ -55,7 +54,9 @@ class Ours:
             *(("--pcap", str(capture)) if capture else ()),
             *words,
         ]
-        process = Process(f"{self._started}-ping", place.namespace, line, seconds, self.directory, grace=GRACE_SECONDS)
+        process = Process(
+            f"{self._started}-ping", place.namespace, line, seconds, self.directory, grace=GRACE_SECONDS
+        )
         self._processes.append(process)
         return process
 

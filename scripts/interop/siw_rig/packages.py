@@ -17,9 +17,24 @@ INSTALL_SECONDS: Final = 900
 def _apt(*words: str, seconds: float, directory: Path | None = None) -> None:
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     # Without a sandbox user apt can write into a directory of root's.
-    line = ["apt-get", "-qq", "-o", "Acquire::Retries=3", "-o", "Dpkg::Use-Pty=0", "-o", "APT::Sandbox::User=root"]
+    line = [
+        "apt-get",
+        "-qq",
+        "-o",
+        "Acquire::Retries=3",
+        "-o",
+        "Dpkg::Use-Pty=0",
+        "-o",
+        "APT::Sandbox::User=root",
+    ]
     done = subprocess.run(
-        [*line, *words], cwd=directory, env=environment, capture_output=True, text=True, timeout=seconds, check=False
+        [*line, *words],
+        cwd=directory,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        check=False,
     )
     if done.returncode != 0:
         raise RigError(f"apt-get {' '.join(words)}: {done.stderr.strip()[-500:]}")
@@ -29,8 +44,11 @@ def install(packages: tuple[str, ...]) -> None:
     """Install what is missing."""
     known = subprocess.run(
         ["dpkg-query", "--show", "--showformat", "${Package} ${db:Status-Status}\n", *packages],
-        capture_output=True, text=True, timeout=30, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
     missing = [package for package in packages if f"{package} installed" not in known.stdout.splitlines()]
     if missing:
         print(f"installing {' '.join(missing)}", flush=True)
@@ -56,9 +74,10 @@ def candidate(package: str) -> str:
 
 
 def download(packages: list[str], directory: Path) -> list[Path]:
-    """The files of ``packages``, each perhaps with ``=VERSION``, fetched into ``directory`` unless they are there."""
+    """The files of ``packages``, each perhaps with ``=VERSION``, fetched into ``directory`` unless they
+    are there."""
     directory.mkdir(parents=True, exist_ok=True)
-    files = []
+    files: list[Path] = []
     for package in packages:
         name = package.partition("=")[0]
         if not list(directory.glob(f"{name}_*.deb")):

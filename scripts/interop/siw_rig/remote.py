@@ -47,7 +47,8 @@ class Shell(Remote):
     _log = ""
 
     def start(self, shell: str) -> None:
-        """In the background.  Its output goes to a file that mktemp makes: another user can neither foresee nor own it."""
+        """In the background. Its output goes to a file that mktemp makes: another user can neither foresee
+        nor own it."""
         begin = f'{shell} >"$log" 2>&1 </dev/null & echo "$! $log"; sleep 1; kill -0 $! || cat "$log"'
         outcome = self.run(f"log=$(mktemp) && {{ {begin}; }}", SERVER_SECONDS)
         pid, _, log = outcome.output.strip().partition(" ")
@@ -72,7 +73,9 @@ class GuestRemote(Shell):
     def run(self, shell: str, seconds: float) -> Outcome:
         outcome = self.guest.run(shell, seconds)
         if outcome.status == KILLED:
-            raise RigError(f"{shell.strip()} did not end in {seconds} s; it said: {outcome.output.strip() or 'nothing'}")
+            raise RigError(
+                f"{shell.strip()} did not end in {seconds} s; it said: {outcome.output.strip() or 'nothing'}"
+            )
         return outcome
 
     def clear(self) -> str:
@@ -114,4 +117,6 @@ class ByHand(Remote):
         input("Enter when it runs: ")
 
     def stop(self, signal: str = "TERM") -> None:
-        print(f"on {self.address}, end it ({'Ctrl-C' if signal == 'TERM' else 'kill -' + signal})", flush=True)
+        print(
+            f"on {self.address}, end it ({'Ctrl-C' if signal == 'TERM' else 'kill -' + signal})", flush=True
+        )

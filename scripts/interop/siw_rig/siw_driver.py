@@ -1,4 +1,5 @@
-"""What becomes of the source of siw: the driver as it is, and one whose compile-time choices can be made when it is loaded."""
+"""What becomes of the source of siw: the driver as it is, and one whose compile-time choices can be made
+when it is loaded."""
 
 from __future__ import annotations
 
@@ -30,7 +31,9 @@ def _replace(path: Path, old: str, new: str) -> None:
     """Replace what has to be there once."""
     text = path.read_text()
     if text.count(old) != 1:
-        raise RigError(f"{path.name} of this kernel is not as expected: {text.count(old)} times {old.strip()!r}")
+        raise RigError(
+            f"{path.name} of this kernel is not as expected: {text.count(old)} times {old.strip()!r}"
+        )
     path.write_text(text.replace(old, new))
 
 
@@ -45,6 +48,6 @@ def patch(source: Path, target: Path) -> None:
     if not version:
         raise RigError("siw_main.c of this kernel has no mpa_version")
     _replace(main, version[0], f"{version[0]}\nmodule_param(mpa_version, byte, 0444);")
-    # siw sends its Reply before the socket is the queue pair's: a first FPDU that comes in between stays unread until
-    # more comes.
+    # siw sends its Reply before the socket is the queue pair's: a first FPDU that comes in between stays
+    # unread until more comes.
     _replace(target / "siw_cm.c", _ACCEPTED, _LOOK_AGAIN + _ACCEPTED)

@@ -7,6 +7,7 @@ import unittest
 from contextlib import closing
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 from iwarp import agreement, mpa, rdmap
 from iwarp.agreement import Options
@@ -22,7 +23,7 @@ ALL = Rtr.SEND | Rtr.WRITE | Rtr.READ
 KINDS = [Rtr(bits) for bits in range(1, 8)]
 
 
-def ends(initiator: Options, responder: Options, octets_each: int = 3000) -> tuple[Result, Result]:
+def ends(initiator: Options, responder: Options, octets_each: int = 3000) -> tuple[Any, Any]:
     """A file exchange between them; a failure of either is its result."""
     one, other = socket.socketpair()
     data = bytes(index % 251 for index in range(octets_each))
@@ -33,21 +34,32 @@ def ends(initiator: Options, responder: Options, octets_each: int = 3000) -> tup
         except ConnectionFailed as failure:
             return failure
 
-    return in_parallel(lambda: take_part(one, True, replace(initiator, emss=EMSS), data, octets_each), respond)
+    return in_parallel(
+        lambda: take_part(one, True, replace(initiator, emss=EMSS), data, octets_each), respond
+    )
 
 
 class Revisions(unittest.TestCase):
     """Who comes to terms with whom."""
 
     def test_every_pair(self) -> None:
-        """Figures 15 to 17 of RFC 5044 and MPAv2-6-04, MPAv2-10-01, -02, -04: two numbers are revision and version."""
+        """Figures 15 to 17 of RFC 5044 and MPAv2-6-04, MPAv2-10-01, -02, -04: two numbers are revision and
+        version."""
         rdmac, permissive = Options(revision=0), Options(permissive=True)
         one, two, plain = Options(), Options(revision=2, ird=1, ord=1), Options(revision=2, enhanced=False)
         for initiator, responder, expected in (
-            (rdmac, rdmac, (0, 0)), (rdmac, permissive, (0, 0)), (rdmac, one, "revision"), (one, rdmac, "revision"),
-            (one, one, (1, 1)), (one, two, (1, 1)), (two, one, "revision"), (two, two, (2, 1)), (plain, two, (2, 1)),
-            (two, rdmac, "revision"), (rdmac, replace(two, permissive=True), (0, 0)),
-        ):  # fmt: skip
+            (rdmac, rdmac, (0, 0)),
+            (rdmac, permissive, (0, 0)),
+            (rdmac, one, "revision"),
+            (one, rdmac, "revision"),
+            (one, one, (1, 1)),
+            (one, two, (1, 1)),
+            (two, one, "revision"),
+            (two, two, (2, 1)),
+            (plain, two, (2, 1)),
+            (two, rdmac, "revision"),
+            (rdmac, replace(two, permissive=True), (0, 0)),
+        ):
             with self.subTest(initiator=initiator, responder=responder):
                 first, second = ends(initiator, responder)
                 if expected == "revision":
@@ -138,10 +150,16 @@ class Indications(unittest.TestCase):
             word = EnhancedData(8, 8, True, kind)
             other.sendall(StartupFrame(mpa.REPLY_KEY, False, True, revision=2, enhanced=word).encode())
             with closing(one), closing(other), self.subTest(kind):
-                endpoint = start(Stream(one, SECONDS), True, Options(revision=2, ird=8, ord=8, rtr=ALL, emss=EMSS))
+                endpoint = start(
+                    Stream(one, SECONDS), True, Options(revision=2, ird=8, ord=8, rtr=ALL, emss=EMSS)
+                )
                 endpoint.finish_sending()
-                self.assertEqual(other.recv(24), StartupFrame(mpa.REQUEST_KEY, False, True, revision=2,
-                                 enhanced=EnhancedData(8, 8, True, ALL)).encode())  # fmt: skip
+                self.assertEqual(
+                    other.recv(24),
+                    StartupFrame(
+                        mpa.REQUEST_KEY, False, True, revision=2, enhanced=EnhancedData(8, 8, True, ALL)
+                    ).encode(),
+                )
                 reader = mpa.FpduReader(False, True)
                 reader.feed(other.recv(100))
                 fpdu, golden = reader.read(), octets("mpa-rtr", record)[2:-4]
@@ -155,10 +173,21 @@ class Indications(unittest.TestCase):
 
     def test_a_responder_wants_an_agreed_one_first(self) -> None:
         """MPAv2-9.2-07."""
-        write, read, send = next(rdmap.write(b"", 1, 0, EMSS)), rdmap.read_request(1), next(rdmap.send(b"", 1, EMSS))
-        for kind, ulpdu in ((Rtr.SEND, write), (Rtr.WRITE, write + b"x"), (Rtr.WRITE, read), (Rtr.READ, send)):
+        write, read, send = (
+            next(rdmap.write(b"", 1, 0, EMSS)),
+            rdmap.read_request(1),
+            next(rdmap.send(b"", 1, EMSS)),
+        )
+        for kind, ulpdu in (
+            (Rtr.SEND, write),
+            (Rtr.WRITE, write + b"x"),
+            (Rtr.WRITE, read),
+            (Rtr.READ, send),
+        ):
             one, other = socket.socketpair()
-            asked = StartupFrame(mpa.REQUEST_KEY, False, True, revision=2, enhanced=EnhancedData(0, 0, True, kind))
+            asked = StartupFrame(
+                mpa.REQUEST_KEY, False, True, revision=2, enhanced=EnhancedData(0, 0, True, kind)
+            )
             other.sendall(asked.encode())
             with closing(one), closing(other), self.subTest(kind), self.assertRaises(ConnectionFailed):
                 endpoint = start(Stream(one, SECONDS), False, Options(revision=2, rtr=kind, emss=EMSS))
@@ -170,9 +199,11 @@ class Indications(unittest.TestCase):
 class Replies(unittest.TestCase):
     """Every rule on a Reply is one that a Reply can break."""
 
-    ASKED = StartupFrame(mpa.REQUEST_KEY, False, True, revision=2, enhanced=EnhancedData(4, 8, True, Rtr.READ))
+    ASKED = StartupFrame(
+        mpa.REQUEST_KEY, False, True, revision=2, enhanced=EnhancedData(4, 8, True, Rtr.READ)
+    )
 
-    def judged(self, asked: StartupFrame, **changed: object) -> str:
+    def judged(self, asked: StartupFrame, **changed: Any) -> str:
         good = agreement.reply(Options(revision=2, ird=8, ord=4, rtr=ALL), asked)
         agreement.judge_reply(asked, good)
         with self.assertRaises(ConnectionFailed) as caught:
@@ -183,7 +214,9 @@ class Replies(unittest.TestCase):
         word, rest = EnhancedData(8, 4, True, Rtr.READ), mpa.NOT_NEGOTIATED
         self.assertEqual(self.judged(self.ASKED, revision=1), "startup:revision")
         self.assertEqual(self.judged(self.ASKED, enhanced=None), "sender:MPAv2-10-01")
-        self.assertEqual(self.judged(self.ASKED, enhanced=replace(word, peer_to_peer=False)), "sender:MPAv2-9.2-03")
+        self.assertEqual(
+            self.judged(self.ASKED, enhanced=replace(word, peer_to_peer=False)), "sender:MPAv2-9.2-03"
+        )
         self.assertEqual(self.judged(self.ASKED, enhanced=replace(word, rtr=Rtr.NONE)), "sender:MPAv2-9.2-05")
         self.assertEqual(self.judged(self.ASKED, enhanced=replace(word, ord=5)), "mpa:6")
         plain = replace(self.ASKED, enhanced=EnhancedData(4, 8))

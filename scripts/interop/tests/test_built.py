@@ -25,21 +25,33 @@ class Built(unittest.TestCase):
         self.assertEqual(self.directory(), ROOT / "target/release")
         self.assertEqual(self.directory(CARGO_TARGET_DIR="/elsewhere"), Path("/elsewhere/release"))
         self.assertEqual(self.directory(CARGO_TARGET_DIR="near"), Path.cwd() / "near/release")
-        self.assertEqual(self.directory(CARGO_TARGET_DIR=""), ROOT / "target/release", "cargo ignores an empty one too")
+        self.assertEqual(
+            self.directory(CARGO_TARGET_DIR=""), ROOT / "target/release", "cargo ignores an empty one too"
+        )
 
     def test_another_build(self) -> None:
-        self.assertEqual(self.directory(CARGO_TARGET_DIR="/elsewhere", WARPLINE_BUILT="/t/debug"), Path("/t/debug"))
+        self.assertEqual(
+            self.directory(CARGO_TARGET_DIR="/elsewhere", WARPLINE_BUILT="/t/debug"), Path("/t/debug")
+        )
 
     def test_every_program_is_there(self) -> None:
         """No module names a directory of its own."""
-        listing = "import rig.injector, rig.networks, rig.operations, rig.pings, siw_rig.ours as o; print(" + (
-            "rig.injector.FORWARDER, rig.networks.PROGRAM, rig.operations.PROGRAM, rig.pings.PROGRAM, o.PROGRAM, sep='\\n')"
+        listing = (
+            "import rig.built, rig.injector, rig.networks, rig.operations, rig.pings; "
+            "print(rig.built.BENCHMARK, rig.injector.FORWARDER, rig.networks.PROGRAM, "
+            "rig.operations.PROGRAM, rig.pings.PROGRAM, sep='\\n')"
         )
         environment = {**os.environ, "CARGO_TARGET_DIR": "/elsewhere"}
         environment.pop("WARPLINE_BUILT", None)
         folder = ROOT / "scripts/interop"
         said = subprocess.run(
-            ["python3", "-c", listing], cwd=folder, env=environment, capture_output=True, text=True, check=True, timeout=60
+            ["python3", "-c", listing],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
         )
         self.assertEqual(len(said.stdout.split()), 5)
         for program in said.stdout.split():
@@ -50,7 +62,9 @@ class Here(Shell):
     """A shell of this machine."""
 
     def run(self, shell: str, seconds: float) -> Outcome:
-        done = subprocess.run(["sh", "-c", shell], capture_output=True, text=True, timeout=seconds, check=False)
+        done = subprocess.run(
+            ["sh", "-c", shell], capture_output=True, text=True, timeout=seconds, check=False
+        )
         return Outcome(done.returncode, done.stdout + done.stderr)
 
 
@@ -63,7 +77,7 @@ class Logs(unittest.TestCase):
             self.addCleanup(server.stop)
             logs.append(Path(server._log))
         self.assertNotEqual(*logs)
-        for server, log in zip(servers, logs):
+        for server, log in zip(servers, logs, strict=True):
             self.assertEqual(log.stat().st_mode & 0o777, 0o600)
             self.assertEqual(log.read_text(), "said\n")
             server.stop()

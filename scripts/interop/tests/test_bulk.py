@@ -12,9 +12,11 @@ from typing import Any
 
 from iwarp import bulk
 from iwarp.addresses import endpoint_address
+from iwarp.agreement import Options
 from iwarp.errors import ExchangeRule, MpaError
 from iwarp.exchange import FileExchange, Result
-from iwarp.peer import Endpoint, Options, Stream, start
+from iwarp.peer import Endpoint, Stream, start
+
 from tests.test_endpoints import in_parallel
 
 SECONDS = 10.0
@@ -37,7 +39,9 @@ def exchange(sock: socket.socket, data: bytes, receive_octets: int) -> Result:
 class Bulk(unittest.TestCase):
     """Both directions, plain and over MPA."""
 
-    def play(self, ours: Callable[[socket.socket], Any], theirs: Callable[[socket.socket], Any]) -> tuple[Any, Any]:
+    def play(
+        self, ours: Callable[[socket.socket], Any], theirs: Callable[[socket.socket], Any]
+    ) -> tuple[Any, Any]:
         accepted, connecting = connected()
         with accepted, connecting:
             return in_parallel(lambda: ours(accepted), lambda: theirs(connecting))
@@ -109,7 +113,15 @@ class Addresses(unittest.TestCase):
     def test_both_families(self) -> None:
         self.assertEqual(endpoint_address("198.18.0.1:18515"), ("198.18.0.1", 18515))
         self.assertEqual(endpoint_address("[fd00::1]:18515"), ("fd00::1", 18515))
-        for wrong in ("198.18.0.1", "fd00::1:18515", "[198.18.0.1]:18515", "[fd00::1]:0", ":1", "[]:1", "a:x"):
+        for wrong in (
+            "198.18.0.1",
+            "fd00::1:18515",
+            "[198.18.0.1]:18515",
+            "[fd00::1]:0",
+            ":1",
+            "[]:1",
+            "a:x",
+        ):
             with self.assertRaises(argparse.ArgumentTypeError, msg=wrong):
                 endpoint_address(wrong)
 

@@ -49,7 +49,9 @@ class ConductTest(unittest.TestCase):
 
     def test_wrong_whatever_happened(self) -> None:
         for flag, text in WRONG.items():
-            script = Script().send(0, 0, 1).hear(0.01, 1, sacks=True).send(1.0, 0, flags=(flag, "retransmission"))
+            script = (
+                Script().send(0, 0, 1).hear(0.01, 1, sacks=True).send(1.0, 0, flags=(flag, "retransmission"))
+            )
             self.assertEqual(script.faults, [f"frame 4: {text}"])
 
     def test_benign(self) -> None:
@@ -72,7 +74,9 @@ class ConductTest(unittest.TestCase):
         self.assertEqual(script.faults, [])
         script.again(0.04, 5)
         self.assertEqual(len(script.faults), 1)
-        self.assertEqual(Script().send(0, 0, 1).hear(0.01, 0, flags=("duplicate_ack",)).again(0.01, 0).faults, [])
+        self.assertEqual(
+            Script().send(0, 0, 1).hear(0.01, 0, flags=("duplicate_ack",)).again(0.01, 0).faults, []
+        )
 
     def test_silence_for_a_timeout_is_a_cause(self) -> None:
         script = Script().send(0, 0, 1, 2).again(0.21, 0)
@@ -86,7 +90,9 @@ class ConductTest(unittest.TestCase):
         self.assertEqual(len(Script().send(0, 0, 1).again(0.005, 0).faults), 1, "not the tail")
         self.assertEqual(len(Script().send(0, 0, 1).hear(0.004, 1).again(0.005, 1).faults), 1, "no silence")
         self.assertEqual(Script().send(0, 0, 1).hear(0.004, 1).again(0.0085, 1).faults, [])
-        self.assertEqual(len(Script().send(0, 0, 1).hear(0.004, 0).again(0.0085, 0).faults), 1, "not the tail")
+        self.assertEqual(
+            len(Script().send(0, 0, 1).hear(0.004, 0).again(0.0085, 0).faults), 1, "not the tail"
+        )
 
     def test_the_peers_conduct_is_not_judged(self) -> None:
         script = Script().hear(0, 0, flags=("spurious_retransmission",)).hear(0, 0, flags=("retransmission",))
@@ -99,7 +105,9 @@ class ConductTest(unittest.TestCase):
         self.assertEqual(len(values), len(FIELDS))
         self.assertEqual((frame.source, frame.seconds, frame.ack, frame.sacks), ("fd00::1", 1.5, 0, True))
         self.assertEqual(frame.flags, {"keep_alive"})
-        self.assertFalse(Frame.parse(3, [*values[:7], "1", "1", *values[9:]]).sacks, "a D-SACK alone reports no loss")
+        self.assertFalse(
+            Frame.parse(3, [*values[:7], "1", "1", *values[9:]]).sacks, "a D-SACK alone reports no loss"
+        )
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import unittest
 from collections.abc import Iterator
+from typing import ClassVar
 
 from iwarp import ddp, rdmap
 from iwarp.errors import ConnectionFailed, SenderRule, TerminateControl
@@ -22,12 +23,21 @@ def receiver() -> rdmap.Receiver:
     return made
 
 
-def write(to: int = BASE, payload: bytes = b"x", stag: int = STAG, last: bool = True, version: int = 1) -> bytes:
+def write(
+    to: int = BASE, payload: bytes = b"x", stag: int = STAG, last: bool = True, version: int = 1
+) -> bytes:
     return ddp.Tagged(last, 0x40, stag, to, version).encode() + payload
 
 
-def send(msn: int = 1, mo: int = 0, payload: bytes = b"x", qn: int = 0, last: bool = True, control: int = 0x43,
-         version: int = 1) -> bytes:  # fmt: skip
+def send(
+    msn: int = 1,
+    mo: int = 0,
+    payload: bytes = b"x",
+    qn: int = 0,
+    last: bool = True,
+    control: int = 0x43,
+    version: int = 1,
+) -> bytes:
     return ddp.Untagged(last, control << 32, qn, msn, mo, version).encode() + payload
 
 
@@ -173,13 +183,17 @@ class Operations(unittest.TestCase):
     def test_read(self) -> None:
         """RDMAP-4.4-01, RDMAP-4.4-02, RDMAP-5.2.2-01."""
         asked = rdmap.ReadRequest(0x11223344, 0x100000000, 65536, 0x55667788, 0x1000)
-        self.assertEqual(rdmap.untagged(rdmap.Opcode.READ_REQUEST, 1, asked.encode()), octets("rdmap-read", 1))
+        self.assertEqual(
+            rdmap.untagged(rdmap.Opcode.READ_REQUEST, 1, asked.encode()), octets("rdmap-read", 1)
+        )
         event = all_opcodes().receive(octets("rdmap-read", 1))
         assert isinstance(event, rdmap.Asked)
         self.assertEqual(rdmap.ReadRequest.parse(event.message), asked)
         self.assertEqual(one(rdmap.response(bytes(range(8)), asked, 1500)), octets("rdmap-read", 3))
         nothing = rdmap.ReadRequest(0, 0, 0, 0, 0)
-        self.assertEqual(rdmap.untagged(rdmap.Opcode.READ_REQUEST, 1, nothing.encode()), octets("rdmap-read", 5))
+        self.assertEqual(
+            rdmap.untagged(rdmap.Opcode.READ_REQUEST, 1, nothing.encode()), octets("rdmap-read", 5)
+        )
         self.assertEqual(one(rdmap.response(b"", nothing, 1500)), octets("rdmap-read", 7))
         self.assertIsInstance(all_opcodes().receive(octets("rdmap-read", 7)), rdmap.Answered)
 
@@ -189,12 +203,25 @@ class Operations(unittest.TestCase):
         messages = [
             (rdmap.Opcode.IMMEDIATE, 1, value.to_bytes(8, "big"), rdmap.Immediate(value, False)),
             (rdmap.Opcode.IMMEDIATE_SOLICITED, 2, value.to_bytes(8, "big"), rdmap.Immediate(value, True)),
-            (rdmap.Opcode.ATOMIC_REQUEST, 1, rdmap.AtomicRequest(0, 7, 0x55667788, 0x1000, 1, 0).encode(), None),
-            (rdmap.Opcode.ATOMIC_REQUEST, 2,
-             rdmap.AtomicRequest(2, 8, 0x55667788, 0x1008, 2, 2**64 - 1, 1, 2**64 - 1).encode(), None),
-            (rdmap.Opcode.ATOMIC_RESPONSE, 1, (7).to_bytes(4, "big") + (41).to_bytes(8, "big"),
-             rdmap.AtomicAnswered(7, 41)),
-        ]  # fmt: skip
+            (
+                rdmap.Opcode.ATOMIC_REQUEST,
+                1,
+                rdmap.AtomicRequest(0, 7, 0x55667788, 0x1000, 1, 0).encode(),
+                None,
+            ),
+            (
+                rdmap.Opcode.ATOMIC_REQUEST,
+                2,
+                rdmap.AtomicRequest(2, 8, 0x55667788, 0x1008, 2, 2**64 - 1, 1, 2**64 - 1).encode(),
+                None,
+            ),
+            (
+                rdmap.Opcode.ATOMIC_RESPONSE,
+                1,
+                (7).to_bytes(4, "big") + (41).to_bytes(8, "big"),
+                rdmap.AtomicAnswered(7, 41),
+            ),
+        ]
         for number, (opcode, msn, content, expected) in enumerate(messages):
             vector, made = octets("rdmap-7306", 2 * number + 1), all_opcodes()
             self.assertEqual(rdmap.untagged(opcode, msn, content), vector)
@@ -225,7 +252,8 @@ class Operations(unittest.TestCase):
         self.assertEqual(swap(0xABCD, 0xCD, 0xFF, 0x1200, 0xFF00), 0x12CD)
 
     def test_a_terminate_about_a_read(self) -> None:
-        """RDMAP-4.8-04, RDMAP-7.1-02, A-33: with the Read Request header for each error of RDMAP, without for those of DDP."""
+        """RDMAP-4.8-04, RDMAP-7.1-02, A-33: with the Read Request header for each error of RDMAP, without
+        for those of DDP."""
         vector = rdmap.Terminate.parse(octets("rdmap-terminate", 7)[18:])
         failure = ConnectionFailed("rights")
         failure.terminate = TerminateControl(0, 1, 2)
@@ -258,11 +286,15 @@ class Operations(unittest.TestCase):
 class Errors(unittest.TestCase):
     """RFC 5041 §7, RFC 5040 §7: one case per number."""
 
-    CASES: dict[str, list[bytes]] = {
+    CASES: ClassVar[dict[str, list[bytes]]] = {
         "ddp:0:0": [b"", b"\xc1", write(payload=b"")[:13], send(payload=b"")[:17]],
         "ddp:1:0": [write(stag=STAG ^ 1)],
         "ddp:1:1": [write(to=BASE - 1), write(to=BASE + OCTETS), write(payload=bytes(OCTETS + 1))],
-        "ddp:1:3": [write(to=2**64 - 1, payload=b"xx"), write(to=2**64 - 1), write(to=2**64 - 8, payload=bytes(8))],
+        "ddp:1:3": [
+            write(to=2**64 - 1, payload=b"xx"),
+            write(to=2**64 - 1),
+            write(to=2**64 - 8, payload=bytes(8)),
+        ],
         "ddp:1:4": [write(version=0), write(version=2), write(version=0, payload=b"")],
         "ddp:2:1": [send(qn=3), send(qn=0xFFFFFFFF), send(qn=3, payload=b"")],
         "ddp:2:2": [send(qn=1, control=0x41, payload=bytes(28))],
@@ -279,7 +311,10 @@ class Errors(unittest.TestCase):
         for code, segments in self.CASES.items():
             for segment in segments:
                 made = receiver()
-                with self.subTest(code=code, segment=segment.hex()), self.assertRaises(ConnectionFailed) as caught:
+                with (
+                    self.subTest(code=code, segment=segment.hex()),
+                    self.assertRaises(ConnectionFailed) as caught,
+                ):
                     made.receive(segment)
                 self.assertEqual(caught.exception.code, code)
                 self.assertEqual(made.sink.regions[STAG].octets_outside(), 0)

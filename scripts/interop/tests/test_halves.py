@@ -34,7 +34,12 @@ sys.exit({status})
 class Halves(unittest.TestCase):
     def test_every_group_of_cases_is_in_one(self) -> None:
         here = Path(".")
-        networks = [kind(here, ipv6=ipv6, vlan=vlan) for kind in (Tap, AfPacket) for ipv6 in (False, True) for vlan in (None, 7)]
+        networks = [
+            kind(here, ipv6=ipv6, vlan=vlan)
+            for kind in (Tap, AfPacket)
+            for ipv6 in (False, True)
+            for vlan in (None, 7)
+        ]
         names = [network.name for network in [*networks, Injected(here), Injected(here, True)]]
         for name in [*names, run.OPERATIONS, run.PINGS, run.STARTUP]:
             holding = [half for half in run.HALVES if any(only in name for only in half)]
@@ -45,7 +50,10 @@ class Halves(unittest.TestCase):
             child = Path(directory) / "child"
             child.write_text(CHILD.format(line=line, status=status))
             arguments = Namespace(size=2, quick=True, keep=None)
-            with mock.patch.object(run, "__file__", str(child)), contextlib.redirect_stdout(io.StringIO()) as said:
+            with (
+                mock.patch.object(run, "__file__", str(child)),
+                contextlib.redirect_stdout(io.StringIO()) as said,
+            ):
                 return run.play_halves(arguments), said.getvalue()
 
     def test_their_counts_are_added(self) -> None:

@@ -14,7 +14,9 @@ from iwarp.mpa import EnhancedData
 from .vectors import DIRECTORY, octets, records
 
 
-def read_all(data: bytes, markers: bool, crc: bool = True, position: int = 0, step: int = 1 << 20) -> list[mpa.Fpdu]:
+def read_all(
+    data: bytes, markers: bool, crc: bool = True, position: int = 0, step: int = 1 << 20
+) -> list[mpa.Fpdu]:
     """Every FPDU in ``data``, which arrives ``step`` octets at a time and has to be used up."""
     reader = mpa.FpduReader(markers, crc, position)
     found = []
@@ -47,7 +49,8 @@ class Fpdus(unittest.TestCase):
     """RFC 5044 §4.1 to §4.4."""
 
     def test_vectors_read_and_written(self) -> None:
-        """Each record is one FPDU; writing its ULPDU gives the same octets (MPA-4.1-01..04, -4.3-*, -4.4-11..14)."""
+        """Each record is one FPDU; writing its ULPDU gives the same octets (MPA-4.1-01..04, -4.3-*,
+        -4.4-11..14)."""
         for name, (position, markers) in FRAMED.items():
             with self.subTest(name):
                 vectors = [record.octets for record in records(name)]
@@ -119,12 +122,15 @@ class Fpdus(unittest.TestCase):
             self.assertEqual(caught.exception.code, "mpa:3")
 
     def test_random_streams(self) -> None:
-        """Any lengths, Markers on and off: the predicted FPDU length is the written one, and it reads back."""
+        """Any lengths, Markers on and off: the predicted FPDU length is the written one, and it reads
+        back."""
         source = random.Random(5044)
         for markers in (False, True):
             writer = mpa.FpduWriter(markers, crc=True)
-            ulpdus = [source.randbytes(source.choice((0, 1, 17, 490, 500, 512, source.randrange(3000))))
-                      for _ in range(400)]  # fmt: skip
+            ulpdus = [
+                source.randbytes(source.choice((0, 1, 17, 490, 500, 512, source.randrange(3000))))
+                for _ in range(400)
+            ]
             written = []
             for ulpdu in ulpdus:
                 expected = mpa.fpdu_octets(writer.position, len(ulpdu), markers)
@@ -142,7 +148,8 @@ class Mulpdu(unittest.TestCase):
     """RFC 5044 §4.5."""
 
     def test_table(self) -> None:
-        """The table of vectors.md: EMSS, formula and reported value with Markers, the same without, worst FPDU."""
+        """The table of vectors.md: EMSS, formula and reported value with Markers, the same without, worst
+        FPDU."""
         row = re.compile(r"\| (\d+) \| \d+ \| (\d+) \| \d+ \| (\d+) \| (\d+)")
         section = (DIRECTORY / "README.md").read_text().split("## 3. MULPDU")[1].split("\n## ")[0]
         rows = [tuple(map(int, found.groups())) for found in row.finditer(section)]
@@ -177,7 +184,8 @@ class Startup(unittest.TestCase):
                     self.assertIsNone(mpa.parse_startup(record.octets[:cut], key))
 
     def test_negative(self) -> None:
-        """MPA-7.1.1-02, -14, -17; record 5 is a whole frame and four octets too many (A-03); record 6 is accepted."""
+        """MPA-7.1.1-02, -14, -17; record 5 is a whole frame and four octets too many (A-03); record 6 is
+        accepted."""
         kinds = {1: "key", 2: "key", 3: "private-data-length", 4: "revision", 7: "private-data-length"}
         for number, kind in kinds.items():
             with self.subTest(number), self.assertRaises(StartupError) as caught:
@@ -191,13 +199,19 @@ class Startup(unittest.TestCase):
         self.assertFalse(parsed[0].rejected)  # MPA-7.1.1-10
 
     def test_revisions_0_and_2(self) -> None:
-        """RDMAC-C.2.4-01, MPAv2-6-01, MPAv2-6-05, MPAv2-9-01: every record reads, and is written again, octet for octet."""
+        """RDMAC-C.2.4-01, MPAv2-6-01, MPAv2-6-05, MPAv2-9-01: every record reads, and is written again,
+        octet for octet."""
         both, rest = mpa.Rtr.SEND | mpa.Rtr.WRITE | mpa.Rtr.READ, mpa.NOT_NEGOTIATED
         enhanced = [
-            EnhancedData(16, 16, True, both), EnhancedData(4, 8, True, mpa.Rtr.READ),
-            EnhancedData(16, 16, True, mpa.Rtr.WRITE), EnhancedData(8, 4, True, mpa.Rtr.READ),
-            EnhancedData(16, 32), EnhancedData(1, 1), EnhancedData(rest, rest), None,
-        ]  # fmt: skip
+            EnhancedData(16, 16, True, both),
+            EnhancedData(4, 8, True, mpa.Rtr.READ),
+            EnhancedData(16, 16, True, mpa.Rtr.WRITE),
+            EnhancedData(8, 4, True, mpa.Rtr.READ),
+            EnhancedData(16, 32),
+            EnhancedData(1, 1),
+            EnhancedData(rest, rest),
+            None,
+        ]
         found = records("mpa-startup-rev0") + records("mpa-startup-rev2")
         for record, word in zip(found, [None] * 4 + enhanced, strict=True):
             key = mpa.REPLY_KEY if b" Rep " in record.octets else mpa.REQUEST_KEY

@@ -6,6 +6,7 @@ import socket
 import threading
 import unittest
 from typing import Any
+from unittest import mock
 
 from iwarp.agreement import Options
 from iwarp.errors import ConnectionFailed
@@ -24,10 +25,13 @@ def exchange(client_octets: int, server_octets: int, markers: bool, damage: bool
         try:
             endpoint = start(Stream(sock, SECONDS), client, options)
             rping = Rping(endpoint, client_octets if client else server_octets)
-            if damage and not client:
-                write = rping.peer.write
-                rping.peer.write = lambda octets, stag, to: write(bytes([octets[0] ^ 1]) + octets[1:], stag, to)
-            results[not client] = rping.ping(5) if client else rping.serve()
+            write = rping.peer.write
+
+            def damaged(message: bytes, stag: int, to: int) -> None:
+                write(bytes([message[0] ^ 1]) + message[1:], stag, to)
+
+            with mock.patch.object(rping.peer, "write", damaged if damage and not client else write):
+                results[not client] = rping.ping(5) if client else rping.serve()
         except ConnectionFailed as failure:
             results[not client] = failure
         finally:
@@ -36,7 +40,9 @@ def exchange(client_octets: int, server_octets: int, markers: bool, damage: bool
     with socket.create_server(("127.0.0.1", 0)) as listener:
         client = socket.create_connection(listener.getsockname())
         server, _ = listener.accept()
-    threads = [threading.Thread(target=end, args=(sock, which)) for sock, which in ((client, True), (server, False))]
+    threads = [
+        threading.Thread(target=end, args=(sock, which)) for sock, which in ((client, True), (server, False))
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
