@@ -1,11 +1,12 @@
 """tshark as a judge of captures.
 
-tshark 4.0 does not survive every lawful stream.  Where FPDUs do not begin segments it loses the stream at a
-retransmission.  With Markers it needs each segment to hold exactly one FPDU, counts one Marker too many in an FPDU that
-ends where a Marker is due, and takes Markers in one direction for Markers in both.  So it is asked twice.  Frames, with
-their checksums, it judges in the capture as it is.  FPDUs it is shown *recut*: the octets of each FPDU unchanged, in a
-TCP segment of its own.  An FPDU that ends where a Marker is due is left out, and counted.  A connection with Markers in
-one direction is shown twice, each time with the FPDUs of one direction and the M bits of the startup frames to suit.
+tshark 4.0 does not survive every lawful stream. Where FPDUs do not begin segments it loses the stream at a
+retransmission. With Markers it needs each segment to hold exactly one FPDU, counts one Marker too many in an
+FPDU that ends where a Marker is due, and takes Markers in one direction for Markers in both. So it is asked
+twice. Frames, with their checksums, it judges in the capture as it is. FPDUs it is shown *recut*: the octets
+of each FPDU unchanged, in a TCP segment of its own. An FPDU that ends where a Marker is due is left out, and
+counted. A connection with Markers in one direction is shown twice, each time with the FPDUs of one direction
+and the M bits of the startup frames to suit.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ SECONDS: Final = 300
 """Time allowed to one run."""
 
 _FIND_MPA: Final = (
-    # A port number must not hand the stream to some other dissector, nor an RDMA Write's payload to one above.
+    # A port number must not hand the stream to some other dissector, nor an RDMA Write's payload to one
+    # above.
     *("-o", "tcp.try_heuristic_first:TRUE"),
     *("--disable-protocol", "rpcordma"),
     *("--disable-protocol", "smb_direct"),
@@ -47,7 +49,9 @@ def _lines(path: Path, *options: str) -> Iterator[str]:
         yield from process.stdout
         if process.wait() != 0:
             errors.seek(0)
-            raise CaptureError(f"tshark failed with status {process.returncode}: {errors.read().strip()[-300:]}")
+            raise CaptureError(
+                f"tshark failed with status {process.returncode}: {errors.read().strip()[-300:]}"
+            )
 
 
 _MINUS_ZERO: Final = "TCP Checksum 0xffff instead of 0x0000"
@@ -62,14 +66,20 @@ class FrameReport:
     bad_ip_checksums: list[int] = field(default_factory=list)
     bad_tcp_checksums: list[int] = field(default_factory=list)
     minus_zero_tcp_checksums: int = 0
-    """TCP checksums 0xffff where 0x0000 is due.  Linux sends them; both are zero in one's complement (RFC 1624 §3), so
-    a receiver accepts them, and they are no fault."""
+    """TCP checksums 0xffff where 0x0000 is due. Linux sends them; both are zero in one's complement (RFC
+    1624 §3), so a receiver accepts them, and they are no fault."""
     malformed: list[int] = field(default_factory=list)
 
 
 def check_frames(path: Path, conduct: Conduct | None = None) -> FrameReport:
     """Checksums of every frame, and frames it calls malformed; ``conduct`` is shown every TCP segment."""
-    fields = ("frame.number", "ip.checksum.status", "tcp.checksum.status", "_ws.malformed", "_ws.expert.message")
+    fields = (
+        "frame.number",
+        "ip.checksum.status",
+        "tcp.checksum.status",
+        "_ws.malformed",
+        "_ws.expert.message",
+    )
     more = FIELDS if conduct else ()
     report = FrameReport()
     for line in _lines(
@@ -114,7 +124,9 @@ def decode(direction: Direction) -> list[Decoded]:
     for fpdu in direction.fpdus:
         header, _ = ddp.parse(fpdu.ulpdu)
         octet = header.rsvdulp if isinstance(header, ddp.Tagged) else header.rsvdulp >> 32
-        decoded.append(Decoded(len(fpdu.ulpdu), True if direction.crc else None, header, octet >> 6, octet & 0xF))
+        decoded.append(
+            Decoded(len(fpdu.ulpdu), True if direction.crc else None, header, octet >> 6, octet & 0xF)
+        )
     return decoded
 
 
@@ -122,8 +134,8 @@ _SOURCE: Final = re.compile(r"Internet Protocol Version [46], Src: ([\da-f.:]+),
 _PORT: Final = re.compile(r"Transmission Control Protocol, Src Port: (\d+),")
 _FIELD: Final = re.compile(
     r"\s+(?:[01. ]+ = )?(ULPDU length|CRC check|CRC|Tagged flag|Last flag|DDP protocol version"
-    r"|\(Data Sink\) Steering Tag|\(Data Sink\) Tagged offset|Queue number|Message sequence number|Message offset"
-    r"|Reserved for use by the ULP|Version|OpCode): (.*)"
+    r"|\(Data Sink\) Steering Tag|\(Data Sink\) Tagged offset|Queue number|Message sequence number"
+    r"|Message offset|Reserved for use by the ULP|Version|OpCode): (.*)"
 )
 
 
@@ -195,7 +207,14 @@ def check_fpdus(path: Path) -> MpaReport:
 
 
 _STARTUP_FIELDS: Final = (
-    *("ip.src", "ipv6.src", "tcp.srcport", "iwarp_mpa.marker_flag", "iwarp_mpa.crc_flag", "iwarp_mpa.rej_flag"),
+    *(
+        "ip.src",
+        "ipv6.src",
+        "tcp.srcport",
+        "iwarp_mpa.marker_flag",
+        "iwarp_mpa.crc_flag",
+        "iwarp_mpa.rej_flag",
+    ),
     *("iwarp_mpa.rev", "iwarp_mpa.privatedata"),
 )
 
@@ -222,9 +241,9 @@ STARTUP_FRAMES: Final = 5000
 """How far into a capture startup frames are looked for."""
 
 
-def startup_faults(path: Path, connections: list[Connection]) -> list[str]:
-    """What tshark reads in the startup frames of a capture's connections otherwise than we do."""
-    seen = check_startups(path)
+def startup_faults(seen: dict[Address, list[Startup]], connections: list[Connection]) -> list[str]:
+    """What tshark has read (:func:`check_startups`) in the startup frames of these connections otherwise than
+    we do."""
     faults = []
     for direction in (direction for connection in connections for direction in connection.directions):
         ours, theirs = startup_of(direction), seen.get(direction.stream.source, [])
@@ -240,8 +259,8 @@ def check_startups(path: Path) -> dict[Address, list[Startup]]:
     wanted = ("-Y", "iwarp_mpa.req or iwarp_mpa.rep")
     for line in _lines(path, "-c", str(STARTUP_FRAMES), *_FIND_MPA[:6], *wanted, "-T", "fields", *fields):
         ipv4, ipv6, port, markers, crc, rejected, revision, data = line.rstrip("\n").split("\t")
-        flags = (text in ("1", "True") for text in (markers, crc, rejected))
-        startup = Startup(*flags, int(revision), bytes.fromhex(data.replace(":", "")))
+        m, c, r = (text in ("1", "True") for text in (markers, crc, rejected))
+        startup = Startup(m, c, r, int(revision), bytes.fromhex(data.replace(":", "")))
         found.setdefault(Address(ipv4 or ipv6, int(port)), []).append(startup)
     return found
 
@@ -283,8 +302,20 @@ def write_recut(connection: Connection, markers: bool, path: Path) -> None:
         for number, (_, direction, sequence, payload) in enumerate(cut):
             stream = direction.stream
             # Sequence numbers fit: the first gigabytes of a stream are all that is ever captured.
-            tcp = struct.pack(">HHIIBBHHH", stream.source.port, stream.destination.port, sequence, 1, 5 << 4, 0x10,
-                              0xFFFF, 0, 0)  # fmt: skip
+            tcp = struct.pack(
+                ">HHIIBBHHH",
+                stream.source.port,
+                stream.destination.port,
+                sequence,
+                1,
+                5 << 4,
+                0x10,
+                0xFFFF,
+                0,
+                0,
+            )
             packet = bytes(12) + _ip_header(stream, len(tcp) + len(payload)) + tcp + payload
-            file.write(struct.pack("<IIII", number // 1_000_000, number % 1_000_000, len(packet), len(packet)))
+            file.write(
+                struct.pack("<IIII", number // 1_000_000, number % 1_000_000, len(packet), len(packet))
+            )
             file.write(packet)

@@ -1,6 +1,8 @@
-"""MPA startup in combination: who opens TCP, M, C, revisions, depths of Reads, indications, Private Data, rejection.
+"""MPA startup in combination: who opens TCP, M, C, revisions, depths of Reads, indications, Private Data,
+rejection.
 
-What has to come of a case is predicted from the rules in :mod:`iwarp.agreement`, then both ends are asked what came.
+What has to come of a case is predicted from the rules in :mod:`iwarp.agreement`, then both ends are asked
+what came.
 """
 
 from __future__ import annotations
@@ -71,8 +73,8 @@ class Startup:
         bits = f"M {self.our_markers:d}{self.kernel_markers:d}, C {self.our_crc:d}{self.kernel_crc:d}"
         rtr = f", RTR {_names(self.our_rtr)}/{_names(self.kernel_rtr)}" if self.revision == 2 else ""
         return (
-            f"{opening}, Rev {self.revision}{known}, {bits}, {self.our_private_data} and {self.private_data} octets of "
-            f"Private Data{rtr}"
+            f"{opening}, Rev {self.revision}{known}, {bits}, {self.our_private_data} and {self.private_data} "
+            f"octets of Private Data{rtr}"
             f"{', rejected' if self.reject else ''}"
         )
 
@@ -81,30 +83,49 @@ class Startup:
         """Our end's options, as the rules see them."""
         ird, ord_ = DEPTHS[0]
         return Options(
-            self.our_markers, self.our_crc, numbered(self.our_private_data),
-            revision=2 if self.we_respond else self.revision, permissive=True, ird=ird, ord=ord_, rtr=self.our_rtr,
-            reject=self.reject and self.we_respond, streaming=self.streaming,
-        )  # fmt: skip
+            self.our_markers,
+            self.our_crc,
+            numbered(self.our_private_data),
+            revision=2 if self.we_respond else self.revision,
+            permissive=True,
+            ird=ird,
+            ord=ord_,
+            rtr=self.our_rtr,
+            reject=self.reject and self.we_respond,
+            streaming=self.streaming,
+        )
 
     @property
     def kernel(self) -> Options:
         """The kernel's."""
         ird, ord_ = DEPTHS[1]
         return Options(
-            self.kernel_markers, self.kernel_crc, numbered(self.private_data),
-            revision=self.revision if self.we_respond else self.responder_revision, ird=ird, ord=ord_,
-            rtr=self.kernel_rtr, reject=self.reject and not self.we_respond, streaming=self.streaming,
-        )  # fmt: skip
+            self.kernel_markers,
+            self.kernel_crc,
+            numbered(self.private_data),
+            revision=self.revision if self.we_respond else self.responder_revision,
+            ird=ird,
+            ord=ord_,
+            rtr=self.kernel_rtr,
+            reject=self.reject and not self.we_respond,
+            streaming=self.streaming,
+        )
+
+    @property
+    def enhanced(self) -> bool:
+        """Both ends know revision 2."""
+        return self.revision == 2 and (self.we_respond or self.responder_revision == 2)
 
     def possible(self) -> bool:
         """Whether the combination says anything that another does not."""
-        enhanced = self.revision == 2 and (self.we_respond or self.responder_revision == 2)
-        if not enhanced and self.our_rtr | self.kernel_rtr:
+        if not self.enhanced and self.our_rtr | self.kernel_rtr:
             return False
         room = mpa.MAX_PRIVATE_DATA - (mpa.EnhancedData.OCTETS if self.revision == 2 else 0)
         if max(self.private_data, self.our_private_data) > room:
             return False
-        if self.revision == 0 and not (self.our_markers and self.kernel_markers and self.our_crc and self.kernel_crc):
+        if self.revision == 0 and not (
+            self.our_markers and self.kernel_markers and self.our_crc and self.kernel_crc
+        ):
             return False
         if self.reject and (self.our_rtr | self.kernel_rtr or self.our_markers or self.kernel_markers):
             return False
@@ -141,7 +162,18 @@ _DIMENSIONS: Final[dict[str, tuple[Any, ...]]] = {
 
 def every_case() -> list[Startup]:
     """All combinations that can be."""
-    return [case for values in product(*_DIMENSIONS.values()) if (case := Startup(*values)).possible()]
+    *most, our_rtrs, kernel_rtrs, rejects = _DIMENSIONS.values()
+    every_indication = list(product(our_rtrs, kernel_rtrs))
+    no_indication = every_indication[:1]
+    cases = []
+    for values in product(*most):
+        # Indications and a rejection make no combination possible that is not possible without them.
+        plain = Startup(*(*values, *no_indication[0], False))
+        if plain.possible():
+            indications = every_indication if plain.enhanced else no_indication
+            every_end = (Startup(*(*values, *both, end)) for both, end in product(indications, rejects))
+            cases += [case for case in every_end if case.possible()]
+    return cases
 
 
 def _pairs(case: Startup) -> Iterator[tuple[tuple[str, Any], tuple[str, Any]]]:
@@ -179,7 +211,10 @@ def predict(case: Startup) -> tuple[Agreement, Agreement] | str:
         agreement.judge_reply(asked, answered)
         if answered.rejected:
             return "startup:rejected"
-        both = agreement.agree(initiator, asked, answered, True), agreement.agree(responder, answered, asked, False)
+        both = (
+            agreement.agree(initiator, asked, answered, True),
+            agreement.agree(responder, answered, asked, False),
+        )
     except ConnectionFailed as failure:
         return failure.code
     return (both[1], both[0]) if case.we_respond else both
@@ -194,18 +229,25 @@ def _words(case: Startup) -> tuple[list[str], list[str]]:
         words += ["--revision", str(revision), "--ird", str(options.ird), "--ord", str(options.ord)]
         words += ["--streaming", str(options.streaming)] if options.streaming is not None else []
         words += ["--reject"] if options.reject else []
-        return words + ["--timeout", str(SECONDS - 10)]
+        return [*words, "--timeout", str(SECONDS - 10)]
 
     roles = ("responder", "initiator") if case.we_respond else ("initiator", "responder")
     our_words = [*common(ours, ours.revision), "--permissive", "--rtr", _names(ours.rtr), "--role", roles[0]]
     our_words += ["--private-data", str(len(ours.private_data))]
-    kernel_words = [*common(kernel, kernel.revision), "--private-data", kernel.private_data.hex(), "--role", roles[1]]
+    kernel_words = [
+        *common(kernel, kernel.revision),
+        "--private-data",
+        kernel.private_data.hex(),
+        "--role",
+        roles[1],
+    ]
     kernel_words += ["--rtr", _names(kernel.rtr)] if kernel.rtr else []
     return our_words, kernel_words
 
 
 def play_startup(network: Network, case: Startup, file: Path, captured: bool = False) -> str:
-    """One case; a line about what came of it.  With ``captured``, tshark judges a connection that comes about."""
+    """One case; a line about what came of it. With ``captured``, tshark judges a connection that comes
+    about."""
     expected = predict(case)
     fails = isinstance(expected, str)
     capture = network.directory / CAPTURE if captured and not fails else None
@@ -232,7 +274,9 @@ def play_startup(network: Network, case: Startup, file: Path, captured: bool = F
     require_equal("Markers to the kernel", kernel.markers_received, kernel_report["markers_received"])
     require_equal("Markers to us", kernel.markers_sent, kernel_report["markers_sent"])
     require_equal("CRC", kernel.crc, kernel_report["crc"])
-    require_equal("our Private Data", numbered(case.our_private_data).hex(), kernel_report["peer_private_data"])
+    require_equal(
+        "our Private Data", numbered(case.our_private_data).hex(), kernel_report["peer_private_data"]
+    )
     require_equal("version", kernel.version, kernel_report["version"], our_report["version"])
     require_equal("the peer's revision", kernel.revision, our_report["peer_revision"])
     wanted = None if ours.ird is None else DEPTHS[1][0]
@@ -284,12 +328,23 @@ def _exchange(
     """The same file both ways; the reports of the kernel's end and of ours."""
     received = (network.directory / "received-by-us", network.directory / "received-by-kernel")
     words = [
-        [*more, "--send", str(file), "--receive", str(path), "--receive-octets", str(FILE_OCTETS)]
-        + ["--timeout", str(SECONDS - 10)]
+        [
+            *more,
+            "--send",
+            str(file),
+            "--receive",
+            str(path),
+            "--receive-octets",
+            str(FILE_OCTETS),
+            "--timeout",
+            str(SECONDS - 10),
+        ]
         for more, path in zip((ours, kernel), received, strict=True)
     ]
     try:
-        our_process, kernel_process = _start_both(network, we_listen, words[0], words[1], None, SECONDS, ping=False)
+        our_process, kernel_process = _start_both(
+            network, we_listen, words[0], words[1], None, SECONDS, ping=False
+        )
         kernel_report, our_report = kernel_process.report(), our_process.report()
     finally:
         network.stop_all()
@@ -299,7 +354,8 @@ def _exchange(
 
 
 def play_falling_back(network: Network, file: Path) -> str:
-    """Our end asks by revision 2 and, when the kernel's old end closes on that, by revision 1 (MPAv2-10-05)."""
+    """Our end asks by revision 2 and, when the kernel's old end closes on that, by revision 1
+    (MPAv2-10-05)."""
     kernel_report, our_report = _exchange(network, False, file, ["--revision", "auto"], ["--attempts", "2"])
     require_equal("revision", 1, our_report["peer_revision"], kernel_report["revision"])
     require_equal("attempts", 2, kernel_report["attempts"])

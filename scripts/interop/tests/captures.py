@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import ipaddress
+import os
+import shutil
 import struct
+import unittest
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from iwarp import mpa, rdmap
+
+needs_tshark = unittest.skipIf(
+    shutil.which("tshark") is None or bool(os.environ.get("WARPLINE_QUICK")),
+    "tshark is not installed, or scripts/test --quick leaves out what starts it a hundred times",
+)
 
 INITIATOR, RESPONDER = ("198.18.0.1", 40000), ("198.18.0.2", 18515)
 INITIATOR_V6, RESPONDER_V6 = ("fd00::1", 40000), ("fd00::2", 18515)
@@ -23,17 +31,27 @@ def _sum16(octets: bytes) -> int:
     return ~total & 0xFFFF
 
 
-def ethernet_frame(source: tuple[str, int], destination: tuple[str, int], sequence: int, flags: int, payload: bytes,
-                   acknowledgment: int = 0) -> bytearray:  # fmt: skip
+def ethernet_frame(
+    source: tuple[str, int],
+    destination: tuple[str, int],
+    sequence: int,
+    flags: int,
+    payload: bytes,
+    acknowledgment: int = 0,
+) -> bytearray:
     """A frame with good checksums."""
     hosts = b"".join(ipaddress.ip_address(host).packed for host, _ in (source, destination))
     ports = source[1], destination[1]
-    header = struct.pack(">HHIIBBHHH", *ports, sequence % 2**32, acknowledgment % 2**32, 5 << 4, flags, 65535, 0, 0)
+    header = struct.pack(
+        ">HHIIBBHHH", *ports, sequence % 2**32, acknowledgment % 2**32, 5 << 4, flags, 65535, 0, 0
+    )
     pseudo = hosts + struct.pack(">HH", 6, len(header) + len(payload))
     checksum = struct.pack(">H", _sum16(pseudo + header + payload))
     tcp = header[:16] + checksum + header[18:] + payload
     if len(hosts) == 32:
-        return bytearray(bytes(12) + b"\x86\xdd" + struct.pack(">IHBB", 6 << 28, len(tcp), 6, 64) + hosts + tcp)
+        return bytearray(
+            bytes(12) + b"\x86\xdd" + struct.pack(">IHBB", 6 << 28, len(tcp), 6, 64) + hosts + tcp
+        )
     ip = struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(tcp), 0, 0x4000, 64, 6, 0) + hosts
     ip = ip[:10] + struct.pack(">H", _sum16(ip)) + ip[12:]
     return bytearray(bytes(12) + b"\x08\x00" + ip + tcp)
@@ -70,7 +88,9 @@ class Session:
         for end in (self.initiator, self.responder):
             self.frames.append(ethernet_frame(end.address, end.peer, end.sequence - 1, SYN, b""))
         for end, key in ((self.initiator, mpa.REQUEST_KEY), (self.responder, mpa.REPLY_KEY)):
-            frame = mpa.StartupFrame(key, self.markers, True, False, self.revision, self.private_data, self.enhanced)
+            frame = mpa.StartupFrame(
+                key, self.markers, True, False, self.revision, self.private_data, self.enhanced
+            )
             self.send(end, frame.encode())
 
     def segment(self, end: End, offset: int, payload: bytes) -> bytearray:

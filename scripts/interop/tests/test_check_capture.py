@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import tempfile
 import unittest
@@ -15,14 +14,15 @@ from iwarp import mpa, tshark
 from iwarp.capture import connections
 from iwarp.mpa import EnhancedData, FpduWriter, Rtr
 
-from .captures import INITIATOR, INITIATOR_V6, RESPONDER, RESPONDER_V6, Session, ethernet_frame
+from .captures import INITIATOR, INITIATOR_V6, RESPONDER, RESPONDER_V6, Session, ethernet_frame, needs_tshark
 
 COMMAND = Path(__file__).resolve().parent.parent / "check_capture"
 FIRST_WRITE = 5
-"""Index of the frame with the Initiator's second FPDU, its first RDMA Write: SYNs, startup and a Send come before."""
+"""Index of the frame with the Initiator's second FPDU, its first RDMA Write: SYNs, startup and a Send come
+before."""
 
 
-@unittest.skipUnless(shutil.which("tshark"), "tshark is not installed")
+@needs_tshark
 class CheckCapture(unittest.TestCase):
     """One capture per fault."""
 
@@ -45,7 +45,8 @@ class CheckCapture(unittest.TestCase):
         return made
 
     def test_good(self) -> None:
-        """Markers on and off, segments aligned and not; tshark sees all but FPDUs that end where a Marker is due."""
+        """Markers on and off, segments aligned and not; tshark sees all but FPDUs that end where a Marker
+        is due."""
         for markers in (False, True):
             for aligned in (False, True):
                 with self.subTest(markers=markers, aligned=aligned):
@@ -68,7 +69,9 @@ class CheckCapture(unittest.TestCase):
                     session.tag(vlan)
                 status, verdict = self.check(session, "--aligned", host, "--clean", host)
                 self.assertEqual((status, verdict["faults"]), (0, []))
-                found = [(direction["host"], direction["fpdus_by_tshark"]) for direction in verdict["directions"]]
+                found = [
+                    (direction["host"], direction["fpdus_by_tshark"]) for direction in verdict["directions"]
+                ]
                 self.assertEqual(found, [(host, 30), ((RESPONDER_V6 if ipv6 else RESPONDER)[0], 30)])
                 headers = 14 + (4 if vlan else 0) + (40 if ipv6 else 20)
                 session.frames[FIRST_WRITE][headers + 16] ^= 1
@@ -82,7 +85,9 @@ class CheckCapture(unittest.TestCase):
         session = Session(markers=False, ipv6=True)
         session.write_file()
         session.frames.insert(FIRST_WRITE + 9, session.frames[FIRST_WRITE])
-        self.assert_fault(session, f"{host}: frame {FIRST_WRITE + 10}: sent again without a cause", "--clean", host)
+        self.assert_fault(
+            session, f"{host}: frame {FIRST_WRITE + 10}: sent again without a cause", "--clean", host
+        )
 
     def test_reordered_and_retransmitted(self) -> None:
         session = self.session()
@@ -92,17 +97,22 @@ class CheckCapture(unittest.TestCase):
         self.assertEqual(self.check(session)[0], 0)
 
     def test_a_clean_path(self) -> None:
-        """tshark's flags reach the judgement: what is sent again at once, or left out, is a fault of its sender."""
+        """tshark's flags reach the judgement: what is sent again at once, or left out, is a fault of its
+        sender."""
         clean = ("--clean", INITIATOR[0])
         status, verdict = self.check(self.session(), *clean)
         self.assertEqual((status, verdict["faults"], verdict["retransmissions"]), (0, [], 0))
         session = self.session()
         session.frames.insert(FIRST_WRITE + 9, session.frames[FIRST_WRITE])
-        self.assert_fault(session, f"{INITIATOR[0]}: frame {FIRST_WRITE + 10}: sent again without a cause", *clean)
+        self.assert_fault(
+            session, f"{INITIATOR[0]}: frame {FIRST_WRITE + 10}: sent again without a cause", *clean
+        )
         self.assertEqual(self.check(session, "--clean", RESPONDER[0])[0], 0, "the other end's conduct")
         session = self.session()
         session.frames.append(session.frames.pop(FIRST_WRITE))
-        self.assert_fault(session, f"{INITIATOR[0]}: frame {FIRST_WRITE + 1}: octets of the stream left out", *clean)
+        self.assert_fault(
+            session, f"{INITIATOR[0]}: frame {FIRST_WRITE + 1}: octets of the stream left out", *clean
+        )
 
     def test_damaged_payload(self) -> None:
         """Without a good checksum and with one: the second is the FPDU CRC's to find (MPA-8-02)."""
@@ -175,18 +185,27 @@ class CheckCapture(unittest.TestCase):
     def test_startup_frames(self) -> None:
         """tshark reads startup frames of every revision as we do; what it reads otherwise is a fault."""
         word = EnhancedData(3, 9, True, Rtr.READ | Rtr.WRITE)
-        for made in (Session(True, private_data=b"hello"), Session(False, revision=2, private_data=b"x", enhanced=word),
-                     Session(True, revision=0)):  # fmt: skip
+        for made in (
+            Session(True, private_data=b"hello"),
+            Session(False, revision=2, private_data=b"x", enhanced=word),
+            Session(True, revision=0),
+        ):
             made.write_file()
             status, verdict = self.check(made)
             self.assertEqual((status, verdict["faults"]), (0, []))
             with tempfile.NamedTemporaryFile(suffix=".pcapng") as file:
                 made.write(Path(file.name))
                 found = connections(Path(file.name))
-                for change in ({"revision": 3}, {"crc": False}, {"markers": not made.markers}, {"private_data": b"?"}):
+                seen = tshark.check_startups(Path(file.name))
+                for change in (
+                    {"revision": 3},
+                    {"crc": False},
+                    {"markers": not made.markers},
+                    {"private_data": b"?"},
+                ):
                     initiator = found[0].initiator
                     initiator.startup = replace(initiator.startup, **change)
-                    self.assertEqual(len(tshark.startup_faults(Path(file.name), found)), 1, change)
+                    self.assertEqual(len(tshark.startup_faults(seen, found)), 1, change)
                     initiator.startup = replace(found[0].responder.startup, key=mpa.REQUEST_KEY)
 
     def test_malformed_frame(self) -> None:

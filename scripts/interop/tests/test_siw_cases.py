@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import cast
 from unittest import mock
 
+from rig.built import BENCHMARK
 from rig.processes import RigError
 from siw_rig.cases import CAPTURE, STUCK, Case, Rig, Table, judge, require_done, require_left
 from siw_rig.machine import Guest, Outcome
-from siw_rig.ours import PROGRAM, Ours, Place
+from siw_rig.ours import Ours, Place
 from siw_rig.remote import KILLED, ByHand, GuestRemote, Remote
 
-from .captures import RESPONDER, Session, ethernet_frame
+from .captures import RESPONDER, Session, ethernet_frame, needs_tshark
 
 SAW_THE_END = "client DISCONNECT EVENT...\n"
 RST = 0x04
@@ -50,7 +51,8 @@ class RpingsEnd(unittest.TestCase):
             self.assertTrue(require_left(f"{output}{STUCK}\n"))
 
     def test_left_otherwise(self) -> None:
-        """Stuck or not, data that came wrong and requests that failed are not forgiven, nor an end that rping has not seen."""
+        """Stuck or not, data that came wrong and requests that failed are not forgiven, nor an end that
+        rping has not seen."""
         for output in [
             "",
             "cma event RDMA_CM_EVENT_UNREACHABLE, error -110\n",
@@ -95,14 +97,17 @@ class NoEnd(Remote):
 
 def rig(remote: Remote, directory: Path, ours: str = "198.18.0.2") -> Rig:
     """Nothing of it runs."""
-    return Rig(remote, Ours(Place(None, "", "", 1500, ours, 24), directory, PROGRAM), directory)
+    return Rig(remote, Ours(Place(None, "", "", 1500, ours, 24), directory, BENCHMARK), directory)
 
 
 class TypedByHand(unittest.TestCase):
     """What the user tells of a command is what the cases judge."""
 
     def told(self, *lines: str) -> Outcome:
-        with mock.patch("builtins.input", side_effect=lines), contextlib.redirect_stdout(io.StringIO()) as shown:
+        with (
+            mock.patch("builtins.input", side_effect=lines),
+            contextlib.redirect_stdout(io.StringIO()) as shown,
+        ):
             outcome = ByHand("198.18.0.9").run("rping -c", 1)
         self.assertIn("on 198.18.0.9, run:\n\n    rping -c\n", shown.getvalue())
         return outcome
@@ -110,7 +115,10 @@ class TypedByHand(unittest.TestCase):
     def test_its_status_and_its_words(self) -> None:
         self.assertEqual(self.told("", ""), Outcome(0, ""))
         rejected = "cma event RDMA_CM_EVENT_REJECTED, error 28"
-        self.assertEqual(self.told("255", rejected, "wait for CONNECTED state 4", ""), Outcome(255, f"{rejected}\nwait for CONNECTED state 4"))
+        self.assertEqual(
+            self.told("255", rejected, "wait for CONNECTED state 4", ""),
+            Outcome(255, f"{rejected}\nwait for CONNECTED state 4"),
+        )
         self.assertFalse(require_left(self.told("", "client DISCONNECT EVENT...", "").output))
         with self.assertRaises(RigError):
             require_left(self.told("", "").output)
@@ -129,7 +137,8 @@ class Failures(unittest.TestCase):
         self.assertEqual(ended.run("rping -c", 3).status, 255)
 
     def test_a_failure_leaves_what_explains_it(self) -> None:
-        """The capture and what the other end's threads wait for are kept; the next case's capture is its own."""
+        """The capture and what the other end's threads wait for are kept; the next case's capture is its
+        own."""
         (self.directory / CAPTURE).write_text("frames")
         remote, table = NoEnd("198.18.0.1"), Table()
         case = Case("rping pings us", "we disconnect", lambda rig: rig.client(64, 1)[1])
@@ -144,7 +153,7 @@ class Failures(unittest.TestCase):
         self.assertIn("ucma_get_event", (kept / "other-end").read_text())
         self.assertFalse((self.directory / CAPTURE).exists())
 
-    @unittest.skipUnless(shutil.which("tshark"), "tshark is not installed")
+    @needs_tshark
     def test_a_capture_has_to_show_both_ends_close(self) -> None:
         ours = RESPONDER[0]
 
@@ -158,7 +167,9 @@ class Failures(unittest.TestCase):
 
         def reset(session: Session) -> None:
             end = session.responder
-            session.frames.append(ethernet_frame(end.address, end.peer, end.sequence + end.sent + 1, RST, b""))
+            session.frames.append(
+                ethernet_frame(end.address, end.peer, end.sequence + end.sent + 1, RST, b"")
+            )
 
         self.assertEqual(judged(lambda _: None), "tshark: 60 FPDUs")
         for fault, change in [

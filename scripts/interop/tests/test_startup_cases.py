@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unittest
+from typing import ClassVar
 
 from iwarp.errors import ConnectionFailed
 from rig import startup
@@ -13,9 +14,13 @@ from .test_agreement import ends
 class Cases(unittest.TestCase):
     """rig.startup."""
 
-    def setUp(self) -> None:
-        self.cases = startup.every_case()
-        self.sample = startup.sample(self.cases)
+    cases: ClassVar[list[startup.Startup]]
+    sample: ClassVar[list[startup.Startup]]
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.cases = startup.every_case()
+        cls.sample = startup.sample(cls.cases)
 
     def test_the_sample_has_every_pair(self) -> None:
         def pairs(cases: list[startup.Startup]) -> set[object]:
