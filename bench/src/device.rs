@@ -8,29 +8,28 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use dpdk::Mbuf;
-use warpline::{Cidr, CrcPolicy, DeviceConfig, MemorySource, open};
-use warpline_dataplane::device::dpdk::DpdkDevice;
-use warpline_dataplane::device::tap::{Tap, TapConfig};
-use warpline_dataplane::device::{Capabilities, Device, RxInterrupt};
-use warpline_dataplane::time::Instant;
-use warpline_dataplane::waker::Waker;
-use warpline_dataplane::wire::ethernet::MacAddress;
+use warpline::link::tap::{Tap, TapConfig};
+use warpline::link::{Capabilities, Device, RxInterrupt, Waker};
+use warpline::open::{self, DpdkDevice};
+use warpline::time::Instant;
+use warpline::{CrcPolicy, DeviceConfig, MacAddress, MemorySource};
 
-use crate::BenchError;
-use crate::cli::Switch;
+use crate::error::BenchError;
+use crate::arguments::Switch;
 
-/// Octets in flight on a connection: some tens of jumbo frames, which stay in a core's cache.
-const WINDOW_OCTETS: u32 = 512 << 10;
-/// Octets of capture kept before they are written out.
-const CAPTURE_BUFFER_OCTETS: usize = 1 << 20;
+/// Bytes in flight on a connection: some tens of jumbo frames, which stay in a core's cache.
+const WINDOW_BYTES: u32 = 512 << 10;
+/// Bytes of a capture that are kept before they are written out.
+const CAPTURE_BUFFER_BYTES: usize = 1 << 20;
 
-/// How the device of an endpoint at `interface` is set up.
-pub fn config(crc: Switch, interface: Cidr) -> DeviceConfig {
+/// Returns `config` with what all benchmarks have: their window, hugepages where there are some, and the CRC as the
+/// command line has it.
+pub fn config(crc: Switch, config: DeviceConfig) -> DeviceConfig {
     DeviceConfig {
         crc: if crc.is_on() { CrcPolicy::Always } else { CrcPolicy::OffIfPeerAgrees },
-        window_octets: WINDOW_OCTETS,
-        memory: dpdk::Eal::current().map_or_else(MemorySource::heap, open::hugepages),
-        ..DeviceConfig::new(interface.address, interface.prefix_bits)
+        window_octets: WINDOW_BYTES,
+        memory: open::Eal::current().map_or_else(MemorySource::heap, open::hugepages),
+        ..config
     }
 }
 
@@ -51,7 +50,7 @@ impl BenchDevice {
     pub fn new(device: DpdkDevice, path: Option<&Path>, interface: &str) -> Result<Self, BenchError> {
         let Some(path) = path else { return Ok(Self::Plain(device)) };
         let failed = |error| BenchError::File(path.into(), error);
-        let file = BufWriter::with_capacity(CAPTURE_BUFFER_OCTETS, File::create(path).map_err(failed)?);
+        let file = BufWriter::with_capacity(CAPTURE_BUFFER_BYTES, File::create(path).map_err(failed)?);
         let origin = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let config = TapConfig {
             interface_name: interface.into(),

@@ -5,9 +5,10 @@ use std::sync::mpsc;
 use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::Duration;
 
+use warpline::open::Eal;
 use warpline::{CoreDriver, Statistics};
 
-use crate::BenchError;
+use crate::error::BenchError;
 use crate::device::BenchDevice;
 use crate::placement::pin_to;
 
@@ -110,7 +111,7 @@ impl<'s> Endpoint<'s> {
         let thread = scope.spawn(move || {
             pin_to(cpu)?;
             // Without it, packet buffers come without this CPU's cache: slower, not wrong.
-            let _lcore = dpdk::Eal::current().and_then(|eal| eal.register_thread().ok());
+            let _lcore = Eal::current().and_then(|eal| eal.register_thread().ok());
             loop {
                 if !driver.poll_once() {
                     // Leaves the execution units to a CPU that shares this one's core.

@@ -1,55 +1,24 @@
-//! What this process is when the other end is in another.
+//! The ends of a benchmark: where their cores run, and their addresses on a ring.
 
-use std::net::SocketAddr;
+use warpline::DeviceConfig;
 
-use warpline::Cidr;
+use crate::arguments::End;
 
-use crate::BenchError;
-use crate::cli::{Backend, with_usual_prefix};
-
-/// One end of the connections.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    /// It connects to this address.
-    Connecting(SocketAddr),
-    /// It listens at this port.
-    Listening(u16),
+/// Returns the CPU for the core of an end whose peer may be another process on this machine: the first of `wanted`, or
+/// else one at the end's own side of the list, so that the two keep out of each other's way.
+pub fn cpu(end: End, wanted: &[usize]) -> usize {
+    if let Some(&cpu) = wanted.first() {
+        return cpu;
+    }
+    let cpus = core_affinity::get_core_ids().unwrap_or_default();
+    let cpu = match end {
+        End::Listening(_) => cpus.last(),
+        End::Connecting(_) => cpus.first(),
+    };
+    cpu.map_or(0, |cpu| cpu.id)
 }
 
-impl End {
-    /// The CPU of its core: the first of `wanted`, if there is any. The other end may be another process on
-    /// this machine: the two keep out of each other's way.
-    pub fn cpu(&self, wanted: &[usize]) -> usize {
-        if let Some(&cpu) = wanted.first() {
-            return cpu;
-        }
-        let cpus = core_affinity::get_core_ids().unwrap_or_default();
-        let cpu = match self {
-            Self::Listening(_) => cpus.last(),
-            Self::Connecting(_) => cpus.first(),
-        };
-        cpu.map_or(0, |cpu| cpu.id)
-    }
-}
-
-/// Our end and our address, from `--listen`, HOST:PORT and `--address`.
-///
-/// # Errors
-///
-/// [`BenchError::WhichEnd`].
-pub fn which(
-    backend: Backend,
-    listen: Option<SocketAddr>,
-    peer: Option<SocketAddr>,
-    address: Option<Cidr>,
-) -> Result<(Cidr, End), BenchError> {
-    match (listen, peer, address) {
-        (Some(listen), None, address) => {
-            let usual = with_usual_prefix(listen.ip());
-            let prefix_bits = address.map_or(usual.prefix_bits, |address| address.prefix_bits);
-            Ok((Cidr { prefix_bits, ..usual }, End::Listening(listen.port())))
-        }
-        (None, Some(peer), Some(interface)) => Ok((interface, End::Connecting(peer))),
-        _ => Err(BenchError::WhichEnd(backend.name())),
-    }
+/// Returns the configuration of an end of a ring: address 198.18.0.`host`.
+pub fn on_ring(host: u8) -> DeviceConfig {
+    DeviceConfig::new([198, 18, 0, host], 24)
 }

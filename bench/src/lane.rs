@@ -7,7 +7,7 @@ use warpline::{
     ProtectionDomain, QpConfig, QpState, QueuePair, Status,
 };
 
-use crate::BenchError;
+use crate::error::BenchError;
 
 /// Identifier of the work requests that carry messages; those of Writes are below.
 pub const MESSAGE: u64 = u64::MAX;

@@ -1,67 +1,52 @@
 //! Benchmarks and tools for warpline.
 
-mod backend;
-mod cli;
+mod arguments;
 mod device;
 mod endpoint;
 mod ends;
+mod error;
 mod floor;
 mod impair;
 mod interrupt;
+mod json;
 mod lane;
 mod pattern;
 mod ping;
 mod placement;
 mod reassembly;
-mod report;
-#[path = "../../control/examples/file_exchange/setup.rs"]
 mod setup;
 mod write_bw;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-use cli::{Cli, Command};
+use clap::{Parser, Subcommand};
 
-/// Why a measurement could not be made. Each is one line that says what to do.
-#[derive(Debug, thiserror::Error)]
-enum BenchError {
-    #[error(transparent)]
-    Backend(#[from] backend::BackendError),
-    #[error(transparent)]
-    Open(#[from] warpline::open::OpenError),
-    #[error(transparent)]
-    Start(#[from] warpline::StartError),
-    #[error(transparent)]
-    Stopped(#[from] warpline::Stopped),
-    #[error(
-        "no memory for the buffers: {0}; smaller --size, fewer --qps, or more hugepages (vm.nr_hugepages)"
-    )]
-    Memory(String),
-    #[error("CPU {0} cannot be used (taskset -p shows what is allowed)")]
-    Pin(usize),
-    #[error(
-        "with backend {0}, give --listen ADDR:PORT at one end and HOST:PORT with --address ADDR/PREFIX at the other"
-    )]
-    WhichEnd(&'static str),
-    #[error("backend ring has both ends in this process: leave out --listen, --address and HOST:PORT")]
-    RingHasBothEnds,
-    #[error("connecting to {0}: {1}")]
-    Connect(std::net::SocketAddr, warpline::ConnectError),
-    #[error("{0}")]
-    Setup(String),
-    #[error("the other end: {0}")]
-    Peer(String),
-    #[error("{0}: {1}")]
-    File(std::path::PathBuf, std::io::Error),
-    #[error(transparent)]
-    Io(#[from] std::io::Error),
-    #[error("{0} octets arrived wrong")]
-    Corrupt(u64),
+/// Benchmarks and tools for warpline, a software RNIC.
+#[derive(Parser, Debug)]
+#[command(version, about)]
+struct CommandLine {
+    /// The measurement or tool.
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// The measurements and tools.
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Measure the bandwidth of RDMA Writes whose contents are verified.
+    WriteBw(write_bw::WriteBw),
+    /// Measure the time of rping's exchange, with rping or another warpline at the other end; contents are compared.
+    Ping(ping::Ping),
+    /// Measure what one core can do at most: a CRC pass and a copy pass over frames from a pool.
+    Floor(floor::Floor),
+    /// Join two devices by a wire with faults: loss, delay, reordering, duplication, corruption.
+    Impair(impair::Impair),
+    /// Measure the memory that a receiver needs for reassembly, by the alignment of FPDUs and the number of connections.
+    Reassembly(reassembly::Reassembly),
 }
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    let result = match CommandLine::parse().command {
         Command::WriteBw(args) => write_bw::run(&args),
         Command::Ping(args) => ping::run(&args),
         Command::Floor(args) => floor::run(&args),
@@ -74,5 +59,17 @@ fn main() -> ExitCode {
             eprintln!("warpline-bench: {error}");
             ExitCode::FAILURE
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        CommandLine::command().debug_assert();
     }
 }

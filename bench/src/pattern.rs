@@ -49,7 +49,7 @@ impl Pattern {
     }
 
     /// Octets of the first `octets` of `region` that are not what round `round` wrote.
-    pub fn corrupt_octets(&self, region: &MemoryRegion, round: u64, octets: usize) -> u64 {
+    pub fn corrupt_bytes(&self, region: &MemoryRegion, round: u64, octets: usize) -> u64 {
         assert!(octets <= self.region_octets, "a round fits its region");
         let expected = &self.octets[Self::offset(round)..][..octets];
         let mut chunk = [0; 16_384];

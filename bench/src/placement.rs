@@ -6,7 +6,7 @@ use std::{fmt, fs, thread};
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use crate::BenchError;
+use crate::error::BenchError;
 
 /// How long the CPUs are watched before the polling CPUs are chosen.
 const WATCHED: Duration = Duration::from_millis(250);

@@ -70,7 +70,7 @@ fn the_report_has_its_keys() {
     let report = measure("keys", &["--mtu", "9000", "--size", "64k", "--iters", "500"]);
     for key in [
         "test",
-        "backend",
+        "device",
         "mtu",
         "size",
         "qps",
@@ -88,8 +88,8 @@ fn the_report_has_its_keys() {
         "retransmitted_segments",
         "out_of_order_segments",
         "held_frames_peak",
-        "octets_copied_rx",
-        "octets_copied_tx",
+        "bytes_copied_rx",
+        "bytes_copied_tx",
     ] {
         assert!(report.get(key).is_some(), "{key} is missing");
     }
@@ -100,7 +100,7 @@ fn the_report_has_its_keys() {
     // machine does not let run.
     let octets = 500.0 * 65_536.0;
     let again = 9000.0 * report["retransmitted_segments"].as_f64().unwrap() / octets;
-    for (copied, most) in [("octets_copied_rx", 1.001), ("octets_copied_tx", 1.001 + again)] {
+    for (copied, most) in [("bytes_copied_rx", 1.001), ("bytes_copied_tx", 1.001 + again)] {
         let per_octet = report[copied].as_f64().unwrap() / octets;
         assert!((1.0..most).contains(&per_octet), "{copied}: {per_octet} an octet");
     }
@@ -190,14 +190,14 @@ fn reassembly_grows_with_connections_only_where_fpdus_are_not_aligned() {
     assert_eq!([25, 100].map(|connections| held(connections, "aligned-markers")), [0, 0], "{report}");
     for outcome in outcomes {
         assert_eq!(outcome["fpdus"], outcome["connections"].as_u64().unwrap() * 40);
-        assert_eq!(outcome["copied_per_octet"], 1.0);
+        assert_eq!(outcome["copied_per_byte"], 1.0);
         assert!(outcome["out_of_order_segments"].as_u64().unwrap() > 20, "{report}");
         assert_eq!(outcome["retransmitted_segments"], 0, "{report}");
     }
 }
 
 /// Two devices that have blank frames without end and take whatever they are given.
-const ENDLESS: [&str; 5] = ["impair", "--left", "net_null0,size=64", "--right", "net_null1,size=64"];
+const ENDLESS: [&str; 5] = ["impair", "--left", "eal:net_null0,size=64", "--right", "eal:net_null1,size=64"];
 
 #[test]
 fn impair_does_what_it_is_told_and_counts_it() {
@@ -231,23 +231,20 @@ fn impair_ends_with_its_input() {
 /// One clear line that says what to do.
 #[test]
 fn what_cannot_be_is_said_in_one_line() {
-    let cases: [(&[&str], &str); 7] = [
-        (&["impair", "--left", "net_null0", "--right", "net_none0"], "net_none0"),
-        (&["write-bw", "--backend", "af_packet", "--listen", "198.18.0.1:1"], "--vdev=net_af_packet0,iface="),
-        (&["write-bw", "--backend", "pci", "--listen", "198.18.0.1:1"], "-a 0000:01:00.0"),
-        (&["write-bw", "--backend", "tap"], "--listen ADDR:PORT"),
+    let cases: [(&[&str], &str); 6] = [
+        (&["impair", "--left", "eal:net_null0", "--right", "eal:net_none0"], "net_none0"),
+        (&["write-bw", "--device", "tap:t"], "--listen ADDR:PORT"),
+        (&["write-bw", "--device", "tap:t,mtu=1400", "--mtu", "1400", "198.18.0.1:1"], "'mtu' is given twice"),
         (&["write-bw", "--listen", "198.18.0.1:1"], "leave out --listen"),
         (
             &[
                 "write-bw",
-                "--backend",
-                "af_packet",
-                "--eal",
-                "--vdev=net_af_packet0,iface=wl-none",
+                "--device",
+                "af_packet:wl-none",
                 "--listen",
                 "198.18.0.1:1",
             ],
-            "net_af_packet0",
+            "af_packet:wl-none",
         ),
         (
             &["write-bw", "--json", "/nonexistent/dir/file", "--size", "64", "--iters", "1"],
@@ -266,7 +263,9 @@ fn what_cannot_be_is_said_in_one_line() {
 #[test]
 fn wrong_command_lines_are_refused() {
     for arguments in [
-        &["write-bw", "--backend", "teleport"][..],
+        &["write-bw", "--device", "teleport"][..],
+        &["write-bw", "--device", "af_packet", "--listen", "198.18.0.1:1"],
+        &["write-bw", "--device", "pci:eth0", "--listen", "198.18.0.1:1"],
         &["write-bw", "--size", "0"],
         &["write-bw", "--mtu", "100"],
         &["write-bw", "--qps", "0"],
@@ -275,9 +274,9 @@ fn wrong_command_lines_are_refused() {
         &["reassembly", "--connections", "0"],
         &["reassembly", "--connections", "10,70000"],
         &["read-bw"],
-        &["impair", "--left", "net_null0"],
-        &["impair", "--left", "net_null0", "--right", "net_null1", "--loss", "2"],
-        &["impair", "--left", "net_null0", "--right", "net_null1", "--delay", "1"],
+        &["impair", "--left", "eal:net_null0"],
+        &["impair", "--left", "eal:net_null0", "--right", "eal:net_null1", "--loss", "2"],
+        &["impair", "--left", "eal:net_null0", "--right", "eal:net_null1", "--delay", "1"],
         &[],
     ] {
         let output = bench(arguments);

@@ -73,9 +73,8 @@ fn memif(role: &str, socket: &Path) -> [String; 4] {
     let socket = socket.display();
     // The same for every client: a neighbour is not asked again for its address because it uses another one.
     let mac = if role == "server" { "02:00:00:00:00:02" } else { "02:00:00:00:00:01" };
-    let device = format!("--vdev=net_memif0,role={role},socket={socket},socket-abstract=no,mac={mac}");
-    let eal = format!("--in-memory --no-huge --no-pci -m 200 {device}");
-    ["--backend".into(), "memif".into(), "--eal".into(), eal]
+    let device = format!("memif:{socket},role={role},mac={mac}");
+    ["--device".into(), device, "--eal".into(), "--in-memory --no-huge --no-pci -m 200".into()]
 }
 
 /// A server in a process of its own.
@@ -136,7 +135,7 @@ fn a_server_serves_as_many_clients_as_it_was_told_to() {
     }
     let served = server.served();
     for (client, octets) in served.as_array().unwrap().iter().zip([150_000, 9_000_000]) {
-        assert_eq!((&client["pings"], &client["octets"]), (&30.into(), &octets.into()), "{served}");
+        assert_eq!((&client["pings"], &client["bytes"]), (&30.into(), &octets.into()), "{served}");
         // How it ended is not judged: the acknowledgement of our FIN may vanish with the process that sent it.
         assert_eq!(client["revision"], 2, "{served}");
         assert_eq!(client["agreed"], serde_json::json!({"ird": 32, "ord": 32}));
@@ -181,7 +180,7 @@ fn wrong_command_lines_are_refused() {
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
     }
     for (arguments, expected) in [
-        (&["--backend", "tap", "198.18.0.2:1"][..], "--listen ADDR:PORT"),
+        (&["--device", "tap:t", "198.18.0.2:1"][..], "--listen ADDR:PORT"),
         (&["198.18.0.2:1"], "leave out --listen"),
         (&["-C", "1", "--json", "/nonexistent/dir/file"], "/nonexistent/dir/file"),
     ] {

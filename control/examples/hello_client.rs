@@ -5,8 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use warpline::{
-    Access, Advertisement, Cidr, Completion, CompletionQueue, ConnectConfig, Device, DeviceConfig,
-    InlineData, Operation, PollThread, QpConfig, SendRequest, Status, open,
+    Access, Advertisement, Completion, CompletionQueue, ConnectConfig, Device, InlineData, Operation,
+    QpConfig, SendRequest, Status,
 };
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -21,16 +21,11 @@ fn done(completions: &CompletionQueue) -> Result<Completion, Box<dyn Error>> {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let mut arguments = std::env::args().skip(1);
-    let address: Cidr = arguments.next().ok_or("ADDRESS/BITS is missing")?.parse()?;
-    let server: IpAddr = arguments.next().ok_or("the server's address is missing")?.parse()?;
-    let port = arguments.next().ok_or("the name of a DPDK port is missing")?;
-    let eal = open::eal(&arguments.collect::<Vec<_>>().join(" "))?;
-    let config = DeviceConfig {
-        memory: open::hugepages(eal),
-        ..DeviceConfig::new(address.address, address.prefix_bits)
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [device, server] = &arguments[..] else {
+        return Err("usage: hello_client DEVICE SERVER-ADDRESS".into());
     };
-    let device = Device::start(open::port(eal, &port, 1500)?, &config, PollThread::default())?;
+    let (device, server) = (Device::open(&device.parse()?)?, server.parse::<IpAddr>()?);
 
     let domain = device.protection_domain();
     let memory = domain.allocate(4096, Access::LOCAL_WRITE)?;
@@ -39,12 +34,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     let connected = qp.connect(SocketAddr::new(server, 7471), &ConnectConfig::default())?;
     let page = Advertisement::decode(&connected.private_data)?;
 
-    // An RDMA Write: five octets of ours to octet 64 of the page.
+    // An RDMA Write: five bytes of ours to byte 64 of the page.
     assert!(memory.write(0, b"hello"));
     qp.post_write(1, memory.slice(0, 5), &page, 64)?;
-    // An RDMA Read of the same octets, which comes behind the Write.
+    // An RDMA Read of the same bytes, which follows the Write.
     qp.post_read(2, memory.slice(100, 5), &page, 64)?;
-    // An Atomic Operation: the first octets of the page are a counter.
+    // An Atomic Operation: the first bytes of the page are a counter.
     let (stag, to) = (page.stag, page.to);
     let count = Operation::FetchAdd { stag, to, add: 1, mask: 0 };
     qp.post(SendRequest::new(3, count, memory.slice(200, 8)))?;
@@ -53,7 +48,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     assert_eq!(memory.to_vec(100, 5).as_deref(), Some(&b"hello"[..]));
 
-    // A message, which completes a receive of the server. So few octets travel in the request itself.
+    // A message, which completes a receive of the server. So few bytes travel in the request itself.
     qp.post_send(4, InlineData::try_from(&b"the client has written"[..])?)?;
     done(&completions)?;
     qp.disconnect();

@@ -3,24 +3,14 @@
 use std::error::Error;
 use std::time::Duration;
 
-use warpline::{
-    Access, Cidr, CompletionQueue, Device, DeviceConfig, ListenConfig, PollThread, QpConfig, Status, open,
-};
+use warpline::{Access, CompletionQueue, Device, DeviceName, ListenConfig, QpConfig, Status};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let mut arguments = std::env::args().skip(1);
-    let address: Cidr = arguments.next().ok_or("ADDRESS/BITS is missing")?.parse()?;
-    let port = arguments.next().ok_or("the name of a DPDK port is missing")?;
-    let eal = open::eal(&arguments.collect::<Vec<_>>().join(" "))?;
-
-    // A device: a DPDK port, an address, and a thread that polls it.
-    let config = DeviceConfig {
-        memory: open::hugepages(eal),
-        ..DeviceConfig::new(address.address, address.prefix_bits)
-    };
-    let device = Device::start(open::port(eal, &port, 1500)?, &config, PollThread::default())?;
+    // A device: a port, addresses, and a thread that polls it.
+    let name: DeviceName = std::env::args().nth(1).ok_or("usage: hello_server DEVICE")?.parse()?;
+    let device = Device::open(&name)?;
 
     // Memory that a peer may write, read, and count in.
     let domain = device.protection_domain();
@@ -36,7 +26,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     // A connection. The answer to its Request says where the page is.
     let listener = device.listen(7471, &ListenConfig::default())?;
-    println!("listening at {}", address.address);
+    println!("listening on {name}");
     let request = listener.accept(PATIENCE)?;
     request.accept(&qp, &advertisement.encode())?;
 

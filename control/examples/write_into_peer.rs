@@ -6,10 +6,10 @@ use std::net::Ipv4Addr;
 use std::thread;
 use std::time::Duration;
 
-use dpdk::{Eal, WireConfig};
+use warpline::open::{self, Eal, WireConfig};
 use warpline::{
     Access, Advertisement, Completion, CompletionKind, CompletionQueue, ConnectConfig, Device, DeviceConfig,
-    ListenConfig, Listener, PollThread, QpConfig, Status, open,
+    ListenConfig, Listener, PollThread, QpConfig, Status,
 };
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
@@ -51,7 +51,7 @@ fn far_side(device: &Device, listener: &Listener) -> Outcome<()> {
 }
 
 fn main() -> Outcome<()> {
-    let eal: Eal = open::eal("")?;
+    let eal: Eal = open::eal(&[], "")?;
     let (near, far) = open::ring_pair(eal, &WireConfig::default())?;
     let config = |address| DeviceConfig { memory: open::hugepages(eal), ..DeviceConfig::new(address, 24) };
     let near = Device::start(near, &config(Ipv4Addr::new(198, 18, 0, 1)), PollThread::default())?;

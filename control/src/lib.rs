@@ -11,7 +11,7 @@
 //! use std::net::Ipv4Addr;
 //! use std::time::Duration;
 //! use warpline::{Access, CompletionQueue, ConnectConfig, Device, DeviceConfig, ListenConfig, PollThread, QpConfig, Status};
-//! use warpline_dataplane::device::sim::{self, EndConfig};
+//! use warpline::link::sim::{self, EndConfig};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! const SECOND: Duration = Duration::from_secs(1);
@@ -67,6 +67,7 @@ pub use handles::device::{CrcPolicy, Device, DeviceConfig, MemorySource, StartEr
 pub use handles::driver::{CoreDriver, Idle, PollThread, PollThreadError, now};
 pub use handles::event_fd::EventFd;
 pub use handles::lending::{Buffer, LendError, Lender, Loan, NotLent, Returned};
+pub use handles::link;
 pub use handles::listener::{
     AcceptError, Accepted, AnswerError, ConnectionRequest, FIRST_FPDU_TIMEOUT, ListenConfig, ListenError,
     Listener,
@@ -83,9 +84,15 @@ pub use handles::tcp_stream::{StreamConfig, SwitchError, TcpStream, TcpStreamErr
 pub use handles::window::{DeallocateError, MemoryWindow};
 pub use vocabulary::advertisement::{Advertisement, NotAnAdvertisement};
 pub use vocabulary::connect::{ConnectConfig, ConnectError, Connected, Revision, STARTUP_TIMEOUT};
+pub use vocabulary::device_name::{
+    DEVICE_VARIABLE, DeviceKind, DeviceName, DeviceNameError, DeviceNameFault, parse_interface_address,
+};
 pub use warpline_dataplane::core::ring::Direction;
 pub use warpline_dataplane::core::statistics::Statistics;
+pub use warpline_dataplane::ddp::DdpError;
+pub use warpline_dataplane::limits;
 pub use warpline_dataplane::memory::{Access, Binding, FastRegistration, Region, STag};
+pub use warpline_dataplane::mpa::MpaError;
 pub use warpline_dataplane::net::addresses::{Cidr, NotCidr, Route};
 pub use warpline_dataplane::net::neighbours::StaticNeighbour;
 pub use warpline_dataplane::qp::async_event::AsyncEvent;
@@ -98,9 +105,12 @@ pub use warpline_dataplane::qp::work::{
     Completion, CompletionKind, InlineData, Operation, Payload, QpNumber, ReceiveRequest, SendRequest, Slice,
     SliceList, Status, TooLongForInline, TooManySlices,
 };
+pub use warpline_dataplane::rdmap::RdmapError;
 pub use warpline_dataplane::tcp::congestion::Algorithm;
 pub use warpline_dataplane::tcp::{Behaviour, CloseReason, Counters, EcnPolicy, Keepalive, Snapshot};
+pub use warpline_dataplane::time;
 pub use warpline_dataplane::wire::ethernet::MacAddress;
+pub use warpline_dataplane::wire::mpa::StartupError;
 
 /// The example of README.md, compiled by the tests.
 #[cfg(all(doctest, feature = "dpdk"))]

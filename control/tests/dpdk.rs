@@ -7,21 +7,29 @@ mod common;
 use std::time::Duration;
 
 use common::{End, FAR, NEAR, PATIENCE, PORT, config};
-use dpdk::{Eal, ExternalPieces, WireConfig};
-use warpline::open::{self, OpenError};
+use warpline::open::{self, Eal, ExternalPieces, OpenError, WireConfig};
 use warpline::{Access, Addressing, Device, DeviceConfig, ListenConfig, PollThread, Status};
 
 /// One test: the EAL starts once per process.
 #[test]
 fn a_wire_between_two_devices_carries_a_write() {
     for arguments in ["-m", "-m many", "--vdev", "--lcores=0@0 -a"] {
-        let error = open::eal(arguments).unwrap_err();
+        let error = open::eal(&[], arguments).unwrap_err();
         assert!(matches!(error, OpenError::Argument(_)), "{arguments}: {error}");
     }
-    let eal = open::eal("-m 300").unwrap();
-    assert!(matches!(open::eal(""), Err(OpenError::Eal(_))), "a second EAL");
-    let error = open::port(eal, "net_tap7", 1500).unwrap_err().to_string();
-    assert!(error.contains("net_tap7"), "{error}");
+    let eal = open::eal(&[], "-m 300").unwrap();
+    assert!(matches!(open::eal(&[], "-m 8"), Err(OpenError::Eal(_))), "a second EAL");
+    let port = |name: &str| open::port(eal, &name.parse().unwrap()).map(drop);
+    let error = port("eal:no_driver7").unwrap_err().to_string();
+    assert!(error.contains("no_driver7"), "{error}");
+    let error = port("eal:net_none7,size=64").unwrap_err().to_string();
+    assert!(error.contains("device 'eal:net_none7,size=64'") && error.contains("did not come up"), "{error}");
+    assert!(matches!(port("ring"), Err(OpenError::RingIsAPair)));
+    port("eal:net_null7,size=64").unwrap();
+    // The EAL that runs serves every device but those that it must know of when it starts.
+    assert!(open::eal(&[&"tap:t".parse().unwrap()], "").is_ok());
+    let late = "pci:0000:01:00.0".parse().unwrap();
+    assert!(matches!(open::eal(&[&late], ""), Err(OpenError::StartedWithout(name)) if *name == late));
 
     carry_a_write(eal, ExternalPieces::Copied);
     carry_a_write(eal, ExternalPieces::Shared);

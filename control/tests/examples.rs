@@ -95,10 +95,10 @@ fn the_tutorial_works() {
     let socket = directory.0.join("hello.sock");
     let device = |role: &str, host: u8| {
         let socket = socket.display();
-        format!("--vdev=net_memif0,role={role},socket={socket},socket-abstract=no,mac=02:00:00:00:00:0{host}")
+        format!("memif:{socket},role={role},address=198.18.0.{host}/24")
     };
     let server = example("hello_server")
-        .args(["198.18.0.2/24", "net_memif0", &device("server", 2)])
+        .arg(device("server", 2))
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -109,7 +109,7 @@ fn the_tutorial_works() {
         std::thread::sleep(Duration::from_millis(10));
     }
     let mut client = example("hello_client");
-    client.args(["198.18.0.1/24", "198.18.0.2", "net_memif0", &device("client", 1)]);
+    client.args([&device("client", 1), "198.18.0.2"]);
     assert_eq!(says(start(&mut client), "hello_client"), "written, read back and counted");
     assert_eq!(says(server, "hello_server"), "the client has written: hello");
 }

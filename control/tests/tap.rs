@@ -91,8 +91,8 @@ fn frames_of_the_kernel_wake_a_device_that_sleeps() {
         return;
     }
     let interface = format!("wl-id{}", std::process::id() % 1_000_000);
-    let eal = open::eal(&format!("-m 64 --vdev=net_tap0,iface={interface}")).unwrap();
-    let port = open::port(eal, "net_tap0", 1500).unwrap();
+    let name = format!("tap:{interface}").parse().unwrap();
+    let port = open::port(open::eal(&[&name], "-m 64").unwrap(), &name).unwrap();
     let namespace = Namespace::with(&interface);
     let device = Device::start(port, &config(FAR), PollThread::default()).unwrap();
     let _listener = device.listen(PORT, &ListenConfig::default()).unwrap();

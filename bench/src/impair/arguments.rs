@@ -3,25 +3,27 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use warpline_dataplane::device::fault::Impairments;
-use warpline_dataplane::time::{MICROSECOND, MILLISECOND, SECOND};
+use warpline::link::fault::Impairments;
+use warpline::time::{MICROSECOND, MILLISECOND, SECOND};
+use warpline::{DeviceName, DeviceNameError};
 
 /// `impair`.
 #[derive(Args, Debug, Clone)]
 pub struct Impair {
-    /// One device: a virtual one as DPDK's --vdev names it (net_af_packet0,iface=e1), or the address of a PCI device.
-    #[arg(long, value_name = "DEVICE")]
-    pub left: Endpoint,
+    /// One device, as in af_packet:eth1 or pci:0000:01:00.0. It has no address of its own.
+    #[arg(long, value_name = "NAME")]
+    left: DeviceName,
     /// The other device.
-    #[arg(long, value_name = "DEVICE")]
-    pub right: Endpoint,
+    #[arg(long, value_name = "NAME")]
+    right: DeviceName,
     /// More arguments for DPDK's EAL, as one string.
     #[arg(long, value_name = "ARGS", default_value = "", allow_hyphen_values = true)]
-    eal: String,
-    /// Largest IP packet, in octets.
-    #[arg(long, value_parser = clap::value_parser!(u16).range(576..=9600), default_value_t = 1500)]
-    pub mtu: u16,
-    /// Which frames are lost, duplicated, reordered, corrupted and resegmented. Delay and rate hold both ways.
+    pub eal: String,
+    /// The largest IP packet in bytes, 576 to 9600 (default 1500): as mtu= of both devices.
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(576..=9600))]
+    mtu: Option<u16>,
+    /// The direction in which frames are lost, duplicated, reordered, corrupted and resegmented. Delay and rate hold in
+    /// both.
     #[arg(long, value_enum, default_value_t = Way::Both)]
     way: Way,
     /// Probability that a frame is lost, as 0.01 or 1%.
@@ -51,16 +53,16 @@ pub struct Impair {
     /// Bits per second of the line, each way.
     #[arg(long, value_name = "BITS", value_parser = clap::value_parser!(u64).range(1..))]
     rate: Option<u64>,
-    /// Octets that may wait for the line; what comes on top is lost. Only with --rate.
-    #[arg(long, value_name = "OCTETS", requires = "rate", default_value_t = u64::MAX, hide_default_value = true)]
+    /// Bytes that may wait for the line; frames beyond that are lost. Only with --rate.
+    #[arg(long, value_name = "BYTES", requires = "rate", default_value_t = u64::MAX, hide_default_value = true)]
     queue: u64,
-    /// What chance decides follows from it.
+    /// The seed of all random decisions.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     /// How long to forward, in seconds; without it, until standard input ends (Ctrl-D).
     #[arg(long, short = 'D', value_name = "S")]
     pub duration: Option<u32>,
-    /// Never nap: most punctual, for a CPU of its own.
+    /// Poll without a pause: most punctual, for a CPU of its own.
     #[arg(long)]
     pub spin: bool,
     /// Write the counters as JSON.
@@ -80,35 +82,18 @@ enum Way {
     ToLeft,
 }
 
-/// A device by what DPDK is told of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Endpoint(String);
-
-impl std::str::FromStr for Endpoint {
-    type Err = std::convert::Infallible;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Ok(Self(text.to_owned()))
-    }
-}
-
-impl Endpoint {
-    /// The name of its port.
-    pub fn port(&self) -> &str {
-        self.0.split(',').next().unwrap_or(&self.0)
-    }
-
-    /// The argument that makes or takes it: virtual devices have their driver's name.
-    fn argument(&self) -> String {
-        let kind = if self.0.starts_with("net_") { "--vdev" } else { "--allow" };
-        format!("{kind}={}", self.0)
-    }
-}
-
 impl Impair {
-    /// The EAL's arguments.
-    pub fn eal(&self) -> String {
-        format!("{} {} {}", self.eal, self.left.argument(), self.right.argument()).trim().to_owned()
+    /// Returns the devices, left and right.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceNameError`] if the MTU is given twice.
+    pub fn devices(&self) -> Result<[DeviceName; 2], DeviceNameError> {
+        let with_mtu = |device: &DeviceName| match self.mtu {
+            Some(mtu) => device.with_option("mtu", mtu),
+            None => Ok(device.clone()),
+        };
+        Ok([with_mtu(&self.left)?, with_mtu(&self.right)?])
     }
 
     /// What happens to frames from left to right.
@@ -170,21 +155,23 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::cli::{Cli, Command};
+
+    #[derive(Parser, Debug)]
+    struct Line {
+        #[command(flatten)]
+        impair: Impair,
+    }
 
     fn parse(more: &[&str]) -> Impair {
-        let devices = ["x", "impair", "--left", "net_null0,size=64", "--right", "0000:01:00.0"];
-        match Cli::try_parse_from(devices.iter().chain(more)).unwrap().command {
-            Command::Impair(args) => args,
-            other => panic!("{other:?}"),
-        }
+        let devices = ["x", "--left", "eal:net_null0,size=64", "--right", "pci:0000:01:00.0"];
+        Line::try_parse_from(devices.iter().chain(more)).unwrap().impair
     }
 
     #[test]
-    fn devices_are_virtual_or_on_pci() {
-        let args = parse(&["--eal", "--no-huge -m 128"]);
-        assert_eq!(args.eal(), "--no-huge -m 128 --vdev=net_null0,size=64 --allow=0000:01:00.0");
-        assert_eq!((args.left.port(), args.right.port()), ("net_null0", "0000:01:00.0"));
+    fn one_mtu_serves_both_devices() {
+        let named = |more: &[&str]| parse(more).devices().unwrap().map(|device| device.to_string());
+        assert_eq!(named(&[]), ["eal:net_null0,size=64", "pci:0000:01:00.0"]);
+        assert_eq!(named(&["--mtu", "9000"]), ["eal:net_null0,mtu=9000,size=64", "pci:0000:01:00.0,mtu=9000"]);
     }
 
     #[test]

@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use serde::Serialize;
-use warpline_dataplane::device::Device;
-use warpline_dataplane::device::fault::Fault;
-use warpline_dataplane::limits::RECEIVE_BURST_FRAMES;
-use warpline_dataplane::time::{Instant, MICROSECOND, MILLISECOND};
+use warpline::limits::RECEIVE_BURST_FRAMES;
+use warpline::link::Device;
+use warpline::link::fault::Fault;
+use warpline::time::{Instant, MICROSECOND, MILLISECOND};
 
 /// How long nothing is looked at while nothing is due: far below any delay worth injecting.
 const NAP_NS: u64 = 50 * MICROSECOND;
@@ -113,9 +113,9 @@ fn shift<F>(
 
 #[cfg(test)]
 mod tests {
-    use warpline_dataplane::device::fault::Impairments;
-    use warpline_dataplane::device::{Capabilities, ChecksumRequest, Frame, ReceivedChecksums};
-    use warpline_dataplane::wire::ethernet::MacAddress;
+    use warpline::MacAddress;
+    use warpline::link::fault::Impairments;
+    use warpline::link::{Capabilities, ChecksumRequest, Frame, ReceivedChecksums};
 
     use super::*;
 

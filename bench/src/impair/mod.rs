@@ -10,17 +10,17 @@ mod forwarder;
 pub use arguments::Impair;
 
 use std::io::Read;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
+use warpline::link::fault::{Fault, Statistics};
 use warpline::open;
-use warpline_dataplane::device::fault::{Fault, Statistics};
 
-use crate::BenchError;
+use crate::error::BenchError;
+use crate::json::write_json;
 use forwarder::{Forwarder, Punctuality};
 
 /// What a direction did to the frames that entered it.
@@ -85,9 +85,9 @@ struct Report {
 ///
 /// [`BenchError`].
 pub fn run(args: &Impair) -> Result<(), BenchError> {
-    let eal = open::eal(&args.eal())?;
-    let left = open::port(eal, args.left.port(), args.mtu)?;
-    let right = open::port(eal, args.right.port(), args.mtu)?;
+    let [left, right] = args.devices()?;
+    let eal = open::eal(&[&left, &right], &args.eal)?;
+    let (left, right) = (open::port(eal, &left)?, open::port(eal, &right)?);
     let _lcore = eal.register_thread().ok();
     let fault = Fault::new(left, args.seed, args.to_right(), args.to_left());
     let mut forwarder = Forwarder::new(fault, right, warpline::now());
@@ -114,12 +114,10 @@ pub fn run(args: &Impair) -> Result<(), BenchError> {
         punctuality: forwarder.punctuality(),
     };
     print(&report);
-    write(args.json.as_deref(), &report)
-}
-
-fn write(path: Option<&Path>, report: &Report) -> Result<(), BenchError> {
-    let Some(path) = path else { return Ok(()) };
-    crate::report::write_json(path, &[report], false).map_err(|error| BenchError::File(path.into(), error))
+    match &args.json {
+        Some(path) => write_json(path, &[report], false),
+        None => Ok(()),
+    }
 }
 
 /// Tells whether standard input has ended: Ctrl-D, or the end of the program that started this one.

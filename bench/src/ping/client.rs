@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use warpline::{Access, ConnectConfig, Connected, Device, MemoryRegion, Revision};
 
-use super::Ping;
+use super::arguments::Ping;
 use super::content::Content;
 use super::protocol::{ClientAction, ClientState, OutOfPlace};
-use super::report::Times;
-use crate::BenchError;
+use super::times::Times;
+use crate::error::BenchError;
 use crate::endpoint::Driver;
 use crate::lane::Lane;
 
@@ -30,13 +30,13 @@ pub struct Client {
     timeout: Duration,
 }
 
-/// What became of the pings.
+/// The result of pings.
 #[derive(Default)]
 pub struct Pinged {
-    /// How long each took.
+    /// The time that each took.
     pub times: Times,
-    /// Octets that came back wrong.
-    pub corrupt_octets: u64,
+    /// Bytes that came back wrong.
+    pub corrupt_bytes: u64,
 }
 
 impl Client {
@@ -91,13 +91,13 @@ impl Client {
             }
             pinged.times.record(self.ping(driver, number)?);
             if self.validate {
-                pinged.corrupt_octets += self.corrupt_octets();
+                pinged.corrupt_bytes += self.corrupt_bytes();
             }
         }
         Ok(())
     }
 
-    /// One ping; gives how long it took, from the first post to the last message.
+    /// Makes one ping. Returns the time from the first post to the last message.
     fn ping(&mut self, driver: &mut Driver, number: u64) -> Result<Duration, BenchError> {
         /// Polls between two looks at the clock.
         const POLLS: u32 = 1024;
@@ -139,9 +139,9 @@ impl Client {
         self.lane.send(&advertisement)
     }
 
-    fn corrupt_octets(&self) -> u64 {
+    fn corrupt_bytes(&self) -> u64 {
         let sink = self.sink.to_vec(0, self.sink.len()).unwrap_or_default();
-        self.content.corrupt_octets(&sink)
+        self.content.corrupt_bytes(&sink)
     }
 
     fn failed(&self, error: OutOfPlace) -> BenchError {

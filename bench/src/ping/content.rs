@@ -29,7 +29,7 @@ impl Content {
     }
 
     /// How many octets of `got` are not those of the last text.
-    pub fn corrupt_octets(&self, got: &[u8]) -> u64 {
+    pub fn corrupt_bytes(&self, got: &[u8]) -> u64 {
         let wrong = self.text.iter().zip(got).filter(|(text, got)| text != got).count();
         (wrong + self.text.len().abs_diff(got.len())) as u64
     }
@@ -55,9 +55,9 @@ mod tests {
     fn wrong_octets_and_missing_ones_are_counted() {
         let mut content = Content::new(64);
         let mut text = content.of(5).to_vec();
-        assert_eq!(content.corrupt_octets(&text), 0);
+        assert_eq!(content.corrupt_bytes(&text), 0);
         text[7] ^= 1;
-        assert_eq!(content.corrupt_octets(&text), 1);
-        assert_eq!(content.corrupt_octets(&text[..60]), 5);
+        assert_eq!(content.corrupt_bytes(&text), 1);
+        assert_eq!(content.corrupt_bytes(&text[..60]), 5);
     }
 }

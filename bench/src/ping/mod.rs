@@ -6,6 +6,7 @@ mod content;
 mod protocol;
 mod report;
 mod server;
+mod times;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,19 +14,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use dpdk::WireConfig;
 use serde::Serialize;
-use warpline::{Cidr, Device, open};
+use warpline::open::{self, Eal, WireConfig};
+use warpline::{Device, DeviceConfig, DeviceName};
 
-use crate::BenchError;
-use crate::backend;
-use crate::cli::{Backend, with_usual_prefix};
+use crate::arguments::{End, Ends};
 use crate::device::{BenchDevice, config};
 use crate::endpoint::{Driver, Endpoint};
-use crate::ends::{self, End};
+use crate::ends;
+use crate::error::BenchError;
 use crate::interrupt;
+use crate::json::write_json;
 use crate::placement::{Placement, keep_off, pin_to};
-use crate::report::write_json;
 use client::{Client, Pinged};
 use report::{HEADING, Report};
 use server::Sessions;
@@ -46,39 +46,45 @@ const LINGER: Duration = Duration::from_millis(200);
 /// [`BenchError`].
 pub fn run(args: &Ping) -> Result<(), BenchError> {
     let interrupted = interrupt::flag()?;
-    if args.backend == Backend::Ring {
-        if args.listen.is_some() || args.peer.is_some() || args.address.is_some() {
-            return Err(BenchError::RingHasBothEnds);
-        }
-        return run_ring(args, &interrupted);
-    }
-    let (interface, end) = ends::which(args.backend, args.listen, args.peer, args.address)?;
-    let plan = backend::plan(args.backend, &args.eal)?;
-    let cpu = end.cpu(&args.cpus);
-    let device = backend::open_port(&plan, args.mtu, cpu)?;
+    let (name, end) = match args.device.ends()? {
+        Ends::Both(ring) => return run_ring(args, &ring, &interrupted),
+        Ends::One(name, end) => (name, end),
+    };
+    let cpu = ends::cpu(end, &args.cpus);
+    let port = args.device.open_port(&name, cpu)?;
     keep_off(&[cpu]);
-    let device = BenchDevice::new(device, args.pcap.as_deref(), args.backend.name())?;
+    let device = BenchDevice::new(port, args.pcap.as_deref(), name.kind().word())?;
+    let ours = Ours { name: &name, device, config: config(args.crc, name.config()), cpu };
     match end {
-        End::Listening(port) => run_server(args, device, interface, port, cpu, &interrupted),
-        End::Connecting(peer) => run_client(args, device, interface, peer, cpu, &interrupted, None),
+        End::Listening(local) => run_server(args, ours, local, &interrupted),
+        End::Connecting(peer) => run_client(args, ours, peer, &interrupted, None),
     }
+}
+
+/// The end of this process, before it is started.
+struct Ours<'n> {
+    name: &'n DeviceName,
+    device: BenchDevice,
+    config: DeviceConfig,
+    /// The CPU that polls it.
+    cpu: usize,
 }
 
 /// A server whose core the client's thread polls. The flag ends it.
 type ServedHere = (Driver, server::Work, Arc<AtomicBool>);
 
 /// Both ends in this process, each on a CPU of its own where two are free.
-fn run_ring(args: &Ping, interrupted: &AtomicBool) -> Result<(), BenchError> {
+fn run_ring(args: &Ping, ring: &DeviceName, interrupted: &AtomicBool) -> Result<(), BenchError> {
     let placement = Placement::choose(&args.cpus)?;
-    let eal = open::eal(&args.eal)?;
+    let eal = args.device.start_eal()?;
     keep_off(&placement.cpus());
     eprintln!("{placement}");
-    let wire = WireConfig { mtu_octets: args.mtu.into(), ..WireConfig::default() };
+    let wire = WireConfig { mtu_octets: ring.mtu().into(), ..WireConfig::default() };
     let (near, far) = open::ring_pair(eal, &wire)?;
     let near = BenchDevice::new(near, args.pcap.as_deref(), "ring")?;
     let far = BenchDevice::new(far, None, "ring")?;
-    let interface = |host| with_usual_prefix([198, 18, 0, host].into());
-    let (served, driver) = Device::start_manual(far, &config(args.crc, interface(2)))?;
+    let [near_config, far_config] = [1, 2].map(|host| config(args.crc, ends::on_ring(host)));
+    let (served, driver) = Device::start_manual(far, &far_config)?;
     // The server is there for this client alone, whatever `--count` says.
     let serving = Ping { count: None, json: None, ..args.clone() };
     let stop = Arc::new(AtomicBool::new(false));
@@ -106,8 +112,9 @@ fn run_ring(args: &Ping, interrupted: &AtomicBool) -> Result<(), BenchError> {
             Some((driver, ..)) => driver.run(move || is_ready.recv()),
             None => is_ready.recv(),
         };
-        let peer = SocketAddr::new(interface(2).address, PORT);
-        let pinged = run_client(args, near, interface(1), peer, cpu, interrupted, served_here);
+        let peer = SocketAddr::new(far_config.addresses[0].address, PORT);
+        let near = Ours { name: ring, device: near, config: near_config, cpu };
+        let pinged = run_client(args, near, peer, interrupted, served_here);
         stop.store(true, Ordering::Relaxed);
         let served = server.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         core.map(Endpoint::join).transpose()?;
@@ -117,18 +124,16 @@ fn run_ring(args: &Ping, interrupted: &AtomicBool) -> Result<(), BenchError> {
 
 fn run_server(
     args: &Ping,
-    device: BenchDevice,
-    interface: Cidr,
-    port: u16,
-    cpu: usize,
+    ours: Ours<'_>,
+    local: SocketAddr,
     interrupted: &Arc<AtomicBool>,
 ) -> Result<(), BenchError> {
-    let (device, driver) = Device::start_manual(device, &config(args.crc, interface))?;
+    let (device, driver) = Device::start_manual(ours.device, &ours.config)?;
     let served = std::thread::scope(|scope| {
         let (sessions, step) = server::work(interrupted.clone());
-        let core = Endpoint::start(scope, Driver::new(driver), cpu, step);
-        eprintln!("waiting at {}", SocketAddr::new(interface.address, port));
-        let served = server::listen(&device, port, args)
+        let core = Endpoint::start(scope, Driver::new(driver), ours.cpu, step);
+        eprintln!("waiting at {local}");
+        let served = server::listen(&device, local.port(), args)
             .and_then(|listener| server::serve(&device, &listener, args, &sessions, interrupted));
         end(device, sessions);
         core.join()?;
@@ -145,17 +150,15 @@ fn end(device: Device, sessions: Sessions) {
 
 fn run_client(
     args: &Ping,
-    device: BenchDevice,
-    interface: Cidr,
+    ours: Ours<'_>,
     peer: SocketAddr,
-    cpu: usize,
     interrupted: &AtomicBool,
     served_here: Option<ServedHere>,
 ) -> Result<(), BenchError> {
     // The device's own threads start before this one is pinned: they inherit where it may run.
-    let (device, driver) = Device::start_manual(device, &config(args.crc, interface))?;
-    pin_to(cpu)?;
-    let _lcore = dpdk::Eal::current().and_then(|eal| eal.register_thread().ok());
+    let (device, driver) = Device::start_manual(ours.device, &ours.config)?;
+    pin_to(ours.cpu)?;
+    let _lcore = Eal::current().and_then(|eal| eal.register_thread().ok());
     let (mut driver, stop) = match served_here {
         Some((other, step, stop)) => (Driver::new(driver).with_other_end(other, step), Some(stop)),
         None => (Driver::new(driver), None),
@@ -185,11 +188,11 @@ fn run_client(
         stop.store(true, Ordering::Relaxed);
     }
     driver.finish();
-    let report = Report::new(args, &connected, &pinged, nudges);
+    let report = Report::new(args, ours.name, &connected, &pinged, nudges);
     println!("{HEADING}\n{}", report.line());
     report_as_json(args, &[report])?;
     result?;
-    if pinged.corrupt_octets > 0 { Err(BenchError::Corrupt(pinged.corrupt_octets)) } else { Ok(()) }
+    if pinged.corrupt_bytes > 0 { Err(BenchError::Corrupt(pinged.corrupt_bytes)) } else { Ok(()) }
 }
 
 /// Polls a little longer: what has acknowledged the other end's FIN may still be on its way out, and if it is lost, only we can
@@ -203,6 +206,5 @@ fn linger(driver: &mut Driver) {
 
 fn report_as_json(args: &Ping, results: &[impl Serialize]) -> Result<(), BenchError> {
     let Some(path) = &args.json else { return Ok(()) };
-    let listed = args.listen.is_some();
-    write_json(path, results, listed).map_err(|error| BenchError::File(path.clone(), error))
+    write_json(path, results, args.device.listens())
 }

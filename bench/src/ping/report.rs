@@ -2,67 +2,28 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::time::Duration;
 
-use hdrhistogram::Histogram;
 use serde::Serialize;
-use warpline::{Connected, ConnectionRequest, ReadDepths};
+use warpline::{Connected, ConnectionRequest, DeviceName, ReadDepths};
 
-use super::Ping;
+use super::arguments::Ping;
 use super::client::Pinged;
-
-/// The longest time that is told from a longer one: an hour, in nanoseconds.
-const LONGEST_NS: u64 = 3_600_000_000_000;
-/// Decimal digits of a time that are kept.
-const DIGITS: u8 = 3;
-
-/// How long pings took.
-pub struct Times(Histogram<u64>);
-
-impl Default for Times {
-    fn default() -> Self {
-        Self(
-            Histogram::new_with_max(LONGEST_NS, DIGITS)
-                .expect("the bounds are in order, the digits at most five"),
-        )
-    }
-}
-
-impl Times {
-    /// One more.
-    pub fn record(&mut self, time: Duration) {
-        self.0.saturating_record(u64::try_from(time.as_nanos()).unwrap_or(LONGEST_NS));
-    }
-
-    /// How many.
-    pub fn count(&self) -> u64 {
-        self.0.len()
-    }
-
-    fn microseconds(ns: u64) -> f64 {
-        ns as f64 / 1e3
-    }
-
-    fn quantile(&self, quantile: f64) -> f64 {
-        Self::microseconds(self.0.value_at_quantile(quantile))
-    }
-}
 
 /// The client's result. Times are of whole pings: six messages, three round trips.
 #[derive(Serialize, Clone, Debug)]
 pub struct Report {
     test: &'static str,
-    backend: &'static str,
+    device: String,
     mtu: u16,
-    /// Octets of a ping.
+    /// Bytes of a ping.
     size: u32,
-    /// Whether we asked for Markers.
+    /// Whether this end asked for Markers.
     markers: bool,
-    /// Whether we insisted on CRCs.
+    /// Whether this end insisted on CRCs.
     crc: bool,
     /// The revision of the server's Reply.
     revision: u8,
-    /// Our IRD and ORD on the connection.
+    /// This end's IRD and ORD on the connection.
     ird: u16,
     ord: u16,
     /// Pings that came back.
@@ -76,9 +37,9 @@ pub struct Report {
     p999_us: f64,
     max_us: f64,
     validated: bool,
-    /// Octets that were not what was sent.
+    /// Bytes that were not what was sent.
     corrupt_bytes: u64,
-    /// RDMA Writes for nothing that a silent server was nudged with after our first message.
+    /// RDMA Writes without payload that a silent server was sent after the first message.
     nudges: u64,
 }
 
@@ -88,12 +49,12 @@ pub const HEADING: &str = " #bytes #iterations    t_min[usec]    t_max[usec]  t_
 
 impl Report {
     /// The result of a client.
-    pub fn new(args: &Ping, connected: &Connected, pinged: &Pinged, nudges: u64) -> Self {
+    pub fn new(args: &Ping, device: &DeviceName, connected: &Connected, pinged: &Pinged, nudges: u64) -> Self {
         let times = &pinged.times;
         Self {
             test: "ping",
-            backend: args.backend.name(),
-            mtu: args.mtu,
+            device: device.to_string(),
+            mtu: device.mtu(),
             size: args.size,
             markers: args.markers.is_on(),
             crc: args.crc.is_on(),
@@ -101,16 +62,16 @@ impl Report {
             ird: connected.depths.ird,
             ord: connected.depths.ord,
             pings: times.count(),
-            min_us: Times::microseconds(times.0.min()),
-            p50_us: times.quantile(0.5),
-            mean_us: times.0.mean() / 1e3,
-            stdev_us: times.0.stdev() / 1e3,
-            p90_us: times.quantile(0.9),
-            p99_us: times.quantile(0.99),
-            p999_us: times.quantile(0.999),
-            max_us: Times::microseconds(times.0.max()),
+            min_us: times.min_us(),
+            p50_us: times.quantile_us(0.5),
+            mean_us: times.mean_us(),
+            stdev_us: times.stdev_us(),
+            p90_us: times.quantile_us(0.9),
+            p99_us: times.quantile_us(0.99),
+            p999_us: times.quantile_us(0.999),
+            max_us: times.max_us(),
             validated: args.validate.is_on(),
-            corrupt_bytes: pinged.corrupt_octets,
+            corrupt_bytes: pinged.corrupt_bytes,
             nudges,
         }
     }
@@ -132,31 +93,31 @@ impl Report {
     }
 }
 
-/// What became of a client of the server's.
+/// A client of the server, and how its connection ended.
 #[derive(Clone, Debug, Serialize)]
 pub struct Served {
     /// Its address.
     pub remote: SocketAddr,
     /// The revision of its Request.
     pub revision: u8,
-    /// Its IRD and ORD as they came; nothing if its Request was not enhanced.
+    /// Its IRD and ORD as its Request has them; `None` if the Request was not enhanced.
     pub asked: Option<Depths>,
-    /// Our IRD and ORD on the connection.
+    /// The server's IRD and ORD on the connection.
     pub agreed: Depths,
     /// Its pings.
     pub pings: u64,
-    /// Octets written back.
-    pub octets: u64,
+    /// Bytes written back.
+    pub bytes: u64,
     /// `closed`, `rejected`, or what went wrong.
     pub ended: String,
 }
 
-/// How many RDMA Reads may be outstanding.
+/// The number of RDMA Reads that may be outstanding.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Depths {
-    /// Towards the end that says so.
+    /// Towards this end.
     pub ird: u16,
-    /// From it.
+    /// From this end.
     pub ord: u16,
 }
 
@@ -175,7 +136,7 @@ impl Served {
             asked: request.peer_depths().map(Depths::from),
             agreed: Depths::default(),
             pings: 0,
-            octets: 0,
+            bytes: 0,
             ended: String::new(),
         }
     }
@@ -183,7 +144,7 @@ impl Served {
 
 impl fmt::Display for Served {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { remote, revision, asked, agreed, pings, octets, ended } = self;
+        let Self { remote, revision, asked, agreed, pings, bytes, ended } = self;
         write!(f, "{remote}: revision {revision}")?;
         if let Some(asked) = asked {
             write!(
@@ -192,26 +153,6 @@ impl fmt::Display for Served {
                 asked.ird, asked.ord, agreed.ird, agreed.ord
             )?;
         }
-        write!(f, ": {pings} pings, {octets} octets: {ended}")
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_are_kept_to_three_digits() {
-        let mut times = Times::default();
-        for us in 1..=1000 {
-            times.record(Duration::from_micros(us));
-        }
-        assert_eq!(times.count(), 1000);
-        for (quantile, expected) in [(0.5, 500.0), (0.99, 990.0), (0.999, 999.0)] {
-            let found = times.quantile(quantile);
-            assert!((found / expected - 1.0).abs() < 0.002, "{quantile}: {found} us");
-        }
-        times.record(Duration::from_secs(1_000_000));
-        assert_eq!(times.count(), 1001, "an absurd one counts too");
+        write!(f, ": {pings} pings, {bytes} bytes: {ended}")
     }
 }

@@ -14,11 +14,11 @@ use warpline::{
     Keepalive, ListenConfig, Listener, MemoryRegion, Operation, STag, SendRequest,
 };
 
-use super::Ping;
+use super::arguments::Ping;
 use super::protocol::{OutOfPlace, Server, ServerAction};
 use super::report::Served;
-use crate::BenchError;
-use crate::cli::MESSAGE_OCTETS_MAX;
+use crate::arguments::MESSAGE_BYTES_MAX;
+use crate::error::BenchError;
 use crate::endpoint::{Driver, received};
 use crate::lane::Lane;
 
@@ -109,7 +109,7 @@ impl Session {
                 self.post(SendRequest::new(WRITE, operation, self.buffer.slice(0, octets)))?;
                 self.lane.send(&GO_AHEAD)?;
                 self.served.pings += 1;
-                self.served.octets += u64::from(octets);
+                self.served.bytes += u64::from(octets);
                 if self.limit.is_some_and(|limit| self.served.pings >= limit) {
                     self.close();
                 }
@@ -130,8 +130,8 @@ impl Session {
     /// Gives it a buffer large enough for the Read that waits for one.
     fn enlarge(&mut self) -> Result<(), BenchError> {
         let Some(source) = self.too_large.take() else { return Ok(()) };
-        if source.octets > MESSAGE_OCTETS_MAX {
-            return Err(self.lane.failed(&format!("it advertises {} octets", source.octets)));
+        if source.octets > MESSAGE_BYTES_MAX {
+            return Err(self.lane.failed(&format!("it advertises {} bytes", source.octets)));
         }
         self.buffer = buffer(&self.lane, source.octets)?;
         self.read(&source)

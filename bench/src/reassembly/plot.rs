@@ -1,8 +1,9 @@
-//! The plot: octets held over connections, both by powers of ten.
+//! The plot: bytes held over connections, both by powers of ten.
 
 use std::fmt::Write;
 
-use super::{EMSS, Framing, Outcome};
+use super::outcome::Outcome;
+use super::scenario::{EMSS, Framing};
 
 const WIDTH: f64 = 640.0;
 const HEIGHT: f64 = 360.0;
@@ -47,7 +48,7 @@ pub fn svg(outcomes: &[Outcome]) -> String {
             .iter()
             .filter(|outcome| outcome.framing == framing)
             .map(|outcome| {
-                let octets = (outcome.held_octets_peak as f64).max(1.0);
+                let octets = (outcome.held_bytes_peak as f64).max(1.0);
                 (x(f64::from(outcome.connections).log10()), y(octets.log10()))
             })
             .collect();
@@ -97,7 +98,7 @@ fn axes(svg: &mut String) {
         svg,
         format_args!("<text x=\"{middle:.1}\" y=\"{bottom:.0}\" text-anchor=\"middle\">connections</text>"),
     );
-    text(svg, format_args!("<text x=\"8\" y=\"14\">octets held for reassembly, at most</text>"));
+    text(svg, format_args!("<text x=\"8\" y=\"14\">bytes held for reassembly, at most</text>"));
 }
 
 fn line(svg: &mut String, points: &[(f64, f64)], colour: &str, dashes: &str) {

@@ -3,26 +3,20 @@
 use std::sync::Arc;
 
 use crossbeam::queue::ArrayQueue;
+use warpline::link::sim::{End, EndConfig, Network, SimDevice};
+use warpline::time::Instant;
+use warpline::{Access, QpNumber, Region, StaticNeighbour, Statistics, limits};
 use warpline_dataplane::core::ring::{AfterStream, Command, Event, FullOperation, Rings};
-use warpline_dataplane::core::statistics::Statistics;
 use warpline_dataplane::core::tables::Tables;
 use warpline_dataplane::core::{Config, Core};
-use warpline_dataplane::device::sim::{End, EndConfig, Network, SimDevice};
-use warpline_dataplane::limits;
-use warpline_dataplane::memory::{Access, Grant, ProtectionDomainId, Region, STag};
-use warpline_dataplane::net::neighbours::StaticNeighbour;
+use warpline_dataplane::memory::{Grant, ProtectionDomainId};
 use warpline_dataplane::qp::shared::{CompletionRing, Doorbells, SharedQp};
-use warpline_dataplane::qp::work::QpNumber;
-use warpline_dataplane::time::Instant;
 
-use super::sender;
-use crate::BenchError;
+use super::scenario::{PORT, RECEIVER, SENDER, SINK};
+use crate::error::BenchError;
 
-/// What all connections write to.
-pub const SINK: STag = STag::new(1, 0x4b);
-/// Octets of it.
-pub const SINK_OCTETS: usize = 2048;
-pub const PORT: u16 = 7471;
+/// Bytes of the region that all connections write to.
+const SINK_BYTES: usize = 2048;
 
 const PD: ProtectionDomainId = ProtectionDomainId(1);
 /// An accepting Reply with Rev 1 and CRCs; M asks the sender for Markers (RFC 5044 §7.1.1).
@@ -47,11 +41,11 @@ impl Receiver {
             events: Arc::new(ArrayQueue::new(limits::EVENTS)),
             doorbells: Arc::new(Doorbells::new(connections as usize)),
         };
-        let neighbour = StaticNeighbour { address: sender::ADDRESS.into(), mac: EndConfig::b().mac };
+        let neighbour = StaticNeighbour { address: SENDER.into(), mac: EndConfig::b().mac };
         let config = Config {
             window_octets: 1 << 16,
             neighbours: [neighbour].into_iter().collect(),
-            ..Config::new(sender::RECEIVER.into(), 24, [1, 2])
+            ..Config::new(RECEIVER.into(), 24, [1, 2])
         };
         let count = connections as usize;
         let tables = Tables {
@@ -63,7 +57,7 @@ impl Receiver {
         };
         let core = Core::with_tables(device, config, rings.clone(), tables);
         let mut receiver = Self { core, rings, markers, operating: 0, network, held_peak: 0 };
-        let region = Region::heap(SINK_OCTETS).ok_or_else(|| BenchError::Memory("no room".into()))?;
+        let region = Region::heap(SINK_BYTES).ok_or_else(|| BenchError::Memory("no room".into()))?;
         let grant = Grant::new(region, PD, 0, Access::REMOTE_WRITE);
         receiver.command(Command::Register { stag: SINK, grant })?;
         receiver.command(Command::Listen {

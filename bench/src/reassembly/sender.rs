@@ -2,12 +2,10 @@
 //! a port of its own. All send the same stream; how its FPDUs lie in segments is what is compared.
 
 use std::collections::VecDeque;
-use std::net::Ipv4Addr;
-
-use warpline_dataplane::device::sim::{EndConfig, SimDevice};
-use warpline_dataplane::device::{Device, Frame};
+use warpline::link::sim::{EndConfig, SimDevice};
+use warpline::link::{Device, Frame};
+use warpline::time::{Instant, MILLISECOND};
 use warpline_dataplane::mpa::{self, fpdu};
-use warpline_dataplane::time::{Instant, MILLISECOND};
 use warpline_dataplane::wire::checksum;
 use warpline_dataplane::wire::ddp::{DDP_VERSION, Header as DdpHeader, Tagged};
 use warpline_dataplane::wire::ethernet::{self, EtherType};
@@ -15,13 +13,9 @@ use warpline_dataplane::wire::ipv4::{self, Protocol};
 use warpline_dataplane::wire::rdmap::{Control, Opcode, RDMAP_VERSION};
 use warpline_dataplane::wire::tcp::{self, Flags, Header, Options, SeqNumber, Timestamps};
 
-use super::receiver::{PORT, Receiver, SINK};
-use super::{EMSS, Framing};
-use crate::BenchError;
-
-/// The two hosts.
-pub const RECEIVER: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
-pub const ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
+use super::receiver::Receiver;
+use super::scenario::{EMSS, Framing, PORT, RECEIVER, SENDER, SINK};
+use crate::error::BenchError;
 
 const FIRST_PORT: u16 = 1024;
 const ISS: SeqNumber = SeqNumber(0xffff_0000);
@@ -274,7 +268,7 @@ impl Sender {
         let mut segment = vec![0; header.header_len()];
         header.emit(&mut segment);
         segment.extend_from_slice(payload);
-        let mut sum = checksum::ipv4_pseudo_header(ADDRESS, RECEIVER, Protocol::TCP.0, segment.len() as u16);
+        let mut sum = checksum::ipv4_pseudo_header(SENDER, RECEIVER, Protocol::TCP.0, segment.len() as u16);
         sum.add(&segment);
         tcp::set_checksum(&mut segment, sum.finish());
         let (link, ip) = (ethernet::Header::LEN, ipv4::Header::LEN);
@@ -283,7 +277,7 @@ impl Sender {
         let (source, destination) = (EndConfig::b().mac, EndConfig::a().mac);
         ethernet::Header { destination, source, ethertype: EtherType::IPV4 }.emit(octets);
         ipv4::Header {
-            source: ADDRESS,
+            source: SENDER,
             destination: RECEIVER,
             protocol: Protocol::TCP,
             ttl: 64,

@@ -1,18 +1,21 @@
 //! Bandwidth of RDMA Writes.
 //!
 //! One end, the writer, connects; the other, the target, listens. They tell each other about buffers in rping's message, a
-//! Send of 16 octets (`Advertisement`):
+//! Send of 16 bytes (`Advertisement`):
 //!
-//! 1. The writer's first Send says in `length` how many octets of buffer it wants; its other fields are zero.
+//! 1. The writer's first Send says in `length` how many bytes of buffer it wants; its other fields are zero.
 //! 2. The target answers with a Send that advertises a buffer of that length.
 //! 3. A round: the writer writes to the buffer from its start on, then sends the number of the round (as `to`) and the
-//!    octets it wrote (as `length`).
-//! 4. The target answers with the number of wrong octets (as `to`), and how many it looked at (as `length`).
+//!    bytes it wrote (as `length`).
+//! 4. The target answers with the number of wrong bytes (as `to`), and how many it looked at (as `length`).
 //! 5. The writer closes.
 //!
 //! Each end has one core on a thread that polls, posts and verifies: no other thread touches the data. With
 //! both ends in one process and a single free CPU, one thread does so for both.
 
+mod arguments;
+mod report;
+pub mod sizes;
 mod target;
 mod writer;
 
@@ -22,41 +25,25 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use dpdk::WireConfig;
 use indicatif::{ProgressBar, ProgressStyle};
-use warpline::{Cidr, Device, Statistics, open};
+use warpline::open::{self, WireConfig};
+use warpline::{Device, DeviceConfig, DeviceName, Statistics};
 
-use crate::BenchError;
-use crate::backend;
-use crate::cli::{Backend, WriteBw, with_usual_prefix};
+use crate::error::BenchError;
+use crate::arguments::{End, Ends};
 use crate::device::{BenchDevice, config};
 use crate::endpoint::{Driver, Endpoint};
-use crate::ends::{self, End};
+use crate::ends;
+use crate::json::write_json;
 use crate::placement::{Placement, keep_off};
-use crate::report::{HEADING, Report, write_json};
+use report::{HEADING, Report};
+use sizes::{region_bytes, sweep};
 use writer::{Job, Measured, Run};
 
-/// Octets of a region unless a message needs more: sixteen times the 64 KiB that perftest writes over and over, and all of
-/// them compared after each round.
-const REGION_OCTETS: usize = 1 << 20;
-/// Most messages of a round.
-const ROUND_MESSAGES: usize = 65_536;
-/// The port of the ring backend.
+pub use arguments::WriteBw;
+
+/// The port of the target on a ring.
 const PORT: u16 = 7471;
-/// Seconds for a size unless told otherwise.
-const SECONDS: u32 = 1;
-/// How long the other end may take for an answer.
-const TIMEOUT: Duration = Duration::from_secs(20);
-
-/// Octets of the buffer that messages of `size` octets are written to.
-pub fn region_octets(size: u32) -> usize {
-    REGION_OCTETS.max(size as usize)
-}
-
-/// Returns the sizes of perftest's `-a`, in bytes.
-pub fn sweep() -> Vec<u32> {
-    (1..=23).map(|power| 1 << power).collect()
-}
 
 /// Measures and reports.
 ///
@@ -64,22 +51,22 @@ pub fn sweep() -> Vec<u32> {
 ///
 /// [`BenchError`].
 pub fn run(args: &WriteBw) -> Result<(), BenchError> {
-    if args.backend == Backend::Ring {
-        if args.listen.is_some() || args.peer.is_some() || args.address.is_some() {
-            return Err(BenchError::RingHasBothEnds);
-        }
-        return run_ring(args);
-    }
-    let (interface, end) = ends::which(args.backend, args.listen, args.peer, args.address)?;
-    let plan = backend::plan(args.backend, &args.eal)?;
-    let cpu = end.cpu(&args.cpus);
-    let device = backend::open_port(&plan, args.mtu, cpu)?;
+    let (name, end) = match args.device.ends()? {
+        Ends::Both(ring) => return run_ring(args, &ring),
+        Ends::One(name, end) => (name, end),
+    };
+    let cpu = ends::cpu(end, &args.cpus);
+    let port = args.device.open_port(&name, cpu)?;
     keep_off(&[cpu]);
     let args = &WriteBw { cpus: vec![cpu], ..args.clone() };
-    let device = BenchDevice::new(device, args.pcap.as_deref(), args.backend.name())?;
+    let device = BenchDevice::new(port, args.pcap.as_deref(), name.kind().word())?;
+    let config = config(args.crc, name.config());
     match end {
-        End::Listening(port) => run_target(args, device, interface, port, cpu),
-        End::Connecting(peer) => run_writer(args, device, interface, peer, cpu, None),
+        End::Listening(local) => run_target(args, device, &config, local, cpu),
+        End::Connecting(peer) => {
+            let near = Near { name: &name, device, config, cpu };
+            run_writer(args, near, peer, None)
+        }
     }
 }
 
@@ -93,20 +80,20 @@ struct RingTarget<'r> {
 }
 
 /// Both ends in this process, each on a CPU of its own where two are free.
-fn run_ring(args: &WriteBw) -> Result<(), BenchError> {
+fn run_ring(args: &WriteBw, ring: &DeviceName) -> Result<(), BenchError> {
     let placement = Placement::choose(&args.cpus)?;
     let args = &WriteBw { cpus: placement.cpus(), ..args.clone() };
-    let eal = open::eal(&args.eal)?;
+    let eal = args.device.start_eal()?;
     keep_off(&placement.cpus());
     println!("memory: {}", eal.memory_mode());
     println!("{placement}");
-    let wire = WireConfig { mtu_octets: args.mtu.into(), ..WireConfig::default() };
+    let wire = WireConfig { mtu_octets: ring.mtu().into(), ..WireConfig::default() };
     let (near, far) = open::ring_pair(eal, &wire)?;
     let near = BenchDevice::new(near, args.pcap.as_deref(), "ring")?;
     let far = BenchDevice::new(far, None, "ring")?;
-    let interface = |host| with_usual_prefix([198, 18, 0, host].into());
-    let (target, driver) = Device::start_manual(far, &config(args.crc, interface(2)))?;
-    let peer = SocketAddr::new(interface(2).address, PORT);
+    let [near_config, far_config] = [1, 2].map(|host| config(args.crc, ends::on_ring(host)));
+    let (target, driver) = Device::start_manual(far, &far_config)?;
+    let peer = SocketAddr::new(far_config.addresses[0].address, PORT);
     let cancelled = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let (lanes, step) = target::work();
@@ -125,8 +112,9 @@ fn run_ring(args: &WriteBw) -> Result<(), BenchError> {
             Some((driver, _)) => driver.run(move || is_ready.recv()),
             None => is_ready.recv(),
         };
-        let ring = RingTarget { device: &target, polled_here, cancelled: &cancelled };
-        let written = run_writer(args, near, interface(1), peer, cpu, Some(ring));
+        let target = RingTarget { device: &target, polled_here, cancelled: &cancelled };
+        let near = Near { name: ring, device: near, config: near_config, cpu };
+        let written = run_writer(args, near, peer, Some(target));
         if written.is_err() {
             cancelled.store(true, Ordering::Relaxed);
         }
@@ -141,16 +129,16 @@ fn run_ring(args: &WriteBw) -> Result<(), BenchError> {
 fn run_target(
     args: &WriteBw,
     device: BenchDevice,
-    interface: Cidr,
-    port: u16,
+    config: &DeviceConfig,
+    local: SocketAddr,
     cpu: usize,
 ) -> Result<(), BenchError> {
-    let (device, driver) = Device::start_manual(device, &config(args.crc, interface))?;
+    let (device, driver) = Device::start_manual(device, config)?;
     std::thread::scope(|scope| {
         let (lanes, step) = target::work();
         let core = Endpoint::start(scope, Driver::new(driver), cpu, step);
-        eprintln!("waiting at {}", SocketAddr::new(interface.address, port));
-        let served = target::serve(&device, port, args, &lanes, &AtomicBool::new(false), || ());
+        eprintln!("waiting at {local}");
+        let served = target::serve(&device, local.port(), args, &lanes, &AtomicBool::new(false), || ());
         drop(lanes);
         let counters = core.join()?;
         println!("{}", tcp_summary("target", &counters.own));
@@ -158,15 +146,22 @@ fn run_target(
     })
 }
 
+/// The end that writes, before it is started.
+struct Near<'n> {
+    name: &'n DeviceName,
+    device: BenchDevice,
+    config: DeviceConfig,
+    /// The CPU that polls it.
+    cpu: usize,
+}
+
 fn run_writer(
     args: &WriteBw,
-    device: BenchDevice,
-    interface: Cidr,
+    near: Near<'_>,
     peer: SocketAddr,
-    cpu: usize,
     ring: Option<RingTarget<'_>>,
 ) -> Result<(), BenchError> {
-    let (device, driver) = Device::start_manual(device, &config(args.crc, interface))?;
+    let (device, driver) = Device::start_manual(near.device, &near.config)?;
     let (target, polled_here, cancelled) = match ring {
         Some(ring) => (Some(ring.device), ring.polled_here, Some(ring.cancelled)),
         None => (None, None, None),
@@ -177,8 +172,8 @@ fn run_writer(
     };
     let reports = std::thread::scope(|scope| {
         let (jobs, taken) = mpsc::channel();
-        let core = Endpoint::start(scope, driver, cpu, writer::work(taken));
-        let measured = measure_all(args, &device, peer, target, &jobs);
+        let core = Endpoint::start(scope, driver, near.cpu, writer::work(taken));
+        let measured = measure_all(args, near.name, &device, peer, target, &jobs);
         if let (Err(_), Some(cancelled)) = (&measured, cancelled) {
             // Before the thread is waited for: it may poll for the target until that has ended.
             cancelled.store(true, Ordering::Relaxed);
@@ -192,8 +187,7 @@ fn run_writer(
         measured
     })?;
     if let Some(path) = &args.json {
-        let written = write_json(path, &reports, args.size.is_none());
-        written.map_err(|error| BenchError::File(path.clone(), error))?;
+        write_json(path, &reports, args.size.is_none())?;
     }
     match reports.iter().map(|report| report.corrupt_bytes).sum() {
         0 => Ok(()),
@@ -204,14 +198,15 @@ fn run_writer(
 /// Connects, runs every size, and closes.
 fn measure_all(
     args: &WriteBw,
+    name: &DeviceName,
     device: &Device,
     peer: SocketAddr,
     target: Option<&Device>,
     jobs: &mpsc::Sender<Job>,
 ) -> Result<Vec<Report>, BenchError> {
     let sizes = args.size.map_or_else(sweep, |size| vec![size]);
-    let region_octets = region_octets(sizes.iter().copied().max().unwrap_or(1));
-    let lanes = writer::connect(device, peer, args, region_octets)?;
+    let region_bytes = region_bytes(sizes.iter().copied().max().unwrap_or(1));
+    let lanes = writer::connect(device, peer, args, region_bytes)?;
     let stopped = |_| BenchError::Setup("the writer's core has stopped".into());
     jobs.send(Job::Take(lanes)).map_err(stopped)?;
     println!("{HEADING}");
@@ -220,10 +215,10 @@ fn measure_all(
         let before = Snapshot::take(device, target)?;
         let octets = Arc::new(AtomicU64::new(0));
         let (answer, measured) = mpsc::channel();
-        jobs.send(Job::Measure(Run::new(args, size, region_octets), octets.clone(), answer))
+        jobs.send(Job::Measure(Run::new(args, size, region_bytes), octets.clone(), answer))
             .map_err(stopped)?;
         let measured = wait_with_progress(&measured, &octets, args, size)?;
-        let report = before.report(args, size, &measured, &Snapshot::take(device, target)?);
+        let report = before.report(args, name, size, &measured, &Snapshot::take(device, target)?);
         println!("{}", report.line());
         reports.push(report);
     }
@@ -252,7 +247,7 @@ fn wait_with_progress(
     };
     let style = ProgressStyle::with_template("{spinner} {msg} {bar:40} {bytes} {binary_bytes_per_sec}");
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    bar.set_message(format!("{size} octets"));
+    bar.set_message(format!("{size} bytes"));
     loop {
         match measured.recv_timeout(Duration::from_millis(200)) {
             Ok(measured) => {
@@ -281,14 +276,14 @@ impl Snapshot {
         counter(&self.near) + self.far.as_ref().map_or(0, counter)
     }
 
-    fn report(&self, args: &WriteBw, size: u32, measured: &Measured, after: &Self) -> Report {
+    fn report(&self, args: &WriteBw, name: &DeviceName, size: u32, measured: &Measured, after: &Self) -> Report {
         let since = |counter: fn(&Statistics) -> u64| after.sum(counter) - self.sum(counter);
         let bytes = measured.messages * u64::from(size);
         let seconds = measured.active.as_secs_f64();
         Report {
             test: "write-bw",
-            backend: args.backend.name(),
-            mtu: args.mtu,
+            device: name.to_string(),
+            mtu: name.mtu(),
             size,
             qps: args.qps,
             depth: args.depth,
@@ -299,18 +294,18 @@ impl Snapshot {
             messages: measured.messages,
             bytes,
             gbit_per_s: bytes as f64 * 8.0 / seconds / 1e9,
-            peak_gbit_per_s: measured.peak_octets_per_s * 8.0 / 1e9,
+            peak_gbit_per_s: measured.peak_bytes_per_s * 8.0 / 1e9,
             mmsg_per_s: measured.messages as f64 / seconds / 1e6,
             verified: args.verify.is_on(),
-            corrupt_bytes: measured.corrupt_octets,
+            corrupt_bytes: measured.corrupt_bytes,
             retransmitted_segments: since(|statistics| statistics.tcp.retransmitted_segments),
             out_of_order_segments: since(|statistics| statistics.tcp.out_of_order_segments),
             held_frames_peak: after
                 .far
                 .as_ref()
                 .map_or(after.near.tcp.held_frames_peak, |far| far.tcp.held_frames_peak),
-            octets_copied_rx: since(|statistics| statistics.octets_copied_rx),
-            octets_copied_tx: since(|statistics| statistics.octets_copied_tx),
+            bytes_copied_rx: since(|statistics| statistics.octets_copied_rx),
+            bytes_copied_tx: since(|statistics| statistics.octets_copied_tx),
         }
     }
 }

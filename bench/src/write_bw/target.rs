@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use warpline::{AcceptError, Access, Advertisement, Device, ListenConfig, Listener, MemoryRegion, STag};
 
-use super::TIMEOUT;
-use crate::BenchError;
-use crate::cli::{MESSAGE_OCTETS_MAX, WriteBw};
+use super::arguments::WriteBw;
+use super::sizes::TIMEOUT;
+use crate::arguments::MESSAGE_BYTES_MAX;
+use crate::error::BenchError;
 use crate::endpoint::{Driver, received};
 use crate::lane::Lane;
 use crate::pattern::Pattern;
@@ -39,7 +40,7 @@ impl TargetLane {
     fn answer(&self, round: &Advertisement) -> Result<(), BenchError> {
         let octets = round.octets as usize;
         let corrupt = if self.verify {
-            self.pattern.corrupt_octets(&self.sink, round.to, octets.min(self.sink.len()))
+            self.pattern.corrupt_bytes(&self.sink, round.to, octets.min(self.sink.len()))
         } else {
             0
         };
@@ -139,8 +140,8 @@ fn accept(
     let lane = Lane::new(device, args.depth, args.packing.is_on())?;
     request.accept(&lane.qp, &[]).map_err(|error| BenchError::Setup(error.to_string()))?;
     let wanted = lane.wait_for_message(TIMEOUT)?.octets;
-    if !(1..=MESSAGE_OCTETS_MAX).contains(&wanted) {
-        return Err(lane.failed(&format!("it asks for {wanted} octets of buffer")));
+    if !(1..=MESSAGE_BYTES_MAX).contains(&wanted) {
+        return Err(lane.failed(&format!("it asks for {wanted} bytes of buffer")));
     }
     let sink = lane
         .domain

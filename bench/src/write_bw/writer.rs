@@ -10,9 +10,9 @@ use warpline::{
     Access, Advertisement, Completion, ConnectConfig, Device, MemoryRegion, Revision, STag, SendBatch,
 };
 
-use super::{ROUND_MESSAGES, TIMEOUT};
-use crate::BenchError;
-use crate::cli::WriteBw;
+use super::arguments::WriteBw;
+use super::sizes::{ROUND_MESSAGES, SECONDS, TIMEOUT};
+use crate::error::BenchError;
 use crate::endpoint::{Driver, received};
 use crate::lane::{Lane, MESSAGE};
 use crate::pattern::Pattern;
@@ -27,7 +27,7 @@ pub struct WriterLane {
     /// Writes of the round that were posted and completed.
     posted: u64,
     completed: u64,
-    /// Octets of the round that arrived wrong, once the target has told.
+    /// Bytes of the round that arrived wrong, once the target has told.
     verdict: Option<u64>,
 }
 
@@ -40,10 +40,10 @@ pub fn connect(
     device: &Device,
     peer: SocketAddr,
     args: &WriteBw,
-    region_octets: usize,
+    region_bytes: usize,
 ) -> Result<Vec<WriterLane>, BenchError> {
-    let pattern = Pattern::new(region_octets);
-    (0..args.qps).map(|_| connect_one(device, peer, args, &pattern, region_octets)).collect()
+    let pattern = Pattern::new(region_bytes);
+    (0..args.qps).map(|_| connect_one(device, peer, args, &pattern, region_bytes)).collect()
 }
 
 fn connect_one(
@@ -51,7 +51,7 @@ fn connect_one(
     peer: SocketAddr,
     args: &WriteBw,
     pattern: &Pattern,
-    region_octets: usize,
+    region_bytes: usize,
 ) -> Result<WriterLane, BenchError> {
     let lane = Lane::new(device, args.depth, args.packing.is_on())?;
     let source = lane
@@ -63,11 +63,11 @@ fn connect_one(
     let config = ConnectConfig { markers: args.markers.is_on(), ..ConnectConfig::default() };
     let config = args.setup.connect(Revision::TwoThenOne, config);
     lane.qp.connect(peer, &config).map_err(|error| BenchError::Connect(peer, error))?;
-    lane.send(&Advertisement { to: 0, stag: STag(0), octets: region_octets as u32 })?;
+    lane.send(&Advertisement { to: 0, stag: STag(0), octets: region_bytes as u32 })?;
     let sink = lane.wait_for_message(TIMEOUT)?;
-    if (sink.octets as usize) < region_octets {
+    if (sink.octets as usize) < region_bytes {
         return Err(
-            lane.failed(&format!("it gave {} octets of buffer, {region_octets} were asked for", sink.octets))
+            lane.failed(&format!("it gave {} bytes of buffer, {region_bytes} were asked for", sink.octets))
         );
     }
     let polled = Vec::with_capacity(BATCH);
@@ -93,13 +93,13 @@ pub struct Run {
 }
 
 impl Run {
-    /// The measurement of messages of `size` octets.
-    pub fn new(args: &WriteBw, size: u32, region_octets: usize) -> Self {
-        let duration = args.duration.unwrap_or(super::SECONDS);
+    /// The measurement of messages of `size` bytes.
+    pub fn new(args: &WriteBw, size: u32, region_bytes: usize) -> Self {
+        let duration = args.duration.unwrap_or(SECONDS);
         Self {
             size,
             depth: args.depth.into(),
-            round_messages: (region_octets / size as usize).min(ROUND_MESSAGES) as u64,
+            round_messages: (region_bytes / size as usize).min(ROUND_MESSAGES) as u64,
             messages: args.iters,
             duration: Duration::from_secs(duration.into()),
             verify: args.verify.is_on(),
@@ -114,10 +114,10 @@ pub struct Measured {
     pub active: Duration,
     /// Messages on all lanes.
     pub messages: u64,
-    /// Octets per second of the best round.
-    pub peak_octets_per_s: f64,
-    /// Octets that arrived wrong.
-    pub corrupt_octets: u64,
+    /// Bytes per second of the best round.
+    pub peak_bytes_per_s: f64,
+    /// Bytes that arrived wrong.
+    pub corrupt_bytes: u64,
 }
 
 /// Work for the writer's core.
@@ -176,7 +176,7 @@ impl WriterLane {
         self.lane.send(&Advertisement { to: round, stag: STag(0), octets: octets as u32 })
     }
 
-    /// Whether the target has compared the round's octets.
+    /// Whether the target has compared the round's bytes.
     fn has_verdict(&mut self, octets: u64) -> Result<bool, BenchError> {
         while let Some(completion) = self.lane.completions.poll() {
             if let Some(message) = self.lane.message(&completion)? {
@@ -230,11 +230,11 @@ fn measure(
         let sent_octets = sent * u64::from(run.size);
         measured.active += active;
         measured.messages += sent;
-        measured.peak_octets_per_s =
-            measured.peak_octets_per_s.max(sent_octets as f64 / active.as_secs_f64());
+        measured.peak_bytes_per_s =
+            measured.peak_bytes_per_s.max(sent_octets as f64 / active.as_secs_f64());
         octets.fetch_add(sent_octets, Ordering::Relaxed);
         if run.verify {
-            measured.corrupt_octets += verify(driver, lanes, round, messages * u64::from(run.size))?;
+            measured.corrupt_bytes += verify(driver, lanes, round, messages * u64::from(run.size))?;
         }
         round += 1;
     }

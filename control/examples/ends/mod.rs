@@ -2,22 +2,22 @@
 //! arguments one of them does:
 //!
 //! ```text
-//! EXAMPLE server ADDRESS/BITS PORT EAL-ARGUMENT...
-//! EXAMPLE client ADDRESS/BITS PORT EAL-ARGUMENT... SERVER-ADDRESS
+//! EXAMPLE server DEVICE
+//! EXAMPLE client DEVICE SERVER-ADDRESS
 //! ```
 //!
-//! PORT is the DPDK port, `net_tap0` for instance, and the EAL's arguments make it: `--vdev=net_tap0,iface=tap0`.
+//! DEVICE names the device and its address: `af_packet:eth1,address=198.18.0.1/24`.
 
 use std::env;
 use std::error::Error;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dpdk::{Eal, WireConfig};
+use warpline::open::{self, WireConfig};
 use warpline::{
-    Cidr, Completion, CompletionKind, CompletionQueue, ConnectConfig, Connected, Device, DeviceConfig,
-    PollThread, QueuePair, Status, open,
+    Completion, CompletionKind, CompletionQueue, ConnectConfig, Connected, Device, DeviceConfig, PollThread,
+    QueuePair, Status,
 };
 
 pub type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
@@ -26,7 +26,6 @@ pub type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 pub const PORT: u16 = 7471;
 /// How long anything may take.
 pub const PATIENCE: Duration = Duration::from_secs(20);
-const MTU_OCTETS: u16 = 1500;
 
 /// Runs both ends, or the one that the command line names.
 pub fn run(
@@ -37,44 +36,29 @@ pub fn run(
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments[..] {
         [] => both(server, client),
-        ["server", address, port, ref eal @ ..] => server(&one(address, port, eal)?),
-        ["client", address, port, ref eal @ .., peer] => {
-            client(&one(address, port, eal)?, SocketAddr::new(peer.parse()?, PORT))
+        ["server", device] => server(&Device::open(&device.parse()?)?),
+        ["client", device, peer] => {
+            client(&Device::open(&device.parse()?)?, SocketAddr::new(peer.parse()?, PORT))
         }
-        _ => {
-            Err("arguments: none, or: server|client ADDRESS/BITS PORT EAL-ARGUMENT... [SERVER-ADDRESS]"
-                .into())
-        }
+        _ => Err("arguments: none, or: server DEVICE, or: client DEVICE SERVER-ADDRESS".into()),
     }
-}
-
-fn one(address: &str, port: &str, eal: &[&str]) -> Outcome<Device> {
-    let eal = open::eal(&eal.join(" "))?;
-    start(open::port(eal, port, MTU_OCTETS)?, eal, address.parse()?)
 }
 
 fn both(
     server: impl FnOnce(&Device) -> Outcome + Send,
     client: impl FnOnce(&Device, SocketAddr) -> Outcome,
 ) -> Outcome {
-    let eal = open::eal("")?;
+    let eal = open::eal(&[], "")?;
     let (near, far) = open::ring_pair(eal, &WireConfig::default())?;
-    let address = |host| IpAddr::V4(Ipv4Addr::new(198, 18, 0, host));
-    let near = start(near, eal, Cidr::new(address(1), 24))?;
-    let far = start(far, eal, Cidr::new(address(2), 24))?;
+    let address = |host| IpAddr::from([198, 18, 0, host]);
+    let config = |host| DeviceConfig { memory: open::hugepages(eal), ..DeviceConfig::new(address(host), 24) };
+    let near = Device::start(near, &config(1), PollThread::default())?;
+    let far = Device::start(far, &config(2), PollThread::default())?;
     thread::scope(|scope| {
         let server = scope.spawn(|| server(&far));
         client(&near, SocketAddr::new(address(2), PORT))?;
         server.join().map_err(|_| "the server panicked")?
     })
-}
-
-fn start(port: warpline_dataplane::device::dpdk::DpdkDevice, eal: Eal, address: Cidr) -> Outcome<Device> {
-    let config = DeviceConfig {
-        memory: open::hugepages(eal),
-        ..DeviceConfig::new(address.address, address.prefix_bits)
-    };
-    Ok(Device::start(port, &config, PollThread::default())?)
 }
 
 /// Connects to the server, which may still be setting up.
@@ -89,7 +73,7 @@ pub fn connect(qp: &QueuePair, server: SocketAddr) -> Outcome<Connected> {
     }
 }
 
-/// The next completion, which must be a success.
+/// Waits for the next completion, which must be a success.
 pub fn next(completions: &CompletionQueue) -> Outcome<Completion> {
     let completion = completions.wait(PATIENCE).ok_or("nothing was completed in time")?;
     match completion.status {
@@ -98,7 +82,7 @@ pub fn next(completions: &CompletionQueue) -> Outcome<Completion> {
     }
 }
 
-/// The next completion of `kind`; others are passed over.
+/// Waits for the next completion of `kind`; skips others.
 #[allow(dead_code, reason = "not every example waits for one kind")]
 pub fn next_of(completions: &CompletionQueue, kind: CompletionKind) -> Outcome<Completion> {
     loop {

@@ -1,7 +1,7 @@
 //! A device: a core on a NIC, its control thread, and what applications make from it.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -34,6 +34,7 @@ use crate::handles::memory::ProtectionDomain;
 use crate::handles::tcp_listener::{TcpListenConfig, TcpListener};
 use crate::handles::tcp_stream::{StreamConfig, TcpStream};
 use crate::vocabulary::connect::ConnectError;
+use crate::vocabulary::device_name::DeviceName;
 
 /// Whether CRCs are used. Only an administrator decides this; users of connections do not see it (MPA-4.4-06).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -116,6 +117,19 @@ impl DeviceConfig {
             crc: CrcPolicy::Always,
             memory: MemorySource::heap(),
             quotas: Quotas::default(),
+        }
+    }
+}
+
+impl DeviceName {
+    /// Returns the configuration of a device with the addresses, routes and VLAN of this name, and the defaults of
+    /// [`DeviceConfig::new`] for the rest. It can be started only if the name has an address.
+    pub fn config(&self) -> DeviceConfig {
+        DeviceConfig {
+            addresses: self.addresses().to_vec(),
+            routes: self.routes().to_vec(),
+            vlan: self.vlan(),
+            ..DeviceConfig::new(Ipv4Addr::UNSPECIFIED, 0)
         }
     }
 }

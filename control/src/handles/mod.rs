@@ -11,6 +11,7 @@ pub mod event_fd;
 mod instances;
 mod interrupt;
 pub mod lending;
+pub mod link;
 pub mod listener;
 pub mod memory;
 #[cfg(feature = "dpdk")]
@@ -21,4 +22,6 @@ mod registered;
 pub mod shared_receive_queue;
 pub mod tcp_listener;
 pub mod tcp_stream;
+#[cfg(feature = "dpdk")]
+mod vdev;
 pub mod window;

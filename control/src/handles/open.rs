@@ -1,25 +1,42 @@
-//! DPDK devices for the usual cases: the EAL from a line of arguments, a port, a wire in memory.
+//! DPDK devices, opened by their names ([`DeviceName`]).
+//!
+//! [`Device::open`] is all that most programs need:
 //!
 //! ```no_run
-//! use warpline::{Device, DeviceConfig, PollThread, open};
+//! use warpline::Device;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let eal = open::eal("--vdev=net_tap0,iface=tap0")?;
-//! let port = open::port(eal, "net_tap0", 1500)?;
-//! let config = DeviceConfig { memory: open::hugepages(eal), ..DeviceConfig::new([198, 18, 0, 2], 24) };
-//! let device = Device::start(port, &config, PollThread::default())?;
+//! let device = Device::open(&"tap:tap0,address=198.18.0.2/24".parse()?)?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A program that chooses DPDK's arguments, the configuration or the thread that polls takes the same steps itself:
+//!
+//! ```no_run
+//! use warpline::{Device, DeviceConfig, DeviceName, Idle, PollThread, open};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let name: DeviceName = "af_packet:eth1,mtu=9000,address=198.18.0.2/24".parse()?;
+//! let eal = open::eal(&[&name], "--no-huge -m 512")?;
+//! let config = DeviceConfig { memory: open::hugepages(eal), window_octets: 1 << 20, ..name.config() };
+//! let poll = PollThread { lcore: Some(3), idle: Idle::Spin };
+//! let device = Device::start(open::port(eal, &name)?, &config, poll)?;
 //! # Ok(())
 //! # }
 //! ```
 
-use dpdk::{
-    Eal, EalBuilder, EalError, Memory, Mempool, MempoolConfig, MempoolError, Mtu, Pci, Port, PortConfig,
-    PortError, WireConfig, WireError, wire,
-};
-use warpline_dataplane::device::dpdk::{DpdkDevice, PoolTooSmall};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+pub use dpdk::{Eal, EalError, ExternalPieces, MempoolError, PortError, VdevError, WireConfig, WireError};
+use dpdk::{EalBuilder, Memory, Mempool, MempoolConfig, Mtu, Pci, Port, PortConfig, wire};
+pub use warpline_dataplane::device::dpdk::{DpdkDevice, PoolTooSmall};
 use warpline_dataplane::memory::Region;
 
-use crate::handles::device::MemorySource;
+use crate::handles::device::{Device, DeviceConfig, MemorySource, StartError};
+use crate::handles::driver::PollThread;
+use crate::handles::vdev::{PortArguments, pci_argument, port_arguments};
+use crate::vocabulary::device_name::{DeviceKind, DeviceName};
 
 /// Buffers of a port: as many as a core may hold back, with a ring of descriptors to spare.
 const PORT_MBUFS: u32 = 16_383;
@@ -41,6 +58,20 @@ pub enum OpenError {
     /// The EAL did not start.
     #[error(transparent)]
     Eal(#[from] EalError),
+    /// The device needs the EAL to be started for it.
+    #[error("DPDK runs already, without {0}: start it for all devices of the process at once (open::eal)")]
+    StartedWithout(Box<DeviceName>),
+    /// A ring joins two devices.
+    #[error("a ring has both ends in this process: open it as a pair")]
+    RingIsAPair,
+    /// The driver refuses the device.
+    #[error("device '{name}': {error}")]
+    Refused {
+        /// The device.
+        name: Box<DeviceName>,
+        /// What DPDK says.
+        error: VdevError,
+    },
     /// No buffers.
     #[error(transparent)]
     Mempool(#[from] MempoolError),
@@ -56,21 +87,48 @@ pub enum OpenError {
     /// The port was started without queues.
     #[error("port {0} has no queue: its driver is of no use here")]
     NoQueue(String),
+    /// The device did not start.
+    #[error(transparent)]
+    Start(#[from] StartError),
 }
 
-/// Starts the EAL with `arguments` as DPDK's programs take them, separated by blanks. What they do not say is as for
-/// [`Eal::builder`]: no PCI device is taken, hugepages are used where there are some.
+/// Starts DPDK's EAL for `devices`, with `arguments` as DPDK's programs take them, separated by blanks. What the arguments
+/// do not say is as for [`Eal::builder`]: no PCI device but those of `devices` is taken, and hugepages are used where
+/// enough are free.
+///
+/// A process has one EAL. Where it runs already and there are no arguments, this returns it.
 ///
 /// # Errors
 ///
-/// [`OpenError::Argument`], [`OpenError::Eal`].
-pub fn eal(arguments: &str) -> Result<Eal, OpenError> {
-    Ok(builder(arguments)?.init()?)
+/// [`OpenError::Argument`], [`OpenError::Eal`]; [`OpenError::StartedWithout`] if the EAL runs and does not reach a device.
+pub fn eal(devices: &[&DeviceName], arguments: &str) -> Result<Eal, OpenError> {
+    if arguments.trim().is_empty()
+        && let Some(running) = Eal::current()
+    {
+        return match devices.iter().find(|device| needs_eal_of_its_own(device)) {
+            Some(device) => Err(OpenError::StartedWithout(Box::new((*device).clone()))),
+            None => Ok(running),
+        };
+    }
+    let mut start = Eal::builder();
+    if devices.iter().any(|device| device.kind() == DeviceKind::VirtioUser) {
+        // Its peer maps the memory, and takes few regions: one file of hugepages, not one a page.
+        start = start.memory(Memory::Hugepages).argument("--single-file-segments");
+    }
+    let pci = devices.iter().filter_map(|device| pci_argument(device)).collect();
+    Ok(with_arguments(start, arguments, pci)?.init()?)
 }
 
-fn builder(arguments: &str) -> Result<EalBuilder, OpenError> {
-    let mut builder = Eal::builder();
-    let mut devices = Vec::new();
+/// Returns true if the EAL must be told of `device` when it starts.
+fn needs_eal_of_its_own(device: &DeviceName) -> bool {
+    matches!(device.kind(), DeviceKind::Pci | DeviceKind::VirtioUser)
+}
+
+fn with_arguments(
+    mut builder: EalBuilder,
+    arguments: &str,
+    mut devices: Vec<String>,
+) -> Result<EalBuilder, OpenError> {
     let mut words = arguments.split_whitespace();
     while let Some(word) = words.next() {
         let (name, value) = word.split_once('=').map_or((word, None), |(name, value)| (name, Some(value)));
@@ -121,12 +179,27 @@ fn data_octets(mtu_octets: u16) -> u16 {
     mtu_octets.saturating_add(SPARE_OCTETS).max(MempoolConfig::default().data_octets)
 }
 
-/// Starts the port `name` with one queue pair, for IP packets of up to `mtu_octets` octets.
+/// Opens the port of `device` with one queue pair, for IP packets up to its MTU.
 ///
 /// # Errors
 ///
 /// [`OpenError`].
-pub fn port(eal: Eal, name: &str, mtu_octets: u16) -> Result<DpdkDevice, OpenError> {
+pub fn port(eal: Eal, device: &DeviceName) -> Result<DpdkDevice, OpenError> {
+    /// Virtual devices of this process get numbers as they come.
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let PortArguments { port, vdev } = port_arguments(device, number).ok_or(OpenError::RingIsAPair)?;
+    // One in DPDK's notation may stand in the EAL's arguments already.
+    if let Some(vdev) = vdev.filter(|_| device.kind() != DeviceKind::Eal || !Port::names(eal).contains(&port))
+    {
+        let refused = |error| OpenError::Refused { name: Box::new(device.clone()), error };
+        eal.add_vdev(&vdev).map_err(refused)?;
+    }
+    start_port(eal, &port, device.mtu())
+}
+
+/// Starts the port `name` with one queue pair, for IP packets of up to `mtu_octets` octets.
+fn start_port(eal: Eal, name: &str, mtu_octets: u16) -> Result<DpdkDevice, OpenError> {
     let port = Port::open(eal, name)?;
     let pool = port_pool(eal, mtu_octets)?;
     // That driver cannot change what the interface beneath it has.
@@ -136,6 +209,20 @@ pub fn port(eal: Eal, name: &str, mtu_octets: u16) -> Result<DpdkDevice, OpenErr
     let (port, queues) = port.start(&config, std::slice::from_ref(&pool))?;
     let queues = queues.into_iter().next().ok_or_else(|| OpenError::NoQueue(name.into()))?;
     Ok(DpdkDevice::port(&port, queues, pool)?)
+}
+
+impl Device {
+    /// Opens the device that `name` names and starts a core on it with a thread that polls it. Starts DPDK if it does not
+    /// run yet; memory comes from hugepages where DPDK has them.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`].
+    pub fn open(name: &DeviceName) -> Result<Self, OpenError> {
+        let eal = eal(&[name], "")?;
+        let config = DeviceConfig { memory: hugepages(eal), ..name.config() };
+        Ok(Self::start(port(eal, name)?, &config, PollThread::default())?)
+    }
 }
 
 /// Two devices with a wire in memory between them.

@@ -27,7 +27,7 @@ pub struct Advertisement {
 /// A message that is not an advertisement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "a message of {octets} octets is no advertisement: it has 16 (address 8, STag 4, length 4, big-endian)"
+    "a message of {octets} bytes is no advertisement: it has 16 (address 8, STag 4, length 4, big-endian)"
 )]
 pub struct NotAnAdvertisement {
     /// Octets of the message.

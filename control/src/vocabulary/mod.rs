@@ -2,4 +2,5 @@
 
 pub mod advertisement;
 pub mod connect;
+pub mod device_name;
 pub mod socket_pair;

@@ -2,7 +2,7 @@
  * The client of docs/tutorial.md in C, for the Rust server of the same page (control/examples/hello_server.rs): it writes
  * into the server's memory, reads it back, counts there, and says so.
  *
- *   client EAL PORT ADDRESS/PREFIX SERVER
+ *   client DEVICE SERVER
  */
 #include <string.h>
 #include <unistd.h>
@@ -13,17 +13,16 @@
 
 int main(int argc, char **argv)
 {
-    if (argc != 5) {
-        fprintf(stderr, "usage: client EAL PORT ADDRESS/PREFIX SERVER\n");
+    if (argc != 3) {
+        fprintf(stderr, "usage: client DEVICE SERVER\n");
         return 2;
     }
-    struct warpline_device_attr attr = {.addresses = argv[3]};
     struct warpline_device *device;
     struct warpline_pd *pd;
     struct warpline_cq *cq;
     struct warpline_qp *qp;
     struct warpline_mr *mr;
-    check("warpline_open", warpline_open(argv[1], argv[2], &attr, &device));
+    check("warpline_device_open", warpline_device_open(argv[1], NULL, &device));
     check("warpline_pd_create", warpline_pd_create(device, &pd));
     check("warpline_cq_create", warpline_cq_create(16, true, &cq));
     check("warpline_qp_create", warpline_qp_create(pd, cq, cq, NULL, NULL, &qp));
@@ -31,32 +30,32 @@ int main(int argc, char **argv)
     char *memory = warpline_mr_address(mr);
 
     /* The server may still be setting up. Its answer says where its page is. */
-    struct warpline_conn_param param = {.timeout_ms = 1000};
+    struct warpline_conn_param param = {.size = sizeof param, .timeout_ms = 1000};
     struct warpline_conn_reply reply;
     int connected;
-    for (int attempt = 0; (connected = warpline_connect(qp, argv[4], TCP_PORT, &param, &reply)) < 0 && attempt < 15; attempt++)
+    for (int attempt = 0; (connected = warpline_connect(qp, argv[2], TCP_PORT, &param, &reply)) < 0 && attempt < 15; attempt++)
         usleep(100000);
     check("warpline_connect", connected);
     struct warpline_advertisement page;
     check("warpline_advertisement_decode",
-          warpline_advertisement_decode(reply.private_data, reply.private_data_octets, &page));
+          warpline_advertisement_decode(reply.private_data, reply.private_data_bytes, &page));
 
-    /* One list: a Write, a Read of the same octets, which comes behind it, an addition, and a Send from the request itself. */
+    /* One list: a Write, a Read of the same bytes, which follows it, an addition, and a Send from the request itself. */
     memcpy(memory, "hello", 5);
     const char *said = "the client has written";
     uint64_t at = (uint64_t)(uintptr_t)memory;
     uint32_t own = warpline_mr_stag(mr);
     struct warpline_sge written = {at, 5, own}, read_back = {at + 100, 5, own}, count = {at + 200, 8, own};
     struct warpline_sge text = {(uint64_t)(uintptr_t)said, (uint32_t)strlen(said), 0};
-    struct warpline_send_wr send = {.wr_id = 4, .sg_list = &text, .num_sge = 1, .opcode = WARPLINE_WR_SEND,
+    struct warpline_send_wr send = {.size = sizeof send, .wr_id = 4, .sg_list = &text, .num_sge = 1, .opcode = WARPLINE_WR_SEND,
                                     .flags = WARPLINE_SEND_SIGNALED | WARPLINE_SEND_INLINE};
-    struct warpline_send_wr add = {.wr_id = 3, .next = &send, .sg_list = &count, .num_sge = 1,
+    struct warpline_send_wr add = {.size = sizeof add, .wr_id = 3, .next = &send, .sg_list = &count, .num_sge = 1,
                                    .opcode = WARPLINE_WR_FETCH_ADD, .flags = WARPLINE_SEND_SIGNALED,
                                    .remote_stag = page.stag, .remote_addr = page.to, .compare_add = 1};
-    struct warpline_send_wr read = {.wr_id = 2, .next = &add, .sg_list = &read_back, .num_sge = 1,
+    struct warpline_send_wr read = {.size = sizeof read, .wr_id = 2, .next = &add, .sg_list = &read_back, .num_sge = 1,
                                     .opcode = WARPLINE_WR_READ, .flags = WARPLINE_SEND_SIGNALED,
                                     .remote_stag = page.stag, .remote_addr = page.to + 64};
-    struct warpline_send_wr write = {.wr_id = 1, .next = &read, .sg_list = &written, .num_sge = 1,
+    struct warpline_send_wr write = {.size = sizeof write, .wr_id = 1, .next = &read, .sg_list = &written, .num_sge = 1,
                                      .opcode = WARPLINE_WR_WRITE, .flags = WARPLINE_SEND_SIGNALED,
                                      .remote_stag = page.stag, .remote_addr = page.to + 64};
     check("warpline_post_send", warpline_post_send(qp, &write, NULL));
@@ -71,7 +70,7 @@ int main(int argc, char **argv)
     warpline_qp_destroy(qp);
     warpline_cq_destroy(cq);
     warpline_pd_destroy(pd);
-    warpline_close(device);
+    warpline_device_close(device);
     puts("written, read back and counted");
     return 0;
 }

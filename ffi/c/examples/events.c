@@ -7,7 +7,7 @@
 #include "check.h"
 
 #define TCP_PORT 7471
-#define OCTETS 64
+#define BYTES 64
 
 struct end {
     struct warpline_cm_id *id;
@@ -29,33 +29,34 @@ static void open_end(struct end *end, struct warpline_cm_id *id)
     check("warpline_pd_create", warpline_pd_create(device, &end->pd));
     check("warpline_cq_create", warpline_cq_create(16, true, &end->cq));
     check("warpline_qp_create", warpline_qp_create(end->pd, end->cq, end->cq, NULL, NULL, &end->qp));
-    check("warpline_mr_allocate", warpline_mr_allocate(end->pd, NULL, OCTETS, WARPLINE_ACCESS_LOCAL_WRITE, &end->mr));
-    warpline_close(device);
+    check("warpline_mr_allocate", warpline_mr_allocate(end->pd, NULL, BYTES, WARPLINE_ACCESS_LOCAL_WRITE, &end->mr));
+    warpline_device_close(device);
     end->id = id;
     end->memory = warpline_mr_address(end->mr);
-    struct warpline_sge sge = {(uint64_t)(uintptr_t)end->memory, OCTETS, warpline_mr_stag(end->mr)};
-    struct warpline_recv_wr wr = {.sg_list = &sge, .num_sge = 1};
+    struct warpline_sge sge = {(uint64_t)(uintptr_t)end->memory, BYTES, warpline_mr_stag(end->mr)};
+    struct warpline_recv_wr wr = {.size = sizeof wr, .sg_list = &sge, .num_sge = 1};
     check("warpline_post_recv", warpline_post_recv(end->qp, &wr, NULL));
     check("warpline_cq_arm", warpline_cq_arm(end->cq, false));
 }
 
-static void post_send(struct end *end, const void *octets, uint32_t count)
+static void post_send(struct end *end, const void *bytes, uint32_t count)
 {
-    struct warpline_sge sge = {(uint64_t)(uintptr_t)octets, count, 0};
-    struct warpline_send_wr wr = {.sg_list = &sge, .num_sge = 1, .opcode = WARPLINE_WR_SEND, .flags = WARPLINE_SEND_INLINE};
+    struct warpline_sge sge = {(uint64_t)(uintptr_t)bytes, count, 0};
+    struct warpline_send_wr wr = {.size = sizeof wr, .sg_list = &sge, .num_sge = 1, .opcode = WARPLINE_WR_SEND,
+                                  .flags = WARPLINE_SEND_INLINE};
     check("warpline_post_send", warpline_post_send(end->qp, &wr, NULL));
 }
 
 static void on_server(const struct warpline_wc *wc)
 {
     if (wc->opcode == WARPLINE_WC_RECEIVE)
-        post_send(&server, server.memory, wc->octets);
+        post_send(&server, server.memory, wc->bytes);
 }
 
 static void on_client(const struct warpline_wc *wc)
 {
     if (wc->opcode == WARPLINE_WC_RECEIVE) {
-        printf("the server has said: %.*s\n", (int)wc->octets, client.memory);
+        printf("the server has said: %.*s\n", (int)wc->bytes, client.memory);
         check("warpline_cm_disconnect", warpline_cm_disconnect(client.id));
     }
 }
@@ -116,12 +117,12 @@ static void on_completions(struct end *end, void (*on)(const struct warpline_wc 
 
 int main(void)
 {
-    struct warpline_device_attr near = {.addresses = "198.18.0.1/24"}, far = {.addresses = "198.18.0.2/24"};
+    const char *near = "ring,address=198.18.0.1/24", *far = "ring,address=198.18.0.2/24";
     struct warpline_device *devices[2];
     struct warpline_cm_channel *channel;
     struct warpline_cm_id *listener;
     struct warpline_cm_event event;
-    check("warpline_open_pair", warpline_open_pair(&near, &far, &devices[0], &devices[1]));
+    check("warpline_device_open_pair", warpline_device_open_pair(near, NULL, far, NULL, &devices[0], &devices[1]));
     check("warpline_cm_channel_create", warpline_cm_channel_create(devices, 2, &channel));
     check("warpline_cm_create_id", warpline_cm_create_id(channel, NULL, &listener));
     check("warpline_cm_bind_addr", warpline_cm_bind_addr(listener, "198.18.0.2", TCP_PORT));
@@ -143,7 +144,7 @@ int main(void)
     }
     warpline_cm_destroy_id(listener);
     warpline_cm_channel_destroy(channel);
-    warpline_close(devices[0]);
-    warpline_close(devices[1]);
+    warpline_device_close(devices[0]);
+    warpline_device_close(devices[1]);
     return 0;
 }

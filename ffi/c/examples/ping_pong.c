@@ -1,9 +1,12 @@
 /*
- * Ping-pong with RDMA Sends, both ends in one process on a link in memory, or each on a DPDK port of its own:
+ * Ping-pong with RDMA Sends, both ends in one process on a link in memory, or each on a device of its own:
  *
  *   ping_pong [COUNT]
- *   ping_pong server EAL PORT ADDRESS/PREFIX
- *   ping_pong client EAL PORT ADDRESS/PREFIX SERVER [COUNT]
+ *   ping_pong server DEVICE
+ *   ping_pong client DEVICE SERVER [COUNT]
+ *
+ * DEVICE names the device and its address: af_packet:eth1,address=198.18.0.1/24. WARPLINE_EAL, if it is set, has more
+ * arguments for DPDK.
  */
 #include <pthread.h>
 #include <string.h>
@@ -11,7 +14,7 @@
 #include "check.h"
 
 #define TCP_PORT 4711
-#define OCTETS 64
+#define BYTES 64
 
 /* One end: a buffer to send from, and one to receive in. */
 struct end {
@@ -24,8 +27,8 @@ struct end {
 
 static void post_receive(struct end *end)
 {
-    struct warpline_sge sge = {(uint64_t)(uintptr_t)(end->memory + OCTETS), OCTETS, warpline_mr_stag(end->mr)};
-    struct warpline_recv_wr wr = {.sg_list = &sge, .num_sge = 1};
+    struct warpline_sge sge = {(uint64_t)(uintptr_t)(end->memory + BYTES), BYTES, warpline_mr_stag(end->mr)};
+    struct warpline_recv_wr wr = {.size = sizeof wr, .sg_list = &sge, .num_sge = 1};
     check("warpline_post_recv", warpline_post_recv(end->qp, &wr, NULL));
 }
 
@@ -35,7 +38,7 @@ static struct end open_end(struct warpline_device *device)
     check("warpline_pd_create", warpline_pd_create(device, &end.pd));
     check("warpline_cq_create", warpline_cq_create(16, true, &end.cq));
     check("warpline_qp_create", warpline_qp_create(end.pd, end.cq, end.cq, NULL, NULL, &end.qp));
-    check("warpline_mr_allocate", warpline_mr_allocate(end.pd, NULL, 2 * OCTETS, WARPLINE_ACCESS_LOCAL_WRITE, &end.mr));
+    check("warpline_mr_allocate", warpline_mr_allocate(end.pd, NULL, 2 * BYTES, WARPLINE_ACCESS_LOCAL_WRITE, &end.mr));
     end.memory = warpline_mr_address(end.mr);
     /* Before the connection is open, so that the first message finds it. */
     post_receive(&end);
@@ -44,8 +47,9 @@ static struct end open_end(struct warpline_device *device)
 
 static void post_send(struct end *end)
 {
-    struct warpline_sge sge = {(uint64_t)(uintptr_t)end->memory, OCTETS, warpline_mr_stag(end->mr)};
-    struct warpline_send_wr wr = {.sg_list = &sge, .num_sge = 1, .opcode = WARPLINE_WR_SEND, .flags = WARPLINE_SEND_SIGNALED};
+    struct warpline_sge sge = {(uint64_t)(uintptr_t)end->memory, BYTES, warpline_mr_stag(end->mr)};
+    struct warpline_send_wr wr = {.size = sizeof wr, .sg_list = &sge, .num_sge = 1, .opcode = WARPLINE_WR_SEND,
+                                  .flags = WARPLINE_SEND_SIGNALED};
     check("warpline_post_send", warpline_post_send(end->qp, &wr, NULL));
 }
 
@@ -69,13 +73,13 @@ static void close_end(struct end *end)
 static void client(struct warpline_device *device, const char *address, int count)
 {
     struct end end = open_end(device);
-    struct warpline_conn_param param = {.private_data = &count, .private_data_octets = sizeof count};
+    struct warpline_conn_param param = {.size = sizeof param, .private_data = &count, .private_data_bytes = sizeof count};
     check("warpline_connect", warpline_connect(end.qp, address, TCP_PORT, &param, NULL));
     for (int number = 0; number < count; number++) {
-        snprintf(end.memory, OCTETS, "ping %d", number);
+        snprintf(end.memory, BYTES, "ping %d", number);
         post_send(&end);
         complete(&end, 1, 1);
-        if (memcmp(end.memory, end.memory + OCTETS, OCTETS) != 0)
+        if (memcmp(end.memory, end.memory + BYTES, BYTES) != 0)
             fail("something else came back");
         post_receive(&end);
     }
@@ -91,16 +95,16 @@ static void *server(void *device)
 {
     struct end end = open_end(device);
     struct warpline_request *request;
-    size_t octets;
+    size_t bytes;
     int count = 0;
     check("warpline_get_request", warpline_get_request(listener, -1, &request));
-    const void *asked = warpline_request_private_data(request, &octets);
-    if (octets == sizeof count)
+    const void *asked = warpline_request_private_data(request, &bytes);
+    if (bytes == sizeof count)
         memcpy(&count, asked, sizeof count);
     check("warpline_accept", warpline_accept(request, end.qp, NULL));
     for (int number = 0; number < count; number++) {
         complete(&end, 0, 1);
-        memcpy(end.memory, end.memory + OCTETS, OCTETS);
+        memcpy(end.memory, end.memory + BYTES, BYTES);
         post_receive(&end);
         post_send(&end);
         complete(&end, 1, 0);
@@ -112,17 +116,17 @@ static void *server(void *device)
 
 static int both_ends(int count)
 {
-    struct warpline_device_attr near = {.addresses = "198.18.0.1/24"}, far = {.addresses = "198.18.0.2/24"};
+    const char *near = "ring,address=198.18.0.1/24", *far = "ring,address=198.18.0.2/24";
     struct warpline_device *near_device, *far_device;
     pthread_t thread;
-    check("warpline_open_pair", warpline_open_pair(&near, &far, &near_device, &far_device));
+    check("warpline_device_open_pair", warpline_device_open_pair(near, NULL, far, NULL, &near_device, &far_device));
     check("warpline_listen", warpline_listen(far_device, TCP_PORT, NULL, &listener));
     if (pthread_create(&thread, NULL, server, far_device) != 0)
         fail("no thread is to be had");
     client(near_device, "198.18.0.2", count);
     pthread_join(thread, NULL);
-    warpline_close(far_device);
-    warpline_close(near_device);
+    warpline_device_close(far_device);
+    warpline_device_close(near_device);
     return 0;
 }
 
@@ -131,19 +135,19 @@ int main(int argc, char **argv)
     if (argc <= 2)
         return both_ends(argc == 2 ? atoi(argv[1]) : 1000);
     int is_server = strcmp(argv[1], "server") == 0;
-    if (argc < (is_server ? 5 : 6))
+    if (argc < (is_server ? 3 : 4))
         fail("usage: see the top of ping_pong.c");
-    struct warpline_device_attr attr = {.addresses = argv[4]};
+    struct warpline_device_attr attr = {.size = sizeof attr, .eal = getenv("WARPLINE_EAL")};
     struct warpline_device *device;
-    check("warpline_open", warpline_open(argv[2], argv[3], &attr, &device));
+    check("warpline_device_open", warpline_device_open(argv[2], &attr, &device));
     if (is_server) {
         check("warpline_listen", warpline_listen(device, TCP_PORT, NULL, &listener));
         puts("listening");
         fflush(stdout);
         server(device);
     } else {
-        client(device, argv[5], argc > 6 ? atoi(argv[6]) : 1000);
+        client(device, argv[3], argc > 4 ? atoi(argv[4]) : 1000);
     }
-    warpline_close(device);
+    warpline_device_close(device);
     return 0;
 }

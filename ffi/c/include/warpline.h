@@ -9,8 +9,16 @@
  * handle, at the same time as others. Each is given back once, by the call that says so, while no other call uses it and none does
  * afterwards. The order is free: what was made from a handle goes on without it.
  *
- * Octet counts are of octets, times of milliseconds. Strings are UTF-8 and end with a zero octet. The library reads what it is
- * pointed to only during the call, unless told otherwise.
+ * Lengths are in bytes, times in milliseconds. Strings are UTF-8 and end with a zero byte. The library reads what a pointer points
+ * to only during the call, unless the description says otherwise.
+ *
+ * A structure that a program fills begins with its size; set it to sizeof, and fields that are not named to zero:
+ *
+ *   struct warpline_qp_attr attr = {.size = sizeof attr, .send_depth = 64};
+ *
+ * Such structures grow in later versions. A program that was compiled with an older header goes on with the fields it has. With a
+ * library older than its header, a program that sets a field which the library does not know gets -E2BIG. Structures that the library
+ * fills, and struct warpline_sge and struct warpline_advertisement, stay as they are.
  */
 
 #ifndef WARPLINE_H
@@ -71,9 +79,9 @@
 #define WARPLINE_ACCESS_ZERO_BASED (1 << 16)
 
 /**
- * Octets of the message that `warpline_advertisement_encode` writes.
+ * Bytes of the message that `warpline_advertisement_encode` writes.
  */
-#define WARPLINE_ADVERTISEMENT_OCTETS 16
+#define WARPLINE_ADVERTISEMENT_BYTES 16
 
 /**
  * Of `warpline_wc`: a Send, or Immediate Data.
@@ -166,7 +174,7 @@
 #define WARPLINE_MAX_SGE 4
 
 /**
- * Most octets that `WARPLINE_SEND_INLINE` takes.
+ * Most bytes that `WARPLINE_SEND_INLINE` takes.
  */
 #define WARPLINE_MAX_INLINE 64
 
@@ -201,18 +209,18 @@
 #define WARPLINE_WR_READ 5
 
 /**
- * Adds `compare_add` to eight aligned octets of the peer; their value before comes to the one range of memory, of eight
- * octets.
+ * Adds `compare_add` to eight aligned bytes of the peer; their value before comes to the one range of memory, of eight
+ * bytes.
  */
 #define WARPLINE_WR_FETCH_ADD 6
 
 /**
- * Replaces eight aligned octets of the peer by `swap` if they are `compare_add`. As above else.
+ * Replaces eight aligned bytes of the peer by `swap` if they are `compare_add`. As above else.
  */
 #define WARPLINE_WR_COMPARE_SWAP 7
 
 /**
- * Replaces eight aligned octets of the peer by `swap`. As above else.
+ * Replaces eight aligned bytes of the peer by `swap`. As above else.
  */
 #define WARPLINE_WR_SWAP 8
 
@@ -258,13 +266,13 @@
 #define WARPLINE_SEND_FENCE 4
 
 /**
- * The octets are copied when the request is posted: at most `WARPLINE_MAX_INLINE`. `addr` is then the address of any
+ * The bytes are copied when the request is posted: at most `WARPLINE_MAX_INLINE`. `addr` is then the address of any
  * memory, and `stag` of no account.
  */
 #define WARPLINE_SEND_INLINE 8
 
 /**
- * Most octets of Private Data. 4 fewer for a connection whose IRD and ORD are negotiated, which it usually is.
+ * Most bytes of Private Data. 4 fewer for a connection whose IRD and ORD are negotiated, which it usually is.
  */
 #define WARPLINE_MAX_PRIVATE_DATA 512
 
@@ -346,7 +354,7 @@
 #define WARPLINE_CM_EVENT_TIMEWAIT_EXIT 15
 
 /**
- * Most octets of an address in words, with the zero octet at its end.
+ * Most bytes of an address in words, with the zero byte at its end.
  */
 #define WARPLINE_MAX_ADDRESS 46
 
@@ -469,7 +477,7 @@ struct warpline_request;
 struct warpline_srq;
 
 /**
- * A TCP connection in streaming mode: octets go both ways until MPA is started on it, as Initiator by
+ * A TCP connection in streaming mode: bytes go both ways until MPA is started on it, as Initiator by
  * `warpline_stream_initiate` or as Responder by `warpline_stream_respond`, whoever opened the connection; or without startup
  * frames by `warpline_stream_start_unnegotiated`. After a rejection it is in streaming mode again.
  *
@@ -484,25 +492,18 @@ struct warpline_stream;
 struct warpline_stream_listener;
 
 /**
- * How a device is set up. Zero is the usual for everything but the addresses.
+ * How a device is opened. Zero is the default of everything but `size`.
  */
 struct warpline_device_attr {
     /**
-     * Its addresses with the prefixes of their networks, separated by blanks: `"198.18.0.1/24 fd00::1/64"`.
+     * `sizeof(struct warpline_device_attr)`.
      */
-    const char *addresses;
+    size_t size;
     /**
-     * Who forwards to other networks: `"NETWORK/PREFIX GATEWAY"`, more of them separated by commas. Null for nobody.
+     * More arguments for DPDK's EAL, such as `"--no-huge -m 512"`; null for none. A process has one EAL: only the call that
+     * starts it may have arguments.
      */
-    const char *routes;
-    /**
-     * Octets of the largest IP packet; 0 for 1500.
-     */
-    uint16_t mtu;
-    /**
-     * The VLAN of all frames, 1 to 4094; 0 for frames without a tag.
-     */
-    uint16_t vlan;
+    const char *eal;
     /**
      * `WARPLINE_DEVICE_*`.
      */
@@ -512,27 +513,31 @@ struct warpline_device_attr {
      */
     uint32_t lcore;
     /**
-     * Octets a peer may have in flight on one connection; 0 for 2 MiB.
+     * Bytes a peer may have in flight on one connection; 0 for 2 MiB.
      */
     uint32_t window;
+    /**
+     * Must be 0.
+     */
+    uint32_t reserved;
 };
 
 /**
  * A range of memory under a name that no peer knows yet. It names the memory when the work request with it is done
  * (`WARPLINE_WR_BIND`, `WARPLINE_WR_REGISTER`); what is posted behind that on the same queue pair comes after it. `stag`, `to`
- * and `octets` are for the caller to read; nothing of it is to be changed.
+ * and `bytes` are for the caller to read; nothing of it is to be changed.
  */
 struct warpline_grant {
     /**
-     * The Tagged Offset of the first octet, under the new name.
+     * The Tagged Offset of the first byte, under the new name.
      */
     uint64_t to;
     /**
-     * Octets.
+     * Bytes.
      */
-    uint64_t octets;
+    uint64_t bytes;
     /**
-     * Where the range begins: of a window, as a Tagged Offset of the registration; else, as octets from the begin of the
+     * Where the range begins: of a window, as a Tagged Offset of the registration; else, as bytes from the begin of the
      * memory.
      */
     uint64_t start;
@@ -559,7 +564,7 @@ struct warpline_grant {
  */
 struct warpline_advertisement {
     /**
-     * The Tagged Offset of the first octet: `remote_addr` of a `warpline_send_wr`.
+     * The Tagged Offset of the first byte: `remote_addr` of a `warpline_send_wr`.
      */
     uint64_t to;
     /**
@@ -567,9 +572,9 @@ struct warpline_advertisement {
      */
     uint32_t stag;
     /**
-     * Octets from there on.
+     * Bytes from there on.
      */
-    uint32_t octets;
+    uint32_t bytes;
 };
 
 /**
@@ -581,7 +586,7 @@ struct warpline_wc {
      */
     uint64_t wr_id;
     /**
-     * With `WARPLINE_WC_WITH_IMMEDIATE`, the eight octets as an integer, most significant first on the wire.
+     * With `WARPLINE_WC_WITH_IMMEDIATE`, the eight bytes as an integer, most significant first on the wire.
      */
     uint64_t immediate;
     /**
@@ -593,9 +598,9 @@ struct warpline_wc {
      */
     uint32_t opcode;
     /**
-     * For receives, octets of the message; for sends, octets sent.
+     * For receives, bytes of the message; for sends, bytes sent.
      */
-    uint32_t octets;
+    uint32_t bytes;
     /**
      * The queue pair: see `warpline_qp_number`.
      */
@@ -611,9 +616,13 @@ struct warpline_wc {
 };
 
 /**
- * How a queue pair is made. Zero is the usual for everything.
+ * How a queue pair is made. Zero is the default of everything but `size`.
  */
 struct warpline_qp_attr {
+    /**
+     * `sizeof(struct warpline_qp_attr)`.
+     */
+    size_t size;
     /**
      * Send work requests that may be outstanding, 32768 at most; 0 for 128.
      */
@@ -623,24 +632,28 @@ struct warpline_qp_attr {
      */
     uint32_t recv_depth;
     /**
-     * When the peer closes its half of the connection, ours stays open for sends until `warpline_disconnect`: see
-     * `warpline_wait_peer_closed`.
-     */
-    bool keep_open;
-    /**
      * Milliseconds that a message of the peer which meets no receive waits for one; all that the peer sends behind it waits
      * too. 0: it ends the stream at once.
      */
     uint32_t rnr_timeout_ms;
     /**
-     * Milliseconds after `warpline_disconnect` without an octet of the peer or an acknowledgement of ours, after which the
+     * Milliseconds after `warpline_disconnect` without an byte of the peer or an acknowledgement of ours, after which the
      * connection is reset; 0 for 60000, `UINT32_MAX` for no limit.
      */
     uint32_t disconnect_timeout_ms;
+    /**
+     * When the peer closes its half of the connection, ours stays open for sends until `warpline_disconnect`: see
+     * `warpline_wait_peer_closed`.
+     */
+    bool keep_open;
+    /**
+     * Must be 0.
+     */
+    uint8_t reserved[7];
 };
 
 /**
- * A range of registered memory.
+ * A range of registered memory. It stands in arrays, so it does not grow.
  */
 struct warpline_sge {
     /**
@@ -648,9 +661,9 @@ struct warpline_sge {
      */
     uint64_t addr;
     /**
-     * Its octets.
+     * Its bytes.
      */
-    uint32_t octets;
+    uint32_t bytes;
     /**
      * The STag of the registration it lies in.
      */
@@ -661,6 +674,10 @@ struct warpline_sge {
  * A work request on the send queue. Its memory belongs to the library until its completion; itself only until it is posted.
  */
 struct warpline_send_wr {
+    /**
+     * `sizeof(struct warpline_send_wr)`.
+     */
+    size_t size;
     /**
      * The caller's name for it.
      */
@@ -694,7 +711,7 @@ struct warpline_send_wr {
      */
     uint64_t remote_addr;
     /**
-     * Immediate Data, as an integer: most significant octet first on the wire.
+     * Immediate Data, as an integer: most significant byte first on the wire.
      */
     uint64_t immediate;
     /**
@@ -725,6 +742,10 @@ struct warpline_send_wr {
  */
 struct warpline_recv_wr {
     /**
+     * `sizeof(struct warpline_recv_wr)`.
+     */
+    size_t size;
+    /**
      * The caller's name for it.
      */
     uint64_t wr_id;
@@ -740,20 +761,28 @@ struct warpline_recv_wr {
      * How many, at most `WARPLINE_MAX_SGE`.
      */
     uint32_t num_sge;
+    /**
+     * Must be 0.
+     */
+    uint32_t reserved;
 };
 
 /**
- * How a connection is opened or accepted. Zero is the usual for everything.
+ * How a connection is opened or accepted. Zero is the default of everything but `size`.
  */
 struct warpline_conn_param {
+    /**
+     * `sizeof(struct warpline_conn_param)`.
+     */
+    size_t size;
     /**
      * What the peer's application gets to see.
      */
     const void *private_data;
     /**
-     * Its octets.
+     * Its bytes.
      */
-    uint32_t private_data_octets;
+    uint32_t private_data_bytes;
     /**
      * To open: milliseconds it may take; 0 for ten seconds.
      */
@@ -786,7 +815,7 @@ struct warpline_conn_param {
     bool permissive;
     /**
      * To open: a peer of revision 2 that stays silent after our first message is not sent RDMA Writes without payload, which it is
-     * otherwise, three at most: Linux siw may overlook that message until more octets come.
+     * otherwise, three at most: Linux siw may overlook that message until more bytes come.
      */
     bool no_nudges;
     /**
@@ -808,9 +837,9 @@ struct warpline_conn_reply {
      */
     uint8_t private_data[512];
     /**
-     * How many octets of it there are.
+     * How many bytes of it there are.
      */
-    uint32_t private_data_octets;
+    uint32_t private_data_bytes;
     /**
      * RDMA Reads and atomics of the peer that are served at a time.
      */
@@ -822,9 +851,13 @@ struct warpline_conn_reply {
 };
 
 /**
- * How connections are taken. Zero is the usual for everything.
+ * How connections are taken. Zero is the default of everything but `size`.
  */
 struct warpline_listen_attr {
+    /**
+     * `sizeof(struct warpline_listen_attr)`.
+     */
+    size_t size;
     /**
      * Connections that wait for their startup or for the application, at most; 0 for 128.
      */
@@ -854,6 +887,10 @@ struct warpline_listen_attr {
      * Other listeners that say the same may have the same port at addresses that this one has too, as with `SO_REUSEADDR`.
      */
     bool reuse_address;
+    /**
+     * Must be 0.
+     */
+    uint8_t reserved[5];
 };
 
 /**
@@ -913,36 +950,44 @@ extern "C" {
 const char *warpline_last_error(void);
 
 /**
- * Starts a device on the DPDK port `port`, such as `"net_tap0"` or a PCI address.
+ * Opens the device `name` and starts a thread that polls it. A name is a kind, what the kind opens, and options after commas,
+ * among them at least one address of the device: `"af_packet:eth1,mtu=9000,address=198.18.0.1/24"`. The kinds are
+ * `tap:INTERFACE`, `af_packet:INTERFACE`, `af_xdp:INTERFACE`, `memif:PATH`, `vhost:PATH`, `virtio_user:PATH`, `pci:ADDRESS` and
+ * `eal:PORT`, a device in DPDK's notation. Options of all kinds are `address=ADDRESS/PREFIX`, `gateway=ADDRESS`,
+ * `route=NETWORK/PREFIX@GATEWAY`, `mtu=BYTES` and `vlan=NUMBER`. A null `name` stands for the value of the environment variable
+ * `WARPLINE_DEVICE`; `attr` may be null for the defaults.
  *
- * DPDK's EAL is started by the first call, with `eal` for its command line, such as `"--vdev=net_tap0,iface=tap0"`; a
- * process has one, so later calls pass null and name another port of the same command line.
+ * The first call starts DPDK's EAL. If a process opens several devices, the first must be the one of kind `pci` or
+ * `virtio_user`, because the EAL must know of these when it starts; others can be added at any time.
  *
  * - `-EINVAL`: an argument is wrong
- * - `-EALREADY`: the EAL runs, and `eal` is not null
- * - `-ENODEV`: the EAL or the port does not start
+ * - `-E2BIG`: `attr` has fields that this library does not know
+ * - `-EALREADY`: the EAL runs, and `attr` has arguments for it
+ * - `-ENODEV`: the EAL or the device does not start
  * - `-ENOMEM`: a thread, a file descriptor or memory is lacking
  * - `-ENOSYS`: the library was built without DPDK
  */
-int warpline_open(const char *eal,
-                  const char *port,
-                  const struct warpline_device_attr *attr,
-                  struct warpline_device **device);
+int warpline_device_open(const char *name,
+                         const struct warpline_device_attr *attr,
+                         struct warpline_device **device);
 
 /**
- * Starts two devices with a link in memory between them: for tests and for trying things out, without DPDK.
+ * Opens two devices with a link in memory between them, without DPDK: for tests, and to try things out. Both names are of the kind
+ * `ring`, such as `"ring,address=198.18.0.1/24"`. Each `attr` may be null for the defaults.
  *
- * Fails as `warpline_open` does.
+ * Fails as `warpline_device_open` does.
  */
-int warpline_open_pair(const struct warpline_device_attr *a_attr,
-                       const struct warpline_device_attr *b_attr,
-                       struct warpline_device **a,
-                       struct warpline_device **b);
+int warpline_device_open_pair(const char *a_name,
+                              const struct warpline_device_attr *a_attr,
+                              const char *b_name,
+                              const struct warpline_device_attr *b_attr,
+                              struct warpline_device **a,
+                              struct warpline_device **b);
 
 /**
  * Gives a device back. What was made from it goes on until it is given back too. Null is nothing.
  */
-void warpline_close(struct warpline_device *device);
+void warpline_device_close(struct warpline_device *device);
 
 /**
  * A new Protection Domain.
@@ -955,7 +1000,7 @@ int warpline_pd_create(struct warpline_device *device, struct warpline_pd **pd);
 void warpline_pd_destroy(struct warpline_pd *pd);
 
 /**
- * Registers `octets` octets of the caller's own memory from `start`. What is sent from it is copied into frames, see
+ * Registers `bytes` bytes of the caller's own memory from `start`. What is sent from it is copied into frames, see
  * `warpline_mr_is_copied`; what arrives is placed there at once.
  *
  * `qp` is null, or the queue pair that alone may reach the memory: its peer may then invalidate it.
@@ -963,19 +1008,19 @@ void warpline_pd_destroy(struct warpline_pd *pd);
  * The memory must be initialised, and stay in place, writable and mapped, until `warpline_mr_deregister` has returned 0;
  * `warpline_mr_destroy` is not enough for that.
  *
- * - `-EINVAL`: no octets, a wrong right, or `qp` is of another Protection Domain
+ * - `-EINVAL`: no bytes, a wrong right, or `qp` is of another Protection Domain
  * - `-ENOSPC`: the device knows as many regions as it can, or the Protection Domain as many as it may
  * - `-ENODEV`: the device has stopped
  */
 int warpline_mr_register(struct warpline_pd *pd,
                          struct warpline_qp *qp,
                          void *start,
-                         size_t octets,
+                         size_t bytes,
                          uint32_t access,
                          struct warpline_mr **mr);
 
 /**
- * Allocates and registers `octets` zero octets: in hugepages on a device of `warpline_open`. They go when nothing reaches
+ * Allocates and registers `bytes` zero bytes: in hugepages on a device of `warpline_device_open`. They go when nothing reaches
  * them any more.
  *
  * - `-ENOMEM`: there is no such memory
@@ -983,7 +1028,7 @@ int warpline_mr_register(struct warpline_pd *pd,
  */
 int warpline_mr_allocate(struct warpline_pd *pd,
                          struct warpline_qp *qp,
-                         size_t octets,
+                         size_t bytes,
                          uint32_t access,
                          struct warpline_mr **mr);
 
@@ -993,9 +1038,9 @@ int warpline_mr_allocate(struct warpline_pd *pd,
 void *warpline_mr_address(const struct warpline_mr *mr);
 
 /**
- * How many octets it has; 0 for a null `mr`.
+ * How many bytes it has; 0 for a null `mr`.
  */
-size_t warpline_mr_octets(const struct warpline_mr *mr);
+size_t warpline_mr_length(const struct warpline_mr *mr);
 
 /**
  * Its STag: its name in `warpline_sge`, and at peers. 0, which names nothing, for a null `mr`.
@@ -1041,7 +1086,7 @@ int warpline_mw_allocate(struct warpline_pd *pd,
 uint32_t warpline_mw_stag(const struct warpline_mw *mw);
 
 /**
- * Writes to `grant` what binds the window to octets `offset` to `offset + octets` of `mr`: for a work request with the opcode
+ * Writes to `grant` what binds the window to bytes `offset` to `offset + bytes` of `mr`: for a work request with the opcode
  * `WARPLINE_WR_BIND`, which opens them to the peer of the queue pair that it is posted to. The window must not be bound when
  * the work request is done, so invalidate it before if it is. Without a work request, nothing but its name changes.
  *
@@ -1054,7 +1099,7 @@ uint32_t warpline_mw_stag(const struct warpline_mw *mw);
 int warpline_mw_binding(struct warpline_mw *mw,
                         const struct warpline_mr *mr,
                         size_t offset,
-                        size_t octets,
+                        size_t bytes,
                         uint32_t access,
                         struct warpline_grant *grant);
 
@@ -1074,7 +1119,7 @@ int warpline_mw_deallocate(struct warpline_mw *mw,
 void warpline_mw_destroy(struct warpline_mw *mw);
 
 /**
- * Writes to `grant` what registers octets `offset` to `offset + octets` of the memory anew, without asking the control thread:
+ * Writes to `grant` what registers bytes `offset` to `offset + bytes` of the memory anew, without asking the control thread:
  * for a work request with the opcode `WARPLINE_WR_REGISTER`. The memory must be invalid when the work request is done, so
  * invalidate it before (`WARPLINE_WR_LOCAL_INVALIDATE`), if the peer has not. `warpline_mr_stag` gives the new name from now on.
  *
@@ -1086,34 +1131,34 @@ void warpline_mw_destroy(struct warpline_mw *mw);
  */
 int warpline_mr_fast_registration(struct warpline_mr *mr,
                                   size_t offset,
-                                  size_t octets,
+                                  size_t bytes,
                                   uint32_t access,
                                   bool one_stream,
                                   struct warpline_grant *grant);
 
 /**
- * What a peer must know of octets `offset` to `offset + octets` of the memory.
+ * What a peer must know of bytes `offset` to `offset + bytes` of the memory.
  *
  * - `-EINVAL`: they are not all registered
  */
 int warpline_mr_advertisement(const struct warpline_mr *mr,
                               size_t offset,
-                              uint32_t octets,
+                              uint32_t bytes,
                               struct warpline_advertisement *advertisement);
 
 /**
- * What a peer must know of octets `offset` to `offset + octets` of the window, as `warpline_mw_binding` was told last.
+ * What a peer must know of bytes `offset` to `offset + bytes` of the window, as `warpline_mw_binding` was told last.
  *
  * - `-EINVAL`: they do not all lie inside
  */
 int warpline_mw_advertisement(const struct warpline_mw *mw,
                               uint64_t offset,
-                              uint32_t octets,
+                              uint32_t bytes,
                               struct warpline_advertisement *advertisement);
 
 /**
- * Writes the advertisement to the `WARPLINE_ADVERTISEMENT_OCTETS` octets at `message`, as rping does: Tagged Offset 8, STag 4,
- * length 4, each with the most significant octet first.
+ * Writes the advertisement to the `WARPLINE_ADVERTISEMENT_BYTES` bytes at `message`, as rping does: Tagged Offset 8, STag 4,
+ * length 4, each with the most significant byte first.
  */
 int warpline_advertisement_encode(const struct warpline_advertisement *advertisement,
                                   void *message);
@@ -1121,10 +1166,10 @@ int warpline_advertisement_encode(const struct warpline_advertisement *advertise
 /**
  * Reads what `warpline_advertisement_encode` has written.
  *
- * - `-EINVAL`: `octets` is not `WARPLINE_ADVERTISEMENT_OCTETS`
+ * - `-EINVAL`: `bytes` is not `WARPLINE_ADVERTISEMENT_BYTES`
  */
 int warpline_advertisement_decode(const void *message,
-                                  size_t octets,
+                                  size_t bytes,
                                   struct warpline_advertisement *advertisement);
 
 /**
@@ -1355,10 +1400,10 @@ int warpline_get_request(struct warpline_listener *listener,
                          struct warpline_request **request);
 
 /**
- * The peer's Private Data, good until the request is answered; `octets` gets how many. Null, and 0, for a null `request`.
+ * The peer's Private Data, good until the request is answered; `bytes` gets how many. Null, and 0, for a null `request`.
  */
 const void *warpline_request_private_data(const struct warpline_request *request,
-                                          size_t *octets);
+                                          size_t *bytes);
 
 /**
  * Accepts: `qp` serves the connection from now on. What it sends leaves after the peer's first message. The request is
@@ -1374,9 +1419,9 @@ int warpline_accept(struct warpline_request *request,
                     const struct warpline_conn_param *param);
 
 /**
- * Rejects: the peer gets `octets` octets of `private_data`. The request is gone, whatever this returns.
+ * Rejects: the peer gets `bytes` bytes of `private_data`. The request is gone, whatever this returns.
  */
-int warpline_reject(struct warpline_request *request, const void *private_data, uint32_t octets);
+int warpline_reject(struct warpline_request *request, const void *private_data, uint32_t bytes);
 
 /**
  * A channel for connections on `count` devices. It keeps them going.
@@ -1439,7 +1484,7 @@ int warpline_cm_set_context(struct warpline_cm_id *id, void *context);
 
 /**
  * A handle of the device that the id is on, for its queue pair: known once the address is resolved, and of a peer that wants to
- * connect. It is a handle of its own, to be given back with `warpline_close`.
+ * connect. It is a handle of its own, to be given back with `warpline_device_close`.
  *
  * - `-ENODEV`: it is not known
  */
@@ -1448,7 +1493,7 @@ int warpline_cm_device(const struct warpline_cm_id *id,
 
 /**
  * The peer that wants to connect, or whose address was resolved: the address as a string, for which there is room for
- * `WARPLINE_MAX_ADDRESS` octets, and the port. Either may be null.
+ * `WARPLINE_MAX_ADDRESS` bytes, and the port. Either may be null.
  *
  * - `-ENOTCONN`: the id has no peer
  */
@@ -1521,7 +1566,7 @@ int warpline_cm_accept(struct warpline_cm_id *id,
                        const struct warpline_conn_param *param);
 
 /**
- * Rejects the peer that wants to connect: it gets `octets` octets of `private_data`. With a failure it still waits for its
+ * Rejects the peer that wants to connect: it gets `bytes` bytes of `private_data`. With a failure it still waits for its
  * answer.
  *
  * - `-EINVAL`: an argument is wrong, or nobody wants to connect
@@ -1529,7 +1574,7 @@ int warpline_cm_accept(struct warpline_cm_id *id,
  */
 int warpline_cm_reject(struct warpline_cm_id *id,
                        const void *private_data,
-                       uint32_t octets);
+                       uint32_t bytes);
 
 /**
  * Closes our half of the connection after everything posted. `WARPLINE_CM_EVENT_DISCONNECTED` comes when the peer closes its half,
@@ -1588,26 +1633,26 @@ int warpline_stream_accept(struct warpline_stream_listener *listener,
 void warpline_stream_destroy(struct warpline_stream *stream);
 
 /**
- * Octets that can be read at once; 0 for null.
+ * Bytes that can be read at once; 0 for null.
  */
 size_t warpline_stream_available(const struct warpline_stream *stream);
 
 /**
- * Reads what there is, at most `octets` octets, to `place`; waits for one for `timeout_ms` milliseconds, or for ever if that is
+ * Reads what there is, at most `bytes` bytes, to `place`; waits for one for `timeout_ms` milliseconds, or for ever if that is
  * negative. Gives how many; 0 when the peer has finished and all was read.
  *
  * - `-ETIMEDOUT`: nothing came
  * - `-ECONNRESET`: the connection ended otherwise
- * - `-EINVAL`: a pointer is null, or the octets are MPA's
+ * - `-EINVAL`: a pointer is null, or the bytes are MPA's
  * - `-ENODEV`: the device has stopped
  */
 int warpline_stream_read(struct warpline_stream *stream,
                          void *place,
-                         size_t octets,
+                         size_t bytes,
                          int32_t timeout_ms);
 
 /**
- * Queues as many of `octets` octets from `start` as there is room for; waits for room for one for `timeout_ms` milliseconds, or
+ * Queues as many of `bytes` bytes from `start` as there is room for; waits for room for one for `timeout_ms` milliseconds, or
  * for ever if that is negative. Gives how many.
  *
  * - `-ETIMEDOUT`: there was no room
@@ -1618,7 +1663,7 @@ int warpline_stream_read(struct warpline_stream *stream,
  */
 int warpline_stream_write(struct warpline_stream *stream,
                           const void *start,
-                          size_t octets,
+                          size_t bytes,
                           int32_t timeout_ms);
 
 /**
@@ -1641,11 +1686,11 @@ int warpline_stream_abort(struct warpline_stream *stream);
 int warpline_stream_wait_closed(struct warpline_stream *stream, int32_t timeout_ms);
 
 /**
- * Starts MPA as its Initiator, at once or after octets: behind our last one comes the Request, and the peer's next one belongs to
+ * Starts MPA as its Initiator, at once or after bytes: behind our last one comes the Request, and the peer's next one belongs to
  * its Reply. Returns when sends may be posted to `qp`. `param` may be null for the usual; `reply` may be null, else it is written on
  * success, and on `-EACCES` with the peer's reason. After that the connection is in streaming mode again.
  *
- * - `-EBUSY`: octets wait to be read: read them, then start
+ * - `-EBUSY`: bytes wait to be read: read them, then start
  * - `-EACCES`: the peer's application does not want it
  * - `-EISCONN`: the queue pair has or had a connection
  * - `-EPROTO`, `-ECONNRESET`: startup has failed, and the connection is closed
@@ -1658,11 +1703,11 @@ int warpline_stream_initiate(struct warpline_stream *stream,
                              struct warpline_conn_reply *reply);
 
 /**
- * Starts MPA as its Responder: `octets` octets of `last_message`, which may be none, are our last ones before the Reply, and the
- * peer's next octet belongs to its Request. Waits for the Request, which `warpline_accept` or `warpline_reject` answers; after a
+ * Starts MPA as its Responder: `bytes` bytes of `last_message`, which may be none, are our last ones before the Reply, and the
+ * peer's next byte belongs to its Request. Waits for the Request, which `warpline_accept` or `warpline_reject` answers; after a
  * rejection the connection is in streaming mode again. `attr` may be null for the usual.
  *
- * - `-EBUSY`: octets wait to be read, which cannot be the Request's with a last message: read them, then start
+ * - `-EBUSY`: bytes wait to be read, which cannot be the Request's with a last message: read them, then start
  * - `-EAGAIN`: the last message does not fit behind what is queued
  * - `-EPROTO`, `-ECONNRESET`: no Request came in its time, or startup has failed; the connection is closed
  * - `-EINVAL`: a pointer is null but `attr`, or MPA has started already
@@ -1670,7 +1715,7 @@ int warpline_stream_initiate(struct warpline_stream *stream,
  */
 int warpline_stream_respond(struct warpline_stream *stream,
                             const void *last_message,
-                            size_t octets,
+                            size_t bytes,
                             const struct warpline_listen_attr *attr,
                             struct warpline_request **request);
 
@@ -1684,18 +1729,18 @@ int warpline_stream_respond(struct warpline_stream *stream,
  */
 int warpline_reject_to_stream(struct warpline_request *request,
                               const void *private_data,
-                              uint32_t octets,
+                              uint32_t bytes,
                               struct warpline_stream **stream);
 
 /**
  * Full Operation without startup frames, as draft-culley-iwarp-mpa-00 has it: with Markers and CRCs, and no waiting for the other
- * end. `directions` is `WARPLINE_STREAM_SEND`, `WARPLINE_STREAM_RECEIVE` or both: the octets behind those written and read so far
+ * end. `directions` is `WARPLINE_STREAM_SEND`, `WARPLINE_STREAM_RECEIVE` or both: the bytes behind those written and read so far
  * are MPA's, which both ends must know; the other direction stays in streaming mode until it is started too, with the same queue
  * pair. `version` is that of DDP and RDMAP, 0 or 1. `ird` and `ord` are the RDMA Reads of the peer that are served at a time and our
  * own that may be outstanding, up to 128 each: the peer must be called with the same numbers the other way round. Of these three
  * the first call for a connection decides.
  *
- * - `-EBUSY`: octets wait to be read
+ * - `-EBUSY`: bytes wait to be read
  * - `-EISCONN`: the queue pair has or had another connection
  * - `-ECONNRESET`: the connection has ended
  * - `-EINVAL`: an argument is wrong, the queue pair is of another device, or MPA has started already
@@ -1736,7 +1781,7 @@ int warpline_stream_listen_at(struct warpline_device *device,
                               struct warpline_stream_listener **listener);
 
 /**
- * Where a listener listens: the address as a string, for which there is room for `WARPLINE_MAX_ADDRESS` octets, and the port.
+ * Where a listener listens: the address as a string, for which there is room for `WARPLINE_MAX_ADDRESS` bytes, and the port.
  * Either may be null.
  */
 int warpline_listener_address(const struct warpline_listener *listener,
@@ -1752,7 +1797,7 @@ int warpline_stream_listener_address(const struct warpline_stream_listener *list
 
 /**
  * The addresses and ports of a queue pair's connection, ours and the peer's: addresses as strings, for each of which there is
- * room for `WARPLINE_MAX_ADDRESS` octets. Any of the four may be null. They stay known after the connection has ended.
+ * room for `WARPLINE_MAX_ADDRESS` bytes. Any of the four may be null. They stay known after the connection has ended.
  *
  * - `-ENOTCONN`: it has had no connection
  */
@@ -1783,7 +1828,7 @@ int warpline_stream_addresses(const struct warpline_stream *stream,
 /**
  * The id's own address and port (`rdma_get_local_addr`, `rdma_get_src_port`), as far as they are known: as bound; with the address
  * that leads to the peer once that is resolved; with the port that was chosen once it listens or is connected. There is room for
- * `WARPLINE_MAX_ADDRESS` octets of the address; either may be null.
+ * `WARPLINE_MAX_ADDRESS` bytes of the address; either may be null.
  *
  * - `-ENOTCONN`: the id is new
  */

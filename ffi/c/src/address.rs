@@ -33,7 +33,7 @@ pub unsafe extern "C" fn warpline_listen_at(
         // SAFETY: what C promises for every call.
         unsafe {
             let (device, local) = (borrow(device)?, socket_address(address, port)?);
-            let config = ListenAttr::config(attr);
+            let config = ListenAttr::config(attr)?;
             hand_out(listener, || Ok(Listener(device.0.listen_at(local, &config)?)))?;
         }
         Ok(0)
@@ -68,7 +68,7 @@ pub unsafe extern "C" fn warpline_stream_listen_at(
     })
 }
 
-/// Where a listener listens: the address as a string, for which there is room for `WARPLINE_MAX_ADDRESS` octets, and the port.
+/// Where a listener listens: the address as a string, for which there is room for `WARPLINE_MAX_ADDRESS` bytes, and the port.
 /// Either may be null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_listener_address(
@@ -95,7 +95,7 @@ pub unsafe extern "C" fn warpline_stream_listener_address(
 ///
 /// # Safety
 ///
-/// What is not null may be written, the addresses with room for `WARPLINE_MAX_ADDRESS` octets.
+/// What is not null may be written, the addresses with room for `WARPLINE_MAX_ADDRESS` bytes.
 unsafe fn write_both(
     (local, peer): (Option<SocketAddr>, Option<SocketAddr>),
     (local_address, local_port): (*mut c_char, *mut u16),
@@ -109,7 +109,7 @@ unsafe fn write_both(
 }
 
 /// The addresses and ports of a queue pair's connection, ours and the peer's: addresses as strings, for each of which there is
-/// room for `WARPLINE_MAX_ADDRESS` octets. Any of the four may be null. They stay known after the connection has ended.
+/// room for `WARPLINE_MAX_ADDRESS` bytes. Any of the four may be null. They stay known after the connection has ended.
 ///
 /// - `-ENOTCONN`: it has had no connection
 #[unsafe(no_mangle)]
@@ -170,7 +170,7 @@ pub unsafe extern "C" fn warpline_stream_addresses(
 
 /// The id's own address and port (`rdma_get_local_addr`, `rdma_get_src_port`), as far as they are known: as bound; with the address
 /// that leads to the peer once that is resolved; with the port that was chosen once it listens or is connected. There is room for
-/// `WARPLINE_MAX_ADDRESS` octets of the address; either may be null.
+/// `WARPLINE_MAX_ADDRESS` bytes of the address; either may be null.
 ///
 /// - `-ENOTCONN`: the id is new
 #[unsafe(no_mangle)]

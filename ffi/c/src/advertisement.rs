@@ -9,27 +9,27 @@ use crate::memory::Mr;
 use crate::pointer::{borrow, list};
 use crate::window::Mw;
 
-/// Octets of the message that `warpline_advertisement_encode` writes.
-pub const WARPLINE_ADVERTISEMENT_OCTETS: u32 = 16;
+/// Bytes of the message that `warpline_advertisement_encode` writes.
+pub const WARPLINE_ADVERTISEMENT_BYTES: u32 = 16;
 
-const _: () = assert!(WARPLINE_ADVERTISEMENT_OCTETS as usize == warpline::Advertisement::OCTETS);
+const _: () = assert!(WARPLINE_ADVERTISEMENT_BYTES as usize == warpline::Advertisement::OCTETS);
 
 /// Memory of a peer: where an RDMA Write may go, or what an RDMA Read may fetch.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Advertisement {
-    /// The Tagged Offset of the first octet: `remote_addr` of a `warpline_send_wr`.
+    /// The Tagged Offset of the first byte: `remote_addr` of a `warpline_send_wr`.
     pub to: u64,
     /// `remote_stag` of a `warpline_send_wr`.
     pub stag: u32,
-    /// Octets from there on.
-    pub octets: u32,
+    /// Bytes from there on.
+    pub bytes: u32,
 }
 
 impl From<warpline::Advertisement> for Advertisement {
     fn from(advertisement: warpline::Advertisement) -> Self {
         let warpline::Advertisement { to, stag, octets } = advertisement;
-        Self { to, stag: stag.0, octets }
+        Self { to, stag: stag.0, bytes: octets }
     }
 }
 
@@ -40,48 +40,48 @@ unsafe fn write(place: *mut Advertisement, what: Option<warpline::Advertisement>
     if place.is_null() {
         return Err(Failure::NULL);
     }
-    let what = what.ok_or(Failure::invalid("the octets are not all inside"))?;
+    let what = what.ok_or(Failure::invalid("the bytes are not all inside"))?;
     // SAFETY: not null, so it may be written: the caller's promise.
     unsafe { place.write(what.into()) };
     Ok(0)
 }
 
-/// What a peer must know of octets `offset` to `offset + octets` of the memory.
+/// What a peer must know of bytes `offset` to `offset + bytes` of the memory.
 ///
 /// - `-EINVAL`: they are not all registered
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_mr_advertisement(
     mr: *const Mr,
     offset: usize,
-    octets: u32,
+    bytes: u32,
     advertisement: *mut Advertisement,
 ) -> c_int {
     // SAFETY: what C promises for every call.
     guard(|| unsafe {
-        let what = borrow(mr)?.with(|memory| memory.advertisement(offset, octets))?;
+        let what = borrow(mr)?.with(|memory| memory.advertisement(offset, bytes))?;
         write(advertisement, what)
     })
 }
 
-/// What a peer must know of octets `offset` to `offset + octets` of the window, as `warpline_mw_binding` was told last.
+/// What a peer must know of bytes `offset` to `offset + bytes` of the window, as `warpline_mw_binding` was told last.
 ///
 /// - `-EINVAL`: they do not all lie inside
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_mw_advertisement(
     mw: *const Mw,
     offset: u64,
-    octets: u32,
+    bytes: u32,
     advertisement: *mut Advertisement,
 ) -> c_int {
     // SAFETY: what C promises for every call.
     guard(|| unsafe {
-        let what = borrow(mw)?.with(|window| window.advertisement(offset, octets))?;
+        let what = borrow(mw)?.with(|window| window.advertisement(offset, bytes))?;
         write(advertisement, what)
     })
 }
 
-/// Writes the advertisement to the `WARPLINE_ADVERTISEMENT_OCTETS` octets at `message`, as rping does: Tagged Offset 8, STag 4,
-/// length 4, each with the most significant octet first.
+/// Writes the advertisement to the `WARPLINE_ADVERTISEMENT_BYTES` bytes at `message`, as rping does: Tagged Offset 8, STag 4,
+/// length 4, each with the most significant byte first.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_advertisement_encode(
     advertisement: *const Advertisement,
@@ -89,12 +89,12 @@ pub unsafe extern "C" fn warpline_advertisement_encode(
 ) -> c_int {
     guard(|| {
         // SAFETY: what C promises for every call.
-        let Advertisement { to, stag, octets } = *unsafe { borrow(advertisement)? };
+        let Advertisement { to, stag, bytes } = *unsafe { borrow(advertisement)? };
         if message.is_null() {
             return Err(Failure::NULL);
         }
-        let encoded = warpline::Advertisement { to, stag: STag(stag), octets }.encode();
-        // SAFETY: not null, so as many octets may be written: what C promises. No alignment is needed for octets.
+        let encoded = warpline::Advertisement { to, stag: STag(stag), octets: bytes }.encode();
+        // SAFETY: not null, so as many bytes may be written: what C promises. No alignment is needed for bytes.
         unsafe { message.cast::<u8>().copy_from_nonoverlapping(encoded.as_ptr(), encoded.len()) };
         Ok(0)
     })
@@ -102,16 +102,16 @@ pub unsafe extern "C" fn warpline_advertisement_encode(
 
 /// Reads what `warpline_advertisement_encode` has written.
 ///
-/// - `-EINVAL`: `octets` is not `WARPLINE_ADVERTISEMENT_OCTETS`
+/// - `-EINVAL`: `bytes` is not `WARPLINE_ADVERTISEMENT_BYTES`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_advertisement_decode(
     message: *const c_void,
-    octets: usize,
+    bytes: usize,
     advertisement: *mut Advertisement,
 ) -> c_int {
     // SAFETY: what C promises for every call.
     guard(|| unsafe {
-        let decoded = warpline::Advertisement::decode(list(message.cast(), octets)?);
+        let decoded = warpline::Advertisement::decode(list(message.cast(), bytes)?);
         write(advertisement, Some(decoded.map_err(|error| Failure::of(libc::EINVAL, &error))?))
     })
 }

@@ -3,8 +3,7 @@
 use std::ffi::{c_char, c_int};
 use std::os::fd::AsRawFd;
 
-use warpline::{Completion, CompletionKind, CompletionQueue, Notice, WcStatus};
-use warpline_dataplane::limits;
+use warpline::{Completion, CompletionKind, CompletionQueue, Notice, WcStatus, limits};
 
 use crate::error::{Failure, guard, guard_or};
 use crate::pointer::{borrow, hand_out, patience, take_back};
@@ -44,14 +43,14 @@ pub const WARPLINE_WC_SOLICITED: u32 = 4;
 pub struct Wc {
     /// The work request's name.
     pub wr_id: u64,
-    /// With `WARPLINE_WC_WITH_IMMEDIATE`, the eight octets as an integer, most significant first on the wire.
+    /// With `WARPLINE_WC_WITH_IMMEDIATE`, the eight bytes as an integer, most significant first on the wire.
     pub immediate: u64,
     /// 0 for success, else as `enum ibv_wc_status` has it: see `warpline_wc_status_text`.
     pub status: u32,
     /// Which of `WARPLINE_WC_SEND` to `WARPLINE_WC_RECEIVE`.
     pub opcode: u32,
-    /// For receives, octets of the message; for sends, octets sent.
-    pub octets: u32,
+    /// For receives, bytes of the message; for sends, bytes sent.
+    pub bytes: u32,
     /// The queue pair: see `warpline_qp_number`.
     pub qp_number: u32,
     /// `WARPLINE_WC_WITH_IMMEDIATE`, `WARPLINE_WC_WITH_INVALIDATE`, `WARPLINE_WC_SOLICITED`.
@@ -78,7 +77,7 @@ impl From<Completion> for Wc {
                 CompletionKind::Register => WARPLINE_WC_REGISTER,
                 CompletionKind::Receive => WARPLINE_WC_RECEIVE,
             },
-            octets: completion.octets,
+            bytes: completion.octets,
             qp_number: completion.qp.0,
             flags: flag(completion.immediate.is_some(), WARPLINE_WC_WITH_IMMEDIATE)
                 | flag(completion.invalidated.is_some(), WARPLINE_WC_WITH_INVALIDATE)

@@ -11,6 +11,7 @@ use warpline::{
 
 use crate::device::Device;
 use crate::error::{Failure, guard, guard_or};
+use crate::extensible::{Extensible, extensible};
 use crate::pointer::{borrow, hand_out, list, patience, socket_address, take_back};
 use crate::queue_pair::Qp;
 
@@ -23,7 +24,7 @@ pub struct Request {
     pub(crate) request: ConnectionRequest,
 }
 
-/// Most octets of Private Data. 4 fewer for a connection whose IRD and ORD are negotiated, which it usually is.
+/// Most bytes of Private Data. 4 fewer for a connection whose IRD and ORD are negotiated, which it usually is.
 pub const WARPLINE_MAX_PRIVATE_DATA: u32 = 512;
 
 /// `revision` of a `warpline_conn_param`: revision 2 of MPA, in which IRD and ORD are negotiated (RFC 6581), and revision 1 on a new
@@ -37,13 +38,16 @@ pub const WARPLINE_REVISION_2: u32 = 2;
 /// Revision 0, of the RDMA Consortium's endpoints: with Markers and CRCs, and version 0 of DDP and RDMAP.
 pub const WARPLINE_REVISION_0: u32 = 3;
 
-/// How a connection is opened or accepted. Zero is the usual for everything.
+/// How a connection is opened or accepted. Zero is the default of everything but `size`.
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub struct ConnParam {
+    /// `sizeof(struct warpline_conn_param)`.
+    pub size: usize,
     /// What the peer's application gets to see.
     pub private_data: *const c_void,
-    /// Its octets.
-    pub private_data_octets: u32,
+    /// Its bytes.
+    pub private_data_bytes: u32,
     /// To open: milliseconds it may take; 0 for ten seconds.
     pub timeout_ms: u32,
     /// RDMA Reads and atomics of the peer to be served at a time, and our own at the peer: at most these. Both 0 for the
@@ -61,7 +65,7 @@ pub struct ConnParam {
     /// To open: the peer may be one of the RDMA Consortium's, which answers in revision 0.
     pub permissive: bool,
     /// To open: a peer of revision 2 that stays silent after our first message is not sent RDMA Writes without payload, which it is
-    /// otherwise, three at most: Linux siw may overlook that message until more octets come.
+    /// otherwise, three at most: Linux siw may overlook that message until more bytes come.
     pub no_nudges: bool,
     /// To open with `warpline_connect`: our port; 0 for a free one.
     pub local_port: u16,
@@ -69,28 +73,20 @@ pub struct ConnParam {
     pub local_address: *const c_char,
 }
 
-impl ConnParam {
-    const USUAL: Self = Self {
-        private_data: std::ptr::null(),
-        private_data_octets: 0,
-        timeout_ms: 0,
-        ird: 0,
-        ord: 0,
-        revision: WARPLINE_REVISION_USUAL,
-        no_reads: false,
-        markers: false,
-        permissive: false,
-        no_nudges: false,
-        local_port: 0,
-        local_address: std::ptr::null(),
-    };
+// SAFETY: `repr(C)`, the size comes first, all zeros are a value, and there is no padding at the end.
+unsafe impl Extensible for ConnParam {
+    const FIRST_SIZE: usize = 48;
+}
 
+impl ConnParam {
+    /// Reads what the caller has filled; the defaults for null.
+    ///
     /// # Safety
     ///
-    /// Null, or good for as long as `'a`.
-    pub(crate) unsafe fn or_usual<'a>(param: *const Self) -> &'a Self {
+    /// As C promises.
+    pub(crate) unsafe fn read(param: *const Self) -> Result<Self, Failure> {
         // SAFETY: the caller's promise.
-        unsafe { param.as_ref() }.unwrap_or(&Self::USUAL)
+        unsafe { extensible(param) }
     }
 
     /// How a connection is opened with it.
@@ -150,13 +146,16 @@ impl ConnParam {
     /// As C promises.
     pub(crate) unsafe fn private_data(&self) -> Result<&[u8], Failure> {
         // SAFETY: the caller's promise.
-        unsafe { list(self.private_data.cast(), self.private_data_octets as usize) }
+        unsafe { list(self.private_data.cast(), self.private_data_bytes as usize) }
     }
 }
 
-/// How connections are taken. Zero is the usual for everything.
+/// How connections are taken. Zero is the default of everything but `size`.
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub struct ListenAttr {
+    /// `sizeof(struct warpline_listen_attr)`.
+    pub size: usize,
     /// Connections that wait for their startup or for the application, at most; 0 for 128.
     pub backlog: u32,
     /// Milliseconds that a peer has for its Request; 0 for ten seconds.
@@ -172,6 +171,13 @@ pub struct ListenAttr {
     pub permissive: bool,
     /// Other listeners that say the same may have the same port at addresses that this one has too, as with `SO_REUSEADDR`.
     pub reuse_address: bool,
+    /// Must be 0.
+    pub reserved: [u8; 5],
+}
+
+// SAFETY: `repr(C)`, the size comes first, all zeros are a value, and there is no padding at the end.
+unsafe impl Extensible for ListenAttr {
+    const FIRST_SIZE: usize = 32;
 }
 
 impl ListenAttr {
@@ -180,11 +186,14 @@ impl ListenAttr {
     /// # Safety
     ///
     /// Null, or as C promises.
-    pub(crate) unsafe fn config(attr: *const Self) -> ListenConfig {
+    pub(crate) unsafe fn config(attr: *const Self) -> Result<ListenConfig, Failure> {
         let mut config = ListenConfig::default();
         // SAFETY: the caller's promise.
-        let Some(attr) = (unsafe { attr.as_ref() }) else { return config };
-        let Self { markers, permissive, .. } = *attr;
+        let attr = unsafe { extensible(attr)? };
+        if attr.reserved != [0; 5] {
+            return Err(Failure::invalid("a reserved field is not 0"));
+        }
+        let Self { markers, permissive, .. } = attr;
         (config.markers, config.permissive) = (markers, permissive);
         config.reuse_address = attr.reuse_address;
         if attr.backlog != 0 {
@@ -201,7 +210,7 @@ impl ListenAttr {
             let milliseconds = u64::try_from(attr.decision_timeout_ms).ok();
             config.decision_timeout = milliseconds.map(Duration::from_millis);
         }
-        config
+        Ok(config)
     }
 }
 
@@ -210,8 +219,8 @@ impl ListenAttr {
 pub struct ConnReply {
     /// The peer's Private Data.
     pub private_data: [u8; 512],
-    /// How many octets of it there are.
-    pub private_data_octets: u32,
+    /// How many bytes of it there are.
+    pub private_data_bytes: u32,
     /// RDMA Reads and atomics of the peer that are served at a time.
     pub ird: u16,
     /// Our own that may be outstanding.
@@ -219,11 +228,11 @@ pub struct ConnReply {
 }
 
 impl ConnReply {
-    pub(crate) fn new(octets: &[u8], depths: ReadDepths) -> Self {
+    pub(crate) fn new(bytes: &[u8], depths: ReadDepths) -> Self {
         let mut private_data = [0; 512];
-        let count = octets.len().min(private_data.len());
-        private_data[..count].copy_from_slice(&octets[..count]);
-        Self { private_data, private_data_octets: count as u32, ird: depths.ird, ord: depths.ord }
+        let count = bytes.len().min(private_data.len());
+        private_data[..count].copy_from_slice(&bytes[..count]);
+        Self { private_data, private_data_bytes: count as u32, ird: depths.ird, ord: depths.ord }
     }
 
     /// What the call that connects gives; what the peer said is written.
@@ -274,9 +283,8 @@ pub unsafe extern "C" fn warpline_connect(
 ) -> c_int {
     guard(|| {
         // SAFETY: what C promises for every call.
-        let (qp, remote, config) = unsafe {
-            (borrow(qp)?, socket_address(address, port)?, ConnParam::or_usual(param).connecting()?)
-        };
+        let (qp, remote, config) =
+            unsafe { (borrow(qp)?, socket_address(address, port)?, ConnParam::read(param)?.connecting()?) };
         // SAFETY: as above.
         unsafe { ConnReply::write_outcome(reply, qp.0.connect(remote, &config)) }
     })
@@ -299,7 +307,7 @@ pub unsafe extern "C" fn warpline_listen(
     guard(|| {
         // SAFETY: what C promises for every call.
         unsafe {
-            let (device, config) = (borrow(device)?, ListenAttr::config(attr));
+            let (device, config) = (borrow(device)?, ListenAttr::config(attr)?);
             hand_out(listener, || Ok(Listener(device.0.listen(port, &config)?)))?;
         }
         Ok(0)
@@ -346,17 +354,17 @@ pub unsafe extern "C" fn warpline_get_request(
     })
 }
 
-/// The peer's Private Data, good until the request is answered; `octets` gets how many. Null, and 0, for a null `request`.
+/// The peer's Private Data, good until the request is answered; `bytes` gets how many. Null, and 0, for a null `request`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_request_private_data(
     request: *const Request,
-    octets: *mut usize,
+    bytes: *mut usize,
 ) -> *const c_void {
     // SAFETY: what C promises for every call.
     let data = unsafe { request.as_ref() }.map(|request| request.request.private_data());
-    if !octets.is_null() {
+    if !bytes.is_null() {
         // SAFETY: as above.
-        unsafe { octets.write(data.map_or(0, <[u8]>::len)) };
+        unsafe { bytes.write(data.map_or(0, <[u8]>::len)) };
     }
     data.map_or(std::ptr::null(), |data| data.as_ptr().cast())
 }
@@ -378,25 +386,25 @@ pub unsafe extern "C" fn warpline_accept(
         // SAFETY: what C promises for every call.
         let request = unsafe { take_back(request) }.ok_or(Failure::NULL)?;
         // SAFETY: as above.
-        let (qp, param) = unsafe { (borrow(qp)?, ConnParam::or_usual(param)) };
+        let (qp, param) = unsafe { (borrow(qp)?, ConnParam::read(param)?) };
         // SAFETY: as above.
         request.request.accept_with(&qp.0, param.accepting(), unsafe { param.private_data()? })?;
         Ok(0)
     })
 }
 
-/// Rejects: the peer gets `octets` octets of `private_data`. The request is gone, whatever this returns.
+/// Rejects: the peer gets `bytes` bytes of `private_data`. The request is gone, whatever this returns.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_reject(
     request: *mut Request,
     private_data: *const c_void,
-    octets: u32,
+    bytes: u32,
 ) -> c_int {
     guard(|| {
         // SAFETY: what C promises for every call.
         let request = unsafe { take_back(request) }.ok_or(Failure::NULL)?;
         // SAFETY: as above.
-        request.request.reject(unsafe { list(private_data.cast::<u8>(), octets as usize)? })?;
+        request.request.reject(unsafe { list(private_data.cast::<u8>(), bytes as usize)? })?;
         Ok(0)
     })
 }

@@ -2,11 +2,12 @@
 
 use std::ffi::{c_char, c_int};
 
-use warpline::{Cidr, CrcPolicy, DeviceConfig, Idle, PollThread, Route};
-use warpline_dataplane::device::sim::{self, EndConfig};
+use warpline::link::sim::{self, EndConfig};
+use warpline::{CrcPolicy, DeviceConfig, DeviceKind, DeviceName, Idle, PollThread};
 
 use crate::error::{Failure, guard};
-use crate::pointer::{borrow, hand_out, take_back, text};
+use crate::extensible::{Extensible, extensible};
+use crate::pointer::{hand_out, take_back, text};
 
 /// A core on a NIC, polled by a thread of its own. It serves until it is closed and everything made from it is given
 /// back, in whichever order.
@@ -21,30 +22,31 @@ pub const WARPLINE_DEVICE_SPIN: u32 = 2;
 /// protection at least as strong, such as IPsec (RFC 5044, section 4.4).
 pub const WARPLINE_DEVICE_NO_CRC: u32 = 4;
 
-/// How a device is set up. Zero is the usual for everything but the addresses.
+/// How a device is opened. Zero is the default of everything but `size`.
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub struct DeviceAttr {
-    /// Its addresses with the prefixes of their networks, separated by blanks: `"198.18.0.1/24 fd00::1/64"`.
-    pub addresses: *const c_char,
-    /// Who forwards to other networks: `"NETWORK/PREFIX GATEWAY"`, more of them separated by commas. Null for nobody.
-    pub routes: *const c_char,
-    /// Octets of the largest IP packet; 0 for 1500.
-    pub mtu: u16,
-    /// The VLAN of all frames, 1 to 4094; 0 for frames without a tag.
-    pub vlan: u16,
+    /// `sizeof(struct warpline_device_attr)`.
+    pub size: usize,
+    /// More arguments for DPDK's EAL, such as `"--no-huge -m 512"`; null for none. A process has one EAL: only the call that
+    /// starts it may have arguments.
+    pub eal: *const c_char,
     /// `WARPLINE_DEVICE_*`.
     pub flags: u32,
     /// With `WARPLINE_DEVICE_PIN`, the CPU of the thread that polls.
     pub lcore: u32,
-    /// Octets a peer may have in flight on one connection; 0 for 2 MiB.
+    /// Bytes a peer may have in flight on one connection; 0 for 2 MiB.
     pub window: u32,
+    /// Must be 0.
+    pub reserved: u32,
+}
+
+// SAFETY: `repr(C)`, the size comes first, all zeros are a value, and there is no padding at the end.
+unsafe impl Extensible for DeviceAttr {
+    const FIRST_SIZE: usize = 32;
 }
 
 impl DeviceAttr {
-    fn mtu_octets(&self) -> u16 {
-        if self.mtu == 0 { 1500 } else { self.mtu }
-    }
-
     fn poll_thread(&self) -> PollThread {
         let spin = self.flags & WARPLINE_DEVICE_SPIN != 0;
         PollThread {
@@ -53,25 +55,14 @@ impl DeviceAttr {
         }
     }
 
-    /// # Safety
-    ///
-    /// The strings are as C promises.
-    unsafe fn config(&self) -> Result<DeviceConfig, Failure> {
+    fn config(&self, name: &DeviceName) -> Result<DeviceConfig, Failure> {
         if self.flags & !(WARPLINE_DEVICE_PIN | WARPLINE_DEVICE_SPIN | WARPLINE_DEVICE_NO_CRC) != 0 {
             return Err(Failure::invalid("a flag is none of WARPLINE_DEVICE_*"));
         }
-        // SAFETY: the caller's promise.
-        let (addresses, routes) = unsafe { (text(self.addresses)?, text(self.routes)?) };
-        let addresses =
-            addresses.unwrap_or_default().split_whitespace().map(cidr).collect::<Result<_, _>>()?;
-        let routes = routes.unwrap_or_default().split(',').filter(|route| !route.trim().is_empty());
-        let mut config = DeviceConfig {
-            addresses,
-            routes: routes.map(route).collect::<Result<_, _>>()?,
-            vlan: (self.vlan != 0).then_some(self.vlan),
-            // Its address is replaced.
-            ..DeviceConfig::new(std::net::Ipv4Addr::UNSPECIFIED, 0)
-        };
+        if self.reserved != 0 {
+            return Err(Failure::invalid("a reserved field is not 0"));
+        }
+        let mut config = name.config();
         if self.window != 0 {
             config.window_octets = self.window;
         }
@@ -82,42 +73,50 @@ impl DeviceAttr {
     }
 }
 
-fn cidr(text: &str) -> Result<Cidr, Failure> {
-    text.parse().map_err(|error| Failure::of(libc::EINVAL, &error))
-}
-
-fn route(text: &str) -> Result<Route, Failure> {
-    let mut words = text.split_whitespace();
-    let (Some(destination), Some(gateway), None) = (words.next(), words.next(), words.next()) else {
-        return Err(Failure::invalid("a route is not \"NETWORK/PREFIX GATEWAY\""));
-    };
-    let gateway = gateway.parse().map_err(|error| Failure::of(libc::EINVAL, &error))?;
-    Ok(Route { destination: cidr(destination)?, gateway })
-}
-
-/// Starts a device on the DPDK port `port`, such as `"net_tap0"` or a PCI address.
+/// Returns the device that `name` names; if null, that of the environment variable `WARPLINE_DEVICE`.
 ///
-/// DPDK's EAL is started by the first call, with `eal` for its command line, such as `"--vdev=net_tap0,iface=tap0"`; a
-/// process has one, so later calls pass null and name another port of the same command line.
+/// # Safety
+///
+/// The string is as C promises.
+unsafe fn device_name(name: *const c_char) -> Result<DeviceName, Failure> {
+    let wrong = |error| Failure::of(libc::EINVAL, &error);
+    // SAFETY: the caller's promise.
+    match unsafe { text(name)? } {
+        Some(name) => name.parse().map_err(wrong),
+        None => DeviceName::from_environment()
+            .map_err(wrong)?
+            .ok_or(Failure::invalid("no device is named: pass its name, or set WARPLINE_DEVICE")),
+    }
+}
+
+/// Opens the device `name` and starts a thread that polls it. A name is a kind, what the kind opens, and options after commas,
+/// among them at least one address of the device: `"af_packet:eth1,mtu=9000,address=198.18.0.1/24"`. The kinds are
+/// `tap:INTERFACE`, `af_packet:INTERFACE`, `af_xdp:INTERFACE`, `memif:PATH`, `vhost:PATH`, `virtio_user:PATH`, `pci:ADDRESS` and
+/// `eal:PORT`, a device in DPDK's notation. Options of all kinds are `address=ADDRESS/PREFIX`, `gateway=ADDRESS`,
+/// `route=NETWORK/PREFIX@GATEWAY`, `mtu=BYTES` and `vlan=NUMBER`. A null `name` stands for the value of the environment variable
+/// `WARPLINE_DEVICE`; `attr` may be null for the defaults.
+///
+/// The first call starts DPDK's EAL. If a process opens several devices, the first must be the one of kind `pci` or
+/// `virtio_user`, because the EAL must know of these when it starts; others can be added at any time.
 ///
 /// - `-EINVAL`: an argument is wrong
-/// - `-EALREADY`: the EAL runs, and `eal` is not null
-/// - `-ENODEV`: the EAL or the port does not start
+/// - `-E2BIG`: `attr` has fields that this library does not know
+/// - `-EALREADY`: the EAL runs, and `attr` has arguments for it
+/// - `-ENODEV`: the EAL or the device does not start
 /// - `-ENOMEM`: a thread, a file descriptor or memory is lacking
 /// - `-ENOSYS`: the library was built without DPDK
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn warpline_open(
-    eal: *const c_char,
-    port: *const c_char,
+pub unsafe extern "C" fn warpline_device_open(
+    name: *const c_char,
     attr: *const DeviceAttr,
     device: *mut *mut Device,
 ) -> c_int {
     guard(|| {
         // SAFETY: what C promises for every call (crate documentation).
         unsafe {
-            let (eal, port, attr) = (text(eal)?, text(port)?.ok_or(Failure::NULL)?, borrow(attr)?);
-            let config = attr.config()?;
-            hand_out(device, || start_on_port(eal, port, attr, config))?;
+            let (name, attr) = (device_name(name)?, extensible(attr)?);
+            let (eal, config) = (text(attr.eal)?.unwrap_or_default(), attr.config(&name)?);
+            hand_out(device, || start_on_port(&name, eal, config, attr.poll_thread()))?;
         }
         Ok(0)
     })
@@ -125,43 +124,42 @@ pub unsafe extern "C" fn warpline_open(
 
 #[cfg(feature = "dpdk")]
 fn start_on_port(
-    eal: Option<&str>,
-    port: &str,
-    attr: &DeviceAttr,
+    name: &DeviceName,
+    eal: &str,
     mut config: DeviceConfig,
+    poll: PollThread,
 ) -> Result<Device, Failure> {
-    use dpdk::{Eal, EalError};
-    use warpline::open::{self, OpenError};
+    use warpline::open::{self, EalError, OpenError};
 
     let failed = |error: OpenError| {
         let code = match error {
-            OpenError::Argument(_) => libc::EINVAL,
+            OpenError::Argument(_) | OpenError::RingIsAPair => libc::EINVAL,
             OpenError::Eal(EalError::AlreadyInitialised) => libc::EALREADY,
             OpenError::Mempool(_) | OpenError::PoolTooSmall(_) => libc::ENOMEM,
             _ => libc::ENODEV,
         };
         Failure::of(code, &error)
     };
-    let eal = match (eal, Eal::current()) {
-        (None, Some(running)) => running,
-        (arguments, _) => open::eal(arguments.unwrap_or_default()).map_err(failed)?,
-    };
+    let eal = open::eal(&[name], eal).map_err(failed)?;
     config.memory = open::hugepages(eal);
-    let port = open::port(eal, port, attr.mtu_octets()).map_err(failed)?;
-    Ok(Device(warpline::Device::start(port, &config, attr.poll_thread())?))
+    let port = open::port(eal, name).map_err(failed)?;
+    Ok(Device(warpline::Device::start(port, &config, poll)?))
 }
 
 #[cfg(not(feature = "dpdk"))]
-fn start_on_port(_: Option<&str>, _: &str, _: &DeviceAttr, _: DeviceConfig) -> Result<Device, Failure> {
+fn start_on_port(_: &DeviceName, _: &str, _: DeviceConfig, _: PollThread) -> Result<Device, Failure> {
     Err(Failure::new(libc::ENOSYS, "this build of warpline has no DPDK: build it with the feature dpdk"))
 }
 
-/// Starts two devices with a link in memory between them: for tests and for trying things out, without DPDK.
+/// Opens two devices with a link in memory between them, without DPDK: for tests, and to try things out. Both names are of the kind
+/// `ring`, such as `"ring,address=198.18.0.1/24"`. Each `attr` may be null for the defaults.
 ///
-/// Fails as `warpline_open` does.
+/// Fails as `warpline_device_open` does.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn warpline_open_pair(
+pub unsafe extern "C" fn warpline_device_open_pair(
+    a_name: *const c_char,
     a_attr: *const DeviceAttr,
+    b_name: *const c_char,
     b_attr: *const DeviceAttr,
     a: *mut *mut Device,
     b: *mut *mut Device,
@@ -169,11 +167,12 @@ pub unsafe extern "C" fn warpline_open_pair(
     guard(|| {
         // SAFETY: what C promises for every call.
         unsafe {
-            let (a_attr, b_attr) = (borrow(a_attr)?, borrow(b_attr)?);
-            let (a_config, b_config) = (a_attr.config()?, b_attr.config()?);
-            let end = |attr: &DeviceAttr, end| EndConfig { mtu_octets: attr.mtu_octets().into(), ..end };
+            let (a_name, b_name) = (ring_name(a_name)?, ring_name(b_name)?);
+            let (a_attr, b_attr) = (extensible(a_attr)?, extensible(b_attr)?);
+            let (a_config, b_config) = (a_attr.config(&a_name)?, b_attr.config(&b_name)?);
+            let end = |name: &DeviceName, end| EndConfig { mtu_octets: name.mtu().into(), ..end };
             // Nothing is left to chance on a link that harms nothing.
-            let (a_end, b_end) = sim::link(0, end(a_attr, EndConfig::a()), end(b_attr, EndConfig::b()));
+            let (a_end, b_end) = sim::link(0, end(&a_name, EndConfig::a()), end(&b_name, EndConfig::b()));
             let b_device = warpline::Device::start(b_end, &b_config, b_attr.poll_thread())?;
             if b.is_null() {
                 return Err(Failure::NULL);
@@ -185,9 +184,26 @@ pub unsafe extern "C" fn warpline_open_pair(
     })
 }
 
+/// Returns the name of an end of a ring.
+///
+/// # Safety
+///
+/// The string is as C promises.
+unsafe fn ring_name(name: *const c_char) -> Result<DeviceName, Failure> {
+    if name.is_null() {
+        return Err(Failure::NULL);
+    }
+    // SAFETY: the caller's promise.
+    let name = unsafe { device_name(name)? };
+    match name.kind() {
+        DeviceKind::Ring => Ok(name),
+        _ => Err(Failure::invalid("a pair is two devices of the kind ring")),
+    }
+}
+
 /// Gives a device back. What was made from it goes on until it is given back too. Null is nothing.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn warpline_close(device: *mut Device) {
+pub unsafe extern "C" fn warpline_device_close(device: *mut Device) {
     // SAFETY: what C promises for every call.
     crate::error::guard_or((), || drop(unsafe { take_back(device) }));
 }

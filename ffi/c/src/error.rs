@@ -8,9 +8,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use warpline::cm::CmError;
 use warpline::{
     AnswerError, CloseError, ConnectError, CreateError, DeallocateError, DeregisterError, ListenError,
-    MemoryError, StartError, Stopped, SwitchError, TcpStreamError,
+    MemoryError, PostError, StartError, Stopped, SwitchError, TcpStreamError,
 };
-use warpline_dataplane::qp::shared;
 
 /// Why a call fails: a number for the program, words for its user.
 pub(crate) struct Failure {
@@ -21,7 +20,7 @@ pub(crate) struct Failure {
 /// Words that are put together only when somebody asks for them: posting must not allocate.
 enum Words {
     Fixed(&'static str),
-    Refused(shared::PostError),
+    Refused(PostError),
     Text(String),
 }
 
@@ -64,9 +63,9 @@ impl Failure {
     }
 }
 
-impl From<shared::PostError> for Failure {
-    fn from(error: shared::PostError) -> Self {
-        use shared::PostError as Error;
+impl From<PostError> for Failure {
+    fn from(error: PostError) -> Self {
+        use PostError as Error;
         let code = match error {
             Error::QueueFull | Error::CompletionQueueFull => libc::EAGAIN,
             Error::WrongState(_) => libc::ENOTCONN,

@@ -7,7 +7,7 @@
 //!
 //! What C promises for every call, and every `unsafe` block here relies on:
 //!
-//! - a handle came from this library and was not given back (`warpline_close`, `warpline_*_destroy`, ...) before or
+//! - a handle came from this library and was not given back (`warpline_device_close`, `warpline_*_destroy`, ...) before or
 //!   while the call runs;
 //! - a pointer to something else is null where the header allows that, or points to as much of it as the header says, which
 //!   nobody changes while the call runs.
@@ -25,6 +25,7 @@ pub mod connection;
 pub mod device;
 pub mod error;
 pub mod event;
+mod extensible;
 pub mod memory;
 mod pointer;
 pub mod queue_pair;

@@ -25,7 +25,7 @@ pub struct Pd {
 /// It may be read and written through its address at any time, as memory that a device reaches by DMA: what a peer is
 /// writing or this end has posted to be sent is not defined before the completion.
 pub struct Mr {
-    octets: usize,
+    bytes: usize,
     address: u64,
     /// What it is called now, or will be when the work request that calls it so is done.
     stag: AtomicU32,
@@ -116,7 +116,7 @@ fn registered(
         None => pd.domain.register(region, access, addressing)?,
     };
     Ok(Mr {
-        octets: memory.len(),
+        bytes: memory.len(),
         address,
         stag: AtomicU32::new(memory.stag().0),
         copied: memory.is_copied(),
@@ -124,7 +124,7 @@ fn registered(
     })
 }
 
-/// Registers `octets` octets of the caller's own memory from `start`. What is sent from it is copied into frames, see
+/// Registers `bytes` bytes of the caller's own memory from `start`. What is sent from it is copied into frames, see
 /// `warpline_mr_is_copied`; what arrives is placed there at once.
 ///
 /// `qp` is null, or the queue pair that alone may reach the memory: its peer may then invalidate it.
@@ -132,7 +132,7 @@ fn registered(
 /// The memory must be initialised, and stay in place, writable and mapped, until `warpline_mr_deregister` has returned 0;
 /// `warpline_mr_destroy` is not enough for that.
 ///
-/// - `-EINVAL`: no octets, a wrong right, or `qp` is of another Protection Domain
+/// - `-EINVAL`: no bytes, a wrong right, or `qp` is of another Protection Domain
 /// - `-ENOSPC`: the device knows as many regions as it can, or the Protection Domain as many as it may
 /// - `-ENODEV`: the device has stopped
 #[unsafe(no_mangle)]
@@ -140,7 +140,7 @@ pub unsafe extern "C" fn warpline_mr_register(
     pd: *mut Pd,
     qp: *mut Qp,
     start: *mut c_void,
-    octets: usize,
+    bytes: usize,
     access: u32,
     mr: *mut *mut Mr,
 ) -> c_int {
@@ -152,8 +152,8 @@ pub unsafe extern "C" fn warpline_mr_register(
             hand_out(mr, || {
                 let (held, gone): (Sender<()>, Gone) = mpsc::channel();
                 // C promises that the memory stays as it has to until it is deregistered, which waits for `held`.
-                let region = Region::from_raw(start, octets, held);
-                let region = region.ok_or(Failure::invalid("no octets, or more than memory has"))?;
+                let region = Region::from_raw(start, bytes, held);
+                let region = region.ok_or(Failure::invalid("no bytes, or more than memory has"))?;
                 registered(pd, qp.as_ref(), region, access, Some(gone))
             })?;
         }
@@ -161,7 +161,7 @@ pub unsafe extern "C" fn warpline_mr_register(
     })
 }
 
-/// Allocates and registers `octets` zero octets: in hugepages on a device of `warpline_open`. They go when nothing reaches
+/// Allocates and registers `bytes` zero bytes: in hugepages on a device of `warpline_device_open`. They go when nothing reaches
 /// them any more.
 ///
 /// - `-ENOMEM`: there is no such memory
@@ -170,7 +170,7 @@ pub unsafe extern "C" fn warpline_mr_register(
 pub unsafe extern "C" fn warpline_mr_allocate(
     pd: *mut Pd,
     qp: *mut Qp,
-    octets: usize,
+    bytes: usize,
     access: u32,
     mr: *mut *mut Mr,
 ) -> c_int {
@@ -180,7 +180,7 @@ pub unsafe extern "C" fn warpline_mr_allocate(
             let pd = borrow(pd)?;
             hand_out(mr, || {
                 let source = &pd.device.config().memory;
-                let region = source.allocate(octets).ok_or(MemoryError::OutOfMemory { octets })?;
+                let region = source.allocate(bytes).ok_or(MemoryError::OutOfMemory { octets: bytes })?;
                 registered(pd, qp.as_ref(), region, access, None)
             })?;
         }
@@ -196,11 +196,11 @@ pub unsafe extern "C" fn warpline_mr_address(mr: *const Mr) -> *mut c_void {
         .map_or(std::ptr::null_mut(), |mr| std::ptr::with_exposed_provenance_mut(mr.address as usize))
 }
 
-/// How many octets it has; 0 for a null `mr`.
+/// How many bytes it has; 0 for a null `mr`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn warpline_mr_octets(mr: *const Mr) -> usize {
+pub unsafe extern "C" fn warpline_mr_length(mr: *const Mr) -> usize {
     // SAFETY: what C promises for every call.
-    unsafe { mr.as_ref() }.map_or(0, |mr| mr.octets)
+    unsafe { mr.as_ref() }.map_or(0, |mr| mr.bytes)
 }
 
 /// Its STag: its name in `warpline_sge`, and at peers. 0, which names nothing, for a null `mr`.

@@ -59,7 +59,7 @@ pub(crate) unsafe fn list<'a, T>(start: *const T, count: usize) -> Result<&'a [T
     }
     if start.is_null()
         || !start.is_aligned()
-        || count.checked_mul(size_of::<T>()).is_none_or(|octets| octets > isize::MAX as usize)
+        || count.checked_mul(size_of::<T>()).is_none_or(|bytes| bytes > isize::MAX as usize)
     {
         return Err(Failure::invalid("a list is null, not aligned or longer than memory"));
     }
@@ -71,7 +71,7 @@ pub(crate) unsafe fn list<'a, T>(start: *const T, count: usize) -> Result<&'a [T
 ///
 /// # Safety
 ///
-/// Null, or ended by a zero octet, and it does not change for as long as `'a`.
+/// Null, or ended by a zero byte, and it does not change for as long as `'a`.
 pub(crate) unsafe fn text<'a>(pointer: *const c_char) -> Result<Option<&'a str>, Failure> {
     if pointer.is_null() {
         return Ok(None);
@@ -97,7 +97,7 @@ pub(crate) unsafe fn socket_address(address: *const c_char, port: u16) -> Result
 ///
 /// # Safety
 ///
-/// Both are null or may be written, `address` with room for [`WARPLINE_MAX_ADDRESS`] octets.
+/// Both are null or may be written, `address` with room for [`WARPLINE_MAX_ADDRESS`] bytes.
 pub(crate) unsafe fn write_address(
     from: Option<SocketAddr>,
     address: *mut c_char,
@@ -108,7 +108,7 @@ pub(crate) unsafe fn write_address(
     let words = CString::new(from.ip().to_canonical().to_string()).unwrap_or_default();
     let words = words.as_bytes_with_nul();
     if !address.is_null() && words.len() <= WARPLINE_MAX_ADDRESS as usize {
-        // SAFETY: not null, so there is room for as many octets: the caller's promise.
+        // SAFETY: not null, so there is room for as many bytes: the caller's promise.
         unsafe { address.cast::<u8>().copy_from_nonoverlapping(words.as_ptr(), words.len()) };
     }
     if !port.is_null() {

@@ -3,11 +3,11 @@
 use std::ffi::c_int;
 use std::time::Duration;
 
-use warpline::{QpConfig, QpState, QueuePair, RnrPolicy, SharedReceiveQueue};
-use warpline_dataplane::limits;
+use warpline::{QpConfig, QpState, QueuePair, RnrPolicy, SharedReceiveQueue, limits};
 
 use crate::completion::Cq;
 use crate::error::{Failure, guard, guard_or};
+use crate::extensible::{Extensible, extensible};
 use crate::memory::Pd;
 use crate::pointer::{borrow, hand_out, patience, take_back};
 
@@ -28,30 +28,42 @@ pub const WARPLINE_QP_TERMINATE: c_int = 3;
 /// Over: everything posted is completed.
 pub const WARPLINE_QP_ERROR: c_int = 4;
 
-/// How a queue pair is made. Zero is the usual for everything.
+/// How a queue pair is made. Zero is the default of everything but `size`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct QpAttr {
+    /// `sizeof(struct warpline_qp_attr)`.
+    pub size: usize,
     /// Send work requests that may be outstanding, 32768 at most; 0 for 128.
     pub send_depth: u32,
     /// The same of receives. With a shared receive queue, receives of it held at a time.
     pub recv_depth: u32,
-    /// When the peer closes its half of the connection, ours stays open for sends until `warpline_disconnect`: see
-    /// `warpline_wait_peer_closed`.
-    pub keep_open: bool,
     /// Milliseconds that a message of the peer which meets no receive waits for one; all that the peer sends behind it waits
     /// too. 0: it ends the stream at once.
     pub rnr_timeout_ms: u32,
-    /// Milliseconds after `warpline_disconnect` without an octet of the peer or an acknowledgement of ours, after which the
+    /// Milliseconds after `warpline_disconnect` without an byte of the peer or an acknowledgement of ours, after which the
     /// connection is reset; 0 for 60000, `UINT32_MAX` for no limit.
     pub disconnect_timeout_ms: u32,
+    /// When the peer closes its half of the connection, ours stays open for sends until `warpline_disconnect`: see
+    /// `warpline_wait_peer_closed`.
+    pub keep_open: bool,
+    /// Must be 0.
+    pub reserved: [u8; 7],
+}
+
+// SAFETY: `repr(C)`, the size comes first, all zeros are a value, and there is no padding at the end.
+unsafe impl Extensible for QpAttr {
+    const FIRST_SIZE: usize = 32;
 }
 
 impl QpAttr {
-    fn config(self) -> QpConfig {
+    fn config(self) -> Result<QpConfig, Failure> {
+        if self.reserved != [0; 7] {
+            return Err(Failure::invalid("a reserved field is not 0"));
+        }
         let usual = QpConfig::default();
         let or = |depth: u32, usual| if depth == 0 { usual } else { depth as usize };
-        QpConfig {
+        Ok(QpConfig {
             send_depth: or(self.send_depth, usual.send_depth),
             receive_depth: or(self.recv_depth, usual.receive_depth),
             keep_open: self.keep_open,
@@ -65,7 +77,7 @@ impl QpAttr {
                 ms => Some(Duration::from_millis(ms.into())),
             },
             ..usual
-        }
+        })
     }
 }
 
@@ -88,7 +100,7 @@ pub unsafe extern "C" fn warpline_qp_create(
         // SAFETY: what C promises for every call.
         unsafe {
             let (pd, send_cq, recv_cq) = (borrow(pd)?, borrow(send_cq)?, borrow(recv_cq)?);
-            let config = attr.as_ref().copied().unwrap_or_default().config();
+            let config = extensible(attr)?.config()?;
             hand_out(qp, || {
                 let qp = match srq.as_ref() {
                     Some(srq) => pd.domain.queue_pair_sharing(&srq.0, &config, &send_cq.0, &recv_cq.0),

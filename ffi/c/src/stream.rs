@@ -1,12 +1,11 @@
-//! TCP connections in streaming mode (RFC 5044 §7.1): octets both ways, and MPA from there.
+//! TCP connections in streaming mode (RFC 5044 §7.1): bytes both ways, and MPA from there.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::time::Duration;
 
 use warpline::{
-    Direction, ReadDepths, StreamConfig, TcpListenConfig, TcpListener, TcpStream, UnnegotiatedConfig,
+    Direction, ReadDepths, StreamConfig, TcpListenConfig, TcpListener, TcpStream, UnnegotiatedConfig, limits,
 };
-use warpline_dataplane::limits;
 
 use crate::connection::{ConnParam, ConnReply, ListenAttr, Request};
 use crate::device::Device;
@@ -14,7 +13,7 @@ use crate::error::{Failure, guard, guard_or};
 use crate::pointer::{borrow, hand_out, list, patience, socket_address, take_back};
 use crate::queue_pair::Qp;
 
-/// A TCP connection in streaming mode: octets go both ways until MPA is started on it, as Initiator by
+/// A TCP connection in streaming mode: bytes go both ways until MPA is started on it, as Initiator by
 /// `warpline_stream_initiate` or as Responder by `warpline_stream_respond`, whoever opened the connection; or without startup
 /// frames by `warpline_stream_start_unnegotiated`. After a rejection it is in streaming mode again.
 ///
@@ -119,30 +118,30 @@ pub unsafe extern "C" fn warpline_stream_destroy(stream: *mut Stream) {
     guard_or((), || drop(unsafe { take_back(stream) }));
 }
 
-/// Octets that can be read at once; 0 for null.
+/// Bytes that can be read at once; 0 for null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_stream_available(stream: *const Stream) -> usize {
     // SAFETY: what C promises for every call.
     guard_or(0, || unsafe { stream.as_ref() }.map_or(0, |stream| stream.0.available()))
 }
 
-/// Octets that were read or written at once, of which there are never more than a call can give.
-fn counted(octets: usize) -> c_int {
-    c_int::try_from(octets).unwrap_or(c_int::MAX)
+/// Bytes that were read or written at once, of which there are never more than a call can give.
+fn counted(bytes: usize) -> c_int {
+    c_int::try_from(bytes).unwrap_or(c_int::MAX)
 }
 
-/// Reads what there is, at most `octets` octets, to `place`; waits for one for `timeout_ms` milliseconds, or for ever if that is
+/// Reads what there is, at most `bytes` bytes, to `place`; waits for one for `timeout_ms` milliseconds, or for ever if that is
 /// negative. Gives how many; 0 when the peer has finished and all was read.
 ///
 /// - `-ETIMEDOUT`: nothing came
 /// - `-ECONNRESET`: the connection ended otherwise
-/// - `-EINVAL`: a pointer is null, or the octets are MPA's
+/// - `-EINVAL`: a pointer is null, or the bytes are MPA's
 /// - `-ENODEV`: the device has stopped
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_stream_read(
     stream: *mut Stream,
     place: *mut c_void,
-    octets: usize,
+    bytes: usize,
     timeout_ms: i32,
 ) -> c_int {
     guard(|| {
@@ -151,16 +150,16 @@ pub unsafe extern "C" fn warpline_stream_read(
         if place.is_null() {
             return Err(Failure::NULL);
         }
-        // C's memory need not hold values, so the octets come by way of memory that does.
-        let mut read = vec![0; octets.min(limits::STREAM_LENT_OCTETS)];
+        // C's memory need not hold values, so the bytes come by way of memory that does.
+        let mut read = vec![0; bytes.min(limits::STREAM_LENT_OCTETS)];
         let count = stream.0.read(&mut read, patience(timeout_ms))?;
-        // SAFETY: not null, so `octets` octets may be written: what C promises. No alignment is needed for octets.
+        // SAFETY: not null, so `bytes` bytes may be written: what C promises. No alignment is needed for bytes.
         unsafe { place.cast::<u8>().copy_from_nonoverlapping(read.as_ptr(), count) };
         Ok(counted(count))
     })
 }
 
-/// Queues as many of `octets` octets from `start` as there is room for; waits for room for one for `timeout_ms` milliseconds, or
+/// Queues as many of `bytes` bytes from `start` as there is room for; waits for room for one for `timeout_ms` milliseconds, or
 /// for ever if that is negative. Gives how many.
 ///
 /// - `-ETIMEDOUT`: there was no room
@@ -172,14 +171,14 @@ pub unsafe extern "C" fn warpline_stream_read(
 pub unsafe extern "C" fn warpline_stream_write(
     stream: *mut Stream,
     start: *const c_void,
-    octets: usize,
+    bytes: usize,
     timeout_ms: i32,
 ) -> c_int {
     guard(|| {
         // SAFETY: what C promises for every call.
-        let (stream, octets) =
-            unsafe { (borrow(stream)?, list(start.cast::<u8>(), octets.min(limits::STREAM_SEND_OCTETS))?) };
-        Ok(counted(stream.0.write(octets, patience(timeout_ms))?))
+        let (stream, bytes) =
+            unsafe { (borrow(stream)?, list(start.cast::<u8>(), bytes.min(limits::STREAM_SEND_OCTETS))?) };
+        Ok(counted(stream.0.write(bytes, patience(timeout_ms))?))
     })
 }
 
@@ -217,11 +216,11 @@ pub unsafe extern "C" fn warpline_stream_wait_closed(stream: *mut Stream, timeou
     })
 }
 
-/// Starts MPA as its Initiator, at once or after octets: behind our last one comes the Request, and the peer's next one belongs to
+/// Starts MPA as its Initiator, at once or after bytes: behind our last one comes the Request, and the peer's next one belongs to
 /// its Reply. Returns when sends may be posted to `qp`. `param` may be null for the usual; `reply` may be null, else it is written on
 /// success, and on `-EACCES` with the peer's reason. After that the connection is in streaming mode again.
 ///
-/// - `-EBUSY`: octets wait to be read: read them, then start
+/// - `-EBUSY`: bytes wait to be read: read them, then start
 /// - `-EACCES`: the peer's application does not want it
 /// - `-EISCONN`: the queue pair has or had a connection
 /// - `-EPROTO`, `-ECONNRESET`: startup has failed, and the connection is closed
@@ -237,17 +236,17 @@ pub unsafe extern "C" fn warpline_stream_initiate(
     guard(|| {
         // SAFETY: what C promises for every call.
         let (stream, qp, config) =
-            unsafe { (borrow(stream)?, borrow(qp)?, ConnParam::or_usual(param).connecting()?) };
+            unsafe { (borrow(stream)?, borrow(qp)?, ConnParam::read(param)?.connecting()?) };
         // SAFETY: as above.
         unsafe { ConnReply::write_outcome(reply, stream.0.initiate(&qp.0, &config)) }
     })
 }
 
-/// Starts MPA as its Responder: `octets` octets of `last_message`, which may be none, are our last ones before the Reply, and the
-/// peer's next octet belongs to its Request. Waits for the Request, which `warpline_accept` or `warpline_reject` answers; after a
+/// Starts MPA as its Responder: `bytes` bytes of `last_message`, which may be none, are our last ones before the Reply, and the
+/// peer's next byte belongs to its Request. Waits for the Request, which `warpline_accept` or `warpline_reject` answers; after a
 /// rejection the connection is in streaming mode again. `attr` may be null for the usual.
 ///
-/// - `-EBUSY`: octets wait to be read, which cannot be the Request's with a last message: read them, then start
+/// - `-EBUSY`: bytes wait to be read, which cannot be the Request's with a last message: read them, then start
 /// - `-EAGAIN`: the last message does not fit behind what is queued
 /// - `-EPROTO`, `-ECONNRESET`: no Request came in its time, or startup has failed; the connection is closed
 /// - `-EINVAL`: a pointer is null but `attr`, or MPA has started already
@@ -256,15 +255,15 @@ pub unsafe extern "C" fn warpline_stream_initiate(
 pub unsafe extern "C" fn warpline_stream_respond(
     stream: *mut Stream,
     last_message: *const c_void,
-    octets: usize,
+    bytes: usize,
     attr: *const ListenAttr,
     request: *mut *mut Request,
 ) -> c_int {
     guard(|| {
         // SAFETY: what C promises for every call.
         unsafe {
-            let (stream, last) = (borrow(stream)?, list(last_message.cast::<u8>(), octets)?);
-            let config = ListenAttr::config(attr);
+            let (stream, last) = (borrow(stream)?, list(last_message.cast::<u8>(), bytes)?);
+            let config = ListenAttr::config(attr)?;
             hand_out(request, || Ok(Request { request: stream.0.respond(last, &config)? }))?;
         }
         Ok(0)
@@ -281,7 +280,7 @@ pub unsafe extern "C" fn warpline_stream_respond(
 pub unsafe extern "C" fn warpline_reject_to_stream(
     request: *mut Request,
     private_data: *const c_void,
-    octets: u32,
+    bytes: u32,
     stream: *mut *mut Stream,
 ) -> c_int {
     guard(|| {
@@ -289,7 +288,7 @@ pub unsafe extern "C" fn warpline_reject_to_stream(
         let request = unsafe { take_back(request) }.ok_or(Failure::NULL)?;
         // SAFETY: as above.
         unsafe {
-            let private_data = list(private_data.cast::<u8>(), octets as usize)?;
+            let private_data = list(private_data.cast::<u8>(), bytes as usize)?;
             hand_out(stream, || Ok(Stream(request.request.reject_to_stream(private_data)?)))?;
         }
         Ok(0)
@@ -297,13 +296,13 @@ pub unsafe extern "C" fn warpline_reject_to_stream(
 }
 
 /// Full Operation without startup frames, as draft-culley-iwarp-mpa-00 has it: with Markers and CRCs, and no waiting for the other
-/// end. `directions` is `WARPLINE_STREAM_SEND`, `WARPLINE_STREAM_RECEIVE` or both: the octets behind those written and read so far
+/// end. `directions` is `WARPLINE_STREAM_SEND`, `WARPLINE_STREAM_RECEIVE` or both: the bytes behind those written and read so far
 /// are MPA's, which both ends must know; the other direction stays in streaming mode until it is started too, with the same queue
 /// pair. `version` is that of DDP and RDMAP, 0 or 1. `ird` and `ord` are the RDMA Reads of the peer that are served at a time and our
 /// own that may be outstanding, up to 128 each: the peer must be called with the same numbers the other way round. Of these three
 /// the first call for a connection decides.
 ///
-/// - `-EBUSY`: octets wait to be read
+/// - `-EBUSY`: bytes wait to be read
 /// - `-EISCONN`: the queue pair has or had another connection
 /// - `-ECONNRESET`: the connection has ended
 /// - `-EINVAL`: an argument is wrong, the queue pair is of another device, or MPA has started already

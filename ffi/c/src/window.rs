@@ -18,15 +18,15 @@ pub struct Mw {
 
 /// A range of memory under a name that no peer knows yet. It names the memory when the work request with it is done
 /// (`WARPLINE_WR_BIND`, `WARPLINE_WR_REGISTER`); what is posted behind that on the same queue pair comes after it. `stag`, `to`
-/// and `octets` are for the caller to read; nothing of it is to be changed.
+/// and `bytes` are for the caller to read; nothing of it is to be changed.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Grant {
-    /// The Tagged Offset of the first octet, under the new name.
+    /// The Tagged Offset of the first byte, under the new name.
     pub to: u64,
-    /// Octets.
-    pub octets: u64,
-    /// Where the range begins: of a window, as a Tagged Offset of the registration; else, as octets from the begin of the
+    /// Bytes.
+    pub bytes: u64,
+    /// Where the range begins: of a window, as a Tagged Offset of the registration; else, as bytes from the begin of the
     /// memory.
     pub start: u64,
     /// The new name.
@@ -46,7 +46,7 @@ impl Grant {
             window: STag(self.stag),
             registration: STag(self.mr_stag),
             to: self.start,
-            octets: self.octets,
+            octets: self.bytes,
             access,
             zero_based: addressing == Addressing::ZeroBased,
         })
@@ -57,7 +57,7 @@ impl Grant {
         Ok(FastRegistration {
             stag: STag(self.stag),
             offset: self.start,
-            octets: self.octets,
+            octets: self.bytes,
             base_to: self.to,
             access,
             all_streams: !self.one_stream,
@@ -110,7 +110,7 @@ pub unsafe extern "C" fn warpline_mw_stag(mw: *const Mw) -> u32 {
     })
 }
 
-/// Writes to `grant` what binds the window to octets `offset` to `offset + octets` of `mr`: for a work request with the opcode
+/// Writes to `grant` what binds the window to bytes `offset` to `offset + bytes` of `mr`: for a work request with the opcode
 /// `WARPLINE_WR_BIND`, which opens them to the peer of the queue pair that it is posted to. The window must not be bound when
 /// the work request is done, so invalidate it before if it is. Without a work request, nothing but its name changes.
 ///
@@ -124,7 +124,7 @@ pub unsafe extern "C" fn warpline_mw_binding(
     mw: *mut Mw,
     mr: *const Mr,
     offset: usize,
-    octets: usize,
+    bytes: usize,
     access: u32,
     grant: *mut Grant,
 ) -> c_int {
@@ -136,10 +136,10 @@ pub unsafe extern "C" fn warpline_mw_binding(
         }
         let (allowed, addressing) = rights(access)?;
         let bind = |window: &mut MemoryWindow, memory: &MemoryRegion| {
-            let binding = window.binding(memory, (offset, octets), allowed, addressing);
-            let Binding { window: stag, registration, to: start, octets, .. } = binding;
+            let binding = window.binding(memory, (offset, bytes), allowed, addressing);
+            let Binding { window: stag, registration, to: start, octets: bytes, .. } = binding;
             let to = window.to(0);
-            Grant { to, octets, start, stag: stag.0, mr_stag: registration.0, access, one_stream: true }
+            Grant { to, bytes, start, stag: stag.0, mr_stag: registration.0, access, one_stream: true }
         };
         let bound = mr.with(|memory| mw.with(|window| bind(window, memory)))??;
         // SAFETY: not null, so it may be written: what C promises.
@@ -171,7 +171,7 @@ pub unsafe extern "C" fn warpline_mw_destroy(mw: *mut Mw) {
     guard_or((), || drop(unsafe { take_back(mw) }));
 }
 
-/// Writes to `grant` what registers octets `offset` to `offset + octets` of the memory anew, without asking the control thread:
+/// Writes to `grant` what registers bytes `offset` to `offset + bytes` of the memory anew, without asking the control thread:
 /// for a work request with the opcode `WARPLINE_WR_REGISTER`. The memory must be invalid when the work request is done, so
 /// invalidate it before (`WARPLINE_WR_LOCAL_INVALIDATE`), if the peer has not. `warpline_mr_stag` gives the new name from now on.
 ///
@@ -184,7 +184,7 @@ pub unsafe extern "C" fn warpline_mw_destroy(mw: *mut Mw) {
 pub unsafe extern "C" fn warpline_mr_fast_registration(
     mr: *mut Mr,
     offset: usize,
-    octets: usize,
+    bytes: usize,
     access: u32,
     one_stream: bool,
     grant: *mut Grant,
@@ -198,10 +198,10 @@ pub unsafe extern "C" fn warpline_mr_fast_registration(
         let (allowed, addressing) = rights(access)?;
         let sharing = if one_stream { Sharing::OneStream } else { Sharing::AllStreams };
         let anew =
-            mr.with(|memory| memory.fast_registration((offset, octets), allowed, addressing, sharing))?;
-        let FastRegistration { stag, offset: start, octets, base_to: to, .. } = anew;
+            mr.with(|memory| memory.fast_registration((offset, bytes), allowed, addressing, sharing))?;
+        let FastRegistration { stag, offset: start, octets: bytes, base_to: to, .. } = anew;
         // SAFETY: not null, so it may be written: what C promises.
-        unsafe { grant.write(Grant { to, octets, start, stag: stag.0, mr_stag: 0, access, one_stream }) };
+        unsafe { grant.write(Grant { to, bytes, start, stag: stag.0, mr_stag: 0, access, one_stream }) };
         Ok(0)
     })
 }

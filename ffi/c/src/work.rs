@@ -4,19 +4,19 @@ use std::ffi::c_int;
 
 use arrayvec::ArrayVec;
 use warpline::{
-    InlineData, Operation, Payload, ReceiveRequest, STag, SendBatch, SendRequest, Slice, SliceList,
+    BadRequest, InlineData, Operation, Payload, ReceiveRequest, STag, SendBatch, SendRequest, Slice,
+    SliceList, limits,
 };
-use warpline_dataplane::limits;
-use warpline_dataplane::qp::shared::BadRequest;
 
 use crate::error::{Failure, guard};
+use crate::extensible::{Extensible, extensible};
 use crate::pointer::{borrow, list};
 use crate::queue_pair::{Qp, Srq};
 use crate::window::Grant;
 
 /// Most ranges of memory in one work request.
 pub const WARPLINE_MAX_SGE: u32 = 4;
-/// Most octets that `WARPLINE_SEND_INLINE` takes.
+/// Most bytes that `WARPLINE_SEND_INLINE` takes.
 pub const WARPLINE_MAX_INLINE: u32 = 64;
 
 const _: () = assert!(WARPLINE_MAX_SGE as usize == limits::SCATTER_GATHER_ELEMENTS);
@@ -34,12 +34,12 @@ pub const WARPLINE_WR_WRITE_WITH_IMMEDIATE: u32 = 3;
 pub const WARPLINE_WR_IMMEDIATE: u32 = 4;
 /// RDMA Read from `remote_addr` of `remote_stag` to the one range of memory.
 pub const WARPLINE_WR_READ: u32 = 5;
-/// Adds `compare_add` to eight aligned octets of the peer; their value before comes to the one range of memory, of eight
-/// octets.
+/// Adds `compare_add` to eight aligned bytes of the peer; their value before comes to the one range of memory, of eight
+/// bytes.
 pub const WARPLINE_WR_FETCH_ADD: u32 = 6;
-/// Replaces eight aligned octets of the peer by `swap` if they are `compare_add`. As above else.
+/// Replaces eight aligned bytes of the peer by `swap` if they are `compare_add`. As above else.
 pub const WARPLINE_WR_COMPARE_SWAP: u32 = 7;
-/// Replaces eight aligned octets of the peer by `swap`. As above else.
+/// Replaces eight aligned bytes of the peer by `swap`. As above else.
 pub const WARPLINE_WR_SWAP: u32 = 8;
 /// As `WARPLINE_WR_FETCH_ADD`; set bits of `compare_add_mask` are the most significant of fields that are added to on
 /// their own.
@@ -60,25 +60,28 @@ pub const WARPLINE_SEND_SIGNALED: u32 = 1;
 pub const WARPLINE_SEND_SOLICITED: u32 = 2;
 /// Waits until the Reads and atomics posted before are complete.
 pub const WARPLINE_SEND_FENCE: u32 = 4;
-/// The octets are copied when the request is posted: at most `WARPLINE_MAX_INLINE`. `addr` is then the address of any
+/// The bytes are copied when the request is posted: at most `WARPLINE_MAX_INLINE`. `addr` is then the address of any
 /// memory, and `stag` of no account.
 pub const WARPLINE_SEND_INLINE: u32 = 8;
 
-/// A range of registered memory.
+/// A range of registered memory. It stands in arrays, so it does not grow.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sge {
     /// Its address (or what `WARPLINE_ACCESS_ZERO_BASED` says).
     pub addr: u64,
-    /// Its octets.
-    pub octets: u32,
+    /// Its bytes.
+    pub bytes: u32,
     /// The STag of the registration it lies in.
     pub stag: u32,
 }
 
 /// A work request on the send queue. Its memory belongs to the library until its completion; itself only until it is posted.
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub struct SendWr {
+    /// `sizeof(struct warpline_send_wr)`.
+    pub size: usize,
     /// The caller's name for it.
     pub wr_id: u64,
     /// The request behind it; null for none.
@@ -95,7 +98,7 @@ pub struct SendWr {
     pub remote_stag: u32,
     /// The Tagged Offset in it: an address of the peer, if it says so.
     pub remote_addr: u64,
-    /// Immediate Data, as an integer: most significant octet first on the wire.
+    /// Immediate Data, as an integer: most significant byte first on the wire.
     pub immediate: u64,
     /// What is expected, or added.
     pub compare_add: u64,
@@ -110,9 +113,17 @@ pub struct SendWr {
     pub grant: *const Grant,
 }
 
+// SAFETY: `repr(C)`, the size comes first, all zeros are a value, and there is no padding at the end.
+unsafe impl Extensible for SendWr {
+    const FIRST_SIZE: usize = 104;
+}
+
 /// A work request on a receive queue: a buffer for one message of the peer.
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub struct RecvWr {
+    /// `sizeof(struct warpline_recv_wr)`.
+    pub size: usize,
     /// The caller's name for it.
     pub wr_id: u64,
     /// The request behind it; null for none.
@@ -121,6 +132,13 @@ pub struct RecvWr {
     pub sg_list: *const Sge,
     /// How many, at most `WARPLINE_MAX_SGE`.
     pub num_sge: u32,
+    /// Must be 0.
+    pub reserved: u32,
+}
+
+// SAFETY: `repr(C)`, the size comes first, all zeros are a value, and there is no padding at the end.
+unsafe impl Extensible for RecvWr {
+    const FIRST_SIZE: usize = 40;
 }
 
 /// # Safety
@@ -131,7 +149,7 @@ unsafe fn gather(start: *const Sge, count: u32) -> Result<SliceList, Failure> {
     let ranges = unsafe { list(start, count as usize)? };
     let mut slices = ArrayVec::<Slice, { limits::SCATTER_GATHER_ELEMENTS }>::new();
     for range in ranges {
-        let slice = Slice { stag: STag(range.stag), to: range.addr, octets: range.octets };
+        let slice = Slice { stag: STag(range.stag), to: range.addr, octets: range.bytes };
         slices.try_push(slice).map_err(|_| Failure::invalid("more ranges than WARPLINE_MAX_SGE"))?;
     }
     SliceList::try_from(slices.as_slice()).map_err(|error| Failure::of(libc::EINVAL, &error))
@@ -139,21 +157,21 @@ unsafe fn gather(start: *const Sge, count: u32) -> Result<SliceList, Failure> {
 
 /// # Safety
 ///
-/// `start` is good for `count` ranges, and each of these for its octets.
+/// `start` is good for `count` ranges, and each of these for its bytes.
 unsafe fn copy_inline(start: *const Sge, count: u32) -> Result<InlineData, Failure> {
-    const TOO_LONG: Failure = Failure::invalid("more octets than WARPLINE_MAX_INLINE");
-    let mut octets = ArrayVec::<u8, { limits::INLINE_OCTETS }>::new();
+    const TOO_LONG: Failure = Failure::invalid("more bytes than WARPLINE_MAX_INLINE");
+    let mut bytes = ArrayVec::<u8, { limits::INLINE_OCTETS }>::new();
     // SAFETY: the caller's promise.
     for range in unsafe { list(start, count as usize)? } {
-        if range.octets > WARPLINE_MAX_INLINE {
+        if range.bytes > WARPLINE_MAX_INLINE {
             return Err(TOO_LONG);
         }
         let source = std::ptr::with_exposed_provenance::<u8>(range.addr as usize);
         // SAFETY: the caller's promise.
-        let source = unsafe { list(source, range.octets as usize)? };
-        octets.try_extend_from_slice(source).map_err(|_| TOO_LONG)?;
+        let source = unsafe { list(source, range.bytes as usize)? };
+        bytes.try_extend_from_slice(source).map_err(|_| TOO_LONG)?;
     }
-    InlineData::try_from(octets.as_slice()).map_err(|_| TOO_LONG)
+    InlineData::try_from(bytes.as_slice()).map_err(|_| TOO_LONG)
 }
 
 impl SendWr {
@@ -238,13 +256,16 @@ impl RecvWr {
     ///
     /// Its pointers are as C promises.
     unsafe fn request(&self) -> Result<ReceiveRequest, Failure> {
+        if self.reserved != 0 {
+            return Err(Failure::invalid("a reserved field is not 0"));
+        }
         // SAFETY: the caller's promise.
         Ok(ReceiveRequest::new(self.wr_id, unsafe { gather(self.sg_list, self.num_sge)? }))
     }
 }
 
 /// A list of work requests as C links it.
-trait Linked {
+trait Linked: Extensible {
     type Request;
 
     fn next(&self) -> *const Self;
@@ -296,18 +317,19 @@ unsafe fn post_list<W: Linked>(
         let mut requests = ArrayVec::<W::Request, { SendBatch::CAPACITY }>::new();
         let mut places = ArrayVec::<*const W, { SendBatch::CAPACITY }>::new();
         let mut wrong = None;
-        // SAFETY: the caller's promise.
-        while let Some(request) = unsafe { next.as_ref() }.filter(|_| !requests.is_full()) {
-            // SAFETY: as above.
-            match unsafe { request.convert() } {
-                Ok(request) => requests.push(request),
+        while !next.is_null() && !requests.is_full() {
+            // SAFETY: not null; the rest is the caller's promise.
+            match unsafe { extensible(next).and_then(|wr| Ok((wr.convert()?, wr.next()))) } {
+                Ok((request, after)) => {
+                    requests.push(request);
+                    places.push(next);
+                    next = after;
+                }
                 Err(failure) => {
                     wrong = Some(failure);
                     break;
                 }
             }
-            places.push(next);
-            next = request.next();
         }
         // What stands before a request that makes no sense is posted, as before any other that is not taken.
         let posted = if requests.is_empty() { Ok(()) } else { post(&requests) };

@@ -79,10 +79,13 @@ fn a_program_with_the_shared_library() {
     assert_eq!(printed(installed.command(&program).arg("200")), "200 pings answered\n");
 
     // A failure is put in words.
-    let failing = run(installed.command(&program).args(["server", "--no-huge", "none", "198.18.0.1"]));
+    let failing = run(installed.command(&program).args(["server", "afpacket:eth1,address=198.18.0.1"]));
     let words = String::from_utf8_lossy(&failing.stderr);
     assert_eq!(failing.status.code(), Some(1));
-    assert!(words.starts_with("warpline_open: '198.18.0.1'") && words.ends_with("(-22)\n"), "{words}");
+    assert!(
+        words.starts_with("warpline_device_open: device 'afpacket:eth1,") && words.ends_with("(-22)\n"),
+        "{words}"
+    );
 }
 
 #[test]
@@ -120,10 +123,9 @@ fn two_programs_over_dpdk() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("sock");
     let end = |role: &str, address: &str| {
-        let port = format!("net_memif0,role={role},socket={},socket-abstract=no", socket.display());
+        let device = format!("memif:{},role={role},address={address}", socket.display());
         let mut command = installed.command(&program);
-        command.arg(role).arg(format!("--in-memory --no-huge -m 200 --vdev={port}"));
-        command.args(["net_memif0", address]);
+        command.env("WARPLINE_EAL", "--no-huge -m 200").args([role, &device]);
         command
     };
     let mut server = end("server", "198.18.0.2/24").stdout(Stdio::piped()).spawn().unwrap();
@@ -152,10 +154,10 @@ fn a_client_in_c_for_a_server_in_rust() {
     let client = installed.compile("client", installed.pkg_config(&["--cflags", "--libs"]));
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("sock");
-    let vdev =
-        |role: &str| format!("--vdev=net_memif0,role={role},socket={},socket-abstract=no", socket.display());
+    let device =
+        |role: &str, host: u8| format!("memif:{},role={role},address=198.18.0.{host}/24", socket.display());
     let mut serving = Command::new(server);
-    serving.args(["198.18.0.2/24", "net_memif0", "--no-huge", "-m", "200", &vdev("server")]);
+    serving.arg(device("server", 2));
     serving.stdout(std::process::Stdio::piped());
     let mut serving = serving.spawn().unwrap();
     // The client's driver looks for it once.
@@ -165,8 +167,7 @@ fn a_client_in_c_for_a_server_in_rust() {
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
     let mut connecting = installed.command(client);
-    connecting.arg(format!("--no-huge -m 200 {}", vdev("client")));
-    let said = run(connecting.args(["net_memif0", "198.18.0.1/24", "198.18.0.2"]));
+    let said = run(connecting.args([&device("client", 1), "198.18.0.2"]));
     if !said.status.success() {
         // It waits for the client that has failed.
         serving.kill().unwrap();

@@ -27,7 +27,7 @@ impl Drop for CmId {
     }
 }
 
-/// Most octets of an address in words, with the zero octet at its end.
+/// Most bytes of an address in words, with the zero byte at its end.
 pub const WARPLINE_MAX_ADDRESS: u32 = 46;
 
 /// Gives an id back: it listens no more, and a peer that waits for its answer is rejected. A connection goes on: it belongs to
@@ -56,7 +56,7 @@ pub unsafe extern "C" fn warpline_cm_set_context(id: *mut CmId, context: *mut c_
 }
 
 /// A handle of the device that the id is on, for its queue pair: known once the address is resolved, and of a peer that wants to
-/// connect. It is a handle of its own, to be given back with `warpline_close`.
+/// connect. It is a handle of its own, to be given back with `warpline_device_close`.
 ///
 /// - `-ENODEV`: it is not known
 #[unsafe(no_mangle)]
@@ -74,7 +74,7 @@ pub unsafe extern "C" fn warpline_cm_device(id: *const CmId, device: *mut *mut D
 }
 
 /// The peer that wants to connect, or whose address was resolved: the address as a string, for which there is room for
-/// `WARPLINE_MAX_ADDRESS` octets, and the port. Either may be null.
+/// `WARPLINE_MAX_ADDRESS` bytes, and the port. Either may be null.
 ///
 /// - `-ENOTCONN`: the id has no peer
 #[unsafe(no_mangle)]
@@ -137,7 +137,7 @@ pub unsafe extern "C" fn warpline_cm_connect(id: *mut CmId, qp: *mut Qp, param: 
     guard(|| {
         // SAFETY: what C promises for every call.
         unsafe {
-            let (id, qp, param) = (borrow(id)?, borrow(qp)?, ConnParam::or_usual(param));
+            let (id, qp, param) = (borrow(id)?, borrow(qp)?, ConnParam::read(param)?);
             id.id.connect(&qp.0, &param.connecting()?)?;
         }
         Ok(0)
@@ -155,7 +155,7 @@ pub unsafe extern "C" fn warpline_cm_connect(id: *mut CmId, qp: *mut Qp, param: 
 pub unsafe extern "C" fn warpline_cm_listen(id: *mut CmId, attr: *const ListenAttr) -> c_int {
     guard(|| {
         // SAFETY: what C promises for every call.
-        unsafe { borrow(id)?.id.listen(&ListenAttr::config(attr))? };
+        unsafe { borrow(id)?.id.listen(&ListenAttr::config(attr)?)? };
         Ok(0)
     })
 }
@@ -171,29 +171,25 @@ pub unsafe extern "C" fn warpline_cm_accept(id: *mut CmId, qp: *mut Qp, param: *
     guard(|| {
         // SAFETY: what C promises for every call.
         unsafe {
-            let (id, qp, param) = (borrow(id)?, borrow(qp)?, ConnParam::or_usual(param));
+            let (id, qp, param) = (borrow(id)?, borrow(qp)?, ConnParam::read(param)?);
             id.id.accept(&qp.0, param.accepting(), param.private_data()?)?;
         }
         Ok(0)
     })
 }
 
-/// Rejects the peer that wants to connect: it gets `octets` octets of `private_data`. With a failure it still waits for its
+/// Rejects the peer that wants to connect: it gets `bytes` bytes of `private_data`. With a failure it still waits for its
 /// answer.
 ///
 /// - `-EINVAL`: an argument is wrong, or nobody wants to connect
 /// - `-ENODEV`: the device has stopped
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn warpline_cm_reject(
-    id: *mut CmId,
-    private_data: *const c_void,
-    octets: u32,
-) -> c_int {
+pub unsafe extern "C" fn warpline_cm_reject(id: *mut CmId, private_data: *const c_void, bytes: u32) -> c_int {
     guard(|| {
         // SAFETY: what C promises for every call.
         unsafe {
             let id = borrow(id)?;
-            id.id.reject(list(private_data.cast::<u8>(), octets as usize)?)?;
+            id.id.reject(list(private_data.cast::<u8>(), bytes as usize)?)?;
         }
         Ok(0)
     })

@@ -46,15 +46,7 @@ fn listen_at(
     port: u16,
     reuse: bool,
 ) -> Result<Handle<Listener>, i32> {
-    let attr = ListenAttr {
-        backlog: 0,
-        startup_timeout_ms: 0,
-        first_message_timeout_ms: 0,
-        decision_timeout_ms: 0,
-        markers: false,
-        permissive: false,
-        reuse_address: reuse,
-    };
+    let attr = ListenAttr { reuse_address: reuse, ..LISTEN_ATTR };
     Handle::made(warpline_listener_destroy, |listener| {
         // SAFETY: the handle and the string are good, and the place may be written.
         unsafe { warpline_listen_at(device.raw(), address.as_ptr(), port, &raw const attr, listener) }
@@ -72,8 +64,11 @@ fn place(address: &str, port: u16) -> Place {
 
 #[test]
 fn a_listener_is_at_an_address_and_tells_its_port() {
-    let (_near, far) =
-        Handle::open_pair(&attr(c"198.18.0.1/24"), &attr(c"198.18.0.2/24 198.18.0.12/24")).unwrap();
+    let (_near, far) = Handle::open_pair(
+        (NEAR_DEVICE, None),
+        (c"ring,mtu=9000,address=198.18.0.2,address=198.18.0.12", None),
+    )
+    .unwrap();
     let listener = listen_at(&far, c"198.18.0.12", 0, false).unwrap();
     let (address, port) = address_of(&listener);
     assert!(address == "198.18.0.12" && port >= 49_152, "{address} {port}");

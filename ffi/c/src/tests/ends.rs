@@ -16,22 +16,39 @@ use crate::work::*;
 pub const PATIENCE: i32 = 30_000;
 pub const FAR: &CStr = c"198.18.0.2";
 pub const PORT: u16 = 4711;
-pub const OCTETS: usize = 4096;
+pub const BYTES: usize = 4096;
 
-pub fn attr(addresses: &'static CStr) -> DeviceAttr {
-    DeviceAttr {
-        addresses: addresses.as_ptr(),
-        routes: null(),
-        mtu: 9000,
-        vlan: 0,
-        flags: 0,
-        lcore: 0,
-        window: 0,
-    }
-}
+pub const NEAR_DEVICE: &CStr = c"ring,mtu=9000,address=198.18.0.1/24";
+pub const FAR_DEVICE: &CStr = c"ring,mtu=9000,address=198.18.0.2/24";
+
+/// The attributes that a null pointer stands for.
+pub const ATTR: DeviceAttr =
+    DeviceAttr { size: size_of::<DeviceAttr>(), eal: null(), flags: 0, lcore: 0, window: 0, reserved: 0 };
+
+pub const LISTEN_ATTR: ListenAttr = ListenAttr {
+    size: size_of::<ListenAttr>(),
+    backlog: 0,
+    startup_timeout_ms: 0,
+    first_message_timeout_ms: 0,
+    decision_timeout_ms: 0,
+    markers: false,
+    permissive: false,
+    reuse_address: false,
+    reserved: [0; 5],
+};
+
+pub const QP_ATTR: QpAttr = QpAttr {
+    size: size_of::<QpAttr>(),
+    send_depth: 0,
+    recv_depth: 0,
+    rnr_timeout_ms: 0,
+    disconnect_timeout_ms: 0,
+    keep_open: false,
+    reserved: [0; 7],
+};
 
 pub fn devices() -> (Handle<Device>, Handle<Device>) {
-    Handle::open_pair(&attr(c"198.18.0.1/24"), &attr(c"198.18.0.2/24")).unwrap()
+    Handle::open_pair((NEAR_DEVICE, None), (FAR_DEVICE, None)).unwrap()
 }
 
 /// One end of a connection, with memory of its own and all rights to it. Its handles are given back in this order, which is
@@ -55,30 +72,30 @@ impl End {
             | WARPLINE_ACCESS_REMOTE_READ
             | WARPLINE_ACCESS_REMOTE_WRITE
             | WARPLINE_ACCESS_REMOTE_ATOMIC;
-        let mr = pd.allocate(None, OCTETS, access).unwrap();
+        let mr = pd.allocate(None, BYTES, access).unwrap();
         Self { pd, cq, mr, qp }
     }
 
     /// A range of its memory.
-    pub fn sge(&self, offset: usize, octets: u32) -> Sge {
-        Sge { addr: self.addr(offset), octets, stag: self.mr.stag() }
+    pub fn sge(&self, offset: usize, bytes: u32) -> Sge {
+        Sge { addr: self.addr(offset), bytes, stag: self.mr.stag() }
     }
 
     pub fn addr(&self, offset: usize) -> u64 {
         self.mr.address() as u64 + offset as u64
     }
 
-    pub fn put(&self, offset: usize, octets: &[u8]) {
-        self.mr.put(offset, octets);
+    pub fn put(&self, offset: usize, bytes: &[u8]) {
+        self.mr.put(offset, bytes);
     }
 
-    pub fn get(&self, offset: usize, octets: usize) -> Vec<u8> {
-        self.mr.get(offset, octets)
+    pub fn get(&self, offset: usize, bytes: usize) -> Vec<u8> {
+        self.mr.get(offset, bytes)
     }
 
-    pub fn post_recv(&self, wr_id: u64, offset: usize, octets: u32) {
-        let sge = self.sge(offset, octets);
-        let wr = RecvWr { wr_id, next: null(), sg_list: &raw const sge, num_sge: 1 };
+    pub fn post_recv(&self, wr_id: u64, offset: usize, bytes: u32) {
+        let sge = self.sge(offset, bytes);
+        let wr = receive(wr_id, &sge);
         assert_eq!(self.qp.post_recv(&wr), (0, null()), "{}", last_error());
     }
 
@@ -104,6 +121,11 @@ pub fn readable(fd: i32, timeout_ms: i32) -> bool {
     unsafe { libc::poll(&raw mut asked, 1, timeout_ms) == 1 }
 }
 
+/// A receive into one range of memory.
+pub fn receive(wr_id: u64, sge: &Sge) -> RecvWr {
+    RecvWr { size: size_of::<RecvWr>(), wr_id, next: null(), sg_list: sge, num_sge: 1, reserved: 0 }
+}
+
 /// A signaled request of `opcode` with no memory.
 pub fn bare(opcode: u32) -> SendWr {
     SendWr { sg_list: null(), num_sge: 0, ..request(opcode, &Sge::default()) }
@@ -112,6 +134,7 @@ pub fn bare(opcode: u32) -> SendWr {
 /// A signaled request of `opcode` with one range of memory.
 pub fn request(opcode: u32, sge: &Sge) -> SendWr {
     SendWr {
+        size: size_of::<SendWr>(),
         wr_id: u64::from(opcode) + 1000,
         next: null(),
         sg_list: sge,
@@ -131,8 +154,9 @@ pub fn request(opcode: u32, sge: &Sge) -> SendWr {
 
 pub fn param(private_data: &[u8]) -> ConnParam {
     ConnParam {
+        size: size_of::<ConnParam>(),
         private_data: private_data.as_ptr().cast::<c_void>(),
-        private_data_octets: private_data.len() as u32,
+        private_data_bytes: private_data.len() as u32,
         timeout_ms: 0,
         ird: 0,
         ord: 0,

@@ -1,6 +1,7 @@
 //! What C may do wrong, and what happens to it: a number and a sentence, and nothing else.
 
 use std::collections::HashSet;
+use std::ffi::CStr;
 use std::ptr::{null, null_mut};
 use std::thread;
 
@@ -41,7 +42,7 @@ fn failures_are_those_of_the_thread() {
 /// Null where the header does not allow it is an error in each call, and null is given back as nothing.
 #[test]
 fn null_is_told() {
-    let usual = attr(c"198.18.0.1/24");
+    let ring = NEAR_DEVICE.as_ptr();
     let (mut device, mut other) = (null_mut(), null_mut());
     let (mut pd, mut mr, mut qp) = (null_mut(), null_mut(), null_mut());
     let (mut srq, mut listener, mut asked) = (null_mut(), null_mut(), null_mut());
@@ -51,12 +52,13 @@ fn null_is_told() {
     // SAFETY: what is not null is good, and null is what the header tells of.
     let results = unsafe {
         [
-            warpline_open(null(), null(), &raw const usual, &raw mut device),
-            warpline_open(null(), c"none".as_ptr(), null(), &raw mut device),
-            warpline_open_pair(null(), &raw const usual, &raw mut device, &raw mut other),
-            warpline_open_pair(&raw const usual, null(), &raw mut device, &raw mut other),
-            warpline_open_pair(&raw const usual, &raw const usual, null_mut(), &raw mut other),
-            warpline_open_pair(&raw const usual, &raw const usual, &raw mut device, null_mut()),
+            warpline_device_open(null(), null(), &raw mut device),
+            warpline_device_open(c"none".as_ptr(), null(), &raw mut device),
+            warpline_device_open(c"tap:tap0".as_ptr(), null(), null_mut()),
+            warpline_device_open_pair(null(), null(), ring, null(), &raw mut device, &raw mut other),
+            warpline_device_open_pair(ring, null(), null(), null(), &raw mut device, &raw mut other),
+            warpline_device_open_pair(ring, null(), ring, null(), null_mut(), &raw mut other),
+            warpline_device_open_pair(ring, null(), ring, null(), &raw mut device, null_mut()),
             warpline_pd_create(null_mut(), &raw mut pd),
             warpline_mr_register(null_mut(), null_mut(), (&raw mut wc).cast(), 1, 0, &raw mut mr),
             warpline_mr_allocate(null_mut(), null_mut(), 1, 0, &raw mut mr),
@@ -103,17 +105,17 @@ fn null_is_told() {
     unsafe {
         assert!(warpline_mr_address(null()).is_null() && !warpline_mr_is_copied(null()));
         assert_eq!(
-            (warpline_mr_octets(null()), warpline_mr_stag(null()), warpline_mw_stag(null())),
+            (warpline_mr_length(null()), warpline_mr_stag(null()), warpline_mw_stag(null())),
             (0, 0, 0)
         );
         assert_eq!(
             (warpline_qp_number(null()), warpline_srq_number(null()), warpline_cq_number(null())),
             (0, 0, 0)
         );
-        let mut octets = 1;
-        assert!(warpline_request_private_data(null(), &raw mut octets).is_null());
-        assert_eq!(octets, 0);
-        warpline_close(null_mut());
+        let mut bytes = 1;
+        assert!(warpline_request_private_data(null(), &raw mut bytes).is_null());
+        assert_eq!(bytes, 0);
+        warpline_device_close(null_mut());
         warpline_pd_destroy(null_mut());
         warpline_mr_destroy(null_mut());
         warpline_mw_destroy(null_mut());
@@ -130,29 +132,30 @@ fn null_is_told() {
 /// A device that cannot be is refused, with the reason.
 #[test]
 fn attributes_that_make_no_sense() {
-    let good = attr(c"198.18.0.2/24 fd00::2/64");
-    let open = |attr: &DeviceAttr| (Handle::open_pair(attr, &good).err().unwrap_or(0), last_error());
-    let usual = || attr(c"198.18.0.1/24");
-    let routes = c"10.0.0.0/8 198.18.0.9, 0.0.0.0/0 198.18.0.8";
-    let all = DeviceAttr {
-        routes: routes.as_ptr(),
-        vlan: 7,
-        window: 1 << 20,
-        flags: WARPLINE_DEVICE_SPIN,
-        ..usual()
+    let open = |name: &CStr, attr: &DeviceAttr| {
+        let far = c"ring,address=198.18.0.2/24,address=fd00::2/64";
+        let opened = Handle::open_pair((name, Some(attr)), (far, None));
+        (opened.err().unwrap_or(0), last_error())
     };
-    assert_eq!(open(&all).0, 0);
-    for (wrong, words) in [
-        (attr(c""), "0 addresses"),
-        (attr(c"198.18.0.1"), "198.18.0.1"),
-        (attr(c"198.18.0.1/33"), "prefix"),
-        (attr(c"\xff/24"), "UTF-8"),
-        (DeviceAttr { routes: c"10.0.0.0/8".as_ptr(), ..usual() }, "route"),
-        (DeviceAttr { routes: c"10.0.0.0/8 10.0.0.1".as_ptr(), ..usual() }, "gateway"),
-        (DeviceAttr { vlan: 4095, ..usual() }, "VLAN"),
-        (DeviceAttr { flags: 8, ..usual() }, "WARPLINE_DEVICE_"),
+    let all = c"ring,mtu=9000,address=198.18.0.1/24,vlan=7,route=10.0.0.0/8@198.18.0.9,gateway=198.18.0.8";
+    let attr = DeviceAttr { window: 1 << 20, flags: WARPLINE_DEVICE_SPIN, ..ATTR };
+    assert_eq!(open(all, &attr).0, 0);
+    let unknown_flag = DeviceAttr { flags: 8, ..ATTR };
+    let reserved = DeviceAttr { reserved: 1, ..ATTR };
+    for (name, attr, words) in [
+        (c"ring", &ATTR, "0 addresses"),
+        (c"ring,address=198.18.0", &ATTR, "198.18.0"),
+        (c"ring,address=198.18.0.1/33", &ATTR, "prefix"),
+        (c"ring,address=\xff/24", &ATTR, "UTF-8"),
+        (c"ring,address=198.18.0.1,route=10.0.0.0/8", &ATTR, "route"),
+        (c"ring,address=198.18.0.1,route=10.0.0.0/8@10.0.0.1", &ATTR, "gateway"),
+        (c"ring,address=198.18.0.1,vlan=4095", &ATTR, "vlan"),
+        (c"rong", &ATTR, "the kinds are ring, tap:INTERFACE"),
+        (c"tap:tap0,address=198.18.0.1", &ATTR, "two devices of the kind ring"),
+        (NEAR_DEVICE, &unknown_flag, "WARPLINE_DEVICE_"),
+        (NEAR_DEVICE, &reserved, "reserved"),
     ] {
-        let (result, error) = open(&wrong);
+        let (result, error) = open(name, attr);
         assert!(result == -libc::EINVAL && error.contains(words), "{result} {error}, not {words}");
     }
 }
@@ -183,10 +186,10 @@ fn the_bad_request_is_named() {
     assert_eq!(near.qp.post_send(&first), (-libc::EINVAL, &raw const *wrong));
     assert_eq!([near.completed().wr_id, near.completed().wr_id], [11, 12]);
     let long = [0_u8; 65];
-    let range = Sge { addr: long.as_ptr() as u64, octets: 65, stag: 0 };
+    let range = Sge { addr: long.as_ptr() as u64, bytes: 65, stag: 0 };
     let inline = SendWr { flags: WARPLINE_SEND_INLINE, ..request(WARPLINE_WR_SEND, &range) };
     assert_eq!(near.qp.post_send(&inline).0, -libc::EINVAL);
-    assert_eq!(last_error(), "more octets than WARPLINE_MAX_INLINE");
+    assert_eq!(last_error(), "more bytes than WARPLINE_MAX_INLINE");
 }
 
 /// Queues that are longer than any can be are refused, each with its longest, and cost nobody anything.
@@ -196,7 +199,7 @@ fn queues_that_are_too_long() {
     let end = End::new(&near_device);
     let (mut cq, mut srq, mut qp) = (null_mut(), null_mut(), null_mut());
     for depth in [u32::MAX, 1 << 21] {
-        let deep = |send_depth, recv_depth| QpAttr { send_depth, recv_depth, ..QpAttr::default() };
+        let deep = |send_depth, recv_depth| QpAttr { send_depth, recv_depth, ..QP_ATTR };
         let (own_cq, own_pd) = (end.cq.raw(), end.pd.raw());
         let mut create = |attr: &QpAttr| {
             // SAFETY: the handles are good, and the place may be written.
@@ -221,11 +224,10 @@ fn queues_that_are_too_long() {
 fn a_full_queue_names_the_first_that_had_no_room() {
     let (near_device, _far_device) = devices();
     let end = End::new(&near_device);
-    let attr = QpAttr { recv_depth: 100, ..QpAttr::default() };
+    let attr = QpAttr { recv_depth: 100, ..QP_ATTR };
     let qp = end.pd.qp(&end.cq, None, Some(&attr));
     let sge = end.sge(0, 8);
-    let mut list: Vec<RecvWr> =
-        (0..150).map(|wr_id| RecvWr { wr_id, next: null(), sg_list: &raw const sge, num_sge: 1 }).collect();
+    let mut list: Vec<RecvWr> = (0..150).map(|wr_id| receive(wr_id, &sge)).collect();
     for at in 0..list.len() - 1 {
         list[at].next = &raw const list[at + 1];
     }
@@ -253,7 +255,7 @@ fn connections_that_do_not_come() {
         connecting.join().unwrap()
     });
     assert_eq!(result, -libc::EACCES);
-    assert_eq!(&reply.private_data[..reply.private_data_octets as usize], b"full up");
+    assert_eq!(&reply.private_data[..reply.private_data_bytes as usize], b"full up");
 }
 
 /// Memory that a send still reads is not given back; once that is complete, it is. The end that accepts sends nothing
@@ -265,7 +267,7 @@ fn memory_in_use_stays() {
     let start = own.as_mut_ptr();
     // SAFETY: it stays until it is deregistered.
     let mr = unsafe { far.pd.register(start, own.len(), 0) }.unwrap();
-    let sge = Sge { addr: start as u64, octets: 64, stag: mr.stag() };
+    let sge = Sge { addr: start as u64, bytes: 64, stag: mr.stag() };
     near.post_recv(1, 0, 64);
     far.post_recv(2, 0, 64);
     far.post_send(&request(WARPLINE_WR_SEND, &sge));
@@ -286,9 +288,9 @@ fn memory_that_makes_no_sense() {
     let (near_device, _far_device) = devices();
     let end = End::new(&near_device);
     let mut own = [0_u8; 64];
-    for (octets, access) in [(0, 0), (64, 1 << 20), (usize::MAX, 0)] {
+    for (bytes, access) in [(0, 0), (64, 1 << 20), (usize::MAX, 0)] {
         // SAFETY: nothing of it is registered.
-        let refused = unsafe { end.pd.register(own.as_mut_ptr(), octets, access) };
+        let refused = unsafe { end.pd.register(own.as_mut_ptr(), bytes, access) };
         assert_eq!(refused.unwrap_err(), -libc::EINVAL);
     }
     assert_eq!(end.pd.allocate(None, 0, 0).unwrap_err(), -libc::ENOMEM);

@@ -104,14 +104,18 @@ pub fn last_error() -> String {
 }
 
 impl Handle<Device> {
-    pub fn open_pair(a: &DeviceAttr, b: &DeviceAttr) -> Result<(Self, Self), i32> {
+    pub fn open_pair(
+        (a, a_attr): (&CStr, Option<&DeviceAttr>),
+        (b, b_attr): (&CStr, Option<&DeviceAttr>),
+    ) -> Result<(Self, Self), i32> {
         let mut far = null_mut();
-        let near = Self::made(warpline_close, |near| {
-            // SAFETY: the attributes are good, their strings static, and the places may be written.
-            unsafe { warpline_open_pair(a, b, near, &raw mut far) }
+        let [a_attr, b_attr] = [a_attr, b_attr].map(|attr| attr.map_or(null(), from_ref));
+        let near = Self::made(warpline_device_close, |near| {
+            // SAFETY: the strings and attributes are good, and the places may be written.
+            unsafe { warpline_device_open_pair(a.as_ptr(), a_attr, b.as_ptr(), b_attr, near, &raw mut far) }
         })?;
         assert!(!far.is_null());
-        Ok((near, Self { raw: far, give_back: warpline_close }))
+        Ok((near, Self { raw: far, give_back: warpline_device_close }))
     }
 
     pub fn pd(&self) -> Handle<Pd> {
@@ -145,20 +149,20 @@ impl Handle<Device> {
 }
 
 impl Handle<Pd> {
-    pub fn allocate(&self, only: Option<&Handle<Qp>>, octets: usize, access: u32) -> Result<Handle<Mr>, i32> {
+    pub fn allocate(&self, only: Option<&Handle<Qp>>, bytes: usize, access: u32) -> Result<Handle<Mr>, i32> {
         Handle::made(warpline_mr_destroy, |mr| {
             // SAFETY: the handles are good, and the place may be written.
-            unsafe { warpline_mr_allocate(self.raw, raw_or_null(only), octets, access, mr) }
+            unsafe { warpline_mr_allocate(self.raw, raw_or_null(only), bytes, access, mr) }
         })
     }
 
     /// # Safety
     ///
     /// The memory, of C's promises, stays until it is deregistered.
-    pub unsafe fn register(&self, start: *mut u8, octets: usize, access: u32) -> Result<Handle<Mr>, i32> {
+    pub unsafe fn register(&self, start: *mut u8, bytes: usize, access: u32) -> Result<Handle<Mr>, i32> {
         Handle::made(warpline_mr_destroy, |mr| {
             // SAFETY: as above; the rest is the caller's promise.
-            unsafe { warpline_mr_register(self.raw, null_mut(), start.cast(), octets, access, mr) }
+            unsafe { warpline_mr_register(self.raw, null_mut(), start.cast(), bytes, access, mr) }
         })
     }
 
@@ -196,7 +200,7 @@ impl Handle<Mr> {
 
     pub fn len(&self) -> usize {
         // SAFETY: as above.
-        unsafe { warpline_mr_octets(self.raw) }
+        unsafe { warpline_mr_length(self.raw) }
     }
 
     pub fn is_copied(&self) -> bool {
@@ -204,36 +208,36 @@ impl Handle<Mr> {
         unsafe { warpline_mr_is_copied(self.raw) }
     }
 
-    pub fn put(&self, offset: usize, octets: &[u8]) {
-        assert!(offset + octets.len() <= self.len());
+    pub fn put(&self, offset: usize, bytes: &[u8]) {
+        assert!(offset + bytes.len() <= self.len());
         // SAFETY: they lie inside; as a device does, which tests look at only when it is done.
-        unsafe { self.address().add(offset).copy_from_nonoverlapping(octets.as_ptr(), octets.len()) };
+        unsafe { self.address().add(offset).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
     }
 
-    pub fn get(&self, offset: usize, octets: usize) -> Vec<u8> {
-        assert!(offset + octets <= self.len());
-        let mut copy = vec![0; octets];
+    pub fn get(&self, offset: usize, bytes: usize) -> Vec<u8> {
+        assert!(offset + bytes <= self.len());
+        let mut copy = vec![0; bytes];
         // SAFETY: as above.
-        unsafe { self.address().add(offset).copy_to_nonoverlapping(copy.as_mut_ptr(), octets) };
+        unsafe { self.address().add(offset).copy_to_nonoverlapping(copy.as_mut_ptr(), bytes) };
         copy
     }
 
     /// All of it.
-    pub fn octets(&self) -> Vec<u8> {
+    pub fn bytes(&self) -> Vec<u8> {
         self.get(0, self.len())
     }
 
-    pub fn advertisement(&self, offset: usize, octets: u32) -> Result<Advertisement, i32> {
+    pub fn advertisement(&self, offset: usize, bytes: u32) -> Result<Advertisement, i32> {
         // SAFETY: the handle is good, and the place may be written.
-        written(|place| unsafe { warpline_mr_advertisement(self.raw, offset, octets, place) })
+        written(|place| unsafe { warpline_mr_advertisement(self.raw, offset, bytes, place) })
     }
 
-    /// `range` is the first octet and how many.
+    /// `range` is the first byte and how many.
     pub fn fast_registration(&self, range: (usize, usize), access: u32, one_stream: bool) -> Grant {
-        let (offset, octets) = range;
+        let (offset, bytes) = range;
         written(|grant| {
             // SAFETY: as above.
-            unsafe { warpline_mr_fast_registration(self.raw, offset, octets, access, one_stream, grant) }
+            unsafe { warpline_mr_fast_registration(self.raw, offset, bytes, access, one_stream, grant) }
         })
         .unwrap()
     }
@@ -266,12 +270,12 @@ impl Handle<Mw> {
         unsafe { warpline_mw_stag(self.raw) }
     }
 
-    pub fn advertisement(&self, offset: u64, octets: u32) -> Result<Advertisement, i32> {
+    pub fn advertisement(&self, offset: u64, bytes: u32) -> Result<Advertisement, i32> {
         // SAFETY: as above, and the place may be written.
-        written(|place| unsafe { warpline_mw_advertisement(self.raw, offset, octets, place) })
+        written(|place| unsafe { warpline_mw_advertisement(self.raw, offset, bytes, place) })
     }
 
-    /// `range` is the first octet and how many.
+    /// `range` is the first byte and how many.
     pub fn binding(&self, memory: &Handle<Mr>, range: (usize, usize), access: u32) -> Result<Grant, i32> {
         // SAFETY: as above.
         written(|grant| unsafe { warpline_mw_binding(self.raw, memory.raw, range.0, range.1, access, grant) })
@@ -284,18 +288,18 @@ impl Handle<Mw> {
 }
 
 /// The message with an advertisement.
-pub fn encoded(advertisement: &Advertisement) -> [u8; WARPLINE_ADVERTISEMENT_OCTETS as usize] {
-    let mut message = [0; WARPLINE_ADVERTISEMENT_OCTETS as usize];
-    // SAFETY: there are as many octets as the header asks for.
+pub fn encoded(advertisement: &Advertisement) -> [u8; WARPLINE_ADVERTISEMENT_BYTES as usize] {
+    let mut message = [0; WARPLINE_ADVERTISEMENT_BYTES as usize];
+    // SAFETY: there are as many bytes as the header asks for.
     let result = unsafe { warpline_advertisement_encode(advertisement, message.as_mut_ptr().cast()) };
     assert_eq!(result, 0, "{}", last_error());
     message
 }
 
 pub fn decoded(message: &[u8]) -> Result<Advertisement, i32> {
-    let (start, octets) = (message.as_ptr().cast(), message.len());
-    // SAFETY: there are as many octets, and the place may be written.
-    written(|place| unsafe { warpline_advertisement_decode(start, octets, place) })
+    let (start, bytes) = (message.as_ptr().cast(), message.len());
+    // SAFETY: there are as many bytes, and the place may be written.
+    written(|place| unsafe { warpline_advertisement_decode(start, bytes, place) })
 }
 
 impl Handle<Cq> {
@@ -421,6 +425,7 @@ impl Handle<Listener> {
 pub fn config(attr: Option<&ListenAttr>) -> warpline::ListenConfig {
     // SAFETY: null, or good.
     unsafe { ListenAttr::config(attr.map_or(null(), from_ref)) }
+        .unwrap_or_else(|_| panic!("the attributes are good"))
 }
 
 /// A peer that wants to connect. It must be answered.
@@ -433,11 +438,11 @@ impl Asked {
     }
 
     pub fn private_data(&self) -> Vec<u8> {
-        let mut octets = 0;
+        let mut bytes = 0;
         // SAFETY: the request is not answered yet, so it is there, and so is its Private Data.
         unsafe {
-            let start = warpline_request_private_data(self.0, &raw mut octets);
-            std::slice::from_raw_parts(start.cast::<u8>(), octets).to_vec()
+            let start = warpline_request_private_data(self.0, &raw mut bytes);
+            std::slice::from_raw_parts(start.cast::<u8>(), bytes).to_vec()
         }
     }
 
@@ -447,12 +452,12 @@ impl Asked {
     }
 
     pub fn reject(self, private_data: &[u8]) -> i32 {
-        // SAFETY: as above; there are as many octets.
+        // SAFETY: as above; there are as many bytes.
         unsafe { warpline_reject(self.0, private_data.as_ptr().cast::<c_void>(), private_data.len() as u32) }
     }
 }
 
 /// What is not written shows.
 pub fn no_reply() -> ConnReply {
-    ConnReply { private_data: [0xee; 512], private_data_octets: u32::MAX, ird: u16::MAX, ord: u16::MAX }
+    ConnReply { private_data: [0xee; 512], private_data_bytes: u32::MAX, ird: u16::MAX, ord: u16::MAX }
 }

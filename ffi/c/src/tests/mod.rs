@@ -7,6 +7,7 @@ mod failures;
 mod handles;
 mod header;
 mod operations;
+mod sizes;
 mod startup;
 mod streaming;
 mod waiting;

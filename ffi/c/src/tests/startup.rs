@@ -1,4 +1,4 @@
-//! What is asked of a connection is in MPA's startup frames, which the far end reads in streaming mode, octet by octet.
+//! What is asked of a connection is in MPA's startup frames, which the far end reads in streaming mode, byte by byte.
 
 use std::thread;
 use std::time::Duration;
@@ -16,9 +16,9 @@ const MARKERS: u8 = 0x80;
 const CRC: u8 = 0x40;
 const ENHANCED: u8 = 0x10;
 
-fn read(stream: &Handle<Stream>, octets: usize) -> Vec<u8> {
-    let (mut read, mut filled) = (vec![0; octets], 0);
-    while filled < octets {
+fn read(stream: &Handle<Stream>, bytes: usize) -> Vec<u8> {
+    let (mut read, mut filled) = (vec![0; bytes], 0);
+    while filled < bytes {
         let more = stream.read(&mut read[filled..], PATIENCE);
         assert!(more > 0, "{more} {}", last_error());
         filled += more as usize;
@@ -32,8 +32,9 @@ fn wanting(revision: u32, markers: bool) -> ConnParam {
 
 /// Flags and revision of the Request that a connection begins with.
 fn asked(revision: u32, markers: bool, flags: u32) -> (u8, u8) {
-    let near_attr = DeviceAttr { flags, ..attr(c"198.18.0.1/24") };
-    let (near_device, far_device) = Handle::open_pair(&near_attr, &attr(c"198.18.0.2/24")).unwrap();
+    let near_attr = DeviceAttr { flags, ..ATTR };
+    let (near_device, far_device) =
+        Handle::open_pair((NEAR_DEVICE, Some(&near_attr)), (FAR_DEVICE, None)).unwrap();
     let listener = far_device.listen_streams(PORT).unwrap();
     let near = End::new(&near_device);
     thread::scope(|scope| {
@@ -91,15 +92,7 @@ fn answered(listening: Option<&ListenAttr>, (flags, revision): (u8, u8)) -> (u8,
 /// MPA-7.1.1-03, MPA-7.1.1-08: so is it where connections are taken. CRC is on when either end wants it.
 #[test]
 fn a_reply_asks_for_what_was_wanted() {
-    let attr = |markers, permissive| ListenAttr {
-        backlog: 3,
-        startup_timeout_ms: 0,
-        first_message_timeout_ms: 0,
-        decision_timeout_ms: 0,
-        markers,
-        permissive,
-        reuse_address: false,
-    };
+    let attr = |markers, permissive| ListenAttr { backlog: 3, markers, permissive, ..LISTEN_ATTR };
     assert_eq!(answered(None, (CRC, 1)), (CRC, 1));
     assert_eq!(answered(Some(&attr(false, false)), (0, 1)), (CRC, 1));
     assert_eq!(answered(Some(&attr(true, false)), (CRC, 1)), (MARKERS | CRC, 1));
@@ -114,15 +107,7 @@ fn a_stream_replies_as_was_wanted() {
     let near = near_device.connect_stream(FAR, PORT).unwrap();
     let far = listener.accept(PATIENCE).unwrap();
     assert_eq!(near.write(&[&REQUEST_KEY[..], &[CRC, 1, 0, 0]].concat(), PATIENCE), 20);
-    let attr = ListenAttr {
-        backlog: 0,
-        startup_timeout_ms: 0,
-        first_message_timeout_ms: 0,
-        decision_timeout_ms: 0,
-        markers: true,
-        permissive: false,
-        reuse_address: false,
-    };
+    let attr = ListenAttr { markers: true, ..LISTEN_ATTR };
     let request = far.respond_with(b"", Some(&attr));
     let end = End::new(&far_device);
     assert_eq!(request.unwrap().accept(&end.qp, &param(b"")), 0);
@@ -140,17 +125,10 @@ fn listeners_are_as_they_were_asked_for() {
         markers: true,
         permissive: true,
         reuse_address: true,
+        ..LISTEN_ATTR
     };
     let usual = warpline::ListenConfig::default();
-    let zero = ListenAttr {
-        backlog: 0,
-        startup_timeout_ms: 0,
-        first_message_timeout_ms: 0,
-        decision_timeout_ms: 0,
-        markers: false,
-        permissive: false,
-        reuse_address: false,
-    };
+    let zero = LISTEN_ATTR;
     assert_eq!((config(None), config(Some(&zero))), (usual, usual));
     let made = config(Some(&attr(90)));
     assert_eq!((made.backlog, made.markers, made.permissive, made.reuse_address), (5, true, true, true));

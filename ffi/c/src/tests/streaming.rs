@@ -21,29 +21,29 @@ fn streams(near: &Handle<Device>, far: &Handle<Device>) -> Ends<Stream> {
     (near, listener.accept(PATIENCE).unwrap())
 }
 
-fn say(stream: &Handle<Stream>, mut octets: &[u8]) {
-    while !octets.is_empty() {
-        let written = stream.write(octets, PATIENCE);
+fn say(stream: &Handle<Stream>, mut bytes: &[u8]) {
+    while !bytes.is_empty() {
+        let written = stream.write(bytes, PATIENCE);
         assert!(written > 0, "{written} {}", last_error());
-        octets = &octets[written as usize..];
+        bytes = &bytes[written as usize..];
     }
 }
 
-fn expect(stream: &Handle<Stream>, octets: &[u8]) {
-    let (mut read, mut filled) = (vec![0; octets.len()], 0);
-    while filled < octets.len() {
+fn expect(stream: &Handle<Stream>, bytes: &[u8]) {
+    let (mut read, mut filled) = (vec![0; bytes.len()], 0);
+    while filled < bytes.len() {
         let more = stream.read(&mut read[filled..], PATIENCE);
         assert!(more > 0, "{more} {}", last_error());
         filled += more as usize;
     }
-    assert!(read == octets);
+    assert!(read == bytes);
 }
 
-fn numbered(octets: u32) -> Vec<u8> {
-    (0..octets).map(|octet| (octet % 251) as u8).collect()
+fn numbered(bytes: u32) -> Vec<u8> {
+    (0..bytes).map(|byte| (byte % 251) as u8).collect()
 }
 
-/// A Send goes from one end to the other, with its octets.
+/// A Send goes from one end to the other, with its bytes.
 fn carries(from: &End, to: &End) {
     to.post_recv(1, 100, 64);
     from.put(0, b"message");
@@ -54,16 +54,16 @@ fn carries(from: &End, to: &End) {
 
 /// More than any queue holds goes both ways, then each half is closed on its own.
 #[test]
-fn octets_go_both_ways_and_each_half_closes() {
+fn bytes_go_both_ways_and_each_half_closes() {
     let (near_device, far_device) = devices();
     let (near, far) = streams(&near_device, &far_device);
     drop((near_device, far_device));
     assert_eq!(far.read(&mut [0; 8], 0), -libc::ETIMEDOUT);
-    let octets = numbered(500_000);
+    let bytes = numbered(500_000);
     thread::scope(|scope| {
         for stream in [&near, &far] {
-            scope.spawn(|| say(stream, &octets));
-            scope.spawn(|| expect(stream, &octets));
+            scope.spawn(|| say(stream, &bytes));
+            scope.spawn(|| expect(stream, &bytes));
         }
     });
     assert_eq!((near.finish(), near.write(b"x", 0)), (0, -libc::EPIPE));
@@ -100,9 +100,9 @@ fn ends_are_told_apart() {
     assert!([0, -libc::ECONNRESET].contains(&near.read(&mut [0], PATIENCE)));
 }
 
-/// MPA-7.1-06, MPA-7.1.5-02: octets, the last message, then MPA, whoever opened the connection; from then on messages.
+/// MPA-7.1-06, MPA-7.1.5-02: bytes, the last message, then MPA, whoever opened the connection; from then on messages.
 #[test]
-fn mpa_starts_behind_the_last_octet() {
+fn mpa_starts_behind_the_last_byte() {
     for swapped in [false, true] {
         let (near_device, far_device) = devices();
         let (near, far) = streams(&near_device, &far_device);
@@ -124,7 +124,7 @@ fn mpa_starts_behind_the_last_octet() {
             assert_eq!(asked.accept(&responder.1.qp, &param(b"with pleasure")), 0, "{}", last_error());
             let (result, reply) = initiating.join().unwrap();
             assert_eq!(result, 0, "{}", last_error());
-            assert_eq!(&reply.private_data[..reply.private_data_octets as usize], b"with pleasure");
+            assert_eq!(&reply.private_data[..reply.private_data_bytes as usize], b"with pleasure");
         });
         for stream in [&near, &far] {
             assert_eq!((stream.read(&mut [0], 0), stream.write(&[0], 0)), (-libc::EINVAL, -libc::EINVAL));
@@ -144,7 +144,7 @@ fn a_rejection_leaves_the_connection_open() {
     let end = End::new(&near_device);
     let reason = |(result, reply): (i32, ConnReply)| {
         assert_eq!(result, -libc::EACCES, "{}", last_error());
-        reply.private_data[..reply.private_data_octets as usize].to_vec()
+        reply.private_data[..reply.private_data_bytes as usize].to_vec()
     };
     let (near, far) = streams(&near_device, &far_device);
     thread::scope(|scope| {
@@ -169,7 +169,7 @@ fn a_rejection_leaves_the_connection_open() {
     expect(&near, b"yes");
 }
 
-/// MPA-7.1.5-01: octets that nobody has read are not taken for a startup frame; nor does MPA start twice, or on what is no
+/// MPA-7.1.5-01: bytes that nobody has read are not taken for a startup frame; nor does MPA start twice, or on what is no
 /// connection of the device.
 #[test]
 fn what_does_not_start() {
@@ -179,7 +179,7 @@ fn what_does_not_start() {
     say(&near, b"wait");
     let begun = std::time::Instant::now();
     while far.available() < 4 {
-        assert!(begun.elapsed().as_millis() < PATIENCE as u128, "the octets do not come");
+        assert!(begun.elapsed().as_millis() < PATIENCE as u128, "the bytes do not come");
         thread::yield_now();
     }
     assert_eq!(far.initiate(&far_end.qp, None).0, -libc::EBUSY);
@@ -201,12 +201,12 @@ fn directions_start_one_by_one() {
     let (near_device, far_device) = devices();
     let (near, far) = streams(&near_device, &far_device);
     let (near_end, far_end) = (End::new(&near_device), End::new(&far_device));
-    say(&near, b"octets");
-    expect(&far, b"octets");
+    say(&near, b"bytes");
+    expect(&far, b"bytes");
     assert_eq!(near.start_unnegotiated(&near_end.qp, WARPLINE_STREAM_SEND, 1), 0, "{}", last_error());
     assert_eq!(far.start_unnegotiated(&far_end.qp, WARPLINE_STREAM_RECEIVE, 1), 0, "{}", last_error());
-    say(&far, b"still octets");
-    expect(&near, b"still octets");
+    say(&far, b"still bytes");
+    expect(&near, b"still bytes");
     carries(&near_end, &far_end);
     assert_eq!(far.start_unnegotiated(&far_end.qp, WARPLINE_STREAM_SEND, 1), 0, "{}", last_error());
     assert_eq!(near.start_unnegotiated(&near_end.qp, WARPLINE_STREAM_RECEIVE, 1), 0, "{}", last_error());
@@ -217,8 +217,8 @@ fn directions_start_one_by_one() {
 /// Null where the header does not allow it is an error in each call, and null is given back as nothing.
 #[test]
 fn null_is_told() {
-    let (mut stream, mut listener, mut asked, mut octet) = (null_mut(), null_mut(), null_mut(), 0_u8);
-    let octet = (&raw mut octet).cast();
+    let (mut stream, mut listener, mut asked, mut byte) = (null_mut(), null_mut(), null_mut(), 0_u8);
+    let byte = (&raw mut byte).cast();
     let (near_device, far_device) = devices();
     let (near, _far) = streams(&near_device, &far_device);
     // SAFETY: what is not null is good, and null is what the header tells of.
@@ -229,9 +229,9 @@ fn null_is_told() {
             warpline_stream_listen(null_mut(), PORT, 0, &raw mut listener),
             warpline_stream_listen(near_device.raw(), PORT, 0, null_mut()),
             warpline_stream_accept(null_mut(), 0, &raw mut stream),
-            warpline_stream_read(null_mut(), octet, 1, 0),
+            warpline_stream_read(null_mut(), byte, 1, 0),
             warpline_stream_read(near.raw(), null_mut(), 1, 0),
-            warpline_stream_write(null_mut(), octet, 1, 0),
+            warpline_stream_write(null_mut(), byte, 1, 0),
             warpline_stream_write(near.raw(), null(), 1, 0),
             warpline_stream_finish(null_mut()),
             warpline_stream_abort(null_mut()),

@@ -57,7 +57,7 @@ fn a_refused_access_is_told_at_both_ends() {
     let sge = near.sge(0, 8);
     let read = SendWr {
         remote_stag: far.sge(0, 0).stag,
-        remote_addr: far.addr(OCTETS - 7),
+        remote_addr: far.addr(BYTES - 7),
         ..request(WARPLINE_WR_READ, &sge)
     };
     near.post_send(&read);

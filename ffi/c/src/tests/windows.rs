@@ -24,10 +24,10 @@ fn invalidate(end: &End, stag: u32) {
     assert_eq!(end.completed().opcode, WARPLINE_WC_LOCAL_INVALIDATE);
 }
 
-/// Has `near` write `octets` to `offset` of what `far` has advertised, and waits until they are there.
-fn write(near: &End, far: &End, target: &Advertisement, offset: u64, octets: &[u8]) {
-    near.put(0, octets);
-    let sge = near.sge(0, octets.len() as u32);
+/// Has `near` write `bytes` to `offset` of what `far` has advertised, and waits until they are there.
+fn write(near: &End, far: &End, target: &Advertisement, offset: u64, bytes: &[u8]) {
+    near.put(0, bytes);
+    let sge = near.sge(0, bytes.len() as u32);
     far.post_recv(1, 0, 64);
     let behind = request(WARPLINE_WR_SEND, &sge);
     let (remote_stag, remote_addr) = (target.stag, target.to + offset);
@@ -42,9 +42,9 @@ fn write(near: &End, far: &End, target: &Advertisement, offset: u64, octets: &[u
 }
 
 /// As above, but the peer refuses. That is told behind the Write: what waits for an answer fails by it.
-fn write_in_vain(near: &End, target: &Advertisement, offset: u64, octets: &[u8]) {
-    near.put(0, octets);
-    let (sge, sink) = (near.sge(0, octets.len() as u32), near.sge(64, 1));
+fn write_in_vain(near: &End, target: &Advertisement, offset: u64, bytes: &[u8]) {
+    near.put(0, bytes);
+    let (sge, sink) = (near.sge(0, bytes.len() as u32), near.sge(64, 1));
     let to = |wr| SendWr { remote_stag: target.stag, remote_addr: target.to.wrapping_add(offset), ..wr };
     let read = to(request(WARPLINE_WR_READ, &sink));
     near.post_send(&SendWr { next: &raw const read, ..to(request(WARPLINE_WR_WRITE, &sge)) });
@@ -57,9 +57,9 @@ fn write_in_vain(near: &End, target: &Advertisement, offset: u64, octets: &[u8])
     assert_eq!(status, REMOTE_ACCESS_ERROR);
 }
 
-/// DDP-8.3-01, DDP-8.3-03: a peer reaches by a window what it was bound to, octet for octet, and nothing beside it.
+/// DDP-8.3-01, DDP-8.3-03: a peer reaches by a window what it was bound to, byte for byte, and nothing beside it.
 #[test]
-fn a_window_opens_its_octets_and_no_others() {
+fn a_window_opens_its_bytes_and_no_others() {
     for (zero_based, beside) in [(0, 1), (WARPLINE_ACCESS_ZERO_BASED, 1), (0, -1_i64), (0, 10)] {
         let (near, far) = connected();
         let (memory, window) = (far.pd.allocate(None, 4096, OPEN).unwrap(), far.pd.window());
@@ -67,19 +67,19 @@ fn a_window_opens_its_octets_and_no_others() {
         let grant = window.binding(&memory, (100, 10), access).unwrap();
         let registered = memory.advertisement(100, 10).unwrap();
         let to = if zero_based == 0 { registered.to } else { 0 };
-        assert_eq!((grant.stag, grant.to, grant.octets), (window.stag(), to, 10));
+        assert_eq!((grant.stag, grant.to, grant.bytes), (window.stag(), to, 10));
         assert_eq!(carry_out(&far, WARPLINE_WR_BIND, &grant), 0);
         let target = window.advertisement(0, 10).unwrap();
-        assert_eq!(target, Advertisement { to, stag: window.stag(), octets: 10 });
+        assert_eq!(target, Advertisement { to, stag: window.stag(), bytes: 10 });
         assert_eq!(window.advertisement(1, 10), Err(-libc::EINVAL));
 
         write(&near, &far, &target, 0, b"0123456789");
         write(&near, &far, &target, 9, b"!");
         let mut expected = vec![0; 4096];
         expected[100..110].copy_from_slice(b"012345678!");
-        assert_eq!(memory.octets(), expected);
+        assert_eq!(memory.bytes(), expected);
         write_in_vain(&near, &target, beside.cast_unsigned(), b"abcdefghij");
-        assert_eq!(memory.octets(), expected, "nothing of what was refused");
+        assert_eq!(memory.bytes(), expected, "nothing of what was refused");
     }
 }
 
@@ -116,7 +116,7 @@ fn an_invalidated_window_is_dead() {
         assert_ne!(first.stag, second.stag);
         write(&near, &far, &second, 0, b"after");
         write_in_vain(&near, &first, 0, b"dead");
-        assert_eq!(&memory.octets()[..16], b"before\0\0after\0\0\0");
+        assert_eq!(&memory.bytes()[..16], b"before\0\0after\0\0\0");
         window.deallocate(PATIENCE).unwrap();
         memory.deregister(PATIENCE).unwrap();
     }
@@ -133,13 +133,13 @@ fn a_fast_registration_rolls_the_key() {
     invalidate(&far, first.stag);
 
     let grant = memory.fast_registration((200, 10), access | WARPLINE_ACCESS_ZERO_BASED, true);
-    assert_eq!((grant.stag, grant.to, grant.octets), (memory.stag(), 0, 10));
+    assert_eq!((grant.stag, grant.to, grant.bytes), (memory.stag(), 0, 10));
     assert_ne!(grant.stag, first.stag);
     let index = |stag| warpline::STag(stag).index();
     assert_eq!(index(grant.stag), index(first.stag), "the same place, another key");
     assert_eq!(carry_out(&far, WARPLINE_WR_REGISTER, &grant), 0);
     let second = memory.advertisement(200, 10).unwrap();
-    assert_eq!(second, Advertisement { to: 0, stag: grant.stag, octets: 10 });
+    assert_eq!(second, Advertisement { to: 0, stag: grant.stag, bytes: 10 });
     assert_eq!(memory.advertisement(199, 10), Err(-libc::EINVAL));
     write(&near, &far, &second, 0, b"second");
     // It was made for this connection alone, so the peer may take it back.
@@ -154,8 +154,8 @@ fn a_fast_registration_rolls_the_key() {
     let third = memory.advertisement(100, 10).unwrap();
     write(&near, &far, &third, 0, b"third");
     write_in_vain(&near, &first, 0, b"old");
-    let octets = memory.octets();
-    let seen = [&octets[..6], &octets[100..106], &octets[200..207]];
+    let bytes = memory.bytes();
+    let seen = [&bytes[..6], &bytes[100..106], &bytes[200..207]];
     assert_eq!(seen, [&b"first\0"[..], b"third\0", b"second\0"]);
     memory.deregister(PATIENCE).unwrap();
 }
@@ -226,9 +226,9 @@ fn advertisements_as_messages() {
     assert_eq!(message[..], expected);
     near.put(0, &message);
     far.post_recv(1, 0, 64);
-    near.post_send(&request(WARPLINE_WR_SEND, &near.sge(0, WARPLINE_ADVERTISEMENT_OCTETS)));
-    let octets = far.completed().octets as usize;
-    assert_eq!(decoded(&far.get(0, octets)), Ok(told));
-    assert_eq!(decoded(&far.get(0, octets - 1)), Err(-libc::EINVAL));
-    assert!(last_error().contains("15 octets"), "{}", last_error());
+    near.post_send(&request(WARPLINE_WR_SEND, &near.sge(0, WARPLINE_ADVERTISEMENT_BYTES)));
+    let bytes = far.completed().bytes as usize;
+    assert_eq!(decoded(&far.get(0, bytes)), Ok(told));
+    assert_eq!(decoded(&far.get(0, bytes - 1)), Err(-libc::EINVAL));
+    assert!(last_error().contains("15 bytes"), "{}", last_error());
 }

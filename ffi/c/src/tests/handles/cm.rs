@@ -54,7 +54,7 @@ impl CmEvent {
 
     /// What the peer said.
     pub fn private_data(&self) -> &[u8] {
-        &self.conn.private_data[..self.conn.private_data_octets as usize]
+        &self.conn.private_data[..self.conn.private_data_bytes as usize]
     }
 }
 
@@ -71,7 +71,7 @@ impl Handle<CmId> {
 
     pub fn device(&self) -> Result<Handle<Device>, i32> {
         // SAFETY: as above, and the place may be written.
-        Handle::made(warpline_close, |device| unsafe { warpline_cm_device(self.raw, device) })
+        Handle::made(warpline_device_close, |device| unsafe { warpline_cm_device(self.raw, device) })
     }
 
     /// The address and the port.
@@ -115,7 +115,7 @@ impl Handle<CmId> {
     }
 
     pub fn reject(&self, private_data: &[u8]) -> i32 {
-        // SAFETY: as above; there are as many octets.
+        // SAFETY: as above; there are as many bytes.
         unsafe { warpline_cm_reject(self.raw, private_data.as_ptr().cast(), private_data.len() as u32) }
     }
 

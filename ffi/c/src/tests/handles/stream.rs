@@ -38,13 +38,13 @@ impl Handle<Stream> {
     }
 
     pub fn read(&self, place: &mut [u8], timeout_ms: i32) -> i32 {
-        // SAFETY: as above, and there are as many octets.
+        // SAFETY: as above, and there are as many bytes.
         unsafe { warpline_stream_read(self.raw, place.as_mut_ptr().cast(), place.len(), timeout_ms) }
     }
 
-    pub fn write(&self, octets: &[u8], timeout_ms: i32) -> i32 {
+    pub fn write(&self, bytes: &[u8], timeout_ms: i32) -> i32 {
         // SAFETY: as above.
-        unsafe { warpline_stream_write(self.raw, octets.as_ptr().cast(), octets.len(), timeout_ms) }
+        unsafe { warpline_stream_write(self.raw, bytes.as_ptr().cast(), bytes.len(), timeout_ms) }
     }
 
     pub fn finish(&self) -> i32 {
@@ -76,10 +76,10 @@ impl Handle<Stream> {
 
     pub fn respond_with(&self, last_message: &[u8], attr: Option<&ListenAttr>) -> Result<Asked, i32> {
         let attr = attr.map_or(null(), from_ref);
-        let (start, octets) = (last_message.as_ptr().cast(), last_message.len());
+        let (start, bytes) = (last_message.as_ptr().cast(), last_message.len());
         let mut request = null_mut();
         // SAFETY: as above.
-        let result = unsafe { warpline_stream_respond(self.raw, start, octets, attr, &raw mut request) };
+        let result = unsafe { warpline_stream_respond(self.raw, start, bytes, attr, &raw mut request) };
         if result == 0 { Ok(Asked(request)) } else { Err(result) }
     }
 
@@ -91,10 +91,10 @@ impl Handle<Stream> {
 
 impl Asked {
     pub fn reject_to_stream(self, private_data: &[u8]) -> Result<Handle<Stream>, i32> {
-        let (start, octets) = (private_data.as_ptr().cast(), private_data.len() as u32);
+        let (start, bytes) = (private_data.as_ptr().cast(), private_data.len() as u32);
         Handle::made(warpline_stream_destroy, |stream| {
             // SAFETY: the request is good, and gone with the call.
-            unsafe { warpline_reject_to_stream(self.0, start, octets, stream) }
+            unsafe { warpline_reject_to_stream(self.0, start, bytes, stream) }
         })
     }
 }

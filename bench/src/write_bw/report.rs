@@ -1,8 +1,4 @@
-//! What is printed and written of a measurement.
-
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
-use std::path::Path;
+//! What `write-bw` prints and writes of a measurement.
 
 use serde::Serialize;
 
@@ -11,11 +7,11 @@ use serde::Serialize;
 pub struct Report {
     /// `write-bw`.
     pub test: &'static str,
-    /// The backend's name.
-    pub backend: &'static str,
-    /// Largest IP packet, in octets.
+    /// The device.
+    pub device: String,
+    /// Largest IP packet, in bytes.
     pub mtu: u16,
-    /// Octets of a message.
+    /// Bytes of a message.
     pub size: u32,
     /// Queue pairs.
     pub qps: u32,
@@ -31,7 +27,7 @@ pub struct Report {
     pub duration_s: f64,
     /// Messages transferred.
     pub messages: u64,
-    /// Octets in them.
+    /// Bytes in them.
     pub bytes: u64,
     /// Mean rate of payload.
     pub gbit_per_s: f64,
@@ -39,9 +35,9 @@ pub struct Report {
     pub peak_gbit_per_s: f64,
     /// Messages per second, in millions.
     pub mmsg_per_s: f64,
-    /// Whether every octet was compared at the receiver.
+    /// Whether every byte was compared at the receiver.
     pub verified: bool,
-    /// Octets that were not what was sent.
+    /// Bytes that were not what was sent.
     pub corrupt_bytes: u64,
     /// Segments that TCP sent again.
     pub retransmitted_segments: u64,
@@ -49,10 +45,10 @@ pub struct Report {
     pub out_of_order_segments: u64,
     /// The most frames a connection held at once.
     pub held_frames_peak: u32,
-    /// Octets copied from frames to buffers, at the ends in this process.
-    pub octets_copied_rx: u64,
-    /// Octets copied from buffers to frames, at the ends in this process, retransmissions included.
-    pub octets_copied_tx: u64,
+    /// Bytes copied from frames to buffers, at the ends in this process.
+    pub bytes_copied_rx: u64,
+    /// Bytes copied from buffers to frames, at the ends in this process, retransmissions included.
+    pub bytes_copied_tx: u64,
 }
 
 /// perftest's heading.
@@ -66,19 +62,4 @@ impl Report {
             self.size, self.messages, self.peak_gbit_per_s, self.gbit_per_s, self.mmsg_per_s
         )
     }
-}
-
-/// Writes reports as JSON: one object, or a list for a sweep.
-///
-/// # Errors
-///
-/// Those of the file.
-pub fn write_json(path: &Path, reports: &[impl Serialize], sweep: bool) -> io::Result<()> {
-    let mut out = BufWriter::new(File::create(path)?);
-    match reports {
-        [report] if !sweep => serde_json::to_writer_pretty(&mut out, report)?,
-        reports => serde_json::to_writer_pretty(&mut out, reports)?,
-    }
-    out.write_all(b"\n")?;
-    out.flush()
 }

@@ -1,0 +1,233 @@
+//! Parts of the command line that several commands have.
+
+use std::net::SocketAddr;
+
+use clap::{Args, ValueEnum};
+use warpline::open::{self, DpdkDevice, Eal};
+use warpline::{Cidr, DeviceKind, DeviceName, parse_interface_address};
+
+use crate::error::BenchError;
+
+/// Largest message of a benchmark, in bytes: a round of one message then still fits its region.
+pub const MESSAGE_BYTES_MAX: u32 = 64 << 20;
+
+/// A switch written `on` or `off`.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Switch {
+    /// Yes.
+    On,
+    /// No.
+    Off,
+}
+
+impl Switch {
+    /// Returns true if it is on.
+    pub fn is_on(self) -> bool {
+        self == Self::On
+    }
+}
+
+/// Parses a number of bytes with an optional k (1024) or M (1024 k).
+pub fn parse_size(text: &str) -> Result<u32, String> {
+    let (digits, unit) = match text.char_indices().last() {
+        Some((at, 'k' | 'K')) => (&text[..at], 1 << 10),
+        Some((at, 'm' | 'M')) => (&text[..at], 1 << 20),
+        _ => (text, 1),
+    };
+    digits
+        .parse::<u32>()
+        .ok()
+        .and_then(|number| number.checked_mul(unit))
+        .filter(|bytes| (1..=MESSAGE_BYTES_MAX).contains(bytes))
+        .ok_or_else(|| {
+            format!("'{text}' is not a size: write 1 to {MESSAGE_BYTES_MAX} bytes, with k or M for units")
+        })
+}
+
+/// The device that frames go through, and the end of the connections that this process is.
+#[derive(Args, Debug, Clone)]
+pub struct DeviceArguments {
+    /// The device: ring (both ends in this process), tap:INTERFACE, af_packet:INTERFACE, af_xdp:INTERFACE, memif:PATH,
+    /// vhost:PATH, virtio_user:PATH or pci:ADDRESS. Options follow after commas, as in
+    /// af_packet:eth1,mtu=9000,address=198.18.0.1/24. Without it, the device that the environment variable
+    /// WARPLINE_DEVICE names, or ring.
+    #[arg(long, value_name = "NAME")]
+    device: Option<DeviceName>,
+    /// More arguments for DPDK's EAL, as one string: "--no-huge -m 512".
+    #[arg(long, value_name = "ARGS", default_value = "", allow_hyphen_values = true)]
+    eal: String,
+    /// The largest IP packet in bytes, 576 to 9600 (default 1500): as mtu= of the device.
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(576..=9600))]
+    mtu: Option<u16>,
+    /// The address of this end with the prefix of its network: as address= of the device. With --listen it is needed
+    /// only for a prefix other than 24 (IPv4) or 64 (IPv6).
+    #[arg(long, value_name = "ADDR/PREFIX", value_parser = parse_interface_address)]
+    address: Option<Cidr>,
+    /// Wait for the other end at this address and port. An IPv6 address stands in brackets.
+    #[arg(long, value_name = "ADDR:PORT", conflicts_with = "peer")]
+    listen: Option<SocketAddr>,
+    /// Connect to the other end at this address and port.
+    #[arg(value_name = "HOST:PORT")]
+    peer: Option<SocketAddr>,
+}
+
+/// The end of the connections that a process with one end is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// It connects to this address.
+    Connecting(SocketAddr),
+    /// It listens at this address.
+    Listening(SocketAddr),
+}
+
+/// The ends of the connections in this process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ends {
+    /// Both, joined by a wire in memory.
+    Both(DeviceName),
+    /// One, on a device that has its addresses.
+    One(DeviceName, End),
+}
+
+impl DeviceArguments {
+    /// Returns true if this process listens.
+    pub const fn listens(&self) -> bool {
+        self.listen.is_some()
+    }
+
+    /// Returns the ends in this process.
+    ///
+    /// # Errors
+    ///
+    /// [`BenchError::Name`], [`BenchError::WhichEnd`], [`BenchError::ListenAddress`], [`BenchError::RingHasBothEnds`].
+    pub fn ends(&self) -> Result<Ends, BenchError> {
+        let mut device = match &self.device {
+            Some(device) => device.clone(),
+            None => DeviceName::from_environment()?.map_or_else(|| "ring".parse(), Ok)?,
+        };
+        if let Some(mtu) = self.mtu {
+            device = device.with_option("mtu", mtu)?;
+        }
+        if let Some(address) = self.address {
+            device = device.with_option("address", address)?;
+        }
+        if device.kind() == DeviceKind::Ring {
+            let alone = self.listen.is_none() && self.peer.is_none() && device.addresses().is_empty();
+            return if alone { Ok(Ends::Both(device)) } else { Err(BenchError::RingHasBothEnds) };
+        }
+        match (self.listen, self.peer) {
+            (Some(listen), None) => {
+                if device.addresses().is_empty() {
+                    device = device.with_option("address", listen.ip())?;
+                } else if !device.addresses().iter().any(|own| own.address == listen.ip()) {
+                    return Err(BenchError::ListenAddress(listen.ip()));
+                }
+                Ok(Ends::One(device, End::Listening(listen)))
+            }
+            (None, Some(peer)) if !device.addresses().is_empty() => {
+                Ok(Ends::One(device, End::Connecting(peer)))
+            }
+            _ => Err(BenchError::WhichEnd(device.to_string())),
+        }
+    }
+
+    /// Starts DPDK's EAL for both ends of a ring.
+    ///
+    /// # Errors
+    ///
+    /// [`BenchError::Open`].
+    pub fn start_eal(&self) -> Result<Eal, BenchError> {
+        Ok(open::eal(&[], &self.eal)?)
+    }
+
+    /// Opens the port of `device`, which a thread on the CPU `cpu` is to poll.
+    ///
+    /// # Errors
+    ///
+    /// [`BenchError::Open`].
+    pub fn open_port(&self, device: &DeviceName, cpu: usize) -> Result<DpdkDevice, BenchError> {
+        let eal = open::eal(&[device], &beside(&self.eal, cpu))?;
+        Ok(open::port(eal, device)?)
+    }
+}
+
+/// Returns the EAL's arguments with its own threads kept off `cpu`, unless the arguments place its lcores. When the peer
+/// of a memif leaves, one of these threads unmaps the rings; where it has interrupted the thread that polls in the midst
+/// of a burst, the driver of DPDK 22.11 then reads memory that is unmapped.
+fn beside(eal: &str, cpu: usize) -> String {
+    let placed = eal.split_whitespace().any(|word| word == "--lcores" || word.starts_with("--lcores="));
+    if placed { eal.into() } else { format!("--lcores=0@{cpu} {eal}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser, Debug)]
+    struct Line {
+        #[command(flatten)]
+        device: DeviceArguments,
+    }
+
+    fn ends(line: &[&str]) -> Result<Ends, String> {
+        let line = Line::try_parse_from([&["x"], line].concat()).map_err(|error| error.to_string())?;
+        line.device.ends().map_err(|error| error.to_string())
+    }
+
+    fn one(device: &str, end: End) -> Result<Ends, String> {
+        Ok(Ends::One(device.parse().unwrap(), end))
+    }
+
+    #[test]
+    fn sizes_have_units_and_bounds() {
+        assert_eq!(parse_size("64k"), Ok(65_536));
+        assert_eq!(parse_size("1M"), Ok(1 << 20));
+        assert_eq!(parse_size("64"), Ok(64));
+        for wrong in ["", "0", "k", "-1", "65M", "5000000000", "4096k1"] {
+            assert!(parse_size(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn threads_of_eal_keep_off_the_core() {
+        assert_eq!(beside("-m 8 --no-huge", 3), "--lcores=0@3 -m 8 --no-huge");
+        assert_eq!(beside("--lcores 0@1,1@2 -m 8", 3), "--lcores 0@1,1@2 -m 8");
+    }
+
+    #[test]
+    fn a_ring_has_both_ends() {
+        let ring = ends(&["--device", "ring,mtu=9000"]).unwrap();
+        assert_eq!(ring, Ends::Both("ring,mtu=9000".parse().unwrap()));
+        assert_eq!(ends(&["--device", "ring", "--mtu", "9000"]).unwrap(), ring);
+        for line in [&["--listen", "198.18.0.1:1"][..], &["198.18.0.1:1"], &["--address", "198.18.0.1/24"]] {
+            let line = [&["--device", "ring"], line].concat();
+            assert!(ends(&line).unwrap_err().contains("leave out --listen"));
+        }
+    }
+
+    #[test]
+    fn addresses_are_in_the_name_or_beside_it() {
+        let peer = "198.18.0.2:7".parse().unwrap();
+        let expected = one("tap:t,address=198.18.0.1/15", End::Connecting(peer));
+        assert_eq!(ends(&["--device", "tap:t,address=198.18.0.1/15", "198.18.0.2:7"]), expected);
+        assert_eq!(ends(&["--device", "tap:t", "--address", "198.18.0.1/15", "198.18.0.2:7"]), expected);
+        assert!(ends(&["--device", "tap:t", "198.18.0.2:7"]).unwrap_err().contains("--listen ADDR:PORT"));
+        assert!(ends(&["--device", "tap:t"]).unwrap_err().contains("--listen ADDR:PORT"));
+    }
+
+    #[test]
+    fn the_address_to_listen_at_is_one_of_the_device() {
+        let end = End::Listening("198.18.0.2:7".parse().unwrap());
+        let listening = |device| ends(&["--device", device, "--listen", "198.18.0.2:7"]);
+        assert_eq!(listening("tap:t"), one("tap:t,address=198.18.0.2/24", end));
+        assert_eq!(listening("tap:t,address=198.18.0.2/15"), one("tap:t,address=198.18.0.2/15", end));
+        assert!(listening("tap:t,address=198.18.0.9").unwrap_err().contains("no address of the device"));
+        let end = End::Listening("[fd00::2]:7".parse().unwrap());
+        assert_eq!(
+            ends(&["--device", "tap:t", "--listen", "[fd00::2]:7"]),
+            one("tap:t,address=fd00::2/64", end)
+        );
+    }
+}

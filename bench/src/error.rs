@@ -1,0 +1,60 @@
+//! Why a measurement could not be made.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+/// Why a measurement could not be made. Each message is one line that says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum BenchError {
+    /// The name of the device is wrong.
+    #[error(transparent)]
+    Name(#[from] warpline::DeviceNameError),
+    /// The device does not open.
+    #[error(transparent)]
+    Open(#[from] warpline::open::OpenError),
+    /// The device does not start.
+    #[error(transparent)]
+    Start(#[from] warpline::StartError),
+    /// The device has stopped.
+    #[error(transparent)]
+    Stopped(#[from] warpline::Stopped),
+    /// Memory is short.
+    #[error(
+        "no memory for the buffers: {0}; smaller --size, fewer --qps, or more hugepages (vm.nr_hugepages)"
+    )]
+    Memory(String),
+    /// A CPU that this process may not use.
+    #[error("CPU {0} cannot be used (taskset -p shows what is allowed)")]
+    Pin(usize),
+    /// It is not clear which end this process is.
+    #[error(
+        "with device {0}, give --listen ADDR:PORT at one end, and at the other HOST:PORT with --address ADDR/PREFIX \
+         (or address=ADDR/PREFIX in the name of the device)"
+    )]
+    WhichEnd(String),
+    /// The address to listen at belongs to somebody else.
+    #[error("{0} is no address of the device: name it in --address, or leave out --address")]
+    ListenAddress(IpAddr),
+    /// A ring needs no addresses.
+    #[error("the device ring has both ends in this process: leave out --listen, --address and HOST:PORT")]
+    RingHasBothEnds,
+    /// No connection.
+    #[error("connecting to {0}: {1}")]
+    Connect(SocketAddr, warpline::ConnectError),
+    /// A step before the measurement failed.
+    #[error("{0}")]
+    Setup(String),
+    /// The other end failed.
+    #[error("the other end: {0}")]
+    Peer(String),
+    /// A file.
+    #[error("{0}: {1}")]
+    File(PathBuf, io::Error),
+    /// A call of the system.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// Data was damaged.
+    #[error("{0} bytes arrived wrong")]
+    Corrupt(u64),
+}

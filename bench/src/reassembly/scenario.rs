@@ -1,0 +1,49 @@
+//! What all runs have in common: segments, addresses, and how FPDUs lie in segments.
+
+use std::net::Ipv4Addr;
+
+use serde::Serialize;
+use warpline::STag;
+
+/// Bytes of a segment's payload, as in the document's question: what TCP leaves of 1500 bytes beside its timestamps.
+pub const EMSS: usize = 1448;
+/// Bytes of a frame around it: Ethernet, IPv4, TCP with timestamps.
+pub const HEADERS: usize = 14 + 20 + 32;
+/// The two hosts.
+pub const RECEIVER: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
+pub const SENDER: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
+/// The port that the receiver listens at.
+pub const PORT: u16 = 7471;
+/// The region that all connections write to.
+pub const SINK: STag = STag::new(1, 0x4b);
+
+/// How the sender's FPDUs lie in its segments.
+#[derive(Serialize, Clone, Copy, Debug, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum Framing {
+    /// Each segment is one FPDU, and Markers lead to it.
+    AlignedMarkers,
+    /// Each segment is one FPDU; without Markers nobody knows that before all before it has come.
+    Aligned,
+    /// FPDUs are longer than segments, made for a path that has narrowed or by a TCP that knows nothing of them.
+    Unaligned,
+}
+
+impl Framing {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::AlignedMarkers, Self::Aligned, Self::Unaligned];
+
+    /// Returns true if Markers are in the stream.
+    pub const fn markers(self) -> bool {
+        matches!(self, Self::AlignedMarkers)
+    }
+
+    /// Returns its name in tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::AlignedMarkers => "aligned, Markers",
+            Self::Aligned => "aligned, no Markers",
+            Self::Unaligned => "not aligned",
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! What DPDK calls the devices that users name: ports and the arguments that make them.
+
+use crate::vocabulary::device_name::{DeviceKind, DeviceName};
+
+/// How DPDK opens a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PortArguments {
+    /// The name of the port.
+    pub(crate) port: String,
+    /// The virtual device to add, in the notation of EAL's `--vdev`; `None` if the bus has the device.
+    pub(crate) vdev: Option<String>,
+}
+
+/// Bytes of a frame that a ring of a packet socket holds beside the IP packet: the kernel's header of the frame, the
+/// link header, and the spare that receive buffers have.
+const AF_PACKET_SPARE_BYTES: u32 = 200;
+/// Frames of such a ring up to 2048 bytes each: what arrives in the tens of milliseconds in which another process has
+/// the CPU.
+const AF_PACKET_SMALL_FRAMES: u32 = 4096;
+/// The same of larger frames: the ring then is as large as that of small ones.
+const AF_PACKET_LARGE_FRAMES: u32 = 512;
+const AF_PACKET_SMALL_BYTES: u32 = 2048;
+
+/// Returns how DPDK opens `device`; `number` makes the name of a virtual device unique. A ring has no port.
+pub(crate) fn port_arguments(device: &DeviceName, number: u32) -> Option<PortArguments> {
+    let target = device.target();
+    let virtual_device = |driver: &str, arguments: String| {
+        let port = format!("{driver}{number}");
+        let vdev = format!("{port},{arguments}{}", driver_options(device));
+        Some(PortArguments { port, vdev: Some(vdev) })
+    };
+    match device.kind() {
+        DeviceKind::Ring => None,
+        DeviceKind::Tap => virtual_device("net_tap", format!("iface={target}")),
+        DeviceKind::AfPacket => {
+            let port = format!("net_af_packet{number}");
+            let ring = af_packet_ring(device);
+            Some(PortArguments { vdev: Some(format!("{port},iface={target},{ring}")), port })
+        }
+        DeviceKind::AfXdp => virtual_device("net_af_xdp", format!("iface={target}")),
+        // An abstract socket, the driver's default, has no owner: any user could be first.
+        DeviceKind::Memif => {
+            let role = if option(device, "role").is_none() { ",role=server" } else { "" };
+            virtual_device("net_memif", format!("socket={target},socket-abstract=no{role}"))
+        }
+        DeviceKind::Vhost => virtual_device("net_vhost", format!("iface={target},queues=1")),
+        DeviceKind::VirtioUser => virtual_device("net_virtio_user", format!("path={target},queues=1")),
+        DeviceKind::Pci => Some(PortArguments { port: target.into(), vdev: None }),
+        DeviceKind::Eal => {
+            let vdev = target.starts_with("net_").then(|| format!("{target}{}", driver_options(device)));
+            Some(PortArguments { port: target.into(), vdev })
+        }
+    }
+}
+
+/// Returns the argument of EAL's `-a` that takes a PCI device: its address and the options of its driver.
+pub(crate) fn pci_argument(device: &DeviceName) -> Option<String> {
+    (device.kind() == DeviceKind::Pci).then(|| format!("{}{}", device.target(), driver_options(device)))
+}
+
+/// Returns the options of the driver, each after a comma.
+fn driver_options(device: &DeviceName) -> String {
+    device.driver_options().iter().map(|(option, value)| format!(",{option}={value}")).collect()
+}
+
+fn option<'d>(device: &'d DeviceName, wanted: &str) -> Option<&'d str> {
+    device.driver_options().iter().find(|(option, _)| option == wanted).map(|(_, value)| value.as_str())
+}
+
+/// Returns the geometry of the rings of a packet socket. A frame holds the largest packet; a block, which the kernel
+/// wants to be whole pages, holds at least four frames.
+fn af_packet_ring(device: &DeviceName) -> String {
+    let number = |wanted| option(device, wanted).and_then(|value| value.parse::<u32>().ok());
+    let frame_bytes = (u32::from(device.mtu()) + AF_PACKET_SPARE_BYTES).next_multiple_of(1024).max(2048);
+    let frame_bytes = number("framesz").unwrap_or(frame_bytes);
+    let small = frame_bytes <= AF_PACKET_SMALL_BYTES;
+    let default_blocks = if small { 1 << 16 } else { frame_bytes.saturating_mul(4).next_multiple_of(4096) };
+    let block_bytes = number("blocksz").unwrap_or(default_blocks);
+    let default_frames = if small { AF_PACKET_SMALL_FRAMES } else { AF_PACKET_LARGE_FRAMES };
+    let frames = number("framecnt").unwrap_or(default_frames);
+    format!("framesz={frame_bytes},blocksz={block_bytes},framecnt={frames}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arguments(name: &str) -> (String, Option<String>) {
+        let arguments = port_arguments(&name.parse().unwrap(), 3).unwrap();
+        (arguments.port, arguments.vdev)
+    }
+
+    #[test]
+    fn devices_are_virtual_or_on_a_bus() {
+        for (name, port, vdev) in [
+            ("tap:tap0,mac=fixed", "net_tap3", Some("net_tap3,iface=tap0,mac=fixed")),
+            ("af_xdp:e1", "net_af_xdp3", Some("net_af_xdp3,iface=e1")),
+            ("memif:/s", "net_memif3", Some("net_memif3,socket=/s,socket-abstract=no,role=server")),
+            (
+                "memif:/s,role=client",
+                "net_memif3",
+                Some("net_memif3,socket=/s,socket-abstract=no,role=client"),
+            ),
+            ("vhost:/s", "net_vhost3", Some("net_vhost3,iface=/s,queues=1")),
+            ("virtio_user:/s", "net_virtio_user3", Some("net_virtio_user3,path=/s,queues=1")),
+            ("pci:01:00.0,address=198.18.0.1,x=1", "0000:01:00.0", None),
+            ("eal:net_null0,size=64,mtu=9000", "net_null0", Some("net_null0,size=64")),
+            ("eal:0000:01:00.0", "0000:01:00.0", None),
+        ] {
+            assert_eq!(arguments(name), (port.into(), vdev.map(str::to_owned)), "{name}");
+        }
+        assert_eq!(port_arguments(&"ring".parse().unwrap(), 0), None);
+        let pci = "pci:01:00.0,address=198.18.0.1,x=1".parse().unwrap();
+        assert_eq!(pci_argument(&pci).as_deref(), Some("0000:01:00.0,x=1"));
+    }
+
+    /// A block is whole pages and holds whole frames; what the name says of the ring stands.
+    #[test]
+    fn the_ring_of_a_packet_socket_follows_the_mtu() {
+        for (name, ring) in [
+            ("af_packet:e", "framesz=2048,blocksz=65536,framecnt=4096"),
+            ("af_packet:e,mtu=9000", "framesz=9216,blocksz=36864,framecnt=512"),
+            ("af_packet:e,mtu=4000", "framesz=5120,blocksz=20480,framecnt=512"),
+            ("af_packet:e,framecnt=64", "framesz=2048,blocksz=65536,framecnt=64"),
+            ("af_packet:e,framesz=4096,blocksz=8192", "framesz=4096,blocksz=8192,framecnt=512"),
+        ] {
+            assert_eq!(arguments(name).1, Some(format!("net_af_packet3,iface=e,{ring}")), "{name}");
+        }
+    }
+}

@@ -1,0 +1,491 @@
+//! Device names: how users say which device frames go through, on a command line, in C and in the environment.
+
+use std::env;
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use warpline_dataplane::net::addresses::{Cidr, NotCidr, Route};
+
+/// The environment variable that names a device where nothing else does.
+pub const DEVICE_VARIABLE: &str = "WARPLINE_DEVICE";
+
+/// A device as users name it: a kind, what the kind opens, and options.
+///
+/// | name | device |
+/// |---|---|
+/// | `ring` | a wire in memory; both ends are in this process |
+/// | `tap:INTERFACE` | a TAP interface of the kernel, which appears with the device |
+/// | `af_packet:INTERFACE` | an interface of the kernel, through a packet socket |
+/// | `af_xdp:INTERFACE` | an interface of the kernel, through an AF_XDP socket |
+/// | `memif:PATH` | memory shared with another process, set up over the socket at `PATH` |
+/// | `vhost:PATH` | the host's end of a vhost-user socket |
+/// | `virtio_user:PATH` | the guest's end of a vhost-user socket; needs hugepages |
+/// | `pci:ADDRESS` | a PCI device that is bound to vfio-pci |
+/// | `eal:PORT` | a DPDK device in DPDK's own notation: `eal:net_null0,size=64` |
+///
+/// Options follow after commas. Every kind has these:
+///
+/// | option | meaning |
+/// |---|---|
+/// | `address=ADDRESS/PREFIX` | an address of the device; without `/PREFIX`, 24 bits for IPv4 and 64 for IPv6. Repeatable |
+/// | `gateway=ADDRESS` | the default gateway, one for each family |
+/// | `route=NETWORK/PREFIX@GATEWAY` | the gateway to a network. Repeatable |
+/// | `mtu=BYTES` | the largest IP packet, 576 to 9600 bytes; 1500 without it |
+/// | `vlan=NUMBER` | the VLAN of all frames, 1 to 4094 |
+///
+/// [`DeviceKind::options`] lists those that one kind adds. `pci` and `eal` hand every other option to the driver.
+///
+/// ```
+/// use warpline::{DeviceKind, DeviceName};
+///
+/// let name: DeviceName = "af_packet:eth1,mtu=9000,address=198.18.0.1".parse()?;
+/// assert_eq!((name.kind(), name.target(), name.mtu()), (DeviceKind::AfPacket, "eth1", 9000));
+/// assert_eq!(name.to_string(), "af_packet:eth1,address=198.18.0.1/24,mtu=9000");
+///
+/// let error = "afpacket:eth1".parse::<DeviceName>().unwrap_err();
+/// assert!(error.to_string().contains("af_packet:INTERFACE"));
+/// # Ok::<(), warpline::DeviceNameError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceName {
+    kind: DeviceKind,
+    target: String,
+    addresses: Vec<Cidr>,
+    routes: Vec<Route>,
+    mtu: Option<u16>,
+    vlan: Option<u16>,
+    /// Options of the kind, in the order in which they were written.
+    driver_options: Vec<(String, String)>,
+}
+
+/// The kinds of devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DeviceKind {
+    /// A wire in memory.
+    Ring,
+    /// A TAP interface.
+    Tap,
+    /// A packet socket.
+    AfPacket,
+    /// An AF_XDP socket.
+    AfXdp,
+    /// Memory shared with another process.
+    Memif,
+    /// The host's end of a vhost-user socket.
+    Vhost,
+    /// The guest's end of a vhost-user socket.
+    VirtioUser,
+    /// A PCI device.
+    Pci,
+    /// A device in DPDK's notation.
+    Eal,
+}
+
+/// What stands between the colon and the options.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Target {
+    Nothing,
+    Interface,
+    SocketPath,
+    PciAddress,
+    Port,
+}
+
+/// A text that names no device, and why.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("device '{name}': {fault}")]
+pub struct DeviceNameError {
+    name: String,
+    fault: DeviceNameFault,
+}
+
+impl DeviceNameError {
+    /// Returns what is wrong with the name.
+    pub fn fault(&self) -> &DeviceNameFault {
+        &self.fault
+    }
+}
+
+/// What is wrong with a device name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DeviceNameFault {
+    /// No kind has this name.
+    #[error("there is no kind '{0}'; the kinds are {kinds}", kinds = listed(DeviceKind::ALL.map(DeviceKind::form)))]
+    Kind(String),
+    /// What the kind opens is missing or impossible.
+    #[error("write {form}: {rule}", form = .kind.form(), rule = .kind.target().rule())]
+    Target {
+        /// The kind.
+        kind: DeviceKind,
+    },
+    /// Text after a comma that is not `OPTION=VALUE`.
+    #[error("'{0}' is not an option; write OPTION=VALUE")]
+    OptionForm(String),
+    /// The kind has no such option.
+    #[error("{kind} has no option '{option}'; its options are {options}", options = listed(.kind.all_options()))]
+    UnknownOption {
+        /// The kind.
+        kind: DeviceKind,
+        /// The option.
+        option: String,
+    },
+    /// An option that may stand once stands twice.
+    #[error("the option '{0}' is given twice")]
+    Repeated(String),
+    /// The value of an option is impossible.
+    #[error("'{value}' is no value of the option '{option}': {rule}")]
+    Value {
+        /// The option.
+        option: String,
+        /// Its value.
+        value: String,
+        /// What the value must be.
+        rule: &'static str,
+    },
+}
+
+/// Options of every kind.
+const COMMON_OPTIONS: [&str; 5] = ["address", "gateway", "route", "mtu", "vlan"];
+/// The least and the largest MTU of a device, in bytes.
+const MTU: std::ops::RangeInclusive<u16> = 576..=9600;
+/// The MTU of a device whose name has none.
+const DEFAULT_MTU: u16 = 1500;
+/// The longest name of an interface (`IFNAMSIZ` less the NUL), in bytes.
+const INTERFACE_NAME_MAX: usize = 15;
+/// The longest path of a socket (unix(7): `sun_path` less the NUL), in bytes.
+const SOCKET_PATH_MAX: usize = 107;
+
+impl DeviceKind {
+    /// All kinds, in the order in which documents list them.
+    pub const ALL: [Self; 9] = [
+        Self::Ring,
+        Self::Tap,
+        Self::AfPacket,
+        Self::AfXdp,
+        Self::Memif,
+        Self::Vhost,
+        Self::VirtioUser,
+        Self::Pci,
+        Self::Eal,
+    ];
+
+    /// Returns the word before the colon.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Ring => "ring",
+            Self::Tap => "tap",
+            Self::AfPacket => "af_packet",
+            Self::AfXdp => "af_xdp",
+            Self::Memif => "memif",
+            Self::Vhost => "vhost",
+            Self::VirtioUser => "virtio_user",
+            Self::Pci => "pci",
+            Self::Eal => "eal",
+        }
+    }
+
+    /// Returns how a name of this kind is written, options aside: `tap:INTERFACE`.
+    pub fn form(self) -> String {
+        match self.target() {
+            Target::Nothing => self.word().into(),
+            Target::Interface => format!("{self}:INTERFACE"),
+            Target::SocketPath => format!("{self}:PATH"),
+            Target::PciAddress => format!("{self}:ADDRESS"),
+            Target::Port => format!("{self}:PORT"),
+        }
+    }
+
+    /// Returns the options that this kind adds to those of every kind; `None` if its driver takes any.
+    pub const fn options(self) -> Option<&'static [&'static str]> {
+        match self {
+            Self::Ring => Some(&[]),
+            Self::Tap => Some(&["mac"]),
+            Self::AfPacket => Some(&["framesz", "blocksz", "framecnt"]),
+            Self::AfXdp => Some(&["start_queue", "force_copy", "busy_budget"]),
+            Self::Memif => Some(&["role", "mac", "id", "secret", "bsize", "rsize"]),
+            Self::Vhost => Some(&["client", "tso"]),
+            Self::VirtioUser => Some(&["mac", "server", "queue_size"]),
+            Self::Pci | Self::Eal => None,
+        }
+    }
+
+    fn all_options(self) -> Vec<&'static str> {
+        COMMON_OPTIONS.into_iter().chain(self.options().unwrap_or_default().iter().copied()).collect()
+    }
+
+    const fn target(self) -> Target {
+        match self {
+            Self::Ring => Target::Nothing,
+            Self::Tap | Self::AfPacket | Self::AfXdp => Target::Interface,
+            Self::Memif | Self::Vhost | Self::VirtioUser => Target::SocketPath,
+            Self::Pci => Target::PciAddress,
+            Self::Eal => Target::Port,
+        }
+    }
+}
+
+impl fmt::Display for DeviceKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+impl Target {
+    /// Says what a target must be.
+    const fn rule(self) -> &'static str {
+        match self {
+            Self::Nothing => "a ring has nothing to open",
+            Self::Interface => "the name of a network interface, 1 to 15 bytes, as `ip link` lists it",
+            Self::SocketPath => "the path of a Unix socket, 1 to 107 bytes, without a comma",
+            Self::PciAddress => "the address of a PCI device, as in pci:0000:01:00.0 (`lspci -D` lists them)",
+            Self::Port => "a device in DPDK's notation, as in eal:net_null0,size=64",
+        }
+    }
+
+    /// Returns the target as it is kept; `None` if it is impossible.
+    fn parse(self, text: Option<&str>) -> Option<String> {
+        let printable = |text: &&str| !text.is_empty() && !text.contains(char::is_control);
+        match self {
+            Self::Nothing => text.is_none().then(String::new),
+            Self::Interface => text
+                .filter(printable)
+                .filter(|name| name.len() <= INTERFACE_NAME_MAX)
+                .filter(|name| !name.contains(|c: char| c.is_whitespace() || c == '/' || c == ':'))
+                .map(str::to_owned),
+            Self::SocketPath => {
+                text.filter(printable).filter(|path| path.len() <= SOCKET_PATH_MAX).map(str::to_owned)
+            }
+            Self::PciAddress => text.and_then(pci_address),
+            Self::Port => {
+                text.filter(printable).filter(|port| !port.contains(char::is_whitespace)).map(str::to_owned)
+            }
+        }
+    }
+}
+
+/// Returns the address of a PCI device with its domain, `0000:01:00.0`, from a text with or without a domain.
+fn pci_address(text: &str) -> Option<String> {
+    let hex = |text: &str, digits: usize| {
+        (text.len() == digits).then(|| u32::from_str_radix(text, 16).ok()).flatten()
+    };
+    let (place, function) = text.rsplit_once('.')?;
+    let parts: Vec<&str> = place.split(':').collect();
+    let (domain, bus, slot) = match parts[..] {
+        [bus, slot] => ("0000", bus, slot),
+        [domain, bus, slot] => (domain, bus, slot),
+        _ => return None,
+    };
+    let (domain, bus, slot) = (hex(domain, 4)?, hex(bus, 2)?, hex(slot, 2)?);
+    let function = hex(function, 1).filter(|function| *function < 8)?;
+    (slot < 32).then(|| format!("{domain:04x}:{bus:02x}:{slot:02x}.{function}"))
+}
+
+/// Parses an address of a device. Without a prefix the network has the usual size: 24 bits for IPv4, 64 for IPv6.
+///
+/// # Errors
+///
+/// [`NotCidr`].
+pub fn parse_interface_address(text: &str) -> Result<Cidr, NotCidr> {
+    match text.parse::<IpAddr>() {
+        Ok(address) => Ok(Cidr::new(address, if address.is_ipv4() { 24 } else { 64 })),
+        Err(_) => text.parse(),
+    }
+}
+
+impl DeviceName {
+    /// Returns the device that the environment variable [`DEVICE_VARIABLE`] names; `None` if it is not set.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceNameError`] if its value names no device.
+    pub fn from_environment() -> Result<Option<Self>, DeviceNameError> {
+        env::var_os(DEVICE_VARIABLE).map(|name| name.to_string_lossy().parse()).transpose()
+    }
+
+    /// Returns the kind.
+    pub const fn kind(&self) -> DeviceKind {
+        self.kind
+    }
+
+    /// Returns what the kind opens: an interface, a path, an address; empty for `ring`.
+    pub fn target(&self) -> &str {
+        &self.target
+    }
+
+    /// Returns the addresses of the device.
+    pub fn addresses(&self) -> &[Cidr] {
+        &self.addresses
+    }
+
+    /// Returns the routes, those of `gateway` included.
+    pub fn routes(&self) -> &[Route] {
+        &self.routes
+    }
+
+    /// Returns the largest IP packet in bytes: 1500 unless the name says otherwise.
+    pub fn mtu(&self) -> u16 {
+        self.mtu.unwrap_or(DEFAULT_MTU)
+    }
+
+    /// Returns the VLAN of all frames.
+    pub const fn vlan(&self) -> Option<u16> {
+        self.vlan
+    }
+
+    /// Returns the options that the driver gets.
+    pub fn driver_options(&self) -> &[(String, String)] {
+        &self.driver_options
+    }
+
+    /// Returns this name with one more option.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceNameError`], as if the option stood at the end of the name.
+    pub fn with_option(&self, option: &str, value: impl fmt::Display) -> Result<Self, DeviceNameError> {
+        format!("{self},{option}={value}").parse()
+    }
+
+    fn set(&mut self, option: &str, value: &str) -> Result<(), DeviceNameFault> {
+        let wrong = |rule| DeviceNameFault::Value { option: option.into(), value: value.into(), rule };
+        match option {
+            "address" => {
+                let rule = "write an address with its prefix, as in 198.18.0.1/24 or fd00::1/64";
+                self.addresses.push(parse_interface_address(value).map_err(|_| wrong(rule))?);
+            }
+            "gateway" => {
+                let gateway = value.parse().map_err(|_| wrong("write an address, as in 198.18.0.254"))?;
+                self.routes.push(Route::default_by(gateway));
+            }
+            "route" => {
+                let rule = "write NETWORK/PREFIX@GATEWAY, as in 10.0.0.0/8@198.18.0.254";
+                self.routes.push(parse_route(value).ok_or_else(|| wrong(rule))?);
+            }
+            "mtu" => {
+                let mtu = value.parse().ok().filter(|mtu| MTU.contains(mtu));
+                let mtu = mtu.ok_or_else(|| wrong("it is 576 to 9600 bytes"))?;
+                set_once(&mut self.mtu, mtu, option)?;
+            }
+            "vlan" => {
+                let vlan = value.parse().ok().filter(|vlan| (1..=4094).contains(vlan));
+                set_once(&mut self.vlan, vlan.ok_or_else(|| wrong("it is 1 to 4094"))?, option)?;
+            }
+            _ => self.set_driver_option(option, value)?,
+        }
+        Ok(())
+    }
+
+    fn set_driver_option(&mut self, option: &str, value: &str) -> Result<(), DeviceNameFault> {
+        let kind = self.kind;
+        if kind.options().is_some_and(|options| !options.contains(&option)) {
+            return Err(DeviceNameFault::UnknownOption { kind, option: option.into() });
+        }
+        if self.driver_options.iter().any(|(set, _)| set == option) {
+            return Err(DeviceNameFault::Repeated(option.into()));
+        }
+        let rule = match (kind.options(), option) {
+            (None, _) | (_, "mac" | "secret") => None,
+            (_, "role") => (!["server", "client"].contains(&value)).then_some("it is server or client"),
+            (_, _) => value.parse::<u32>().is_err().then_some("it is a number"),
+        };
+        if let Some(rule) = rule {
+            return Err(DeviceNameFault::Value { option: option.into(), value: value.into(), rule });
+        }
+        self.driver_options.push((option.into(), value.into()));
+        Ok(())
+    }
+}
+
+fn set_once<T>(place: &mut Option<T>, value: T, option: &str) -> Result<(), DeviceNameFault> {
+    match place.replace(value) {
+        None => Ok(()),
+        Some(_) => Err(DeviceNameFault::Repeated(option.into())),
+    }
+}
+
+fn parse_route(text: &str) -> Option<Route> {
+    let (destination, gateway) = text.split_once('@')?;
+    Some(Route { destination: destination.parse().ok()?, gateway: gateway.parse().ok()? })
+}
+
+impl FromStr for DeviceName {
+    type Err = DeviceNameError;
+
+    fn from_str(text: &str) -> Result<Self, DeviceNameError> {
+        parse(text).map_err(|fault| DeviceNameError { name: text.into(), fault })
+    }
+}
+
+fn parse(text: &str) -> Result<DeviceName, DeviceNameFault> {
+    let (device, options) = match text.split_once(',') {
+        Some((device, options)) => (device, Some(options)),
+        None => (text, None),
+    };
+    let (word, target) = match device.split_once(':') {
+        Some((word, target)) => (word, Some(target)),
+        None => (device, None),
+    };
+    let kind = DeviceKind::ALL.into_iter().find(|kind| kind.word() == word);
+    let kind = kind.ok_or_else(|| DeviceNameFault::Kind(word.into()))?;
+    let target = kind.target().parse(target).ok_or(DeviceNameFault::Target { kind })?;
+    let mut name = DeviceName {
+        kind,
+        target,
+        addresses: Vec::new(),
+        routes: Vec::new(),
+        mtu: None,
+        vlan: None,
+        driver_options: Vec::new(),
+    };
+    for option in options.into_iter().flat_map(|options| options.split(',')) {
+        let (key, value) = option
+            .split_once('=')
+            .filter(|(key, value)| !key.is_empty() && !value.is_empty() && !option.contains(char::is_control))
+            .ok_or_else(|| DeviceNameFault::OptionForm(option.into()))?;
+        name.set(key, value)?;
+    }
+    Ok(name)
+}
+
+impl fmt::Display for DeviceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.kind)?;
+        if self.kind.target() != Target::Nothing {
+            write!(f, ":{}", self.target)?;
+        }
+        for address in &self.addresses {
+            write!(f, ",address={address}")?;
+        }
+        for route in &self.routes {
+            if *route == Route::default_by(route.gateway) {
+                write!(f, ",gateway={}", route.gateway)?;
+            } else {
+                write!(f, ",route={}@{}", route.destination, route.gateway)?;
+            }
+        }
+        if let Some(mtu) = self.mtu {
+            write!(f, ",mtu={mtu}")?;
+        }
+        if let Some(vlan) = self.vlan {
+            write!(f, ",vlan={vlan}")?;
+        }
+        self.driver_options.iter().try_for_each(|(option, value)| write!(f, ",{option}={value}"))
+    }
+}
+
+/// Returns words as a sentence lists them: `a, b and c`.
+fn listed<W: AsRef<str>>(words: impl IntoIterator<Item = W>) -> String {
+    let words: Vec<W> = words.into_iter().collect();
+    match &words[..] {
+        [] => String::new(),
+        [only] => only.as_ref().into(),
+        [first @ .., last] => {
+            let first: Vec<&str> = first.iter().map(AsRef::as_ref).collect();
+            format!("{} and {}", first.join(", "), last.as_ref())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

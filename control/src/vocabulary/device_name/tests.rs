@@ -1,0 +1,170 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn name(text: &str) -> DeviceName {
+    text.parse().unwrap_or_else(|error: DeviceNameError| panic!("{error}"))
+}
+
+fn fault(text: &str) -> String {
+    text.parse::<DeviceName>().unwrap_err().to_string()
+}
+
+#[test]
+fn every_kind_has_a_name() {
+    for (text, kind, target) in [
+        ("ring", DeviceKind::Ring, ""),
+        ("tap:tap0", DeviceKind::Tap, "tap0"),
+        ("af_packet:eth1", DeviceKind::AfPacket, "eth1"),
+        ("af_xdp:eth1.7", DeviceKind::AfXdp, "eth1.7"),
+        ("memif:/run/x.sock", DeviceKind::Memif, "/run/x.sock"),
+        ("vhost:relative/x.sock", DeviceKind::Vhost, "relative/x.sock"),
+        ("virtio_user:/run/x:y.sock", DeviceKind::VirtioUser, "/run/x:y.sock"),
+        ("pci:0000:01:00.0", DeviceKind::Pci, "0000:01:00.0"),
+        ("pci:0A:1f.7", DeviceKind::Pci, "0000:0a:1f.7"),
+        ("eal:net_null0", DeviceKind::Eal, "net_null0"),
+        ("eal:0000:01:00.0", DeviceKind::Eal, "0000:01:00.0"),
+    ] {
+        let name = name(text);
+        assert_eq!((name.kind(), name.target()), (kind, target), "{text}");
+    }
+    assert!(DeviceKind::ALL.iter().all(|kind| kind.form().starts_with(kind.word())));
+}
+
+#[test]
+fn options_follow_after_commas() {
+    let text = "af_packet:eth1,mtu=9000,framesz=9216,address=198.18.0.1,address=fd00::1/48,vlan=7,\
+                gateway=198.18.0.254,route=10.0.0.0/8@198.18.0.253";
+    let name = name(text);
+    assert_eq!(name.mtu(), 9000);
+    assert_eq!(name.driver_options(), [("framesz".into(), "9216".into())]);
+    let config = name.config();
+    let written = |list: &[Cidr]| list.iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(written(&config.addresses), ["198.18.0.1/24", "fd00::1/48"]);
+    assert_eq!(config.vlan, Some(7));
+    let gateway = Route::default_by([198, 18, 0, 254].into());
+    let route = Route { destination: "10.0.0.0/8".parse().unwrap(), gateway: [198, 18, 0, 253].into() };
+    assert_eq!(config.routes, [gateway, route]);
+}
+
+#[test]
+fn what_is_not_said_has_a_default() {
+    let name = name("ring");
+    assert_eq!((name.mtu(), name.addresses(), name.routes()), (1500, &[][..], &[][..]));
+    assert_eq!(name.config().vlan, None);
+}
+
+/// Each message says what is wrong and what there is instead.
+#[test]
+fn a_wrong_name_is_refused_with_what_exists() {
+    for (text, expected) in [
+        ("", "the kinds are ring, tap:INTERFACE"),
+        (
+            "afpacket:eth1",
+            "there is no kind 'afpacket'; the kinds are ring, tap:INTERFACE, af_packet:INTERFACE",
+        ),
+        ("Ring", "and eal:PORT"),
+        ("ring:x", "a ring has nothing to open"),
+        ("tap", "write tap:INTERFACE"),
+        ("tap:", "write tap:INTERFACE"),
+        ("tap:sixteen-letters-", "1 to 15 bytes"),
+        ("tap:a/b", "the name of a network interface"),
+        ("memif:", "write memif:PATH"),
+        ("pci:eth0", "as in pci:0000:01:00.0"),
+        ("pci:01:20.0", "the address of a PCI device"),
+        ("pci:01:00.8", "the address of a PCI device"),
+        ("eal:", "write eal:PORT"),
+        ("ring,", "'' is not an option; write OPTION=VALUE"),
+        ("ring,mtu", "'mtu' is not an option; write OPTION=VALUE"),
+        ("ring,=1", "'=1' is not an option"),
+        (
+            "tap:t,framesz=1",
+            "tap has no option 'framesz'; its options are address, gateway, route, mtu, vlan and mac",
+        ),
+        ("ring,mac=02:00:00:00:00:01", "its options are address, gateway, route, mtu and vlan"),
+        ("ring,mtu=575", "'575' is no value of the option 'mtu': it is 576 to 9600 bytes"),
+        ("ring,mtu=9601", "576 to 9600"),
+        ("ring,mtu=1500,mtu=1500", "the option 'mtu' is given twice"),
+        ("tap:t,mac=fixed,mac=fixed", "the option 'mac' is given twice"),
+        ("ring,vlan=4095", "1 to 4094"),
+        ("ring,address=198.18.0.1/33", "198.18.0.1/24 or fd00::1/64"),
+        ("ring,gateway=198.18.0.0/24", "write an address"),
+        ("ring,route=10.0.0.0/8", "NETWORK/PREFIX@GATEWAY"),
+        ("memif:/x,role=master", "it is server or client"),
+        ("af_packet:e,framesz=many", "'many' is no value of the option 'framesz': it is a number"),
+    ] {
+        let fault = fault(text);
+        assert!(fault.starts_with(&format!("device '{text}': ")) && fault.contains(expected), "{fault}");
+    }
+}
+
+#[test]
+fn an_option_can_be_added() {
+    let name = name("tap:t,mtu=1400");
+    assert_eq!(name.with_option("vlan", 7).unwrap().to_string(), "tap:t,mtu=1400,vlan=7");
+    assert!(name.with_option("mtu", 1500).unwrap_err().to_string().contains("given twice"));
+    assert!(name.with_option("nothing", 1).is_err());
+}
+
+#[test]
+fn a_path_fits_the_address_of_a_socket() {
+    let longest = "x".repeat(SOCKET_PATH_MAX);
+    assert_eq!(name(&format!("memif:{longest}")).target(), longest);
+    assert!(fault(&format!("memif:{longest}x")).contains("1 to 107 bytes"));
+}
+
+#[test]
+fn an_address_without_prefix_has_the_usual_network() {
+    assert_eq!(parse_interface_address("198.18.0.2").unwrap().to_string(), "198.18.0.2/24");
+    assert_eq!(parse_interface_address("fd00::2").unwrap().to_string(), "fd00::2/64");
+    assert_eq!(parse_interface_address("198.18.0.2/15").unwrap().to_string(), "198.18.0.2/15");
+    for wrong in ["198.18.0/24", "198.18.0.2/33", "host/24", ""] {
+        assert!(parse_interface_address(wrong).is_err(), "{wrong}");
+    }
+}
+
+/// A text that names a device, by its parts.
+fn names() -> impl Strategy<Value = String> {
+    let devices = prop_oneof![
+        Just("ring".to_owned()),
+        "(tap|af_packet|af_xdp):[!-+\\--.0-9;-~]{1,15}",
+        "(memif|vhost|virtio_user):[ -+\\--~]{1,107}",
+        "pci:([0-9a-fA-F]{4}:)?[0-9a-fA-F]{2}:[01][0-9a-fA-F]\\.[0-7]",
+        "eal:[!-+\\--~]{1,40}",
+    ];
+    let address =
+        prop_oneof![any::<[u8; 4]>().prop_map(IpAddr::from), any::<[u8; 16]>().prop_map(IpAddr::from),];
+    let option =
+        (address.clone(), address, 0..=32_u8, 0..4).prop_map(|(one, other, bits, which)| match which {
+            0 => format!("address={one}"),
+            1 => format!("address={one}/{bits}"),
+            2 => format!("gateway={one}"),
+            _ => format!("route={one}/{bits}@{other}"),
+        });
+    let single = (proptest::option::of(MTU), proptest::option::of(1..4095_u16)).prop_map(|(mtu, vlan)| {
+        let mtu = mtu.map(|mtu| format!("mtu={mtu}"));
+        mtu.into_iter().chain(vlan.map(|vlan| format!("vlan={vlan}"))).collect::<Vec<_>>()
+    });
+    (devices, proptest::collection::vec(option, 0..6), single)
+        .prop_map(|(device, options, single)| [vec![device], options, single].concat().join(","))
+}
+
+proptest! {
+    /// A name says what it was made from: written and read again, it is the same.
+    #[test]
+    fn a_name_reads_as_it_is_written(text in names()) {
+        let name = text.parse::<DeviceName>();
+        prop_assert!(name.is_ok(), "{text}: {name:?}");
+        let name = name.unwrap();
+        prop_assert_eq!(name.to_string().parse(), Ok(name));
+    }
+
+    /// Any text is a name or is refused in words that repeat it.
+    #[test]
+    fn any_text_is_taken_or_refused(text in "[a-z_]{0,11}:?[ -~]{0,40}|\\PC{0,40}") {
+        match text.parse::<DeviceName>() {
+            Ok(name) => prop_assert_eq!(name.to_string().parse(), Ok(name)),
+            Err(error) => prop_assert!(error.to_string().contains(&text)),
+        }
+    }
+}
