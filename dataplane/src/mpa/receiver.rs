@@ -32,7 +32,7 @@ impl Octets for &[u8] {
 }
 
 /// `N` octets from `start` on.
-fn array_at<const N: usize>(octets: &impl Octets, start: usize) -> [u8; N] {
+pub(super) fn array_at<const N: usize>(octets: &impl Octets, start: usize) -> [u8; N] {
     let mut array = [0; N];
     let mut gather = Gather { out: &mut array, filled: 0 };
     octets.for_each_slice(start, N, |slice| gather.push(slice));
