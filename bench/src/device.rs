@@ -14,8 +14,8 @@ use warpline::open::{self, DpdkDevice};
 use warpline::time::Instant;
 use warpline::{CrcPolicy, DeviceConfig, MacAddress, MemorySource};
 
-use crate::error::BenchError;
 use crate::arguments::Switch;
+use crate::error::BenchError;
 
 /// Bytes in flight on a connection: some tens of jumbo frames, which stay in a core's cache.
 const WINDOW_BYTES: u32 = 512 << 10;

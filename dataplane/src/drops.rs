@@ -1,42 +1,44 @@
 //! The causes of drops, on every layer, and their counters.
 
-/// Why a frame, or a part of it, went no further. Every drop is counted under one cause.
+/// Why a frame, or a part of it, was dropped. Every drop is counted under one cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum DropCause {
-    /// Shorter than its headers say, or with a header field that cannot be.
+    /// Shorter than its headers say, or with an invalid header field.
     Malformed,
-    /// An Ethernet destination that is not ours.
+    /// An Ethernet destination that is not the host's.
     OtherMac,
-    /// A tag of another VLAN than ours, or none where we have one.
+    /// A tag of another VLAN than the host's, or none where the host has one.
     OtherVlan,
-    /// An Ethernet type or IP protocol we do not serve, or an IPv6 extension header that must not be skipped.
+    /// An unsupported Ethernet type or IP protocol, or an IPv6 extension header that must not be skipped.
     OtherProtocol,
-    /// An IP destination that is not ours.
+    /// An IP destination that is not the host's.
     OtherAddress,
-    /// An IP source that no station can have (a group, a broadcast address, loopback), or that is ours.
+    /// An IP source that no station can have (a group, a broadcast address, loopback), or that is the host's
+    /// own.
     BadSource,
-    /// Another station's claim to an address of ours.
+    /// Another station's claim to an address of the host.
     AddressConflict,
-    /// An IPv4 header checksum that does not hold.
+    /// A wrong IPv4 header checksum.
     IpChecksum,
-    /// A TCP checksum that does not hold.
+    /// A wrong TCP checksum.
     TcpChecksum,
-    /// An ICMP checksum that does not hold.
+    /// A wrong ICMP checksum.
     IcmpChecksum,
-    /// An IP fragment that cannot belong to a datagram for us: too long, too small, one too many.
+    /// An IP fragment that no valid datagram has: too long, too small, one too many.
     Fragment,
     /// An IP fragment of a datagram whose fragments contradict each other, which is dropped whole (RFC 5722).
     FragmentOverlap,
-    /// A datagram of which some fragments did not come in time.
+    /// A datagram of which some fragments did not arrive in time.
     ReassemblyTimeout,
-    /// A datagram that was not whole and made room for another.
+    /// An incomplete datagram that was evicted for another.
     ReassemblyEvicted,
     /// A TCP segment of no connection; answered with RST unless it was one.
     NoConnection,
-    /// A SYN, or a cookie come back, while too many connections wait for control or the connection table is full.
+    /// A SYN, or the ACK of a SYN cookie, while too many connections wait for control or the connection table
+    /// is full.
     NoRoomForConnection,
-    /// A SYN, or a cookie come back, of a peer that has its share of the listener's backlog.
+    /// A SYN, or the ACK of a SYN cookie, from a peer that has its share of the listener's backlog.
     PeerShare,
     /// A TCP segment outside the window.
     OutsideWindow,
@@ -48,23 +50,25 @@ pub enum DropCause {
     Challenged,
     /// A TCP segment for which no frame can be kept.
     NoRoomForFrame,
-    /// A TCP segment that has no place in its connection's state.
+    /// A TCP segment that its connection's state does not allow.
     WrongState,
-    /// A TCP segment with an older timestamp than one already seen, or with none where each has one (RFC 7323).
+    /// A TCP segment with an older timestamp than one already seen, or with none where each has one (RFC
+    /// 7323).
     OldTimestamp,
-    /// An FPDU whose CRC is wrong or whose length cannot be, dropped before it was acknowledged so that TCP
-    /// brings it again.
+    /// An FPDU with a wrong CRC or an impossible length, dropped before TCP acknowledged it, so that the peer
+    /// retransmits it.
     FpduCrc,
     /// Octets after the error that ended a stream.
     AfterError,
-    /// An ICMP error that cannot be true, or changes nothing: about no segment that is outstanding, with an impossible MTU,
-    /// or about a connection that has heard from its peer.
+    /// An ICMP error that cannot be true, or changes nothing: about a segment that is not outstanding, with
+    /// an impossible MTU, or about a connection that its peer has answered.
     IcmpRefused,
-    /// A packet whose answer would be one too many in its time.
+    /// A packet whose reply would exceed a rate limit.
     RateLimited,
-    /// All that a connection held: it had held it for long without progress while others found no room, and was reset.
+    /// The frames of a connection that was reset because it held them for long without progress while frames
+    /// were short.
     HeldTooLong,
-    /// A frame we could not send: no buffer was free.
+    /// A frame that could not be sent: no buffer was free.
     NoTransmitBuffer,
 }
 

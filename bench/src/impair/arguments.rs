@@ -171,7 +171,10 @@ mod tests {
     fn one_mtu_serves_both_devices() {
         let named = |more: &[&str]| parse(more).devices().unwrap().map(|device| device.to_string());
         assert_eq!(named(&[]), ["eal:net_null0,size=64", "pci:0000:01:00.0"]);
-        assert_eq!(named(&["--mtu", "9000"]), ["eal:net_null0,mtu=9000,size=64", "pci:0000:01:00.0,mtu=9000"]);
+        assert_eq!(
+            named(&["--mtu", "9000"]),
+            ["eal:net_null0,mtu=9000,size=64", "pci:0000:01:00.0,mtu=9000"]
+        );
     }
 
     #[test]

@@ -10,8 +10,8 @@ use super::arguments::Ping;
 use super::content::Content;
 use super::protocol::{ClientAction, ClientState, OutOfPlace};
 use super::times::Times;
-use crate::error::BenchError;
 use crate::endpoint::Driver;
+use crate::error::BenchError;
 use crate::lane::Lane;
 
 /// Sends outstanding: the second advertisement of a ping may be posted before the first is acknowledged.

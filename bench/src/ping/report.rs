@@ -49,7 +49,13 @@ pub const HEADING: &str = " #bytes #iterations    t_min[usec]    t_max[usec]  t_
 
 impl Report {
     /// The result of a client.
-    pub fn new(args: &Ping, device: &DeviceName, connected: &Connected, pinged: &Pinged, nudges: u64) -> Self {
+    pub fn new(
+        args: &Ping,
+        device: &DeviceName,
+        connected: &Connected,
+        pinged: &Pinged,
+        nudges: u64,
+    ) -> Self {
         let times = &pinged.times;
         Self {
             test: "ping",

@@ -18,8 +18,8 @@ use super::arguments::Ping;
 use super::protocol::{OutOfPlace, Server, ServerAction};
 use super::report::Served;
 use crate::arguments::MESSAGE_BYTES_MAX;
-use crate::error::BenchError;
 use crate::endpoint::{Driver, received};
+use crate::error::BenchError;
 use crate::lane::Lane;
 
 /// Work requests outstanding: a Read or a Write, and the messages before and after it.

@@ -29,11 +29,11 @@ use indicatif::{ProgressBar, ProgressStyle};
 use warpline::open::{self, WireConfig};
 use warpline::{Device, DeviceConfig, DeviceName, Statistics};
 
-use crate::error::BenchError;
 use crate::arguments::{End, Ends};
 use crate::device::{BenchDevice, config};
 use crate::endpoint::{Driver, Endpoint};
 use crate::ends;
+use crate::error::BenchError;
 use crate::json::write_json;
 use crate::placement::{Placement, keep_off};
 use report::{HEADING, Report};
@@ -276,7 +276,14 @@ impl Snapshot {
         counter(&self.near) + self.far.as_ref().map_or(0, counter)
     }
 
-    fn report(&self, args: &WriteBw, name: &DeviceName, size: u32, measured: &Measured, after: &Self) -> Report {
+    fn report(
+        &self,
+        args: &WriteBw,
+        name: &DeviceName,
+        size: u32,
+        measured: &Measured,
+        after: &Self,
+    ) -> Report {
         let since = |counter: fn(&Statistics) -> u64| after.sum(counter) - self.sum(counter);
         let bytes = measured.messages * u64::from(size);
         let seconds = measured.active.as_secs_f64();

@@ -10,8 +10,8 @@ use warpline::{AcceptError, Access, Advertisement, Device, ListenConfig, Listene
 use super::arguments::WriteBw;
 use super::sizes::TIMEOUT;
 use crate::arguments::MESSAGE_BYTES_MAX;
-use crate::error::BenchError;
 use crate::endpoint::{Driver, received};
+use crate::error::BenchError;
 use crate::lane::Lane;
 use crate::pattern::Pattern;
 

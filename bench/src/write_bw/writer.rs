@@ -12,8 +12,8 @@ use warpline::{
 
 use super::arguments::WriteBw;
 use super::sizes::{ROUND_MESSAGES, SECONDS, TIMEOUT};
-use crate::error::BenchError;
 use crate::endpoint::{Driver, received};
+use crate::error::BenchError;
 use crate::lane::{Lane, MESSAGE};
 use crate::pattern::Pattern;
 
@@ -230,8 +230,7 @@ fn measure(
         let sent_octets = sent * u64::from(run.size);
         measured.active += active;
         measured.messages += sent;
-        measured.peak_bytes_per_s =
-            measured.peak_bytes_per_s.max(sent_octets as f64 / active.as_secs_f64());
+        measured.peak_bytes_per_s = measured.peak_bytes_per_s.max(sent_octets as f64 / active.as_secs_f64());
         octets.fetch_add(sent_octets, Ordering::Relaxed);
         if run.verify {
             measured.corrupt_bytes += verify(driver, lanes, round, messages * u64::from(run.size))?;

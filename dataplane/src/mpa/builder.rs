@@ -15,13 +15,15 @@ pub struct FpduWriter<'o> {
 }
 
 impl<'o> FpduWriter<'o> {
-    /// A writer to the front of `out`, which begins at `position` of the stream. Markers need the position modulo 512 only.
+    /// A writer to the front of `out`, which begins at `position` of the stream. Markers need the position
+    /// modulo 512 only.
     pub const fn new(out: &'o mut [u8], position: u64, framing: Framing) -> Self {
         Self { out, filled: 0, position, framing }
     }
 
-    /// Appends the FPDU of the ULPDU that consists of `header` and `payload_len` octets of payload, which `fill` writes as in
-    /// [`fpdu::encode`]. Returns false, and what follows is unspecified, if `fill` does or there is no room.
+    /// Appends the FPDU of the ULPDU that consists of `header` and `payload_len` octets of payload, which
+    /// `fill` writes as in [`fpdu::encode`]. Returns false, and what follows is unspecified, if `fill` does
+    /// or there is no room.
     #[must_use]
     pub fn push(
         &mut self,
@@ -63,8 +65,9 @@ pub enum PayloadIn {
 }
 
 impl ConstantPayload<'_> {
-    /// Appends the FPDU of `header` and this payload to `frame`, after room for `reserved` octets. It has no Markers, and a
-    /// CRC if `crc` is true. Returns `None`, and what was appended is unspecified, if there is no room.
+    /// Appends the FPDU of `header` and this payload to `frame`, after room for `reserved` octets. It has no
+    /// Markers, and a CRC if `crc` is true. Returns `None`, and what was appended is unspecified, if there is
+    /// no room.
     #[must_use]
     pub fn append_fpdu<F: Frame>(
         &self,
@@ -154,7 +157,8 @@ mod tests {
         assert!(!writer.push(&HEADER, 40, |_, _| false), "the payload cannot be had");
     }
 
-    /// A frame that refers to the payload, and one of a device that cannot, hold the same FPDU as one that is written.
+    /// A frame that refers to the payload, and one of a device that cannot, hold the same FPDU as one that is
+    /// written.
     #[test]
     fn both_kinds_of_payload_make_the_same_fpdu() {
         let region = Region::owned(payload(1000)).expect("memory").freeze().expect("no other owner");

@@ -1,4 +1,4 @@
-//! Our addresses, and who packets for others are handed to.
+//! Addresses with their networks, routes, and the choice of next hop and source address.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
@@ -8,8 +8,8 @@ use arrayvec::ArrayVec;
 
 use crate::limits;
 
-/// An address and the length of its network's prefix, written `198.18.0.1/24` or `fd00::1/64` (RFC 4632 §3.1, RFC 4291
-/// §2.3).
+/// An address and the length of its network's prefix, written `198.18.0.1/24` or `fd00::1/64` (RFC 4632 §3.1,
+/// RFC 4291 §2.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Cidr {
     /// The address. For a network, any address of it.
@@ -19,7 +19,7 @@ pub struct Cidr {
 }
 
 impl Cidr {
-    /// `address` in a network of `prefix_bits`.
+    /// `address` in a network with a prefix of `prefix_bits`.
     pub const fn new(address: IpAddr, prefix_bits: u8) -> Self {
         Self { address, prefix_bits }
     }
@@ -29,7 +29,7 @@ impl Cidr {
         if self.address.is_ipv4() { 32 } else { 128 }
     }
 
-    /// Whether `address` is of the same network. Addresses of the other family never are.
+    /// Returns true if `address` is in the same network. Addresses of the other family never are.
     pub fn contains(&self, address: IpAddr) -> bool {
         self.address.is_ipv4() == address.is_ipv4() && common_bits(self.address, address) >= self.prefix_bits
     }
@@ -41,7 +41,7 @@ impl fmt::Display for Cidr {
     }
 }
 
-/// Text that is no address with a prefix.
+/// The text is not an address with a prefix.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}' is not an address with its prefix: write it like 198.18.0.1/24 or fd00::1/64")]
 pub struct NotCidr(String);
@@ -73,7 +73,7 @@ fn common_bits(one: IpAddr, other: IpAddr) -> u8 {
 pub struct Route {
     /// The network; of prefix 0, everything: the gateway is the default gateway.
     pub destination: Cidr,
-    /// Who forwards to it: a neighbour.
+    /// The neighbour that forwards to it.
     pub gateway: IpAddr,
 }
 
@@ -89,7 +89,8 @@ pub type Addresses = ArrayVec<Cidr, { limits::ADDRESSES_PER_CORE }>;
 /// The routes of a core, beside the networks its addresses are on.
 pub type Routes = ArrayVec<Route, { limits::ROUTES_PER_CORE }>;
 
-/// Whether a host can have `address` (RFC 9293 §3.9.2.3, MUST-63; RFC 1122 §3.2.1.3; RFC 4291 §2.5, §2.7).
+/// Returns true if a host can have `address` (RFC 9293 §3.9.2.3, MUST-63; RFC 1122 §3.2.1.3; RFC 4291 §2.5,
+/// §2.7).
 pub fn is_host_address(address: IpAddr) -> bool {
     let broadcast = matches!(address, IpAddr::V4(address) if address.is_broadcast());
     !(address.is_unspecified() || address.is_multicast() || address.is_loopback() || broadcast)
@@ -105,8 +106,8 @@ pub fn is_directed_broadcast(addresses: &[Cidr], address: IpAddr) -> bool {
     })
 }
 
-/// The network of 64 bits that an IPv6 address is of, as the 64 bits: what one site, and often one host, has
-/// (RFC 4291 §2.5.4, RFC 6177). `None` for IPv4, where each address costs its holder something.
+/// Returns the upper 64 bits of an IPv6 address: the network that one site, and often one host, has (RFC 4291
+/// §2.5.4, RFC 6177). `None` for IPv4, where each address costs its holder something.
 pub fn network_of(address: IpAddr) -> Option<u64> {
     match address.to_canonical() {
         IpAddr::V4(_) => None,
@@ -114,8 +115,9 @@ pub fn network_of(address: IpAddr) -> Option<u64> {
     }
 }
 
-/// The neighbour that a packet to `remote` is handed to: `remote` itself on a network of ours, else the gateway of the
-/// route with the longest prefix. `None` for what is no host's address.
+/// Returns the neighbour that a packet to `remote` goes to: `remote` itself on a network of `addresses`, else
+/// the gateway of the route with the longest prefix. `None` without a route, and for an address that no host
+/// can have.
 pub fn next_hop(addresses: &[Cidr], routes: &[Route], remote: IpAddr) -> Option<IpAddr> {
     if !is_host_address(remote) || is_directed_broadcast(addresses, remote) {
         return None;
@@ -124,16 +126,16 @@ pub fn next_hop(addresses: &[Cidr], routes: &[Route], remote: IpAddr) -> Option<
     let on_link = on_link.map(|own| (own.prefix_bits, remote));
     let routed = routes.iter().filter(|route| route.destination.contains(remote));
     let routed = routed.map(|route| (route.destination.prefix_bits, route.gateway));
-    // Of equal prefixes the last one wins: a network of ours before a route to it.
+    // Of equal prefixes the last one wins: a network of the host before a route to it.
     routed.chain(on_link).max_by_key(|(prefix_bits, _)| *prefix_bits).map(|(_, next_hop)| next_hop)
 }
 
-/// Our address for packets to `remote`: `remote` itself if it is ours (RFC 6724 §5 rule 1), else of the same
-/// scope if there is one (RFC 6724 §5 rule 2), then the one that shares the longest prefix with it (rule 8),
-/// then the one that stands first.
+/// Returns the source address of packets to `remote`: `remote` itself if it is one of `addresses` (RFC 6724
+/// §5 rule 1), else one of the same scope if there is one (rule 2), then the one that shares the longest
+/// prefix with it (rule 8), then the first.
 pub fn source_for(addresses: &[Cidr], remote: IpAddr) -> Option<IpAddr> {
     let same_family = addresses.iter().filter(|own| own.address.is_ipv4() == remote.is_ipv4());
-    // `max_by_key` gives the last of equals.
+    // `max_by_key` returns the last of equals.
     same_family
         .rev()
         .max_by_key(|own| {
@@ -143,7 +145,7 @@ pub fn source_for(addresses: &[Cidr], remote: IpAddr) -> Option<IpAddr> {
         .map(|own| own.address)
 }
 
-/// Whether `address` means something on its link only.
+/// Returns true if `address` is valid on its link only.
 fn is_link_local(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => address.is_link_local(),

@@ -42,8 +42,8 @@ impl<D: Device> Host<D> {
             self.counters.drops.count(DropCause::OtherAddress);
             return Ok(inbound);
         }
-        // A request without a sender address probes whether the target address is free (RFC 5227 §2.1.1). The reply says
-        // that it is not.
+        // A request without a sender address probes whether the target address is free (RFC 5227 §2.1.1). The
+        // reply says that it is not.
         if packet.operation == Operation::Request {
             self.send_arp(
                 packet.sender_mac,

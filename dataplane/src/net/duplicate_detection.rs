@@ -1,5 +1,5 @@
-//! The beginning and the defence of the host's own addresses: probes, announcements, and what the host does when another
-//! station uses an address of its own (RFC 5227 §2.4).
+//! The beginning and the defence of the host's own addresses: probes, announcements, and what the host does
+//! when another station uses an address of its own (RFC 5227 §2.4).
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -12,8 +12,8 @@ use crate::wire::ethernet::MacAddress;
 use crate::wire::icmpv6::NeighborSolicitation;
 
 impl<D: Device> Host<D> {
-    /// Brings the host's addresses into use: announces them, probes for them. Returns those that are its own from now on,
-    /// for which connections may wait, or `None` if nothing was due.
+    /// Brings the host's addresses into use: announces them, probes for them. Returns those that are its own
+    /// from now on, for which connections may wait, or `None` if nothing was due.
     pub fn detect_duplicates(&mut self, now: Instant) -> Option<Ipv6Addresses> {
         if now < self.own.next_due() {
             return None;
@@ -41,7 +41,8 @@ impl<D: Device> Host<D> {
         }
     }
 
-    /// Another station advertises a tentative address, or probes for it with this nonce: the host gives the address up.
+    /// Another station advertises a tentative address, or probes for it with this nonce: the host gives the
+    /// address up.
     pub(super) fn on_rival(&mut self, address: Ipv6Addr, nonce: Option<[u8; 6]>) -> DropCause {
         if nonce == Some(self.own.nonce()) {
             // RFC 7527 §4: the host's own probe, looped back by the link.
@@ -51,8 +52,8 @@ impl<D: Device> Host<D> {
         DropCause::AddressConflict
     }
 
-    /// Another station claims an address of the host. The host announces the address again, at a bounded rate. Returns the
-    /// cause to count.
+    /// Another station claims an address of the host. The host announces the address again, at a bounded
+    /// rate. Returns the cause to count.
     pub(super) fn on_conflict(&mut self, now: Instant, address: IpAddr, mac: MacAddress) -> DropCause {
         if mac == self.mac {
             // The host's own packet, looped back by the link.

@@ -56,8 +56,9 @@ impl<D: Device> Host<D> {
         self.on_ipv4(now, datagram, network, Ingress::Wire)
     }
 
-    /// A fragment of an IPv6 packet (RFC 8200 §4.5). A packet that it completes is received without the Fragment header and any
-    /// before it. The protocol is part of the packet's identity: fragments that differ in it do not go together.
+    /// A fragment of an IPv6 packet (RFC 8200 §4.5). A packet that it completes is received without the
+    /// Fragment header and any before it. The protocol is part of the packet's identity: fragments that
+    /// differ in it do not go together.
     pub(super) fn on_ipv6_fragment(
         &mut self,
         now: Instant,

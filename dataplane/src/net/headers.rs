@@ -17,7 +17,8 @@ use crate::wire::tcp::{self, Header};
 pub(super) enum Ingress {
     /// From the device.
     Wire,
-    /// From the host itself. No other station had the octets, so the checksums are not computed and not verified.
+    /// From the host itself. No other station had the octets, so the checksums are not computed and not
+    /// verified.
     Loopback,
 }
 
@@ -26,7 +27,8 @@ pub(super) enum Ingress {
 pub enum Egress {
     /// Through the device, to the station with this hardware address.
     Wire(MacAddress),
-    /// To the host itself. The hardware address alone does not say so: the kernel's end of a net_tap has that of the port.
+    /// To the host itself. The hardware address alone does not say so: the kernel's end of a net_tap has that
+    /// of the port.
     Loopback,
 }
 
@@ -52,15 +54,15 @@ const fn network_octets(remote: IpAddr) -> usize {
 }
 
 impl<D: Device> Host<D> {
-    /// The MSS of segments to `remote` on the host's link, which leaves room for the headers without options (RFC 9293
-    /// §3.7.1, RFC 8200 §8.3).
+    /// The MSS of segments to `remote` on the host's link, which leaves room for the headers without options
+    /// (RFC 9293 §3.7.1, RFC 8200 §8.3).
     pub fn mss_octets(&self, remote: IpAddr) -> u16 {
         let mss_octets = self.capabilities.mtu_octets.saturating_sub(min_headers_octets(remote).into());
         mss_octets.min(usize::from(u16::MAX)) as u16
     }
 
-    /// Returns true if payload may go by reference: only where the device computes the TCP checksum, because nothing else
-    /// reads the octets then.
+    /// Returns true if payload may go by reference: only where the device computes the TCP checksum, because
+    /// nothing else reads the octets then.
     pub fn takes_references(&self, egress: Egress) -> bool {
         let offloads = self.capabilities.gather && self.capabilities.transmit_checksums;
         offloads && egress != Egress::Loopback
@@ -79,8 +81,8 @@ impl<D: Device> Host<D> {
         }
     }
 
-    /// Writes the Ethernet, IP and TCP headers before the payload, which is already in the frame. The ports of `header` are
-    /// those of the flow; `ecn` are the two ECN bits of the IP header.
+    /// Writes the Ethernet, IP and TCP headers before the payload, which is already in the frame. The ports
+    /// of `header` are those of the flow; `ecn` are the two ECN bits of the IP header.
     pub fn write_headers(
         &self,
         frame: &mut D::Frame,
@@ -116,13 +118,16 @@ impl<D: Device> Host<D> {
                 });
             }
         } else {
-            // The whole segment lies in this piece: payload goes by reference only with the device's checksums.
+            // The whole segment lies in this piece: payload goes by reference only with the device's
+            // checksums.
             sum.add(&segment[..segment_octets]);
             tcp::set_checksum(segment, sum.finish());
         }
     }
 
-    /// Writes the IP header before a segment of `segment_octets`. A device that completes checksums completes IPv4's too.
+    /// Writes the IP header before a segment of `segment_octets`. A device that completes checksums completes
+    /// IPv4's too.
+    // Requirements: MPA-A.5-01
     fn write_network(&self, out: &mut [u8], path: &FlowPath, segment_octets: usize, ecn: u8) {
         match (path.key.local, path.key.remote) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {
@@ -132,13 +137,14 @@ impl<D: Device> Host<D> {
                     protocol: Protocol::TCP,
                     ttl: limits::TIME_TO_LIVE,
                     total_len: (ipv4::Header::LEN + segment_octets) as u16,
-                    // RFC 5044 §A.5: segments are not fragmented. MPA-A.5-01
+                    // RFC 5044 §A.5: segments are not fragmented.
                     dont_fragment: true,
                     more_fragments: false,
                     fragment_offset: 0,
-                    // RFC 6864 §4.1: a datagram that is never fragmented may have any identification. A counter would show
-                    // strangers how much the host sends. Zero needs no state, receivers coalesce segments that have it
-                    // (Linux's GRO), and no path refuses it: Linux answers every SYN with it.
+                    // RFC 6864 §4.1: a datagram that is never fragmented may have any identification. A
+                    // counter would show strangers how much the host sends. Zero needs no state, receivers
+                    // coalesce segments that have it (Linux's GRO), and no path refuses it: Linux answers
+                    // every SYN with it.
                     identification: 0,
                     ecn,
                     dscp: 0,

@@ -32,8 +32,8 @@ pub struct Config {
     pub routes: Routes,
     /// Neighbours whose hardware address is known beforehand.
     pub neighbours: ArrayVec<StaticNeighbour, { limits::STATIC_NEIGHBOURS_PER_CORE }>,
-    /// Whether the host probes for other stations that have its IPv6 addresses before it uses them (RFC 4862 §5.4): for one
-    /// to two seconds after the start. Without it, the host uses the addresses at once.
+    /// Whether the host probes for other stations that have its IPv6 addresses before it uses them (RFC 4862
+    /// §5.4): for one to two seconds after the start. Without it, the host uses the addresses at once.
     pub duplicate_address_detection: bool,
     /// The VLAN that all frames belong to, 1 to 4094, by an IEEE 802.1Q tag; `None` for frames without one.
     pub vlan: Option<u16>,
@@ -126,7 +126,8 @@ impl<D: Device> Host<D> {
         self.burst = burst;
     }
 
-    /// When the host has something to do even if nothing arrives and nothing is sent: at once if frames to itself wait.
+    /// When the host has something to do even if nothing arrives and nothing is sent: at once if frames to
+    /// itself wait.
     pub fn next_deadline(&self) -> Instant {
         if self.loopback.len() > 0 {
             return Instant::ZERO;
@@ -175,7 +176,8 @@ impl<D: Device> Host<D> {
         self.path_mtus.learn(now, remote, mtu_octets);
     }
 
-    /// The largest packet that reaches `remote`, in octets, if the path is known to be narrower than the link.
+    /// The largest packet that reaches `remote`, in octets, if the path is known to be narrower than the
+    /// link.
     pub fn path_mtu(&self, now: Instant, remote: IpAddr) -> Option<u16> {
         self.path_mtus.get(now, remote)
     }

@@ -145,7 +145,8 @@ fn an_echo_request_to_ourselves_is_answered_inside() {
     }
 }
 
-/// On a net_tap the port and the kernel's interface share a hardware address. What is for the kernel goes there.
+/// On a net_tap the port and the kernel's interface share a hardware address. What is for the kernel goes
+/// there.
 #[test]
 fn a_neighbour_with_our_hardware_address_is_reached_over_the_wire() {
     let mut config = config();
@@ -191,7 +192,8 @@ fn the_neighbour_that_packets_wait_for_is_reported() {
     assert!(matches!(inbound, Ok(Inbound::Done)));
 }
 
-/// A packet between other stations may resolve a neighbour, and counts as one for another address all the same.
+/// A packet between other stations may resolve a neighbour, and counts as one for another address all the
+/// same.
 #[test]
 fn a_request_for_another_station_resolves_its_sender() {
     let (mut host, mut wire) = host(config());

@@ -1,4 +1,5 @@
-//! ICMP messages in, of either family: echo requests, which the host replies to, errors, and Neighbor Discovery.
+//! ICMP messages in, of either family: echo requests, which the host replies to, errors, and Neighbor
+//! Discovery.
 
 use std::net::Ipv6Addr;
 
@@ -59,8 +60,9 @@ impl<D: Device> Host<D> {
             ipv4::Header::parse(&octets[packet.network..packet.end]).map_err(|_| DropCause::Malformed)?;
         icmp::echo_request_into_reply(&mut octets[packet.transport..packet.end]);
         let (source, destination) = (request.destination, request.source);
-        // RFC 6864 §4.3: the identification and the permission to fragment are those of the request. They show nothing of
-        // what else the host sends, and differ between replies where they differ between requests.
+        // RFC 6864 §4.3: the identification and the permission to fragment are those of the request. They
+        // show nothing of what else the host sends, and differ between replies where they differ between
+        // requests.
         ipv4::Header { source, destination, ttl: limits::TIME_TO_LIVE, ..request }
             .emit(&mut octets[packet.network..packet.transport]);
         ethernet::turn_around(octets, self.mac);

@@ -17,8 +17,8 @@ pub enum IcmpErrorKind {
         /// The largest packet that the link takes, in octets; 0 from an old router, which does not say.
         mtu_octets: u16,
     },
-    /// The destination will never take the segment (RFC 1122 §4.2.3.9). This ends an attempt to open a connection. Once the
-    /// peer has answered, it is a passing failure or a forgery (RFC 5927 §5.2).
+    /// The destination will never take the segment (RFC 1122 §4.2.3.9). This ends an attempt to open a
+    /// connection. Once the peer has answered, it is a passing failure or a forgery (RFC 5927 §5.2).
     Hard,
     /// The condition may pass.
     Soft,
@@ -56,8 +56,8 @@ impl IcmpErrorKind {
     }
 }
 
-/// RFC 5927 §7: the MTU of a path lies between the least that there is and the length of the packet that did not fit. Returns
-/// the next plateau below that length for a router that does not say its MTU.
+/// RFC 5927 §7: the MTU of a path lies between the least that there is and the length of the packet that did
+/// not fit. Returns the next plateau below that length for a router that does not say its MTU.
 fn plausible_mtu(segment: &Segment, mtu_octets: u16) -> Result<u16, DropCause> {
     let remote = segment.destination.ip();
     let mtu_octets = match mtu_octets {

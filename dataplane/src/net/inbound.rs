@@ -38,8 +38,8 @@ pub struct Segment<F> {
     pub ecn: u8,
 }
 
-/// An ICMP error. Any host can have sent it: whether the quoted segment is outstanding is for its connection to say
-/// (RFC 5927).
+/// An ICMP error. Any host can have sent it: whether the quoted segment is outstanding is for its connection
+/// to say (RFC 5927).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IcmpError {
     /// The segment it quotes.

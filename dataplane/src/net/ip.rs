@@ -6,6 +6,7 @@ use super::Host;
 use super::addresses::{is_directed_broadcast, is_host_address};
 use super::headers::Ingress;
 use super::inbound::Inbound;
+use super::segment;
 use crate::device::{ChecksumStatus, Device, Frame};
 use crate::drops::DropCause;
 use crate::time::Instant;
@@ -68,13 +69,14 @@ impl<D: Device> Host<D> {
             ingress,
         };
         match header.protocol {
-            Protocol::TCP => self.on_tcp(frame, &packet),
+            Protocol::TCP => segment::receive(frame, &packet).map(Inbound::Segment),
             Protocol::ICMP => self.on_icmp(now, frame, &packet),
             _ => Err(DropCause::OtherProtocol),
         }
     }
 
-    /// `reassembled` is true for a packet that was put together from fragments. It may not be a fragment itself.
+    /// `reassembled` is true for a packet that was put together from fragments. It may not be a fragment
+    /// itself.
     pub(super) fn on_ipv6(
         &mut self,
         now: Instant,
@@ -91,8 +93,8 @@ impl<D: Device> Host<D> {
             Dead::Malformed | Dead::TooMany => DropCause::Malformed,
             Dead::Unsupported => DropCause::OtherProtocol,
         })?;
-        // Neighbor Discovery messages also come from the unspecified address, and from stations that claim an address of the
-        // host: `on_icmpv6` checks their source.
+        // Neighbor Discovery messages also come from the unspecified address, and from stations that claim an
+        // address of the host: `on_icmpv6` checks their source.
         if upper.protocol != Protocol::ICMPV6 {
             self.check_ingress(ingress, header.source.into())?;
         }
@@ -113,14 +115,16 @@ impl<D: Device> Host<D> {
             ingress,
         };
         match upper.protocol {
-            Protocol::TCP if !header.destination.is_multicast() => self.on_tcp(frame, &packet),
+            Protocol::TCP if !header.destination.is_multicast() => {
+                segment::receive(frame, &packet).map(Inbound::Segment)
+            }
             Protocol::ICMPV6 => self.on_icmpv6(now, frame, &packet, (header.source, header.destination)),
             _ => Err(DropCause::OtherProtocol),
         }
     }
 
-    /// Checks that a packet is for the host: for an address of its own in a frame to its hardware address, or for a group that
-    /// it has joined.
+    /// Checks that a packet is for the host: for an address of its own in a frame to its hardware address, or
+    /// for a group that it has joined.
     fn check_destination(&self, frame: &D::Frame, destination: Ipv6Addr) -> Result<(), DropCause> {
         if destination.is_multicast() {
             let joined = destination == ipv6::ALL_NODES || self.own.is_solicited_group(destination);
@@ -138,7 +142,8 @@ impl<D: Device> Host<D> {
         }
     }
 
-    /// Checks the source of a packet: an address of the host's own is valid in a frame from the host itself, and only there.
+    /// Checks the source of a packet: an address of the host's own is valid in a frame from the host itself,
+    /// and only there.
     pub(super) fn check_ingress(&self, ingress: Ingress, source: IpAddr) -> Result<(), DropCause> {
         match ingress {
             Ingress::Wire => self.check_source(source),
@@ -147,8 +152,8 @@ impl<D: Device> Host<D> {
         }
     }
 
-    /// RFC 9293 §3.9.2.3 (MUST-63), RFC 1122 §3.2.1.3, RFC 4291 §2.7: the source is no group, no broadcast, loopback or
-    /// unspecified address, and none of the host's own.
+    /// RFC 9293 §3.9.2.3 (MUST-63), RFC 1122 §3.2.1.3, RFC 4291 §2.7: the source is no group, no broadcast,
+    /// loopback or unspecified address, and none of the host's own.
     pub(super) fn check_source(&self, source: IpAddr) -> Result<(), DropCause> {
         let broadcast = is_directed_broadcast(self.own.as_slice(), source);
         let valid = is_host_address(source) && !broadcast && !self.own.contains(source);

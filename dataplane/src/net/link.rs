@@ -72,7 +72,8 @@ impl<D: Device> Host<D> {
         ethernet::Header::LEN + if self.vlan.is_some() { Tag::LEN } else { 0 }
     }
 
-    /// Writes the Ethernet header, and the VLAN tag, to the first [`link_octets`](Self::link_octets) of `out`.
+    /// Writes the Ethernet header, and the VLAN tag, to the first [`link_octets`](Self::link_octets) of
+    /// `out`.
     pub(super) fn write_link(&self, out: &mut [u8], destination: MacAddress, ethertype: EtherType) {
         let header = ethernet::Header { destination, source: self.mac, ethertype };
         match self.vlan {

@@ -1,8 +1,9 @@
-//! Frames from the host to itself. A connection to an address of the host's own sends frames to the host's own hardware
-//! address; the next poll delivers them, and they never reach the device (RFC 1122 §3.3.1.1 leaves the host's own address
-//! to the host).
+//! Frames from the host to itself. A connection to an address of the host's own sends frames to the host's
+//! own hardware address; the next poll delivers them, and they never reach the device (RFC 1122 §3.3.1.1
+//! leaves the host's own address to the host).
 //!
-//! A frame from the wire cannot pass for one: there the host's own address is no valid source (RFC 1122 §3.2.1.3).
+//! A frame from the wire cannot pass for one: there the host's own address is no valid source (RFC 1122
+//! §3.2.1.3).
 
 use std::collections::VecDeque;
 
@@ -27,7 +28,8 @@ impl<F> Loopback<F> {
         self.frames.len()
     }
 
-    /// Returns true if a connection may add a frame. A quarter of the queue is left to replies, which nothing sends again.
+    /// Returns true if a connection may add a frame. A quarter of the queue is left to replies, which nothing
+    /// sends again.
     pub fn has_room(&self) -> bool {
         self.frames.len() < self.capacity - self.capacity / 4
     }

@@ -1,10 +1,11 @@
-//! Who has which hardware address on the local networks: one cache for ARP (RFC 826) and Neighbor Discovery, with the
-//! states of RFC 4861 §7.3.2 for both families.
+//! The neighbour cache: the hardware addresses of stations on the local networks, from ARP (RFC 826) and
+//! Neighbor Discovery, with the states of RFC 4861 §7.3.2 for both families.
 //!
-//! Anybody on the link can claim anybody's address. So nothing is taken up but what we asked for and who asks us; what
-//! others only claim never drives out what our connections use; and a claim that contradicts a known hardware address is
-//! not believed before the known one was asked and did not answer for a second, although RFC 4861 §7.2.5 would believe
-//! some at once: who takes over an address from a station that has gone is served a second later.
+//! Any station on the link can claim any address. So the cache takes up only the neighbours that the host
+//! asks for and those that ask for the host; a mere claim never evicts a neighbour that connections use. A
+//! claim that contradicts a known hardware address counts only after the known one was solicited and did not
+//! answer for a second, although RFC 4861 §7.2.5 would accept some at once: a station that takes over the
+//! address of one that has gone waits a second for it.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -16,7 +17,7 @@ use crate::limits;
 use crate::time::Instant;
 use crate::wire::ethernet::MacAddress;
 
-/// A neighbour whose hardware address is configured: never asked for, never changed by what others say.
+/// A neighbour whose hardware address is configured: it is never solicited, and no claim changes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StaticNeighbour {
     /// Its address.
@@ -28,29 +29,29 @@ pub struct StaticNeighbour {
 /// How well a hardware address is known (RFC 4861 §7.3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// It is asked for; none is known.
+    /// Solicited; no hardware address is known.
     Incomplete,
-    /// Nobody answered. The next who needs it asks anew.
+    /// No station answered. The next packet to the neighbour solicits it again.
     Failed,
-    /// It was right until lately.
+    /// Confirmed lately.
     Reachable,
-    /// It may be wrong by now. It is used, and using it leads to a question.
+    /// It may be wrong by now. A packet that uses it moves it to `Delay`.
     Stale,
-    /// It is used; if nothing shows it to be right, it is asked.
+    /// In use, and to be solicited unless the transport confirms it first.
     Delay,
-    /// It is asked, and used meanwhile.
+    /// Solicited, and in use meanwhile.
     Probe,
-    /// It was configured.
+    /// Configured.
     Static,
 }
 
 impl State {
-    /// Whether the hardware address means something.
+    /// Returns true if the hardware address is usable.
     const fn is_resolved(self) -> bool {
         !matches!(self, Self::Incomplete | Self::Failed)
     }
 
-    /// Whether time alone moves the state on; [`State::Reachable`] is only looked at when it is used.
+    /// Returns true if time alone ends the state. [`State::Reachable`] ends when a packet uses it.
     const fn is_timed(self) -> bool {
         matches!(self, Self::Incomplete | Self::Delay | Self::Probe)
     }
@@ -64,11 +65,11 @@ struct Neighbour {
     due: Instant,
     /// Solicitations sent in this state.
     solicitations: u8,
-    /// Another hardware address, claimed for this neighbour.
+    /// Another hardware address that was claimed for this neighbour.
     claimed: Option<MacAddress>,
-    /// When it was last shown to be right, or first heard of.
+    /// When it was last confirmed, or entered the cache.
     confirmed: Instant,
-    /// When a packet was last to go there, if ever: such a neighbour is not driven out by what others say.
+    /// When a packet last needed it, if ever. Claims do not evict such a neighbour.
     used: Option<Instant>,
 }
 
@@ -82,21 +83,21 @@ impl Neighbour {
     }
 }
 
-/// What is known of an address.
+/// What the cache has for an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resolution {
     /// Its hardware address.
     Known(MacAddress),
-    /// Nothing yet; it is asked for.
+    /// Nothing yet: it is solicited.
     Wait,
 }
 
-/// A question to be sent.
+/// A solicitation to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Solicitation {
-    /// Whose hardware address.
+    /// The neighbour whose hardware address is asked for.
     pub address: IpAddr,
-    /// Who is asked: the one that had the address, or everybody.
+    /// The station that had the address; `None` to ask every station.
     pub to: Option<MacAddress>,
 }
 
@@ -107,9 +108,10 @@ pub type Solicitations = ArrayVec<Solicitation, { limits::SOLICITATIONS_PER_POLL
 #[derive(Debug)]
 pub struct Neighbours {
     entries: HashMap<IpAddr, Neighbour, KeyedHash>,
-    /// Nothing is due before.
+    /// No solicitation is due before.
     next_due: Instant,
-    /// How long a neighbour counts as reachable (RFC 4861 §6.3.2): random, so that hosts do not ask in step.
+    /// How long a neighbour counts as reachable (RFC 4861 §6.3.2): random, so that hosts do not solicit in
+    /// step.
     reachable_ns: u64,
 }
 
@@ -125,12 +127,13 @@ impl Neighbours {
         Self { entries, next_due: Instant::NEVER, reachable_ns: random.u64(base / 2..=base / 2 * 3) }
     }
 
-    /// When [`due`](Self::due) has something to give, at the earliest.
+    /// When [`take_due`](Self::take_due) has a solicitation, at the earliest.
     pub const fn next_due(&self) -> Instant {
         self.next_due
     }
 
-    /// The hardware address of `address` for a packet that is to go there now.
+    /// Returns the hardware address of `address` for a packet to send now, and solicits it if it is not
+    /// known.
     pub fn resolve(&mut self, address: IpAddr, now: Instant) -> Resolution {
         if !self.entries.contains_key(&address) {
             if self.make_room(true) {
@@ -159,18 +162,18 @@ impl Neighbours {
         Resolution::Known(entry.mac)
     }
 
-    /// The hardware address of `address`, if known, for an answer: nothing is asked for its sake.
+    /// Returns the hardware address of `address` if it is known, and solicits nothing.
     pub fn known(&self, address: IpAddr) -> Option<MacAddress> {
         self.entries.get(&address).filter(|entry| entry.state.is_resolved()).map(|entry| entry.mac)
     }
 
-    /// Whether `address` is asked for and not known.
+    /// Returns true if `address` is solicited and not known.
     pub fn is_waiting(&self, address: IpAddr) -> bool {
         self.entries.get(&address).is_some_and(|entry| !entry.state.is_resolved())
     }
 
-    /// The questions that are due. What there is no room for comes in the next poll.
-    pub fn due(&mut self, now: Instant) -> Solicitations {
+    /// Returns the solicitations that are due. Those beyond the bound are due again in the next poll.
+    pub fn take_due(&mut self, now: Instant) -> Solicitations {
         let mut solicitations = Solicitations::new();
         if now < self.next_due {
             return solicitations;
@@ -178,7 +181,7 @@ impl Neighbours {
         self.next_due = Instant::NEVER;
         for (address, entry) in &mut self.entries {
             if entry.state.is_timed() && entry.due <= now && !solicitations.is_full() {
-                solicitations.extend(next_question(*address, entry, now));
+                solicitations.extend(next_solicitation(*address, entry, now));
             }
             if entry.state.is_timed() {
                 self.next_due = self.next_due.min(entry.due);
@@ -187,8 +190,9 @@ impl Neighbours {
         solicitations
     }
 
-    /// The transport has shown that packets to `address` arrive (RFC 4861 §7.3.1). It does not decide between two who claim
-    /// the address: what it saw may have been under way before.
+    /// Notes that the transport has shown that packets to `address` arrive (RFC 4861 §7.3.1). That does not
+    /// decide between two stations that claim the address: the packets may have been under way before the
+    /// claim.
     pub fn confirm(&mut self, address: IpAddr, now: Instant) {
         if let Some(entry) = self.entries.get_mut(&address)
             && entry.state.is_resolved()
@@ -199,8 +203,8 @@ impl Neighbours {
         }
     }
 
-    /// `address` has answered a question of ours: an ARP reply, a solicited advertisement. One that does not tell a
-    /// hardware address confirms the known one. `true` when somebody may have waited for it.
+    /// Takes the answer of `address` to a solicitation: an ARP reply, a solicited advertisement. An answer
+    /// without a hardware address confirms the known one. Returns true if packets may wait for the neighbour.
     pub fn answered(&mut self, address: IpAddr, mac: Option<MacAddress>, now: Instant) -> bool {
         let Some(entry) = self.entries.get_mut(&address) else { return false };
         let same = mac.is_none_or(|mac| mac == entry.mac);
@@ -221,14 +225,15 @@ impl Neighbours {
         }
     }
 
-    /// Somebody says, unasked, that `address` has the hardware address `mac`. A stranger is taken up only if it asks for us
-    /// (`asks_us`): it will want an answer. `true` when somebody may have waited for it.
-    pub fn claimed(&mut self, address: IpAddr, mac: MacAddress, now: Instant, asks_us: bool) -> bool {
+    /// Takes an unsolicited claim that `address` has the hardware address `mac`. An unknown neighbour enters
+    /// the cache only if it solicits the host (`solicits_host`): the host will answer it. Returns true if
+    /// packets may wait for the neighbour.
+    pub fn claimed(&mut self, address: IpAddr, mac: MacAddress, now: Instant, solicits_host: bool) -> bool {
         if !is_station(mac) {
             return false;
         }
         let Some(entry) = self.entries.get_mut(&address) else {
-            if asks_us && self.make_room(false) {
+            if solicits_host && self.make_room(false) {
                 self.entries.insert(address, Neighbour::new(mac, State::Stale, now));
             }
             return false;
@@ -256,8 +261,9 @@ impl Neighbours {
         }
     }
 
-    /// Makes room for one more: who was never used goes first, the longest unheard before others; then, for one that is to
-    /// be used, who was not used for longest. `false` when nobody may go.
+    /// Makes room for one more neighbour. Evicts the one that was never used and confirmed longest ago; if
+    /// all were used, and the new one is to be used, the one that was used longest ago. Returns false if none
+    /// may be evicted.
     fn make_room(&mut self, to_be_used: bool) -> bool {
         if self.entries.len() < limits::NEIGHBOURS_PER_CORE {
             return true;
@@ -274,20 +280,20 @@ impl Neighbours {
     }
 }
 
-/// Moves the entry of `address` on, whose time has come; gives who is to be asked, if anybody.
-fn next_question(address: IpAddr, entry: &mut Neighbour, now: Instant) -> Option<Solicitation> {
+/// Ends the state of an entry that is due. Returns the solicitation to send, if there is one.
+fn next_solicitation(address: IpAddr, entry: &mut Neighbour, now: Instant) -> Option<Solicitation> {
     if entry.state == State::Delay {
         entry.solicit_from(State::Probe, now);
     }
     if entry.state == State::Probe {
         if let Some(mac) = entry.claimed.filter(|_| entry.solicitations > 0) {
-            // The one we knew is silent: whoever else claimed the address has to show that it answers when it is used.
+            // The known station is silent. The station that claims the address has to answer when it is used.
             entry.claimed = None;
             (entry.mac, entry.state) = (mac, State::Stale);
             return None;
         }
         if entry.solicitations >= limits::NEIGHBOUR_SOLICITATIONS {
-            // RFC 7048 §3: everybody is asked before the neighbour is given up.
+            // RFC 7048 §3: every station is solicited before the neighbour is given up.
             entry.solicit_from(State::Incomplete, now);
         }
     }
@@ -300,7 +306,7 @@ fn next_question(address: IpAddr, entry: &mut Neighbour, now: Instant) -> Option
     Some(Solicitation { address, to: (entry.state == State::Probe).then_some(entry.mac) })
 }
 
-/// Whether `mac` can be that of one station.
+/// Returns true if `mac` can be that of one station.
 fn is_station(mac: MacAddress) -> bool {
     !mac.is_multicast() && mac != MacAddress::default()
 }
@@ -337,7 +343,7 @@ mod tests {
 
     /// The question that is due, if there is one.
     fn asked(cache: &mut Neighbours, now: Instant) -> Option<Solicitation> {
-        let due = cache.due(now);
+        let due = cache.take_due(now);
         assert!(due.len() <= 1);
         due.first().copied()
     }
@@ -488,7 +494,7 @@ mod tests {
         }
         let mut sent = 0;
         while cache.next_due() <= at(0) {
-            let due = cache.due(at(0)).len();
+            let due = cache.take_due(at(0)).len();
             assert!(due <= limits::SOLICITATIONS_PER_POLL && due > 0);
             sent += due;
         }

@@ -18,14 +18,14 @@ impl<D: Device> Host<D> {
         self.own.as_slice()
     }
 
-    /// The neighbour that a packet to `remote` is handed to: `remote` itself on a network of the host, else a gateway.
-    /// `None` without a route.
+    /// The neighbour that a packet to `remote` is handed to: `remote` itself on a network of the host, else a
+    /// gateway. `None` without a route.
     pub fn next_hop(&self, remote: IpAddr) -> Option<IpAddr> {
         addresses::next_hop(self.own.as_slice(), &self.routes, remote)
     }
 
-    /// Where packets of a connection leave the host. `None` while they cannot: the local address is tentative, there is no
-    /// route, or the hardware address of the next hop is not known and is asked for.
+    /// Where packets of a connection leave the host. `None` while they cannot: the local address is
+    /// tentative, there is no route, or the hardware address of the next hop is not known and is asked for.
     pub fn resolve(&mut self, key: FlowKey, now: Instant) -> Option<Egress> {
         if matches!(key.local, IpAddr::V6(local) if self.own.is_tentative(local)) {
             // RFC 4862 §5.4: a tentative address may not be used.
@@ -49,8 +49,8 @@ impl<D: Device> Host<D> {
         self.neighbours.known(self.next_hop(remote)?).map(Egress::Wire)
     }
 
-    /// Where a reply to `frame`, which came from `remote`, leaves the host: to the known next hop, else back to the station
-    /// that sent the frame. No hardware address is asked for.
+    /// Where a reply to `frame`, which came from `remote`, leaves the host: to the known next hop, else back
+    /// to the station that sent the frame. No hardware address is asked for.
     pub fn egress_of_reply(&self, remote: IpAddr, frame: &D::Frame) -> Option<Egress> {
         self.known_egress(remote).or_else(|| source_mac(frame).map(Egress::Wire))
     }
@@ -69,7 +69,7 @@ impl<D: Device> Host<D> {
 
     /// Sends the solicitations that are due.
     pub fn solicit_neighbours(&mut self, now: Instant) {
-        for Solicitation { address, to } in self.neighbours.due(now) {
+        for Solicitation { address, to } in self.neighbours.take_due(now) {
             let Some(own) = addresses::source_for(self.own.as_slice(), address) else { continue };
             match (own, address) {
                 (IpAddr::V4(own), IpAddr::V4(target)) => self.send_arp_request(own, target, to),

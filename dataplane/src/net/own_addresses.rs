@@ -1,4 +1,5 @@
-//! The host's own addresses, and how they become its own: duplicate address detection (RFC 4862 §5.4, RFC 7527).
+//! The host's own addresses, and how they become its own: duplicate address detection (RFC 4862 §5.4, RFC
+//! 7527).
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -87,8 +88,8 @@ impl OwnAddresses {
             .any(|own| matches!(own.address, IpAddr::V6(own) if ipv6::solicited_node(own) == group))
     }
 
-    /// Begins to use the addresses, once: IPv6 addresses become tentative if `detect_duplicates` is set. Returns those to
-    /// announce at once.
+    /// Begins to use the addresses, once: IPv6 addresses become tentative if `detect_duplicates` is set.
+    /// Returns those to announce at once.
     pub fn start(&mut self, now: Instant, detect_duplicates: bool) -> Addresses {
         if core::mem::replace(&mut self.started, true) {
             return Addresses::new();

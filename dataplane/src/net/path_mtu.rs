@@ -1,7 +1,8 @@
-//! What is remembered of paths narrower than our link (RFC 1191 §6.3, RFC 8201 §5.2): a few destinations, for some minutes.
+//! The path MTUs that are smaller than that of the link (RFC 1191 §6.3, RFC 8201 §5.2): of a few
+//! destinations, for some minutes.
 //!
-//! A connection hears of its path by itself; this is for the next one to the same destination, so that it does not lose its
-//! first segments finding out again.
+//! A connection discovers the MTU of its own path. These values are for the next connection to the same
+//! destination, so that it does not lose its first segments to find the MTU again.
 
 use std::net::IpAddr;
 
@@ -15,7 +16,7 @@ struct Path {
     learned: Instant,
 }
 
-/// The paths of a core that are known to be narrow.
+/// The known path MTUs of a host.
 #[derive(Debug)]
 pub struct PathMtus {
     paths: Vec<Path>,
@@ -27,7 +28,8 @@ impl PathMtus {
         Self { paths: Vec::with_capacity(limits::PATH_MTUS_PER_CORE) }
     }
 
-    /// Remembers that packets of more than `mtu_octets` do not reach `destination`. The oldest makes room.
+    /// Remembers that packets of more than `mtu_octets` do not reach `destination`. Evicts the oldest value
+    /// if necessary.
     pub fn learn(&mut self, now: Instant, destination: IpAddr, mtu_octets: u16) {
         let path = Path { destination, mtu_octets, learned: now };
         if let Some(known) = self.paths.iter_mut().find(|known| known.destination == destination) {
@@ -39,16 +41,16 @@ impl PathMtus {
         }
     }
 
-    /// The largest packet known to reach `destination`, in octets; `None` when nothing is known, or was known too long ago:
-    /// paths change.
+    /// Returns the largest packet that reaches `destination`, in octets. `None` if that is not known, or was
+    /// learned too long ago: paths change.
     pub fn get(&self, now: Instant, destination: IpAddr) -> Option<u16> {
         let known = self.paths.iter().find(|known| known.destination == destination)?;
         (now - known.learned < limits::PATH_MTU_RETRY_NS).then_some(known.mtu_octets)
     }
 }
 
-/// What a router that does not tell its MTU may have had (RFC 1191 §7.1, table 7-1): the next step below the length of the
-/// packet it refused.
+/// Returns the likely MTU of a router that does not say it (RFC 1191 §7.1, table 7-1): the next plateau below
+/// the length of the packet that it refused.
 pub fn plateau_below(packet_octets: u32) -> Option<u16> {
     const PLATEAUS: [u16; 8] =
         [32_000, 17_914, 8166, 4352, 2002, 1492, 1006, limits::PATH_MTU_MIN_IPV4_OCTETS];

@@ -1,8 +1,9 @@
-//! IP datagrams that came in fragments (RFC 791 §3.2, RFC 8200 §4.5), put together within a bound.
+//! Reassembly of IP datagrams from fragments (RFC 791 §3.2, RFC 8200 §4.5), within a bound.
 //!
-//! A sender of TCP keeps to the MSS and hears of smaller paths (RFC 5044 §A.5), so fragments are rare, and what they make
-//! up is no longer than our MTU. Each datagram therefore has a buffer of that length, allocated once; a fragment is copied
-//! to its place and its frame is free again, so that whoever sends halves of datagrams holds nothing of the device.
+//! A sender of TCP keeps to the MSS and discovers smaller path MTUs (RFC 5044 §A.5), so fragments are rare,
+//! and their datagrams are no longer than the MTU of the link. Each slot for a datagram therefore has a
+//! buffer of that length, allocated once. A fragment is copied to the buffer and its frame is freed, so that
+//! incomplete datagrams hold no frames of the device.
 
 use std::net::IpAddr;
 
@@ -13,17 +14,17 @@ use crate::drops::{DropCause, Drops};
 use crate::limits;
 use crate::time::Instant;
 
-/// What the fragments of a datagram have in common (RFC 6864 §4, RFC 8200 §4.5; for IPv6 the protocol is that of the first
-/// fragment, and the numbers alone name the datagram).
+/// What the fragments of a datagram have in common (RFC 6864 §4, RFC 8200 §4.5). For IPv6 the protocol is
+/// that of the first fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DatagramId {
-    /// Who sent it.
+    /// The address that it came from.
     pub source: IpAddr,
-    /// Which of our addresses it is for.
+    /// The address of the host that it is for.
     pub destination: IpAddr,
-    /// What it carries.
+    /// The protocol that it carries.
     pub protocol: u8,
-    /// The sender's name for it.
+    /// The sender's number of it.
     pub identification: u32,
 }
 
@@ -32,21 +33,22 @@ pub struct DatagramId {
 pub struct Fragment {
     /// The datagram it belongs to.
     pub id: DatagramId,
-    /// Where its octets stand in the datagram's payload.
+    /// Where its octets begin in the payload of the datagram.
     pub offset: usize,
-    /// How many there are.
+    /// Its octets of payload.
     pub octets: usize,
-    /// Others follow it.
+    /// Whether more fragments follow it.
     pub more: bool,
     /// Its ECN bits.
     pub ecn: u8,
-    /// Least octets a first fragment must have: those of the header that says whom the datagram is for (RFC 1858 §3.2.1).
+    /// Least octets that a first fragment must have: those of the header that filters look at (RFC 1858
+    /// §3.2.1).
     pub first_octets_min: usize,
 }
 
-/// A datagram of which every octet is here.
+/// A datagram of which every octet has arrived.
 #[derive(Debug)]
-pub struct Whole<'r> {
+pub struct Reassembled<'r> {
     /// Its payload.
     pub payload: &'r [u8],
     /// Its ECN bits.
@@ -56,29 +58,29 @@ pub struct Whole<'r> {
 /// First octet and the octet after the last.
 type Range = (u16, u16);
 
-/// A datagram that is not whole.
+/// A datagram of which octets are missing.
 #[derive(Debug)]
 struct Datagram {
     id: DatagramId,
-    /// When its first fragment came.
+    /// When its first fragment arrived.
     began: Instant,
-    /// What has come, in order and without overlap.
+    /// The octets that have arrived, in order and without overlap.
     ranges: ArrayVec<Range, { limits::FRAGMENTS_PER_DATAGRAM }>,
-    /// Octets in all, once the last fragment has come.
+    /// Octets in all, once the last fragment has arrived.
     total: Option<u16>,
-    /// Which ECN values were seen, one bit each.
+    /// The ECN values of its fragments, one bit each.
     ecn_seen: u8,
-    /// Fragments contradicted each other: what still comes of it is dropped too (RFC 5722 §4).
+    /// Fragments contradict each other: those that still arrive are dropped too (RFC 5722 §4).
     refused: bool,
 }
 
-/// How a fragment and those before it go together.
+/// How a fragment fits to those that arrived before it.
 enum Fit {
     /// It goes before the range of this index.
     At(usize),
-    /// It came before.
+    /// It has arrived before.
     Duplicate,
-    /// It contradicts what came before.
+    /// It contradicts an earlier fragment.
     Overlap,
 }
 
@@ -115,8 +117,8 @@ impl Datagram {
         self.total == Some(next)
     }
 
-    /// RFC 3168 §5.3: congestion marked on one fragment marks the datagram; a mark beside a fragment of a transport
-    /// without ECN is nobody's.
+    /// The ECN bits of the datagram. RFC 3168 §5.3: congestion marked on one fragment marks the datagram;
+    /// beside a fragment of a transport without ECN, a mark is invalid.
     fn ecn(&self) -> Option<u8> {
         const NOT_ECT: u8 = 1 << 0;
         const CE: u8 = 1 << 3;
@@ -128,33 +130,37 @@ impl Datagram {
     }
 }
 
-/// The datagrams of a core that are not whole.
+/// The incomplete datagrams of a host.
 #[derive(Debug)]
 pub struct Reassembly {
-    /// By place; a free place holds none.
+    /// By slot; a free slot has none.
     datagrams: Vec<Option<Datagram>>,
-    /// A piece of this length for each place.
+    /// The buffers of the slots, one after the other.
     buffer: Vec<u8>,
+    /// Octets of each buffer.
     datagram_octets: usize,
 }
 
 impl Reassembly {
-    /// Room for [`limits::DATAGRAMS_IN_REASSEMBLY`] datagrams of up to `datagram_octets` octets of payload each.
+    /// Room for [`limits::DATAGRAMS_IN_REASSEMBLY`] datagrams of up to `datagram_octets` octets of payload
+    /// each.
     pub fn new(datagram_octets: usize) -> Self {
         let datagram_octets = datagram_octets.min(usize::from(u16::MAX));
-        let places = limits::DATAGRAMS_IN_REASSEMBLY;
+        let slots = limits::DATAGRAMS_IN_REASSEMBLY;
         Self {
-            datagrams: (0..places).map(|_| None).collect(),
-            buffer: vec![0; places * datagram_octets],
+            datagrams: (0..slots).map(|_| None).collect(),
+            buffer: vec![0; slots * datagram_octets],
             datagram_octets,
         }
     }
 
-    /// Takes a fragment whose octets begin `at` octets into `frame`. Gives the datagram when this was its last.
+    /// Takes a fragment whose octets begin `at` octets into `frame`. Returns the datagram if the fragment
+    /// completes it.
     ///
     /// # Errors
     ///
-    /// Why the fragment was dropped: [`DropCause::Fragment`], [`DropCause::FragmentOverlap`], [`DropCause::Duplicate`].
+    /// Why the fragment was dropped: [`DropCause::Fragment`], [`DropCause::FragmentOverlap`],
+    /// [`DropCause::Duplicate`].
     pub fn take<F: Frame>(
         &mut self,
         now: Instant,
@@ -162,11 +168,11 @@ impl Reassembly {
         frame: &F,
         at: usize,
         drops: &mut Drops,
-    ) -> Result<Option<Whole<'_>>, DropCause> {
+    ) -> Result<Option<Reassembled<'_>>, DropCause> {
         self.expire(now, drops);
         let range = self.check(fragment)?;
-        let place = self.place_of(fragment.id, now, drops);
-        let Some(datagram) = self.datagrams[place].as_mut() else { return Err(DropCause::Fragment) };
+        let slot = self.slot_of(fragment.id, now, drops);
+        let Some(datagram) = self.datagrams[slot].as_mut() else { return Err(DropCause::Fragment) };
         if datagram.refused {
             return Err(DropCause::FragmentOverlap);
         }
@@ -186,17 +192,17 @@ impl Reassembly {
             datagram.total = Some(range.1);
         }
         datagram.ecn_seen |= 1 << (fragment.ecn & 3);
-        let start = place * self.datagram_octets;
+        let start = slot * self.datagram_octets;
         let buffer = &mut self.buffer[start..start + self.datagram_octets];
         copy(frame, at, &mut buffer[usize::from(range.0)..usize::from(range.1)]);
-        self.finish(place)
+        self.finish(slot)
     }
 
-    /// The payload range of a fragment that can be one of a datagram we would take.
+    /// Returns the range of the payload that a valid fragment takes.
     fn check(&self, fragment: &Fragment) -> Result<Range, DropCause> {
         let end = fragment.offset + fragment.octets;
         let aligned = !fragment.more || fragment.octets.is_multiple_of(8);
-        // RFC 1858: no first fragment without the ports, no second one that replaces the flags.
+        // RFC 1858 §3: a first fragment must hold the ports, and a later one must not replace the flags.
         let tiny = if fragment.offset == 0 {
             fragment.octets < fragment.first_octets_min
         } else {
@@ -208,18 +214,18 @@ impl Reassembly {
         Ok((fragment.offset as u16, end as u16))
     }
 
-    /// The place of a datagram; that of the oldest one when it is new and there is no free one.
-    fn place_of(&mut self, id: DatagramId, now: Instant, drops: &mut Drops) -> usize {
+    /// Returns the slot of a datagram. A new datagram gets a free slot, or that of the oldest one.
+    fn slot_of(&mut self, id: DatagramId, now: Instant, drops: &mut Drops) -> usize {
         let mut best = (0, Instant::NEVER);
-        for (place, datagram) in self.datagrams.iter().enumerate() {
+        for (slot, datagram) in self.datagrams.iter().enumerate() {
             let age = match datagram {
-                Some(datagram) if datagram.id == id => return place,
+                Some(datagram) if datagram.id == id => return slot,
                 Some(datagram) => datagram.began,
-                // Older than any.
+                // A free slot counts as older than any datagram.
                 None => Instant::ZERO,
             };
             if age < best.1 {
-                best = (place, age);
+                best = (slot, age);
             }
         }
         if self.datagrams[best.0].replace(Datagram::new(id, now)).is_some() {
@@ -229,30 +235,30 @@ impl Reassembly {
     }
 
     fn expire(&mut self, now: Instant, drops: &mut Drops) {
-        for place in &mut self.datagrams {
-            if let Some(datagram) = place
+        for slot in &mut self.datagrams {
+            if let Some(datagram) = slot
                 && now - datagram.began >= limits::REASSEMBLY_NS
             {
                 if !datagram.refused {
                     drops.count(DropCause::ReassemblyTimeout);
                 }
-                *place = None;
+                *slot = None;
             }
         }
     }
 
-    fn finish(&mut self, place: usize) -> Result<Option<Whole<'_>>, DropCause> {
-        let Some(datagram) = self.datagrams[place].take_if(|datagram| datagram.is_whole()) else {
+    fn finish(&mut self, slot: usize) -> Result<Option<Reassembled<'_>>, DropCause> {
+        let Some(datagram) = self.datagrams[slot].take_if(|datagram| datagram.is_whole()) else {
             return Ok(None);
         };
         let ecn = datagram.ecn().ok_or(DropCause::Fragment)?;
-        let start = place * self.datagram_octets;
+        let start = slot * self.datagram_octets;
         let octets = usize::from(datagram.total.unwrap_or_default());
-        Ok(Some(Whole { payload: &self.buffer[start..start + octets], ecn }))
+        Ok(Some(Reassembled { payload: &self.buffer[start..start + octets], ecn }))
     }
 }
 
-/// Copies octets of `frame` from `skip` on, as many as `out` holds. The caller has seen that they are there.
+/// Copies octets of `frame` from `skip` on, as many as `out` holds. The frame must have them.
 fn copy(frame: &impl Frame, mut skip: usize, mut out: &mut [u8]) {
     let mut index = 0;
     while !out.is_empty() {

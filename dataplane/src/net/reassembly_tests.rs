@@ -232,8 +232,8 @@ fn congestion_marks_survive() {
     }
 }
 
-/// Random fragments of a few datagrams against a picture of which octets have come: whatever is given out as whole is what
-/// was sent, and nothing is given out while an octet is missing.
+/// Random fragments of a few datagrams against a picture of which octets have come: whatever is given out as
+/// whole is what was sent, and nothing is given out while an octet is missing.
 #[test]
 fn only_what_was_sent_comes_out() {
     let octets = payload(200);

@@ -1,42 +1,45 @@
 //! TCP segments in: the checksum and the header.
 
-use super::Host;
 use super::flow::FlowKey;
 use super::headers::Ingress;
-use super::inbound::{Inbound, Segment};
+use super::inbound::Segment;
 use super::ip::Packet;
-use crate::device::{ChecksumStatus, Device, Frame};
+use crate::device::{ChecksumStatus, Frame};
 use crate::drops::DropCause;
 use crate::wire::checksum::{self, Sum};
 use crate::wire::ipv4::Protocol;
 use crate::wire::tcp::Header;
 
-impl<D: Device> Host<D> {
-    pub(super) fn on_tcp(&self, frame: D::Frame, packet: &Packet) -> Result<Inbound<D::Frame>, DropCause> {
-        let segment_octets = packet.end - packet.transport;
-        match frame.checksums().tcp {
-            _ if packet.ingress == Ingress::Loopback => {}
-            ChecksumStatus::Good => {}
-            ChecksumStatus::Unknown if checksum_holds(&frame, packet, segment_octets) => {}
-            ChecksumStatus::Bad | ChecksumStatus::Unknown => return Err(DropCause::TcpChecksum),
-        }
-        let first = frame.piece(0).unwrap_or_default();
-        let head = first.get(packet.transport..packet.end.min(first.len())).ok_or(DropCause::Malformed)?;
-        let (header, header_octets) = Header::parse(head).map_err(|_| DropCause::Malformed)?;
-        Ok(Inbound::Segment(Segment {
-            key: FlowKey {
-                local: packet.destination,
-                remote: packet.source,
-                remote_port: header.source_port,
-                local_port: header.destination_port,
-            },
-            header,
-            payload_offset: packet.transport + header_octets,
-            payload_octets: segment_octets - header_octets,
-            frame,
-            ecn: packet.ecn,
-        }))
+/// The TCP segment in a packet.
+///
+/// # Errors
+///
+/// [`DropCause::TcpChecksum`], [`DropCause::Malformed`].
+#[inline]
+pub(super) fn receive<F: Frame>(frame: F, packet: &Packet) -> Result<Segment<F>, DropCause> {
+    let segment_octets = packet.end - packet.transport;
+    match frame.checksums().tcp {
+        _ if packet.ingress == Ingress::Loopback => {}
+        ChecksumStatus::Good => {}
+        ChecksumStatus::Unknown if checksum_holds(&frame, packet, segment_octets) => {}
+        ChecksumStatus::Bad | ChecksumStatus::Unknown => return Err(DropCause::TcpChecksum),
     }
+    let first = frame.piece(0).unwrap_or_default();
+    let head = first.get(packet.transport..packet.end.min(first.len())).ok_or(DropCause::Malformed)?;
+    let (header, header_octets) = Header::parse(head).map_err(|_| DropCause::Malformed)?;
+    Ok(Segment {
+        key: FlowKey {
+            local: packet.destination,
+            remote: packet.source,
+            remote_port: header.source_port,
+            local_port: header.destination_port,
+        },
+        header,
+        payload_offset: packet.transport + header_octets,
+        payload_octets: segment_octets - header_octets,
+        frame,
+        ecn: packet.ecn,
+    })
 }
 
 /// The checksum over the pseudo-header and the segment, in all the pieces of the frame.

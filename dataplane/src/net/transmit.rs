@@ -29,8 +29,9 @@ impl<D: Device> Host<D> {
         self.counters.drops.count(DropCause::NoTransmitBuffer);
     }
 
-    /// Returns true if a connection may send another frame by `egress`. There is room again to the host itself when the
-    /// frames before have been received; to the device, [`has_room_for_turn`](Self::has_room_for_turn) has made sure.
+    /// Returns true if a connection may send another frame by `egress`. There is room again to the host
+    /// itself when the frames before have been received; to the device,
+    /// [`has_room_for_turn`](Self::has_room_for_turn) has made sure.
     pub fn has_room(&self, egress: Egress) -> bool {
         egress != Egress::Loopback || self.loopback.has_room()
     }
@@ -57,8 +58,8 @@ impl<D: Device> Host<D> {
         }
     }
 
-    /// Sends a segment of no connection, such as a RST. The peer's hardware address is not asked for: without it, nothing is
-    /// sent.
+    /// Sends a segment of no connection, such as a RST. The peer's hardware address is not asked for: without
+    /// it, nothing is sent.
     pub fn send_bare(&mut self, key: FlowKey, header: Header) {
         if let Some(egress) = self.known_egress(key.remote) {
             self.send_bare_by(egress, key, header);
@@ -79,8 +80,8 @@ impl<D: Device> Host<D> {
         }
     }
 
-    /// Queues a frame that replies to another, or asks for a neighbour. The queue is bounded while the device takes nothing:
-    /// a station that gets no reply asks again.
+    /// Queues a frame that replies to another, or asks for a neighbour. The queue is bounded while the device
+    /// takes nothing: a station that gets no reply asks again.
     pub(super) fn queue_reply(&mut self, frame: D::Frame) {
         if self.to_send.len() < limits::TRANSMIT_QUEUE_FRAMES + limits::RECEIVE_BURST_FRAMES {
             self.to_send.push_back(frame);
