@@ -58,34 +58,43 @@ mod engine;
 mod handles;
 mod vocabulary;
 
-pub use engine::quota::Quotas;
-pub use engine::startup::{self, Peer, ReadDepths, ReadsWanted, RtrKinds, StartupFault, Terms};
+pub use engine::startup;
 pub use handles::batch::SendBatch;
+pub use handles::clock::now;
 pub use handles::cm;
 pub use handles::completion::CompletionQueue;
-pub use handles::device::{CrcPolicy, Device, DeviceConfig, MemorySource, StartError, Stopped, Usage};
-pub use handles::driver::{CoreDriver, Idle, PollThread, PollThreadError, now};
+pub use handles::connection_request::ConnectionRequest;
+pub use handles::device::Device;
+pub use handles::driver::CoreDriver;
 pub use handles::event_fd::EventFd;
 pub use handles::lending::{Buffer, LendError, Lender, Loan, NotLent, Returned};
 pub use handles::link;
-pub use handles::listener::{
-    AcceptError, Accepted, AnswerError, ConnectionRequest, FIRST_FPDU_TIMEOUT, ListenConfig, ListenError,
-    Listener,
-};
-pub use handles::memory::{
-    Addressing, DeregisterError, MemoryError, MemoryRegion, ProtectionDomain, Sharing,
-};
+pub use handles::listener::Listener;
+pub use handles::memory_region::{DeregisterError, MemoryRegion};
 #[cfg(feature = "dpdk")]
 pub use handles::open;
-pub use handles::queue_pair::{CloseError, CreateError, QpConfig, QueuePair, RnrPolicy};
+pub use handles::protection_domain::ProtectionDomain;
+pub use handles::queue_pair::QueuePair;
 pub use handles::shared_receive_queue::SharedReceiveQueue;
-pub use handles::tcp_listener::{TcpListenConfig, TcpListener};
-pub use handles::tcp_stream::{StreamConfig, SwitchError, TcpStream, TcpStreamError, UnnegotiatedConfig};
+pub use handles::tcp_listener::TcpListener;
+pub use handles::tcp_stream::TcpStream;
 pub use handles::window::{DeallocateError, MemoryWindow};
 pub use vocabulary::advertisement::{Advertisement, NotAnAdvertisement};
 pub use vocabulary::connect::{ConnectConfig, ConnectError, Connected, Revision, STARTUP_TIMEOUT};
+pub use vocabulary::device::{CrcPolicy, DeviceConfig, MemorySource, StartError, Stopped, Usage};
 pub use vocabulary::device_name::{
     DEVICE_VARIABLE, DeviceKind, DeviceName, DeviceNameError, DeviceNameFault, parse_interface_address,
+};
+pub use vocabulary::listen::{
+    AcceptError, Accepted, AnswerError, FIRST_FPDU_TIMEOUT, ListenConfig, ListenError,
+};
+pub use vocabulary::memory::{Addressing, MemoryError, Sharing};
+pub use vocabulary::poll_thread::{Idle, PollThread, PollThreadError};
+pub use vocabulary::queue_pair::{CloseError, CreateError, QpConfig, RnrPolicy};
+pub use vocabulary::quota::Quotas;
+pub use vocabulary::startup::{Peer, ReadDepths, ReadsWanted, RtrKinds, StartupFault, Terms};
+pub use vocabulary::stream::{
+    StreamConfig, SwitchError, TcpListenConfig, TcpStreamError, UnnegotiatedConfig,
 };
 pub use warpline_dataplane::core::ring::Direction;
 pub use warpline_dataplane::core::statistics::Statistics;

@@ -1,314 +1,259 @@
-//! The control thread of a device. It owns names (listeners, STags, queue pair numbers), turns what the API asks into
-//! commands for the core, and does MPA startup with the octets that the core hands up. It waits for nobody: what must
-//! wait is kept, with a deadline.
+//! The control engine of a device: the Privileged Resource Manager. It owns names (listeners, STags, queue pair numbers), turns
+//! requests of handles into commands for the core, and runs MPA startup on the octets that the core hands up.
+//!
+//! The engine reads no clock and waits for nothing. Requests, events and the time go in; commands, replies and a deadline come
+//! out. The loop around it waits: the control thread of a device, or a simulation.
 
 mod connections;
-mod initiating;
-mod memory;
+mod holdings;
+pub(crate) mod interface;
 pub(crate) mod names;
+mod outbox;
 mod queue_pairs;
-pub mod quota;
-pub(crate) mod request;
-mod responding;
+mod registrations;
 pub mod startup;
-pub(crate) mod streaming;
+mod table;
+mod timeouts;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::Duration;
 
-use crossbeam::channel::{Receiver, TryRecvError};
-use warpline_dataplane::core::ring::{Command, Event, Rings};
+use warpline_dataplane::core::ring::{Command, Event};
 use warpline_dataplane::core::statistics::Statistics;
 use warpline_dataplane::memory::Grant;
 use warpline_dataplane::qp::async_event::{AsyncEvent, AsyncEvents};
+use warpline_dataplane::qp::shared::Doorbells;
+use warpline_dataplane::qp::work::QpNumber;
 use warpline_dataplane::tcp::Snapshot;
-use warpline_dataplane::time::{Instant, SECOND};
+use warpline_dataplane::time::Instant;
 
-use crate::handles::device::{CrcPolicy, DeviceConfig, Usage};
-use crate::handles::driver::{self, ControlWaker};
+use crate::vocabulary::device::{CrcPolicy, Usage};
+use crate::vocabulary::quota::Quotas;
 use crate::vocabulary::socket_pair::SocketPair;
-use connections::Connections;
-use memory::{Departure, Registrations};
-use names::{StagNames, Unpredictable};
-use queue_pairs::QueuePairs;
-use request::{Reply, Request};
-use responding::Acceptance;
-use streaming::Streams;
+use connections::{Acceptance, ConnectAttempt, Connections, MpaListener, Step};
+use interface::reply::Reply;
+use interface::request::Request;
+use names::KeyedSequence;
+use outbox::{Delivery, Outbox};
+use queue_pairs::{QueuePairParts, QueuePairs};
+use registrations::{DeregisterRequest, Registrations};
 
-/// How long a connection that this end has finished may take to close before it is reset.
-pub(crate) const LINGER_NS: u64 = 5 * SECOND;
-/// How long connections that are being closed may hold up the end of the device.
-const END_LINGER_NS: u64 = 2 * SECOND;
-
-/// Commands on their way to the core. The ring is bounded; what it has no room for waits here, so that control never
-/// waits for the core.
-struct Commands {
-    rings: Rings,
-    waiting: VecDeque<Command>,
+/// How an engine is set up.
+pub(crate) struct EngineConfig {
+    pub(crate) crc: CrcPolicy,
+    pub(crate) quotas: Quotas,
+    /// What queue pairs share with the core.
+    pub(crate) doorbells: Arc<Doorbells>,
+    /// Where asynchronous events are reported.
+    pub(crate) events: Arc<AsyncEvents>,
+    /// Where names come from.
+    pub(crate) random: KeyedSequence,
 }
 
-impl Commands {
-    fn push(&mut self, command: Command) {
-        self.waiting.push_back(command);
-        self.flush();
-    }
-
-    fn flush(&mut self) {
-        if self.waiting.is_empty() {
-            return;
-        }
-        self.fill();
-        // A core that sleeps looks at once.
-        self.rings.doorbells.wake();
-    }
-
-    fn fill(&mut self) {
-        while let Some(command) = self.waiting.pop_front() {
-            if let Err(command) = self.rings.commands.push(command) {
-                self.waiting.push_front(command);
-                return;
-            }
-        }
-    }
-}
-
-/// The last handle of the device has gone: nobody will ask for anything any more.
-struct Ended;
-
-/// The next time something must be looked at.
-struct Alarm(Instant);
-
-impl Alarm {
-    fn set(&mut self, at: Instant) {
-        self.0 = self.0.min(at);
-    }
-}
-
-/// The control thread's state: the Privileged Resource Manager of the device. What could hurt others goes through it, and what
-/// there is a limited number of comes from it.
-// DDP-8.3-06, DDP-8.3.2-01, DDP-8.3.2-02, DDP-8.3.2-03, RDMAP-8.1.2-01
-pub(crate) struct Control {
-    requests: Receiver<Request>,
-    /// By which this thread is woken.
-    waker: Arc<ControlWaker>,
-    commands: Commands,
-    /// Whether somebody still polls the core.
-    driver: Arc<AtomicBool>,
-    /// Tells the poll thread to end, and whoever asks that control has.
-    stop: Arc<AtomicBool>,
-    crc: CrcPolicy,
-    /// Asynchronous events, for applications.
+/// The state of the control engine.
+// Requirements: DDP-8.3-06, DDP-8.3.2-01 to DDP-8.3.2-03, RDMAP-8.1.2-01
+pub(crate) struct Engine {
+    out: Outbox,
     events: Arc<AsyncEvents>,
-    alarm: Alarm,
     registrations: Registrations,
     queue_pairs: QueuePairs,
     connections: Connections,
-    streams: Streams,
-    statistics: Vec<Reply<Statistics>>,
-    /// Who waits for reports on connections, in the order of asking.
-    reports: VecDeque<Reply<Option<Snapshot>>>,
+    /// Applications that wait for reports of the core, in the order of asking.
+    statistics: VecDeque<Reply<Statistics>>,
+    snapshots: VecDeque<Reply<Option<Snapshot>>>,
 }
 
-impl Control {
-    pub(crate) fn new(
-        (requests, waker): (Receiver<Request>, Arc<ControlWaker>),
-        rings: Rings,
-        (driver, stop): (Arc<AtomicBool>, Arc<AtomicBool>),
-        (config, events): (&DeviceConfig, Arc<AsyncEvents>),
-        mut random: Unpredictable,
-    ) -> Self {
+impl Engine {
+    pub(crate) fn new(config: EngineConfig) -> Self {
+        let EngineConfig { crc, quotas, doorbells, events, mut random } = config;
         let next_port = random.next() as u16;
         Self {
-            requests,
-            waker,
-            commands: Commands { rings, waiting: VecDeque::new() },
-            driver,
-            stop,
-            crc: config.crc,
+            out: Outbox::new(),
+            registrations: Registrations::new(random, quotas.regions_per_domain),
+            queue_pairs: QueuePairs::new(quotas.queue_pairs_per_domain, doorbells, events.clone()),
             events,
-            alarm: Alarm(Instant::NEVER),
-            registrations: Registrations::new(StagNames::new(random), &config.quotas),
-            queue_pairs: QueuePairs::new(&config.quotas),
-            connections: Connections::new(&config.quotas, next_port),
-            streams: Streams::default(),
-            statistics: Vec::new(),
-            reports: VecDeque::new(),
+            connections: Connections::new(crc, &quotas, next_port),
+            statistics: VecDeque::new(),
+            snapshots: VecDeque::new(),
         }
     }
 
-    /// Serves until the last handle of the device is gone and its connections are closed, or nobody polls the
-    /// core any more. Sleeps while there is nothing to do: requests wake it, and the core's driver does after
-    /// a poll with events.
-    pub(crate) fn run(mut self) {
-        self.waker.register();
-        let mut end_at = None;
-        loop {
-            let mut busy = self.take_requests().unwrap_or_else(|Ended| {
-                end_at.get_or_insert_with(|| driver::now() + END_LINGER_NS);
-                false
-            });
-            // Before the events: what the core did before its driver went is still heard.
-            let driven = self.driver.load(Ordering::Acquire);
-            busy |= self.take_events();
-            self.look_at_time(driver::now());
-            self.commands.flush();
-            let ended = end_at.is_some_and(|end| !self.has_business() || driver::now() >= end);
-            if ended || !driven {
-                break;
-            }
-            if !busy {
-                // Whoever gives it something to do after it has looked unparks it, which ends the next sleep
-                // at once.
-                let until = end_at.map_or(self.alarm.0, |end| end.min(self.alarm.0));
-                thread::park_timeout(Duration::from_nanos(until - driver::now()));
-            }
-        }
-    }
-
-    /// Does what was asked; gives whether anything was.
-    fn take_requests(&mut self) -> Result<bool, Ended> {
-        let mut busy = false;
-        loop {
-            match self.requests.try_recv() {
-                Ok(request) => {
-                    busy = true;
-                    self.on_request(driver::now(), request);
-                }
-                Err(TryRecvError::Empty) => return Ok(busy),
-                Err(TryRecvError::Disconnected) => return Err(Ended),
-            }
-        }
-    }
-
-    fn take_events(&mut self) -> bool {
-        let mut busy = false;
-        while let Some(event) = self.commands.rings.events.pop() {
-            busy = true;
-            self.on_event(driver::now(), event);
-        }
-        busy
-    }
-
-    fn on_request(&mut self, now: Instant, request: Request) {
+    /// Carries out a request of a handle.
+    pub(crate) fn on_request(&mut self, now: Instant, request: Request) {
+        let Self { out, registrations, queue_pairs, connections, .. } = self;
+        let mut step = Step { now, out, queue_pairs };
         match request {
             Request::Register { region, pd, stream, access, addressing, reply } => {
-                let base_to = addressing.base_to(&region);
-                let stream = stream.map(|qp| qp.0);
-                self.register(Grant { region, pd, stream, base_to, access }, reply);
+                let (base_to, stream) = (addressing.base_to(&region), stream.map(|qp| qp.0));
+                registrations.register(step.out, Grant { region, pd, stream, base_to, access }, reply);
             }
-            Request::AllocateWindow { pd, reply } => self.allocate_window(pd, reply),
+            Request::AllocateWindow { pd, reply } => registrations.allocate_window(step.out, pd, reply),
             Request::Deregister { stag, last, patience, reply } => {
-                self.deregister(now, stag, last, Departure { patience, reply });
+                registrations.deregister(now, step.out, DeregisterRequest { stag, last, patience, reply });
             }
             Request::CreateQp { pd, config, completions, receives, reply } => {
-                reply.send(self.create_qp(pd, config, completions, receives));
+                let parts = QueuePairParts { pd, config, completions, receives };
+                let created = step.queue_pairs.create(step.out, parts);
+                step.out.reply(reply, created);
             }
-            Request::DestroyQp { qp, reply } => self.destroy_qp(now, qp, reply),
+            Request::DestroyQp { qp, reply } => {
+                let connection = step.queue_pairs.connection_of(qp);
+                let closing = connection.is_some_and(|id| connections.is_finishing(id));
+                step.queue_pairs.destroy(now, step.out, (qp, closing), reply);
+            }
             Request::Connect { qp, remote, config, reply } => {
-                self.connect(now, initiating::Wish::new(qp, remote, config, reply));
+                connections.connect(&mut step, ConnectAttempt::new(qp, remote, config, reply));
             }
-            Request::Listen { at, config, incoming, told, reply } => {
-                reply.send(self.listen(at, config, incoming, told));
+            Request::Listen { at, config, arrivals, notify, reply } => {
+                let port = connections.listen(&mut step, at, MpaListener { config, arrivals, notify });
+                step.out.reply(reply, port);
             }
-            Request::Unlisten { at } => self.unlisten(now, at),
+            Request::Unlisten { at } => connections.unlisten(&mut step, at),
             Request::Accept { connection, qp, reads, private_data, reply } => {
-                self.accept(now, connection, Acceptance { qp, reads, private_data, reply });
+                connections.accept(&mut step, connection, Acceptance { qp, reads, private_data, reply });
             }
             Request::Reject { connection, private_data, reply } => {
-                reply.send(self.reject(now, connection, &private_data));
+                connections.reject(&mut step, connection, &private_data, reply);
             }
-            Request::Stream(request) => self.on_stream_request(now, request),
-            Request::Disconnect { qp } => self.disconnect(&qp),
-            Request::Abort { qp } => self.abort(qp),
+            Request::Stream(request) => connections.on_stream_request(&mut step, request),
+            Request::Disconnect { qp } => connections.disconnect(&mut step, &qp),
+            Request::Abort { qp } => {
+                if let Some(connection) = step.queue_pairs.connection_of(qp) {
+                    step.out.command(Command::Abort { connection });
+                }
+            }
             Request::Statistics { reply } => {
-                self.statistics.push(reply);
-                self.commands.push(Command::ReportStatistics);
+                self.statistics.push_back(reply);
+                self.out.command(Command::ReportStatistics);
             }
             Request::ConnectionReport { qp, reply } => self.report_connection(qp, reply),
             Request::Usage { reply } => {
-                reply.send(self.usage());
+                let usage = self.usage();
+                self.out.reply(reply, usage);
             }
         }
     }
 
-    fn on_event(&mut self, now: Instant, event: Event) {
+    /// Asks the core for the state of the TCP connection of a queue pair.
+    fn report_connection(&mut self, number: QpNumber, reply: Reply<Option<Snapshot>>) {
+        match self.queue_pairs.connection_of(number) {
+            Some(connection) => {
+                self.snapshots.push_back(reply);
+                self.out.command(Command::ReportConnection { connection });
+            }
+            None => self.out.reply(reply, None),
+        }
+    }
+
+    /// Takes in an event of the core.
+    pub(crate) fn on_event(&mut self, now: Instant, event: Event) {
+        let Self { out, registrations, queue_pairs, connections, .. } = self;
+        let mut step = Step { now, out, queue_pairs };
         match event {
             Event::Accepted { connection, listener, local, remote } => {
-                self.on_accepted(now, connection, listener, SocketPair { local, remote });
+                connections.on_accepted(&mut step, connection, listener, SocketPair { local, remote });
             }
             Event::Connected { token, connection, local } => {
-                self.on_connected(now, token, connection, local);
+                connections.on_connected(&mut step, token, connection, local);
             }
-            Event::ConnectFailed { token, error } => self.on_connect_failed(token, error),
-            Event::Stream { connection, octets } => self.on_stream(now, connection, &octets),
+            Event::ConnectFailed { token, error } => connections.on_connect_failed(&mut step, token, error),
+            Event::Stream { connection, octets } => connections.on_stream(&mut step, connection, &octets),
             Event::StreamAcknowledged { connection, octets } => {
-                if let Some(shared) = self.stream_of(connection) {
-                    shared.acknowledged(octets as usize);
-                }
+                connections.on_stream_acknowledged(connection, octets as usize);
             }
-            Event::PeerFinished { connection } => self.on_peer_finished(now, connection),
-            Event::StreamFailed { connection, .. } => self.on_stream_failed(connection),
-            Event::Closed { connection, reason } => self.on_closed(now, connection, reason),
-            Event::QpDestroyed(qp) => self.on_qp_destroyed(qp),
-            Event::Registered { stag, result } => self.on_registered(stag, result),
-            Event::Deregistered { stag, result } => self.on_deregistered(now, stag, result),
+            Event::PeerFinished { connection } => connections.on_peer_finished(&mut step, connection),
+            Event::StreamFailed { connection, .. } => connections.on_stream_failed(connection),
+            Event::Closed { connection, reason } => connections.on_closed(&mut step, connection, reason),
+            Event::QpDestroyed(qp) => step.queue_pairs.on_destroyed(step.out, qp),
+            Event::Registered { stag, result } => registrations.on_registered(step.out, stag, result),
+            Event::Deregistered { stag, result } => {
+                registrations.on_deregistered(now, step.out, stag, result);
+            }
             Event::Statistics(statistics) => {
-                if !self.statistics.is_empty() {
-                    self.statistics.remove(0).send(*statistics);
+                if let Some(reply) = self.statistics.pop_front() {
+                    self.out.reply(reply, *statistics);
                 }
             }
             Event::ConnectionReport(report) => {
-                if let Some(reply) = self.reports.pop_front() {
-                    reply.send(report.map(|report| *report));
+                if let Some(reply) = self.snapshots.pop_front() {
+                    self.out.reply(reply, report.map(|report| *report));
                 }
             }
         }
     }
 
-    /// Does what has become due, and finds the next time to look.
-    fn look_at_time(&mut self, now: Instant) {
-        self.look_at_starting();
-        if now < self.alarm.0 {
-            return;
+    /// Does what is due at `now`, and replies where the core has switched a connection to Full Operation, of which there is
+    /// no event. Call it after each batch of requests and events, and at the [deadline](Self::next_deadline).
+    pub(crate) fn on_time(&mut self, now: Instant) {
+        let Self { out, registrations, queue_pairs, connections, .. } = self;
+        let mut step = Step { now, out, queue_pairs };
+        connections.check_switching(&mut step);
+        if step.out.take_deadline(now) {
+            connections.on_deadline(&mut step);
+            step.queue_pairs.on_deadline(now, step.out);
+            registrations.on_deadline(now, step.out);
         }
-        self.alarm = Alarm(Instant::NEVER);
-        self.look_at_connections(now);
-        self.look_at_queue_pairs(now);
-        self.look_at_registrations(now);
     }
 
-    /// Something is left to do after the last handle has gone.
-    fn has_business(&self) -> bool {
-        !self.commands.waiting.is_empty()
+    /// When [`on_time`](Self::on_time) has something to do, if nothing happens before.
+    pub(crate) const fn next_deadline(&self) -> Instant {
+        self.out.deadline()
+    }
+
+    /// The next command for the core. Deliver all commands there is room for before the replies.
+    pub(crate) fn next_command(&mut self) -> Option<Command> {
+        self.out.next_command()
+    }
+
+    /// Takes back the last command: the core has no room for it.
+    pub(crate) fn return_command(&mut self, command: Command) {
+        self.out.return_command(command);
+    }
+
+    /// The next reply.
+    pub(crate) fn next_reply(&mut self) -> Option<Delivery> {
+        self.out.next_reply()
+    }
+
+    /// Returns true if there is something left to do after the last handle has gone.
+    pub(crate) fn has_business(&self) -> bool {
+        self.out.has_commands()
             || self.registrations.is_pending()
-            || !self.queue_pairs.entries.is_empty()
+            || !self.queue_pairs.is_empty()
             || !self.connections.is_empty()
-            || self.streams.opening() > 0
+    }
+
+    /// The core is polled no more: queue pairs and streams fail, so that no application waits for them.
+    pub(crate) fn stop(&mut self) {
+        self.events.report(AsyncEvent::DeviceFatal);
+        self.queue_pairs.fail_all();
+        self.connections.stop_streams();
+    }
+
+    /// # Panics
+    ///
+    /// When anything is left after everything was given back.
+    #[cfg(test)]
+    fn assert_unused(&mut self) {
+        assert!(!self.has_business());
+        self.connections.assert_unused();
+        self.queue_pairs.assert_unused();
+        assert_eq!(self.registrations.len(), 0, "registrations");
+        assert!(self.statistics.is_empty() && self.snapshots.is_empty(), "reports");
+        assert!(self.next_reply().is_none(), "a reply was not delivered");
+        let Usage { regions, queue_pairs, listeners, connections, refused_by_quota: _ } = self.usage();
+        assert_eq!((regions, queue_pairs, listeners, connections), (0, 0, 0, 0));
     }
 
     fn usage(&self) -> Usage {
         Usage {
             regions: self.registrations.len(),
-            queue_pairs: self.queue_pairs.entries.len(),
-            listeners: self.connections.listeners.len() + self.streams.listeners(),
-            connections: self.connections.len() + self.streams.opening(),
+            queue_pairs: self.queue_pairs.len(),
+            listeners: self.connections.listeners(),
+            connections: self.connections.len(),
             refused_by_quota: self.registrations.refused()
-                + self.queue_pairs.domains.refused()
+                + self.queue_pairs.refused()
                 + self.connections.refused(),
         }
-    }
-}
-
-impl Drop for Control {
-    /// However control ends, the core is not polled for nothing, and nobody waits for it.
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Release);
-        self.commands.rings.doorbells.wake();
-        self.events.report(AsyncEvent::DeviceFatal);
-        self.queue_pairs.fail_all();
-        self.stop_streams();
     }
 }

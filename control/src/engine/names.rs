@@ -1,32 +1,24 @@
-//! Names that control gives out: STags and queue pair numbers.
+//! Names that the engine gives out: STags and queue pair numbers.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::fs::File;
 use std::hash::Hasher;
-use std::io::{self, Read};
 
 use siphasher::sip::SipHasher24;
 use warpline_dataplane::limits;
 use warpline_dataplane::memory::STag;
 use warpline_dataplane::qp::work::QpNumber;
 
-/// Numbers that nobody outside can predict: a keyed hash of a counter, its key drawn from the system.
+/// Numbers that a peer cannot predict without the key: a keyed hash of a counter.
 #[derive(Debug)]
-pub(crate) struct Unpredictable {
+pub(crate) struct KeyedSequence {
     key: [u8; 16],
     counter: u64,
 }
 
-impl Unpredictable {
-    /// A sequence with a key of its own.
-    ///
-    /// # Errors
-    ///
-    /// When the system has no random source.
-    pub(crate) fn new() -> io::Result<Self> {
-        let mut key = [0; 16];
-        File::open("/dev/urandom")?.read_exact(&mut key)?;
-        Ok(Self { key, counter: 0 })
+impl KeyedSequence {
+    /// The sequence of `key`.
+    pub(crate) const fn new(key: [u8; 16]) -> Self {
+        Self { key, counter: 0 }
     }
 
     pub(crate) fn next(&mut self) -> u64 {
@@ -40,7 +32,7 @@ impl Unpredictable {
 /// The STags in use.
 #[derive(Debug)]
 pub(crate) struct StagNames {
-    random: Unpredictable,
+    random: KeyedSequence,
     /// Slots in use.
     slots: HashSet<u16>,
     /// The key that each slot had last, of those that were in use.
@@ -52,7 +44,7 @@ impl StagNames {
     /// at once.
     const SLOTS: usize = limits::REGIONS_PER_CORE / 2;
 
-    pub(crate) fn new(random: Unpredictable) -> Self {
+    pub(crate) fn new(random: KeyedSequence) -> Self {
         Self { random, slots: HashSet::new(), last_keys: HashMap::new() }
     }
 
@@ -103,6 +95,12 @@ impl QpNumbers {
     pub(crate) fn give_back(&mut self, number: QpNumber) {
         self.0.push_back(number);
     }
+
+    /// Returns true if no number is in use.
+    #[cfg(test)]
+    pub(crate) fn are_all_free(&self) -> bool {
+        self.0.len() == limits::QPS_PER_CORE
+    }
 }
 
 #[cfg(test)]
@@ -114,7 +112,7 @@ mod tests {
     #[test]
     fn stags_are_spread_over_all_values() {
         const DRAWS: u32 = 4096;
-        let mut names = StagNames::new(Unpredictable::new().unwrap());
+        let mut names = StagNames::new(KeyedSequence::new([9; 16]));
         let stags: Vec<STag> = (0..DRAWS).map(|_| names.take().unwrap()).collect();
         for bit in 0..32 {
             let set = stags.iter().filter(|stag| stag.0 >> bit & 1 == 1).count() as u32;
@@ -129,7 +127,7 @@ mod tests {
 
     #[test]
     fn slots_run_out_and_come_back() {
-        let mut names = StagNames::new(Unpredictable::new().unwrap());
+        let mut names = StagNames::new(KeyedSequence::new([9; 16]));
         let first = names.take().unwrap();
         while names.take().is_some() {}
         assert_eq!(names.in_use(), StagNames::SLOTS);
@@ -141,7 +139,7 @@ mod tests {
     /// A slot does not have the same name twice in a row, not even by chance.
     #[test]
     fn the_last_name_of_a_slot_is_passed_over() {
-        let same_draws = || StagNames::new(Unpredictable { key: [7; 16], counter: 0 });
+        let same_draws = || StagNames::new(KeyedSequence::new([7; 16]));
         let (mut first, mut second) = (same_draws(), same_draws());
         let stag = first.take().unwrap();
         let next = first.take().unwrap();

@@ -1,59 +1,110 @@
-//! Queue pairs at the control thread.
+//! Queue pairs, from the request of the application until the core has forgotten them.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use warpline_dataplane::core::ring::{Command, ConnectionId, FullOperation};
 use warpline_dataplane::limits;
 use warpline_dataplane::memory::ProtectionDomainId;
-use warpline_dataplane::qp::shared::{CompletionRing, QpState, SharedQp};
+use warpline_dataplane::qp::async_event::AsyncEvents;
+use warpline_dataplane::qp::shared::{CompletionRing, Doorbells, QpState, SharedQp};
 use warpline_dataplane::qp::shared_receive_queue::SharedReceiveQueue;
 use warpline_dataplane::qp::work::QpNumber;
 use warpline_dataplane::tcp::CloseReason;
 use warpline_dataplane::time::Instant;
 
+use super::holdings::Holdings;
+use super::interface::connection_status::ConnectionStatus;
+use super::interface::reply::Reply;
+use super::interface::request::NewQueuePair;
 use super::names::QpNumbers;
-use super::request::Reply;
-use super::{Control, LINGER_NS};
-use crate::engine::quota::{Holdings, Quotas};
-use crate::handles::driver::nanos;
-use crate::handles::queue_pair::{CreateError, Ending, Halves, QpConfig, RnrPolicy};
+use super::outbox::Outbox;
+use super::table::Table;
+use super::timeouts::LINGER_NS;
+use crate::vocabulary::duration::nanos;
+use crate::vocabulary::queue_pair::{CreateError, QpConfig, RnrPolicy};
 
-/// How far the end of a queue pair has come whose owner has gone.
-enum Destroy {
-    /// Its connection is being closed in an orderly way; by then it goes anyway.
+/// How far the removal of a queue pair without an owner has come.
+enum Removal {
+    /// Its connection is being closed in an orderly way; at this time the queue pair is removed anyway.
     AfterClose(Instant),
-    /// The core was told.
-    Told(Option<Reply<()>>),
+    /// The core has been asked to remove it.
+    Requested(Option<Reply<()>>),
 }
 
-/// What control knows of a queue pair.
+/// A queue pair as the engine sees it.
 pub(super) struct QueuePair {
     pub(super) shared: Arc<SharedQp>,
-    pub(super) ending: Arc<Ending>,
+    pub(super) status: Arc<ConnectionStatus>,
     pub(super) config: QpConfig,
     /// It is or was connected, or a connection for it is being opened. A queue pair serves one connection.
-    pub(super) bound: bool,
+    bound: bool,
     pub(super) connection: Option<ConnectionId>,
 }
 
 /// All queue pairs of a device.
 pub(super) struct QueuePairs {
     numbers: QpNumbers,
-    pub(super) entries: HashMap<QpNumber, QueuePair>,
+    entries: Table<QpNumber, QueuePair>,
     /// Those whose owners have gone.
-    leaving: HashMap<QpNumber, Destroy>,
-    /// Whose they are.
-    pub(super) domains: Holdings<ProtectionDomainId, QpNumber>,
+    removals: Table<QpNumber, Removal>,
+    /// The Protection Domain of each.
+    domains: Holdings<ProtectionDomainId, QpNumber>,
+    /// What every queue pair shares with the core and with applications.
+    doorbells: Arc<Doorbells>,
+    events: Arc<AsyncEvents>,
+}
+
+/// The parts of a queue pair to be made.
+pub(super) struct QueuePairParts {
+    pub(super) pd: ProtectionDomainId,
+    pub(super) config: QpConfig,
+    /// Of sends, and of receives.
+    pub(super) completions: (Arc<CompletionRing>, Arc<CompletionRing>),
+    /// Where its receives come from, if not from a queue of its own.
+    pub(super) receives: Option<Arc<SharedReceiveQueue>>,
 }
 
 impl QueuePairs {
-    pub(super) fn new(quotas: &Quotas) -> Self {
-        let domains = Holdings::new(quotas.queue_pairs_per_domain);
-        Self { numbers: QpNumbers::new(), entries: HashMap::new(), leaving: HashMap::new(), domains }
+    pub(super) fn new(per_domain: usize, doorbells: Arc<Doorbells>, events: Arc<AsyncEvents>) -> Self {
+        Self {
+            numbers: QpNumbers::new(),
+            entries: Table::default(),
+            removals: Table::default(),
+            domains: Holdings::new(per_domain),
+            doorbells,
+            events,
+        }
     }
 
-    /// What control knows of just this queue pair, and not of another one that has its number by now (DDP-8.2-01).
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// # Panics
+    ///
+    /// When anything is left of a queue pair.
+    #[cfg(test)]
+    pub(super) fn assert_unused(&self) {
+        assert!(self.entries.is_empty() && self.removals.is_empty(), "queue pairs");
+        assert!(self.domains.is_empty(), "quotas of queue pairs");
+        assert!(self.numbers.are_all_free(), "queue pair numbers");
+    }
+
+    /// How many were refused because their domain had its quota.
+    pub(super) const fn refused(&self) -> u64 {
+        self.domains.refused()
+    }
+
+    /// The connection of the queue pair `number`, if it has one.
+    pub(super) fn connection_of(&self, number: QpNumber) -> Option<ConnectionId> {
+        self.entries.get(&number)?.connection
+    }
+
+    /// The entry of `qp`, and not of another queue pair that has its number by now (DDP-8.2-01).
     pub(super) fn of(&self, qp: &Arc<SharedQp>) -> Option<&QueuePair> {
         self.entries.get(&qp.number).filter(|entry| Arc::ptr_eq(&entry.shared, qp))
     }
@@ -62,14 +113,14 @@ impl QueuePairs {
         self.entries.get_mut(&qp.number).filter(|entry| Arc::ptr_eq(&entry.shared, qp))
     }
 
-    /// Binds a queue pair to a connection to be; `false` when it is not free for that.
+    /// Reserves a queue pair for a connection. Returns false if it has or had one.
     pub(super) fn bind(&mut self, qp: &Arc<SharedQp>) -> bool {
         self.of_mut(qp).is_some_and(|entry| !core::mem::replace(&mut entry.bound, true))
     }
 
-    /// Whether the queue pair is there, and is to stay.
-    pub(super) fn is_there(&self, qp: &Arc<SharedQp>) -> bool {
-        self.of(qp).is_some() && !self.leaving.contains_key(&qp.number)
+    /// Returns true if the queue pair exists and its owner has not destroyed it.
+    pub(super) fn is_live(&self, qp: &Arc<SharedQp>) -> bool {
+        self.of(qp).is_some() && !self.removals.contains_key(&qp.number)
     }
 
     /// Takes [`bind`](Self::bind) back: the connection did not come to Full Operation.
@@ -80,8 +131,8 @@ impl QueuePairs {
         }
     }
 
-    /// `operation` as `qp`, whose it is, is set up for it.
-    pub(super) fn adapt(&self, qp: &Arc<SharedQp>, operation: FullOperation) -> FullOperation {
+    /// `operation` with the choices of the configuration of `qp`.
+    pub(super) fn configure(&self, qp: &Arc<SharedQp>, operation: FullOperation) -> FullOperation {
         match self.of(qp).map(|entry| entry.config) {
             // C00-7.3-02: an operation may rule packing out.
             Some(QpConfig { packing, crc_retries, rnr, .. }) => FullOperation {
@@ -102,103 +153,98 @@ impl QueuePairs {
         self.of(qp).is_some_and(|entry| entry.shared.state() != QpState::Idle)
     }
 
-    /// Nobody polls the core any more: nothing that is posted will ever complete.
+    /// The core is polled no more: nothing that was posted will complete.
     pub(super) fn fail_all(&mut self) {
         for qp in self.entries.values() {
             qp.shared.abandon();
-            qp.ending.set(CloseReason::Aborted);
+            qp.status.set_closed(CloseReason::Aborted);
         }
     }
-}
 
-impl Control {
-    pub(super) fn create_qp(
+    pub(super) fn create(
         &mut self,
-        pd: ProtectionDomainId,
-        config: QpConfig,
-        completions: (Arc<CompletionRing>, Arc<CompletionRing>),
-        receives: Option<Arc<SharedReceiveQueue>>,
-    ) -> Result<Halves, CreateError> {
+        out: &mut Outbox,
+        parts: QueuePairParts,
+    ) -> Result<NewQueuePair, CreateError> {
+        let QueuePairParts { pd, config, completions, receives } = parts;
         // Before anything is allocated: one careless value must not cost others their device.
         let (depth, most) = (config.send_depth.max(config.receive_depth), limits::WORK_REQUESTS_PER_QUEUE);
         if depth > most {
             return Err(CreateError::TooDeep { depth, most });
         }
-        // DDP-8.3.2-03, DDP-8.3.2-06, RDMAP-8.1.2-01, RDMAP-8.1.2-03
-        if !self.queue_pairs.domains.has_room(pd) {
+        // Requirements: DDP-8.3.2-03, DDP-8.3.2-06, RDMAP-8.1.2-01, RDMAP-8.1.2-03
+        if !self.domains.has_room(pd) {
             return Err(CreateError::Quota);
         }
-        let number = self.queue_pairs.numbers.take().ok_or(CreateError::TooManyQueuePairs)?;
-        self.queue_pairs.domains.take(pd, number);
+        let number = self.numbers.take().ok_or(CreateError::TooManyQueuePairs)?;
+        self.domains.take(pd, number);
         let depths = (config.send_depth, config.receive_depth);
-        let doorbells = self.commands.rings.doorbells.clone();
-        let mut shared =
-            SharedQp::new(number, pd, depths, completions, doorbells).with_events(self.events.clone());
+        let mut shared = SharedQp::new(number, pd, depths, completions, self.doorbells.clone())
+            .with_events(self.events.clone());
         if let Some(receives) = receives {
             shared = shared.with_shared_receives(receives);
         }
-        let shared = Arc::new(shared);
-        let ending = Arc::new(Ending::default());
-        self.commands.push(Command::CreateQp(shared.clone()));
-        let entry = QueuePair {
-            shared: shared.clone(),
-            ending: ending.clone(),
-            config,
-            bound: false,
-            connection: None,
-        };
-        self.queue_pairs.entries.insert(number, entry);
-        Ok((shared, ending))
+        let (shared, status) = (Arc::new(shared), Arc::new(ConnectionStatus::default()));
+        out.command(Command::CreateQp(shared.clone()));
+        let created = NewQueuePair { shared: shared.clone(), status: status.clone() };
+        self.entries.insert(number, QueuePair { shared, status, config, bound: false, connection: None });
+        Ok(created)
     }
 
-    pub(super) fn destroy_qp(&mut self, now: Instant, number: QpNumber, reply: Reply<()>) {
-        let Some(qp) = self.queue_pairs.entries.get(&number) else { return };
-        // The core sees to the Terminate of a stream that has failed, and needs nothing of the queue pair for
-        // that.
-        let orderly = !qp.shared.state().is_over();
-        let destroy = if orderly && qp.connection.is_some_and(|id| self.connections.is_finishing(id)) {
-            // What was posted before the FIN is still delivered; the buffers stay registered as long.
-            reply.send(());
-            self.alarm.set(now + LINGER_NS);
-            Destroy::AfterClose(now + LINGER_NS)
+    /// Removes a queue pair whose owner has gone. `closing` says that its connection ends by itself in an orderly way: what
+    /// was posted before the FIN is then still delivered, and the buffers stay registered as long.
+    pub(super) fn destroy(
+        &mut self,
+        now: Instant,
+        out: &mut Outbox,
+        (number, closing): (QpNumber, bool),
+        reply: Reply<()>,
+    ) {
+        let Some(qp) = self.entries.get(&number) else { return };
+        // The core sends the Terminate of a stream that has failed, and needs nothing of the queue pair for that.
+        let removal = if closing && !qp.shared.state().is_over() {
+            out.reply(reply, ());
+            out.wake_at(now + LINGER_NS);
+            Removal::AfterClose(now + LINGER_NS)
         } else {
-            self.commands.push(Command::DestroyQp(number));
-            Destroy::Told(Some(reply))
+            out.command(Command::DestroyQp(number));
+            Removal::Requested(Some(reply))
         };
-        self.queue_pairs.leaving.insert(number, destroy);
+        self.removals.insert(number, removal);
     }
 
     /// The core has forgotten the queue pair: its number may be given out again.
-    pub(super) fn on_qp_destroyed(&mut self, number: QpNumber) {
-        if self.queue_pairs.entries.remove(&number).is_some() {
-            self.queue_pairs.numbers.give_back(number);
-            self.queue_pairs.domains.give_back(&number);
+    pub(super) fn on_destroyed(&mut self, out: &mut Outbox, number: QpNumber) {
+        if self.entries.remove(&number).is_some() {
+            self.numbers.give_back(number);
+            self.domains.give_back(&number);
         }
-        if let Some(Destroy::Told(Some(reply))) = self.queue_pairs.leaving.remove(&number) {
-            reply.send(());
+        if let Some(Removal::Requested(Some(reply))) = self.removals.remove(&number) {
+            out.reply(reply, ());
         }
     }
 
-    /// The queue pair's connection is over.
-    pub(super) fn qp_closed(&mut self, qp: &Arc<SharedQp>, reason: CloseReason) {
-        let Some(entry) = self.queue_pairs.of_mut(qp) else { return };
+    /// The connection of the queue pair is over.
+    pub(super) fn on_closed(&mut self, out: &mut Outbox, qp: &Arc<SharedQp>, reason: CloseReason) {
+        let Some(entry) = self.of_mut(qp) else { return };
         entry.connection = None;
-        entry.ending.set(reason);
-        if let Some(destroy @ Destroy::AfterClose(_)) = self.queue_pairs.leaving.get_mut(&qp.number) {
-            *destroy = Destroy::Told(None);
-            self.commands.push(Command::DestroyQp(qp.number));
+        entry.status.set_closed(reason);
+        if let Some(removal @ Removal::AfterClose(_)) = self.removals.get_mut(&qp.number) {
+            *removal = Removal::Requested(None);
+            out.command(Command::DestroyQp(qp.number));
         }
     }
 
-    pub(super) fn look_at_queue_pairs(&mut self, now: Instant) {
-        for (number, destroy) in &mut self.queue_pairs.leaving {
-            match *destroy {
-                Destroy::AfterClose(at) if now >= at => {
-                    *destroy = Destroy::Told(None);
-                    self.commands.push(Command::DestroyQp(*number));
+    /// Removes the queue pairs whose connections have taken too long to close.
+    pub(super) fn on_deadline(&mut self, now: Instant, out: &mut Outbox) {
+        for (number, removal) in &mut self.removals {
+            match *removal {
+                Removal::AfterClose(at) if now >= at => {
+                    *removal = Removal::Requested(None);
+                    out.command(Command::DestroyQp(*number));
                 }
-                Destroy::AfterClose(at) => self.alarm.set(at),
-                Destroy::Told(_) => {}
+                Removal::AfterClose(at) => out.wake_at(at),
+                Removal::Requested(_) => {}
             }
         }
     }

@@ -11,90 +11,12 @@ use warpline_dataplane::qp::terminate;
 use warpline_dataplane::time::Instant;
 use warpline_dataplane::wire::mpa::{EnhancedData, Kind, Parsed, StartupError, StartupFrame};
 
-pub use warpline_dataplane::mpa::enhanced::{ReadDepths, RtrKinds, Terms};
 pub use warpline_dataplane::mpa::startup::{Agreement, Offer};
 
-/// Most octets of Private Data in a startup frame (MPA-7.1.1-18).
-pub const PRIVATE_DATA_MAX_OCTETS: usize = StartupFrame::PRIVATE_DATA_MAX;
-
-/// Most of them that are the ULP's when the frame is enhanced (MPAv2-9-02, A-19).
-pub const ENHANCED_PRIVATE_DATA_MAX_OCTETS: usize = PRIVATE_DATA_MAX_OCTETS - EnhancedData::LEN;
-
-/// More Private Data than a startup frame holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{octets} octets of Private Data: this startup frame holds at most {most_octets}, send the rest after the connection is up"
-)]
-pub struct PrivateDataTooLong {
-    /// Octets given.
-    pub octets: usize,
-    /// Octets there is room for: 512, or 508 in an enhanced frame.
-    pub most_octets: usize,
-}
-
-/// Why a Request cannot be accepted as the application wants it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unacceptable {
-    /// Its Private Data has no room.
-    #[error(transparent)]
-    PrivateData(#[from] PrivateDataTooLong),
-    /// The peer takes fewer RDMA Reads at a time than the application needs (MPAv2-9.1-05).
-    #[error("the peer takes {offered} RDMA Reads at a time, fewer than the {needed} needed")]
-    InsufficientIrd {
-        /// The peer's IRD.
-        offered: u16,
-        /// The ORD that the application needs.
-        needed: u16,
-    },
-}
-
-/// Why MPA startup failed at this end: MPA error 4 (RFC 5044 §8). The TCP connection is closed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum StartupFault {
-    /// What came is not the startup frame that belongs here, or contradicts itself.
-    #[error("{0}")]
-    Frame(#[from] StartupError),
-    /// Octets after a frame that nothing may follow yet: the length of its Private Data is wrong, or the peer does not
-    /// wait for its turn.
-    #[error("octets follow the startup frame that its PD_Length does not count")]
-    ExtraOctets,
-    /// An unenhanced Reply that accepts an enhanced Request: the peer may have given the enhanced data to its ULP
-    /// (MPAv2-10-01).
-    #[error(
-        "the peer accepted an enhanced Request (RFC 6581) by an unenhanced Reply: connect with MPA revision 1"
-    )]
-    NotEnhanced,
-    /// An enhanced Reply to a Request that was not (MPAv2-10-02).
-    #[error("the peer answered an unenhanced Request by an enhanced Reply (RFC 6581)")]
-    Enhanced,
-    /// The peer closed before its startup frame was complete.
-    #[error("the peer closed the connection during MPA startup")]
-    Closed,
-    /// The peer's startup frame did not come in time (RFC 5044 §7.1.2 rule 10).
-    #[error("no complete startup frame in time: the peer may not speak MPA, or waits for one itself")]
-    TimedOut,
-}
-
-impl StartupFault {
-    /// MPA's error for all of these (MPA-8-06).
-    pub const fn mpa_error(self) -> MpaError {
-        MpaError::StartupFrame
-    }
-
-    /// A word that names the fault, for programs.
-    pub const fn detail(self) -> &'static str {
-        match self {
-            Self::Frame(StartupError::WrongKey | StartupError::OtherInitiator) => "key",
-            Self::Frame(StartupError::Revision(_)) => "revision",
-            Self::Frame(StartupError::PrivateDataLength) => "private-data-length",
-            Self::ExtraOctets => "private-data-extra",
-            Self::NotEnhanced => "not-enhanced",
-            Self::Enhanced => "enhanced",
-            Self::Closed => "closed",
-            Self::TimedOut => "timeout",
-        }
-    }
-}
+pub use crate::vocabulary::startup::{
+    ENHANCED_PRIVATE_DATA_MAX_OCTETS, PRIVATE_DATA_MAX_OCTETS, Peer, PrivateDataTooLong, ReadDepths,
+    ReadsWanted, RtrKinds, StartupFault, Terms, Unacceptable,
+};
 
 /// The octets of `frame` with the ULP's Private Data behind the enhanced data that it is to have.
 fn emit(
@@ -132,20 +54,10 @@ fn split<'a>(frame: &StartupFrame<'a>) -> (Option<EnhancedData>, &'a [u8]) {
     }
 }
 
-/// What the peer's frame said of the peer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Peer {
-    /// The revision of MPA in its frame (MPA-7.1.1-15).
-    pub revision: u8,
-    /// Its IRD and ORD as they came, if its frame was enhanced (MPAv2-9.1-01, MPAv2-9.1-08).
-    pub depths: Option<ReadDepths>,
-}
-
-impl Peer {
-    fn of(frame: &StartupFrame<'_>) -> Self {
-        let depths = split(frame).0.map(ReadDepths::of);
-        Self { revision: frame.revision, depths }
-    }
+/// What the frame of the peer says of the peer.
+fn peer_of(frame: &StartupFrame<'_>) -> Peer {
+    let depths = split(frame).0.map(ReadDepths::of);
+    Peer { revision: frame.revision, depths }
 }
 
 /// How a connection is to run, now that both frames are known.
@@ -292,7 +204,7 @@ impl Initiator {
                 revision => StartupError::Revision(revision).into(),
             });
         }
-        let peer = Peer::of(&answer);
+        let peer = peer_of(&answer);
         let (data, private_data) = split(&answer);
         if answer.rejected {
             return Ok(Some(Reply::Rejected { private_data: private_data.into(), peer }));
@@ -400,15 +312,6 @@ pub struct Disposition {
     pub permissive: bool,
 }
 
-/// What an application wants of RDMA Reads when it accepts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct ReadsWanted {
-    /// The most either way, if not as the listener is set up.
-    pub depths: Option<ReadDepths>,
-    /// The least ORD that will do; a Request that offers less is rejected, and the Initiator told of it (MPAv2-9.1-04).
-    pub ord_needed: u16,
-}
-
 /// The end that waits for the Request (MPA-7.1.2-03) and answers it.
 #[derive(Debug)]
 pub struct Responder {
@@ -444,7 +347,7 @@ impl Responder {
         }
         self.complete = true;
         let (data, private_data) = split(&asked);
-        let (private_data, peer) = (private_data.into(), Peer::of(&asked));
+        let (private_data, peer) = (private_data.into(), peer_of(&asked));
         Ok(Some(Request { private_data, peer, asked: bare(asked), data }))
     }
 

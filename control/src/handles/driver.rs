@@ -5,8 +5,8 @@ mod tests;
 
 use std::any::Any;
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, Ordering, fence};
-use std::sync::{Arc, LazyLock, OnceLock};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::thread;
 use std::time::Duration;
 
@@ -14,24 +14,15 @@ use crossbeam::channel;
 use warpline_dataplane::core::Core;
 use warpline_dataplane::core::statistics::Statistics;
 use warpline_dataplane::device::Device;
-use warpline_dataplane::time::{Instant, MICROSECOND, MILLISECOND};
+use warpline_dataplane::time::{MICROSECOND, MILLISECOND};
 use warpline_dataplane::waker::Waker;
 
-use crate::handles::event_fd::EventFd;
-use crate::handles::interrupt::InterruptFd;
-
-/// The origin of all [`Instant`]s of this process, so that devices on different cores agree on the time.
-static ORIGIN: LazyLock<std::time::Instant> = LazyLock::new(std::time::Instant::now);
-
-/// The time as all devices of this process see it, from an origin of their own.
-pub fn now() -> Instant {
-    Instant::from_nanos(nanos(ORIGIN.elapsed()))
-}
-
-/// A duration as the data plane counts it; what does not fit is as long as can be.
-pub(crate) fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
-}
+use super::clock::now;
+use super::context::DeviceFlags;
+use super::control_waker::ControlWaker;
+use super::event_fd::EventFd;
+use super::interrupt::InterruptFd;
+use crate::vocabulary::poll_thread::{Idle, PollThread, PollThreadError};
 
 /// How long a poll thread that sleeps polls on before it does: longer than a peer on the same network takes
 /// to answer, so that work which comes answer upon answer never waits for a thread to wake. On a single CPU
@@ -46,94 +37,15 @@ const SHORTEST_PAUSE_NS: u64 = 50 * MICROSECOND;
 /// The longest such sleep: what a frame may wait for at an idle device, for a hundredth of a CPU.
 const LONGEST_PAUSE_NS: u64 = MILLISECOND;
 
-/// What a poll thread does when there was nothing to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Idle {
-    /// Polls again at once: least latency, for a CPU of its own, of which it takes all.
-    Spin,
-    /// Polls for 50 microseconds more, then sleeps until there is something to do: posted work, a request of
-    /// the API, a timer that is due, or frames.
-    ///
-    /// Frames wake it where the other end of the link is in the same process, and at ports whose driver has
-    /// receive interrupts: `net_tap`, `net_virtio_user`, most adapters. At other ports (`net_af_packet`,
-    /// `net_af_xdp`, `net_memif`, `net_vhost`) it looks for frames from time to time, at first after 50
-    /// microseconds and at last every millisecond.
-    #[default]
-    Sleep,
-}
-
-/// A thread that polls a core.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct PollThread {
-    /// The CPU it is pinned to; the scheduler's choice without.
-    pub lcore: Option<usize>,
-    /// What it does when there was nothing to do.
-    pub idle: Idle,
-}
-
-/// Why a poll thread could not be started.
-#[derive(Debug, thiserror::Error)]
-pub enum PollThreadError {
-    /// The system started no thread.
-    #[error("no thread for the core: {0}; check the limit on threads (ulimit -u)")]
-    Spawn(#[from] std::io::Error),
-    /// The thread could not be pinned.
-    #[error(
-        "CPU {lcore} cannot be used: choose one that is online and allowed for this process (taskset -p)"
-    )]
-    Pin {
-        /// The CPU asked for.
-        lcore: usize,
-    },
-}
-
-/// Wakes the control thread, which sleeps by parking itself.
-#[derive(Debug, Default)]
-pub(crate) struct ControlWaker {
-    control: OnceLock<thread::Thread>,
-    /// Its directory in /proc.
-    #[cfg(test)]
-    task: OnceLock<String>,
-}
-
-impl ControlWaker {
-    /// For the control thread, before it looks at anything for the first time.
-    pub(crate) fn register(&self) {
-        let _ = self.control.set(thread::current());
-        #[cfg(test)]
-        if let Ok(task) = std::fs::read_link("/proc/thread-self") {
-            let _ = self.task.set(task.to_string_lossy().into_owned());
-        }
-        // Of this fence and that of `wake` one comes first: either control sees what there is, or the other
-        // sees control.
-        fence(Ordering::SeqCst);
-    }
-
-    /// There is something to look at. A system call only if control sleeps.
-    pub(crate) fn wake(&self) {
-        fence(Ordering::SeqCst);
-        if let Some(control) = self.control.get() {
-            control.unpark();
-        }
-    }
-}
-
-#[cfg(test)]
-impl ControlWaker {
-    pub(crate) fn task(&self) -> Option<String> {
-        self.task.get().cloned()
-    }
-}
-
-/// Says that somebody polls the core; dropping it says that nobody does any more.
-struct Alive {
-    driven: Arc<AtomicBool>,
+/// Held while the core is polled; dropping it clears the flag.
+struct DrivenGuard {
+    flags: Arc<DeviceFlags>,
     control: Arc<ControlWaker>,
 }
 
-impl Drop for Alive {
+impl Drop for DrivenGuard {
     fn drop(&mut self) {
-        self.driven.store(false, Ordering::Release);
+        self.flags.clear_driven();
         self.control.wake();
     }
 }
@@ -144,7 +56,7 @@ impl Drop for Alive {
 /// somebody to poll meanwhile: make them from another thread, or through [`run`](Self::run).
 pub struct CoreDriver<D: Device> {
     core: Core<D>,
-    alive: Alive,
+    driven: DrivenGuard,
     /// Says whether this thread sleeps.
     waker: Arc<Waker>,
     /// What it sleeps on.
@@ -165,14 +77,14 @@ impl<D: Device> CoreDriver<D> {
     pub(crate) fn new(
         mut core: Core<D>,
         (waker, bell): (Arc<Waker>, Arc<EventFd>),
-        (driven, control): (Arc<AtomicBool>, Arc<ControlWaker>),
+        (flags, control): (Arc<DeviceFlags>, Arc<ControlWaker>),
     ) -> Self {
         let announced = core.wake_on_arrival(&waker);
         // Without a descriptor left for it, this thread looks for frames from time to time.
         let interrupt = core.rx_interrupt().and_then(|interrupt| InterruptFd::new(interrupt).ok());
         let (interrupt_unexplained, pause_ns) = (false, SHORTEST_PAUSE_NS);
-        let alive = Alive { driven, control };
-        Self { core, alive, waker, bell, announced, interrupt, interrupt_unexplained, pause_ns }
+        let driven = DrivenGuard { flags, control };
+        Self { core, driven, waker, bell, announced, interrupt, interrupt_unexplained, pause_ns }
     }
 
     #[cfg(test)]
@@ -185,7 +97,7 @@ impl<D: Device> CoreDriver<D> {
         let busy = self.core.poll_once(now());
         self.interrupt_unexplained &= !busy;
         if self.core.take_news() {
-            self.alive.control.wake();
+            self.driven.control.wake();
         }
         busy
     }
@@ -315,11 +227,11 @@ impl Drop for Returning<'_> {
     }
 }
 
-/// Starts a thread that polls `driver` until `stop` is set.
+/// Starts a thread that polls `driver` until control has ended.
 pub(crate) fn spawn<D: Device + Send>(
     driver: CoreDriver<D>,
     how: PollThread,
-    stop: Arc<AtomicBool>,
+    flags: Arc<DeviceFlags>,
 ) -> Result<thread::JoinHandle<()>, PollThreadError> {
     let (pinned, is_pinned) = channel::bounded(1);
     let thread = thread::Builder::new().name("warpline-core".into()).spawn(move || {
@@ -328,7 +240,7 @@ pub(crate) fn spawn<D: Device + Send>(
         let _ = pinned.send(ok);
         if ok {
             let _lcore = known_to_eal();
-            poll(driver, how.idle, &stop);
+            poll(driver, how.idle, || flags.has_ended());
         }
     })?;
     if is_pinned.recv() == Ok(true) {
@@ -345,10 +257,11 @@ fn pin(lcore: usize) -> bool {
     allowed.into_iter().find(|cpu| cpu.id == lcore).is_some_and(core_affinity::set_for_current)
 }
 
-pub(crate) fn poll<D: Device>(mut driver: CoreDriver<D>, idle: Idle, stop: &AtomicBool) {
+/// Polls until `ended` holds: whatever makes it hold rings the waker afterwards.
+pub(crate) fn poll<D: Device>(mut driver: CoreDriver<D>, idle: Idle, ended: impl Fn() -> bool) {
     /// Polls after the last command, so that what it caused leaves: a FIN, a RST, an acknowledgement.
     const LAST_POLLS: usize = 64;
-    driver.poll_until(idle, || stop.load(Ordering::Acquire));
+    driver.poll_until(idle, ended);
     for _ in 0..LAST_POLLS {
         driver.poll_once();
     }

@@ -44,7 +44,7 @@ use warpline_dataplane::qp::shared::PostError;
 use warpline_dataplane::qp::work::{Completion, Operation, ReceiveRequest, SendRequest, Slice, SliceList};
 
 use crate::handles::completion::CompletionQueue;
-use crate::handles::memory::MemoryRegion;
+use crate::handles::memory_region::MemoryRegion;
 use crate::handles::queue_pair::QueuePair;
 use crate::vocabulary::advertisement::Advertisement;
 

@@ -1,249 +1,37 @@
-//! Taking connections.
+//! Listeners: they take connections as the Responder of MPA.
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam::channel::{self, Receiver, RecvTimeoutError, Sender};
+use crossbeam::channel::{Receiver, RecvTimeoutError};
 use warpline_dataplane::core::listeners::ListenAddress;
-use warpline_dataplane::core::ring::ConnectionId;
-use warpline_dataplane::limits;
-use warpline_dataplane::tcp::{Behaviour, CloseReason};
 
-use crate::engine::request::{Reply, Request};
-use crate::engine::startup::{
-    Peer, PrivateDataTooLong, ReadDepths, ReadsWanted, StartupFault, Terms, Unacceptable,
-};
-use crate::engine::streaming::StreamRequest;
-use crate::handles::device::{DeviceConfig, Shared, Stopped};
-use crate::handles::queue_pair::QueuePair;
-use crate::handles::tcp_stream::TcpStream;
-use crate::vocabulary::connect::{STARTUP_TIMEOUT, check_private_data};
-use crate::vocabulary::socket_pair::SocketPair;
-
-/// The time that the first FPDU may take unless told otherwise: an Initiator that connects has something to say.
-pub const FIRST_FPDU_TIMEOUT: Duration = Duration::from_mins(1);
-
-/// How connections are taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ListenConfig {
-    /// Connections that wait for their startup or for the application, at most: one at least, and no more
-    /// than the device has connections ([`CONNECTIONS_PER_CORE`](limits::CONNECTIONS_PER_CORE)); what is
-    /// asked for beyond that counts as that. A peer beyond gets no answer and tries again. One address holds
-    /// no more places than it leaves free, all addresses of an IPv6 network of 64 bits no more than four
-    /// times as many: of 128, an address alone has 64.
-    pub backlog: u32,
-    /// Whether peers are asked to insert Markers in what they send (RFC 5044 §4.3). Linux siw refuses that.
-    pub markers: bool,
-    /// What enhanced Requests (RFC 6581) are answered with: at most these depths of RDMA Reads, and which ready-to-receive
-    /// indications are taken. Requests of revision 1 are taken as ever.
-    pub terms: Terms,
-    /// Whether Initiators of the RDMA Consortium's are taken: those of revision 0, with which the connection has version 0
-    /// of DDP and RDMAP, Markers and CRCs (RFC 5044 appendix C). Otherwise they are told our revision and closed.
-    pub permissive: bool,
-    /// The time that a peer has for its Request (RFC 5044 §7.1.2 rule 10).
-    pub startup_timeout: Duration,
-    /// The time that the application has to answer a request, from when the request is complete; for ever
-    /// without. After it the peer is rejected, its place in the backlog is free, and the application's answer
-    /// fails with
-    /// [`AnswerError::TimedOut`]. Not for requests on connections that the application has already, from
-    /// [`TcpStream::respond`].
-    pub decision_timeout: Option<Duration>,
-    /// The time that a peer has for its first FPDU after our Reply; for ever without. Until it comes we may send nothing
-    /// (RFC 5044 §7.1.2 rules 4 and 10).
-    pub first_fpdu_timeout: Option<Duration>,
-    /// How TCP behaves on its connections, if not as the device is set up.
-    pub tcp: Option<Behaviour>,
-    /// Whether other listeners that say the same may have the same port at addresses that this one has too
-    /// (`SO_REUSEADDR`, `RDMA_OPTION_ID_REUSEADDR`): one at all addresses and others at some of them. A
-    /// connection then belongs to the listener that names its local address most exactly.
-    pub reuse_address: bool,
-}
-
-impl Default for ListenConfig {
-    /// A backlog of 128, no Markers, any indication, not permissive, ten seconds for the Request, a minute
-    /// for the application's answer and another for the first FPDU, TCP as on the device, no other listener
-    /// on the same port of the same address.
-    fn default() -> Self {
-        Self {
-            backlog: 128,
-            markers: false,
-            terms: Terms::responder(),
-            permissive: false,
-            startup_timeout: STARTUP_TIMEOUT,
-            decision_timeout: Some(Duration::from_nanos(limits::DECISION_NS)),
-            first_fpdu_timeout: Some(FIRST_FPDU_TIMEOUT),
-            tcp: None,
-            reuse_address: false,
-        }
-    }
-}
-
-/// Why nobody listens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ListenError {
-    /// There is a listener at that port of that address, or of all addresses, or of one of them, and not both
-    /// [share](ListenConfig::reuse_address) it.
-    #[error("port {0} has a listener: choose another, or drop that one")]
-    PortInUse(u16),
-    /// The address is none of the device's.
-    #[error("{0} is no address of the device: choose one of those it was started with")]
-    NoAddress(IpAddr),
-    /// The device has as many listeners as it can.
-    #[error("the device has as many listeners as it can: drop some")]
-    TooManyListeners,
-    /// The device has stopped.
-    #[error(transparent)]
-    Stopped(#[from] Stopped),
-}
-
-/// Why there is no connection request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum AcceptError {
-    /// Nobody connected in time.
-    #[error("nobody connected in time")]
-    TimedOut,
-    /// A peer connected and failed at MPA startup, with MPA error 4 (MPA-7.1.1-02, MPA-8-06). It is that peer's fault
-    /// alone: go on accepting.
-    #[error("MPA startup with {remote} failed: {fault}")]
-    Startup {
-        /// The peer.
-        remote: SocketAddr,
-        /// What was wrong.
-        fault: StartupFault,
-    },
-    /// The device has stopped.
-    #[error(transparent)]
-    Stopped(#[from] Stopped),
-}
-
-/// Why a connection request could not be answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum AnswerError {
-    /// The peer broke the rules of MPA startup while it waited for the answer, or gave up.
-    #[error("MPA startup failed: {0}")]
-    Startup(StartupFault),
-    /// The answer came after the listener's [`decision_timeout`](ListenConfig::decision_timeout): the peer
-    /// was rejected.
-    #[error("the answer came too late: the peer was rejected after the listener's decision_timeout")]
-    TimedOut,
-    /// The connection ended meanwhile.
-    #[error("the connection ended while it waited for the answer: {0}")]
-    Closed(CloseReason),
-    /// The queue pair has a connection, or had one. The request is rejected.
-    #[error("the queue pair has or had a connection: make a new one for each")]
-    QueuePairInUse,
-    /// The queue pair belongs to another device. The request is rejected.
-    #[error("the queue pair belongs to another device: make one on the device that listens")]
-    OtherDevice,
-    /// More than a startup frame holds. The request is rejected.
-    #[error(transparent)]
-    PrivateDataTooLong(#[from] PrivateDataTooLong),
-    /// The peer takes fewer RDMA Reads at a time than this end needs. The request is rejected, and the peer told how many
-    /// that are (RFC 6581 §9.1).
-    #[error("the peer takes {offered} RDMA Reads at a time, fewer than the {needed} needed")]
-    InsufficientIrd {
-        /// The peer's IRD.
-        offered: u16,
-        /// Our [`ord_needed`](ReadsWanted::ord_needed).
-        needed: u16,
-    },
-    /// The device has stopped.
-    #[error("the device has stopped")]
-    Stopped,
-}
-
-impl From<Stopped> for AnswerError {
-    fn from(_: Stopped) -> Self {
-        Self::Stopped
-    }
-}
-
-impl From<Unacceptable> for AnswerError {
-    fn from(why: Unacceptable) -> Self {
-        match why {
-            Unacceptable::PrivateData(error) => error.into(),
-            Unacceptable::InsufficientIrd { offered, needed } => Self::InsufficientIrd { offered, needed },
-        }
-    }
-}
-
-/// How the connection that was accepted runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Accepted {
-    /// The version of DDP and RDMAP: 1, or 0 with a peer of the RDMA Consortium's (RDMAC-C.2.4-03).
-    pub version: u8,
-    /// Our IRD and ORD on this connection.
-    pub depths: ReadDepths,
-}
-
-/// What there is to know of a Request.
-#[derive(Clone, Debug)]
-pub(crate) struct Asked {
-    pub private_data: Box<[u8]>,
-    pub peer: Peer,
-    pub version: u8,
-    /// Most octets of Private Data in the Reply.
-    pub private_data_max_octets: usize,
-}
-
-/// From control to a listener.
-#[derive(Debug)]
-pub(crate) enum Incoming {
-    /// A Request that waits for an answer.
-    Request { connection: ConnectionId, pair: SocketPair, asked: Asked },
-    /// A peer that failed.
-    Fault { remote: SocketAddr, fault: StartupFault },
-}
-
-/// The two ends of the way from control to a listener.
-pub(crate) type IncomingEnds = (Sender<Incoming>, Receiver<Incoming>);
-
-/// A way for a listener as `config` has it: room for a backlog of Requests and as many faults.
-pub(crate) fn incoming(config: &ListenConfig) -> IncomingEnds {
-    channel::bounded(2 * backlog(config.backlog) as usize)
-}
-
-/// Connections that wait at a listener of which `wanted` may: one at least, and no more than a core has.
-pub(crate) fn backlog(wanted: u32) -> u32 {
-    wanted.clamp(1, limits::CONNECTIONS_PER_CORE as u32)
-}
-
-/// Where a listener of `device` listens that is to do so at `local`: at one address; at all IPv4 addresses
-/// for `0.0.0.0`; at all addresses of either family for `::`.
-pub(crate) fn listen_address(device: &DeviceConfig, local: SocketAddr) -> Result<ListenAddress, ListenError> {
-    let (address, port) = (local.ip().to_canonical(), local.port());
-    let known = address.is_unspecified() || device.addresses.iter().any(|own| own.address == address);
-    if !known {
-        return Err(ListenError::NoAddress(address));
-    }
-    let everywhere = address == IpAddr::from(Ipv6Addr::UNSPECIFIED);
-    Ok(ListenAddress { address: (!everywhere).then_some(address), port })
-}
-
-/// The address that a listener was made with, and the port that it has.
-pub(crate) fn socket_address(at: ListenAddress) -> SocketAddr {
-    SocketAddr::new(at.address.unwrap_or(Ipv6Addr::UNSPECIFIED.into()), at.port)
-}
+use super::connection_request::ConnectionRequest;
+use super::context::DeviceContext;
+use crate::engine::interface::arrival::{Arrival, arrival_queue};
+use crate::engine::interface::request::Request;
+use crate::vocabulary::device::Stopped;
+use crate::vocabulary::listen::{AcceptError, ListenConfig, ListenError, listen_address, socket_address};
 
 /// Takes connections to a port, as MPA's Responder. Dropping it closes those that nobody has taken.
 pub struct Listener {
-    device: Arc<Shared>,
+    context: Arc<DeviceContext>,
     at: ListenAddress,
-    incoming: Receiver<Incoming>,
+    arrivals: Receiver<Arrival>,
 }
 
 impl Listener {
     pub(crate) fn new(
-        device: Arc<Shared>,
+        context: Arc<DeviceContext>,
         local: SocketAddr,
         config: ListenConfig,
     ) -> Result<Self, ListenError> {
-        let at = listen_address(device.config(), local)?;
-        let incoming = incoming(&config);
-        let taken = incoming.1.clone();
-        let port = device.ask(|reply| Request::Listen { at, config, incoming, told: None, reply })??;
-        Ok(Self { device, at: ListenAddress { port, ..at }, incoming: taken })
+        let at = listen_address(context.config(), local)?;
+        let arrivals = arrival_queue(&config);
+        let receiver = arrivals.1.clone();
+        let port = context.ask(|reply| Request::Listen { at, config, arrivals, notify: None, reply })??;
+        Ok(Self { context, at: ListenAddress { port, ..at }, arrivals: receiver })
     }
 
     /// The port: the one that was chosen if 0 was asked for.
@@ -263,11 +51,11 @@ impl Listener {
     ///
     /// [`AcceptError`].
     pub fn accept(&self, timeout: Duration) -> Result<ConnectionRequest, AcceptError> {
-        match self.incoming.recv_timeout(timeout) {
-            Ok(Incoming::Request { connection, pair, asked }) => {
-                Ok(ConnectionRequest::new(self.device.clone(), connection, pair, asked))
+        match self.arrivals.recv_timeout(timeout) {
+            Ok(Arrival::Request { connection, pair, request }) => {
+                Ok(ConnectionRequest::new(self.context.clone(), connection, pair, request))
             }
-            Ok(Incoming::Fault { remote, fault }) => Err(AcceptError::Startup { remote, fault }),
+            Ok(Arrival::Fault { remote, fault }) => Err(AcceptError::Startup { remote, fault }),
             Err(RecvTimeoutError::Timeout) => Err(AcceptError::TimedOut),
             Err(RecvTimeoutError::Disconnected) => Err(AcceptError::Stopped(Stopped)),
         }
@@ -277,172 +65,12 @@ impl Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         // A stopped device listens no more.
-        let _ = self.device.tell(Request::Unlisten { at: self.at });
+        let _ = self.context.send(Request::Unlisten { at: self.at });
     }
 }
 
 impl std::fmt::Debug for Listener {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Listener").field("local", &self.local()).finish_non_exhaustive()
-    }
-}
-
-/// A peer that wants to connect and waits for the answer. Dropping it rejects it.
-pub struct ConnectionRequest {
-    /// `None` once it is answered.
-    device: Option<Arc<Shared>>,
-    connection: ConnectionId,
-    pair: SocketPair,
-    asked: Asked,
-}
-
-impl ConnectionRequest {
-    pub(crate) const fn new(
-        device: Arc<Shared>,
-        connection: ConnectionId,
-        pair: SocketPair,
-        asked: Asked,
-    ) -> Self {
-        Self { device: Some(device), connection, pair, asked }
-    }
-
-    /// The peer's address and port.
-    pub const fn remote(&self) -> SocketAddr {
-        self.pair.remote
-    }
-
-    /// Our address and port that the peer connected to.
-    pub const fn local(&self) -> SocketAddr {
-        self.pair.local
-    }
-
-    /// The peer's Private Data (MPA-7.1.1-19).
-    pub fn private_data(&self) -> &[u8] {
-        &self.asked.private_data
-    }
-
-    /// The peer's MPA revision (MPA-7.1.1-15).
-    pub const fn revision(&self) -> u8 {
-        self.asked.peer.revision
-    }
-
-    /// The peer's IRD and ORD as they came (MPAv2-9.1-01); `None` when its Request was not enhanced.
-    pub const fn peer_depths(&self) -> Option<ReadDepths> {
-        self.asked.peer.depths
-    }
-
-    /// The version of DDP and RDMAP that the connection would have: 1, or 0 with a peer of the RDMA Consortium's
-    /// (RDMAC-C.2.4-03).
-    pub const fn version(&self) -> u8 {
-        self.asked.version
-    }
-
-    /// Refuses Private Data that the Reply does not hold.
-    pub(crate) fn check_private_data(&self, private_data: &[u8]) -> Result<(), PrivateDataTooLong> {
-        check_private_data(private_data, self.asked.private_data_max_octets)
-    }
-
-    /// Accepts without waiting: `reply` gets the answer. `qp` is of the device.
-    pub(crate) fn begin_accept(
-        mut self,
-        qp: &QueuePair,
-        reads: ReadsWanted,
-        private_data: &[u8],
-        reply: Reply<Result<Accepted, AnswerError>>,
-    ) -> Result<(), Stopped> {
-        let device = self.device.take().ok_or(Stopped)?;
-        let (connection, qp, private_data) = (self.connection, qp.shared.clone(), private_data.into());
-        device.tell(Request::Accept { connection, qp, reads, private_data, reply })
-    }
-
-    /// Rejects without waiting. Who has gone meanwhile is not missed.
-    pub(crate) fn begin_reject(mut self, private_data: &[u8]) -> Result<(), Stopped> {
-        let device = self.device.take().ok_or(Stopped)?;
-        let (connection, private_data) = (self.connection, private_data.into());
-        device.begin(|reply| Request::Reject { connection, private_data, reply }).map(drop)
-    }
-
-    /// Accepts: `qp` serves the connection from now on. What it sends leaves after the peer's first message
-    /// (MPA-7.1.2-15).
-    ///
-    /// # Errors
-    ///
-    /// [`AnswerError`]; the connection is closed then.
-    pub fn accept(self, qp: &QueuePair, private_data: &[u8]) -> Result<Accepted, AnswerError> {
-        self.accept_with(qp, ReadsWanted::default(), private_data)
-    }
-
-    /// Accepts, and says what is wanted of RDMA Reads.
-    ///
-    /// # Errors
-    ///
-    /// [`AnswerError`]; the connection is closed then.
-    pub fn accept_with(
-        mut self,
-        qp: &QueuePair,
-        reads: ReadsWanted,
-        private_data: &[u8],
-    ) -> Result<Accepted, AnswerError> {
-        check_private_data(private_data, self.asked.private_data_max_octets)?;
-        match self.device.take() {
-            Some(device) if qp.is_of(&device) => {
-                let (connection, qp) = (self.connection, qp.shared.clone());
-                let private_data = private_data.into();
-                device.ask(|reply| Request::Accept { connection, qp, reads, private_data, reply })?
-            }
-            Some(device) => {
-                self.device = Some(device);
-                Err(AnswerError::OtherDevice)
-            }
-            None => Err(AnswerError::Stopped),
-        }
-    }
-
-    /// Rejects (MPA-7.1.2-18): the peer gets `private_data`, at most 512 octets (508 if its Request was enhanced). The
-    /// connection is closed, unless it came from [`TcpStream::respond`]: then it is in streaming mode again.
-    ///
-    /// # Errors
-    ///
-    /// [`AnswerError`]; the connection is closed then.
-    pub fn reject(mut self, private_data: &[u8]) -> Result<(), AnswerError> {
-        check_private_data(private_data, self.asked.private_data_max_octets)?;
-        let device = self.device.take().ok_or(AnswerError::Stopped)?;
-        let (connection, private_data) = (self.connection, private_data.into());
-        device.ask(|reply| Request::Reject { connection, private_data, reply })?
-    }
-
-    /// Rejects, and keeps the connection: it is in streaming mode from then on (MPA-7.1.2-07). Not for a request from
-    /// [`TcpStream::respond`], whose connection the application has already: that is [`reject`](Self::reject).
-    ///
-    /// # Errors
-    ///
-    /// [`AnswerError`]; the connection is closed then.
-    pub fn reject_to_stream(mut self, private_data: &[u8]) -> Result<TcpStream, AnswerError> {
-        check_private_data(private_data, self.asked.private_data_max_octets)?;
-        let device = self.device.take().ok_or(AnswerError::Stopped)?;
-        let (connection, pair, private_data) = (self.connection, self.pair, private_data.into());
-        let shared = device.ask(|reply| {
-            Request::Stream(StreamRequest::RejectToStream { connection, pair, private_data, reply })
-        })??;
-        Ok(TcpStream::new(device, shared))
-    }
-}
-
-impl Drop for ConnectionRequest {
-    fn drop(&mut self) {
-        if let Some(device) = self.device.take() {
-            let connection = self.connection;
-            // Nobody is left to be told of an error.
-            let _ = device.begin(|reply| Request::Reject { connection, private_data: Box::default(), reply });
-        }
-    }
-}
-
-impl std::fmt::Debug for ConnectionRequest {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ConnectionRequest")
-            .field("pair", &self.pair)
-            .field("asked", &self.asked)
-            .finish_non_exhaustive()
     }
 }

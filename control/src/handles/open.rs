@@ -33,10 +33,11 @@ use dpdk::{EalBuilder, Memory, Mempool, MempoolConfig, Mtu, Pci, Port, PortConfi
 pub use warpline_dataplane::device::dpdk::{DpdkDevice, PoolTooSmall};
 use warpline_dataplane::memory::Region;
 
-use crate::handles::device::{Device, DeviceConfig, MemorySource, StartError};
-use crate::handles::driver::PollThread;
-use crate::handles::vdev::{PortArguments, pci_argument, port_arguments};
+use super::device::Device;
+use super::vdev::{PortArguments, pci_argument, port_arguments};
+use crate::vocabulary::device::{DeviceConfig, MemorySource, StartError};
 use crate::vocabulary::device_name::{DeviceKind, DeviceName};
+use crate::vocabulary::poll_thread::PollThread;
 
 /// Buffers of a port: as many as a core may hold back, with a ring of descriptors to spare.
 const PORT_MBUFS: u32 = 16_383;

@@ -1,29 +1,30 @@
-//! What a device keeps under an STag for an application: a registration or a window. It goes with its handle.
+//! A name in the STag table of the core, held by a handle: that of a registration or a window.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use warpline_dataplane::memory::STag;
 
-use crate::engine::request::{Deregistration, Request};
-use crate::handles::device::Shared;
+use super::context::DeviceContext;
+use crate::engine::interface::request::{DeregisterOutcome, Request};
 
 /// How long a drop waits until no core reaches the memory.
 const DROP_WAIT: Duration = Duration::from_millis(100);
 
-/// A slot of the cores' STag tables. Dropping it takes it back: what does not end soon, ends behind its back.
+/// A slot of the STag table of the core. Dropping it deregisters it: the drop waits for a while, and the engine completes
+/// what takes longer.
 pub(crate) struct Registered {
-    /// `None` once it is taken back.
-    shared: Option<Arc<Shared>>,
-    /// What it was called first: how control knows it.
+    /// `None` once it is deregistered.
+    context: Option<Arc<DeviceContext>>,
+    /// Its first name: the engine and the core know it by that.
     first: STag,
-    /// What it is called now, or will be when the work request that calls it so is done.
+    /// Its name now, or as soon as the work request that renames it is done.
     stag: STag,
 }
 
 impl Registered {
-    pub(crate) fn new(shared: Arc<Shared>, stag: STag) -> Self {
-        Self { shared: Some(shared), first: stag, stag }
+    pub(crate) fn new(context: Arc<DeviceContext>, stag: STag) -> Self {
+        Self { context: Some(context), first: stag, stag }
     }
 
     pub(crate) const fn stag(&self) -> STag {
@@ -32,38 +33,40 @@ impl Registered {
 
     /// Gives it another name, which nobody can predict and which is not the one before (RDMAP-8.1.1-03).
     pub(crate) fn rename(&mut self) -> STag {
-        if let Some(shared) = &self.shared {
-            self.stag = shared.next_name(self.stag);
+        if let Some(context) = &self.context {
+            self.stag = context.next_name(self.stag);
         }
         self.stag
     }
 
     /// Whether sends copy their payload from `region` into frames.
     pub(crate) fn copies(&self, region: &warpline_dataplane::memory::Region) -> bool {
-        self.shared.as_ref().is_none_or(|shared| !shared.gathers) || region.is_copied()
+        self.context.as_ref().is_none_or(|context| !context.gathers) || region.is_copied()
     }
 
-    /// Takes it back, trying for `patience`.
-    pub(crate) fn leave(&mut self, patience: Duration) -> Deregistration {
-        let Some(shared) = &self.shared else { return Deregistration::Done };
+    /// Deregisters it, trying for `patience`.
+    pub(crate) fn deregister(&mut self, patience: Duration) -> DeregisterOutcome {
+        let Some(context) = &self.context else { return DeregisterOutcome::Done };
         let (stag, last) = (self.first, self.stag);
-        let left = shared.ask(|reply| Request::Deregister { stag, last, patience: Some(patience), reply });
-        // DDP-8.3.1-07: without control nothing can be taken from a core that is still polled. One that is not reaches nothing.
-        let unheard = || if shared.is_driven() { Deregistration::Unanswered } else { Deregistration::Done };
-        let left = left.unwrap_or_else(|_| unheard());
-        if left == Deregistration::Done {
-            self.shared = None;
+        let outcome =
+            context.ask(|reply| Request::Deregister { stag, last, patience: Some(patience), reply });
+        // DDP-8.3.1-07: without control a core that is still polled keeps its memory. One that is not polled reaches none.
+        let without_control =
+            || if context.is_driven() { DeregisterOutcome::Unanswered } else { DeregisterOutcome::Done };
+        let outcome = outcome.unwrap_or_else(|_| without_control());
+        if outcome == DeregisterOutcome::Done {
+            self.context = None;
         }
-        left
+        outcome
     }
 }
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        if let Some(shared) = &self.shared {
+        if let Some(context) = &self.context {
             let (stag, last) = (self.first, self.stag);
             // Without a core there is nothing to wait for; with a slow one, control goes on alone.
-            if let Ok(done) = shared.begin(|reply| Request::Deregister { stag, last, patience: None, reply })
+            if let Ok(done) = context.begin(|reply| Request::Deregister { stag, last, patience: None, reply })
             {
                 let _ = done.recv_timeout(DROP_WAIT);
             }
@@ -78,7 +81,8 @@ mod tests {
     use warpline_dataplane::device::sim::{self, EndConfig};
     use warpline_dataplane::memory::Access;
 
-    use crate::engine::request::{Reply, Request};
+    use crate::engine::interface::reply::Reply;
+    use crate::engine::interface::request::Request;
     use crate::{AsyncEvent, DeallocateError, DeregisterError, Device, DeviceConfig};
 
     const PATIENCE: Duration = Duration::from_secs(30);
@@ -94,7 +98,7 @@ mod tests {
         let region = driver.run(|| domain.allocate(64, Access::REMOTE_WRITE)).unwrap();
         let window = driver.run(|| domain.allocate_window()).unwrap();
         let reply = Reply::call(|_| panic!("an end of control, for a test"));
-        device.shared.tell(Request::Usage { reply }).unwrap();
+        device.context.send(Request::Usage { reply }).unwrap();
         assert_eq!(device.wait_event(PATIENCE), Some(AsyncEvent::DeviceFatal));
         driver.poll_once();
         let Err(DeregisterError::Unanswered(region)) = region.deregister(PATIENCE) else {

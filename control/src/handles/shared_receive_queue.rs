@@ -9,7 +9,7 @@ use warpline_dataplane::qp::shared::{BadRequest, PostError};
 use warpline_dataplane::qp::shared_receive_queue::{self as shared, SrqNumber};
 use warpline_dataplane::qp::work::{ReceiveRequest, SliceList};
 
-use crate::handles::device::Shared;
+use super::context::DeviceContext;
 
 /// Buffers for the Sends of many peers, so that not each queue pair needs enough for the worst of its peer. Clones are the
 /// same queue.
@@ -21,26 +21,26 @@ use crate::handles::device::Shared;
 /// its stream: post in time, [`arm_limit`](Self::arm_limit) tells when.
 #[derive(Clone)]
 pub struct SharedReceiveQueue {
-    device: Arc<Shared>,
+    context: Arc<DeviceContext>,
     queue: Arc<shared::SharedReceiveQueue>,
 }
 
 impl SharedReceiveQueue {
-    pub(crate) fn new(device: Arc<Shared>, pd: ProtectionDomainId, depth: usize) -> Self {
-        let number = device.next_shared_receive_queue();
-        let events = Some(device.events.clone());
+    pub(crate) fn new(context: Arc<DeviceContext>, pd: ProtectionDomainId, depth: usize) -> Self {
+        let number = context.next_shared_receive_queue();
+        let events = Some(context.events.clone());
         let queue =
             shared::SharedReceiveQueue::new(number, pd, depth.min(limits::RECEIVES_PER_SHARED_QUEUE), events);
-        Self { device, queue: Arc::new(queue) }
+        Self { context, queue: Arc::new(queue) }
     }
 
-    /// What cores see of it, if it belongs to the Protection Domain `pd` of `device`.
+    /// What cores see of it, if it belongs to the Protection Domain `pd` of the device of `context`.
     pub(crate) fn of(
         &self,
-        device: &Arc<Shared>,
+        context: &Arc<DeviceContext>,
         pd: ProtectionDomainId,
     ) -> Option<Arc<shared::SharedReceiveQueue>> {
-        (Arc::ptr_eq(&self.device, device) && self.queue.pd == pd).then(|| self.queue.clone())
+        (Arc::ptr_eq(&self.context, context) && self.queue.pd == pd).then(|| self.queue.clone())
     }
 
     /// Its name in asynchronous events.

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use warpline_dataplane::memory::{Access, Binding, STag};
 
-use crate::engine::request::Deregistration;
-use crate::handles::memory::{Addressing, MemoryRegion};
-use crate::handles::registered::Registered;
+use super::memory_region::MemoryRegion;
+use super::registered::Registered;
+use crate::engine::interface::request::DeregisterOutcome;
 use crate::vocabulary::advertisement::Advertisement;
+use crate::vocabulary::memory::Addressing;
 
 /// Why a window is still there.
 #[derive(Debug, thiserror::Error)]
@@ -90,10 +91,10 @@ impl MemoryWindow {
     ///
     /// [`DeallocateError`], with the window, which is as it was.
     pub fn deallocate(mut self, patience: Duration) -> Result<(), DeallocateError> {
-        match self.registered.leave(patience) {
-            Deregistration::Done => Ok(()),
-            Deregistration::InUse | Deregistration::WindowsBound => Err(DeallocateError::InUse(self)),
-            Deregistration::Unanswered => Err(DeallocateError::Unanswered(self)),
+        match self.registered.deregister(patience) {
+            DeregisterOutcome::Done => Ok(()),
+            DeregisterOutcome::InUse | DeregisterOutcome::WindowsBound => Err(DeallocateError::InUse(self)),
+            DeregisterOutcome::Unanswered => Err(DeallocateError::Unanswered(self)),
         }
     }
 }

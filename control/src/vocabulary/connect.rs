@@ -1,19 +1,16 @@
-//! Opening connections.
+//! How connections are opened, and why not.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use warpline_dataplane::mpa::MpaError;
-use warpline_dataplane::qp::shared::SharedQp;
 use warpline_dataplane::tcp::{Behaviour, CloseReason};
 
-use crate::engine::request::Request;
-use crate::engine::startup::{
+use super::device::Stopped;
+use super::startup::{
     ENHANCED_PRIVATE_DATA_MAX_OCTETS, PRIVATE_DATA_MAX_OCTETS, Peer, PrivateDataTooLong, ReadDepths,
     StartupFault, Terms,
 };
-use crate::handles::device::{Shared, Stopped};
 
 /// The time that MPA startup may take unless told otherwise (RFC 5044 §7.1.2 rule 10).
 pub const STARTUP_TIMEOUT: Duration = Duration::from_secs(10);
@@ -188,17 +185,6 @@ pub enum ConnectError {
 pub(crate) fn check_private_data(private_data: &[u8], most_octets: usize) -> Result<(), PrivateDataTooLong> {
     let octets = private_data.len();
     if octets > most_octets { Err(PrivateDataTooLong { octets, most_octets }) } else { Ok(()) }
-}
-
-pub(crate) fn connect(
-    device: &Shared,
-    qp: Arc<SharedQp>,
-    remote: SocketAddr,
-    config: &ConnectConfig,
-) -> Result<Connected, ConnectError> {
-    check(config)?;
-    let config = config.clone();
-    device.ask(|reply| Request::Connect { qp, remote, config, reply })?
 }
 
 /// Refuses Private Data that a Request as `config` has it does not hold.

@@ -1,6 +1,15 @@
-//! Words that handles and the control engine share: configurations, errors, reports and names. Nothing here acts.
+//! Configurations, errors, reports and names that the control engine and the handles have in common. Nothing here acts.
 
 pub mod advertisement;
 pub mod connect;
+pub mod device;
 pub mod device_name;
-pub mod socket_pair;
+pub(crate) mod duration;
+pub mod listen;
+pub mod memory;
+pub mod poll_thread;
+pub mod queue_pair;
+pub mod quota;
+pub(crate) mod socket_pair;
+pub mod startup;
+pub mod stream;

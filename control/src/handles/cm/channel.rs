@@ -13,11 +13,13 @@ use warpline_dataplane::qp::completion_queue::Notify;
 
 use super::id::Id;
 use super::listening::ListeningAt;
-use crate::engine::startup::{Peer, ReadDepths};
+use crate::engine::interface::arrival::Arrival;
+use crate::handles::connection_request::ConnectionRequest;
 use crate::handles::device::Device;
 use crate::handles::event_fd::EventFd;
-use crate::handles::listener::{AnswerError, ConnectionRequest, Incoming};
 use crate::vocabulary::connect::ConnectError;
+use crate::vocabulary::listen::AnswerError;
+use crate::vocabulary::startup::{Peer, ReadDepths};
 
 /// Names an id of a channel. No other id of the channel ever has the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -76,7 +78,7 @@ pub enum EventKind {
 pub(super) enum Entry {
     Event(Event),
     /// A listener has a request, or a peer has failed there.
-    Incoming(Weak<ListeningAt>),
+    Arrival(Weak<ListeningAt>),
 }
 
 /// The events of a channel, in order. Control threads put them there; it holds on to no device, so that those may go.
@@ -101,7 +103,7 @@ impl Queue {
         entries.push_back(entry);
     }
 
-    pub(super) fn tell(&self, id: IdNumber, kind: EventKind) {
+    pub(super) fn report(&self, id: IdNumber, kind: EventKind) {
         self.push(Entry::Event(Event { id, kind }));
     }
 
@@ -116,13 +118,13 @@ impl Queue {
 }
 
 /// What a channel and its ids share.
-pub(super) struct Shared {
+pub(super) struct ChannelState {
     pub(super) devices: Vec<Device>,
     pub(super) queue: Arc<Queue>,
     numbers: AtomicU64,
 }
 
-impl Shared {
+impl ChannelState {
     pub(super) fn next_number(&self) -> IdNumber {
         IdNumber(self.numbers.fetch_add(1, Ordering::Relaxed))
     }
@@ -131,7 +133,7 @@ impl Shared {
 /// Where the events of ids arrive, in the order in which they happened. Its file descriptor is readable while there are
 /// some.
 pub struct EventChannel {
-    shared: Arc<Shared>,
+    state: Arc<ChannelState>,
 }
 
 impl EventChannel {
@@ -143,25 +145,25 @@ impl EventChannel {
     pub fn new(devices: impl IntoIterator<Item = Device>) -> io::Result<Self> {
         let queue = Arc::new(Queue { entries: Mutex::default(), fd: EventFd::new()? });
         let devices = devices.into_iter().collect();
-        Ok(Self { shared: Arc::new(Shared { devices, queue, numbers: AtomicU64::new(1) }) })
+        Ok(Self { state: Arc::new(ChannelState { devices, queue, numbers: AtomicU64::new(1) }) })
     }
 
     /// A new id, whose events arrive here.
     pub fn create_id(&self) -> Id {
-        Id::new(self.shared.clone())
+        Id::new(self.state.clone())
     }
 
     /// How much waits to be looked at: events, and peers that came to listeners.
     pub fn waiting(&self) -> usize {
-        self.shared.queue.lock().len()
+        self.state.queue.lock().len()
     }
 
     /// The oldest event. Does not wait.
     pub fn poll(&self) -> Option<Event> {
         loop {
-            match self.shared.queue.take()? {
+            match self.state.queue.take()? {
                 Entry::Event(event) => return Some(event),
-                Entry::Incoming(listening) => {
+                Entry::Arrival(listening) => {
                     if let Some(event) = listening.upgrade().and_then(|at| self.request_at(&at)) {
                         return Some(event);
                     }
@@ -181,47 +183,47 @@ impl EventChannel {
             if left.is_zero() {
                 return None;
             }
-            self.shared.queue.fd.wait(left);
+            self.state.queue.fd.wait(left);
         }
     }
 
     #[cfg(test)]
     pub(super) fn queue(&self) -> &Arc<Queue> {
-        &self.shared.queue
+        &self.state.queue
     }
 
     /// The request that a listener has; a peer that failed before it had asked is no event.
     fn request_at(&self, at: &ListeningAt) -> Option<Event> {
-        let device = self.shared.devices.get(at.device)?;
-        let (connection, pair, asked) = match at.incoming.try_recv() {
-            Ok(Incoming::Request { connection, pair, asked }) => (connection, pair, asked),
-            Ok(Incoming::Fault { .. }) | Err(TryRecvError::Empty) => return None,
+        let device = self.state.devices.get(at.device)?;
+        let (connection, pair, request) = match at.arrivals.try_recv() {
+            Ok(Arrival::Request { connection, pair, request }) => (connection, pair, request),
+            Ok(Arrival::Fault { .. }) | Err(TryRecvError::Empty) => return None,
             // So it is too when the listener has gone while it was looked at, or was refused.
             Err(TryRecvError::Disconnected) => {
-                let removed = device.shared.has_ended();
+                let removed = device.context.has_ended();
                 return removed.then_some(Event { id: at.id, kind: EventKind::DeviceRemoval });
             }
         };
-        let request = ConnectionRequest::new(device.shared.clone(), connection, pair, asked);
-        let id = Id::asked(self.shared.clone(), at.device, request);
+        let request = ConnectionRequest::new(device.context.clone(), connection, pair, request);
+        let id = Id::of_request(self.state.clone(), at.device, request);
         Some(Event { id: at.id, kind: EventKind::ConnectRequest(id) })
     }
 }
 
 impl AsFd for EventChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.shared.queue.fd.as_fd()
+        self.state.queue.fd.as_fd()
     }
 }
 
 impl AsRawFd for EventChannel {
     fn as_raw_fd(&self) -> RawFd {
-        self.shared.queue.fd.as_raw_fd()
+        self.state.queue.fd.as_raw_fd()
     }
 }
 
 impl fmt::Debug for EventChannel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EventChannel").field("devices", &self.shared.devices).finish_non_exhaustive()
+        f.debug_struct("EventChannel").field("devices", &self.state.devices).finish_non_exhaustive()
     }
 }

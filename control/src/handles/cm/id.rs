@@ -8,16 +8,18 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use warpline_dataplane::net::addresses;
 use warpline_dataplane::qp::shared::SharedQp;
 
-use super::channel::{EventKind, IdNumber, Queue, Shared};
+use super::channel::{ChannelState, EventKind, IdNumber, Queue};
 use super::listening::{ListeningAt, unlisten};
-use crate::engine::request::{Reply, Request};
-use crate::engine::startup::{PrivateDataTooLong, ReadDepths, ReadsWanted, StartupFault};
-use crate::handles::device::{Device, Stopped};
-use crate::handles::listener::{
-    Accepted, AnswerError, ConnectionRequest, ListenConfig, ListenError, listen_address,
-};
-use crate::handles::queue_pair::{Ending, QueuePair};
+use crate::engine::interface::connection_status::{CloseState, ConnectionStatus};
+use crate::engine::interface::reply::Reply;
+use crate::engine::interface::request::Request;
+use crate::handles::connection_request::ConnectionRequest;
+use crate::handles::device::Device;
+use crate::handles::queue_pair::QueuePair;
 use crate::vocabulary::connect::{self, ConnectConfig, ConnectError, Connected};
+use crate::vocabulary::device::Stopped;
+use crate::vocabulary::listen::{Accepted, AnswerError, ListenConfig, ListenError, listen_address};
+use crate::vocabulary::startup::{PrivateDataTooLong, ReadDepths, ReadsWanted, StartupFault};
 
 /// How often a port is chosen that all devices of a channel are to have free.
 const PORT_ATTEMPTS: usize = 16;
@@ -65,7 +67,7 @@ enum State {
         device: usize,
     },
     Listening(Vec<Arc<ListeningAt>>),
-    Asked {
+    Requested {
         device: usize,
         request: ConnectionRequest,
     },
@@ -91,7 +93,7 @@ impl State {
             Self::RouteResolved { .. } => "resolved to a route",
             Self::Connecting { .. } => "connecting",
             Self::Listening(_) => "listening",
-            Self::Asked { .. } => "asked for a connection",
+            Self::Requested { .. } => "asked for a connection",
             Self::Accepting { .. } => "accepting",
             Self::Connected { .. } => "connected",
             Self::Over { .. } => "over",
@@ -104,7 +106,7 @@ impl State {
             Self::AddressResolved { device, .. }
             | Self::RouteResolved { device, .. }
             | Self::Connecting { device }
-            | Self::Asked { device, .. }
+            | Self::Requested { device, .. }
             | Self::Accepting { device }
             | Self::Connected { device }
             | Self::Over { device, .. } => Some(*device),
@@ -113,7 +115,7 @@ impl State {
 }
 
 /// What an id shares with the control thread while that works for it.
-struct Progress {
+struct IdState {
     id: IdNumber,
     state: Mutex<State>,
     queue: Arc<Queue>,
@@ -125,7 +127,7 @@ struct Progress {
     gone: AtomicBool,
 }
 
-impl Progress {
+impl IdState {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -134,9 +136,9 @@ impl Progress {
         self.addresses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tell(&self, kind: EventKind) {
+    fn report(&self, kind: EventKind) {
         if !self.gone.load(Ordering::Acquire) {
-            self.queue.tell(self.id, kind);
+            self.queue.report(self.id, kind);
         }
     }
 
@@ -144,31 +146,31 @@ impl Progress {
     fn established(
         self: &Arc<Self>,
         device: usize,
-        ending: &Ending,
+        status: &ConnectionStatus,
         private_data: Box<[u8]>,
         depths: ReadDepths,
     ) {
-        if let Some(pair) = ending.pair() {
+        if let Some(pair) = status.pair() {
             *self.addresses() = (Some(pair.local), Some(pair.remote));
         }
         *self.lock() = State::Connected { device };
-        self.tell(EventKind::Established { private_data, depths });
-        let progress = self.clone();
+        self.report(EventKind::Established { private_data, depths });
+        let shared = self.clone();
         let (mut disconnected, mut over) = (false, false);
-        ending.watch(Box::new(move |peer_closed, reason| {
+        status.watch(Box::new(move |CloseState { peer_closed, reason }| {
             if (peer_closed || reason.is_some()) && !core::mem::replace(&mut disconnected, true) {
-                progress.tell(EventKind::Disconnected);
+                shared.report(EventKind::Disconnected);
             }
             if reason.is_some() && !core::mem::replace(&mut over, true) {
-                *progress.lock() = State::Over { device, was_connected: true };
-                progress.tell(EventKind::TimewaitExit);
+                *shared.lock() = State::Over { device, was_connected: true };
+                shared.report(EventKind::TimewaitExit);
             }
         }));
     }
 
     fn failed(&self, device: usize, kind: EventKind) {
         *self.lock() = State::Over { device, was_connected: false };
-        self.tell(kind);
+        self.report(kind);
     }
 }
 
@@ -178,36 +180,36 @@ impl Progress {
 /// Dropping it ends its listening and rejects a request that is not answered. A connection belongs to its queue pair and
 /// ends with that.
 pub struct Id {
-    channel: Arc<Shared>,
-    progress: Arc<Progress>,
+    channel: Arc<ChannelState>,
+    shared: Arc<IdState>,
     /// The peer's request, as long as anybody may ask about it.
-    asked: Option<Asked>,
+    peer: Option<PeerInfo>,
 }
 
 /// What a peer's Request said.
 #[derive(Clone, Debug)]
-struct Asked {
+struct PeerInfo {
     private_data: Box<[u8]>,
     depths: Option<ReadDepths>,
 }
 
 impl Id {
-    pub(super) fn new(channel: Arc<Shared>) -> Self {
+    pub(super) fn new(channel: Arc<ChannelState>) -> Self {
         Self::with(channel, State::Idle, None)
     }
 
     /// The id of a peer that asks for a connection.
-    pub(super) fn asked(channel: Arc<Shared>, device: usize, request: ConnectionRequest) -> Self {
+    pub(super) fn of_request(channel: Arc<ChannelState>, device: usize, request: ConnectionRequest) -> Self {
         let addresses = (Some(request.local()), Some(request.remote()));
-        let asked = Asked { private_data: request.private_data().into(), depths: request.peer_depths() };
-        let id = Self::with(channel, State::Asked { device, request }, Some(asked));
-        *id.progress.addresses() = addresses;
+        let peer = PeerInfo { private_data: request.private_data().into(), depths: request.peer_depths() };
+        let id = Self::with(channel, State::Requested { device, request }, Some(peer));
+        *id.shared.addresses() = addresses;
         id
     }
 
-    fn with(channel: Arc<Shared>, state: State, asked: Option<Asked>) -> Self {
+    fn with(channel: Arc<ChannelState>, state: State, peer: Option<PeerInfo>) -> Self {
         let (id, queue) = (channel.next_number(), channel.queue.clone());
-        let progress = Progress {
+        let shared = IdState {
             id,
             state: Mutex::new(state),
             queue,
@@ -215,40 +217,40 @@ impl Id {
             qp: OnceLock::new(),
             gone: AtomicBool::new(false),
         };
-        Self { channel, progress: Arc::new(progress), asked }
+        Self { channel, shared: Arc::new(shared), peer }
     }
 
     /// Its name in events.
     pub fn number(&self) -> IdNumber {
-        self.progress.id
+        self.shared.id
     }
 
     /// The device it is on, once that is known: where its queue pair is to be made.
     pub fn device(&self) -> Option<&Device> {
-        self.channel.devices.get(self.progress.lock().device()?)
+        self.channel.devices.get(self.shared.lock().device()?)
     }
 
     /// Its own address and port (`rdma_get_local_addr`, `rdma_get_src_port`), as far as they are known: as
     /// bound; with the address that leads to the peer once that is resolved; with the port that was chosen
     /// once it listens or is connected.
     pub fn local(&self) -> Option<SocketAddr> {
-        self.progress.addresses().0
+        self.shared.addresses().0
     }
 
     /// The peer's address and port (`rdma_get_peer_addr`, `rdma_get_dst_port`): of the peer that asks for the
     /// connection, or of the one that was resolved.
     pub fn remote(&self) -> Option<SocketAddr> {
-        self.progress.addresses().1
+        self.shared.addresses().1
     }
 
     /// The Private Data of the peer that asks for the connection.
     pub fn private_data(&self) -> &[u8] {
-        self.asked.as_ref().map_or(&[], |asked| &asked.private_data)
+        self.peer.as_ref().map_or(&[], |peer| &peer.private_data)
     }
 
     /// The IRD and ORD of the peer that asks for the connection; `None` when its Request was not enhanced.
     pub fn peer_depths(&self) -> Option<ReadDepths> {
-        self.asked.as_ref().and_then(|asked| asked.depths)
+        self.peer.as_ref().and_then(|peer| peer.depths)
     }
 
     /// Chooses the local address, and with it the device. An unspecified one means all devices, `0.0.0.0`
@@ -259,14 +261,14 @@ impl Id {
     ///
     /// [`CmError::NoDevice`], [`CmError::WrongState`].
     pub fn bind_addr(&self, local: SocketAddr) -> Result<(), CmError> {
-        let mut state = self.progress.lock();
+        let mut state = self.shared.lock();
         let State::Idle = *state else { return Err(CmError::WrongState(state.word())) };
         if !local.ip().is_unspecified() && !self.channel.devices.iter().any(|device| has(device, local)) {
             return Err(CmError::NoDevice);
         }
         let local = canonical(local);
         *state = State::Bound(local);
-        self.progress.addresses().0 = Some(local);
+        self.shared.addresses().0 = Some(local);
         Ok(())
     }
 
@@ -277,7 +279,7 @@ impl Id {
     ///
     /// [`CmError::WrongState`].
     pub fn resolve_addr(&self, remote: SocketAddr) -> Result<(), CmError> {
-        let mut state = self.progress.lock();
+        let mut state = self.shared.lock();
         let bound = match *state {
             State::Idle => None,
             State::Bound(local) => Some(local),
@@ -288,10 +290,10 @@ impl Id {
         match devices.find_map(|(place, device)| Some((place, source(device, bound, remote)?))) {
             Some((device, local)) => {
                 *state = State::AddressResolved { device, local, remote };
-                *self.progress.addresses() = (Some(local), Some(remote));
-                self.progress.tell(EventKind::AddressResolved);
+                *self.shared.addresses() = (Some(local), Some(remote));
+                self.shared.report(EventKind::AddressResolved);
             }
-            None => self.progress.tell(EventKind::AddressError),
+            None => self.shared.report(EventKind::AddressError),
         }
         Ok(())
     }
@@ -303,12 +305,12 @@ impl Id {
     ///
     /// [`CmError::WrongState`].
     pub fn resolve_route(&self) -> Result<(), CmError> {
-        let mut state = self.progress.lock();
+        let mut state = self.shared.lock();
         let State::AddressResolved { device, local, remote } = *state else {
             return Err(CmError::WrongState(state.word()));
         };
         *state = State::RouteResolved { device, local, remote };
-        self.progress.tell(EventKind::RouteResolved);
+        self.shared.report(EventKind::RouteResolved);
         Ok(())
     }
 
@@ -320,25 +322,25 @@ impl Id {
     /// [`CmError`]; the id is then as before.
     pub fn connect(&self, qp: &QueuePair, config: &ConnectConfig) -> Result<(), CmError> {
         connect::check(config)?;
-        let mut state = self.progress.lock();
+        let mut state = self.shared.lock();
         let State::RouteResolved { device, local, remote } = *state else {
             return Err(CmError::WrongState(state.word()));
         };
-        let shared = self.shared_of(device, qp)?;
-        let ending = self.serve(qp);
-        let progress = self.progress.clone();
+        let on = self.device_of(device, qp)?;
+        let status = self.serve(qp);
+        let shared = self.shared.clone();
         let reply = Reply::call(move |answer| match answer {
             Some(Ok(Connected { private_data, depths, .. })) => {
-                progress.established(device, &ending, private_data, depths);
+                shared.established(device, &status, private_data, depths);
             }
-            Some(Err(error)) => progress.failed(device, not_connected(error)),
-            None => progress.failed(device, EventKind::DeviceRemoval),
+            Some(Err(error)) => shared.failed(device, not_connected(error)),
+            None => shared.failed(device, EventKind::DeviceRemoval),
         });
         let config = ConnectConfig { local: Some(local), ..config.clone() };
         *state = State::Connecting { device };
         // The answer may come before this returns.
         drop(state);
-        Ok(shared.shared.tell(Request::Connect { qp: qp.shared.clone(), remote, config, reply })?)
+        Ok(on.context.send(Request::Connect { qp: qp.shared.clone(), remote, config, reply })?)
     }
 
     /// Listens at the address it is [bound](Self::bind_addr) to: each peer that asks is an
@@ -348,7 +350,7 @@ impl Id {
     ///
     /// [`CmError`]; nobody listens then.
     pub fn listen(&self, config: &ListenConfig) -> Result<(), CmError> {
-        let mut state = self.progress.lock();
+        let mut state = self.shared.lock();
         let State::Bound(local) = *state else { return Err(CmError::WrongState(state.word())) };
         let mut attempts = 1;
         let listening = loop {
@@ -363,7 +365,7 @@ impl Id {
             }
         };
         let port = listening.first().and_then(|at| at.port()).unwrap_or(local.port());
-        self.progress.addresses().0 = Some(SocketAddr::new(local.ip(), port));
+        self.shared.addresses().0 = Some(SocketAddr::new(local.ip(), port));
         *state = State::Listening(listening);
         Ok(())
     }
@@ -401,24 +403,24 @@ impl Id {
     ///
     /// [`CmError`]; the request then still waits for its answer.
     pub fn accept(&self, qp: &QueuePair, reads: ReadsWanted, private_data: &[u8]) -> Result<(), CmError> {
-        let mut state = self.progress.lock();
-        let State::Asked { device, ref request } = *state else {
+        let mut state = self.shared.lock();
+        let State::Requested { device, ref request } = *state else {
             return Err(CmError::WrongState(state.word()));
         };
         request.check_private_data(private_data)?;
-        self.shared_of(device, qp)?;
-        let ending = self.serve(qp);
-        let State::Asked { request, .. } = core::mem::replace(&mut *state, State::Accepting { device })
+        self.device_of(device, qp)?;
+        let status = self.serve(qp);
+        let State::Requested { request, .. } = core::mem::replace(&mut *state, State::Accepting { device })
         else {
             return Ok(());
         };
         // The answer may come before this returns.
         drop(state);
-        let progress = self.progress.clone();
+        let shared = self.shared.clone();
         let reply = Reply::call(move |answer: Option<Result<Accepted, AnswerError>>| match answer {
-            Some(Ok(accepted)) => progress.established(device, &ending, Box::default(), accepted.depths),
-            Some(Err(error)) => progress.failed(device, EventKind::AcceptError(error)),
-            None => progress.failed(device, EventKind::DeviceRemoval),
+            Some(Ok(accepted)) => shared.established(device, &status, Box::default(), accepted.depths),
+            Some(Err(error)) => shared.failed(device, EventKind::AcceptError(error)),
+            None => shared.failed(device, EventKind::DeviceRemoval),
         });
         Ok(request.begin_accept(qp, reads, private_data, reply)?)
     }
@@ -429,13 +431,13 @@ impl Id {
     ///
     /// [`CmError`]; the request then still waits for its answer.
     pub fn reject(&self, private_data: &[u8]) -> Result<(), CmError> {
-        let mut state = self.progress.lock();
-        let State::Asked { device, ref request } = *state else {
+        let mut state = self.shared.lock();
+        let State::Requested { device, ref request } = *state else {
             return Err(CmError::WrongState(state.word()));
         };
         request.check_private_data(private_data)?;
         let over = State::Over { device, was_connected: false };
-        let State::Asked { request, .. } = core::mem::replace(&mut *state, over) else {
+        let State::Requested { request, .. } = core::mem::replace(&mut *state, over) else {
             return Ok(());
         };
         // That the peer has gone meanwhile is no error of this end.
@@ -452,7 +454,7 @@ impl Id {
     /// [`CmError::WrongState`] when there was no connection. One that has ended meanwhile is no error: both ends may
     /// disconnect, and the answer to [`EventKind::Disconnected`] may come late.
     pub fn disconnect(&self) -> Result<(), CmError> {
-        let state = self.progress.lock();
+        let state = self.shared.lock();
         let device = match *state {
             State::Connected { device } => device,
             State::Over { was_connected: true, .. } => return Ok(()),
@@ -460,30 +462,30 @@ impl Id {
         };
         // A queue pair that has gone has taken its connection with it.
         if let (Some(qp), Some(device)) =
-            (self.progress.qp.get().and_then(Weak::upgrade), self.channel.devices.get(device))
+            (self.shared.qp.get().and_then(Weak::upgrade), self.channel.devices.get(device))
         {
-            device.shared.tell(Request::Disconnect { qp })?;
+            device.context.send(Request::Disconnect { qp })?;
         }
         Ok(())
     }
 
     /// The device at place `device`, which must be that of `qp`.
-    fn shared_of(&self, device: usize, qp: &QueuePair) -> Result<&Device, CmError> {
+    fn device_of(&self, device: usize, qp: &QueuePair) -> Result<&Device, CmError> {
         let device = self.channel.devices.get(device).ok_or(CmError::NoDevice)?;
-        if qp.is_of(&device.shared) { Ok(device) } else { Err(CmError::OtherDevice) }
+        if qp.is_of(&device.context) { Ok(device) } else { Err(CmError::OtherDevice) }
     }
 
     /// Remembers the queue pair whose connection this is.
-    fn serve(&self, qp: &QueuePair) -> Arc<Ending> {
-        let _ = self.progress.qp.set(Arc::downgrade(&qp.shared));
-        qp.ending()
+    fn serve(&self, qp: &QueuePair) -> Arc<ConnectionStatus> {
+        let _ = self.shared.qp.set(Arc::downgrade(&qp.shared));
+        qp.status()
     }
 }
 
 impl Drop for Id {
     fn drop(&mut self) {
-        self.progress.gone.store(true, Ordering::Release);
-        let state = core::mem::replace(&mut *self.progress.lock(), State::Idle);
+        self.shared.gone.store(true, Ordering::Release);
+        let state = core::mem::replace(&mut *self.shared.lock(), State::Idle);
         if let State::Listening(listening) = state {
             unlisten(&self.channel.devices, listening);
         }
@@ -494,8 +496,8 @@ impl fmt::Debug for Id {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Id")
             .field("number", &self.number())
-            .field("state", &self.progress.lock().word())
-            .field("asked", &self.asked)
+            .field("state", &self.shared.lock().word())
+            .field("peer", &self.peer)
             .finish_non_exhaustive()
     }
 }

@@ -7,9 +7,11 @@ use warpline_dataplane::core::listeners::ListenAddress;
 
 use super::channel::{Entry, IdNumber, Queue};
 use super::id::CmError;
-use crate::engine::request::Request;
-use crate::handles::device::{Device, Stopped};
-use crate::handles::listener::{self, Incoming, ListenConfig, ListenError};
+use crate::engine::interface::arrival::{Arrival, arrival_queue};
+use crate::engine::interface::request::Request;
+use crate::handles::device::Device;
+use crate::vocabulary::device::Stopped;
+use crate::vocabulary::listen::{ListenConfig, ListenError};
 
 /// A port of a device that an id listens at.
 pub(super) struct ListeningAt {
@@ -19,11 +21,11 @@ pub(super) struct ListeningAt {
     /// Where; of port 0 until control has chosen one.
     at: OnceLock<ListenAddress>,
     /// There from the beginning: what comes in may be told of before control's answer is heard.
-    pub(super) incoming: Receiver<Incoming>,
+    pub(super) arrivals: Receiver<Arrival>,
 }
 
-/// Where control says whether it listens.
-type Answer = Receiver<Result<u16, ListenError>>;
+/// Where the port arrives, or why there is none.
+type ListenReply = Receiver<Result<u16, ListenError>>;
 
 /// Tells a channel to look at a listener: when something has come in, and at last when nothing will any more.
 struct Bell {
@@ -33,7 +35,7 @@ struct Bell {
 
 impl Bell {
     fn ring(&self) {
-        self.queue.push(Entry::Incoming(self.at.clone()));
+        self.queue.push(Entry::Arrival(self.at.clone()));
     }
 }
 
@@ -69,15 +71,16 @@ impl ListeningAt {
         (device, on): (usize, &Device),
         local: ListenAddress,
         config: ListenConfig,
-    ) -> Result<(Arc<Self>, Answer), Stopped> {
-        let incoming = listener::incoming(&config);
-        let at = Arc::new(Self { id, device, at: OnceLock::new(), incoming: incoming.1.clone() });
+    ) -> Result<(Arc<Self>, ListenReply), Stopped> {
+        let arrivals = arrival_queue(&config);
+        let at = Arc::new(Self { id, device, at: OnceLock::new(), arrivals: arrivals.1.clone() });
         if local.port != 0 {
             let _ = at.at.set(local);
         }
         let bell = Bell { queue: queue.clone(), at: Arc::downgrade(&at) };
-        let told = Some(Box::new(move || bell.ring()) as Box<dyn Fn() + Send>);
-        let answer = on.shared.begin(|reply| Request::Listen { at: local, config, incoming, told, reply })?;
+        let notify = Some(Box::new(move || bell.ring()) as Box<dyn Fn() + Send>);
+        let answer =
+            on.context.begin(|reply| Request::Listen { at: local, config, arrivals, notify, reply })?;
         Ok((at, answer))
     }
 
@@ -95,7 +98,7 @@ pub(super) fn unlisten(devices: &[Device], listening: Vec<Arc<ListeningAt>>) {
     for (device, at) in places {
         if let Some(device) = devices.get(device) {
             // A stopped device listens no more.
-            let _ = device.shared.tell(Request::Unlisten { at });
+            let _ = device.context.send(Request::Unlisten { at });
         }
     }
 }

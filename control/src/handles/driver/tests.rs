@@ -80,7 +80,7 @@ fn polled<D: warpline_dataplane::device::Device>(
     stop: &AtomicBool,
 ) -> u64 {
     let before = cpu_ticks("thread-self");
-    driver::poll(driver, idle, stop);
+    driver::poll(driver, idle, || stop.load(Ordering::Acquire));
     cpu_ticks("thread-self") - before
 }
 
@@ -94,7 +94,7 @@ fn cost_of_a_second<D: warpline_dataplane::device::Device + Send>(device: D, idl
         let polling = scope.spawn(|| polled(driver, idle, &stop));
         // What a device does at first is over.
         device.statistics().unwrap();
-        let control = device.shared.control_task();
+        let control = device.context.control_task();
         let before = sleeps(&control);
         thread::sleep(Duration::from_secs(1));
         let woken = sleeps(&control) - before;
@@ -173,7 +173,7 @@ fn what_comes_wakes_a_core_that_sleeps() {
     let (far, driver) = Device::start_manual(far, &DeviceConfig::new(FAR, 24)).unwrap();
     let (stop, waker) = (AtomicBool::new(false), driver.waker());
     thread::scope(|scope| {
-        let polling = scope.spawn(|| driver::poll(driver, Idle::Sleep, &stop));
+        let polling = scope.spawn(|| driver::poll(driver, Idle::Sleep, || stop.load(Ordering::Acquire)));
         let near = start(near, NEAR);
         asleep(&waker);
         // A command.
@@ -323,7 +323,7 @@ fn interrupts_wake_a_core_that_sleeps() {
         let polling = scope.spawn(|| {
             let task = fs::read_link("/proc/thread-self").unwrap();
             send_task.send(task.to_string_lossy().into_owned()).unwrap();
-            driver::poll(driver, Idle::Sleep, &stop);
+            driver::poll(driver, Idle::Sleep, || stop.load(Ordering::Acquire));
         });
         let ends = connected(&near, &far);
         for number in 0..ROUNDS {

@@ -1,0 +1,135 @@
+//! What a step works with beside the connection it is about.
+
+use std::sync::Arc;
+
+use warpline_dataplane::core::ring::{AfterStream, Command, ConnectionId, FullOperation};
+use warpline_dataplane::mpa::enhanced::Outcome;
+use warpline_dataplane::qp::shared::SharedQp;
+use warpline_dataplane::qp::work::QpNumber;
+use warpline_dataplane::tcp::CloseReason;
+use warpline_dataplane::time::Instant;
+
+use super::listeners::Listeners;
+use super::openings::Openings;
+use super::phase::{Operating, Phase, Waiter};
+use crate::engine::interface::shared_stream::SharedStream;
+use crate::engine::outbox::Outbox;
+use crate::engine::queue_pairs::QueuePairs;
+use crate::engine::startup::{Agreement, Setup};
+use crate::engine::timeouts::LINGER_NS;
+use crate::vocabulary::device::CrcPolicy;
+use crate::vocabulary::socket_pair::SocketPair;
+
+/// What a step works with beside the connection it is about: the parts of the engine that any phase may change.
+pub(super) struct Context<'a> {
+    pub(super) id: ConnectionId,
+    /// Its addresses, while it is open.
+    pub(super) pair: Option<SocketPair>,
+    pub(super) now: Instant,
+    pub(super) crc: CrcPolicy,
+    pub(super) out: &'a mut Outbox,
+    pub(super) queue_pairs: &'a mut QueuePairs,
+    pub(super) listeners: &'a mut Listeners,
+    pub(super) openings: &'a mut Openings,
+    /// Connections that wait for the core to switch.
+    pub(super) switching: &'a mut Vec<ConnectionId>,
+}
+
+impl Context<'_> {
+    pub(super) fn command(&mut self, command: Command) {
+        self.out.command(command);
+    }
+
+    /// Sends `octets` and a FIN after them.
+    pub(super) fn close_after(&mut self, octets: Box<[u8]>) -> Phase {
+        self.command(Command::Stream { connection: self.id, octets, then: AfterStream::Close });
+        let abort_at = self.now + LINGER_NS;
+        self.out.wake_at(abort_at);
+        Phase::Closing { abort_at }
+    }
+
+    /// Sends a FIN.
+    pub(super) fn close(&mut self) -> Phase {
+        self.close_after(Box::default())
+    }
+
+    /// Resets a connection that no application waits for.
+    pub(super) fn reset(&mut self) -> Phase {
+        self.command(Command::Abort { connection: self.id });
+        Phase::Closing { abort_at: Instant::NEVER }
+    }
+
+    /// The engine has taken octets that the core lent.
+    pub(super) fn take_octets(&mut self, octets: usize) {
+        if octets > 0 {
+            self.command(Command::Take { connection: self.id, octets: octets as u32 });
+        }
+    }
+
+    /// Sends a startup frame, or a last streaming message.
+    pub(super) fn send(&mut self, stream: Option<&Arc<SharedStream>>, octets: Box<[u8]>) {
+        if octets.is_empty() {
+            return;
+        }
+        if let Some(stream) = stream {
+            stream.charge(octets.len());
+        }
+        self.command(Command::Stream { connection: self.id, octets, then: AfterStream::Stay });
+    }
+
+    /// The octets from here on are FPDUs of `qp`.
+    pub(super) fn operate(
+        &mut self,
+        qp: Arc<SharedQp>,
+        waiter: Waiter,
+        stream: Option<Arc<SharedStream>>,
+    ) -> Phase {
+        if let Some(entry) = self.queue_pairs.of_mut(&qp) {
+            entry.connection = Some(self.id);
+            entry.status.set_pair(self.pair);
+        }
+        self.switching.push(self.id);
+        Phase::Operating(Operating { qp, finishing: false, waiter: Some(waiter), stream })
+    }
+
+    /// MPA is left with TCP open: the connection is the application's again.
+    // Requirements: MPA-7.1.2-07, MPA-7.1.2-13, A-01
+    pub(super) fn resume_streaming(&mut self, stream: Arc<SharedStream>) -> Phase {
+        stream.give_back();
+        if stream.is_abandoned() { self.abandon(&stream) } else { Phase::Streaming(stream) }
+    }
+
+    /// Closes a connection in streaming mode that the application has dropped.
+    pub(super) fn abandon(&mut self, stream: &SharedStream) -> Phase {
+        self.discard_pending(stream);
+        self.close()
+    }
+
+    /// Takes the octets that wait for an application that has gone.
+    pub(super) fn discard_pending(&mut self, stream: &SharedStream) {
+        let pending = stream.take_pending().len();
+        self.take_octets(pending);
+    }
+}
+
+/// Startup has failed on a connection that was in streaming mode: it is closed (MPA-8-07).
+pub(super) fn end_stream(stream: Option<&Arc<SharedStream>>) {
+    if let Some(stream) = stream {
+        stream.set_end(CloseReason::Aborted);
+    }
+}
+
+/// How the core runs a connection whose startup has come to `setup`.
+pub(super) const fn full_operation(qp: QpNumber, initiator: bool, setup: Setup) -> FullOperation {
+    let Agreement { markers_sent, markers_received, crc, version } = setup.agreement;
+    let Outcome { depths, ready } = setup.outcome;
+    FullOperation {
+        markers_sent,
+        markers_received,
+        crc,
+        version,
+        ready,
+        depths,
+        ..FullOperation::new(qp, initiator)
+    }
+}

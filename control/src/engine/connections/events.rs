@@ -1,0 +1,152 @@
+//! What the core reports of a connection, by the phase that the connection is in.
+
+use warpline_dataplane::core::ring::Command;
+use warpline_dataplane::tcp::CloseReason;
+use warpline_dataplane::time::Instant;
+
+use super::context::Context;
+use super::phase::{AwaitingRequest, Operating, PendingAccept, Phase};
+use super::{initiating, responding};
+use crate::vocabulary::duration::nanos;
+use crate::vocabulary::listen::AnswerError;
+use crate::vocabulary::startup::StartupFault;
+
+/// Octets that the core has lent. Those of startup frames are taken at once; the others when the application reads them.
+pub(super) fn on_stream(cx: &mut Context<'_>, phase: Phase, octets: &[u8]) -> Phase {
+    match phase {
+        Phase::Streaming(stream) => {
+            stream.lend(octets);
+            Phase::Streaming(stream)
+        }
+        Phase::AwaitingRequest(awaiting) => responding::on_octets(cx, awaiting, octets),
+        Phase::PendingAccept(mut pending) => {
+            if let Err(refusal) = pending.responder.on_octets(octets) {
+                fail_pending(cx, &mut pending, refusal.fault);
+            }
+            cx.take_octets(octets.len());
+            Phase::PendingAccept(pending)
+        }
+        Phase::AwaitingReply(awaiting) => initiating::on_octets(cx, awaiting, octets),
+        Phase::Operating(operating) => on_stream_operating(cx, operating, octets),
+        Phase::Closing { abort_at } => {
+            cx.take_octets(octets.len());
+            Phase::Closing { abort_at }
+        }
+    }
+}
+
+fn on_stream_operating(cx: &mut Context<'_>, mut operating: Operating, octets: &[u8]) -> Phase {
+    match &operating.stream {
+        Some(stream) if stream.receives() => {
+            if stream.is_abandoned() {
+                cx.take_octets(octets.len());
+            } else {
+                stream.lend(octets);
+            }
+        }
+        // The core takes those of a stream in Full Operation as what they are: FPDUs.
+        Some(_) => {}
+        None => {
+            // They came before the core had switched: before our Reply, or before our first FPDU.
+            if let Some(waiter) = operating.waiter.take() {
+                waiter.failed(cx.out, StartupFault::ExtraOctets);
+            }
+            cx.command(Command::Abort { connection: cx.id });
+        }
+    }
+    Phase::Operating(operating)
+}
+
+/// The application can accept no more: the connection is closed.
+fn fail_pending(cx: &mut Context<'_>, pending: &mut PendingAccept, fault: StartupFault) {
+    pending.failure.get_or_insert(AnswerError::Startup(fault));
+    cx.command(Command::Close { connection: cx.id });
+}
+
+/// The peer sends nothing more (MPA-7.1.2-02). Our half closes too (DDP-6.2.1-05), unless its owner keeps it open.
+pub(super) fn on_peer_finished(cx: &mut Context<'_>, phase: Phase) -> Phase {
+    if let Some(stream) = phase.stream() {
+        stream.set_peer_finished();
+    }
+    match phase {
+        Phase::AwaitingRequest(awaiting) => responding::refuse(cx, awaiting, StartupFault::Closed, None),
+        Phase::PendingAccept(mut pending) => {
+            // The peer can never send the FPDU that lets us send.
+            fail_pending(cx, &mut pending, StartupFault::Closed);
+            Phase::PendingAccept(pending)
+        }
+        Phase::AwaitingReply(awaiting) => initiating::fail(cx, awaiting, StartupFault::Closed),
+        Phase::Operating(operating) => Phase::Operating(on_peer_finished_operating(cx, operating)),
+        phase @ (Phase::Streaming(_) | Phase::Closing { .. }) => phase,
+    }
+}
+
+fn on_peer_finished_operating(cx: &mut Context<'_>, mut operating: Operating) -> Operating {
+    let is_streaming =
+        operating.stream.as_ref().is_some_and(|stream| stream.receives() && !stream.is_abandoned());
+    let Some(qp) = cx.queue_pairs.of(&operating.qp).filter(|_| !is_streaming) else { return operating };
+    qp.status.set_peer_closed();
+    if !operating.finishing && !qp.config.keep_open {
+        operating.finishing = true;
+        let within_ns = qp.config.disconnect_timeout.map(nanos);
+        cx.command(Command::Disconnect { connection: cx.id, within_ns });
+    }
+    operating
+}
+
+/// The stream of the queue pair has failed. The core sends its Terminate, if it may, and closes, unless the application
+/// still sends streaming octets.
+pub(super) fn on_stream_failed(phase: &mut Phase) {
+    if let Phase::Operating(Operating { finishing, stream, .. }) = phase {
+        *finishing = !stream.as_ref().is_some_and(|stream| stream.sends());
+    }
+}
+
+/// TCP is over. Returns the phase of a connection that an application still decides about.
+pub(super) fn on_closed(cx: &mut Context<'_>, phase: Phase, reason: CloseReason) -> Option<Phase> {
+    if let Some(stream) = phase.stream() {
+        stream.set_end(reason);
+    }
+    match phase {
+        Phase::AwaitingRequest(AwaitingRequest { recipient, .. }) => {
+            responding::report(cx, recipient, StartupFault::Closed);
+        }
+        Phase::PendingAccept(mut pending) => {
+            // The application learns so when it decides.
+            pending.failure.get_or_insert(AnswerError::Closed(reason));
+            pending.gone = true;
+            pending.due = Instant::NEVER;
+            return Some(Phase::PendingAccept(pending));
+        }
+        Phase::AwaitingReply(awaiting) => initiating::on_closed(cx, awaiting, reason),
+        Phase::Operating(Operating { qp, waiter, .. }) => {
+            let switched = cx.queue_pairs.has_switched(&qp);
+            match waiter {
+                // Short as it was, it was in Full Operation: the queue pair says how it ended.
+                Some(waiter) if switched => waiter.ready(cx.out),
+                Some(waiter) => waiter.closed(cx.out, reason),
+                None => {}
+            }
+            if switched {
+                cx.queue_pairs.on_closed(cx.out, &qp, reason);
+            } else {
+                cx.queue_pairs.unbind(&qp);
+            }
+        }
+        Phase::Streaming(_) | Phase::Closing { .. } => {}
+    }
+    None
+}
+
+/// The phase has taken too long.
+pub(super) fn on_deadline(cx: &mut Context<'_>, phase: Phase) -> Phase {
+    match phase {
+        Phase::AwaitingRequest(AwaitingRequest { recipient, .. }) => {
+            responding::report(cx, recipient, StartupFault::TimedOut);
+            cx.reset()
+        }
+        Phase::AwaitingReply(awaiting) => initiating::fail(cx, awaiting, StartupFault::TimedOut),
+        Phase::PendingAccept(pending) => responding::on_deadline(cx, pending),
+        Phase::Streaming(_) | Phase::Operating(_) | Phase::Closing { .. } => cx.reset(),
+    }
+}

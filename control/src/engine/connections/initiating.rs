@@ -1,0 +1,133 @@
+//! MPA startup as the Initiator: the Request, the Reply, and a second attempt by revision 1.
+
+use warpline_dataplane::core::ring::{Command, FullOperation};
+use warpline_dataplane::mpa::MpaError;
+use warpline_dataplane::qp::terminate;
+use warpline_dataplane::tcp::CloseReason;
+use warpline_dataplane::time::Instant;
+
+use super::attempt::ConnectAttempt;
+use super::context::{Context, end_stream, full_operation};
+use super::phase::{AwaitingReply, Phase, Waiter};
+use crate::engine::startup::{Initiator, Offer, Proposal, Reply};
+use crate::vocabulary::connect::{ConnectConfig, ConnectError, Connected, Revision};
+use crate::vocabulary::device::CrcPolicy;
+use crate::vocabulary::startup::StartupFault;
+
+/// Sends the Request, before anything else: the next octet of the peer belongs to its Reply.
+// Requirements: MPA-7.1-02, MPA-7.1.2-01
+pub(super) fn send_request(cx: &mut Context<'_>, deadline: Instant, attempt: ConnectAttempt) -> Phase {
+    let ConnectConfig { markers, terms, permissive, ref private_data, .. } = attempt.config;
+    let offer = Offer { markers, crc: cx.crc == CrcPolicy::Always };
+    let proposal = Proposal { offer, revision: attempt.revision, terms, permissive };
+    match Initiator::new(proposal, private_data, deadline) {
+        Ok((initiator, octets)) => {
+            cx.out.wake_at(deadline);
+            cx.send(attempt.stream.as_ref(), octets);
+            Phase::AwaitingReply(AwaitingReply { initiator, attempt })
+        }
+        Err(error) => {
+            cx.queue_pairs.unbind(&attempt.qp);
+            cx.out.reply(attempt.reply, Err(error.into()));
+            match attempt.stream {
+                Some(stream) => cx.resume_streaming(stream),
+                None => cx.close(),
+            }
+        }
+    }
+}
+
+/// Octets of the peer, which belong to its Reply.
+pub(super) fn on_octets(cx: &mut Context<'_>, mut awaiting: AwaitingReply, octets: &[u8]) -> Phase {
+    let result = awaiting.initiator.on_octets(octets);
+    let taken = octets.len() - awaiting.initiator.octets_behind();
+    // First of all: the next octet belongs to the phase that follows.
+    cx.take_octets(taken);
+    match result {
+        Ok(None) => Phase::AwaitingReply(awaiting),
+        Ok(Some(reply)) => on_reply(cx, awaiting.attempt, reply, &octets[taken..]),
+        Err(fault) => fail(cx, awaiting, fault),
+    }
+}
+
+/// The Reply is complete; `rest` are the octets after it.
+fn on_reply(cx: &mut Context<'_>, attempt: ConnectAttempt, reply: Reply, rest: &[u8]) -> Phase {
+    let ConnectAttempt { qp, config, reply: waiter, stream, .. } = attempt;
+    match reply {
+        Reply::Accepted { setup, .. } if !cx.queue_pairs.is_live(&qp) => {
+            // MPAv2-9.3-01: nothing is left at this end that could serve the connection.
+            let terminate = terminate::only_fpdu(MpaError::LocalCatastrophic, setup.agreement);
+            cx.out.reply(waiter, Err(ConnectError::QueuePairInUse));
+            end_stream(stream.as_ref());
+            cx.close_after(terminate[..].into())
+        }
+        Reply::Accepted { setup, private_data, peer } => {
+            // The next octet each way belongs to an FPDU (MPA-7.1.2-14, A-20). A nudge looks like an indication, so only
+            // a peer that negotiates those gets any.
+            let nudges = config.nudges && peer.depths.is_some();
+            let operation = FullOperation { nudges, ..full_operation(qp.number, true, setup) };
+            let operation = cx.queue_pairs.configure(&qp, operation);
+            cx.command(Command::Start { connection: cx.id, operation });
+            let (version, depths) = (setup.agreement.version, setup.outcome.depths);
+            let connected = Connected { private_data, peer, version, depths };
+            cx.operate(qp, Waiter::Connect(waiter, connected), None)
+        }
+        Reply::Rejected { private_data, peer } => {
+            cx.queue_pairs.unbind(&qp);
+            cx.out.reply(waiter, Err(ConnectError::Rejected { private_data, peer }));
+            // MPA is left, and TCP stays open if it has another use (MPA-7.1.2-13, A-01). The octets after the Reply are
+            // streaming octets.
+            match stream {
+                Some(stream) => {
+                    stream.lend(rest);
+                    cx.resume_streaming(stream)
+                }
+                None => cx.close(),
+            }
+        }
+        Reply::Unmet { error, terminate, peer } => {
+            // MPAv2-9.1-07, MPAv2-9.2-08: the Terminate tells the Responder why, and the connection ends.
+            cx.queue_pairs.unbind(&qp);
+            cx.out.reply(waiter, Err(ConnectError::Unmet { error, peer }));
+            end_stream(stream.as_ref());
+            cx.close_after(terminate)
+        }
+    }
+}
+
+/// Startup has failed: the connection is closed (MPA-7.1.2-12, MPA-8-07). The application gets the error, unless the peer
+/// may understand an unenhanced Request.
+pub(super) fn fail(cx: &mut Context<'_>, awaiting: AwaitingReply, fault: StartupFault) -> Phase {
+    if let Some(attempt) = fall_back(cx, awaiting, fault) {
+        give_up(cx, attempt, ConnectError::Startup(fault));
+    }
+    cx.close()
+}
+
+/// TCP has ended while the Reply was awaited. A reset may be all that an enhanced Request gets.
+pub(super) fn on_closed(cx: &mut Context<'_>, awaiting: AwaitingReply, reason: CloseReason) {
+    let fault = if reason == CloseReason::Reset { StartupFault::Closed } else { StartupFault::TimedOut };
+    if let Some(attempt) = fall_back(cx, awaiting, fault) {
+        give_up(cx, attempt, ConnectError::Closed(reason));
+    }
+}
+
+fn give_up(cx: &mut Context<'_>, attempt: ConnectAttempt, error: ConnectError) {
+    cx.queue_pairs.unbind(&attempt.qp);
+    end_stream(attempt.stream.as_ref());
+    cx.out.reply(attempt.reply, Err(error));
+}
+
+/// Tries an unenhanced Request on a new connection, if `fault` and the application allow it; returns the attempt if not.
+// Requirements: MPAv2-10-05
+fn fall_back(cx: &mut Context<'_>, awaiting: AwaitingReply, fault: StartupFault) -> Option<ConnectAttempt> {
+    let AwaitingReply { initiator, attempt } = awaiting;
+    let deadline = initiator.deadline();
+    // There is no second connection to a peer that was in streaming mode.
+    let allowed = attempt.stream.is_none() && attempt.config.revision == Revision::TwoThenOne;
+    if !allowed || !initiator.may_fall_back(fault) || cx.now >= deadline {
+        return Some(attempt);
+    }
+    cx.openings.open(cx.now, cx.out, deadline, ConnectAttempt { revision: 1, ..attempt });
+    None
+}

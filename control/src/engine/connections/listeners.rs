@@ -1,0 +1,227 @@
+//! The listeners of a device, for MPA and for streaming mode: one table, for they share ports.
+
+use std::sync::Arc;
+
+use crossbeam::channel::{self, Receiver, Sender};
+use warpline_dataplane::core::listeners::ListenAddress;
+use warpline_dataplane::core::ring::{Command, ConnectionId};
+use warpline_dataplane::limits;
+
+use crate::engine::interface::arrival::{Arrival, ArrivalQueue, PeerRequest};
+use crate::engine::interface::request::NewStreamListener;
+use crate::engine::interface::shared_stream::SharedStream;
+use crate::engine::outbox::Outbox;
+use crate::engine::table::Table;
+use crate::vocabulary::listen::{ListenConfig, ListenError, backlog};
+use crate::vocabulary::socket_pair::SocketPair;
+use crate::vocabulary::startup::StartupFault;
+use crate::vocabulary::stream::TcpListenConfig;
+
+/// A listener whose connections start with MPA.
+pub(in crate::engine) struct MpaListener {
+    pub(in crate::engine) config: ListenConfig,
+    /// To the application.
+    pub(in crate::engine) arrivals: ArrivalQueue,
+    /// Called after each arrival.
+    pub(in crate::engine) notify: Option<Box<dyn Fn() + Send>>,
+}
+
+impl MpaListener {
+    /// Hands something to the application. Returns false if its queue is full.
+    fn offer(&self, arrival: Arrival) -> bool {
+        let taken = self.arrivals.0.try_send(arrival).is_ok();
+        if let (true, Some(notify)) = (taken, &self.notify) {
+            notify();
+        }
+        taken
+    }
+}
+
+/// What becomes of the connections of a listener.
+enum Kind {
+    /// MPA starts, with the peers whose Request is not complete.
+    Mpa { listener: MpaListener, awaited: Table<ConnectionId, SocketPair> },
+    /// They are handed to the application in streaming mode.
+    Streams { sender: Sender<Arc<SharedStream>>, receiver: Receiver<Arc<SharedStream>> },
+}
+
+struct Listener {
+    /// Its port may be shared with other listeners that say the same.
+    reuse_address: bool,
+    kind: Kind,
+}
+
+/// How a connection that a peer has opened goes on.
+pub(super) enum Accept {
+    /// It waits for the peer's Request.
+    AwaitRequest(ListenConfig),
+    /// The application has it in streaming mode.
+    Streaming(Arc<SharedStream>),
+    /// Nothing listens there, or the application does not keep up.
+    Refuse,
+}
+
+/// What a listener leaves when it goes: connections that no application has taken.
+#[derive(Default)]
+pub(super) struct Orphans {
+    /// Their Request is not complete.
+    pub(super) awaited: Vec<ConnectionId>,
+    /// Their Request waits for a decision.
+    pub(super) undecided: Vec<ConnectionId>,
+    /// They are in streaming mode.
+    pub(super) streaming: Vec<ConnectionId>,
+}
+
+/// All listeners of a device.
+pub(super) struct Listeners {
+    table: Table<ListenAddress, Listener>,
+    /// Where the search for a free port begins.
+    next_port: u16,
+}
+
+impl Listeners {
+    pub(super) fn new(next_port: u16) -> Self {
+        Self { table: Table::default(), next_port }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Listens for connections that start with MPA. Returns the port.
+    pub(super) fn listen(
+        &mut self,
+        out: &mut Outbox,
+        at: ListenAddress,
+        listener: MpaListener,
+    ) -> Result<u16, ListenError> {
+        let config = ListenConfig { backlog: backlog(listener.config.backlog), ..listener.config };
+        let listener = MpaListener { config, ..listener };
+        let (reuse_address, kind) = (config.reuse_address, Kind::Mpa { listener, awaited: Table::default() });
+        let ListenAddress { address, port } = self.insert(at, Listener { reuse_address, kind })?;
+        out.command(Command::Listen { address, port, backlog: config.backlog, tcp: config.tcp });
+        Ok(port)
+    }
+
+    /// Listens for connections in streaming mode.
+    pub(super) fn listen_streams(
+        &mut self,
+        out: &mut Outbox,
+        at: ListenAddress,
+        config: TcpListenConfig,
+    ) -> Result<NewStreamListener, ListenError> {
+        let backlog = backlog(config.backlog);
+        // Those that wait, and those whose handshake is complete meanwhile.
+        let (sender, receiver) = channel::bounded(2 * backlog as usize);
+        let streams = receiver.clone();
+        let listener =
+            Listener { reuse_address: config.reuse_address, kind: Kind::Streams { sender, receiver } };
+        let ListenAddress { address, port } = self.insert(at, listener)?;
+        out.command(Command::Listen { address, port, backlog, tcp: config.tcp });
+        Ok(NewStreamListener { port, streams })
+    }
+
+    fn insert(&mut self, at: ListenAddress, listener: Listener) -> Result<ListenAddress, ListenError> {
+        let at = self.free_address(at, listener.reuse_address)?;
+        self.table.insert(at, listener);
+        Ok(at)
+    }
+
+    /// The address `at`, with a port that no other listener has if it names none.
+    fn free_address(&mut self, at: ListenAddress, reuse_address: bool) -> Result<ListenAddress, ListenError> {
+        const FIRST: u16 = limits::EPHEMERAL_PORTS.0;
+        const COUNT: u16 = limits::EPHEMERAL_PORTS.1 - FIRST + 1;
+        // One of them is free.
+        const { assert!(limits::LISTENERS_PER_CORE < COUNT as usize) };
+        let conflicts = |(other, listener): (&ListenAddress, &Listener)| {
+            other == &at || (other.overlaps(&at) && !(listener.reuse_address && reuse_address))
+        };
+        if self.table.iter().any(conflicts) {
+            return Err(ListenError::PortInUse(at.port));
+        }
+        if self.table.len() >= limits::LISTENERS_PER_CORE {
+            return Err(ListenError::TooManyListeners);
+        }
+        if at.port != 0 {
+            return Ok(at);
+        }
+        let mut next = self.next_port.wrapping_add(1);
+        let port = loop {
+            let port = FIRST + next % COUNT;
+            if !self.table.keys().any(|other| other.port == port) {
+                break port;
+            }
+            next = next.wrapping_add(1);
+        };
+        self.next_port = next;
+        Ok(ListenAddress { port, ..at })
+    }
+
+    /// Listens no more. Returns the connections that no application has taken.
+    pub(super) fn unlisten(&mut self, out: &mut Outbox, at: ListenAddress) -> Orphans {
+        let Some(listener) = self.table.remove(&at) else { return Orphans::default() };
+        out.command(Command::Unlisten { address: at.address, port: at.port });
+        match listener.kind {
+            Kind::Mpa { listener, awaited } => {
+                let arrivals = listener.arrivals.1.try_iter();
+                let undecided = arrivals.filter_map(|arrival| match arrival {
+                    Arrival::Request { connection, .. } => Some(connection),
+                    Arrival::Fault { .. } => None,
+                });
+                let undecided = undecided.collect();
+                Orphans { awaited: awaited.into_keys().collect(), undecided, ..Orphans::default() }
+            }
+            Kind::Streams { receiver, .. } => {
+                let streaming = receiver.try_iter().map(|stream| stream.connection).collect();
+                Orphans { streaming, ..Orphans::default() }
+            }
+        }
+    }
+
+    /// A peer has connected at `at`.
+    pub(super) fn accept(&mut self, at: ListenAddress, id: ConnectionId, pair: SocketPair) -> Accept {
+        match self.table.get_mut(&at).map(|listener| &mut listener.kind) {
+            Some(Kind::Mpa { listener, awaited }) => {
+                awaited.insert(id, pair);
+                Accept::AwaitRequest(listener.config)
+            }
+            Some(Kind::Streams { sender, .. }) => {
+                let stream = SharedStream::new(id, pair);
+                if sender.try_send(stream.clone()).is_ok() {
+                    Accept::Streaming(stream)
+                } else {
+                    Accept::Refuse
+                }
+            }
+            None => Accept::Refuse,
+        }
+    }
+
+    fn mpa(&mut self, at: ListenAddress) -> Option<(&mut MpaListener, &mut Table<ConnectionId, SocketPair>)> {
+        match &mut self.table.get_mut(&at)?.kind {
+            Kind::Mpa { listener, awaited } => Some((listener, awaited)),
+            Kind::Streams { .. } => None,
+        }
+    }
+
+    /// Offers a Request that is complete to the application. Returns false if its queue is full or the listener has gone.
+    pub(super) fn offer(
+        &mut self,
+        at: ListenAddress,
+        connection: ConnectionId,
+        request: PeerRequest,
+    ) -> bool {
+        let Some((listener, awaited)) = self.mpa(at) else { return false };
+        let Some(pair) = awaited.remove(&connection) else { return false };
+        listener.offer(Arrival::Request { connection, pair, request })
+    }
+
+    /// Reports a peer whose startup failed, as long as that takes no room from peers whose startup does not.
+    pub(super) fn report_fault(&mut self, at: ListenAddress, id: ConnectionId, fault: StartupFault) {
+        let Some((listener, awaited)) = self.mpa(at) else { return };
+        let Some(SocketPair { remote, .. }) = awaited.remove(&id) else { return };
+        if listener.arrivals.0.len() < listener.config.backlog as usize {
+            listener.offer(Arrival::Fault { remote, fault });
+        }
+    }
+}

@@ -1,0 +1,461 @@
+//! The connections of a device, from TCP's handshake to its end: MPA startup, streaming mode, Full Operation, teardown.
+//!
+//! A step looks its connection up once. It takes the phase, changes it with a [`Context`], and puts the next one back.
+
+mod attempt;
+mod context;
+mod events;
+mod initiating;
+mod listeners;
+mod openings;
+mod phase;
+mod responding;
+mod streaming;
+
+use std::mem;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use warpline_dataplane::core::listeners::ListenAddress;
+use warpline_dataplane::core::ring::{self, AfterStream, Command, ConnectionId};
+use warpline_dataplane::net::addresses::network_of;
+use warpline_dataplane::qp::shared::SharedQp;
+use warpline_dataplane::tcp::CloseReason;
+use warpline_dataplane::time::Instant;
+
+pub(super) use attempt::ConnectAttempt;
+pub(super) use listeners::MpaListener;
+pub(super) use responding::Acceptance;
+
+use super::holdings::Holdings;
+use super::interface::reply::Reply;
+use super::interface::request::StreamRequest;
+use super::interface::shared_stream::SharedStream;
+use super::outbox::Outbox;
+use super::queue_pairs::QueuePairs;
+use super::table::Table;
+use crate::vocabulary::connect::ConnectError;
+use crate::vocabulary::device::CrcPolicy;
+use crate::vocabulary::duration::nanos;
+use crate::vocabulary::listen::{AnswerError, ListenError};
+use crate::vocabulary::quota::Quotas;
+use crate::vocabulary::socket_pair::SocketPair;
+use crate::vocabulary::stream::SwitchError;
+use context::Context;
+use listeners::{Accept, Listeners, Orphans};
+use openings::{Opening, Openings, Purpose};
+use phase::{Operating, Phase};
+
+/// The parts of the engine that a step works with beside the connections.
+pub(super) struct Step<'a> {
+    pub(super) now: Instant,
+    pub(super) out: &'a mut Outbox,
+    pub(super) queue_pairs: &'a mut QueuePairs,
+}
+
+/// A connection.
+struct Connection {
+    /// Its addresses, while it is open.
+    pair: Option<SocketPair>,
+    phase: Phase,
+}
+
+/// All connections, listeners and openings of a device.
+pub(super) struct Connections {
+    crc: CrcPolicy,
+    table: Table<ConnectionId, Connection>,
+    openings: Openings,
+    listeners: Listeners,
+    /// Connections in [`Phase::Operating`] whose application waits until the core has switched.
+    switching: Vec<ConnectionId>,
+    /// Connections that peers have opened, by address and by network.
+    peers: Holdings<IpAddr, ConnectionId>,
+    networks: Holdings<u64, ConnectionId>,
+}
+
+impl Connections {
+    pub(super) fn new(crc: CrcPolicy, quotas: &Quotas, next_port: u16) -> Self {
+        Self {
+            crc,
+            table: Table::default(),
+            openings: Openings::new(),
+            listeners: Listeners::new(next_port),
+            switching: Vec::new(),
+            peers: Holdings::new(quotas.connections_per_peer),
+            networks: Holdings::new(quotas.connections_per_network),
+        }
+    }
+
+    /// Connections, those being opened or closed included.
+    pub(super) fn len(&self) -> usize {
+        self.table.len() + self.openings.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub(super) fn listeners(&self) -> usize {
+        self.listeners.len()
+    }
+
+    /// # Panics
+    ///
+    /// When anything is left of a connection or a listener.
+    #[cfg(test)]
+    pub(super) fn assert_unused(&self) {
+        assert!(self.is_empty(), "connections");
+        assert_eq!(self.listeners.len(), 0, "listeners");
+        assert!(self.switching.is_empty(), "connections that switch");
+        assert!(self.peers.is_empty() && self.networks.is_empty(), "quotas of peers");
+    }
+
+    /// How many connections were refused because their peer had its quota.
+    pub(super) const fn refused(&self) -> u64 {
+        self.peers.refused() + self.networks.refused()
+    }
+
+    /// Returns true if the connection ends by itself, in an orderly way.
+    pub(super) fn is_finishing(&self, id: ConnectionId) -> bool {
+        let phase = self.table.get(&id).map(|connection| &connection.phase);
+        matches!(phase, Some(Phase::Operating(Operating { finishing: true, .. })))
+    }
+
+    /// The core is polled no more.
+    pub(super) fn stop_streams(&mut self) {
+        for stream in self.table.values().filter_map(|connection| connection.phase.stream()) {
+            stream.set_stopped();
+        }
+    }
+
+    fn stream_of(&self, id: ConnectionId) -> Option<&Arc<SharedStream>> {
+        self.table.get(&id)?.phase.stream()
+    }
+
+    /// The connection `id`, and what a step works with beside it.
+    fn find<'a>(
+        &'a mut self,
+        step: &'a mut Step<'_>,
+        id: ConnectionId,
+    ) -> Option<(Context<'a>, &'a mut Phase)> {
+        let Self { crc, table, openings, listeners, switching, .. } = self;
+        let Connection { pair, phase } = table.get_mut(&id)?;
+        let Step { now, out, queue_pairs } = step;
+        let (crc, now, pair) = (*crc, *now, *pair);
+        let cx = Context { id, pair, now, crc, out, queue_pairs, listeners, openings, switching };
+        Some((cx, phase))
+    }
+
+    /// Moves the connection `id` to the phase that `transition` returns. A connection that is unknown is ignored.
+    fn advance(
+        &mut self,
+        step: &mut Step<'_>,
+        id: ConnectionId,
+        transition: impl FnOnce(&mut Context<'_>, Phase) -> Phase,
+    ) {
+        if let Some((mut cx, phase)) = self.find(step, id) {
+            *phase = transition(&mut cx, take(phase));
+        }
+    }
+
+    /// As [`advance`](Self::advance), for a transition after which the connection may be gone.
+    fn advance_or_remove(
+        &mut self,
+        step: &mut Step<'_>,
+        id: ConnectionId,
+        transition: impl FnOnce(&mut Context<'_>, Phase) -> Option<Phase>,
+    ) {
+        let Some((mut cx, phase)) = self.find(step, id) else { return };
+        match transition(&mut cx, take(phase)) {
+            Some(next) => *phase = next,
+            None => _ = self.table.remove(&id),
+        }
+    }
+
+    /// Adds a connection that the core has opened or accepted, in the phase that `begin` returns.
+    fn insert(
+        &mut self,
+        step: &mut Step<'_>,
+        (id, pair): (ConnectionId, Option<SocketPair>),
+        begin: impl FnOnce(&mut Context<'_>) -> Phase,
+    ) {
+        let before = self.table.insert(id, Connection { pair, phase: PLACEHOLDER });
+        debug_assert!(before.is_none(), "the core names a connection twice");
+        self.advance(step, id, |cx, _| begin(cx));
+    }
+
+    // What handles request.
+
+    /// Opens a connection.
+    pub(super) fn connect(&mut self, step: &mut Step<'_>, attempt: ConnectAttempt) {
+        if !step.queue_pairs.bind(&attempt.qp) {
+            return step.out.reply(attempt.reply, Err(ConnectError::QueuePairInUse));
+        }
+        let deadline = step.now + attempt.timeout_ns();
+        self.openings.open(step.now, step.out, deadline, attempt);
+    }
+
+    pub(super) fn listen(
+        &mut self,
+        step: &mut Step<'_>,
+        at: ListenAddress,
+        listener: MpaListener,
+    ) -> Result<u16, ListenError> {
+        self.listeners.listen(step.out, at, listener)
+    }
+
+    /// Closes the connections of a listener that no application has taken.
+    pub(super) fn unlisten(&mut self, step: &mut Step<'_>, at: ListenAddress) {
+        let Orphans { awaited, undecided, streaming } = self.listeners.unlisten(step.out, at);
+        for id in awaited {
+            self.advance(step, id, |cx, _| cx.close());
+        }
+        for id in undecided {
+            // There is no handle left that an error could be reported to.
+            self.advance_or_remove(step, id, |cx, phase| responding::reject(cx, phase, &[]).0);
+        }
+        for id in streaming {
+            self.advance(step, id, streaming::abandon);
+        }
+    }
+
+    pub(super) fn accept(&mut self, step: &mut Step<'_>, id: ConnectionId, acceptance: Acceptance) {
+        if self.table.contains_key(&id) {
+            self.advance_or_remove(step, id, |cx, phase| responding::accept(cx, phase, acceptance));
+        } else {
+            step.out.reply(acceptance.reply, Err(AnswerError::Stopped));
+        }
+    }
+
+    pub(super) fn reject(
+        &mut self,
+        step: &mut Step<'_>,
+        id: ConnectionId,
+        private_data: &[u8],
+        reply: Reply<Result<(), AnswerError>>,
+    ) {
+        let mut result = Err(AnswerError::Stopped);
+        self.advance_or_remove(step, id, |cx, phase| {
+            let (next, rejected) = responding::reject(cx, phase, private_data);
+            result = rejected;
+            next
+        });
+        step.out.reply(reply, result);
+    }
+
+    /// FIN after everything posted.
+    pub(super) fn disconnect(&mut self, step: &mut Step<'_>, qp: &Arc<SharedQp>) {
+        let Some(qp) = step.queue_pairs.of(qp) else { return };
+        let (Some(id), within_ns) = (qp.connection, qp.config.disconnect_timeout.map(nanos)) else { return };
+        let phase = self.table.get_mut(&id).map(|connection| &mut connection.phase);
+        if let Some(Phase::Operating(Operating { finishing, .. })) = phase {
+            *finishing = true;
+            step.out.command(Command::Disconnect { connection: id, within_ns });
+        }
+    }
+
+    pub(super) fn on_stream_request(&mut self, step: &mut Step<'_>, request: StreamRequest) {
+        match request {
+            StreamRequest::Connect { remote, config, reply } => {
+                self.openings.open_stream(step.now, step.out, (remote, config), reply);
+            }
+            StreamRequest::Listen { at, config, reply } => {
+                let listener = self.listeners.listen_streams(step.out, at, config);
+                step.out.reply(reply, listener);
+            }
+            StreamRequest::Admit { connection } => step.out.command(Command::Admit { connection }),
+            StreamRequest::Write { connection, octets } => {
+                // What was written before MPA began is sent before it: requests come in order.
+                if self.stream_of(connection).is_some_and(|stream| stream.sends()) {
+                    step.out.command(Command::Stream { connection, octets, then: AfterStream::Stay });
+                }
+            }
+            StreamRequest::Take { connection, octets } => {
+                step.out.command(Command::Take { connection, octets });
+            }
+            StreamRequest::Finish { connection } => step.out.command(Command::Close { connection }),
+            StreamRequest::Abort { connection } => {
+                if self.stream_of(connection).is_some() {
+                    step.out.command(Command::Abort { connection });
+                }
+            }
+            StreamRequest::Abandon { connection } => self.advance(step, connection, streaming::abandon),
+            StreamRequest::Initiate { connection, qp, remote, config, reply } => {
+                self.initiate(step, connection, ConnectAttempt::new(qp, remote, config, reply));
+            }
+            StreamRequest::Respond { connection, last_message, config, reply } => {
+                match self.find(step, connection) {
+                    Some((mut cx, phase)) => {
+                        *phase = streaming::respond(&mut cx, take(phase), (last_message, &config), reply);
+                    }
+                    None => step.out.reply(reply, Err(SwitchError::NotStreaming)),
+                }
+            }
+            StreamRequest::Start { connection, qp, direction, config, reply } => {
+                match self.find(step, connection) {
+                    Some((mut cx, phase)) => {
+                        let how = (direction, config);
+                        *phase = streaming::start_unnegotiated(&mut cx, take(phase), &qp, how, reply);
+                    }
+                    None => step.out.reply(reply, Err(SwitchError::NotStreaming)),
+                }
+            }
+            StreamRequest::RejectToStream { connection, pair, private_data, reply } => {
+                if !self.table.contains_key(&connection) {
+                    return step.out.reply(reply, Err(AnswerError::Stopped));
+                }
+                self.advance_or_remove(step, connection, |cx, phase| {
+                    streaming::reject_to_stream(cx, phase, (pair, &private_data), reply)
+                });
+            }
+        }
+    }
+
+    fn initiate(&mut self, step: &mut Step<'_>, id: ConnectionId, attempt: ConnectAttempt) {
+        match self.find(step, id) {
+            Some((mut cx, phase)) => *phase = streaming::initiate(&mut cx, take(phase), attempt),
+            None => step.out.reply(attempt.reply, Err(ConnectError::NotStreaming)),
+        }
+    }
+
+    // What the core reports.
+
+    /// A peer has connected to a listening port.
+    pub(super) fn on_accepted(
+        &mut self,
+        step: &mut Step<'_>,
+        id: ConnectionId,
+        at: ListenAddress,
+        pair: SocketPair,
+    ) {
+        // DDP-8.3.2-06: the connections of one peer leave room for those of others.
+        if !self.take_share(id, pair.remote.ip()) {
+            return self.insert(step, (id, None), |cx| cx.reset());
+        }
+        self.insert(step, (id, Some(pair)), |cx| match cx.listeners.accept(at, id, pair) {
+            Accept::AwaitRequest(config) => responding::on_accepted(cx, at, &config),
+            Accept::Streaming(stream) => Phase::Streaming(stream),
+            Accept::Refuse => cx.reset(),
+        });
+    }
+
+    /// Counts a connection among those of its peer. Returns false if the peer, or its network, has its quota.
+    fn take_share(&mut self, id: ConnectionId, peer: IpAddr) -> bool {
+        let network = network_of(peer);
+        let room = self.peers.has_room(peer) && network.is_none_or(|network| self.networks.has_room(network));
+        if room {
+            self.peers.take(peer, id);
+            if let Some(network) = network {
+                self.networks.take(network, id);
+            }
+        }
+        room
+    }
+
+    /// A connection that this end opens is open.
+    pub(super) fn on_connected(
+        &mut self,
+        step: &mut Step<'_>,
+        token: u64,
+        id: ConnectionId,
+        local: SocketAddr,
+    ) {
+        let Some(Opening { deadline, purpose: Some(purpose) }) = self.openings.take(token) else {
+            return self.insert(step, (id, None), |cx| cx.reset());
+        };
+        let pair = |remote| SocketPair { local, remote: canonical(remote) };
+        match purpose {
+            Purpose::Mpa(attempt) => {
+                let pair = Some(pair(attempt.remote));
+                self.insert(step, (id, pair), |cx| initiating::send_request(cx, deadline, attempt));
+            }
+            Purpose::Stream { remote, reply } => {
+                let pair = pair(remote);
+                let stream = SharedStream::new(id, pair);
+                self.insert(step, (id, Some(pair)), |_| Phase::Streaming(stream.clone()));
+                step.out.reply(reply, Ok(stream));
+            }
+        }
+    }
+
+    pub(super) fn on_connect_failed(&mut self, step: &mut Step<'_>, token: u64, error: ring::ConnectError) {
+        self.openings.on_failed(step.out, step.queue_pairs, token, error);
+    }
+
+    pub(super) fn on_stream(&mut self, step: &mut Step<'_>, id: ConnectionId, octets: &[u8]) {
+        self.advance(step, id, |cx, phase| events::on_stream(cx, phase, octets));
+    }
+
+    /// The peer has acknowledged streaming octets.
+    pub(super) fn on_stream_acknowledged(&mut self, id: ConnectionId, octets: usize) {
+        if let Some(stream) = self.stream_of(id) {
+            stream.acknowledged(octets);
+        }
+    }
+
+    pub(super) fn on_peer_finished(&mut self, step: &mut Step<'_>, id: ConnectionId) {
+        self.advance(step, id, events::on_peer_finished);
+    }
+
+    pub(super) fn on_stream_failed(&mut self, id: ConnectionId) {
+        if let Some(connection) = self.table.get_mut(&id) {
+            events::on_stream_failed(&mut connection.phase);
+        }
+    }
+
+    pub(super) fn on_closed(&mut self, step: &mut Step<'_>, id: ConnectionId, reason: CloseReason) {
+        self.peers.give_back(&id);
+        self.networks.give_back(&id);
+        self.advance_or_remove(step, id, |cx, phase| events::on_closed(cx, phase, reason));
+        if let Some(connection) = self.table.get_mut(&id) {
+            connection.pair = None;
+        }
+    }
+
+    // What time brings.
+
+    /// Replies to the applications whose connections the core has switched to Full Operation.
+    pub(super) fn check_switching(&mut self, step: &mut Step<'_>) {
+        let Self { switching, table, .. } = self;
+        switching.retain(|id| {
+            let phase = table.get_mut(id).map(|connection| &mut connection.phase);
+            let Some(Phase::Operating(Operating { qp, waiter, .. })) = phase else { return false };
+            if !step.queue_pairs.has_switched(qp) {
+                return waiter.is_some();
+            }
+            if let Some(waiter) = waiter.take() {
+                waiter.ready(step.out);
+            }
+            false
+        });
+    }
+
+    /// Ends the phases and openings that have taken too long.
+    pub(super) fn on_deadline(&mut self, step: &mut Step<'_>) {
+        let mut due = Vec::new();
+        for (id, connection) in &self.table {
+            let deadline = connection.phase.deadline();
+            if step.now >= deadline {
+                due.push(*id);
+            } else {
+                step.out.wake_at(deadline);
+            }
+        }
+        for id in due {
+            self.advance(step, id, events::on_deadline);
+        }
+        self.openings.on_deadline(step.now, step.out, step.queue_pairs);
+    }
+}
+
+/// Stands for the phase of a connection during a step.
+const PLACEHOLDER: Phase = Phase::Closing { abort_at: Instant::NEVER };
+
+fn take(phase: &mut Phase) -> Phase {
+    mem::replace(phase, PLACEHOLDER)
+}
+
+/// The address that an IPv4-mapped IPv6 address stands for (RFC 4291 §2.5.5.2).
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}

@@ -1,0 +1,216 @@
+//! MPA startup as the Responder: the Request, the decision of the application, and the Reply.
+
+use std::sync::Arc;
+
+use warpline_dataplane::core::listeners::ListenAddress;
+use warpline_dataplane::core::ring::{AfterStream, Command};
+use warpline_dataplane::qp::shared::SharedQp;
+use warpline_dataplane::time::Instant;
+
+use super::context::{Context, end_stream, full_operation};
+use super::phase::{AwaitingRequest, DecisionTimeouts, PendingAccept, Phase, Recipient, Waiter};
+use crate::engine::interface::arrival::PeerRequest;
+use crate::engine::interface::reply::Reply;
+use crate::engine::interface::shared_stream::SharedStream;
+use crate::engine::startup::{Disposition, Offer, Refusal, Request, Responder};
+use crate::engine::timeouts::LINGER_NS;
+use crate::vocabulary::device::CrcPolicy;
+use crate::vocabulary::duration::nanos;
+use crate::vocabulary::listen::{Accepted, AnswerError, ListenConfig};
+use crate::vocabulary::startup::{ReadsWanted, StartupFault};
+use crate::vocabulary::stream::SwitchError;
+
+/// An application's decision to accept.
+pub(in crate::engine) struct Acceptance {
+    pub(in crate::engine) qp: Arc<SharedQp>,
+    pub(in crate::engine) reads: ReadsWanted,
+    pub(in crate::engine) private_data: Box<[u8]>,
+    pub(in crate::engine) reply: Reply<Result<Accepted, AnswerError>>,
+}
+
+/// Waits for the Request: the next octet of the peer belongs to it (MPA-7.1.2-03).
+pub(super) fn await_request(
+    cx: &mut Context<'_>,
+    config: &ListenConfig,
+    recipient: Recipient,
+) -> AwaitingRequest {
+    let ListenConfig { markers, terms, permissive, startup_timeout, .. } = *config;
+    let offer = Offer { markers, crc: cx.crc == CrcPolicy::Always };
+    let deadline = cx.now + nanos(startup_timeout);
+    let responder = Responder::new(Disposition { offer, terms, permissive }, deadline);
+    let timeouts = DecisionTimeouts {
+        decision_ns: config.decision_timeout.map(nanos),
+        first_fpdu_ns: config.first_fpdu_timeout.map(nanos),
+    };
+    cx.out.wake_at(deadline);
+    AwaitingRequest { responder, timeouts, recipient }
+}
+
+/// Octets of the peer, which belong to its Request.
+pub(super) fn on_octets(cx: &mut Context<'_>, mut awaiting: AwaitingRequest, octets: &[u8]) -> Phase {
+    let result = awaiting.responder.on_octets(octets);
+    cx.take_octets(octets.len());
+    match result {
+        Ok(None) => Phase::AwaitingRequest(awaiting),
+        Ok(Some(request)) => offer(cx, awaiting, request),
+        Err(Refusal { fault, answer }) => refuse(cx, awaiting, fault, answer),
+    }
+}
+
+/// Offers a Request to the application, which sees its Private Data before it decides (MPA-7.1.4-01).
+fn offer(cx: &mut Context<'_>, awaiting: AwaitingRequest, request: Request) -> Phase {
+    let AwaitingRequest { responder, timeouts, recipient } = awaiting;
+    let offered = PeerRequest {
+        private_data: request.private_data.clone(),
+        peer: request.peer,
+        version: request.version(),
+        private_data_max_octets: request.private_data_max_octets(),
+    };
+    let (due, stream) = match recipient {
+        Recipient::Listener(at) => {
+            if !cx.listeners.offer(at, cx.id, offered) {
+                // The application does not keep up: the peer learns so at once.
+                let reply = responder.reject(&request, ReadsWanted::default(), &[]).unwrap_or_default();
+                return cx.close_after(reply);
+            }
+            (timeouts.decision_ns.map_or(Instant::NEVER, |decision_ns| cx.now + decision_ns), None)
+        }
+        // The application has the connection, which is in no backlog.
+        Recipient::Stream(stream, reply) => {
+            cx.out.reply(reply, Ok(offered));
+            (Instant::NEVER, Some(stream))
+        }
+    };
+    cx.out.wake_at(due);
+    let first_fpdu_ns = timeouts.first_fpdu_ns;
+    let pending =
+        PendingAccept { responder, request, first_fpdu_ns, due, stream, failure: None, gone: false };
+    Phase::PendingAccept(pending)
+}
+
+/// The connection is closed at once, and the fault reported at this end.
+// Requirements: MPA-7.1.2-04, MPA-7.1.3-01, MPA-8-07
+pub(super) fn refuse(
+    cx: &mut Context<'_>,
+    awaiting: AwaitingRequest,
+    fault: StartupFault,
+    reply: Option<Box<[u8]>>,
+) -> Phase {
+    report(cx, awaiting.recipient, fault);
+    cx.close_after(reply.unwrap_or_default())
+}
+
+/// Reports a peer whose startup failed to the application.
+pub(super) fn report(cx: &mut Context<'_>, recipient: Recipient, fault: StartupFault) {
+    match recipient {
+        Recipient::Listener(at) => cx.listeners.report_fault(at, cx.id, fault),
+        Recipient::Stream(stream, reply) => {
+            end_stream(Some(&stream));
+            cx.out.reply(reply, Err(SwitchError::Startup(fault)));
+        }
+    }
+}
+
+/// The time for the application's decision is over: the peer is rejected, and the application learns so when it decides.
+/// The second time, the connection has not closed, and is reset.
+pub(super) fn on_deadline(cx: &mut Context<'_>, pending: PendingAccept) -> Phase {
+    let due = if pending.failure.is_some() {
+        cx.command(Command::Abort { connection: cx.id });
+        Instant::NEVER
+    } else {
+        let reply = pending.responder.reject(&pending.request, ReadsWanted::default(), &[]);
+        let octets = reply.unwrap_or_default();
+        cx.command(Command::Stream { connection: cx.id, octets, then: AfterStream::Close });
+        cx.now + LINGER_NS
+    };
+    cx.out.wake_at(due);
+    let failure = pending.failure.or(Some(AnswerError::TimedOut));
+    Phase::PendingAccept(PendingAccept { due, failure, ..pending })
+}
+
+/// A decision about a connection: the Request, or why it is too late and the phase that follows, if any.
+type Decided = Result<PendingAccept, (AnswerError, Option<Phase>)>;
+
+/// The Request that an application has decided about.
+fn decided(cx: &mut Context<'_>, phase: Phase) -> Decided {
+    match phase {
+        Phase::PendingAccept(PendingAccept { failure: Some(error), gone, stream, .. }) => {
+            end_stream(stream.as_ref());
+            Err((error, (!gone).then(|| cx.close())))
+        }
+        Phase::PendingAccept(pending) => Ok(pending),
+        phase => Err((AnswerError::Stopped, Some(phase))),
+    }
+}
+
+/// The application accepts. Returns `None` for a connection that is over.
+pub(super) fn accept(cx: &mut Context<'_>, phase: Phase, acceptance: Acceptance) -> Option<Phase> {
+    let Acceptance { qp, reads, private_data, reply } = acceptance;
+    let pending = match decided(cx, phase) {
+        Ok(pending) => pending,
+        Err((error, next)) => {
+            cx.out.reply(reply, Err(error));
+            return next;
+        }
+    };
+    let PendingAccept { responder, request, first_fpdu_ns, stream, .. } = pending;
+    let frame = responder.accept(&request, reads, &private_data).map_err(AnswerError::from);
+    let frame =
+        frame.and_then(
+            |frame| {
+                if cx.queue_pairs.bind(&qp) { Ok(frame) } else { Err(AnswerError::QueuePairInUse) }
+            },
+        );
+    match frame {
+        Ok((octets, setup)) => {
+            // One command, so that no octet is read in the wrong mode (MPA-7.1.2-10, A-20).
+            let operation = cx.queue_pairs.configure(&qp, full_operation(qp.number, false, setup));
+            let then = AfterStream::FullOperation(operation);
+            cx.command(Command::Stream { connection: cx.id, octets, then });
+            let accepted = Accepted { version: setup.agreement.version, depths: setup.outcome.depths };
+            if let Some(within_ns) = first_fpdu_ns {
+                // MPA-7.1.2-26
+                cx.command(Command::ExpectFpdu { connection: cx.id, within_ns });
+            }
+            Some(cx.operate(qp, Waiter::Accept(reply, accepted), None))
+        }
+        Err(error) => {
+            // The Reply carries the reason, if it is one that the peer can act on (A-07, MPAv2-9.1-04).
+            let octets = responder.reject(&request, reads, &[]).unwrap_or_default();
+            cx.out.reply(reply, Err(error));
+            Some(turn_away(cx, stream, octets))
+        }
+    }
+}
+
+/// The application rejects. Returns `None` as the phase of a connection that is over.
+pub(super) fn reject(
+    cx: &mut Context<'_>,
+    phase: Phase,
+    private_data: &[u8],
+) -> (Option<Phase>, Result<(), AnswerError>) {
+    let PendingAccept { responder, request, stream, .. } = match decided(cx, phase) {
+        Ok(pending) => pending,
+        Err((error, next)) => return (next, Err(error)),
+    };
+    let frame = responder.reject(&request, ReadsWanted::default(), private_data);
+    let next = turn_away(cx, stream, frame.clone().unwrap_or_default());
+    (Some(next), frame.map(drop).map_err(AnswerError::from))
+}
+
+/// After a rejecting Reply MPA is left. TCP stays open if it has another use.
+// Requirements: MPA-7.1.2-07, MPA-7.1.2-18, A-01
+fn turn_away(cx: &mut Context<'_>, stream: Option<Arc<SharedStream>>, octets: Box<[u8]>) -> Phase {
+    match stream {
+        Some(stream) => {
+            cx.send(Some(&stream), octets);
+            cx.resume_streaming(stream)
+        }
+        None => cx.close_after(octets),
+    }
+}
+
+/// The connection of a listener that has just been accepted.
+pub(super) fn on_accepted(cx: &mut Context<'_>, at: ListenAddress, config: &ListenConfig) -> Phase {
+    Phase::AwaitingRequest(await_request(cx, config, Recipient::Listener(at)))
+}

@@ -1,0 +1,160 @@
+//! Requests about connections in streaming mode, and how MPA starts on them.
+
+use std::sync::Arc;
+
+use warpline_dataplane::core::ring::{Command, Direction, FullOperation};
+use warpline_dataplane::qp::shared::SharedQp;
+
+use super::attempt::ConnectAttempt;
+use super::context::Context;
+use super::events;
+use super::initiating;
+use super::phase::{Operating, Phase, Recipient, Waiter};
+use super::responding;
+use crate::engine::interface::arrival::PeerRequest;
+use crate::engine::interface::reply::Reply;
+use crate::engine::interface::shared_stream::SharedStream;
+use crate::vocabulary::connect::ConnectError;
+use crate::vocabulary::listen::{AnswerError, ListenConfig};
+use crate::vocabulary::socket_pair::SocketPair;
+use crate::vocabulary::stream::{SwitchError, UnnegotiatedConfig};
+
+/// The application has dropped its handle. A connection in streaming mode is closed; a queue pair that serves one direction
+/// goes on.
+pub(super) fn abandon(cx: &mut Context<'_>, phase: Phase) -> Phase {
+    match phase {
+        Phase::Streaming(stream) => cx.abandon(&stream),
+        phase => {
+            if let Some(stream) = phase.stream() {
+                cx.discard_pending(stream);
+            }
+            phase
+        }
+    }
+}
+
+/// The stream of the connection, if MPA may start on it in both directions.
+fn startable(phase: &Phase) -> Option<Arc<SharedStream>> {
+    match phase {
+        Phase::Streaming(stream) if !stream.finished() => Some(stream.clone()),
+        _ => None,
+    }
+}
+
+/// Starts MPA as the Initiator, whichever end opened the connection.
+// Requirements: MPA-7.1-03, MPA-7.1-06
+pub(super) fn initiate(cx: &mut Context<'_>, phase: Phase, attempt: ConnectAttempt) -> Phase {
+    let Some(stream) = startable(&phase) else {
+        cx.out.reply(attempt.reply, Err(ConnectError::NotStreaming));
+        return phase;
+    };
+    let octets = stream.pending_octets();
+    if octets > 0 {
+        // MPA-7.1.5-01: the peer sent them before it could know of MPA.
+        cx.out.reply(attempt.reply, Err(ConnectError::PendingStreamData { octets }));
+        return phase;
+    }
+    if !cx.queue_pairs.bind(&attempt.qp) {
+        cx.out.reply(attempt.reply, Err(ConnectError::QueuePairInUse));
+        return phase;
+    }
+    stream.give_to_mpa(Direction::Both);
+    let deadline = cx.now + attempt.timeout_ns();
+    let finished = stream.peer_finished();
+    let next = initiating::send_request(cx, deadline, ConnectAttempt { stream: Some(stream), ..attempt });
+    if finished { events::on_peer_finished(cx, next) } else { next }
+}
+
+/// Starts MPA as the Responder, whichever end opened the connection.
+// Requirements: MPA-7.1-03, MPA-7.1-06
+pub(super) fn respond(
+    cx: &mut Context<'_>,
+    phase: Phase,
+    (last_message, config): (Box<[u8]>, &ListenConfig),
+    reply: Reply<Result<PeerRequest, SwitchError>>,
+) -> Phase {
+    let Some(stream) = startable(&phase) else {
+        cx.out.reply(reply, Err(SwitchError::NotStreaming));
+        return phase;
+    };
+    let octets = stream.pending_octets();
+    if octets > 0 && !last_message.is_empty() {
+        // MPA-7.1.5-01: the peer cannot have answered a message that was not sent yet.
+        cx.out.reply(reply, Err(SwitchError::PendingStreamData { octets }));
+        return phase;
+    }
+    let octets = last_message.len();
+    if octets > 0 && !stream.has_room(octets) {
+        cx.out.reply(reply, Err(SwitchError::NoRoom { octets }));
+        return phase;
+    }
+    let early = stream.take_pending();
+    stream.give_to_mpa(Direction::Both);
+    let finished = stream.peer_finished();
+    // MPA-7.1.5-02: the next octet of the peer belongs to its Request, so the Request cannot come too soon.
+    let awaiting = responding::await_request(cx, config, Recipient::Stream(stream.clone(), reply));
+    cx.send(Some(&stream), last_message);
+    let mut next = Phase::AwaitingRequest(awaiting);
+    if !early.is_empty() {
+        next = events::on_stream(cx, next, &early);
+    }
+    if finished { events::on_peer_finished(cx, next) } else { next }
+}
+
+/// Switches `direction` to FPDUs without startup frames.
+// Requirements: C00-8.1-01 to C00-8.1-06
+pub(super) fn start_unnegotiated(
+    cx: &mut Context<'_>,
+    phase: Phase,
+    qp: &Arc<SharedQp>,
+    (direction, config): (Direction, UnnegotiatedConfig),
+    reply: Reply<Result<(), SwitchError>>,
+) -> Phase {
+    let operation = FullOperation::unnegotiated(qp.number, config.version, config.depths);
+    let operation = cx.queue_pairs.configure(qp, operation);
+    let command = Command::StartUnnegotiated { connection: cx.id, operation, direction };
+    match phase {
+        Phase::Operating(Operating { qp: ref serving, stream: Some(ref stream), .. })
+            if Arc::ptr_eq(serving, qp) && !stream.is_of_mpa(direction) =>
+        {
+            stream.give_to_mpa(direction);
+            cx.command(command);
+            cx.out.reply(reply, Ok(()));
+            phase
+        }
+        Phase::Streaming(stream) if !(stream.finished() && direction.sends()) => {
+            if !cx.queue_pairs.bind(qp) {
+                cx.out.reply(reply, Err(SwitchError::QueuePairInUse));
+                return Phase::Streaming(stream);
+            }
+            stream.give_to_mpa(direction);
+            cx.command(command);
+            cx.operate(qp.clone(), Waiter::Start(reply), Some(stream))
+        }
+        phase => {
+            cx.out.reply(reply, Err(SwitchError::NotStreaming));
+            phase
+        }
+    }
+}
+
+/// Rejects a Request, and hands the connection to the application in streaming mode.
+pub(super) fn reject_to_stream(
+    cx: &mut Context<'_>,
+    mut phase: Phase,
+    (pair, private_data): (SocketPair, &[u8]),
+    reply: Reply<Result<Arc<SharedStream>, AnswerError>>,
+) -> Option<Phase> {
+    if let Phase::PendingAccept(pending) = &mut phase {
+        pending.stream.get_or_insert_with(|| SharedStream::new(cx.id, pair));
+    }
+    let Some(stream) = phase.stream().cloned() else {
+        cx.out.reply(reply, Err(AnswerError::Stopped));
+        return Some(phase);
+    };
+    // It counts in no backlog any more.
+    cx.command(Command::Admit { connection: cx.id });
+    let (next, rejected) = responding::reject(cx, phase, private_data);
+    cx.out.reply(reply, rejected.map(|()| stream));
+    next
+}

@@ -1,0 +1,202 @@
+//! What handles request of the engine.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam::channel::Receiver;
+use warpline_dataplane::core::listeners::ListenAddress;
+use warpline_dataplane::core::ring::{ConnectionId, Direction};
+use warpline_dataplane::core::statistics::Statistics;
+use warpline_dataplane::memory::{Access, ProtectionDomainId, Region, STag};
+use warpline_dataplane::qp::shared::{CompletionRing, SharedQp};
+use warpline_dataplane::qp::shared_receive_queue::SharedReceiveQueue;
+use warpline_dataplane::qp::work::QpNumber;
+use warpline_dataplane::tcp::Snapshot;
+
+use super::arrival::{ArrivalQueue, PeerRequest};
+use super::connection_status::ConnectionStatus;
+use super::reply::Reply;
+use super::shared_stream::SharedStream;
+use crate::vocabulary::connect::{ConnectConfig, ConnectError, Connected};
+use crate::vocabulary::device::Usage;
+use crate::vocabulary::listen::{Accepted, AnswerError, ListenConfig, ListenError};
+use crate::vocabulary::memory::{Addressing, MemoryError};
+use crate::vocabulary::queue_pair::{CreateError, QpConfig};
+use crate::vocabulary::socket_pair::SocketPair;
+use crate::vocabulary::startup::ReadsWanted;
+use crate::vocabulary::stream::{StreamConfig, SwitchError, TcpListenConfig, UnnegotiatedConfig};
+
+/// How a deregistration ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DeregisterOutcome {
+    /// No core reaches the memory any more.
+    Done,
+    /// Sends still read from it.
+    InUse,
+    /// Windows are bound to it.
+    WindowsBound,
+    /// The core did not answer.
+    Unanswered,
+}
+
+/// One request of the API.
+///
+/// A queue pair's number is good for what its owner asks: [`DestroyQp`](Self::DestroyQp) comes behind all of that, and the
+/// number is another's only after it. What lasts longer, or comes from others, names the queue pair itself.
+pub(crate) enum Request {
+    Register {
+        region: Region,
+        pd: ProtectionDomainId,
+        stream: Option<QpNumber>,
+        access: Access,
+        addressing: Addressing,
+        reply: Reply<Result<STag, MemoryError>>,
+    },
+    AllocateWindow {
+        pd: ProtectionDomainId,
+        reply: Reply<Result<STag, MemoryError>>,
+    },
+    /// Of a registration or a window.
+    Deregister {
+        /// The name it was given first.
+        stag: STag,
+        /// What it was called last.
+        last: STag,
+        /// How long to try again while sends read from the memory, or windows are bound to it; for as long as it takes without.
+        patience: Option<Duration>,
+        reply: Reply<DeregisterOutcome>,
+    },
+    CreateQp {
+        pd: ProtectionDomainId,
+        config: QpConfig,
+        completions: (Arc<CompletionRing>, Arc<CompletionRing>),
+        /// Where its receives come from, if not from a queue of its own.
+        receives: Option<Arc<SharedReceiveQueue>>,
+        reply: Reply<Result<NewQueuePair, CreateError>>,
+    },
+    DestroyQp {
+        qp: QpNumber,
+        reply: Reply<()>,
+    },
+    Connect {
+        qp: Arc<SharedQp>,
+        remote: SocketAddr,
+        config: ConnectConfig,
+        reply: Reply<Result<Connected, ConnectError>>,
+    },
+    Listen {
+        /// Port 0 for a free one.
+        at: ListenAddress,
+        config: ListenConfig,
+        /// Both ends: when the listener goes, the engine takes back what the application has not received.
+        arrivals: ArrivalQueue,
+        /// Called by the thread of the engine after each arrival.
+        notify: Option<Box<dyn Fn() + Send>>,
+        /// The port.
+        reply: Reply<Result<u16, ListenError>>,
+    },
+    Unlisten {
+        at: ListenAddress,
+    },
+    Accept {
+        connection: ConnectionId,
+        qp: Arc<SharedQp>,
+        reads: ReadsWanted,
+        private_data: Box<[u8]>,
+        reply: Reply<Result<Accepted, AnswerError>>,
+    },
+    Reject {
+        connection: ConnectionId,
+        private_data: Box<[u8]>,
+        reply: Reply<Result<(), AnswerError>>,
+    },
+    Disconnect {
+        qp: Arc<SharedQp>,
+    },
+    Abort {
+        qp: QpNumber,
+    },
+    /// About connections in streaming mode.
+    Stream(StreamRequest),
+    Statistics {
+        reply: Reply<Statistics>,
+    },
+    ConnectionReport {
+        qp: QpNumber,
+        reply: Reply<Option<Snapshot>>,
+    },
+    Usage {
+        reply: Reply<Usage>,
+    },
+}
+
+/// A queue pair that the engine has made.
+pub(crate) struct NewQueuePair {
+    /// What the application shares with the core.
+    pub(crate) shared: Arc<SharedQp>,
+    /// What the application shares with the engine.
+    pub(crate) status: Arc<ConnectionStatus>,
+}
+
+/// A listener in streaming mode that the engine has made.
+pub(crate) struct NewStreamListener {
+    /// The port: the one that was chosen if 0 was asked for.
+    pub(crate) port: u16,
+    /// Connections that no application has taken.
+    pub(crate) streams: Receiver<Arc<SharedStream>>,
+}
+
+/// What the API asks of connections in streaming mode.
+pub(crate) enum StreamRequest {
+    Connect {
+        remote: SocketAddr,
+        config: StreamConfig,
+        reply: Reply<Result<Arc<SharedStream>, ConnectError>>,
+    },
+    Listen {
+        /// Port 0 for a free one.
+        at: ListenAddress,
+        config: TcpListenConfig,
+        reply: Reply<Result<NewStreamListener, ListenError>>,
+    },
+    /// The application has taken a connection from its listener.
+    Admit { connection: ConnectionId },
+    /// Octets that are charged to the connection already.
+    Write { connection: ConnectionId, octets: Box<[u8]> },
+    /// The application has read octets.
+    Take { connection: ConnectionId, octets: u32 },
+    /// FIN after everything written.
+    Finish { connection: ConnectionId },
+    /// RST.
+    Abort { connection: ConnectionId },
+    /// The application has dropped the connection.
+    Abandon { connection: ConnectionId },
+    Initiate {
+        connection: ConnectionId,
+        qp: Arc<SharedQp>,
+        remote: SocketAddr,
+        config: ConnectConfig,
+        reply: Reply<Result<Connected, ConnectError>>,
+    },
+    Respond {
+        connection: ConnectionId,
+        last_message: Box<[u8]>,
+        config: ListenConfig,
+        reply: Reply<Result<PeerRequest, SwitchError>>,
+    },
+    Start {
+        connection: ConnectionId,
+        qp: Arc<SharedQp>,
+        direction: Direction,
+        config: UnnegotiatedConfig,
+        reply: Reply<Result<(), SwitchError>>,
+    },
+    /// A rejection that leaves the connection to the application.
+    RejectToStream {
+        connection: ConnectionId,
+        pair: SocketPair,
+        private_data: Box<[u8]>,
+        reply: Reply<Result<Arc<SharedStream>, AnswerError>>,
+    },
+}

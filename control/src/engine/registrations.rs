@@ -1,0 +1,235 @@
+//! Registrations and windows: from the request of the application to the reply of the core, and back.
+
+use std::time::Duration;
+
+use warpline_dataplane::core::ring::Command;
+use warpline_dataplane::memory::{Grant, InsertError, ProtectionDomainId, RemoveError, STag};
+use warpline_dataplane::time::{Instant, MILLISECOND};
+
+use super::holdings::Holdings;
+use super::interface::reply::Reply;
+use super::interface::request::DeregisterOutcome;
+use super::names::{KeyedSequence, StagNames};
+use super::outbox::Outbox;
+use super::table::Table;
+use crate::vocabulary::duration::nanos;
+use crate::vocabulary::memory::MemoryError;
+
+/// Time until the second attempt to deregister memory that sends read from. Each attempt has the core look at its queue pairs, and
+/// a peer that takes no octets keeps memory in use for as long as it likes: so the time doubles.
+const RETRY_NS: u64 = MILLISECOND;
+/// The longest it gets.
+const RETRY_MAX_NS: u64 = 128 * MILLISECOND;
+
+/// A registration that waits for the core.
+enum Pending {
+    /// The core has not confirmed it yet.
+    Registering(Reply<Result<STag, MemoryError>>),
+    /// The application wants it removed.
+    Deregistering(Deregistration),
+}
+
+/// An application's request to deregister memory or to deallocate a window.
+pub(super) struct DeregisterRequest {
+    /// The name that it was given first.
+    pub(super) stag: STag,
+    /// The name that it had last.
+    pub(super) last: STag,
+    /// How long to try again; `None` without limit.
+    pub(super) patience: Option<Duration>,
+    pub(super) reply: Reply<DeregisterOutcome>,
+}
+
+/// A deregistration under way.
+struct Deregistration {
+    reply: Reply<DeregisterOutcome>,
+    /// The name that the memory had last.
+    last: STag,
+    /// When to give up.
+    until: Instant,
+    /// When to ask the core again; never while its reply is awaited.
+    retry_at: Instant,
+    /// How long to wait before the next attempt.
+    retry_ns: u64,
+    /// Why the core has kept the memory so far.
+    kept: Option<RemoveError>,
+}
+
+/// A registration that does not wait for the core.
+#[derive(Clone, Copy)]
+enum Settled {
+    /// The core has it.
+    Registered,
+    /// The core has removed it after the application had stopped waiting for that.
+    Removed,
+}
+
+/// All registrations of a device. Each is in one of the two tables.
+pub(super) struct Registrations {
+    names: StagNames,
+    pending: Table<STag, Pending>,
+    settled: Table<STag, Settled>,
+    /// The Protection Domain of each.
+    domains: Holdings<ProtectionDomainId, STag>,
+}
+
+impl Registrations {
+    pub(super) fn new(random: KeyedSequence, regions_per_domain: usize) -> Self {
+        let (names, domains) = (StagNames::new(random), Holdings::new(regions_per_domain));
+        Self { names, pending: Table::default(), settled: Table::default(), domains }
+    }
+
+    /// Frees the name of a registration, `stag` at first and `last` in the end.
+    fn forget(&mut self, stag: STag, last: STag) {
+        self.names.give_back(last);
+        self.domains.give_back(&stag);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        let registrations = self.pending.len() + self.settled.len();
+        debug_assert_eq!(self.names.in_use(), registrations, "a name for each");
+        registrations
+    }
+
+    /// How many were refused because their domain had its quota.
+    pub(super) fn refused(&self) -> u64 {
+        self.domains.refused()
+    }
+
+    /// Returns true if a registration waits for the core.
+    pub(super) fn is_pending(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    pub(super) fn register(
+        &mut self,
+        out: &mut Outbox,
+        grant: Grant,
+        reply: Reply<Result<STag, MemoryError>>,
+    ) {
+        if let Some(stag) = self.name(out, grant.pd, reply) {
+            out.command(Command::Register { stag, grant });
+        }
+    }
+
+    pub(super) fn allocate_window(
+        &mut self,
+        out: &mut Outbox,
+        pd: ProtectionDomainId,
+        reply: Reply<Result<STag, MemoryError>>,
+    ) {
+        if let Some(stag) = self.name(out, pd, reply) {
+            out.command(Command::AllocateWindow { stag, pd });
+        }
+    }
+
+    /// A name for a registration or window of `pd`, which waits for the core from now on.
+    // Requirements: DDP-8.3.2-03, DDP-8.3.2-06, RDMAP-8.1.2-01, RDMAP-8.1.2-03
+    fn name(
+        &mut self,
+        out: &mut Outbox,
+        pd: ProtectionDomainId,
+        reply: Reply<Result<STag, MemoryError>>,
+    ) -> Option<STag> {
+        if !self.domains.has_room(pd) {
+            out.reply(reply, Err(MemoryError::Quota));
+            return None;
+        }
+        let Some(stag) = self.names.take() else {
+            out.reply(reply, Err(MemoryError::TooManyRegions));
+            return None;
+        };
+        self.domains.take(pd, stag);
+        self.pending.insert(stag, Pending::Registering(reply));
+        Some(stag)
+    }
+
+    /// Work that is posted from now on finds the registration.
+    pub(super) fn on_registered(&mut self, out: &mut Outbox, stag: STag, result: Result<(), InsertError>) {
+        let Some(Pending::Registering(reply)) = self.pending.remove(&stag) else { return };
+        match result {
+            Ok(()) => {
+                self.settled.insert(stag, Settled::Registered);
+                out.reply(reply, Ok(stag));
+            }
+            Err(error) => {
+                debug_assert_ne!(error, InsertError::NoSlot, "an STag was given out twice");
+                self.forget(stag, stag);
+                out.reply(reply, Err(MemoryError::from(error)));
+            }
+        }
+    }
+
+    pub(super) fn deregister(&mut self, now: Instant, out: &mut Outbox, request: DeregisterRequest) {
+        let DeregisterRequest { stag, last, patience, reply } = request;
+        match self.settled.remove(&stag) {
+            Some(Settled::Registered) => {
+                let until = patience.map_or(Instant::NEVER, |patience| now + nanos(patience));
+                let retry_at = Instant::NEVER;
+                let deregistration =
+                    Deregistration { reply, last, until, retry_at, retry_ns: RETRY_NS, kept: None };
+                self.pending.insert(stag, Pending::Deregistering(deregistration));
+                out.wake_at(until);
+                out.command(Command::Deregister { stag });
+            }
+            Some(Settled::Removed) => {
+                self.forget(stag, last);
+                out.reply(reply, DeregisterOutcome::Done);
+            }
+            // Its one handle asks, and waits for the reply before it asks again.
+            None => debug_assert!(false, "{stag:?} is not registered"),
+        }
+    }
+
+    pub(super) fn on_deregistered(
+        &mut self,
+        now: Instant,
+        out: &mut Outbox,
+        stag: STag,
+        result: Result<(), RemoveError>,
+    ) {
+        if let Err(why) = result {
+            if let Some(Pending::Deregistering(deregistration)) = self.pending.get_mut(&stag) {
+                deregistration.kept = Some(why);
+                deregistration.retry_at = now + deregistration.retry_ns;
+                deregistration.retry_ns = (2 * deregistration.retry_ns).min(RETRY_MAX_NS);
+                out.wake_at(deregistration.retry_at);
+            }
+        } else if let Some(Pending::Deregistering(Deregistration { reply, last, .. })) =
+            self.pending.remove(&stag)
+        {
+            self.forget(stag, last);
+            out.reply(reply, DeregisterOutcome::Done);
+        } else if let Some(settled) = self.settled.get_mut(&stag) {
+            *settled = Settled::Removed;
+        }
+    }
+
+    /// Repeats the attempts that are due, and gives up those that have taken too long.
+    pub(super) fn on_deadline(&mut self, now: Instant, out: &mut Outbox) {
+        let Self { pending, settled, .. } = self;
+        let given_up = pending.extract_if(|_, pending| match pending {
+            Pending::Deregistering(deregistration) => now >= deregistration.until,
+            Pending::Registering(_) => false,
+        });
+        for (stag, pending) in given_up {
+            settled.insert(stag, Settled::Registered);
+            if let Pending::Deregistering(Deregistration { reply, kept, .. }) = pending {
+                let outcome = match kept {
+                    Some(RemoveError::WindowsBound) => DeregisterOutcome::WindowsBound,
+                    Some(RemoveError::InUse | RemoveError::Unknown) => DeregisterOutcome::InUse,
+                    None => DeregisterOutcome::Unanswered,
+                };
+                out.reply(reply, outcome);
+            }
+        }
+        for (stag, pending) in pending {
+            let Pending::Deregistering(deregistration) = pending else { continue };
+            if now >= deregistration.retry_at {
+                deregistration.retry_at = Instant::NEVER;
+                out.command(Command::Deregister { stag: *stag });
+            }
+            out.wake_at(deregistration.retry_at.min(deregistration.until));
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! What all handles of a device share: the way to its control engine, and its configuration.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use crossbeam::channel::{Receiver, Sender};
+use warpline_dataplane::memory::{ProtectionDomainId, Region, STag};
+use warpline_dataplane::qp::async_event::AsyncEvents;
+use warpline_dataplane::qp::shared_receive_queue::SrqNumber;
+
+use super::control_waker::ControlWaker;
+use super::event_fd::EventFd;
+use crate::engine::interface::reply::Reply;
+use crate::engine::interface::request::Request;
+use crate::engine::names::KeyedSequence;
+use crate::vocabulary::device::{DeviceConfig, Stopped};
+
+/// What all handles of a device share (verbs' device context). The device stops when the last of them has gone.
+pub(crate) struct DeviceContext {
+    /// `None` only while the device stops.
+    requests: Option<Sender<Request>>,
+    control: Option<JoinHandle<()>>,
+    /// Wakes the control thread when there are requests.
+    control_waker: Arc<ControlWaker>,
+    flags: Arc<DeviceFlags>,
+    next_domain: AtomicU32,
+    next_shared_receive_queue: AtomicU32,
+    /// Names for memory that is registered anew and windows that are bound anew.
+    names: Mutex<KeyedSequence>,
+    /// Whether the device takes payload by reference.
+    pub(crate) gathers: bool,
+    config: DeviceConfig,
+    pub(crate) events: Arc<AsyncEvents>,
+    event_fd: Arc<EventFd>,
+}
+
+/// What the threads of a device tell each other.
+#[derive(Debug)]
+pub(crate) struct DeviceFlags {
+    /// The core is polled.
+    driven: AtomicBool,
+    /// Control has ended: the poll thread is to end too.
+    ended: AtomicBool,
+}
+
+impl DeviceFlags {
+    pub(crate) const fn new() -> Self {
+        Self { driven: AtomicBool::new(true), ended: AtomicBool::new(false) }
+    }
+
+    pub(crate) fn is_driven(&self) -> bool {
+        self.driven.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn clear_driven(&self) {
+        self.driven.store(false, Ordering::Release);
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_ended(&self) {
+        self.ended.store(true, Ordering::Release);
+    }
+}
+
+/// The parts of a context.
+pub(super) struct ContextParts {
+    pub(super) requests: Sender<Request>,
+    pub(super) control: JoinHandle<()>,
+    pub(super) control_waker: Arc<ControlWaker>,
+    pub(super) flags: Arc<DeviceFlags>,
+    pub(super) names: KeyedSequence,
+    pub(super) gathers: bool,
+    pub(super) config: DeviceConfig,
+    pub(super) events: Arc<AsyncEvents>,
+    pub(super) event_fd: Arc<EventFd>,
+}
+
+impl DeviceContext {
+    pub(super) fn new(parts: ContextParts) -> Arc<Self> {
+        let ContextParts {
+            requests,
+            control,
+            control_waker,
+            flags,
+            names,
+            gathers,
+            config,
+            events,
+            event_fd,
+        } = parts;
+        Arc::new(Self {
+            requests: Some(requests),
+            control: Some(control),
+            control_waker,
+            flags,
+            next_domain: AtomicU32::new(1),
+            next_shared_receive_queue: AtomicU32::new(0),
+            names: Mutex::new(names),
+            gathers,
+            config,
+            events,
+            event_fd,
+        })
+    }
+
+    /// Sends a request, and waits for the reply.
+    pub(crate) fn ask<T>(&self, request: impl FnOnce(Reply<T>) -> Request) -> Result<T, Stopped> {
+        self.begin(request)?.recv().map_err(|_| Stopped)
+    }
+
+    /// Sends a request. Returns where the reply arrives.
+    pub(crate) fn begin<T>(&self, request: impl FnOnce(Reply<T>) -> Request) -> Result<Receiver<T>, Stopped> {
+        let (reply, receiver) = Reply::new();
+        self.send(request(reply))?;
+        Ok(receiver)
+    }
+
+    /// Sends a request that has no reply, or one that arrives elsewhere.
+    pub(crate) fn send(&self, request: Request) -> Result<(), Stopped> {
+        self.requests.as_ref().ok_or(Stopped)?.send(request).map_err(|_| Stopped)?;
+        self.control_waker.wake();
+        Ok(())
+    }
+
+    /// The directory of the control thread in /proc.
+    #[cfg(test)]
+    pub(crate) fn control_task(&self) -> String {
+        self.control_waker.task().expect("control has started")
+    }
+
+    /// Returns true if the device serves no more. It is set before anything that control holds is dropped.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.flags.has_ended()
+    }
+
+    /// Returns true if the core may still reach registered memory, though control may have ended.
+    pub(crate) fn is_driven(&self) -> bool {
+        self.flags.is_driven()
+    }
+
+    /// Another name for the slot that is called `stag`.
+    pub(crate) fn next_name(&self, stag: STag) -> STag {
+        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            let next = stag.with_key(names.next() as u16);
+            if next != stag && next.0 != 0 {
+                return next;
+            }
+        }
+    }
+
+    /// How the device was set up.
+    pub(crate) fn config(&self) -> &DeviceConfig {
+        &self.config
+    }
+
+    pub(crate) fn allocate(&self, octets: usize) -> Option<Region> {
+        self.config.memory.allocate(octets)
+    }
+
+    pub(crate) fn next_domain(&self) -> ProtectionDomainId {
+        ProtectionDomainId(self.next_domain.fetch_add(1, Ordering::Relaxed))
+    }
+
+    pub(crate) fn next_shared_receive_queue(&self) -> SrqNumber {
+        SrqNumber(self.next_shared_receive_queue.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// What becomes readable with each asynchronous event.
+    pub(crate) fn event_fd(&self) -> &EventFd {
+        &self.event_fd
+    }
+}
+
+impl Drop for DeviceContext {
+    fn drop(&mut self) {
+        // Control ends when no handle can send a request any more.
+        self.requests = None;
+        self.control_waker.wake();
+        if let Some(control) = self.control.take() {
+            // The thread has reported its own panic.
+            let _ = control.join();
+        }
+    }
+}

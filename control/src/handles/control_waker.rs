@@ -1,0 +1,43 @@
+//! Wakes the control thread.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{Ordering, fence};
+use std::thread;
+
+/// Wakes the control thread, which sleeps by parking itself.
+#[derive(Debug, Default)]
+pub(crate) struct ControlWaker {
+    control: OnceLock<thread::Thread>,
+    /// Its directory in /proc.
+    #[cfg(test)]
+    task: OnceLock<String>,
+}
+
+impl ControlWaker {
+    /// For the control thread, before it looks at anything for the first time.
+    pub(crate) fn register(&self) {
+        let _ = self.control.set(thread::current());
+        #[cfg(test)]
+        if let Ok(task) = std::fs::read_link("/proc/thread-self") {
+            let _ = self.task.set(task.to_string_lossy().into_owned());
+        }
+        // Of this fence and that of `wake` one comes first: either control sees what there is, or the other
+        // sees control.
+        fence(Ordering::SeqCst);
+    }
+
+    /// There is something to look at. A system call only if control sleeps.
+    pub(crate) fn wake(&self) {
+        fence(Ordering::SeqCst);
+        if let Some(control) = self.control.get() {
+            control.unpark();
+        }
+    }
+}
+
+#[cfg(test)]
+impl ControlWaker {
+    pub(crate) fn task(&self) -> Option<String> {
+        self.task.get().cloned()
+    }
+}

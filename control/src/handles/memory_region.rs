@@ -1,0 +1,185 @@
+//! Registered memory.
+
+use std::time::Duration;
+
+use warpline_dataplane::memory::{Access, FastRegistration, Region, STag};
+use warpline_dataplane::qp::work::Slice;
+
+use super::registered::Registered;
+use crate::engine::interface::request::DeregisterOutcome;
+use crate::vocabulary::advertisement::Advertisement;
+use crate::vocabulary::memory::{Addressing, Sharing};
+
+/// Why memory is still registered.
+#[derive(Debug, thiserror::Error)]
+pub enum DeregisterError {
+    /// Sends that are not completed read from it.
+    #[error("sends still read from the memory: poll their completions, then deregister again")]
+    InUse(MemoryRegion),
+    /// Windows are bound to it.
+    #[error("windows are bound to the memory: invalidate them, then deregister again")]
+    WindowsBound(MemoryRegion),
+    /// The core did not answer in time.
+    #[error("the core did not answer: is it polled?")]
+    Unanswered(MemoryRegion),
+}
+
+impl DeregisterError {
+    /// The memory, to try again.
+    pub fn into_region(self) -> MemoryRegion {
+        match self {
+            Self::InUse(region) | Self::WindowsBound(region) | Self::Unanswered(region) => region,
+        }
+    }
+}
+
+/// Registered memory: a peer reaches it by its STag, as far as its [`Access`] goes.
+///
+/// It is read and written by copy, as a device does; what it holds while a peer writes is not defined before a Delivery
+/// (RFC 5040 §5.5). Dropping it deregisters it, see [`deregister`](Self::deregister).
+pub struct MemoryRegion {
+    registered: Registered,
+    region: Region,
+    /// The Tagged Offset of the first octet of the memory, though it may not be registered.
+    origin_to: u64,
+    /// What of the memory is registered: the first octet, and how many.
+    range: (usize, usize),
+}
+
+impl MemoryRegion {
+    /// All of `region`, registered as `registered`.
+    pub(crate) fn new(registered: Registered, region: Region, addressing: Addressing) -> Self {
+        Self { registered, origin_to: addressing.base_to(&region), range: (0, region.len()), region }
+    }
+
+    /// Octets.
+    pub fn len(&self) -> usize {
+        self.region.len()
+    }
+
+    /// Whether there is no octet. There always is.
+    pub fn is_empty(&self) -> bool {
+        self.region.is_empty()
+    }
+
+    /// Its name. [`fast_registration`](Self::fast_registration) gives it another one.
+    pub const fn stag(&self) -> STag {
+        self.registered.stag()
+    }
+
+    /// Whether what is sent from it is copied into frames: the memory may change, or the device cannot refer
+    /// to it, or to none ([`Region::is_copied`]). It costs a copy for each octet sent, and nothing when
+    /// receiving.
+    pub fn is_copied(&self) -> bool {
+        self.registered.copies(&self.region)
+    }
+
+    /// The Tagged Offset of octet `offset`.
+    pub const fn to(&self, offset: usize) -> u64 {
+        self.origin_to.wrapping_add(offset as u64)
+    }
+
+    /// The memory itself, to share with others or to register again.
+    pub const fn region(&self) -> &Region {
+        &self.region
+    }
+
+    /// Octets `offset..offset + octets`, for a work request. Whether they lie inside is checked when it is worked on.
+    pub const fn slice(&self, offset: usize, octets: u32) -> Slice {
+        Slice { stag: self.stag(), to: self.to(offset), octets }
+    }
+
+    /// What a peer must know to write to octets `offset..offset + octets`; `None` when they are not all registered.
+    pub fn advertisement(&self, offset: usize, octets: u32) -> Option<Advertisement> {
+        let (first, registered) = self.range;
+        let end = offset.checked_add(octets as usize)?;
+        let inside = first <= offset && end <= first.checked_add(registered)?;
+        inside.then(|| Advertisement { to: self.to(offset), stag: self.stag(), octets })
+    }
+
+    /// What to post to register octets `offset..offset + octets` of the memory anew, under another name, which
+    /// [`stag`](Self::stag) gives from now on: the last one must have been invalidated by then, by either end. It is valid when
+    /// the work request is done; what is posted behind it on the same queue pair comes after that.
+    ///
+    /// `access` is no more than at first. [`Sharing`] says whether other queue pairs may use it too; if not, it ends with
+    /// the one that the work request is posted to.
+    #[must_use = "it is a part of a work request"]
+    pub fn fast_registration(
+        &mut self,
+        (offset, octets): (usize, usize),
+        access: Access,
+        addressing: Addressing,
+        sharing: Sharing,
+    ) -> FastRegistration {
+        let stag = self.registered.rename();
+        let base_to = match addressing {
+            Addressing::Address => self.region.address().wrapping_add(offset as u64),
+            Addressing::ZeroBased => 0,
+        };
+        self.range = (offset, octets);
+        self.origin_to = base_to.wrapping_sub(offset as u64);
+        let all_streams = sharing == Sharing::AllStreams;
+        FastRegistration { stag, offset: offset as u64, octets: octets as u64, base_to, access, all_streams }
+    }
+
+    /// Copies `source` to octet `offset`. `false`, and nothing written, when it does not fit or the memory is
+    /// constant.
+    #[must_use]
+    pub fn write(&self, offset: usize, source: &[u8]) -> bool {
+        self.region.write(offset, source)
+    }
+
+    /// Copies from octet `offset` to `target`. `false`, and `target` unchanged, when there are not as many.
+    #[must_use]
+    pub fn read(&self, offset: usize, target: &mut [u8]) -> bool {
+        self.region.read(offset, target)
+    }
+
+    /// A copy of `octets` octets from `offset`; `None` when there are not as many.
+    pub fn to_vec(&self, offset: usize, octets: usize) -> Option<Vec<u8>> {
+        if !self.region.contains(offset, octets) {
+            return None;
+        }
+        let mut copy = vec![0; octets];
+        self.read(offset, &mut copy).then_some(copy)
+    }
+
+    /// Writes `value` to every octet, unless the memory is constant.
+    pub fn fill(&self, value: u8) {
+        const CHUNK_OCTETS: usize = 4096;
+        let chunk = [value; CHUNK_OCTETS];
+        for offset in (0..self.len()).step_by(CHUNK_OCTETS) {
+            let octets = CHUNK_OCTETS.min(self.len() - offset);
+            let written = self.write(offset, &chunk[..octets]);
+            debug_assert!(written || self.region.is_constant(), "inside by construction");
+        }
+    }
+
+    /// Takes the memory back: afterwards no core reaches it and its STag names nothing (DDP-8.3.1-07). Tries for
+    /// `patience` while sends read from it or windows are bound to it.
+    ///
+    /// A drop does the same with a wait of at most 100 ms; the rest happens behind its back, and the memory itself stays
+    /// until then.
+    ///
+    /// # Errors
+    ///
+    /// [`DeregisterError`], with the memory, which is still registered.
+    pub fn deregister(mut self, patience: Duration) -> Result<(), DeregisterError> {
+        match self.registered.deregister(patience) {
+            DeregisterOutcome::Done => Ok(()),
+            DeregisterOutcome::InUse => Err(DeregisterError::InUse(self)),
+            DeregisterOutcome::WindowsBound => Err(DeregisterError::WindowsBound(self)),
+            DeregisterOutcome::Unanswered => Err(DeregisterError::Unanswered(self)),
+        }
+    }
+}
+
+impl std::fmt::Debug for MemoryRegion {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MemoryRegion")
+            .field("stag", &self.stag())
+            .field("to", &self.to(self.range.0))
+            .field("octets", &self.len())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,150 @@
+//! Protection Domains: from them come memory, windows, queue pairs and shared receive queues.
+
+use std::sync::Arc;
+
+use warpline_dataplane::memory::{Access, ProtectionDomainId, Region};
+use warpline_dataplane::qp::work::QpNumber;
+
+use super::completion::CompletionQueue;
+use super::context::DeviceContext;
+use super::memory_region::MemoryRegion;
+use super::queue_pair::QueuePair;
+use super::registered::Registered;
+use super::shared_receive_queue::SharedReceiveQueue;
+use super::window::MemoryWindow;
+use crate::engine::interface::request::Request;
+use crate::vocabulary::memory::{Addressing, MemoryError};
+use crate::vocabulary::queue_pair::{CreateError, QpConfig};
+
+/// Queue pairs and the memory they may reach (RFC 5041 §8.2). Clones are the same domain. Nothing of it is open to another
+/// domain, of the same application or not: what is to be shared, a completion queue or a receive queue, is handed over by who
+/// has it (DDP-8.3.2-04).
+#[derive(Clone)]
+pub struct ProtectionDomain {
+    context: Arc<DeviceContext>,
+    id: ProtectionDomainId,
+}
+
+impl ProtectionDomain {
+    pub(crate) fn new(context: Arc<DeviceContext>, id: ProtectionDomainId) -> Self {
+        Self { context, id }
+    }
+
+    /// Registers `octets` zero octets of new memory: hugepages on a DPDK device. Tagged Offsets are addresses.
+    ///
+    /// # Errors
+    ///
+    /// [`MemoryError`].
+    pub fn allocate(&self, octets: usize, access: Access) -> Result<MemoryRegion, MemoryError> {
+        let region = self.context.allocate(octets).ok_or(MemoryError::OutOfMemory { octets })?;
+        self.register(region, access, Addressing::Address)
+    }
+
+    /// Registers all of `region`. Waits for the core: work posted afterwards finds the registration.
+    ///
+    /// The memory may be the device's ([`MemorySource`](crate::MemorySource)) or the caller's own
+    /// ([`Region::owned`]). What is sent from it is copied ([`MemoryRegion::is_copied`]), unless it is
+    /// hugepages that were made constant beforehand ([`Region::freeze`]).
+    ///
+    /// # Errors
+    ///
+    /// [`MemoryError`].
+    pub fn register(
+        &self,
+        region: Region,
+        access: Access,
+        addressing: Addressing,
+    ) -> Result<MemoryRegion, MemoryError> {
+        self.register_region(region, None, access, addressing)
+    }
+
+    /// Registers all of `region` for `queue_pair` alone: no other stream reaches it, not even of this domain, and the peer
+    /// of `queue_pair`, which nobody shares it with, may invalidate it (DDP-8.2-03, RDMAP-8.1.1-02). It becomes invalid when
+    /// the queue pair is gone.
+    ///
+    /// # Errors
+    ///
+    /// [`MemoryError`].
+    pub fn register_for(
+        &self,
+        queue_pair: &QueuePair,
+        region: Region,
+        access: Access,
+        addressing: Addressing,
+    ) -> Result<MemoryRegion, MemoryError> {
+        if !queue_pair.is_of(&self.context) || queue_pair.domain() != self.id {
+            return Err(MemoryError::OtherDomain);
+        }
+        self.register_region(region, Some(queue_pair.number()), access, addressing)
+    }
+
+    fn register_region(
+        &self,
+        region: Region,
+        stream: Option<QpNumber>,
+        access: Access,
+        addressing: Addressing,
+    ) -> Result<MemoryRegion, MemoryError> {
+        let (pd, memory) = (self.id, region.clone());
+        let stag = self.context.ask(|reply| Request::Register {
+            region: memory,
+            pd,
+            stream,
+            access,
+            addressing,
+            reply,
+        })??;
+        Ok(MemoryRegion::new(Registered::new(self.context.clone(), stag), region, addressing))
+    }
+
+    /// A window, bound to nothing yet. Waits for the core.
+    ///
+    /// # Errors
+    ///
+    /// [`MemoryError`].
+    pub fn allocate_window(&self) -> Result<MemoryWindow, MemoryError> {
+        let pd = self.id;
+        let stag = self.context.ask(|reply| Request::AllocateWindow { pd, reply })??;
+        Ok(MemoryWindow::new(Registered::new(self.context.clone(), stag)))
+    }
+
+    /// Makes a queue pair that reports to `send_completions` and `receive_completions`, which may be the same.
+    ///
+    /// # Errors
+    ///
+    /// [`CreateError`].
+    pub fn queue_pair(
+        &self,
+        config: &QpConfig,
+        send_completions: &CompletionQueue,
+        receive_completions: &CompletionQueue,
+    ) -> Result<QueuePair, CreateError> {
+        let completions = (send_completions.ring.clone(), receive_completions.ring.clone());
+        QueuePair::new(self.context.clone(), self.id, *config, completions, None)
+    }
+
+    /// Makes a queue pair that takes its receives from `receives`, of this domain, and is otherwise as those of
+    /// [`queue_pair`](Self::queue_pair). It may hold as many of them at a time as `config` gives it receives.
+    ///
+    /// # Errors
+    ///
+    /// [`CreateError`].
+    pub fn queue_pair_sharing(
+        &self,
+        receives: &SharedReceiveQueue,
+        config: &QpConfig,
+        send_completions: &CompletionQueue,
+        receive_completions: &CompletionQueue,
+    ) -> Result<QueuePair, CreateError> {
+        let receives = receives.of(&self.context, self.id).ok_or(CreateError::OtherDomain)?;
+        let completions = (send_completions.ring.clone(), receive_completions.ring.clone());
+        QueuePair::new(self.context.clone(), self.id, *config, completions, Some(receives))
+    }
+
+    /// Makes a queue of `depth` receives that queue pairs of this domain can share: one at least,
+    /// [`RECEIVES_PER_SHARED_QUEUE`](warpline_dataplane::limits::RECEIVES_PER_SHARED_QUEUE) at most. What is asked for beyond that is not there, see
+    /// [`SharedReceiveQueue::depth`].
+    pub fn shared_receive_queue(&self, depth: usize) -> SharedReceiveQueue {
+        SharedReceiveQueue::new(self.context.clone(), self.id, depth)
+    }
+}

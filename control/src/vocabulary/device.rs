@@ -1,0 +1,210 @@
+//! How a device is set up, why it may not start, and what it reports.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+use warpline_dataplane::core::Config;
+use warpline_dataplane::limits;
+use warpline_dataplane::memory::Region;
+use warpline_dataplane::net::addresses::{Addresses, Cidr, Route, Routes, is_host_address};
+use warpline_dataplane::net::neighbours::StaticNeighbour;
+use warpline_dataplane::tcp::Behaviour;
+
+use super::device_name::DeviceName;
+use super::poll_thread::PollThreadError;
+use super::quota::Quotas;
+
+/// Whether CRCs are used. Only an administrator decides this; users of connections do not see it (MPA-4.4-06).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum CrcPolicy {
+    /// C=1 in every startup frame: CRCs are always generated and checked (MPA-4.4-02, MPA-4.4-03).
+    #[default]
+    Always,
+    /// C=0: no CRCs with peers that say the same (MPA-4.4-04). Octets that are damaged below TCP's checksum, and headers
+    /// that lead them astray, then go unnoticed: not without end-to-end protection at least as strong, such as IPsec
+    /// (MPA-4.4-05).
+    OffIfPeerAgrees,
+}
+
+/// Where a device gets the memory that applications ask it for.
+#[derive(Clone)]
+pub struct MemorySource(Arc<dyn Fn(usize) -> Option<Region> + Send + Sync>);
+
+impl MemorySource {
+    /// Memory that `allocate` gives, by the number of octets; `None` when it is short.
+    pub fn new(allocate: impl Fn(usize) -> Option<Region> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(allocate))
+    }
+
+    /// Ordinary memory.
+    pub fn heap() -> Self {
+        Self::new(Region::heap)
+    }
+
+    /// `octets` octets of it; `None` when it is short.
+    pub fn allocate(&self, octets: usize) -> Option<Region> {
+        (self.0)(octets)
+    }
+}
+
+impl fmt::Debug for MemorySource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemorySource").finish_non_exhaustive()
+    }
+}
+
+/// How a device is set up.
+#[derive(Clone, Debug)]
+pub struct DeviceConfig {
+    /// Its addresses, IPv4 and IPv6, each with the prefix of its network: one to
+    /// [`ADDRESSES_PER_CORE`](limits::ADDRESSES_PER_CORE).
+    pub addresses: Vec<Cidr>,
+    /// Who forwards to other networks, at most [`ROUTES_PER_CORE`](limits::ROUTES_PER_CORE) of them.
+    pub routes: Vec<Route>,
+    /// Neighbours whose hardware address is known beforehand: they are not asked for it. At most
+    /// [`STATIC_NEIGHBOURS_PER_CORE`](limits::STATIC_NEIGHBOURS_PER_CORE).
+    pub neighbours: Vec<StaticNeighbour>,
+    /// Whether the link is asked for other stations with our IPv6 addresses before these are used (RFC 4862 §5.4), for one to
+    /// two seconds after the start.
+    pub duplicate_address_detection: bool,
+    /// The VLAN that all frames belong to, 1 to 4094, by an IEEE 802.1Q tag; `None` for frames without one.
+    pub vlan: Option<u16>,
+    /// Octets a peer may have in flight on one connection (DDP-A-01): at least the product of rate and delay.
+    pub window_octets: u32,
+    /// How TCP behaves on its connections.
+    pub tcp: Behaviour,
+    /// Whether CRCs are used.
+    pub crc: CrcPolicy,
+    /// Where memory comes from.
+    pub memory: MemorySource,
+    /// What one Protection Domain, and one peer, may hold.
+    pub quotas: Quotas,
+}
+
+impl DeviceConfig {
+    /// The usual, with one address: no routes, no VLAN, a window of 2 MiB, CRCs always, memory from the heap.
+    pub fn new(address: impl Into<IpAddr>, prefix_bits: u8) -> Self {
+        Self {
+            addresses: vec![Cidr::new(address.into(), prefix_bits)],
+            routes: Vec::new(),
+            neighbours: Vec::new(),
+            duplicate_address_detection: true,
+            vlan: None,
+            window_octets: Config::WINDOW_OCTETS,
+            tcp: Behaviour::default(),
+            crc: CrcPolicy::Always,
+            memory: MemorySource::heap(),
+            quotas: Quotas::default(),
+        }
+    }
+}
+
+impl DeviceName {
+    /// Returns the configuration of a device with the addresses, routes and VLAN of this name, and the defaults of
+    /// [`DeviceConfig::new`] for the rest. It can be started only if the name has an address.
+    pub fn config(&self) -> DeviceConfig {
+        DeviceConfig {
+            addresses: self.addresses().to_vec(),
+            routes: self.routes().to_vec(),
+            vlan: self.vlan(),
+            ..DeviceConfig::new(Ipv4Addr::UNSPECIFIED, 0)
+        }
+    }
+}
+
+/// Why a device could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The address is not that of a host.
+    #[error("{0} is not the address of a host: give the device a unicast address of its network")]
+    Address(IpAddr),
+    /// No address, or too many.
+    #[error("{0} addresses: a device has one to {max}", max = limits::ADDRESSES_PER_CORE)]
+    AddressCount(usize),
+    /// The prefix is longer than an address.
+    #[error("{0}: a prefix has at most 32 bits for IPv4, 128 for IPv6")]
+    Prefix(Cidr),
+    /// Too many routes.
+    #[error("{0} routes: a device has at most {max}", max = limits::ROUTES_PER_CORE)]
+    RouteCount(usize),
+    /// The gateway cannot be reached, or is this device.
+    #[error("gateway {0} is no neighbour on a network of the device: nothing could be sent to it")]
+    Gateway(IpAddr),
+    /// Too many configured neighbours.
+    #[error("{0} configured neighbours: a device has at most {max}", max = limits::STATIC_NEIGHBOURS_PER_CORE)]
+    NeighbourCount(usize),
+    /// No VLAN has that number.
+    #[error("VLAN {0}: the number of a VLAN is 1 to 4094")]
+    Vlan(u16),
+    /// The system gives no random octets.
+    #[error("no random octets from /dev/urandom: {0}; STags must not be predictable")]
+    Random(std::io::Error),
+    /// No file descriptor.
+    #[error("no file descriptor for events: {0}; check the limit on open files (ulimit -n)")]
+    EventFd(std::io::Error),
+    /// No control thread.
+    #[error("no control thread: {0}; check the limit on threads (ulimit -u)")]
+    ControlThread(std::io::Error),
+    /// No poll thread.
+    #[error(transparent)]
+    PollThread(#[from] PollThreadError),
+}
+
+/// The device serves no more: its core is not polled any longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the device has stopped: its core is polled no longer, start a new one")]
+pub struct Stopped;
+
+/// What an application has of a device at a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Usage {
+    /// Registered regions.
+    pub regions: usize,
+    /// Queue pairs.
+    pub queue_pairs: usize,
+    /// Listeners.
+    pub listeners: usize,
+    /// Connections, those being opened or closed included.
+    pub connections: usize,
+    /// How often something was refused since the start because who wanted it had their share ([`Quotas`]): connections of
+    /// peers, regions, windows and queue pairs.
+    pub refused_by_quota: u64,
+}
+
+/// The addresses and routes of a configuration that a core can work with.
+pub(crate) fn check(config: &DeviceConfig) -> Result<(Addresses, Routes), StartError> {
+    if let Some(vlan) = config.vlan
+        && !(1..=4094).contains(&vlan)
+    {
+        return Err(StartError::Vlan(vlan));
+    }
+    if config.neighbours.len() > limits::STATIC_NEIGHBOURS_PER_CORE {
+        return Err(StartError::NeighbourCount(config.neighbours.len()));
+    }
+    let addresses = config.addresses.as_slice();
+    for own in addresses {
+        if !is_host_address(own.address) {
+            return Err(StartError::Address(own.address));
+        }
+        check_prefix(*own)?;
+    }
+    for route in &config.routes {
+        check_prefix(route.destination)?;
+        let own = addresses.iter().any(|own| own.address == route.gateway);
+        if own || !addresses.iter().any(|own| own.contains(route.gateway)) {
+            return Err(StartError::Gateway(route.gateway));
+        }
+    }
+    let wrong_count = |_| StartError::AddressCount(addresses.len());
+    let addresses = Addresses::try_from(addresses).map_err(wrong_count)?;
+    if addresses.is_empty() {
+        return Err(StartError::AddressCount(0));
+    }
+    let wrong_count = |_| StartError::RouteCount(config.routes.len());
+    Ok((addresses, Routes::try_from(config.routes.as_slice()).map_err(wrong_count)?))
+}
+
+fn check_prefix(cidr: Cidr) -> Result<(), StartError> {
+    if cidr.prefix_bits > cidr.address_bits() { Err(StartError::Prefix(cidr)) } else { Ok(()) }
+}

@@ -1,0 +1,74 @@
+//! How memory is registered, and why not.
+
+use warpline_dataplane::memory::{InsertError, Region};
+
+use super::device::Stopped;
+
+/// What the Tagged Offsets of a registration count from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Addressing {
+    /// The address of the memory: what most users of RDMA expect, and what rping's advertisement calls it.
+    #[default]
+    Address,
+    /// Zero: the peer does not learn where the memory lies.
+    ZeroBased,
+}
+
+impl Addressing {
+    pub(crate) fn base_to(self, region: &Region) -> u64 {
+        match self {
+            Self::Address => region.address(),
+            Self::ZeroBased => 0,
+        }
+    }
+}
+
+/// Which queue pairs may use memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sharing {
+    /// All of its Protection Domain. No peer can invalidate it then (RDMAP-8.1.1-02).
+    AllStreams,
+    /// One alone.
+    OneStream,
+}
+
+/// Why memory could not be registered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MemoryError {
+    /// There is no such memory.
+    #[error(
+        "no {octets} octets of memory to be had: ask for less (and more than 0), or give the EAL more hugepages"
+    )]
+    OutOfMemory {
+        /// Octets asked for.
+        octets: usize,
+    },
+    /// The device knows as many regions and windows as it can.
+    #[error("the device has as many regions and windows as it can: deregister some")]
+    TooManyRegions,
+    /// The Protection Domain has its share of what the device can know.
+    #[error("the protection domain has as many regions and windows as it may: deregister some (Quotas)")]
+    Quota,
+    /// The queue pair that alone is to reach the memory is of another Protection Domain.
+    #[error("the queue pair is of another protection domain: no stream of it reaches memory of this one")]
+    OtherDomain,
+    /// The Tagged Offset behind the last octet would be 2^64 or more.
+    #[error("the Tagged Offsets of the memory would wrap at 2^64: register less of it")]
+    Wrap,
+    /// The memory is constant ([`Region::freeze`]), and the rights asked for are to write to it.
+    #[error("the memory is constant: register it without a right to write")]
+    Constant,
+    /// The device has stopped.
+    #[error(transparent)]
+    Stopped(#[from] Stopped),
+}
+
+impl From<InsertError> for MemoryError {
+    fn from(error: InsertError) -> Self {
+        match error {
+            InsertError::NoSlot => Self::TooManyRegions,
+            InsertError::Wrap => Self::Wrap,
+            InsertError::Constant => Self::Constant,
+        }
+    }
+}

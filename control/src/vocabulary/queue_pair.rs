@@ -1,0 +1,103 @@
+//! How queue pairs are made, and how their connections end.
+
+use std::time::Duration;
+
+use warpline_dataplane::limits;
+use warpline_dataplane::qp::error::StreamError;
+
+use super::device::Stopped;
+
+/// What becomes of a message of the peer, a Send or Immediate Data, that meets no receive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum RnrPolicy {
+    /// It ends the stream: the peer gets a Terminate that says so (RFC 5041 §7.1).
+    #[default]
+    Terminate,
+    /// It waits for a receive, as verbs' `rnr_retry` has a sender wait. All that the peer sends behind it
+    /// waits too, the answers to our RDMA Reads among it: TCP's window closes, and the peer is held up. The
+    /// stream ends as with
+    /// [`Terminate`](Self::Terminate) when no receive was posted in time; earlier, but not within four seconds, when the device
+    /// runs short of the frames that its connections hold.
+    Wait {
+        /// How long each message waits.
+        timeout: Duration,
+    },
+}
+
+/// How a queue pair is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QpConfig {
+    /// Send work requests that may be outstanding: at least one, at most
+    /// [`WORK_REQUESTS_PER_QUEUE`](limits::WORK_REQUESTS_PER_QUEUE).
+    pub send_depth: usize,
+    /// Receive work requests that may be outstanding; the same bounds.
+    pub receive_depth: usize,
+    /// What happens when the peer closes its half of the connection. `false`: we close ours once everything posted is
+    /// done. `true`: it stays open for sends until [`QueuePair::disconnect`].
+    pub keep_open: bool,
+    /// Small messages that wait at the same time share a TCP segment (RFC 5044 App. A.2). None waits for another: that is
+    /// [`Behaviour::nagle`](warpline_dataplane::tcp::Behaviour::nagle). `false`: each FPDU has a segment of its own.
+    pub packing: bool,
+    /// Times in a row that an FPDU with a wrong CRC is dropped in silence before it is error 2: TCP brings it again, if none
+    /// of it was acknowledged (RFC 5044 §8). 0: the first is an error.
+    pub crc_retries: u8,
+    /// What becomes of a message that meets no receive, of its own or of its shared receive queue.
+    pub rnr: RnrPolicy,
+    /// How long a connection that this end has closed may go without a sign of life that matters: an octet of
+    /// the peer, or an acknowledgement of ours. Then it is reset, and ends as
+    /// [`TimedOut`](warpline_dataplane::tcp::CloseReason::TimedOut). `None`: it waits for the peer however long that takes.
+    pub disconnect_timeout: Option<Duration>,
+}
+
+impl Default for QpConfig {
+    /// 128 work requests each way, packing, a few retries, and a minute after a disconnect.
+    fn default() -> Self {
+        Self {
+            send_depth: 128,
+            receive_depth: 128,
+            keep_open: false,
+            packing: true,
+            crc_retries: limits::CRC_RETRIES,
+            rnr: RnrPolicy::Terminate,
+            disconnect_timeout: Some(Duration::from_nanos(limits::DISCONNECT_TIMEOUT_NS)),
+        }
+    }
+}
+
+/// Why there is no queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CreateError {
+    /// The device serves as many as it can.
+    #[error("the device has as many queue pairs as it can: drop some")]
+    TooManyQueuePairs,
+    /// The Protection Domain has its share of what the device can serve.
+    #[error("the protection domain has as many queue pairs as it may: drop some (Quotas)")]
+    Quota,
+    /// A queue is to hold more work requests than one can.
+    #[error("a queue of {depth} work requests is deeper than any can be: {most} at most")]
+    TooDeep {
+        /// Work requests asked for.
+        depth: usize,
+        /// As many as there may be.
+        most: usize,
+    },
+    /// The shared receive queue belongs to another Protection Domain.
+    #[error(
+        "the shared receive queue belongs to another Protection Domain: make one in that of the queue pair"
+    )]
+    OtherDomain,
+    /// The device has stopped.
+    #[error(transparent)]
+    Stopped(#[from] Stopped),
+}
+
+/// Why a connection did not end in an orderly way, or not yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CloseError {
+    /// It failed.
+    #[error(transparent)]
+    Failed(StreamError),
+    /// It is not closed yet.
+    #[error("the connection is not closed yet: disconnect it, and see that the peer closes too")]
+    NotYet,
+}

@@ -1,0 +1,36 @@
+//! Quotas: what one Protection Domain and one peer may hold of what all of a device share (RFC 5042 §5.2).
+
+use warpline_dataplane::limits;
+
+/// How much of a device's resources one holder may have. What is asked for beyond is refused, and nobody else is touched.
+///
+/// Control decides, and nobody gets any of it without asking control. Receive buffers are shared only where an application
+/// shares them itself (shared receive queues), and each of their queue pairs says how many it has taken; RDMA Reads that a
+/// peer may have outstanding are of its own connection alone, and no more than the listener's terms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quotas {
+    /// Registrations and windows of one Protection Domain.
+    pub regions_per_domain: usize,
+    /// Queue pairs of one Protection Domain.
+    pub queue_pairs_per_domain: usize,
+    /// Connections from one address, to all listeners together: in startup, before an application, or open. Those in the
+    /// middle of TCP's handshake prove no address and are not counted; they are bounded in all and then answered by SYN
+    /// cookies.
+    pub connections_per_peer: usize,
+    /// Connections from all addresses of one IPv6 network of 64 bits, counted in the same way: a host may
+    /// have as many addresses there as it likes.
+    pub connections_per_network: usize,
+}
+
+impl Default for Quotas {
+    /// Half of what a device has, three quarters for a network: one holder alone never leaves nothing for
+    /// another.
+    fn default() -> Self {
+        Self {
+            regions_per_domain: limits::REGIONS_PER_DOMAIN,
+            queue_pairs_per_domain: limits::QPS_PER_DOMAIN,
+            connections_per_peer: limits::CONNECTIONS_PER_PEER,
+            connections_per_network: limits::CONNECTIONS_PER_NETWORK,
+        }
+    }
+}

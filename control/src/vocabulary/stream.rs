@@ -1,0 +1,122 @@
+//! How connections in streaming mode are opened and taken, and how MPA starts on them.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use warpline_dataplane::limits;
+use warpline_dataplane::tcp::{Behaviour, CloseReason};
+
+use super::connect::STARTUP_TIMEOUT;
+use super::device::Stopped;
+use super::startup::{ReadDepths, StartupFault};
+
+/// How a TCP connection is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamConfig {
+    /// The time that TCP's handshake may take.
+    pub timeout: Duration,
+    /// How TCP behaves, if not as the device is set up.
+    pub tcp: Option<Behaviour>,
+    /// The local address and port. The device chooses what is not given: an unspecified address, port 0.
+    pub local: Option<SocketAddr>,
+}
+
+impl Default for StreamConfig {
+    /// Ten seconds, TCP as on the device, any local address and port.
+    fn default() -> Self {
+        Self { timeout: STARTUP_TIMEOUT, tcp: None, local: None }
+    }
+}
+
+/// How Full Operation without startup frames runs: what those frames settle otherwise. The peer must be told
+/// by other means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnnegotiatedConfig {
+    /// The version of DDP and RDMAP, 0 or 1.
+    pub version: u8,
+    /// The RDMA Reads that the peer may have outstanding here, and this end there (RFC 5040 §6.1): the peer's
+    /// ORD and IRD. Up to [`READ_DEPTH_MAX`](limits::READ_DEPTH_MAX) each.
+    pub depths: ReadDepths,
+}
+
+impl Default for UnnegotiatedConfig {
+    /// Version 1, and [`READ_DEPTH_USUAL`](limits::READ_DEPTH_USUAL) Reads either way.
+    fn default() -> Self {
+        let depths = ReadDepths { ird: limits::READ_DEPTH_USUAL, ord: limits::READ_DEPTH_USUAL };
+        Self { version: 1, depths }
+    }
+}
+
+/// Why octets were not read or written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TcpStreamError {
+    /// Nothing came, or nothing could be queued, in time.
+    #[error("nothing could be read or written in time")]
+    TimedOut,
+    /// The connection ended, not in an orderly way.
+    #[error("the connection ended: {0}")]
+    Closed(CloseReason),
+    /// This end has finished: it sends nothing more.
+    #[error("this end of the connection has finished: nothing more can be sent")]
+    Finished,
+    /// The octets are MPA's: its startup is under way, or it is in Full Operation.
+    #[error("the connection is not in streaming mode: MPA has started on it")]
+    NotStreaming,
+    /// The device has stopped.
+    #[error(transparent)]
+    Stopped(#[from] Stopped),
+}
+
+/// Why MPA did not start on a connection in streaming mode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SwitchError {
+    /// Streaming octets wait to be read (MPA-7.1.5-01). Nothing has changed: read them, then start.
+    #[error("{octets} octets of streaming data wait to be read: read them before MPA is started")]
+    PendingStreamData {
+        /// How many.
+        octets: usize,
+    },
+    /// The last streaming message does not fit behind what is queued. Nothing has changed.
+    #[error("{octets} octets do not fit behind what is queued: write less, or wait until it is acknowledged")]
+    NoRoom {
+        /// Octets of the message.
+        octets: usize,
+    },
+    /// MPA has started already, or this end has finished.
+    #[error("the connection is not in streaming mode: MPA has started on it, or it is closed")]
+    NotStreaming,
+    /// The queue pair has a connection, or had one. Nothing has changed.
+    #[error("the queue pair has or had a connection: make a new one for each")]
+    QueuePairInUse,
+    /// The queue pair belongs to another device. Nothing has changed.
+    #[error("the queue pair belongs to another device: make one on the device of the connection")]
+    OtherDevice,
+    /// MPA startup failed: MPA error 4 (RFC 5044 §8). The connection is closed.
+    #[error("MPA startup failed: {0}")]
+    Startup(StartupFault),
+    /// The connection ended meanwhile.
+    #[error("the connection ended: {0}")]
+    Closed(CloseReason),
+    /// The device has stopped.
+    #[error(transparent)]
+    Stopped(#[from] Stopped),
+}
+
+/// How connections are taken in streaming mode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TcpListenConfig {
+    /// Connections that wait for the application, at most, as in [`ListenConfig`](crate::ListenConfig::backlog). A peer beyond
+    /// gets no answer and tries again.
+    pub backlog: u32,
+    /// How TCP behaves on them, if not as the device is set up.
+    pub tcp: Option<Behaviour>,
+    /// Whether listeners share a port, as in [`ListenConfig`](crate::ListenConfig::reuse_address).
+    pub reuse_address: bool,
+}
+
+impl Default for TcpListenConfig {
+    /// A backlog of 128, TCP as on the device.
+    fn default() -> Self {
+        Self { backlog: 128, tcp: None, reuse_address: false }
+    }
+}
