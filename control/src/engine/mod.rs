@@ -11,6 +11,8 @@ pub(crate) mod names;
 mod outbox;
 mod queue_pairs;
 mod registrations;
+#[cfg(test)]
+mod simulation;
 pub mod startup;
 mod table;
 mod timeouts;
@@ -230,19 +232,22 @@ impl Engine {
         self.connections.stop_streams();
     }
 
+    /// Returns how often a quota has refused something.
+    ///
     /// # Panics
     ///
     /// When anything is left after everything was given back.
     #[cfg(test)]
-    fn assert_unused(&mut self) {
+    fn assert_unused(&mut self) -> u64 {
         assert!(!self.has_business());
         self.connections.assert_unused();
         self.queue_pairs.assert_unused();
         assert_eq!(self.registrations.len(), 0, "registrations");
         assert!(self.statistics.is_empty() && self.snapshots.is_empty(), "reports");
         assert!(self.next_reply().is_none(), "a reply was not delivered");
-        let Usage { regions, queue_pairs, listeners, connections, refused_by_quota: _ } = self.usage();
+        let Usage { regions, queue_pairs, listeners, connections, refused_by_quota } = self.usage();
         assert_eq!((regions, queue_pairs, listeners, connections), (0, 0, 0, 0));
+        refused_by_quota
     }
 
     fn usage(&self) -> Usage {

@@ -330,7 +330,7 @@ impl Connections {
     ) {
         // DDP-8.3.2-06: the connections of one peer leave room for those of others.
         if !self.take_share(id, pair.remote.ip()) {
-            return self.insert(step, (id, None), |cx| cx.reset());
+            return self.insert(step, (id, None), Context::reset);
         }
         self.insert(step, (id, Some(pair)), |cx| match cx.listeners.accept(at, id, pair) {
             Accept::AwaitRequest(config) => responding::on_accepted(cx, at, &config),
@@ -361,7 +361,7 @@ impl Connections {
         local: SocketAddr,
     ) {
         let Some(Opening { deadline, purpose: Some(purpose) }) = self.openings.take(token) else {
-            return self.insert(step, (id, None), |cx| cx.reset());
+            return self.insert(step, (id, None), Context::reset);
         };
         let pair = |remote| SocketPair { local, remote: canonical(remote) };
         match purpose {

@@ -128,18 +128,22 @@ pub(super) fn on_deadline(cx: &mut Context<'_>, pending: PendingAccept) -> Phase
     Phase::PendingAccept(PendingAccept { due, failure, ..pending })
 }
 
-/// A decision about a connection: the Request, or why it is too late and the phase that follows, if any.
-type Decided = Result<PendingAccept, (AnswerError, Option<Phase>)>;
+/// The state of a Request that an application has decided about.
+enum Decided {
+    /// The decision counts.
+    InTime(PendingAccept),
+    /// It does not: why, and the phase that follows, if any.
+    TooLate(AnswerError, Option<Phase>),
+}
 
-/// The Request that an application has decided about.
 fn decided(cx: &mut Context<'_>, phase: Phase) -> Decided {
     match phase {
         Phase::PendingAccept(PendingAccept { failure: Some(error), gone, stream, .. }) => {
             end_stream(stream.as_ref());
-            Err((error, (!gone).then(|| cx.close())))
+            Decided::TooLate(error, (!gone).then(|| cx.close()))
         }
-        Phase::PendingAccept(pending) => Ok(pending),
-        phase => Err((AnswerError::Stopped, Some(phase))),
+        Phase::PendingAccept(pending) => Decided::InTime(pending),
+        phase => Decided::TooLate(AnswerError::Stopped, Some(phase)),
     }
 }
 
@@ -147,8 +151,8 @@ fn decided(cx: &mut Context<'_>, phase: Phase) -> Decided {
 pub(super) fn accept(cx: &mut Context<'_>, phase: Phase, acceptance: Acceptance) -> Option<Phase> {
     let Acceptance { qp, reads, private_data, reply } = acceptance;
     let pending = match decided(cx, phase) {
-        Ok(pending) => pending,
-        Err((error, next)) => {
+        Decided::InTime(pending) => pending,
+        Decided::TooLate(error, next) => {
             cx.out.reply(reply, Err(error));
             return next;
         }
@@ -190,8 +194,8 @@ pub(super) fn reject(
     private_data: &[u8],
 ) -> (Option<Phase>, Result<(), AnswerError>) {
     let PendingAccept { responder, request, stream, .. } = match decided(cx, phase) {
-        Ok(pending) => pending,
-        Err((error, next)) => return (next, Err(error)),
+        Decided::InTime(pending) => pending,
+        Decided::TooLate(error, next) => return (next, Err(error)),
     };
     let frame = responder.reject(&request, ReadsWanted::default(), private_data);
     let next = turn_away(cx, stream, frame.clone().unwrap_or_default());

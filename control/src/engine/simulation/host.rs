@@ -1,0 +1,132 @@
+//! A host: a core and its control engine, and the loop around both in virtual time.
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use crossbeam::channel::Receiver;
+use fastrand::Rng;
+use warpline_dataplane::core::ring::Rings;
+use warpline_dataplane::core::tables::Tables;
+use warpline_dataplane::core::{Config, Core};
+use warpline_dataplane::device::sim::SimDevice;
+use warpline_dataplane::memory::ProtectionDomainId;
+use warpline_dataplane::qp::async_event::AsyncEvents;
+use warpline_dataplane::qp::completion_queue::CompletionRing;
+use warpline_dataplane::time::Instant;
+
+use crate::engine::interface::reply::Reply;
+use crate::engine::interface::request::{NewQueuePair, Request};
+use crate::engine::names::KeyedSequence;
+use crate::engine::{Engine, EngineConfig};
+use crate::vocabulary::device::CrcPolicy;
+use crate::vocabulary::queue_pair::{CreateError, QpConfig};
+use crate::vocabulary::quota::Quotas;
+
+const COMPLETIONS: usize = 64;
+
+/// A core, its engine, and their rings.
+pub(super) struct Host {
+    pub(super) engine: Engine,
+    core: Core<SimDevice>,
+    rings: Rings,
+}
+
+impl Host {
+    /// A host at `address`, whose choices follow from `rng`.
+    pub(super) fn new(device: SimDevice, address: Ipv4Addr, rng: &mut Rng) -> Self {
+        let rings = Rings::new();
+        let config = Config {
+            duplicate_address_detection: false,
+            lends_stream: true,
+            ..Config::new(address.into(), 24, [rng.u64(..), rng.u64(..)])
+        };
+        // Few enough that runs use them up.
+        let connections = rng.usize(3..12);
+        let tables = Tables {
+            connections,
+            time_waits: connections,
+            send_descriptors: 4096,
+            held_frames: 1024,
+            placed_runs: 256,
+            placed_sends: 256,
+            ..Tables::default()
+        };
+        let crc = if rng.bool() { CrcPolicy::Always } else { CrcPolicy::OffIfPeerAgrees };
+        let connections = if rng.u8(..4) == 0 { 2 } else { connections };
+        let quotas = Quotas {
+            regions_per_domain: 4,
+            queue_pairs_per_domain: rng.usize(3..20),
+            connections_per_peer: connections,
+            connections_per_network: connections,
+        };
+        let engine = Engine::new(EngineConfig {
+            crc,
+            quotas,
+            doorbells: rings.doorbells.clone(),
+            events: Arc::new(AsyncEvents::new(None)),
+            random: KeyedSequence::new(rng.u128(..).to_le_bytes()),
+        });
+        Self { engine, core: Core::with_tables(device, config, rings.clone(), tables), rings }
+    }
+
+    /// Polls the core once, and passes on what it and the engine have for each other. Returns true if there was anything.
+    pub(super) fn poll(&mut self, now: Instant) -> bool {
+        let mut busy = self.core.poll_once(now);
+        while let Some(event) = self.rings.events.pop() {
+            busy = true;
+            self.engine.on_event(now, event);
+        }
+        self.engine.on_time(now);
+        busy | self.deliver()
+    }
+
+    /// Delivers the outputs of the engine. Returns true if there were any.
+    fn deliver(&mut self) -> bool {
+        let mut busy = false;
+        while let Some(command) = self.engine.next_command() {
+            busy = true;
+            if let Err(command) = self.rings.commands.push(command) {
+                self.engine.return_command(command);
+                break;
+            }
+        }
+        while let Some(deliver) = self.engine.next_reply() {
+            busy = true;
+            deliver();
+        }
+        busy
+    }
+
+    /// When there is something to do, if nothing comes before.
+    pub(super) fn next_deadline(&self) -> Instant {
+        self.engine.next_deadline().min(self.core.next_deadline())
+    }
+
+    pub(super) fn send(&mut self, now: Instant, request: Request) {
+        self.engine.on_request(now, request);
+        self.deliver();
+    }
+
+    /// Sends a request. Returns where the reply arrives.
+    pub(super) fn begin<T>(
+        &mut self,
+        now: Instant,
+        request: impl FnOnce(Reply<T>) -> Request,
+    ) -> Receiver<T> {
+        let (reply, receiver) = Reply::new();
+        self.send(now, request(reply));
+        receiver
+    }
+
+    /// Sends a request to which the engine replies at once.
+    pub(super) fn ask<T>(&mut self, now: Instant, request: impl FnOnce(Reply<T>) -> Request) -> T {
+        self.begin(now, request).try_recv().expect("an immediate reply")
+    }
+
+    pub(super) fn create_qp(&mut self, now: Instant, config: QpConfig) -> Result<NewQueuePair, CreateError> {
+        let completions = Arc::new(CompletionRing::new(COMPLETIONS));
+        let completions = (completions.clone(), completions);
+        let pd = ProtectionDomainId(1);
+        self.ask(now, |reply| Request::CreateQp { pd, config, completions, receives: None, reply })
+    }
+}
