@@ -1,4 +1,4 @@
-//! Asynchronous events: what happens to queue pairs and queues apart from any work request, in verbs' words.
+//! Asynchronous events of verbs: events of queue pairs and queues that no work request reports.
 
 use core::fmt;
 use std::sync::Arc;
@@ -11,11 +11,10 @@ use super::work::QpNumber;
 use crate::limits;
 use crate::sync::{ArrayQueue, AtomicU64, Ordering};
 
-/// Something that happened.
+/// An asynchronous event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AsyncEvent {
-    /// The first message of the peer has arrived, so that sends may leave: at the end that was connected to
-    /// (verbs' `COMM_EST`).
+    /// The first message of the peer has arrived at the passive end, so that sends may leave (`COMM_EST`).
     CommunicationEstablished {
         /// The queue pair.
         qp: QpNumber,
@@ -27,19 +26,19 @@ pub enum AsyncEvent {
         /// Why.
         error: StreamError,
     },
-    /// A queue pair's stream has ended because a request broke the rules, the peer's or ours (`QP_REQ_ERR`).
+    /// A queue pair's stream has ended because of an invalid request of the peer or of this end
+    /// (`QP_REQ_ERR`).
     QpRequestError {
         /// The queue pair.
         qp: QpNumber,
-        /// Which rule.
+        /// Why.
         error: StreamError,
     },
-    /// A queue pair's stream has ended because somebody reached for memory that was not granted
-    /// (`QP_ACCESS_ERR`).
+    /// A queue pair's stream has ended because of an access to memory that was not granted (`QP_ACCESS_ERR`).
     QpAccessError {
         /// The queue pair.
         qp: QpNumber,
-        /// How.
+        /// Why.
         error: StreamError,
     },
     /// A queue pair that is in Error has completed the last receive that it had taken from a shared receive
@@ -48,24 +47,24 @@ pub enum AsyncEvent {
         /// The queue pair.
         qp: QpNumber,
     },
-    /// A shared receive queue holds fewer receives than its limit (`SRQ_LIMIT_REACHED`). The limit is gone
-    /// with that.
+    /// A shared receive queue holds fewer receives than its limit (`SRQ_LIMIT_REACHED`). The limit is
+    /// disarmed then.
     SharedReceiveLimit {
         /// The shared receive queue.
         srq: SrqNumber,
     },
-    /// A completion had no place in a completion queue; the queue pair it was for has failed (`CQ_ERR`). It
-    /// was of a receive from a shared receive queue, or of a send that was not signaled and was flushed.
+    /// A completion found no entry in a completion queue, and its queue pair has failed (`CQ_ERR`). It was
+    /// for a receive from a shared receive queue, or for a send that was not signaled and was flushed.
     CompletionQueueOverflow {
         /// The completion queue.
         cq: CqNumber,
     },
-    /// Nobody polls the device's core any more (`DEVICE_FATAL`).
+    /// No thread polls the device's core any more (`DEVICE_FATAL`).
     DeviceFatal,
 }
 
 impl AsyncEvent {
-    /// The event that the end of a stream by `error` is.
+    /// The event for a stream that has ended with `error`.
     pub fn of_failure(qp: QpNumber, error: StreamError) -> Self {
         match Blame::of(error) {
             Blame::Access => Self::QpAccessError { qp, error },
@@ -75,7 +74,7 @@ impl AsyncEvent {
     }
 }
 
-/// The asynchronous events of a device that nobody has taken yet.
+/// The asynchronous events of a device that are not taken yet.
 pub struct AsyncEvents {
     entries: ArrayQueue<AsyncEvent>,
     lost: AtomicU64,
@@ -83,12 +82,12 @@ pub struct AsyncEvents {
 }
 
 impl AsyncEvents {
-    /// No events; `notify` is called for each that comes.
+    /// An empty queue; `notify` is called for each event.
     pub fn new(notify: Option<Arc<dyn Notify>>) -> Self {
         Self { entries: ArrayQueue::new(limits::ASYNC_EVENTS), lost: AtomicU64::new(0), notify }
     }
 
-    /// The oldest event that was not taken yet.
+    /// Takes the oldest event.
     pub fn take(&self) -> Option<AsyncEvent> {
         self.entries.pop()
     }
@@ -98,13 +97,12 @@ impl AsyncEvents {
         self.entries.is_empty()
     }
 
-    /// Events for which there was no room, because nobody took those before them. The states of queue pairs
-    /// and queues tell the same.
+    /// Events lost because the queue was full. The states of queue pairs and queues show the same.
     pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Something has happened.
+    /// Reports an event.
     pub fn report(&self, event: AsyncEvent) {
         if self.entries.push(event).is_err() {
             self.lost.fetch_add(1, Ordering::Relaxed);

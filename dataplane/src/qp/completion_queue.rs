@@ -1,5 +1,5 @@
-//! Completion queues: where queue pairs report how work ended. Any thread polls them; one that would rather
-//! sleep arms the queue first, and is told once.
+//! Completion queues: queue pairs report completed work here. Any thread polls them. A thread that sleeps
+//! arms the queue first, and gets one notification.
 
 use core::fmt;
 use std::sync::Arc;
@@ -8,23 +8,22 @@ use super::async_event::{AsyncEvent, AsyncEvents};
 use super::work::{Completion, Status};
 use crate::sync::{ArrayQueue, AtomicBool, AtomicU8, AtomicU32, Ordering, fence};
 
-/// Wakes who sleeps until there is something to take. The data plane calls it, so it must not wait for
-/// anything.
+/// Wakes a thread that waits for an entry. The data plane calls it, so it must not block.
 pub trait Notify: Send + Sync {
-    /// There is something.
+    /// Notifies the thread: there is an entry.
     fn notify(&self);
 }
 
-/// Names a completion queue among those of a process, in asynchronous events.
+/// Identifies a completion queue of the process in asynchronous events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CqNumber(pub u32);
 
-/// What an armed completion queue tells of, once.
+/// The completions that an armed queue notifies of, once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Notice {
-    /// The next completion that the peer asked to be told of ("with Solicited Event", RFC 5040 §5.3), or that
-    /// is not a success.
+    /// The next completion for which the peer has requested an Event ("with Solicited Event", RFC 5040 §5.3),
+    /// or that is not a success.
     // Requirements: RDMAP-5.3-04
     Solicited = 1,
     /// The next completion.
@@ -41,31 +40,30 @@ impl Notice {
 
 /// A bounded queue of completions, of any number of queue pairs.
 ///
-/// A place is reserved when work is posted, so what was posted to a queue pair cannot overflow it. Work that
-/// a queue pair takes from a shared receive queue has no place yet; the queue pair that finds none fails, and
-/// no other one ([`AsyncEvent::CompletionQueueOverflow`]). A send work request that is not signaled reserves
-/// no place, because its success is not reported. If it fails or is flushed, its completion is put here only
-/// if a place is free, and takes none that is reserved; without one it is left out, and the queue reports the
-/// overflow.
+/// An entry is reserved when work is posted, so work posted to a queue pair cannot overflow the queue. A
+/// receive from a shared receive queue has no entry yet; a queue pair that finds none fails, but no other one
+/// does ([`AsyncEvent::CompletionQueueOverflow`]). A send work request that is not signaled reserves no
+/// entry, because its success is not reported. If it fails or is flushed, its completion uses an entry that
+/// is free and not reserved; without one it is left out, and the queue reports the overflow.
 // Requirements: RDMAP-8.1.1-05
 pub struct CompletionRing {
     number: CqNumber,
     entries: ArrayQueue<Completion>,
-    /// Places spoken for: of completions in the queue, and of work under way.
+    /// Entries in use: those of completions in the queue, and those reserved for work under way.
     reserved: AtomicU32,
     overflowed: AtomicBool,
-    /// The [`Notice`] asked for, if any.
+    /// The [`Notice`] that the queue is armed for, if any.
     armed: AtomicU8,
     notify: Option<Arc<dyn Notify>>,
 }
 
 impl CompletionRing {
-    /// A ring of `capacity` entries, at least one, for those who poll.
+    /// A ring of `capacity` entries, at least one, for threads that only poll.
     pub fn new(capacity: usize) -> Self {
         Self::with(capacity, None)
     }
 
-    /// The same, for those who sleep: `notify` is called when the ring was [armed](Self::arm).
+    /// The same, for threads that sleep: `notify` is called once after each [`arm`](Self::arm).
     pub fn with_notify(capacity: usize, notify: Arc<dyn Notify>) -> Self {
         Self::with(capacity, Some(notify))
     }
@@ -83,30 +81,29 @@ impl CompletionRing {
         }
     }
 
-    /// Its name.
+    /// Its number.
     pub const fn number(&self) -> CqNumber {
         self.number
     }
 
-    /// Completions it was made for.
+    /// The number of entries.
     pub fn capacity(&self) -> usize {
         self.entries.capacity()
     }
 
-    /// Whether work ended in failure because it had no place: it was made too small, or is polled too seldom.
+    /// Whether work has failed for want of an entry: the queue is too small, or polled too seldom.
     pub fn has_overflowed(&self) -> bool {
         self.overflowed.load(Ordering::Acquire)
     }
 
-    /// The oldest completion not polled yet.
+    /// Takes the oldest completion.
     pub fn poll(&self) -> Option<Completion> {
         let completion = self.entries.pop()?;
         self.unreserve(1);
         Some(completion)
     }
 
-    /// Moves the oldest completions to the front of `completions`, as many as there are and as it has room
-    /// for; gives how many.
+    /// Moves the oldest completions to the front of `completions`, as many as fit. Returns how many.
     pub fn poll_many(&self, completions: &mut [Completion]) -> usize {
         let mut taken = 0;
         for (place, completion) in completions.iter_mut().zip(self.drain()) {
@@ -116,24 +113,25 @@ impl CompletionRing {
         taken
     }
 
-    /// The completions there are, oldest first, until none is left. Their places are free for new work when
-    /// the iterator is dropped, all at once: less work than polling one by one.
+    /// Takes completions, oldest first, until none is left. Their entries become free all at once when the
+    /// iterator is dropped, which is cheaper than polling one by one.
     pub fn drain(&self) -> Drain<'_> {
         Drain { ring: self, taken: 0 }
     }
 
-    /// Has who sleeps told of the next completion, or the next that matters. Asking for more than before adds
-    /// to it, asking for less takes nothing back; it ends with the notification. Completions that are there
-    /// already notify nobody: `true` means that there are some, so poll before you sleep.
+    /// Arms the queue: the next completion that `notice` covers calls `notify`, once. Arming for
+    /// [`Notice::Next`] extends [`Notice::Solicited`]; arming for less changes nothing. Completions that are
+    /// there already cause no notification: returns true if there are any, so that the thread polls before it
+    /// sleeps.
     pub fn arm(&self, notice: Notice) -> bool {
         self.armed.fetch_max(notice as u8, Ordering::SeqCst);
         // Of this fence and that of `announce` one comes first: either the completion is seen here, or the
-        // wish there.
+        // armed queue is seen there.
         fence(Ordering::SeqCst);
         !self.entries.is_empty()
     }
 
-    /// Takes places for completions to come, up to `wanted`; gives how many.
+    /// Reserves entries for future completions, up to `wanted`. Returns how many.
     pub(super) fn reserve(&self, wanted: u32) -> u32 {
         if wanted == 0 {
             return 0;
@@ -146,13 +144,13 @@ impl CompletionRing {
         granted
     }
 
-    /// Gives places back.
+    /// Releases entries.
     #[inline]
     pub(super) fn unreserve(&self, places: u32) {
         self.reserved.fetch_sub(places, Ordering::Relaxed);
     }
 
-    /// Notes that there was no place for a completion; the first time it is an event.
+    /// Notes that a completion found no entry. The first time it reports an event.
     pub(super) fn overflow(&self, events: Option<&AsyncEvents>) {
         if !self.overflowed.swap(true, Ordering::AcqRel)
             && let Some(events) = events
@@ -161,8 +159,8 @@ impl CompletionRing {
         }
     }
 
-    /// Puts a completion for which no place was reserved in one that is free. Returns false, and leaves the
-    /// completion out, if there is none.
+    /// Adds a completion for which no entry was reserved. Returns false and leaves it out if no entry is
+    /// free.
     pub(super) fn push_if_free(&self, completion: Completion) -> bool {
         let free = self.reserve(1) == 1;
         if free {
@@ -171,12 +169,12 @@ impl CompletionRing {
         free
     }
 
-    /// Puts a completion in the place that was reserved for it.
+    /// Adds a completion to the entry that was reserved for it.
     #[inline]
     pub(super) fn push(&self, completion: Completion) {
         let pushed = self.entries.push(completion);
         debug_assert!(pushed.is_ok(), "a completion without a reserved place");
-        // Nobody can sleep on a ring without this, so those who poll pay nothing for it.
+        // No thread sleeps on a ring without `notify`, so polling costs nothing more.
         if let Some(notify) = &self.notify {
             self.announce(notify.as_ref(), &completion);
         }
@@ -189,7 +187,7 @@ impl CompletionRing {
             armed if armed == Notice::Solicited as u8 => Notice::Solicited.is_due(completion),
             _ => true,
         };
-        // Of those who find it due at the same time, one tells.
+        // Of several threads that find the notification due, one sends it.
         if due && self.armed.swap(Notice::NONE, Ordering::AcqRel) != Notice::NONE {
             notify.notify();
         }

@@ -1,4 +1,4 @@
-//! How a core learns of new work.
+//! Doorbells: how applications announce new work to a core.
 
 use std::sync::Arc;
 
@@ -6,19 +6,19 @@ use super::work::QpNumber;
 use crate::sync::{ArrayQueue, AtomicBool, Ordering};
 use crate::waker::Waker;
 
-/// The bell that applications ring at a core: the numbers of queue pairs with new work, and whether receives
-/// have come to a shared receive queue that queue pairs wait for.
+/// The doorbells of a core: the numbers of queue pairs with new work, and whether receives were posted to a
+/// shared receive queue that queue pairs wait for.
 #[derive(Debug)]
 pub struct Doorbells {
     queue_pairs: ArrayQueue<QpNumber>,
-    /// Whether receives have come to a shared receive queue that queue pairs wait for.
+    /// Whether receives were posted to a shared receive queue that queue pairs wait for.
     shared_receives: AtomicBool,
-    /// Wakes the thread that polls the core, if that ever sleeps.
+    /// Wakes the thread that polls the core, if that thread may sleep.
     waker: Option<Arc<Waker>>,
 }
 
 impl Doorbells {
-    /// Bells for `queue_pairs` queue pairs.
+    /// Doorbells for `queue_pairs` queue pairs.
     pub fn new(queue_pairs: usize) -> Self {
         Self {
             queue_pairs: ArrayQueue::new(queue_pairs.max(1)),
@@ -33,7 +33,7 @@ impl Doorbells {
         Self { waker: Some(waker), ..self }
     }
 
-    /// Wakes the core's thread if it sleeps: there is work that it finds elsewhere, such as a command.
+    /// Wakes the core's thread if it sleeps, for work outside of the doorbells, such as a command.
     #[inline]
     pub fn wake(&self) {
         if let Some(waker) = &self.waker {
@@ -41,9 +41,9 @@ impl Doorbells {
         }
     }
 
-    /// Rings for a queue pair that the bell does not ring for yet.
+    /// Rings the doorbell of a queue pair, which is not ringing yet.
     pub(super) fn ring(&self, queue_pair: QpNumber) {
-        // There is a place for every queue pair, and each is in the queue at most once.
+        // There is an entry for every queue pair, and each is in the queue at most once.
         let rung = self.queue_pairs.push(queue_pair);
         debug_assert!(rung.is_ok(), "more queue pairs than doorbells");
         self.wake();
@@ -55,17 +55,17 @@ impl Doorbells {
         self.wake();
     }
 
-    /// Whether the bell rings for receives in a shared receive queue. It does not any more then.
+    /// Returns true if the doorbell of shared receive queues rings, and clears it.
     pub fn take_shared_receives(&self) -> bool {
         self.shared_receives.load(Ordering::Relaxed) && self.shared_receives.swap(false, Ordering::AcqRel)
     }
 
-    /// The next queue pair that has new work.
+    /// Takes the next queue pair that has new work.
     pub fn take(&self) -> Option<QpNumber> {
         self.queue_pairs.pop()
     }
 
-    /// Whether no bell rings.
+    /// Whether no doorbell rings.
     pub fn is_empty(&self) -> bool {
         self.queue_pairs.is_empty() && !self.shared_receives.load(Ordering::Acquire)
     }

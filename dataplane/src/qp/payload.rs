@@ -1,4 +1,4 @@
-//! Where the octets of a work request lie: ranges of registered memory, or in the request itself.
+//! The payload of work requests: ranges of registered memory, or inline data.
 
 use core::num::NonZeroU32;
 
@@ -21,7 +21,7 @@ pub struct Slice {
 #[error("{0} ranges are more than the {max} of a work request", max = limits::SCATTER_GATHER_ELEMENTS)]
 pub struct TooManySlices(pub usize);
 
-/// A scatter/gather list: ranges that stand for their octets one after the other.
+/// A scatter/gather list: ranges of memory in the order of their octets in the message.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SliceList {
     slices: [Slice; limits::SCATTER_GATHER_ELEMENTS],
@@ -43,8 +43,8 @@ impl SliceList {
         self.as_slice().iter().map(|slice| u64::from(slice.octets)).sum()
     }
 
-    /// The parts of the ranges that hold the `octets` octets from `offset`: for each, where it begins in the
-    /// list's octets, counted from `offset`, and the part. What lies behind the end of the list is left out.
+    /// The parts of the ranges that hold the `octets` octets from `offset`: for each, its offset relative to
+    /// `offset`, and the part. Octets after the end of the list are left out.
     pub fn parts(&self, offset: u64, octets: usize) -> impl Iterator<Item = (usize, Slice)> {
         parts(self.as_slice(), offset, octets)
     }
@@ -97,7 +97,8 @@ impl TryFrom<&[Slice]> for SliceList {
 #[error("{0} octets are more than the {max} that go inline", max = limits::INLINE_OCTETS)]
 pub struct TooLongForInline(pub usize);
 
-/// Octets that travel in the work request: they need no registration, and their source is free again at once.
+/// Inline data: octets in the work request. They need no registration, and their source may be reused at
+/// once.
 #[derive(Clone, Copy, Debug)]
 pub struct InlineData {
     octets: [u8; limits::INLINE_OCTETS],
@@ -130,7 +131,7 @@ impl TryFrom<&[u8]> for InlineData {
     }
 }
 
-/// The octets of a send work request.
+/// The payload of a send work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Payload {
     /// Ranges of registered memory; they belong to the stack until the completion.
@@ -140,14 +141,14 @@ pub enum Payload {
 }
 
 impl Payload {
-    /// Nothing.
+    /// An empty payload.
     pub const EMPTY: Self = Self::Gather(SliceList {
         slices: [EMPTY_SLICE; limits::SCATTER_GATHER_ELEMENTS],
         len: 0,
         lender: None,
     });
 
-    /// How many octets there are.
+    /// The length in octets.
     #[inline]
     pub fn octets(&self) -> u64 {
         match self {
@@ -156,7 +157,7 @@ impl Payload {
         }
     }
 
-    /// The ranges of memory; none when the octets are inline.
+    /// The ranges of memory; none if the data is inline.
     #[inline]
     pub fn slices(&self) -> &[Slice] {
         match self {

@@ -1,5 +1,5 @@
-//! Shared receive queues: buffers for the Sends of many peers. A queue pair takes one when a message begins,
-//! so that nobody has to keep buffers ready at each of them.
+//! Shared receive queues (SRQ): buffers for the Sends of many peers. A queue pair takes one when a message
+//! begins, so that an application need not post buffers to each queue pair.
 
 use core::fmt;
 use std::sync::{Arc, OnceLock};
@@ -11,27 +11,27 @@ use super::work::ReceiveRequest;
 use crate::memory::ProtectionDomainId;
 use crate::sync::{ArrayQueue, AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
-/// Names a shared receive queue of a device.
+/// Identifies a shared receive queue of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SrqNumber(pub u32);
 
-/// Receives that the queue pairs of a Protection Domain share. A receive leaves it when a queue pair takes
-/// it, and counts there until it is completed: a peer that sends much shows in
-/// [`SharedQp::receives_taken`](super::shared::SharedQp::receives_taken), and cannot hold more at a time than
-/// its queue pair was made for.
+/// Receives that the queue pairs of a Protection Domain share. A receive leaves the queue when a queue pair
+/// takes it, and counts at that queue pair until it is complete:
+/// [`SharedQp::receives_taken`](super::shared::SharedQp::receives_taken) shows the use by its peer, which
+/// cannot hold more receives at a time than the receive depth.
 // Requirements: DDP-8.3.2-07, RDMAP-8.1.2-05
 pub struct SharedReceiveQueue {
-    /// Its name.
+    /// Its number.
     pub number: SrqNumber,
     /// Its Protection Domain.
     pub pd: ProtectionDomainId,
     posted: ArrayQueue<ReceiveRequest>,
-    /// Below this many receives there is an event; 0 for never.
+    /// The limit below which an event is reported; 0 for none.
     limit: AtomicU32,
     taken: AtomicU64,
-    /// A queue pair waits for the next receive: whoever posts one rings.
+    /// A queue pair waits for the next receive: posting one rings the doorbell.
     awaited: AtomicBool,
-    /// The bell of the core that serves its queue pairs, once one has waited.
+    /// The doorbells of the core that serves its queue pairs, once one has waited.
     doorbells: OnceLock<Arc<Doorbells>>,
     events: Option<Arc<AsyncEvents>>,
 }
@@ -56,7 +56,7 @@ impl SharedReceiveQueue {
         }
     }
 
-    /// Receives it was made for.
+    /// The most receives that it holds.
     pub fn depth(&self) -> usize {
         self.posted.capacity()
     }
@@ -85,15 +85,15 @@ impl SharedReceiveQueue {
         let full = requests.iter().position(|request| self.posted.push(*request).is_err());
         if !requests.is_empty() && full != Some(0) {
             // Of this fence and that of `await_post` one comes first: either the core finds the receive, or
-            // it is rung for.
+            // the doorbell is rung.
             fence(Ordering::SeqCst);
             self.ring_if_awaited();
         }
         full.map_or(Ok(()), |posted| Err(BadRequest { posted, error: PostError::QueueFull }))
     }
 
-    /// Has `doorbells` rung when the next receive is posted, at once if there is one already, for the core
-    /// that they are of: that of all queue pairs which share the queue.
+    /// Rings `doorbells` when the next receive is posted, or at once if there is one. They belong to the core
+    /// of all queue pairs that share the queue.
     pub fn await_post(&self, doorbells: &Arc<Doorbells>) {
         let known = self.doorbells.get_or_init(|| doorbells.clone());
         debug_assert!(Arc::ptr_eq(known, doorbells), "a queue is shared by the queue pairs of one core");
@@ -113,8 +113,8 @@ impl SharedReceiveQueue {
         }
     }
 
-    /// Asks for one event when fewer than `limit` receives are left, at once if they are already; 0 asks for
-    /// none.
+    /// Arms the limit: reports one event when fewer than `limit` receives are left, or at once if they are; 0
+    /// disarms it.
     pub fn arm_limit(&self, limit: u32) {
         // All of one order with what `take` does: either the receive is seen to be gone here, or the limit
         // there.
@@ -127,7 +127,7 @@ impl SharedReceiveQueue {
         self.limit.load(Ordering::Acquire)
     }
 
-    /// The oldest receive, for a queue pair with a message that begins.
+    /// Takes the oldest receive, for a message that begins.
     pub(super) fn take(&self) -> Option<ReceiveRequest> {
         let request = self.posted.pop()?;
         self.taken.fetch_add(1, Ordering::Relaxed);
@@ -140,7 +140,7 @@ impl SharedReceiveQueue {
         if limit == 0 || self.posted.len() >= limit as usize {
             return;
         }
-        // Of those who see it at the same time, one tells.
+        // Of several threads that see it, one reports the event.
         let disarmed = self.limit.compare_exchange(limit, 0, Ordering::AcqRel, Ordering::Relaxed);
         if let (Ok(_), Some(events)) = (disarmed, &self.events) {
             events.report(AsyncEvent::SharedReceiveLimit { srq: self.number });

@@ -1,4 +1,4 @@
-//! How work ended, in the words that verbs has for it: for programs that know those. [`Status`] says more.
+//! The status codes of verbs for [`Status`] and stream errors, for programs that use verbs.
 
 use super::error::StreamError;
 use super::work::Status;
@@ -12,7 +12,7 @@ use crate::tcp::CloseReason;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum WcStatus {
-    /// Done.
+    /// Success.
     Success = 0,
     /// The local buffers are too short or too long for the message.
     LocalLengthError = 1,
@@ -24,17 +24,17 @@ pub enum WcStatus {
     WorkRequestFlushed = 5,
     /// A memory window could not be bound.
     MemoryWindowBind = 6,
-    /// What the peer answered makes no sense.
+    /// The peer's response is invalid.
     BadResponse = 7,
-    /// The peer reached for memory of this end that was not granted.
+    /// The peer tried to access memory of this end that was not granted.
     LocalAccess = 8,
-    /// The peer found a request of ours invalid.
+    /// The peer has found a request of this end invalid.
     RemoteInvalidRequest = 9,
-    /// The peer has not granted the memory we reached for.
+    /// The peer has not granted the access to its memory.
     RemoteAccess = 10,
-    /// The peer could not do what we asked.
+    /// The peer could not carry out the operation.
     RemoteOperation = 11,
-    /// TCP gave up sending again.
+    /// TCP gave up retransmitting.
     RetryExceeded = 12,
     /// The peer had no receive posted for the message.
     RnrRetryExceeded = 13,
@@ -42,14 +42,14 @@ pub enum WcStatus {
     RemoteAborted = 16,
     /// The stream cannot go on.
     Fatal = 19,
-    /// What was due did not come in time.
+    /// An expected message did not come in time.
     ResponseTimeout = 20,
     /// Anything else.
     General = 21,
 }
 
 impl Status {
-    /// The same in verbs' words.
+    /// The status of verbs for it.
     pub fn wc_status(self) -> WcStatus {
         match self {
             Self::Success => WcStatus::Success,
@@ -87,7 +87,7 @@ fn of_stream(error: StreamError) -> WcStatus {
     }
 }
 
-/// DDP refused here what the peer sent.
+/// DDP of this end refused a segment of the peer.
 const fn of_local_ddp(error: DdpError) -> WcStatus {
     match error {
         DdpError::InvalidStag
@@ -107,7 +107,7 @@ const fn of_local_ddp(error: DdpError) -> WcStatus {
     }
 }
 
-/// RDMAP refused here what the peer sent.
+/// RDMAP of this end refused a message of the peer.
 const fn of_local_rdmap(error: RdmapError) -> WcStatus {
     match error {
         RdmapError::InvalidStag
@@ -127,7 +127,7 @@ const fn of_local_rdmap(error: RdmapError) -> WcStatus {
     }
 }
 
-/// The peer refused what we sent, and said so.
+/// The peer refused a message of this end with a Terminate.
 fn of_terminate(layer: u8, error_type: u8, code: u8) -> WcStatus {
     match layer {
         layer::RDMAP => RdmapError::from_number(error_type, code).map_or(WcStatus::General, of_remote_rdmap),
@@ -179,19 +179,19 @@ const fn of_remote_ddp(error: DdpError) -> WcStatus {
     }
 }
 
-/// What kind of failure ended a stream, as verbs sorts its asynchronous events.
+/// The class of a stream failure, as the asynchronous events of verbs distinguish them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Blame {
-    /// Somebody reached for memory that was not granted.
+    /// An access to memory that was not granted.
     Access,
-    /// A request broke the rules.
+    /// An invalid request.
     Request,
-    /// This end, the peer's, or the network between them failed.
+    /// A failure of this end, of the peer or of the network.
     Fatal,
 }
 
 impl Blame {
-    /// The kind of failure that `error` is.
+    /// The class of `error`.
     pub fn of(error: StreamError) -> Self {
         if let StreamError::Tcp(_) = error {
             return Self::Fatal;

@@ -1,4 +1,4 @@
-//! Work requests and completions: what an application and a core tell each other about data.
+//! Work requests and completions.
 
 use core::fmt;
 
@@ -7,7 +7,7 @@ use crate::memory::{Binding, FastRegistration, STag};
 
 pub use super::payload::{InlineData, Payload, Slice, SliceList, TooLongForInline, TooManySlices};
 
-/// Names a queue pair of a core.
+/// Identifies a queue pair of a core.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct QpNumber(pub u32);
 
@@ -17,7 +17,7 @@ impl fmt::Debug for QpNumber {
     }
 }
 
-/// What a send work request does, with what its user has to say of it.
+/// The operation of a send work request, with its parameters.
 // Requirements: RDMAP-3.2-01
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
@@ -25,7 +25,7 @@ pub enum Operation {
     Send {
         /// An STag of the peer that it invalidates when the message is Delivered.
         invalidate: Option<STag>,
-        /// Whether the message is to wake a peer that sleeps until such a one.
+        /// Whether the message is to wake a peer that waits for a solicited event.
         solicited: bool,
     },
     /// RDMA Write: the octets arrive in the peer's memory (RFC 5040 §5.1).
@@ -61,62 +61,61 @@ pub enum Operation {
         /// The Tagged Offset in it.
         to: u64,
     },
-    /// Adds to eight octets of the peer's memory, aligned to eight (RFC 7306 §5.1.1). Their value before
-    /// comes to `local`. Values are integers of this end and of that one, whatever the order of their octets
-    /// there.
+    /// Adds to eight octets of the peer's memory, aligned to eight (RFC 7306 §5.1.1). The value before is
+    /// placed in `local`. Values are integers in the byte order of each machine.
     FetchAdd {
         /// The peer's registration.
         stag: STag,
         /// The Tagged Offset in it.
         to: u64,
-        /// What is added.
+        /// The value that is added.
         add: u64,
         /// The most significant bit of each field that is added to on its own; zero for one field of 64 bits.
         mask: u64,
     },
-    /// Replaces bits of eight octets of the peer's memory if other bits are as expected (RFC 7306 §5.1.2). As
-    /// above else.
+    /// Replaces bits of eight octets of the peer's memory if other bits are as expected (RFC 7306 §5.1.2).
+    /// Otherwise as [`FetchAdd`](Self::FetchAdd).
     CompareSwap {
         /// The peer's registration.
         stag: STag,
         /// The Tagged Offset in it.
         to: u64,
-        /// What is expected.
+        /// The expected value.
         compare: u64,
-        /// The bits of it that matter.
+        /// The bits of it that are compared.
         compare_mask: u64,
-        /// What comes instead.
+        /// The new value.
         swap: u64,
         /// The bits that are replaced.
         swap_mask: u64,
     },
-    /// Replaces bits of eight octets of the peer's memory. As above else; on the wire it is a
-    /// [`CompareSwap`](Self::CompareSwap) that compares nothing.
+    /// Replaces bits of eight octets of the peer's memory. On the wire it is a
+    /// [`CompareSwap`](Self::CompareSwap) that compares no bits.
     Swap {
         /// The peer's registration.
         stag: STag,
         /// The Tagged Offset in it.
         to: u64,
-        /// What comes instead.
+        /// The new value.
         swap: u64,
         /// The bits that are replaced.
         mask: u64,
     },
-    /// Takes a registration of this end out of the reach of peers, when all requests before it are complete.
+    /// Invalidates an STag of this end, when all requests before it are complete.
     LocalInvalidate {
         /// The registration, or the window.
         stag: STag,
     },
-    /// Gives a window on a part of a registration to the peer of this queue pair alone, when all requests
-    /// before it are complete.
+    /// Binds a memory window to a part of a registration, for the peer of this queue pair alone, when all
+    /// requests before it are complete.
     Bind(Binding),
-    /// Registers memory that is registered already anew, under another key, when all requests before it are
-    /// complete.
+    /// Registers memory again that is registered already, with another key, when all requests before it are
+    /// complete (fast registration).
     Register(FastRegistration),
 }
 
 impl Operation {
-    /// Whether it waits for an answer of the peer.
+    /// Whether the peer answers it: RDMA Reads and Atomic Operations.
     #[inline]
     pub const fn expects_response(&self) -> bool {
         matches!(
@@ -125,13 +124,13 @@ impl Operation {
         )
     }
 
-    /// Whether the octets of the request's memory are what is sent.
+    /// Whether the payload of the message is the request's memory.
     #[inline]
     pub const fn sends_local(&self) -> bool {
         matches!(self, Self::Send { .. } | Self::Write { .. })
     }
 
-    /// The kind its completion names.
+    /// The kind that its completion names.
     pub const fn kind(&self) -> CompletionKind {
         match self {
             Self::Send { .. } | Self::Immediate { .. } => CompletionKind::Send,
@@ -145,37 +144,37 @@ impl Operation {
         }
     }
 
-    /// A Send and nothing more.
+    /// A plain Send.
     pub const SEND: Self = Self::Send { invalidate: None, solicited: false };
 }
 
 /// A work request on the send queue. The registered memory of `local` belongs to the stack until the
 /// completion.
 ///
-/// What is sent is read from there whenever a segment is built, also to be sent again. If somebody writes to
-/// it meanwhile, the application, a peer with the right to, or another request, what arrives is old or new
-/// octets, in a mixture of whole FPDUs, and nothing else suffers (RFC 5040 §5.5): each FPDU has a CRC over
-/// the octets that it carries. After the completion nothing is read from there any more.
+/// The memory is read whenever a segment is built, also for a retransmission. If the application, a peer with
+/// the right, or another request writes to it meanwhile, each FPDU carries either old or new octets, and
+/// nothing else is affected (RFC 5040 §5.5): the CRC of each FPDU covers the octets that it carries. After
+/// the completion the memory is not read any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SendRequest {
-    /// The application's name for it.
+    /// The application's `wr_id`.
     pub id: u64,
-    /// What to do.
+    /// The operation.
     pub operation: Operation,
-    /// The octets to send.
+    /// The local memory, or the inline data.
     pub local: Payload,
-    /// Whether success is reported. Failure always is, but a request that is not signaled reserves no place
-    /// in the completion queue: one that finds none free when it fails or is flushed is left out
-    /// ([`CompletionQueueOverflow`](super::async_event::AsyncEvent::CompletionQueueOverflow)). A signaled one
-    /// behind it tells of both.
+    /// Whether success is reported. Failure always is, but a request that is not signaled reserves no entry
+    /// in the completion queue: if it fails or is flushed and no entry is free, its completion is left out
+    /// ([`CompletionQueueOverflow`](super::async_event::AsyncEvent::CompletionQueueOverflow)). The completion
+    /// of a signaled request after it covers both.
     pub signaled: bool,
     /// Whether it waits until the peer has answered all Reads and Atomic Operations posted before it (RFC
-    /// 5040 §5.5): for what depends on what they bring.
+    /// 5040 §5.5), for requests that depend on their results.
     pub fenced: bool,
 }
 
 impl SendRequest {
-    /// A request whose success is reported, and that waits for no other.
+    /// A request that is signaled and not fenced.
     pub fn new(id: u64, operation: Operation, local: impl Into<Payload>) -> Self {
         Self { id, operation, local: local.into(), signaled: true, fenced: false }
     }
@@ -184,7 +183,7 @@ impl SendRequest {
 /// A work request on the receive queue: a buffer for one Send of the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceiveRequest {
-    /// The application's name for it.
+    /// The application's `wr_id`.
     pub id: u64,
     /// The buffer.
     pub local: SliceList,
@@ -196,8 +195,8 @@ impl ReceiveRequest {
         Self { id, local: local.into() }
     }
 
-    /// Octets of the longest message that the buffer takes. A message has no more than 2^32 - 1, however
-    /// large the buffer.
+    /// Octets of the longest message that fits the buffer. A message has at most 2^32 - 1, however large the
+    /// buffer is.
     // Requirements: DDP-5.2-02
     pub(super) fn longest_message(&self) -> u64 {
         self.local.octets().min(u64::from(u32::MAX))
@@ -209,7 +208,7 @@ impl ReceiveRequest {
     }
 }
 
-/// What kind of work a completion is of.
+/// The kind of work that is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompletionKind {
     /// An RDMAP Send.
@@ -235,54 +234,54 @@ pub enum CompletionKind {
 /// How a work request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// Done: for sends, TCP has the acknowledgement of the last octet, which says nothing of what the peer
-    /// made of it; for receives, the message was Delivered.
+    /// Success. For sends, TCP has the acknowledgement of the last octet, which does not mean that the peer
+    /// has accepted the message; for receives, the message was Delivered.
     // Requirements: DDP-5.4-04
     Success,
-    /// The octets are more than a message can have (2^32 - 1).
+    /// The payload is longer than a message can be (2^32 - 1 bytes).
     LocalLength,
-    /// The request is none that this queue pair can do: a Read or Atomic Operation where the ends agreed on
-    /// none, or without just one range of memory to come to (of eight octets for an Atomic Operation); octets
-    /// where none belong.
+    /// The queue pair cannot carry out the request: a Read or Atomic Operation although the ends agreed on
+    /// none, or without exactly one local range (of eight bytes for an Atomic Operation); or a payload for an
+    /// operation that takes none.
     LocalOperation,
     /// A local range is not registered, not of this Protection Domain or stream, lacks the right, or is out
     /// of bounds.
     LocalProtection,
-    /// A window was not bound, for the reason that [`BindError`](crate::memory::BindError) would name.
+    /// A window was not bound, for a reason of [`BindError`](crate::memory::BindError).
     Bind,
-    /// The stream failed while or before this request was worked on.
+    /// The stream failed before this request was complete.
     Failed(StreamError),
-    /// The queue pair was closed or failed earlier: the request was not worked on.
+    /// The queue pair was closed or had failed: the request was not carried out.
     Flushed,
 }
 
 /// One entry of a completion queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// The work request's name.
+    /// The `wr_id` of the work request.
     pub id: u64,
     /// The queue pair.
     pub qp: QpNumber,
-    /// What kind of work.
+    /// The kind of work.
     pub kind: CompletionKind,
     /// How it ended.
     pub status: Status,
     /// For receives, octets of the message; for sends, octets sent.
     // Requirements: DDP-5.4-02
     pub octets: u32,
-    /// Of received Immediate Data, its eight octets; nothing of it is in the buffer.
+    /// The eight octets of received Immediate Data; the buffer is not touched.
     pub immediate: Option<u64>,
-    /// Of a received message, the STag that it has invalidated.
+    /// The STag that a received message has invalidated.
     // Requirements: RDMAP-5.3-08
     pub invalidated: Option<STag>,
-    /// Of a received message, whether its sender asked for an Event.
+    /// Whether the sender of a received message has requested a solicited event.
     pub solicited: bool,
-    /// Whether the name is that of a [lender](super::lender): its number, and what it called the request.
+    /// Whether `id` is marked by a [lender](super::lender): its number, and its own 32 bits.
     pub(super) lent: bool,
 }
 
 impl Completion {
-    /// An end without anything special to it.
+    /// A completion without Immediate Data, invalidation or solicited event.
     pub const fn new(qp: QpNumber, id: u64, kind: CompletionKind, status: Status, octets: u32) -> Self {
         let (immediate, invalidated) = (None, None);
         Self { id, qp, kind, status, octets, immediate, invalidated, solicited: false, lent: false }

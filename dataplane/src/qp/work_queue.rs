@@ -6,15 +6,15 @@ use super::completion_queue::CompletionRing;
 use super::shared::PostError;
 use crate::sync::{ArrayQueue, AtomicU64, Ordering};
 
-/// A bounded queue of work requests. A request counts until it is completed, so that there is never more work
-/// under way than the queue was made for.
+/// A bounded queue of work requests. A request counts until it is complete, so that there is never more work
+/// under way than the depth of the queue.
 #[derive(Debug)]
 pub(super) struct WorkQueue<T> {
     posted: ArrayQueue<T>,
-    /// Requests counted so far, by those who post.
+    /// Requests counted so far, by the posting threads.
     counted: CachePadded<AtomicU64>,
-    /// Requests completed so far. Only the core writes it, so it needs no operation that others could
-    /// disturb, which for every request would cost more than most of what is done for it.
+    /// Requests completed so far. Only the core writes it, so it needs no atomic read-modify-write, which
+    /// would be among the most expensive steps of a request.
     finished: CachePadded<AtomicU64>,
 }
 
@@ -34,14 +34,14 @@ impl<T> WorkQueue<T> {
 
     /// Requests posted and not completed.
     pub(super) fn outstanding(&self) -> u32 {
-        // In this order, so that nothing seems finished that is not yet counted.
+        // In this order, so that no request seems finished before it is counted.
         let finished = self.finished.load(Ordering::Acquire);
         let outstanding = self.counted.load(Ordering::Acquire).saturating_sub(finished);
         u32::try_from(outstanding).unwrap_or(u32::MAX)
     }
 
-    /// Posts the first of `requests`, each as `posted` makes it: as many as there is room for here, and in
-    /// `completions` for those of them that are `signaled`. Returns how many, and why not the next.
+    /// Posts the first of `requests`, converted by `posted`: as many as fit this queue, and as have an entry
+    /// in `completions` if they are `signaled`. Returns how many, and why the next was refused.
     pub(super) fn post<R>(
         &self,
         requests: &[R],
@@ -55,7 +55,7 @@ impl<T> WorkQueue<T> {
         let places_wanted = counted_requests.iter().filter(|request| signaled(request)).count() as u32;
         let places = completions.reserve(places_wanted);
         let accepted = if places < places_wanted {
-            // The list ends at the first request that needs a place and finds none.
+            // The list ends at the first request that needs an entry and finds none.
             let mut in_need = counted_requests.iter().enumerate().filter(|(_, request)| signaled(request));
             in_need.nth(places as usize).map_or(counted, |(index, _)| index as u32)
         } else {
@@ -78,12 +78,13 @@ impl<T> WorkQueue<T> {
         (accepted as usize, refused)
     }
 
-    /// Counts up to `wanted` requests as outstanding; gives how many.
+    /// Counts up to `wanted` requests as outstanding. Returns how many.
     fn take_places(&self, wanted: u32) -> u32 {
         let mut counted = self.counted.load(Ordering::Relaxed);
         loop {
-            // What the core did before it finished a request has been done for who has its place. An exchange
-            // that succeeds shows that `counted` is not old; `finished` may be, and errs to the safe side.
+            // Acquire: a thread that reuses the entry of a finished request sees everything that the core did
+            // before. A successful exchange shows that `counted` is current; `finished` may be old, which is
+            // safe.
             let finished = self.finished.load(Ordering::Acquire);
             let room = (self.depth() as u64).saturating_sub(counted.saturating_sub(finished));
             let granted = u64::from(wanted).min(room);
@@ -98,23 +99,23 @@ impl<T> WorkQueue<T> {
         }
     }
 
-    /// The oldest request that the core has not taken.
+    /// Takes the oldest request, for the core.
     #[inline]
     pub(super) fn take(&self) -> Option<T> {
         self.posted.pop()
     }
 
-    /// Whether the core has taken all there is.
+    /// Whether the core has taken all requests.
     pub(super) fn is_empty(&self) -> bool {
         self.posted.is_empty()
     }
 
-    /// A request that came another way counts as outstanding, for the core.
+    /// Counts a request that came from a shared receive queue as outstanding, for the core.
     pub(super) fn count_one(&self) {
         self.counted.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A request is done: its place is free, for the core.
+    /// Notes that a request is complete and its entry is free, for the core.
     #[inline]
     pub(super) fn finish_one(&self) {
         let finished = self.finished.load(Ordering::Relaxed);
