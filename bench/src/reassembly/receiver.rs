@@ -10,7 +10,7 @@ use warpline_dataplane::core::ring::{AfterStream, Command, Event, FullOperation,
 use warpline_dataplane::core::tables::Tables;
 use warpline_dataplane::core::{Config, Core};
 use warpline_dataplane::memory::{Grant, ProtectionDomainId};
-use warpline_dataplane::qp::shared::{CompletionRing, Doorbells, SharedQp};
+use warpline_dataplane::qp::shared::{CompletionRing, CompletionRings, Doorbells, QueueDepths, SharedQp};
 
 use super::scenario::{PORT, RECEIVER, SENDER, SINK};
 use crate::error::BenchError;
@@ -68,9 +68,15 @@ impl Receiver {
         })?;
         let completions = Arc::new(CompletionRing::new(1));
         for number in 0..connections {
-            let completions = (completions.clone(), completions.clone());
+            let completions = CompletionRings::shared(completions.clone());
             let doorbells = receiver.rings.doorbells.clone();
-            let qp = SharedQp::new(QpNumber(number), PD, (1, 1), completions, doorbells);
+            let qp = SharedQp::new(
+                QpNumber(number),
+                PD,
+                QueueDepths { send: 1, receive: 1 },
+                completions,
+                doorbells,
+            );
             receiver.command(Command::CreateQp(Arc::new(qp)))?;
             // Commands are few: each is taken at once.
             receiver.poll(Instant::from_nanos(1))?;

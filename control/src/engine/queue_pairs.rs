@@ -6,7 +6,7 @@ use warpline_dataplane::core::ring::{Command, ConnectionId, FullOperation};
 use warpline_dataplane::limits;
 use warpline_dataplane::memory::ProtectionDomainId;
 use warpline_dataplane::qp::async_event::AsyncEvents;
-use warpline_dataplane::qp::shared::{CompletionRing, Doorbells, QpState, SharedQp};
+use warpline_dataplane::qp::shared::{CompletionRings, Doorbells, QpState, QueueDepths, SharedQp};
 use warpline_dataplane::qp::shared_receive_queue::SharedReceiveQueue;
 use warpline_dataplane::qp::work::QpNumber;
 use warpline_dataplane::tcp::CloseReason;
@@ -59,7 +59,7 @@ pub(super) struct QueuePairParts {
     pub(super) pd: ProtectionDomainId,
     pub(super) config: QpConfig,
     /// Of sends, and of receives.
-    pub(super) completions: (Arc<CompletionRing>, Arc<CompletionRing>),
+    pub(super) completions: CompletionRings,
     /// Where its receives come from, if not from a queue of its own.
     pub(super) receives: Option<Arc<SharedReceiveQueue>>,
 }
@@ -178,7 +178,7 @@ impl QueuePairs {
         }
         let number = self.numbers.take().ok_or(CreateError::TooManyQueuePairs)?;
         self.domains.take(pd, number);
-        let depths = (config.send_depth, config.receive_depth);
+        let depths = QueueDepths { send: config.send_depth, receive: config.receive_depth };
         let mut shared = SharedQp::new(number, pd, depths, completions, self.doorbells.clone())
             .with_events(self.events.clone());
         if let Some(receives) = receives {

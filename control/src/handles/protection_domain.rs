@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use warpline_dataplane::memory::{Access, ProtectionDomainId, Region};
+use warpline_dataplane::qp::shared::CompletionRings;
 use warpline_dataplane::qp::work::QpNumber;
 
 use super::completion::CompletionQueue;
@@ -119,7 +120,10 @@ impl ProtectionDomain {
         send_completions: &CompletionQueue,
         receive_completions: &CompletionQueue,
     ) -> Result<QueuePair, CreateError> {
-        let completions = (send_completions.ring.clone(), receive_completions.ring.clone());
+        let completions = CompletionRings {
+            send: send_completions.ring.clone(),
+            receive: receive_completions.ring.clone(),
+        };
         QueuePair::new(self.context.clone(), self.id, *config, completions, None)
     }
 
@@ -137,7 +141,10 @@ impl ProtectionDomain {
         receive_completions: &CompletionQueue,
     ) -> Result<QueuePair, CreateError> {
         let receives = receives.of(&self.context, self.id).ok_or(CreateError::OtherDomain)?;
-        let completions = (send_completions.ring.clone(), receive_completions.ring.clone());
+        let completions = CompletionRings {
+            send: send_completions.ring.clone(),
+            receive: receive_completions.ring.clone(),
+        };
         QueuePair::new(self.context.clone(), self.id, *config, completions, Some(receives))
     }
 

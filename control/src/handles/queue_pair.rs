@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use warpline_dataplane::memory::ProtectionDomainId;
 use warpline_dataplane::qp::error::StreamError;
-use warpline_dataplane::qp::shared::{CompletionRing, QpState, SharedQp};
+use warpline_dataplane::qp::shared::{CompletionRings, QpState, SharedQp};
 use warpline_dataplane::qp::shared_receive_queue::SharedReceiveQueue;
 use warpline_dataplane::qp::work::QpNumber;
 use warpline_dataplane::tcp::{CloseReason, Snapshot};
@@ -36,7 +36,7 @@ impl QueuePair {
         context: Arc<DeviceContext>,
         pd: ProtectionDomainId,
         config: QpConfig,
-        completions: (Arc<CompletionRing>, Arc<CompletionRing>),
+        completions: CompletionRings,
         receives: Option<Arc<SharedReceiveQueue>>,
     ) -> Result<Self, CreateError> {
         let NewQueuePair { shared, status } =

@@ -10,7 +10,7 @@ use crate::ddp::segmentation::Message;
 use crate::limits;
 use crate::memory::{Access, StagTable};
 use crate::rdmap::message;
-use crate::wire::atomic::{AtomicRequest, VALUE_OCTETS};
+use crate::wire::atomic::{AtomicRequest, Masked, VALUE_OCTETS};
 use crate::wire::rdmap::{Opcode, ReadRequest};
 use crate::wire::tcp::SeqNumber;
 
@@ -261,11 +261,13 @@ fn atomic_request(operation: Operation, identifier: u32) -> Option<AtomicRequest
             AtomicRequest::fetch_add(identifier, stag, to, add, mask)
         }
         Operation::CompareSwap { stag, to, compare, compare_mask, swap, swap_mask } => {
-            AtomicRequest::compare_swap(identifier, stag, to, (compare, compare_mask), (swap, swap_mask))
+            let compare = Masked { value: compare, mask: compare_mask };
+            let swap = Masked { value: swap, mask: swap_mask };
+            AtomicRequest::compare_swap(identifier, stag, to, compare, swap)
         }
         // A comparison of no bits always succeeds. Figure 5 has no opcode for a Swap alone.
         Operation::Swap { stag, to, swap, mask } => {
-            AtomicRequest::compare_swap(identifier, stag, to, (0, 0), (swap, mask))
+            AtomicRequest::compare_swap(identifier, stag, to, Masked::NOTHING, Masked { value: swap, mask })
         }
         _ => return None,
     })

@@ -8,7 +8,7 @@ use loom::thread;
 
 use super::completion_queue::{CompletionRing, Notice, Notify};
 use super::doorbells::Doorbells;
-use super::shared::{QpState, SharedQp};
+use super::shared::{CompletionRings, QpState, QueueDepths, SharedQp};
 use super::shared_receive_queue::{SharedReceiveQueue, SrqNumber};
 use super::work::{
     Completion, CompletionKind, InlineData, Operation, QpNumber, ReceiveRequest, SendRequest, Slice, Status,
@@ -43,8 +43,8 @@ fn shared(state: QpState) -> Arc<Shared> {
 fn deep(depth: usize, state: QpState) -> Arc<Shared> {
     let completions = Arc::new(CompletionRing::new(2));
     let bells = Arc::new(Doorbells::new(1));
-    let rings = (completions.clone(), completions.clone());
-    let qp = SharedQp::new(QP, PD, (depth, depth), rings, bells.clone());
+    let rings = CompletionRings::shared(completions.clone());
+    let qp = SharedQp::new(QP, PD, QueueDepths { send: depth, receive: depth }, rings, bells.clone());
     qp.set_state(state);
     Arc::new(Shared { qp, completions, bells })
 }
@@ -163,8 +163,8 @@ fn an_unsignaled_flush_takes_no_reserved_place() {
     model(|| {
         let completions = Arc::new(CompletionRing::new(1));
         let bells = Arc::new(Doorbells::new(1));
-        let rings = (completions.clone(), completions.clone());
-        let qp = Arc::new(SharedQp::new(QP, PD, (2, 1), rings, bells));
+        let rings = CompletionRings::shared(completions.clone());
+        let qp = Arc::new(SharedQp::new(QP, PD, QueueDepths { send: 2, receive: 1 }, rings, bells));
         qp.set_state(QpState::ReadyToSend);
         qp.post_send(SendRequest { signaled: false, ..send(1) }).unwrap();
         let poster = {
@@ -271,7 +271,13 @@ fn no_doorbell_slips_past_sleep() {
         let waker = Arc::new(Waker::new(bell.clone()));
         let bells = Arc::new(Doorbells::new(1).with_waker(waker.clone()));
         let completions = Arc::new(CompletionRing::new(1));
-        let qp = SharedQp::new(QP, PD, (1, 1), (completions.clone(), completions), bells.clone());
+        let qp = SharedQp::new(
+            QP,
+            PD,
+            QueueDepths { send: 1, receive: 1 },
+            CompletionRings::shared(completions),
+            bells.clone(),
+        );
         qp.set_state(QpState::ReadyToSend);
         let poster = thread::spawn(move || qp.post_send(send(1)).unwrap());
         waker.arm();

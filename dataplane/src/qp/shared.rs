@@ -103,6 +103,31 @@ pub struct BadRequest {
     pub error: PostError,
 }
 
+/// How many work requests the queues of a queue pair hold.
+#[derive(Clone, Copy, Debug)]
+pub struct QueueDepths {
+    /// The send queue.
+    pub send: usize,
+    /// The receive queue.
+    pub receive: usize,
+}
+
+/// The completion queues that a queue pair reports to.
+#[derive(Clone, Debug)]
+pub struct CompletionRings {
+    /// For sends.
+    pub send: Arc<CompletionRing>,
+    /// For receives.
+    pub receive: Arc<CompletionRing>,
+}
+
+impl CompletionRings {
+    /// One completion queue for sends and receives.
+    pub fn shared(completions: Arc<CompletionRing>) -> Self {
+        Self { send: completions.clone(), receive: completions }
+    }
+}
+
 /// The part of a queue pair that an application and a core share.
 #[derive(Debug)]
 pub struct SharedQp {
@@ -133,15 +158,15 @@ pub struct SharedQp {
 }
 
 impl SharedQp {
-    /// Creates a queue pair with queues of `send_depth` and `receive_depth` work requests, at least one each.
+    /// Creates a queue pair with queues of `depths` work requests, at least one each, that reports to `completions`.
     pub fn new(
         number: QpNumber,
         pd: ProtectionDomainId,
-        (send_depth, receive_depth): (usize, usize),
-        (send_completions, receive_completions): (Arc<CompletionRing>, Arc<CompletionRing>),
+        depths: QueueDepths,
+        completions: CompletionRings,
         doorbells: Arc<Doorbells>,
     ) -> Self {
-        let slots = ArrayQueue::new(send_depth.max(1));
+        let slots = ArrayQueue::new(depths.send.max(1));
         for _ in 0..slots.capacity() {
             // The queue has room for all of them.
             let _ = slots.push(wqe::slot());
@@ -149,13 +174,13 @@ impl SharedQp {
         Self {
             number,
             pd,
-            sends: WorkQueue::new(send_depth),
+            sends: WorkQueue::new(depths.send),
             slots,
-            receives: WorkQueue::new(receive_depth),
+            receives: WorkQueue::new(depths.receive),
             shared_receives: None,
             receives_taken: AtomicU64::new(0),
-            send_completions,
-            receive_completions,
+            send_completions: completions.send,
+            receive_completions: completions.receive,
             rung: AtomicBool::new(false),
             doorbells,
             state: AtomicU8::new(QpState::Idle as u8),

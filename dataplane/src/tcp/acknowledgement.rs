@@ -175,7 +175,7 @@ impl Connection {
     }
 
     fn note_progress(&mut self, now: Instant, delivery: &Delivery) {
-        self.activity.progress_at = now;
+        self.activity.last_progress = now;
         self.path.on_delivered(delivery.largest_octets);
         match delivery.rtt_ns {
             Some(rtt_ns) => self.rtt.sample(now, rtt_ns),

@@ -9,13 +9,13 @@ pub(super) struct Activity {
     pub(super) data_sent_at: Instant,
     /// When data was last acknowledged, or first became outstanding after that: the user timeout counts from
     /// here.
-    pub(super) progress_at: Instant,
+    pub(super) last_progress: Instant,
     /// When an acceptable segment last came from the peer.
-    pub(super) received_at: Instant,
+    pub(super) last_received: Instant,
 }
 
 impl Activity {
     pub(super) const fn new() -> Self {
-        Self { data_sent_at: Instant::ZERO, progress_at: Instant::ZERO, received_at: Instant::ZERO }
+        Self { data_sent_at: Instant::ZERO, last_progress: Instant::ZERO, last_received: Instant::ZERO }
     }
 }

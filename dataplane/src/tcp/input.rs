@@ -156,14 +156,14 @@ impl Connection {
         if changes.contains(Changes::CLOSED) {
             return Disposition::changed(changes);
         }
-        if payload.octets > 0 && now - self.activity.received_at >= limits::MIN_RTO_NS {
+        if payload.octets > 0 && now - self.activity.last_received >= limits::MIN_RTO_NS {
             // A peer that was silent for so long may have had a retransmission timeout: its congestion window
             // is one segment.
             self.ack.expect_small_window();
         }
         // Only after these checks the segment is certain to be the peer's (RFC 5961 §5). A forged timestamp
         // would make the connection refuse genuine segments.
-        self.activity.received_at = now;
+        self.activity.last_received = now;
         if let Some(clock) = header.options.timestamps.filter(|_| self.timestamps.negotiated) {
             self.timestamps.take(now, clock.value, header.seq, self.ack.last_sent);
         }

@@ -460,7 +460,7 @@ impl Connection {
     fn arm_retransmit(&mut self, now: Instant) {
         let mut at = now + self.rtt.rto_ns();
         if let Some(limit_ns) = self.user_timeout_ns() {
-            at = at.min((self.activity.progress_at + limit_ns).max(now));
+            at = at.min((self.activity.last_progress + limit_ns).max(now));
         }
         self.timers.set(Timer::Retransmit, at);
     }

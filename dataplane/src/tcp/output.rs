@@ -163,7 +163,7 @@ impl Connection {
             return None;
         }
         if flight == 0 {
-            self.activity.progress_at = now;
+            self.activity.last_progress = now;
         }
         let segment = self.send.queue.advance(&mut pools.segments, now)?;
         self.activity.data_sent_at = now;

@@ -64,7 +64,7 @@ impl Connection {
         self.receive.begin(syn.seq);
         self.send.begin(syn);
         self.ack.last_sent = syn.seq + 1;
-        self.activity.received_at = now;
+        self.activity.last_received = now;
         if let Some(scale) = syn.options.window_scale {
             // A shift above 14 is taken as 14 (RFC 7323 §2.3).
             self.send.scale = scale.min(14);
@@ -127,7 +127,7 @@ impl Connection {
             self.rtt.on_lost_syn();
             self.congestion.on_syn_timeout();
         }
-        self.activity.progress_at = now;
+        self.activity.last_progress = now;
         self.arm_keepalive(now);
     }
 
@@ -137,7 +137,7 @@ impl Connection {
         }
         self.send.handshake.syn_transmissions = self.send.handshake.syn_transmissions.saturating_add(1);
         if self.send.handshake.syn_transmissions == 1 {
-            self.activity.progress_at = now;
+            self.activity.last_progress = now;
         }
         self.activity.data_sent_at = now;
         self.arm_retransmit(now);

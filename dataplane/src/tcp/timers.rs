@@ -177,7 +177,7 @@ impl Connection {
 
     /// Whether data has been unacknowledged for longer than the user timeout.
     fn user_timeout_passed(&self, now: Instant) -> bool {
-        self.user_timeout_ns().is_some_and(|limit_ns| now - self.activity.progress_at >= limit_ns)
+        self.user_timeout_ns().is_some_and(|limit_ns| now - self.activity.last_progress >= limit_ns)
     }
 
     fn on_retransmit_timeout<P: Copy, F>(&mut self, now: Instant, pools: &mut Pools<P, F>) {

@@ -40,25 +40,42 @@ pub struct AtomicRequest {
     pub compare_mask: u64,
 }
 
+/// A value, of which only the bits that are set in `mask` count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Masked {
+    /// The value.
+    pub value: u64,
+    /// The bits of it that count.
+    pub mask: u64,
+}
+
+impl Masked {
+    /// A value of which no bit counts.
+    pub const NOTHING: Self = Self { value: 0, mask: 0 };
+}
+
 impl AtomicRequest {
     /// Octets of the header.
     pub const LEN: usize = 52;
 
-    /// A request to add. What it has no use for is as RFC 7306 §5.2.1 wants it sent.
+    /// A request to add. The fields that it does not use are set as RFC 7306 §5.2.1 requires.
     pub const fn fetch_add(identifier: u32, stag: STag, to: u64, add: u64, mask: u64) -> Self {
         let code = AtomicCode::FetchAdd;
         Self { code, identifier, stag, to, data: add, mask, compare: 0, compare_mask: u64::MAX }
     }
 
-    /// A request to compare and replace; each value comes with its mask.
-    pub const fn compare_swap(
-        identifier: u32,
-        stag: STag,
-        to: u64,
-        (compare, compare_mask): (u64, u64),
-        (data, mask): (u64, u64),
-    ) -> Self {
-        Self { code: AtomicCode::CompareSwap, identifier, stag, to, data, mask, compare, compare_mask }
+    /// A request to replace the bits of `swap` if those of `compare` are as expected.
+    pub const fn compare_swap(identifier: u32, stag: STag, to: u64, compare: Masked, swap: Masked) -> Self {
+        Self {
+            code: AtomicCode::CompareSwap,
+            identifier,
+            stag,
+            to,
+            data: swap.value,
+            mask: swap.mask,
+            compare: compare.value,
+            compare_mask: compare.mask,
+        }
     }
 
     /// Parses the header at the start of `octets`; its reserved bits are ignored.
@@ -196,7 +213,9 @@ mod tests {
     // Requirements: RDMAPX-5-01
     #[test]
     fn compare_and_swap_looks_through_its_masks() {
-        let request = |compare, swap| AtomicRequest::compare_swap(1, STag(2), 0, compare, swap);
+        let masked = |(value, mask)| Masked { value, mask };
+        let request =
+            |compare, swap| AtomicRequest::compare_swap(1, STag(2), 0, masked(compare), masked(swap));
         assert_eq!(request((5, u64::MAX), (9, u64::MAX)).apply(5), Some(9));
         assert_eq!(request((5, u64::MAX), (9, u64::MAX)).apply(6), Some(6));
         assert_eq!(request((0x05, 0x0f), (0xaa00, 0xff00)).apply(0x1234_5675), Some(0x1234_aa75));
@@ -206,7 +225,8 @@ mod tests {
     }
 
     proptest! {
-        /// RDMAPX-5-01
+        /// Additions agree with the algorithm of the document, bit by bit.
+        // Requirements: RDMAPX-5-01
         #[test]
         fn additions_are_those_of_the_document(a: u64, b: u64, mask: u64) {
             for mask in [mask, 0, 1 << 63, u64::MAX, 0x8080_8080_8080_8080] {
@@ -215,7 +235,8 @@ mod tests {
             }
         }
 
-        /// RDMAPX-5-03
+        /// Parsing and emitting a header returns its octets, reserved bits aside.
+        // Requirements: RDMAPX-5-03
         #[test]
         fn headers_survive(octets in proptest::array::uniform32(any::<u8>()), more in proptest::array::uniform20(any::<u8>())) {
             let mut octets = [&octets[..], &more].concat();

@@ -13,7 +13,7 @@ use warpline_dataplane::mpa::Framing;
 use warpline_dataplane::mpa::enhanced::{ReadyToReceive, Rtr, RtrKinds};
 use warpline_dataplane::mpa::fpdu::{encode, wire_len};
 use warpline_dataplane::qp::error::StreamError;
-use warpline_dataplane::qp::shared::{CompletionRing, QpState, SharedQp};
+use warpline_dataplane::qp::shared::{CompletionRing, CompletionRings, QpState, QueueDepths, SharedQp};
 use warpline_dataplane::qp::work::{
     Completion, CompletionKind, Operation, ReceiveRequest, SendRequest, Slice, Status,
 };
@@ -69,8 +69,14 @@ impl Target {
             (peer.accepted.unwrap(), ack)
         };
         let completions = Arc::new(CompletionRing::new(64));
-        let rings = (completions.clone(), completions.clone());
-        let qp = Arc::new(SharedQp::new(QP, PD, (8, 8), rings, peer.rings.doorbells.clone()));
+        let rings = CompletionRings::shared(completions.clone());
+        let qp = Arc::new(SharedQp::new(
+            QP,
+            PD,
+            QueueDepths { send: 8, receive: 8 },
+            rings,
+            peer.rings.doorbells.clone(),
+        ));
         peer.command(Command::CreateQp(qp.clone()));
         // WRITABLE's slot is 0x0304, LOCAL's 0x0055.
         let (writable, inbox) = (region_of(&[0xa5; 64]), region_of(&[0; 4096]));

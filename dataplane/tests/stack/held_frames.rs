@@ -14,7 +14,7 @@ use warpline_dataplane::limits;
 use warpline_dataplane::memory::{Access, Grant, STag};
 use warpline_dataplane::mpa::MpaError;
 use warpline_dataplane::qp::error::StreamError;
-use warpline_dataplane::qp::shared::{CompletionRing, QpState, SharedQp};
+use warpline_dataplane::qp::shared::{CompletionRing, CompletionRings, QpState, QueueDepths, SharedQp};
 use warpline_dataplane::qp::work::QpNumber;
 use warpline_dataplane::tcp::CloseReason;
 use warpline_dataplane::time::{MILLISECOND, SECOND};
@@ -82,8 +82,14 @@ impl World {
             _ => None,
         });
         let connection = accepted.expect("a connection");
-        let rings = (self.completions.clone(), self.completions.clone());
-        let qp = Arc::new(SharedQp::new(number, PD, (1, 1), rings, self.peer.rings.doorbells.clone()));
+        let rings = CompletionRings::shared(self.completions.clone());
+        let qp = Arc::new(SharedQp::new(
+            number,
+            PD,
+            QueueDepths { send: 1, receive: 1 },
+            rings,
+            self.peer.rings.doorbells.clone(),
+        ));
         self.peer.command(Command::CreateQp(qp.clone()));
         let base = FullOperation { receive_wait_ns, ..FullOperation::new(number, false) };
         let operation = FullOperation { markers_received: MARKERS, ..base };

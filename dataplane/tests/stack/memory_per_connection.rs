@@ -10,7 +10,7 @@ use warpline_dataplane::core::ring::{AfterStream, Command, Event, FullOperation,
 use warpline_dataplane::core::tables::Tables;
 use warpline_dataplane::core::{Config, Core};
 use warpline_dataplane::device::sim::{self, EndConfig, SimDevice};
-use warpline_dataplane::qp::shared::{CompletionRing, SharedQp};
+use warpline_dataplane::qp::shared::{CompletionRing, CompletionRings, QueueDepths, SharedQp};
 use warpline_dataplane::qp::work::QpNumber;
 use warpline_dataplane::tcp;
 use warpline_dataplane::time::{Instant, SECOND};
@@ -123,8 +123,14 @@ fn an_idle_connection_keeps_nothing_on_the_heap() {
     let mut counted = Counted::new();
     let completions = Arc::new(CompletionRing::new(1));
     for number in (0..CONNECTIONS + WARM_UP).map(QpNumber) {
-        let rings = (completions.clone(), completions.clone());
-        let qp = SharedQp::new(number, PD, (1, 1), rings, counted.rings.doorbells.clone());
+        let rings = CompletionRings::shared(completions.clone());
+        let qp = SharedQp::new(
+            number,
+            PD,
+            QueueDepths { send: 1, receive: 1 },
+            rings,
+            counted.rings.doorbells.clone(),
+        );
         Counted::command(&counted.rings, Command::CreateQp(Arc::new(qp)));
     }
     Counted::command(&counted.rings, Command::Listen { address: None, port: PORT, backlog: 4, tcp: None });

@@ -6,7 +6,7 @@ use crate::common::raw::{PEER_ISS, RawPeer, Sent};
 use crate::common::{PD, QP, region_of};
 use warpline_dataplane::core::ring::{Command, FullOperation};
 use warpline_dataplane::memory::{Access, Grant, STag};
-use warpline_dataplane::qp::shared::{CompletionRing, SharedQp};
+use warpline_dataplane::qp::shared::{CompletionRing, CompletionRings, QueueDepths, SharedQp};
 use warpline_dataplane::qp::work::{Operation, SendRequest, Slice, Status};
 use warpline_dataplane::tcp::Behaviour;
 use warpline_dataplane::wire::tcp::{Flags, Options, SeqNumber};
@@ -43,8 +43,14 @@ impl Writer {
         let mut peer = RawPeer::with(config, 1500);
         let start = peer.accept(Options { mss: Some(EMSS), ..Options::default() });
         let completions = Arc::new(CompletionRing::new(512));
-        let rings = (completions.clone(), completions.clone());
-        let qp = Arc::new(SharedQp::new(QP, PD, (256, 1), rings, peer.rings.doorbells.clone()));
+        let rings = CompletionRings::shared(completions.clone());
+        let qp = Arc::new(SharedQp::new(
+            QP,
+            PD,
+            QueueDepths { send: 256, receive: 1 },
+            rings,
+            peer.rings.doorbells.clone(),
+        ));
         let data: Vec<u8> = (0..REGION_OCTETS).map(|at| (at * 7 + at / 256) as u8).collect();
         let grant = Grant::new(region_of(&data), PD, 0, Access::empty());
         peer.command(Command::CreateQp(qp.clone()));

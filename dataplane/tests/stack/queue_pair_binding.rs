@@ -9,7 +9,7 @@ use warpline_dataplane::core::ring::{Command, ConnectionId, Direction, Event, Fu
 use warpline_dataplane::device::sim::End;
 use warpline_dataplane::limits;
 use warpline_dataplane::memory::{ProtectionDomainId, STag};
-use warpline_dataplane::qp::shared::{CompletionRing, QpState, SharedQp};
+use warpline_dataplane::qp::shared::{CompletionRing, CompletionRings, QpState, QueueDepths, SharedQp};
 use warpline_dataplane::qp::work::{Operation, QpNumber, ReceiveRequest, SendRequest, Slice};
 use warpline_dataplane::tcp;
 use warpline_dataplane::time::SECOND;
@@ -42,9 +42,15 @@ impl World {
     }
 
     fn create(&mut self, number: u32, pd: ProtectionDomainId) -> Arc<SharedQp> {
-        let rings = (self.completions.clone(), self.completions.clone());
+        let rings = CompletionRings::shared(self.completions.clone());
         let doorbells = self.peer.rings.doorbells.clone();
-        let qp = Arc::new(SharedQp::new(QpNumber(number), pd, (4, 4), rings, doorbells));
+        let qp = Arc::new(SharedQp::new(
+            QpNumber(number),
+            pd,
+            QueueDepths { send: 4, receive: 4 },
+            rings,
+            doorbells,
+        ));
         self.peer.command(Command::CreateQp(qp.clone()));
         self.peer.settle();
         qp

@@ -7,7 +7,7 @@ use crate::common::raw::{PEER_ISS, RawPeer};
 use crate::common::{PD, QP, region_of};
 use warpline_dataplane::core::ring::{Command, FullOperation};
 use warpline_dataplane::memory::{Access, Grant, STag};
-use warpline_dataplane::qp::shared::{CompletionRing, SharedQp};
+use warpline_dataplane::qp::shared::{CompletionRing, CompletionRings, QueueDepths, SharedQp};
 use warpline_dataplane::qp::work::{Operation, SendRequest, Slice, Status};
 use warpline_dataplane::tcp::Behaviour;
 use warpline_dataplane::wire::tcp::{Flags, Options, SeqNumber};
@@ -32,8 +32,14 @@ impl Flooded {
             Options { mss: Some(64), window_scale: Some(6), sack_permitted: true, ..Options::default() };
         let start = peer.accept(options);
         let completions = Arc::new(CompletionRing::new(4));
-        let rings = (completions.clone(), completions.clone());
-        let qp = Arc::new(SharedQp::new(QP, PD, (4, 1), rings, peer.rings.doorbells.clone()));
+        let rings = CompletionRings::shared(completions.clone());
+        let qp = Arc::new(SharedQp::new(
+            QP,
+            PD,
+            QueueDepths { send: 4, receive: 1 },
+            rings,
+            peer.rings.doorbells.clone(),
+        ));
         let grant = Grant::new(region_of(&vec![7; OCTETS]), PD, 0, Access::empty());
         peer.command(Command::CreateQp(qp.clone()));
         peer.command(Command::Register { stag: SOURCE, grant });

@@ -6,7 +6,7 @@ use crate::common::raw::{PEER_ISS, RawPeer};
 use crate::common::{PD, QP};
 use warpline_dataplane::core::ring::{AfterStream, Command, Event, FullOperation};
 use warpline_dataplane::limits;
-use warpline_dataplane::qp::shared::{CompletionRing, SharedQp};
+use warpline_dataplane::qp::shared::{CompletionRing, CompletionRings, QueueDepths, SharedQp};
 use warpline_dataplane::wire::tcp::{Flags, Options, SeqNumber};
 
 const SPOKEN: &[u8] = b"spoken while nobody listened";
@@ -82,8 +82,8 @@ fn octets_and_end_that_came_before_full_operation_are_taken_in_it() {
     let (mut peer, ack) = behind();
     speak(&mut peer, Flags::FIN, ack);
     let completions = Arc::new(CompletionRing::new(4));
-    let rings = (completions.clone(), completions);
-    let qp = SharedQp::new(QP, PD, (1, 1), rings, peer.rings.doorbells.clone());
+    let rings = CompletionRings::shared(completions);
+    let qp = SharedQp::new(QP, PD, QueueDepths { send: 1, receive: 1 }, rings, peer.rings.doorbells.clone());
     peer.command(Command::CreateQp(Arc::new(qp)));
     let operation = FullOperation::new(QP, false);
     let then = AfterStream::FullOperation(operation);

@@ -13,7 +13,7 @@ use warpline_dataplane::memory::{Access, Grant, Region, STag};
 use warpline_dataplane::mpa::MpaError;
 use warpline_dataplane::mpa::enhanced::ReadDepths;
 use warpline_dataplane::qp::error::StreamError;
-use warpline_dataplane::qp::shared::{CompletionRing, QpState, SharedQp};
+use warpline_dataplane::qp::shared::{CompletionRing, CompletionRings, QpState, QueueDepths, SharedQp};
 use warpline_dataplane::qp::work::{Operation, QpNumber, ReceiveRequest, SendRequest, Slice, Status};
 use warpline_dataplane::tcp::CloseReason;
 use warpline_dataplane::time::SECOND;
@@ -72,8 +72,14 @@ impl Streaming {
         let options = Options { mss: Some(1460), window_scale: Some(7), ..Options::default() };
         let ack = peer.accept(options);
         let completions = Arc::new(CompletionRing::new(64));
-        let rings = (completions.clone(), completions.clone());
-        let qp = Arc::new(SharedQp::new(QP, PD, (8, 8), rings, peer.rings.doorbells.clone()));
+        let rings = CompletionRings::shared(completions.clone());
+        let qp = Arc::new(SharedQp::new(
+            QP,
+            PD,
+            QueueDepths { send: 8, receive: 8 },
+            rings,
+            peer.rings.doorbells.clone(),
+        ));
         peer.command(Command::CreateQp(qp.clone()));
         let memory = region_of(&[0; MEMORY_OCTETS]);
         let grant = Grant::new(memory.clone(), PD, 0, Access::LOCAL_WRITE);

@@ -9,7 +9,7 @@ use warpline_dataplane::memory::{
     Access, Binding, FastRegistration, Grant, ProtectionDomainId, Region, STag,
 };
 use warpline_dataplane::mpa::enhanced::ReadDepths;
-use warpline_dataplane::qp::shared::{CompletionRing, SharedQp};
+use warpline_dataplane::qp::shared::{CompletionRing, CompletionRings, QueueDepths, SharedQp};
 use warpline_dataplane::qp::work::{
     Operation, Payload, QpNumber, ReceiveRequest, SendRequest, Slice, Status,
 };
@@ -52,8 +52,14 @@ fn open(peer: &mut RawPeer, number: u32) -> Stream {
 
     let domain = ProtectionDomainId(number);
     let completions = Arc::new(CompletionRing::new(8));
-    let rings = (completions.clone(), completions.clone());
-    let qp = Arc::new(SharedQp::new(QpNumber(number), domain, (4, 4), rings, peer.rings.doorbells.clone()));
+    let rings = CompletionRings::shared(completions.clone());
+    let qp = Arc::new(SharedQp::new(
+        QpNumber(number),
+        domain,
+        QueueDepths { send: 4, receive: 4 },
+        rings,
+        peer.rings.doorbells.clone(),
+    ));
     peer.command(Command::CreateQp(qp.clone()));
     let stag = STag::new(number as u16, 0x1111);
     let memory = region_of(&[number as u8; OCTETS]);

@@ -9,7 +9,7 @@ use warpline_dataplane::core::{Config, Core};
 use warpline_dataplane::memory::{Access, Grant, ProtectionDomainId, Region, STag};
 use warpline_dataplane::net::neighbours::StaticNeighbour;
 use warpline_dataplane::qp::error::StreamError;
-use warpline_dataplane::qp::shared::{CompletionRing, Doorbells, SharedQp};
+use warpline_dataplane::qp::shared::{CompletionRing, CompletionRings, Doorbells, QueueDepths, SharedQp};
 use warpline_dataplane::qp::work::{Completion, QpNumber, ReceiveRequest, Slice};
 use warpline_dataplane::time::Instant;
 use warpline_dataplane::wire::ethernet::MacAddress;
@@ -148,8 +148,8 @@ impl Link {
 
     /// A queue pair with its receives, and memory.
     fn supply(&self) {
-        let completions = (self.completions.clone(), self.completions.clone());
-        let depths = (1, RECEIVES);
+        let completions = CompletionRings::shared(self.completions.clone());
+        let depths = QueueDepths { send: 1, receive: RECEIVES };
         let qp = Arc::new(SharedQp::new(QP, PD, depths, completions, self.rings.doorbells.clone()));
         self.command(Command::CreateQp(qp.clone()));
         self.command(Command::Register { stag: STag(SINK), grant: self.sink.grant(Access::REMOTE_WRITE) });

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crossbeam::queue::ArrayQueue;
 use warpline_dataplane::core::ring::{Command, ConnectionId, Event, Rings};
 use warpline_dataplane::memory::STag;
-use warpline_dataplane::qp::shared::{CompletionRing, Doorbells, SharedQp};
+use warpline_dataplane::qp::shared::{CompletionRing, CompletionRings, Doorbells, QueueDepths, SharedQp};
 use warpline_dataplane::qp::work::{
     CompletionKind, Operation, QpNumber, ReceiveRequest, SendRequest, Slice, Status,
 };
@@ -97,8 +97,8 @@ impl Control {
         let shared = Arc::new(SharedQp::new(
             QpNumber(number as u32),
             PD,
-            (DEPTH, DEPTH),
-            (completions.clone(), completions.clone()),
+            QueueDepths { send: DEPTH, receive: DEPTH },
+            CompletionRings::shared(completions.clone()),
             self.rings.doorbells.clone(),
         ));
         if self.command(Command::CreateQp(shared.clone())) {

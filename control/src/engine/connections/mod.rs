@@ -330,12 +330,12 @@ impl Connections {
     ) {
         // DDP-8.3.2-06: the connections of one peer leave room for those of others.
         if !self.take_share(id, pair.remote.ip()) {
-            return self.insert(step, (id, None), Context::reset);
+            return self.insert(step, (id, None), refuse);
         }
         self.insert(step, (id, Some(pair)), |cx| match cx.listeners.accept(at, id, pair) {
             Accept::AwaitRequest(config) => responding::on_accepted(cx, at, &config),
             Accept::Streaming(stream) => Phase::Streaming(stream),
-            Accept::Refuse => cx.reset(),
+            Accept::Refuse => refuse(cx),
         });
     }
 
@@ -361,7 +361,7 @@ impl Connections {
         local: SocketAddr,
     ) {
         let Some(Opening { deadline, purpose: Some(purpose) }) = self.openings.take(token) else {
-            return self.insert(step, (id, None), Context::reset);
+            return self.insert(step, (id, None), refuse);
         };
         let pair = |remote| SocketPair { local, remote: canonical(remote) };
         match purpose {
@@ -446,6 +446,11 @@ impl Connections {
         }
         self.openings.on_deadline(step.now, step.out, step.queue_pairs);
     }
+}
+
+/// The first phase of a connection that no application takes.
+fn refuse(cx: &mut Context<'_>) -> Phase {
+    cx.reset()
 }
 
 /// Stands for the phase of a connection during a step.

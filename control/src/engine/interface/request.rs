@@ -9,7 +9,7 @@ use warpline_dataplane::core::listeners::ListenAddress;
 use warpline_dataplane::core::ring::{ConnectionId, Direction};
 use warpline_dataplane::core::statistics::Statistics;
 use warpline_dataplane::memory::{Access, ProtectionDomainId, Region, STag};
-use warpline_dataplane::qp::shared::{CompletionRing, SharedQp};
+use warpline_dataplane::qp::shared::{CompletionRings, SharedQp};
 use warpline_dataplane::qp::shared_receive_queue::SharedReceiveQueue;
 use warpline_dataplane::qp::work::QpNumber;
 use warpline_dataplane::tcp::Snapshot;
@@ -70,7 +70,7 @@ pub(crate) enum Request {
     CreateQp {
         pd: ProtectionDomainId,
         config: QpConfig,
-        completions: (Arc<CompletionRing>, Arc<CompletionRing>),
+        completions: CompletionRings,
         /// Where its receives come from, if not from a queue of its own.
         receives: Option<Arc<SharedReceiveQueue>>,
         reply: Reply<Result<NewQueuePair, CreateError>>,

@@ -12,6 +12,7 @@ use warpline_dataplane::device::sim::SimDevice;
 use warpline_dataplane::memory::ProtectionDomainId;
 use warpline_dataplane::qp::async_event::AsyncEvents;
 use warpline_dataplane::qp::completion_queue::CompletionRing;
+use warpline_dataplane::qp::shared::CompletionRings;
 use warpline_dataplane::time::Instant;
 
 use crate::engine::interface::reply::Reply;
@@ -125,7 +126,7 @@ impl Host {
 
     pub(super) fn create_qp(&mut self, now: Instant, config: QpConfig) -> Result<NewQueuePair, CreateError> {
         let completions = Arc::new(CompletionRing::new(COMPLETIONS));
-        let completions = (completions.clone(), completions);
+        let completions = CompletionRings { send: completions.clone(), receive: completions };
         let pd = ProtectionDomainId(1);
         self.ask(now, |reply| Request::CreateQp { pd, config, completions, receives: None, reply })
     }

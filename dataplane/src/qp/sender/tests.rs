@@ -6,7 +6,7 @@ use crate::mpa::enhanced::ReadDepths;
 use crate::qp::completion_queue::CompletionRing;
 use crate::qp::doorbells::Doorbells;
 use crate::qp::payload::InlineData;
-use crate::qp::shared::QpState;
+use crate::qp::shared::{CompletionRings, QpState, QueueDepths};
 use crate::qp::work::{QpNumber, SendRequest};
 
 type World = (SharedQp, Arc<CompletionRing>, StagTable, Reads, Sender);
@@ -17,8 +17,8 @@ fn world(depth: usize) -> World {
     let qp = SharedQp::new(
         QpNumber(7),
         ProtectionDomainId(1),
-        (depth, depth),
-        (ring.clone(), ring.clone()),
+        QueueDepths { send: depth, receive: depth },
+        CompletionRings::shared(ring.clone()),
         Arc::new(Doorbells::new(1)),
     );
     qp.set_state(QpState::ReadyToSend);

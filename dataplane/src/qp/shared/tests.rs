@@ -10,8 +10,8 @@ fn qp(depth: usize, completions: usize) -> (SharedQp, Arc<CompletionRing>, Arc<D
     let shared = SharedQp::new(
         QpNumber(7),
         ProtectionDomainId(1),
-        (depth, depth),
-        (ring.clone(), ring.clone()),
+        QueueDepths { send: depth, receive: depth },
+        CompletionRings::shared(ring.clone()),
         bells.clone(),
     );
     (shared, ring, bells)

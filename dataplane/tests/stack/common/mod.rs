@@ -14,7 +14,7 @@ use warpline_dataplane::device::sim::{self, EndConfig, Network, SimDevice};
 use warpline_dataplane::memory::{Access, Grant, ProtectionDomainId, Region, STag};
 use warpline_dataplane::mpa::enhanced::ReadDepths;
 use warpline_dataplane::net::addresses::Cidr;
-use warpline_dataplane::qp::shared::{CompletionRing, SharedQp};
+use warpline_dataplane::qp::shared::{CompletionRing, CompletionRings, QueueDepths, SharedQp};
 use warpline_dataplane::qp::work::{
     Completion, Operation, Payload, QpNumber, ReceiveRequest, SendRequest, Slice, Status,
 };
@@ -62,8 +62,8 @@ impl Host {
         let qp = Arc::new(SharedQp::new(
             QP,
             PD,
-            (1024, 1024),
-            (completions.clone(), completions.clone()),
+            QueueDepths { send: 1024, receive: 1024 },
+            CompletionRings::shared(completions.clone()),
             rings.doorbells.clone(),
         ));
         let host = Self { core, rings, qp, completions, events: Vec::new(), connection: None };

@@ -12,7 +12,7 @@ use warpline_dataplane::ddp::DdpError;
 use warpline_dataplane::limits;
 use warpline_dataplane::memory::STag;
 use warpline_dataplane::qp::error::StreamError;
-use warpline_dataplane::qp::shared::{QpState, SharedQp};
+use warpline_dataplane::qp::shared::{CompletionRings, QpState, QueueDepths, SharedQp};
 use warpline_dataplane::qp::work::{Operation, SendRequest, Slice, Status};
 use warpline_dataplane::time::SECOND;
 use warpline_dataplane::wire::tcp::Flags;
@@ -61,8 +61,14 @@ fn a_terminate_outlives_its_queue_pair() {
     destroyed_after_an_error(&mut target);
     assert_eq!(target.completions.poll().map(|done| done.status), Some(Status::Flushed));
     target.peer.command(Command::Deregister { stag: WRITABLE });
-    let rings = (target.completions.clone(), target.completions.clone());
-    let next = Arc::new(SharedQp::new(QP, PD, (8, 8), rings, target.peer.rings.doorbells.clone()));
+    let rings = CompletionRings::shared(target.completions.clone());
+    let next = Arc::new(SharedQp::new(
+        QP,
+        PD,
+        QueueDepths { send: 8, receive: 8 },
+        rings,
+        target.peer.rings.doorbells.clone(),
+    ));
     target.peer.command(Command::CreateQp(next.clone()));
     next.post_receive(Target::receive(9)).unwrap();
     target.peer.pass_ms(1500);

@@ -6,7 +6,7 @@ use warpline_dataplane::core::ring::{AfterStream, Command, ConnectionId, Event, 
 use warpline_dataplane::crc32c;
 use warpline_dataplane::memory::{Access, Grant, ProtectionDomainId, Region, STag};
 use warpline_dataplane::qp::error::StreamError;
-use warpline_dataplane::qp::shared::{CompletionRing, QpState, SharedQp};
+use warpline_dataplane::qp::shared::{CompletionRing, CompletionRings, QpState, QueueDepths, SharedQp};
 use warpline_dataplane::qp::shared_receive_queue::SharedReceiveQueue;
 use warpline_dataplane::qp::work::{ReceiveRequest, Slice, Status};
 use warpline_dataplane::wire::ddp::{Header as DdpHeader, Tagged, Untagged};
@@ -51,9 +51,10 @@ impl Target {
         let mut peer = RawPeer::new();
         let next = peer.accept(Options::default());
         let completions = Arc::new(CompletionRing::new(64));
-        let rings = (completions.clone(), completions.clone());
+        let rings = CompletionRings::shared(completions.clone());
         let shares = receives.is_some();
-        let mut qp = SharedQp::new(QP, PD, (8, 8), rings, peer.rings.doorbells.clone());
+        let mut qp =
+            SharedQp::new(QP, PD, QueueDepths { send: 8, receive: 8 }, rings, peer.rings.doorbells.clone());
         if let Some(receives) = receives {
             qp = qp.with_shared_receives(receives);
         }

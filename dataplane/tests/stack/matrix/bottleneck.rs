@@ -9,7 +9,7 @@ use warpline_dataplane::core::tables::Tables;
 use warpline_dataplane::core::{Config, Core};
 use warpline_dataplane::device::sim::{self, End, EndConfig, Impairments, Network, SimDevice};
 use warpline_dataplane::memory::{Access, Grant, Region, STag};
-use warpline_dataplane::qp::shared::{CompletionRing, SharedQp};
+use warpline_dataplane::qp::shared::{CompletionRing, CompletionRings, QueueDepths, SharedQp};
 use warpline_dataplane::qp::work::{
     Completion, Operation, QpNumber, ReceiveRequest, SendRequest, Slice, Status,
 };
@@ -157,9 +157,15 @@ pub struct Port {
 impl Port {
     fn new(side: &Side, number: u32) -> Self {
         let completions = Arc::new(CompletionRing::new(256));
-        let rings = (completions.clone(), completions.clone());
+        let rings = CompletionRings::shared(completions.clone());
         let doorbells = side.rings.doorbells.clone();
-        let qp = Arc::new(SharedQp::new(QpNumber(number), PD, (128, 16), rings, doorbells));
+        let qp = Arc::new(SharedQp::new(
+            QpNumber(number),
+            PD,
+            QueueDepths { send: 128, receive: 16 },
+            rings,
+            doorbells,
+        ));
         side.command(Command::CreateQp(qp.clone()));
         Self { qp, completions }
     }

@@ -8,7 +8,7 @@ use warpline_dataplane::core::{Config, Core};
 use warpline_dataplane::device::sim::{self, End, EndConfig, Impairments, Network, SimDevice};
 use warpline_dataplane::memory::{Grant, STag};
 use warpline_dataplane::mpa::enhanced::ReadDepths;
-use warpline_dataplane::qp::shared::{CompletionRing, SharedQp};
+use warpline_dataplane::qp::shared::{CompletionRing, CompletionRings, QueueDepths, SharedQp};
 use warpline_dataplane::qp::shared_receive_queue::{SharedReceiveQueue, SrqNumber};
 use warpline_dataplane::qp::work::{Completion, QpNumber};
 use warpline_dataplane::time::{Instant, MILLISECOND, SECOND};
@@ -89,8 +89,8 @@ impl Host {
         let mut this = Self { core, rings, qps: Vec::new(), shared_receives, queues, connections };
         for number in 0..setup.connections {
             let queue = |which: usize| this.queues[(2 * number + which) % this.queues.len()].clone();
-            let completions = (queue(0), queue(1));
-            let (qp, depths) = (QpNumber(number as u32), (DEPTH, DEPTH));
+            let completions = CompletionRings { send: queue(0), receive: queue(1) };
+            let (qp, depths) = (QpNumber(number as u32), QueueDepths { send: DEPTH, receive: DEPTH });
             let qp = SharedQp::new(qp, PD, depths, completions, this.rings.doorbells.clone());
             let shares = setup.sharing[usize::from(host) - 1] >> number & 1 == 1;
             let qp = if shares { qp.with_shared_receives(this.shared_receives.clone()) } else { qp };

@@ -7,7 +7,7 @@ use warpline_dataplane::core::ring::{
     AfterStream, Command, ConnectError, ConnectionId, Event, FullOperation,
 };
 use warpline_dataplane::memory::{Access, Grant, Region, STag};
-use warpline_dataplane::qp::shared::{CompletionRing, SharedQp};
+use warpline_dataplane::qp::shared::{CompletionRing, CompletionRings, QueueDepths, SharedQp};
 use warpline_dataplane::qp::work::{Operation, SendRequest, Slice, Status};
 use warpline_dataplane::tcp::CloseReason;
 
@@ -42,8 +42,14 @@ pub struct Application {
 impl Application {
     pub fn new(peer: &RawPeer) -> Self {
         let completions = Arc::new(CompletionRing::new(1024));
-        let rings = (completions.clone(), completions.clone());
-        let qp = Arc::new(SharedQp::new(QP, PD, (1024, 8), rings, peer.rings.doorbells.clone()));
+        let rings = CompletionRings::shared(completions.clone());
+        let qp = Arc::new(SharedQp::new(
+            QP,
+            PD,
+            QueueDepths { send: 1024, receive: 8 },
+            rings,
+            peer.rings.doorbells.clone(),
+        ));
         peer.command(Command::CreateQp(qp.clone()));
         let octets: Vec<u8> = (0..REGION_OCTETS).map(core_octet).collect();
         let (source, target) = (region_of(&octets), region_of(&vec![0; REGION_OCTETS]));

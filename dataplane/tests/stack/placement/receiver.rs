@@ -7,7 +7,7 @@ use warpline_dataplane::core::statistics::Statistics;
 use warpline_dataplane::core::tables::Usage;
 use warpline_dataplane::memory::{Access, Grant, Region, STag};
 use warpline_dataplane::qp::error::StreamError;
-use warpline_dataplane::qp::shared::{CompletionRing, SharedQp};
+use warpline_dataplane::qp::shared::{CompletionRing, CompletionRings, QueueDepths, SharedQp};
 use warpline_dataplane::qp::shared_receive_queue::{SharedReceiveQueue, SrqNumber};
 use warpline_dataplane::qp::work::{Completion, ReceiveRequest, Slice};
 use warpline_dataplane::tcp::Snapshot;
@@ -141,8 +141,9 @@ impl Receiver {
     fn of(mut peer: RawPeer, operation: FullOperation, shared: Option<Arc<SharedReceiveQueue>>) -> Self {
         let ack = peer.accept(Options { sack_permitted: true, ..Options::default() });
         let completions = Arc::new(CompletionRing::new(64));
-        let rings = (completions.clone(), completions.clone());
-        let mut qp = SharedQp::new(QP, PD, (8, 64), rings, peer.rings.doorbells.clone());
+        let rings = CompletionRings::shared(completions.clone());
+        let mut qp =
+            SharedQp::new(QP, PD, QueueDepths { send: 8, receive: 64 }, rings, peer.rings.doorbells.clone());
         if let Some(shared) = &shared {
             qp = qp.with_shared_receives(shared.clone());
         }

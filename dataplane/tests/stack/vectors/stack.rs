@@ -7,7 +7,7 @@ use warpline_dataplane::core::Config;
 use warpline_dataplane::core::ring::{Command, FullOperation};
 use warpline_dataplane::memory::{Access, Grant, Region, STag};
 use warpline_dataplane::mpa::enhanced::ReadDepths;
-use warpline_dataplane::qp::shared::{CompletionRing, SharedQp};
+use warpline_dataplane::qp::shared::{CompletionRing, CompletionRings, QueueDepths, SharedQp};
 use warpline_dataplane::qp::work::{Operation, Payload, ReceiveRequest, SendRequest, Slice, SliceList};
 use warpline_dataplane::wire::tcp::{Flags, Options, SeqNumber};
 
@@ -33,8 +33,14 @@ impl Stack {
         let mut peer = RawPeer::with(Config { window_octets: 1 << 18, ..RawPeer::config() }, 1500);
         let ack = peer.accept(Options { mss: Some(1460), ..Options::default() });
         let completions = Arc::new(CompletionRing::new(64));
-        let rings = (completions.clone(), completions);
-        let qp = Arc::new(SharedQp::new(QP, PD, (16, 16), rings, peer.rings.doorbells.clone()));
+        let rings = CompletionRings::shared(completions);
+        let qp = Arc::new(SharedQp::new(
+            QP,
+            PD,
+            QueueDepths { send: 16, receive: 16 },
+            rings,
+            peer.rings.doorbells.clone(),
+        ));
         peer.command(Command::CreateQp(qp.clone()));
         let operation = FullOperation {
             packing: false,
