@@ -2,11 +2,11 @@
 
 use thiserror::Error;
 
-/// What is wrong with a segment, in the order of the numbers.
+/// An error in a segment, in the order of the numbers.
 // Requirements: DDP-7.2-01
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Error)]
 pub enum DdpError {
-    /// The error lies here, not with the peer; also a segment shorter than its header (ambiguity A-06).
+    /// An error of this end, not of the peer; also a segment shorter than its header (ambiguity A-06).
     #[error("local catastrophic error")]
     LocalCatastrophic,
     /// Tagged: no such STag.
@@ -24,18 +24,17 @@ pub enum DdpError {
     /// Tagged: not the version of this stream.
     #[error("invalid DDP version in a Tagged segment")]
     TaggedVersion,
-    /// Tagged: the STag does not grant the access. The table has no number of its own for it, so it is sent
-    /// as that of
+    /// Tagged: the STag does not grant the access. The table has no number for it, so it is sent with that of
     /// [`InvalidStag`](Self::InvalidStag) (ambiguity A-31).
     #[error("invalid STag: it does not grant this access")]
     AccessRights,
     /// Untagged: no such queue.
     #[error("invalid QN")]
     InvalidQueue,
-    /// Untagged: the message is due, but no buffer was posted for it.
+    /// Untagged: the MSN is in range, but no buffer is posted for it.
     #[error("invalid MSN: no buffer available")]
     NoBuffer,
-    /// Untagged: the message is not due.
+    /// Untagged: the MSN is not in range.
     #[error("invalid MSN: out of range")]
     MsnRange,
     /// Untagged: the offset lies beyond the buffer.
@@ -67,7 +66,8 @@ impl DdpError {
         }
     }
 
-    /// What a peer may mean: [`AccessRights`](Self::AccessRights) cannot be told from an invalid STag.
+    /// The errors that a peer can report: [`AccessRights`](Self::AccessRights) has the number of an invalid
+    /// STag.
     const ALL: [Self; 12] = [
         Self::LocalCatastrophic,
         Self::InvalidStag,
@@ -83,8 +83,8 @@ impl DdpError {
         Self::UntaggedVersion,
     ];
 
-    /// The error that a Terminate of the DDP layer names; `None` for numbers the table does not have. Any
-    /// code goes with the type of local catastrophic errors.
+    /// The error that a Terminate of the DDP layer names; `None` for numbers that the table does not have.
+    /// The type of local catastrophic errors takes any code.
     pub fn from_number(error_type: u8, code: u8) -> Option<Self> {
         if error_type == Self::LocalCatastrophic.error_type() {
             return Some(Self::LocalCatastrophic);

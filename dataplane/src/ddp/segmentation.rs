@@ -1,35 +1,35 @@
-//! Cuts messages into segments (RFC 5041 §5.2).
+//! Segmentation of messages (RFC 5041 §5.2).
 
 use crate::memory::STag;
 use crate::wire::ddp::{Header, Tagged, Untagged};
 
-/// How a message is addressed.
+/// The buffer model and address of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Model {
-    /// Into a buffer the peer advertised (RFC 5041 §4.2).
+    /// The Tagged Buffer Model: a buffer that the peer has advertised (RFC 5041 §4.2).
     Tagged {
         /// The peer's STag.
         stag: STag,
-        /// Where the message begins in it. DDP-4.2-09: anywhere.
+        /// The Tagged Offset at which the message begins, anywhere in the buffer (DDP-4.2-09).
         to: u64,
     },
-    /// Into a buffer the peer has ready on a queue (RFC 5041 §4.3).
+    /// The Untagged Buffer Model: the next buffer of a queue of the peer (RFC 5041 §4.3).
     Untagged {
         /// The queue.
         queue: u32,
-        /// The message's number on it.
+        /// The MSN on that queue.
         msn: u32,
     },
 }
 
-/// A message to send: everything that is the same in all of its segments.
+/// A message to send: the fields that are the same in all of its segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message {
     /// The version of DDP on its stream.
     pub version: u8,
-    /// Where it goes.
+    /// The address.
     pub model: Model,
-    /// What the ULP puts into every header; a Tagged header takes the first octet.
+    /// The octets of the ULP in every header; a Tagged header takes the first one.
     // Requirements: DDP-4.2-04, DDP-4.3-04
     pub rsvd_ulp: [u8; 5],
     /// Its length in octets; 32 bits, so below 2^32.
@@ -39,8 +39,8 @@ pub struct Message {
 
 impl Message {
     /// The segment that begins `offset` octets into the message and fits `mulpdu` octets: its header and its
-    /// octets of payload. The last one has the Last flag and is posted last; an empty message has exactly
-    /// one. What is the message's is the same in all of them.
+    /// octets of payload. The last segment has the Last flag and is sent last; an empty message has exactly
+    /// one segment. All segments have the fields of the message.
     // Requirements: DDP-4.2-08, DDP-4.3-06, DDP-4.3-10, DDP-5.2-03, DDP-5.2-06, RDMAP-4.1-06
     pub fn segment(&self, offset: u32, mulpdu: usize) -> (Header, u32) {
         let header_octets = match self.model {

@@ -1,5 +1,6 @@
-//! Where frames come from and go to. The device is a trait with static dispatch: DPDK, the simulated network,
-//! the capture tap and the fault injector are devices alike, and middleware wraps a device in a device.
+//! Devices: sources and sinks of frames. `Device` is a trait with static dispatch: DPDK ports and the
+//! simulated network are devices, and so are the capture tap and the fault injector, which wrap another
+//! device.
 
 #[cfg(feature = "dpdk")]
 pub mod dpdk;
@@ -17,15 +18,15 @@ use crate::time::Instant;
 use crate::waker::Waker;
 use crate::wire::ethernet::MacAddress;
 
-/// What a device says of the checksums of a received frame.
+/// The result of a checksum check by the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum ChecksumStatus {
-    /// Nobody has looked: software verifies.
+    /// Not checked: software verifies it.
     #[default]
     Unknown,
-    /// The device verified it and it holds.
+    /// Checked, and correct.
     Good,
-    /// The device verified it and it does not hold.
+    /// Checked, and wrong.
     Bad,
 }
 
@@ -38,7 +39,7 @@ pub struct ReceivedChecksums {
     pub tcp: ChecksumStatus,
 }
 
-/// Which IP header a segment has.
+/// The IP header of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IpVersion {
     /// IPv4, whose header has a checksum.
@@ -47,7 +48,7 @@ pub enum IpVersion {
     V6,
 }
 
-/// Checksums the device is asked to fill in on transmit. Only asked of a device whose [`Capabilities`] offer
+/// The checksums that a device has to fill in on transmit. Only for devices whose [`Capabilities`] include
 /// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChecksumRequest {
@@ -61,7 +62,7 @@ pub struct ChecksumRequest {
     pub l4_octets: u8,
 }
 
-/// What a device can do.
+/// The capabilities of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
     /// Largest IP packet, in octets (1500 on plain Ethernet).
@@ -71,11 +72,12 @@ pub struct Capabilities {
     pub transmit_checksums: bool,
     /// Takes payload by reference ([`Frame::append_region`]).
     pub gather: bool,
-    /// Frames there are in all, received and to be sent: a core that keeps received ones must leave some.
+    /// The number of frame buffers, for received frames and frames to send: a core that keeps received ones
+    /// must leave some.
     pub frames: usize,
 }
 
-/// One Ethernet frame in a buffer that belongs to some device. Dropping it gives the buffer back.
+/// One Ethernet frame in a buffer of a device. Dropping it returns the buffer.
 ///
 /// The octets lie in one or more pieces; the Ethernet, IP and TCP headers always lie whole in the first.
 pub trait Frame: Send + 'static {
@@ -101,21 +103,20 @@ pub trait Frame: Send + 'static {
         self.len() == 0
     }
 
-    /// Lengthens the frame by `octets` at its end and gives the new octets, contents unspecified; `None` when
+    /// Lengthens the frame by `octets` at its end and returns the new octets, contents unspecified; `None` if
     /// the last piece has no room.
     fn append(&mut self, octets: usize) -> Option<&mut [u8]>;
 
     /// Appends `octets` octets of `region`, which is [constant](Region::freeze), from `offset` by reference:
-    /// the device reads them when it sends the frame. `false`, and the frame unchanged, when the device
-    /// cannot or the range is not inside the region. The memory stays until the frame is gone, whoever has
-    /// the region. After it,
-    /// [`append`](Self::append) starts a new piece.
+    /// the device reads them when it sends the frame. Returns false and leaves the frame unchanged if the
+    /// device cannot do this, or the range is not inside the region. The memory stays valid until the frame
+    /// is dropped. After this, [`append`](Self::append) starts a new piece.
     fn append_region(&mut self, region: &Region, offset: usize, octets: usize) -> bool {
         let _ = (region, offset, octets);
         false
     }
 
-    /// What the device knows of the received checksums.
+    /// The device's results for the checksums of a received frame.
     fn checksums(&self) -> ReceivedChecksums;
 
     /// Asks the device to fill in the checksums on transmit.
@@ -152,19 +153,19 @@ pub trait Device: 'static {
     /// The device's own hardware address.
     fn mac(&self) -> MacAddress;
 
-    /// Takes up to `limit` received frames, appending them to `frames`; gives how many.
+    /// Takes up to `limit` received frames and appends them to `frames`. Returns how many.
     fn receive(&mut self, now: Instant, frames: &mut Vec<Self::Frame>, limit: usize) -> usize;
 
-    /// An empty frame to fill and transmit, with room for a full frame of the device's MTU; `None` when no
-    /// buffer is free (counted by the caller).
+    /// Allocates an empty frame to transmit, with room for a full frame of the device's MTU; `None` if no
+    /// buffer is free (the caller counts it).
     fn allocate(&mut self) -> Option<Self::Frame>;
 
-    /// Takes frames from the front of `frames` for transmission and leaves what it has no room for; gives how
-    /// many it took.
+    /// Takes frames from the front of `frames` for transmission, as many as it has room for. Returns how
+    /// many.
     fn transmit(&mut self, now: Instant, frames: &mut std::collections::VecDeque<Self::Frame>) -> usize;
 
-    /// Has `waker` called whenever frames may have arrived, so that the thread that polls may sleep for as
-    /// long as it likes. `false` if the device cannot do that: the thread then has to look from time to time.
+    /// Calls `waker` whenever frames may have arrived, so that the polling thread may sleep. Returns false if
+    /// the device cannot do this: the thread then has to poll from time to time.
     fn wake_on_arrival(&mut self, waker: &Arc<Waker>) -> bool {
         let _ = waker;
         false
@@ -178,16 +179,16 @@ pub trait Device: 'static {
 
     /// Has the next frame raise [`rx_interrupt`](Self::rx_interrupt), for a thread that is about to sleep. A
     /// frame that arrived before raises none, so the thread receives once more before it sleeps. Returns
-    /// false if the device cannot do it now: the thread then has to look from time to time.
+    /// false if the device cannot do it now: the thread then has to poll from time to time.
     fn enable_rx_interrupt(&mut self) -> bool {
         false
     }
 
-    /// Has frames raise no interrupt any more: the thread is awake.
+    /// Disables the interrupt: the thread is awake.
     fn disable_rx_interrupt(&mut self) {}
 
-    /// When a frame already on its way arrives, for devices in virtual time; `None` otherwise or with nothing
-    /// on its way.
+    /// When the next frame on its way arrives, for devices in virtual time; `None` for other devices, or if
+    /// there is none.
     fn next_arrival(&self) -> Option<Instant> {
         None
     }

@@ -14,16 +14,16 @@ use arrayvec::ArrayVec;
 
 use crate::pool::NodeId;
 
-/// A value with a place among others of its [`OrderedSet`].
+/// A value that an [`OrderedSet`] keeps in order.
 pub trait Ordered {
-    /// What the values of a set are ordered by. No two values of a set have the same.
+    /// The key by which the values of a set are ordered. It is unique in the set.
     type Key: Copy + PartialOrd;
 
-    /// The place of this value.
+    /// The key of this value.
     fn key(&self) -> Self::Key;
 }
 
-/// Marks of a value: any bits but [`ANY`].
+/// Marks of a value: any bits except [`ANY`].
 pub type Marks = u8;
 
 /// Searches with it find every value, marked or not.
@@ -35,7 +35,7 @@ const NIL: u32 = u32::MAX;
 /// Nodes on a path at most: an AVL tree with 2^32 values is less than 47 high.
 const PATH_NODES_MAX: usize = 48;
 
-/// The nodes from the root down to the parent of a place, each with the side that the path takes.
+/// The nodes from the root to the parent of a position, each with the side that the path takes.
 type Path = ArrayVec<(u32, usize), PATH_NODES_MAX>;
 
 const LEFT: usize = 0;
@@ -132,7 +132,7 @@ impl<T> OrderedPool<T> {
         self.nodes.get(node.index())?.value.as_ref()
     }
 
-    /// Returns the value of a node, to change it. Its place among the others must stay.
+    /// Returns the value of a node, to change it. Its key must not change.
     #[inline]
     pub fn get_mut(&mut self, node: NodeId) -> Option<&mut T> {
         self.nodes.get_mut(node.index())?.value.as_mut()
@@ -152,7 +152,7 @@ impl<T> OrderedPool<T> {
         self.nodes.get(at as usize).map_or(0, |node| node.height)
     }
 
-    /// Derives what `at` says of its subtree from its children.
+    /// Derives the height and marks of the subtree at `at` from its children.
     fn sum_up(&mut self, at: u32) {
         let [left, right] = self.nodes[at as usize].children;
         let height = 1 + self.height(left).max(self.height(right));
@@ -162,7 +162,7 @@ impl<T> OrderedPool<T> {
         node.marks_below = node.marks | below;
     }
 
-    /// Lets the child of `at` at `side` take the place of `at`. Returns the child.
+    /// Rotates the child of `at` at `side` into the position of `at`. Returns the child.
     fn rotate(&mut self, at: u32, side: usize) -> u32 {
         let child = self.nodes[at as usize].children[side];
         self.nodes[at as usize].children[side] = self.nodes[child as usize].children[1 - side];
@@ -201,8 +201,8 @@ impl<T> OrderedPool<T> {
         }
     }
 
-    /// Balances and sums up the nodes of `path` from the last one on. Above the first `changed` nodes it ends
-    /// where nothing has changed.
+    /// Balances the nodes of `path` and updates their heights and marks, from the last one on. Above the
+    /// first `changed` nodes it ends at the first node that does not change.
     fn retrace(&mut self, set: &mut OrderedSet, path: &[(u32, usize)], changed: usize) {
         self.count_visits(path.len());
         for end in (0..path.len()).rev() {
@@ -230,20 +230,20 @@ impl<T: Ordered> OrderedPool<T> {
     }
 
     /// Finds the first value with any of `marks` among those for which `fits` holds: it holds for none up to
-    /// some place, and for all from there on.
+    /// some key, and for all from there on.
     #[inline]
     pub fn first(&self, set: &OrderedSet, marks: Marks, fits: impl Fn(T::Key) -> bool) -> Option<NodeId> {
         self.find(set, marks, RIGHT, fits)
     }
 
     /// Finds the last value with any of `marks` among those for which `fits` holds: it holds for all up to
-    /// some place, and for none from there on.
+    /// some key, and for none from there on.
     #[inline]
     pub fn last(&self, set: &OrderedSet, marks: Marks, fits: impl Fn(T::Key) -> bool) -> Option<NodeId> {
         self.find(set, marks, LEFT, fits)
     }
 
-    /// Finds the outermost value with any of `marks` for which `fits` holds, where it holds for what lies
+    /// Finds the outermost value with any of `marks` for which `fits` holds, if it holds for all values
     /// towards `side`.
     #[inline]
     fn find(
@@ -307,7 +307,7 @@ impl<T: Ordered> OrderedPool<T> {
     ///
     /// # Errors
     ///
-    /// Gives `value` back when no node is free.
+    /// Returns `value` if no node is free.
     pub fn insert(&mut self, set: &mut OrderedSet, value: T, marks: Marks) -> Result<NodeId, T> {
         let index = self.free;
         let Some(id) = NodeId::at(index).filter(|_| (index as usize) < self.nodes.len()) else {
@@ -326,7 +326,7 @@ impl<T: Ordered> OrderedPool<T> {
         Ok(id)
     }
 
-    /// Gives the value at `key`, which `set` has, these marks and no others.
+    /// Replaces the marks of the value at `key`, which `set` has.
     pub fn set_marks(&mut self, set: &mut OrderedSet, key: T::Key, marks: Marks) {
         let (path, at) = self.path_to(set, key);
         let Some(node) = self.nodes.get_mut(at as usize) else { return };

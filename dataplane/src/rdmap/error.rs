@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-/// The Layer field of a Terminate message: who found the error.
+/// The Layer field of a Terminate message: the layer that found the error.
 pub mod layer {
     /// RDMAP itself; the numbers are those of [`RdmapError`](super::RdmapError).
     pub const RDMAP: u8 = 0;
@@ -12,11 +12,11 @@ pub mod layer {
     pub const LLP: u8 = 2;
 }
 
-/// What is wrong at the RDMAP layer, in the order of the numbers.
+/// An error of the RDMAP layer, in the order of the numbers.
 // Requirements: RDMAP-4.8-03
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Error)]
 pub enum RdmapError {
-    /// The error lies with the sender of the Terminate and has no code.
+    /// An error of the sender of the Terminate, without a code.
     #[error("local catastrophic error")]
     LocalCatastrophic,
     /// Protection: no such STag.
@@ -34,8 +34,8 @@ pub enum RdmapError {
     /// Protection: Tagged Offset plus length reaches 2^64.
     #[error("TO wrap")]
     ToWrap,
-    /// Protection: the STag named by an invalidating Send cannot be invalidated. Of the two numbers the table
-    /// has for this, the one that is sent (ambiguity A-17).
+    /// Protection: the STag named by an invalidating Send cannot be invalidated. The table has two numbers
+    /// for this; this one is sent (ambiguity A-17).
     #[error("STag cannot be invalidated")]
     CannotInvalidate,
     /// Protection: anything else.
@@ -44,7 +44,7 @@ pub enum RdmapError {
     /// Operation: not the version of this stream.
     #[error("invalid RDMAP version")]
     InvalidVersion,
-    /// Operation: an opcode that does not exist, or not here.
+    /// Operation: an opcode that does not exist, or is not valid in this place.
     #[error("unexpected opcode")]
     UnexpectedOpcode,
     /// Operation: this stream cannot go on.
@@ -108,8 +108,8 @@ impl RdmapError {
         self.number().1
     }
 
-    /// The error that a Terminate of the RDMAP layer names; `None` for numbers the table does not have. Any
-    /// code goes with the type of local catastrophic errors.
+    /// The error that a Terminate of the RDMAP layer names; `None` for numbers that the table does not have.
+    /// The type of local catastrophic errors takes any code.
     pub fn from_number(error_type: u8, code: u8) -> Option<Self> {
         if error_type == Self::LocalCatastrophic.error_type() {
             return Some(Self::LocalCatastrophic);

@@ -1,4 +1,4 @@
-//! RDMA Messages as DDP Messages (RFC 5040 §4, §5): which model, which queue, which control octet.
+//! RDMA Messages as DDP Messages (RFC 5040 §4, §5): buffer model, queue and control octet.
 
 use crate::ddp::segmentation::{Message, Model};
 use crate::memory::STag;
@@ -21,7 +21,7 @@ const fn rsvd_ulp(version: u8, opcode: Opcode) -> [u8; 5] {
     [Control { version, opcode }.to_octet(), 0, 0, 0, 0]
 }
 
-/// An RDMA Write of `octets` octets to `to` of the peer's `stag`: one buffer, any part of it, or nothing.
+/// An RDMA Write of `octets` octets to `to` of the peer's `stag`.
 // Requirements: RDMAP-5.1-01, RDMAP-5.1-03, RDMAP-5.1-05
 pub const fn write(version: u8, stag: STag, to: u64, octets: u32) -> Message {
     Message { version, model: Model::Tagged { stag, to }, rsvd_ulp: rsvd_ulp(version, Opcode::Write), octets }
@@ -38,15 +38,15 @@ pub const fn read_request(version: u8, msn: u32) -> Message {
     }
 }
 
-/// An RDMA Read Response of `octets` octets, to where the Request said.
+/// An RDMA Read Response of `octets` octets, to the sink of the Request.
 // Requirements: RDMAP-5.2.2-01
 pub const fn read_response(version: u8, stag: STag, to: u64, octets: u32) -> Message {
     let rsvd_ulp = rsvd_ulp(version, Opcode::ReadResponse);
     Message { version, model: Model::Tagged { stag, to }, rsvd_ulp, octets }
 }
 
-/// The `msn`th Send, of the kind that `opcode` says. RDMAP-4.1-09: where it invalidates nothing, that field
-/// is zero.
+/// The `msn`th Send, of the kind `opcode`. The field for the STag to invalidate is zero if there is none
+/// (RDMAP-4.1-09).
 // Requirements: RDMAP-5.3-01
 pub const fn send(version: u8, opcode: Opcode, invalidate: STag, msn: u32, octets: u32) -> Message {
     let model = Model::Untagged { queue: SEND_QUEUE, msn };
