@@ -10,7 +10,8 @@ pub enum Model {
     Tagged {
         /// The peer's STag.
         stag: STag,
-        /// The Tagged Offset at which the message begins, anywhere in the buffer (DDP-4.2-09).
+        /// The Tagged Offset at which the message begins, anywhere in the buffer.
+        // Requirements: DDP-4.2-09
         to: u64,
     },
     /// The Untagged Buffer Model: the next buffer of a queue of the peer (RFC 5041 §4.3).

@@ -20,7 +20,7 @@ pub use super::path::{Impairments, Statistics};
 /// Bursts taken from the device inside at each poll: enough for what gathers in a ring between two polls.
 const RECEIVE_BURSTS: usize = 8;
 
-/// A device around another that loses, delays, reorders, duplicates and damages what passes.
+/// A device around another one that drops, delays, reorders, duplicates and damages frames.
 ///
 /// Frames on their way are copies in ordinary memory: a long delay takes no buffer from the device inside.
 /// They are complete, so the fault-injecting device offers neither checksum offload nor transmission by
@@ -79,7 +79,7 @@ impl<D: Device> Fault<D> {
         self.inbound.in_flight() + self.outbound.in_flight() + self.leaving.len()
     }
 
-    /// Puts what the device inside has received on its way.
+    /// Puts the frames that the device inside has received on their way.
     fn take_in(&mut self, now: Instant) {
         // Bounded: what comes in faster than it can be taken must not keep the rest from moving.
         for _ in 0..RECEIVE_BURSTS {
@@ -92,7 +92,7 @@ impl<D: Device> Fault<D> {
         }
     }
 
-    /// Gives the caller what is due; gives how many frames that were.
+    /// Passes the frames that are due to the caller. Returns how many.
     fn hand_over(&mut self, now: Instant, frames: &mut Vec<D::Frame>, limit: usize) -> usize {
         let due = || deliver(&mut self.inbound, &mut self.buffers, now, &mut self.inner);
         let before = frames.len();
@@ -100,7 +100,7 @@ impl<D: Device> Fault<D> {
         frames.len() - before
     }
 
-    /// Hands what is due to the device inside.
+    /// Passes the frames that are due to the device inside.
     fn let_out(&mut self, now: Instant) {
         loop {
             while self.leaving.len() < RECEIVE_BURST_FRAMES

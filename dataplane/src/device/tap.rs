@@ -1,4 +1,4 @@
-//! A device that records what passes through another.
+//! A device that captures the frames of another device.
 
 mod checksums;
 
@@ -16,7 +16,7 @@ use crate::wire::ethernet::MacAddress;
 /// Octets gathered before the writer is called.
 const BUFFER_OCTETS: usize = 1 << 18;
 
-/// What a capture is to hold.
+/// The contents of a capture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TapConfig {
     /// The name of the interface in the capture.
@@ -35,7 +35,7 @@ impl Default for TapConfig {
     }
 }
 
-/// What a tap has done so far.
+/// The counters of a tap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct TapStatistics {
     /// Frames given to the writer.
@@ -87,7 +87,7 @@ impl<D: Device, W: Write + Send + 'static> Tap<D, W> {
         &mut self.inner
     }
 
-    /// What the tap has done so far.
+    /// The counters of the tap.
     pub fn statistics(&self) -> TapStatistics {
         self.capture.statistics
     }

@@ -82,7 +82,7 @@ mod tests {
         assert_eq!(&back, b"\0hello\0");
     }
 
-    /// RDMAPX-5-02.
+    // Requirements: RDMAPX-5-02
     #[test]
     fn an_atomic_is_of_exactly_what_was_checked() {
         let region = Region::heap(64).unwrap();

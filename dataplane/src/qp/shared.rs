@@ -158,7 +158,8 @@ pub struct SharedQp {
 }
 
 impl SharedQp {
-    /// Creates a queue pair with queues of `depths` work requests, at least one each, that reports to `completions`.
+    /// Creates a queue pair with queues of `depths` work requests, at least one each, that reports to
+    /// `completions`.
     pub fn new(
         number: QpNumber,
         pd: ProtectionDomainId,

@@ -45,9 +45,8 @@ pub const fn read_response(version: u8, stag: STag, to: u64, octets: u32) -> Mes
     Message { version, model: Model::Tagged { stag, to }, rsvd_ulp, octets }
 }
 
-/// The `msn`th Send, of the kind `opcode`. The field for the STag to invalidate is zero if there is none
-/// (RDMAP-4.1-09).
-// Requirements: RDMAP-5.3-01
+/// The `msn`th Send, of the kind `opcode`. The field for the STag to invalidate is zero if there is none.
+// Requirements: RDMAP-4.1-09, RDMAP-5.3-01
 pub const fn send(version: u8, opcode: Opcode, invalidate: STag, msn: u32, octets: u32) -> Message {
     let model = Model::Untagged { queue: SEND_QUEUE, msn };
     Message { version, model, rsvd_ulp: Control { version, opcode }.to_rsvd_ulp(invalidate), octets }

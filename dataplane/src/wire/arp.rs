@@ -5,10 +5,10 @@ use core::net::Ipv4Addr;
 use super::ethernet::{EtherType, MacAddress};
 use super::{Malformed, Reader, Writer, room};
 
-/// What an ARP packet asks or tells.
+/// The operation of an ARP packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Operation {
-    /// Who has the target address?
+    /// A request for the hardware address of the target.
     Request,
     /// The sender has the sender address.
     Reply,

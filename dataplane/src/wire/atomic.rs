@@ -3,10 +3,10 @@
 use super::stag::STag;
 use super::{Malformed, Reader, Writer, room};
 
-/// Octets of what an Atomic Operation works on.
+/// Octets of the value that an Atomic Operation works on.
 pub const VALUE_OCTETS: usize = 8;
 
-/// What is done to the eight octets (RFC 7306 figure 5).
+/// The operation on the eight octets (RFC 7306 figure 5).
 // Requirements: RDMAPX-5-01
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AtomicCode {
@@ -30,13 +30,13 @@ pub struct AtomicRequest {
     pub stag: STag,
     /// Where in it.
     pub to: u64,
-    /// What is added, or comes instead.
+    /// The value that is added, or the new value.
     pub data: u64,
     /// The most significant bits of the fields that are added to, or the bits that are replaced.
     pub mask: u64,
-    /// What is expected.
+    /// The expected value.
     pub compare: u64,
-    /// The bits of it that matter.
+    /// The bits of it that are compared.
     pub compare_mask: u64,
 }
 
@@ -106,7 +106,7 @@ impl AtomicRequest {
         })
     }
 
-    /// Writes the header to the first [`LEN`](Self::LEN) octets of `out`; gives their number.
+    /// Writes the header to the first [`LEN`](Self::LEN) octets of `out`. Returns their number.
     pub fn emit(&self, out: &mut [u8]) -> usize {
         let code = match self.code {
             AtomicCode::FetchAdd => 0,
@@ -127,7 +127,7 @@ impl AtomicRequest {
         Self::LEN
     }
 
-    /// What stands there after the operation on `original`; `None` for a code that means nothing.
+    /// The result of the operation on `original`; `None` for an unknown code.
     // Requirements: RDMAPX-5-01
     #[must_use]
     pub const fn apply(&self, original: u64) -> Option<u64> {
@@ -142,8 +142,8 @@ impl AtomicRequest {
     }
 }
 
-/// Adds fields whose most significant bits `mask` names, each on its own: what is carried out of one is lost.
-/// The topmost bit ends a field whatever the mask says (RFC 7306 §5.1.1).
+/// Adds fields whose most significant bits are set in `mask`, each on its own: a carry out of a field is
+/// dropped. The topmost bit ends a field even if the mask does not have it (RFC 7306 §5.1.1).
 const fn add_fields(a: u64, b: u64, mask: u64) -> u64 {
     // The bits below the topmost of each field cannot carry beyond it; that bit is then the sum of three
     // without a carry.
@@ -181,7 +181,7 @@ impl AtomicResponse {
         }
     }
 
-    /// Writes the header to the first [`LEN`](Self::LEN) octets of `out`; gives their number.
+    /// Writes the header to the first [`LEN`](Self::LEN) octets of `out`. Returns their number.
     pub fn emit(&self, out: &mut [u8]) -> usize {
         if let Some(out) = room::<{ Self::LEN }>(out) {
             let mut out = Writer(out);
@@ -209,7 +209,7 @@ mod tests {
         value
     }
 
-    /// What does not match stays, what matches is replaced where the mask says.
+    /// A value that does not match stays; otherwise the bits of the mask are replaced.
     // Requirements: RDMAPX-5-01
     #[test]
     fn compare_and_swap_looks_through_its_masks() {

@@ -27,8 +27,7 @@ impl Sum {
         self.odd ^= !octets.len().is_multiple_of(2);
     }
 
-    /// The sum itself, not complemented: what a device wants to find in the checksum field when it shall
-    /// complete it.
+    /// The sum itself, not complemented: a device needs it in the checksum field if it is to complete it.
     #[inline]
     pub fn folded(self) -> u16 {
         u16::from_be(fold(self.total))

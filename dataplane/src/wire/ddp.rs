@@ -21,7 +21,7 @@ pub enum DdpHeaderError {
     TooShort,
 }
 
-/// The header of a segment that says itself where its payload goes.
+/// The header of a Tagged segment, which names the buffer of its payload.
 // Requirements: DDP-4.2-01
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tagged {
@@ -49,7 +49,7 @@ impl Tagged {
         Some(Self { last: control & LAST != 0, version: control & VERSION, rsvd_ulp, stag, to })
     }
 
-    /// Writes the header to the first [`LEN`](Self::LEN) octets of `out`; gives their number.
+    /// Writes the header to the first [`LEN`](Self::LEN) octets of `out`. Returns their number.
     // Requirements: DDP-4.1-08, DDP-4.2-02, DDP-4.2-06
     #[inline]
     pub fn emit(&self, out: &mut [u8]) -> usize {
@@ -63,7 +63,7 @@ impl Tagged {
     }
 }
 
-/// The header of a segment whose payload goes to a buffer of the receiver's choice.
+/// The header of an Untagged segment, whose payload goes to a buffer that the receiver chooses.
 // Requirements: DDP-4.3-01
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Untagged {
@@ -95,7 +95,7 @@ impl Untagged {
         Some(Self { last: control & LAST != 0, version: control & VERSION, rsvd_ulp, queue, msn, mo })
     }
 
-    /// Writes the header to the first [`LEN`](Self::LEN) octets of `out`; gives their number.
+    /// Writes the header to the first [`LEN`](Self::LEN) octets of `out`. Returns their number.
     // Requirements: DDP-4.1-08, DDP-4.3-02
     #[inline]
     pub fn emit(&self, out: &mut [u8]) -> usize {
@@ -183,7 +183,7 @@ impl Header {
         }
     }
 
-    /// Writes the header to the first octets of `out`; gives how many.
+    /// Writes the header to the first octets of `out`. Returns how many.
     #[inline]
     pub fn emit(&self, out: &mut [u8]) -> usize {
         match self {
@@ -199,7 +199,7 @@ mod tests {
 
     use super::*;
 
-    /// DDP-4.1-01, DDP-4.1-02, DDP-4.1-09, DDP-4.2-01, DDP-4.3-01
+    // Requirements: DDP-4.1-01, DDP-4.1-02, DDP-4.1-09, DDP-4.2-01, DDP-4.3-01
     #[test]
     fn both_headers_look_as_drawn() {
         let tagged = Tagged {

@@ -28,7 +28,7 @@ impl fmt::Display for MacAddress {
     }
 }
 
-/// What an Ethernet frame carries.
+/// The EtherType of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct EtherType(pub u16);
 
@@ -46,11 +46,11 @@ impl EtherType {
 /// The header of an Ethernet frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
-    /// Who the frame is for.
+    /// The destination address.
     pub destination: MacAddress,
-    /// Who sent it.
+    /// The source address.
     pub source: MacAddress,
-    /// What follows the header.
+    /// The type of the payload.
     pub ethertype: EtherType,
 }
 
@@ -61,7 +61,7 @@ impl Header {
     /// Octets of an IEEE 802.1Q tag.
     const TAG_LEN: usize = 4;
 
-    /// Parses the header at the start of `frame`; gives it and its octets.
+    /// Parses the header at the start of `frame`. Returns it and its length.
     ///
     /// A priority tag (VLAN 0) puts the frame into no VLAN, so it is skipped and counted as part of the
     /// header. A frame of any other VLAN keeps [`EtherType::VLAN`] and its tag: it is not for a station
@@ -99,12 +99,12 @@ impl Header {
     }
 }
 
-/// An IEEE 802.1Q tag and the type of what follows it: the octets behind a header of [`EtherType::VLAN`].
+/// An IEEE 802.1Q tag and the type of the payload after it: the octets after a header of [`EtherType::VLAN`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tag {
     /// The VLAN, 1 to 4094.
     pub vlan: u16,
-    /// What follows the tag.
+    /// The type of the payload.
     pub ethertype: EtherType,
 }
 
@@ -112,7 +112,7 @@ impl Tag {
     /// Octets of a tag, with the type that follows it.
     pub const LEN: usize = 4;
 
-    /// Parses the tag at the start of `octets`. Priority and drop eligibility are not looked at.
+    /// Parses the tag at the start of `octets`. Priority and drop eligibility are ignored.
     ///
     /// # Errors
     ///

@@ -16,13 +16,13 @@ pub const FRAGMENTATION_NEEDED: u8 = 4;
 /// An ICMP message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Message<'a> {
-    /// Asks for an [`EchoReply`](Self::EchoReply) of the same contents.
+    /// Requests an [`EchoReply`](Self::EchoReply) with the same contents.
     EchoRequest {
         /// Names the asker.
         id: u16,
         /// Names the question.
         seq: u16,
-        /// What comes back.
+        /// The data that the reply returns.
         payload: &'a [u8],
     },
     /// Answers an [`EchoRequest`](Self::EchoRequest).

@@ -28,13 +28,13 @@ pub const DISCOVERY_HOP_LIMIT: u8 = 255;
 /// A message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Message<'a> {
-    /// Asks for an [`EchoReply`](Self::EchoReply) of the same contents.
+    /// Requests an [`EchoReply`](Self::EchoReply) with the same contents.
     EchoRequest {
         /// Names the asker.
         id: u16,
         /// Names the question.
         seq: u16,
-        /// What comes back.
+        /// The data that the reply returns.
         payload: &'a [u8],
     },
     /// Answers an [`EchoRequest`](Self::EchoRequest).
@@ -62,7 +62,7 @@ pub enum Message<'a> {
         /// The start of the packet, as much of it as fits.
         original: &'a [u8],
     },
-    /// Who has this address? (RFC 4861 §4.3)
+    /// A Neighbor Solicitation (RFC 4861 §4.3).
     NeighborSolicitation(NeighborSolicitation),
     /// I have this address (RFC 4861 §4.4).
     NeighborAdvertisement(NeighborAdvertisement),
@@ -78,11 +78,11 @@ pub enum Message<'a> {
 /// A Neighbor Solicitation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NeighborSolicitation {
-    /// The address asked for.
+    /// The address that is resolved.
     pub target: Ipv6Addr,
     /// The asker's hardware address.
     pub source_mac: Option<MacAddress>,
-    /// Tells a probe for duplicates that came back from another's (RFC 7527 §4).
+    /// A nonce that distinguishes a looped-back probe of this host from one of another host (RFC 7527 §4).
     pub nonce: Option<[u8; 6]>,
 }
 
@@ -93,9 +93,9 @@ pub struct NeighborAdvertisement {
     pub router: bool,
     /// It answers a solicitation of the receiver.
     pub solicited: bool,
-    /// It replaces what the receiver knew.
+    /// It replaces the receiver's entry.
     pub overriding: bool,
-    /// Whose address is told.
+    /// The address that is advertised.
     pub target: Ipv6Addr,
     /// Its hardware address.
     pub target_mac: Option<MacAddress>,
@@ -199,7 +199,7 @@ impl NeighborSolicitation {
         Ok(Self { target, source_mac, nonce })
     }
 
-    /// Writes the message, its checksum zero, to the front of `out`; gives its octets.
+    /// Writes the message, its checksum zero, to the front of `out`. Returns its length.
     pub fn emit(&self, out: &mut [u8]) -> usize {
         let source_mac = self.source_mac.map(|mac| (SOURCE_LINK_LAYER_ADDRESS, mac.0));
         let nonce = self.nonce.map(|nonce| (NONCE, nonce));
@@ -226,7 +226,7 @@ impl NeighborAdvertisement {
         })
     }
 
-    /// Writes the message, its checksum zero, to the front of `out`; gives its octets.
+    /// Writes the message, its checksum zero, to the front of `out`. Returns its length.
     pub fn emit(&self, out: &mut [u8]) -> usize {
         let flag = |set: bool, flag: u8| if set { flag } else { 0 };
         let flags = flag(self.router, Self::ROUTER)

@@ -4,7 +4,7 @@ use core::net::Ipv4Addr;
 
 use super::{Malformed, checksum, room};
 
-/// What an IP packet carries. The numbers are those of IPv6's Next Header too.
+/// The protocol of an IP packet's payload. The numbers are also those of IPv6's Next Header.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Protocol(pub u8);
 
@@ -28,11 +28,11 @@ impl Protocol {
 /// An IPv4 header. Options are skipped on receipt and never sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
-    /// Who sent the packet.
+    /// The source address.
     pub source: Ipv4Addr,
-    /// Who it is for.
+    /// The destination address.
     pub destination: Ipv4Addr,
-    /// What follows the header.
+    /// The protocol of the payload.
     pub protocol: Protocol,
     /// Hops left.
     pub ttl: u8,
@@ -60,8 +60,9 @@ impl Header {
     /// Octets of a header without options.
     pub const LEN: usize = 20;
 
-    /// Parses the header at the start of `octets`; gives it and its octets, options included. The checksum is
-    /// left to [`verify_checksum`], or to the device. Octets after the total length are padding of the link.
+    /// Parses the header at the start of `octets`. Returns it and its length, options included. The checksum
+    /// is left to [`verify_checksum`], or to the device. Octets after the total length are padding of the
+    /// link.
     ///
     /// # Errors
     ///
@@ -156,7 +157,7 @@ impl Header {
     }
 }
 
-/// Whether the header at the start of `octets` is whole and its checksum holds.
+/// Whether the header at the start of `octets` is complete and its checksum is correct.
 #[inline]
 pub fn verify_checksum(octets: &[u8]) -> bool {
     let header = octets.first().and_then(|first| octets.get(..usize::from(first & 0x0f) * 4));

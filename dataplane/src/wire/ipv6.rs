@@ -9,9 +9,9 @@ use super::{Malformed, Reader, Writer, room};
 /// The fixed header of an IPv6 packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
-    /// Who sent the packet.
+    /// The source address.
     pub source: Ipv6Addr,
-    /// Who it is for.
+    /// The destination address.
     pub destination: Ipv6Addr,
     /// The header that follows.
     pub next_header: Protocol,
@@ -94,10 +94,10 @@ impl Header {
 /// Options of a Hop-by-Hop or Destination Options header that are padding.
 const PAD1: u8 = 0;
 
-/// The upper two bits of an option that is skipped when it is not known (RFC 8200 §4.2).
+/// The upper two bits of an option that is skipped if it is unknown (RFC 8200 §4.2).
 const SKIPPED_IF_UNKNOWN: u8 = 0x00;
 
-/// What a packet carries after its extension headers.
+/// The payload of a packet after its extension headers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Upper {
     /// What it is.
@@ -122,7 +122,7 @@ pub struct Fragment {
 /// Why the extension headers of a packet lead nowhere.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Dead {
-    /// They are not there whole, or contradict each other.
+    /// They are incomplete, or contradict each other.
     Malformed,
     /// More of them than [`EXTENSION_HEADERS_MAX`].
     TooMany,

@@ -24,7 +24,7 @@ use thiserror::Error;
 /// Why octets are not the header they should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
 pub enum Malformed {
-    /// Fewer octets than the header, or than the header says there are.
+    /// Fewer octets than the header has, or than its length field requires.
     #[error("truncated")]
     Truncated,
     /// Another version of the protocol.
@@ -36,7 +36,7 @@ pub enum Malformed {
     /// The checksum does not hold.
     #[error("wrong checksum")]
     Checksum,
-    /// A field has a value that the format does not know.
+    /// A field has a value that the format does not define.
     #[error("impossible field")]
     Field,
 }

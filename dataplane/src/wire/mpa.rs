@@ -67,7 +67,7 @@ impl Kind {
 pub struct StartupFrame<'a> {
     /// Which of the two.
     pub kind: Kind,
-    /// M: the sender wants Markers in what it receives.
+    /// M: the sender requests Markers in the stream that it receives.
     pub markers: bool,
     /// C: the sender wants CRCs in both directions.
     pub crc: bool,
@@ -81,7 +81,7 @@ pub struct StartupFrame<'a> {
     pub private_data: &'a [u8],
 }
 
-/// What there is of a startup frame.
+/// The result of parsing a startup frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Parsed<'a> {
     /// Nothing wrong so far, but octets are missing.
@@ -90,7 +90,7 @@ pub enum Parsed<'a> {
     Complete {
         /// The frame.
         frame: StartupFrame<'a>,
-        /// Its octets; what follows them belongs to something else.
+        /// Its octets; those after them do not belong to the frame.
         consumed: usize,
     },
 }
@@ -105,7 +105,7 @@ pub enum StartupError {
     /// A Request where the Reply should be: both ends are Initiators.
     #[error("the peer is an Initiator too")]
     OtherInitiator,
-    /// A revision this implementation does not know.
+    /// A revision that this implementation does not support.
     #[error("unknown MPA revision {0}")]
     Revision(u8),
     /// More Private Data than allowed, too little for the enhanced data it should begin with, or a length
@@ -129,7 +129,7 @@ impl<'a> StartupFrame<'a> {
     /// Octets of the largest frame.
     pub const MAX_LEN: usize = Self::HEADER_LEN + Self::PRIVATE_DATA_MAX;
 
-    /// The highest revision this implementation knows.
+    /// The highest revision that this implementation supports.
     pub const REVISION_MAX: u8 = 2;
 
     /// The first revision that has the S bit.
@@ -329,7 +329,7 @@ mod tests {
         out
     }
 
-    /// MPA-4.2-01, MPA-4.2-02, MPA-4.2-03, MPA-4.2-04, C00-6.1-01, C00-6.1-02
+    // Requirements: MPA-4.2-01, MPA-4.2-02, MPA-4.2-03, MPA-4.2-04, C00-6.1-01, C00-6.1-02
     #[test]
     fn markers_carry_a_pointer_and_nothing_else() {
         assert_eq!(Marker { fpdu_ptr: 0x0214 }.emit(), [0, 0, 2, 0x14]);
@@ -366,7 +366,7 @@ mod tests {
         assert_eq!(StartupFrame::parse(Kind::Request, &reply[..10]), Err(StartupError::WrongKey));
     }
 
-    /// MPA-7.1.1-13, MPA-7.1.1-14
+    // Requirements: MPA-7.1.1-13, MPA-7.1.1-14
     #[test]
     fn revisions_above_2_are_refused() {
         for revision in 0..=u8::MAX {
@@ -378,7 +378,7 @@ mod tests {
         }
     }
 
-    /// MPA-7.1.1-17, MPA-7.1.1-18, MPA-7.1.2-22
+    // Requirements: MPA-7.1.1-17, MPA-7.1.1-18, MPA-7.1.2-22
     #[test]
     fn private_data_ends_at_512_octets() {
         let long = [7; 513];

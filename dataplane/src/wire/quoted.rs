@@ -1,4 +1,4 @@
-//! The packet that an ICMP error quotes: what of it tells the connection it belonged to.
+//! The packet that an ICMP error quotes: the fields that identify its connection.
 
 use core::net::SocketAddr;
 
@@ -10,9 +10,9 @@ use super::tcp::SeqNumber;
 /// verified: the quotation ends before the checksum's octets do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Segment {
-    /// Who sent it.
+    /// The source address.
     pub source: SocketAddr,
-    /// Who it was for.
+    /// The destination address.
     pub destination: SocketAddr,
     /// Its first octet.
     pub seq: SeqNumber,
@@ -20,7 +20,7 @@ pub struct Segment {
     pub packet_octets: u32,
 }
 
-/// Ports and sequence number: the eight octets of a transport header that RFC 792 asks routers to quote.
+/// Ports and sequence number: the eight octets of a transport header that RFC 792 requires routers to quote.
 const PORTS_AND_SEQUENCE: usize = 8;
 
 impl Segment {

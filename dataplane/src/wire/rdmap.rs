@@ -10,7 +10,7 @@ pub const RDMAP_VERSION: u8 = 1;
 /// Octets of Immediate Data (RFC 7306 §6.2).
 pub const IMMEDIATE_OCTETS: usize = 8;
 
-/// What an RDMA Message is. Four bits, all of which have a name here.
+/// The opcode of an RDMA Message: four bits, all of which have a name here.
 // Requirements: RDMAP-4.1-05, RDMAPX-4-01
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
@@ -69,7 +69,7 @@ impl Opcode {
         Self::Reserved15,
     ];
 
-    /// The Send that invalidates an STag, or asks for an Event, or both.
+    /// The Send opcode that invalidates an STag, or requests an Event, or both.
     pub const fn send(invalidates: bool, solicits_event: bool) -> Self {
         match (invalidates, solicits_event) {
             (false, false) => Self::Send,
@@ -110,7 +110,7 @@ impl Opcode {
         matches!(self, Self::SendWithInvalidate | Self::SendWithSolicitedEventAndInvalidate)
     }
 
-    /// Whether the message asks for an Event at the peer.
+    /// Whether the message requests an Event at the peer.
     #[inline]
     pub const fn solicits_event(self) -> bool {
         matches!(
@@ -208,7 +208,7 @@ impl ReadRequest {
         })
     }
 
-    /// Writes the header to the first [`LEN`](Self::LEN) octets of `out`; gives their number.
+    /// Writes the header to the first [`LEN`](Self::LEN) octets of `out`. Returns their number.
     pub fn emit(&self, out: &mut [u8]) -> usize {
         if let Some(out) = room::<{ Self::LEN }>(out) {
             let mut out = Writer(out);
@@ -226,7 +226,7 @@ const SEGMENT_LENGTH_VALID: u8 = 0x80;
 const DDP_HEADER_INCLUDED: u8 = 0x40;
 const RDMA_HEADER_INCLUDED: u8 = 0x20;
 
-/// The Terminate header: what went wrong, and copies of the headers it went wrong with.
+/// The Terminate header: the error, and copies of the headers in error.
 // Requirements: RDMAP-4.8-01
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Terminate<'a> {
@@ -262,7 +262,7 @@ impl<'a> Terminate<'a> {
         self.segment_len.is_some() || !self.ddp_header.is_empty()
     }
 
-    /// Octets of the header. What is not flagged is left out (ambiguity A-18).
+    /// Octets of the header. Fields without their flag are left out (ambiguity A-18).
     pub const fn len(&self) -> usize {
         let length = if self.has_length_field() { 2 } else { 0 };
         Self::CONTROL_LEN + length + self.ddp_header.len() + self.rdma_header.len()
@@ -273,7 +273,7 @@ impl<'a> Terminate<'a> {
         false
     }
 
-    /// Writes the header to the first [`len`](Self::len) octets of `out`; gives their number.
+    /// Writes the header to the first [`len`](Self::len) octets of `out`. Returns their number.
     // Requirements: RDMAP-4.8-02, RDMAP-4.8-05, RDMAP-4.8-07, RDMAP-4.8-08
     pub fn emit(&self, out: &mut [u8]) -> usize {
         let len = self.len();
@@ -384,7 +384,7 @@ mod tests {
 
     const STAG: STag = STag(0xa1a2_a3a4);
 
-    /// RDMAP-4.1-01, RDMAP-4.1-02, RDMAP-4.1-05, RDMAP-4.1-07, RDMAP-4.1-08
+    // Requirements: RDMAP-4.1-01, RDMAP-4.1-02, RDMAP-4.1-05, RDMAP-4.1-07, RDMAP-4.1-08
     #[test]
     fn every_control_octet_parses() {
         for octet in 0..=u8::MAX {
@@ -396,7 +396,7 @@ mod tests {
         assert_eq!(Control { version: RDMAP_VERSION, opcode: Opcode::Send }.to_octet(), 0x43);
     }
 
-    /// RDMAP-4.1-04
+    // Requirements: RDMAP-4.1-04
     #[test]
     fn writes_and_read_responses_are_tagged() {
         let tagged: Vec<_> = Opcode::ALL.into_iter().filter(|opcode| opcode.is_tagged()).collect();
@@ -514,7 +514,7 @@ mod tests {
     }
 
     proptest! {
-        /// RDMAP-4.4-01, RDMAP-4.4-03
+        // Requirements: RDMAP-4.4-01, RDMAP-4.4-03
         #[test]
         fn read_requests_survive(octets in proptest::array::uniform28(any::<u8>())) {
             let mut out = [0; ReadRequest::LEN];
@@ -524,7 +524,7 @@ mod tests {
             prop_assert_eq!(ReadRequest::parse(&octets[..27]), Err(Malformed::Truncated));
         }
 
-        /// RDMAP-4.8-01, RDMAP-4.8-02
+        // Requirements: RDMAP-4.8-01, RDMAP-4.8-02
         #[test]
         fn terminates_survive(octets in proptest::collection::vec(any::<u8>(), 4..80)) {
             let terminate = Terminate::parse(&octets).unwrap();

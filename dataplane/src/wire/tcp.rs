@@ -90,7 +90,7 @@ bitflags! {
         const RST = 0x04;
         /// Push function.
         const PSH = 0x08;
-        /// The acknowledgment field counts.
+        /// The acknowledgment field is valid.
         const ACK = 0x10;
         /// The urgent pointer counts.
         const URG = 0x20;
@@ -121,7 +121,8 @@ pub struct Options {
     pub sack_permitted: bool,
     /// Clocks.
     pub timestamps: Option<Timestamps>,
-    /// Blocks the sender holds beyond the acknowledgment: first octet and the octet after the last.
+    /// Blocks that the sender holds beyond the acknowledgment number: the first octet and the one after the
+    /// last.
     pub sack: ArrayVec<(SeqNumber, SeqNumber), 4>,
 }
 
@@ -287,7 +288,7 @@ impl Header {
     /// Octets of the longest header.
     pub const MAX_LEN: usize = Self::MIN_LEN + Options::ROOM;
 
-    /// Parses the header at the start of `segment`; gives it and the offset of the payload. The checksum is
+    /// Parses the header at the start of `segment`. Returns it and the offset of the payload. The checksum is
     /// left to the caller, who knows the addresses, or to the device.
     ///
     /// # Errors

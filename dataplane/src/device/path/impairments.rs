@@ -1,4 +1,4 @@
-//! What a path does to frames, and what it counts.
+//! The impairments of a path, and its counters.
 
 /// One microsecond each way: the default, so that virtual time always moves on.
 const DEFAULT_DELAY_NS: u64 = 1_000;
@@ -78,7 +78,7 @@ impl Default for Impairments {
     }
 }
 
-/// What one direction of a link has done so far, in frames.
+/// The counters of one direction of a link, in frames.
 ///
 /// Once nothing is on its way, `sent + duplicated + split` equals `delivered + lost + filtered + oversize +
 /// queue_full + corrupted_lost + merged + no_buffer`.
@@ -108,7 +108,7 @@ pub struct Statistics {
     pub corrupted_bits: u64,
     /// With a bit inverted and no checksum to catch it, so lost.
     pub corrupted_lost: u64,
-    /// With a payload altered behind the checksum's back.
+    /// With a payload altered so that its checksum still holds.
     pub corrupted_payload: u64,
     /// Frames that came into being when segments were cut: a cut into three counts two.
     pub split: u64,
@@ -119,7 +119,7 @@ pub struct Statistics {
     pub bad_checksums: u64,
 }
 
-/// What a filter says of a frame. The filter may also alter the octets of the frame it is shown.
+/// The verdict of a filter on a frame. The filter may also alter the octets of the frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The frame goes on to the impairments.

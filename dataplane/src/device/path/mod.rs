@@ -1,5 +1,5 @@
-//! One direction of a link: the frames on their way, and what happens to them. The simulated network and the
-//! fault-injecting device carry their frames over paths alike.
+//! A path: one direction of a link, with the frames on their way and its impairments. The simulated network
+//! and the fault-injecting device use the same paths.
 
 mod impairments;
 pub(super) mod middlebox;
@@ -13,7 +13,7 @@ pub use self::impairments::{Impairments, Statistics, Verdict};
 use self::middlebox::{ETHERNET_OCTETS, Segment};
 use crate::time::{Instant, SECOND};
 
-/// What Ethernet puts around a frame on the line: preamble, frame check sequence, gap.
+/// Octets that Ethernet adds to a frame on the line: preamble, frame check sequence, gap.
 const LINE_OVERHEAD_OCTETS: u64 = 24;
 /// Ethernet's shortest frame without its check sequence. Shorter ones are padded, and receivers must cope.
 pub(super) const MIN_FRAME_OCTETS: usize = 60;
@@ -35,7 +35,7 @@ impl Buffers {
         Self { free: Vec::new(), capacity, made: 0 }
     }
 
-    /// A buffer with whatever it held before.
+    /// A buffer with unspecified contents.
     pub(super) fn take(&mut self) -> Box<[u8]> {
         self.free.pop().unwrap_or_else(|| {
             self.made += 1;
@@ -233,7 +233,7 @@ impl Path {
         }
     }
 
-    /// Loses, damages, doubles the frame as chance has it, and puts what is left on its way.
+    /// Drops, damages or duplicates the frame at random, and sends the rest on its way.
     fn carry(&mut self, now: Instant, mut parcel: Parcel, buffers: &mut Buffers) {
         if parcel.octets < MIN_FRAME_OCTETS {
             parcel.buffer[parcel.octets..MIN_FRAME_OCTETS].fill(0);
@@ -287,8 +287,7 @@ impl Path {
         }
     }
 
-    /// Marks the frame if it finds the queue long, and gives when it arrives; `None` when the queue has no
-    /// room for it.
+    /// Marks the frame if the queue is long. Returns when it arrives; `None` if the queue has no room for it.
     fn schedule(&mut self, now: Instant, parcel: &mut Parcel) -> Option<Instant> {
         if self.queue.len() >= self.impairments.in_flight_frames {
             return None;

@@ -65,7 +65,7 @@ fn offsets_that_would_wrap_are_refused_at_registration() {
     assert_eq!(table.insert(STAG, grant(u64::MAX - 4096, Access::REMOTE_WRITE)), Ok(()));
 }
 
-/// DDP-4.2-05, DDP-7.1-10, DDP-8.2-01, DDP-8.3.1-02, DDP-8.3.1-06, RDMAP-8.1.1-01.
+// Requirements: DDP-4.2-05, DDP-7.1-10, DDP-8.2-01, DDP-8.3.1-02, DDP-8.3.1-06, RDMAP-8.1.1-01
 #[test]
 fn stag_domain_and_rights_must_match() {
     let access = Access::REMOTE_READ;

@@ -169,7 +169,7 @@ fn places_are_used_again() {
     assert_eq!(qp.slots.len(), 2);
 }
 
-/// RDMAP-7.1-03
+// Requirements: RDMAP-7.1-03
 #[test]
 fn the_first_error_stays() {
     let (qp, ..) = qp(1, 1);
