@@ -182,7 +182,7 @@ impl Frame for Mbuf {
     }
 
     /// Only hugepage memory can be had by reference ([`Region::huge`]): every port reaches it. And only
-    /// constant memory: who reads the frame's pieces takes them for octets that do not change.
+    /// constant memory: readers of the frame's pieces rely on octets that do not change.
     #[inline]
     fn append_region(&mut self, region: &Region, offset: usize, octets: usize) -> bool {
         let huge = region.backing().as_any().downcast_ref::<HugeBacking>();

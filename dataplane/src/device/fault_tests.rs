@@ -1,3 +1,5 @@
+//! Tests of the fault-injecting device.
+
 use super::super::path::sample::{self, Sample};
 use super::super::sim::{self, End, EndConfig, Network, SimDevice, SimFrame};
 use super::*;

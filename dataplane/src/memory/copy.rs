@@ -5,11 +5,11 @@
 //! with the octets. The copies here are not plain:
 //!
 //! - On `x86_64` they are assembly. To the compiler such a block is foreign code, which stands for what a
-//! Rust program could have done in its place: here, for one relaxed atomic access of each octet, some of them
-//! more than once. That may race with others of its kind. It is as fast as `memcpy`, which no loop over
-//! atomics is, as compilers do not vectorise those.
+//!   Rust program could have done in its place: here, for one relaxed atomic access of each octet, some of them
+//!   more than once. That may race with others of its kind. It is as fast as `memcpy`, which no loop over
+//!   atomics is, as compilers do not vectorise those.
 //! - Elsewhere, and under the thread sanitizer (`--cfg portable_copies`), which does not look into assembly,
-//! they are relaxed atomic accesses of whole words, and of single octets at both ends.
+//!   they are relaxed atomic accesses of whole words, and of single octets at both ends.
 //!
 //! Racing accesses of different sizes, of a word and of one of its octets, or of an octet and of the 64 bits
 //! of [`Region::fetch_modify`](super::Region::fetch_modify), have no meaning in Rust's model yet. What is

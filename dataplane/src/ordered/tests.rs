@@ -1,3 +1,5 @@
+//! Tests of ordered sets against a `BTreeMap`, and of the bounds on their work.
+
 use std::collections::BTreeMap;
 
 use super::*;

@@ -313,7 +313,7 @@ mod tests {
         assert!(ring.arm(Notice::Solicited));
         push(&ring, Completion { status: Status::Flushed, ..completion(4) });
         assert_eq!(bell.rung(), 2);
-        // Who wants more gets more; who then wants less takes nothing from it.
+        // Arming for more extends the notice; arming for less then changes nothing.
         ring.arm(Notice::Next);
         ring.arm(Notice::Solicited);
         push(&ring, completion(5));

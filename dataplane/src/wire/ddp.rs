@@ -129,8 +129,8 @@ impl Header {
     /// Octets of the longer header: with as many, [`parse`](Self::parse) has enough.
     pub const MAX_LEN: usize = Untagged::LEN;
 
-    /// Parses the header of a segment of `ulpdu_len` octets that begins with `ulpdu_prefix`; gives it and its
-    /// octets. Reserved bits are ignored, versions and all other values are left to the caller.
+    /// Parses the header of a segment of `ulpdu_len` octets that begins with `ulpdu_prefix`. Returns it and
+    /// its octets. Reserved bits are ignored, versions and all other values are left to the caller.
     ///
     /// # Errors
     ///

@@ -136,8 +136,8 @@ impl Tag {
     }
 }
 
-/// Sends the frame in `octets` back: to who sent it, from `mac`. Tags stay. Nothing changes in octets that
-/// are no frame.
+/// Turns the frame in `octets` round: to its source address, from `mac`. Tags stay. Nothing changes in octets
+/// that are no frame.
 pub fn turn_around(octets: &mut [u8], mac: MacAddress) {
     if let Some([header @ .., _, _]) = octets.first_chunk_mut::<{ Header::LEN }>() {
         let (destination, source) = header.split_at_mut(6);

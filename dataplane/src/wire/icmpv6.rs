@@ -175,7 +175,7 @@ fn target_and_options(payload: &[u8]) -> Result<(Ipv6Addr, Options), Malformed> 
     Ok((target, Options::parse(rest.0)?))
 }
 
-/// Writes kind, flags, target, and up to two options of eight octets; gives the octets of the message.
+/// Writes kind, flags, target, and up to two options of eight octets. Returns the length of the message.
 fn emit(kind: u8, flags: u8, target: Ipv6Addr, options: &[Option<(u8, [u8; 6])>], out: &mut [u8]) -> usize {
     let options = options.iter().flatten();
     let octets = HEADER_LEN + 16 + 8 * options.clone().count();

@@ -145,7 +145,7 @@ impl<'a> StartupFrame<'a> {
         false
     }
 
-    /// Writes the frame to the first [`len`](Self::len) octets of `out` and gives their number; `None`, and
+    /// Writes the frame to the first [`len`](Self::len) octets of `out` and returns their number; `None`, and
     /// nothing written, when `out` is shorter, there is more Private Data than allowed, or less than enhanced
     /// data takes.
     pub fn emit(&self, out: &mut [u8]) -> Option<usize> {

@@ -122,7 +122,7 @@ pub(super) fn can_split(frame: &[u8], segment: Segment) -> bool {
 }
 
 /// Cuts the segment in `head` after `at` octets of payload and writes the rest as a segment of its own into
-/// `tail`; gives the octets of the two frames. `at` lies strictly inside the payload and `tail` holds at
+/// `tail`. Returns the lengths of the two frames. `at` lies strictly inside the payload and `tail` holds at
 /// least as much as `head`.
 pub(super) fn split(head: &mut [u8], segment: Segment, at: usize, tail: &mut [u8]) -> (usize, usize) {
     debug_assert!(at > 0 && at < segment.payload_octets());
@@ -145,7 +145,8 @@ pub(super) fn split(head: &mut [u8], segment: Segment, at: usize, tail: &mut [u8
 }
 
 /// Joins the segment in `next` to the one in `first` when it continues it, and the sum is an IP packet of at
-/// most `mtu_octets`; gives the octets of the joined frame. Both checksums of both frames must hold already.
+/// most `mtu_octets`; returns the length of the joined frame. Both checksums of both frames must hold
+/// already.
 pub(super) fn merge(first: &mut [u8], next: &[u8], mtu_octets: usize) -> Option<usize> {
     let left = Segment::locate(first)?;
     let right = Segment::locate(next)?;
@@ -184,8 +185,8 @@ pub(super) fn invert_bit(frame: &mut [u8], bit: usize) {
     frame[ETHERNET_OCTETS + bit / 8] ^= 0x80 >> (bit % 8);
 }
 
-/// Alters the TCP payload so that its checksum still holds, at two places picked by `pick` (given a bound,
-/// gives a number below it); `false` when the payload has no room for it.
+/// Alters the TCP payload so that its checksum still holds, at two places picked by `pick` (given a bound, it
+/// returns a number below it). Returns false if the payload has no room for it.
 ///
 /// The ones' complement sum (RFC 1071) sees neither the order of its words, nor a unit moved from one word to
 /// another, nor the difference between 0x0000 and 0xffff.
@@ -241,8 +242,9 @@ pub(in crate::device) fn offload_checksums(frame: &mut [u8], request: ChecksumRe
     put16(frame, tcp + 16, segment);
 }
 
-/// Sets Congestion Experienced in the IP header, if the sender takes it (RFC 3168 §5); gives whether it is
-/// set. The checksum of an IPv4 header follows by the difference (RFC 1624), so that a wrong one stays wrong.
+/// Sets Congestion Experienced in the IP header, if the sender is ECN-capable (RFC 3168 §5). Returns true if
+/// it is set. The checksum of an IPv4 header follows by the difference (RFC 1624), so that a wrong one stays
+/// wrong.
 pub(super) fn mark(frame: &mut [u8]) -> bool {
     const NOT_CAPABLE: u8 = 0b00;
     const EXPERIENCED: u8 = 0b11;

@@ -75,7 +75,7 @@ pub struct EndConfig {
     /// Largest IP packet of this device, in octets.
     pub mtu_octets: usize,
     /// Frames this end may hold at once, allocated and received ones together. At the limit,
-    /// [`Device::allocate`] gives none and arriving frames are dropped.
+    /// [`Device::allocate`] returns none and arriving frames are dropped.
     pub frame_limit: usize,
     /// Whether the device offers to fill in checksums on transmit.
     pub transmit_checksums: bool,
@@ -335,7 +335,7 @@ impl Device for SimDevice {
     }
 }
 
-/// A frame of a simulated link, in one piece. Dropping it gives its buffer back to the link.
+/// A frame of a simulated link, in one piece. Dropping it returns its buffer to the link.
 pub struct SimFrame {
     /// The whole buffer; empty once the frame has been sent.
     buffer: Box<[u8]>,
@@ -388,7 +388,7 @@ impl Frame for SimFrame {
         Some(added)
     }
 
-    /// The octets are in the frame at once, for whoever looks at it, and are read again when it leaves.
+    /// The octets are in the frame at once, and are read again when it leaves.
     fn append_region(&mut self, region: &Region, offset: usize, octets: usize) -> bool {
         let at = self.octets;
         let place = at.checked_add(octets).and_then(|end| self.buffer.get_mut(at..end));

@@ -1,3 +1,5 @@
+//! Tests of the simulated network.
+
 use super::super::path::sample::{self, ACK, PSH, Sample};
 use super::*;
 use crate::device::IpVersion;

@@ -1,3 +1,5 @@
+//! Tests of the sender: taking, queueing, completing and flushing requests.
+
 use std::sync::Arc;
 
 use super::*;

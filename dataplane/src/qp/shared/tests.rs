@@ -1,3 +1,5 @@
+//! Tests of the shared part of a queue pair: posting, doorbells, completions and flushing.
+
 use super::*;
 use crate::ddp::DdpError;
 use crate::limits;

@@ -115,7 +115,7 @@ pub trait CongestionControl {
     /// [`on_recovered`](Self::on_recovered).
     fn on_congestion(&mut self, now: Instant, flight_octets: u32, signal: Signal);
 
-    /// The window that proportional rate reduction gives during recovery (RFC 9937).
+    /// Sets the window that proportional rate reduction computes during recovery (RFC 9937).
     fn set_window(&mut self, octets: u32);
 
     /// Loss recovery is over: the window is the threshold. Nothing happens when a timeout came in between,

@@ -1,3 +1,5 @@
+//! Tests of the receive queue: insertion, gaps, placement, bounds and random segments.
+
 use super::*;
 use crate::device::{ChecksumRequest, ReceivedChecksums};
 
@@ -96,7 +98,7 @@ impl Fixture {
         Some((place(stretch.start), place(stretch.end), stretch.after_placed))
     }
 
-    /// Reads what is readable and checks it against the stream; gives its place in the stream.
+    /// Reads the readable octets and checks them against the stream. Returns their position in the stream.
     fn check(&self) -> core::ops::Range<usize> {
         let from = (self.queue.unread() - self.start) as usize;
         let mut got = Vec::new();
