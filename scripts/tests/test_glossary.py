@@ -13,7 +13,10 @@ def rust_sources() -> str:
     """Returns the text of all of our Rust."""
     packages = [ROOT / name for name in ("dataplane", "control", "ffi")]
     return "\n".join(
-        path.read_text() for package in packages for path in sorted(package.rglob("*.rs")) if "src" in path.parts
+        path.read_text()
+        for package in packages
+        for path in sorted(package.rglob("*.rs"))
+        if "src" in path.parts
     )
 
 
