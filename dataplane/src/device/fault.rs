@@ -214,5 +214,4 @@ impl<D: Device> Device for Fault<D> {
 }
 
 #[cfg(test)]
-#[path = "fault_tests.rs"]
 mod tests;

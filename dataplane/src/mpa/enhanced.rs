@@ -278,5 +278,4 @@ const fn data(peer_to_peer: bool, kinds: RtrKinds, depths: ReadDepths) -> Enhanc
 }
 
 #[cfg(test)]
-#[path = "enhanced_tests.rs"]
 mod tests;

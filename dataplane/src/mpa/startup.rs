@@ -160,7 +160,6 @@ pub const fn answer(request: &StartupFrame<'_>, offer: Offer, permissive: bool) 
 }
 
 #[cfg(test)]
-#[path = "appendix_c_tests.rs"]
 mod appendix_c;
 
 #[cfg(test)]

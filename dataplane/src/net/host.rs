@@ -184,5 +184,4 @@ impl<D: Device> Host<D> {
 }
 
 #[cfg(test)]
-#[path = "host_tests.rs"]
 mod tests;

@@ -279,5 +279,4 @@ fn copy(frame: &impl Frame, mut skip: usize, mut out: &mut [u8]) {
 }
 
 #[cfg(test)]
-#[path = "reassembly_tests.rs"]
 mod tests;
