@@ -6,11 +6,13 @@
 //! Protocol code does no I/O and reads no clock: the caller passes `now`, and every state machine names its next
 //! deadline. So the whole stack runs in virtual time over [`device::sim`].
 
+pub mod conn;
 pub mod core;
 pub mod crc32c;
 pub mod ddp;
 pub mod device;
 pub mod drops;
+pub mod endpoint;
 mod keyed_hash;
 pub mod limits;
 pub mod memory;
@@ -21,7 +23,9 @@ pub mod pool;
 pub mod qp;
 pub mod rate_limit;
 pub mod rdmap;
+pub mod ring;
 mod secret;
+pub mod statistics;
 pub mod sync;
 pub mod tcp;
 pub mod time;

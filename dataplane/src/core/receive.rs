@@ -1,127 +1,115 @@
-//! Frames in, and segments given to the connection they belong to.
+//! Frames in: the host takes each of them apart, and the connection it is for handles the segment or the ICMP error.
 
-use std::net::IpAddr;
-
-use super::Core;
-use super::connection::Connection;
-use super::statistics::DropCause;
 use crate::device::Device;
+use crate::drops::DropCause;
 use crate::limits;
 use crate::net::flow::FlowKey;
-use crate::net::inbound::{Inbound, Segment};
-use crate::tcp::{self, Payload, Refusal};
+use crate::net::headers::min_headers_octets;
+use crate::net::icmp_errors::IcmpErrorKind;
+use crate::net::inbound::{IcmpError, Inbound, Segment};
+use crate::tcp::{Changes, EcnField, Payload, Refusal};
 use crate::time::Instant;
 use crate::wire::tcp::{Flags, Header};
 
+use super::Core;
+
 impl<D: Device> Core<D> {
-    /// Receives a burst of frames from the device. Returns true if there was one.
+    /// Takes a burst of frames from the device. Returns true if there were any.
     pub(super) fn receive(&mut self, now: Instant) -> bool {
         let mut burst = self.host.take_burst(now);
-        let busy = !burst.is_empty();
+        let any = !burst.is_empty();
         for frame in burst.drain(..) {
             let inbound = self.host.receive(now, frame);
             self.on_inbound(now, inbound);
         }
         self.host.end_burst(burst);
-        busy
+        any
     }
 
-    /// Receives the frames that the host had sent to itself before, a burst at most. Returns true if there was one.
+    /// Takes the frames that were queued for the host itself before, a burst at most. Returns true if there were any.
     pub(super) fn receive_looped(&mut self, now: Instant) -> bool {
         let count = self.host.looped_frames().min(limits::RECEIVE_BURST_FRAMES);
         for _ in 0..count {
-            let Some(inbound) = self.host.receive_looped(now) else { break };
-            self.on_inbound(now, inbound);
+            if let Some(inbound) = self.host.receive_looped(now) {
+                self.on_inbound(now, inbound);
+            }
         }
         count > 0
     }
 
-    /// Passes on what a frame holds, and counts the frame if it is dropped.
+    /// Brings the host's addresses into use that are due, and gives a turn to the connections that wait for them. Returns
+    /// true if any was due.
+    pub(super) fn detect_duplicates(&mut self, now: Instant) -> bool {
+        let Some(assigned) = self.host.detect_duplicates(now) else { return false };
+        for address in assigned {
+            self.endpoints.table.mark_dirty_where(|connection| connection.key.local == address);
+        }
+        true
+    }
+
     fn on_inbound(&mut self, now: Instant, inbound: Result<Inbound<D::Frame>, DropCause>) {
-        let done = match inbound {
+        let handled = match inbound {
             Ok(Inbound::Segment(segment)) => self.on_tcp(now, segment),
             Ok(Inbound::IcmpError(error)) => self.on_icmp_error(now, &error),
-            Ok(Inbound::NeighbourResolved(address)) => {
-                self.wake_where(|core, key| core.host.next_hop(key.remote) == Some(address));
+            Ok(Inbound::NeighbourResolved(neighbour)) => {
+                let host = &self.host;
+                self.endpoints
+                    .table
+                    .mark_dirty_where(|connection| host.next_hop(connection.key.remote) == Some(neighbour));
                 Ok(())
             }
             Ok(Inbound::Done) => Ok(()),
             Err(cause) => Err(cause),
         };
-        if let Err(cause) = done {
-            self.statistics.count(cause);
-        }
-    }
-
-    /// Brings the addresses of the host into use. Returns true if one was due.
-    pub(super) fn begin_addresses(&mut self, now: Instant) -> bool {
-        let Some(assigned) = self.host.detect_duplicates(now) else { return false };
-        for address in assigned {
-            self.wake_where(|_, key| key.local == IpAddr::V6(address));
-        }
-        true
-    }
-
-    /// Gives a turn to connections that wait for something else than TCP.
-    fn wake_where(&mut self, wakes: impl Fn(&Self, FlowKey) -> bool) {
-        for index in 0..self.slots.len() as u32 {
-            let key = self.slots[index as usize].connection.as_ref().map(|connection| connection.key);
-            if key.is_some_and(|key| wakes(self, key)) {
-                self.mark_dirty(index);
-            }
+        if let Err(cause) = handled {
+            self.endpoints.context.statistics.count(cause);
         }
     }
 
     fn on_tcp(&mut self, now: Instant, segment: Segment<D::Frame>) -> Result<(), DropCause> {
         let Segment { key, mut header, frame, payload_offset, payload_octets, ecn } = segment;
         if header.flags.contains(Flags::SYN) && !key.remote.is_ipv4() {
-            // RFC 9293 §3.7.1: the MSS of a SYN over IPv6 that names none.
+            // RFC 9293 §3.7.1: what a SYN over IPv6 means that names no MSS.
             header.options.mss = header.options.mss.or(Some(limits::DEFAULT_MSS_IPV6_OCTETS));
         }
-        let payload = Payload {
-            offset: payload_offset,
-            octets: payload_octets,
-            frame,
-            ecn: tcp::EcnField::from_bits(ecn),
-        };
-        match self.flows.get(&self.slots, &key) {
-            Some(index) => self.on_segment(now, index, &header, payload),
-            None => self.on_segment_of_nobody(now, key, &header, payload),
+        let ecn = EcnField::from_bits(ecn);
+        let payload = Payload { offset: payload_offset, octets: payload_octets, frame, ecn };
+        match self.endpoints.table.find(&key) {
+            Some(slot) => self.on_segment(now, slot, &key, &header, payload),
+            None => self.on_unmatched_segment(now, key, &header, payload),
         }
     }
 
+    /// Hands a segment to the connection in `slot`, which it belongs to.
     pub(super) fn on_segment(
         &mut self,
         now: Instant,
-        index: u32,
+        slot: u32,
+        key: &FlowKey,
         header: &Header,
         payload: Payload<D::Frame>,
     ) -> Result<(), DropCause> {
-        let Some(connection) = self.slots[index as usize].connection.as_mut() else {
-            return Err(DropCause::NoConnection);
-        };
         let payload_octets = payload.octets;
-        self.pools.held.expect_passing(!connection.receives_stream() && !connection.awaits_receive());
-        let disposition = connection.tcp.on_segment(now, header, payload, &mut self.pools);
-        connection.note_progress(now, disposition.changes);
-        let key = connection.key;
-        self.mark_dirty(index);
-        self.on_progress(now, index, disposition.changes);
-        if let Some(kept) = disposition.beyond_gap {
-            self.place_out_of_order(index, kept);
+        let Some(mut endpoint) = self.endpoints.at(now, slot) else { return Err(DropCause::NoConnection) };
+        let outcome = endpoint.on_segment(header, payload);
+        self.apply(slot, outcome);
+        if outcome.changes.contains(Changes::ESTABLISHED) {
+            self.limit_to_path(now, slot, key);
         }
-        if self.shed_surplus(index) {
-            self.statistics.count(DropCause::NoRoomForFrame);
-            self.relieve(now);
+        if outcome.changes.contains(Changes::ACKNOWLEDGED) {
+            self.host.confirm_reachable(key.remote, now);
         }
-        self.pools.held.note_peak();
-        let Some(refusal) = disposition.refusal else { return Ok(()) };
-        if refusal == Refusal::BadAck && self.is_opening(index) {
-            // RFC 9293 §3.10.7.3: a segment of an older connection between the same ports.
-            self.send_reset(now, key, header, payload_octets);
+        if outcome.dropped_surplus {
+            self.endpoints.context.statistics.count(DropCause::NoRoomForFrame);
+            self.evict_stalled(now);
+        }
+        self.endpoints.context.pools.held.note_peak();
+        let Some(refusal) = outcome.refusal else { return Ok(()) };
+        if outcome.reset {
+            self.send_reset(now, *key, header, payload_octets);
         }
         if refusal == Refusal::NoRoom {
-            self.relieve(now);
+            self.evict_stalled(now);
         }
         Err(match refusal {
             Refusal::OutsideWindow => DropCause::OutsideWindow,
@@ -135,14 +123,43 @@ impl<D: Device> Core<D> {
         })
     }
 
-    fn is_opening(&self, index: u32) -> bool {
-        let connection = self.slots[index as usize].connection.as_ref();
-        connection.is_some_and(|connection| {
-            matches!(connection.tcp.state(), tcp::State::SynSent | tcp::State::SynReceived)
-        })
+    /// Limits the segments of a connection that has just opened to what is known of the path.
+    fn limit_to_path(&mut self, now: Instant, slot: u32, key: &FlowKey) {
+        if let Some(mtu_octets) = self.host.path_mtu(now, key.remote)
+            && let Some(mut endpoint) = self.endpoints.at(now, slot)
+        {
+            endpoint.limit_mss(mtu_octets.saturating_sub(min_headers_octets(key.remote)));
+        }
     }
 
-    /// RFC 9293 §3.5.2, group 1.
+    fn on_icmp_error(&mut self, now: Instant, error: &IcmpError) -> Result<(), DropCause> {
+        let (source, destination) = (error.segment.source, error.segment.destination);
+        let key = FlowKey {
+            local: source.ip(),
+            remote: destination.ip(),
+            remote_port: destination.port(),
+            local_port: source.port(),
+        };
+        let slot = self.endpoints.table.find(&key).ok_or(DropCause::IcmpRefused)?;
+        let mut endpoint = self.endpoints.at(now, slot).ok_or(DropCause::IcmpRefused)?;
+        let seq = error.segment.seq;
+        let outcome = match error.kind {
+            IcmpErrorKind::PacketTooBig { mtu_octets } => {
+                let mss_octets = mtu_octets - min_headers_octets(key.remote);
+                let outcome = endpoint.on_packet_too_big(seq, mss_octets);
+                if outcome.is_some() {
+                    self.host.learn_path_mtu(now, key.remote, mtu_octets);
+                }
+                outcome
+            }
+            IcmpErrorKind::Hard => endpoint.on_unreachable(seq, true),
+            IcmpErrorKind::Soft => endpoint.on_unreachable(seq, false),
+        };
+        self.apply(slot, outcome.ok_or(DropCause::IcmpRefused)?);
+        Ok(())
+    }
+
+    /// Answers a segment of no connection with a RST (RFC 9293 §3.5.2, group 1).
     pub(super) fn send_reset(&mut self, now: Instant, key: FlowKey, header: &Header, payload_octets: usize) {
         if header.flags.contains(Flags::RST) || !self.resets.take(now) {
             return;
@@ -156,45 +173,5 @@ impl<D: Device> Core<D> {
             reset.ack = header.seq + payload_octets as u32 + control.bits().count_ones();
         }
         self.host.send_bare(key, reset);
-    }
-
-    /// Takes note of what a segment or a timer led to.
-    pub(super) fn on_progress(&mut self, now: Instant, index: u32, progress: tcp::Changes) {
-        if progress.contains(tcp::Changes::ESTABLISHED) {
-            self.limit_to_path(now, index);
-            self.announce(index);
-        }
-        if progress.contains(tcp::Changes::ACKNOWLEDGED) {
-            if let Some(connection) = self.slots[index as usize].connection.as_ref() {
-                self.host.confirm_reachable(connection.key.remote, now);
-            }
-            self.complete_sends(index);
-        }
-        if progress.contains(tcp::Changes::DATA) {
-            self.take_octets(now, index);
-        }
-        // Control hears of the end after the octets before it.
-        let handed_up = !self.slots[index as usize].connection.as_ref().is_some_and(Connection::holds_back);
-        if progress.contains(tcp::Changes::PEER_FINISHED) && handed_up {
-            self.on_peer_finished(now, index);
-        }
-        let rests = handed_up && self.state_of(index) == Some(tcp::State::TimeWait);
-        // After an orderly end what was acknowledged still reaches control, however long that takes.
-        let closed = progress.contains(tcp::Changes::CLOSED) && (handed_up || !self.finished(index));
-        if closed || rests {
-            self.on_closed(index);
-        }
-    }
-
-    /// Whether TCP is over because both ends have finished.
-    fn finished(&self, index: u32) -> bool {
-        self.slots[index as usize].connection.as_ref().is_some_and(|connection| {
-            connection.tcp.state() == tcp::State::Closed
-                && connection.tcp.close_reason() == tcp::CloseReason::Finished
-        })
-    }
-
-    fn state_of(&self, index: u32) -> Option<tcp::State> {
-        self.slots[index as usize].connection.as_ref().map(|connection| connection.tcp.state())
     }
 }

@@ -1,10 +1,8 @@
 //! The tables of a core: how large they are made, and how much of each is in use.
 
-use super::Core;
-use crate::device::Device;
 use crate::limits;
 
-/// How many of each thing a core has room for. All of it is allocated when the core is made.
+/// How many of each thing a core has room for. All of it is allocated when the core is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tables {
     /// Connections, half-open ones included.
@@ -13,7 +11,7 @@ pub struct Tables {
     pub time_waits: usize,
     /// Descriptors of data sent or queued, over all connections.
     pub send_descriptors: usize,
-    /// Frames kept of octets not consumed yet, over all connections. Never more than half of what the device has.
+    /// Frames kept of octets not consumed yet, over all connections. Never more than half of the device's frames.
     pub held_frames: usize,
     /// Records of octets placed beyond gaps, over all connections.
     pub placed_runs: usize,
@@ -29,7 +27,7 @@ pub struct Tables {
 }
 
 impl Default for Tables {
-    /// What [`limits`] names.
+    /// Returns the sizes that [`limits`] names.
     fn default() -> Self {
         Self {
             connections: limits::CONNECTIONS_PER_CORE,
@@ -50,7 +48,7 @@ impl Default for Tables {
 pub struct Usage {
     /// Connections, half-open ones included.
     pub connections: usize,
-    /// What is left of connections in TIME-WAIT.
+    /// Connections in TIME-WAIT.
     pub time_waits: usize,
     /// Connections that count in the backlog of a listening port: not open, or not yet in Full Operation.
     pub half_open: usize,
@@ -72,28 +70,4 @@ pub struct Usage {
     pub frames_to_send: usize,
     /// Events that the ring to control has no room for yet.
     pub events_waiting: usize,
-}
-
-impl<D: Device> Core<D> {
-    /// How much of its tables is in use. Looks at every queue pair and listener: for tests and tools.
-    pub fn usage(&self) -> Usage {
-        Usage {
-            connections: self.slots.len() - self.free_slots.len(),
-            time_waits: self.time_waits.len(),
-            half_open: self
-                .listeners
-                .iter()
-                .map(|listener| (listener.opening + listener.starting) as usize)
-                .sum(),
-            send_descriptors: self.pools.segments.used(),
-            held_frames: self.pools.held.frames(),
-            placed_runs: self.pools.held.placed_runs(),
-            placed_sends: self.placed_sends.used(),
-            queue_pairs: self.qps.iter().count(),
-            awaiting_shared: self.awaiting_shared.len(),
-            cut_octets: self.cut_octets,
-            frames_to_send: self.host.frames_to_send(),
-            events_waiting: self.events.waiting(),
-        }
-    }
 }

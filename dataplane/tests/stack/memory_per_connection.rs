@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::common::{PD, PORT, address};
-use warpline_dataplane::core::connection::Connection;
 use warpline_dataplane::core::ring::{AfterStream, Command, Event, FullOperation, Rings};
 use warpline_dataplane::core::tables::Tables;
 use warpline_dataplane::core::{Config, Core};
 use warpline_dataplane::device::sim::{self, EndConfig, SimDevice};
+use warpline_dataplane::endpoint::Connection;
 use warpline_dataplane::qp::shared::{CompletionRing, CompletionRings, QueueDepths, SharedQp};
 use warpline_dataplane::qp::work::QpNumber;
 use warpline_dataplane::tcp;

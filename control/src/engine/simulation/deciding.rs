@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam::channel::Receiver;
-use warpline_dataplane::core::listeners::ListenAddress;
+use warpline_dataplane::conn::ListenAddress;
 use warpline_dataplane::core::ring::ConnectionId;
 use warpline_dataplane::time::{MILLISECOND, SECOND};
 

@@ -1,0 +1,282 @@
+//! The connections of a core: where each one lies, whether it waits for a turn to send, and when its next timer is due.
+
+use super::flows::Flows;
+use super::wheel::Wheel;
+use crate::net::flow::FlowKey;
+use crate::time::Instant;
+
+/// Names a connection of a core. Numbers are not used again for a long time, so a stale name finds nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ConnectionId {
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
+}
+
+/// A connection that has addresses and ports.
+pub trait Keyed {
+    /// Returns its addresses and ports.
+    fn key(&self) -> &FlowKey;
+}
+
+/// A place for a connection. The generation outlives the connection, so that old names find nothing.
+struct Slot<C> {
+    generation: u32,
+    /// The connection is in [`Table::dirty`].
+    dirty: bool,
+    connection: Option<C>,
+}
+
+/// The connections of a core, by slot, by name and by addresses and ports.
+pub struct Table<C> {
+    slots: Vec<Slot<C>>,
+    free: Vec<u32>,
+    flows: Flows,
+    timers: Wheel,
+    /// Slots of connections that may have something to send. The last has the next turn.
+    dirty: Vec<u32>,
+}
+
+impl<C: Keyed> Table<C> {
+    /// Returns an empty table with room for `capacity` connections, which are found under a hash with `hash_key`.
+    pub fn new(capacity: usize, hash_key: [u64; 2]) -> Self {
+        let slot = |_| Slot { generation: 0, dirty: false, connection: None };
+        Self {
+            slots: (0..capacity).map(slot).collect(),
+            free: (0..capacity as u32).rev().collect(),
+            flows: Flows::new(capacity, hash_key),
+            timers: Wheel::new(capacity),
+            dirty: Vec::with_capacity(capacity),
+        }
+    }
+
+    /// Returns how many connections there are.
+    pub fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Returns true if there is no connection.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns true if there is no room for another connection.
+    pub fn is_full(&self) -> bool {
+        self.free.is_empty()
+    }
+
+    /// Returns how many slots there are.
+    pub fn slots(&self) -> u32 {
+        self.slots.len() as u32
+    }
+
+    /// Returns the slot of the connection with these addresses and ports.
+    #[inline]
+    pub fn find(&self, key: &FlowKey) -> Option<u32> {
+        self.flows.find(key, |slot| key_of(&self.slots, slot) == Some(key))
+    }
+
+    /// Returns the name of the connection in `slot`.
+    #[inline]
+    pub fn id(&self, slot: u32) -> ConnectionId {
+        ConnectionId { index: slot, generation: self.slots[slot as usize].generation }
+    }
+
+    /// Returns the connection in `slot`.
+    #[inline]
+    pub fn at(&self, slot: u32) -> Option<&C> {
+        self.slots[slot as usize].connection.as_ref()
+    }
+
+    /// Returns the connection in `slot`, to change it, and its name.
+    #[inline]
+    pub fn at_mut(&mut self, slot: u32) -> Option<(ConnectionId, &mut C)> {
+        let place = &mut self.slots[slot as usize];
+        let id = ConnectionId { index: slot, generation: place.generation };
+        Some((id, place.connection.as_mut()?))
+    }
+
+    /// Returns the connection that `id` names; `None` if it is gone.
+    pub fn get(&self, id: ConnectionId) -> Option<&C> {
+        let slot = self.slots.get(id.index as usize).filter(|slot| slot.generation == id.generation)?;
+        slot.connection.as_ref()
+    }
+
+    /// Returns the connection that `id` names, to change it; `None` if it is gone.
+    #[inline]
+    pub fn get_mut(&mut self, id: ConnectionId) -> Option<&mut C> {
+        let slot = self.slots.get_mut(id.index as usize)?;
+        if slot.generation == id.generation { slot.connection.as_mut() } else { None }
+    }
+
+    /// Returns all connections.
+    pub fn iter(&self) -> impl Iterator<Item = &C> {
+        self.slots.iter().filter_map(|slot| slot.connection.as_ref())
+    }
+
+    /// Returns all connections, to change them.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut C> {
+        self.slots.iter_mut().filter_map(|slot| slot.connection.as_mut())
+    }
+
+    /// Adds a connection, whose addresses and ports no other has. It has a turn to send. Returns its slot; `None` if the
+    /// table is full.
+    pub fn insert(&mut self, connection: C) -> Option<u32> {
+        let slot = self.free.pop()?;
+        let key = *connection.key();
+        debug_assert!(self.find(&key).is_none(), "{key:?} names two connections");
+        self.slots[slot as usize].connection = Some(connection);
+        let slots = &self.slots;
+        self.flows.insert(&key, slot, |slot| key_of(slots, slot));
+        self.mark_dirty(slot);
+        Some(slot)
+    }
+
+    /// Removes the connection in `slot`, in its turn to send: its name becomes void, and its timer is off.
+    pub fn remove(&mut self, slot: u32) -> Option<C> {
+        let place = &mut self.slots[slot as usize];
+        debug_assert!(
+            place.dirty,
+            "a connection ends in its turn, or the list of turns would name a free slot"
+        );
+        let connection = place.connection.take()?;
+        place.generation = place.generation.wrapping_add(1);
+        self.flows.remove(connection.key(), slot);
+        self.timers.set(slot, Instant::NEVER);
+        self.free.push(slot);
+        Some(connection)
+    }
+
+    /// Gives the connection in `slot` a turn to send, if it has none yet.
+    #[inline]
+    pub fn mark_dirty(&mut self, slot: u32) {
+        let place = &mut self.slots[slot as usize];
+        debug_assert!(place.connection.is_some(), "slot {slot} has no connection");
+        if !core::mem::replace(&mut place.dirty, true) {
+            self.dirty.push(slot);
+        }
+    }
+
+    /// Gives a turn to every connection that `chosen` holds for.
+    pub fn mark_dirty_where(&mut self, chosen: impl Fn(&C) -> bool) {
+        for slot in 0..self.slots() {
+            if self.at(slot).is_some_and(&chosen) {
+                self.mark_dirty(slot);
+            }
+        }
+    }
+
+    /// Returns how many connections have a turn.
+    #[inline]
+    pub fn turns(&self) -> usize {
+        self.dirty.len()
+    }
+
+    /// Returns the slot of the connection that has turn number `turn`. The highest number is the next.
+    #[inline]
+    pub fn turn(&self, turn: usize) -> u32 {
+        self.dirty[turn]
+    }
+
+    /// Takes turn number `turn` away. The connections with higher numbers have had theirs.
+    #[inline]
+    pub fn end_turn(&mut self, turn: usize) {
+        let slot = self.dirty.swap_remove(turn);
+        self.slots[slot as usize].dirty = false;
+    }
+
+    /// Puts the turns from number `first` on after all others.
+    pub fn postpone_turns(&mut self, first: usize) {
+        let served = self.dirty.len() - first;
+        self.dirty.rotate_right(served);
+    }
+
+    /// Sets when the timer of the connection in `slot` is due; `NEVER` turns it off.
+    #[inline]
+    pub fn set_deadline(&mut self, slot: u32, deadline: Instant) {
+        self.timers.set(slot, deadline);
+    }
+
+    /// Returns the slot of a connection whose timer is due at `now`, and turns the timer off; `None` if none is.
+    pub fn pop_due(&mut self, now: Instant) -> Option<u32> {
+        self.timers.pop_due(now)
+    }
+
+    /// Returns a time no later than the earliest deadline, and later than now unless one is due.
+    pub fn next_deadline(&self) -> Instant {
+        self.timers.next_deadline()
+    }
+}
+
+fn key_of<C: Keyed>(slots: &[Slot<C>], slot: u32) -> Option<&FlowKey> {
+    slots.get(slot as usize)?.connection.as_ref().map(C::key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Named(FlowKey);
+
+    impl Keyed for Named {
+        fn key(&self) -> &FlowKey {
+            &self.0
+        }
+    }
+
+    fn key(port: u16) -> FlowKey {
+        FlowKey {
+            local: [198, 18, 0, 1].into(),
+            remote: [198, 18, 0, 2].into(),
+            remote_port: port,
+            local_port: 7471,
+        }
+    }
+
+    fn table(ports: u16) -> Table<Named> {
+        let mut table = Table::new(usize::from(ports), [1, 2]);
+        for port in 0..ports {
+            assert!(table.insert(Named(key(port))).is_some());
+        }
+        table
+    }
+
+    #[test]
+    fn a_connection_is_found_until_it_is_removed() {
+        let mut table = table(3);
+        assert!(table.is_full() && table.insert(Named(key(9))).is_none());
+        let slot = table.find(&key(1)).expect("it is there");
+        let id = table.id(slot);
+        assert_eq!(table.get(id).map(|named| named.0), Some(key(1)));
+        assert!(table.remove(slot).is_some());
+        assert_eq!((table.find(&key(1)), table.len()), (None, 2));
+        assert!(table.get(id).is_none() && table.get_mut(id).is_none(), "the name is void");
+    }
+
+    #[test]
+    fn a_slot_that_is_used_again_has_another_name() {
+        let mut table = table(1);
+        let old = table.id(0);
+        assert!(table.remove(0).is_some());
+        table.end_turn(0);
+        assert_eq!(table.insert(Named(key(5))), Some(0));
+        assert!(table.get(old).is_none() && table.get(table.id(0)).is_some());
+    }
+
+    /// Of three connections the last two have their turn, and one of them has nothing more to send: the other comes after
+    /// the one that was not served.
+    #[test]
+    fn connections_that_were_served_come_after_the_others() {
+        let mut table = table(3);
+        let turns = |table: &Table<Named>| (0..table.turns()).rev().map(|turn| table.turn(turn)).collect();
+        let (order, expected): (Vec<u32>, _) = (turns(&table), vec![2, 1, 0]);
+        assert_eq!(order, expected);
+        table.end_turn(2);
+        table.postpone_turns(1);
+        let order: Vec<u32> = turns(&table);
+        assert_eq!(order, [0, 1]);
+        table.mark_dirty(1);
+        assert_eq!(table.turns(), 2, "it has a turn already");
+        table.mark_dirty_where(|named| named.0.remote_port == 2);
+        assert_eq!(table.turns(), 3);
+    }
+}

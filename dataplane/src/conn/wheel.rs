@@ -1,0 +1,228 @@
+//! A timing wheel: deadlines of connections, at a bounded cost per poll.
+
+use crate::time::Instant;
+
+/// Nanoseconds of a tick, as a power of two: about a millisecond, finer than any TCP timer needs.
+const TICK_SHIFT: u32 = 20;
+/// Slots: deadlines up to about four seconds ahead lie in their own slot; later ones lie in the last slot, and move when
+/// the wheel comes to it.
+const SLOTS: usize = 4096;
+const WORDS: usize = SLOTS / 64;
+const NIL: u32 = u32::MAX;
+
+#[derive(Clone, Copy)]
+struct Entry {
+    deadline: Instant,
+    /// The slot it lies in, or `NIL`.
+    slot: u32,
+    next: u32,
+    previous: u32,
+}
+
+/// Deadlines by the numbers of slots of the connection table, at most one for each.
+pub struct Wheel {
+    entries: Vec<Entry>,
+    heads: Vec<u32>,
+    occupied: [u64; WORDS],
+    /// The tick up to which everything that was due has been returned.
+    tick: u64,
+    armed: usize,
+}
+
+impl Wheel {
+    /// Returns a wheel for names below `names`.
+    pub fn new(names: usize) -> Self {
+        let empty = Entry { deadline: Instant::NEVER, slot: NIL, next: NIL, previous: NIL };
+        Self { entries: vec![empty; names], heads: vec![NIL; SLOTS], occupied: [0; WORDS], tick: 0, armed: 0 }
+    }
+
+    /// Sets the deadline of `name`, replacing the one it had; [`Instant::NEVER`] removes it.
+    #[inline]
+    pub fn set(&mut self, name: u32, deadline: Instant) {
+        let entry = self.entries[name as usize];
+        if entry.deadline == deadline {
+            return;
+        }
+        // A later deadline stays in its slot and moves when the wheel comes to that slot: a timer that each
+        // acknowledgement postpones is moved once, not each time.
+        if entry.slot != NIL && deadline != Instant::NEVER && deadline > entry.deadline {
+            self.entries[name as usize].deadline = deadline;
+            return;
+        }
+        self.unlink(name);
+        self.entries[name as usize].deadline = deadline;
+        if deadline != Instant::NEVER {
+            self.link(name);
+        }
+    }
+
+    /// Returns a name whose deadline has come, and removes the deadline; `None` if no deadline has come.
+    pub fn pop_due(&mut self, now: Instant) -> Option<u32> {
+        let now_tick = now.as_nanos() >> TICK_SHIFT;
+        loop {
+            if self.armed == 0 {
+                self.tick = self.tick.max(now_tick);
+                return None;
+            }
+            let slot = (self.tick % SLOTS as u64) as usize;
+            let mut at = self.heads[slot];
+            while at != NIL {
+                let entry = self.entries[at as usize];
+                if entry.deadline <= now {
+                    self.unlink(at);
+                    self.entries[at as usize].deadline = Instant::NEVER;
+                    return Some(at);
+                }
+                if self.slot_for(entry.deadline) != entry.slot {
+                    self.unlink(at);
+                    self.link(at);
+                }
+                at = entry.next;
+            }
+            if self.tick >= now_tick {
+                return None;
+            }
+            self.tick = self.next_occupied(self.tick + 1, now_tick);
+        }
+    }
+
+    /// Returns a time no later than the earliest deadline, and later than now unless one is due.
+    pub fn next_deadline(&self) -> Instant {
+        if self.armed == 0 {
+            return Instant::NEVER;
+        }
+        let tick = self.next_occupied(self.tick, self.tick + SLOTS as u64 - 1);
+        let mut earliest = Instant::NEVER;
+        let mut at = self.heads[(tick % SLOTS as u64) as usize];
+        while at != NIL {
+            let entry = &self.entries[at as usize];
+            earliest = earliest.min(entry.deadline);
+            at = entry.next;
+        }
+        // A later slot may hold nothing earlier, but this slot may hold only postponed deadlines.
+        earliest.min(Instant::from_nanos((tick + 1) << TICK_SHIFT))
+    }
+
+    fn slot_for(&self, deadline: Instant) -> u32 {
+        let tick = (deadline.as_nanos() >> TICK_SHIFT).clamp(self.tick, self.tick + SLOTS as u64 - 1);
+        (tick % SLOTS as u64) as u32
+    }
+
+    /// The first tick from `from` to `to` whose slot holds something; `to` when there is none.
+    fn next_occupied(&self, from: u64, to: u64) -> u64 {
+        let mut tick = from;
+        while tick < to {
+            let slot = (tick % SLOTS as u64) as usize;
+            let word = self.occupied[slot / 64] >> (slot % 64);
+            if word != 0 {
+                return (tick + u64::from(word.trailing_zeros())).min(to);
+            }
+            tick += 64 - (slot % 64) as u64;
+        }
+        to
+    }
+
+    fn link(&mut self, name: u32) {
+        let slot = self.slot_for(self.entries[name as usize].deadline);
+        let head = core::mem::replace(&mut self.heads[slot as usize], name);
+        let entry = &mut self.entries[name as usize];
+        (entry.slot, entry.next, entry.previous) = (slot, head, NIL);
+        if head != NIL {
+            self.entries[head as usize].previous = name;
+        }
+        self.occupied[slot as usize / 64] |= 1 << (slot % 64);
+        self.armed += 1;
+    }
+
+    fn unlink(&mut self, name: u32) {
+        let Entry { slot, next, previous, .. } = self.entries[name as usize];
+        if slot == NIL {
+            return;
+        }
+        if previous == NIL {
+            self.heads[slot as usize] = next;
+            if next == NIL {
+                self.occupied[slot as usize / 64] &= !(1 << (slot % 64));
+            }
+        } else {
+            self.entries[previous as usize].next = next;
+        }
+        if next != NIL {
+            self.entries[next as usize].previous = previous;
+        }
+        self.entries[name as usize].slot = NIL;
+        self.armed -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::{MILLISECOND, SECOND};
+
+    fn at(nanos: u64) -> Instant {
+        Instant::from_nanos(nanos)
+    }
+
+    #[test]
+    fn gives_each_deadline_once_and_not_early() {
+        let mut wheel = Wheel::new(4);
+        wheel.set(0, at(5 * MILLISECOND));
+        wheel.set(1, at(5 * MILLISECOND + 1));
+        wheel.set(2, at(100 * SECOND));
+        assert_eq!(wheel.pop_due(at(5 * MILLISECOND - 1)), None);
+        assert_eq!(wheel.pop_due(at(5 * MILLISECOND)), Some(0));
+        assert_eq!(wheel.pop_due(at(5 * MILLISECOND)), None);
+        assert_eq!(wheel.pop_due(at(6 * MILLISECOND)), Some(1));
+        assert_eq!(wheel.pop_due(at(99 * SECOND)), None);
+        assert_eq!(wheel.pop_due(at(100 * SECOND)), Some(2));
+        assert_eq!(wheel.next_deadline(), Instant::NEVER);
+    }
+
+    #[test]
+    fn deadlines_move_both_ways() {
+        let mut wheel = Wheel::new(1);
+        wheel.set(0, at(10 * MILLISECOND));
+        wheel.set(0, at(300 * MILLISECOND));
+        assert_eq!(wheel.pop_due(at(20 * MILLISECOND)), None);
+        wheel.set(0, at(30 * MILLISECOND));
+        assert_eq!(wheel.pop_due(at(30 * MILLISECOND)), Some(0));
+        wheel.set(0, at(40 * MILLISECOND));
+        wheel.set(0, Instant::NEVER);
+        assert_eq!(wheel.pop_due(at(SECOND)), None);
+    }
+
+    /// The wheel against a list that is searched, over random deadlines and steps.
+    #[test]
+    fn agrees_with_a_sorted_list() {
+        for seed in 0..50 {
+            let mut rng = fastrand::Rng::with_seed(seed);
+            let mut wheel = Wheel::new(64);
+            let mut model = [Instant::NEVER; 64];
+            let mut now = Instant::ZERO;
+            for _ in 0..2000 {
+                let name = rng.usize(..64);
+                let deadline = match rng.u32(..10) {
+                    0 => Instant::NEVER,
+                    1 => now + rng.u64(..100 * SECOND),
+                    _ => now + rng.u64(..500 * MILLISECOND),
+                };
+                wheel.set(name as u32, deadline);
+                model[name] = deadline;
+                let earliest = model.into_iter().min().unwrap();
+                assert!(wheel.next_deadline() <= earliest, "seed {seed}: would oversleep");
+                now += rng.u64(..20 * MILLISECOND);
+                if rng.u32(..50) == 0 {
+                    now += rng.u64(..10 * SECOND);
+                }
+                let mut due: Vec<_> = core::iter::from_fn(|| wheel.pop_due(now)).collect();
+                due.sort_unstable();
+                let expected: Vec<_> = (0..64u32).filter(|n| model[*n as usize] <= now).collect();
+                assert_eq!(due, expected, "seed {seed}");
+                for name in due {
+                    model[name as usize] = Instant::NEVER;
+                }
+            }
+        }
+    }
+}

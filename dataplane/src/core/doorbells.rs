@@ -1,0 +1,65 @@
+//! Doorbells: applications have posted work, or receives.
+
+use crate::device::Device;
+use crate::limits;
+use crate::qp::shared::QpState;
+use crate::qp::work::QpNumber;
+use crate::time::Instant;
+
+use super::Core;
+
+impl<D: Device> Core<D> {
+    /// Serves the doorbells that were rung. Returns true if there were any.
+    pub(super) fn serve_doorbells(&mut self, now: Instant) -> bool {
+        let mut busy = self.rings.doorbells.take_shared_receives();
+        if busy {
+            self.resume_shared_receive_waiters(now);
+        }
+        for _ in 0..limits::DOORBELLS_PER_POLL {
+            let Some(number) = self.rings.doorbells.take() else { break };
+            busy = true;
+            self.serve_doorbell(now, number);
+        }
+        busy
+    }
+
+    fn serve_doorbell(&mut self, now: Instant, number: QpNumber) {
+        // A queue pair may be destroyed after it has rung.
+        let Some(qp) = self.endpoints.queue_pairs.numbered(number) else { return };
+        qp.shared.clear_doorbell();
+        match qp.connection {
+            Some(id) => self.with_endpoint(now, id, |endpoint| endpoint.on_doorbell()),
+            // Posted while the stream of the queue pair ended.
+            None if qp.shared.state() == QpState::Error => {
+                let context = &mut self.endpoints.context;
+                qp.flush(&mut context.stags, &mut context.placed_sends, None);
+            }
+            None => {}
+        }
+    }
+
+    /// Hands out receives that were posted to shared receive queues which connections wait for. The longest wait is served
+    /// first; a connection that then waits again is the last.
+    fn resume_shared_receive_waiters(&mut self, now: Instant) {
+        let (mut at, mut resumed) = (0, 0);
+        // Those that wait again join at the end, and are not visited.
+        for _ in 0..self.endpoints.context.shared_receive_waiters.len() {
+            let Some(&id) = self.endpoints.context.shared_receive_waiters.get(at) else { return };
+            let ready = self.endpoints.named(now, id).and_then(|mut endpoint| endpoint.has_shared_receive());
+            if ready == Some(false) {
+                at += 1;
+                continue;
+            }
+            if ready == Some(true) && resumed == limits::RECEIVES_RESUMED_PER_POLL {
+                self.rings.doorbells.ring_shared_receives();
+                return;
+            }
+            self.endpoints.context.shared_receive_waiters.remove(at);
+            resumed += usize::from(ready.is_some());
+            self.with_endpoint(now, id, |endpoint| {
+                endpoint.note_unlisted();
+                endpoint.resume_if_ready()
+            });
+        }
+    }
+}

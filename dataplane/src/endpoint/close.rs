@@ -1,0 +1,215 @@
+//! How a stream and its connection end: by an error, by the peer's Terminate or FIN, and for their users.
+
+use std::net::SocketAddr;
+
+use crate::conn::ListenAddress;
+use crate::device::Frame;
+use crate::limits;
+use crate::memory::StagTable;
+use crate::mpa::MpaError;
+use crate::ordered::OrderedPool;
+use crate::qp::error::StreamError;
+use crate::qp::receiver::{Fault, PlacedSegment};
+use crate::qp::shared::QpState;
+use crate::qp::terminate;
+use crate::ring::{ConnectError, Event};
+use crate::tcp::{self, CloseReason};
+use crate::time::Instant;
+
+use super::Endpoint;
+use super::connection::{Connection, Mode, Origin};
+use super::queue_pair::QueuePair;
+
+impl<F: Frame> Endpoint<'_, F> {
+    /// Notifies control that the connection is open.
+    pub(super) fn notify_open(&mut self) {
+        let connection = &mut *self.connection;
+        if let Some(listener) = connection.listener().filter(|_| connection.in_backlog) {
+            self.context.listeners.complete_handshake(listener, connection.key.remote);
+        }
+        connection.open_notified = true;
+        connection.abort_at = Instant::NEVER;
+        self.context.statistics.connections_opened += 1;
+        let (connection, key) = (self.id, connection.key);
+        let local = SocketAddr::new(key.local, key.local_port);
+        self.context.events.push(match self.connection.origin {
+            Origin::Passive(scope) => Event::Accepted {
+                connection,
+                listener: ListenAddress::of(scope, key.local, key.local_port),
+                local,
+                remote: SocketAddr::new(key.remote, key.remote_port),
+            },
+            Origin::Active { token } => Event::Connected { token, connection, local },
+        });
+    }
+
+    /// Fails the stream at this end: nothing more is placed or delivered, and the peer gets one Terminate if this end may
+    /// send it. MPA leaves TCP open; RDMAP, whose stream is over, closes the connection after its Terminate.
+    // Requirements: DDP-3-08, DDP-7.1-09, DDP-7.1-17, MPA-8-09, C00-9-05, RDMAP-7-01
+    pub fn fail_stream(&mut self, error: StreamError, fault: Option<&Fault>) {
+        if self.connection.close_notified {
+            // Its queue pair is flushed, and control has had its last event of the connection.
+            return;
+        }
+        self.discard_received();
+        let Some(stream) = self.rdmap() else {
+            debug_assert!(false, "only a stream of FPDUs fails");
+            return;
+        };
+        stream.operating.failed = true;
+        // Requirements: DDP-6.2.2-03, DDP-7.1-18, RDMAP-6.2.1-01
+        let may_send = stream.operating.may_send && stream.tcp.may_send();
+        if may_send && let Some(message) = terminate::message(error, fault) {
+            stream.qp.sender.terminate(message);
+        }
+        self.end_stream(error);
+    }
+
+    /// Handles the peer's Terminate: what is outstanding has failed (RDMAP-6.2.1-02), and the connection closes gracefully.
+    pub(super) fn on_terminated(&mut self, error: StreamError) {
+        if let Some(stream) = self.rdmap() {
+            stream.operating.failed = true;
+            // RDMAP-5.4-05: this end stops sending.
+            stream.operating.may_send = false;
+        }
+        self.end_stream(error);
+    }
+
+    /// Ends the stream of the queue pair. MPA leaves TCP open after its errors, and DDP after its own. RDMAP, their ULP,
+    /// closes it after the Terminate, gracefully.
+    // Requirements: C00-9-06, DDP-3-11, DDP-6.2-01, DDP-6.2-02, DDP-6.2.2-04, MPA-8-10
+    fn end_stream(&mut self, error: StreamError) {
+        let connection = &mut *self.connection;
+        if !connection.sends_stream() {
+            connection.closing = true;
+            connection.abort_within(self.now, limits::TERMINATE_LINGER_NS);
+        }
+        let Some(qp) = self.queue_pair.as_deref_mut() else {
+            debug_assert!(false, "a stream of FPDUs has a queue pair until it ends");
+            return;
+        };
+        // Requirements: DDP-6.2.2-01, DDP-7-01, RDMAP-6.2.1-03, RDMAP-7.1-01
+        self.context.statistics.streams_failed += 1;
+        qp.shared.set_error(error);
+        qp.shared.set_state(QpState::Terminate);
+        // Sends that are on their way keep their buffers until TCP has released them.
+        qp.receiver.flush(&qp.shared, &mut self.context.placed_sends, Some(error));
+        let qp = qp.shared.number;
+        self.context.events.push(Event::StreamFailed { connection: self.id, qp, error });
+    }
+
+    /// Handles the peer's FIN, which is in order, and notifies control. A-09: on an FPDU boundary it is a graceful
+    /// half-close, inside an FPDU error 1.
+    // Requirements: MPA-3-11, MPA-7.2-01, MPA-7.2-02, C00-8.2-01, DDP-3-09, DDP-3-10
+    pub(super) fn on_peer_finished(&mut self) {
+        let connection = &mut *self.connection;
+        if connection.close_notified || core::mem::replace(&mut connection.finish_notified, true) {
+            return;
+        }
+        let inside_fpdu = matches!(&connection.mode, Mode::FullOperation(operating)
+            if operating.receives && !operating.failed && connection.tcp.received().available() > 0);
+        // Nothing more arrives, and so no response.
+        if inside_fpdu || self.awaits_response_after_finish() {
+            return self.fail_stream(StreamError::Mpa(MpaError::TcpClosed), None);
+        }
+        self.context.events.push(Event::PeerFinished { connection: self.id });
+    }
+
+    /// Returns true if this end waits for a response of a peer that has finished and sends nothing any more.
+    pub(super) fn awaits_response_after_finish(&mut self) -> bool {
+        self.connection.finish_notified && self.rdmap().is_some_and(|stream| stream.has_unanswered_requests())
+    }
+
+    /// Ends the connection for its users: unbinds the queue pair and notifies control, once.
+    pub(super) fn on_closed(&mut self) {
+        let connection = &mut *self.connection;
+        if core::mem::replace(&mut connection.close_notified, true) {
+            return;
+        }
+        let reason = match connection.tcp.state() {
+            tcp::State::Closed => connection.tcp.close_reason(),
+            tcp::State::TimeWait => CloseReason::Finished,
+            // Its queue pair is destroyed, and the connection lingers for a Terminate.
+            _ => CloseReason::Aborted,
+        };
+        if connection.receives_stream() || connection.awaits_receive() {
+            // Control has a copy of all the octets it gets, and no receive will be posted for others.
+            self.discard_received();
+        }
+        let connection = &mut *self.connection;
+        connection.unconsumed_octets = 0;
+        if let Mode::FullOperation(operating) = &mut connection.mode {
+            operating.awaits_receive = false;
+        }
+        // From here on neither names the other, whatever happens to the slot and to the queue pair's number.
+        if let Some(qp) = self.queue_pair.take() {
+            qp.connection = None;
+            end_queue_pair(qp, &mut self.context.stags, &mut self.context.placed_sends, reason);
+        }
+        let event = match connection.origin {
+            _ if connection.open_notified => Some(Event::Closed { connection: self.id, reason }),
+            Origin::Active { token } => {
+                Some(Event::ConnectFailed { token, error: connect_error(connection, reason) })
+            }
+            Origin::Passive(_) => None,
+        };
+        if let Some(event) = event {
+            self.context.events.push(event);
+        }
+        // A connection that only waits in TIME-WAIT must not keep others out.
+        self.leave_backlog();
+    }
+
+    /// Counts the connection no longer in the backlog of its listener.
+    pub fn leave_backlog(&mut self) {
+        let connection = &mut *self.connection;
+        if core::mem::take(&mut connection.in_backlog)
+            && let Some(listener) = connection.listener()
+        {
+            let stage = connection.backlog_stage();
+            self.context.listeners.leave(listener, connection.key.remote, stage);
+        }
+    }
+
+    /// Frees all that the connection holds of what endpoints share. It is removed from the table after this.
+    pub fn release(&mut self) {
+        self.leave_shared_receive_waiters();
+        self.leave_backlog();
+        self.connection.tcp.release(&mut self.context.pools);
+        self.context.cut_runs.remove(self.id);
+        self.context.statistics.tcp.add(self.connection.tcp.counters());
+        if let Mode::Lingering { kept_octets } = self.connection.mode {
+            self.context.lingering_octets -= kept_octets;
+        }
+    }
+}
+
+/// Returns why a connection could not be opened.
+fn connect_error(connection: &Connection, reason: CloseReason) -> ConnectError {
+    match reason {
+        CloseReason::Aborted | CloseReason::TimedOut if connection.unreachable => ConnectError::Unreachable,
+        // This end gave the connection up before it was open: its time was over.
+        CloseReason::Aborted => ConnectError::Closed(CloseReason::TimedOut),
+        reason => ConnectError::Closed(reason),
+    }
+}
+
+/// Flushes a queue pair whose stream is over. A connection that ended before both ends closed it is an error (MPA-8-01,
+/// DDP-6.2.2-01), and each request that was posted is reported once (DDP-3-03, DDP-6.2.2-02).
+fn end_queue_pair(
+    qp: &mut QueuePair,
+    stags: &mut StagTable,
+    placed_sends: &mut OrderedPool<PlacedSegment>,
+    reason: CloseReason,
+) {
+    let error = match reason {
+        CloseReason::Finished => None,
+        reason => Some(StreamError::Tcp(reason)),
+    };
+    if let Some(error) = error {
+        qp.shared.set_error(error);
+    }
+    qp.shared.set_state(QpState::Error);
+    let error = qp.shared.error().or(error);
+    qp.flush(stags, placed_sends, error);
+}

@@ -1,0 +1,276 @@
+//! A connection of a core: TCP, what its octets mean, and what control has been notified of.
+
+use crate::conn::{Keyed, ListenAddress, Scope, Stage};
+use crate::net::flow::FlowKey;
+use crate::qp::run::FpduRun;
+use crate::qp::work::QpNumber;
+use crate::tcp;
+use crate::time::Instant;
+use crate::wire::tcp::SeqNumber;
+
+use super::operating::Operating;
+use super::send_stream::SendStream;
+use super::stall::StallTracker;
+
+/// What the octets of a TCP segment are built from.
+#[derive(Clone, Copy, Debug)]
+pub enum Chunk {
+    /// Streaming octets: those that [`Connection::stream`] keeps for the segment's place.
+    Stream,
+    /// Whole FPDUs.
+    Fpdus(FpduRun),
+}
+
+/// What the octets of a connection mean.
+#[derive(Debug)]
+pub enum Mode {
+    /// Streaming octets, which control sends and receives.
+    Streaming,
+    /// FPDUs of a queue pair, in one direction at least.
+    FullOperation(Operating),
+    /// The queue pair is destroyed. Octets that arrive are dropped; those still to be sent are in [`Connection::stream`].
+    Lingering {
+        /// Octets that were kept at first.
+        kept_octets: usize,
+    },
+}
+
+/// Which end opened a connection (RFC 9293 §3.10.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The peer: a passive open, at the listener that names the local address with this scope.
+    Passive(Scope),
+    /// Control: an active open.
+    Active {
+        /// From the command; the event that reports the result carries it.
+        token: u64,
+    },
+}
+
+/// One connection of a core.
+#[derive(Debug)]
+pub struct Connection {
+    /// Its addresses and ports.
+    pub key: FlowKey,
+    /// The flow label of its IPv6 packets; 0 for IPv4.
+    pub flow_label: u32,
+    /// Which end opened it.
+    pub origin: Origin,
+    /// The TCP connection.
+    pub tcp: tcp::Connection,
+    /// What its octets mean.
+    pub mode: Mode,
+    /// Streaming octets that the peer has not acknowledged.
+    pub stream: SendStream,
+    /// Streaming octets that control has a copy of and has not consumed: the first of those in TCP's receive queue.
+    pub unconsumed_octets: u32,
+    /// How long it has held frames without progress.
+    pub stall: StallTracker,
+    /// Control was notified that the peer has finished, or that end was an error.
+    pub finish_notified: bool,
+    /// Control was notified that the connection is open.
+    pub open_notified: bool,
+    /// An ICMP error says that its SYN cannot arrive.
+    pub unreachable: bool,
+    /// It counts in the backlog of its [`listener`](Connection::listener).
+    pub in_backlog: bool,
+    /// An orderly close was requested; the FIN follows the work posted before.
+    pub closing: bool,
+    /// Control was notified that the connection is closed, and its queue pair has no connection any more.
+    pub close_notified: bool,
+    /// When the connection is reset if it is not closed by then.
+    pub abort_at: Instant,
+    /// The time in which a disconnect expects progress, in nanoseconds: [`abort_at`](Self::abort_at) is its end, and each
+    /// sign of progress restarts it. 0 without a disconnect or a limit.
+    pub close_within_ns: u64,
+}
+
+impl Keyed for Connection {
+    #[inline]
+    fn key(&self) -> &FlowKey {
+        &self.key
+    }
+}
+
+impl Connection {
+    /// Returns a connection whose handshake begins.
+    pub fn new(key: FlowKey, flow_label: u32, origin: Origin, tcp: tcp::Connection) -> Self {
+        Self {
+            key,
+            flow_label,
+            origin,
+            tcp,
+            mode: Mode::Streaming,
+            stream: SendStream::new(),
+            unconsumed_octets: 0,
+            stall: StallTracker::new(),
+            finish_notified: false,
+            open_notified: false,
+            unreachable: false,
+            in_backlog: matches!(origin, Origin::Passive(_)),
+            closing: false,
+            close_notified: false,
+            abort_at: Instant::NEVER,
+            close_within_ns: 0,
+        }
+    }
+
+    /// Returns the address of the listener that accepted it.
+    pub const fn listener(&self) -> Option<ListenAddress> {
+        match self.origin {
+            Origin::Passive(scope) => Some(ListenAddress::of(scope, self.key.local, self.key.local_port)),
+            Origin::Active { .. } => None,
+        }
+    }
+
+    /// Returns how far it has come in the backlog of its listener.
+    pub const fn backlog_stage(&self) -> Stage {
+        if self.open_notified { Stage::Starting } else { Stage::Opening }
+    }
+
+    /// Has the connection reset unless it closes, or something moves, within that time. A stream that has failed keeps its
+    /// own deadline.
+    pub fn close_within(&mut self, now: Instant, within_ns: Option<u64>) {
+        if self.abort_at == Instant::NEVER
+            && let Some(within_ns) = within_ns
+        {
+            self.close_within_ns = within_ns.max(1);
+            self.abort_at = now + self.close_within_ns;
+        }
+    }
+
+    /// Has the connection reset `within_ns` from `now`, whatever moves until then.
+    pub fn abort_within(&mut self, now: Instant, within_ns: u64) {
+        self.close_within_ns = 0;
+        self.abort_at = now + within_ns;
+    }
+
+    /// Handles the time of [`abort_at`](Self::abort_at): a disconnect times out unless both ends have closed by now, any
+    /// other connection is reset. Returns what changes.
+    pub fn end_in_time(&mut self) -> tcp::Changes {
+        self.abort_at = Instant::NEVER;
+        match self.tcp.state() {
+            tcp::State::Closed => return tcp::Changes::empty(),
+            tcp::State::TimeWait if self.close_within_ns > 0 => return tcp::Changes::empty(),
+            _ if self.close_within_ns > 0 => self.tcp.give_up(),
+            _ => self.tcp.abort(),
+        }
+        tcp::Changes::CLOSED
+    }
+
+    /// Notes what a segment of the peer changed: a peer that still sends, or still acknowledges what we sent, is not given
+    /// up. Its answers to our probes change nothing.
+    #[inline]
+    pub fn note_changes(&mut self, now: Instant, changes: tcp::Changes) {
+        if self.close_within_ns > 0 && !changes.is_empty() {
+            self.abort_at = now + self.close_within_ns;
+        }
+    }
+
+    /// Returns when the stream fails if no FPDU has arrived by then. A peer that sends none any more is not waited for.
+    pub const fn fpdu_due(&self) -> Instant {
+        match &self.mode {
+            Mode::FullOperation(operating)
+                if !operating.may_send && !self.closing && !self.finish_notified =>
+            {
+                operating.silent_until
+            }
+            _ => Instant::NEVER,
+        }
+    }
+
+    /// Begins to wait for the peer's first FPDU if ours is on its way.
+    pub fn await_first_fpdu(&mut self, now: Instant) {
+        let end = self.tcp.queued_end();
+        if let Mode::FullOperation(operating) = &mut self.mode
+            && end != operating.send_start
+        {
+            operating.await_first_fpdu(now);
+        }
+    }
+
+    /// Returns when a peer that is silent is to be nudged. One that has finished sends nothing any more.
+    pub const fn nudge_due(&self) -> Instant {
+        match &self.mode {
+            Mode::FullOperation(operating) if !self.closing && !self.finish_notified && !operating.failed => {
+                operating.nudge_due()
+            }
+            _ => Instant::NEVER,
+        }
+    }
+
+    /// Returns true if what we send are streaming octets.
+    pub const fn sends_stream(&self) -> bool {
+        match &self.mode {
+            Mode::Streaming | Mode::Lingering { .. } => true,
+            Mode::FullOperation(operating) => !operating.sends,
+        }
+    }
+
+    /// Returns true if what we receive are streaming octets.
+    pub const fn receives_stream(&self) -> bool {
+        match &self.mode {
+            Mode::Streaming => true,
+            Mode::FullOperation(operating) => !operating.receives,
+            Mode::Lingering { .. } => false,
+        }
+    }
+
+    /// Returns the place after everything that is to be sent so far.
+    pub fn send_end(&self) -> SeqNumber {
+        self.tcp.queued_end() + self.stream.unqueued_octets()
+    }
+
+    /// Returns how many streaming octets have arrived in order of which control has no copy.
+    pub fn uncopied_octets(&self) -> usize {
+        if self.receives_stream() {
+            self.tcp.received().available().saturating_sub(self.unconsumed_octets as usize)
+        } else {
+            0
+        }
+    }
+
+    /// Returns true if octets have arrived in order that its user has not got yet. The user is notified of the peer's FIN
+    /// after those octets.
+    pub fn has_pending_octets(&self) -> bool {
+        self.uncopied_octets() > 0 || self.awaits_receive()
+    }
+
+    /// Returns true if the peer has finished and control has not been notified of that.
+    pub const fn has_unnotified_finish(&self) -> bool {
+        self.tcp.peer_finished() && !self.finish_notified
+    }
+
+    /// Returns true if TCP is closed because both ends have finished.
+    pub fn has_finished(&self) -> bool {
+        self.tcp.state() == tcp::State::Closed && self.tcp.close_reason() == tcp::CloseReason::Finished
+    }
+
+    /// Returns true if the handshake is not complete.
+    pub fn is_opening(&self) -> bool {
+        matches!(self.tcp.state(), tcp::State::SynSent | tcp::State::SynReceived)
+    }
+
+    /// Returns true if the connection is over but for TIME-WAIT.
+    pub fn is_only_in_time_wait(&self) -> bool {
+        self.tcp.state() == tcp::State::TimeWait
+            && self.close_notified
+            && self.tcp.received().available() == 0
+    }
+
+    /// Returns true if a message waits for a receive.
+    pub const fn awaits_receive(&self) -> bool {
+        match &self.mode {
+            Mode::FullOperation(operating) => operating.awaits_receive && !operating.failed,
+            Mode::Streaming | Mode::Lingering { .. } => false,
+        }
+    }
+
+    /// Returns the queue pair whose stream it carries, or carried.
+    pub const fn qp(&self) -> Option<QpNumber> {
+        match &self.mode {
+            Mode::FullOperation(operating) => Some(operating.qp),
+            Mode::Streaming | Mode::Lingering { .. } => None,
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! What all endpoints of a core share: memory, pools, budgets, and the way to control.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::conn::{ConnectionId, Listeners};
+use crate::memory::StagTable;
+use crate::ordered::OrderedPool;
+use crate::qp::receiver::PlacedSegment;
+use crate::qp::shared::Doorbells;
+use crate::ring::Events;
+use crate::statistics::Statistics;
+use crate::tcp::Pools;
+
+use super::connection::Chunk;
+use super::cut_runs::CutRunStore;
+
+/// What all endpoints of a core share.
+pub struct Context<F> {
+    /// Received frames and send descriptors.
+    pub pools: Pools<Chunk, F>,
+    /// Segments placed out of order that await Delivery.
+    pub placed_sends: OrderedPool<PlacedSegment>,
+    /// The memory that peers and work requests reach.
+    pub stags: StagTable,
+    /// The listeners, which count the connections in their backlogs.
+    pub listeners: Listeners,
+    /// Connections on which a message waits for a receive of a shared receive queue, the longest wait first. Each is in
+    /// the list once.
+    pub shared_receive_waiters: VecDeque<ConnectionId>,
+    /// FPDUs that were sent in part.
+    pub cut_runs: CutRunStore,
+    /// Octets kept for connections whose queue pairs are destroyed.
+    pub lingering_octets: usize,
+    /// A shared receive queue rings it when a receive is posted that connections wait for.
+    pub doorbells: Arc<Doorbells>,
+    /// Streaming octets stay in TCP's window until control has consumed them.
+    pub holds_stream: bool,
+    /// Events on their way to control.
+    pub events: Events,
+    /// What the core counts.
+    pub statistics: Statistics,
+}

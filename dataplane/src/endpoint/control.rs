@@ -1,0 +1,173 @@
+//! The inputs of a connection besides segments: control's commands, the doorbell of its queue pair, its timer.
+
+use crate::device::Frame;
+use crate::qp::error::StreamError;
+use crate::qp::shared::QpState;
+use crate::ring::{Direction, FullOperation};
+use crate::time::Instant;
+
+use super::connection::Mode;
+use super::operating::Operating;
+use super::{Endpoint, Outcome};
+
+impl<F: Frame> Endpoint<'_, F> {
+    /// Handles that the timer of the connection is due.
+    pub fn on_timer(&mut self) -> Outcome {
+        let mut changes = self.connection.tcp.on_timer(self.now, &mut self.context.pools);
+        if self.connection.abort_at <= self.now {
+            changes |= self.connection.end_in_time();
+        }
+        let fpdu_overdue = self.connection.fpdu_due() <= self.now;
+        let receive_overdue = self.receive_due() <= self.now;
+        self.nudge_if_due();
+        self.on_changes(changes);
+        if receive_overdue {
+            let _dirty = self.expire_receive_wait();
+        }
+        if fpdu_overdue {
+            // before the first FPDU there is no Terminate.
+            self.fail_stream(StreamError::NoFpdu, None);
+        }
+        Outcome::DIRTY
+    }
+
+    /// Handles the doorbell of the queue pair: work was posted, or receives.
+    pub fn on_doorbell(&mut self) -> Outcome {
+        if let Some(qp) = self.queue_pair.as_deref_mut()
+            && qp.shared.state().is_over()
+        {
+            // Requests that are on their way still have their buffers: those posted after them are flushed after them.
+            qp.receiver.flush(&qp.shared, &mut self.context.placed_sends, None);
+            qp.sender.flush_after_close(&qp.shared);
+        }
+        let _dirty = self.resume_if_ready();
+        Outcome::DIRTY
+    }
+
+    /// Begins Full Operation in both directions, if the core has just [bound](super::Endpoints::bind) the queue pair to the
+    /// connection. Else the connection is reset (MPA-7.1-04: without a bound endpoint there is no Full Operation).
+    ///
+    /// The place is fixed by the order of the streams, not by time: TCP may still have to repair what was sent before
+    /// (MPA-7.1.5-03, MPA-7.1.5-04).
+    // Requirements: MPA-7.1-01, C00-8.1-01
+    pub fn start(&mut self, operation: FullOperation, is_bound: bool) -> Outcome {
+        if is_bound {
+            let send_start = self.connection.send_end();
+            self.begin(Operating::new(operation, send_start), &operation);
+            self.connection.unconsumed_octets = 0;
+            self.leave_backlog();
+        } else {
+            self.refuse_start();
+        }
+        // The peer may have been quick: its octets wait in order, and perhaps its FIN after them.
+        self.resume_receive();
+        Outcome::DIRTY
+    }
+
+    /// Begins Full Operation of draft-culley-iwarp-mpa-00 in `direction`: the first, if the core has just
+    /// [bound](super::Endpoints::bind) the queue pair to the connection, or the other one. Without that queue pair the
+    /// connection is reset.
+    // Requirements: MPA-7.1-04, C00-8.1-01, C00-8.1-02
+    pub fn start_unnegotiated(
+        &mut self,
+        operation: FullOperation,
+        direction: Direction,
+        is_bound: bool,
+    ) -> Outcome {
+        let send_start = self.connection.send_end();
+        if is_bound {
+            self.begin(Operating::unnegotiated(operation, send_start), &operation);
+        }
+        match &mut self.connection.mode {
+            Mode::FullOperation(operating) if operating.qp == operation.qp => {
+                operating.start(direction, send_start);
+            }
+            _ => {
+                self.refuse_start();
+                return Outcome::DIRTY;
+            }
+        }
+        if direction.receives() {
+            self.connection.unconsumed_octets = 0;
+            // The peer's end means something else after FPDUs.
+            self.connection.finish_notified = false;
+        }
+        self.leave_backlog();
+        self.resume_receive();
+        Outcome::DIRTY
+    }
+
+    fn begin(&mut self, operating: Operating, operation: &FullOperation) {
+        debug_assert!(matches!(self.connection.mode, Mode::Streaming), "each connection begins once");
+        debug_assert!(self.queue_pair.is_some(), "the core has bound the queue pair");
+        self.connection.mode = Mode::FullOperation(operating);
+        if let Some(qp) = self.queue_pair.as_deref_mut() {
+            qp.begin(operation);
+        }
+    }
+
+    fn refuse_start(&mut self) {
+        self.context.statistics.starts_refused += 1;
+        self.connection.tcp.abort();
+    }
+
+    /// Has the stream fail unless an FPDU arrives within `within_ns`, if this end may not send before.
+    pub fn expect_fpdu(&mut self, within_ns: u64) -> Outcome {
+        match &mut self.connection.mode {
+            Mode::FullOperation(operating) if !operating.may_send => {
+                operating.silent_until = self.now + within_ns;
+                Outcome::DIRTY
+            }
+            _ => Outcome::NONE,
+        }
+    }
+
+    /// Closes the connection gracefully, after everything that is posted.
+    pub fn close(&mut self) -> Outcome {
+        self.connection.closing = true;
+        if let Some(qp) = &self.queue_pair
+            && qp.shared.state() == QpState::ReadyToSend
+        {
+            qp.shared.set_state(QpState::Closing);
+        }
+        Outcome::DIRTY
+    }
+
+    /// As [`close`](Self::close), and resets the connection when nothing moves for `within_ns`.
+    pub fn disconnect(&mut self, within_ns: Option<u64>) -> Outcome {
+        let outcome = self.close();
+        self.connection.close_within(self.now, within_ns);
+        outcome
+    }
+
+    /// Resets the connection.
+    pub fn abort(&mut self) -> Outcome {
+        self.connection.tcp.abort();
+        self.on_closed();
+        Outcome::DIRTY
+    }
+
+    /// Gives the connection up because its queue pair is about to be destroyed: it lingers for a Terminate that the peer does
+    /// not have yet, or is reset.
+    pub fn lose_queue_pair(&mut self) -> Outcome {
+        let lingers = self.prepare_to_linger();
+        if !lingers {
+            self.connection.tcp.abort();
+        }
+        self.on_closed();
+        if lingers {
+            self.begin_to_linger();
+        }
+        Outcome::DIRTY
+    }
+
+    /// Limits segments to `mss_octets`: a path to the peer was found to be narrow before.
+    pub fn limit_mss(&mut self, mss_octets: u16) {
+        self.connection.tcp.limit_mss(self.now, mss_octets);
+    }
+
+    /// Resets the connection at `deadline` unless it is open by then.
+    pub fn open_until(&mut self, deadline: Instant) {
+        self.connection.abort_at = deadline;
+    }
+}

@@ -1,0 +1,76 @@
+//! The endpoints of a core: its connections, its queue pairs, and what they share.
+
+use crate::conn::{ConnectionId, Table};
+use crate::qp::work::QpNumber;
+use crate::time::Instant;
+
+use super::Endpoint;
+use super::connection::{Connection, Mode};
+use super::context::Context;
+use super::queue_pairs::QueuePairs;
+
+/// The endpoints of a core.
+pub struct Endpoints<F> {
+    /// The connections.
+    pub table: Table<Connection>,
+    /// The queue pairs.
+    pub queue_pairs: QueuePairs,
+    /// What they share.
+    pub context: Context<F>,
+}
+
+impl<F> Endpoints<F> {
+    /// Returns the endpoint of the connection in `slot`, which is there.
+    #[inline]
+    pub fn at(&mut self, now: Instant, slot: u32) -> Option<Endpoint<'_, F>> {
+        let found = self.table.at_mut(slot);
+        debug_assert!(found.is_some(), "slot {slot} has no connection");
+        let (id, connection) = found?;
+        Some(Self::endpoint(now, id, connection, &mut self.queue_pairs, &mut self.context))
+    }
+
+    /// Returns the endpoint of the connection that `id` names; `None` if it is gone.
+    pub fn named(&mut self, now: Instant, id: ConnectionId) -> Option<Endpoint<'_, F>> {
+        let connection = self.table.get_mut(id)?;
+        Some(Self::endpoint(now, id, connection, &mut self.queue_pairs, &mut self.context))
+    }
+
+    /// Returns the endpoint of the connection that `id` names, and binds queue pair `number` to it if that is possible:
+    /// then the second value is true. A connection and a queue pair are bound once, and to nothing else before. Returns
+    /// `None` if the connection is gone, or closed for its users.
+    pub fn bind(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        number: QpNumber,
+    ) -> Option<(Endpoint<'_, F>, bool)> {
+        let connection = self.table.get_mut(id).filter(|connection| !connection.close_notified)?;
+        if !matches!(connection.mode, Mode::Streaming) {
+            let endpoint = Self::endpoint(now, id, connection, &mut self.queue_pairs, &mut self.context);
+            return Some((endpoint, false));
+        }
+        let queue_pair = self.queue_pairs.bind(number, id);
+        let is_bound = queue_pair.is_some();
+        Some((Endpoint { now, id, connection, queue_pair, context: &mut self.context }, is_bound))
+    }
+
+    #[inline]
+    fn endpoint<'c>(
+        now: Instant,
+        id: ConnectionId,
+        connection: &'c mut Connection,
+        queue_pairs: &'c mut QueuePairs,
+        context: &'c mut Context<F>,
+    ) -> Endpoint<'c, F> {
+        let queue_pair = match &connection.mode {
+            Mode::FullOperation(operating) => queue_pairs.bound_to(id, operating.qp),
+            Mode::Streaming | Mode::Lingering { .. } => None,
+        };
+        debug_assert_eq!(
+            queue_pair.is_some(),
+            matches!(connection.mode, Mode::FullOperation(_)) && !connection.close_notified,
+            "a connection has its queue pair from the beginning of Full Operation until it is closed"
+        );
+        Endpoint { now, id, connection, queue_pair, context }
+    }
+}

@@ -1,0 +1,98 @@
+//! One connection with the queue pair or the stream that it carries: everything between a TCP segment and a completion.
+//!
+//! A core looks an [`Endpoint`] up once for each input: a segment, a timer, a doorbell, a command, a turn to send. The
+//! endpoint has all it needs at hand and names no other connection. What an input changes for the core, it returns as an
+//! [`Outcome`]. Octets rise from here through TCP's receive queue, MPA and DDP to the queue pair; work requests go down from
+//! the queue pair through FPDUs to TCP's send queue.
+//!
+//! [`RdmapStream`](rdmap_stream::RdmapStream) is an endpoint in Full Operation: there the queue pair is known to exist.
+
+mod close;
+mod connection;
+mod context;
+mod control;
+mod cut_runs;
+mod endpoints;
+mod icmp;
+mod linger;
+mod nudge;
+mod operating;
+mod out_of_order;
+mod payload;
+mod queue_pair;
+mod queue_pairs;
+mod rdmap_stream;
+mod receive;
+mod receive_wait;
+mod send_stream;
+mod stall;
+mod stream;
+mod transmit;
+
+use crate::conn::ConnectionId;
+use crate::device::Frame;
+use crate::tcp::{Changes, Refusal};
+use crate::time::Instant;
+use rdmap_stream::RdmapStream;
+
+pub use connection::{Chunk, Connection, Mode, Origin};
+pub use context::Context;
+pub use cut_runs::CutRunStore;
+pub use endpoints::Endpoints;
+pub use operating::Operating;
+pub use queue_pair::QueuePair;
+pub use queue_pairs::QueuePairs;
+pub use transmit::{Next, Turn};
+
+/// One connection with its queue pair, if it carries the stream of one, and what it shares with others.
+pub struct Endpoint<'c, F> {
+    /// The time of the input.
+    pub now: Instant,
+    /// The name of the connection.
+    pub id: ConnectionId,
+    /// The connection.
+    pub connection: &'c mut Connection,
+    /// The queue pair whose stream it carries. There is one in Full Operation until the connection is closed for its users,
+    /// and none before and after.
+    pub queue_pair: Option<&'c mut QueuePair>,
+    /// What the endpoints of a core share.
+    pub context: &'c mut Context<F>,
+}
+
+/// What an input changes for the core.
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// The connection needs a turn to send.
+    pub dirty: bool,
+    /// What changed in TCP.
+    pub changes: Changes,
+    /// The connection gave octets back for want of frames: connections that hold frames without progress are in the way.
+    pub dropped_surplus: bool,
+    /// The segment is answered with a RST: it is of an older connection between the same ports.
+    pub reset: bool,
+    /// Why TCP refused the segment, or a part of it.
+    pub refusal: Option<Refusal>,
+}
+
+impl Outcome {
+    /// Nothing changes.
+    pub const NONE: Self =
+        Self { dirty: false, changes: Changes::empty(), dropped_surplus: false, reset: false, refusal: None };
+    /// The connection needs a turn to send.
+    pub const DIRTY: Self = Self { dirty: true, ..Self::NONE };
+}
+
+impl<F: Frame> Endpoint<'_, F> {
+    /// Returns the connection as a stream of FPDUs; `None` before Full Operation, and when its users know that it is closed.
+    #[inline]
+    fn rdmap(&mut self) -> Option<RdmapStream<'_, F>> {
+        let qp = self.queue_pair.as_deref_mut()?;
+        let Connection { tcp, mode: Mode::FullOperation(operating), stream, .. } = &mut *self.connection
+        else {
+            debug_assert!(false, "a queue pair is bound to a connection that is not in Full Operation");
+            return None;
+        };
+        Some(RdmapStream { now: self.now, id: self.id, tcp, operating, stream, qp, context: self.context })
+    }
+}

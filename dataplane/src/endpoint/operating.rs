@@ -1,0 +1,117 @@
+//! What a connection in Full Operation knows of its stream of FPDUs, besides TCP and its queue pair.
+
+use crate::limits;
+use crate::mpa::Framing;
+use crate::mpa::receiver::FpduReceiver;
+use crate::qp::async_event::AsyncEvent;
+use crate::qp::run::SegmentRoom;
+use crate::qp::shared::SharedQp;
+use crate::qp::work::QpNumber;
+use crate::ring::{Direction, FullOperation};
+use crate::time::Instant;
+use crate::wire::tcp::SeqNumber;
+
+use super::nudge::Nudges;
+
+/// The state of a connection in Full Operation.
+#[derive(Debug)]
+pub struct Operating {
+    /// The queue pair whose stream it carries.
+    pub qp: QpNumber,
+    /// What we send are FPDUs; streaming octets otherwise (C00-8.1-02).
+    pub sends: bool,
+    /// What we receive are FPDUs; streaming octets otherwise (C00-8.1-02).
+    pub receives: bool,
+    /// Locates FPDUs in the octets that arrive.
+    pub fpdus: FpduReceiver,
+    /// Where Full Operation began in the stream we send: the place of the first Marker (MPA-4.3-06).
+    pub send_start: SeqNumber,
+    /// We insert Markers.
+    pub markers_sent: bool,
+    /// CRCs are in use.
+    pub crc: bool,
+    /// Small FPDUs may share a segment.
+    pub packing: bool,
+    /// FPDUs may be sent: at once for the Initiator, after the first valid FPDU for the Responder (MPA-7.1.2-15).
+    pub may_send: bool,
+    /// How many FPDUs in a row were dropped at the same place because of their CRC.
+    pub crc_retries: u8,
+    /// How many may be, before that is an error (MPA-8-08).
+    pub crc_retries_max: u8,
+    /// How long the peer may stay silent before its first FPDU: then the stream fails if this end may not send before
+    /// (MPA-7.1.2-26), and a nudge is sent otherwise.
+    pub silent_until: Instant,
+    /// The nudges that such a peer is sent.
+    pub nudges: Nudges,
+    /// A message waits for a receive; nothing after it is taken before one is posted or the wait expires.
+    pub awaits_receive: bool,
+    /// The connection is in the list of those that wait for a shared receive queue.
+    pub awaits_shared_receive: bool,
+    /// The stream has failed: octets that still arrive are dropped, and only a Terminate is sent.
+    // Requirements: DDP-3-08, DDP-7.1-17, MPA-8-09
+    pub failed: bool,
+}
+
+impl Operating {
+    /// Returns Full Operation in both directions, from `send_start` on in the stream we send.
+    pub fn new(operation: FullOperation, send_start: SeqNumber) -> Self {
+        Self {
+            qp: operation.qp,
+            sends: true,
+            receives: true,
+            fpdus: FpduReceiver::new(Framing { markers: operation.markers_received, crc: operation.crc }),
+            send_start,
+            markers_sent: operation.markers_sent,
+            crc: operation.crc,
+            packing: operation.packing,
+            may_send: operation.initiator,
+            crc_retries: 0,
+            crc_retries_max: operation.crc_retries,
+            silent_until: Instant::NEVER,
+            nudges: Nudges::new(operation.nudges && operation.initiator),
+            awaits_receive: false,
+            awaits_shared_receive: false,
+            failed: false,
+        }
+    }
+
+    /// Returns Full Operation of draft-culley-iwarp-mpa-00: with Markers and CRCs always, and in no direction before
+    /// [`start`](Self::start).
+    // Requirements: C00-7.1-01, C00-7.2-01, C00-8.1-02
+    pub fn unnegotiated(operation: FullOperation, send_start: SeqNumber) -> Self {
+        Self { sends: false, receives: false, may_send: false, ..Self::new(operation, send_start) }
+    }
+
+    /// Begins Full Operation in `direction`. Either end may send first (C00-8.1-06).
+    pub fn start(&mut self, direction: Direction, send_start: SeqNumber) {
+        if direction.sends() && !self.sends {
+            (self.sends, self.may_send, self.send_start) = (true, true, send_start);
+        }
+        self.receives |= direction.receives();
+    }
+
+    /// Returns the room for FPDUs in the segment of up to `emss_octets` that begins at `begin`, on a device that does or
+    /// does not take payload by reference.
+    pub fn segment_room(&self, begin: SeqNumber, emss_octets: usize, by_reference: bool) -> SegmentRoom {
+        SegmentRoom {
+            position: u64::from((begin - self.send_start) as u32),
+            emss_octets,
+            markers: self.markers_sent,
+            packing: self.packing,
+            alone_from: if by_reference && !self.markers_sent {
+                limits::BY_REFERENCE_MIN_OCTETS
+            } else {
+                u32::MAX
+            },
+        }
+    }
+
+    /// Notes an FPDU that is valid for MPA. A-08: it lets us send, whether or not it is valid for DDP.
+    pub fn on_fpdu(&mut self, qp: &SharedQp) {
+        self.silent_until = Instant::NEVER;
+        self.nudges = Nudges::NONE;
+        if self.sends && !core::mem::replace(&mut self.may_send, true) {
+            qp.report(AsyncEvent::CommunicationEstablished { qp: qp.number });
+        }
+    }
+}

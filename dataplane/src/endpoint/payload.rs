@@ -1,0 +1,248 @@
+//! The payload of segments out: FPDUs are built from the buffers of work requests, streaming octets are copied.
+
+use crate::conn::ConnectionId;
+use crate::crc32c::Digest;
+use crate::device::Frame;
+use crate::limits;
+use crate::memory::{StagTable, Target};
+use crate::mpa::{Framing, fpdu};
+use crate::qp::run::{FpduDescriptor, FpduRun, Source};
+use crate::statistics::Statistics;
+use crate::tcp::Pools;
+use crate::tcp::send_queue::Segment;
+use crate::wire::ddp;
+use crate::wire::tcp::SeqNumber;
+
+use super::Endpoint;
+use super::connection::{Chunk, Connection, Mode};
+use super::cut_runs::CutRunStore;
+use super::operating::Operating;
+use super::queue_pair::QueuePair;
+
+/// The sources of a connection's payload.
+pub(super) struct PayloadSources<'e> {
+    pub(super) connection: &'e Connection,
+    pub(super) queue_pair: Option<&'e QueuePair>,
+    cut_runs: &'e CutRunStore,
+    stags: &'e StagTable,
+}
+
+/// The payload of an FPDU that a frame may refer to.
+struct Reference<'e> {
+    header: ddp::Header,
+    target: Target<'e>,
+    octets: &'e [u8],
+    crc: bool,
+}
+
+impl<F: Frame> Endpoint<'_, F> {
+    /// Returns the sources of the connection's payload, the counters of what is built, and the pools of its segments.
+    pub(super) fn payload(&mut self) -> (PayloadSources<'_>, &mut Statistics, &Pools<Chunk, F>) {
+        let context = &mut *self.context;
+        let sources = PayloadSources {
+            connection: self.connection,
+            queue_pair: self.queue_pair.as_deref(),
+            cut_runs: &context.cut_runs,
+            stags: &context.stags,
+        };
+        (sources, &mut context.statistics, &context.pools)
+    }
+
+    /// Appends the payload of `segment` to `frame`, after room for `headers` octets; by reference if that is allowed and
+    /// worth it. Returns false if the payload or room for it cannot be had.
+    pub fn write_payload(
+        &mut self,
+        segment: &Segment<Chunk>,
+        by_reference: bool,
+        headers: usize,
+        frame: &mut F,
+    ) -> bool {
+        if !self.keep_if_cut(segment) {
+            return false;
+        }
+        let id = self.id;
+        let (payload, statistics, _) = self.payload();
+        if by_reference && let Some(reference) = payload.reference(segment) {
+            return reference.write(headers, frame, statistics).is_some();
+        }
+        match frame.append(headers + segment.octets as usize) {
+            Some(room) => payload.build_segment(id, segment, &mut room[headers..], statistics),
+            None => false,
+        }
+    }
+
+    /// Builds and keeps all of the FPDUs that `segment` has a part of, unless they are kept already: the parts
+    /// fit together then, whatever happens to their source. Returns false if there is no room.
+    fn keep_if_cut(&mut self, segment: &Segment<Chunk>) -> bool {
+        let Chunk::Fpdus(run) = segment.payload else { return true };
+        if segment.octets == run.octets {
+            return true;
+        }
+        let begin = segment.seq - segment.skip;
+        let octets = run.octets as usize;
+        if self.context.cut_runs.of(self.id).is_some_and(|runs| runs.get(begin).is_some()) {
+            return true;
+        }
+        if !self.context.cut_runs.has_room(self.id, octets) {
+            return false;
+        }
+        let mut whole = vec![0; octets].into_boxed_slice();
+        let (payload, statistics, _) = self.payload();
+        if !payload.build_run(run, begin, &mut whole, statistics) {
+            return false;
+        }
+        self.context.cut_runs.keep(self.id, begin, whole);
+        true
+    }
+}
+
+impl<'e> PayloadSources<'e> {
+    /// Builds the octets of `segment`. Returns false if they cannot be had.
+    pub(super) fn build_segment(
+        &self,
+        id: ConnectionId,
+        segment: &Segment<Chunk>,
+        out: &mut [u8],
+        statistics: &mut Statistics,
+    ) -> bool {
+        let begin = segment.seq - segment.skip;
+        match segment.payload {
+            Chunk::Stream => self.connection.stream.copy(segment.seq, out),
+            Chunk::Fpdus(run) if run.octets as usize == out.len() => {
+                self.build_run(run, begin, out, statistics)
+            }
+            Chunk::Fpdus(_) => {
+                let whole = self.cut_runs.of(id).and_then(|runs| runs.get(begin));
+                let skip = segment.skip as usize;
+                let part = whole.and_then(|whole| whole.get(skip..skip + out.len()));
+                part.is_some_and(|part| {
+                    out.copy_from_slice(part);
+                    true
+                })
+            }
+        }
+    }
+
+    fn operating(&self) -> Option<(&'e Operating, &'e QueuePair)> {
+        match (&self.connection.mode, self.queue_pair) {
+            (Mode::FullOperation(operating), Some(qp)) => Some((operating, qp)),
+            _ => None,
+        }
+    }
+
+    /// Builds the FPDUs of a run, which begins at `begin`, one after the other.
+    pub(super) fn build_run(
+        &self,
+        run: FpduRun,
+        begin: SeqNumber,
+        out: &mut [u8],
+        statistics: &mut Statistics,
+    ) -> bool {
+        let Some((operating, qp)) = self.operating() else { return false };
+        // Where the run begins in the stream of Full Operation; Markers only need it modulo 512.
+        let position = u64::from((begin - operating.send_start) as u32);
+        let mut at = 0;
+        for fpdu in qp.sender.fpdus(run) {
+            let begin = position + at as u64;
+            let end = at + fpdu::wire_len(begin, fpdu.ulpdu_octets(), operating.markers_sent);
+            let Some(place) = out.get_mut(at..end) else { return false };
+            statistics.fpdus_sent += 1;
+            statistics.octets_copied_tx += u64::from(fpdu.octets);
+            if !self.build_fpdu(&fpdu, operating, qp, begin, place) {
+                return false;
+            }
+            at = end;
+        }
+        at == out.len()
+    }
+
+    /// Builds one FPDU: its payload is copied once, from the user's buffer to its place in the frame.
+    fn build_fpdu(
+        &self,
+        descriptor: &FpduDescriptor,
+        operating: &Operating,
+        qp: &QueuePair,
+        position: u64,
+        out: &mut [u8],
+    ) -> bool {
+        let mut header = [0; ddp::Untagged::LEN];
+        let header_octets = descriptor.header.emit(&mut header);
+        let header = &header[..header_octets];
+        let payload_octets = descriptor.octets as usize;
+        let framing = Framing { markers: operating.markers_sent, crc: operating.crc };
+        match descriptor.source {
+            Source::Memory(slice) if slice.octets == 0 => {
+                fpdu::encode(out, position, framing, header, 0, |_, _| true)
+            }
+            Source::Memory(slice) => {
+                let target = self.stags.retained(slice.stag, slice.to, slice.octets as usize);
+                target.is_some_and(|target| {
+                    fpdu::encode(out, position, framing, header, payload_octets, |at, out| {
+                        target.read(at, out)
+                    })
+                })
+            }
+            source => fpdu::encode(out, position, framing, header, payload_octets, |at, out| {
+                qp.sender.copy(source, self.stags, at, out)
+            }),
+        }
+    }
+
+    /// Returns the FPDU of `segment`, if its payload may go by reference: one whole FPDU, without Markers, long
+    /// enough that a reference costs less than a copy, and from constant memory.
+    ///
+    /// A device reads what a frame refers to when it sends the frame: after the CRC was computed, and perhaps
+    /// after the peer's acknowledgement of an earlier copy has completed the request. Memory that anybody can
+    /// write to by then, the application, a peer, or another request of ours, would go out with a CRC that
+    /// does not fit, or show the peer data that was never meant for it. RFC 5040 §5.5 (8) leaves the contents
+    /// indeterminate in such a case, not the stream. So all other memory is copied, and the CRC computed over
+    /// the copy.
+    fn reference(&self, segment: &Segment<Chunk>) -> Option<Reference<'e>> {
+        let Chunk::Fpdus(FpduRun { first: descriptor, .. }) = segment.payload else { return None };
+        let (operating, _) = self.operating()?;
+        // No more and no less than the first: others after it would make the segment longer.
+        let whole = segment.skip == 0
+            && segment.octets as usize == fpdu::wire_len(0, descriptor.ulpdu_octets(), false)
+            && !operating.markers_sent;
+        if !whole || descriptor.octets < limits::BY_REFERENCE_MIN_OCTETS {
+            return None;
+        }
+        let Source::Memory(slice) = descriptor.source else { return None };
+        let target = self.stags.retained(slice.stag, slice.to, slice.octets as usize)?;
+        let octets = target.constant()?;
+        Some(Reference { header: descriptor.header, target, octets, crc: operating.crc })
+    }
+}
+
+impl Reference<'_> {
+    /// Builds one FPDU whose payload stays in place: its head after room for `headers` octets, a reference to the user's
+    /// buffer, then pad and CRC. Returns `None` if a part of it cannot be had.
+    fn write<F: Frame>(&self, headers: usize, frame: &mut F, statistics: &mut Statistics) -> Option<()> {
+        let octets = self.octets.len();
+        let mut header = [0; ddp::Untagged::LEN];
+        let header_octets = self.header.emit(&mut header);
+        let head = fpdu::LENGTH_LEN + header_octets;
+        let room = frame.append(headers + head)?;
+        fpdu::encode_head(&mut room[headers..], &header[..header_octets], octets)?;
+        let digest = self.crc.then(|| {
+            let mut digest = Digest::new();
+            digest.update(&room[headers..]);
+            digest.update(self.octets);
+            digest
+        });
+        let (tail, tail_octets) = fpdu::tail(digest, octets);
+        let (region, offset) = self.target.region();
+        statistics.fpdus_sent += 1;
+        if frame.append_region(region, offset, octets) {
+            frame.append(tail_octets)?.copy_from_slice(&tail[..tail_octets]);
+        } else {
+            // Memory the device cannot refer to is copied after the head.
+            let room = frame.append(octets + tail_octets)?;
+            let (copy, rest) = room.split_at_mut(octets);
+            copy.copy_from_slice(self.octets);
+            rest.copy_from_slice(&tail[..tail_octets]);
+            statistics.octets_copied_tx += octets as u64;
+        }
+        Some(())
+    }
+}

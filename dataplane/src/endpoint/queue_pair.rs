@@ -1,0 +1,73 @@
+//! A queue pair at its core: both halves, and the connection that carries its stream.
+
+use std::sync::Arc;
+
+use crate::conn::ConnectionId;
+use crate::memory::StagTable;
+use crate::ordered::OrderedPool;
+use crate::qp::error::StreamError;
+use crate::qp::reads::Reads;
+use crate::qp::receiver::{PlacedSegment, Receiver};
+use crate::qp::sender::Sender;
+use crate::qp::shared::{QpState, SharedQp};
+use crate::ring::FullOperation;
+
+use super::receive_wait::ReceiveWait;
+
+/// A queue pair at its core.
+pub struct QueuePair {
+    /// What it shares with the application.
+    pub shared: Arc<SharedQp>,
+    /// The half that sends.
+    pub sender: Sender,
+    /// The half that receives.
+    pub receiver: Receiver,
+    /// The Reads and Atomic Operations under way, which both halves use.
+    pub reads: Reads,
+    /// The connection that carries its stream.
+    pub connection: Option<ConnectionId>,
+    /// How long messages may wait for a receive.
+    pub receive_wait: ReceiveWait,
+}
+
+impl QueuePair {
+    /// Returns a queue pair without a connection.
+    pub fn new(shared: Arc<SharedQp>) -> Self {
+        Self {
+            sender: Sender::new(shared.send_depth()),
+            receiver: Receiver::new(shared.receive_depth()),
+            reads: Reads::default(),
+            connection: None,
+            receive_wait: ReceiveWait::new(None),
+            shared,
+        }
+    }
+
+    /// Returns true if it has had no connection yet. Each queue pair serves one.
+    pub fn is_unbound(&self) -> bool {
+        self.connection.is_none() && self.shared.state() == QpState::Idle
+    }
+
+    /// Begins its stream.
+    pub fn begin(&mut self, operation: &FullOperation) {
+        self.sender.begin(operation.version, operation.ready, operation.depths.ord);
+        self.receiver.begin(operation.version, operation.ready);
+        self.receiver.take_posted(&self.shared);
+        self.reads.begin(operation.depths);
+        self.receive_wait = ReceiveWait::new(operation.receive_wait_ns);
+        self.shared.set_ord(operation.depths.ord);
+        self.shared.set_state(QpState::ReadyToSend);
+    }
+
+    /// Ends all requests that are posted or under way.
+    pub fn flush(
+        &mut self,
+        stags: &mut StagTable,
+        placed: &mut OrderedPool<PlacedSegment>,
+        error: Option<StreamError>,
+    ) {
+        self.sender.flush(&self.shared, stags, error);
+        self.receiver.flush(&self.shared, placed, error);
+        self.reads.flush(stags);
+    }
+}

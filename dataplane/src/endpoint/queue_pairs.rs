@@ -1,0 +1,64 @@
+//! The queue pairs of a core, by number.
+
+use crate::conn::ConnectionId;
+use crate::qp::work::QpNumber;
+
+use super::queue_pair::QueuePair;
+
+/// The queue pairs of a core. A queue pair that carries a stream and its connection name each other: the connection by the
+/// number of the queue pair, the queue pair by the name of the connection, which no other connection ever has. So an old
+/// connection never reaches a queue pair that got the number later.
+pub struct QueuePairs {
+    by_number: Vec<Option<QueuePair>>,
+}
+
+impl QueuePairs {
+    /// Returns no queue pairs, and room for `count`.
+    pub fn new(count: usize) -> Self {
+        Self { by_number: (0..count).map(|_| None).collect() }
+    }
+
+    /// Returns the queue pair of this number if `connection` carries its stream.
+    #[inline]
+    pub fn bound_to(&mut self, connection: ConnectionId, number: QpNumber) -> Option<&mut QueuePair> {
+        self.numbered(number).filter(|qp| qp.connection == Some(connection))
+    }
+
+    /// Returns the queue pair that has this number now.
+    #[inline]
+    pub fn numbered(&mut self, number: QpNumber) -> Option<&mut QueuePair> {
+        self.by_number.get_mut(number.0 as usize)?.as_mut()
+    }
+
+    /// Makes `connection` the connection of queue pair `number`, whose stream begins. Returns `None` if there
+    /// is no such queue pair, or if it serves or has served a connection.
+    pub fn bind(&mut self, number: QpNumber, connection: ConnectionId) -> Option<&mut QueuePair> {
+        let qp = self.numbered(number).filter(|qp| qp.is_unbound())?;
+        qp.connection = Some(connection);
+        Some(qp)
+    }
+
+    /// Adds a queue pair, whose number control gives to no other.
+    pub fn insert(&mut self, qp: QueuePair) {
+        let place = self.by_number.get_mut(qp.shared.number.0 as usize);
+        debug_assert!(place.as_ref().is_some_and(|place| place.is_none()), "control gave out a number twice");
+        if let Some(place) = place {
+            place.get_or_insert(qp);
+        }
+    }
+
+    /// Removes the queue pair of this number.
+    pub fn remove(&mut self, number: QpNumber) -> Option<QueuePair> {
+        self.by_number.get_mut(number.0 as usize)?.take()
+    }
+
+    /// Returns all queue pairs.
+    pub fn iter(&self) -> impl Iterator<Item = &QueuePair> {
+        self.by_number.iter().flatten()
+    }
+
+    /// Returns all queue pairs, to change them.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut QueuePair> {
+        self.by_number.iter_mut().flatten()
+    }
+}

@@ -1,0 +1,229 @@
+//! Octets in: a segment goes to TCP, and what it brings into order to control or, FPDU by FPDU, to the queue pair.
+
+use crate::device::Frame;
+use crate::drops::DropCause;
+use crate::mpa::MpaError;
+use crate::mpa::receiver::Octets;
+use crate::qp::error::StreamError;
+use crate::qp::receiver::{Fault, ReceiveContext, Received};
+use crate::tcp::receive_queue::{HeldPool, ReceiveQueue};
+use crate::tcp::{self, Changes, Payload, Refusal};
+use crate::wire::tcp::Header;
+
+use super::connection::Mode;
+use super::rdmap_stream::RdmapStream;
+use super::{Endpoint, Outcome};
+
+/// The octets of a connection that are in order and not consumed, as MPA reads them.
+struct InOrder<'q, F> {
+    queue: &'q ReceiveQueue,
+    held: &'q HeldPool<F>,
+}
+
+impl<F: Frame> Octets for InOrder<'_, F> {
+    fn for_each_slice(&self, start: usize, len: usize, f: impl FnMut(&[u8])) {
+        self.queue.for_each_slice(self.held, start, len, f);
+    }
+
+    fn available(&self) -> usize {
+        self.queue.readable(self.held)
+    }
+}
+
+/// What taking one FPDU led to.
+pub(super) enum Step {
+    /// It is placed; there may be another.
+    Next,
+    /// There is nothing more to take for now.
+    Wait,
+    /// The stream has failed.
+    Failed(StreamError, Option<Fault>),
+    /// The peer has terminated the stream.
+    Terminated(StreamError),
+}
+
+impl<F: Frame> Endpoint<'_, F> {
+    /// Handles a segment of the connection.
+    pub fn on_segment(&mut self, header: &Header, payload: Payload<F>) -> Outcome {
+        let (connection, context) = (&mut *self.connection, &mut *self.context);
+        // Streaming octets, and those behind a message that waits, stay: they may not take the frames that FPDUs need to
+        // pass through.
+        context.pools.held.expect_passing(!connection.receives_stream() && !connection.awaits_receive());
+        let disposition = connection.tcp.on_segment(self.now, header, payload, &mut context.pools);
+        connection.note_changes(self.now, disposition.changes);
+        self.on_changes(disposition.changes);
+        if let Some(kept) = disposition.beyond_gap
+            && let Some(mut stream) = self.rdmap()
+        {
+            stream.place_out_of_order(kept);
+        }
+        Outcome {
+            dirty: true,
+            changes: disposition.changes,
+            dropped_surplus: self.drop_unacked_surplus(),
+            // RFC 9293 §3.10.7.3: a segment of an older connection between the same ports.
+            reset: disposition.refusal == Some(Refusal::BadAck) && self.connection.is_opening(),
+            refusal: disposition.refusal,
+        }
+    }
+
+    /// Handles what a segment or a timer changed in TCP.
+    pub(super) fn on_changes(&mut self, changes: Changes) {
+        if changes.contains(Changes::ESTABLISHED) {
+            self.notify_open();
+        }
+        if changes.contains(Changes::ACKNOWLEDGED) {
+            self.complete_sends();
+        }
+        if changes.contains(Changes::DATA) {
+            self.receive_in_order();
+        }
+        // Its user learns of the end after the octets before it.
+        let has_all = !self.connection.has_pending_octets();
+        if changes.contains(Changes::PEER_FINISHED) && has_all {
+            self.on_peer_finished();
+        }
+        let in_time_wait = has_all && self.connection.tcp.state() == tcp::State::TimeWait;
+        // After an orderly end the acknowledged octets still reach control, however long that takes.
+        let closed = changes.contains(Changes::CLOSED) && (has_all || !self.connection.has_finished());
+        if closed || in_time_wait {
+            self.on_closed();
+        }
+    }
+
+    /// Takes the octets that are in order.
+    fn receive_in_order(&mut self) {
+        if self.connection.receives_stream() {
+            return self.copy_stream_to_control();
+        }
+        match &self.connection.mode {
+            // They are taken when a receive is posted, or the wait expires.
+            Mode::FullOperation(operating) if operating.awaits_receive && !operating.failed => {}
+            Mode::FullOperation(operating) if !operating.failed => self.receive_fpdus(),
+            _ => {
+                self.discard_received();
+                self.context.statistics.count(DropCause::AfterError);
+            }
+        }
+    }
+
+    /// Takes the octets that are in order and could not be taken earlier, and the peer's FIN after them.
+    pub(super) fn resume_receive(&mut self) {
+        let finished = self.connection.tcp.peer_finished();
+        let finish = if finished { Changes::PEER_FINISHED } else { Changes::empty() };
+        self.on_changes(Changes::DATA | finish);
+    }
+
+    /// Drops the octets that are in order.
+    pub(super) fn discard_received(&mut self) {
+        let octets = self.connection.tcp.received().available();
+        self.connection.tcp.consume(&mut self.context.pools, octets);
+    }
+
+    fn receive_fpdus(&mut self) {
+        let Some(mut stream) = self.rdmap() else {
+            debug_assert!(false, "octets arrive in order on a connection that is closed for its users");
+            return;
+        };
+        let last = loop {
+            match stream.receive_fpdu() {
+                Step::Next => {}
+                last => break last,
+            }
+        };
+        match last {
+            Step::Next | Step::Wait => {}
+            Step::Failed(error, fault) => self.fail_stream(error, fault.as_ref()),
+            Step::Terminated(error) => self.on_terminated(error),
+        }
+    }
+
+    /// Releases what TCP has acknowledged: streaming octets, and the requests of the queue pair.
+    fn complete_sends(&mut self) {
+        self.release_stream();
+        if let Some(mut stream) = self.rdmap() {
+            stream.complete_sends();
+        }
+    }
+}
+
+impl<F: Frame> RdmapStream<'_, F> {
+    /// Takes the next FPDU in order, however the segments it lies in are cut.
+    // Requirements: MPA-A.4-01, C00-7.4.1-01, DDP-3-04
+    fn receive_fpdu(&mut self) -> Step {
+        let Self { tcp, operating, qp, .. } = self;
+        let context = &mut *self.context;
+        let octets = InOrder { queue: tcp.received(), held: &context.pools.held };
+        let located = match operating.fpdus.next(&octets) {
+            Ok(Some(located)) => {
+                context.statistics.octets_verified += located.wire_len() as u64;
+                located
+            }
+            // Octets placed beyond a gap are next, unless an FPDU before them is not whole.
+            Ok(None) if octets.available() < octets.queue.available() => return self.deliver_placed(),
+            Ok(None) => return Step::Wait,
+            Err(error) => {
+                let bad_octets = operating.fpdus.needed(&octets);
+                let may_be_damage = operating.fpdus.may_be_damage(&octets, error);
+                if bad_octets <= octets.available() {
+                    context.statistics.octets_verified += bad_octets as u64;
+                }
+                if may_be_damage {
+                    return self.drop_or_fail(bad_octets, error);
+                }
+                return Step::Failed(StreamError::Mpa(error), None);
+            }
+        };
+        if qp.receive_wait.is_allowed() {
+            if qp.receiver.lacks_receive(&qp.shared, &octets, &located)
+                && let Some(begins) = qp.receive_wait.wait(self.now)
+            {
+                context.statistics.receives_awaited += u64::from(begins);
+                self.await_receive();
+                return Step::Wait;
+            }
+            qp.receive_wait.end();
+        }
+        // The peer may ask again as soon as it has an answer, so what it acknowledges with the request counts.
+        qp.reads.inbound.complete(&mut context.stags, tcp.acknowledged());
+        let reach =
+            &mut ReceiveContext { shared: &qp.shared, stags: &mut context.stags, reads: &mut qp.reads };
+        let received = qp.receiver.on_ulpdu(reach, &octets, &located);
+        operating.fpdus.advance(&located);
+        operating.crc_retries = 0;
+        operating.on_fpdu(&qp.shared);
+        tcp.consume(&mut context.pools, located.wire_len());
+        context.statistics.fpdus_received += 1;
+        match received {
+            Ok(Received::Placed { octets }) => {
+                context.statistics.octets_copied_rx += octets as u64;
+                Step::Next
+            }
+            Ok(Received::RtrReceived | Received::RequestAccepted) => Step::Next,
+            Ok(Received::RtrReadReceived { stag, to }) => {
+                qp.sender.respond(stag, to);
+                Step::Next
+            }
+            Ok(Received::ResponseCompleted { octets }) => {
+                context.statistics.octets_copied_rx += octets as u64;
+                self.complete_sends();
+                Step::Next
+            }
+            Ok(Received::Terminated(error)) => Step::Terminated(error),
+            Err(fault) => Step::Failed(fault.error, Some(fault)),
+        }
+    }
+
+    /// Handles an FPDU of `bad_octets` octets, as far as they have arrived, that is wrong. MPA-8-08, C00-9-04: while TCP has
+    /// not acknowledged it, it is dropped like a segment that is lost.
+    pub(super) fn drop_or_fail(&mut self, bad_octets: usize, error: MpaError) -> Step {
+        if self.operating.crc_retries < self.operating.crc_retries_max
+            && self.tcp.forget(&mut self.context.pools, 0, bad_octets)
+        {
+            self.operating.crc_retries += 1;
+            self.context.statistics.count(DropCause::FpduCrc);
+            return Step::Wait;
+        }
+        Step::Failed(StreamError::Mpa(error), None)
+    }
+}

@@ -1,0 +1,71 @@
+//! Connections that hold frames without progress.
+//!
+//! A core holds a limited number of frames for all its connections. A connection that holds many leaves the others enough:
+//! the frames it may hold become fewer with those that are left, an FPDU that arrives whole always finds a frame to pass
+//! through, and a connection that holds frames without progress, while others find none, is failed.
+
+use crate::device::Frame;
+use crate::drops::DropCause;
+use crate::limits;
+use crate::mpa::MpaError;
+use crate::qp::error::StreamError;
+use crate::tcp::Changes;
+use crate::wire::tcp::SeqNumber;
+
+use super::Endpoint;
+use super::connection::Mode;
+
+/// How long a connection has held frames without consuming an octet: the number of times in a row that it was observed
+/// without progress. Connections are observed while frames are short.
+#[derive(Clone, Copy, Debug)]
+pub struct StallTracker {
+    unread: SeqNumber,
+    observations: u8,
+}
+
+impl StallTracker {
+    /// Returns a tracker without observations.
+    pub const fn new() -> Self {
+        Self { unread: SeqNumber(0), observations: 0 }
+    }
+
+    /// Observes a connection that holds `frames` frames and has consumed all octets before `unread`.
+    pub fn observe(&mut self, unread: SeqNumber, frames: usize) {
+        let stands = frames > 0 && unread == self.unread;
+        self.observations = if stands { self.observations.saturating_add(1) } else { 0 };
+        self.unread = unread;
+    }
+
+    /// Returns true if the connection has made no progress for long.
+    pub const fn is_stalled(self) -> bool {
+        self.observations >= limits::HELD_LOOKS_WITHOUT_PROGRESS
+    }
+}
+
+impl<F: Frame> Endpoint<'_, F> {
+    /// Gives back the octets that arrived in order and were not acknowledged, if the connection then holds more than its
+    /// share: the peer sends them again. Returns true if there were any. Streaming octets belong to control and stay.
+    pub(super) fn drop_unacked_surplus(&mut self) -> bool {
+        let pools = &mut self.context.pools;
+        pools.held.is_short()
+            && pools.held.is_over_share(self.connection.tcp.received().frames())
+            && !self.connection.receives_stream()
+            && self.connection.tcp.shed(pools)
+    }
+
+    /// Takes the frames, and the acknowledged octets in them, from a stalled connection: it is reset, and its users are
+    /// notified. One that waits for a receive waits no longer, and sends its peer the reason.
+    pub fn evict(&mut self) -> super::Outcome {
+        if self.connection.awaits_receive() {
+            return self.expire_receive_wait();
+        }
+        self.context.statistics.count(DropCause::HeldTooLong);
+        if matches!(&self.connection.mode, Mode::FullOperation(operating) if !operating.failed) {
+            self.fail_stream(StreamError::Mpa(MpaError::LocalCatastrophic), None);
+        }
+        self.connection.tcp.abort();
+        self.connection.tcp.release_received(&mut self.context.pools);
+        self.on_changes(Changes::CLOSED);
+        super::Outcome::DIRTY
+    }
+}

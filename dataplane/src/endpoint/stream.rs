@@ -1,0 +1,105 @@
+//! Streaming mode: octets that are not, or not yet, FPDUs. Control sends them by commands and receives copies of them in
+//! events.
+
+use crate::device::Frame;
+use crate::limits;
+use crate::ring::{Event, StreamOctets};
+use crate::tcp::Pools;
+
+use super::connection::{Chunk, Connection};
+use super::{Endpoint, Outcome};
+
+impl<F: Frame> Endpoint<'_, F> {
+    /// Appends `octets` to the streaming octets to be sent. Returns false, and resets the connection, if that is not
+    /// possible: what follows them in the command is not done then.
+    // Requirements: RDMAP-6.1-01
+    pub fn send_stream(&mut self, octets: Box<[u8]>) -> bool {
+        let end = self.connection.send_end();
+        if self.connection.sends_stream() && self.connection.stream.push(octets, end) {
+            return true;
+        }
+        // Control sends more than the limit, or after Full Operation has begun: it cannot know what the peer receives.
+        self.connection.tcp.abort();
+        false
+    }
+
+    /// Frees the streaming octets that the peer has acknowledged, and notifies control that there is room again.
+    pub(super) fn release_stream(&mut self) {
+        let connection = &mut *self.connection;
+        let octets = connection.stream.release(connection.tcp.acknowledged());
+        if octets > 0 && self.context.holds_stream && !connection.close_notified {
+            self.context.events.push(Event::StreamAcknowledged { connection: self.id, octets });
+        }
+    }
+
+    /// Copies streaming octets to control, up to its limit and as long as there is room for events. The rest stays in TCP's
+    /// window.
+    pub(super) fn copy_stream_to_control(&mut self) {
+        if self.connection.close_notified {
+            // Control has had its last event of the connection.
+            self.discard_received();
+            self.connection.unconsumed_octets = 0;
+            return;
+        }
+        let (connection, context) = (&mut *self.connection, &mut *self.context);
+        while context.events.has_room() {
+            let octets = octets_for_control(connection).min(limits::STREAM_EVENT_OCTETS);
+            if octets == 0 {
+                return;
+            }
+            let mut copy = StreamOctets::new();
+            let start = connection.unconsumed_octets as usize;
+            connection.tcp.received().for_each_slice(&context.pools.held, start, octets, |slice| {
+                let fits = copy.try_extend_from_slice(slice);
+                debug_assert!(fits.is_ok(), "no more than an event holds");
+            });
+            if context.holds_stream {
+                connection.unconsumed_octets += octets as u32;
+            } else {
+                connection.tcp.consume(&mut context.pools, octets);
+            }
+            context.events.push(Event::Stream { connection: self.id, octets: copy });
+        }
+    }
+
+    /// Handles that control has consumed the first `octets` of those it has a copy of: the window opens by as many.
+    pub fn consume_stream(&mut self, octets: u32) -> Outcome {
+        // Once Full Operation has begun there are none: the octets that control has a copy of are FPDUs.
+        let octets = octets.min(self.connection.unconsumed_octets);
+        self.connection.unconsumed_octets -= octets;
+        self.connection.tcp.consume(&mut self.context.pools, octets as usize);
+        let pending = self.connection.uncopied_octets() > 0 || self.connection.has_unnotified_finish();
+        if pending && !self.connection.close_notified {
+            self.resume_receive();
+        }
+        Outcome::DIRTY
+    }
+
+    /// Copies the streaming octets to control for which there was no room before.
+    pub fn retry_stream(&mut self) {
+        if octets_for_control(self.connection) > 0 {
+            self.resume_receive();
+        }
+    }
+}
+
+/// Returns how many streaming octets control may have a copy of now, if there is room for events.
+pub(super) fn octets_for_control(connection: &Connection) -> usize {
+    let room = limits::STREAM_LENT_OCTETS.saturating_sub(connection.unconsumed_octets as usize);
+    connection.uncopied_octets().min(room)
+}
+
+/// Moves streaming octets to TCP in pieces that fill a segment: those that can be sent at once, and one more piece, so that
+/// TCP knows of it.
+pub(super) fn queue_stream<F>(connection: &mut Connection, pools: &mut Pools<Chunk, F>) {
+    while connection.stream.unqueued_octets() > 0 && connection.tcp.may_send() {
+        let octets = connection.stream.unqueued_octets().min(connection.tcp.emss_octets() as u32);
+        if connection.tcp.has_unsent() && connection.tcp.send_room() < octets as usize {
+            return;
+        }
+        if !connection.tcp.queue(pools, Chunk::Stream, 0, octets) {
+            return;
+        }
+        connection.stream.note_queued(octets);
+    }
+}

@@ -1,0 +1,168 @@
+//! A connection's turn to send: work requests and streaming octets fill TCP's send queue, TCP says which segment goes next,
+//! and after the turn the connection ends or waits for its next deadline.
+
+use crate::conn::{Clocks, TimeWaitState};
+use crate::device::Frame;
+use crate::limits;
+use crate::mpa::MpaError;
+use crate::qp::error::StreamError;
+use crate::rdmap::RdmapError;
+use crate::tcp::{Outgoing, State};
+use crate::time::Instant;
+
+use super::Endpoint;
+use super::connection::Chunk;
+use super::rdmap_stream::RdmapStream;
+use super::stream::{octets_for_control, queue_stream};
+
+/// What a connection sends next in its turn.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "it is taken apart where it is returned, once for each segment"
+)]
+pub enum Next {
+    /// This segment.
+    Segment(Outgoing<Chunk>),
+    /// Nothing for now.
+    Nothing,
+    /// Something else than before: the stream has failed.
+    Failed,
+}
+
+/// How a connection leaves its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// It has more to send, and gets another turn.
+    More {
+        /// When its timer is due.
+        deadline: Instant,
+    },
+    /// It has nothing to send for now.
+    Wait {
+        /// When its timer is due.
+        deadline: Instant,
+    },
+    /// It is closed, and nothing of it is left.
+    Closed,
+    /// It is closed but for TIME-WAIT.
+    TimeWait(TimeWaitState),
+}
+
+impl<F: Frame> Endpoint<'_, F> {
+    /// Fills TCP's send queue and returns the next segment, on a device that does or does not take payload by reference.
+    pub fn next_segment(&mut self, by_reference: bool) -> Next {
+        queue_stream(self.connection, &mut self.context.pools);
+        if let Some(mut stream) = self.rdmap() {
+            stream.queue_fpdus(by_reference);
+            if !stream.operating.failed && stream.qp.sender.has_failed() {
+                // RDMAP-7.1-01, RDMAP-7.1-02: a Terminate goes instead of the message.
+                self.fail_stream(StreamError::Rdmap(RdmapError::LocalCatastrophic), None);
+                return Next::Failed;
+            }
+            if self.awaits_response_after_finish() {
+                self.fail_stream(StreamError::Mpa(MpaError::TcpClosed), None);
+            }
+        }
+        match self.connection.tcp.poll_transmit(self.now, &mut self.context.pools) {
+            Some(outgoing) => Next::Segment(outgoing),
+            None => Next::Nothing,
+        }
+    }
+
+    /// Ends the turn of a connection that has `more` to send, or not: it closes, is over, or waits for its next deadline.
+    pub fn end_turn(&mut self, mut more: bool) -> Turn {
+        let connection = &mut *self.connection;
+        self.context.cut_runs.acknowledge(self.id, connection.tcp.acknowledged());
+        // Acknowledged octets that control has no copy of yet outlive TCP.
+        let has_pending = connection.has_pending_octets() && !connection.close_notified;
+        if connection.tcp.state() == State::Closed && !more && !has_pending {
+            self.on_closed();
+            return Turn::Closed;
+        }
+        if !more && connection.is_only_in_time_wait() {
+            return Turn::TimeWait(self.time_wait_state());
+        }
+        let streamed = connection.stream.unqueued_octets() == 0;
+        let has_work = self.rdmap().is_some_and(|stream| stream.has_work());
+        if self.connection.closing && self.connection.tcp.may_send() && streamed && !has_work {
+            self.connection.tcp.close();
+            more = true;
+        }
+        self.connection.await_first_fpdu(self.now);
+        let deadline = self.deadline(!streamed || has_work);
+        if more { Turn::More { deadline } } else { Turn::Wait { deadline } }
+    }
+
+    /// Returns when the connection has something to do even if nothing arrives.
+    fn deadline(&self, has_unqueued: bool) -> Instant {
+        let Self { now, connection, .. } = self;
+        let mut deadline = connection.tcp.next_deadline().min(connection.abort_at);
+        deadline = deadline.min(connection.fpdu_due()).min(connection.nudge_due()).min(self.receive_due());
+        if has_unqueued && self.context.pools.segments.free() == 0 {
+            // Other connections have all descriptors, and nothing of this one need be on its way.
+            deadline = deadline.min(*now + limits::SEND_DESCRIPTOR_RETRY_NS);
+        }
+        if octets_for_control(connection) > 0 {
+            deadline = deadline.min(*now + limits::HAND_UP_RETRY_NS);
+        }
+        deadline
+    }
+
+    /// Returns what TIME-WAIT keeps of the connection.
+    fn time_wait_state(&self) -> TimeWaitState {
+        let tcp = &self.connection.tcp;
+        TimeWaitState {
+            snd_nxt: tcp.acknowledged(),
+            rcv_nxt: tcp.received().nxt() + u32::from(tcp.peer_finished()),
+            clocks: tcp.clocks().map(|(offset, recent)| Clocks { offset, recent }),
+        }
+    }
+}
+
+impl<F> RdmapStream<'_, F> {
+    /// Returns true if the queue pair has FPDUs that may go before the FIN.
+    fn has_work(&self) -> bool {
+        self.operating.may_send && self.qp.sender.has_work(&self.qp.shared, &self.qp.reads)
+    }
+
+    /// Moves FPDUs from the queue pair to TCP: those that can be sent at once, and one more, so that TCP knows of it
+    /// (MPA-4.5-03: each is cut for the EMSS of its moment). Queued FPDUs go out, whatever happens to EMSS and window
+    /// (DDP-3-02, MPA-A.1-03, C00-7.3-05, C00-7.3-06).
+    fn queue_fpdus(&mut self, by_reference: bool) {
+        let Self { tcp, operating, qp, context, .. } = self;
+        let (pools, stags) = (&mut context.pools, &mut context.stags);
+        if !qp.shared.state().is_over() {
+            qp.sender.take_posted(&qp.shared, stags);
+            // Requests that put nothing on the wire do not wait for the peer's first FPDU.
+            while qp.sender.carry_out(&qp.shared, stags, &qp.reads) {
+                qp.sender.take_posted(&qp.shared, stags);
+            }
+            qp.sender.flush_after_close(&qp.shared);
+        }
+        // Streaming octets go before the first FPDU.
+        if !operating.may_send || !tcp.may_send() || self.stream.unqueued_octets() > 0 {
+            return;
+        }
+        if operating.packing
+            && let Some((Chunk::Fpdus(run), octets)) = tcp.last_unsent(pools)
+        {
+            let begin = tcp.queued_end() - octets;
+            let room = operating.segment_room(begin, tcp.emss_octets(), by_reference);
+            if let Some(longer) = qp.sender.extend(run, &room, &qp.reads) {
+                tcp.extend_last(pools, Chunk::Fpdus(longer), longer.octets);
+                qp.sender.advance(&longer, run.fpdus(), tcp.queued_end(), &mut qp.reads);
+            }
+        }
+        loop {
+            let room = operating.segment_room(tcp.queued_end(), tcp.emss_octets(), by_reference);
+            let Some(run) = qp.sender.peek(&room, &qp.reads) else { break };
+            if tcp.has_unsent() && tcp.send_room() < run.octets as usize {
+                return;
+            }
+            if !tcp.queue(pools, Chunk::Fpdus(run), 0, run.octets) {
+                return;
+            }
+            qp.sender.advance(&run, 0, tcp.queued_end(), &mut qp.reads);
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! What a core counts.
+
+pub use crate::drops::DropCause;
+use crate::net::counters::Counters;
+use crate::tcp;
+
+/// Counters of one core. But for the frames held now, they only grow.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Frames taken from the device.
+    pub frames_received: u64,
+    /// Frames given to the device.
+    pub frames_sent: u64,
+    /// Frames to ourselves, which the device does not see.
+    pub frames_looped: u64,
+    /// Drops by cause, indexed by [`DropCause`].
+    pub drops: [u64; DropCause::COUNT],
+    /// Datagrams put together from fragments.
+    pub datagrams_reassembled: u64,
+    /// FPDUs received and verified.
+    pub fpdus_received: u64,
+    /// RDMA Writes without payload for peers that may have overlooked our first FPDU.
+    pub nudges_sent: u64,
+    /// Of the FPDUs received, those placed beyond a gap, before their turn (RFC 5044 appendix B).
+    pub fpdus_placed_out_of_order: u64,
+    /// Messages that had to wait for a receive, on queue pairs that ask for that.
+    pub receives_awaited: u64,
+    /// Frames held now, of octets that are not consumed yet: those of no whole FPDU, or waiting for their turn.
+    pub held_frames: u64,
+    /// The most frames held at once.
+    pub held_frames_peak: u64,
+    /// FPDUs built, retransmissions included.
+    pub fpdus_sent: u64,
+    /// Octets of FPDUs that were verified, by their CRC if it is in use, whatever that showed. Where it is
+    /// more than what arrived, something was verified twice.
+    pub octets_verified: u64,
+    /// Nodes looked at to find what is held, or was placed before its turn: the work of keeping octets in
+    /// order.
+    pub nodes_visited: u64,
+    /// Octets of payload copied from frames to user buffers.
+    pub octets_copied_rx: u64,
+    /// Octets of payload copied from user buffers to frames, retransmissions included.
+    pub octets_copied_tx: u64,
+    /// Connections opened, either way.
+    pub connections_opened: u64,
+    /// Connections that gave up their TIME-WAIT for want of room.
+    pub time_waits_evicted: u64,
+    /// Connections opened again in TIME-WAIT, by a peer or by us.
+    pub time_waits_reused: u64,
+    /// SYNs answered by a cookie, for want of room.
+    pub syn_cookies_sent: u64,
+    /// Connections made from cookies that came back.
+    pub syn_cookies_good: u64,
+    /// Segments that acknowledge no cookie, while some are on their way.
+    pub syn_cookies_bad: u64,
+    /// Selective acknowledgements that were not followed because the poll had searched enough.
+    pub searches_refused: u64,
+    /// Commands to begin Full Operation that were refused: the connection was over, or the queue pair was not
+    /// there or had a connection before.
+    pub starts_refused: u64,
+    /// Streams that ended with an error.
+    pub streams_failed: u64,
+    /// Polls of the loop.
+    pub polls: u64,
+    /// Polls that found nothing to do.
+    pub idle_polls: u64,
+    /// What TCP did, summed over all connections there were.
+    pub tcp: tcp::Counters,
+}
+
+impl Statistics {
+    /// Counts one drop.
+    pub(crate) const fn count(&mut self, cause: DropCause) {
+        self.drops[cause as usize] += 1;
+    }
+
+    /// Adds the counters of the IP host.
+    pub(crate) fn add_host(&mut self, host: &Counters) {
+        self.frames_received += host.frames_received;
+        self.frames_sent += host.frames_sent;
+        self.frames_looped += host.frames_looped;
+        self.datagrams_reassembled += host.datagrams_reassembled;
+        for (drops, of_host) in self.drops.iter_mut().zip(host.drops.by_cause()) {
+            *drops += of_host;
+        }
+    }
+
+    /// Returns how many drops there were for `cause`.
+    pub const fn dropped(&self, cause: DropCause) -> u64 {
+        self.drops[cause as usize]
+    }
+}
