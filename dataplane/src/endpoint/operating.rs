@@ -32,14 +32,15 @@ pub struct Operating {
     pub crc: bool,
     /// Small FPDUs may share a segment.
     pub packing: bool,
-    /// FPDUs may be sent: at once for the Initiator, after the first valid FPDU for the Responder (MPA-7.1.2-15).
+    /// FPDUs may be sent: at once for the Initiator, after the first valid FPDU for the Responder
+    /// (MPA-7.1.2-15).
     pub may_send: bool,
     /// How many FPDUs in a row were dropped at the same place because of their CRC.
     pub crc_retries: u8,
     /// How many may be, before that is an error (MPA-8-08).
     pub crc_retries_max: u8,
-    /// How long the peer may stay silent before its first FPDU: then the stream fails if this end may not send before
-    /// (MPA-7.1.2-26), and a nudge is sent otherwise.
+    /// How long the peer may stay silent before its first FPDU: then the stream fails if this end may not
+    /// send before (MPA-7.1.2-26), and a nudge is sent otherwise.
     pub silent_until: Instant,
     /// The nudges that such a peer is sent.
     pub nudges: Nudges,
@@ -75,7 +76,8 @@ impl Operating {
         }
     }
 
-    /// Returns Full Operation of draft-culley-iwarp-mpa-00: with Markers and CRCs always, and in no direction before
+    /// Returns Full Operation of draft-culley-iwarp-mpa-00: with Markers and CRCs always, and in no direction
+    /// before
     /// [`start`](Self::start).
     // Requirements: C00-7.1-01, C00-7.2-01, C00-8.1-02
     pub fn unnegotiated(operation: FullOperation, send_start: SeqNumber) -> Self {
@@ -90,8 +92,13 @@ impl Operating {
         self.receives |= direction.receives();
     }
 
-    /// Returns the room for FPDUs in the segment of up to `emss_octets` that begins at `begin`, on a device that does or
-    /// does not take payload by reference.
+    /// Returns the framing of the FPDUs that we send.
+    pub const fn send_framing(&self) -> Framing {
+        Framing { markers: self.markers_sent, crc: self.crc }
+    }
+
+    /// Returns the room for FPDUs in the segment of up to `emss_octets` that begins at `begin`, on a device
+    /// that does or does not take payload by reference.
     pub fn segment_room(&self, begin: SeqNumber, emss_octets: usize, by_reference: bool) -> SegmentRoom {
         SegmentRoom {
             position: u64::from((begin - self.send_start) as u32),

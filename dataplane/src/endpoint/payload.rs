@@ -1,11 +1,12 @@
-//! The payload of segments out: FPDUs are built from the buffers of work requests, streaming octets are copied.
+//! The payload of segments out: FPDUs are built from the buffers of work requests, streaming octets are
+//! copied.
 
 use crate::conn::ConnectionId;
-use crate::crc32c::Digest;
 use crate::device::Frame;
 use crate::limits;
-use crate::memory::{StagTable, Target};
-use crate::mpa::{Framing, fpdu};
+use crate::memory::StagTable;
+use crate::mpa::builder::{ConstantPayload, FpduWriter, PayloadIn};
+use crate::mpa::fpdu;
 use crate::qp::run::{FpduDescriptor, FpduRun, Source};
 use crate::statistics::Statistics;
 use crate::tcp::Pools;
@@ -27,16 +28,16 @@ pub(super) struct PayloadSources<'e> {
     stags: &'e StagTable,
 }
 
-/// The payload of an FPDU that a frame may refer to.
+/// An FPDU whose payload a frame may refer to.
 struct Reference<'e> {
     header: ddp::Header,
-    target: Target<'e>,
-    octets: &'e [u8],
+    payload: ConstantPayload<'e>,
     crc: bool,
 }
 
 impl<F: Frame> Endpoint<'_, F> {
-    /// Returns the sources of the connection's payload, the counters of what is built, and the pools of its segments.
+    /// Returns the sources of the connection's payload, the counters of what is built, and the pools of its
+    /// segments.
     pub(super) fn payload(&mut self) -> (PayloadSources<'_>, &mut Statistics, &Pools<Chunk, F>) {
         let context = &mut *self.context;
         let sources = PayloadSources {
@@ -48,8 +49,8 @@ impl<F: Frame> Endpoint<'_, F> {
         (sources, &mut context.statistics, &context.pools)
     }
 
-    /// Appends the payload of `segment` to `frame`, after room for `headers` octets; by reference if that is allowed and
-    /// worth it. Returns false if the payload or room for it cannot be had.
+    /// Appends the payload of `segment` to `frame`, after room for `headers` octets; by reference if that is
+    /// allowed and worth it. Returns false if the payload or room for it cannot be had.
     pub fn write_payload(
         &mut self,
         segment: &Segment<Chunk>,
@@ -63,7 +64,7 @@ impl<F: Frame> Endpoint<'_, F> {
         let id = self.id;
         let (payload, statistics, _) = self.payload();
         if by_reference && let Some(reference) = payload.reference(segment) {
-            return reference.write(headers, frame, statistics).is_some();
+            return reference.write(headers, frame, statistics);
         }
         match frame.append(headers + segment.octets as usize) {
             Some(room) => payload.build_segment(id, segment, &mut room[headers..], statistics),
@@ -71,8 +72,8 @@ impl<F: Frame> Endpoint<'_, F> {
         }
     }
 
-    /// Builds and keeps all of the FPDUs that `segment` has a part of, unless they are kept already: the parts
-    /// fit together then, whatever happens to their source. Returns false if there is no room.
+    /// Builds and keeps all of the FPDUs that `segment` has a part of, unless they are kept already: the
+    /// parts fit together then, whatever happens to their source. Returns false if there is no room.
     fn keep_if_cut(&mut self, segment: &Segment<Chunk>) -> bool {
         let Chunk::Fpdus(run) = segment.payload else { return true };
         if segment.octets == run.octets {
@@ -141,55 +142,38 @@ impl<'e> PayloadSources<'e> {
         let Some((operating, qp)) = self.operating() else { return false };
         // Where the run begins in the stream of Full Operation; Markers only need it modulo 512.
         let position = u64::from((begin - operating.send_start) as u32);
-        let mut at = 0;
+        let mut writer = FpduWriter::new(out, position, operating.send_framing());
         for fpdu in qp.sender.fpdus(run) {
-            let begin = position + at as u64;
-            let end = at + fpdu::wire_len(begin, fpdu.ulpdu_octets(), operating.markers_sent);
-            let Some(place) = out.get_mut(at..end) else { return false };
             statistics.fpdus_sent += 1;
             statistics.octets_copied_tx += u64::from(fpdu.octets);
-            if !self.build_fpdu(&fpdu, operating, qp, begin, place) {
+            if !self.build_fpdu(&fpdu, qp, &mut writer) {
                 return false;
             }
-            at = end;
         }
-        at == out.len()
+        writer.is_full()
     }
 
     /// Builds one FPDU: its payload is copied once, from the user's buffer to its place in the frame.
-    fn build_fpdu(
-        &self,
-        descriptor: &FpduDescriptor,
-        operating: &Operating,
-        qp: &QueuePair,
-        position: u64,
-        out: &mut [u8],
-    ) -> bool {
+    fn build_fpdu(&self, descriptor: &FpduDescriptor, qp: &QueuePair, writer: &mut FpduWriter<'_>) -> bool {
         let mut header = [0; ddp::Untagged::LEN];
         let header_octets = descriptor.header.emit(&mut header);
         let header = &header[..header_octets];
         let payload_octets = descriptor.octets as usize;
-        let framing = Framing { markers: operating.markers_sent, crc: operating.crc };
         match descriptor.source {
-            Source::Memory(slice) if slice.octets == 0 => {
-                fpdu::encode(out, position, framing, header, 0, |_, _| true)
-            }
+            Source::Memory(slice) if slice.octets == 0 => writer.push(header, 0, |_, _| true),
             Source::Memory(slice) => {
                 let target = self.stags.retained(slice.stag, slice.to, slice.octets as usize);
-                target.is_some_and(|target| {
-                    fpdu::encode(out, position, framing, header, payload_octets, |at, out| {
-                        target.read(at, out)
-                    })
-                })
+                target
+                    .is_some_and(|target| writer.push(header, payload_octets, |at, out| target.read(at, out)))
             }
-            source => fpdu::encode(out, position, framing, header, payload_octets, |at, out| {
-                qp.sender.copy(source, self.stags, at, out)
-            }),
+            source => {
+                writer.push(header, payload_octets, |at, out| qp.sender.copy(source, self.stags, at, out))
+            }
         }
     }
 
-    /// Returns the FPDU of `segment`, if its payload may go by reference: one whole FPDU, without Markers, long
-    /// enough that a reference costs less than a copy, and from constant memory.
+    /// Returns the FPDU of `segment`, if its payload may go by reference: one whole FPDU, without Markers,
+    /// long enough that a reference costs less than a copy, and from constant memory.
     ///
     /// A device reads what a frame refers to when it sends the frame: after the CRC was computed, and perhaps
     /// after the peer's acknowledgement of an earlier copy has completed the request. Memory that anybody can
@@ -209,40 +193,22 @@ impl<'e> PayloadSources<'e> {
         }
         let Source::Memory(slice) = descriptor.source else { return None };
         let target = self.stags.retained(slice.stag, slice.to, slice.octets as usize)?;
-        let octets = target.constant()?;
-        Some(Reference { header: descriptor.header, target, octets, crc: operating.crc })
+        let (region, offset) = target.region();
+        let payload = ConstantPayload { octets: target.constant()?, region, offset };
+        Some(Reference { header: descriptor.header, payload, crc: operating.crc })
     }
 }
 
 impl Reference<'_> {
-    /// Builds one FPDU whose payload stays in place: its head after room for `headers` octets, a reference to the user's
-    /// buffer, then pad and CRC. Returns `None` if a part of it cannot be had.
-    fn write<F: Frame>(&self, headers: usize, frame: &mut F, statistics: &mut Statistics) -> Option<()> {
-        let octets = self.octets.len();
+    /// Builds the FPDU, after room for `headers` octets. Returns false if a part of it cannot be had.
+    fn write<F: Frame>(&self, headers: usize, frame: &mut F, statistics: &mut Statistics) -> bool {
         let mut header = [0; ddp::Untagged::LEN];
         let header_octets = self.header.emit(&mut header);
-        let head = fpdu::LENGTH_LEN + header_octets;
-        let room = frame.append(headers + head)?;
-        fpdu::encode_head(&mut room[headers..], &header[..header_octets], octets)?;
-        let digest = self.crc.then(|| {
-            let mut digest = Digest::new();
-            digest.update(&room[headers..]);
-            digest.update(self.octets);
-            digest
-        });
-        let (tail, tail_octets) = fpdu::tail(digest, octets);
-        let (region, offset) = self.target.region();
-        statistics.fpdus_sent += 1;
-        if frame.append_region(region, offset, octets) {
-            frame.append(tail_octets)?.copy_from_slice(&tail[..tail_octets]);
-        } else {
-            // Memory the device cannot refer to is copied after the head.
-            let room = frame.append(octets + tail_octets)?;
-            let (copy, rest) = room.split_at_mut(octets);
-            copy.copy_from_slice(self.octets);
-            rest.copy_from_slice(&tail[..tail_octets]);
-            statistics.octets_copied_tx += octets as u64;
+        let payload_in = self.payload.append_fpdu(frame, headers, &header[..header_octets], self.crc);
+        statistics.fpdus_sent += u64::from(payload_in.is_some());
+        if payload_in == Some(PayloadIn::Copy) {
+            statistics.octets_copied_tx += self.payload.octets.len() as u64;
         }
-        Some(())
+        payload_in.is_some()
     }
 }
