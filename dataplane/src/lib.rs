@@ -1,10 +1,18 @@
 //! The protocols and the poll loop of warpline, a software RNIC: RDMAP over DDP over MPA over its own TCP.
 //!
-//! Octets enter at [`device`], rise through [`wire`], [`tcp`], [`mpa`], [`ddp`] and [`rdmap`] to a user buffer in
-//! [`memory`] and a completion in [`qp`]; work requests sink the same stairs. A lower layer never names a higher one.
+//! Octets rise from a [`device`] through the IP host ([`net`]) and the connection table ([`conn`]) to their
+//! [`endpoint`], and there through [`tcp`], [`mpa`], [`ddp`] and [`rdmap`] to a user buffer in [`memory`] and
+//! a completion in [`qp`]. Work requests go down the same way. [`core`] connects the layers in one poll loop,
+//! [`ring`] is what control sends to it and receives from it. A lower layer never names a higher one.
 //!
-//! Protocol code does no I/O and reads no clock: the caller passes `now`, and every state machine names its next
-//! deadline. So the whole stack runs in virtual time over [`device::sim`].
+//! The checks that come before the first octet of a segment is placed are in the receive half of the queue
+//! pair, which has the stream's state that they need: those of DDP (RFC 5041 §7.1) and those of RDMAP after
+//! them (RFC 5040 §7.2), for tagged segments in `qp/receiver/tagged.rs`, for Sends in `qp/receiver/sends.rs`,
+//! for Read and Atomic Requests in `qp/receiver/requests.rs`. STag, access rights and bounds are checked by
+//! [`memory::StagTable`]. [`ddp`] and [`rdmap`] hold what needs no state: segmentation, messages, errors.
+//!
+//! Protocol code does no I/O and reads no clock: the caller passes `now`, and every state machine returns its
+//! next deadline. So the whole stack runs in virtual time over [`device::sim`].
 
 pub mod conn;
 pub mod core;

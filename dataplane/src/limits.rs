@@ -107,8 +107,8 @@ pub const STREAM_EVENT_OCTETS: usize = 1460;
 pub const STREAM_SEND_OCTETS: usize = 1 << 16;
 /// Pieces in which those may be handed down.
 pub const STREAM_SEND_PIECES: usize = 64;
-/// Streaming octets of one connection that control has a copy of and has not taken. More of them wait in TCP's window.
-pub const STREAM_LENT_OCTETS: usize = 1 << 16;
+/// Streaming octets of one connection that control has a copy of and has not consumed. The others wait in TCP's window.
+pub const STREAM_UNCONSUMED_OCTETS: usize = 1 << 16;
 /// Work requests that an application gathers on its stack to post them together: some 6 KiB.
 pub const POST_BATCH: usize = 32;
 /// Asynchronous events of a device that nobody has taken. A thousand queue pairs may fail at once; those beyond are counted.

@@ -279,7 +279,7 @@ fn assemble<D: device::Device>(
         window_octets: config.window_octets,
         ports: limits::EPHEMERAL_PORTS,
         tcp: config.tcp,
-        lends_stream: true,
+        holds_stream: true,
         secret: [random.next(), random.next()],
     };
     let bell = Arc::new(EventFd::new().map_err(StartError::EventFd)?);

@@ -1,13 +1,13 @@
 //! What each peer holds of the backlogs of listening ports: none may hold all of one.
 //!
 //! A share is not a fixed part. A peer may have another connection in a backlog while it holds fewer places
-//! than are left free, so that one alone has half of it, the next a quarter, and later peers find some places left.
-//! An address proves little in IPv6, where a host has 2^64 of them; the addresses of a network of 64 bits
-//! together therefore have a share too, four times as many places as are left free. Example: of a backlog of
-//! 128, one address holds 64 at most, and all addresses of its network 103.
+//! than are left free, so that one alone has half of it, the next a quarter, and later peers find some places
+//! left. An address proves little in IPv6, where a host has 2^64 of them; the addresses of a network of 64
+//! bits together therefore have a share too, four times as many places as are left free. Example: of a
+//! backlog of 128, one address holds 64 at most, and all addresses of its network 103.
 //!
-//! The counters are an array under a keyed hash: nothing is allocated, and no peer can choose a counter. Two peers
-//! with the same counter, one pair in four thousand, have one share together.
+//! The counters are an array under a keyed hash: nothing is allocated, and no peer can choose a counter. Two
+//! peers with the same counter, one pair in four thousand, have one share together.
 
 use std::hash::BuildHasher;
 use std::net::IpAddr;
@@ -86,8 +86,8 @@ impl BacklogShares {
         }
     }
 
-    /// Returns the counter of the peer's address, and of its network in IPv6, each with how many times the free places it
-    /// may reach.
+    /// Returns the counter of the peer's address, and of its network in IPv6, each with how many times the
+    /// free places it may reach.
     fn counters(&self, at: ListenAddress, peer: IpAddr) -> impl Iterator<Item = (usize, u32)> + use<> {
         let hasher = self.hasher;
         let counter = move |holder: Holder| hasher.hash_one((at, holder)) as usize % limits::BACKLOG_COUNTERS;

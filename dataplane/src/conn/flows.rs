@@ -1,5 +1,5 @@
-//! Which connection a segment belongs to. The table holds the numbers of slots only; a connection's own key stands in its
-//! slot, once.
+//! Which connection a segment belongs to. The table holds the numbers of slots only; a connection's own key
+//! stands in its slot, once.
 
 use std::hash::BuildHasher;
 
@@ -26,8 +26,8 @@ impl Flows {
         self.slots.find(self.hasher.hash_one(key), |slot| is_key_of(*slot)).copied()
     }
 
-    /// Adds the connection `key`, which is not in the table, as that of `slot`. `key_of` returns the key of a slot's
-    /// connection.
+    /// Adds the connection `key`, which is not in the table, as that of `slot`. `key_of` returns the key of a
+    /// slot's connection.
     pub(super) fn insert<'k>(
         &mut self,
         key: &FlowKey,

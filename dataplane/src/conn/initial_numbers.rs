@@ -1,5 +1,5 @@
-//! Initial sequence numbers and timestamp offsets (RFC 6528, RFC 7323 §5.4): different for each flow, and unknown to
-//! everybody who does not have the core's secret.
+//! Initial sequence numbers and timestamp offsets (RFC 6528, RFC 7323 §5.4): different for each flow, and
+//! unknown to everybody who does not have the core's secret.
 
 use std::hash::{Hash, Hasher};
 
@@ -24,13 +24,14 @@ impl InitialNumbers {
         Self { secret }
     }
 
-    /// Returns the initial sequence number of a connection that opens at `now`: a keyed hash of its addresses and ports,
-    /// plus a clock of 4 microseconds.
+    /// Returns the initial sequence number of a connection that opens at `now`: a keyed hash of its addresses
+    /// and ports, plus a clock of 4 microseconds.
     pub fn sequence_number(&self, key: &FlowKey, now: Instant) -> SeqNumber {
         SeqNumber((self.hash(key) as u32).wrapping_add((now.as_nanos() / TICK_NS) as u32))
     }
 
-    /// Returns what the connection adds to its timestamps: the half of the hash that the sequence number does not show.
+    /// Returns what the connection adds to its timestamps: the half of the hash that the sequence number does
+    /// not show.
     pub fn timestamp_offset(&self, key: &FlowKey) -> u32 {
         (self.hash(key) >> 32) as u32
     }

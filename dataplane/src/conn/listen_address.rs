@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Where a listener accepts connections. Several addresses may have listeners on the same port; a SYN belongs to the
-/// listener whose address matches its destination most specifically.
+/// Where a listener accepts connections. Several addresses may have listeners on the same port; a SYN belongs
+/// to the listener whose address matches its destination most specifically.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ListenAddress {
     /// The local address. `0.0.0.0` stands for every IPv4 address of the core, `None` for every address of
@@ -25,8 +25,8 @@ pub enum Scope {
 }
 
 impl ListenAddress {
-    /// Returns the address of the listener with `scope` that accepts connections to `port` at `local`. A connection
-    /// stores only the scope: its own address and port are the rest.
+    /// Returns the address of the listener with `scope` that accepts connections to `port` at `local`. A
+    /// connection stores only the scope: its own address and port are the rest.
     pub const fn of(scope: Scope, local: IpAddr, port: u16) -> Self {
         let address = match (scope, local) {
             (Scope::All, _) => None,

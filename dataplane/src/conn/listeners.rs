@@ -1,8 +1,8 @@
 //! The ports that accept connections, and how many connections of each have not left its backlog (RFC 4987).
 //!
-//! A connection is in the backlog of its listener in two [`Stage`]s: half-open until its handshake is complete, and then
-//! until it is in Full Operation or the application has accepted it. The backlog bounds each stage, and a core bounds the
-//! half-open connections of all listeners together.
+//! A connection is in the backlog of its listener in two [`Stage`]s: half-open until its handshake is
+//! complete, and then until it is in Full Operation or the application has accepted it. The backlog bounds
+//! each stage, and a core bounds the half-open connections of all listeners together.
 
 use std::net::IpAddr;
 
@@ -64,7 +64,8 @@ pub struct Listeners {
 }
 
 impl Listeners {
-    /// Returns no listeners, for a core with room for `connections`, whose peers are counted under a hash with `hash_key`.
+    /// Returns no listeners, for a core with room for `connections`, whose peers are counted under a hash
+    /// with `hash_key`.
     pub fn new(connections: usize, hash_key: [u64; 2]) -> Self {
         Self {
             list: Vec::with_capacity(limits::LISTENERS_PER_CORE),
@@ -80,8 +81,8 @@ impl Listeners {
         self.syns_this_poll = 0;
     }
 
-    /// Accepts connections at `at`, or changes how that is done. A listener beyond the limit is ignored: control has the
-    /// same limit.
+    /// Accepts connections at `at`, or changes how that is done. A listener beyond the limit is ignored:
+    /// control has the same limit.
     pub fn listen(&mut self, at: ListenAddress, backlog: u32, tcp: Behaviour) {
         if let Some(listener) = self.list.iter_mut().find(|listener| listener.at == at) {
             (listener.backlog, listener.tcp) = (backlog, tcp);
@@ -112,7 +113,8 @@ impl Listeners {
         self.list[listener.0].tcp
     }
 
-    /// Returns how specifically `listener`, which [`find`](Self::find) has returned for `local`, names that address.
+    /// Returns how specifically `listener`, which [`find`](Self::find) has returned for `local`, names that
+    /// address.
     pub fn scope(&self, listener: ListenerIndex, local: IpAddr) -> Scope {
         let scope = self.list[listener.0].at.scope(local);
         debug_assert!(scope.is_some(), "the listener does not accept connections at {local}");
@@ -130,7 +132,8 @@ impl Listeners {
         self.shares.has_room(listener.at, peer, stage, listener.free_places(stage))
     }
 
-    /// Returns true if a SYN of `peer` to `listener` may get a connection in this poll; else it gets a cookie.
+    /// Returns true if a SYN of `peer` to `listener` may get a connection in this poll; else it gets a
+    /// cookie.
     pub fn has_room_for_syn(&self, listener: ListenerIndex, peer: IpAddr) -> bool {
         self.list[listener.0].free_places(Stage::Opening) > 0
             && self.has_share(listener, peer, Stage::Opening)
@@ -160,8 +163,8 @@ impl Listeners {
         }
     }
 
-    /// Counts a connection of the listener at `at` no longer: it is in Full Operation, accepted by the application, or gone.
-    /// `stage` is the one in which it was.
+    /// Counts a connection of the listener at `at` no longer: it is in Full Operation, accepted by the
+    /// application, or gone. `stage` is the one in which it was.
     pub fn leave(&mut self, at: ListenAddress, peer: IpAddr, stage: Stage) {
         if stage == Stage::Opening {
             debug_assert!(self.opening > 0, "a half-open connection is counted");

@@ -1,5 +1,5 @@
-//! The connection table: which connection a segment belongs to, which peers may open another one, and what a core
-//! remembers of connections that are over.
+//! The connection table: which connection a segment belongs to, which peers may open another one, and what a
+//! core remembers of connections that are over.
 //!
 //! Nothing here knows what a connection carries: the [`Table`] holds connections of any type that has a
 //! [`FlowKey`](crate::net::flow::FlowKey).

@@ -1,9 +1,9 @@
 //! Local ports of active opens: algorithm 4 of RFC 6056 (§3.3.4, double-hash port selection).
 //!
-//! To one peer the ports go up one by one, so that a port is used again as late as possible: the peer may still have the
-//! last connection from it in TIME-WAIT, which random ports would hit early. The first port is a keyed hash of both
-//! addresses and the peer's port, which no third party can compute; and peers share a counter only by chance, so that the
-//! ports a peer sees say little about connections to others.
+//! To one peer the ports go up one by one, so that a port is used again as late as possible: the peer may
+//! still have the last connection from it in TIME-WAIT, which random ports would hit early. The first port is
+//! a keyed hash of both addresses and the peer's port, which no third party can compute; and peers share a
+//! counter only by chance, so that the ports a peer sees say little about connections to others.
 
 use std::hash::{Hash, Hasher};
 use std::net::IpAddr;

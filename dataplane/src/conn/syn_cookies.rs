@@ -1,10 +1,11 @@
-//! SYN cookies (RFC 4987 §3.6): a SYN-ACK that leaves no state in the core, because the state is in the sequence number
-//! that the peer acknowledges.
+//! SYN cookies (RFC 4987 §3.6): a SYN-ACK that leaves no state in the core, because the state is in the
+//! sequence number that the peer acknowledges.
 //!
-//! The 32 bits are a keyed hash of 24 bits and an octet of what the SYN said: its MSS, its window shift and its permission
-//! for selective acknowledgement, each as an index into a short table, and a bit that tells in which of two spans of time
-//! the cookie was made. The octet is masked by the hash. Timestamps need no room: every segment of the peer shows whether
-//! it uses them, also the one that returns the cookie (RFC 7323 §3.2).
+//! The 32 bits are a keyed hash of 24 bits and an octet of what the SYN said: its MSS, its window shift and
+//! its permission for selective acknowledgement, each as an index into a short table, and a bit that tells in
+//! which of two spans of time the cookie was made. The octet is masked by the hash. Timestamps need no room:
+//! every segment of the peer shows whether it uses them, also the one that returns the cookie (RFC 7323
+//! §3.2).
 
 use std::hash::{Hash, Hasher};
 
@@ -16,11 +17,12 @@ use crate::net::flow::FlowKey;
 use crate::time::Instant;
 use crate::wire::tcp::{Flags, Header, Options, SeqNumber};
 
-/// What an MSS is rounded down to: the least we believe, the default, the least of IPv6, tunnels, IPv6 and IPv4 on
-/// Ethernet, and jumbo frames.
+/// What an MSS is rounded down to: the least we believe, the default, the least of IPv6, tunnels, IPv6 and
+/// IPv4 on Ethernet, and jumbo frames.
 const MSS: [u16; 8] =
     [limits::MIN_MSS_OCTETS, limits::DEFAULT_MSS_OCTETS, 1220, 1360, 1400, 1440, 1460, 8940];
-/// What a window shift is rounded down to. A shift taken too small makes the peer's window look smaller than it is.
+/// What a window shift is rounded down to. A shift taken too small makes the peer's window look smaller than
+/// it is.
 const SHIFT: [Option<u8>; 8] = [None, Some(0), Some(2), Some(4), Some(6), Some(7), Some(8), Some(10)];
 
 /// Where in the octet each part stands.
@@ -68,8 +70,8 @@ impl SynCookies {
         self.made.is_some_and(|made| now - made < 2 * limits::SYN_COOKIE_SPAN_NS)
     }
 
-    /// Returns the SYN whose SYN-ACK `header` acknowledges, as far as the cookie stores it; `None` if `header` acknowledges
-    /// no cookie.
+    /// Returns the SYN whose SYN-ACK `header` acknowledges, as far as the cookie stores it; `None` if
+    /// `header` acknowledges no cookie.
     pub fn check(&self, now: Instant, key: &FlowKey, header: &Header) -> Option<Header> {
         let cookie = (header.ack - 1).0;
         let octet = cookie as u8 ^ (cookie >> 24) as u8;

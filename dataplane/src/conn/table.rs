@@ -1,4 +1,5 @@
-//! The connections of a core: where each one lies, whether it waits for a turn to send, and when its next timer is due.
+//! The connections of a core: where each one lies, whether it waits for a turn to send, and when its next
+//! timer is due.
 
 use super::flows::Flows;
 use super::wheel::Wheel;
@@ -37,7 +38,8 @@ pub struct Table<C> {
 }
 
 impl<C: Keyed> Table<C> {
-    /// Returns an empty table with room for `capacity` connections, which are found under a hash with `hash_key`.
+    /// Returns an empty table with room for `capacity` connections, which are found under a hash with
+    /// `hash_key`.
     pub fn new(capacity: usize, hash_key: [u64; 2]) -> Self {
         let slot = |_| Slot { generation: 0, dirty: false, connection: None };
         Self {
@@ -118,8 +120,8 @@ impl<C: Keyed> Table<C> {
         self.slots.iter_mut().filter_map(|slot| slot.connection.as_mut())
     }
 
-    /// Adds a connection, whose addresses and ports no other has. It has a turn to send. Returns its slot; `None` if the
-    /// table is full.
+    /// Adds a connection, whose addresses and ports no other has. It has a turn to send. Returns its slot;
+    /// `None` if the table is full.
     pub fn insert(&mut self, connection: C) -> Option<u32> {
         let slot = self.free.pop()?;
         let key = *connection.key();
@@ -196,7 +198,8 @@ impl<C: Keyed> Table<C> {
         self.timers.set(slot, deadline);
     }
 
-    /// Returns the slot of a connection whose timer is due at `now`, and turns the timer off; `None` if none is.
+    /// Returns the slot of a connection whose timer is due at `now`, and turns the timer off; `None` if none
+    /// is.
     pub fn pop_due(&mut self, now: Instant) -> Option<u32> {
         self.timers.pop_due(now)
     }
@@ -262,8 +265,8 @@ mod tests {
         assert!(table.get(old).is_none() && table.get(table.id(0)).is_some());
     }
 
-    /// Of three connections the last two have their turn, and one of them has nothing more to send: the other comes after
-    /// the one that was not served.
+    /// Of three connections the last two have their turn, and one of them has nothing more to send: the other
+    /// comes after the one that was not served.
     #[test]
     fn connections_that_were_served_come_after_the_others() {
         let mut table = table(3);

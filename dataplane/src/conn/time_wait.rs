@@ -1,8 +1,8 @@
-//! Connections in TIME-WAIT (RFC 9293 §3.6.1), in a table of their own. Of each, the table keeps only the state that answers
-//! an old segment and that distinguishes the SYN of a new connection.
+//! Connections in TIME-WAIT (RFC 9293 §3.6.1), in a table of their own. Of each, the table keeps only the
+//! state that answers an old segment and that distinguishes the SYN of a new connection.
 //!
-//! RSTs do not end the wait (RFC 1337); a peer that opens again does, if its SYN is certainly new (RFC 1122 §4.2.2.13,
-//! RFC 6191). A full table drops the oldest: it has waited longest.
+//! RSTs do not end the wait (RFC 1337); a peer that opens again does, if its SYN is certainly new (RFC 1122
+//! §4.2.2.13, RFC 6191). A full table drops the oldest: it has waited longest.
 
 use std::collections::HashMap;
 
@@ -77,19 +77,21 @@ impl TimeWaitState {
             return Disposition::Reopen(self.next_iss_min());
         }
         if flags.contains(Flags::SYN) {
-            // RFC 5961 §4: a peer that has forgotten the connection answers this with a RST, and tries again later.
+            // RFC 5961 §4: a peer that has forgotten the connection answers this with a RST, and tries again
+            // later.
             return Disposition::Acknowledge;
         }
         let end = header.seq + payload_octets as u32 + u32::from(flags.contains(Flags::FIN));
         if flags.contains(Flags::FIN) && end == self.rcv_nxt && !self.is_old(header) {
             return Disposition::AcknowledgeFin;
         }
-        // A segment at RCV.NXT is the peer's last acknowledgement, or has data after the FIN, which no peer sends.
+        // A segment at RCV.NXT is the peer's last acknowledgement, or has data after the FIN, which no peer
+        // sends.
         if header.seq == self.rcv_nxt { Disposition::Drop } else { Disposition::Acknowledge }
     }
 
-    /// Returns the least initial sequence number of a new connection between the same ports: after everything that this end
-    /// has sent (RFC 1122 §4.2.2.13), with a gap.
+    /// Returns the least initial sequence number of a new connection between the same ports: after everything
+    /// that this end has sent (RFC 1122 §4.2.2.13), with a gap.
     pub fn next_iss_min(&self) -> SeqNumber {
         self.snd_nxt + 0x1_0000
     }
@@ -248,8 +250,8 @@ impl TimeWaitTable {
         }
     }
 
-    /// Returns true if an acknowledgement to another segment than a FIN may be sent now: two ends that disagree must not
-    /// answer each other without end.
+    /// Returns true if an acknowledgement to another segment than a FIN may be sent now: two ends that
+    /// disagree must not answer each other without end.
     fn may_acknowledge(&mut self, now: Instant, key: &FlowKey) -> bool {
         let Some(&place) = self.by_key.get(key) else { return false };
         let entry = &mut self.entries[place as usize];
@@ -274,8 +276,8 @@ impl TimeWaitTable {
         self.by_key.contains_key(key)
     }
 
-    /// Returns the state of a connection that this end may open again: it used timestamps, and has waited long enough for
-    /// our clock to tick (RFC 6191 §2, from our side).
+    /// Returns the state of a connection that this end may open again: it used timestamps, and has waited
+    /// long enough for our clock to tick (RFC 6191 §2, from our side).
     pub fn reusable(&self, now: Instant, key: &FlowKey) -> Option<TimeWaitState> {
         let entry = &self.entries[*self.by_key.get(key)? as usize];
         let began = entry.expires.nanos_since(Instant::from_nanos(limits::LINGER_NS));

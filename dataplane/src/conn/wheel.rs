@@ -4,8 +4,8 @@ use crate::time::Instant;
 
 /// Nanoseconds of a tick, as a power of two: about a millisecond, finer than any TCP timer needs.
 const TICK_SHIFT: u32 = 20;
-/// Slots: deadlines up to about four seconds ahead lie in their own slot; later ones lie in the last slot, and move when
-/// the wheel comes to it.
+/// Slots: deadlines up to about four seconds ahead lie in their own slot; later ones lie in the last slot,
+/// and move when the wheel comes to it.
 const SLOTS: usize = 4096;
 const WORDS: usize = SLOTS / 64;
 const NIL: u32 = u32::MAX;

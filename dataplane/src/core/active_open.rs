@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use crate::device::Device;
-use crate::endpoint::Origin;
+use crate::endpoint::OpenKind;
 use crate::net::addresses;
 use crate::net::flow::FlowKey;
 use crate::ring::ConnectError;
@@ -36,15 +36,16 @@ impl<D: Device> Core<D> {
         }
         let behaviour = behaviour.unwrap_or(self.behaviour);
         let tcp = tcp::Connection::connect(self.tcp_config(&key, behaviour), iss);
-        let slot = self.insert_connection(key, Origin::Active { token }, tcp).ok_or(ConnectError::NoRoom)?;
+        let slot =
+            self.insert_connection(key, OpenKind::Active { token }, tcp).ok_or(ConnectError::NoRoom)?;
         if let Some(mut endpoint) = self.endpoints.at(now, slot) {
             endpoint.open_until(now + timeout_ns);
         }
         Ok(())
     }
 
-    /// Returns our address for a connection to `remote`, and its port if control has chosen one. An unspecified
-    /// address is left to the core too.
+    /// Returns our address for a connection to `remote`, and its port if control has chosen one. An
+    /// unspecified address is left to the core too.
     fn local_end(
         &self,
         local: Option<SocketAddr>,
@@ -64,10 +65,10 @@ impl<D: Device> Core<D> {
         Ok((address, port))
     }
 
-    /// Returns a free local port for a connection to `remote`, no listening one, or `port` if it is free towards
-    /// `remote`; and the least initial sequence number, if the port had a connection to `remote` before. Ports in TIME-WAIT
-    /// come last, and only where timestamps distinguish old segments from new ones (RFC 6191 §2, from our side: our
-    /// clock has ticked since).
+    /// Returns a free local port for a connection to `remote`, no listening one, or `port` if it is free
+    /// towards `remote`; and the least initial sequence number, if the port had a connection to `remote`
+    /// before. Ports in TIME-WAIT come last, and only where timestamps distinguish old segments from new ones
+    /// (RFC 6191 §2, from our side: our clock has ticked since).
     fn free_port(
         &mut self,
         now: Instant,

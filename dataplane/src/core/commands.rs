@@ -50,7 +50,7 @@ impl<D: Device> Core<D> {
                 Outcome::NONE
             }),
             Command::Stream { connection, octets, then } => self.send_stream(now, connection, octets, then),
-            Command::Take { connection, octets } => {
+            Command::ConsumeStream { connection, octets } => {
                 self.with_endpoint(now, connection, |endpoint| endpoint.consume_stream(octets));
             }
             Command::Start { connection, operation } => self.start(now, connection, operation),
@@ -61,14 +61,12 @@ impl<D: Device> Core<D> {
                 self.with_endpoint(now, connection, |endpoint| endpoint.expect_fpdu(within_ns));
             }
             Command::Close { connection } => {
-                self.with_endpoint(now, connection, |endpoint| endpoint.close());
+                self.with_endpoint(now, connection, |endpoint| endpoint.close(None));
             }
             Command::Disconnect { connection, within_ns } => {
-                self.with_endpoint(now, connection, |endpoint| endpoint.disconnect(within_ns));
+                self.with_endpoint(now, connection, |endpoint| endpoint.close(within_ns));
             }
-            Command::Abort { connection } => {
-                self.with_endpoint(now, connection, |endpoint| endpoint.abort());
-            }
+            Command::Abort { connection } => self.abort(now, connection),
             Command::CreateQp(shared) => self.create_qp(shared),
             Command::DestroyQp(number) => self.destroy_qp(now, number),
             Command::Register { stag, grant } => {
@@ -98,7 +96,7 @@ impl<D: Device> Core<D> {
             match then {
                 AfterStream::Stay => {}
                 AfterStream::FullOperation(operation) => self.start(now, id, operation),
-                AfterStream::Close => self.with_endpoint(now, id, |endpoint| endpoint.close()),
+                AfterStream::Close => self.with_endpoint(now, id, |endpoint| endpoint.close(None)),
             }
         }
         self.apply(id.index, Outcome::DIRTY);
@@ -130,10 +128,17 @@ impl<D: Device> Core<D> {
         }
     }
 
-    /// Counts a command to begin Full Operation for a connection that is over. [`Event::Closed`] was on its way when control
-    /// gave the command, and it tells control that the queue pair stays idle.
+    /// Counts a command to begin Full Operation for a connection that is over. [`Event::Closed`] was on its
+    /// way when control gave the command, and it tells control that the queue pair stays idle.
     const fn refuse_start(&mut self) {
         self.endpoints.context.statistics.starts_refused += 1;
+    }
+
+    fn abort(&mut self, now: Instant, id: ConnectionId) {
+        if let Some(mut endpoint) = self.endpoints.named(now, id) {
+            let outcome = endpoint.abort();
+            self.apply(id.index, outcome);
+        }
     }
 
     fn create_qp(&mut self, shared: Arc<SharedQp>) {
@@ -142,8 +147,11 @@ impl<D: Device> Core<D> {
 
     fn destroy_qp(&mut self, now: Instant, number: QpNumber) {
         let connection = self.endpoints.queue_pairs.numbered(number).and_then(|qp| qp.connection);
-        if let Some(id) = connection {
-            self.with_endpoint(now, id, |endpoint| endpoint.lose_queue_pair());
+        if let Some(id) = connection
+            && let Some(mut endpoint) = self.endpoints.named(now, id)
+        {
+            let outcome = endpoint.lose_queue_pair();
+            self.apply(id.index, outcome);
         }
         let context = &mut self.endpoints.context;
         if let Some(mut qp) = self.endpoints.queue_pairs.remove(number) {
@@ -159,8 +167,8 @@ impl<D: Device> Core<D> {
     }
 
     fn deregister(&mut self, stag: STag) {
-        // Sends that were posted before read from the memory too, even if their doorbell is not served yet. Those that cannot
-        // be taken yet may do so as well.
+        // Sends that were posted before read from the memory too, even if their doorbell is not served yet.
+        // Those that cannot be taken yet may do so as well.
         let stags = &mut self.endpoints.context.stags;
         let owner = stags.owner(stag);
         let mut may_be_used = false;

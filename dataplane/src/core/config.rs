@@ -19,26 +19,27 @@ pub struct Config {
     pub routes: Routes,
     /// Neighbours whose hardware address is known beforehand.
     pub neighbours: ArrayVec<StaticNeighbour, { limits::STATIC_NEIGHBOURS_PER_CORE }>,
-    /// Whether the core probes for other stations that have its IPv6 addresses before it uses them (RFC 4862 §5.4): for one
-    /// to two seconds after the start. Without it, the core uses the addresses at once.
+    /// Whether the core probes for other stations that have its IPv6 addresses before it uses them (RFC 4862
+    /// §5.4): for one to two seconds after the start. Without it, the core uses the addresses at once.
     pub duplicate_address_detection: bool,
     /// The VLAN that all frames belong to, 1 to 4094, by an IEEE 802.1Q tag; `None` for frames without one.
     pub vlan: Option<u16>,
     /// Octets a peer may have in flight on one connection.
     pub window_octets: u32,
-    /// First and last local port of connections this core opens. Cores that share an address must not share ports.
+    /// First and last local port of connections this core opens. Cores that share an address must not share
+    /// ports.
     pub ports: (u16, u16),
     /// How TCP behaves on its connections, unless a command says otherwise.
     pub tcp: tcp::Behaviour,
-    /// Whether streaming octets stay in TCP's window until control has consumed them ([`Command::Take`]): a peer sends no
-    /// more than the window to an application that consumes nothing, and Full Operation can begin at any octet that was not
-    /// consumed. Control is then notified how many of its own octets the peer has acknowledged
-    /// ([`Event::StreamAcknowledged`]). Without it, octets are consumed when control gets its copy: that is enough for MPA's
-    /// startup.
+    /// Whether streaming octets stay in TCP's window until control has consumed them
+    /// ([`Command::ConsumeStream`]): a peer sends no more than the window to an application that consumes
+    /// nothing, and Full Operation can begin at any octet that was not consumed. Control is then notified how
+    /// many of its own octets the peer has acknowledged ([`Event::StreamAcknowledged`]). Without it, octets
+    /// are consumed when control gets its copy: that is enough for MPA's startup.
     ///
-    /// [`Command::Take`]: crate::ring::Command::Take
+    /// [`Command::ConsumeStream`]: crate::ring::Command::ConsumeStream
     /// [`Event::StreamAcknowledged`]: crate::ring::Event::StreamAcknowledged
-    pub lends_stream: bool,
+    pub holds_stream: bool,
     /// Secret of initial sequence numbers and ports: different on every start (RFC 6528).
     pub secret: [u64; 2],
 }
@@ -47,7 +48,8 @@ impl Config {
     /// Octets of the window unless changed: a millisecond at 16 Gbit/s.
     pub const WINDOW_OCTETS: u32 = {
         let octets = 2 << 20;
-        // A core holds a whole window of Ethernet's full frames after a single loss, or the peer sends much of it again.
+        // A core holds a whole window of Ethernet's full frames after a single loss, or the peer sends much
+        // of it again.
         let beyond_gap = limits::HELD_FRAMES_PER_CONNECTION - limits::HELD_FRAMES_IN_ORDER;
         assert!(beyond_gap * 1428 >= octets as usize, "the frames held are too few for the window");
         octets
@@ -64,19 +66,14 @@ impl Config {
             window_octets: Self::WINDOW_OCTETS,
             ports: limits::EPHEMERAL_PORTS,
             tcp: tcp::Behaviour::default(),
-            lends_stream: false,
+            holds_stream: false,
             secret,
         }
     }
 
     /// Returns how the IP host is set up.
-    pub(super) fn host(&self) -> net::Config {
-        net::Config {
-            addresses: self.addresses.clone(),
-            routes: self.routes.clone(),
-            neighbours: self.neighbours.clone(),
-            duplicate_address_detection: self.duplicate_address_detection,
-            vlan: self.vlan,
-        }
+    pub(super) fn into_host(self) -> net::Config {
+        let Self { addresses, routes, neighbours, duplicate_address_detection, vlan, .. } = self;
+        net::Config { addresses, routes, neighbours, duplicate_address_detection, vlan }
     }
 }

@@ -1,7 +1,7 @@
 //! What both kinds of opens need: how TCP is set up, and a place in the connection table.
 
 use crate::device::Device;
-use crate::endpoint::{Connection, Origin};
+use crate::endpoint::{Connection, OpenKind};
 use crate::limits;
 use crate::net::flow::FlowKey;
 use crate::tcp;
@@ -9,12 +9,13 @@ use crate::tcp;
 use super::Core;
 
 impl<D: Device> Core<D> {
-    /// Returns how TCP of `key` is set up. The MSS leaves room for the headers without options (RFC 9293 §3.7.1, RFC 8200
-    /// §8.3).
+    /// Returns how TCP of `key` is set up. The MSS leaves room for the headers without options (RFC 9293
+    /// §3.7.1, RFC 8200 §8.3).
     // Requirements: MPA-5.1-02
     pub(super) fn tcp_config(&self, key: &FlowKey, behaviour: tcp::Behaviour) -> tcp::Config {
         let mss_octets = self.host.mss_octets(key.remote);
-        // MPA-A.5-03, C00-13-01: an FPDU that fills a segment of our link finds room, in however many segments it arrives.
+        // MPA-A.5-03, C00-13-01: an FPDU that fills a segment of our link finds room, in however many
+        // segments it arrives.
         let window_min = u32::from(mss_octets).max(limits::REASSEMBLY_FLOOR_OCTETS);
         tcp::Config {
             mss_octets,
@@ -28,9 +29,9 @@ impl<D: Device> Core<D> {
     pub(super) fn insert_connection(
         &mut self,
         key: FlowKey,
-        origin: Origin,
+        open_kind: OpenKind,
         tcp: tcp::Connection,
     ) -> Option<u32> {
-        self.endpoints.table.insert(Connection::new(key, self.host.flow_label(&key), origin, tcp))
+        self.endpoints.table.insert(Connection::new(key, self.host.flow_label(&key), open_kind, tcp))
     }
 }

@@ -28,7 +28,12 @@ impl<D: Device> Core<D> {
         let Some(qp) = self.endpoints.queue_pairs.numbered(number) else { return };
         qp.shared.clear_doorbell();
         match qp.connection {
-            Some(id) => self.with_endpoint(now, id, |endpoint| endpoint.on_doorbell()),
+            Some(id) => {
+                if let Some(mut endpoint) = self.endpoints.named(now, id) {
+                    let outcome = endpoint.on_doorbell();
+                    self.apply(id.index, outcome);
+                }
+            }
             // Posted while the stream of the queue pair ended.
             None if qp.shared.state() == QpState::Error => {
                 let context = &mut self.endpoints.context;
@@ -38,8 +43,8 @@ impl<D: Device> Core<D> {
         }
     }
 
-    /// Hands out receives that were posted to shared receive queues which connections wait for. The longest wait is served
-    /// first; a connection that then waits again is the last.
+    /// Hands out receives that were posted to shared receive queues which connections wait for. The longest
+    /// wait is served first; a connection that then waits again is the last.
     fn resume_shared_receive_waiters(&mut self, now: Instant) {
         let (mut at, mut resumed) = (0, 0);
         // Those that wait again join at the end, and are not visited.

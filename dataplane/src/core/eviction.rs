@@ -7,8 +7,9 @@ use crate::time::Instant;
 use super::Core;
 
 impl<D: Device> Core<D> {
-    /// Makes room after a segment found none among the frames held. Now and then, observes all connections and fails those
-    /// that have made no progress for long, of these the ones that hold the most, until others have room again.
+    /// Makes room after a segment found none among the frames held. Now and then, observes all connections
+    /// and fails those that have made no progress for long, of these the ones that hold the most, until
+    /// others have room again.
     pub(super) fn evict_stalled(&mut self, now: Instant) {
         if now < self.evict_at || !self.endpoints.context.pools.held.is_crowded() {
             return;

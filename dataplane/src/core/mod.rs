@@ -1,9 +1,9 @@
 //! One poll loop: frames in, frames out, and the endpoints between.
 //!
-//! A [`Core`] connects layers that do not name each other: the IP [`Host`] with its device, the connection table, the
-//! [`Endpoints`] and the rings to control. It hands each input to one endpoint, and applies what that changes. A core owns
-//! everything it uses; nothing here is shared, locked or reference-counted with other cores. Control talks to it over
-//! [`ring`], applications over the rings of their queue pairs.
+//! A [`Core`] connects layers that do not name each other: the IP [`Host`] with its device, the connection
+//! table, the [`Endpoints`] and the rings to control. It hands each input to one endpoint, and applies what
+//! that changes. A core owns everything it uses; nothing here is shared, locked or reference-counted with
+//! other cores. Control talks to it over [`ring`], applications over the rings of their queue pairs.
 
 mod active_open;
 mod commands;
@@ -71,7 +71,6 @@ impl<D: Device> Core<D> {
     }
 
     /// As [`new`](Self::new), with tables of other sizes.
-    #[expect(clippy::needless_pass_by_value, reason = "a core is the owner of what it is set up with")]
     pub fn with_tables(device: D, config: Config, rings: Rings, tables: Tables) -> Self {
         let secret = Secret::new(config.secret);
         let held_frames = tables.held_frames.min(device.capabilities().frames / 2);
@@ -89,7 +88,7 @@ impl<D: Device> Core<D> {
             cut_runs: CutRunStore::new(tables.cut_octets),
             lingering_octets: 0,
             doorbells: rings.doorbells.clone(),
-            holds_stream: config.lends_stream,
+            holds_stream: config.holds_stream,
             events: Events::new(rings.events.clone()),
             statistics: Statistics::default(),
         };
@@ -110,7 +109,7 @@ impl<D: Device> Core<D> {
             resets: RateLimit::new(limits::RESETS_PER_SECOND, secret.derive(Purpose::Resets)),
             evict_at: Instant::ZERO,
             rings,
-            host: Host::new(device, config.host(), secret),
+            host: Host::new(device, config.into_host(), secret),
         }
     }
 
@@ -135,19 +134,21 @@ impl<D: Device> Core<D> {
         busy
     }
 
-    /// Returns when [`poll_once`](Self::poll_once) must be called again even if nothing arrives and nothing is posted.
+    /// Returns when [`poll_once`](Self::poll_once) must be called again even if nothing arrives and nothing
+    /// is posted.
     pub fn next_deadline(&self) -> Instant {
         self.host.next_deadline().min(self.endpoints.table.next_deadline())
     }
 
-    /// Returns true if there is an event for control since the last call, or a change made by a command. The thread that
-    /// polls the core then wakes control.
+    /// Returns true if there is an event for control since the last call, or a change made by a command. The
+    /// thread that polls the core then wakes control.
     #[inline]
     pub fn take_news(&mut self) -> bool {
         self.endpoints.context.events.take_news()
     }
 
-    /// Returns true if events wait for room in the ring to control: control does not notify the core when there is some.
+    /// Returns true if events wait for room in the ring to control: control does not notify the core when
+    /// there is some.
     pub fn has_waiting_events(&self) -> bool {
         self.endpoints.context.events.waiting() > 0
     }
@@ -172,8 +173,8 @@ impl<D: Device> Core<D> {
         self.host.disable_rx_interrupt();
     }
 
-    /// Has every queue of a queue pair continue at message number `next`, in both directions, as if all before
-    /// had been exchanged. For tests: the wrap (RFC 5041 §4.3) is 2^32 messages away otherwise.
+    /// Has every queue of a queue pair continue at message number `next`, in both directions, as if all
+    /// before had been exchanged. For tests: the wrap (RFC 5041 §4.3) is 2^32 messages away otherwise.
     #[doc(hidden)]
     pub fn continue_message_numbers(&mut self, qp: QpNumber, next: u32) {
         if let Some(qp) = self.endpoints.queue_pairs.numbered(qp) {
@@ -183,8 +184,8 @@ impl<D: Device> Core<D> {
         }
     }
 
-    /// Has the connection that `id` names handle an input. A connection that is gone gets none: control has been notified of
-    /// its end, or will be.
+    /// Has the connection that `id` names handle an input. A connection that is gone gets none: control has
+    /// been notified of its end, or will be.
     fn with_endpoint(
         &mut self,
         now: Instant,

@@ -1,16 +1,17 @@
 //! Passive opens: a SYN at a listening port, and how the core withstands a flood of them (RFC 4987).
 //!
-//! While there is room, a SYN gets a connection. Half-open connections are bounded per port by its backlog and per core;
-//! beyond that a SYN gets a cookie, and the connection is made when the cookie comes back. A core under attack holds
-//! no more than that bound and still accepts every peer that answers.
+//! While there is room, a SYN gets a connection. Half-open connections are bounded per port by its backlog
+//! and per core; beyond that a SYN gets a cookie, and the connection is made when the cookie comes back. A
+//! core under attack holds no more than that bound and still accepts every peer that answers.
 //!
-//! Of each bound a peer has a share. Half-open connections beyond it cost the peer nothing: they get cookies, so an attacker
-//! that forges its address takes nothing from it. Open connections beyond it are refused: their address is proved.
+//! Of each bound a peer has a share. Half-open connections beyond it cost the peer nothing: they get cookies,
+//! so an attacker that forges its address takes nothing from it. Open connections beyond it are refused:
+//! their address is proved.
 
 use crate::conn::{ListenerIndex, Stage, TimeWaitOutcome};
 use crate::device::Device;
 use crate::drops::DropCause;
-use crate::endpoint::Origin;
+use crate::endpoint::OpenKind;
 use crate::limits;
 use crate::net::flow::FlowKey;
 use crate::tcp::{self, Payload};
@@ -20,7 +21,8 @@ use crate::wire::tcp::{Flags, Header, SeqNumber};
 use super::Core;
 
 impl<D: Device> Core<D> {
-    /// Handles a segment of no connection: it opens one, belongs to one in TIME-WAIT, or is answered with a RST.
+    /// Handles a segment of no connection: it opens one, belongs to one in TIME-WAIT, or is answered with a
+    /// RST.
     pub(super) fn on_unmatched_segment(
         &mut self,
         now: Instant,
@@ -48,8 +50,9 @@ impl<D: Device> Core<D> {
         Err(DropCause::NoConnection)
     }
 
-    /// Handles a segment that may belong to a connection in TIME-WAIT. Returns the least initial sequence number of a new
-    /// connection, if the segment may open one in its place, and `None` if there is no such connection.
+    /// Handles a segment that may belong to a connection in TIME-WAIT. Returns the least initial sequence
+    /// number of a new connection, if the segment may open one in its place, and `None` if there is no such
+    /// connection.
     fn on_segment_in_time_wait(
         &mut self,
         now: Instant,
@@ -108,8 +111,8 @@ impl<D: Device> Core<D> {
         Ok(())
     }
 
-    /// Checks that a peer at a listening port could have a connection. Each connection causes events: while control is
-    /// behind with those, peers that connect and leave must not pile them up.
+    /// Checks that a peer at a listening port could have a connection. Each connection causes events: while
+    /// control is behind with those, peers that connect and leave must not pile them up.
     fn check_room(&self, listener: ListenerIndex, key: &FlowKey) -> Result<(), DropCause> {
         let context = &self.endpoints.context;
         let listeners = &context.listeners;
@@ -129,8 +132,8 @@ impl<D: Device> Core<D> {
         key: FlowKey,
         tcp: tcp::Connection,
     ) -> Result<u32, DropCause> {
-        let origin = Origin::Passive(self.endpoints.context.listeners.scope(listener, key.local));
-        let slot = self.insert_connection(key, origin, tcp).ok_or(DropCause::NoRoomForConnection)?;
+        let open_kind = OpenKind::Passive(self.endpoints.context.listeners.scope(listener, key.local));
+        let slot = self.insert_connection(key, open_kind, tcp).ok_or(DropCause::NoRoomForConnection)?;
         self.endpoints.context.listeners.enter_backlog(listener, &key);
         Ok(slot)
     }

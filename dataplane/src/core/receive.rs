@@ -1,4 +1,5 @@
-//! Frames in: the host takes each of them apart, and the connection it is for handles the segment or the ICMP error.
+//! Frames in: the host takes each of them apart, and the connection it is for handles the segment or the ICMP
+//! error.
 
 use crate::device::Device;
 use crate::drops::DropCause;
@@ -26,7 +27,8 @@ impl<D: Device> Core<D> {
         any
     }
 
-    /// Takes the frames that were queued for the host itself before, a burst at most. Returns true if there were any.
+    /// Takes the frames that were queued for the host itself before, a burst at most. Returns true if there
+    /// were any.
     pub(super) fn receive_looped(&mut self, now: Instant) -> bool {
         let count = self.host.looped_frames().min(limits::RECEIVE_BURST_FRAMES);
         for _ in 0..count {
@@ -37,8 +39,8 @@ impl<D: Device> Core<D> {
         count > 0
     }
 
-    /// Brings the host's addresses into use that are due, and gives a turn to the connections that wait for them. Returns
-    /// true if any was due.
+    /// Brings the host's addresses into use that are due, and gives a turn to the connections that wait for
+    /// them. Returns true if any was due.
     pub(super) fn detect_duplicates(&mut self, now: Instant) -> bool {
         let Some(assigned) = self.host.detect_duplicates(now) else { return false };
         for address in assigned {

@@ -11,7 +11,8 @@ pub struct Tables {
     pub time_waits: usize,
     /// Descriptors of data sent or queued, over all connections.
     pub send_descriptors: usize,
-    /// Frames kept of octets not consumed yet, over all connections. Never more than half of the device's frames.
+    /// Frames kept of octets not consumed yet, over all connections. Never more than half of the device's
+    /// frames.
     pub held_frames: usize,
     /// Records of octets placed beyond gaps, over all connections.
     pub placed_runs: usize,

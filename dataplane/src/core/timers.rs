@@ -7,8 +7,8 @@ use crate::time::Instant;
 use super::Core;
 
 impl<D: Device> Core<D> {
-    /// Has the connections whose timers are due handle that, and ends what is over in TIME-WAIT. Returns true if any timer
-    /// was due.
+    /// Has the connections whose timers are due handle that, and ends what is over in TIME-WAIT. Returns true
+    /// if any timer was due.
     pub(super) fn expire_timers(&mut self, now: Instant) -> bool {
         self.time_waits.expire(now);
         let mut busy = false;

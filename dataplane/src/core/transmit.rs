@@ -11,8 +11,8 @@ use crate::time::Instant;
 use super::Core;
 
 impl<D: Device> Core<D> {
-    /// Sends what the connections have to send, in turn. A connection that gets no turn, because the device is full or the
-    /// poll has sent enough, is the first to have one in the next poll.
+    /// Sends what the connections have to send, in turn. A connection that gets no turn, because the device
+    /// is full or the poll has sent enough, is the first to have one in the next poll.
     pub(super) fn transmit(&mut self, now: Instant) -> bool {
         let mut turn = self.endpoints.table.turns();
         let mut busy = turn > 0;
@@ -116,16 +116,13 @@ fn build<D: Device>(
     mut frame: D::Frame,
 ) -> Option<D::Frame> {
     let headers = host.headers_octets(path.key, &outgoing.header);
-    let payload_octets = match &outgoing.segment {
-        Some(segment) => {
-            endpoint.write_payload(segment, by_reference, headers, &mut frame).then_some(())?;
-            segment.octets as usize
-        }
-        None => {
-            frame.append(headers)?;
-            0
-        }
-    };
+    let mut payload_octets = 0;
+    if let Some(segment) = &outgoing.segment {
+        endpoint.write_payload(segment, by_reference, headers, &mut frame).then_some(())?;
+        payload_octets = segment.octets as usize;
+    } else {
+        frame.append(headers)?;
+    }
     host.write_headers(&mut frame, path, outgoing.header, payload_octets, outgoing.ecn.bits());
     Some(frame)
 }

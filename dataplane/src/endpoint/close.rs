@@ -17,7 +17,7 @@ use crate::tcp::{self, CloseReason};
 use crate::time::Instant;
 
 use super::Endpoint;
-use super::connection::{Connection, Mode, Origin};
+use super::connection::{Connection, Mode, OpenKind};
 use super::queue_pair::QueuePair;
 
 impl<F: Frame> Endpoint<'_, F> {
@@ -32,19 +32,20 @@ impl<F: Frame> Endpoint<'_, F> {
         self.context.statistics.connections_opened += 1;
         let (connection, key) = (self.id, connection.key);
         let local = SocketAddr::new(key.local, key.local_port);
-        self.context.events.push(match self.connection.origin {
-            Origin::Passive(scope) => Event::Accepted {
+        self.context.events.push(match self.connection.open_kind {
+            OpenKind::Passive(scope) => Event::Accepted {
                 connection,
                 listener: ListenAddress::of(scope, key.local, key.local_port),
                 local,
                 remote: SocketAddr::new(key.remote, key.remote_port),
             },
-            Origin::Active { token } => Event::Connected { token, connection, local },
+            OpenKind::Active { token } => Event::Connected { token, connection, local },
         });
     }
 
-    /// Fails the stream at this end: nothing more is placed or delivered, and the peer gets one Terminate if this end may
-    /// send it. MPA leaves TCP open; RDMAP, whose stream is over, closes the connection after its Terminate.
+    /// Fails the stream at this end: nothing more is placed or delivered, and the peer gets one Terminate if
+    /// this end may send it. MPA leaves TCP open; RDMAP, whose stream is over, closes the connection after
+    /// its Terminate.
     // Requirements: DDP-3-08, DDP-7.1-09, DDP-7.1-17, MPA-8-09, C00-9-05, RDMAP-7-01
     pub fn fail_stream(&mut self, error: StreamError, fault: Option<&Fault>) {
         if self.connection.close_notified {
@@ -65,7 +66,8 @@ impl<F: Frame> Endpoint<'_, F> {
         self.end_stream(error);
     }
 
-    /// Handles the peer's Terminate: what is outstanding has failed (RDMAP-6.2.1-02), and the connection closes gracefully.
+    /// Handles the peer's Terminate: what is outstanding has failed (RDMAP-6.2.1-02), and the connection
+    /// closes gracefully.
     pub(super) fn on_terminated(&mut self, error: StreamError) {
         if let Some(stream) = self.rdmap() {
             stream.operating.failed = true;
@@ -75,8 +77,8 @@ impl<F: Frame> Endpoint<'_, F> {
         self.end_stream(error);
     }
 
-    /// Ends the stream of the queue pair. MPA leaves TCP open after its errors, and DDP after its own. RDMAP, their ULP,
-    /// closes it after the Terminate, gracefully.
+    /// Ends the stream of the queue pair. MPA leaves TCP open after its errors, and DDP after its own. RDMAP,
+    /// their ULP, closes it after the Terminate, gracefully.
     // Requirements: C00-9-06, DDP-3-11, DDP-6.2-01, DDP-6.2-02, DDP-6.2.2-04, MPA-8-10
     fn end_stream(&mut self, error: StreamError) {
         let connection = &mut *self.connection;
@@ -98,8 +100,8 @@ impl<F: Frame> Endpoint<'_, F> {
         self.context.events.push(Event::StreamFailed { connection: self.id, qp, error });
     }
 
-    /// Handles the peer's FIN, which is in order, and notifies control. A-09: on an FPDU boundary it is a graceful
-    /// half-close, inside an FPDU error 1.
+    /// Handles the peer's FIN, which is in order, and notifies control. A-09: on an FPDU boundary it is a
+    /// graceful half-close, inside an FPDU error 1.
     // Requirements: MPA-3-11, MPA-7.2-01, MPA-7.2-02, C00-8.2-01, DDP-3-09, DDP-3-10
     pub(super) fn on_peer_finished(&mut self) {
         let connection = &mut *self.connection;
@@ -146,12 +148,12 @@ impl<F: Frame> Endpoint<'_, F> {
             qp.connection = None;
             end_queue_pair(qp, &mut self.context.stags, &mut self.context.placed_sends, reason);
         }
-        let event = match connection.origin {
+        let event = match connection.open_kind {
             _ if connection.open_notified => Some(Event::Closed { connection: self.id, reason }),
-            Origin::Active { token } => {
+            OpenKind::Active { token } => {
                 Some(Event::ConnectFailed { token, error: connect_error(connection, reason) })
             }
-            Origin::Passive(_) => None,
+            OpenKind::Passive(_) => None,
         };
         if let Some(event) = event {
             self.context.events.push(event);
@@ -194,8 +196,8 @@ fn connect_error(connection: &Connection, reason: CloseReason) -> ConnectError {
     }
 }
 
-/// Flushes a queue pair whose stream is over. A connection that ended before both ends closed it is an error (MPA-8-01,
-/// DDP-6.2.2-01), and each request that was posted is reported once (DDP-3-03, DDP-6.2.2-02).
+/// Flushes a queue pair whose stream is over. A connection that ended before both ends closed it is an error
+/// (MPA-8-01, DDP-6.2.2-01), and each request that was posted is reported once (DDP-3-03, DDP-6.2.2-02).
 fn end_queue_pair(
     qp: &mut QueuePair,
     stags: &mut StagTable,

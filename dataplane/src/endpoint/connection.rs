@@ -28,7 +28,8 @@ pub enum Mode {
     Streaming,
     /// FPDUs of a queue pair, in one direction at least.
     FullOperation(Operating),
-    /// The queue pair is destroyed. Octets that arrive are dropped; those still to be sent are in [`Connection::stream`].
+    /// The queue pair is destroyed. Octets that arrive are dropped; those still to be sent are in
+    /// [`Connection::stream`].
     Lingering {
         /// Octets that were kept at first.
         kept_octets: usize,
@@ -37,7 +38,7 @@ pub enum Mode {
 
 /// Which end opened a connection (RFC 9293 §3.10.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum OpenKind {
     /// The peer: a passive open, at the listener that names the local address with this scope.
     Passive(Scope),
     /// Control: an active open.
@@ -55,14 +56,15 @@ pub struct Connection {
     /// The flow label of its IPv6 packets; 0 for IPv4.
     pub flow_label: u32,
     /// Which end opened it.
-    pub origin: Origin,
+    pub open_kind: OpenKind,
     /// The TCP connection.
     pub tcp: tcp::Connection,
     /// What its octets mean.
     pub mode: Mode,
     /// Streaming octets that the peer has not acknowledged.
     pub stream: SendStream,
-    /// Streaming octets that control has a copy of and has not consumed: the first of those in TCP's receive queue.
+    /// Streaming octets that control has a copy of and has not consumed: the first of those in TCP's receive
+    /// queue.
     pub unconsumed_octets: u32,
     /// How long it has held frames without progress.
     pub stall: StallTracker,
@@ -80,8 +82,8 @@ pub struct Connection {
     pub close_notified: bool,
     /// When the connection is reset if it is not closed by then.
     pub abort_at: Instant,
-    /// The time in which a disconnect expects progress, in nanoseconds: [`abort_at`](Self::abort_at) is its end, and each
-    /// sign of progress restarts it. 0 without a disconnect or a limit.
+    /// The time in which a disconnect expects progress, in nanoseconds: [`abort_at`](Self::abort_at) is its
+    /// end, and each sign of progress restarts it. 0 without a disconnect or a limit.
     pub close_within_ns: u64,
 }
 
@@ -94,11 +96,11 @@ impl Keyed for Connection {
 
 impl Connection {
     /// Returns a connection whose handshake begins.
-    pub fn new(key: FlowKey, flow_label: u32, origin: Origin, tcp: tcp::Connection) -> Self {
+    pub fn new(key: FlowKey, flow_label: u32, open_kind: OpenKind, tcp: tcp::Connection) -> Self {
         Self {
             key,
             flow_label,
-            origin,
+            open_kind,
             tcp,
             mode: Mode::Streaming,
             stream: SendStream::new(),
@@ -107,7 +109,7 @@ impl Connection {
             finish_notified: false,
             open_notified: false,
             unreachable: false,
-            in_backlog: matches!(origin, Origin::Passive(_)),
+            in_backlog: matches!(open_kind, OpenKind::Passive(_)),
             closing: false,
             close_notified: false,
             abort_at: Instant::NEVER,
@@ -117,9 +119,9 @@ impl Connection {
 
     /// Returns the address of the listener that accepted it.
     pub const fn listener(&self) -> Option<ListenAddress> {
-        match self.origin {
-            Origin::Passive(scope) => Some(ListenAddress::of(scope, self.key.local, self.key.local_port)),
-            Origin::Active { .. } => None,
+        match self.open_kind {
+            OpenKind::Passive(scope) => Some(ListenAddress::of(scope, self.key.local, self.key.local_port)),
+            OpenKind::Active { .. } => None,
         }
     }
 
@@ -128,8 +130,8 @@ impl Connection {
         if self.open_notified { Stage::Starting } else { Stage::Opening }
     }
 
-    /// Has the connection reset unless it closes, or something moves, within that time. A stream that has failed keeps its
-    /// own deadline.
+    /// Has the connection reset unless it closes, or something moves, within that time. A stream that has
+    /// failed keeps its own deadline.
     pub fn close_within(&mut self, now: Instant, within_ns: Option<u64>) {
         if self.abort_at == Instant::NEVER
             && let Some(within_ns) = within_ns
@@ -145,8 +147,8 @@ impl Connection {
         self.abort_at = now + within_ns;
     }
 
-    /// Handles the time of [`abort_at`](Self::abort_at): a disconnect times out unless both ends have closed by now, any
-    /// other connection is reset. Returns what changes.
+    /// Handles the time of [`abort_at`](Self::abort_at): a disconnect times out unless both ends have closed
+    /// by now, any other connection is reset. Returns what changes.
     pub fn end_in_time(&mut self) -> tcp::Changes {
         self.abort_at = Instant::NEVER;
         match self.tcp.state() {
@@ -158,8 +160,8 @@ impl Connection {
         tcp::Changes::CLOSED
     }
 
-    /// Notes what a segment of the peer changed: a peer that still sends, or still acknowledges what we sent, is not given
-    /// up. Its answers to our probes change nothing.
+    /// Notes what a segment of the peer changed: a peer that still sends, or still acknowledges what we sent,
+    /// is not given up. Its answers to our probes change nothing.
     #[inline]
     pub fn note_changes(&mut self, now: Instant, changes: tcp::Changes) {
         if self.close_within_ns > 0 && !changes.is_empty() {
@@ -167,7 +169,8 @@ impl Connection {
         }
     }
 
-    /// Returns when the stream fails if no FPDU has arrived by then. A peer that sends none any more is not waited for.
+    /// Returns when the stream fails if no FPDU has arrived by then. A peer that sends none any more is not
+    /// waited for.
     pub const fn fpdu_due(&self) -> Instant {
         match &self.mode {
             Mode::FullOperation(operating)
@@ -230,8 +233,8 @@ impl Connection {
         }
     }
 
-    /// Returns true if octets have arrived in order that its user has not got yet. The user is notified of the peer's FIN
-    /// after those octets.
+    /// Returns true if octets have arrived in order that its user has not got yet. The user is notified of
+    /// the peer's FIN after those octets.
     pub fn has_pending_octets(&self) -> bool {
         self.uncopied_octets() > 0 || self.awaits_receive()
     }

@@ -25,8 +25,8 @@ pub struct Context<F> {
     pub stags: StagTable,
     /// The listeners, which count the connections in their backlogs.
     pub listeners: Listeners,
-    /// Connections on which a message waits for a receive of a shared receive queue, the longest wait first. Each is in
-    /// the list once.
+    /// Connections on which a message waits for a receive of a shared receive queue, the longest wait first.
+    /// Each is in the list once.
     pub shared_receive_waiters: VecDeque<ConnectionId>,
     /// FPDUs that were sent in part.
     pub cut_runs: CutRunStore,

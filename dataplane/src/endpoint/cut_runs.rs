@@ -22,8 +22,8 @@ impl CutRun {
 /// The runs of FPDUs of one connection that have been sent in part, as they were when their first part was
 /// built, until all of them is acknowledged.
 ///
-/// All other segments are built again from their source each time, and the CRC with them. Parts that are built
-/// one after the other would not fit together if the source changed in between, which RFC 5040 §5.5 (8)
+/// All other segments are built again from their source each time, and the CRC with them. Parts that are
+/// built one after the other would not fit together if the source changed in between, which RFC 5040 §5.5 (8)
 /// allows at the cost of the contents alone: the peer would join an old part with a CRC over new ones.
 #[derive(Debug, Default)]
 pub(super) struct CutRuns {
@@ -94,8 +94,8 @@ impl CutRunStore {
         self.by_slot.get(&id.index)
     }
 
-    /// Returns true if there is room for `octets` of another run of the connection. Each connection may keep one in any
-    /// case, so that it makes progress.
+    /// Returns true if there is room for `octets` of another run of the connection. Each connection may keep
+    /// one in any case, so that it makes progress.
     pub(super) fn has_room(&self, id: ConnectionId, octets: usize) -> bool {
         self.of(id).is_none_or(CutRuns::is_empty) || self.octets + octets <= self.octets_max
     }

@@ -35,9 +35,9 @@ impl<F> Endpoints<F> {
         Some(Self::endpoint(now, id, connection, &mut self.queue_pairs, &mut self.context))
     }
 
-    /// Returns the endpoint of the connection that `id` names, and binds queue pair `number` to it if that is possible:
-    /// then the second value is true. A connection and a queue pair are bound once, and to nothing else before. Returns
-    /// `None` if the connection is gone, or closed for its users.
+    /// Returns the endpoint of the connection that `id` names, and binds queue pair `number` to it if that is
+    /// possible: then the second value is true. A connection and a queue pair are bound once, and to nothing
+    /// else before. Returns `None` if the connection is gone, or closed for its users.
     pub fn bind(
         &mut self,
         now: Instant,

@@ -1,16 +1,16 @@
-//! ICMP errors about segments of the connection. Anybody may have sent them: the connection believes only what can be true
-//! of a segment that is outstanding (RFC 5927; RFC 5044 §9.1).
+//! ICMP errors about segments of the connection. Anybody may have sent them: the connection believes only
+//! what can be true of a segment that is outstanding (RFC 5927; RFC 5044 §9.1).
 
 use crate::device::Frame;
 use crate::tcp::{self, Changes};
 use crate::wire::tcp::SeqNumber;
 
-use super::connection::Origin;
+use super::connection::OpenKind;
 use super::{Endpoint, Outcome};
 
 impl<F: Frame> Endpoint<'_, F> {
-    /// Handles that the path takes segments of at most `mss_octets` of payload, from an error about the segment at `seq`.
-    /// Returns `None` if that segment is not outstanding (RFC 5927 §7).
+    /// Handles that the path takes segments of at most `mss_octets` of payload, from an error about the
+    /// segment at `seq`. Returns `None` if that segment is not outstanding (RFC 5927 §7).
     // Requirements: MPA-9.1-01
     pub fn on_packet_too_big(&mut self, seq: SeqNumber, mss_octets: u16) -> Option<Outcome> {
         let outstanding =
@@ -18,13 +18,13 @@ impl<F: Frame> Endpoint<'_, F> {
         outstanding.then_some(Outcome::DIRTY)
     }
 
-    /// Handles that the segment at `seq` did not reach the peer. A connection that the peer has never answered ends with a
-    /// hard error about its SYN; with a soft one it keeps trying (RFC 1122 §4.2.3.9, RFC 5927 §5.2). Returns `None` for any
-    /// other segment, or in any other state.
+    /// Handles that the segment at `seq` did not reach the peer. A connection that the peer has never
+    /// answered ends with a hard error about its SYN; with a soft one it keeps trying (RFC 1122 §4.2.3.9, RFC
+    /// 5927 §5.2). Returns `None` for any other segment, or in any other state.
     pub fn on_unreachable(&mut self, seq: SeqNumber, is_hard: bool) -> Option<Outcome> {
         let connection = &mut *self.connection;
         let about_syn = connection.tcp.state() == tcp::State::SynSent
-            && matches!(connection.origin, Origin::Active { .. })
+            && matches!(connection.open_kind, OpenKind::Active { .. })
             // Only the SYN is outstanding.
             && connection.tcp.acknowledged() == seq;
         if !about_syn {

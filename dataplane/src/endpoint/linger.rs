@@ -1,10 +1,10 @@
 //! Connections whose queue pair was destroyed right after an error: the Terminate still goes out if the
 //! peer's window opens in time.
 //!
-//! Destroying a queue pair lets its owner give the memory to others at once. So all that TCP has of it, sent and not
-//! acknowledged or not sent yet, is built once more and kept as octets of the connection's own, with the Terminate after
-//! it. From then on TCP sends them as it sends streaming octets, closes, and the connection is reset if that takes too long
-//! ([`TERMINATE_LINGER_NS`](limits::TERMINATE_LINGER_NS)).
+//! Destroying a queue pair lets its owner give the memory to others at once. So all that TCP has of it, sent
+//! and not acknowledged or not sent yet, is built once more and kept as octets of the connection's own, with
+//! the Terminate after it. From then on TCP sends them as it sends streaming octets, closes, and the
+//! connection is reset if that takes too long ([`TERMINATE_LINGER_NS`](limits::TERMINATE_LINGER_NS)).
 
 use crate::device::Frame;
 use crate::limits;

@@ -1,19 +1,21 @@
-//! One connection with the queue pair or the stream that it carries: everything between a TCP segment and a completion.
+//! One connection with the queue pair or the stream that it carries: everything between a TCP segment and a
+//! completion.
 //!
-//! A core looks an [`Endpoint`] up once for each input: a segment, a timer, a doorbell, a command, a turn to send. The
-//! endpoint has all it needs at hand and names no other connection. What an input changes for the core, it returns as an
-//! [`Outcome`]. Octets rise from here through TCP's receive queue, MPA and DDP to the queue pair; work requests go down from
-//! the queue pair through FPDUs to TCP's send queue.
+//! A core looks an [`Endpoint`] up once for each input: a segment, a timer, a doorbell, a command, a turn to
+//! send. The endpoint has all it needs at hand and names no other connection. What an input changes for the
+//! core, it returns as an [`Outcome`]. Octets rise from here through TCP's receive queue, MPA and DDP to the
+//! queue pair; work requests go down from the queue pair through FPDUs to TCP's send queue.
 //!
-//! [`RdmapStream`](rdmap_stream::RdmapStream) is an endpoint in Full Operation: there the queue pair is known to exist.
+//! [`RdmapStream`](rdmap_stream::RdmapStream) is an endpoint in Full Operation: there the queue pair is known
+//! to exist.
 
 mod close;
 mod connection;
 mod context;
-mod control;
 mod cut_runs;
 mod endpoints;
 mod icmp;
+mod inputs;
 mod linger;
 mod nudge;
 mod operating;
@@ -35,7 +37,7 @@ use crate::tcp::{Changes, Refusal};
 use crate::time::Instant;
 use rdmap_stream::RdmapStream;
 
-pub use connection::{Chunk, Connection, Mode, Origin};
+pub use connection::{Chunk, Connection, Mode, OpenKind};
 pub use context::Context;
 pub use cut_runs::CutRunStore;
 pub use endpoints::Endpoints;
@@ -52,8 +54,8 @@ pub struct Endpoint<'c, F> {
     pub id: ConnectionId,
     /// The connection.
     pub connection: &'c mut Connection,
-    /// The queue pair whose stream it carries. There is one in Full Operation until the connection is closed for its users,
-    /// and none before and after.
+    /// The queue pair whose stream it carries. There is one in Full Operation until the connection is closed
+    /// for its users, and none before and after.
     pub queue_pair: Option<&'c mut QueuePair>,
     /// What the endpoints of a core share.
     pub context: &'c mut Context<F>,
@@ -67,7 +69,8 @@ pub struct Outcome {
     pub dirty: bool,
     /// What changed in TCP.
     pub changes: Changes,
-    /// The connection gave octets back for want of frames: connections that hold frames without progress are in the way.
+    /// The connection gave octets back for want of frames: connections that hold frames without progress are
+    /// in the way.
     pub dropped_surplus: bool,
     /// The segment is answered with a RST: it is of an older connection between the same ports.
     pub reset: bool,
@@ -84,7 +87,8 @@ impl Outcome {
 }
 
 impl<F: Frame> Endpoint<'_, F> {
-    /// Returns the connection as a stream of FPDUs; `None` before Full Operation, and when its users know that it is closed.
+    /// Returns the connection as a stream of FPDUs; `None` before Full Operation, and when its users know
+    /// that it is closed.
     #[inline]
     fn rdmap(&mut self) -> Option<RdmapStream<'_, F>> {
         let qp = self.queue_pair.as_deref_mut()?;

@@ -1,9 +1,10 @@
 //! Nudges: messages without effect for a peer that may not have read our first FPDU.
 //!
-//! Linux siw sends its Reply before its queue pair has the socket. A first FPDU that arrives in between stays unread until
-//! more octets arrive; an Initiator that waits for the response waits for ever. An RDMA Write without payload, which may
-//! follow any message (RDMAP-5.1-03), is those octets. It looks like a ready-to-receive indication (RFC 6581 §9.2), is sent
-//! only to peers that negotiate indications, and only while none of their FPDUs has arrived.
+//! Linux siw sends its Reply before its queue pair has the socket. A first FPDU that arrives in between stays
+//! unread until more octets arrive; an Initiator that waits for the response waits for ever. An RDMA Write
+//! without payload, which may follow any message (RDMAP-5.1-03), is those octets. It looks like a
+//! ready-to-receive indication (RFC 6581 §9.2), is sent only to peers that negotiate indications, and only
+//! while none of their FPDUs has arrived.
 
 use crate::device::Frame;
 use crate::limits;

@@ -5,9 +5,9 @@ use crate::qp::work::QpNumber;
 
 use super::queue_pair::QueuePair;
 
-/// The queue pairs of a core. A queue pair that carries a stream and its connection name each other: the connection by the
-/// number of the queue pair, the queue pair by the name of the connection, which no other connection ever has. So an old
-/// connection never reaches a queue pair that got the number later.
+/// The queue pairs of a core. A queue pair that carries a stream and its connection name each other: the
+/// connection by the number of the queue pair, the queue pair by the name of the connection, which no other
+/// connection ever has. So an old connection never reaches a queue pair that got the number later.
 pub struct QueuePairs {
     by_number: Vec<Option<QueuePair>>,
 }

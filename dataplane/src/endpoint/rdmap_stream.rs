@@ -31,7 +31,8 @@ impl<F> RdmapStream<'_, F> {
         qp.sender.complete(&qp.shared, &mut self.context.stags, &mut qp.reads, acknowledged);
     }
 
-    /// Returns true if Reads or Atomic Operations of this end are not answered, on a stream that has not failed.
+    /// Returns true if Reads or Atomic Operations of this end are not answered, on a stream that has not
+    /// failed.
     pub(super) fn has_unanswered_requests(&self) -> bool {
         self.operating.receives && !self.operating.failed && !self.qp.reads.outbound.is_empty()
     }

@@ -1,4 +1,5 @@
-//! Octets in: a segment goes to TCP, and what it brings into order to control or, FPDU by FPDU, to the queue pair.
+//! Octets in: a segment goes to TCP, and what it brings into order to control or, FPDU by FPDU, to the queue
+//! pair.
 
 use crate::device::Frame;
 use crate::drops::DropCause;
@@ -46,8 +47,8 @@ impl<F: Frame> Endpoint<'_, F> {
     /// Handles a segment of the connection.
     pub fn on_segment(&mut self, header: &Header, payload: Payload<F>) -> Outcome {
         let (connection, context) = (&mut *self.connection, &mut *self.context);
-        // Streaming octets, and those behind a message that waits, stay: they may not take the frames that FPDUs need to
-        // pass through.
+        // Streaming octets, and those behind a message that waits, stay: they may not take the frames that
+        // FPDUs need to pass through.
         context.pools.held.expect_passing(!connection.receives_stream() && !connection.awaits_receive());
         let disposition = connection.tcp.on_segment(self.now, header, payload, &mut context.pools);
         connection.note_changes(self.now, disposition.changes);
@@ -184,7 +185,8 @@ impl<F: Frame> RdmapStream<'_, F> {
             }
             qp.receive_wait.end();
         }
-        // The peer may ask again as soon as it has an answer, so what it acknowledges with the request counts.
+        // The peer may ask again as soon as it has an answer, so what it acknowledges with the request
+        // counts.
         qp.reads.inbound.complete(&mut context.stags, tcp.acknowledged());
         let reach =
             &mut ReceiveContext { shared: &qp.shared, stags: &mut context.stags, reads: &mut qp.reads };
@@ -214,8 +216,8 @@ impl<F: Frame> RdmapStream<'_, F> {
         }
     }
 
-    /// Handles an FPDU of `bad_octets` octets, as far as they have arrived, that is wrong. MPA-8-08, C00-9-04: while TCP has
-    /// not acknowledged it, it is dropped like a segment that is lost.
+    /// Handles an FPDU of `bad_octets` octets, as far as they have arrived, that is wrong. MPA-8-08,
+    /// C00-9-04: while TCP has not acknowledged it, it is dropped like a segment that is lost.
     pub(super) fn drop_or_fail(&mut self, bad_octets: usize, error: MpaError) -> Step {
         if self.operating.crc_retries < self.operating.crc_retries_max
             && self.tcp.forget(&mut self.context.pools, 0, bad_octets)

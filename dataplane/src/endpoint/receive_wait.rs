@@ -1,11 +1,11 @@
 //! Connections on which a Send waits for a receive, because the application asked for that instead of an
 //! error.
 //!
-//! The FPDU stays in TCP's receive queue, whole and verified, and so does everything after it: nothing of that is Delivered,
-//! neither Responses nor the peer's FIN. TCP acknowledges the octets as they arrive, so the window closes by as many, the
-//! peer probes it, and nothing that was acknowledged is dropped. The wait ends when a receive is posted, or with the error
-//! that the Send is without waiting (RFC 5041 §7.1): at its deadline, or earlier when other connections lack the frames held
-//! here ([`super::stall`]).
+//! The FPDU stays in TCP's receive queue, whole and verified, and so does everything after it: nothing of
+//! that is Delivered, neither Responses nor the peer's FIN. TCP acknowledges the octets as they arrive, so
+//! the window closes by as many, the peer probes it, and nothing that was acknowledged is dropped. The wait
+//! ends when a receive is posted, or with the error that the Send is without waiting (RFC 5041 §7.1): at its
+//! deadline, or earlier when other connections lack the frames held here ([`super::stall`]).
 
 use crate::device::Frame;
 use crate::time::Instant;
@@ -35,8 +35,8 @@ impl ReceiveWait {
         self.allowed_ns.is_some()
     }
 
-    /// Notes that the next message has no receive at `now`. Returns `None` if its time is over, or else whether it has
-    /// only begun to wait.
+    /// Notes that the next message has no receive at `now`. Returns `None` if its time is over, or else
+    /// whether it has only begun to wait.
     pub fn wait(&mut self, now: Instant) -> Option<bool> {
         let allowed_ns = self.allowed_ns?;
         let begins = self.until == Instant::NEVER;
@@ -101,8 +101,8 @@ impl<F: Frame> Endpoint<'_, F> {
         Outcome::DIRTY
     }
 
-    /// Returns true if the shared receive queue has a receive for a message that waits; `None` if none waits any more.
-    /// Without a receive, the queue's next post rings again.
+    /// Returns true if the shared receive queue has a receive for a message that waits; `None` if none waits
+    /// any more. Without a receive, the queue's next post rings again.
     pub fn has_shared_receive(&mut self) -> Option<bool> {
         let stream =
             self.rdmap().filter(|stream| stream.operating.awaits_receive && !stream.operating.failed)?;

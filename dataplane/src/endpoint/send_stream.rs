@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use crate::limits;
 use crate::wire::tcp::SeqNumber;
 
-/// Streaming octets that the peer has not acknowledged yet, in the pieces that control handed down. A retransmission is
-/// built from them; each piece is freed when all of it is acknowledged.
+/// Streaming octets that the peer has not acknowledged yet, in the pieces that control handed down. A
+/// retransmission is built from them; each piece is freed when all of it is acknowledged.
 #[derive(Debug)]
 pub struct SendStream {
     pieces: VecDeque<Box<[u8]>>,
@@ -36,8 +36,8 @@ impl SendStream {
         self.octets
     }
 
-    /// Keeps `octets`. `end` is the place after everything that TCP has queued. `false`, and nothing kept, when that would
-    /// be more than [`STREAM_SEND_OCTETS`](limits::STREAM_SEND_OCTETS).
+    /// Keeps `octets`. `end` is the place after everything that TCP has queued. `false`, and nothing kept,
+    /// when that would be more than [`STREAM_SEND_OCTETS`](limits::STREAM_SEND_OCTETS).
     pub fn push(&mut self, octets: Box<[u8]>, end: SeqNumber) -> bool {
         if octets.len() + self.octets as usize > limits::STREAM_SEND_OCTETS {
             return false;

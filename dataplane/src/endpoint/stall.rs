@@ -1,8 +1,9 @@
 //! Connections that hold frames without progress.
 //!
-//! A core holds a limited number of frames for all its connections. A connection that holds many leaves the others enough:
-//! the frames it may hold become fewer with those that are left, an FPDU that arrives whole always finds a frame to pass
-//! through, and a connection that holds frames without progress, while others find none, is failed.
+//! A core holds a limited number of frames for all its connections. A connection that holds many leaves the
+//! others enough: the frames it may hold become fewer with those that are left, an FPDU that arrives whole
+//! always finds a frame to pass through, and a connection that holds frames without progress, while others
+//! find none, is failed.
 
 use crate::device::Frame;
 use crate::drops::DropCause;
@@ -15,8 +16,8 @@ use crate::wire::tcp::SeqNumber;
 use super::Endpoint;
 use super::connection::Mode;
 
-/// How long a connection has held frames without consuming an octet: the number of times in a row that it was observed
-/// without progress. Connections are observed while frames are short.
+/// How long a connection has held frames without consuming an octet: the number of times in a row that it was
+/// observed without progress. Connections are observed while frames are short.
 #[derive(Clone, Copy, Debug)]
 pub struct StallTracker {
     unread: SeqNumber,
@@ -43,8 +44,9 @@ impl StallTracker {
 }
 
 impl<F: Frame> Endpoint<'_, F> {
-    /// Gives back the octets that arrived in order and were not acknowledged, if the connection then holds more than its
-    /// share: the peer sends them again. Returns true if there were any. Streaming octets belong to control and stay.
+    /// Gives back the octets that arrived in order and were not acknowledged, if the connection then holds
+    /// more than its share: the peer sends them again. Returns true if there were any. Streaming octets
+    /// belong to control and stay.
     pub(super) fn drop_unacked_surplus(&mut self) -> bool {
         let pools = &mut self.context.pools;
         pools.held.is_short()
@@ -53,8 +55,8 @@ impl<F: Frame> Endpoint<'_, F> {
             && self.connection.tcp.shed(pools)
     }
 
-    /// Takes the frames, and the acknowledged octets in them, from a stalled connection: it is reset, and its users are
-    /// notified. One that waits for a receive waits no longer, and sends its peer the reason.
+    /// Takes the frames, and the acknowledged octets in them, from a stalled connection: it is reset, and its
+    /// users are notified. One that waits for a receive waits no longer, and sends its peer the reason.
     pub fn evict(&mut self) -> super::Outcome {
         if self.connection.awaits_receive() {
             return self.expire_receive_wait();

@@ -1,5 +1,5 @@
-//! Streaming mode: octets that are not, or not yet, FPDUs. Control sends them by commands and receives copies of them in
-//! events.
+//! Streaming mode: octets that are not, or not yet, FPDUs. Control sends them by commands and receives copies
+//! of them in events.
 
 use crate::device::Frame;
 use crate::limits;
@@ -10,20 +10,22 @@ use super::connection::{Chunk, Connection};
 use super::{Endpoint, Outcome};
 
 impl<F: Frame> Endpoint<'_, F> {
-    /// Appends `octets` to the streaming octets to be sent. Returns false, and resets the connection, if that is not
-    /// possible: what follows them in the command is not done then.
+    /// Appends `octets` to the streaming octets to be sent. Returns false, and resets the connection, if that
+    /// is not possible: what follows them in the command is not done then.
     // Requirements: RDMAP-6.1-01
     pub fn send_stream(&mut self, octets: Box<[u8]>) -> bool {
         let end = self.connection.send_end();
         if self.connection.sends_stream() && self.connection.stream.push(octets, end) {
             return true;
         }
-        // Control sends more than the limit, or after Full Operation has begun: it cannot know what the peer receives.
+        // Control sends more than the limit, or after Full Operation has begun: it cannot know what the peer
+        // receives.
         self.connection.tcp.abort();
         false
     }
 
-    /// Frees the streaming octets that the peer has acknowledged, and notifies control that there is room again.
+    /// Frees the streaming octets that the peer has acknowledged, and notifies control that there is room
+    /// again.
     pub(super) fn release_stream(&mut self) {
         let connection = &mut *self.connection;
         let octets = connection.stream.release(connection.tcp.acknowledged());
@@ -32,8 +34,8 @@ impl<F: Frame> Endpoint<'_, F> {
         }
     }
 
-    /// Copies streaming octets to control, up to its limit and as long as there is room for events. The rest stays in TCP's
-    /// window.
+    /// Copies streaming octets to control, up to its limit and as long as there is room for events. The rest
+    /// stays in TCP's window.
     pub(super) fn copy_stream_to_control(&mut self) {
         if self.connection.close_notified {
             // Control has had its last event of the connection.
@@ -62,7 +64,8 @@ impl<F: Frame> Endpoint<'_, F> {
         }
     }
 
-    /// Handles that control has consumed the first `octets` of those it has a copy of: the window opens by as many.
+    /// Handles that control has consumed the first `octets` of those it has a copy of: the window opens by as
+    /// many.
     pub fn consume_stream(&mut self, octets: u32) -> Outcome {
         // Once Full Operation has begun there are none: the octets that control has a copy of are FPDUs.
         let octets = octets.min(self.connection.unconsumed_octets);
@@ -85,12 +88,12 @@ impl<F: Frame> Endpoint<'_, F> {
 
 /// Returns how many streaming octets control may have a copy of now, if there is room for events.
 pub(super) fn octets_for_control(connection: &Connection) -> usize {
-    let room = limits::STREAM_LENT_OCTETS.saturating_sub(connection.unconsumed_octets as usize);
+    let room = limits::STREAM_UNCONSUMED_OCTETS.saturating_sub(connection.unconsumed_octets as usize);
     connection.uncopied_octets().min(room)
 }
 
-/// Moves streaming octets to TCP in pieces that fill a segment: those that can be sent at once, and one more piece, so that
-/// TCP knows of it.
+/// Moves streaming octets to TCP in pieces that fill a segment: those that can be sent at once, and one more
+/// piece, so that TCP knows of it.
 pub(super) fn queue_stream<F>(connection: &mut Connection, pools: &mut Pools<Chunk, F>) {
     while connection.stream.unqueued_octets() > 0 && connection.tcp.may_send() {
         let octets = connection.stream.unqueued_octets().min(connection.tcp.emss_octets() as u32);

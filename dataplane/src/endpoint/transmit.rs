@@ -1,5 +1,5 @@
-//! A connection's turn to send: work requests and streaming octets fill TCP's send queue, TCP says which segment goes next,
-//! and after the turn the connection ends or waits for its next deadline.
+//! A connection's turn to send: work requests and streaming octets fill TCP's send queue, TCP says which
+//! segment goes next, and after the turn the connection ends or waits for its next deadline.
 
 use crate::conn::{Clocks, TimeWaitState};
 use crate::device::Frame;
@@ -16,10 +16,6 @@ use super::rdmap_stream::RdmapStream;
 use super::stream::{octets_for_control, queue_stream};
 
 /// What a connection sends next in its turn.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "it is taken apart where it is returned, once for each segment"
-)]
 pub enum Next {
     /// This segment.
     Segment(Outgoing<Chunk>),
@@ -49,7 +45,8 @@ pub enum Turn {
 }
 
 impl<F: Frame> Endpoint<'_, F> {
-    /// Fills TCP's send queue and returns the next segment, on a device that does or does not take payload by reference.
+    /// Fills TCP's send queue and returns the next segment, on a device that does or does not take payload by
+    /// reference.
     pub fn next_segment(&mut self, by_reference: bool) -> Next {
         queue_stream(self.connection, &mut self.context.pools);
         if let Some(mut stream) = self.rdmap() {
@@ -69,7 +66,8 @@ impl<F: Frame> Endpoint<'_, F> {
         }
     }
 
-    /// Ends the turn of a connection that has `more` to send, or not: it closes, is over, or waits for its next deadline.
+    /// Ends the turn of a connection that has `more` to send, or not: it closes, is over, or waits for its
+    /// next deadline.
     pub fn end_turn(&mut self, mut more: bool) -> Turn {
         let connection = &mut *self.connection;
         self.context.cut_runs.acknowledge(self.id, connection.tcp.acknowledged());
@@ -125,9 +123,9 @@ impl<F> RdmapStream<'_, F> {
         self.operating.may_send && self.qp.sender.has_work(&self.qp.shared, &self.qp.reads)
     }
 
-    /// Moves FPDUs from the queue pair to TCP: those that can be sent at once, and one more, so that TCP knows of it
-    /// (MPA-4.5-03: each is cut for the EMSS of its moment). Queued FPDUs go out, whatever happens to EMSS and window
-    /// (DDP-3-02, MPA-A.1-03, C00-7.3-05, C00-7.3-06).
+    /// Moves FPDUs from the queue pair to TCP: those that can be sent at once, and one more, so that TCP
+    /// knows of it (MPA-4.5-03: each is cut for the EMSS of its moment). Queued FPDUs go out, whatever
+    /// happens to EMSS and window (DDP-3-02, MPA-A.1-03, C00-7.3-05, C00-7.3-06).
     fn queue_fpdus(&mut self, by_reference: bool) {
         let Self { tcp, operating, qp, context, .. } = self;
         let (pools, stags) = (&mut context.pools, &mut context.stags);

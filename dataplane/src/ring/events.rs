@@ -1,5 +1,5 @@
-//! Events on their way to control. None is lost: those that the ring has no room for wait here, and events without a bound
-//! on their number (streaming octets) are not produced while any event waits.
+//! Events on their way to control. None is lost: those that the ring has no room for wait here, and events
+//! without a bound on their number (streaming octets) are not produced while any event waits.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Streaming mode at a core that lends streaming octets, and the change over to Full Operation at any octet and in either
-//! direction. The peer is made of frames.
+//! Streaming mode at a core that holds streaming octets until control has consumed them, and the change to Full
+//! Operation at any octet and in either direction. The peer is made of frames.
 
 use std::sync::Arc;
 
@@ -67,7 +67,7 @@ struct Streaming {
 
 impl Streaming {
     fn new() -> Self {
-        let config = Config { lends_stream: true, ..RawPeer::config() };
+        let config = Config { holds_stream: true, ..RawPeer::config() };
         let mut peer = RawPeer::with(config, 1500);
         let options = Options { mss: Some(1460), window_scale: Some(7), ..Options::default() };
         let ack = peer.accept(options);
@@ -125,7 +125,7 @@ impl Streaming {
     }
 
     fn take(&mut self, octets: usize) {
-        self.command(Command::Take { connection: self.connection, octets: octets as u32 });
+        self.command(Command::ConsumeStream { connection: self.connection, octets: octets as u32 });
     }
 
     fn start(&mut self, direction: Direction) {
@@ -137,8 +137,8 @@ impl Streaming {
         self.command(Command::StartUnnegotiated { connection: self.connection, operation, direction });
     }
 
-    /// The octets handed up since the last look.
-    fn lent(&mut self) -> Vec<u8> {
+    /// Takes the octets that were copied to control since the last call.
+    fn copied(&mut self) -> Vec<u8> {
         let mut octets = Vec::new();
         self.peer.events.retain(|event| match event {
             Event::Stream { octets: more, .. } => {
@@ -192,21 +192,21 @@ fn octets_that_are_not_taken_close_the_window() {
     let spoken: Vec<u8> = (0..4 * 1460_u32).map(|octet| octet as u8).collect();
     streaming.receive(&spoken);
     let untaken = streaming.window();
-    assert_eq!(streaming.lent(), spoken);
+    assert_eq!(streaming.copied(), spoken);
     assert!(untaken <= WINDOW_OCTETS as usize - 3 * 1460, "{untaken}");
     streaming.take(1460);
     streaming.receive(b"more");
-    assert_eq!(streaming.lent(), b"more", "nothing is lent twice");
+    assert_eq!(streaming.copied(), b"more", "nothing is copied twice");
     streaming.take(spoken.len() - 1460 + 4);
-    // More than was lent is not taken.
+    // More than was copied is not consumed.
     streaming.take(1000);
     streaming.receive(&[0; 1460]);
     streaming.receive(&[0; 1460]);
     assert!(streaming.window() > untaken);
-    assert_eq!(streaming.lent(), [0; 2 * 1460]);
+    assert_eq!(streaming.copied(), [0; 2 * 1460]);
 }
 
-/// Control has copies of no more than [`limits::STREAM_LENT_OCTETS`]; the peer fills the window, and no more.
+/// Control has copies of no more than [`limits::STREAM_UNCONSUMED_OCTETS`]; the peer fills the window, and no more.
 #[test]
 fn an_application_that_never_reads_is_sent_a_window() {
     let mut streaming = Streaming::new();
@@ -214,22 +214,22 @@ fn an_application_that_never_reads_is_sent_a_window() {
     streaming.receive(&vec![7; sent]);
     streaming.peer.pass_ms(100);
     assert!(streaming.window() < 1460, "{}", streaming.window());
-    assert_eq!(streaming.lent().len(), limits::STREAM_LENT_OCTETS);
+    assert_eq!(streaming.copied().len(), limits::STREAM_UNCONSUMED_OCTETS);
     // What goes beyond the window is refused, however long the peer tries.
     for _ in 0..8 {
         streaming.peer.send(Flags::ACK, streaming.seq + 4096, streaming.ack, &[8; 1460]);
     }
     streaming.take(1000);
-    assert_eq!(streaming.lent(), [7; 1000], "as much again as was taken");
+    assert_eq!(streaming.copied(), [7; 1000], "as much again as was consumed");
     // Everything comes in the end.
-    let mut lent = limits::STREAM_LENT_OCTETS + 1000;
-    while lent < sent {
-        streaming.take(limits::STREAM_LENT_OCTETS);
-        let more = streaming.lent().len();
-        assert!(more > 0, "{lent} of {sent}");
-        lent += more;
+    let mut copied = limits::STREAM_UNCONSUMED_OCTETS + 1000;
+    while copied < sent {
+        streaming.take(limits::STREAM_UNCONSUMED_OCTETS);
+        let more = streaming.copied().len();
+        assert!(more > 0, "{copied} of {sent}");
+        copied += more;
     }
-    streaming.take(limits::STREAM_LENT_OCTETS);
+    streaming.take(limits::STREAM_UNCONSUMED_OCTETS);
     streaming.receive(&[7; 2 * 1460]);
     assert!(streaming.window() >= WINDOW_OCTETS as usize - 2 * 1460, "all of the window again");
 }
@@ -238,15 +238,15 @@ fn an_application_that_never_reads_is_sent_a_window() {
 #[test]
 fn what_was_acknowledged_outlives_the_connection() {
     let mut streaming = Streaming::new();
-    let octets = limits::STREAM_LENT_OCTETS + 3000;
+    let octets = limits::STREAM_UNCONSUMED_OCTETS + 3000;
     streaming.receive(&vec![9; octets]);
     streaming.finish();
     streaming.command(Command::Close { connection: streaming.connection });
     streaming.acknowledge();
-    assert_eq!(streaming.lent().len(), limits::STREAM_LENT_OCTETS);
+    assert_eq!(streaming.copied().len(), limits::STREAM_UNCONSUMED_OCTETS);
     assert!(streaming.peer.events.is_empty(), "the end is behind octets: {:?}", streaming.peer.events);
     streaming.take(4000);
-    assert_eq!(streaming.lent().len(), 3000);
+    assert_eq!(streaming.copied().len(), 3000);
     assert!(
         matches!(
             streaming.peer.events[..],
@@ -267,7 +267,7 @@ fn unread_octets_do_not_hold_a_connection_in_time_wait() {
     streaming.acknowledge();
     streaming.receive(b"read me when you like");
     streaming.finish();
-    assert_eq!(streaming.lent(), b"read me when you like");
+    assert_eq!(streaming.copied(), b"read me when you like");
     assert!(
         matches!(streaming.peer.events[..], [Event::PeerFinished { .. }, Event::Closed { .. }]),
         "{:?}",
@@ -282,11 +282,11 @@ fn unread_octets_do_not_hold_a_connection_in_time_wait() {
 #[test]
 fn an_abort_ends_a_connection_that_waits_for_its_reader() {
     let mut streaming = Streaming::new();
-    streaming.receive(&vec![9; limits::STREAM_LENT_OCTETS + 3000]);
+    streaming.receive(&vec![9; limits::STREAM_UNCONSUMED_OCTETS + 3000]);
     streaming.finish();
     streaming.command(Command::Close { connection: streaming.connection });
     streaming.acknowledge();
-    streaming.lent();
+    streaming.copied();
     streaming.command(Command::Abort { connection: streaming.connection });
     assert!(matches!(streaming.peer.events[..], [Event::Closed { .. }]), "{:?}", streaming.peer.events);
     assert!(streaming.peer.core.tcp(streaming.connection).is_none());
@@ -326,7 +326,7 @@ fn full_operation_begins_at_an_octet_not_at_a_time() {
     let mut streaming = Streaming::new();
     let last = b"last words";
     streaming.receive(&[&last[..], &figure_5()].concat());
-    assert_eq!(streaming.lent(), [&last[..], &figure_5()].concat());
+    assert_eq!(streaming.copied(), [&last[..], &figure_5()].concat());
     streaming.take(last.len());
     let operation =
         FullOperation { markers_sent: true, markers_received: true, ..FullOperation::new(QP, false) };
@@ -394,7 +394,7 @@ fn each_half_connection_changes_over_on_its_own() {
         streaming.receive(b"let us begin");
         streaming.take(12);
         streaming.stream(b"yes");
-        assert_eq!((streaming.lent(), streaming.sent()), (b"let us begin".to_vec(), b"yes".to_vec()));
+        assert_eq!((streaming.copied(), streaming.sent()), (b"let us begin".to_vec(), b"yes".to_vec()));
         streaming.acknowledge();
         streaming.start(first);
         assert_eq!(streaming.qp.state(), QpState::ReadyToSend);
@@ -403,7 +403,7 @@ fn each_half_connection_changes_over_on_its_own() {
         if first == Direction::Send {
             assert_eq!(streaming.sent(), figure_5());
             streaming.receive(b"still talking");
-            assert_eq!(streaming.lent(), b"still talking");
+            assert_eq!(streaming.copied(), b"still talking");
             streaming.take(13);
             streaming.start(Direction::Receive);
             streaming.receive(&figure_5());
@@ -465,8 +465,8 @@ fn an_error_on_one_half_leaves_the_other_open() {
 /// MPA-7.1.4-02: the segment that completes TCP's handshake may carry the Request.
 #[test]
 fn the_handshake_may_end_with_the_request() {
-    for lends_stream in [false, true] {
-        let mut peer = RawPeer::with(Config { lends_stream, ..RawPeer::config() }, 1500);
+    for holds_stream in [false, true] {
+        let mut peer = RawPeer::with(Config { holds_stream, ..RawPeer::config() }, 1500);
         peer.command(Command::Listen { address: None, port: crate::common::PORT, backlog: 1, tcp: None });
         let syn = RawPeer::segment(&peer.header(Flags::SYN, PEER_ISS, SeqNumber(0)), &[]);
         peer.inject(&syn);
@@ -553,7 +553,7 @@ fn an_admitted_connection_leaves_the_backlog() {
     // Twice is as once.
     streaming.command(Command::Admit { connection: streaming.connection });
     streaming.receive(b"hello");
-    assert_eq!(streaming.lent(), b"hello");
+    assert_eq!(streaming.copied(), b"hello");
 }
 
 /// MPA-7.1-01, MPA-7.1.5-03, MPA-7.1.5-04: segments cut anywhere, in any order and sent twice around the octet where FPDUs
@@ -578,7 +578,7 @@ fn the_switch_is_at_its_octet_whatever_arrives_when() {
         let (mut heard, mut taken, mut started) = (Vec::new(), 0, false);
         for (from, to) in segments {
             streaming.peer.send(Flags::ACK, start + from as u32, streaming.ack, &whole[from..to]);
-            heard.extend(streaming.lent());
+            heard.extend(streaming.copied());
             assert!(whole.starts_with(&heard), "seed {seed}: in order, each once");
             let readable = heard.len().min(spoken.len()) - taken;
             let octets = if rng.bool() { readable } else { rng.usize(..=readable) };
@@ -589,7 +589,7 @@ fn the_switch_is_at_its_octet_whatever_arrives_when() {
                 started = true;
             }
         }
-        heard.extend(streaming.lent());
+        heard.extend(streaming.copied());
         streaming.take(spoken.len() - taken);
         if !started {
             streaming.start(Direction::Receive);

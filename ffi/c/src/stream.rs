@@ -151,7 +151,7 @@ pub unsafe extern "C" fn warpline_stream_read(
             return Err(Failure::NULL);
         }
         // C's memory need not hold values, so the bytes come by way of memory that does.
-        let mut read = vec![0; bytes.min(limits::STREAM_LENT_OCTETS)];
+        let mut read = vec![0; bytes.min(limits::STREAM_UNCONSUMED_OCTETS)];
         let count = stream.0.read(&mut read, patience(timeout_ms))?;
         // SAFETY: not null, so `bytes` bytes may be written: what C promises. No alignment is needed for bytes.
         unsafe { place.cast::<u8>().copy_from_nonoverlapping(read.as_ptr(), count) };

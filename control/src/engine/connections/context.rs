@@ -62,7 +62,7 @@ impl Context<'_> {
     /// The engine has taken octets that the core lent.
     pub(super) fn take_octets(&mut self, octets: usize) {
         if octets > 0 {
-            self.command(Command::Take { connection: self.id, octets: octets as u32 });
+            self.command(Command::ConsumeStream { connection: self.id, octets: octets as u32 });
         }
     }
 

@@ -271,7 +271,7 @@ impl Connections {
                 }
             }
             StreamRequest::Take { connection, octets } => {
-                step.out.command(Command::Take { connection, octets });
+                step.out.command(Command::ConsumeStream { connection, octets });
             }
             StreamRequest::Finish { connection } => step.out.command(Command::Close { connection }),
             StreamRequest::Abort { connection } => {

@@ -28,7 +28,7 @@ enum End {
 #[derive(Debug, Default)]
 struct State {
     /// Octets that the core has lent and the application has not taken: at most
-    /// [`STREAM_LENT_OCTETS`](limits::STREAM_LENT_OCTETS).
+    /// [`STREAM_UNCONSUMED_OCTETS`](limits::STREAM_UNCONSUMED_OCTETS).
     received: VecDeque<u8>,
     /// The peer sends nothing more.
     peer_finished: bool,

@@ -38,7 +38,7 @@ impl Host {
         let rings = Rings::new();
         let config = Config {
             duplicate_address_detection: false,
-            lends_stream: true,
+            holds_stream: true,
             ..Config::new(address.into(), 24, [rng.u64(..), rng.u64(..)])
         };
         // Few enough that runs use them up.

@@ -1,4 +1,5 @@
-//! The inputs of a connection besides segments: control's commands, the doorbell of its queue pair, its timer.
+//! The inputs of a connection besides segments: control's commands, the doorbell of its queue pair, its
+//! timer.
 
 use crate::device::Frame;
 use crate::qp::error::StreamError;
@@ -36,7 +37,8 @@ impl<F: Frame> Endpoint<'_, F> {
         if let Some(qp) = self.queue_pair.as_deref_mut()
             && qp.shared.state().is_over()
         {
-            // Requests that are on their way still have their buffers: those posted after them are flushed after them.
+            // Requests that are on their way still have their buffers: those posted after them are flushed
+            // after them.
             qp.receiver.flush(&qp.shared, &mut self.context.placed_sends, None);
             qp.sender.flush_after_close(&qp.shared);
         }
@@ -44,11 +46,12 @@ impl<F: Frame> Endpoint<'_, F> {
         Outcome::DIRTY
     }
 
-    /// Begins Full Operation in both directions, if the core has just [bound](super::Endpoints::bind) the queue pair to the
-    /// connection. Else the connection is reset (MPA-7.1-04: without a bound endpoint there is no Full Operation).
+    /// Begins Full Operation in both directions, if the core has just [bound](super::Endpoints::bind) the
+    /// queue pair to the connection. Else the connection is reset (MPA-7.1-04: without a bound endpoint there
+    /// is no Full Operation).
     ///
-    /// The place is fixed by the order of the streams, not by time: TCP may still have to repair what was sent before
-    /// (MPA-7.1.5-03, MPA-7.1.5-04).
+    /// The place is fixed by the order of the streams, not by time: TCP may still have to repair what was
+    /// sent before (MPA-7.1.5-03, MPA-7.1.5-04).
     // Requirements: MPA-7.1-01, C00-8.1-01
     pub fn start(&mut self, operation: FullOperation, is_bound: bool) -> Outcome {
         if is_bound {
@@ -65,8 +68,8 @@ impl<F: Frame> Endpoint<'_, F> {
     }
 
     /// Begins Full Operation of draft-culley-iwarp-mpa-00 in `direction`: the first, if the core has just
-    /// [bound](super::Endpoints::bind) the queue pair to the connection, or the other one. Without that queue pair the
-    /// connection is reset.
+    /// [bound](super::Endpoints::bind) the queue pair to the connection, or the other one. Without that queue
+    /// pair the connection is reset.
     // Requirements: MPA-7.1-04, C00-8.1-01, C00-8.1-02
     pub fn start_unnegotiated(
         &mut self,
@@ -122,22 +125,17 @@ impl<F: Frame> Endpoint<'_, F> {
         }
     }
 
-    /// Closes the connection gracefully, after everything that is posted.
-    pub fn close(&mut self) -> Outcome {
+    /// Closes the connection gracefully, after everything that is posted. With `within_ns`, it is reset when
+    /// nothing moves for that time.
+    pub fn close(&mut self, within_ns: Option<u64>) -> Outcome {
         self.connection.closing = true;
         if let Some(qp) = &self.queue_pair
             && qp.shared.state() == QpState::ReadyToSend
         {
             qp.shared.set_state(QpState::Closing);
         }
-        Outcome::DIRTY
-    }
-
-    /// As [`close`](Self::close), and resets the connection when nothing moves for `within_ns`.
-    pub fn disconnect(&mut self, within_ns: Option<u64>) -> Outcome {
-        let outcome = self.close();
         self.connection.close_within(self.now, within_ns);
-        outcome
+        Outcome::DIRTY
     }
 
     /// Resets the connection.
@@ -147,8 +145,8 @@ impl<F: Frame> Endpoint<'_, F> {
         Outcome::DIRTY
     }
 
-    /// Gives the connection up because its queue pair is about to be destroyed: it lingers for a Terminate that the peer does
-    /// not have yet, or is reset.
+    /// Gives the connection up because its queue pair is about to be destroyed: it lingers for a Terminate
+    /// that the peer does not have yet, or is reset.
     pub fn lose_queue_pair(&mut self) -> Outcome {
         let lingers = self.prepare_to_linger();
         if !lingers {

@@ -1,0 +1,170 @@
+//! Commands of control to a core.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use crate::conn::ConnectionId;
+use crate::memory::{Grant, ProtectionDomainId, STag};
+use crate::qp::shared::SharedQp;
+use crate::qp::work::QpNumber;
+use crate::tcp::Behaviour;
+
+use super::operation::{Direction, FullOperation};
+
+/// What follows streaming octets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AfterStream {
+    /// More streaming octets may follow.
+    Stay,
+    /// The next octet sent, and the next one received, belong to Full Operation (MPA-7.1-01, A-20).
+    FullOperation(FullOperation),
+    /// FIN.
+    Close,
+}
+
+/// A command of control to a core.
+pub enum Command {
+    /// Accepts connections to `port` at `address`: at most `backlog` at once whose handshake is not
+    /// complete, after which SYNs are answered with cookies. While as many are open and not yet in Full
+    /// Operation, SYNs are not answered; those that were half-open then may still open, so that there are
+    /// never more than twice as many. One address has another place only while it holds fewer than are left
+    /// free, an IPv6 network of 64 bits fewer than four times as many: beyond that it gets cookies, and then
+    /// no answer.
+    Listen {
+        /// The local address, as in [`ListenAddress`](crate::conn::ListenAddress); `None` for all.
+        address: Option<IpAddr>,
+        /// The local TCP port.
+        port: u16,
+        /// Half-open connections, and connections not yet in Full Operation, at most.
+        backlog: u32,
+        /// How TCP behaves on them, if not as the core is set up.
+        tcp: Option<Behaviour>,
+    },
+    /// Accepts no more connections where [`Listen`](Self::Listen) named the same address and port.
+    Unlisten {
+        /// The local address; `None` for all.
+        address: Option<IpAddr>,
+        /// The local TCP port.
+        port: u16,
+    },
+    /// Opens a connection.
+    Connect {
+        /// The event that reports the result carries it.
+        token: u64,
+        /// The local address and port; the core chooses what is not given, unspecified, or 0.
+        local: Option<SocketAddr>,
+        /// The peer.
+        remote: SocketAddr,
+        /// How long the handshake may take, in nanoseconds.
+        timeout_ns: u64,
+        /// How TCP behaves, if not as the core is set up.
+        tcp: Option<Behaviour>,
+    },
+    /// Takes a connection out of the backlog of its listener: the application has accepted it, in streaming
+    /// mode.
+    Admit {
+        /// The connection.
+        connection: ConnectionId,
+    },
+    /// Sends streaming octets, MPA's startup frames among them, before Full Operation. At most
+    /// [`STREAM_SEND_OCTETS`](crate::limits::STREAM_SEND_OCTETS) may be unacknowledged: with more the
+    /// connection is reset.
+    Stream {
+        /// The connection.
+        connection: ConnectionId,
+        /// The octets. Allocated by control; the core frees them when the peer has acknowledged them.
+        octets: Box<[u8]>,
+        /// What follows them.
+        then: AfterStream,
+    },
+    /// Opens the window by `octets`: control has consumed the first of those that it has a copy of
+    /// ([`Event::Stream`](super::Event::Stream)). Only where the core's configuration holds streaming octets
+    /// until then.
+    ConsumeStream {
+        /// The connection.
+        connection: ConnectionId,
+        /// How many.
+        octets: u32,
+    },
+    /// Begins Full Operation: the next octet in each direction belongs to it. Octets that arrived after those
+    /// already consumed are FPDUs. Refused if [`Event::Closed`](super::Event::Closed) of the connection has
+    /// been sent: the queue pair then stays as it was. A queue pair that serves or has served a connection is
+    /// not used for another: the connection is reset.
+    Start {
+        /// The connection.
+        connection: ConnectionId,
+        /// How it runs.
+        operation: FullOperation,
+    },
+    /// Begins Full Operation of draft-culley-iwarp-mpa-00, without startup frames and with Markers and CRCs:
+    /// the next octet in `direction` belongs to it (C00-8.1-01 to C00-8.1-06). The other direction may
+    /// follow, or stay as it is.
+    StartUnnegotiated {
+        /// The connection.
+        connection: ConnectionId,
+        /// How it runs: [`FullOperation::unnegotiated`], the same for both directions.
+        operation: FullOperation,
+        /// The direction that begins.
+        direction: Direction,
+    },
+    /// Has the stream fail unless an FPDU arrives in time (MPA-7.1.2-26). For a Responder in Full Operation:
+    /// until then it may send nothing.
+    ExpectFpdu {
+        /// The connection.
+        connection: ConnectionId,
+        /// The time, in nanoseconds.
+        within_ns: u64,
+    },
+    /// Closes a connection: sends the FIN after everything posted.
+    Close {
+        /// The connection.
+        connection: ConnectionId,
+    },
+    /// As [`Close`](Self::Close), and resets the connection if for a time no octet arrives in order and no
+    /// octet of ours is acknowledged.
+    Disconnect {
+        /// The connection.
+        connection: ConnectionId,
+        /// The time, in nanoseconds; `None` without limit.
+        within_ns: Option<u64>,
+    },
+    /// Resets a connection.
+    Abort {
+        /// The connection.
+        connection: ConnectionId,
+    },
+    /// Serves a queue pair from now on.
+    CreateQp(Arc<SharedQp>),
+    /// Destroys a queue pair: its connection is reset, its work flushed. Answered by
+    /// [`Event::QpDestroyed`](super::Event::QpDestroyed). A Terminate that the peer does not have yet still
+    /// goes out, from octets of the connection's own.
+    DestroyQp(QpNumber),
+    /// Makes memory reachable. Answered by [`Event::Registered`](super::Event::Registered).
+    Register {
+        /// Its name.
+        stag: STag,
+        /// What it grants.
+        grant: Grant,
+    },
+    /// Allocates a window to bind later. Answered by [`Event::Registered`](super::Event::Registered).
+    AllocateWindow {
+        /// Its name until it is bound.
+        stag: STag,
+        /// Its Protection Domain.
+        pd: ProtectionDomainId,
+    },
+    /// Makes memory or a window unreachable. Answered by [`Event::Deregistered`](super::Event::Deregistered),
+    /// after which the core accesses it no more.
+    Deregister {
+        /// Its first name.
+        stag: STag,
+    },
+    /// Reports the counters. Answered by [`Event::Statistics`](super::Event::Statistics).
+    ReportStatistics,
+    /// Reports the state of a connection. Answered by
+    /// [`Event::ConnectionReport`](super::Event::ConnectionReport).
+    ReportConnection {
+        /// The connection.
+        connection: ConnectionId,
+    },
+}

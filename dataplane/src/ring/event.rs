@@ -1,0 +1,134 @@
+//! Events of a core for control.
+
+use std::net::SocketAddr;
+
+use crate::conn::{ConnectionId, ListenAddress};
+use crate::limits;
+use crate::memory::{InsertError, RemoveError, STag};
+use crate::qp::error::StreamError;
+use crate::qp::work::QpNumber;
+use crate::statistics::Statistics;
+use crate::tcp::{CloseReason, Snapshot};
+
+/// Octets received before Full Operation, at most one segment's worth.
+pub type StreamOctets = arrayvec::ArrayVec<u8, { limits::STREAM_EVENT_OCTETS }>;
+
+/// An event of a core for control.
+#[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "streaming octets are carried inline: the core allocates nothing for them"
+)]
+pub enum Event {
+    /// A peer has connected to a listening port.
+    Accepted {
+        /// The connection.
+        connection: ConnectionId,
+        /// The listener that accepted it.
+        listener: ListenAddress,
+        /// The local address and port.
+        local: SocketAddr,
+        /// The peer.
+        remote: SocketAddr,
+    },
+    /// A connection of [`Command::Connect`](super::Command::Connect) is open.
+    Connected {
+        /// From the command.
+        token: u64,
+        /// The connection.
+        connection: ConnectionId,
+        /// The local address.
+        local: SocketAddr,
+    },
+    /// A connection of [`Command::Connect`](super::Command::Connect) could not be opened.
+    ConnectFailed {
+        /// From the command.
+        token: u64,
+        /// Why.
+        error: ConnectError,
+    },
+    /// A copy of octets received before Full Operation.
+    Stream {
+        /// The connection.
+        connection: ConnectionId,
+        /// The octets.
+        octets: StreamOctets,
+    },
+    /// The peer has acknowledged streaming octets of [`Command::Stream`](super::Command::Stream), counted in
+    /// whole commands. Only where the core's configuration holds streaming octets until control consumes
+    /// them.
+    StreamAcknowledged {
+        /// The connection.
+        connection: ConnectionId,
+        /// How many.
+        octets: u32,
+    },
+    /// The peer sends nothing more.
+    PeerFinished {
+        /// The connection.
+        connection: ConnectionId,
+    },
+    /// The queue pair's stream has failed. The connection closes by itself; [`Event::Closed`] follows.
+    StreamFailed {
+        /// The connection.
+        connection: ConnectionId,
+        /// The queue pair.
+        qp: QpNumber,
+        /// Why.
+        error: StreamError,
+    },
+    /// The connection is closed. If this follows [`Command::Start`](super::Command::Start) and the queue pair
+    /// is still idle, the connection was closed before the core took the command, and the queue pair may
+    /// serve another.
+    Closed {
+        /// The connection.
+        connection: ConnectionId,
+        /// Why.
+        reason: CloseReason,
+    },
+    /// The queue pair is destroyed; the core accesses its buffers no more.
+    QpDestroyed(QpNumber),
+    /// The answer to [`Command::Register`](super::Command::Register) and
+    /// [`Command::AllocateWindow`](super::Command::AllocateWindow): work posted from now on finds the memory.
+    Registered {
+        /// Its name.
+        stag: STag,
+        /// `Ok` if it is there now.
+        result: Result<(), InsertError>,
+    },
+    /// The answer to [`Command::Deregister`](super::Command::Deregister).
+    Deregistered {
+        /// Its first name.
+        stag: STag,
+        /// `Ok` if it is unreachable now; else it stays as it was.
+        result: Result<(), RemoveError>,
+    },
+    /// The answer to [`Command::ReportStatistics`](super::Command::ReportStatistics).
+    Statistics(Box<Statistics>),
+    /// The answer to [`Command::ReportConnection`](super::Command::ReportConnection): its TCP at that moment,
+    /// if there is such a connection. Answers come in the order of the commands.
+    ConnectionReport(Option<Box<Snapshot>>),
+}
+
+/// Why a connection could not be opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConnectError {
+    /// The peer refused, reset, or did not answer.
+    #[error("{0}")]
+    Closed(CloseReason),
+    /// The core serves as many connections as it can.
+    #[error("no room for another connection")]
+    NoRoom,
+    /// The peer did not answer, and a router or the peer's host says that it cannot be reached (ICMP).
+    #[error("the network says that the peer cannot be reached")]
+    Unreachable,
+    /// Every local port is in use towards this peer, or the requested one is.
+    #[error("no local port is left for another connection to this peer")]
+    NoPort,
+    /// The requested local address is none of the core's.
+    #[error("the local address is none of the device's")]
+    NoAddress,
+    /// The peer's address is neither on a local network nor reachable by a gateway.
+    #[error("no route to the peer")]
+    NoRoute,
+}
