@@ -1,5 +1,5 @@
-//! A file goes to a server, which fetches it by RDMA Reads: the client says by a Send where it lies in memory, what it is
-//! called and what its SHA-256 is, and hears by another when it is there.
+//! A file goes to a server, which fetches it by RDMA Reads: the client says by a Send where it lies in
+//! memory, what it is called and what its SHA-256 is, and hears by another when it is there.
 
 mod ends;
 

@@ -1,4 +1,5 @@
-//! The client of docs/tutorial.md: it writes into the server's memory, reads it back, counts there, and says so.
+//! The client of docs/tutorial.md: it writes into the server's memory, reads it back, counts there, and says
+//! so.
 
 use std::error::Error;
 use std::net::{IpAddr, SocketAddr};

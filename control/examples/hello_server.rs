@@ -1,4 +1,5 @@
-//! The server of docs/tutorial.md: it lends a page of memory to whoever connects, and shows what became of it.
+//! The server of docs/tutorial.md: it lends a page of memory to whoever connects, and shows what became of
+//! it.
 
 use std::error::Error;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! A key-value store whose server does nothing: clients find, lock, write and read its slots themselves, by RDMA Writes,
-//! Reads and Atomic Operations.
+//! A key-value store whose server does nothing: clients find, lock, write and read its slots themselves, by
+//! RDMA Writes, Reads and Atomic Operations.
 
 mod ends;
 

@@ -1,5 +1,5 @@
-//! One process, two devices with a wire in memory between them: the far side advertises a buffer in a Send, the near side
-//! writes into it and says so by a Send of its own.
+//! One process, two devices with a wire in memory between them: the far side advertises a buffer in a Send,
+//! the near side writes into it and says so by a Send of its own.
 
 use std::error::Error;
 use std::net::Ipv4Addr;

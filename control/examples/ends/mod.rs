@@ -1,5 +1,5 @@
-//! Where the two ends of an example run. Without arguments both run in this process, joined by a wire in memory. With
-//! arguments one of them does:
+//! Where the two ends of an example run. Without arguments both run in this process, joined by a wire in
+//! memory. With arguments one of them does:
 //!
 //! ```text
 //! EXAMPLE server DEVICE

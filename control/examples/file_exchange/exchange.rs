@@ -146,7 +146,8 @@ impl<'a> Exchange<'a> {
         })
     }
 
-    /// The whole exchange, closing included; gives the octets that the peer has written, and how the connection was set up.
+    /// The whole exchange, closing included; gives the octets that the peer has written, and how the
+    /// connection was set up.
     pub fn run(mut self) -> Result<(u32, Agreed), Failure> {
         match self.exchange() {
             Ok(received) => {

@@ -1,11 +1,12 @@
-//! Exchanges files with another iWARP endpoint, of whatever make: each end writes its whole file into the other's memory
-//! by RDMA Writes.
+//! Exchanges files with another iWARP endpoint, of whatever make: each end writes its whole file into the
+//! other's memory by RDMA Writes.
 //!
-//! The messages are rping's advertisement, 16 octets: the Initiator advertises its buffer, the Responder answers with its
-//! own, each end writes its file and then says how many octets it wrote, as an advertisement with TO 0 and STag 0. When
-//! both have said so, the Initiator closes first.
+//! The messages are rping's advertisement, 16 octets: the Initiator advertises its buffer, the Responder
+//! answers with its own, each end writes its file and then says how many octets it wrote, as an advertisement
+//! with TO 0 and STag 0. When both have said so, the Initiator closes first.
 //!
-//! One line of JSON tells the outcome. With `--expect-error` the connection is to fail; the line then tells how.
+//! One line of JSON tells the outcome. With `--expect-error` the connection is to fail; the line then tells
+//! how.
 
 mod arguments;
 mod exchange;

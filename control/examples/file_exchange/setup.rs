@@ -23,8 +23,8 @@ pub struct Setup {
     /// Leave both to the applications: revision 2 then says 0x3FFF for them.
     #[arg(long)]
     pub unnegotiated: bool,
-    /// The ready-to-receive indications that we can send when we connect, for a peer that may send first (none unless
-    /// given), and that we take when we listen (all unless given).
+    /// The ready-to-receive indications that we can send when we connect, for a peer that may send first
+    /// (none unless given), and that we take when we listen (all unless given).
     #[arg(long, value_name = "KINDS", value_enum, value_delimiter = ',')]
     pub rtr: Vec<Indication>,
     /// Take peers of the RDMA Consortium's: revision 0, and version 0 of DDP and RDMAP.

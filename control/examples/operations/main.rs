@@ -1,5 +1,5 @@
-//! An end that does as it is told, for scripts that judge what it does: a command a line on standard input, a line of JSON
-//! on standard output for each. `{"refused": "why"}` is the answer to what cannot be done.
+//! An end that does as it is told, for scripts that judge what it does: a command a line on standard input, a
+//! line of JSON on standard output for each. `{"refused": "why"}` is the answer to what cannot be done.
 //!
 //! ```text
 //! new [ird=N] [ord=N] [markers]         a Protection Domain and a queue pair, in place of the last ones
@@ -21,8 +21,8 @@
 //! close                                 FIN behind everything posted
 //! ```
 //!
-//! LOCAL is `NAME:OFFSET:OCTETS`, several with commas between, or `inline=HEX`; an STag in place of NAME makes OFFSET a Tagged
-//! Offset. Behind every request may stand `solicited`, `fenced` and `unsignaled`.
+//! LOCAL is `NAME:OFFSET:OCTETS`, several with commas between, or `inline=HEX`; an STag in place of NAME
+//! makes OFFSET a Tagged Offset. Behind every request may stand `solicited`, `fenced` and `unsignaled`.
 
 #[path = "../file_exchange/failure.rs"]
 #[allow(dead_code, reason = "a part of it is for the other program")]

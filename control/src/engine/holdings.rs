@@ -1,4 +1,4 @@
-//! Who holds what: counts against the quotas of a device (RFC 5042 §5.2).
+//! Counts what each holder has against the quotas of a device (RFC 5042 §5.2).
 
 use std::collections::HashMap;
 use std::hash::Hash;

@@ -1,8 +1,9 @@
-//! The control engine of a device: the Privileged Resource Manager. It owns names (listeners, STags, queue pair numbers), turns
-//! requests of handles into commands for the core, and runs MPA startup on the octets that the core hands up.
+//! The control engine of a device: the Privileged Resource Manager. It owns names (listeners, STags, queue
+//! pair numbers), turns requests of handles into commands for the core, and runs MPA startup on the octets
+//! that the core hands up.
 //!
-//! The engine reads no clock and waits for nothing. Requests, events and the time go in; commands, replies and a deadline come
-//! out. The loop around it waits: the control thread of a device, or a simulation.
+//! The engine reads no clock and waits for nothing. Requests, events and the time go in; commands, replies
+//! and a deadline come out. The loop around it waits: the control thread of a device, or a simulation.
 
 mod connections;
 mod holdings;
@@ -184,8 +185,9 @@ impl Engine {
         }
     }
 
-    /// Does what is due at `now`, and replies where the core has switched a connection to Full Operation, of which there is
-    /// no event. Call it after each batch of requests and events, and at the [deadline](Self::next_deadline).
+    /// Does what is due at `now`, and replies where the core has switched a connection to Full Operation, of
+    /// which there is no event. Call it after each batch of requests and events, and at the
+    /// [deadline](Self::next_deadline).
     pub(crate) fn on_time(&mut self, now: Instant) {
         let Self { out, registrations, queue_pairs, connections, .. } = self;
         let mut step = Step { now, out, queue_pairs };

@@ -40,16 +40,16 @@ pub(crate) struct StagNames {
 }
 
 impl StagNames {
-    /// Slots that may be in use at once: half of them, so that names stay sparse (RDMAP-8.1.1-03) and a free one is found
-    /// at once.
+    /// Slots that may be in use at once: half of them, so that names stay sparse (RDMAP-8.1.1-03) and a free
+    /// one is found at once.
     const SLOTS: usize = limits::REGIONS_PER_CORE / 2;
 
     pub(crate) fn new(random: KeyedSequence) -> Self {
         Self { random, slots: HashSet::new(), last_keys: HashMap::new() }
     }
 
-    /// A new STag: a random free slot and a random key, both hard to predict (RDMAP-8.1.1-03), never 0, nor what the slot was
-    /// called last: a peer may still have that. `None` when no slot is free.
+    /// A new STag: a random free slot and a random key, both hard to predict (RDMAP-8.1.1-03), never 0, nor
+    /// what the slot was called last: a peer may still have that. `None` when no slot is free.
     pub(crate) fn take(&mut self) -> Option<STag> {
         if self.slots.len() >= Self::SLOTS {
             return None;
@@ -78,8 +78,8 @@ impl StagNames {
     }
 }
 
-/// The free queue pair numbers, the longest unused first: a late completion of an old queue pair is not taken for one of
-/// the next.
+/// The free queue pair numbers, the longest unused first: a late completion of an old queue pair is not taken
+/// for one of the next.
 #[derive(Debug)]
 pub(crate) struct QpNumbers(VecDeque<QpNumber>);
 
@@ -107,8 +107,8 @@ impl QpNumbers {
 mod tests {
     use super::*;
 
-    /// RDMAP-8.1.1-03: over many allocations every bit of the STag is set about half of the time, and no name follows from
-    /// the one before.
+    /// RDMAP-8.1.1-03: over many allocations every bit of the STag is set about half of the time, and no name
+    /// follows from the one before.
     #[test]
     fn stags_are_spread_over_all_values() {
         const DRAWS: u32 = 4096;

@@ -191,8 +191,9 @@ impl QueuePairs {
         Ok(created)
     }
 
-    /// Removes a queue pair whose owner has gone. `closing` says that its connection ends by itself in an orderly way: what
-    /// was posted before the FIN is then still delivered, and the buffers stay registered as long.
+    /// Removes a queue pair whose owner has gone. `closing` says that its connection ends by itself in an
+    /// orderly way: what was posted before the FIN is then still delivered, and the buffers stay registered
+    /// as long.
     pub(super) fn destroy(
         &mut self,
         now: Instant,
@@ -201,7 +202,8 @@ impl QueuePairs {
         reply: Reply<()>,
     ) {
         let Some(qp) = self.entries.get(&number) else { return };
-        // The core sends the Terminate of a stream that has failed, and needs nothing of the queue pair for that.
+        // The core sends the Terminate of a stream that has failed, and needs nothing of the queue pair for
+        // that.
         let removal = if closing && !qp.shared.state().is_over() {
             out.reply(reply, ());
             out.wake_at(now + LINGER_NS);

@@ -15,8 +15,9 @@ use super::table::Table;
 use crate::vocabulary::duration::nanos;
 use crate::vocabulary::memory::MemoryError;
 
-/// Time until the second attempt to deregister memory that sends read from. Each attempt has the core look at its queue pairs, and
-/// a peer that takes no octets keeps memory in use for as long as it likes: so the time doubles.
+/// Time until the second attempt to deregister memory that sends read from. Each attempt has the core look at
+/// its queue pairs, and a peer that takes no octets keeps memory in use for as long as it likes: so the time
+/// doubles.
 const RETRY_NS: u64 = MILLISECOND;
 /// The longest it gets.
 const RETRY_MAX_NS: u64 = 128 * MILLISECOND;

@@ -1,8 +1,5 @@
-//! MPA startup (RFC 5044 §7.1, RFC 6581): one Request, one Reply, and what both ends may do from then on. Octets and `now`
-//! go in; frames, decisions and deadlines come out. No I/O, no clock.
-
-#[cfg(test)]
-mod tests;
+//! MPA startup (RFC 5044 §7.1, RFC 6581): one Request, one Reply, and what both ends may do from then on.
+//! Octets and `now` go in; frames, decisions and deadlines come out. No I/O, no clock.
 
 use warpline_dataplane::mpa::MpaError;
 use warpline_dataplane::mpa::enhanced::Outcome;
@@ -18,7 +15,7 @@ pub use crate::vocabulary::startup::{
     ReadsWanted, RtrKinds, StartupFault, Terms, Unacceptable,
 };
 
-/// The octets of `frame` with the ULP's Private Data behind the enhanced data that it is to have.
+/// The octets of `frame` with its enhanced data, if any, and the ULP's Private Data after them.
 fn emit(
     frame: &StartupFrame<'_>,
     enhanced: Option<EnhancedData>,
@@ -83,7 +80,8 @@ impl Incoming {
     }
 
     fn take(&mut self, octets: &[u8]) {
-        // MPA-7.1.2-23: what is kept is bounded by the largest frame. An octet more is enough to know of all of them.
+        // MPA-7.1.2-23: what is kept is bounded by the largest frame. An octet more is enough to know of all
+        // of them.
         let room = (StartupFrame::MAX_LEN + 1).saturating_sub(self.octets.len());
         self.octets.extend_from_slice(&octets[..octets.len().min(room)]);
     }
@@ -120,7 +118,8 @@ pub enum Reply {
         /// What the Reply said of it.
         peer: Peer,
     },
-    /// The Responder accepts, but on terms that this end cannot meet. It is to be told, and the connection to be closed.
+    /// The Responder accepts, but on terms that this end cannot meet. It is to receive a Terminate, and the
+    /// connection is to be closed.
     Unmet {
         /// What is missing.
         error: MpaError,
@@ -182,7 +181,7 @@ impl Initiator {
         Ok((Self { asked, terms, permissive, incoming: Incoming::new(deadline), octets_behind: 0 }, octets))
     }
 
-    /// Takes octets of the Reply; gives it once it is complete.
+    /// Takes octets of the Reply. Returns the Reply once it is complete.
     ///
     /// # Errors
     ///
@@ -222,14 +221,16 @@ impl Initiator {
         }))
     }
 
-    /// How many of the octets of the last call follow the Reply. Behind one that rejects they are streaming octets.
+    /// How many of the octets of the last call follow the Reply. After one that rejects they are streaming
+    /// octets.
     pub const fn octets_behind(&self) -> usize {
         self.octets_behind
     }
 
-    /// Whether `fault` is what becomes of an enhanced Request at a peer that does not know of them: then an unenhanced one
-    /// may do, on a new TCP connection. Such a peer takes the Request for malformed and closes without a word, or answers
-    /// with the revision it knows. Silence, and octets that are no Reply, say nothing of the kind.
+    /// Whether `fault` is what becomes of an enhanced Request at a peer that does not know of them: then an
+    /// unenhanced one may do, on a new TCP connection. Such a peer takes the Request for malformed and closes
+    /// without a word, or replies with its own revision. Silence, and octets that are no Reply, are no such
+    /// sign.
     // MPAv2-10-04, MPAv2-10-05
     pub fn may_fall_back(&self, fault: StartupFault) -> bool {
         self.asked.enhanced
@@ -321,12 +322,12 @@ pub struct Responder {
 }
 
 impl Responder {
-    /// A Responder that gives the Request until `deadline`.
+    /// A Responder whose Request must be complete by `deadline`.
     pub const fn new(disposition: Disposition, deadline: Instant) -> Self {
         Self { disposition, incoming: Incoming::new(deadline), complete: false }
     }
 
-    /// Takes octets of the Request; gives it once it is complete.
+    /// Takes octets of the Request. Returns the Request once it is complete.
     ///
     /// # Errors
     ///
@@ -387,8 +388,8 @@ impl Responder {
         Ok((octets, Setup { agreement: Agreement::of(&reply, &request.asked), outcome }))
     }
 
-    /// The rejecting Reply (MPA-7.1.2-05, MPA-7.1.2-06). An enhanced one says what the application wants of RDMA Reads, as
-    /// far as that is known.
+    /// The rejecting Reply (MPA-7.1.2-05, MPA-7.1.2-06). An enhanced one says what the application wants of
+    /// RDMA Reads, as far as that is known.
     ///
     /// # Errors
     ///
@@ -418,3 +419,6 @@ impl Responder {
         if self.complete { Instant::NEVER } else { self.incoming.deadline }
     }
 }
+
+#[cfg(test)]
+mod tests;

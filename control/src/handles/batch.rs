@@ -10,7 +10,8 @@ use crate::handles::queue_pair::QueuePair;
 use crate::vocabulary::advertisement::Advertisement;
 
 /// Send work requests that are being gathered for one queue pair, with one bell for the core when they are
-/// [posted](Self::commit). It lives on the stack and allocates nothing; dropped before that, nothing of it is posted.
+/// [posted](Self::commit). It lives on the stack and allocates nothing; dropped before that, nothing of it is
+/// posted.
 ///
 /// ```no_run
 /// # fn post(qp: &warpline::QueuePair, slice: warpline::Slice, peer: warpline::Advertisement) -> Result<(), Box<dyn std::error::Error>> {
@@ -79,7 +80,8 @@ impl<'a> SendBatch<'a> {
         remote: &Advertisement,
         offset: u64,
     ) -> Result<(), PostError> {
-        // Not by way of `write_request`: a request in a `Result` is moved once more, which for small messages shows.
+        // Not by way of `write_request`: a request in a `Result` is moved once more, which for small messages
+        // shows.
         let local = local.into();
         let to = place_in(remote, offset, local.octets())?;
         self.push(SendRequest::new(id, Operation::Write { stag: remote.stag, to }, local))
@@ -104,7 +106,7 @@ impl<'a> SendBatch<'a> {
     ///
     /// # Errors
     ///
-    /// [`BadRequest`] names the first that was not taken; those before it are posted, those behind it are not.
+    /// [`BadRequest`] names the first that was not taken; those before it are posted, those after it are not.
     // Inline, or all that it holds is moved first.
     #[inline]
     pub fn commit(self) -> Result<(), BadRequest> {

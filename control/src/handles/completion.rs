@@ -14,18 +14,19 @@ use crate::handles::event_fd::EventFd;
 
 /// A bounded queue of completions. Clones are the same queue.
 ///
-/// A place is reserved for every work request when it is posted, so completions are never lost: a queue that nobody polls
-/// makes posting fail (RDMAP-8.1.1-05). A message that takes a buffer from a
+/// A place is reserved for every work request when it is posted, so completions are never lost: a queue that
+/// is not polled makes posting fail (RDMAP-8.1.1-05). A message that takes a buffer from a
 /// [`SharedReceiveQueue`](crate::SharedReceiveQueue) and finds no place ends its queue pair, and only that
 /// ([`AsyncEvent::CompletionQueueOverflow`](crate::AsyncEvent)).
 ///
-/// How many completions there may be is said when the queue is made, and no peer can change it (RDMAP-8.1.2-02). Queue
-/// pairs of one device may share a queue, for sends, receives or both; do not let users share one who do not trust
-/// each other (RDMAP-8.1.1-04).
+/// How many completions there may be is said when the queue is made, and no peer can change it
+/// (RDMAP-8.1.2-02). Queue pairs of one device may share a queue, for sends, receives or both; do not let
+/// users that do not trust each other share one (RDMAP-8.1.1-04).
 ///
-/// A queue made by [`new`](Self::new) is polled. One made by [`with_events`](Self::with_events) can also be slept on: by
-/// [`wait`](Self::wait), or with verbs' steps, which suit an epoll set too. Arm it ([`arm`](Self::arm)); if that finds
-/// completions, poll them; else sleep until [`events`](Self::events) is readable, clear it, and poll.
+/// A queue made by [`new`](Self::new) is polled. One made by [`with_events`](Self::with_events) can also be
+/// slept on: by [`wait`](Self::wait), or with verbs' steps, which suit an epoll set too. Arm it
+/// ([`arm`](Self::arm)); if that finds completions, poll them; else sleep until [`events`](Self::events) is
+/// readable, clear it, and poll.
 #[derive(Clone, Debug)]
 pub struct CompletionQueue {
     pub(crate) ring: Arc<CompletionRing>,
@@ -42,8 +43,8 @@ struct Events {
 
 impl CompletionQueue {
     /// A queue with room for the completions of `capacity` work requests, one at least and
-    /// [`COMPLETIONS_PER_QUEUE`](limits::COMPLETIONS_PER_QUEUE) at most: what is asked for beyond that is not there, see
-    /// [`capacity`](Self::capacity). It is polled: least latency, and no system call ever.
+    /// [`COMPLETIONS_PER_QUEUE`](limits::COMPLETIONS_PER_QUEUE) at most: what is asked for beyond that is not
+    /// there, see [`capacity`](Self::capacity). It is polled: least latency, and no system call ever.
     pub fn new(capacity: usize) -> Self {
         Self { ring: Arc::new(CompletionRing::new(bounded(capacity))), events: None }
     }
@@ -59,8 +60,9 @@ impl CompletionQueue {
         Ok(Self { ring, events: Some(Arc::new(Events { fd, sleepers: AtomicUsize::new(0) })) })
     }
 
-    /// The same for those who wake their sleepers in a way of their own, as one for many queues: `notify` is called, by the
-    /// thread that polls the core, when the queue was [armed](Self::arm). [`wait`](Self::wait) then polls.
+    /// The same for applications that wake their threads in a way of their own, as one for many queues:
+    /// `notify` is called, by the thread that polls the core, when the queue was [armed](Self::arm).
+    /// [`wait`](Self::wait) then polls.
     pub fn with_notify(capacity: usize, notify: Arc<dyn Notify>) -> Self {
         Self { ring: Arc::new(CompletionRing::with_notify(bounded(capacity), notify)), events: None }
     }
@@ -85,17 +87,18 @@ impl CompletionQueue {
         self.ring.poll()
     }
 
-    /// Moves the oldest completions to the front of `completions`; gives how many. Does not wait.
+    /// Moves the oldest completions to the front of `completions`. Returns how many. Does not wait.
     pub fn poll_many(&self, completions: &mut [Completion]) -> usize {
         self.ring.poll_many(completions)
     }
 
-    /// The completions there are, one after the other. Their places are free for new work once the iterator is dropped.
+    /// The completions there are, one after the other. Their places are free for new work once the iterator
+    /// is dropped.
     pub fn drain(&self) -> Drain<'_> {
         self.ring.drain()
     }
 
-    /// Appends completions to `completions` as far as it has room without allocating; gives how many.
+    /// Appends completions to `completions` as far as it has room without allocating. Returns how many.
     pub fn poll_into(&self, completions: &mut Vec<Completion>) -> usize {
         let before = completions.len();
         let room = completions.capacity() - before;
@@ -103,8 +106,9 @@ impl CompletionQueue {
         completions.len() - before
     }
 
-    /// Asks for one notification of [`events`](Self::events): at the next completion, or the next that matters (verbs'
-    /// `req_notify_cq`). Completions that are there already notify nobody: `true` means that there are some, so poll first.
+    /// Asks for one notification of [`events`](Self::events): at the next completion, or the next that
+    /// matters (verbs' `req_notify_cq`). Completions that are there already cause no notification: `true`
+    /// means that there are some, so poll first.
     pub fn arm(&self, notice: Notice) -> bool {
         self.ring.arm(notice)
     }
@@ -118,7 +122,8 @@ impl CompletionQueue {
     /// thread sleeps meanwhile, else it polls for 50 microseconds and then, ever more rarely, up to every
     /// millisecond. A peer that falls silent shows here alone (MPA-7.1.2-26).
     ///
-    /// Threads that wait so may be many. Mix it with waiting on [`events`](Self::events) only on another queue.
+    /// Threads that wait so may be many. Mix it with waiting on [`events`](Self::events) only on another
+    /// queue.
     pub fn wait(&self, timeout: Duration) -> Option<Completion> {
         match &self.events {
             _ if timeout.is_zero() => self.poll(),
@@ -131,7 +136,8 @@ impl CompletionQueue {
         let start = Instant::now();
         events.sleepers.fetch_add(1, Ordering::SeqCst);
         let completion = loop {
-            // A completion is polled before the queue is armed for it: so armed it stays until one wakes a sleeper.
+            // A completion is polled before the queue is armed for it: so armed it stays until one wakes a
+            // sleeper.
             self.arm(Notice::Next);
             if let Some(completion) = self.poll() {
                 break Some(completion);

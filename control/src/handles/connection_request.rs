@@ -61,8 +61,8 @@ impl ConnectionRequest {
         self.request.peer.depths
     }
 
-    /// The version of DDP and RDMAP that the connection would have: 1, or 0 with a peer of the RDMA Consortium's
-    /// (RDMAC-C.2.4-03).
+    /// The version of DDP and RDMAP that the connection would have: 1, or 0 with a peer of the RDMA
+    /// Consortium's (RDMAC-C.2.4-03).
     pub const fn version(&self) -> u8 {
         self.request.version
     }
@@ -85,7 +85,7 @@ impl ConnectionRequest {
         context.send(Request::Accept { connection, qp, reads, private_data, reply })
     }
 
-    /// Rejects without waiting. Who has gone meanwhile is not missed.
+    /// Rejects without waiting. A peer that has gone meanwhile is no error.
     pub(crate) fn begin_reject(mut self, private_data: &[u8]) -> Result<(), Stopped> {
         let context = self.context.take().ok_or(Stopped)?;
         let (connection, private_data) = (self.connection, private_data.into());
@@ -128,8 +128,9 @@ impl ConnectionRequest {
         }
     }
 
-    /// Rejects (MPA-7.1.2-18): the peer gets `private_data`, at most 512 octets (508 if its Request was enhanced). The
-    /// connection is closed, unless it came from [`TcpStream::respond`]: then it is in streaming mode again.
+    /// Rejects (MPA-7.1.2-18): the peer gets `private_data`, at most 512 octets (508 if its Request was
+    /// enhanced). The connection is closed, unless it came from [`TcpStream::respond`]: then it is in
+    /// streaming mode again.
     ///
     /// # Errors
     ///
@@ -141,8 +142,9 @@ impl ConnectionRequest {
         context.ask(|reply| Request::Reject { connection, private_data, reply })?
     }
 
-    /// Rejects, and keeps the connection: it is in streaming mode from then on (MPA-7.1.2-07). Not for a request from
-    /// [`TcpStream::respond`], whose connection the application has already: that is [`reject`](Self::reject).
+    /// Rejects, and keeps the connection: it is in streaming mode from then on (MPA-7.1.2-07). Not for a
+    /// request from [`TcpStream::respond`], whose connection the application has already: that is
+    /// [`reject`](Self::reject).
     ///
     /// # Errors
     ///
@@ -162,7 +164,7 @@ impl Drop for ConnectionRequest {
     fn drop(&mut self) {
         if let Some(context) = self.context.take() {
             let connection = self.connection;
-            // Nobody is left to be told of an error.
+            // There is no handle left that an error could be reported to.
             let _ =
                 context.begin(|reply| Request::Reject { connection, private_data: Box::default(), reply });
         }

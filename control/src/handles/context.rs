@@ -16,7 +16,8 @@ use crate::engine::interface::request::Request;
 use crate::engine::names::KeyedSequence;
 use crate::vocabulary::device::{DeviceConfig, Stopped};
 
-/// What all handles of a device share (verbs' device context). The device stops when the last of them has gone.
+/// What all handles of a device share (verbs' device context). The device stops when the last of them has
+/// gone.
 pub(crate) struct DeviceContext {
     /// `None` only while the device stops.
     requests: Option<Sender<Request>>,
@@ -35,7 +36,7 @@ pub(crate) struct DeviceContext {
     event_fd: Arc<EventFd>,
 }
 
-/// What the threads of a device tell each other.
+/// Flags that the threads of a device share.
 #[derive(Debug)]
 pub(crate) struct DeviceFlags {
     /// The core is polled.

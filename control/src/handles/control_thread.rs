@@ -41,8 +41,9 @@ impl ControlThread {
         Self { engine, requests, rings, waker, flags }
     }
 
-    /// Serves until the last handle of the device is gone and its connections are closed, or the core is polled no more.
-    /// Sleeps while there is nothing to do: a request wakes it, and the driver of the core does after a poll with events.
+    /// Serves until the last handle of the device is gone and its connections are closed, or the core is
+    /// polled no more. Sleeps while there is nothing to do: a request wakes it, and the driver of the core
+    /// does after a poll with events.
     pub(super) fn run(mut self) {
         self.waker.register();
         let mut end_at = None;

@@ -37,8 +37,8 @@ use crate::vocabulary::stream::{StreamConfig, TcpListenConfig};
 
 /// One core on a NIC and its control thread. Clones are the same device.
 ///
-/// It stops when the last clone and everything made from it are gone; connections that are being closed by then get two
-/// seconds for it.
+/// It stops when the last clone and everything made from it are gone; connections that are being closed by
+/// then get two seconds for it.
 #[derive(Clone)]
 pub struct Device {
     pub(crate) context: Arc<DeviceContext>,
@@ -86,7 +86,7 @@ impl Device {
     }
 
     /// Takes connections to `port` at every address of the device. For port 0 a free one is chosen:
-    /// [`Listener::port`] tells which.
+    /// [`Listener::port`] returns it.
     ///
     /// # Errors
     ///
@@ -151,13 +151,13 @@ impl Device {
         self.context.config()
     }
 
-    /// The oldest asynchronous event that nobody has taken. Does not wait.
+    /// The oldest asynchronous event that was not taken yet. Does not wait.
     pub fn poll_event(&self) -> Option<AsyncEvent> {
         self.context.events.take()
     }
 
-    /// The oldest asynchronous event; sleeps until there is one, at most for `timeout`. For one thread; with an epoll set,
-    /// [`event_fd`](Self::event_fd).
+    /// The oldest asynchronous event; sleeps until there is one, at most for `timeout`. For one thread; with
+    /// an epoll set, [`event_fd`](Self::event_fd).
     pub fn wait_event(&self, timeout: Duration) -> Option<AsyncEvent> {
         let start = Instant::now();
         loop {
@@ -172,12 +172,12 @@ impl Device {
         }
     }
 
-    /// What becomes readable with each asynchronous event, until it is cleared.
+    /// Returns the file descriptor that becomes readable with each asynchronous event, until it is cleared.
     pub fn event_fd(&self) -> &EventFd {
         self.context.event_fd()
     }
 
-    /// Asynchronous events that were lost because nobody took those before them.
+    /// Asynchronous events that were lost because those before them were not taken.
     pub fn events_lost(&self) -> u64 {
         self.context.events.lost()
     }
@@ -191,7 +191,7 @@ impl Device {
         self.context.ask(|reply| Request::Statistics { reply })
     }
 
-    /// What there is of regions, queue pairs, listeners and connections.
+    /// Counts of regions, queue pairs, listeners and connections.
     ///
     /// # Errors
     ///

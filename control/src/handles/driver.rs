@@ -1,7 +1,4 @@
-//! Who polls the core: a thread of its own, or the application.
-
-#[cfg(test)]
-mod tests;
+//! Drives a core: by a thread of its own, or by the application.
 
 use std::any::Any;
 use std::os::fd::AsFd;
@@ -26,7 +23,7 @@ use crate::vocabulary::poll_thread::{Idle, PollThread, PollThreadError};
 
 /// How long a poll thread that sleeps polls on before it does: longer than a peer on the same network takes
 /// to answer, so that work which comes answer upon answer never waits for a thread to wake. On a single CPU
-/// nothing comes of polling: whoever has an answer in this machine waits for that CPU.
+/// polling gains nothing: a thread of this machine that has the answer waits for that CPU.
 static POLL_BEFORE_SLEEP_NS: LazyLock<u64> = LazyLock::new(|| {
     let single = thread::available_parallelism().is_ok_and(|cpus| cpus.get() == 1);
     if single { 0 } else { 50 * MICROSECOND }
@@ -50,10 +47,12 @@ impl Drop for DrivenGuard {
     }
 }
 
-/// A core that the application polls itself, run to completion: no other thread touches its frames and connections.
+/// A core that the application polls itself, run to completion: no other thread touches its frames and
+/// connections.
 ///
-/// It may be moved to the thread that will poll it. Calls of the API that wait (registering, connecting, accepting) need
-/// somebody to poll meanwhile: make them from another thread, or through [`run`](Self::run).
+/// It may be moved to the thread that will poll it. Calls of the API that wait (registering, connecting,
+/// accepting) need a thread that polls meanwhile: make them from another thread, or through
+/// [`run`](Self::run).
 pub struct CoreDriver<D: Device> {
     core: Core<D>,
     driven: DrivenGuard,
@@ -92,7 +91,7 @@ impl<D: Device> CoreDriver<D> {
         self.waker.clone()
     }
 
-    /// Does everything there is to do now; gives whether there was anything. Call it again and again.
+    /// Does everything there is to do now. Returns true if there was anything. Call it again and again.
     pub fn poll_once(&mut self) -> bool {
         let busy = self.core.poll_once(now());
         self.interrupt_unexplained &= !busy;
@@ -105,13 +104,13 @@ impl<D: Device> CoreDriver<D> {
     /// Sleeps until there may be something to do, at most for `timeout`: posted work, a request of the API, a
     /// timer that is due, or frames. Polls once before it sleeps. Returns false if nothing happened.
     ///
-    /// Where the device does not tell of frames (see [`Idle::Sleep`]), it returns after a millisecond at
-    /// most.
+    /// Where the device does not report frames (see [`Idle::Sleep`]), it returns after a millisecond at most.
     pub fn wait(&mut self, timeout: Duration) -> bool {
         self.sleep(timeout, || false)
     }
 
-    /// As [`wait`](Self::wait), unless `ended` holds: whoever makes it hold rings the waker afterwards.
+    /// As [`wait`](Self::wait), unless `ended` holds. The thread that makes it hold rings the waker
+    /// afterwards.
     fn sleep(&mut self, timeout: Duration, ended: impl Fn() -> bool) -> bool {
         self.waker.arm();
         // Before the last poll: a frame that comes too late for that poll raises the interrupt.
@@ -127,7 +126,7 @@ impl<D: Device> CoreDriver<D> {
             return true;
         }
         let mut sleep = self.time_to_next_deadline().min(timeout);
-        // Nobody tells of room for events either.
+        // Nothing reports room for events either.
         if !(self.announced || interrupts) || self.core.has_waiting_events() {
             sleep = sleep.min(Duration::from_nanos(self.pause_ns));
             self.pause_ns = (2 * self.pause_ns).min(LONGEST_PAUSE_NS);
@@ -172,7 +171,7 @@ impl<D: Device> CoreDriver<D> {
         self.core.statistics()
     }
 
-    /// Polls until `ended` holds: whoever makes it hold rings the waker afterwards.
+    /// Polls until `ended` holds. The thread that makes it hold rings the waker afterwards.
     fn poll_until(&mut self, idle: Idle, ended: impl Fn() -> bool) {
         let mut idle_since = None;
         while !ended() {
@@ -236,7 +235,7 @@ pub(crate) fn spawn<D: Device + Send>(
     let (pinned, is_pinned) = channel::bounded(1);
     let thread = thread::Builder::new().name("warpline-core".into()).spawn(move || {
         let ok = how.lcore.is_none_or(pin);
-        // Unheard only when the starter has gone.
+        // It fails only when the thread that waits for it has gone.
         let _ = pinned.send(ok);
         if ok {
             let _lcore = known_to_eal();
@@ -257,7 +256,7 @@ fn pin(lcore: usize) -> bool {
     allowed.into_iter().find(|cpu| cpu.id == lcore).is_some_and(core_affinity::set_for_current)
 }
 
-/// Polls until `ended` holds: whatever makes it hold rings the waker afterwards.
+/// Polls until `ended` holds. The thread that makes it hold rings the waker afterwards.
 pub(crate) fn poll<D: Device>(mut driver: CoreDriver<D>, idle: Idle, ended: impl Fn() -> bool) {
     /// Polls after the last command, so that what it caused leaves: a FIN, a RST, an acknowledgement.
     const LAST_POLLS: usize = 64;
@@ -267,7 +266,7 @@ pub(crate) fn poll<D: Device>(mut driver: CoreDriver<D>, idle: Idle, ended: impl
     }
 }
 
-/// Threads that the EAL knows have a cache of packet buffers.
+/// Threads that are registered at the EAL have a cache of packet buffers.
 #[cfg(feature = "dpdk")]
 fn known_to_eal() -> Option<Box<dyn Any>> {
     // Without an lcore number the thread works too, only slower.
@@ -279,3 +278,6 @@ fn known_to_eal() -> Option<Box<dyn Any>> {
 fn known_to_eal() -> Option<Box<dyn Any>> {
     None
 }
+
+#[cfg(test)]
+mod tests;

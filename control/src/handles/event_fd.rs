@@ -1,5 +1,5 @@
-//! What a thread sleeps on until there is something to take: a file descriptor (eventfd(2)) that also goes into an epoll
-//! set, beside sockets and timers.
+//! What a thread sleeps on until there is something to take: a file descriptor (eventfd(2)) that also goes
+//! into an epoll set, beside sockets and timers.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -18,8 +18,8 @@ impl EventFd {
         Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
-    /// Sleeps until there is a notification, at most for `timeout`; gives whether there is one. It stays until it is
-    /// [cleared](Self::clear).
+    /// Sleeps until there is a notification, at most for `timeout`. Returns true if there is one. It stays
+    /// until it is [cleared](Self::clear).
     pub fn wait(&self, timeout: Duration) -> bool {
         self.wait_beside(None, timeout)
     }
@@ -36,14 +36,14 @@ impl EventFd {
                 Ok(ready) => return ready > 0,
                 // A signal: sleep on.
                 Err(Errno::INTR) => {}
-                // Out of memory for the moment. Who waits looks at its queue again.
+                // Out of memory for the moment. A thread that waits polls its queue again.
                 Err(_) => return true,
             }
         }
     }
 
-    /// Takes the notifications there are. Do so before you look at what they are about: one that comes later then wakes
-    /// again. `false` when there was none.
+    /// Takes the notifications there are. Do so before you look at what they are about: one that comes later
+    /// then wakes again. `false` when there was none.
     pub fn clear(&self) -> bool {
         rustix::io::read(&self.0, &mut [0; 8]).is_ok()
     }

@@ -63,7 +63,7 @@ mod tests {
         };
         assert!(!raised(&edge) && !raised(&level));
         for _ in 0..2 {
-            // Nobody reads the source: it stays readable.
+            // Nothing reads the source: it stays readable.
             source.notify();
             assert!(raised(&edge) && !raised(&edge));
             assert!(raised(&level) && raised(&level));

@@ -1,16 +1,17 @@
-//! Memory that is lent to work requests: by way of buffers nobody writes what the stack reads, nor reads what it writes, and
-//! the compiler sees to it.
+//! Memory that is lent to work requests. Through buffers no thread writes what the stack reads, nor reads
+//! what it writes: the compiler checks it.
 //!
-//! A [`Buffer`] is a range of a registered region with one owner; it can be cut into disjoint ones. Posting through a
-//! [`Lender`] moves it away, and it comes back with its completion: until then no buffer has any of its octets, and the
-//! region can be neither had back nor deregistered. What is only sent may be lent to many requests at the same time, as
-//! an `Arc<Buffer>`: that can be read meanwhile, but not written. None of it changes when the lender is dropped first, or
-//! somebody else polls the completion: then the buffer does not come back.
+//! A [`Buffer`] is a range of a registered region with one owner; it can be cut into disjoint ones. Posting
+//! through a [`Lender`] moves it away, and it comes back with its completion: until then no buffer has any of
+//! its octets, and the region can be neither had back nor deregistered. What is only sent may be lent to many
+//! requests at the same time, as an `Arc<Buffer>`: that can be read meanwhile, but not written. None of it
+//! changes when the lender is dropped first, or another thread polls the completion: then the buffer does not
+//! come back.
 //!
-//! This holds among buffers, and for nothing else that reaches the same memory. Whoever had the region before it became a
-//! buffer may have kept another way: the memory itself ([`MemoryRegion::region`] can be cloned, or registered again), a
-//! [`Slice`] of it for requests past the lender, an advertisement or a window that a peer was told of. Those reach it lent
-//! or not; who uses them takes care themselves.
+//! This holds among buffers, and for nothing else that reaches the same memory. Code that had the region
+//! before it became a buffer may have kept another way: the memory itself ([`MemoryRegion::region`] can be
+//! cloned, or registered again), a [`Slice`] of it for requests past the lender, an advertisement or a window
+//! that a peer was told of. Those reach it lent or not, and their users must take care.
 //!
 //! ```compile_fail,E0382
 //! # fn post(lender: &mut warpline::Lender, qp: &warpline::QueuePair, mut buffer: warpline::Buffer) {
@@ -48,7 +49,8 @@ use crate::handles::memory_region::MemoryRegion;
 use crate::handles::queue_pair::QueuePair;
 use crate::vocabulary::advertisement::Advertisement;
 
-/// A range of a registered region that has one owner. The region stays registered as long as there is a buffer of it.
+/// A range of a registered region that has one owner. The region stays registered as long as there is a
+/// buffer of it.
 pub struct Buffer {
     region: Arc<MemoryRegion>,
     offset: usize,
@@ -141,8 +143,8 @@ impl Buffer {
 }
 
 impl From<MemoryRegion> for Buffer {
-    /// All of the region, or its first 4 GiB - 1: a message has no more. Peers that were told of the region reach it as
-    /// before; whether they write to what is lent is between you and them.
+    /// All of the region, or its first 4 GiB - 1: a message has no more. Peers that have an advertisement of
+    /// the region reach it as before; whether they write to what is lent is between you and them.
     fn from(region: MemoryRegion) -> Self {
         let octets = u32::try_from(region.len()).unwrap_or(u32::MAX);
         Self { region: Arc::new(region), offset: 0, octets }
@@ -227,8 +229,8 @@ pub enum LendError {
 pub struct Returned {
     /// The completion, by the name that was given to the request.
     pub completion: Completion,
-    /// What was lent; `None` for requests that were posted past the lender, whatever they are called, and for those of
-    /// another lender, which are not called here as they were there.
+    /// What was lent; `None` for requests that were posted past the lender, whatever they are called, and for
+    /// those of another lender, which are not called here as they were there.
     pub loan: Option<Loan>,
 }
 
@@ -238,14 +240,15 @@ struct Lent {
     loan: Loan,
 }
 
-/// Lends buffers to work requests and takes them back with their completions, of which it has a queue of its own. It
-/// allocates nothing while it lends.
+/// Lends buffers to work requests and takes them back with their completions, of which it has a queue of its
+/// own. It allocates nothing while it lends.
 ///
-/// Dropping it drops the buffers that are lent: regions that nothing else holds are deregistered when the stack is done with
-/// them. A buffer that is lent as an `Arc`, and that somebody else has too, is kept instead, for nobody learns any more when
-/// it may be written to: it can only be read from then on, and is dropped with the first lender that is dropped after the
-/// last of the other `Arc`s. Until then its region stays registered, and its device goes on. To be spared this, drop the queue
-/// pairs, and poll until nothing is [lent](Self::lent).
+/// Dropping it drops the buffers that are lent: regions that nothing else holds are deregistered when the
+/// stack is done with them. A buffer that is lent as an `Arc`, and that has other owners, is kept instead,
+/// because no completion will say when it may be written to: it can only be read from then on, and is dropped
+/// with the first lender that is dropped after the last of the other `Arc`s. Until then its region stays
+/// registered, and its device goes on. To be spared this, drop the queue pairs, and poll until nothing is
+/// [lent](Self::lent).
 pub struct Lender {
     completions: CompletionQueue,
     /// The mark of its requests; `None`, and no place, when the process has had all lenders it can.
@@ -256,9 +259,9 @@ pub struct Lender {
 }
 
 impl Lender {
-    /// A lender with room for as many loans as `completions` has for completions. Make queue pairs that report to the same
-    /// queue, and let nobody else poll it, no other lender either: what would come back with a completion polled elsewhere
-    /// stays lent.
+    /// A lender with room for as many loans as `completions` has for completions. Make queue pairs that
+    /// report to the same queue, and let nothing else poll it, no other lender either: what would come back
+    /// with a completion polled elsewhere stays lent.
     pub fn new(completions: CompletionQueue) -> Self {
         let number = LenderNumber::unused();
         let room = if number.is_some() { completions.capacity() } else { 0 };
@@ -306,7 +309,8 @@ impl Lender {
         self.post(qp, id, loan.into(), |name, slice| QueuePair::write_request(name, slice, remote, offset))
     }
 
-    /// Posts an RDMA Read into all of `buffer` from octet `offset` of `remote`. Its completion is called `id`.
+    /// Posts an RDMA Read into all of `buffer` from octet `offset` of `remote`. Its completion is called
+    /// `id`.
     ///
     /// # Errors
     ///
@@ -409,8 +413,9 @@ impl Drop for Lender {
     }
 }
 
-/// Keeps `loans`, which were under way when their lender was dropped, as long as somebody else has them: nobody can write to
-/// a buffer then. What nobody else has is dropped, of these and of those that were kept before.
+/// Keeps `loans`, which were under way when their lender was dropped, as long as they have other owners: no
+/// owner can write to a buffer then. Buffers without another owner are dropped, of these and of those that
+/// were kept before.
 fn leave(loans: Vec<Arc<Buffer>>) {
     /// What is kept, each buffer once.
     static KEPT: Mutex<Vec<Arc<Buffer>>> = Mutex::new(Vec::new());

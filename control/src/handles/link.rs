@@ -1,8 +1,8 @@
 //! What the frames of a device pass through: the trait of all link devices, and those that need no DPDK.
 //!
-//! [`Device::start`](crate::Device::start) takes any of these. [`sim`] is a link in memory between two devices of a
-//! process, for tests; [`tap`] wraps a link device and writes its frames to a capture; [`fault`] wraps one and loses,
-//! delays, reorders, duplicates and damages frames. DPDK's are in [`open`](crate::open).
+//! [`Device::start`](crate::Device::start) takes any of these. [`sim`] is a link in memory between two
+//! devices of a process, for tests; [`tap`] wraps a link device and writes its frames to a capture; [`fault`]
+//! wraps one and loses, delays, reorders, duplicates and damages frames. DPDK's are in [`open`](crate::open).
 
 pub use warpline_dataplane::device::{
     Capabilities, ChecksumRequest, ChecksumStatus, Device, Frame, IpVersion, ReceivedChecksums, RxInterrupt,

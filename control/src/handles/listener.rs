@@ -14,7 +14,8 @@ use crate::engine::interface::request::Request;
 use crate::vocabulary::device::Stopped;
 use crate::vocabulary::listen::{AcceptError, ListenConfig, ListenError, listen_address, socket_address};
 
-/// Takes connections to a port, as MPA's Responder. Dropping it closes those that nobody has taken.
+/// Takes connections to a port, as MPA's Responder. Dropping it closes those that the application has not
+/// taken.
 pub struct Listener {
     context: Arc<DeviceContext>,
     at: ListenAddress,

@@ -35,8 +35,8 @@ impl DeregisterError {
 
 /// Registered memory: a peer reaches it by its STag, as far as its [`Access`] goes.
 ///
-/// It is read and written by copy, as a device does; what it holds while a peer writes is not defined before a Delivery
-/// (RFC 5040 §5.5). Dropping it deregisters it, see [`deregister`](Self::deregister).
+/// It is read and written by copy, as a device does; what it holds while a peer writes is not defined before
+/// a Delivery (RFC 5040 §5.5). Dropping it deregisters it, see [`deregister`](Self::deregister).
 pub struct MemoryRegion {
     registered: Registered,
     region: Region,
@@ -84,12 +84,14 @@ impl MemoryRegion {
         &self.region
     }
 
-    /// Octets `offset..offset + octets`, for a work request. Whether they lie inside is checked when it is worked on.
+    /// Octets `offset..offset + octets`, for a work request. Whether they lie inside is checked when it is
+    /// worked on.
     pub const fn slice(&self, offset: usize, octets: u32) -> Slice {
         Slice { stag: self.stag(), to: self.to(offset), octets }
     }
 
-    /// What a peer must know to write to octets `offset..offset + octets`; `None` when they are not all registered.
+    /// What a peer must know to write to octets `offset..offset + octets`; `None` when they are not all
+    /// registered.
     pub fn advertisement(&self, offset: usize, octets: u32) -> Option<Advertisement> {
         let (first, registered) = self.range;
         let end = offset.checked_add(octets as usize)?;
@@ -97,12 +99,13 @@ impl MemoryRegion {
         inside.then(|| Advertisement { to: self.to(offset), stag: self.stag(), octets })
     }
 
-    /// What to post to register octets `offset..offset + octets` of the memory anew, under another name, which
-    /// [`stag`](Self::stag) gives from now on: the last one must have been invalidated by then, by either end. It is valid when
-    /// the work request is done; what is posted behind it on the same queue pair comes after that.
+    /// What to post to register octets `offset..offset + octets` of the memory anew, under another name,
+    /// which [`stag`](Self::stag) returns from now on: the last one must have been invalidated by then, by
+    /// either end. It is valid when the work request is done; a request that is posted after it on the same
+    /// queue pair takes effect after that.
     ///
-    /// `access` is no more than at first. [`Sharing`] says whether other queue pairs may use it too; if not, it ends with
-    /// the one that the work request is posted to.
+    /// `access` is no more than at first. [`Sharing`] says whether other queue pairs may use it too; if not,
+    /// it ends with the one that the work request is posted to.
     #[must_use = "it is a part of a work request"]
     pub fn fast_registration(
         &mut self,
@@ -155,11 +158,11 @@ impl MemoryRegion {
         }
     }
 
-    /// Takes the memory back: afterwards no core reaches it and its STag names nothing (DDP-8.3.1-07). Tries for
-    /// `patience` while sends read from it or windows are bound to it.
+    /// Takes the memory back: afterwards no core reaches it and its STag names nothing (DDP-8.3.1-07). Tries
+    /// for `patience` while sends read from it or windows are bound to it.
     ///
-    /// A drop does the same with a wait of at most 100 ms; the rest happens behind its back, and the memory itself stays
-    /// until then.
+    /// A drop does the same with a wait of at most 100 ms; the engine completes the rest, and the memory
+    /// itself stays until then.
     ///
     /// # Errors
     ///

@@ -11,7 +11,8 @@
 //! # }
 //! ```
 //!
-//! A program that chooses DPDK's arguments, the configuration or the thread that polls takes the same steps itself:
+//! A program that chooses DPDK's arguments, the configuration or the thread that polls takes the same steps
+//! itself:
 //!
 //! ```no_run
 //! use warpline::{Device, DeviceConfig, DeviceName, Idle, PollThread, open};
@@ -41,13 +42,15 @@ use crate::vocabulary::poll_thread::PollThread;
 
 /// Buffers of a port: as many as a core may hold back, with a ring of descriptors to spare.
 const PORT_MBUFS: u32 = 16_383;
-/// Octets of all the buffers of an end of a wire: a few windows' worth. A wire loses nothing, so little is held back; and
-/// a pool's buffers are used in turn, so that a small pool stays in the caches of the two cores.
+/// Octets of all the buffers of an end of a wire: a few windows' worth. A wire loses nothing, so little is
+/// held back; and a pool's buffers are used in turn, so that a small pool stays in the caches of the two
+/// cores.
 const WIRE_POOL_OCTETS: u32 = 5 << 19;
-/// Buffers that a thread keeps at hand of a wire's pool: those of a few chunks, for the other end lacks what it keeps.
+/// Buffers that a thread keeps at hand of a wire's pool: those of a few chunks, for the other end lacks what
+/// it keeps.
 const WIRE_CACHE_MBUFS: u32 = 32;
-/// Octets of a buffer beyond the largest IP packet: for the Ethernet header, and because `net_af_packet` wants to fit the
-/// frames of its ring, which are a multiple of a cache line or more.
+/// Octets of a buffer beyond the largest IP packet: for the Ethernet header, and because `net_af_packet`
+/// wants to fit the frames of its ring, which are a multiple of a cache line or more.
 const SPARE_OCTETS: u16 = 256;
 
 /// Why there is no device.
@@ -93,15 +96,16 @@ pub enum OpenError {
     Start(#[from] StartError),
 }
 
-/// Starts DPDK's EAL for `devices`, with `arguments` as DPDK's programs take them, separated by blanks. What the arguments
-/// do not say is as for [`Eal::builder`]: no PCI device but those of `devices` is taken, and hugepages are used where
-/// enough are free.
+/// Starts DPDK's EAL for `devices`, with `arguments` as DPDK's programs take them, separated by blanks. What
+/// the arguments do not say is as for [`Eal::builder`]: no PCI device but those of `devices` is taken, and
+/// hugepages are used where enough are free.
 ///
 /// A process has one EAL. Where it runs already and there are no arguments, this returns it.
 ///
 /// # Errors
 ///
-/// [`OpenError::Argument`], [`OpenError::Eal`]; [`OpenError::StartedWithout`] if the EAL runs and does not reach a device.
+/// [`OpenError::Argument`], [`OpenError::Eal`]; [`OpenError::StartedWithout`] if the EAL runs and does not
+/// reach a device.
 pub fn eal(devices: &[&DeviceName], arguments: &str) -> Result<Eal, OpenError> {
     if arguments.trim().is_empty()
         && let Some(running) = Eal::current()
@@ -120,7 +124,7 @@ pub fn eal(devices: &[&DeviceName], arguments: &str) -> Result<Eal, OpenError> {
     Ok(with_arguments(start, arguments, pci)?.init()?)
 }
 
-/// Returns true if the EAL must be told of `device` when it starts.
+/// Returns true if the EAL needs an argument for `device` when it starts.
 fn needs_eal_of_its_own(device: &DeviceName) -> bool {
     matches!(device.kind(), DeviceKind::Pci | DeviceKind::VirtioUser)
 }
@@ -213,8 +217,8 @@ fn start_port(eal: Eal, name: &str, mtu_octets: u16) -> Result<DpdkDevice, OpenE
 }
 
 impl Device {
-    /// Opens the device that `name` names and starts a core on it with a thread that polls it. Starts DPDK if it does not
-    /// run yet; memory comes from hugepages where DPDK has them.
+    /// Opens the device that `name` names and starts a core on it with a thread that polls it. Starts DPDK if
+    /// it does not run yet; memory comes from hugepages where DPDK has them.
     ///
     /// # Errors
     ///

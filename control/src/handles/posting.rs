@@ -36,7 +36,8 @@ impl QueuePair {
         self.post(Self::write_request(id, local, remote, offset)?)
     }
 
-    /// Posts an RDMA Read of as many octets as `local` has, from octet `offset` of `remote`. Its completion is called `id`.
+    /// Posts an RDMA Read of as many octets as `local` has, from octet `offset` of `remote`. Its completion
+    /// is called `id`.
     ///
     /// # Errors
     ///
@@ -51,8 +52,9 @@ impl QueuePair {
         self.post(Self::read_request(id, local, remote, offset)?)
     }
 
-    /// Posts an RDMA Write as [`post_write`](Self::post_write) does, and eight octets behind it that complete a receive of the
-    /// peer: it learns from `immediate` that all of the Write has been placed (RFC 7306 §6).
+    /// Posts an RDMA Write as [`post_write`](Self::post_write) does, and eight octets of Immediate Data after
+    /// it that complete a receive of the peer, which learns so that all of the Write has been placed (RFC
+    /// 7306 §6).
     ///
     /// # Errors
     ///
@@ -71,8 +73,9 @@ impl QueuePair {
         self.post(SendRequest::new(id, operation, local))
     }
 
-    /// Posts an atomic addition of `add` to the eight octets at octet `offset` of `remote`, which must be aligned to eight
-    /// (RFC 7306 §5.1.1). Their value before comes to `local`, of eight octets. Its completion is called `id`.
+    /// Posts an atomic addition of `add` to the eight octets at octet `offset` of `remote`, which must be
+    /// aligned to eight (RFC 7306 §5.1.1). Their value before comes to `local`, of eight octets. Its
+    /// completion is called `id`.
     ///
     /// # Errors
     ///
@@ -89,8 +92,8 @@ impl QueuePair {
         self.post(SendRequest::new(id, Operation::FetchAdd { stag, to, add, mask: 0 }, local))
     }
 
-    /// Posts an atomic exchange of the eight octets at octet `offset` of `remote`: if they are `compare`, they become `swap`
-    /// (RFC 7306 §5.1.2). As [`post_fetch_add`](Self::post_fetch_add) else.
+    /// Posts an atomic exchange of the eight octets at octet `offset` of `remote`: if they are `compare`,
+    /// they become `swap` (RFC 7306 §5.1.2). As [`post_fetch_add`](Self::post_fetch_add) else.
     ///
     /// # Errors
     ///
@@ -148,7 +151,7 @@ impl QueuePair {
     ///
     /// # Errors
     ///
-    /// [`BadRequest`] names the first that was not taken; those before it are posted, those behind it are not.
+    /// [`BadRequest`] names the first that was not taken; those before it are posted, those after it are not.
     pub fn post_many(&self, requests: &[SendRequest]) -> Result<(), BadRequest> {
         self.shared.post_sends(requests)
     }
@@ -158,8 +161,9 @@ impl QueuePair {
         SendBatch::new(self)
     }
 
-    /// Posts a receive: `local` is for one Send of the peer. Allowed before the connection is open, and wise: a Send that
-    /// finds none ends the stream, unless it is to [wait](crate::RnrPolicy). Its completion is called `id`.
+    /// Posts a receive: `local` is for one Send of the peer. Allowed before the connection is open, and wise:
+    /// a Send that finds none ends the stream, unless it is to [wait](crate::RnrPolicy). Its completion is
+    /// called `id`.
     ///
     /// # Errors
     ///
@@ -172,7 +176,7 @@ impl QueuePair {
     ///
     /// # Errors
     ///
-    /// [`BadRequest`] names the first that was not taken; those before it are posted, those behind it are not.
+    /// [`BadRequest`] names the first that was not taken; those before it are posted, those after it are not.
     pub fn post_receives(&self, requests: &[ReceiveRequest]) -> Result<(), BadRequest> {
         self.shared.post_receives(requests)
     }

@@ -17,9 +17,9 @@ use crate::engine::interface::request::Request;
 use crate::vocabulary::memory::{Addressing, MemoryError};
 use crate::vocabulary::queue_pair::{CreateError, QpConfig};
 
-/// Queue pairs and the memory they may reach (RFC 5041 §8.2). Clones are the same domain. Nothing of it is open to another
-/// domain, of the same application or not: what is to be shared, a completion queue or a receive queue, is handed over by who
-/// has it (DDP-8.3.2-04).
+/// Queue pairs and the memory they may reach (RFC 5041 §8.2). Clones are the same domain. Nothing of it is
+/// open to another domain, of the same application or not: a completion queue or a receive queue is shared
+/// only by its owner (DDP-8.3.2-04).
 #[derive(Clone)]
 pub struct ProtectionDomain {
     context: Arc<DeviceContext>,
@@ -31,7 +31,8 @@ impl ProtectionDomain {
         Self { context, id }
     }
 
-    /// Registers `octets` zero octets of new memory: hugepages on a DPDK device. Tagged Offsets are addresses.
+    /// Registers `octets` zero octets of new memory: hugepages on a DPDK device. Tagged Offsets are
+    /// addresses.
     ///
     /// # Errors
     ///
@@ -59,9 +60,9 @@ impl ProtectionDomain {
         self.register_region(region, None, access, addressing)
     }
 
-    /// Registers all of `region` for `queue_pair` alone: no other stream reaches it, not even of this domain, and the peer
-    /// of `queue_pair`, which nobody shares it with, may invalidate it (DDP-8.2-03, RDMAP-8.1.1-02). It becomes invalid when
-    /// the queue pair is gone.
+    /// Registers all of `region` for `queue_pair` alone: no other stream reaches it, not even of this domain,
+    /// and the peer of `queue_pair` may invalidate it, because no other stream uses it (DDP-8.2-03,
+    /// RDMAP-8.1.1-02). It becomes invalid when the queue pair is gone.
     ///
     /// # Errors
     ///
@@ -109,7 +110,8 @@ impl ProtectionDomain {
         Ok(MemoryWindow::new(Registered::new(self.context.clone(), stag)))
     }
 
-    /// Makes a queue pair that reports to `send_completions` and `receive_completions`, which may be the same.
+    /// Makes a queue pair that reports to `send_completions` and `receive_completions`, which may be the
+    /// same.
     ///
     /// # Errors
     ///
@@ -127,8 +129,9 @@ impl ProtectionDomain {
         QueuePair::new(self.context.clone(), self.id, *config, completions, None)
     }
 
-    /// Makes a queue pair that takes its receives from `receives`, of this domain, and is otherwise as those of
-    /// [`queue_pair`](Self::queue_pair). It may hold as many of them at a time as `config` gives it receives.
+    /// Makes a queue pair that takes its receives from `receives`, of this domain, and is otherwise as those
+    /// of [`queue_pair`](Self::queue_pair). It may hold as many of them at a time as `config` gives it
+    /// receives.
     ///
     /// # Errors
     ///
@@ -149,8 +152,8 @@ impl ProtectionDomain {
     }
 
     /// Makes a queue of `depth` receives that queue pairs of this domain can share: one at least,
-    /// [`RECEIVES_PER_SHARED_QUEUE`](warpline_dataplane::limits::RECEIVES_PER_SHARED_QUEUE) at most. What is asked for beyond that is not there, see
-    /// [`SharedReceiveQueue::depth`].
+    /// [`RECEIVES_PER_SHARED_QUEUE`](warpline_dataplane::limits::RECEIVES_PER_SHARED_QUEUE) at most. What is
+    /// asked for beyond that is not there, see [`SharedReceiveQueue::depth`].
     pub fn shared_receive_queue(&self, depth: usize) -> SharedReceiveQueue {
         SharedReceiveQueue::new(self.context.clone(), self.id, depth)
     }

@@ -20,8 +20,8 @@ use crate::vocabulary::queue_pair::{CloseError, CreateError, QpConfig};
 
 /// A queue pair (RFC 5040 §1.1): an endpoint that serves one connection. Any thread may post to it.
 ///
-/// Dropping it ends its connection: after [`disconnect`](Self::disconnect) in the orderly way that has begun, else with a
-/// reset.
+/// Dropping it ends its connection: after [`disconnect`](Self::disconnect) in the orderly way that has begun,
+/// else with a reset.
 pub struct QueuePair {
     pub(crate) shared: Arc<SharedQp>,
     status: Arc<ConnectionStatus>,
@@ -29,7 +29,7 @@ pub struct QueuePair {
 }
 
 impl QueuePair {
-    /// How long a drop waits until no core knows of the queue pair.
+    /// How long a drop waits until the core has forgotten the queue pair.
     const DROP_WAIT: Duration = Duration::from_millis(100);
 
     pub(crate) fn new(
@@ -61,8 +61,8 @@ impl QueuePair {
         self.shared.number
     }
 
-    /// Receives that it has taken from its [`SharedReceiveQueue`](crate::SharedReceiveQueue) so far: what its peer has used
-    /// up of it (DDP-8.3.2-07, RDMAP-8.1.2-05).
+    /// Receives that it has taken from its [`SharedReceiveQueue`](crate::SharedReceiveQueue) so far: what its
+    /// peer has used up of it (DDP-8.3.2-07, RDMAP-8.1.2-05).
     pub fn receives_taken(&self) -> u64 {
         self.shared.receives_taken()
     }
@@ -99,8 +99,8 @@ impl QueuePair {
         self.status.pair().map(|pair| pair.remote)
     }
 
-    /// How its connection's TCP fares at this moment: round-trip time, windows, what is in flight, what was sent again and
-    /// why. `None` without a connection in Full Operation.
+    /// How its connection's TCP fares at this moment: round-trip time, windows, what is in flight, what was
+    /// sent again and why. `None` without a connection in Full Operation.
     ///
     /// # Errors
     ///
@@ -126,9 +126,9 @@ impl QueuePair {
         let _ = self.context.send(Request::Abort { qp: self.number() });
     }
 
-    /// Whether the peer has closed its half of the connection: everything it sent has arrived, and nothing more will
-    /// (DDP-6.2.1-04). Our half then closes too, after everything posted, unless it is to be kept open
-    /// ([`QpConfig::keep_open`]).
+    /// Whether the peer has closed its half of the connection: everything it sent has arrived, and nothing
+    /// more will (DDP-6.2.1-04). Our half then closes too, after everything posted, unless it is to be kept
+    /// open ([`QpConfig::keep_open`]).
     pub fn peer_closed(&self) -> bool {
         self.status.close_state().peer_closed
     }
@@ -196,7 +196,8 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(30);
 
-    /// MPAv2-9.3-01, MPAv2-8-01: the Responder has accepted, and meanwhile what the connection was for is gone.
+    /// MPAv2-9.3-01, MPAv2-8-01: the Responder has accepted, and meanwhile what the connection was for is
+    /// gone.
     #[test]
     fn a_queue_pair_that_has_gone_is_a_local_catastrophe() {
         let (near, far) = sim::link(1, EndConfig::a(), EndConfig::b());

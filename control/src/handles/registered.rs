@@ -11,8 +11,8 @@ use crate::engine::interface::request::{DeregisterOutcome, Request};
 /// How long a drop waits until no core reaches the memory.
 const DROP_WAIT: Duration = Duration::from_millis(100);
 
-/// A slot of the STag table of the core. Dropping it deregisters it: the drop waits for a while, and the engine completes
-/// what takes longer.
+/// A slot of the STag table of the core. Dropping it deregisters it: the drop waits for a while, and the
+/// engine completes what takes longer.
 pub(crate) struct Registered {
     /// `None` once it is deregistered.
     context: Option<Arc<DeviceContext>>,
@@ -31,7 +31,7 @@ impl Registered {
         self.stag
     }
 
-    /// Gives it another name, which nobody can predict and which is not the one before (RDMAP-8.1.1-03).
+    /// Renames it: the new name cannot be predicted, and is not the one before (RDMAP-8.1.1-03).
     pub(crate) fn rename(&mut self) -> STag {
         if let Some(context) = &self.context {
             self.stag = context.next_name(self.stag);
@@ -50,7 +50,8 @@ impl Registered {
         let (stag, last) = (self.first, self.stag);
         let outcome =
             context.ask(|reply| Request::Deregister { stag, last, patience: Some(patience), reply });
-        // DDP-8.3.1-07: without control a core that is still polled keeps its memory. One that is not polled reaches none.
+        // DDP-8.3.1-07: without control a core that is still polled keeps its memory. One that is not polled
+        // reaches none.
         let without_control =
             || if context.is_driven() { DeregisterOutcome::Unanswered } else { DeregisterOutcome::Done };
         let outcome = outcome.unwrap_or_else(|_| without_control());
@@ -87,8 +88,8 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(30);
 
-    /// DDP-8.3.1-07: when control has ended and an application still polls the core, peers still reach the memory, and nobody is
-    /// told that they do not. Once the core is gone, they do not.
+    /// DDP-8.3.1-07: when control has ended and an application still polls the core, peers still reach the
+    /// memory, and no call reports otherwise. Once the core is gone, peers reach nothing.
     #[test]
     fn memory_of_a_core_that_is_polled_without_control_is_still_registered() {
         let (device, _peer) = sim::link(1, EndConfig::a(), EndConfig::b());

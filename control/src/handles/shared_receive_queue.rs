@@ -11,14 +11,15 @@ use warpline_dataplane::qp::work::{ReceiveRequest, SliceList};
 
 use super::context::DeviceContext;
 
-/// Buffers for the Sends of many peers, so that not each queue pair needs enough for the worst of its peer. Clones are the
-/// same queue.
+/// Buffers for the Sends of many peers, so that not each queue pair needs enough for the worst of its peer.
+/// Clones are the same queue.
 ///
-/// A queue pair made by [`queue_pair_sharing`](crate::ProtectionDomain::queue_pair_sharing) takes the oldest when a message
-/// begins; the completion, in the queue pair's completion queue, names both. What each peer uses up can be counted
-/// ([`receives_taken`](crate::QueuePair::receives_taken)), and held at a time no more than the queue pair's
-/// [`receive_depth`](crate::QpConfig::receive_depth) (DDP-8.3.2-07, RDMAP-8.1.2-05). A message that finds the queue empty ends
-/// its stream: post in time, [`arm_limit`](Self::arm_limit) tells when.
+/// A queue pair made by [`queue_pair_sharing`](crate::ProtectionDomain::queue_pair_sharing) takes the oldest
+/// when a message begins; the completion, in the queue pair's completion queue, names both. What each peer
+/// uses up can be counted ([`receives_taken`](crate::QueuePair::receives_taken)), and held at a time no more
+/// than the queue pair's [`receive_depth`](crate::QpConfig::receive_depth) (DDP-8.3.2-07, RDMAP-8.1.2-05). A
+/// message that finds the queue empty ends its stream: post in time; [`arm_limit`](Self::arm_limit) reports
+/// when.
 #[derive(Clone)]
 pub struct SharedReceiveQueue {
     context: Arc<DeviceContext>,
@@ -81,8 +82,8 @@ impl SharedReceiveQueue {
         self.queue.post(requests)
     }
 
-    /// Asks for one [`AsyncEvent::SharedReceiveLimit`](crate::AsyncEvent::SharedReceiveLimit) when fewer than `limit`
-    /// receives are left, at once if they are already; 0 asks for none. Ask again after each event.
+    /// Asks for one [`AsyncEvent::SharedReceiveLimit`](crate::AsyncEvent::SharedReceiveLimit) when fewer than
+    /// `limit` receives are left, at once if they are already; 0 asks for none. Ask again after each event.
     pub fn arm_limit(&self, limit: u32) {
         self.queue.arm_limit(limit);
     }

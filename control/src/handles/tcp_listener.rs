@@ -15,7 +15,8 @@ use crate::vocabulary::device::Stopped;
 use crate::vocabulary::listen::{ListenError, listen_address, socket_address};
 use crate::vocabulary::stream::{TcpListenConfig, TcpStreamError};
 
-/// Takes connections to a port in streaming mode. Dropping it closes those that nobody has taken.
+/// Takes connections to a port in streaming mode. Dropping it closes those that the application has not
+/// taken.
 pub struct TcpListener {
     context: Arc<DeviceContext>,
     at: ListenAddress,

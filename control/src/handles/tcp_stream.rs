@@ -1,4 +1,5 @@
-//! TCP connections in streaming mode (RFC 5044 §7.1): octets both ways, and MPA from there, whichever end opened them.
+//! TCP connections in streaming mode (RFC 5044 §7.1): octets both ways, and MPA from there, whichever end
+//! opened them.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,13 +22,13 @@ use crate::vocabulary::stream::{SwitchError, TcpStreamError, UnnegotiatedConfig}
 /// A TCP connection in streaming mode, from [`Device::connect_stream`](crate::Device::connect_stream),
 /// [`TcpListener::accept`](crate::TcpListener::accept) or [`ConnectionRequest::reject_to_stream`].
 ///
-/// Octets go both ways until MPA is started, at once or later: as Initiator by [`initiate`](Self::initiate), as Responder by
-/// [`respond`](Self::respond), whoever opened the connection (MPA-7.1-06), or without startup frames by
-/// [`start_unnegotiated`](Self::start_unnegotiated). When startup ends in a rejection, the connection is in streaming mode
-/// again (MPA-7.1.2-07, MPA-7.1.2-13).
+/// Octets go both ways until MPA is started, at once or later: as Initiator by [`initiate`](Self::initiate),
+/// as Responder by [`respond`](Self::respond), whichever end opened the connection (MPA-7.1-06), or without
+/// startup frames by [`start_unnegotiated`](Self::start_unnegotiated). When startup ends in a rejection, the
+/// connection is in streaming mode again (MPA-7.1.2-07, MPA-7.1.2-13).
 ///
-/// What is not read closes TCP's window; what is written waits in a queue of about 64 KiB. Dropping it in streaming mode
-/// closes the connection in an orderly way; once MPA has started, the queue pair decides.
+/// What is not read closes TCP's window; what is written waits in a queue of about 64 KiB. Dropping it in
+/// streaming mode closes the connection in an orderly way; once MPA has started, the queue pair decides.
 pub struct TcpStream {
     context: Arc<DeviceContext>,
     shared: Arc<SharedStream>,
@@ -53,7 +54,8 @@ impl TcpStream {
         self.shared.pending_octets()
     }
 
-    /// Reads what there is, at least one octet; waits for it for `timeout`. 0 when the peer has finished and all was read.
+    /// Reads what there is, at least one octet; waits for it for `timeout`. 0 when the peer has finished and
+    /// all was read.
     ///
     /// # Errors
     ///
@@ -79,8 +81,8 @@ impl TcpStream {
         Ok(())
     }
 
-    /// Queues as much of `octets` as there is room for, at least one octet; waits for room for `timeout`. Gives how many
-    /// it took.
+    /// Queues as much of `octets` as there is room for, at least one octet; waits for room for `timeout`.
+    /// Returns how many it took.
     ///
     /// # Errors
     ///
@@ -120,19 +122,22 @@ impl TcpStream {
     ///
     /// # Errors
     ///
-    /// [`TcpStreamError::Closed`] when the connection ended otherwise, [`TcpStreamError::TimedOut`] after `timeout`.
+    /// [`TcpStreamError::Closed`] when the connection ended otherwise, [`TcpStreamError::TimedOut`] after
+    /// `timeout`.
     pub fn wait_closed(&self, timeout: Duration) -> Result<(), TcpStreamError> {
         self.shared.wait_closed(timeout)
     }
 
-    /// Starts MPA as its Initiator, at once or after streaming octets: our last one is followed by the Request, and the next
-    /// one of the peer belongs to its Reply (MPA-7.1-05). Returns when sends may be posted. The address and TCP part of `config` mean
-    /// nothing here; [`Revision::TwoThenOne`](crate::Revision::TwoThenOne) is revision 2, there being one connection only.
+    /// Starts MPA as its Initiator, at once or after streaming octets: our last one is followed by the
+    /// Request, and the next one of the peer belongs to its Reply (MPA-7.1-05). Returns when sends may be
+    /// posted. The address and TCP part of `config` mean nothing here;
+    /// [`Revision::TwoThenOne`](crate::Revision::TwoThenOne) is revision 2, there being one connection only.
     ///
     /// # Errors
     ///
-    /// [`ConnectError`]. After [`Rejected`](ConnectError::Rejected) the connection is in streaming mode again, with all that
-    /// came behind the Reply; with [`PendingStreamData`](ConnectError::PendingStreamData) it still is.
+    /// [`ConnectError`]. After [`Rejected`](ConnectError::Rejected) the connection is in streaming mode
+    /// again, with all octets after the Reply; with [`PendingStreamData`](ConnectError::PendingStreamData) it
+    /// still is.
     pub fn initiate(&self, qp: &QueuePair, config: &ConnectConfig) -> Result<Connected, ConnectError> {
         if !qp.is_of(&self.context) {
             return Err(ConnectError::OtherDevice);
@@ -143,12 +148,12 @@ impl TcpStream {
         self.ask(|reply| StreamRequest::Initiate { connection, qp, remote, config, reply })?
     }
 
-    /// Starts MPA as its Responder: `last_message`, which may be empty, is our last streaming octets before the Reply, and
-    /// the peer's next octet belongs to its Request, however soon that comes (MPA-7.1.5-02). Waits for the Request. Of
-    /// `config`, the backlog and TCP part mean nothing here.
+    /// Starts MPA as its Responder: `last_message`, which may be empty, is our last streaming octets before
+    /// the Reply, and the peer's next octet belongs to its Request, however soon that comes (MPA-7.1.5-02).
+    /// Waits for the Request. Of `config`, the backlog and TCP part mean nothing here.
     ///
-    /// Octets that wait to be read are the beginning of the Request, unless there is a last message: then nothing can have
-    /// followed it, and they are streaming data that was forgotten (MPA-7.1.5-01).
+    /// Octets that wait to be read are the beginning of the Request, unless there is a last message: then
+    /// nothing can have followed it, and they are streaming data that was forgotten (MPA-7.1.5-01).
     ///
     /// # Errors
     ///
@@ -164,10 +169,11 @@ impl TcpStream {
         Ok(ConnectionRequest::new(self.context.clone(), connection, self.shared.pair, request))
     }
 
-    /// Full Operation without startup frames, as draft-culley-iwarp-mpa-00 has it: Markers and CRCs always, and no waiting
-    /// for the other end. In `direction`, the octets behind those written and read so far belong to it; the other direction
-    /// stays in streaming mode until it is started too, with the same queue pair (C00-8.1-01 to C00-8.1-06). Both ends must
-    /// know where that is, and what `config` says; that of the second call counts no more.
+    /// Full Operation without startup frames, as draft-culley-iwarp-mpa-00 has it: Markers and CRCs always,
+    /// and no waiting for the other end. In `direction`, the octets after those written and read so far
+    /// belong to it; the other direction stays in streaming mode until it is started too, with the same queue
+    /// pair (C00-8.1-01 to C00-8.1-06). Both ends must know where that is, and what `config` says; that of
+    /// the second call counts no more.
     ///
     /// # Errors
     ///

@@ -11,11 +11,11 @@ pub(crate) struct PortArguments {
     pub(crate) vdev: Option<String>,
 }
 
-/// Bytes of a frame that a ring of a packet socket holds beside the IP packet: the kernel's header of the frame, the
-/// link header, and the spare that receive buffers have.
+/// Bytes of a frame that a ring of a packet socket holds beside the IP packet: the kernel's header of the
+/// frame, the link header, and the spare that receive buffers have.
 const AF_PACKET_SPARE_BYTES: u32 = 200;
-/// Frames of such a ring up to 2048 bytes each: what arrives in the tens of milliseconds in which another process has
-/// the CPU.
+/// Frames of such a ring up to 2048 bytes each: what arrives in the tens of milliseconds in which another
+/// process has the CPU.
 const AF_PACKET_SMALL_FRAMES: u32 = 4096;
 /// The same of larger frames: the ring then is as large as that of small ones.
 const AF_PACKET_LARGE_FRAMES: u32 = 512;
@@ -67,8 +67,8 @@ fn option<'d>(device: &'d DeviceName, wanted: &str) -> Option<&'d str> {
     device.driver_options().iter().find(|(option, _)| option == wanted).map(|(_, value)| value.as_str())
 }
 
-/// Returns the geometry of the rings of a packet socket. A frame holds the largest packet; a block, which the kernel
-/// wants to be whole pages, holds at least four frames.
+/// Returns the geometry of the rings of a packet socket. A frame holds the largest packet; a block, which the
+/// kernel wants to be whole pages, holds at least four frames.
 fn af_packet_ring(device: &DeviceName) -> String {
     let number = |wanted| option(device, wanted).and_then(|value| value.parse::<u32>().ok());
     let frame_bytes = (u32::from(device.mtu()) + AF_PACKET_SPARE_BYTES).next_multiple_of(1024).max(2048);

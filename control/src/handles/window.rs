@@ -1,4 +1,5 @@
-//! Memory windows: narrow grants, made and taken back by work requests (RFC 5042 §2.1, DDP-8.3-01 to DDP-8.3-03).
+//! Memory windows: narrow grants, made and taken back by work requests (RFC 5042 §2.1, DDP-8.3-01 to
+//! DDP-8.3-03).
 
 use std::time::Duration;
 
@@ -30,11 +31,11 @@ impl DeallocateError {
     }
 }
 
-/// A window: bound to a part of a registration, it opens that part to the peer of one queue pair, until it is invalidated by
-/// either end or the queue pair is gone.
+/// A window: bound to a part of a registration, it opens that part to the peer of one queue pair, until it is
+/// invalidated by either end or the queue pair is gone.
 ///
-/// Binding is a work request, so it costs a peer that waits for an advertisement no more than a place in the send queue
-/// before it. Dropping a window unbinds it.
+/// Binding is a work request, so it costs a peer that waits for an advertisement no more than a place in the
+/// send queue before it. Dropping a window unbinds it.
 pub struct MemoryWindow {
     registered: Registered,
     /// The Tagged Offset of its first octet, and its octets, as it was bound last.
@@ -52,12 +53,12 @@ impl MemoryWindow {
         self.registered.stag()
     }
 
-    /// What to post to bind it to octets `offset..offset + octets` of `region`: it must not be bound then, so invalidate it
-    /// first if it is and nobody else has. It is the peer's when the work request is done; an advertisement that is posted
-    /// behind it on the same queue pair comes after that.
+    /// What to post to bind it to octets `offset..offset + octets` of `region`: it must not be bound then, so
+    /// invalidate it first if it is bound and neither end has. It is the peer's when the work request is
+    /// done; an advertisement that is posted after it on the same queue pair arrives after that.
     ///
-    /// `region` must have been registered with [`Access::WINDOW_BIND`], and with [`Access::LOCAL_WRITE`] if the peer is to
-    /// change anything. `access` is of [`Access::REMOTE`].
+    /// `region` must have been registered with [`Access::WINDOW_BIND`], and with [`Access::LOCAL_WRITE`] if
+    /// the peer is to change anything. `access` is of [`Access::REMOTE`].
     #[must_use = "it is a part of a work request"]
     pub fn binding(
         &mut self,
@@ -79,13 +80,15 @@ impl MemoryWindow {
         self.to.wrapping_add(offset)
     }
 
-    /// What the peer must know of octets `offset..offset + octets` of the window; `None` when they do not all lie inside.
+    /// What the peer must know of octets `offset..offset + octets` of the window; `None` when they do not all
+    /// lie inside.
     pub fn advertisement(&self, offset: u64, octets: u32) -> Option<Advertisement> {
         let inside = offset.checked_add(u64::from(octets)).is_some_and(|end| end <= self.octets);
         inside.then(|| Advertisement { to: self.to(offset), stag: self.stag(), octets })
     }
 
-    /// Takes the window back: afterwards its name names nothing. Tries for `patience` while responses read by it.
+    /// Takes the window back: afterwards its name names nothing. Tries for `patience` while responses read by
+    /// it.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! How two ends tell each other of a buffer.
+//! Advertisements: how one end describes a buffer to the other.
 
 use warpline_dataplane::memory::STag;
 

@@ -12,23 +12,23 @@ use super::startup::{
     StartupFault, Terms,
 };
 
-/// The time that MPA startup may take unless told otherwise (RFC 5044 §7.1.2 rule 10).
+/// The time that MPA startup may take by default (RFC 5044 §7.1.2 rule 10).
 pub const STARTUP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The revision of MPA in our Request, and with it what can be negotiated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Revision {
-    /// Revision 0, as the RDMA Consortium's endpoints have it: Markers and CRCs in both directions, version 0 of DDP and
-    /// RDMAP. For peers that know nothing else; those that are not permissive close.
+    /// Revision 0, as the RDMA Consortium's endpoints have it: Markers and CRCs in both directions, version 0
+    /// of DDP and RDMAP. For peers that know nothing else; those that are not permissive close.
     Zero,
-    /// Revision 1 (RFC 5044). The ULPs see to it that neither overruns the other with RDMA Reads. Linux siw then does not
-    /// read from us.
+    /// Revision 1 (RFC 5044). The ULPs see to it that neither overruns the other with RDMA Reads. Linux siw
+    /// then does not read from us.
     One,
     /// Revision 2 (RFC 6581): the [terms](ConnectConfig::terms) are negotiated. Peers of before 2012 close.
     Two,
-    /// Revision 2, and revision 1 on a new TCP connection if the peer turns out not to know it: if it closes or resets
-    /// without a word, or answers with a lower revision (MPAv2-10-05). With more Private Data than an enhanced Request
-    /// holds, or terms that ask for nothing of revision 2, revision 1 at once.
+    /// Revision 2, and revision 1 on a new TCP connection if the peer turns out not to know it: if it closes
+    /// or resets without a word, or answers with a lower revision (MPAv2-10-05). With more Private Data than
+    /// an enhanced Request holds, or terms that ask for nothing of revision 2, revision 1 at once.
     #[default]
     TwoThenOne,
 }
@@ -54,8 +54,8 @@ impl Revision {
 pub struct ConnectConfig {
     /// What the peer's application gets to see before it decides, at most 512 octets.
     pub private_data: Vec<u8>,
-    /// Whether the peer is asked to insert Markers in what it sends, so that what arrives out of order can be placed at
-    /// once (RFC 5044 §4.3). Linux siw refuses connections that ask for them.
+    /// Whether the peer is asked to insert Markers in what it sends, so that what arrives out of order can be
+    /// placed at once (RFC 5044 §4.3). Linux siw refuses connections that ask for them.
     pub markers: bool,
     /// The revision of MPA.
     pub revision: Revision,
@@ -64,13 +64,13 @@ pub struct ConnectConfig {
     /// negotiated and no indication there is nothing to ask for, and the Request is not enhanced
     /// (MPAv2-10-03).
     pub terms: Terms,
-    /// Whether the peer may be one of the RDMA Consortium's: it answers in revision 0, and the connection then has version 0
-    /// of DDP and RDMAP, Markers and CRCs (RFC 5044 appendix C).
+    /// Whether the peer may be one of the RDMA Consortium's: it answers in revision 0, and the connection
+    /// then has version 0 of DDP and RDMAP, Markers and CRCs (RFC 5044 appendix C).
     pub permissive: bool,
     /// Whether a peer of MPA revision 2 that stays silent after our first message is sent up to
-    /// [`NUDGES`](warpline_dataplane::limits::NUDGES) RDMA Writes without payload. Linux siw may overlook a first message
-    /// that comes right after its Reply, and hangs until more octets come. Such Writes are lawful between any
-    /// two messages (RFC 5040 §5.1) and no application sees them.
+    /// [`NUDGES`](warpline_dataplane::limits::NUDGES) RDMA Writes without payload. Linux siw may overlook a
+    /// first message that comes right after its Reply, and hangs until more octets come. Such Writes are
+    /// lawful between any two messages (RFC 5040 §5.1) and no application sees them.
     pub nudges: bool,
     /// The time that TCP's handshake and MPA startup may take together.
     pub timeout: Duration,
@@ -114,8 +114,8 @@ pub struct Connected {
 /// Why a connection could not be opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectError {
-    /// Nobody listens there.
-    #[error("connection refused: nobody listens at that address and port")]
+    /// There is no listener at that address and port.
+    #[error("connection refused: there is no listener at that address and port")]
     Refused,
     /// The peer did not answer in time.
     #[error("the peer did not answer in time: check the address and the network")]
@@ -128,8 +128,8 @@ pub enum ConnectError {
         /// What else its Reply said. An ORD above our IRD may be the reason (MPAv2-9.1-04).
         peer: Peer,
     },
-    /// The peer accepted on terms that we cannot meet, and was told so by a Terminate (RFC 6581 §8): more RDMA Reads than
-    /// we take, or no ready-to-receive indication that both have.
+    /// The peer accepted on terms that we cannot meet, and received a Terminate for it (RFC 6581 §8): more
+    /// RDMA Reads than we take, or no ready-to-receive indication that both have.
     #[error("the peer accepted on terms that cannot be met: {error}")]
     Unmet {
         /// What is missing.
@@ -143,7 +143,7 @@ pub enum ConnectError {
     /// TCP ended during startup.
     #[error("the connection ended during startup: {0}")]
     Closed(CloseReason),
-    /// The address is on no network of the device, nor behind a gateway of its routes.
+    /// The address is on no network of the device, and no route leads to it.
     #[error("no route: the address is on no network of the device, and no route leads to it")]
     NoRoute,
     /// The core serves as many connections as it can.
@@ -181,7 +181,8 @@ pub enum ConnectError {
     Stopped(#[from] Stopped),
 }
 
-/// Refuses Private Data that a startup frame with room for `most_octets` does not hold (MPA-7.1.1-18, MPAv2-9-02).
+/// Refuses Private Data that a startup frame with room for `most_octets` does not hold (MPA-7.1.1-18,
+/// MPAv2-9-02).
 pub(crate) fn check_private_data(private_data: &[u8], most_octets: usize) -> Result<(), PrivateDataTooLong> {
     let octets = private_data.len();
     if octets > most_octets { Err(PrivateDataTooLong { octets, most_octets }) } else { Ok(()) }

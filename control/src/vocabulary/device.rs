@@ -15,15 +15,16 @@ use super::device_name::DeviceName;
 use super::poll_thread::PollThreadError;
 use super::quota::Quotas;
 
-/// Whether CRCs are used. Only an administrator decides this; users of connections do not see it (MPA-4.4-06).
+/// Whether CRCs are used. Only an administrator decides this; users of connections do not see it
+/// (MPA-4.4-06).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum CrcPolicy {
     /// C=1 in every startup frame: CRCs are always generated and checked (MPA-4.4-02, MPA-4.4-03).
     #[default]
     Always,
-    /// C=0: no CRCs with peers that say the same (MPA-4.4-04). Octets that are damaged below TCP's checksum, and headers
-    /// that lead them astray, then go unnoticed: not without end-to-end protection at least as strong, such as IPsec
-    /// (MPA-4.4-05).
+    /// C=0: no CRCs with peers that say the same (MPA-4.4-04). Octets that are damaged below TCP's checksum,
+    /// and headers that lead them astray, then go unnoticed: not without end-to-end protection at least as
+    /// strong, such as IPsec (MPA-4.4-05).
     OffIfPeerAgrees,
 }
 
@@ -32,7 +33,7 @@ pub enum CrcPolicy {
 pub struct MemorySource(Arc<dyn Fn(usize) -> Option<Region> + Send + Sync>);
 
 impl MemorySource {
-    /// Memory that `allocate` gives, by the number of octets; `None` when it is short.
+    /// Memory from `allocate`, which takes a number of octets and returns `None` when memory is short.
     pub fn new(allocate: impl Fn(usize) -> Option<Region> + Send + Sync + 'static) -> Self {
         Self(Arc::new(allocate))
     }
@@ -54,19 +55,19 @@ impl fmt::Debug for MemorySource {
     }
 }
 
-/// How a device is set up.
+/// The configuration of a device.
 #[derive(Clone, Debug)]
 pub struct DeviceConfig {
     /// Its addresses, IPv4 and IPv6, each with the prefix of its network: one to
     /// [`ADDRESSES_PER_CORE`](limits::ADDRESSES_PER_CORE).
     pub addresses: Vec<Cidr>,
-    /// Who forwards to other networks, at most [`ROUTES_PER_CORE`](limits::ROUTES_PER_CORE) of them.
+    /// Gateways to other networks, at most [`ROUTES_PER_CORE`](limits::ROUTES_PER_CORE) of them.
     pub routes: Vec<Route>,
     /// Neighbours whose hardware address is known beforehand: they are not asked for it. At most
     /// [`STATIC_NEIGHBOURS_PER_CORE`](limits::STATIC_NEIGHBOURS_PER_CORE).
     pub neighbours: Vec<StaticNeighbour>,
-    /// Whether the link is asked for other stations with our IPv6 addresses before these are used (RFC 4862 §5.4), for one to
-    /// two seconds after the start.
+    /// Whether the link is asked for other stations with our IPv6 addresses before these are used (RFC 4862
+    /// §5.4), for one to two seconds after the start.
     pub duplicate_address_detection: bool,
     /// The VLAN that all frames belong to, 1 to 4094, by an IEEE 802.1Q tag; `None` for frames without one.
     pub vlan: Option<u16>,
@@ -101,8 +102,8 @@ impl DeviceConfig {
 }
 
 impl DeviceName {
-    /// Returns the configuration of a device with the addresses, routes and VLAN of this name, and the defaults of
-    /// [`DeviceConfig::new`] for the rest. It can be started only if the name has an address.
+    /// Returns the configuration of a device with the addresses, routes and VLAN of this name, and the
+    /// defaults of [`DeviceConfig::new`] for the rest. It can be started only if the name has an address.
     pub fn config(&self) -> DeviceConfig {
         DeviceConfig {
             addresses: self.addresses().to_vec(),
@@ -137,7 +138,7 @@ pub enum StartError {
     /// No VLAN has that number.
     #[error("VLAN {0}: the number of a VLAN is 1 to 4094")]
     Vlan(u16),
-    /// The system gives no random octets.
+    /// The random source of the system failed.
     #[error("no random octets from /dev/urandom: {0}; STags must not be predictable")]
     Random(std::io::Error),
     /// No file descriptor.
@@ -156,7 +157,7 @@ pub enum StartError {
 #[error("the device has stopped: its core is polled no longer, start a new one")]
 pub struct Stopped;
 
-/// What an application has of a device at a moment.
+/// Counts of what applications have of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Usage {
     /// Registered regions.
@@ -167,8 +168,8 @@ pub struct Usage {
     pub listeners: usize,
     /// Connections, those being opened or closed included.
     pub connections: usize,
-    /// How often something was refused since the start because who wanted it had their share ([`Quotas`]): connections of
-    /// peers, regions, windows and queue pairs.
+    /// How often something was refused since the start because its holder had its quota ([`Quotas`]):
+    /// connections of peers, regions, windows and queue pairs.
     pub refused_by_quota: u64,
 }
 

@@ -1,4 +1,5 @@
-//! Device names: how users say which device frames go through, on a command line, in C and in the environment.
+//! Device names: how users say which device frames go through, on a command line, in C and in the
+//! environment.
 
 use std::env;
 use std::fmt;
@@ -34,7 +35,8 @@ pub const DEVICE_VARIABLE: &str = "WARPLINE_DEVICE";
 /// | `mtu=BYTES` | the largest IP packet, 576 to 9600 bytes; 1500 without it |
 /// | `vlan=NUMBER` | the VLAN of all frames, 1 to 4094 |
 ///
-/// [`DeviceKind::options`] lists those that one kind adds. `pci` and `eal` hand every other option to the driver.
+/// [`DeviceKind::options`] lists those that one kind adds. `pci` and `eal` hand every other option to the
+/// driver.
 ///
 /// ```
 /// use warpline::{DeviceKind, DeviceName};
@@ -281,7 +283,8 @@ fn pci_address(text: &str) -> Option<String> {
     (slot < 32).then(|| format!("{domain:04x}:{bus:02x}:{slot:02x}.{function}"))
 }
 
-/// Parses an address of a device. Without a prefix the network has the usual size: 24 bits for IPv4, 64 for IPv6.
+/// Parses an address of a device. Without a prefix the network has the usual size: 24 bits for IPv4, 64 for
+/// IPv6.
 ///
 /// # Errors
 ///

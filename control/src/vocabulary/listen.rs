@@ -11,7 +11,7 @@ use super::connect::STARTUP_TIMEOUT;
 use super::device::{DeviceConfig, Stopped};
 use super::startup::{PrivateDataTooLong, ReadDepths, StartupFault, Terms, Unacceptable};
 
-/// The time that the first FPDU may take unless told otherwise: an Initiator that connects has something to say.
+/// The time that the first FPDU may take by default: an Initiator that connects has something to say.
 pub const FIRST_FPDU_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// How connections are taken.
@@ -25,11 +25,12 @@ pub struct ListenConfig {
     pub backlog: u32,
     /// Whether peers are asked to insert Markers in what they send (RFC 5044 §4.3). Linux siw refuses that.
     pub markers: bool,
-    /// What enhanced Requests (RFC 6581) are answered with: at most these depths of RDMA Reads, and which ready-to-receive
-    /// indications are taken. Requests of revision 1 are taken as ever.
+    /// What enhanced Requests (RFC 6581) are answered with: at most these depths of RDMA Reads, and which
+    /// ready-to-receive indications are taken. Requests of revision 1 are taken as ever.
     pub terms: Terms,
-    /// Whether Initiators of the RDMA Consortium's are taken: those of revision 0, with which the connection has version 0
-    /// of DDP and RDMAP, Markers and CRCs (RFC 5044 appendix C). Otherwise they are told our revision and closed.
+    /// Whether Initiators of the RDMA Consortium's are taken: those of revision 0, with which the connection
+    /// has version 0 of DDP and RDMAP, Markers and CRCs (RFC 5044 appendix C). Otherwise they receive our
+    /// revision and are closed.
     pub permissive: bool,
     /// The time that a peer has for its Request (RFC 5044 §7.1.2 rule 10).
     pub startup_timeout: Duration,
@@ -39,8 +40,8 @@ pub struct ListenConfig {
     /// [`AnswerError::TimedOut`]. Not for requests on connections that the application has already, from
     /// [`TcpStream::respond`].
     pub decision_timeout: Option<Duration>,
-    /// The time that a peer has for its first FPDU after our Reply; for ever without. Until it comes we may send nothing
-    /// (RFC 5044 §7.1.2 rules 4 and 10).
+    /// The time that a peer has for its first FPDU after our Reply; for ever without. Until it comes we may
+    /// send nothing (RFC 5044 §7.1.2 rules 4 and 10).
     pub first_fpdu_timeout: Option<Duration>,
     /// How TCP behaves on its connections, if not as the device is set up.
     pub tcp: Option<Behaviour>,
@@ -69,7 +70,7 @@ impl Default for ListenConfig {
     }
 }
 
-/// Why nobody listens.
+/// Why there is no listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ListenError {
     /// There is a listener at that port of that address, or of all addresses, or of one of them, and not both
@@ -90,11 +91,11 @@ pub enum ListenError {
 /// Why there is no connection request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AcceptError {
-    /// Nobody connected in time.
-    #[error("nobody connected in time")]
+    /// No peer connected in time.
+    #[error("no peer connected in time")]
     TimedOut,
-    /// A peer connected and failed at MPA startup, with MPA error 4 (MPA-7.1.1-02, MPA-8-06). It is that peer's fault
-    /// alone: go on accepting.
+    /// A peer connected and failed at MPA startup, with MPA error 4 (MPA-7.1.1-02, MPA-8-06). It is that
+    /// peer's fault alone: go on accepting.
     #[error("MPA startup with {remote} failed: {fault}")]
     Startup {
         /// The peer.
@@ -129,8 +130,8 @@ pub enum AnswerError {
     /// More than a startup frame holds. The request is rejected.
     #[error(transparent)]
     PrivateDataTooLong(#[from] PrivateDataTooLong),
-    /// The peer takes fewer RDMA Reads at a time than this end needs. The request is rejected, and the peer told how many
-    /// that are (RFC 6581 §9.1).
+    /// The peer takes fewer RDMA Reads at a time than this end needs. The request is rejected, and the Reply
+    /// tells the peer how many that are (RFC 6581 §9.1).
     #[error("the peer takes {offered} RDMA Reads at a time, fewer than the {needed} needed")]
     InsufficientIrd {
         /// The peer's IRD.

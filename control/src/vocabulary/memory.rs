@@ -43,7 +43,7 @@ pub enum MemoryError {
         /// Octets asked for.
         octets: usize,
     },
-    /// The device knows as many regions and windows as it can.
+    /// The device has as many regions and windows as it can.
     #[error("the device has as many regions and windows as it can: deregister some")]
     TooManyRegions,
     /// The Protection Domain has its share of what the device can know.
@@ -52,7 +52,7 @@ pub enum MemoryError {
     /// The queue pair that alone is to reach the memory is of another Protection Domain.
     #[error("the queue pair is of another protection domain: no stream of it reaches memory of this one")]
     OtherDomain,
-    /// The Tagged Offset behind the last octet would be 2^64 or more.
+    /// The Tagged Offset after the last octet would be 2^64 or more.
     #[error("the Tagged Offsets of the memory would wrap at 2^64: register less of it")]
     Wrap,
     /// The memory is constant ([`Region::freeze`]), and the rights asked for are to write to it.

@@ -1,4 +1,5 @@
-//! Configurations, errors, reports and names that the control engine and the handles have in common. Nothing here acts.
+//! Configurations, errors, reports and names that the control engine and the handles have in common. Nothing
+//! here acts.
 
 pub mod advertisement;
 pub mod connect;

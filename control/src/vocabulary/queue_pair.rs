@@ -13,11 +13,10 @@ pub enum RnrPolicy {
     /// It ends the stream: the peer gets a Terminate that says so (RFC 5041 §7.1).
     #[default]
     Terminate,
-    /// It waits for a receive, as verbs' `rnr_retry` has a sender wait. All that the peer sends behind it
-    /// waits too, the answers to our RDMA Reads among it: TCP's window closes, and the peer is held up. The
-    /// stream ends as with
-    /// [`Terminate`](Self::Terminate) when no receive was posted in time; earlier, but not within four seconds, when the device
-    /// runs short of the frames that its connections hold.
+    /// The message waits for a receive, as verbs' `rnr_retry` has a sender wait. All that the peer sends
+    /// after it waits too, its RDMA Read Responses included: TCP's window closes, and the peer is held up.
+    /// The stream ends as with [`Terminate`](Self::Terminate) when no receive was posted in time; earlier,
+    /// but not within four seconds, when the device runs short of the frames that its connections hold.
     Wait {
         /// How long each message waits.
         timeout: Duration,
@@ -32,20 +31,22 @@ pub struct QpConfig {
     pub send_depth: usize,
     /// Receive work requests that may be outstanding; the same bounds.
     pub receive_depth: usize,
-    /// What happens when the peer closes its half of the connection. `false`: we close ours once everything posted is
-    /// done. `true`: it stays open for sends until [`QueuePair::disconnect`].
+    /// What happens when the peer closes its half of the connection. `false`: we close ours once everything
+    /// posted is done. `true`: it stays open for sends until [`QueuePair::disconnect`].
     pub keep_open: bool,
-    /// Small messages that wait at the same time share a TCP segment (RFC 5044 App. A.2). None waits for another: that is
-    /// [`Behaviour::nagle`](warpline_dataplane::tcp::Behaviour::nagle). `false`: each FPDU has a segment of its own.
+    /// Small messages that wait at the same time share a TCP segment (RFC 5044 App. A.2). None waits for
+    /// another: that is [`Behaviour::nagle`](warpline_dataplane::tcp::Behaviour::nagle). `false`: each FPDU
+    /// has a segment of its own.
     pub packing: bool,
-    /// Times in a row that an FPDU with a wrong CRC is dropped in silence before it is error 2: TCP brings it again, if none
-    /// of it was acknowledged (RFC 5044 §8). 0: the first is an error.
+    /// Times in a row that an FPDU with a wrong CRC is dropped in silence before it is error 2: TCP brings it
+    /// again, if none of it was acknowledged (RFC 5044 §8). 0: the first is an error.
     pub crc_retries: u8,
     /// What becomes of a message that meets no receive, of its own or of its shared receive queue.
     pub rnr: RnrPolicy,
     /// How long a connection that this end has closed may go without a sign of life that matters: an octet of
     /// the peer, or an acknowledgement of ours. Then it is reset, and ends as
-    /// [`TimedOut`](warpline_dataplane::tcp::CloseReason::TimedOut). `None`: it waits for the peer however long that takes.
+    /// [`TimedOut`](warpline_dataplane::tcp::CloseReason::TimedOut). `None`: it waits for the peer however
+    /// long that takes.
     pub disconnect_timeout: Option<Duration>,
 }
 

@@ -2,20 +2,22 @@
 
 use warpline_dataplane::limits;
 
-/// How much of a device's resources one holder may have. What is asked for beyond is refused, and nobody else is touched.
+/// How much of a device's resources one holder may have. A request beyond its quota is refused, and no other
+/// holder is affected.
 ///
-/// Control decides, and nobody gets any of it without asking control. Receive buffers are shared only where an application
-/// shares them itself (shared receive queues), and each of their queue pairs says how many it has taken; RDMA Reads that a
-/// peer may have outstanding are of its own connection alone, and no more than the listener's terms.
+/// The control engine decides, and nothing is had without it. Receive buffers are shared only where an
+/// application shares them itself (shared receive queues), and each of their queue pairs says how many it has
+/// taken; RDMA Reads that a peer may have outstanding are of its own connection alone, and no more than the
+/// listener's terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quotas {
     /// Registrations and windows of one Protection Domain.
     pub regions_per_domain: usize,
     /// Queue pairs of one Protection Domain.
     pub queue_pairs_per_domain: usize,
-    /// Connections from one address, to all listeners together: in startup, before an application, or open. Those in the
-    /// middle of TCP's handshake prove no address and are not counted; they are bounded in all and then answered by SYN
-    /// cookies.
+    /// Connections from one address, to all listeners together: in startup, before an application, or open.
+    /// Those in the middle of TCP's handshake prove no address and are not counted; they are bounded in all
+    /// and then answered by SYN cookies.
     pub connections_per_peer: usize,
     /// Connections from all addresses of one IPv6 network of 64 bits, counted in the same way: a host may
     /// have as many addresses there as it likes.

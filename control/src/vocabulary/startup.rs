@@ -45,12 +45,12 @@ pub enum StartupFault {
     /// What came is not the startup frame that belongs here, or contradicts itself.
     #[error("{0}")]
     Frame(#[from] StartupError),
-    /// Octets after a frame that nothing may follow yet: the length of its Private Data is wrong, or the peer does not
-    /// wait for its turn.
+    /// Octets after a frame that nothing may follow yet: the length of its Private Data is wrong, or
+    /// the peer does not wait for its turn.
     #[error("octets follow the startup frame that its PD_Length does not count")]
     ExtraOctets,
-    /// An unenhanced Reply that accepts an enhanced Request: the peer may have given the enhanced data to its ULP
-    /// (MPAv2-10-01).
+    /// An unenhanced Reply that accepts an enhanced Request: the peer may have given the enhanced data to its
+    /// ULP (MPAv2-10-01).
     #[error(
         "the peer accepted an enhanced Request (RFC 6581) by an unenhanced Reply: connect with MPA revision 1"
     )]
@@ -101,6 +101,7 @@ pub struct Peer {
 pub struct ReadsWanted {
     /// The most either way, if not as the listener is set up.
     pub depths: Option<ReadDepths>,
-    /// The least ORD that will do; a Request that offers less is rejected, and the Initiator told of it (MPAv2-9.1-04).
+    /// The least ORD that will do; a Request that offers less is rejected, and the Reply tells the Initiator
+    /// so (MPAv2-9.1-04).
     pub ord_needed: u16,
 }

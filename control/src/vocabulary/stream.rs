@@ -28,8 +28,8 @@ impl Default for StreamConfig {
     }
 }
 
-/// How Full Operation without startup frames runs: what those frames settle otherwise. The peer must be told
-/// by other means.
+/// How Full Operation without startup frames runs: what those frames would settle. The peer must learn it by
+/// other means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnnegotiatedConfig {
     /// The version of DDP and RDMAP, 0 or 1.
@@ -76,8 +76,10 @@ pub enum SwitchError {
         /// How many.
         octets: usize,
     },
-    /// The last streaming message does not fit behind what is queued. Nothing has changed.
-    #[error("{octets} octets do not fit behind what is queued: write less, or wait until it is acknowledged")]
+    /// The last streaming message does not fit after the octets that are queued. Nothing has changed.
+    #[error(
+        "{octets} octets do not fit after the octets that are queued: write less, or wait until it is acknowledged"
+    )]
     NoRoom {
         /// Octets of the message.
         octets: usize,
@@ -105,8 +107,8 @@ pub enum SwitchError {
 /// How connections are taken in streaming mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpListenConfig {
-    /// Connections that wait for the application, at most, as in [`ListenConfig`](crate::ListenConfig::backlog). A peer beyond
-    /// gets no answer and tries again.
+    /// Connections that wait for the application, at most, as in
+    /// [`ListenConfig`](crate::ListenConfig::backlog). A peer beyond gets no answer and tries again.
     pub backlog: u32,
     /// How TCP behaves on them, if not as the device is set up.
     pub tcp: Option<Behaviour>,

@@ -1,4 +1,5 @@
-//! What an application may do wrong: each mistake has its error, no octet goes astray, and no other queue pair suffers.
+//! What an application may do wrong: each mistake has its error, no octet goes astray, and no other queue
+//! pair suffers.
 
 use std::thread;
 
@@ -57,7 +58,8 @@ fn refused<T>(error: PostError) -> Result<T, PostError> {
     Err(error)
 }
 
-/// What is wrong by itself is refused when it is posted, and costs nothing: not even the queue pair it was posted to.
+/// What is wrong by itself is refused when it is posted, and costs nothing: not even the queue pair it was
+/// posted to.
 #[test]
 fn what_is_wrong_by_itself_is_not_taken() {
     let mut neighbours = Neighbours::new();
@@ -130,7 +132,8 @@ fn reads_without_agreement_are_not_taken() {
     neighbours.nobody_suffers();
 }
 
-/// RDMAP-8.1.1-04, RDMAP-8.1.2-02: queues are full for those who filled them, and queue pairs take work only in their time.
+/// RDMAP-8.1.1-04, RDMAP-8.1.2-02: queues are full for those who filled them, and queue pairs take work only
+/// in their time.
 #[test]
 fn full_queues_and_wrong_times() {
     let mut neighbours = Neighbours::new();
@@ -158,8 +161,8 @@ fn full_queues_and_wrong_times() {
     neighbours.nobody_suffers();
 }
 
-/// Memory that is not the application's to use ends the stream before an octet of it is sent, and the peer is told that the
-/// fault is not its own.
+/// Memory that is not the application's to use ends the stream before an octet of it is sent, and the peer is
+/// told that the fault is not its own.
 #[test]
 fn memory_that_may_not_be_used_ends_one_stream() {
     let mut neighbours = Neighbours::new();
@@ -199,7 +202,8 @@ fn memory_that_may_not_be_used_ends_one_stream() {
     }
 }
 
-/// A receive that may not be written, or that has gone, is its owner's fault, and is found out when a message comes.
+/// A receive that may not be written, or that has gone, is its owner's fault, and is found out when a message
+/// comes.
 #[test]
 fn receives_that_may_not_be_written_end_one_stream() {
     let mut neighbours = Neighbours::new();

@@ -103,7 +103,8 @@ fn a_connection_in_events() {
     eventually_unused(&pair.near);
 }
 
-/// MPA-7.1.2-18: the peer's reason arrives; the id that was asked and dropped without an answer is a rejection too.
+/// MPA-7.1.2-18: the peer's reason arrives; the id that was asked and dropped without an answer is a
+/// rejection too.
 #[test]
 fn rejections_arrive() {
     let pair = Pair::new();
@@ -214,7 +215,8 @@ fn calls_out_of_order_are_refused() {
     assert_eq!(established, 2);
 }
 
-/// One thread and one channel serve two devices that both listen, and many connections between them at the same time.
+/// One thread and one channel serve two devices that both listen, and many connections between them at the
+/// same time.
 #[test]
 fn one_thread_serves_many() {
     const EACH_WAY: usize = 24;
@@ -270,8 +272,8 @@ fn one_thread_serves_many() {
     eventually_unused(&pair.far);
 }
 
-/// A peer that gives up before it is answered: its attempt ends in time, and the answer that comes too late says so. The queue
-/// pair that was to serve it is free for another.
+/// A peer that gives up before it is answered: its attempt ends in time, and the answer that comes too late
+/// says so. The queue pair that was to serve it is free for another.
 #[test]
 fn an_answer_may_come_too_late() {
     let pair = Pair::new();
@@ -368,8 +370,8 @@ fn failures_are_events() {
     assert_eq!(device.wait_event(PATIENCE), Some(AsyncEvent::DeviceFatal));
 }
 
-/// Nobody looks at the channel while peers fail at a listener, many more than its backlog: what waits on the channel stays
-/// bounded, and the peer that does as it should gets in.
+/// Nobody looks at the channel while peers fail at a listener, many more than its backlog: what waits on the
+/// channel stays bounded, and the peer that does as it should gets in.
 #[test]
 fn failed_peers_take_no_room_of_others() {
     const REQUEST: &[u8] = b"MPA ID Req Frame\x40\x01\x00\x00";
@@ -441,7 +443,8 @@ impl Crowded {
         Self { pair, channel, listener, _others: others }
     }
 
-    /// Asks for a connection, and before the answer gives the queue pair's number to one of another Protection Domain.
+    /// Asks for a connection, and before the answer gives the queue pair's number to one of another
+    /// Protection Domain.
     fn renumbered(&self) -> (Id, ConnectionRequest, End) {
         let end = End::new(&self.pair.near);
         let id = resolved(&self.channel, at(FAR, PORT));
@@ -458,8 +461,8 @@ impl Crowded {
     }
 }
 
-/// DDP-8.2-01, MPAv2-9.3-01: a Reply that comes when the queue pair has gone connects no other one, though that has its number:
-/// it is of another Protection Domain, and its owner has not asked for a connection.
+/// DDP-8.2-01, MPAv2-9.3-01: a Reply that comes when the queue pair has gone connects no other one, though
+/// that has its number: it is of another Protection Domain, and its owner has not asked for a connection.
 #[test]
 fn a_late_reply_connects_no_other_queue_pair() {
     let crowded = Crowded::new();

@@ -40,8 +40,8 @@ fn connected(pair: &Pair, completions: &CompletionQueue) -> (End, End) {
     (near, far)
 }
 
-/// A thread that waits sleeps: in most of a second it uses next to no processor time, where one that polls uses as much as it
-/// gets. A completion wakes it.
+/// A thread that waits sleeps: in most of a second it uses next to no processor time, where one that polls
+/// uses as much as it gets. A completion wakes it.
 #[test]
 fn a_thread_that_waits_sleeps() {
     const QUIET: Duration = Duration::from_millis(700);
@@ -95,7 +95,8 @@ fn an_armed_queue_becomes_readable_once() {
     assert_eq!(completions.drain().map(|completion| completion.id).collect::<Vec<_>>(), [1, 2]);
 }
 
-/// RDMAP-5.3-04: who waits for Solicited Events sleeps through other messages, and is woken by one and by an error.
+/// RDMAP-5.3-04: who waits for Solicited Events sleeps through other messages, and is woken by one and by an
+/// error.
 #[test]
 fn solicited_events_wake() {
     let pair = Pair::new();
@@ -164,7 +165,8 @@ fn many_threads_wait_on_one_queue() {
     assert_eq!(seen.into_inner().unwrap().len(), MESSAGES as usize);
 }
 
-/// The end that was connected to hears of the first message; both hear what ends the connection, in verbs' words.
+/// The end that was connected to hears of the first message; both hear what ends the connection, in verbs'
+/// words.
 #[test]
 fn devices_tell_what_happens_to_queue_pairs() {
     let pair = Pair::new();

@@ -50,7 +50,8 @@ fn too_much_private_data_is_refused_before_anything_is_sent() {
     });
 }
 
-/// MPA-7.1.2-05, MPA-7.1.2-06, MPA-7.1.2-13, MPA-7.1.2-18: the Initiator learns why, and its queue pair may try again.
+/// MPA-7.1.2-05, MPA-7.1.2-06, MPA-7.1.2-13, MPA-7.1.2-18: the Initiator learns why, and its queue pair may
+/// try again.
 #[test]
 fn a_rejected_queue_pair_may_try_again() {
     let pair = Pair::new();
@@ -144,8 +145,8 @@ fn a_link_that_loses_everything_times_out() {
     assert_eq!(end.connect_with(&short), Err(ConnectError::TimedOut));
 }
 
-/// IPv6 from the bottom up: the neighbour is resolved by Neighbor Discovery, also in a VLAN and also where the device
-/// fills in checksums.
+/// IPv6 from the bottom up: the neighbour is resolved by Neighbor Discovery, also in a VLAN and also where
+/// the device fills in checksums.
 #[test]
 fn a_connection_over_ipv6_carries_data() {
     let [near_address, far_address] = [1, 2].map(|host| Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, host));
@@ -248,7 +249,8 @@ fn octets_arrive_with_and_without_markers_and_crcs() {
     }
 }
 
-/// MPA-7.1-01, MPA-7.1.5-03, MPA-7.1.5-04, DDP-6.1-01: frames lost, repeated and out of order around the switch to Full Operation.
+/// MPA-7.1-01, MPA-7.1.5-03, MPA-7.1.5-04, DDP-6.1-01: frames lost, repeated and out of order around the
+/// switch to Full Operation.
 #[test]
 fn startup_survives_a_bad_link() {
     let bad = Impairments { loss: 0.05, duplicate: 0.1, reorder: 0.2, ..Impairments::default() };
@@ -339,8 +341,8 @@ fn a_device_needs_an_address_of_a_host() {
     assert!(matches!(pinned.unwrap_err(), StartError::PollThread(_)));
 }
 
-/// What TCP knows of a connection is there to look at: nothing before it is up, what loss did to it while it runs, nothing
-/// once it is over.
+/// What TCP knows of a connection is there to look at: nothing before it is up, what loss did to it while it
+/// runs, nothing once it is over.
 #[test]
 fn a_queue_pair_reports_on_its_connection() {
     let pair = Pair::new();

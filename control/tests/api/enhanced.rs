@@ -100,7 +100,8 @@ fn refuse(peer: &mut RawPeer, refusal: Refusal) {
     }
 }
 
-/// MPAv2-10-04, MPAv2-10-05: a peer that does not know of enhanced Requests gets an unenhanced one, on a new connection.
+/// MPAv2-10-04, MPAv2-10-05: a peer that does not know of enhanced Requests gets an unenhanced one, on a new
+/// connection.
 #[test]
 fn an_old_peer_is_asked_again_by_revision_1() {
     for refusal in REFUSALS {
@@ -245,8 +246,9 @@ impl Asked {
     }
 }
 
-/// Linux siw in its peer-to-peer mode, as it was observed: it takes nothing before its first FPDU, and sends a Write without
-/// payload to STag 1 whatever else it may choose. MPAv2-9.1-01, MPAv2-9.2-03, MPAv2-10-01, MPA-7.1.2-15
+/// Linux siw in its peer-to-peer mode, as it was observed: it takes nothing before its first FPDU, and sends
+/// a Write without payload to STag 1 whatever else it may choose. MPAv2-9.1-01, MPAv2-9.2-03, MPAv2-10-01,
+/// MPA-7.1.2-15
 #[test]
 fn siw_as_initiator() {
     let (mut asked, request) =
@@ -299,8 +301,8 @@ fn an_initiator_that_offers_too_few_reads_is_told_how_many() {
     assert_eq!(asked.peer.received, vector("mpa-startup-rev2", "Enhanced Reply reject R=1, required ORD=32"));
 }
 
-/// RDMAC-C.2.4-01, RDMAC-C.2.4-02, RDMAC-C.2.4-03, RDMAC-C.1-02: an Initiator of the RDMA Consortium's, whose messages have
-/// version 0, as have ours to it.
+/// RDMAC-C.2.4-01, RDMAC-C.2.4-02, RDMAC-C.2.4-03, RDMAC-C.1-02: an Initiator of the RDMA Consortium's, whose
+/// messages have version 0, as have ours to it.
 #[test]
 fn an_initiator_of_revision_0_finds_version_0() {
     let listen = ListenConfig { permissive: true, ..ListenConfig::default() };
@@ -331,8 +333,8 @@ fn connected(
     })
 }
 
-/// MPAv2-5-02, MPAv2-9.1-01, MPAv2-9.1-08, MPAv2-9.2-07: in the peer-to-peer model the Responder sends first, by whichever
-/// indication, and the Initiator's first message arrives as its first.
+/// MPAv2-5-02, MPAv2-9.1-01, MPAv2-9.1-08, MPAv2-9.2-07: in the peer-to-peer model the Responder sends first,
+/// by whichever indication, and the Initiator's first message arrives as its first.
 #[test]
 fn the_responder_may_send_first() {
     for rtr in [RtrKinds::WRITE, RtrKinds::READ, RtrKinds::SEND] {
@@ -399,8 +401,8 @@ fn enhanced_private_data_is_checked_before_anything_is_sent() {
     assert!(matches!(near.connect_with(&wish), Err(ConnectError::PrivateDataTooLong(_))));
 }
 
-/// MPA-4.4-02, MPA-4.4-04, MPA-4.4-06: CRCs are off only where both ends' administrators want it, whatever the revision; the
-/// applications ask for nothing and are told nothing.
+/// MPA-4.4-02, MPA-4.4-04, MPA-4.4-06: CRCs are off only where both ends' administrators want it, whatever
+/// the revision; the applications ask for nothing and are told nothing.
 #[test]
 fn crcs_are_the_administrators() {
     use warpline::CrcPolicy::{Always, OffIfPeerAgrees};
@@ -427,8 +429,9 @@ fn crcs_are_the_administrators() {
     }
 }
 
-/// MPA-4.4-04, MPA-4.4-07, MPA-4.4-08: whoever wants no CRCs still checks, to the last FPDU, once the peer has declared C=1, and
-/// repeats it; and looks at no CRC, from the first FPDU on, once the peer has declared C=0 too.
+/// MPA-4.4-04, MPA-4.4-07, MPA-4.4-08: whoever wants no CRCs still checks, to the last FPDU, once the peer
+/// has declared C=1, and repeats it; and looks at no CRC, from the first FPDU on, once the peer has declared
+/// C=0 too.
 #[test]
 fn one_end_that_wants_crcs_is_enough() {
     let without = DeviceConfig { crc: warpline::CrcPolicy::OffIfPeerAgrees, ..config(FAR) };
@@ -448,7 +451,8 @@ fn one_end_that_wants_crcs_is_enough() {
                 asked.peer.send(&good.repeat(100));
             }
         }
-        // Its first octets are acknowledged before the wrong one comes, so it is no loss that TCP could repair.
+        // Its first octets are acknowledged before the wrong one comes, so it is no loss that TCP could
+        // repair.
         asked.peer.send(&bad[..8]);
         asked.peer.rest(Duration::from_millis(100));
         asked.peer.send(&bad[8..]);
@@ -463,8 +467,8 @@ fn one_end_that_wants_crcs_is_enough() {
     }
 }
 
-/// A peer that negotiates indications may be Linux siw, which may overlook our first message: it is nudged while it is silent. One
-/// of revision 1 is not, nor one whose application does without.
+/// A peer that negotiates indications may be Linux siw, which may overlook our first message: it is nudged
+/// while it is silent. One of revision 1 is not, nor one whose application does without.
 #[test]
 fn a_silent_peer_of_revision_2_is_nudged() {
     let quiet = ConnectConfig { nudges: false, ..revision(Revision::Two) };

@@ -1,5 +1,5 @@
-//! Memory lent to work requests: what nobody can reach meanwhile, and how it comes back. What the compiler refuses is shown
-//! in the documentation of the module.
+//! Memory lent to work requests: what nobody can reach meanwhile, and how it comes back. What the compiler
+//! refuses is shown in the documentation of the module.
 
 use std::sync::Arc;
 
@@ -86,7 +86,8 @@ fn buffers_come_back_with_their_completions() {
     whole.into_region().unwrap().deregister(PATIENCE).unwrap();
 }
 
-/// What is only sent is lent to many at the same time; as long as one of them has it, nobody gets at it to write.
+/// What is only sent is lent to many at the same time; as long as one of them has it, nobody gets at it to
+/// write.
 #[test]
 fn what_is_sent_is_shared() {
     let pair = Pair::new();
@@ -108,7 +109,8 @@ fn what_is_sent_is_shared() {
     assert!(Arc::get_mut(&mut shared).unwrap().write(0, b"again"), "all have given it back");
 }
 
-/// What is not taken stays with its owner: full queues, no place for the loan, another completion queue, no connection.
+/// What is not taken stays with its owner: full queues, no place for the loan, another completion queue, no
+/// connection.
 #[test]
 fn what_is_refused_is_given_back() {
     let pair = Pair::new();
@@ -162,8 +164,8 @@ fn what_is_refused_is_given_back() {
     drop(peer);
 }
 
-/// As long as a part is lent the region cannot be had back, nor deregistered; what the stack reads stays registered even when
-/// the lender goes.
+/// As long as a part is lent the region cannot be had back, nor deregistered; what the stack reads stays
+/// registered even when the lender goes.
 #[test]
 fn a_region_stays_while_a_part_is_lent() {
     let pair = Pair::new();
@@ -186,8 +188,8 @@ fn a_region_stays_while_a_part_is_lent() {
     crate::common::eventually("the region is gone", || pair.near.usage().unwrap().regions == before - 1);
 }
 
-/// What is sent cannot be written when its lender is gone, for the stack may have to send it again, and nobody is told when
-/// it is done; once nobody else has it either, it is dropped after all.
+/// What is sent cannot be written when its lender is gone, for the stack may have to send it again, and
+/// nobody is told when it is done; once nobody else has it either, it is dropped after all.
 #[test]
 fn what_is_shared_stays_unwritable_without_its_lender() {
     let pair = Pair::new();
@@ -217,8 +219,8 @@ fn what_is_shared_stays_unwritable_without_its_lender() {
     crate::common::eventually("the region is gone", || pair.near.usage().unwrap().regions == before - 1);
 }
 
-/// Requests that were posted past the lender come back as they are, and take nothing of it along: not even when they are
-/// called as the stack calls those of the lender.
+/// Requests that were posted past the lender come back as they are, and take nothing of it along: not even
+/// when they are called as the stack calls those of the lender.
 #[test]
 fn names_of_others_find_nothing() {
     let pair = Pair::new();
@@ -228,7 +230,8 @@ fn names_of_others_find_nothing() {
     let (first, rest) = buffer.split_at(10);
     lender.receive(&qp, 0, first).unwrap();
     peer.qp.post_send(1, Slice::default()).unwrap();
-    // The first request's name there; polled past the lender, it stays lent, and the next one has the next place.
+    // The first request's name there; polled past the lender, it stays lent, and the next one has the next
+    // place.
     let name = lender.completions().wait(PATIENCE).unwrap().id;
     qp.post_receive(name + 1, Slice::default()).unwrap();
     let (second, _rest) = rest.split_at(10);
@@ -254,8 +257,8 @@ fn names_of_others_find_nothing() {
     assert_eq!((second.offset(), second.to_vec(0, 10).unwrap()), (10, vec![6; 10]));
 }
 
-/// Of two lenders on one completion queue neither gives back what the other has lent: the stack may still write to what
-/// is in the same place of its own.
+/// Of two lenders on one completion queue neither gives back what the other has lent: the stack may still
+/// write to what is in the same place of its own.
 #[test]
 fn a_lender_takes_back_only_what_it_has_lent() {
     let pair = Pair::new();

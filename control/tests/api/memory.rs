@@ -71,7 +71,8 @@ fn a_deregistered_name_is_dead() {
     assert_eq!((octets[..100].to_vec(), octets[100..].to_vec()), (vec![7; 100], vec![0; 200]));
 }
 
-/// DDP-8.2-01, DDP-8.3.1-02, DDP-8.3.1-06, DDP-8.3.2-04: another domain's memory, and memory without the right, are out of reach.
+/// DDP-8.2-01, DDP-8.3.1-02, DDP-8.3.1-06, DDP-8.3.2-04: another domain's memory, and memory without the
+/// right, are out of reach.
 #[test]
 fn domains_and_rights_hold() {
     let cases = [
@@ -90,8 +91,8 @@ fn domains_and_rights_hold() {
     }
 }
 
-/// DDP-8.2-02, DDP-8.2-03, DDP-8.3-03, DDP-8.3-05, DDP-8.3.1-03, RDMAP-8.1.1-01: memory for one stream is for no other of the
-/// same domain, and whose it is hears of the attempt.
+/// DDP-8.2-02, DDP-8.2-03, DDP-8.3-03, DDP-8.3-05, DDP-8.3.1-03, RDMAP-8.1.1-01: memory for one stream is for
+/// no other of the same domain, and whose it is hears of the attempt.
 #[test]
 fn memory_for_one_stream_is_out_of_reach_for_others() {
     let pair = Pair::new();
@@ -162,8 +163,8 @@ fn memory_of_the_application_is_registered_where_it_lies() {
     assert_eq!(sink.to_vec(0, 100_000).unwrap(), octets);
 }
 
-/// DDP-8.3-01, DDP-8.3-02, DDP-8.3.1-05: a window and a registration are had anew by work requests, under the names that their
-/// handles give, and hold on to what they reach.
+/// DDP-8.3-01, DDP-8.3-02, DDP-8.3.1-05: a window and a registration are had anew by work requests, under the
+/// names that their handles give, and hold on to what they reach.
 #[test]
 fn windows_and_registrations_are_made_anew_by_work_requests() {
     let pair = Pair::new();
@@ -213,7 +214,8 @@ fn windows_come_and_go() {
     eventually("windows gone", || pair.near.usage().unwrap().regions == 1);
 }
 
-/// What is bound or registered anew has a new name each time, and its Tagged Offsets and ranges are what was asked for.
+/// What is bound or registered anew has a new name each time, and its Tagged Offsets and ranges are what was
+/// asked for.
 #[test]
 fn work_requests_on_names_say_what_was_meant() {
     let pair = Pair::new();
@@ -252,8 +254,8 @@ fn work_requests_on_names_say_what_was_meant() {
     memory.deregister(PATIENCE).unwrap();
 }
 
-/// A work request on memory of ours that is not there fails, and with it the stream (RDMAP-7.1-01): what was posted before is
-/// done, what was posted behind it is not, as with any queue pair.
+/// A work request on memory of ours that is not there fails, and with it the stream (RDMAP-7.1-01): what was
+/// posted before is done, what was posted behind it is not, as with any queue pair.
 #[test]
 fn a_local_range_that_is_not_registered_ends_the_stream() {
     for (offset, octets, other_key) in [(End::OCTETS - 10, 11, 0), (0, 1, 0x1_0000)] {

@@ -54,7 +54,8 @@ fn threads_share_a_queue_pair() {
     assert_eq!(far.memory.to_vec(0, octets).unwrap(), pattern);
 }
 
-/// Sends arrive in the order of posting, in the buffers in the order of theirs; each tells its length (DDP-5.4-02).
+/// Sends arrive in the order of posting, in the buffers in the order of theirs; each tells its length
+/// (DDP-5.4-02).
 #[test]
 fn sends_arrive_in_order_both_ways() {
     let pair = Pair::new();
@@ -109,8 +110,8 @@ fn queues_are_bounded() {
     assert_eq!((flushed.id, flushed.status), (1, Status::Flushed));
 }
 
-/// Verbs' `bad_wr`: a list is posted as far as it goes, and what refused the next says so; a batch that is dropped is not
-/// posted at all.
+/// Verbs' `bad_wr`: a list is posted as far as it goes, and what refused the next says so; a batch that is
+/// dropped is not posted at all.
 #[test]
 fn lists_are_posted_together() {
     let pair = Pair::new();
@@ -259,7 +260,8 @@ fn an_application_polls_the_cores_itself() {
     assert!(near_driver.time_to_next_deadline() > Duration::ZERO);
 }
 
-/// Atomic Operations and Immediate Data have their own calls, which keep within what was advertised (RFC 7306 §5.1, §6).
+/// Atomic Operations and Immediate Data have their own calls, which keep within what was advertised (RFC 7306
+/// §5.1, §6).
 #[test]
 fn atomics_and_immediate_data_keep_within_the_advertisement() {
     let pair = Pair::new();

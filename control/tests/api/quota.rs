@@ -14,7 +14,8 @@ fn pair(quotas: Quotas) -> Pair {
     Pair::with(|config| config.quotas = quotas)
 }
 
-/// DDP-8.3.2-03, DDP-8.3.2-06, RDMAP-8.1.2-01, RDMAP-8.1.2-03: registrations and windows of a domain together.
+/// DDP-8.3.2-03, DDP-8.3.2-06, RDMAP-8.1.2-01, RDMAP-8.1.2-03: registrations and windows of a domain
+/// together.
 #[test]
 fn a_domain_has_its_share_of_registrations() {
     let pair = pair(Quotas { regions_per_domain: 2, ..Quotas::default() });
@@ -50,8 +51,8 @@ fn a_domain_has_its_share_of_queue_pairs() {
     drop(other);
 }
 
-/// DDP-8.3.2-06: a peer that opens connection after connection is refused in the end, those it has go on, and a place that
-/// it gives back may be taken again.
+/// DDP-8.3.2-06: a peer that opens connection after connection is refused in the end, those it has go on, and
+/// a place that it gives back may be taken again.
 #[test]
 fn a_peer_has_its_share_of_connections() {
     let pair = pair(Quotas { connections_per_peer: 2, ..Quotas::default() });

@@ -1,5 +1,6 @@
-//! Memory that is taken back while a peer writes to it at full speed, with threads of their own for each core and each
-//! application: once the call has returned, not one octet changes any more (design: a quiescent-state handshake).
+//! Memory that is taken back while a peer writes to it at full speed, with threads of their own for each core
+//! and each application: once the call has returned, not one octet changes any more (design: a
+//! quiescent-state handshake).
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -91,7 +92,8 @@ fn accept(
     qp
 }
 
-/// One lane: the same memory is registered again and again, each time for a new connection, and taken back in full flight.
+/// One lane: the same memory is registered again and again, each time for a new connection, and taken back in
+/// full flight.
 fn lane(pair: &Pair, number: u16, how: TakenBack) {
     let port = 5000 + number;
     let listener = pair.far.listen(port, &ListenConfig::default()).unwrap();
@@ -157,8 +159,8 @@ impl Drop for StopAtEnd<'_> {
     }
 }
 
-/// Who lends memory of their own gets it back: when the deregistration returns, nobody else holds on to it, whatever the
-/// core was doing.
+/// Who lends memory of their own gets it back: when the deregistration returns, nobody else holds on to it,
+/// whatever the core was doing.
 #[test]
 fn lent_memory_is_free_once_it_is_deregistered() {
     let pair = Pair::new();

@@ -63,8 +63,9 @@ fn send_and_be_told(end: &End, told: StreamError) {
     assert_eq!(end.qp.error(), Some(told));
 }
 
-/// DDP-8.3.2-07, RDMAP-8.1.2-05: queue pairs take buffers as messages come, under loss and reordering too; every message is in
-/// a buffer of its own, whose completion says from whom, and what each has used up is known.
+/// DDP-8.3.2-07, RDMAP-8.1.2-05: queue pairs take buffers as messages come, under loss and reordering too;
+/// every message is in a buffer of its own, whose completion says from whom, and what each has used up is
+/// known.
 #[test]
 fn many_peers_share_buffers() {
     const PEERS: usize = 6;
@@ -118,7 +119,8 @@ fn many_peers_share_buffers() {
     assert_eq!(sharing.queue.len(), 64, "all have come back");
 }
 
-/// A queue that has run empty ends the stream of the peer that sends more, and no other; the limit tells in time.
+/// A queue that has run empty ends the stream of the peer that sends more, and no other; the limit tells in
+/// time.
 #[test]
 fn an_empty_queue_ends_one_stream() {
     let pair = Pair::new();
@@ -164,8 +166,8 @@ fn an_empty_queue_ends_one_stream() {
     assert_eq!(modest_qp.receives_taken(), 1);
 }
 
-/// RDMAP-8.1.1-05: a completion queue without a place ends the stream that needed one. Nothing is lost, the buffer stays with
-/// the queue, and the other stream goes on.
+/// RDMAP-8.1.1-05: a completion queue without a place ends the stream that needed one. Nothing is lost, the
+/// buffer stays with the queue, and the other stream goes on.
 #[test]
 fn an_overflow_ends_one_stream() {
     let pair = Pair::new();

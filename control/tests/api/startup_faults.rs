@@ -210,7 +210,8 @@ fn tell_initiator(octets: &[u8]) -> ConnectError {
     error
 }
 
-/// MPA-7.1.1-04, MPA-7.1.2-12, MPA-7.1.2-16, MPA-7.1.2-20, MPA-8-06, MPA-8-07: closed at once, without another octet.
+/// MPA-7.1.1-04, MPA-7.1.2-12, MPA-7.1.2-16, MPA-7.1.2-20, MPA-8-06, MPA-8-07: closed at once, without
+/// another octet.
 #[test]
 fn an_initiator_closes_on_a_malformed_reply() {
     let mut cases = cases(REPLY, (REQUEST, StartupError::OtherInitiator));

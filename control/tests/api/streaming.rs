@@ -1,5 +1,5 @@
-//! Streaming mode, and MPA started from it: delayed startup, either end as Initiator, rejections that leave TCP open, and
-//! Full Operation without startup frames.
+//! Streaming mode, and MPA started from it: delayed startup, either end as Initiator, rejections that leave
+//! TCP open, and Full Operation without startup frames.
 
 use std::net::SocketAddr;
 use std::thread;
@@ -176,7 +176,8 @@ fn ports_of_both_kinds_of_listeners_are_told_apart() {
     assert_eq!(refused.unwrap_err(), ConnectError::Refused);
 }
 
-/// Delayed startup: streaming octets both ways, the last streaming message, then MPA. Gives both ends in Full Operation.
+/// Delayed startup: streaming octets both ways, the last streaming message, then MPA. Gives both ends in Full
+/// Operation.
 fn delayed(
     initiator: (&Device, &TcpStream),
     responder: (&Device, &TcpStream),
@@ -230,8 +231,8 @@ fn startup_is_delayed_and_either_end_is_the_initiator() {
     eventually_unused(&pair.far);
 }
 
-/// MPA-7.1.5-03, MPA-7.1.5-04: the same through loss, reordering and duplication, which no change of modes gets in the way
-/// of.
+/// MPA-7.1.5-03, MPA-7.1.5-04: the same through loss, reordering and duplication, which no change of modes
+/// gets in the way of.
 #[test]
 fn what_is_lost_around_the_switch_is_recovered() {
     let bad = Impairments { loss: 0.1, duplicate: 0.05, reorder: 0.1, ..Impairments::default() };
@@ -252,8 +253,8 @@ fn what_is_lost_around_the_switch_is_recovered() {
     }
 }
 
-/// MPA-7.1.2-07, MPA-7.1.2-13, MPA-7.1.2-18, A-01, A-03: a rejection leaves TCP open at both ends, at once: what the
-/// Responder says right behind its Reply is streaming data. The same connection may try again.
+/// MPA-7.1.2-07, MPA-7.1.2-13, MPA-7.1.2-18, A-01, A-03: a rejection leaves TCP open at both ends, at once:
+/// what the Responder says right behind its Reply is streaming data. The same connection may try again.
 #[test]
 fn a_rejection_leaves_the_connection_open() {
     let pair = Pair::new();
@@ -380,8 +381,8 @@ fn two_responders_time_out() {
     eventually_unused(&pair.far);
 }
 
-/// MPA-7.1.2-15, MPA-7.1.2-26: an Initiator that is accepted and never sends anything is given up, and what the Responder
-/// has posted with it; one that sends is not.
+/// MPA-7.1.2-15, MPA-7.1.2-26: an Initiator that is accepted and never sends anything is given up, and what
+/// the Responder has posted with it; one that sends is not.
 #[test]
 fn an_initiator_that_sends_no_fpdu_is_given_up() {
     let pair = Pair::new();
@@ -430,8 +431,8 @@ fn a_malformed_request_ends_the_stream() {
     assert!(far.write(&[0], NOW).is_err());
 }
 
-/// MPA-7.1.2-17: an Initiator that does not like what it is accepted with closes at once, without an FPDU. The Responder's
-/// posted work, which rule 4 has held back, is flushed (MPA-7.1.2-15, MPA-7.2-01).
+/// MPA-7.1.2-17: an Initiator that does not like what it is accepted with closes at once, without an FPDU.
+/// The Responder's posted work, which rule 4 has held back, is flushed (MPA-7.1.2-15, MPA-7.2-01).
 #[test]
 fn an_initiator_may_close_when_it_has_seen_the_private_data() {
     let pair = Pair::new();
@@ -493,8 +494,9 @@ fn a_peer_that_has_finished_starts_nothing() {
     }
 }
 
-/// C00-8.1-02, C00-8.1-03, C00-8.1-05, C00-8.1-06, C00-8.2-01, C00-5.1-06: Full Operation at an agreed octet without startup frames, at once and
-/// after streaming octets, and one half connection before the other; a graceful close is reported as ever.
+/// C00-8.1-02, C00-8.1-03, C00-8.1-05, C00-8.1-06, C00-8.2-01, C00-5.1-06: Full Operation at an agreed octet
+/// without startup frames, at once and after streaming octets, and one half connection before the other; a
+/// graceful close is reported as ever.
 #[test]
 fn full_operation_needs_no_startup_frames() {
     let pair = Pair::new();
@@ -569,7 +571,8 @@ fn applications_set_the_reads_of_a_stream_without_startup_frames() {
     }
 }
 
-/// Peers that connect and say nothing fill the backlog of their port until their time is up. Nobody else notices.
+/// Peers that connect and say nothing fill the backlog of their port until their time is up. Nobody else
+/// notices.
 #[test]
 fn a_flood_without_requests_is_bounded_and_passes() {
     let pair = Pair::new();

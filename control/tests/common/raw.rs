@@ -79,7 +79,8 @@ impl RawPeer {
         self.step();
     }
 
-    /// Closes the connection, unless the other end has reset it, and turns to the next one; gives what was received before.
+    /// Closes the connection, unless the other end has reset it, and turns to the next one; gives what was
+    /// received before.
     pub fn turn_to_next(&mut self) -> Vec<u8> {
         self.until("the other end closes", |peer| peer.finished || peer.closed.is_some());
         if self.closed.is_none() {

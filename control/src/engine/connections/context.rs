@@ -20,7 +20,8 @@ use crate::engine::timeouts::LINGER_NS;
 use crate::vocabulary::device::CrcPolicy;
 use crate::vocabulary::socket_pair::SocketPair;
 
-/// What a step works with beside the connection it is about: the parts of the engine that any phase may change.
+/// What a step works with beside the connection it is about: the parts of the engine that any phase may
+/// change.
 pub(super) struct Context<'a> {
     pub(super) id: ConnectionId,
     /// Its addresses, while it is open.

@@ -11,7 +11,8 @@ use crate::vocabulary::duration::nanos;
 use crate::vocabulary::listen::AnswerError;
 use crate::vocabulary::startup::StartupFault;
 
-/// Octets that the core has lent. Those of startup frames are taken at once; the others when the application reads them.
+/// Octets that the core has lent. Those of startup frames are taken at once; the others when the application
+/// reads them.
 pub(super) fn on_stream(cx: &mut Context<'_>, phase: Phase, octets: &[u8]) -> Phase {
     match phase {
         Phase::Streaming(stream) => {
@@ -63,7 +64,8 @@ fn fail_pending(cx: &mut Context<'_>, pending: &mut PendingAccept, fault: Startu
     cx.command(Command::Close { connection: cx.id });
 }
 
-/// The peer sends nothing more (MPA-7.1.2-02). Our half closes too (DDP-6.2.1-05), unless its owner keeps it open.
+/// The peer sends nothing more (MPA-7.1.2-02). Our half closes too (DDP-6.2.1-05), unless its owner keeps it
+/// open.
 pub(super) fn on_peer_finished(cx: &mut Context<'_>, phase: Phase) -> Phase {
     if let Some(stream) = phase.stream() {
         stream.set_peer_finished();
@@ -94,8 +96,8 @@ fn on_peer_finished_operating(cx: &mut Context<'_>, mut operating: Operating) ->
     operating
 }
 
-/// The stream of the queue pair has failed. The core sends its Terminate, if it may, and closes, unless the application
-/// still sends streaming octets.
+/// The stream of the queue pair has failed. The core sends its Terminate, if it may, and closes, unless the
+/// application still sends streaming octets.
 pub(super) fn on_stream_failed(phase: &mut Phase) {
     if let Phase::Operating(Operating { finishing, stream, .. }) = phase {
         *finishing = !stream.as_ref().is_some_and(|stream| stream.sends());

@@ -62,8 +62,8 @@ fn on_reply(cx: &mut Context<'_>, attempt: ConnectAttempt, reply: Reply, rest: &
             cx.close_after(terminate[..].into())
         }
         Reply::Accepted { setup, private_data, peer } => {
-            // The next octet each way belongs to an FPDU (MPA-7.1.2-14, A-20). A nudge looks like an indication, so only
-            // a peer that negotiates those gets any.
+            // The next octet each way belongs to an FPDU (MPA-7.1.2-14, A-20). A nudge looks like an
+            // indication, so only a peer that negotiates those gets any.
             let nudges = config.nudges && peer.depths.is_some();
             let operation = FullOperation { nudges, ..full_operation(qp.number, true, setup) };
             let operation = cx.queue_pairs.configure(&qp, operation);
@@ -75,8 +75,8 @@ fn on_reply(cx: &mut Context<'_>, attempt: ConnectAttempt, reply: Reply, rest: &
         Reply::Rejected { private_data, peer } => {
             cx.queue_pairs.unbind(&qp);
             cx.out.reply(waiter, Err(ConnectError::Rejected { private_data, peer }));
-            // MPA is left, and TCP stays open if it has another use (MPA-7.1.2-13, A-01). The octets after the Reply are
-            // streaming octets.
+            // MPA is left, and TCP stays open if it has another use (MPA-7.1.2-13, A-01). The octets after
+            // the Reply are streaming octets.
             match stream {
                 Some(stream) => {
                     stream.lend(rest);
@@ -95,8 +95,8 @@ fn on_reply(cx: &mut Context<'_>, attempt: ConnectAttempt, reply: Reply, rest: &
     }
 }
 
-/// Startup has failed: the connection is closed (MPA-7.1.2-12, MPA-8-07). The application gets the error, unless the peer
-/// may understand an unenhanced Request.
+/// Startup has failed: the connection is closed (MPA-7.1.2-12, MPA-8-07). The application gets the error,
+/// unless the peer may understand an unenhanced Request.
 pub(super) fn fail(cx: &mut Context<'_>, awaiting: AwaitingReply, fault: StartupFault) -> Phase {
     if let Some(attempt) = fall_back(cx, awaiting, fault) {
         give_up(cx, attempt, ConnectError::Startup(fault));
@@ -118,7 +118,8 @@ fn give_up(cx: &mut Context<'_>, attempt: ConnectAttempt, error: ConnectError) {
     cx.out.reply(attempt.reply, Err(error));
 }
 
-/// Tries an unenhanced Request on a new connection, if `fault` and the application allow it; returns the attempt if not.
+/// Tries an unenhanced Request on a new connection, if `fault` and the application allow it; returns the
+/// attempt if not.
 // Requirements: MPAv2-10-05
 fn fall_back(cx: &mut Context<'_>, awaiting: AwaitingReply, fault: StartupFault) -> Option<ConnectAttempt> {
     let AwaitingReply { initiator, attempt } = awaiting;

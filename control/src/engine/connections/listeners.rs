@@ -204,7 +204,8 @@ impl Listeners {
         }
     }
 
-    /// Offers a Request that is complete to the application. Returns false if its queue is full or the listener has gone.
+    /// Offers a Request that is complete to the application. Returns false if its queue is full or the
+    /// listener has gone.
     pub(super) fn offer(
         &mut self,
         at: ListenAddress,

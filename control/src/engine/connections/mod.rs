@@ -1,6 +1,8 @@
-//! The connections of a device, from TCP's handshake to its end: MPA startup, streaming mode, Full Operation, teardown.
+//! The connections of a device, from TCP's handshake to its end: MPA startup, streaming mode, Full Operation,
+//! teardown.
 //!
-//! A step looks its connection up once. It takes the phase, changes it with a [`Context`], and puts the next one back.
+//! A step looks its connection up once. It takes the phase, changes it with a [`Context`], and puts the next
+//! one back.
 
 mod attempt;
 mod context;
@@ -146,7 +148,8 @@ impl Connections {
         Some((cx, phase))
     }
 
-    /// Moves the connection `id` to the phase that `transition` returns. A connection that is unknown is ignored.
+    /// Moves the connection `id` to the phase that `transition` returns. A connection that is unknown is
+    /// ignored.
     fn advance(
         &mut self,
         step: &mut Step<'_>,

@@ -131,7 +131,8 @@ impl Waiter {
 }
 
 impl Phase {
-    /// The stream of a connection that is in streaming mode, in one direction at least, or may come back to it.
+    /// The stream of a connection that is in streaming mode, in one direction at least, or may come back to
+    /// it.
     pub(super) fn stream(&self) -> Option<&Arc<SharedStream>> {
         match self {
             Self::Streaming(stream)

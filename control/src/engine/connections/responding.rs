@@ -111,8 +111,8 @@ pub(super) fn report(cx: &mut Context<'_>, recipient: Recipient, fault: StartupF
     }
 }
 
-/// The time for the application's decision is over: the peer is rejected, and the application learns so when it decides.
-/// The second time, the connection has not closed, and is reset.
+/// The time for the application's decision is over: the peer is rejected, and the application learns so when
+/// it decides. The second time, the connection has not closed, and is reset.
 pub(super) fn on_deadline(cx: &mut Context<'_>, pending: PendingAccept) -> Phase {
     let due = if pending.failure.is_some() {
         cx.command(Command::Abort { connection: cx.id });

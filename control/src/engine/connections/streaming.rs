@@ -19,8 +19,8 @@ use crate::vocabulary::listen::{AnswerError, ListenConfig};
 use crate::vocabulary::socket_pair::SocketPair;
 use crate::vocabulary::stream::{SwitchError, UnnegotiatedConfig};
 
-/// The application has dropped its handle. A connection in streaming mode is closed; a queue pair that serves one direction
-/// goes on.
+/// The application has dropped its handle. A connection in streaming mode is closed; a queue pair that serves
+/// one direction goes on.
 pub(super) fn abandon(cx: &mut Context<'_>, phase: Phase) -> Phase {
     match phase {
         Phase::Streaming(stream) => cx.abandon(&stream),

@@ -1,4 +1,5 @@
-//! What the application and the engine share of the connection of a queue pair: its addresses, and how it ends.
+//! What the application and the engine share of the connection of a queue pair: its addresses, and how it
+//! ends.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -16,8 +17,8 @@ pub(crate) struct CloseState {
     pub(crate) reason: Option<CloseReason>,
 }
 
-/// The addresses of a connection, and how far it has been closed. The engine writes it; the application reads it, waits
-/// for it, or has it watched.
+/// The addresses of a connection, and how far it has been closed. The engine writes it; the application reads
+/// it, waits for it, or has it watched.
 #[derive(Default)]
 pub(crate) struct ConnectionStatus {
     /// Set when the connection comes to Full Operation.

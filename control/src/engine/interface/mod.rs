@@ -1,5 +1,5 @@
-//! What crosses between handles and the engine: requests and their replies, the peers that a listener is offered, and the
-//! state that both see of a connection.
+//! What crosses between handles and the engine: requests and their replies, the peers that a listener is
+//! offered, and the state that both see of a connection.
 
 pub(crate) mod arrival;
 pub(crate) mod connection_status;

@@ -5,7 +5,7 @@ use crossbeam::channel::{self, Receiver, Sender};
 /// Where the reply to a request goes. Dropped without a reply when the engine ends.
 pub(crate) struct Reply<T>(Destination<T>);
 
-/// Who takes a reply.
+/// The recipient of a reply.
 enum Destination<T> {
     /// A thread that waits for it.
     Channel(Sender<T>),

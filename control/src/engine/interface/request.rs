@@ -42,8 +42,9 @@ pub(crate) enum DeregisterOutcome {
 
 /// One request of the API.
 ///
-/// A queue pair's number is good for what its owner asks: [`DestroyQp`](Self::DestroyQp) comes behind all of that, and the
-/// number is another's only after it. What lasts longer, or comes from others, names the queue pair itself.
+/// A queue pair's number suffices in requests of its owner: [`DestroyQp`](Self::DestroyQp) comes after all of
+/// that, and the number is another's only after it. A request that lasts longer, or comes from others, names
+/// the queue pair itself.
 pub(crate) enum Request {
     Register {
         region: Region,
@@ -63,7 +64,8 @@ pub(crate) enum Request {
         stag: STag,
         /// What it was called last.
         last: STag,
-        /// How long to try again while sends read from the memory, or windows are bound to it; for as long as it takes without.
+        /// How long to try again while sends read from the memory, or windows are bound to it; for as long as
+        /// it takes without.
         patience: Option<Duration>,
         reply: Reply<DeregisterOutcome>,
     },

@@ -13,14 +13,15 @@ use crate::vocabulary::device::Stopped;
 use crate::vocabulary::socket_pair::SocketPair;
 use crate::vocabulary::stream::TcpStreamError;
 
-/// Octets that an application may have queued: what the core keeps, less room for a startup frame of MPA each way.
+/// Octets that an application may have queued: what the core keeps, less room for a startup frame of MPA each
+/// way.
 const QUEUED_MAX_OCTETS: usize = limits::STREAM_SEND_OCTETS - 2 * StartupFrame::MAX_LEN;
 
 /// How a connection has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Closed(CloseReason),
-    /// Nobody polls the core any more.
+    /// The core is polled no more.
     Stopped,
 }
 
@@ -122,8 +123,9 @@ impl SharedStream {
         waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Reads octets that wait, at least one; waits up to `timeout` for it. Returns 0 after the last octet of a peer that
-    /// has finished. `take` is called with the number of octets before another thread can start MPA on the connection.
+    /// Reads octets that wait, at least one; waits up to `timeout` for it. Returns 0 after the last octet of
+    /// a peer that has finished. `take` is called with the number of octets before another thread can start
+    /// MPA on the connection.
     pub(crate) fn read(
         &self,
         out: &mut [u8],
@@ -142,8 +144,8 @@ impl SharedStream {
         Ok(octets)
     }
 
-    /// Queues the first octets of `octets`, as many as there is room for, at least one; waits up to `timeout` for room.
-    /// `send` is called with them before another thread can start MPA on the connection.
+    /// Queues the first octets of `octets`, as many as there is room for, at least one; waits up to `timeout`
+    /// for room. `send` is called with them before another thread can start MPA on the connection.
     pub(crate) fn write(
         &self,
         octets: &[u8],

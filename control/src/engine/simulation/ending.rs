@@ -17,7 +17,7 @@ struct HalfOpen {
     version: u8,
 }
 
-/// A connection that an application was told is in Full Operation.
+/// A connection whose application has the reply that it is in Full Operation.
 #[derive(Default)]
 pub(super) struct Established {
     /// The Initiator's end, and the Responder's.

@@ -70,7 +70,8 @@ impl Host {
         Self { engine, core: Core::with_tables(device, config, rings.clone(), tables), rings }
     }
 
-    /// Polls the core once, and passes on what it and the engine have for each other. Returns true if there was anything.
+    /// Polls the core once, and passes on what it and the engine have for each other. Returns true if there
+    /// was anything.
     pub(super) fn poll(&mut self, now: Instant) -> bool {
         let mut busy = self.core.poll_once(now);
         while let Some(event) = self.rings.events.pop() {

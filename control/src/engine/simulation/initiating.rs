@@ -63,7 +63,7 @@ impl Play {
         config
     }
 
-    /// Who is connected to: usually the other host.
+    /// An address to connect to: usually that of the other host.
     pub(super) fn remote(&mut self, side: usize, port: u16) -> SocketAddr {
         match self.rng.u8(..12) {
             // No host has this address.

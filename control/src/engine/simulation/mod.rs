@@ -1,5 +1,6 @@
-//! Two hosts, each a core and its control engine, in virtual time over a network that loses, reorders and duplicates: MPA
-//! startup, timeouts, listeners that come and go, streaming mode, and teardown, all by chance and all repeatable by seed.
+//! Two hosts, each a core and its control engine, in virtual time over a network that loses, reorders and
+//! duplicates: MPA startup, timeouts, listeners that come and go, streaming mode, and teardown, all by chance
+//! and all repeatable by seed.
 //!
 //! `WARPLINE_SEEDS` says how many seeds run, `WARPLINE_FIRST_SEED` which is the first.
 
@@ -15,7 +16,8 @@ use std::collections::BTreeMap;
 
 use play::Play;
 
-/// Outcomes that the default seeds must reach: a change of the choices must not leave the simulation without any that matter.
+/// Outcomes that the default seeds must reach: a change of the choices must not leave the simulation without
+/// any that matter.
 const OUTCOMES: [&str; 40] = [
     "connect: revision 0",
     "connect: revision 1",

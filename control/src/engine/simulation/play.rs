@@ -22,7 +22,8 @@ use crate::vocabulary::queue_pair::QpConfig;
 
 /// Virtual time after which a run that has not ended is stuck.
 const PATIENCE_NS: u64 = 2000 * SECOND;
-/// What may pass between a deadline and the reply: the time until the core reports, and that of the polls themselves.
+/// What may pass between a deadline and the reply: the time until the core reports, and that of the polls
+/// themselves.
 const SLACK_NS: u64 = 2 * SECOND;
 
 /// Polls in which everything that can happen at one time has happened.
@@ -85,7 +86,7 @@ impl Play {
     ///
     /// # Panics
     ///
-    /// When something does not end, ends twice, leaves something behind, or differs at the two ends.
+    /// When something does not end, ends twice, is not given back, or differs at the two ends.
     pub(super) fn run(seed: u64) -> Report {
         let mut play = Self::new(seed);
         play.begin();
@@ -283,7 +284,7 @@ impl Play {
     }
 }
 
-/// The name of a variant, and that of the variant inside, as far as they tell outcomes apart.
+/// The name of a variant, and that of the variant inside, as far as outcomes differ by them.
 pub(super) fn variant(value: &impl Debug) -> String {
     let text = format!("{value:?}");
     let name = |text: &str| text.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default().to_owned();

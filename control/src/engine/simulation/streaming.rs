@@ -1,4 +1,5 @@
-//! Applications of connections in streaming mode: some start MPA, some send octets that are no startup frame, some do nothing.
+//! Applications of connections in streaming mode: some start MPA, some send octets that are no startup frame,
+//! some do nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -75,7 +76,7 @@ impl Play {
         }
     }
 
-    /// What is written in streaming mode: noise, or a Request, whole, cut short, or with more behind it.
+    /// Octets to write in streaming mode: noise, or a Request, whole, cut short, or with an octet after it.
     fn octets(&mut self) -> Vec<u8> {
         if self.rng.bool() {
             return (0..self.rng.usize(1..64)).map(|_| self.rng.u8(..)).collect();

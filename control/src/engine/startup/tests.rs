@@ -115,7 +115,8 @@ fn markers_are_the_receivers_choice_and_one_crc_is_enough() {
     }
 }
 
-/// MPA-7.1.1-15, MPA-7.1.1-18, MPA-7.1.1-19: none, some and all of the Private Data, octet by octet, both ways.
+/// MPA-7.1.1-15, MPA-7.1.1-18, MPA-7.1.1-19: none, some and all of the Private Data, octet by octet, both
+/// ways.
 #[test]
 fn private_data_arrives_however_it_is_cut() {
     for octets in [0, 1, 512] {
@@ -243,7 +244,8 @@ fn a_reply_with_another_key_fails() {
     }
 }
 
-/// before our Reply the Initiator has nothing to say, and before its first FPDU neither has the Responder.
+/// before our Reply the Initiator has nothing to say, and before its first FPDU neither has the
+/// Responder.
 #[test]
 fn octets_between_the_frames_and_full_operation_are_a_violation() {
     let mut responder = responder(CRC);
@@ -260,7 +262,8 @@ fn octets_between_the_frames_and_full_operation_are_a_violation() {
     assert!(matches!(initiator(CRC).on_octets(&glued), Ok(Some(Reply::Rejected { .. }))));
 }
 
-/// MPA-7.1.2-21, MPA-7.1.2-25, D08-7.1.2-01: a dribbling peer gains no time, and a complete Request waits for the ULP alone.
+/// MPA-7.1.2-21, MPA-7.1.2-25, D08-7.1.2-01: a dribbling peer gains no time, and a complete Request waits for
+/// the ULP alone.
 #[test]
 fn one_deadline_covers_the_exchange() {
     let (before, at) = (Instant::from_nanos(999), DEADLINE);

@@ -43,8 +43,8 @@ pub enum EventKind {
     AddressError,
     /// The way to the peer is known.
     RouteResolved,
-    /// A peer wants to connect. The id is new; it knows the peer's address, Private Data, IRD and ORD. Dropping it rejects
-    /// the peer.
+    /// A peer wants to connect. The id is new; it has the peer's address, Private Data, IRD and ORD. Dropping
+    /// it rejects the peer.
     ConnectRequest(Id),
     /// The connection is in Full Operation: sends may be posted.
     Established {
@@ -55,9 +55,9 @@ pub enum EventKind {
     },
     /// The peer does not want the connection.
     Rejected {
-        /// Its reason in words of its own. Empty when nobody listens there.
+        /// Its reason in words of its own. Empty when there is no listener.
         private_data: Box<[u8]>,
-        /// What else its Reply said; `None` when nobody listens there.
+        /// What else its Reply said; `None` when there is no listener.
         peer: Option<Peer>,
     },
     /// The peer did not answer in time, or the network says that it cannot be reached.
@@ -81,7 +81,8 @@ pub(super) enum Entry {
     Arrival(Weak<ListeningAt>),
 }
 
-/// The events of a channel, in order. Control threads put them there; it holds on to no device, so that those may go.
+/// The events of a channel, in order. Control threads put them there; it holds on to no device, so that those
+/// may go.
 pub(super) struct Queue {
     entries: Mutex<VecDeque<Entry>>,
     /// Readable while there is an entry.
@@ -93,8 +94,8 @@ impl Queue {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Each id causes a few events in its life. A listener has at most twice its backlog waiting, Requests and as many peers
-    /// that failed, and is told once of each: so ids bound what waits here, not peers.
+    /// Each id causes a few events in its life. A listener has at most twice its backlog waiting, Requests
+    /// and as many peers that failed, and each puts one entry here: so ids bound what waits here, not peers.
     pub(super) fn push(&self, entry: Entry) {
         let mut entries = self.lock();
         if entries.is_empty() {
@@ -130,8 +131,8 @@ impl ChannelState {
     }
 }
 
-/// Where the events of ids arrive, in the order in which they happened. Its file descriptor is readable while there are
-/// some.
+/// Where the events of ids arrive, in the order in which they happened. Its file descriptor is readable while
+/// there are some.
 pub struct EventChannel {
     state: Arc<ChannelState>,
 }

@@ -123,7 +123,7 @@ struct IdState {
     addresses: Mutex<(Option<SocketAddr>, Option<SocketAddr>)>,
     /// The queue pair that serves the connection, while it is there.
     qp: OnceLock<Weak<SharedQp>>,
-    /// The id was dropped: nobody knows its name any more.
+    /// The id was dropped: no event may name it any more.
     gone: AtomicBool,
 }
 
@@ -142,7 +142,7 @@ impl IdState {
         }
     }
 
-    /// The connection of a queue pair is open; tells so, and later how it ends.
+    /// The connection of a queue pair is open: reports that, and later how it ends.
     fn established(
         self: &Arc<Self>,
         device: usize,
@@ -174,11 +174,11 @@ impl IdState {
     }
 }
 
-/// A connection or a listener in rdma_cm's terms. Each of its methods returns at once; what comes of it arrives on the
-/// channel.
+/// A connection or a listener in rdma_cm's terms. Each of its methods returns at once; what comes of it
+/// arrives on the channel.
 ///
-/// Dropping it ends its listening and rejects a request that is not answered. A connection belongs to its queue pair and
-/// ends with that.
+/// Dropping it ends its listening and rejects a request that is not answered. A connection belongs to its
+/// queue pair and ends with that.
 pub struct Id {
     channel: Arc<ChannelState>,
     shared: Arc<IdState>,
@@ -272,8 +272,8 @@ impl Id {
         Ok(())
     }
 
-    /// Finds the device that leads to `remote`: [`EventKind::AddressResolved`] or [`EventKind::AddressError`]. After the
-    /// latter another address may be tried.
+    /// Finds the device that leads to `remote`: [`EventKind::AddressResolved`] or
+    /// [`EventKind::AddressError`]. After the latter another address may be tried.
     ///
     /// # Errors
     ///
@@ -298,8 +298,8 @@ impl Id {
         Ok(())
     }
 
-    /// Finds the way to the peer: [`EventKind::RouteResolved`]. The device asks for its neighbour's hardware address when it
-    /// sends, so there is nothing to wait for.
+    /// Finds the way to the peer: [`EventKind::RouteResolved`]. The device asks for its neighbour's hardware
+    /// address when it sends, so there is nothing to wait for.
     ///
     /// # Errors
     ///
@@ -314,8 +314,9 @@ impl Id {
         Ok(())
     }
 
-    /// Connects `qp` to the peer as MPA's Initiator. What comes of it: [`EventKind::Established`], [`EventKind::Rejected`],
-    /// [`EventKind::Unreachable`] (after [`ConnectConfig::timeout`] at the latest) or [`EventKind::ConnectError`].
+    /// Connects `qp` to the peer as MPA's Initiator. What comes of it: [`EventKind::Established`],
+    /// [`EventKind::Rejected`], [`EventKind::Unreachable`] (after [`ConnectConfig::timeout`] at the latest)
+    /// or [`EventKind::ConnectError`].
     ///
     /// # Errors
     ///
@@ -348,7 +349,7 @@ impl Id {
     ///
     /// # Errors
     ///
-    /// [`CmError`]; nobody listens then.
+    /// [`CmError`]; there is no listener then.
     pub fn listen(&self, config: &ListenConfig) -> Result<(), CmError> {
         let mut state = self.shared.lock();
         let State::Bound(local) = *state else { return Err(CmError::WrongState(state.word())) };
@@ -445,14 +446,14 @@ impl Id {
     }
 
     /// Closes our half of the connection after everything posted, as [`QueuePair::disconnect`] does.
-    /// [`EventKind::Disconnected`] comes when the peer closes its half, [`EventKind::TimewaitExit`] when all is over: both
-    /// at the latest when the peer has been silent for the queue pair's
+    /// [`EventKind::Disconnected`] comes when the peer closes its half, [`EventKind::TimewaitExit`] when all
+    /// is over: both at the latest when the peer has been silent for the queue pair's
     /// [`disconnect_timeout`](crate::QpConfig::disconnect_timeout).
     ///
     /// # Errors
     ///
-    /// [`CmError::WrongState`] when there was no connection. One that has ended meanwhile is no error: both ends may
-    /// disconnect, and the answer to [`EventKind::Disconnected`] may come late.
+    /// [`CmError::WrongState`] when there was no connection. One that has ended meanwhile is no error: both
+    /// ends may disconnect, and the answer to [`EventKind::Disconnected`] may come late.
     pub fn disconnect(&self) -> Result<(), CmError> {
         let state = self.shared.lock();
         let device = match *state {

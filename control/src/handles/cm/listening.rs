@@ -20,14 +20,14 @@ pub(super) struct ListeningAt {
     pub(super) device: usize,
     /// Where; of port 0 until control has chosen one.
     at: OnceLock<ListenAddress>,
-    /// There from the beginning: what comes in may be told of before control's answer is heard.
+    /// There from the beginning: a peer may arrive before the reply of the engine is received.
     pub(super) arrivals: Receiver<Arrival>,
 }
 
 /// Where the port arrives, or why there is none.
 type ListenReply = Receiver<Result<u16, ListenError>>;
 
-/// Tells a channel to look at a listener: when something has come in, and at last when nothing will any more.
+/// Puts an entry for a listener on a channel: after each arrival, and at last when the listener has gone.
 struct Bell {
     queue: Arc<Queue>,
     at: Weak<ListeningAt>,
@@ -50,7 +50,7 @@ impl ListeningAt {
     ///
     /// # Errors
     ///
-    /// [`CmError::Listen`], [`CmError::Stopped`]; nobody listens then.
+    /// [`CmError::Listen`], [`CmError::Stopped`]; there is no listener then.
     pub(super) fn new(
         id: IdNumber,
         queue: &Arc<Queue>,
@@ -90,10 +90,10 @@ impl ListeningAt {
     }
 }
 
-/// Listens no more. Who has not looked yet at what came in finds nothing any more.
+/// Listens no more. A thread that has not taken the arrivals yet finds nothing any more.
 pub(super) fn unlisten(devices: &[Device], listening: Vec<Arc<ListeningAt>>) {
     let places: Vec<_> = listening.iter().filter_map(|at| Some((at.device, *at.at.get()?))).collect();
-    // Before control lets go of them too and tells the channel.
+    // Before the engine drops its end, and the bell rings the channel.
     drop(listening);
     for (device, at) in places {
         if let Some(device) = devices.get(device) {
@@ -134,7 +134,8 @@ mod tests {
         }
     }
 
-    /// A peer may have asked, and another thread have looked, before the one that listens has heard that it does.
+    /// A peer may have sent its Request, and another thread polled the channel, before the thread that
+    /// listens has its reply.
     #[test]
     fn requests_that_come_before_the_answer_are_not_lost() {
         let (near, far) = devices();
@@ -149,7 +150,7 @@ mod tests {
         let qp = near.protection_domain().queue_pair(&config, &completions, &completions).unwrap();
         std::thread::scope(|scope| {
             let connect = || loop {
-                // Until control has told the core.
+                // Until the core has the command.
                 match qp.connect(SocketAddr::from((FAR, PORT)), &ConnectConfig::default()) {
                     Err(ConnectError::Refused) => {}
                     outcome => return outcome,
@@ -166,8 +167,8 @@ mod tests {
         unlisten(&[far], vec![at]);
     }
 
-    /// A listener that is dropped while another thread looks at it, or that is refused, is no sign that its device has gone;
-    /// when that has gone it is.
+    /// A listener that is dropped while another thread looks at it, or that is refused, is no sign that its
+    /// device has gone; when that has gone it is.
     #[test]
     fn only_the_end_of_a_device_is_its_removal() {
         let (device, _peer) = sim::link(1, EndConfig::a(), EndConfig::b());
@@ -185,7 +186,7 @@ mod tests {
         assert_eq!(answer.recv(), Ok(Err(ListenError::PortInUse(PORT))));
         wait_for_entries(&channel, 1);
         assert!(channel.poll().is_none());
-        // Somebody who looks holds on to it meanwhile.
+        // A thread that polls holds it meanwhile.
         unlisten(std::slice::from_ref(&device), vec![first.clone()]);
         wait_for_entries(&channel, 1);
         assert!(channel.poll().is_none());

@@ -1,9 +1,10 @@
-//! The connection manager in rdma_cm's terms: ids that are resolved, connected, listened on and accepted without waiting,
-//! and one channel on which everything that happens to them arrives as an event, in order.
+//! The connection manager in rdma_cm's terms: ids that are resolved, connected, listened on and accepted
+//! without waiting, and one channel on which everything that happens to them arrives as an event, in order.
 //!
-//! Nothing here waits for a peer or a core, so one thread serves any number of connections, listeners and devices: from
-//! [`EventChannel::wait`], or with the channel in an epoll set. [`QueuePair::connect`](crate::QueuePair::connect) and
-//! [`Listener::accept`](crate::Listener::accept) do the same for those who would rather wait.
+//! Nothing here waits for a peer or a core, so one thread serves any number of connections, listeners and
+//! devices: from [`EventChannel::wait`], or with the channel in an epoll set.
+//! [`QueuePair::connect`](crate::QueuePair::connect) and [`Listener::accept`](crate::Listener::accept) do the
+//! same for threads that wait.
 //!
 //! | The end that connects | The end that listens |
 //! |---|---|

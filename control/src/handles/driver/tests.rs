@@ -26,7 +26,7 @@ const NEAR: [u8; 4] = [198, 18, 0, 1];
 const FAR: [u8; 4] = [198, 18, 0, 2];
 const PORT: u16 = 4711;
 
-/// A device that tells nobody when frames arrive, as most ports.
+/// A device that does not report when frames arrive, as most ports.
 struct Unannounced(SimDevice);
 
 impl warpline_dataplane::device::Device for Unannounced {
@@ -197,7 +197,7 @@ fn what_comes_wakes_a_core_that_sleeps() {
     });
 }
 
-/// The same where nobody tells of frames.
+/// The same at a device that does not report frames.
 #[test]
 fn a_core_that_is_not_told_of_frames_looks_for_them() {
     let (near, far) = sim::link(1, EndConfig::a(), EndConfig::b());
@@ -234,7 +234,7 @@ fn timers_wake_a_core_that_sleeps() {
     assert!(matches!(refused, ConnectError::TimedOut | ConnectError::Unreachable), "{refused}");
 }
 
-/// Work that comes at any moment of falling asleep is done. Nothing but the doorbell tells of it: a lost
+/// Work that comes at any moment of falling asleep is done. Nothing but the doorbell announces it: a lost
 /// wake-up would be the end.
 #[test]
 fn no_wake_up_is_lost() {
@@ -252,7 +252,7 @@ fn no_wake_up_is_lost() {
     }
 }
 
-/// A device that raises an interrupt for each frame, as adapters do: nobody takes it out of the descriptor.
+/// A device that raises an interrupt for each frame, as adapters do: nothing takes it out of the descriptor.
 struct Interrupting {
     device: SimDevice,
     interrupt: Arc<EventFd>,
@@ -346,8 +346,8 @@ fn interrupts_wake_a_core_that_sleeps() {
     });
 }
 
-/// Who waits for a completion without events, or for a call while polling the core itself, leaves the CPU
-/// too.
+/// A thread that waits for a completion without events, or for a call while it polls the core itself, leaves
+/// the CPU to others too.
 #[test]
 fn waiting_threads_leave_the_cpu_to_others() {
     const SECOND: Duration = Duration::from_secs(1);

@@ -109,8 +109,8 @@ fn enhanced_requests_get_the_golden_replies() {
     assert_eq!(setup.outcome.depths, depths(7, 9));
 }
 
-/// MPAv2-9.1-04, MPAv2-9.1-05, A-07: an ORD that the Initiator's IRD does not allow is asked for by a rejection, the golden
-/// one; and there is no Reply before the application has decided.
+/// MPAv2-9.1-04, MPAv2-9.1-05, A-07: an ORD that the Initiator's IRD does not allow is asked for by a
+/// rejection, the golden one; and there is no Reply before the application has decided.
 #[test]
 fn too_small_an_ird_is_rejected_with_the_golden_reply() {
     let octets = [&b"MPA ID Req Frame"[..], &[0x50, 2, 0, 4, 0, 16, 0, 16]].concat();
@@ -141,8 +141,8 @@ fn the_initiator_keeps_to_the_reply() {
     assert_eq!(setup.agreement.version, 1);
 }
 
-/// MPAv2-8-01, MPAv2-9.1-05, MPAv2-9.1-07, MPAv2-9.2-08: terms that cannot be met are answered by the golden Terminates, or
-/// with the Marker before them that the Responder asked for.
+/// MPAv2-8-01, MPAv2-9.1-05, MPAv2-9.1-07, MPAv2-9.2-08: terms that cannot be met are answered by the golden
+/// Terminates, or with the Marker before them that the Responder asked for.
 #[test]
 fn unmet_terms_are_terminated_with_the_golden_octets() {
     const FILE: &str = "rdmap-terminate.hex";
@@ -196,8 +196,8 @@ fn enhanced_frames_hold_508_octets() {
     );
 }
 
-/// Linux siw's kernel does not survive a Reply with S=1 and no enhanced data: there is none, accepting or rejecting, with
-/// Private Data or without.
+/// Linux siw's kernel does not survive a Reply with S=1 and no enhanced data: there is none, accepting or
+/// rejecting, with Private Data or without.
 #[test]
 fn no_reply_is_enhanced_without_enhanced_data() {
     // As rping sends it.
@@ -218,8 +218,8 @@ fn no_reply_is_enhanced_without_enhanced_data() {
     assert_eq!((&octets[20..], setup.outcome.depths), (&[0; 4][..], depths(0, 0)));
 }
 
-/// The bit 0x08 of the flags is private to Linux siw, which builds longer FPDUs when both ends set it: it is tolerated and
-/// never set (MPA-7.1.1-11).
+/// The bit 0x08 of the flags is private to Linux siw, which builds longer FPDUs when both ends set it: it is
+/// tolerated and never set (MPA-7.1.1-11).
 #[test]
 fn the_private_bit_of_siw_is_tolerated_and_not_set() {
     let (responder, request) = asked(&[&b"MPA ID Req Frame"[..], &[0x18, 2, 0, 4, 0, 1, 0, 1]].concat());
@@ -264,8 +264,8 @@ fn old_peers_are_told_from_broken_ones() {
     assert!(matches!(concluded(proposal, &bare(0x60, 2)), Reply::Rejected { .. }));
 }
 
-/// RDMAC-C.2.4-01, RDMAC-C.2.4-02, RDMAC-C.2.4-03: a permissive Responder answers revision 0 with the golden Reply, and its
-/// ULP is told of version 0.
+/// RDMAC-C.2.4-01, RDMAC-C.2.4-02, RDMAC-C.2.4-03: a permissive Responder answers revision 0 with the golden
+/// Reply, and its ULP learns of version 0.
 #[test]
 fn a_permissive_responder_speaks_version_0() {
     for offer in [BARE, CRC, BOTH] {
@@ -283,8 +283,8 @@ fn a_permissive_responder_speaks_version_0() {
     assert_eq!(request.version(), 1);
 }
 
-/// RDMAC-C.2.2-01, RDMAC-C.2.5-01, RDMAC-C.2.5-02, A-22: a permissive Initiator begins with revision 1 and goes along with a
-/// Reply of revision 0, whatever it asked for.
+/// RDMAC-C.2.2-01, RDMAC-C.2.5-01, RDMAC-C.2.5-02, A-22: a permissive Initiator begins with revision 1 and
+/// goes along with a Reply of revision 0, whatever it asked for.
 #[test]
 fn a_permissive_initiator_goes_along_with_revision_0() {
     let octets = vector(REV0, "RDMAC Reply");
@@ -299,8 +299,8 @@ fn a_permissive_initiator_goes_along_with_revision_0() {
     }
 }
 
-/// RDMAC-C.2-01, RDMAC-C.2-02, RDMAC-C.2.4-01: as an RDMA Consortium endpoint we ask by the golden Request, and take no other
-/// answer than its like.
+/// RDMAC-C.2-01, RDMAC-C.2-02, RDMAC-C.2.4-01: as an RDMA Consortium endpoint we ask by the golden Request,
+/// and take no other answer than its like.
 #[test]
 fn an_initiator_of_revision_0() {
     let consortium = Proposal { revision: 0, ..proposal(BARE) };
