@@ -29,8 +29,8 @@ pub enum BenchError {
     Pin(usize),
     /// It is not clear which end this process is.
     #[error(
-        "with device {0}, give --listen ADDR:PORT at one end, and at the other HOST:PORT with --address ADDR/PREFIX \
-         (or address=ADDR/PREFIX in the name of the device)"
+        "with device {0}, give --listen ADDR:PORT at one end, and at the other HOST:PORT with --address \
+        ADDR/PREFIX (or address=ADDR/PREFIX in the name of the device)"
     )]
     WhichEnd(String),
     /// The address to listen at belongs to somebody else.

@@ -15,10 +15,16 @@ pub struct Setup {
     #[arg(long, value_enum)]
     pub revision: Option<Asked>,
     /// Inbound RDMA Reads that we take at a time.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(..=DEPTH_MAX), default_value_t = DEPTH)]
+    #[arg(
+        long, value_name = "N", value_parser = clap::value_parser!(u16).range(..=DEPTH_MAX),
+        default_value_t = DEPTH
+    )]
     pub ird: u16,
     /// Outbound RDMA Reads that we want at a time.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(..=DEPTH_MAX), default_value_t = DEPTH)]
+    #[arg(
+        long, value_name = "N", value_parser = clap::value_parser!(u16).range(..=DEPTH_MAX),
+        default_value_t = DEPTH
+    )]
     pub ord: u16,
     /// Leave both to the applications: revision 2 then says 0x3FFF for them.
     #[arg(long)]

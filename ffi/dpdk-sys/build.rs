@@ -8,7 +8,8 @@ use std::process::Command;
 /// The oldest release whose structures and names this crate was written against.
 const OLDEST_DPDK: &str = "22.11";
 
-const PACKAGES: &str = "apt-get install gcc libc6-dev pkg-config libdpdk-dev libclang1-14 libclang-common-14-dev (Debian 12 names)";
+const PACKAGES: &str = "apt-get install gcc libc6-dev pkg-config libdpdk-dev libclang1-14 \
+    libclang-common-14-dev (Debian 12 names)";
 
 /// What is called or read. Thread-local variables (`per_lcore__*`) must never be bound: bindgen would make plain
 /// statics of them. Hence no pattern matches more than one subsystem's names.
@@ -21,10 +22,10 @@ const FUNCTIONS: &str = "inlined_.*|rte_eal_(init|iova_mode|get_runtime_dir)|rte
     |rss_reta_update|socket_id|rx_intr_(enable|disable|ctl_q_get_fd))\
     |rte_eth_(find_next|rx_queue_setup|tx_queue_setup|promiscuous_enable|allmulticast_enable\
     |macaddr_get|stats_get|link_get_nowait)";
-const TYPES: &str = "rte_eth_(conf|dev_info|rxconf|txconf|stats|link|rss_reta_entry64)|rte_ether_addr|rte_mbuf\
-    |rte_mbuf_ext_shared_info|rte_memseg|rte_iova_mode";
-const CONSTANTS: &str = "constant_.*|RTE_MAX_ETHPORTS|RTE_ETH_NAME_MAX_LEN|RTE_ETH_RETA_GROUP_SIZE|RTE_PKTMBUF_HEADROOM\
-    |RTE_ETHER_HDR_LEN|RTE_MEMPOOL_CACHE_MAX_SIZE|RING_F_(SP_ENQ|SC_DEQ|EXACT_SZ)|SOCKET_ID_ANY";
+const TYPES: &str = "rte_eth_(conf|dev_info|rxconf|txconf|stats|link|rss_reta_entry64)|rte_ether_addr\
+    |rte_mbuf|rte_mbuf_ext_shared_info|rte_memseg|rte_iova_mode";
+const CONSTANTS: &str = "constant_.*|RTE_MAX_ETHPORTS|RTE_ETH_NAME_MAX_LEN|RTE_ETH_RETA_GROUP_SIZE\
+    |RTE_PKTMBUF_HEADROOM|RTE_ETHER_HDR_LEN|RTE_MEMPOOL_CACHE_MAX_SIZE|RING_F_(SP_ENQ|SC_DEQ|EXACT_SZ)|SOCKET_ID_ANY";
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

@@ -34,7 +34,9 @@ fn main() -> ExitCode {
         ["unpack", archive, folder] => unpack(archive.as_ref(), folder.as_ref()),
         ["convert", capture, host, output] => convert(capture.as_ref(), host, output.as_ref()),
         _ => {
-            eprintln!("usage: seeds pack FOLDER ARCHIVE | unpack ARCHIVE FOLDER | convert CAPTURE HOST OUTPUT");
+            eprintln!("usage: seeds pack FOLDER ARCHIVE");
+            eprintln!("       seeds unpack ARCHIVE FOLDER");
+            eprintln!("       seeds convert CAPTURE HOST OUTPUT");
             return ExitCode::from(2);
         }
     };

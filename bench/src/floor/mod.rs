@@ -72,8 +72,8 @@ pub fn run(args: &Floor) -> Result<(), BenchError> {
         max_gbit_per_s: rates[BATCHES - 1],
     };
     println!(
-        "floor: CRC pass and copy pass of one core over {payload_bytes} bytes a frame into {destination_bytes} bytes: \
-         {:.2} Gb/s (median of {BATCHES}, {:.2} to {:.2})",
+        "floor: CRC pass and copy pass of one core over {payload_bytes} bytes a frame into \
+        {destination_bytes} bytes: {:.2} Gb/s (median of {BATCHES}, {:.2} to {:.2})",
         report.gbit_per_s, report.min_gbit_per_s, report.max_gbit_per_s
     );
     if let Some(path) = &args.json {

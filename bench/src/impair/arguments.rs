@@ -54,7 +54,10 @@ pub struct Impair {
     #[arg(long, value_name = "BITS", value_parser = clap::value_parser!(u64).range(1..))]
     rate: Option<u64>,
     /// Bytes that may wait for the line; frames beyond that are lost. Only with --rate.
-    #[arg(long, value_name = "BYTES", requires = "rate", default_value_t = u64::MAX, hide_default_value = true)]
+    #[arg(
+        long, value_name = "BYTES", requires = "rate", default_value_t = u64::MAX,
+        hide_default_value = true
+    )]
     queue: u64,
     /// The seed of all random decisions.
     #[arg(long, default_value_t = 1)]

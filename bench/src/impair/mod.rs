@@ -165,8 +165,8 @@ fn print(report: &Report) {
     }
     let Punctuality { polls, late_polls, latest_us } = report.punctuality;
     println!(
-        "{:.1} s, seed {}; {polls} polls, {late_polls} more than a millisecond after the one before, {latest_us} us at \
-         worst; {} frames left behind",
+        "{:.1} s, seed {}; {polls} polls, {late_polls} more than a millisecond after the one before, \
+        {latest_us} us at worst; {} frames left behind",
         report.duration_s, report.seed, report.not_delivered
     );
 }

@@ -43,10 +43,16 @@ pub struct Ping {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(..=512), default_value_t = 0)]
     pub private_data: u16,
     /// Compare every byte that comes back.
-    #[arg(long, short = 'V', value_enum, default_value_t = Switch::On, num_args = 0..=1, default_missing_value = "on")]
+    #[arg(
+        long, short = 'V', value_enum, default_value_t = Switch::On, num_args = 0..=1,
+        default_missing_value = "on"
+    )]
     pub validate: Switch,
     /// How long the other end may take to connect, to send a message or to close, in seconds.
-    #[arg(long, value_name = "S", value_parser = clap::value_parser!(u32).range(1..=3600), default_value_t = 20)]
+    #[arg(
+        long, value_name = "S", value_parser = clap::value_parser!(u32).range(1..=3600),
+        default_value_t = 20
+    )]
     pub timeout: u32,
     /// Serve N clients, then end; without it, serve until interrupted.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), requires = "listen")]

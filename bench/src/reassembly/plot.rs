@@ -36,7 +36,8 @@ const fn colour(framing: Framing) -> &'static str {
 /// A plot of `outcomes`, and beside them what the document expects of FPDUs that are not aligned.
 pub fn svg(outcomes: &[Outcome]) -> String {
     let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" font-family=\"sans-serif\" \
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
+        font-family=\"sans-serif\" \
          font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
     );
     axes(&mut svg);
@@ -106,7 +107,8 @@ fn line(svg: &mut String, points: &[(f64, f64)], colour: &str, dashes: &str) {
     text(
         svg,
         format_args!(
-            "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.5\" stroke-dasharray=\"{dashes}\"/>",
+            "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.5\" \
+            stroke-dasharray=\"{dashes}\"/>",
             points.join(" ")
         ),
     );

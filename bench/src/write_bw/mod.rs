@@ -321,8 +321,8 @@ impl Snapshot {
 fn tcp_summary(end: &str, statistics: &Statistics) -> String {
     let tcp = &statistics.tcp;
     format!(
-        "{end}: TCP: {} segments with data sent, {} again ({} timeouts, {} fast retransmits), {} received out of order; \
-         MPA: {} FPDUs sent, {} received, at most {} frames held, {} cut",
+        "{end}: TCP: {} segments with data sent, {} again ({} timeouts, {} fast retransmits), {} received \
+        out of order; MPA: {} FPDUs sent, {} received, at most {} frames held, {} cut",
         tcp.data_segments_sent,
         tcp.retransmitted_segments,
         tcp.timeouts,

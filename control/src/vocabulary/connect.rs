@@ -121,7 +121,10 @@ pub enum ConnectError {
     #[error("the peer did not answer in time: check the address and the network")]
     TimedOut,
     /// The peer's application does not want the connection.
-    #[error("the peer's application rejected the connection, with {} octets of Private Data", private_data.len())]
+    #[error(
+        "the peer's application rejected the connection, with {} octets of Private Data",
+        private_data.len()
+    )]
     Rejected {
         /// The peer's reason, in words of its own.
         private_data: Box<[u8]>,

@@ -133,7 +133,10 @@ pub enum StartError {
     #[error("gateway {0} is no neighbour on a network of the device: nothing could be sent to it")]
     Gateway(IpAddr),
     /// Too many configured neighbours.
-    #[error("{0} configured neighbours: a device has at most {max}", max = limits::STATIC_NEIGHBOURS_PER_CORE)]
+    #[error(
+        "{0} configured neighbours: a device has at most {max}",
+        max = limits::STATIC_NEIGHBOURS_PER_CORE
+    )]
     NeighbourCount(usize),
     /// No VLAN has that number.
     #[error("VLAN {0}: the number of a VLAN is 1 to 4094")]

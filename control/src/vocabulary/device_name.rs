@@ -113,7 +113,10 @@ impl DeviceNameError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceNameFault {
     /// No kind has this name.
-    #[error("there is no kind '{0}'; the kinds are {kinds}", kinds = listed(DeviceKind::ALL.map(DeviceKind::form)))]
+    #[error(
+        "there is no kind '{0}'; the kinds are {kinds}",
+        kinds = listed(DeviceKind::ALL.map(DeviceKind::form))
+    )]
     Kind(String),
     /// What the kind opens is missing or impossible.
     #[error("write {form}: {rule}", form = .kind.form(), rule = .kind.target().rule())]
@@ -125,7 +128,10 @@ pub enum DeviceNameFault {
     #[error("'{0}' is not an option; write OPTION=VALUE")]
     OptionForm(String),
     /// The kind has no such option.
-    #[error("{kind} has no option '{option}'; its options are {options}", options = listed(.kind.all_options()))]
+    #[error(
+        "{kind} has no option '{option}'; its options are {options}",
+        options = listed(.kind.all_options())
+    )]
     UnknownOption {
         /// The kind.
         kind: DeviceKind,

@@ -37,7 +37,8 @@ pub enum Sharing {
 pub enum MemoryError {
     /// There is no such memory.
     #[error(
-        "no {octets} octets of memory to be had: ask for less (and more than 0), or give the EAL more hugepages"
+        "no {octets} octets of memory to be had: ask for less (and more than 0), or give the EAL more \
+        hugepages"
     )]
     OutOfMemory {
         /// Octets asked for.

@@ -14,7 +14,8 @@ pub const ENHANCED_PRIVATE_DATA_MAX_OCTETS: usize = PRIVATE_DATA_MAX_OCTETS - En
 /// More Private Data than a startup frame holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{octets} octets of Private Data: this startup frame holds at most {most_octets}, send the rest after the connection is up"
+    "{octets} octets of Private Data: this startup frame holds at most {most_octets}, send the rest after \
+    the connection is up"
 )]
 pub struct PrivateDataTooLong {
     /// Octets given.

@@ -112,9 +112,13 @@ mod x86_64 {
                 unsafe {
                     asm!(
                         concat!("mov {first", $register, "}, ", $word, " ptr [{source}]"),
-                        concat!("mov {last", $register, "}, ", $word, " ptr [{source} + {octets} - ", $octets, "]"),
+                        concat!(
+                            "mov {last", $register, "}, ", $word, " ptr [{source} + {octets} - ", $octets, "]"
+                        ),
                         concat!("mov ", $word, " ptr [{target}], {first", $register, "}"),
-                        concat!("mov ", $word, " ptr [{target} + {octets} - ", $octets, "], {last", $register, "}"),
+                        concat!(
+                            "mov ", $word, " ptr [{target} + {octets} - ", $octets, "], {last", $register, "}"
+                        ),
                         source = in(reg) source, target = in(reg) target, octets = in(reg) octets,
                         first = out(reg) _, last = out(reg) _,
                         options(nostack, preserves_flags),

@@ -28,7 +28,8 @@ pub enum StreamError {
     /// queue pair fails, those beside it do not.
     // Requirements: RDMAP-8.1.1-05
     #[error(
-        "the completion queue has no place for a message from the shared receive queue: make it larger, or poll more often"
+        "the completion queue has no place for a message from the shared receive queue: make it larger, or \
+        poll more often"
     )]
     CompletionQueueOverflow,
     /// The peer sent a Terminate Message.

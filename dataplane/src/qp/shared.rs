@@ -75,7 +75,8 @@ pub enum PostError {
     /// The memory does not fit the operation: a Read needs exactly one range, an Atomic Operation one of
     /// eight bytes, and some operations take no payload.
     #[error(
-        "the operation does not go with this memory: a Read has one range, an Atomic Operation one of eight octets"
+        "the operation does not go with this memory: a Read has one range, an Atomic Operation one of \
+        eight octets"
     )]
     LocalShape,
     /// The batch holds as many requests as it can.

@@ -238,7 +238,10 @@ mod tests {
         /// Parsing and emitting a header returns its octets, reserved bits aside.
         // Requirements: RDMAPX-5-03
         #[test]
-        fn headers_survive(octets in proptest::array::uniform32(any::<u8>()), more in proptest::array::uniform20(any::<u8>())) {
+        fn headers_survive(
+            octets in proptest::array::uniform32(any::<u8>()),
+            more in proptest::array::uniform20(any::<u8>())
+        ) {
             let mut octets = [&octets[..], &more].concat();
             let request = AtomicRequest::parse(&octets).unwrap();
             (octets[0], octets[1], octets[2], octets[3]) = (0, 0, 0, octets[3] & 0x0f);

@@ -380,7 +380,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_octets_do_harm(mut octets in proptest::collection::vec(any::<u8>(), 8..100), kind in 130u8..138) {
+        fn no_octets_do_harm(
+            mut octets in proptest::collection::vec(any::<u8>(), 8..100),
+            kind in 130u8..138
+        ) {
             octets[0] = kind;
             octets[1] = 0;
             set_checksum(&mut octets, ONE, TWO);

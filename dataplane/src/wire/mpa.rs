@@ -415,7 +415,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_octets_parse_or_fail(octets in proptest::collection::vec(any::<u8>(), 0..40), key in 0usize..=16) {
+        fn any_octets_parse_or_fail(
+            octets in proptest::collection::vec(any::<u8>(), 0..40),
+            key in 0usize..=16
+        ) {
             let mut octets = octets;
             let key = key.min(octets.len());
             octets[..key].copy_from_slice(&Kind::Reply.key()[..key]);

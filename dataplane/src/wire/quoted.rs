@@ -65,6 +65,7 @@ impl Segment {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::icmp;
 
     /// A SYN of Linux over IPv6.
     const SYN: &[u8] = include_bytes!("../../tests/vectors/frames/tcp_syn.bin");
@@ -86,8 +87,8 @@ mod tests {
     #[test]
     fn a_quotation_is_shorter_than_its_packet() {
         let frame: &[u8] = include_bytes!("../../tests/vectors/frames/fragmentation_needed.bin");
-        let Ok(super::super::icmp::Message::DestinationUnreachable { code: 4, next_hop_mtu: 1400, original }) =
-            super::super::icmp::Message::parse(&frame[34..])
+        let Ok(icmp::Message::DestinationUnreachable { code: 4, next_hop_mtu: 1400, original }) =
+            icmp::Message::parse(&frame[34..])
         else {
             panic!("no report of the MTU")
         };

@@ -249,8 +249,13 @@ fn when_frames_are_short_the_silent_are_failed() {
     let error = StreamError::Mpa(MpaError::LocalCatastrophic);
     for remote in failed {
         assert_eq!(remote.qp.error(), Some(error));
-        let told = |event: &Event| matches!(event, Event::Closed { connection, reason: CloseReason::Aborted } if *connection == remote.connection);
-        assert_eq!(world.peer.events.iter().filter(|event| told(event)).count(), 1);
+        let aborted = |event: &&Event| match event {
+            Event::Closed { connection, reason } => {
+                *connection == remote.connection && *reason == CloseReason::Aborted
+            }
+            _ => false,
+        };
+        assert_eq!(world.peer.events.iter().filter(aborted).count(), 1);
     }
     assert_eq!((remote.qp.error(), slow.qp.error()), (None, None));
 }

@@ -54,8 +54,8 @@ impl Group {
 
     fn report(&self, name: &str) {
         println!(
-            "{name:20} {:5} runs, of theory {:.3} in the mean, {:.3} at least; of {} segments {} were lost, {} sent again; \
-             {} timeouts, longest wait {:.3} s",
+            "{name:20} {:5} runs, of theory {:.3} in the mean, {:.3} at least; of {} segments {} were \
+            lost, {} sent again; {} timeouts, longest wait {:.3} s",
             self.ratios.len(),
             self.mean(),
             self.ratios.iter().copied().fold(f64::MAX, f64::min),

@@ -59,10 +59,8 @@ fn the_end_is_told_after_the_octets_before_it() {
     let (mut peer, ack) = behind();
     speak(&mut peer, Flags::FIN, ack);
     let heard = heard(&mut peer);
-    assert!(
-        matches!(&heard[..], [Event::Stream { octets, .. }, Event::PeerFinished { .. }] if octets[..] == *SPOKEN),
-        "{heard:?}"
-    );
+    let [Event::Stream { octets, .. }, Event::PeerFinished { .. }] = &heard[..] else { panic!("{heard:?}") };
+    assert_eq!(octets[..], *SPOKEN);
 }
 
 #[test]

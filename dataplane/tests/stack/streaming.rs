@@ -476,7 +476,8 @@ fn the_handshake_may_end_with_the_request() {
         assert!(
             matches!(
                 &peer.events[..],
-                [Event::Accepted { .. }, Event::Stream { octets, .. }] if octets[..] == *crate::common::REQUEST
+                [Event::Accepted { .. }, Event::Stream { octets, .. }]
+                    if octets[..] == *crate::common::REQUEST
             ),
             "{:?}",
             peer.events

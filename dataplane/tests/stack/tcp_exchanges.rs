@@ -183,10 +183,8 @@ fn answers_arp_and_ping() {
     let (header, transport) = ipv4::Header::parse(packet).unwrap();
     assert_eq!((header.source, header.destination), (address(1), address(2)));
     let reply = icmp::Message::parse(&packet[transport..usize::from(header.total_len)]).unwrap();
-    assert!(
-        matches!(reply, icmp::Message::EchoReply { id: 0x1234, seq: 1, payload } if payload == b"are you there"),
-        "{reply:?}"
-    );
+    let icmp::Message::EchoReply { id: 0x1234, seq: 1, payload } = reply else { panic!("{reply:?}") };
+    assert_eq!(payload, b"are you there");
     echo[10] ^= 1;
     let frame = RawPeer::packet(Protocol::ICMP, &echo);
     peer.inject(&frame);

@@ -85,7 +85,8 @@ fn report(threads: u32, octets: usize, what: &str, frames: u64, time: Duration) 
     let (millions, nanos) = (frames as f64 / seconds / 1e6, seconds * 1e9 / frames as f64);
     let gigabits = (frames * octets as u64 * 8) as f64 / seconds / 1e9;
     println!(
-        "{threads} thread(s), {octets:4} octets {what:22} {millions:7.2} M/s {nanos:7.1} ns {gigabits:8.1} Gb/s"
+        "{threads} thread(s), {octets:4} octets {what:22} {millions:7.2} M/s {nanos:7.1} ns {gigabits:8.1} \
+        Gb/s"
     );
 }
 

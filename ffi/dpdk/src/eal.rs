@@ -116,8 +116,8 @@ pub enum EalError {
     Argument(String),
     /// `rte_eal_init` failed.
     #[error(
-        "the EAL did not start: {errno}; its arguments were `{arguments}`; look at the lines DPDK wrote above, or \
-         raise the log level; if hugepages ran out, choose ordinary memory"
+        "the EAL did not start: {errno}; its arguments were `{arguments}`; look at the lines DPDK wrote \
+        above, or raise the log level; if hugepages ran out, choose ordinary memory"
     )]
     Init {
         /// DPDK's reason.
@@ -130,8 +130,8 @@ pub enum EalError {
 /// A virtual device did not come up.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the virtual device `{device}` did not come up: {errno}; is its driver plug-in installed (package librte-net-...) \
-     and the name a driver's with a number (net_tap0)?"
+    "the virtual device `{device}` did not come up: {errno}; is its driver plug-in installed (package \
+    librte-net-...) and the name a driver's with a number (net_tap0)?"
 )]
 pub struct VdevError {
     device: String,

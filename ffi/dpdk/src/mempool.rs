@@ -36,8 +36,8 @@ impl Default for MempoolConfig {
 pub enum MempoolError {
     /// The memory is not there.
     #[error(
-        "no memory for {mbufs} buffers of {data_octets} octets: {errno}; reserve more hugepages (vm.nr_hugepages), give \
-         the EAL more memory, or make the pool smaller"
+        "no memory for {mbufs} buffers of {data_octets} octets: {errno}; reserve more hugepages \
+        (vm.nr_hugepages), give the EAL more memory, or make the pool smaller"
     )]
     Memory {
         /// Buffers asked for.

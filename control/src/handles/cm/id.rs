@@ -32,7 +32,8 @@ pub enum CmError {
     WrongState(&'static str),
     /// No device of the channel has the address.
     #[error(
-        "no device of the channel has the address: give the channel that device, or leave the address unspecified"
+        "no device of the channel has the address: give the channel that device, or leave the address \
+        unspecified"
     )]
     NoDevice,
     /// The queue pair belongs to another device.

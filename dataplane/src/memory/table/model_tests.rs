@@ -103,7 +103,8 @@ fn steps() -> impl Strategy<Value = Step> {
         ),
         2 => (stags(WINDOWS, NEXT), accessors()).prop_map(|(stag, who)| Step::AllocateWindow { stag, who }),
         2 => stags(0..SLOTS, FIRST).prop_map(|stag| Step::Remove { stag }),
-        5 => (stags(0..SLOTS, CURRENT), accessors(), by).prop_map(|(stag, who, by)| Step::Invalidate { stag, who, by }),
+        5 => (stags(0..SLOTS, CURRENT), accessors(), by)
+            .prop_map(|(stag, who, by)| Step::Invalidate { stag, who, by }),
         6 => (binding, accessors()).prop_map(|(binding, who)| Step::Bind { binding, who }),
         4 => (wanted, accessors()).prop_map(|(wanted, who)| Step::Register { wanted, who }),
         3 => stags(0..SLOTS, CURRENT).prop_map(|stag| Step::Retain { stag }),
@@ -450,7 +451,11 @@ fn compare(table: &StagTable, model: &Model) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1024, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 1024,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     // Requirements: DDP-8.2-04, DDP-8.3.1-01 to DDP-8.3.1-05
     #[test]

@@ -65,7 +65,11 @@ fn comparison(
     tokens: &[Token],
     lookup: &mut impl FnMut(&str) -> Result<i128, String>,
 ) -> Result<bool, String> {
-    let is_comparison = |token: &Token| matches!(token, Token::Operator(operator) if ["==", "!=", "<", "<=", ">", ">="].contains(&operator.as_str()));
+    const COMPARISONS: [&str; 6] = ["==", "!=", "<", "<=", ">", ">="];
+    let is_comparison = |token: &Token| match token {
+        Token::Operator(operator) => COMPARISONS.contains(&operator.as_str()),
+        _ => false,
+    };
     let operators: Vec<_> = tokens.iter().filter(|token| is_comparison(token)).collect();
     let sides: Vec<_> =
         tokens.split(is_comparison).map(|side| sum(side, lookup)).collect::<Result<_, _>>()?;

@@ -191,9 +191,8 @@ fn enhanced_frames_hold_508_octets() {
     let Ok(Some(Reply::Accepted { private_data, .. })) = initiator.on_octets(&octets) else { panic!() };
     assert_eq!(*private_data, [8; 508]);
     let octets = responder.reject(&request, ANY_READS, &[8; 508]).unwrap();
-    assert!(
-        matches!(concluded(proposal, &octets), Reply::Rejected { private_data, .. } if *private_data == [8; 508])
-    );
+    let Reply::Rejected { private_data, .. } = concluded(proposal, &octets) else { panic!() };
+    assert_eq!(*private_data, [8; 508]);
 }
 
 /// Linux siw's kernel does not survive a Reply with S=1 and no enhanced data: there is none, accepting or
