@@ -4,6 +4,8 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
+use crate::interop::failure::Failure;
+
 /// Why a measurement could not be made. Each message is one line that says what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
@@ -54,7 +56,16 @@ pub enum BenchError {
     /// A call of the system.
     #[error(transparent)]
     Io(#[from] io::Error),
+    /// An end that `scripts/interop` drives failed.
+    #[error("{0}")]
+    Failed(Failure),
     /// Data was damaged.
     #[error("{0} bytes arrived wrong")]
     Corrupt(u64),
+}
+
+impl From<Failure> for BenchError {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
 }

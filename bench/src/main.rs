@@ -5,11 +5,14 @@ mod device;
 mod endpoint;
 mod ends;
 mod error;
+mod exchange;
 mod floor;
 mod impair;
+mod interop;
 mod interrupt;
 mod json;
 mod lane;
+mod operations;
 mod pattern;
 mod ping;
 mod placement;
@@ -43,6 +46,10 @@ enum Command {
     Impair(impair::Impair),
     /// Measure the memory that a receiver needs for reassembly, by the alignment of FPDUs and the number of connections.
     Reassembly(reassembly::Reassembly),
+    /// Exchange files with another iWARP endpoint by RDMA Writes (for scripts/interop).
+    Exchange(exchange::ExchangeArguments),
+    /// Obey commands on standard input, an operation each (for scripts/interop).
+    Operations(operations::OperationsArguments),
 }
 
 fn main() -> ExitCode {
@@ -52,6 +59,8 @@ fn main() -> ExitCode {
         Command::Floor(args) => floor::run(&args),
         Command::Impair(args) => impair::run(&args),
         Command::Reassembly(args) => reassembly::run(&args),
+        Command::Exchange(args) => exchange::run(&args),
+        Command::Operations(args) => operations::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -60,7 +60,8 @@ pub(crate) fn pci_argument(device: &DeviceName) -> Option<String> {
 
 /// Returns the options of the driver, each after a comma.
 fn driver_options(device: &DeviceName) -> String {
-    device.driver_options().iter().map(|(option, value)| format!(",{option}={value}")).collect()
+    let options = device.driver_options().iter();
+    options.fold(String::new(), |before, (option, value)| format!("{before},{option}={value}"))
 }
 
 fn option<'d>(device: &'d DeviceName, wanted: &str) -> Option<&'d str> {

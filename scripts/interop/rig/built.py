@@ -19,5 +19,4 @@ def built_directory() -> Path:
 
 
 BENCHMARK: Final = built_directory() / "warpline-bench"
-FILE_EXCHANGE: Final = built_directory() / "examples/file_exchange"
-OPERATIONS: Final = built_directory() / "examples/operations"
+"""The program under test; its first argument says which of its commands."""

@@ -12,16 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from .built import BENCHMARK as FORWARDER
+from .built import BENCHMARK
 from .networks import PREFIX_LENGTH, ProgramNetwork, without_offloads
 from .processes import Process, RigError, command
 
 LINUX_ADDRESS: Final = "198.18.0.3"
 """Of the kernel at our end, which takes the program's place when Linux talks to Linux."""
 
-RING: Final = "framesz=2048,blocksz=65536,framecnt=4096"
-"""A packet socket's ring: what comes in while something else has the CPU for some tens of milliseconds
-fits."""
 FORWARDER_MEMORY: Final = "--no-huge -m 160 --log-level=warning"
 """Two pools of buffers.  Ordinary memory: the ends may need what hugepages there are."""
 
@@ -76,7 +73,7 @@ class Outcome:
 class Injected(ProgramNetwork):
     """net_af_packet at MTU 1500 at our end, the kernel at the other, the forwarder in between."""
 
-    name, backend, mtu = "through faults", "af_packet", 1500
+    name, mtu = "through faults", 1500
 
     def __init__(self, directory: Path, ipv6: bool = False) -> None:
         super().__init__(directory, ipv6)
@@ -86,8 +83,8 @@ class Injected(ProgramNetwork):
     def namespaces(self) -> tuple[str, ...]:
         return (*super().namespaces, self.between)
 
-    def vdev(self) -> str:
-        return f"net_af_packet0,iface=wl1,{RING}"
+    def device(self) -> str:
+        return "af_packet:wl1"
 
     def wire(self) -> None:
         for namespace, near, far in ((self.kernel, "wl0", "left"), (self.ours, "wl1", "right")):
@@ -114,8 +111,8 @@ class Injected(ProgramNetwork):
         counters = self.directory / "forwarder.json"
         counters.unlink(missing_ok=True)
         words = [
-            *(*real_time(), str(FORWARDER), "impair", "--eal", FORWARDER_MEMORY, "--mtu", str(self.mtu)),
-            *("--left", f"net_af_packet0,iface=left,{RING}", "--right", f"net_af_packet1,iface=right,{RING}"),
+            *(*real_time(), str(BENCHMARK), "impair", "--eal", FORWARDER_MEMORY, "--mtu", str(self.mtu)),
+            *("--left", "af_packet:left", "--right", "af_packet:right"),
             *("--seed", str(seed), "--json", str(counters), *faults.words()),
         ]
         # Not among the network's own processes: it is there until both ends have ended.

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Final, Self
 
-from .built import FILE_EXCHANGE as PROGRAM
+from .built import BENCHMARK
 from .processes import Process, RigError, command
 from .tagging import put_into_vlan
 
@@ -161,8 +161,6 @@ class Network(ABC):
 class ProgramNetwork(Network):
     """Our end is the program under test."""
 
-    backend: str
-
     def __init__(self, directory: Path, ipv6: bool = False, vlan: int | None = None) -> None:
         super().__init__(directory)
         if ipv6:
@@ -173,8 +171,18 @@ class ProgramNetwork(Network):
             self.name += f" VLAN {vlan}"
 
     @abstractmethod
-    def vdev(self) -> str:
-        """The EAL device argument."""
+    def device(self) -> str:
+        """The name of our end's device, without addresses."""
+
+    def addressed_device(self) -> str:
+        """The name of our end's device, with its address and VLAN."""
+        options = [f"mtu={self.mtu}", f"address={self.our_address}/{self.prefix_length}"]
+        options += [f"vlan={self.vlan}"] if self.vlan is not None else []
+        return ",".join([self.device(), *options])
+
+    def eal(self) -> str:
+        """Arguments for DPDK's EAL."""
+        return f"{eal_memory(self.buffers_mib)} --no-pci --file-prefix={self.ours} --log-level=warning"
 
     @property
     def program_namespace(self) -> str:
@@ -187,18 +195,15 @@ class ProgramNetwork(Network):
         capture: Path | None,
         seconds: float,
         before: list[str] | None = None,
-        program: Path = PROGRAM,
+        program_command: str = "exchange",
     ) -> Process:
-        eal = f"{eal_memory(self.buffers_mib)} --no-pci --file-prefix={self.ours} --log-level=warning"
-        eal = f"{eal} --vdev={self.vdev()}"
         words = [
-            *(*(before or []), str(program), "--backend", self.backend, "--eal", eal),
-            *("--mtu", str(self.mtu), "--address", f"{self.our_address}/{self.prefix_length}"),
-            *(("--vlan", str(self.vlan)) if self.vlan is not None else ()),
+            *(*(before or []), str(BENCHMARK), program_command),
+            *("--device", self.addressed_device(), "--eal", self.eal()),
             *words,
             *(("--pcap", str(capture)) if capture else ()),
         ]
-        process = self.start(program.name, self.program_namespace, words, seconds)
+        process = self.start(program_command, self.program_namespace, words, seconds)
         process.await_text("ready\n")
         self.after_start()
         return process
@@ -210,14 +215,14 @@ class ProgramNetwork(Network):
 class Tap(ProgramNetwork):
     """net_tap at MTU 1500: the program makes the interface, in the kernel's namespace."""
 
-    name, backend, mtu = "net_tap", "tap", 1500
+    name, mtu = "net_tap", 1500
 
     @property
     def program_namespace(self) -> str:
         return self.kernel
 
-    def vdev(self) -> str:
-        return "net_tap0,iface=wl0"
+    def device(self) -> str:
+        return "tap:wl0"
 
     def wire(self) -> None:
         """The interface comes and goes with the program."""
@@ -234,10 +239,10 @@ class Tap(ProgramNetwork):
 class AfPacket(ProgramNetwork):
     """net_af_packet on one end of a veth pair at MTU 9000."""
 
-    name, backend, mtu = "net_af_packet", "af_packet", 9000
+    name, mtu = "net_af_packet", 9000
 
-    def vdev(self) -> str:
-        return "net_af_packet0,iface=wl1,framesz=9216,blocksz=36864,framecnt=512"
+    def device(self) -> str:
+        return "af_packet:wl1"
 
     def wire(self) -> None:
         self._wire_veth()

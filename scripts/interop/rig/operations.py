@@ -1,5 +1,5 @@
 """Every operation between the kernel's end and our end, which does as it is told
-(``control/examples/operations``)."""
+(``warpline-bench operations``)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import subprocess
 from collections import Counter
 from typing import Any, Final
 
-from .built import OPERATIONS as PROGRAM
 from .built import ROOT
 from .cases import CAPTURE, JUDGE_SECONDS
 from .networks import CHECK_CAPTURE, PORT, ProgramNetwork, endpoint
@@ -44,7 +43,7 @@ def play(network: ProgramNetwork, captured: bool, every: int) -> list[dict[str, 
     try:
         judge = network.start("operations", network.kernel, [str(CASES), *words], SECONDS)
         before = ["sh", "-c", PIPES, "sh", *map(str, pipes)]
-        ours = network.start_ours(["--listen", str(PORT)], capture, SECONDS, before, PROGRAM)
+        ours = network.start_ours(["--listen", str(PORT)], capture, SECONDS, before, "operations")
         judge.wait()
         lines = judge.lines()
         if not lines:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from .built import BENCHMARK as PROGRAM
+from .built import BENCHMARK
 from .cases import CAPTURE, JUDGE_SECONDS
-from .networks import CHECK_CAPTURE, PORT, ProgramNetwork, eal_memory, endpoint
+from .networks import CHECK_CAPTURE, PORT, ProgramNetwork, endpoint
 from .processes import Process, RigError
 
 RPING: Final = CHECK_CAPTURE.parent / "rping"
@@ -50,10 +50,9 @@ CASES: Final = (
 
 
 def _start_ours(network: ProgramNetwork, words: list[str], capture: Path) -> Process:
-    eal = f"{eal_memory(0)} --no-pci --file-prefix={network.ours} --log-level=warning --vdev={network.vdev()}"
     line = [
-        *(str(PROGRAM), "ping", "--backend", network.backend, "--eal", eal, "--mtu", str(network.mtu)),
-        *("--address", f"{network.our_address}/{network.prefix_length}", "--pcap", str(capture), *words),
+        *(str(BENCHMARK), "ping", "--device", network.addressed_device(), "--eal", network.eal()),
+        *("--pcap", str(capture), *words),
     ]
     return network.start("ping", network.program_namespace, line, SECONDS)
 

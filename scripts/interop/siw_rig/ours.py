@@ -20,7 +20,8 @@ class Place:
     """The device, and where in the network it is."""
 
     namespace: str | None
-    backend: str
+    device: str
+    """Its name, without addresses."""
     eal: str
     mtu: int
     address: str
@@ -48,7 +49,7 @@ class Ours:
         self._started += 1
         place = self.place
         line = [
-            *("nice", "-n", "5", str(self.program), "ping", "--backend", place.backend, "--eal", place.eal),
+            *("nice", "-n", "5", str(self.program), "ping", "--device", place.device, "--eal", place.eal),
             *("--mtu", str(place.mtu), "--address", f"{place.address}/{place.prefix_length}"),
             *("--json", str(self._json(f"{self._started}-ping"))),
             *(("--pcap", str(capture)) if capture else ()),

@@ -37,9 +37,9 @@ class Built(unittest.TestCase):
     def test_every_program_is_there(self) -> None:
         """No module names a directory of its own."""
         listing = (
-            "import rig.built, rig.injector, rig.networks, rig.operations, rig.pings; "
-            "print(rig.built.BENCHMARK, rig.injector.FORWARDER, rig.networks.PROGRAM, "
-            "rig.operations.PROGRAM, rig.pings.PROGRAM, sep='\\n')"
+            "import rig.built, rig.injector, rig.networks, rig.pings; "
+            "print(rig.built.BENCHMARK, rig.injector.BENCHMARK, rig.networks.BENCHMARK, "
+            "rig.pings.BENCHMARK, sep='\\n')"
         )
         environment = {**os.environ, "CARGO_TARGET_DIR": "/elsewhere"}
         environment.pop("WARPLINE_BUILT", None)
@@ -53,7 +53,7 @@ class Built(unittest.TestCase):
             check=True,
             timeout=60,
         )
-        self.assertEqual(len(said.stdout.split()), 5)
+        self.assertEqual(len(said.stdout.split()), 4)
         for program in said.stdout.split():
             self.assertTrue(program.startswith("/elsewhere/release/"), program)
 

@@ -1,18 +1,19 @@
-//! The device: which, and how it is started.
+//! The device of an end that `scripts/interop` drives.
 
 use std::fs::File;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use warpline::link::tap::{Tap, TapConfig};
 use warpline::{CrcPolicy, Device, DeviceConfig, DeviceName, PollThread, open};
 
 use super::failure::Failure;
+use crate::arguments::Switch;
 
 /// The device.
 #[derive(Args, Clone, Debug)]
-pub struct Port {
+pub struct DeviceOption {
     /// The device with its address: af_packet:eth1,mtu=9000,address=198.18.0.2/24.
     #[arg(long, value_name = "NAME")]
     pub device: DeviceName,
@@ -27,23 +28,7 @@ pub struct Port {
     pub pcap: Option<PathBuf>,
 }
 
-/// On or off.
-#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Switch {
-    /// On.
-    On,
-    /// Off.
-    Off,
-}
-
-impl Switch {
-    /// Whether it is on.
-    pub fn is_on(self) -> bool {
-        self == Self::On
-    }
-}
-
-impl Port {
+impl DeviceOption {
     /// Starts the device with a thread that polls it.
     pub fn start(&self) -> Result<Device, Failure> {
         let eal = open::eal(&[&self.device], &self.eal).map_err(Failure::local)?;

@@ -10,13 +10,15 @@ use warpline::{
     Revision, STag, Status, Terms,
 };
 
-use super::failure::Failure;
+use super::requests;
 use super::words::{Words, octets};
-use super::{PATIENCE, requests};
+use crate::interop::failure::Failure;
 
 const GUARD_OCTETS: usize = 4096;
 const GUARD: u8 = 0xa5;
 const COMPLETIONS: usize = 256;
+/// How long the other end may take for its part of anything.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Registered memory between two guards.
 struct Memory {

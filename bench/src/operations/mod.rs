@@ -24,52 +24,34 @@
 //! LOCAL is `NAME:OFFSET:OCTETS`, several with commas between, or `inline=HEX`; an STag in place of NAME
 //! makes OFFSET a Tagged Offset. Behind every request may stand `solicited`, `fenced` and `unsignaled`.
 
-#[path = "../file_exchange/failure.rs"]
-#[allow(dead_code, reason = "a part of it is for the other program")]
-mod failure;
-#[path = "../file_exchange/port.rs"]
-mod port;
+mod arguments;
 mod requests;
 mod session;
 mod words;
 
-use std::io::{self, BufRead, Write};
-use std::process::ExitCode;
-use std::time::Duration;
+pub use arguments::OperationsArguments;
 
-use clap::Parser;
+use std::io::{self, BufRead, Write};
+
 use serde_json::{Value, json};
 use warpline::{Device, ListenConfig, Listener};
 
-use failure::Failure;
-use port::Port;
+use crate::error::BenchError;
+use crate::interop::failure::Failure;
 use session::Session;
 use words::Words;
 
-/// Does what it is told.
-#[derive(Parser, Debug)]
-#[command(version, about)]
-struct Arguments {
-    /// The device.
-    #[command(flatten)]
-    port: Port,
-    /// Where `accept` takes connections.
-    #[arg(long, value_name = "PORT")]
-    listen: u16,
+/// Obeys commands until standard input ends.
+///
+/// # Errors
+///
+/// [`BenchError::Failed`].
+pub fn run(arguments: &OperationsArguments) -> Result<(), BenchError> {
+    Ok(obey_all(arguments)?)
 }
 
-fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            eprintln!("operations: {failure}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let device = arguments.port.start()?;
+fn obey_all(arguments: &OperationsArguments) -> Result<(), Failure> {
+    let device = arguments.device.start()?;
     let (mut listener, mut session) = (None, None);
     eprintln!("ready");
     for line in io::stdin().lock().lines() {
@@ -86,7 +68,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
 
 /// The answer to a command.
 fn obey(
-    arguments: &Arguments,
+    arguments: &OperationsArguments,
     device: &Device,
     listener: &mut Option<Listener>,
     session: &mut Option<Session>,
@@ -116,6 +98,3 @@ fn obey(
         (request, _) => session.post(request, words),
     }
 }
-
-/// How long anything may take that the other end has a part in.
-const PATIENCE: Duration = Duration::from_secs(10);

@@ -9,43 +9,36 @@
 //! how.
 
 mod arguments;
-mod exchange;
-mod failure;
 mod opening;
-mod port;
-mod setup;
+mod transfer;
+
+pub use arguments::ExchangeArguments;
 
 use std::fs;
-use std::process::ExitCode;
 use std::time::SystemTime;
 
-use clap::Parser;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
-use arguments::Arguments;
-use exchange::{Exchange, Target};
-use failure::Failure;
+use crate::error::BenchError;
+use crate::interop::failure::Failure;
+use transfer::{Exchange, Target};
 
-fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    match run(&arguments) {
-        Ok(line) => {
-            println!("{line}");
-            ExitCode::SUCCESS
-        }
-        Err(failure) => {
-            eprintln!("file_exchange: {failure}");
-            ExitCode::FAILURE
-        }
-    }
+/// Exchanges the files and prints the line that tells the outcome.
+///
+/// # Errors
+///
+/// [`BenchError::Failed`].
+pub fn run(arguments: &ExchangeArguments) -> Result<(), BenchError> {
+    println!("{}", outcome(arguments)?);
+    Ok(())
 }
 
 /// The line that tells the outcome.
-fn run(arguments: &Arguments) -> Result<String, Failure> {
+fn outcome(arguments: &ExchangeArguments) -> Result<String, Failure> {
     let file = fs::read(&arguments.send)
         .map_err(|error| Failure::local(format!("{}: {error}", arguments.send.display())))?;
-    let device = arguments.port.start()?;
+    let device = arguments.device.start()?;
     let domain = device.protection_domain();
     let target = Target::new(&device, &domain, arguments.receive_octets)?;
     let started = SystemTime::now();

@@ -2,8 +2,8 @@
 
 use warpline::{InlineData, Operation, Payload, STag, SendRequest, Slice, SliceList};
 
-use super::failure::Failure;
 use super::words::{Words, number, octets};
+use crate::interop::failure::Failure;
 
 /// A request on the send queue. `find` knows memory by its name.
 pub fn send(

@@ -4,19 +4,18 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Parser;
+use clap::{Args, ValueEnum};
 
-use super::opening::{Opening, Role};
-use super::port::{Port, Switch};
-use super::setup::Setup;
+use crate::arguments::Switch;
+use crate::interop::device::DeviceOption;
+use crate::setup::Setup;
 
-/// Exchanges files with another iWARP endpoint by RDMA Writes.
-#[derive(Parser, Debug)]
-#[command(version, about)]
-pub struct Arguments {
+/// `exchange`.
+#[derive(Args, Debug, Clone)]
+pub struct ExchangeArguments {
     /// The device.
     #[command(flatten)]
-    pub port: Port,
+    pub device: DeviceOption,
     /// Wait for the other end at this port.
     #[arg(long, value_name = "PORT", required_unless_present = "connect", conflicts_with = "connect")]
     pub listen: Option<u16>,
@@ -29,7 +28,7 @@ pub struct Arguments {
     /// Where to store what the other end wrote.
     #[arg(long, value_name = "FILE")]
     pub receive: PathBuf,
-    /// Octets of our buffer.
+    /// Bytes of this end's buffer.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub receive_octets: u32,
     /// Ask the other end for MPA Markers.
@@ -38,7 +37,7 @@ pub struct Arguments {
     /// How the connection is set up. Without --revision it is 1, which every peer understands.
     #[command(flatten)]
     pub setup: Setup,
-    /// Who starts MPA, and when.
+    /// Which end starts MPA, and when.
     #[command(flatten)]
     pub opening: Opening,
     /// How long all of it may take, in seconds.
@@ -47,13 +46,42 @@ pub struct Arguments {
     /// How long MPA's startup may take, in seconds.
     #[arg(long, value_name = "S", value_parser = parse_seconds, default_value = "10")]
     pub startup_timeout: Duration,
-    /// Succeed if the connection fails, and say how.
+    /// Succeed if the connection fails, and print how it failed.
     #[arg(long)]
     pub expect_error: bool,
 }
 
-impl Arguments {
-    /// Whether we are MPA's Initiator.
+/// Who starts MPA, and when.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct Opening {
+    /// The role of this end in MPA's startup. Without it, the end that connects is the initiator.
+    #[arg(long, value_enum)]
+    pub role: Option<Role>,
+    /// Delayed startup: N bytes each way in streaming mode first, and a last streaming message.
+    #[arg(long, value_name = "N")]
+    pub streaming: Option<usize>,
+    /// Bytes of Private Data in the startup frame of this end.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(..=512), default_value_t = 0)]
+    pub private_data: u16,
+    /// As Responder, reject.
+    #[arg(long)]
+    pub reject: bool,
+    /// No startup frames, as in draft-culley-iwarp-mpa-00: Markers and CRCs both ways, and this version of DDP and RDMAP.
+    #[arg(long, value_name = "VERSION", value_parser = clap::value_parser!(u8).range(..=1))]
+    pub culley: Option<u8>,
+}
+
+/// The role of an end in MPA's startup.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It sends the Request.
+    Initiator,
+    /// It sends the Reply.
+    Responder,
+}
+
+impl ExchangeArguments {
+    /// Returns true if this end is MPA's Initiator.
     pub fn initiator(&self) -> bool {
         self.opening.role.map_or(self.connect.is_some(), |role| role == Role::Initiator)
     }

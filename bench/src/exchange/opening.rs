@@ -3,14 +3,13 @@
 use std::thread;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
 use warpline::{
     ConnectConfig, ConnectError, ConnectionRequest, Device, Direction, ListenConfig, Peer, QueuePair,
     ReadDepths, Revision, StreamConfig, TcpListenConfig, TcpStream, UnnegotiatedConfig,
 };
 
-use super::arguments::Arguments;
-use super::failure::Failure;
+use super::arguments::{ExchangeArguments, Opening, Role};
+use crate::interop::failure::Failure;
 
 /// The Initiator's last streaming message.
 const HELLO: &[u8] = b"Hello";
@@ -18,36 +17,6 @@ const HELLO: &[u8] = b"Hello";
 const HELLO_ACK: &[u8] = b"Hello Ack";
 /// What each end says to the other after a rejection.
 const STILL_OPEN: &[u8] = b"still open";
-
-/// Who starts MPA, and when.
-#[derive(Args, Clone, Copy, Debug)]
-pub struct Opening {
-    /// Our part in MPA's startup; that of who connects is `initiator` unless given.
-    #[arg(long, value_enum)]
-    pub role: Option<Role>,
-    /// Delayed startup: so many octets each way in streaming mode first, and a last streaming message.
-    #[arg(long, value_name = "OCTETS")]
-    pub streaming: Option<usize>,
-    /// Octets of Private Data in our startup frame.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(..=512), default_value_t = 0)]
-    pub private_data: u16,
-    /// As Responder, reject.
-    #[arg(long)]
-    pub reject: bool,
-    /// No startup frames, as in draft-culley-iwarp-mpa-00: Markers and CRCs both ways, and this version of
-    /// DDP and RDMAP.
-    #[arg(long, value_name = "VERSION", value_parser = clap::value_parser!(u8).range(..=1))]
-    pub culley: Option<u8>,
-}
-
-/// Our part in MPA's startup.
-#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// We ask.
-    Initiator,
-    /// We answer.
-    Responder,
-}
 
 /// What the setup of the connection came to.
 #[derive(Clone, Copy, Debug)]
@@ -65,7 +34,7 @@ fn numbered(octets: usize) -> Vec<u8> {
 }
 
 /// Opens the connection, either way, and brings `qp` to Full Operation on it.
-pub fn open(arguments: &Arguments, device: &Device, qp: &QueuePair) -> Result<Agreed, Failure> {
+pub fn open(arguments: &ExchangeArguments, device: &Device, qp: &QueuePair) -> Result<Agreed, Failure> {
     let Opening { role, streaming, culley, .. } = arguments.opening;
     let opener = if arguments.connect.is_some() { Role::Initiator } else { Role::Responder };
     if streaming.is_some() || culley.is_some() || role.is_some_and(|role| role != opener) {
@@ -87,7 +56,7 @@ pub fn open(arguments: &Arguments, device: &Device, qp: &QueuePair) -> Result<Ag
     }
 }
 
-fn connect_config(arguments: &Arguments) -> ConnectConfig {
+fn connect_config(arguments: &ExchangeArguments) -> ConnectConfig {
     let config = ConnectConfig {
         private_data: numbered(arguments.opening.private_data.into()),
         markers: arguments.markers.is_on(),
@@ -97,12 +66,12 @@ fn connect_config(arguments: &Arguments) -> ConnectConfig {
     arguments.setup.connect(Revision::One, config)
 }
 
-fn listen_config(arguments: &Arguments) -> ListenConfig {
+fn listen_config(arguments: &ExchangeArguments) -> ListenConfig {
     let (markers, startup_timeout) = (arguments.markers.is_on(), arguments.startup_timeout);
     arguments.setup.listen(ListenConfig { backlog: 1, markers, startup_timeout, ..ListenConfig::default() })
 }
 
-fn open_stream(arguments: &Arguments, device: &Device) -> Result<TcpStream, Failure> {
+fn open_stream(arguments: &ExchangeArguments, device: &Device) -> Result<TcpStream, Failure> {
     match (arguments.connect, arguments.listen) {
         (Some(peer), _) => {
             eprintln!("ready");
@@ -120,7 +89,7 @@ fn open_stream(arguments: &Arguments, device: &Device) -> Result<TcpStream, Fail
 }
 
 /// Starts MPA on a connection in streaming mode.
-fn start(arguments: &Arguments, stream: &TcpStream, qp: &QueuePair) -> Result<Agreed, Failure> {
+fn start(arguments: &ExchangeArguments, stream: &TcpStream, qp: &QueuePair) -> Result<Agreed, Failure> {
     let wait = arguments.startup_timeout;
     if let Some(octets) = arguments.opening.streaming {
         talk(stream, &numbered(octets), wait)?;
@@ -164,7 +133,7 @@ fn start(arguments: &Arguments, stream: &TcpStream, qp: &QueuePair) -> Result<Ag
 }
 
 fn start_unnegotiated(
-    arguments: &Arguments,
+    arguments: &ExchangeArguments,
     stream: &TcpStream,
     qp: &QueuePair,
     version: u8,
@@ -174,7 +143,11 @@ fn start_unnegotiated(
     Ok(Agreed { peer: None, version, depths })
 }
 
-fn answer(arguments: &Arguments, request: ConnectionRequest, qp: &QueuePair) -> Result<Agreed, Failure> {
+fn answer(
+    arguments: &ExchangeArguments,
+    request: ConnectionRequest,
+    qp: &QueuePair,
+) -> Result<Agreed, Failure> {
     let peer = Some(Peer { revision: request.revision(), depths: request.peer_depths() });
     let private_data = numbered(arguments.opening.private_data.into());
     if arguments.opening.reject {

@@ -7,9 +7,9 @@ use warpline::{
     ProtectionDomain, QpConfig, QpState, QueuePair, Region, STag, Status,
 };
 
-use super::arguments::Arguments;
-use super::failure::Failure;
+use super::arguments::ExchangeArguments;
 use super::opening::{self, Agreed};
+use crate::interop::failure::Failure;
 
 /// Largest RDMA Write.
 const MESSAGE_OCTETS: usize = 1 << 20;
@@ -106,7 +106,7 @@ pub struct Exchange<'a> {
 impl<'a> Exchange<'a> {
     /// Opens the connection, either way.
     pub fn connect(
-        arguments: &Arguments,
+        arguments: &ExchangeArguments,
         device: &Device,
         domain: &ProtectionDomain,
         target: &'a Target,
