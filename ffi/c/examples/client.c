@@ -38,7 +38,7 @@ int main(int argc, char **argv)
     check("warpline_connect", connected);
     struct warpline_advertisement page;
     check("warpline_advertisement_decode",
-          warpline_advertisement_decode(reply.private_data, reply.private_data_bytes, &page));
+          warpline_advertisement_decode(reply.private_data, reply.private_data_len, &page));
 
     /* One list: a Write, a Read of the same bytes, which follows it, an addition, and a Send from the request itself. */
     memcpy(memory, "hello", 5);

@@ -50,13 +50,13 @@ static void post_send(struct end *end, const void *bytes, uint32_t count)
 static void on_server(const struct warpline_wc *wc)
 {
     if (wc->opcode == WARPLINE_WC_RECEIVE)
-        post_send(&server, server.memory, wc->bytes);
+        post_send(&server, server.memory, wc->byte_len);
 }
 
 static void on_client(const struct warpline_wc *wc)
 {
     if (wc->opcode == WARPLINE_WC_RECEIVE) {
-        printf("the server has said: %.*s\n", (int)wc->bytes, client.memory);
+        printf("the server has said: %.*s\n", (int)wc->byte_len, client.memory);
         check("warpline_cm_disconnect", warpline_cm_disconnect(client.id));
     }
 }

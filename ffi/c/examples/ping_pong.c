@@ -73,7 +73,7 @@ static void close_end(struct end *end)
 static void client(struct warpline_device *device, const char *address, int count)
 {
     struct end end = open_end(device);
-    struct warpline_conn_param param = {.size = sizeof param, .private_data = &count, .private_data_bytes = sizeof count};
+    struct warpline_conn_param param = {.size = sizeof param, .private_data = &count, .private_data_len = sizeof count};
     check("warpline_connect", warpline_connect(end.qp, address, TCP_PORT, &param, NULL));
     for (int number = 0; number < count; number++) {
         snprintf(end.memory, BYTES, "ping %d", number);
@@ -95,11 +95,11 @@ static void *server(void *device)
 {
     struct end end = open_end(device);
     struct warpline_request *request;
-    size_t bytes;
+    size_t length;
     int count = 0;
     check("warpline_get_request", warpline_get_request(listener, -1, &request));
-    const void *asked = warpline_request_private_data(request, &bytes);
-    if (bytes == sizeof count)
+    const void *asked = warpline_request_private_data(request, &length);
+    if (length == sizeof count)
         memcpy(&count, asked, sizeof count);
     check("warpline_accept", warpline_accept(request, end.qp, NULL));
     for (int number = 0; number < count; number++) {

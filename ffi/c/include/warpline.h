@@ -48,7 +48,7 @@
 #define WARPLINE_DEVICE_NO_CRC 4
 
 /**
- * Messages may be placed there; also for what an RDMA Read or an atomic brings.
+ * Messages, and the data of RDMA Reads and atomics, may be placed there.
  */
 #define WARPLINE_ACCESS_LOCAL_WRITE 1
 
@@ -154,7 +154,7 @@
 #define WARPLINE_QP_READY_TO_SEND 1
 
 /**
- * An end has closed; what was posted before is still being done.
+ * An end has closed; requests posted before are still executed.
  */
 #define WARPLINE_QP_CLOSING 2
 
@@ -169,12 +169,12 @@
 #define WARPLINE_QP_ERROR 4
 
 /**
- * Most ranges of memory in one work request.
+ * The most ranges of memory in one work request.
  */
 #define WARPLINE_MAX_SGE 4
 
 /**
- * Most bytes that `WARPLINE_SEND_INLINE` takes.
+ * The most bytes that `WARPLINE_SEND_INLINE` takes.
  */
 #define WARPLINE_MAX_INLINE 64
 
@@ -267,12 +267,12 @@
 
 /**
  * The bytes are copied when the request is posted: at most `WARPLINE_MAX_INLINE`. `addr` is then the address of any
- * memory, and `stag` of no account.
+ * memory, and `stag` is ignored.
  */
 #define WARPLINE_SEND_INLINE 8
 
 /**
- * Most bytes of Private Data. 4 fewer for a connection whose IRD and ORD are negotiated, which it usually is.
+ * The most bytes of Private Data; 4 fewer for a connection whose IRD and ORD are negotiated, as they are by default.
  */
 #define WARPLINE_MAX_PRIVATE_DATA 512
 
@@ -354,17 +354,17 @@
 #define WARPLINE_CM_EVENT_TIMEWAIT_EXIT 15
 
 /**
- * Most bytes of an address in words, with the zero byte at its end.
+ * The most bytes of an address as a string, with the zero byte at its end.
  */
 #define WARPLINE_MAX_ADDRESS 46
 
 /**
- * Of `warpline_stream_start_unnegotiated`: what we send.
+ * For `warpline_stream_start_unnegotiated`: the direction in which this end sends.
  */
 #define WARPLINE_STREAM_SEND 1
 
 /**
- * What we receive.
+ * The direction in which this end receives.
  */
 #define WARPLINE_STREAM_RECEIVE 2
 
@@ -420,7 +420,7 @@
 struct warpline_cm_channel;
 
 /**
- * A connection or a listener, or what is to become one: `struct rdma_cm_id`. Its calls return at once; what comes of them
+ * A connection or a listener, before, while or after it is open: `struct rdma_cm_id`. Its calls return at once; their outcome
  * arrives on its channel. One that comes at a wrong time fails with `-EINVAL`, and changes nothing.
  */
 struct warpline_cm_id;
@@ -481,7 +481,7 @@ struct warpline_srq;
  * `warpline_stream_initiate` or as Responder by `warpline_stream_respond`, whoever opened the connection; or without startup
  * frames by `warpline_stream_start_unnegotiated`. After a rejection it is in streaming mode again.
  *
- * What is not read closes TCP's window; what is written waits in a queue of about 64 KiB. One thread may read while another
+ * Bytes that are not read close TCP's window; bytes that are written wait in a queue of about 64 KiB. One thread may read while another
  * writes.
  */
 struct warpline_stream;
@@ -523,9 +523,9 @@ struct warpline_device_attr {
 };
 
 /**
- * A range of memory under a name that no peer knows yet. It names the memory when the work request with it is done
- * (`WARPLINE_WR_BIND`, `WARPLINE_WR_REGISTER`); what is posted behind that on the same queue pair comes after it. `stag`, `to`
- * and `bytes` are for the caller to read; nothing of it is to be changed.
+ * A range of memory with a new STag, which takes effect when the work request with this grant is complete
+ * (`WARPLINE_WR_BIND`, `WARPLINE_WR_REGISTER`); requests posted later on the same queue pair are executed after it. `stag`, `to`
+ * and `length` are for the caller to read; nothing of it is to be changed.
  */
 struct warpline_grant {
     /**
@@ -535,7 +535,7 @@ struct warpline_grant {
     /**
      * Bytes.
      */
-    uint64_t bytes;
+    uint64_t length;
     /**
      * Where the range begins: of a window, as a Tagged Offset of the registration; else, as bytes from the begin of the
      * memory.
@@ -560,7 +560,7 @@ struct warpline_grant {
 };
 
 /**
- * Memory of a peer: where an RDMA Write may go, or what an RDMA Read may fetch.
+ * Memory of a peer that an RDMA Write may write or an RDMA Read may read.
  */
 struct warpline_advertisement {
     /**
@@ -574,7 +574,7 @@ struct warpline_advertisement {
     /**
      * Bytes from there on.
      */
-    uint32_t bytes;
+    uint32_t length;
 };
 
 /**
@@ -600,7 +600,7 @@ struct warpline_wc {
     /**
      * For receives, bytes of the message; for sends, bytes sent.
      */
-    uint32_t bytes;
+    uint32_t byte_len;
     /**
      * The queue pair: see `warpline_qp_number`.
      */
@@ -632,8 +632,8 @@ struct warpline_qp_attr {
      */
     uint32_t recv_depth;
     /**
-     * Milliseconds that a message of the peer which meets no receive waits for one; all that the peer sends behind it waits
-     * too. 0: it ends the stream at once.
+     * Milliseconds that a message of the peer which finds no receive waits for one; all that the peer sends after it waits
+     * too. 0: such a message ends the stream at once.
      */
     uint32_t rnr_timeout_ms;
     /**
@@ -657,13 +657,13 @@ struct warpline_qp_attr {
  */
 struct warpline_sge {
     /**
-     * Its address (or what `WARPLINE_ACCESS_ZERO_BASED` says).
+     * Its address; an offset in a registration with `WARPLINE_ACCESS_ZERO_BASED`.
      */
     uint64_t addr;
     /**
-     * Its bytes.
+     * Its length in bytes.
      */
-    uint32_t bytes;
+    uint32_t length;
     /**
      * The STag of the registration it lies in.
      */
@@ -679,11 +679,11 @@ struct warpline_send_wr {
      */
     size_t size;
     /**
-     * The caller's name for it.
+     * The caller's identifier of it.
      */
     uint64_t wr_id;
     /**
-     * The request behind it; null for none.
+     * The next request of the list; null for none.
      */
     const struct warpline_send_wr *next;
     /**
@@ -691,7 +691,7 @@ struct warpline_send_wr {
      */
     const struct warpline_sge *sg_list;
     /**
-     * How many, at most `WARPLINE_MAX_SGE`.
+     * The number of ranges, at most `WARPLINE_MAX_SGE`.
      */
     uint32_t num_sge;
     /**
@@ -715,11 +715,11 @@ struct warpline_send_wr {
      */
     uint64_t immediate;
     /**
-     * What is expected, or added.
+     * The value to compare with, or to add.
      */
     uint64_t compare_add;
     /**
-     * What comes instead.
+     * The value to store.
      */
     uint64_t swap;
     /**
@@ -731,8 +731,8 @@ struct warpline_send_wr {
      */
     uint64_t swap_mask;
     /**
-     * Of `WARPLINE_WR_BIND` what `warpline_mw_binding` has written, of `WARPLINE_WR_REGISTER` what
-     * `warpline_mr_fast_registration` has.
+     * With `WARPLINE_WR_BIND`, what `warpline_mw_binding` wrote; with `WARPLINE_WR_REGISTER`, what
+     * `warpline_mr_fast_registration` wrote.
      */
     const struct warpline_grant *grant;
 };
@@ -746,11 +746,11 @@ struct warpline_recv_wr {
      */
     size_t size;
     /**
-     * The caller's name for it.
+     * The caller's identifier of it.
      */
     uint64_t wr_id;
     /**
-     * The request behind it; null for none.
+     * The next request of the list; null for none.
      */
     const struct warpline_recv_wr *next;
     /**
@@ -758,7 +758,7 @@ struct warpline_recv_wr {
      */
     const struct warpline_sge *sg_list;
     /**
-     * How many, at most `WARPLINE_MAX_SGE`.
+     * The number of ranges, at most `WARPLINE_MAX_SGE`.
      */
     uint32_t num_sge;
     /**
@@ -776,20 +776,20 @@ struct warpline_conn_param {
      */
     size_t size;
     /**
-     * What the peer's application gets to see.
+     * The Private Data for the peer's application.
      */
     const void *private_data;
     /**
-     * Its bytes.
+     * The length of the Private Data in bytes.
      */
-    uint32_t private_data_bytes;
+    uint32_t private_data_len;
     /**
      * To open: milliseconds it may take; 0 for ten seconds.
      */
     uint32_t timeout_ms;
     /**
      * RDMA Reads and atomics of the peer to be served at a time, and our own at the peer: at most these. Both 0 for the
-     * usual.
+     * default, 32 each.
      */
     uint16_t ird;
     /**
@@ -801,11 +801,11 @@ struct warpline_conn_param {
      */
     uint32_t revision;
     /**
-     * With it, `ird` and `ord` of 0 mean none.
+     * `ird` and `ord` of 0 mean none.
      */
     bool no_reads;
     /**
-     * To open: the peer is asked to insert Markers in what it sends, so that what arrives out of order can be placed at once
+     * To open: the peer is asked to insert Markers, so that data which arrives out of order can be placed at once
      * (RFC 5044, section 4.3). Linux siw refuses that.
      */
     bool markers;
@@ -829,7 +829,7 @@ struct warpline_conn_param {
 };
 
 /**
- * What the peer said, and what was agreed.
+ * The peer's Private Data, and the agreed depths.
  */
 struct warpline_conn_reply {
     /**
@@ -837,9 +837,9 @@ struct warpline_conn_reply {
      */
     uint8_t private_data[512];
     /**
-     * How many bytes of it there are.
+     * The length of the Private Data in bytes.
      */
-    uint32_t private_data_bytes;
+    uint32_t private_data_len;
     /**
      * RDMA Reads and atomics of the peer that are served at a time.
      */
@@ -876,7 +876,7 @@ struct warpline_listen_attr {
      */
     int32_t decision_timeout_ms;
     /**
-     * Peers are asked to insert Markers in what they send (RFC 5044, section 4.3). Linux siw refuses that.
+     * Peers are asked to insert Markers (RFC 5044, section 4.3). Linux siw refuses that.
      */
     bool markers;
     /**
@@ -915,8 +915,8 @@ struct warpline_cm_event {
      */
     int status;
     /**
-     * What the peer said: with a request, an acceptance, a rejection. `ird` and `ord` are what was agreed; of
-     * `WARPLINE_CM_EVENT_CONNECT_REQUEST` the peer's own, 0 if it has not told them.
+     * The peer's reply: with a request, an acceptance, a rejection. `ird` and `ord` are as agreed; with
+     * `WARPLINE_CM_EVENT_CONNECT_REQUEST` they are the peer's own, 0 if its Request has none.
      */
     struct warpline_conn_reply conn;
 };
@@ -985,7 +985,7 @@ int warpline_device_open_pair(const char *a_name,
                               struct warpline_device **b);
 
 /**
- * Gives a device back. What was made from it goes on until it is given back too. Null is nothing.
+ * Returns a device to the library. What was made from it goes on until it is given back too. Does nothing for null.
  */
 void warpline_device_close(struct warpline_device *device);
 
@@ -995,13 +995,13 @@ void warpline_device_close(struct warpline_device *device);
 int warpline_pd_create(struct warpline_device *device, struct warpline_pd **pd);
 
 /**
- * Gives a Protection Domain back. What was made from it stays. Null is nothing.
+ * Returns a Protection Domain to the library. What was made from it stays. Does nothing for null.
  */
 void warpline_pd_destroy(struct warpline_pd *pd);
 
 /**
- * Registers `bytes` bytes of the caller's own memory from `start`. What is sent from it is copied into frames, see
- * `warpline_mr_is_copied`; what arrives is placed there at once.
+ * Registers `length` bytes of the caller's own memory from `start`. What is sent from it is copied into frames, see
+ * `warpline_mr_is_copied`; arriving data is placed there at once.
  *
  * `qp` is null, or the queue pair that alone may reach the memory: its peer may then invalidate it.
  *
@@ -1009,18 +1009,18 @@ void warpline_pd_destroy(struct warpline_pd *pd);
  * `warpline_mr_destroy` is not enough for that.
  *
  * - `-EINVAL`: no bytes, a wrong right, or `qp` is of another Protection Domain
- * - `-ENOSPC`: the device knows as many regions as it can, or the Protection Domain as many as it may
+ * - `-ENOSPC`: the device has as many regions as it can, or the Protection Domain as many as it may
  * - `-ENODEV`: the device has stopped
  */
 int warpline_mr_register(struct warpline_pd *pd,
                          struct warpline_qp *qp,
                          void *start,
-                         size_t bytes,
+                         size_t length,
                          uint32_t access,
                          struct warpline_mr **mr);
 
 /**
- * Allocates and registers `bytes` zero bytes: in hugepages on a device of `warpline_device_open`. They go when nothing reaches
+ * Allocates and registers `length` zero bytes: in hugepages on a device of `warpline_device_open`. They go when nothing reaches
  * them any more.
  *
  * - `-ENOMEM`: there is no such memory
@@ -1028,7 +1028,7 @@ int warpline_mr_register(struct warpline_pd *pd,
  */
 int warpline_mr_allocate(struct warpline_pd *pd,
                          struct warpline_qp *qp,
-                         size_t bytes,
+                         size_t length,
                          uint32_t access,
                          struct warpline_mr **mr);
 
@@ -1038,13 +1038,13 @@ int warpline_mr_allocate(struct warpline_pd *pd,
 void *warpline_mr_address(const struct warpline_mr *mr);
 
 /**
- * How many bytes it has; 0 for a null `mr`.
+ * Its length in bytes; 0 for a null `mr`.
  */
 size_t warpline_mr_length(const struct warpline_mr *mr);
 
 /**
  * Its STag: its name in `warpline_sge`, and at peers. 0, which names nothing, for a null `mr`.
- * `warpline_mr_fast_registration` gives it another one.
+ * `warpline_mr_fast_registration` gives it another.
  */
 uint32_t warpline_mr_stag(const struct warpline_mr *mr);
 
@@ -1059,34 +1059,34 @@ bool warpline_mr_is_copied(const struct warpline_mr *mr);
  * anything else the handle is still there, for another try.
  *
  * - `-EBUSY`: work that is not completed, a response to the peer, or a window that is bound still needed the memory after
- *   `timeout_ms` milliseconds, or the core had not answered; `warpline_last_error` tells which
+ *   `timeout_ms` milliseconds, or the core had not answered; `warpline_last_error` says which
  */
 int warpline_mr_deregister(struct warpline_mr *mr,
                            int32_t timeout_ms);
 
 /**
- * Gives memory back without asking: it is deregistered now, or behind the caller's back as soon as nothing needs it. Fit
- * for memory of `warpline_mr_allocate`; the caller's own must then never go. Null is nothing.
+ * Returns memory without waiting: it is deregistered now, or in the background as soon as nothing uses it. Fit
+ * for memory of `warpline_mr_allocate`; the caller's own must then never go. Does nothing for null.
  */
 void warpline_mr_destroy(struct warpline_mr *mr);
 
 /**
  * A window, bound to nothing yet.
  *
- * - `-ENOSPC`: the device knows as many regions and windows as it can, or the Protection Domain as many as it may
+ * - `-ENOSPC`: the device has as many regions and windows as it can, or the Protection Domain as many as it may
  * - `-ENODEV`: the device has stopped
  */
 int warpline_mw_allocate(struct warpline_pd *pd,
                          struct warpline_mw **mw);
 
 /**
- * What the peer calls it, once it is bound; 0, which names nothing, for a null `mw`. `warpline_mw_binding` gives it another
+ * Returns its STag, which is valid once it is bound; 0, which is no STag, for a null `mw`. `warpline_mw_binding` gives it another
  * name each time.
  */
 uint32_t warpline_mw_stag(const struct warpline_mw *mw);
 
 /**
- * Writes to `grant` what binds the window to bytes `offset` to `offset + bytes` of `mr`: for a work request with the opcode
+ * Writes to `grant` the binding of the window to bytes `offset` to `offset + length` of `mr`: for a work request with the opcode
  * `WARPLINE_WR_BIND`, which opens them to the peer of the queue pair that it is posted to. The window must not be bound when
  * the work request is done, so invalidate it before if it is. Without a work request, nothing but its name changes.
  *
@@ -1099,7 +1099,7 @@ uint32_t warpline_mw_stag(const struct warpline_mw *mw);
 int warpline_mw_binding(struct warpline_mw *mw,
                         const struct warpline_mr *mr,
                         size_t offset,
-                        size_t bytes,
+                        size_t length,
                         uint32_t access,
                         struct warpline_grant *grant);
 
@@ -1113,15 +1113,15 @@ int warpline_mw_deallocate(struct warpline_mw *mw,
                            int32_t timeout_ms);
 
 /**
- * Gives a window back without asking: it is taken back now, or behind the caller's back as soon as nothing reads by it. Null
+ * Destroys a window without waiting: now, or in the background as soon as no Read uses it. Null
  * is nothing.
  */
 void warpline_mw_destroy(struct warpline_mw *mw);
 
 /**
- * Writes to `grant` what registers bytes `offset` to `offset + bytes` of the memory anew, without asking the control thread:
+ * Writes to `grant` the registration of bytes `offset` to `offset + length` of the memory anew, without asking the control thread:
  * for a work request with the opcode `WARPLINE_WR_REGISTER`. The memory must be invalid when the work request is done, so
- * invalidate it before (`WARPLINE_WR_LOCAL_INVALIDATE`), if the peer has not. `warpline_mr_stag` gives the new name from now on.
+ * invalidate it before (`WARPLINE_WR_LOCAL_INVALIDATE`), if the peer has not. `warpline_mr_stag` returns the new STag from now on.
  *
  * `access` is no more than at first, with or without `WARPLINE_ACCESS_ZERO_BASED`. With `one_stream`, the memory is for the
  * queue pair alone that the work request is posted to, whose peer may then invalidate it. What is not allowed makes the work
@@ -1131,29 +1131,29 @@ void warpline_mw_destroy(struct warpline_mw *mw);
  */
 int warpline_mr_fast_registration(struct warpline_mr *mr,
                                   size_t offset,
-                                  size_t bytes,
+                                  size_t length,
                                   uint32_t access,
                                   bool one_stream,
                                   struct warpline_grant *grant);
 
 /**
- * What a peer must know of bytes `offset` to `offset + bytes` of the memory.
+ * Writes the advertisement of bytes `offset` to `offset + length` of the memory.
  *
  * - `-EINVAL`: they are not all registered
  */
 int warpline_mr_advertisement(const struct warpline_mr *mr,
                               size_t offset,
-                              uint32_t bytes,
+                              uint32_t length,
                               struct warpline_advertisement *advertisement);
 
 /**
- * What a peer must know of bytes `offset` to `offset + bytes` of the window, as `warpline_mw_binding` was told last.
+ * Writes the advertisement of bytes `offset` to `offset + length` of the window, by its last `warpline_mw_binding`.
  *
  * - `-EINVAL`: they do not all lie inside
  */
 int warpline_mw_advertisement(const struct warpline_mw *mw,
                               uint64_t offset,
-                              uint32_t bytes,
+                              uint32_t length,
                               struct warpline_advertisement *advertisement);
 
 /**
@@ -1164,12 +1164,12 @@ int warpline_advertisement_encode(const struct warpline_advertisement *advertise
                                   void *message);
 
 /**
- * Reads what `warpline_advertisement_encode` has written.
+ * Decodes a message that `warpline_advertisement_encode` wrote.
  *
- * - `-EINVAL`: `bytes` is not `WARPLINE_ADVERTISEMENT_BYTES`
+ * - `-EINVAL`: `length` is not `WARPLINE_ADVERTISEMENT_BYTES`
  */
 int warpline_advertisement_decode(const void *message,
-                                  size_t bytes,
+                                  size_t length,
                                   struct warpline_advertisement *advertisement);
 
 /**
@@ -1183,12 +1183,12 @@ int warpline_cq_create(uint32_t capacity,
                        struct warpline_cq **cq);
 
 /**
- * Gives a completion queue back. It stays for queue pairs that report to it. Null is nothing.
+ * Returns a completion queue to the library. It stays for queue pairs that report to it. Does nothing for null.
  */
 void warpline_cq_destroy(struct warpline_cq *cq);
 
 /**
- * Moves the oldest completions to `wc`, at most `count`; gives how many. Does not wait.
+ * Moves the oldest completions to `wc`, at most `count`. Returns their number. Does not wait.
  */
 int warpline_cq_poll(struct warpline_cq *cq, uint32_t count, struct warpline_wc *wc);
 
@@ -1237,7 +1237,7 @@ const char *warpline_wc_status_text(uint32_t status);
 
 /**
  * Makes a queue pair that reports to `send_cq` and `recv_cq`, which may be the same. `srq` is null or where it takes its
- * receives from; `attr` may be null for the usual.
+ * receives from; `attr` may be null for the defaults.
  *
  * - `-EINVAL`: a pointer is null, `srq` is of another Protection Domain, or a queue would be too deep
  * - `-ENOSPC`: the device serves as many as it can, or the Protection Domain has as many as it may
@@ -1252,7 +1252,7 @@ int warpline_qp_create(struct warpline_pd *pd,
 
 /**
  * Gives a queue pair back, which ends its connection: after `warpline_disconnect` in the orderly way that has begun,
- * else with a reset. Null is nothing.
+ * else with a reset. Does nothing for null.
  */
 void warpline_qp_destroy(struct warpline_qp *qp);
 
@@ -1267,14 +1267,14 @@ uint32_t warpline_qp_number(const struct warpline_qp *qp);
 int warpline_qp_state(const struct warpline_qp *qp);
 
 /**
- * Closes our half of the connection after everything posted; what is posted later is flushed. The peer's half stays open
+ * Closes our half of the connection after everything posted; requests posted later are flushed. The peer's half stays open
  * until the peer closes it. A peer that is silent for `disconnect_timeout_ms` is given up: `warpline_wait_closed` then
  * returns `-ECONNABORTED`.
  */
 int warpline_disconnect(struct warpline_qp *qp);
 
 /**
- * Resets the connection: what is outstanding is flushed, the peer sees an error.
+ * Resets the connection: outstanding requests are flushed, the peer sees an error.
  */
 int warpline_abort(struct warpline_qp *qp);
 
@@ -1283,7 +1283,7 @@ int warpline_abort(struct warpline_qp *qp);
  * ours is still open.
  *
  * - `-ETIMEDOUT`: it has not, after `timeout_ms` milliseconds
- * - `-ECONNABORTED`: the connection ended otherwise; `warpline_last_error` tells how
+ * - `-ECONNABORTED`: the connection ended otherwise; `warpline_last_error` says how
  */
 int warpline_wait_peer_closed(struct warpline_qp *qp,
                               int32_t timeout_ms);
@@ -1292,7 +1292,7 @@ int warpline_wait_peer_closed(struct warpline_qp *qp,
  * Waits until the connection is closed by both ends.
  *
  * - `-ETIMEDOUT`: it is not yet, after `timeout_ms` milliseconds
- * - `-ECONNABORTED`: it ended otherwise; `warpline_last_error` tells how
+ * - `-ECONNABORTED`: it ended otherwise; `warpline_last_error` says how
  */
 int warpline_wait_closed(struct warpline_qp *qp, int32_t timeout_ms);
 
@@ -1316,13 +1316,13 @@ int warpline_srq_arm_limit(struct warpline_srq *srq,
 uint32_t warpline_srq_number(const struct warpline_srq *srq);
 
 /**
- * Gives a shared receive queue back. It stays for queue pairs that take from it. Null is nothing.
+ * Returns a shared receive queue to the library. It stays for queue pairs that take from it. Does nothing for null.
  */
 void warpline_srq_destroy(struct warpline_srq *srq);
 
 /**
- * Posts a list of send work requests in order. At the first that is not taken it stops, and writes which to `bad_wr`
- * (which may be null): those before it are posted, those behind it are not. Any thread may post.
+ * Posts a list of send work requests in order. It stops at the first that is refused, and writes its address to `bad_wr`
+ * (which may be null): those before it are posted, those after it are not. Any thread may post.
  *
  * - `-EAGAIN`: the queue, or the completion queue, is full: poll completions first
  * - `-ENOTCONN`: the queue pair is not connected yet, or its device has stopped
@@ -1334,8 +1334,8 @@ int warpline_post_send(struct warpline_qp *qp,
                        const struct warpline_send_wr **bad_wr);
 
 /**
- * Posts a list of receives in order; else as `warpline_post_send`. Allowed before the connection is open, and wise: a
- * message that finds none ends it.
+ * Posts a list of receives in order; else as `warpline_post_send`. Allowed before the connection is open, and advisable: a
+ * message that finds no receive ends the connection.
  */
 int warpline_post_recv(struct warpline_qp *qp,
                        const struct warpline_recv_wr *wr,
@@ -1350,11 +1350,11 @@ int warpline_srq_post(struct warpline_srq *srq,
 
 /**
  * Connects `qp` to `address`, an IPv4 or IPv6 address such as `"198.18.0.2"`, and `port`. Returns when sends may be
- * posted. `param` may be null for the usual; `reply` may be null, else it is written on success, and on `-EACCES` with
+ * posted. `param` may be null for the defaults; `reply` may be null, else it is written on success, and on `-EACCES` with
  * the peer's reason.
  *
- * - `-ECONNREFUSED`: nobody listens there
- * - `-EACCES`: the peer's application does not want the connection
+ * - `-ECONNREFUSED`: no listener is there
+ * - `-EACCES`: the peer's application rejected the connection
  * - `-ETIMEDOUT`, `-EHOSTUNREACH`, `-ENETUNREACH`: the peer cannot be reached
  * - `-EISCONN`: the queue pair has or had a connection
  * - `-EPROTO`, `-ECONNRESET`: the connection failed while it was opened
@@ -1384,15 +1384,15 @@ int warpline_listen(struct warpline_device *device,
                     struct warpline_listener **listener);
 
 /**
- * Listens no more: who waits is rejected. Null is nothing.
+ * Stops listening. Peers that wait are rejected. Does nothing for null.
  */
 void warpline_listener_destroy(struct warpline_listener *listener);
 
 /**
- * The next peer that wants to connect; waits for it for `timeout_ms` milliseconds, or for ever if that is negative.
+ * Takes the next peer that wants to connect; waits for it for `timeout_ms` milliseconds, or for ever if that is negative.
  * Peers that fail before they have asked are passed over. `warpline_accept` or `warpline_reject` answers it.
  *
- * - `-ETIMEDOUT`: nobody wants to
+ * - `-ETIMEDOUT`: no peer came
  * - `-ENODEV`: the device has stopped
  */
 int warpline_get_request(struct warpline_listener *listener,
@@ -1400,14 +1400,14 @@ int warpline_get_request(struct warpline_listener *listener,
                          struct warpline_request **request);
 
 /**
- * The peer's Private Data, good until the request is answered; `bytes` gets how many. Null, and 0, for a null `request`.
+ * The peer's Private Data, valid until the request is answered; its length is written to `length`. Null, and 0, for a null `request`.
  */
 const void *warpline_request_private_data(const struct warpline_request *request,
-                                          size_t *bytes);
+                                          size_t *length);
 
 /**
  * Accepts: `qp` serves the connection from now on. What it sends leaves after the peer's first message. The request is
- * gone, whatever this returns, and with a failure the connection is closed. `param` may be null for the usual.
+ * gone, whatever this returns, and with a failure the connection is closed. `param` may be null for the defaults.
  *
  * - `-EISCONN`: the queue pair has or had a connection
  * - `-EINVAL`: an argument is wrong, or the queue pair is of another device
@@ -1419,9 +1419,9 @@ int warpline_accept(struct warpline_request *request,
                     const struct warpline_conn_param *param);
 
 /**
- * Rejects: the peer gets `bytes` bytes of `private_data`. The request is gone, whatever this returns.
+ * Rejects: the peer gets `length` bytes of `private_data`. The request is gone, whatever this returns.
  */
-int warpline_reject(struct warpline_request *request, const void *private_data, uint32_t bytes);
+int warpline_reject(struct warpline_request *request, const void *private_data, uint32_t length);
 
 /**
  * A channel for connections on `count` devices. It keeps them going.
@@ -1433,13 +1433,13 @@ int warpline_cm_channel_create(struct warpline_device *const *devices,
                                struct warpline_cm_channel **channel);
 
 /**
- * Gives a channel back. Its ids stay, and nobody hears of them any more. Null is nothing.
+ * Destroys a channel. Its ids stay, and their events are lost. Does nothing for null.
  */
 void warpline_cm_channel_destroy(struct warpline_cm_channel *channel);
 
 /**
  * The file descriptor for poll(2) or an epoll set, readable while there may be an event. Then call `warpline_cm_get_event` with
- * no time to wait until it gives 0. It belongs to the channel: do not read or close it.
+ * no time to wait until it returns 0. It belongs to the channel: do not read or close it.
  */
 int warpline_cm_fd(const struct warpline_cm_channel *channel);
 
@@ -1447,15 +1447,15 @@ int warpline_cm_fd(const struct warpline_cm_channel *channel);
  * The oldest event; waits for it for `timeout_ms` milliseconds, or for ever if that is negative. Gives 1 when `event` is
  * written, 0 when there was none in time. There is nothing to acknowledge.
  *
- * Events of ids that were given back are left out. If other threads give ids back, it is theirs and the caller's to agree on
- * who does not use one any more.
+ * Events of destroyed ids are left out. If other threads destroy ids, they and the caller must agree on which ids are still in
+ * use.
  */
 int warpline_cm_get_event(struct warpline_cm_channel *channel,
                           struct warpline_cm_event *event,
                           int32_t timeout_ms);
 
 /**
- * A new id, whose events arrive on the channel. `context` is the caller's: `warpline_cm_context` gives it back.
+ * Creates an id, whose events arrive on the channel. `context` is the caller's: `warpline_cm_context` returns it.
  */
 int warpline_cm_create_id(struct warpline_cm_channel *channel,
                           void *context,
@@ -1467,8 +1467,8 @@ int warpline_cm_create_id(struct warpline_cm_channel *channel,
 const char *warpline_cm_event_text(uint32_t event);
 
 /**
- * Gives an id back: it listens no more, and a peer that waits for its answer is rejected. A connection goes on: it belongs to
- * its queue pair. Null is nothing.
+ * Returns an id to the library: it listens no more, and a peer that waits for its answer is rejected. A connection goes on: it belongs to
+ * its queue pair. Does nothing for null.
  */
 void warpline_cm_destroy_id(struct warpline_cm_id *id);
 
@@ -1504,7 +1504,7 @@ int warpline_cm_peer(const struct warpline_cm_id *id,
 /**
  * Chooses the local address, and with it the device: `"0.0.0.0"` for all devices and their IPv4 addresses, `"::"` for all
  * addresses. `warpline_cm_listen` listens there, and a connection comes from there; for port 0 a free one is chosen then, which
- * `warpline_cm_local` tells.
+ * `warpline_cm_local` returns.
  *
  * - `-EADDRNOTAVAIL`: no device of the channel has the address
  * - `-EINVAL`: an argument is wrong, or the id is not new
@@ -1555,7 +1555,7 @@ int warpline_cm_listen(struct warpline_cm_id *id,
 
 /**
  * Accepts the peer that wants to connect: `qp`, of the id's device, serves the connection. What comes of it:
- * `WARPLINE_CM_EVENT_ESTABLISHED` or `WARPLINE_CM_EVENT_CONNECT_ERROR`. `param` may be null for the usual. With a failure the peer
+ * `WARPLINE_CM_EVENT_ESTABLISHED` or `WARPLINE_CM_EVENT_CONNECT_ERROR`. `param` may be null for the defaults. With a failure the peer
  * still waits for its answer.
  *
  * - `-EINVAL`: an argument is wrong, the queue pair is of another device, or nobody wants to connect
@@ -1566,7 +1566,7 @@ int warpline_cm_accept(struct warpline_cm_id *id,
                        const struct warpline_conn_param *param);
 
 /**
- * Rejects the peer that wants to connect: it gets `bytes` bytes of `private_data`. With a failure it still waits for its
+ * Rejects the peer that wants to connect: it gets `length` bytes of `private_data`. With a failure it still waits for its
  * answer.
  *
  * - `-EINVAL`: an argument is wrong, or nobody wants to connect
@@ -1574,7 +1574,7 @@ int warpline_cm_accept(struct warpline_cm_id *id,
  */
 int warpline_cm_reject(struct warpline_cm_id *id,
                        const void *private_data,
-                       uint32_t bytes);
+                       uint32_t length);
 
 /**
  * Closes our half of the connection after everything posted. `WARPLINE_CM_EVENT_DISCONNECTED` comes when the peer closes its half,
@@ -1612,7 +1612,7 @@ int warpline_stream_listen(struct warpline_device *device,
                            struct warpline_stream_listener **listener);
 
 /**
- * Listens no more: connections that nobody has taken are closed. Null is nothing.
+ * Listens no more: connections that nobody has taken are closed. Does nothing for null.
  */
 void warpline_stream_listener_destroy(struct warpline_stream_listener *listener);
 
@@ -1627,7 +1627,7 @@ int warpline_stream_accept(struct warpline_stream_listener *listener,
                            struct warpline_stream **stream);
 
 /**
- * Gives a connection back: in streaming mode it is closed in an orderly way; once MPA has started, it is its queue pair's. Null
+ * Returns a connection to the library: in streaming mode it is closed in an orderly way; once MPA has started, it is its queue pair's. Null
  * is nothing.
  */
 void warpline_stream_destroy(struct warpline_stream *stream);
@@ -1638,7 +1638,7 @@ void warpline_stream_destroy(struct warpline_stream *stream);
 size_t warpline_stream_available(const struct warpline_stream *stream);
 
 /**
- * Reads what there is, at most `bytes` bytes, to `place`; waits for one for `timeout_ms` milliseconds, or for ever if that is
+ * Reads the bytes that have arrived, at most `length`, to `place`; waits for the first for `timeout_ms` milliseconds, or for ever if that is
  * negative. Gives how many; 0 when the peer has finished and all was read.
  *
  * - `-ETIMEDOUT`: nothing came
@@ -1648,22 +1648,22 @@ size_t warpline_stream_available(const struct warpline_stream *stream);
  */
 int warpline_stream_read(struct warpline_stream *stream,
                          void *place,
-                         size_t bytes,
+                         size_t length,
                          int32_t timeout_ms);
 
 /**
- * Queues as many of `bytes` bytes from `start` as there is room for; waits for room for one for `timeout_ms` milliseconds, or
+ * Queues as many of `length` bytes from `start` as there is room for; waits for room for one for `timeout_ms` milliseconds, or
  * for ever if that is negative. Gives how many.
  *
  * - `-ETIMEDOUT`: there was no room
  * - `-EPIPE`: this end has finished
  * - `-ECONNRESET`: the connection has ended
- * - `-EINVAL`: a pointer is null, or what is sent is MPA's
+ * - `-EINVAL`: a pointer is null, or MPA has started in this direction
  * - `-ENODEV`: the device has stopped
  */
 int warpline_stream_write(struct warpline_stream *stream,
                           const void *start,
-                          size_t bytes,
+                          size_t length,
                           int32_t timeout_ms);
 
 /**
@@ -1686,8 +1686,8 @@ int warpline_stream_abort(struct warpline_stream *stream);
 int warpline_stream_wait_closed(struct warpline_stream *stream, int32_t timeout_ms);
 
 /**
- * Starts MPA as its Initiator, at once or after bytes: behind our last one comes the Request, and the peer's next one belongs to
- * its Reply. Returns when sends may be posted to `qp`. `param` may be null for the usual; `reply` may be null, else it is written on
+ * Starts MPA as its Initiator, at once or after bytes: the Request follows this end's last byte, and the peer's next byte belongs to
+ * its Reply. Returns when sends may be posted to `qp`. `param` may be null for the defaults; `reply` may be null, else it is written on
  * success, and on `-EACCES` with the peer's reason. After that the connection is in streaming mode again.
  *
  * - `-EBUSY`: bytes wait to be read: read them, then start
@@ -1703,19 +1703,19 @@ int warpline_stream_initiate(struct warpline_stream *stream,
                              struct warpline_conn_reply *reply);
 
 /**
- * Starts MPA as its Responder: `bytes` bytes of `last_message`, which may be none, are our last ones before the Reply, and the
+ * Starts MPA as its Responder: `length` bytes of `last_message`, which may be none, are our last ones before the Reply, and the
  * peer's next byte belongs to its Request. Waits for the Request, which `warpline_accept` or `warpline_reject` answers; after a
- * rejection the connection is in streaming mode again. `attr` may be null for the usual.
+ * rejection the connection is in streaming mode again. `attr` may be null for the defaults.
  *
  * - `-EBUSY`: bytes wait to be read, which cannot be the Request's with a last message: read them, then start
- * - `-EAGAIN`: the last message does not fit behind what is queued
+ * - `-EAGAIN`: the queue has no room for the last message
  * - `-EPROTO`, `-ECONNRESET`: no Request came in its time, or startup has failed; the connection is closed
  * - `-EINVAL`: a pointer is null but `attr`, or MPA has started already
  * - `-ENODEV`: the device has stopped
  */
 int warpline_stream_respond(struct warpline_stream *stream,
                             const void *last_message,
-                            size_t bytes,
+                            size_t length,
                             const struct warpline_listen_attr *attr,
                             struct warpline_request **request);
 
@@ -1729,12 +1729,12 @@ int warpline_stream_respond(struct warpline_stream *stream,
  */
 int warpline_reject_to_stream(struct warpline_request *request,
                               const void *private_data,
-                              uint32_t bytes,
+                              uint32_t length,
                               struct warpline_stream **stream);
 
 /**
  * Full Operation without startup frames, as draft-culley-iwarp-mpa-00 has it: with Markers and CRCs, and no waiting for the other
- * end. `directions` is `WARPLINE_STREAM_SEND`, `WARPLINE_STREAM_RECEIVE` or both: the bytes behind those written and read so far
+ * end. `directions` is `WARPLINE_STREAM_SEND`, `WARPLINE_STREAM_RECEIVE` or both: the bytes after those written and read so far
  * are MPA's, which both ends must know; the other direction stays in streaming mode until it is started too, with the same queue
  * pair. `version` is that of DDP and RDMAP, 0 or 1. `ird` and `ord` are the RDMA Reads of the peer that are served at a time and our
  * own that may be outstanding, up to 128 each: the peer must be called with the same numbers the other way round. Of these three
@@ -1755,7 +1755,7 @@ int warpline_stream_start_unnegotiated(struct warpline_stream *stream,
 
 /**
  * Takes connections to `port` at `address`, one of the device's; at every IPv4 address for `"0.0.0.0"`, at every address for
- * `"::"`. For port 0 a free one is chosen, which `warpline_listener_address` tells. `attr` may be null for the usual.
+ * `"::"`. For port 0 a free one is chosen, which `warpline_listener_address` returns. `attr` may be null for the defaults.
  *
  * - `-EADDRINUSE`: the port of the address has a listener
  * - `-EADDRNOTAVAIL`: the address is none of the device's
@@ -1846,7 +1846,7 @@ int warpline_get_event(struct warpline_device *device,
 
 /**
  * The file descriptor for poll(2) or an epoll set, readable once there is an event. Then call `warpline_get_event` with
- * no time to wait until it gives 0. It belongs to the device: do not read or close it.
+ * no time to wait until it returns 0. It belongs to the device: do not read or close it.
  */
 int warpline_event_fd(const struct warpline_device *device);
 

@@ -14,7 +14,7 @@ use crate::queue_pair::Qp;
 use crate::stream::{Stream, StreamListener};
 
 /// Takes connections to `port` at `address`, one of the device's; at every IPv4 address for `"0.0.0.0"`, at every address for
-/// `"::"`. For port 0 a free one is chosen, which `warpline_listener_address` tells. `attr` may be null for the usual.
+/// `"::"`. For port 0 a free one is chosen, which `warpline_listener_address` returns. `attr` may be null for the defaults.
 ///
 /// - `-EADDRINUSE`: the port of the address has a listener
 /// - `-EADDRNOTAVAIL`: the address is none of the device's
@@ -30,7 +30,7 @@ pub unsafe extern "C" fn warpline_listen_at(
     listener: *mut *mut Listener,
 ) -> c_int {
     guard(|| {
-        // SAFETY: what C promises for every call.
+        // SAFETY: the caller keeps C's contract.
         unsafe {
             let (device, local) = (borrow(device)?, socket_address(address, port)?);
             let config = ListenAttr::config(attr)?;
@@ -56,7 +56,7 @@ pub unsafe extern "C" fn warpline_stream_listen_at(
         if backlog != 0 {
             config.backlog = backlog;
         }
-        // SAFETY: what C promises for every call.
+        // SAFETY: the caller keeps C's contract.
         unsafe {
             let (device, local) = (borrow(device)?, socket_address(address, port)?);
             let listen = || -> Result<StreamListener, ListenError> {
@@ -76,7 +76,7 @@ pub unsafe extern "C" fn warpline_listener_address(
     address: *mut c_char,
     port: *mut u16,
 ) -> c_int {
-    // SAFETY: what C promises for every call.
+    // SAFETY: the caller keeps C's contract.
     guard(|| unsafe { write_address(Some(borrow(listener)?.0.local()), address, port) })
 }
 
@@ -87,7 +87,7 @@ pub unsafe extern "C" fn warpline_stream_listener_address(
     address: *mut c_char,
     port: *mut u16,
 ) -> c_int {
-    // SAFETY: what C promises for every call.
+    // SAFETY: the caller keeps C's contract.
     guard(|| unsafe { write_address(Some(borrow(listener)?.0.local()), address, port) })
 }
 
@@ -121,7 +121,7 @@ pub unsafe extern "C" fn warpline_qp_addresses(
     peer_port: *mut u16,
 ) -> c_int {
     guard(|| {
-        // SAFETY: what C promises for every call.
+        // SAFETY: the caller keeps C's contract.
         unsafe {
             let qp = &borrow(qp)?.0;
             let both = (qp.local_addr(), qp.peer_addr());
@@ -140,7 +140,7 @@ pub unsafe extern "C" fn warpline_request_addresses(
     peer_port: *mut u16,
 ) -> c_int {
     guard(|| {
-        // SAFETY: what C promises for every call.
+        // SAFETY: the caller keeps C's contract.
         unsafe {
             let request = &borrow(request)?.request;
             let both = (Some(request.local()), Some(request.remote()));
@@ -159,7 +159,7 @@ pub unsafe extern "C" fn warpline_stream_addresses(
     peer_port: *mut u16,
 ) -> c_int {
     guard(|| {
-        // SAFETY: what C promises for every call.
+        // SAFETY: the caller keeps C's contract.
         unsafe {
             let stream = &borrow(stream)?.0;
             let both = (Some(stream.local()), Some(stream.remote()));
@@ -175,6 +175,6 @@ pub unsafe extern "C" fn warpline_stream_addresses(
 /// - `-ENOTCONN`: the id is new
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_cm_local(id: *const CmId, address: *mut c_char, port: *mut u16) -> c_int {
-    // SAFETY: what C promises for every call.
+    // SAFETY: the caller keeps C's contract.
     guard(|| unsafe { write_address(borrow(id)?.id.local(), address, port) })
 }

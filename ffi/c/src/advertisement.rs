@@ -1,4 +1,4 @@
-//! How two ends tell each other of a buffer.
+//! Advertisements: how one end describes a buffer to the other.
 
 use std::ffi::{c_int, c_void};
 
@@ -14,7 +14,7 @@ pub const WARPLINE_ADVERTISEMENT_BYTES: u32 = 16;
 
 const _: () = assert!(WARPLINE_ADVERTISEMENT_BYTES as usize == warpline::Advertisement::OCTETS);
 
-/// Memory of a peer: where an RDMA Write may go, or what an RDMA Read may fetch.
+/// Memory of a peer that an RDMA Write may write or an RDMA Read may read.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Advertisement {
@@ -23,13 +23,13 @@ pub struct Advertisement {
     /// `remote_stag` of a `warpline_send_wr`.
     pub stag: u32,
     /// Bytes from there on.
-    pub bytes: u32,
+    pub length: u32,
 }
 
 impl From<warpline::Advertisement> for Advertisement {
     fn from(advertisement: warpline::Advertisement) -> Self {
         let warpline::Advertisement { to, stag, octets } = advertisement;
-        Self { to, stag: stag.0, bytes: octets }
+        Self { to, stag: stag.0, length: octets }
     }
 }
 
@@ -46,36 +46,36 @@ unsafe fn write(place: *mut Advertisement, what: Option<warpline::Advertisement>
     Ok(0)
 }
 
-/// What a peer must know of bytes `offset` to `offset + bytes` of the memory.
+/// Writes the advertisement of bytes `offset` to `offset + length` of the memory.
 ///
 /// - `-EINVAL`: they are not all registered
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_mr_advertisement(
     mr: *const Mr,
     offset: usize,
-    bytes: u32,
+    length: u32,
     advertisement: *mut Advertisement,
 ) -> c_int {
-    // SAFETY: what C promises for every call.
+    // SAFETY: the caller keeps C's contract.
     guard(|| unsafe {
-        let what = borrow(mr)?.with(|memory| memory.advertisement(offset, bytes))?;
+        let what = borrow(mr)?.with(|memory| memory.advertisement(offset, length))?;
         write(advertisement, what)
     })
 }
 
-/// What a peer must know of bytes `offset` to `offset + bytes` of the window, as `warpline_mw_binding` was told last.
+/// Writes the advertisement of bytes `offset` to `offset + length` of the window, by its last `warpline_mw_binding`.
 ///
 /// - `-EINVAL`: they do not all lie inside
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_mw_advertisement(
     mw: *const Mw,
     offset: u64,
-    bytes: u32,
+    length: u32,
     advertisement: *mut Advertisement,
 ) -> c_int {
-    // SAFETY: what C promises for every call.
+    // SAFETY: the caller keeps C's contract.
     guard(|| unsafe {
-        let what = borrow(mw)?.with(|window| window.advertisement(offset, bytes))?;
+        let what = borrow(mw)?.with(|window| window.advertisement(offset, length))?;
         write(advertisement, what)
     })
 }
@@ -88,30 +88,30 @@ pub unsafe extern "C" fn warpline_advertisement_encode(
     message: *mut c_void,
 ) -> c_int {
     guard(|| {
-        // SAFETY: what C promises for every call.
-        let Advertisement { to, stag, bytes } = *unsafe { borrow(advertisement)? };
+        // SAFETY: the caller keeps C's contract.
+        let Advertisement { to, stag, length } = *unsafe { borrow(advertisement)? };
         if message.is_null() {
             return Err(Failure::NULL);
         }
-        let encoded = warpline::Advertisement { to, stag: STag(stag), octets: bytes }.encode();
+        let encoded = warpline::Advertisement { to, stag: STag(stag), octets: length }.encode();
         // SAFETY: not null, so as many bytes may be written: what C promises. No alignment is needed for bytes.
         unsafe { message.cast::<u8>().copy_from_nonoverlapping(encoded.as_ptr(), encoded.len()) };
         Ok(0)
     })
 }
 
-/// Reads what `warpline_advertisement_encode` has written.
+/// Decodes a message that `warpline_advertisement_encode` wrote.
 ///
-/// - `-EINVAL`: `bytes` is not `WARPLINE_ADVERTISEMENT_BYTES`
+/// - `-EINVAL`: `length` is not `WARPLINE_ADVERTISEMENT_BYTES`
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_advertisement_decode(
     message: *const c_void,
-    bytes: usize,
+    length: usize,
     advertisement: *mut Advertisement,
 ) -> c_int {
-    // SAFETY: what C promises for every call.
+    // SAFETY: the caller keeps C's contract.
     guard(|| unsafe {
-        let decoded = warpline::Advertisement::decode(list(message.cast(), bytes)?);
+        let decoded = warpline::Advertisement::decode(list(message.cast(), length)?);
         write(advertisement, Some(decoded.map_err(|error| Failure::of(libc::EINVAL, &error))?))
     })
 }

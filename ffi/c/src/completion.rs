@@ -50,7 +50,7 @@ pub struct Wc {
     /// Which of `WARPLINE_WC_SEND` to `WARPLINE_WC_RECEIVE`.
     pub opcode: u32,
     /// For receives, bytes of the message; for sends, bytes sent.
-    pub bytes: u32,
+    pub byte_len: u32,
     /// The queue pair: see `warpline_qp_number`.
     pub qp_number: u32,
     /// `WARPLINE_WC_WITH_IMMEDIATE`, `WARPLINE_WC_WITH_INVALIDATE`, `WARPLINE_WC_SOLICITED`.
@@ -77,7 +77,7 @@ impl From<Completion> for Wc {
                 CompletionKind::Register => WARPLINE_WC_REGISTER,
                 CompletionKind::Receive => WARPLINE_WC_RECEIVE,
             },
-            bytes: completion.octets,
+            byte_len: completion.octets,
             qp_number: completion.qp.0,
             flags: flag(completion.immediate.is_some(), WARPLINE_WC_WITH_IMMEDIATE)
                 | flag(completion.invalidated.is_some(), WARPLINE_WC_WITH_INVALIDATE)
@@ -105,24 +105,24 @@ pub unsafe extern "C" fn warpline_cq_create(capacity: u32, sleepable: bool, cq: 
                 Ok(CompletionQueue::new(capacity))
             }
         };
-        // SAFETY: what C promises for every call.
+        // SAFETY: the caller keeps C's contract.
         unsafe { hand_out(cq, || Ok(Cq(make()?)))? };
         Ok(0)
     })
 }
 
-/// Gives a completion queue back. It stays for queue pairs that report to it. Null is nothing.
+/// Returns a completion queue to the library. It stays for queue pairs that report to it. Does nothing for null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_cq_destroy(cq: *mut Cq) {
-    // SAFETY: what C promises for every call.
+    // SAFETY: the caller keeps C's contract.
     guard_or((), || drop(unsafe { take_back(cq) }));
 }
 
-/// Moves the oldest completions to `wc`, at most `count`; gives how many. Does not wait.
+/// Moves the oldest completions to `wc`, at most `count`. Returns their number. Does not wait.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_cq_poll(cq: *mut Cq, count: u32, wc: *mut Wc) -> c_int {
     guard(|| {
-        // SAFETY: what C promises for every call.
+        // SAFETY: the caller keeps C's contract.
         let cq = unsafe { borrow(cq)? };
         if wc.is_null() {
             return Err(Failure::NULL);
@@ -145,13 +145,13 @@ pub unsafe extern "C" fn warpline_cq_poll(cq: *mut Cq, count: u32, wc: *mut Wc) 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_cq_wait(cq: *mut Cq, wc: *mut Wc, timeout_ms: i32) -> c_int {
     guard(|| {
-        // SAFETY: what C promises for every call.
+        // SAFETY: the caller keeps C's contract.
         let cq = unsafe { borrow(cq)? };
         if wc.is_null() {
             return Err(Failure::NULL);
         }
         let Some(completion) = cq.0.wait(patience(timeout_ms)) else { return Ok(0) };
-        // SAFETY: not null, so it may be written: what C promises.
+        // SAFETY: not null, so it may be written, by C's contract.
         unsafe { wc.write(completion.into()) };
         Ok(1)
     })
@@ -163,7 +163,7 @@ pub unsafe extern "C" fn warpline_cq_wait(cq: *mut Cq, wc: *mut Wc, timeout_ms: 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_cq_arm(cq: *mut Cq, solicited_only: bool) -> c_int {
     guard(|| {
-        // SAFETY: what C promises for every call.
+        // SAFETY: the caller keeps C's contract.
         let cq = unsafe { borrow(cq)? };
         Ok(c_int::from(cq.0.arm(if solicited_only { Notice::Solicited } else { Notice::Next })))
     })
@@ -176,7 +176,7 @@ pub unsafe extern "C" fn warpline_cq_arm(cq: *mut Cq, solicited_only: bool) -> c
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_cq_fd(cq: *const Cq) -> c_int {
     guard(|| {
-        // SAFETY: what C promises for every call.
+        // SAFETY: the caller keeps C's contract.
         let events = unsafe { borrow(cq)? }.0.events();
         let events = events.ok_or(Failure::new(libc::EOPNOTSUPP, "the queue was not made to sleep on"))?;
         Ok(events.as_raw_fd())
@@ -189,7 +189,7 @@ pub unsafe extern "C" fn warpline_cq_fd(cq: *const Cq) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_cq_clear(cq: *mut Cq) -> c_int {
     guard(|| {
-        // SAFETY: what C promises for every call.
+        // SAFETY: the caller keeps C's contract.
         let events = unsafe { borrow(cq)? }.0.events();
         let events = events.ok_or(Failure::new(libc::EOPNOTSUPP, "the queue was not made to sleep on"))?;
         Ok(c_int::from(events.clear()))
@@ -199,7 +199,7 @@ pub unsafe extern "C" fn warpline_cq_clear(cq: *mut Cq) -> c_int {
 /// Its number in asynchronous events; 0 for null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_cq_number(cq: *const Cq) -> u32 {
-    // SAFETY: what C promises for every call.
+    // SAFETY: the caller keeps C's contract.
     unsafe { cq.as_ref() }.map_or(0, |cq| cq.0.number().0)
 }
 

@@ -24,7 +24,7 @@ pub struct Request {
     pub(crate) request: ConnectionRequest,
 }
 
-/// Most bytes of Private Data. 4 fewer for a connection whose IRD and ORD are negotiated, which it usually is.
+/// The most bytes of Private Data; 4 fewer for a connection whose IRD and ORD are negotiated, as they are by default.
 pub const WARPLINE_MAX_PRIVATE_DATA: u32 = 512;
 
 /// `revision` of a `warpline_conn_param`: revision 2 of MPA, in which IRD and ORD are negotiated (RFC 6581), and revision 1 on a new
@@ -44,22 +44,22 @@ pub const WARPLINE_REVISION_0: u32 = 3;
 pub struct ConnParam {
     /// `sizeof(struct warpline_conn_param)`.
     pub size: usize,
-    /// What the peer's application gets to see.
+    /// The Private Data for the peer's application.
     pub private_data: *const c_void,
-    /// Its bytes.
-    pub private_data_bytes: u32,
+    /// The length of the Private Data in bytes.
+    pub private_data_len: u32,
     /// To open: milliseconds it may take; 0 for ten seconds.
     pub timeout_ms: u32,
     /// RDMA Reads and atomics of the peer to be served at a time, and our own at the peer: at most these. Both 0 for the
-    /// usual.
+    /// default, 32 each.
     pub ird: u16,
     /// See `ird`.
     pub ord: u16,
     /// To open: `WARPLINE_REVISION_*`.
     pub revision: u32,
-    /// With it, `ird` and `ord` of 0 mean none.
+    /// `ird` and `ord` of 0 mean none.
     pub no_reads: bool,
-    /// To open: the peer is asked to insert Markers in what it sends, so that what arrives out of order can be placed at once
+    /// To open: the peer is asked to insert Markers, so that data which arrives out of order can be placed at once
     /// (RFC 5044, section 4.3). Linux siw refuses that.
     pub markers: bool,
     /// To open: the peer may be one of the RDMA Consortium's, which answers in revision 0.
@@ -146,7 +146,7 @@ impl ConnParam {
     /// As C promises.
     pub(crate) unsafe fn private_data(&self) -> Result<&[u8], Failure> {
         // SAFETY: the caller's promise.
-        unsafe { list(self.private_data.cast(), self.private_data_bytes as usize) }
+        unsafe { list(self.private_data.cast(), self.private_data_len as usize) }
     }
 }
 
@@ -165,7 +165,7 @@ pub struct ListenAttr {
     /// Milliseconds that the application has to answer a connection request; 0 for a minute, negative for ever. After that the
     /// peer is rejected.
     pub decision_timeout_ms: i32,
-    /// Peers are asked to insert Markers in what they send (RFC 5044, section 4.3). Linux siw refuses that.
+    /// Peers are asked to insert Markers (RFC 5044, section 4.3). Linux siw refuses that.
     pub markers: bool,
     /// Peers of the RDMA Consortium's are taken too: those of revision 0, with Markers and CRCs.
     pub permissive: bool,
@@ -181,7 +181,7 @@ unsafe impl Extensible for ListenAttr {
 }
 
 impl ListenAttr {
-    /// The usual for null.
+    /// Reads the caller's attributes; the defaults for null.
     ///
     /// # Safety
     ///
@@ -214,13 +214,13 @@ impl ListenAttr {
     }
 }
 
-/// What the peer said, and what was agreed.
+/// The peer's Private Data, and the agreed depths.
 #[repr(C)]
 pub struct ConnReply {
     /// The peer's Private Data.
     pub private_data: [u8; 512],
-    /// How many bytes of it there are.
-    pub private_data_bytes: u32,
+    /// The length of the Private Data in bytes.
+    pub private_data_len: u32,
     /// RDMA Reads and atomics of the peer that are served at a time.
     pub ird: u16,
     /// Our own that may be outstanding.
@@ -232,10 +232,10 @@ impl ConnReply {
         let mut private_data = [0; 512];
         let count = bytes.len().min(private_data.len());
         private_data[..count].copy_from_slice(&bytes[..count]);
-        Self { private_data, private_data_bytes: count as u32, ird: depths.ird, ord: depths.ord }
+        Self { private_data, private_data_len: count as u32, ird: depths.ird, ord: depths.ord }
     }
 
-    /// What the call that connects gives; what the peer said is written.
+    /// Returns the result of a call that connects, and writes the peer's reply.
     ///
     /// # Safety
     ///
@@ -261,11 +261,11 @@ impl ConnReply {
 }
 
 /// Connects `qp` to `address`, an IPv4 or IPv6 address such as `"198.18.0.2"`, and `port`. Returns when sends may be
-/// posted. `param` may be null for the usual; `reply` may be null, else it is written on success, and on `-EACCES` with
+/// posted. `param` may be null for the defaults; `reply` may be null, else it is written on success, and on `-EACCES` with
 /// the peer's reason.
 ///
-/// - `-ECONNREFUSED`: nobody listens there
-/// - `-EACCES`: the peer's application does not want the connection
+/// - `-ECONNREFUSED`: no listener is there
+/// - `-EACCES`: the peer's application rejected the connection
 /// - `-ETIMEDOUT`, `-EHOSTUNREACH`, `-ENETUNREACH`: the peer cannot be reached
 /// - `-EISCONN`: the queue pair has or had a connection
 /// - `-EPROTO`, `-ECONNRESET`: the connection failed while it was opened
@@ -282,7 +282,7 @@ pub unsafe extern "C" fn warpline_connect(
     reply: *mut ConnReply,
 ) -> c_int {
     guard(|| {
-        // SAFETY: what C promises for every call.
+        // SAFETY: the caller keeps C's contract.
         let (qp, remote, config) =
             unsafe { (borrow(qp)?, socket_address(address, port)?, ConnParam::read(param)?.connecting()?) };
         // SAFETY: as above.
@@ -305,7 +305,7 @@ pub unsafe extern "C" fn warpline_listen(
     listener: *mut *mut Listener,
 ) -> c_int {
     guard(|| {
-        // SAFETY: what C promises for every call.
+        // SAFETY: the caller keeps C's contract.
         unsafe {
             let (device, config) = (borrow(device)?, ListenAttr::config(attr)?);
             hand_out(listener, || Ok(Listener(device.0.listen(port, &config)?)))?;
@@ -314,17 +314,17 @@ pub unsafe extern "C" fn warpline_listen(
     })
 }
 
-/// Listens no more: who waits is rejected. Null is nothing.
+/// Stops listening. Peers that wait are rejected. Does nothing for null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_listener_destroy(listener: *mut Listener) {
-    // SAFETY: what C promises for every call.
+    // SAFETY: the caller keeps C's contract.
     guard_or((), || drop(unsafe { take_back(listener) }));
 }
 
-/// The next peer that wants to connect; waits for it for `timeout_ms` milliseconds, or for ever if that is negative.
+/// Takes the next peer that wants to connect; waits for it for `timeout_ms` milliseconds, or for ever if that is negative.
 /// Peers that fail before they have asked are passed over. `warpline_accept` or `warpline_reject` answers it.
 ///
-/// - `-ETIMEDOUT`: nobody wants to
+/// - `-ETIMEDOUT`: no peer came
 /// - `-ENODEV`: the device has stopped
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_get_request(
@@ -334,7 +334,7 @@ pub unsafe extern "C" fn warpline_get_request(
 ) -> c_int {
     guard(|| {
         let (start, timeout) = (Instant::now(), patience(timeout_ms));
-        // SAFETY: what C promises for every call.
+        // SAFETY: the caller keeps C's contract.
         unsafe {
             let listener = borrow(listener)?;
             hand_out(request, || {
@@ -354,23 +354,23 @@ pub unsafe extern "C" fn warpline_get_request(
     })
 }
 
-/// The peer's Private Data, good until the request is answered; `bytes` gets how many. Null, and 0, for a null `request`.
+/// The peer's Private Data, valid until the request is answered; its length is written to `length`. Null, and 0, for a null `request`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_request_private_data(
     request: *const Request,
-    bytes: *mut usize,
+    length: *mut usize,
 ) -> *const c_void {
-    // SAFETY: what C promises for every call.
+    // SAFETY: the caller keeps C's contract.
     let data = unsafe { request.as_ref() }.map(|request| request.request.private_data());
-    if !bytes.is_null() {
+    if !length.is_null() {
         // SAFETY: as above.
-        unsafe { bytes.write(data.map_or(0, <[u8]>::len)) };
+        unsafe { length.write(data.map_or(0, <[u8]>::len)) };
     }
     data.map_or(std::ptr::null(), |data| data.as_ptr().cast())
 }
 
 /// Accepts: `qp` serves the connection from now on. What it sends leaves after the peer's first message. The request is
-/// gone, whatever this returns, and with a failure the connection is closed. `param` may be null for the usual.
+/// gone, whatever this returns, and with a failure the connection is closed. `param` may be null for the defaults.
 ///
 /// - `-EISCONN`: the queue pair has or had a connection
 /// - `-EINVAL`: an argument is wrong, or the queue pair is of another device
@@ -383,7 +383,7 @@ pub unsafe extern "C" fn warpline_accept(
     param: *const ConnParam,
 ) -> c_int {
     guard(|| {
-        // SAFETY: what C promises for every call.
+        // SAFETY: the caller keeps C's contract.
         let request = unsafe { take_back(request) }.ok_or(Failure::NULL)?;
         // SAFETY: as above.
         let (qp, param) = unsafe { (borrow(qp)?, ConnParam::read(param)?) };
@@ -393,18 +393,18 @@ pub unsafe extern "C" fn warpline_accept(
     })
 }
 
-/// Rejects: the peer gets `bytes` bytes of `private_data`. The request is gone, whatever this returns.
+/// Rejects: the peer gets `length` bytes of `private_data`. The request is gone, whatever this returns.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_reject(
     request: *mut Request,
     private_data: *const c_void,
-    bytes: u32,
+    length: u32,
 ) -> c_int {
     guard(|| {
-        // SAFETY: what C promises for every call.
+        // SAFETY: the caller keeps C's contract.
         let request = unsafe { take_back(request) }.ok_or(Failure::NULL)?;
         // SAFETY: as above.
-        request.request.reject(unsafe { list(private_data.cast::<u8>(), bytes as usize)? })?;
+        request.request.reject(unsafe { list(private_data.cast::<u8>(), length as usize)? })?;
         Ok(0)
     })
 }

@@ -112,7 +112,7 @@ pub unsafe extern "C" fn warpline_device_open(
     device: *mut *mut Device,
 ) -> c_int {
     guard(|| {
-        // SAFETY: what C promises for every call (crate documentation).
+        // SAFETY: the caller keeps C's contract (crate documentation).
         unsafe {
             let (name, attr) = (device_name(name)?, extensible(attr)?);
             let (eal, config) = (text(attr.eal)?.unwrap_or_default(), attr.config(&name)?);
@@ -165,7 +165,7 @@ pub unsafe extern "C" fn warpline_device_open_pair(
     b: *mut *mut Device,
 ) -> c_int {
     guard(|| {
-        // SAFETY: what C promises for every call.
+        // SAFETY: the caller keeps C's contract.
         unsafe {
             let (a_name, b_name) = (ring_name(a_name)?, ring_name(b_name)?);
             let (a_attr, b_attr) = (extensible(a_attr)?, extensible(b_attr)?);
@@ -201,9 +201,9 @@ unsafe fn ring_name(name: *const c_char) -> Result<DeviceName, Failure> {
     }
 }
 
-/// Gives a device back. What was made from it goes on until it is given back too. Null is nothing.
+/// Returns a device to the library. What was made from it goes on until it is given back too. Does nothing for null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_device_close(device: *mut Device) {
-    // SAFETY: what C promises for every call.
+    // SAFETY: the caller keeps C's contract.
     crate::error::guard_or((), || drop(unsafe { take_back(device) }));
 }

@@ -55,7 +55,7 @@ impl Failure {
         Self { code, words: Words::Text(error.to_string()) }
     }
 
-    /// Notes it for [`warpline_last_error`]; gives what the call returns.
+    /// Notes it for [`warpline_last_error`]. Returns the result of the call.
     pub(crate) fn report(self) -> c_int {
         // A thread that is ending has nobody left to ask.
         let _ = LAST.try_with(|last| last.borrow_mut().0 = self.words);
@@ -236,9 +236,9 @@ impl From<CmError> for Failure {
     }
 }
 
-/// Runs what a call does. A failure is noted and becomes its number; so does a panic, which must not unwind into C.
+/// Runs the body of a call. A failure is noted and becomes its number; so does a panic, which must not unwind into C.
 pub(crate) fn guard(call: impl FnOnce() -> Result<c_int, Failure>) -> c_int {
-    // What a panic may leave half done is behind locks that ignore poisoning, or belongs to the call alone.
+    // State that a panic leaves half changed is under locks that ignore poisoning, or belongs to the call alone.
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(value)) => value,
         Ok(Err(failure)) => failure.report(),
@@ -246,7 +246,7 @@ pub(crate) fn guard(call: impl FnOnce() -> Result<c_int, Failure>) -> c_int {
     }
 }
 
-/// The same for a call that cannot fail: `otherwise` is what it gives after a panic.
+/// The same for a call that cannot fail: it returns `otherwise` after a panic.
 pub(crate) fn guard_or<T>(otherwise: T, call: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|panic| {
         Failure::of(libc::ENOTRECOVERABLE, &what_panicked(panic.as_ref())).report();

@@ -1,4 +1,4 @@
-//! Asynchronous events: what happens apart from any work request.
+//! Asynchronous events, which belong to no work request.
 
 use std::ffi::{c_char, c_int};
 use std::os::fd::AsRawFd;
@@ -69,24 +69,24 @@ pub unsafe extern "C" fn warpline_get_event(
     timeout_ms: i32,
 ) -> c_int {
     guard(|| {
-        // SAFETY: what C promises for every call.
+        // SAFETY: the caller keeps C's contract.
         let device = unsafe { borrow(device)? };
         if event.is_null() {
             return Err(Failure::NULL);
         }
         let Some(happened) = device.0.wait_event(patience(timeout_ms)) else { return Ok(0) };
-        // SAFETY: not null, so it may be written: what C promises.
+        // SAFETY: not null, so it may be written, by C's contract.
         unsafe { event.write(happened.into()) };
         Ok(1)
     })
 }
 
 /// The file descriptor for poll(2) or an epoll set, readable once there is an event. Then call `warpline_get_event` with
-/// no time to wait until it gives 0. It belongs to the device: do not read or close it.
+/// no time to wait until it returns 0. It belongs to the device: do not read or close it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_event_fd(device: *const Device) -> c_int {
     guard(|| {
-        // SAFETY: what C promises for every call.
+        // SAFETY: the caller keeps C's contract.
         Ok(unsafe { borrow(device)? }.0.event_fd().as_raw_fd())
     })
 }

@@ -1,11 +1,11 @@
 //! warpline for C.
 //!
-//! `include/warpline.h` is made from this crate and is its manual: what a function takes, gives and fails with is told
-//! there. Each module here is a part of it. A function that C calls does three things: it looks at its arguments, calls
-//! the Rust interface of the same name, and turns what that says into a number. No panic leaves it
+//! `include/warpline.h` is made from this crate and is its manual: it describes the arguments, results and errors of each
+//! function. Each module here is a part of it. A function that C calls does three things: it checks its arguments, calls
+//! the Rust interface of the same name, and turns the result into a number. No panic leaves it
 //! (`error::guard`).
 //!
-//! What C promises for every call, and every `unsafe` block here relies on:
+//! C's contract, on which every `unsafe` block here relies, for every call:
 //!
 //! - a handle came from this library and was not given back (`warpline_device_close`, `warpline_*_destroy`, ...) before or
 //!   while the call runs;

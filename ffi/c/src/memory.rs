@@ -25,7 +25,7 @@ pub struct Pd {
 /// It may be read and written through its address at any time, as memory that a device reaches by DMA: what a peer is
 /// writing or this end has posted to be sent is not defined before the completion.
 pub struct Mr {
-    bytes: usize,
+    length: usize,
     address: u64,
     /// What it is called now, or will be when the work request that calls it so is done.
     stag: AtomicU32,
@@ -45,7 +45,7 @@ enum State {
 /// Closed by the last that reaches memory of the caller's own: that holds the other half.
 type Gone = Receiver<()>;
 
-/// Messages may be placed there; also for what an RDMA Read or an atomic brings.
+/// Messages, and the data of RDMA Reads and atomics, may be placed there.
 pub const WARPLINE_ACCESS_LOCAL_WRITE: u32 = 1;
 /// Peers may read it.
 pub const WARPLINE_ACCESS_REMOTE_READ: u32 = 2;
@@ -86,7 +86,7 @@ pub(crate) fn rights(access: u32) -> Result<(Access, Addressing), Failure> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_pd_create(device: *mut Device, pd: *mut *mut Pd) -> c_int {
     guard(|| {
-        // SAFETY: what C promises for every call.
+        // SAFETY: the caller keeps C's contract.
         unsafe {
             let device = borrow(device)?;
             hand_out(pd, || Ok(Pd { domain: device.0.protection_domain(), device: device.0.clone() }))?;
@@ -95,10 +95,10 @@ pub unsafe extern "C" fn warpline_pd_create(device: *mut Device, pd: *mut *mut P
     })
 }
 
-/// Gives a Protection Domain back. What was made from it stays. Null is nothing.
+/// Returns a Protection Domain to the library. What was made from it stays. Does nothing for null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_pd_destroy(pd: *mut Pd) {
-    // SAFETY: what C promises for every call.
+    // SAFETY: the caller keeps C's contract.
     guard_or((), || drop(unsafe { take_back(pd) }));
 }
 
@@ -116,7 +116,7 @@ fn registered(
         None => pd.domain.register(region, access, addressing)?,
     };
     Ok(Mr {
-        bytes: memory.len(),
+        length: memory.len(),
         address,
         stag: AtomicU32::new(memory.stag().0),
         copied: memory.is_copied(),
@@ -124,8 +124,8 @@ fn registered(
     })
 }
 
-/// Registers `bytes` bytes of the caller's own memory from `start`. What is sent from it is copied into frames, see
-/// `warpline_mr_is_copied`; what arrives is placed there at once.
+/// Registers `length` bytes of the caller's own memory from `start`. What is sent from it is copied into frames, see
+/// `warpline_mr_is_copied`; arriving data is placed there at once.
 ///
 /// `qp` is null, or the queue pair that alone may reach the memory: its peer may then invalidate it.
 ///
@@ -133,26 +133,26 @@ fn registered(
 /// `warpline_mr_destroy` is not enough for that.
 ///
 /// - `-EINVAL`: no bytes, a wrong right, or `qp` is of another Protection Domain
-/// - `-ENOSPC`: the device knows as many regions as it can, or the Protection Domain as many as it may
+/// - `-ENOSPC`: the device has as many regions as it can, or the Protection Domain as many as it may
 /// - `-ENODEV`: the device has stopped
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_mr_register(
     pd: *mut Pd,
     qp: *mut Qp,
     start: *mut c_void,
-    bytes: usize,
+    length: usize,
     access: u32,
     mr: *mut *mut Mr,
 ) -> c_int {
     guard(|| {
-        // SAFETY: what C promises for every call.
+        // SAFETY: the caller keeps C's contract.
         unsafe {
             let pd = borrow(pd)?;
             let start = NonNull::new(start.cast::<u8>()).ok_or(Failure::NULL)?;
             hand_out(mr, || {
                 let (held, gone): (Sender<()>, Gone) = mpsc::channel();
                 // C promises that the memory stays as it has to until it is deregistered, which waits for `held`.
-                let region = Region::from_raw(start, bytes, held);
+                let region = Region::from_raw(start, length, held);
                 let region = region.ok_or(Failure::invalid("no bytes, or more than memory has"))?;
                 registered(pd, qp.as_ref(), region, access, Some(gone))
             })?;
@@ -161,7 +161,7 @@ pub unsafe extern "C" fn warpline_mr_register(
     })
 }
 
-/// Allocates and registers `bytes` zero bytes: in hugepages on a device of `warpline_device_open`. They go when nothing reaches
+/// Allocates and registers `length` zero bytes: in hugepages on a device of `warpline_device_open`. They go when nothing reaches
 /// them any more.
 ///
 /// - `-ENOMEM`: there is no such memory
@@ -170,17 +170,17 @@ pub unsafe extern "C" fn warpline_mr_register(
 pub unsafe extern "C" fn warpline_mr_allocate(
     pd: *mut Pd,
     qp: *mut Qp,
-    bytes: usize,
+    length: usize,
     access: u32,
     mr: *mut *mut Mr,
 ) -> c_int {
     guard(|| {
-        // SAFETY: what C promises for every call.
+        // SAFETY: the caller keeps C's contract.
         unsafe {
             let pd = borrow(pd)?;
             hand_out(mr, || {
                 let source = &pd.device.config().memory;
-                let region = source.allocate(bytes).ok_or(MemoryError::OutOfMemory { octets: bytes })?;
+                let region = source.allocate(length).ok_or(MemoryError::OutOfMemory { octets: length })?;
                 registered(pd, qp.as_ref(), region, access, None)
             })?;
         }
@@ -191,23 +191,23 @@ pub unsafe extern "C" fn warpline_mr_allocate(
 /// Where the memory starts; null for a null `mr`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_mr_address(mr: *const Mr) -> *mut c_void {
-    // SAFETY: what C promises for every call.
+    // SAFETY: the caller keeps C's contract.
     unsafe { mr.as_ref() }
         .map_or(std::ptr::null_mut(), |mr| std::ptr::with_exposed_provenance_mut(mr.address as usize))
 }
 
-/// How many bytes it has; 0 for a null `mr`.
+/// Its length in bytes; 0 for a null `mr`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_mr_length(mr: *const Mr) -> usize {
-    // SAFETY: what C promises for every call.
-    unsafe { mr.as_ref() }.map_or(0, |mr| mr.bytes)
+    // SAFETY: the caller keeps C's contract.
+    unsafe { mr.as_ref() }.map_or(0, |mr| mr.length)
 }
 
 /// Its STag: its name in `warpline_sge`, and at peers. 0, which names nothing, for a null `mr`.
-/// `warpline_mr_fast_registration` gives it another one.
+/// `warpline_mr_fast_registration` gives it another.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_mr_stag(mr: *const Mr) -> u32 {
-    // SAFETY: what C promises for every call.
+    // SAFETY: the caller keeps C's contract.
     unsafe { mr.as_ref() }.map_or(0, |mr| mr.stag.load(Ordering::Acquire))
 }
 
@@ -215,7 +215,7 @@ pub unsafe extern "C" fn warpline_mr_stag(mr: *const Mr) -> u32 {
 /// memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_mr_is_copied(mr: *const Mr) -> bool {
-    // SAFETY: what C promises for every call.
+    // SAFETY: the caller keeps C's contract.
     unsafe { mr.as_ref() }.is_some_and(|mr| mr.copied)
 }
 
@@ -223,11 +223,11 @@ pub unsafe extern "C" fn warpline_mr_is_copied(mr: *const Mr) -> bool {
 /// anything else the handle is still there, for another try.
 ///
 /// - `-EBUSY`: work that is not completed, a response to the peer, or a window that is bound still needed the memory after
-///   `timeout_ms` milliseconds, or the core had not answered; `warpline_last_error` tells which
+///   `timeout_ms` milliseconds, or the core had not answered; `warpline_last_error` says which
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_mr_deregister(mr: *mut Mr, timeout_ms: i32) -> c_int {
     guard(|| {
-        // SAFETY: what C promises for every call.
+        // SAFETY: the caller keeps C's contract.
         unsafe { borrow(mr.cast_const())?.leave(timeout_ms)? };
         // SAFETY: as above; nothing of it is borrowed any more.
         drop(unsafe { take_back(mr) });
@@ -235,22 +235,22 @@ pub unsafe extern "C" fn warpline_mr_deregister(mr: *mut Mr, timeout_ms: i32) ->
     })
 }
 
-/// Gives memory back without asking: it is deregistered now, or behind the caller's back as soon as nothing needs it. Fit
-/// for memory of `warpline_mr_allocate`; the caller's own must then never go. Null is nothing.
+/// Returns memory without waiting: it is deregistered now, or in the background as soon as nothing uses it. Fit
+/// for memory of `warpline_mr_allocate`; the caller's own must then never go. Does nothing for null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_mr_destroy(mr: *mut Mr) {
-    // SAFETY: what C promises for every call.
+    // SAFETY: the caller keeps C's contract.
     guard_or((), || drop(unsafe { take_back(mr) }));
 }
 
 impl Mr {
-    /// Does something with the registration, which may give it another name.
-    pub(crate) fn with<T>(&self, ask: impl FnOnce(&mut MemoryRegion) -> T) -> Result<T, Failure> {
+    /// Calls `call` with the registration, whose STag it may change.
+    pub(crate) fn with<T>(&self, call: impl FnOnce(&mut MemoryRegion) -> T) -> Result<T, Failure> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let State::Registered(memory, _) = &mut *state else {
             return Err(Failure::invalid("the memory is on its way back to its owner"));
         };
-        let answer = ask(memory);
+        let answer = call(memory);
         self.stag.store(memory.stag().0, Ordering::Release);
         Ok(answer)
     }

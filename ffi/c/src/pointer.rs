@@ -8,17 +8,17 @@ use std::time::Duration;
 use crate::cm::id::WARPLINE_MAX_ADDRESS;
 use crate::error::Failure;
 
-/// What a handle, or a pointer to one thing that is read, names.
+/// Borrows the value behind a handle or a pointer.
 ///
 /// # Safety
 ///
-/// Null, or good for as long as `'a`: what C promises for every call.
+/// Null, or good for as long as `'a`: C's contract.
 pub(crate) unsafe fn borrow<'a, T>(pointer: *const T) -> Result<&'a T, Failure> {
     // SAFETY: the caller's promise.
     unsafe { pointer.as_ref() }.ok_or(Failure::NULL)
 }
 
-/// Writes a new handle of what `make` gives to `target`, and null before; with a null target nothing is made.
+/// Writes to `target` a new handle of the value that `make` returns, and null before; makes nothing for a null target.
 ///
 /// # Safety
 ///

@@ -21,7 +21,7 @@ pub struct Srq(pub(crate) SharedReceiveQueue);
 pub const WARPLINE_QP_IDLE: c_int = 0;
 /// Connected: sends may be posted.
 pub const WARPLINE_QP_READY_TO_SEND: c_int = 1;
-/// An end has closed; what was posted before is still being done.
+/// An end has closed; requests posted before are still executed.
 pub const WARPLINE_QP_CLOSING: c_int = 2;
 /// The stream has failed, and the connection is being closed.
 pub const WARPLINE_QP_TERMINATE: c_int = 3;
@@ -38,8 +38,8 @@ pub struct QpAttr {
     pub send_depth: u32,
     /// The same of receives. With a shared receive queue, receives of it held at a time.
     pub recv_depth: u32,
-    /// Milliseconds that a message of the peer which meets no receive waits for one; all that the peer sends behind it waits
-    /// too. 0: it ends the stream at once.
+    /// Milliseconds that a message of the peer which finds no receive waits for one; all that the peer sends after it waits
+    /// too. 0: such a message ends the stream at once.
     pub rnr_timeout_ms: u32,
     /// Milliseconds after `warpline_disconnect` without an byte of the peer or an acknowledgement of ours, after which the
     /// connection is reset; 0 for 60000, `UINT32_MAX` for no limit.
@@ -82,7 +82,7 @@ impl QpAttr {
 }
 
 /// Makes a queue pair that reports to `send_cq` and `recv_cq`, which may be the same. `srq` is null or where it takes its
-/// receives from; `attr` may be null for the usual.
+/// receives from; `attr` may be null for the defaults.
 ///
 /// - `-EINVAL`: a pointer is null, `srq` is of another Protection Domain, or a queue would be too deep
 /// - `-ENOSPC`: the device serves as many as it can, or the Protection Domain has as many as it may
@@ -97,7 +97,7 @@ pub unsafe extern "C" fn warpline_qp_create(
     qp: *mut *mut Qp,
 ) -> c_int {
     guard(|| {
-        // SAFETY: what C promises for every call.
+        // SAFETY: the caller keeps C's contract.
         unsafe {
             let (pd, send_cq, recv_cq) = (borrow(pd)?, borrow(send_cq)?, borrow(recv_cq)?);
             let config = extensible(attr)?.config()?;
@@ -114,17 +114,17 @@ pub unsafe extern "C" fn warpline_qp_create(
 }
 
 /// Gives a queue pair back, which ends its connection: after `warpline_disconnect` in the orderly way that has begun,
-/// else with a reset. Null is nothing.
+/// else with a reset. Does nothing for null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_qp_destroy(qp: *mut Qp) {
-    // SAFETY: what C promises for every call.
+    // SAFETY: the caller keeps C's contract.
     guard_or((), || drop(unsafe { take_back(qp) }));
 }
 
 /// Its number, as completions and events carry it; 0 for null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_qp_number(qp: *const Qp) -> u32 {
-    // SAFETY: what C promises for every call.
+    // SAFETY: the caller keeps C's contract.
     unsafe { qp.as_ref() }.map_or(0, |qp| qp.0.number().0)
 }
 
@@ -132,7 +132,7 @@ pub unsafe extern "C" fn warpline_qp_number(qp: *const Qp) -> u32 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_qp_state(qp: *const Qp) -> c_int {
     guard(|| {
-        // SAFETY: what C promises for every call.
+        // SAFETY: the caller keeps C's contract.
         Ok(match unsafe { borrow(qp)? }.0.state() {
             QpState::Idle => WARPLINE_QP_IDLE,
             QpState::ReadyToSend => WARPLINE_QP_READY_TO_SEND,
@@ -143,23 +143,23 @@ pub unsafe extern "C" fn warpline_qp_state(qp: *const Qp) -> c_int {
     })
 }
 
-/// Closes our half of the connection after everything posted; what is posted later is flushed. The peer's half stays open
+/// Closes our half of the connection after everything posted; requests posted later are flushed. The peer's half stays open
 /// until the peer closes it. A peer that is silent for `disconnect_timeout_ms` is given up: `warpline_wait_closed` then
 /// returns `-ECONNABORTED`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_disconnect(qp: *mut Qp) -> c_int {
     guard(|| {
-        // SAFETY: what C promises for every call.
+        // SAFETY: the caller keeps C's contract.
         unsafe { borrow(qp)? }.0.disconnect();
         Ok(0)
     })
 }
 
-/// Resets the connection: what is outstanding is flushed, the peer sees an error.
+/// Resets the connection: outstanding requests are flushed, the peer sees an error.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_abort(qp: *mut Qp) -> c_int {
     guard(|| {
-        // SAFETY: what C promises for every call.
+        // SAFETY: the caller keeps C's contract.
         unsafe { borrow(qp)? }.0.abort();
         Ok(0)
     })
@@ -169,11 +169,11 @@ pub unsafe extern "C" fn warpline_abort(qp: *mut Qp) -> c_int {
 /// ours is still open.
 ///
 /// - `-ETIMEDOUT`: it has not, after `timeout_ms` milliseconds
-/// - `-ECONNABORTED`: the connection ended otherwise; `warpline_last_error` tells how
+/// - `-ECONNABORTED`: the connection ended otherwise; `warpline_last_error` says how
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_wait_peer_closed(qp: *mut Qp, timeout_ms: i32) -> c_int {
     guard(|| {
-        // SAFETY: what C promises for every call.
+        // SAFETY: the caller keeps C's contract.
         unsafe { borrow(qp)? }.0.wait_peer_closed(patience(timeout_ms))?;
         Ok(0)
     })
@@ -182,11 +182,11 @@ pub unsafe extern "C" fn warpline_wait_peer_closed(qp: *mut Qp, timeout_ms: i32)
 /// Waits until the connection is closed by both ends.
 ///
 /// - `-ETIMEDOUT`: it is not yet, after `timeout_ms` milliseconds
-/// - `-ECONNABORTED`: it ended otherwise; `warpline_last_error` tells how
+/// - `-ECONNABORTED`: it ended otherwise; `warpline_last_error` says how
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_wait_closed(qp: *mut Qp, timeout_ms: i32) -> c_int {
     guard(|| {
-        // SAFETY: what C promises for every call.
+        // SAFETY: the caller keeps C's contract.
         unsafe { borrow(qp)? }.0.wait_closed(patience(timeout_ms))?;
         Ok(0)
     })
@@ -201,7 +201,7 @@ pub unsafe extern "C" fn warpline_srq_create(pd: *mut Pd, depth: u32, srq: *mut 
         if !(1..=limits::RECEIVES_PER_SHARED_QUEUE).contains(&(depth as usize)) {
             return Err(Failure::invalid("a shared receive queue has room for 1 to 262144 receives"));
         }
-        // SAFETY: what C promises for every call.
+        // SAFETY: the caller keeps C's contract.
         unsafe {
             let pd = borrow(pd)?;
             hand_out(srq, || Ok(Srq(pd.domain.shared_receive_queue(depth as usize))))?;
@@ -215,7 +215,7 @@ pub unsafe extern "C" fn warpline_srq_create(pd: *mut Pd, depth: u32, srq: *mut 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_srq_arm_limit(srq: *mut Srq, limit: u32) -> c_int {
     guard(|| {
-        // SAFETY: what C promises for every call.
+        // SAFETY: the caller keeps C's contract.
         unsafe { borrow(srq)? }.0.arm_limit(limit);
         Ok(0)
     })
@@ -224,13 +224,13 @@ pub unsafe extern "C" fn warpline_srq_arm_limit(srq: *mut Srq, limit: u32) -> c_
 /// Its number in asynchronous events; 0 for null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_srq_number(srq: *const Srq) -> u32 {
-    // SAFETY: what C promises for every call.
+    // SAFETY: the caller keeps C's contract.
     unsafe { srq.as_ref() }.map_or(0, |srq| srq.0.number().0)
 }
 
-/// Gives a shared receive queue back. It stays for queue pairs that take from it. Null is nothing.
+/// Returns a shared receive queue to the library. It stays for queue pairs that take from it. Does nothing for null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_srq_destroy(srq: *mut Srq) {
-    // SAFETY: what C promises for every call.
+    // SAFETY: the caller keeps C's contract.
     guard_or((), || drop(unsafe { take_back(srq) }));
 }

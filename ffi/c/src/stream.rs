@@ -17,16 +17,16 @@ use crate::queue_pair::Qp;
 /// `warpline_stream_initiate` or as Responder by `warpline_stream_respond`, whoever opened the connection; or without startup
 /// frames by `warpline_stream_start_unnegotiated`. After a rejection it is in streaming mode again.
 ///
-/// What is not read closes TCP's window; what is written waits in a queue of about 64 KiB. One thread may read while another
+/// Bytes that are not read close TCP's window; bytes that are written wait in a queue of about 64 KiB. One thread may read while another
 /// writes.
 pub struct Stream(pub(crate) TcpStream);
 
 /// Takes connections to a port in streaming mode.
 pub struct StreamListener(pub(crate) TcpListener);
 
-/// Of `warpline_stream_start_unnegotiated`: what we send.
+/// For `warpline_stream_start_unnegotiated`: the direction in which this end sends.
 pub const WARPLINE_STREAM_SEND: u32 = 1;
-/// What we receive.
+/// The direction in which this end receives.
 pub const WARPLINE_STREAM_RECEIVE: u32 = 2;
 
 /// Opens a TCP connection to `address`, an IPv4 or IPv6 address, and `port`, in streaming mode: in `timeout_ms` milliseconds at
@@ -50,7 +50,7 @@ pub unsafe extern "C" fn warpline_stream_connect(
         if timeout_ms != 0 {
             config.timeout = Duration::from_millis(timeout_ms.into());
         }
-        // SAFETY: what C promises for every call.
+        // SAFETY: the caller keeps C's contract.
         unsafe {
             let (device, remote) = (borrow(device)?, socket_address(address, port)?);
             hand_out(stream, || Ok(Stream(device.0.connect_stream(remote, &config)?)))?;
@@ -74,7 +74,7 @@ pub unsafe extern "C" fn warpline_stream_listen(
         if backlog != 0 {
             config.backlog = backlog;
         }
-        // SAFETY: what C promises for every call.
+        // SAFETY: the caller keeps C's contract.
         unsafe {
             let device = borrow(device)?;
             hand_out(listener, || Ok(StreamListener(device.0.listen_streams(port, &config)?)))?;
@@ -83,10 +83,10 @@ pub unsafe extern "C" fn warpline_stream_listen(
     })
 }
 
-/// Listens no more: connections that nobody has taken are closed. Null is nothing.
+/// Listens no more: connections that nobody has taken are closed. Does nothing for null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_stream_listener_destroy(listener: *mut StreamListener) {
-    // SAFETY: what C promises for every call.
+    // SAFETY: the caller keeps C's contract.
     guard_or((), || drop(unsafe { take_back(listener) }));
 }
 
@@ -101,7 +101,7 @@ pub unsafe extern "C" fn warpline_stream_accept(
     stream: *mut *mut Stream,
 ) -> c_int {
     guard(|| {
-        // SAFETY: what C promises for every call.
+        // SAFETY: the caller keeps C's contract.
         unsafe {
             let listener = borrow(listener)?;
             hand_out(stream, || Ok(Stream(listener.0.accept(patience(timeout_ms))?)))?;
@@ -110,18 +110,18 @@ pub unsafe extern "C" fn warpline_stream_accept(
     })
 }
 
-/// Gives a connection back: in streaming mode it is closed in an orderly way; once MPA has started, it is its queue pair's. Null
+/// Returns a connection to the library: in streaming mode it is closed in an orderly way; once MPA has started, it is its queue pair's. Null
 /// is nothing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_stream_destroy(stream: *mut Stream) {
-    // SAFETY: what C promises for every call.
+    // SAFETY: the caller keeps C's contract.
     guard_or((), || drop(unsafe { take_back(stream) }));
 }
 
 /// Bytes that can be read at once; 0 for null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_stream_available(stream: *const Stream) -> usize {
-    // SAFETY: what C promises for every call.
+    // SAFETY: the caller keeps C's contract.
     guard_or(0, || unsafe { stream.as_ref() }.map_or(0, |stream| stream.0.available()))
 }
 
@@ -130,7 +130,7 @@ fn counted(bytes: usize) -> c_int {
     c_int::try_from(bytes).unwrap_or(c_int::MAX)
 }
 
-/// Reads what there is, at most `bytes` bytes, to `place`; waits for one for `timeout_ms` milliseconds, or for ever if that is
+/// Reads the bytes that have arrived, at most `length`, to `place`; waits for the first for `timeout_ms` milliseconds, or for ever if that is
 /// negative. Gives how many; 0 when the peer has finished and all was read.
 ///
 /// - `-ETIMEDOUT`: nothing came
@@ -141,43 +141,43 @@ fn counted(bytes: usize) -> c_int {
 pub unsafe extern "C" fn warpline_stream_read(
     stream: *mut Stream,
     place: *mut c_void,
-    bytes: usize,
+    length: usize,
     timeout_ms: i32,
 ) -> c_int {
     guard(|| {
-        // SAFETY: what C promises for every call.
+        // SAFETY: the caller keeps C's contract.
         let stream = unsafe { borrow(stream)? };
         if place.is_null() {
             return Err(Failure::NULL);
         }
         // C's memory need not hold values, so the bytes come by way of memory that does.
-        let mut read = vec![0; bytes.min(limits::STREAM_UNCONSUMED_OCTETS)];
+        let mut read = vec![0; length.min(limits::STREAM_UNCONSUMED_OCTETS)];
         let count = stream.0.read(&mut read, patience(timeout_ms))?;
-        // SAFETY: not null, so `bytes` bytes may be written: what C promises. No alignment is needed for bytes.
+        // SAFETY: not null, so `length` bytes may be written: what C promises. No alignment is needed for bytes.
         unsafe { place.cast::<u8>().copy_from_nonoverlapping(read.as_ptr(), count) };
         Ok(counted(count))
     })
 }
 
-/// Queues as many of `bytes` bytes from `start` as there is room for; waits for room for one for `timeout_ms` milliseconds, or
+/// Queues as many of `length` bytes from `start` as there is room for; waits for room for one for `timeout_ms` milliseconds, or
 /// for ever if that is negative. Gives how many.
 ///
 /// - `-ETIMEDOUT`: there was no room
 /// - `-EPIPE`: this end has finished
 /// - `-ECONNRESET`: the connection has ended
-/// - `-EINVAL`: a pointer is null, or what is sent is MPA's
+/// - `-EINVAL`: a pointer is null, or MPA has started in this direction
 /// - `-ENODEV`: the device has stopped
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_stream_write(
     stream: *mut Stream,
     start: *const c_void,
-    bytes: usize,
+    length: usize,
     timeout_ms: i32,
 ) -> c_int {
     guard(|| {
-        // SAFETY: what C promises for every call.
+        // SAFETY: the caller keeps C's contract.
         let (stream, bytes) =
-            unsafe { (borrow(stream)?, list(start.cast::<u8>(), bytes.min(limits::STREAM_SEND_OCTETS))?) };
+            unsafe { (borrow(stream)?, list(start.cast::<u8>(), length.min(limits::STREAM_SEND_OCTETS))?) };
         Ok(counted(stream.0.write(bytes, patience(timeout_ms))?))
     })
 }
@@ -186,7 +186,7 @@ pub unsafe extern "C" fn warpline_stream_write(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_stream_finish(stream: *mut Stream) -> c_int {
     guard(|| {
-        // SAFETY: what C promises for every call.
+        // SAFETY: the caller keeps C's contract.
         unsafe { borrow(stream)? }.0.finish();
         Ok(0)
     })
@@ -196,7 +196,7 @@ pub unsafe extern "C" fn warpline_stream_finish(stream: *mut Stream) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_stream_abort(stream: *mut Stream) -> c_int {
     guard(|| {
-        // SAFETY: what C promises for every call.
+        // SAFETY: the caller keeps C's contract.
         unsafe { borrow(stream)? }.0.abort();
         Ok(0)
     })
@@ -210,14 +210,14 @@ pub unsafe extern "C" fn warpline_stream_abort(stream: *mut Stream) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_stream_wait_closed(stream: *mut Stream, timeout_ms: i32) -> c_int {
     guard(|| {
-        // SAFETY: what C promises for every call.
+        // SAFETY: the caller keeps C's contract.
         unsafe { borrow(stream)? }.0.wait_closed(patience(timeout_ms))?;
         Ok(0)
     })
 }
 
-/// Starts MPA as its Initiator, at once or after bytes: behind our last one comes the Request, and the peer's next one belongs to
-/// its Reply. Returns when sends may be posted to `qp`. `param` may be null for the usual; `reply` may be null, else it is written on
+/// Starts MPA as its Initiator, at once or after bytes: the Request follows this end's last byte, and the peer's next byte belongs to
+/// its Reply. Returns when sends may be posted to `qp`. `param` may be null for the defaults; `reply` may be null, else it is written on
 /// success, and on `-EACCES` with the peer's reason. After that the connection is in streaming mode again.
 ///
 /// - `-EBUSY`: bytes wait to be read: read them, then start
@@ -234,7 +234,7 @@ pub unsafe extern "C" fn warpline_stream_initiate(
     reply: *mut ConnReply,
 ) -> c_int {
     guard(|| {
-        // SAFETY: what C promises for every call.
+        // SAFETY: the caller keeps C's contract.
         let (stream, qp, config) =
             unsafe { (borrow(stream)?, borrow(qp)?, ConnParam::read(param)?.connecting()?) };
         // SAFETY: as above.
@@ -242,12 +242,12 @@ pub unsafe extern "C" fn warpline_stream_initiate(
     })
 }
 
-/// Starts MPA as its Responder: `bytes` bytes of `last_message`, which may be none, are our last ones before the Reply, and the
+/// Starts MPA as its Responder: `length` bytes of `last_message`, which may be none, are our last ones before the Reply, and the
 /// peer's next byte belongs to its Request. Waits for the Request, which `warpline_accept` or `warpline_reject` answers; after a
-/// rejection the connection is in streaming mode again. `attr` may be null for the usual.
+/// rejection the connection is in streaming mode again. `attr` may be null for the defaults.
 ///
 /// - `-EBUSY`: bytes wait to be read, which cannot be the Request's with a last message: read them, then start
-/// - `-EAGAIN`: the last message does not fit behind what is queued
+/// - `-EAGAIN`: the queue has no room for the last message
 /// - `-EPROTO`, `-ECONNRESET`: no Request came in its time, or startup has failed; the connection is closed
 /// - `-EINVAL`: a pointer is null but `attr`, or MPA has started already
 /// - `-ENODEV`: the device has stopped
@@ -255,14 +255,14 @@ pub unsafe extern "C" fn warpline_stream_initiate(
 pub unsafe extern "C" fn warpline_stream_respond(
     stream: *mut Stream,
     last_message: *const c_void,
-    bytes: usize,
+    length: usize,
     attr: *const ListenAttr,
     request: *mut *mut Request,
 ) -> c_int {
     guard(|| {
-        // SAFETY: what C promises for every call.
+        // SAFETY: the caller keeps C's contract.
         unsafe {
-            let (stream, last) = (borrow(stream)?, list(last_message.cast::<u8>(), bytes)?);
+            let (stream, last) = (borrow(stream)?, list(last_message.cast::<u8>(), length)?);
             let config = ListenAttr::config(attr)?;
             hand_out(request, || Ok(Request { request: stream.0.respond(last, &config)? }))?;
         }
@@ -280,15 +280,15 @@ pub unsafe extern "C" fn warpline_stream_respond(
 pub unsafe extern "C" fn warpline_reject_to_stream(
     request: *mut Request,
     private_data: *const c_void,
-    bytes: u32,
+    length: u32,
     stream: *mut *mut Stream,
 ) -> c_int {
     guard(|| {
-        // SAFETY: what C promises for every call.
+        // SAFETY: the caller keeps C's contract.
         let request = unsafe { take_back(request) }.ok_or(Failure::NULL)?;
         // SAFETY: as above.
         unsafe {
-            let private_data = list(private_data.cast::<u8>(), bytes as usize)?;
+            let private_data = list(private_data.cast::<u8>(), length as usize)?;
             hand_out(stream, || Ok(Stream(request.request.reject_to_stream(private_data)?)))?;
         }
         Ok(0)
@@ -296,7 +296,7 @@ pub unsafe extern "C" fn warpline_reject_to_stream(
 }
 
 /// Full Operation without startup frames, as draft-culley-iwarp-mpa-00 has it: with Markers and CRCs, and no waiting for the other
-/// end. `directions` is `WARPLINE_STREAM_SEND`, `WARPLINE_STREAM_RECEIVE` or both: the bytes behind those written and read so far
+/// end. `directions` is `WARPLINE_STREAM_SEND`, `WARPLINE_STREAM_RECEIVE` or both: the bytes after those written and read so far
 /// are MPA's, which both ends must know; the other direction stays in streaming mode until it is started too, with the same queue
 /// pair. `version` is that of DDP and RDMAP, 0 or 1. `ird` and `ord` are the RDMA Reads of the peer that are served at a time and our
 /// own that may be outstanding, up to 128 each: the peer must be called with the same numbers the other way round. Of these three
@@ -327,7 +327,7 @@ pub unsafe extern "C" fn warpline_stream_start_unnegotiated(
         if version > 1 {
             return Err(Failure::invalid("there is no such version of DDP and RDMAP"));
         }
-        // SAFETY: what C promises for every call.
+        // SAFETY: the caller keeps C's contract.
         let (stream, qp) = unsafe { (borrow(stream)?, borrow(qp)?) };
         let config = UnnegotiatedConfig { version, depths: ReadDepths { ird, ord } };
         stream.0.start_unnegotiated(&qp.0, direction, &config)?;

@@ -16,16 +16,16 @@ pub struct Mw {
     window: Mutex<Option<MemoryWindow>>,
 }
 
-/// A range of memory under a name that no peer knows yet. It names the memory when the work request with it is done
-/// (`WARPLINE_WR_BIND`, `WARPLINE_WR_REGISTER`); what is posted behind that on the same queue pair comes after it. `stag`, `to`
-/// and `bytes` are for the caller to read; nothing of it is to be changed.
+/// A range of memory with a new STag, which takes effect when the work request with this grant is complete
+/// (`WARPLINE_WR_BIND`, `WARPLINE_WR_REGISTER`); requests posted later on the same queue pair are executed after it. `stag`, `to`
+/// and `length` are for the caller to read; nothing of it is to be changed.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Grant {
     /// The Tagged Offset of the first byte, under the new name.
     pub to: u64,
     /// Bytes.
-    pub bytes: u64,
+    pub length: u64,
     /// Where the range begins: of a window, as a Tagged Offset of the registration; else, as bytes from the begin of the
     /// memory.
     pub start: u64,
@@ -46,7 +46,7 @@ impl Grant {
             window: STag(self.stag),
             registration: STag(self.mr_stag),
             to: self.start,
-            octets: self.bytes,
+            octets: self.length,
             access,
             zero_based: addressing == Addressing::ZeroBased,
         })
@@ -57,7 +57,7 @@ impl Grant {
         Ok(FastRegistration {
             stag: STag(self.stag),
             offset: self.start,
-            octets: self.bytes,
+            octets: self.length,
             base_to: self.to,
             access,
             all_streams: !self.one_stream,
@@ -66,10 +66,10 @@ impl Grant {
 }
 
 impl Mw {
-    /// Does something with the window, which may give it another name.
-    pub(crate) fn with<T>(&self, ask: impl FnOnce(&mut MemoryWindow) -> T) -> Result<T, Failure> {
+    /// Calls `call` with the window, whose STag it may change.
+    pub(crate) fn with<T>(&self, call: impl FnOnce(&mut MemoryWindow) -> T) -> Result<T, Failure> {
         let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(ask(window.as_mut().ok_or(Failure::invalid("the window is given back"))?))
+        Ok(call(window.as_mut().ok_or(Failure::invalid("the window is given back"))?))
     }
 
     fn leave(&self, timeout_ms: i32) -> Result<(), Failure> {
@@ -85,12 +85,12 @@ impl Mw {
 
 /// A window, bound to nothing yet.
 ///
-/// - `-ENOSPC`: the device knows as many regions and windows as it can, or the Protection Domain as many as it may
+/// - `-ENOSPC`: the device has as many regions and windows as it can, or the Protection Domain as many as it may
 /// - `-ENODEV`: the device has stopped
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_mw_allocate(pd: *mut Pd, mw: *mut *mut Mw) -> c_int {
     guard(|| {
-        // SAFETY: what C promises for every call.
+        // SAFETY: the caller keeps C's contract.
         unsafe {
             let pd = borrow(pd)?;
             hand_out(mw, || Ok(Mw { window: Mutex::new(Some(pd.domain.allocate_window()?)) }))?;
@@ -99,18 +99,18 @@ pub unsafe extern "C" fn warpline_mw_allocate(pd: *mut Pd, mw: *mut *mut Mw) -> 
     })
 }
 
-/// What the peer calls it, once it is bound; 0, which names nothing, for a null `mw`. `warpline_mw_binding` gives it another
+/// Returns its STag, which is valid once it is bound; 0, which is no STag, for a null `mw`. `warpline_mw_binding` gives it another
 /// name each time.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_mw_stag(mw: *const Mw) -> u32 {
     guard_or(0, || {
-        // SAFETY: what C promises for every call.
+        // SAFETY: the caller keeps C's contract.
         let mw = unsafe { mw.as_ref() };
         mw.and_then(|mw| mw.with(|window| window.stag().0).ok()).unwrap_or(0)
     })
 }
 
-/// Writes to `grant` what binds the window to bytes `offset` to `offset + bytes` of `mr`: for a work request with the opcode
+/// Writes to `grant` the binding of the window to bytes `offset` to `offset + length` of `mr`: for a work request with the opcode
 /// `WARPLINE_WR_BIND`, which opens them to the peer of the queue pair that it is posted to. The window must not be bound when
 /// the work request is done, so invalidate it before if it is. Without a work request, nothing but its name changes.
 ///
@@ -124,25 +124,25 @@ pub unsafe extern "C" fn warpline_mw_binding(
     mw: *mut Mw,
     mr: *const Mr,
     offset: usize,
-    bytes: usize,
+    length: usize,
     access: u32,
     grant: *mut Grant,
 ) -> c_int {
     guard(|| {
-        // SAFETY: what C promises for every call.
+        // SAFETY: the caller keeps C's contract.
         let (mw, mr) = unsafe { (borrow(mw)?, borrow(mr)?) };
         if grant.is_null() {
             return Err(Failure::NULL);
         }
         let (allowed, addressing) = rights(access)?;
         let bind = |window: &mut MemoryWindow, memory: &MemoryRegion| {
-            let binding = window.binding(memory, (offset, bytes), allowed, addressing);
-            let Binding { window: stag, registration, to: start, octets: bytes, .. } = binding;
+            let binding = window.binding(memory, (offset, length), allowed, addressing);
+            let Binding { window: stag, registration, to: start, octets: length, .. } = binding;
             let to = window.to(0);
-            Grant { to, bytes, start, stag: stag.0, mr_stag: registration.0, access, one_stream: true }
+            Grant { to, length, start, stag: stag.0, mr_stag: registration.0, access, one_stream: true }
         };
         let bound = mr.with(|memory| mw.with(|window| bind(window, memory)))??;
-        // SAFETY: not null, so it may be written: what C promises.
+        // SAFETY: not null, so it may be written, by C's contract.
         unsafe { grant.write(bound) };
         Ok(0)
     })
@@ -155,7 +155,7 @@ pub unsafe extern "C" fn warpline_mw_binding(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_mw_deallocate(mw: *mut Mw, timeout_ms: i32) -> c_int {
     guard(|| {
-        // SAFETY: what C promises for every call.
+        // SAFETY: the caller keeps C's contract.
         unsafe { borrow(mw.cast_const())?.leave(timeout_ms)? };
         // SAFETY: as above; nothing of it is borrowed any more.
         drop(unsafe { take_back(mw) });
@@ -163,17 +163,17 @@ pub unsafe extern "C" fn warpline_mw_deallocate(mw: *mut Mw, timeout_ms: i32) ->
     })
 }
 
-/// Gives a window back without asking: it is taken back now, or behind the caller's back as soon as nothing reads by it. Null
+/// Destroys a window without waiting: now, or in the background as soon as no Read uses it. Null
 /// is nothing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_mw_destroy(mw: *mut Mw) {
-    // SAFETY: what C promises for every call.
+    // SAFETY: the caller keeps C's contract.
     guard_or((), || drop(unsafe { take_back(mw) }));
 }
 
-/// Writes to `grant` what registers bytes `offset` to `offset + bytes` of the memory anew, without asking the control thread:
+/// Writes to `grant` the registration of bytes `offset` to `offset + length` of the memory anew, without asking the control thread:
 /// for a work request with the opcode `WARPLINE_WR_REGISTER`. The memory must be invalid when the work request is done, so
-/// invalidate it before (`WARPLINE_WR_LOCAL_INVALIDATE`), if the peer has not. `warpline_mr_stag` gives the new name from now on.
+/// invalidate it before (`WARPLINE_WR_LOCAL_INVALIDATE`), if the peer has not. `warpline_mr_stag` returns the new STag from now on.
 ///
 /// `access` is no more than at first, with or without `WARPLINE_ACCESS_ZERO_BASED`. With `one_stream`, the memory is for the
 /// queue pair alone that the work request is posted to, whose peer may then invalidate it. What is not allowed makes the work
@@ -184,13 +184,13 @@ pub unsafe extern "C" fn warpline_mw_destroy(mw: *mut Mw) {
 pub unsafe extern "C" fn warpline_mr_fast_registration(
     mr: *mut Mr,
     offset: usize,
-    bytes: usize,
+    length: usize,
     access: u32,
     one_stream: bool,
     grant: *mut Grant,
 ) -> c_int {
     guard(|| {
-        // SAFETY: what C promises for every call.
+        // SAFETY: the caller keeps C's contract.
         let mr = unsafe { borrow(mr)? };
         if grant.is_null() {
             return Err(Failure::NULL);
@@ -198,10 +198,10 @@ pub unsafe extern "C" fn warpline_mr_fast_registration(
         let (allowed, addressing) = rights(access)?;
         let sharing = if one_stream { Sharing::OneStream } else { Sharing::AllStreams };
         let anew =
-            mr.with(|memory| memory.fast_registration((offset, bytes), allowed, addressing, sharing))?;
-        let FastRegistration { stag, offset: start, octets: bytes, base_to: to, .. } = anew;
-        // SAFETY: not null, so it may be written: what C promises.
-        unsafe { grant.write(Grant { to, bytes, start, stag: stag.0, mr_stag: 0, access, one_stream }) };
+            mr.with(|memory| memory.fast_registration((offset, length), allowed, addressing, sharing))?;
+        let FastRegistration { stag, offset: start, octets: length, base_to: to, .. } = anew;
+        // SAFETY: not null, so it may be written, by C's contract.
+        unsafe { grant.write(Grant { to, length, start, stag: stag.0, mr_stag: 0, access, one_stream }) };
         Ok(0)
     })
 }

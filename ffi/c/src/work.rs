@@ -14,9 +14,9 @@ use crate::pointer::{borrow, list};
 use crate::queue_pair::{Qp, Srq};
 use crate::window::Grant;
 
-/// Most ranges of memory in one work request.
+/// The most ranges of memory in one work request.
 pub const WARPLINE_MAX_SGE: u32 = 4;
-/// Most bytes that `WARPLINE_SEND_INLINE` takes.
+/// The most bytes that `WARPLINE_SEND_INLINE` takes.
 pub const WARPLINE_MAX_INLINE: u32 = 64;
 
 const _: () = assert!(WARPLINE_MAX_SGE as usize == limits::SCATTER_GATHER_ELEMENTS);
@@ -61,17 +61,17 @@ pub const WARPLINE_SEND_SOLICITED: u32 = 2;
 /// Waits until the Reads and atomics posted before are complete.
 pub const WARPLINE_SEND_FENCE: u32 = 4;
 /// The bytes are copied when the request is posted: at most `WARPLINE_MAX_INLINE`. `addr` is then the address of any
-/// memory, and `stag` of no account.
+/// memory, and `stag` is ignored.
 pub const WARPLINE_SEND_INLINE: u32 = 8;
 
 /// A range of registered memory. It stands in arrays, so it does not grow.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sge {
-    /// Its address (or what `WARPLINE_ACCESS_ZERO_BASED` says).
+    /// Its address; an offset in a registration with `WARPLINE_ACCESS_ZERO_BASED`.
     pub addr: u64,
-    /// Its bytes.
-    pub bytes: u32,
+    /// Its length in bytes.
+    pub length: u32,
     /// The STag of the registration it lies in.
     pub stag: u32,
 }
@@ -82,13 +82,13 @@ pub struct Sge {
 pub struct SendWr {
     /// `sizeof(struct warpline_send_wr)`.
     pub size: usize,
-    /// The caller's name for it.
+    /// The caller's identifier of it.
     pub wr_id: u64,
-    /// The request behind it; null for none.
+    /// The next request of the list; null for none.
     pub next: *const SendWr,
     /// Ranges of memory.
     pub sg_list: *const Sge,
-    /// How many, at most `WARPLINE_MAX_SGE`.
+    /// The number of ranges, at most `WARPLINE_MAX_SGE`.
     pub num_sge: u32,
     /// `WARPLINE_WR_*`.
     pub opcode: u32,
@@ -100,16 +100,16 @@ pub struct SendWr {
     pub remote_addr: u64,
     /// Immediate Data, as an integer: most significant byte first on the wire.
     pub immediate: u64,
-    /// What is expected, or added.
+    /// The value to compare with, or to add.
     pub compare_add: u64,
-    /// What comes instead.
+    /// The value to store.
     pub swap: u64,
     /// See `WARPLINE_WR_MASKED_*`.
     pub compare_add_mask: u64,
     /// See `WARPLINE_WR_MASKED_COMPARE_SWAP`.
     pub swap_mask: u64,
-    /// Of `WARPLINE_WR_BIND` what `warpline_mw_binding` has written, of `WARPLINE_WR_REGISTER` what
-    /// `warpline_mr_fast_registration` has.
+    /// With `WARPLINE_WR_BIND`, what `warpline_mw_binding` wrote; with `WARPLINE_WR_REGISTER`, what
+    /// `warpline_mr_fast_registration` wrote.
     pub grant: *const Grant,
 }
 
@@ -124,13 +124,13 @@ unsafe impl Extensible for SendWr {
 pub struct RecvWr {
     /// `sizeof(struct warpline_recv_wr)`.
     pub size: usize,
-    /// The caller's name for it.
+    /// The caller's identifier of it.
     pub wr_id: u64,
-    /// The request behind it; null for none.
+    /// The next request of the list; null for none.
     pub next: *const RecvWr,
     /// Ranges of memory, with the right `WARPLINE_ACCESS_LOCAL_WRITE`.
     pub sg_list: *const Sge,
-    /// How many, at most `WARPLINE_MAX_SGE`.
+    /// The number of ranges, at most `WARPLINE_MAX_SGE`.
     pub num_sge: u32,
     /// Must be 0.
     pub reserved: u32,
@@ -149,7 +149,7 @@ unsafe fn gather(start: *const Sge, count: u32) -> Result<SliceList, Failure> {
     let ranges = unsafe { list(start, count as usize)? };
     let mut slices = ArrayVec::<Slice, { limits::SCATTER_GATHER_ELEMENTS }>::new();
     for range in ranges {
-        let slice = Slice { stag: STag(range.stag), to: range.addr, octets: range.bytes };
+        let slice = Slice { stag: STag(range.stag), to: range.addr, octets: range.length };
         slices.try_push(slice).map_err(|_| Failure::invalid("more ranges than WARPLINE_MAX_SGE"))?;
     }
     SliceList::try_from(slices.as_slice()).map_err(|error| Failure::of(libc::EINVAL, &error))
@@ -163,12 +163,12 @@ unsafe fn copy_inline(start: *const Sge, count: u32) -> Result<InlineData, Failu
     let mut bytes = ArrayVec::<u8, { limits::INLINE_OCTETS }>::new();
     // SAFETY: the caller's promise.
     for range in unsafe { list(start, count as usize)? } {
-        if range.bytes > WARPLINE_MAX_INLINE {
+        if range.length > WARPLINE_MAX_INLINE {
             return Err(TOO_LONG);
         }
         let source = std::ptr::with_exposed_provenance::<u8>(range.addr as usize);
         // SAFETY: the caller's promise.
-        let source = unsafe { list(source, range.bytes as usize)? };
+        let source = unsafe { list(source, range.length as usize)? };
         bytes.try_extend_from_slice(source).map_err(|_| TOO_LONG)?;
     }
     InlineData::try_from(bytes.as_slice()).map_err(|_| TOO_LONG)
@@ -349,8 +349,8 @@ unsafe fn post_list<W: Linked>(
     }
 }
 
-/// Posts a list of send work requests in order. At the first that is not taken it stops, and writes which to `bad_wr`
-/// (which may be null): those before it are posted, those behind it are not. Any thread may post.
+/// Posts a list of send work requests in order. It stops at the first that is refused, and writes its address to `bad_wr`
+/// (which may be null): those before it are posted, those after it are not. Any thread may post.
 ///
 /// - `-EAGAIN`: the queue, or the completion queue, is full: poll completions first
 /// - `-ENOTCONN`: the queue pair is not connected yet, or its device has stopped
@@ -362,7 +362,7 @@ pub unsafe extern "C" fn warpline_post_send(
     wr: *const SendWr,
     bad_wr: *mut *const SendWr,
 ) -> c_int {
-    // SAFETY: what C promises for every call.
+    // SAFETY: the caller keeps C's contract.
     guard(|| unsafe {
         let qp = borrow(qp)?;
         post_list(wr, bad_wr, |requests| qp.0.post_many(requests))?;
@@ -370,15 +370,15 @@ pub unsafe extern "C" fn warpline_post_send(
     })
 }
 
-/// Posts a list of receives in order; else as `warpline_post_send`. Allowed before the connection is open, and wise: a
-/// message that finds none ends it.
+/// Posts a list of receives in order; else as `warpline_post_send`. Allowed before the connection is open, and advisable: a
+/// message that finds no receive ends the connection.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_post_recv(
     qp: *mut Qp,
     wr: *const RecvWr,
     bad_wr: *mut *const RecvWr,
 ) -> c_int {
-    // SAFETY: what C promises for every call.
+    // SAFETY: the caller keeps C's contract.
     guard(|| unsafe {
         let qp = borrow(qp)?;
         post_list(wr, bad_wr, |requests| qp.0.post_receives(requests))?;
@@ -393,7 +393,7 @@ pub unsafe extern "C" fn warpline_srq_post(
     wr: *const RecvWr,
     bad_wr: *mut *const RecvWr,
 ) -> c_int {
-    // SAFETY: what C promises for every call.
+    // SAFETY: the caller keeps C's contract.
     guard(|| unsafe {
         let srq = borrow(srq)?;
         post_list(wr, bad_wr, |requests| srq.0.post_many(requests))?;

@@ -63,7 +63,7 @@ impl Ids {
         self.lock().remove(&number);
     }
 
-    /// The handle of an id, and what its user has attached to it; `None` when it was given back.
+    /// The handle of an id and its context; `None` once the id is destroyed.
     fn find(&self, number: IdNumber) -> Option<(*mut CmId, *mut c_void)> {
         let ids = self.lock();
         let handle = ids.get(&number)?.0;
@@ -108,8 +108,8 @@ pub struct CmEvent {
     pub event: u32,
     /// 0, or why it failed, as the negative of a number of errno.h: `warpline_last_error` then has the words.
     pub status: c_int,
-    /// What the peer said: with a request, an acceptance, a rejection. `ird` and `ord` are what was agreed; of
-    /// `WARPLINE_CM_EVENT_CONNECT_REQUEST` the peer's own, 0 if it has not told them.
+    /// The peer's reply: with a request, an acceptance, a rejection. `ird` and `ord` are as agreed; with
+    /// `WARPLINE_CM_EVENT_CONNECT_REQUEST` they are the peer's own, 0 if its Request has none.
     pub conn: ConnReply,
 }
 
@@ -179,7 +179,7 @@ pub unsafe extern "C" fn warpline_cm_channel_create(
     channel: *mut *mut CmChannel,
 ) -> c_int {
     guard(|| {
-        // SAFETY: what C promises for every call.
+        // SAFETY: the caller keeps C's contract.
         unsafe {
             let devices = list(devices, count as usize)?.iter();
             let devices: Vec<warpline::Device> =
@@ -194,19 +194,19 @@ pub unsafe extern "C" fn warpline_cm_channel_create(
     })
 }
 
-/// Gives a channel back. Its ids stay, and nobody hears of them any more. Null is nothing.
+/// Destroys a channel. Its ids stay, and their events are lost. Does nothing for null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_cm_channel_destroy(channel: *mut CmChannel) {
-    // SAFETY: what C promises for every call.
+    // SAFETY: the caller keeps C's contract.
     guard_or((), || drop(unsafe { take_back(channel) }));
 }
 
 /// The file descriptor for poll(2) or an epoll set, readable while there may be an event. Then call `warpline_cm_get_event` with
-/// no time to wait until it gives 0. It belongs to the channel: do not read or close it.
+/// no time to wait until it returns 0. It belongs to the channel: do not read or close it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_cm_fd(channel: *const CmChannel) -> c_int {
     guard(|| {
-        // SAFETY: what C promises for every call.
+        // SAFETY: the caller keeps C's contract.
         Ok(unsafe { borrow(channel)? }.channel.as_raw_fd())
     })
 }
@@ -214,8 +214,8 @@ pub unsafe extern "C" fn warpline_cm_fd(channel: *const CmChannel) -> c_int {
 /// The oldest event; waits for it for `timeout_ms` milliseconds, or for ever if that is negative. Gives 1 when `event` is
 /// written, 0 when there was none in time. There is nothing to acknowledge.
 ///
-/// Events of ids that were given back are left out. If other threads give ids back, it is theirs and the caller's to agree on
-/// who does not use one any more.
+/// Events of destroyed ids are left out. If other threads destroy ids, they and the caller must agree on which ids are still in
+/// use.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_cm_get_event(
     channel: *mut CmChannel,
@@ -224,14 +224,14 @@ pub unsafe extern "C" fn warpline_cm_get_event(
 ) -> c_int {
     guard(|| {
         let (start, timeout) = (Instant::now(), patience(timeout_ms));
-        // SAFETY: what C promises for every call.
+        // SAFETY: the caller keeps C's contract.
         let channel = unsafe { borrow(channel)? };
         if event.is_null() {
             return Err(Failure::NULL);
         }
         while let Some(happened) = channel.channel.wait(timeout.saturating_sub(start.elapsed())) {
             if let Some(told) = channel.told(happened) {
-                // SAFETY: not null, so it may be written: what C promises.
+                // SAFETY: not null, so it may be written, by C's contract.
                 unsafe { event.write(told) };
                 return Ok(1);
             }
@@ -240,7 +240,7 @@ pub unsafe extern "C" fn warpline_cm_get_event(
     })
 }
 
-/// A new id, whose events arrive on the channel. `context` is the caller's: `warpline_cm_context` gives it back.
+/// Creates an id, whose events arrive on the channel. `context` is the caller's: `warpline_cm_context` returns it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_cm_create_id(
     channel: *mut CmChannel,
@@ -248,13 +248,13 @@ pub unsafe extern "C" fn warpline_cm_create_id(
     id: *mut *mut CmId,
 ) -> c_int {
     guard(|| {
-        // SAFETY: what C promises for every call.
+        // SAFETY: the caller keeps C's contract.
         let channel = unsafe { borrow(channel)? };
         if id.is_null() {
             return Err(Failure::NULL);
         }
         let handle = channel.ids.hand_out(channel.channel.create_id(), context);
-        // SAFETY: not null, so it may be written: what C promises.
+        // SAFETY: not null, so it may be written, by C's contract.
         unsafe { id.write(handle) };
         Ok(0)
     })

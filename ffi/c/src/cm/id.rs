@@ -1,4 +1,4 @@
-//! Ids: connections, listeners, and what is to become one.
+//! Ids: connections and listeners, before, while and after they are open.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::error::{Failure, guard, guard_or};
 use crate::pointer::{borrow, hand_out, list, socket_address, take_back, write_address};
 use crate::queue_pair::Qp;
 
-/// A connection or a listener, or what is to become one: `struct rdma_cm_id`. Its calls return at once; what comes of them
+/// A connection or a listener, before, while or after it is open: `struct rdma_cm_id`. Its calls return at once; their outcome
 /// arrives on its channel. One that comes at a wrong time fails with `-EINVAL`, and changes nothing.
 pub struct CmId {
     pub(crate) id: Id,
@@ -27,21 +27,21 @@ impl Drop for CmId {
     }
 }
 
-/// Most bytes of an address in words, with the zero byte at its end.
+/// The most bytes of an address as a string, with the zero byte at its end.
 pub const WARPLINE_MAX_ADDRESS: u32 = 46;
 
-/// Gives an id back: it listens no more, and a peer that waits for its answer is rejected. A connection goes on: it belongs to
-/// its queue pair. Null is nothing.
+/// Returns an id to the library: it listens no more, and a peer that waits for its answer is rejected. A connection goes on: it belongs to
+/// its queue pair. Does nothing for null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_cm_destroy_id(id: *mut CmId) {
-    // SAFETY: what C promises for every call.
+    // SAFETY: the caller keeps C's contract.
     guard_or((), || drop(unsafe { take_back(id) }));
 }
 
 /// What the caller has attached to the id, or to the one that listened for it; null for a null `id`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_cm_context(id: *const CmId) -> *mut c_void {
-    // SAFETY: what C promises for every call.
+    // SAFETY: the caller keeps C's contract.
     unsafe { id.as_ref() }.map_or(std::ptr::null_mut(), |id| id.context.load(Ordering::Acquire))
 }
 
@@ -49,7 +49,7 @@ pub unsafe extern "C" fn warpline_cm_context(id: *const CmId) -> *mut c_void {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_cm_set_context(id: *mut CmId, context: *mut c_void) -> c_int {
     guard(|| {
-        // SAFETY: what C promises for every call.
+        // SAFETY: the caller keeps C's contract.
         unsafe { borrow(id)? }.context.store(context, Ordering::Release);
         Ok(0)
     })
@@ -62,7 +62,7 @@ pub unsafe extern "C" fn warpline_cm_set_context(id: *mut CmId, context: *mut c_
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_cm_device(id: *const CmId, device: *mut *mut Device) -> c_int {
     guard(|| {
-        // SAFETY: what C promises for every call.
+        // SAFETY: the caller keeps C's contract.
         unsafe {
             let on = borrow(id)?.id.device();
             let on =
@@ -80,21 +80,21 @@ pub unsafe extern "C" fn warpline_cm_device(id: *const CmId, device: *mut *mut D
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_cm_peer(id: *const CmId, address: *mut c_char, port: *mut u16) -> c_int {
     guard(|| {
-        // SAFETY: what C promises for every call.
+        // SAFETY: the caller keeps C's contract.
         unsafe { write_address(borrow(id)?.id.remote(), address, port) }
     })
 }
 
 /// Chooses the local address, and with it the device: `"0.0.0.0"` for all devices and their IPv4 addresses, `"::"` for all
 /// addresses. `warpline_cm_listen` listens there, and a connection comes from there; for port 0 a free one is chosen then, which
-/// `warpline_cm_local` tells.
+/// `warpline_cm_local` returns.
 ///
 /// - `-EADDRNOTAVAIL`: no device of the channel has the address
 /// - `-EINVAL`: an argument is wrong, or the id is not new
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_cm_bind_addr(id: *mut CmId, address: *const c_char, port: u16) -> c_int {
     guard(|| {
-        // SAFETY: what C promises for every call.
+        // SAFETY: the caller keeps C's contract.
         let (id, local) = unsafe { (borrow(id)?, socket_address(address, port)?) };
         id.id.bind_addr(local)?;
         Ok(0)
@@ -107,7 +107,7 @@ pub unsafe extern "C" fn warpline_cm_bind_addr(id: *mut CmId, address: *const c_
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_cm_resolve_addr(id: *mut CmId, address: *const c_char, port: u16) -> c_int {
     guard(|| {
-        // SAFETY: what C promises for every call.
+        // SAFETY: the caller keeps C's contract.
         let (id, remote) = unsafe { (borrow(id)?, socket_address(address, port)?) };
         id.id.resolve_addr(remote)?;
         Ok(0)
@@ -120,7 +120,7 @@ pub unsafe extern "C" fn warpline_cm_resolve_addr(id: *mut CmId, address: *const
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_cm_resolve_route(id: *mut CmId) -> c_int {
     guard(|| {
-        // SAFETY: what C promises for every call.
+        // SAFETY: the caller keeps C's contract.
         unsafe { borrow(id)? }.id.resolve_route()?;
         Ok(0)
     })
@@ -135,7 +135,7 @@ pub unsafe extern "C" fn warpline_cm_resolve_route(id: *mut CmId) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_cm_connect(id: *mut CmId, qp: *mut Qp, param: *const ConnParam) -> c_int {
     guard(|| {
-        // SAFETY: what C promises for every call.
+        // SAFETY: the caller keeps C's contract.
         unsafe {
             let (id, qp, param) = (borrow(id)?, borrow(qp)?, ConnParam::read(param)?);
             id.id.connect(&qp.0, &param.connecting()?)?;
@@ -154,14 +154,14 @@ pub unsafe extern "C" fn warpline_cm_connect(id: *mut CmId, qp: *mut Qp, param: 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_cm_listen(id: *mut CmId, attr: *const ListenAttr) -> c_int {
     guard(|| {
-        // SAFETY: what C promises for every call.
+        // SAFETY: the caller keeps C's contract.
         unsafe { borrow(id)?.id.listen(&ListenAttr::config(attr)?)? };
         Ok(0)
     })
 }
 
 /// Accepts the peer that wants to connect: `qp`, of the id's device, serves the connection. What comes of it:
-/// `WARPLINE_CM_EVENT_ESTABLISHED` or `WARPLINE_CM_EVENT_CONNECT_ERROR`. `param` may be null for the usual. With a failure the peer
+/// `WARPLINE_CM_EVENT_ESTABLISHED` or `WARPLINE_CM_EVENT_CONNECT_ERROR`. `param` may be null for the defaults. With a failure the peer
 /// still waits for its answer.
 ///
 /// - `-EINVAL`: an argument is wrong, the queue pair is of another device, or nobody wants to connect
@@ -169,7 +169,7 @@ pub unsafe extern "C" fn warpline_cm_listen(id: *mut CmId, attr: *const ListenAt
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_cm_accept(id: *mut CmId, qp: *mut Qp, param: *const ConnParam) -> c_int {
     guard(|| {
-        // SAFETY: what C promises for every call.
+        // SAFETY: the caller keeps C's contract.
         unsafe {
             let (id, qp, param) = (borrow(id)?, borrow(qp)?, ConnParam::read(param)?);
             id.id.accept(&qp.0, param.accepting(), param.private_data()?)?;
@@ -178,18 +178,22 @@ pub unsafe extern "C" fn warpline_cm_accept(id: *mut CmId, qp: *mut Qp, param: *
     })
 }
 
-/// Rejects the peer that wants to connect: it gets `bytes` bytes of `private_data`. With a failure it still waits for its
+/// Rejects the peer that wants to connect: it gets `length` bytes of `private_data`. With a failure it still waits for its
 /// answer.
 ///
 /// - `-EINVAL`: an argument is wrong, or nobody wants to connect
 /// - `-ENODEV`: the device has stopped
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn warpline_cm_reject(id: *mut CmId, private_data: *const c_void, bytes: u32) -> c_int {
+pub unsafe extern "C" fn warpline_cm_reject(
+    id: *mut CmId,
+    private_data: *const c_void,
+    length: u32,
+) -> c_int {
     guard(|| {
-        // SAFETY: what C promises for every call.
+        // SAFETY: the caller keeps C's contract.
         unsafe {
             let id = borrow(id)?;
-            id.id.reject(list(private_data.cast::<u8>(), bytes as usize)?)?;
+            id.id.reject(list(private_data.cast::<u8>(), length as usize)?)?;
         }
         Ok(0)
     })
@@ -203,7 +207,7 @@ pub unsafe extern "C" fn warpline_cm_reject(id: *mut CmId, private_data: *const 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_cm_disconnect(id: *mut CmId) -> c_int {
     guard(|| {
-        // SAFETY: what C promises for every call.
+        // SAFETY: the caller keeps C's contract.
         unsafe { borrow(id)? }.id.disconnect()?;
         Ok(0)
     })

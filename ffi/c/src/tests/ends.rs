@@ -78,7 +78,7 @@ impl End {
 
     /// A range of its memory.
     pub fn sge(&self, offset: usize, bytes: u32) -> Sge {
-        Sge { addr: self.addr(offset), bytes, stag: self.mr.stag() }
+        Sge { addr: self.addr(offset), length: bytes, stag: self.mr.stag() }
     }
 
     pub fn addr(&self, offset: usize) -> u64 {
@@ -156,7 +156,7 @@ pub fn param(private_data: &[u8]) -> ConnParam {
     ConnParam {
         size: size_of::<ConnParam>(),
         private_data: private_data.as_ptr().cast::<c_void>(),
-        private_data_bytes: private_data.len() as u32,
+        private_data_len: private_data.len() as u32,
         timeout_ms: 0,
         ird: 0,
         ord: 0,

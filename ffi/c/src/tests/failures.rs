@@ -5,7 +5,7 @@ use std::ffi::CStr;
 use std::ptr::{null, null_mut};
 use std::thread;
 
-use warpline_dataplane::limits;
+use warpline::limits;
 
 use super::ends::*;
 use super::handles::*;
@@ -186,7 +186,7 @@ fn the_bad_request_is_named() {
     assert_eq!(near.qp.post_send(&first), (-libc::EINVAL, &raw const *wrong));
     assert_eq!([near.completed().wr_id, near.completed().wr_id], [11, 12]);
     let long = [0_u8; 65];
-    let range = Sge { addr: long.as_ptr() as u64, bytes: 65, stag: 0 };
+    let range = Sge { addr: long.as_ptr() as u64, length: 65, stag: 0 };
     let inline = SendWr { flags: WARPLINE_SEND_INLINE, ..request(WARPLINE_WR_SEND, &range) };
     assert_eq!(near.qp.post_send(&inline).0, -libc::EINVAL);
     assert_eq!(last_error(), "more bytes than WARPLINE_MAX_INLINE");
@@ -255,7 +255,7 @@ fn connections_that_do_not_come() {
         connecting.join().unwrap()
     });
     assert_eq!(result, -libc::EACCES);
-    assert_eq!(&reply.private_data[..reply.private_data_bytes as usize], b"full up");
+    assert_eq!(&reply.private_data[..reply.private_data_len as usize], b"full up");
 }
 
 /// Memory that a send still reads is not given back; once that is complete, it is. The end that accepts sends nothing
@@ -267,7 +267,7 @@ fn memory_in_use_stays() {
     let start = own.as_mut_ptr();
     // SAFETY: it stays until it is deregistered.
     let mr = unsafe { far.pd.register(start, own.len(), 0) }.unwrap();
-    let sge = Sge { addr: start as u64, bytes: 64, stag: mr.stag() };
+    let sge = Sge { addr: start as u64, length: 64, stag: mr.stag() };
     near.post_recv(1, 0, 64);
     far.post_recv(2, 0, 64);
     far.post_send(&request(WARPLINE_WR_SEND, &sge));

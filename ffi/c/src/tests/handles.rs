@@ -459,5 +459,5 @@ impl Asked {
 
 /// What is not written shows.
 pub fn no_reply() -> ConnReply {
-    ConnReply { private_data: [0xee; 512], private_data_bytes: u32::MAX, ird: u16::MAX, ord: u16::MAX }
+    ConnReply { private_data: [0xee; 512], private_data_len: u32::MAX, ird: u16::MAX, ord: u16::MAX }
 }

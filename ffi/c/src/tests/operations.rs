@@ -16,7 +16,7 @@ fn a_connection_from_its_begin_to_its_end() {
     let (near, far) = (End::new(&near_device), End::new(&far_device));
     assert_eq!(near.qp.state(), WARPLINE_QP_IDLE);
     let reply = connect(&far_device, &near, &far);
-    assert_eq!(&reply.private_data[..reply.private_data_bytes as usize], b"come in");
+    assert_eq!(&reply.private_data[..reply.private_data_len as usize], b"come in");
     assert!(reply.ird > 0 && reply.ord > 0 && reply.ird < u16::MAX);
     assert_eq!(near.qp.state(), WARPLINE_QP_READY_TO_SEND);
 
@@ -24,10 +24,10 @@ fn a_connection_from_its_begin_to_its_end() {
     near.put(0, b"hello, rust");
     near.post_send(&request(WARPLINE_WR_SEND, &near.sge(0, 11)));
     let wc = near.completed();
-    assert_eq!((wc.wr_id, wc.opcode, wc.bytes, wc.flags), (1000, WARPLINE_WC_SEND, 11, 0));
+    assert_eq!((wc.wr_id, wc.opcode, wc.byte_len, wc.flags), (1000, WARPLINE_WC_SEND, 11, 0));
     assert_eq!(wc.qp_number, near.qp.number());
     let wc = far.completed();
-    assert_eq!((wc.wr_id, wc.opcode, wc.bytes, wc.flags), (7, WARPLINE_WC_RECEIVE, 11, 0));
+    assert_eq!((wc.wr_id, wc.opcode, wc.byte_len, wc.flags), (7, WARPLINE_WC_RECEIVE, 11, 0));
     assert_eq!(far.get(100, 12), b"hello, rust\0");
 
     assert_eq!(near.qp.wait_closed(0), -libc::ETIMEDOUT);
@@ -77,7 +77,7 @@ fn every_operation() {
     let run = |wr: &SendWr, opcode, bytes| {
         near.post_send(wr);
         let wc = near.completed();
-        assert_eq!((wc.wr_id, wc.opcode, wc.bytes), (wr.wr_id, opcode, bytes));
+        assert_eq!((wc.wr_id, wc.opcode, wc.byte_len), (wr.wr_id, opcode, bytes));
     };
 
     near.put(0, b"abcdefgh");
@@ -137,7 +137,7 @@ fn immediate_data() {
     near.post_send(&behind_write);
     let fenced = WARPLINE_SEND_SIGNALED | WARPLINE_SEND_FENCE;
     near.post_send(&SendWr { flags: fenced, ..request(WARPLINE_WR_SEND, &sge) });
-    let seen = |wc: Wc| (wc.wr_id, wc.bytes, wc.flags, wc.immediate);
+    let seen = |wc: Wc| (wc.wr_id, wc.byte_len, wc.flags, wc.immediate);
     let with = WARPLINE_WC_WITH_IMMEDIATE;
     let first = far.completed();
     assert_eq!((first.wr_id, first.flags, first.immediate), (1, with, 9));
@@ -159,12 +159,12 @@ fn inline_bytes_are_those_of_the_time_of_posting() {
     far.post_recv(1, 0, 64);
     far.post_recv(2, 0, 64);
     let mut bytes = *b"as posted";
-    let range = |bytes: &[u8]| Sge { addr: bytes.as_ptr() as u64, bytes: bytes.len() as u32, stag: 0 };
+    let range = |bytes: &[u8]| Sge { addr: bytes.as_ptr() as u64, length: bytes.len() as u32, stag: 0 };
     let two = [range(&bytes[..3]), range(&bytes[3..])];
     let flags = WARPLINE_SEND_INLINE;
     near.post_send(&SendWr { num_sge: 2, flags, ..request(WARPLINE_WR_SEND, &two[0]) });
     bytes.fill(b'!');
-    assert_eq!(far.completed().bytes, 9);
+    assert_eq!(far.completed().byte_len, 9);
     assert_eq!(far.get(0, 9), b"as posted");
     near.post_send(&request(WARPLINE_WR_SEND, &near.sge(0, 1)));
     assert_eq!(near.completed().wr_id, 1000, "the first was not signaled");
@@ -197,7 +197,7 @@ fn local_invalidate() {
     let (near, far) = connected();
     let mr = near.pd.allocate(None, 64, 0).unwrap();
     let stag = mr.stag();
-    let range = Sge { addr: mr.address() as u64, bytes: 4, stag };
+    let range = Sge { addr: mr.address() as u64, length: 4, stag };
     far.post_recv(1, 0, 64);
     near.post_send(&request(WARPLINE_WR_SEND, &range));
     near.completed();

@@ -124,7 +124,7 @@ fn mpa_starts_behind_the_last_byte() {
             assert_eq!(asked.accept(&responder.1.qp, &param(b"with pleasure")), 0, "{}", last_error());
             let (result, reply) = initiating.join().unwrap();
             assert_eq!(result, 0, "{}", last_error());
-            assert_eq!(&reply.private_data[..reply.private_data_bytes as usize], b"with pleasure");
+            assert_eq!(&reply.private_data[..reply.private_data_len as usize], b"with pleasure");
         });
         for stream in [&near, &far] {
             assert_eq!((stream.read(&mut [0], 0), stream.write(&[0], 0)), (-libc::EINVAL, -libc::EINVAL));
@@ -144,7 +144,7 @@ fn a_rejection_leaves_the_connection_open() {
     let end = End::new(&near_device);
     let reason = |(result, reply): (i32, ConnReply)| {
         assert_eq!(result, -libc::EACCES, "{}", last_error());
-        reply.private_data[..reply.private_data_bytes as usize].to_vec()
+        reply.private_data[..reply.private_data_len as usize].to_vec()
     };
     let (near, far) = streams(&near_device, &far_device);
     thread::scope(|scope| {

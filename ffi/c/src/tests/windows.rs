@@ -67,10 +67,10 @@ fn a_window_opens_its_bytes_and_no_others() {
         let grant = window.binding(&memory, (100, 10), access).unwrap();
         let registered = memory.advertisement(100, 10).unwrap();
         let to = if zero_based == 0 { registered.to } else { 0 };
-        assert_eq!((grant.stag, grant.to, grant.bytes), (window.stag(), to, 10));
+        assert_eq!((grant.stag, grant.to, grant.length), (window.stag(), to, 10));
         assert_eq!(carry_out(&far, WARPLINE_WR_BIND, &grant), 0);
         let target = window.advertisement(0, 10).unwrap();
-        assert_eq!(target, Advertisement { to, stag: window.stag(), bytes: 10 });
+        assert_eq!(target, Advertisement { to, stag: window.stag(), length: 10 });
         assert_eq!(window.advertisement(1, 10), Err(-libc::EINVAL));
 
         write(&near, &far, &target, 0, b"0123456789");
@@ -133,13 +133,13 @@ fn a_fast_registration_rolls_the_key() {
     invalidate(&far, first.stag);
 
     let grant = memory.fast_registration((200, 10), access | WARPLINE_ACCESS_ZERO_BASED, true);
-    assert_eq!((grant.stag, grant.to, grant.bytes), (memory.stag(), 0, 10));
+    assert_eq!((grant.stag, grant.to, grant.length), (memory.stag(), 0, 10));
     assert_ne!(grant.stag, first.stag);
     let index = |stag| warpline::STag(stag).index();
     assert_eq!(index(grant.stag), index(first.stag), "the same place, another key");
     assert_eq!(carry_out(&far, WARPLINE_WR_REGISTER, &grant), 0);
     let second = memory.advertisement(200, 10).unwrap();
-    assert_eq!(second, Advertisement { to: 0, stag: grant.stag, bytes: 10 });
+    assert_eq!(second, Advertisement { to: 0, stag: grant.stag, length: 10 });
     assert_eq!(memory.advertisement(199, 10), Err(-libc::EINVAL));
     write(&near, &far, &second, 0, b"second");
     // It was made for this connection alone, so the peer may take it back.
@@ -227,7 +227,7 @@ fn advertisements_as_messages() {
     near.put(0, &message);
     far.post_recv(1, 0, 64);
     near.post_send(&request(WARPLINE_WR_SEND, &near.sge(0, WARPLINE_ADVERTISEMENT_BYTES)));
-    let bytes = far.completed().bytes as usize;
+    let bytes = far.completed().byte_len as usize;
     assert_eq!(decoded(&far.get(0, bytes)), Ok(told));
     assert_eq!(decoded(&far.get(0, bytes - 1)), Err(-libc::EINVAL));
     assert!(last_error().contains("15 bytes"), "{}", last_error());

@@ -54,7 +54,7 @@ impl CmEvent {
 
     /// What the peer said.
     pub fn private_data(&self) -> &[u8] {
-        &self.conn.private_data[..self.conn.private_data_bytes as usize]
+        &self.conn.private_data[..self.conn.private_data_len as usize]
     }
 }
 
