@@ -7,10 +7,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use dpdk::Mbuf;
 use warpline::link::tap::{Tap, TapConfig};
 use warpline::link::{Capabilities, Device, RxInterrupt, Waker};
-use warpline::open::{self, DpdkDevice};
+use warpline::open::{self, DpdkDevice, Mbuf};
 use warpline::time::Instant;
 use warpline::{CrcPolicy, DeviceConfig, MacAddress, MemorySource};
 

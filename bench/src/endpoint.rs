@@ -97,7 +97,7 @@ pub struct Counters {
     pub other: Option<Statistics>,
 }
 
-/// A core that is polled until it is told to stop.
+/// A core that a thread polls until its work breaks.
 pub struct Endpoint<'s> {
     thread: ScopedJoinHandle<'s, Result<Counters, BenchError>>,
 }

@@ -31,11 +31,11 @@ pub enum BenchError {
     Pin(usize),
     /// It is not clear which end this process is.
     #[error(
-        "with device {0}, give --listen ADDR:PORT at one end, and at the other HOST:PORT with --address \
-        ADDR/PREFIX (or address=ADDR/PREFIX in the name of the device)"
+        "with device {0}, one end needs --listen ADDR:PORT, the other HOST:PORT and --address ADDR/PREFIX \
+         (or address=ADDR/PREFIX in the name of the device)"
     )]
     WhichEnd(String),
-    /// The address to listen at belongs to somebody else.
+    /// The address to listen at is not one of the device.
     #[error("{0} is no address of the device: name it in --address, or leave out --address")]
     ListenAddress(IpAddr),
     /// A ring needs no addresses.

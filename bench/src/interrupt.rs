@@ -1,4 +1,4 @@
-//! Ending in an orderly way when told to from outside.
+//! Orderly ends on SIGINT and SIGTERM.
 
 use std::io;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! One queue pair of a benchmark, with the small buffers for its messages of 16 octets.
+//! One queue pair of a benchmark, with the small buffers for its messages of 16 bytes.
 
 use std::time::Duration;
 

@@ -71,7 +71,7 @@ impl fmt::Display for Placement {
 /// idle time counts as idle, so that without /proc every choice is as on an idle machine.
 fn by_idle_time(allowed: &[usize], idle_percent: &BTreeMap<usize, f64>) -> Placement {
     let idle = |cpu: usize| idle_percent.get(&cpu).copied().unwrap_or(100.0);
-    // Free CPUs are alike, whatever the last percents say: the first ones are taken, for runs that can be
+    // Free CPUs are alike, whatever their last percents: the first ones are taken, so that runs can be
     // compared.
     let mut cpus: Vec<_> = allowed.iter().map(|&cpu| (idle(cpu).min(FREE_PERCENT), cpu)).collect();
     cpus.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
@@ -88,7 +88,7 @@ fn allowed_cpus() -> Vec<usize> {
         .unwrap_or_default()
 }
 
-/// The idle time of each CPU over `time`, in percent; empty where the kernel does not say.
+/// Returns the idle time of each CPU over `time`, in percent; empty where the kernel has no figures.
 fn idle_percentages(time: Duration) -> BTreeMap<usize, f64> {
     let read = || fs::read_to_string("/proc/stat").map(|text| ticks(&text)).unwrap_or_default();
     let before = read();

@@ -1,47 +1,41 @@
-//! The part of a command line that says how connections are set up (RFC 6581, and RFC 5044 appendix C).
+//! Options for the setup of connections (RFC 6581, and RFC 5044 appendix C).
 
 use clap::{Args, ValueEnum};
 use warpline::{ConnectConfig, ListenConfig, ReadDepths, Revision, RtrKinds, Terms};
 
 /// The most RDMA Reads that may be outstanding in one direction.
 const DEPTH_MAX: i64 = 128;
-/// The same unless told otherwise.
+/// The same without --ird or --ord.
 const DEPTH: u16 = 32;
 
 /// How connections are set up.
 #[derive(Args, Clone, Debug)]
 pub struct Setup {
-    /// The revision of MPA that we ask for when we connect.
+    /// The revision of MPA in this end's Request when it connects.
     #[arg(long, value_enum)]
-    pub revision: Option<Asked>,
-    /// Inbound RDMA Reads that we take at a time.
-    #[arg(
-        long, value_name = "N", value_parser = clap::value_parser!(u16).range(..=DEPTH_MAX),
-        default_value_t = DEPTH
-    )]
+    pub revision: Option<RevisionChoice>,
+    /// The most inbound RDMA Reads at a time.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(..=DEPTH_MAX), default_value_t = DEPTH)]
     pub ird: u16,
-    /// Outbound RDMA Reads that we want at a time.
-    #[arg(
-        long, value_name = "N", value_parser = clap::value_parser!(u16).range(..=DEPTH_MAX),
-        default_value_t = DEPTH
-    )]
+    /// The most outbound RDMA Reads at a time.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(..=DEPTH_MAX), default_value_t = DEPTH)]
     pub ord: u16,
-    /// Leave both to the applications: revision 2 then says 0x3FFF for them.
+    /// Leave both to the applications: frames of revision 2 then have 0x3FFF for them.
     #[arg(long)]
     pub unnegotiated: bool,
-    /// The ready-to-receive indications that we can send when we connect, for a peer that may send first (none unless
-    /// given), and that we take when we listen (all unless given).
+    /// The ready-to-receive indications that this end can send when it connects, for a peer that may send first (none
+    /// without this), and that it accepts when it listens (all without this).
     #[arg(long, value_name = "KINDS", value_enum, value_delimiter = ',')]
     pub rtr: Vec<Indication>,
-    /// Take peers of the RDMA Consortium's: revision 0, and version 0 of DDP and RDMAP.
+    /// Accept peers of the RDMA Consortium: revision 0, and version 0 of DDP and RDMAP.
     #[arg(long)]
     pub permissive: bool,
 }
 
 /// A revision of MPA.
 #[derive(ValueEnum, Clone, Copy, Debug)]
-pub enum Asked {
-    /// As an endpoint of the RDMA Consortium's.
+pub enum RevisionChoice {
+    /// That of the RDMA Consortium's endpoints.
     #[value(name = "0")]
     Zero,
     /// RFC 5044.
@@ -50,7 +44,7 @@ pub enum Asked {
     /// RFC 6581.
     #[value(name = "2")]
     Two,
-    /// 2, and 1 with a peer that does not know it.
+    /// 2, or 1 with a peer that does not support it.
     Auto,
 }
 
@@ -70,11 +64,11 @@ pub enum Indication {
 impl Setup {
     /// Sets `config` up; `usual` is the revision unless one was given.
     pub fn connect(&self, usual: Revision, config: ConnectConfig) -> ConnectConfig {
-        let revision = self.revision.map_or(usual, |asked| match asked {
-            Asked::Zero => Revision::Zero,
-            Asked::One => Revision::One,
-            Asked::Two => Revision::Two,
-            Asked::Auto => Revision::TwoThenOne,
+        let revision = self.revision.map_or(usual, |choice| match choice {
+            RevisionChoice::Zero => Revision::Zero,
+            RevisionChoice::One => Revision::One,
+            RevisionChoice::Two => Revision::Two,
+            RevisionChoice::Auto => Revision::TwoThenOne,
         });
         ConnectConfig {
             revision,

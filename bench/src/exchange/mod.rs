@@ -1,12 +1,11 @@
-//! Exchanges files with another iWARP endpoint, of whatever make: each end writes its whole file into the
-//! other's memory by RDMA Writes.
+//! Exchanges files with another iWARP endpoint, of whatever make: each end writes its whole file into the other's memory
+//! by RDMA Writes.
 //!
-//! The messages are rping's advertisement, 16 octets: the Initiator advertises its buffer, the Responder
-//! answers with its own, each end writes its file and then says how many octets it wrote, as an advertisement
-//! with TO 0 and STag 0. When both have said so, the Initiator closes first.
+//! The messages are rping's advertisement, 16 octets: the Initiator advertises its buffer, the Responder answers with its
+//! own, each end writes its file and then sends the number of bytes that it wrote, as an advertisement with TO 0 and STag 0. When
+//! both have said so, the Initiator closes first.
 //!
-//! One line of JSON tells the outcome. With `--expect-error` the connection is to fail; the line then tells
-//! how.
+//! The report is one line of JSON. With `--expect-error` the connection must fail; the line then says how.
 
 mod arguments;
 mod opening;
@@ -24,7 +23,7 @@ use crate::error::BenchError;
 use crate::interop::failure::Failure;
 use transfer::{Exchange, Target};
 
-/// Exchanges the files and prints the line that tells the outcome.
+/// Exchanges the files and prints the report.
 ///
 /// # Errors
 ///
@@ -34,7 +33,7 @@ pub fn run(arguments: &ExchangeArguments) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// The line that tells the outcome.
+/// Exchanges the files. Returns the report.
 fn outcome(arguments: &ExchangeArguments) -> Result<String, Failure> {
     let file = fs::read(&arguments.send)
         .map_err(|error| Failure::local(format!("{}: {error}", arguments.send.display())))?;

@@ -15,7 +15,7 @@ use crate::interop::failure::Failure;
 const HELLO: &[u8] = b"Hello";
 /// The Responder's.
 const HELLO_ACK: &[u8] = b"Hello Ack";
-/// What each end says to the other after a rejection.
+/// The message of each end after a rejection.
 const STILL_OPEN: &[u8] = b"still open";
 
 /// What the setup of the connection came to.
@@ -28,7 +28,7 @@ pub struct Agreed {
     pub depths: ReadDepths,
 }
 
-/// The octets that both ends know: those of their Private Data and of their streaming data.
+/// The bytes that both ends expect as Private Data and as streaming data: byte n is n modulo 251.
 fn numbered(octets: usize) -> Vec<u8> {
     (0..octets).map(|index| (index % 251) as u8).collect()
 }
@@ -158,17 +158,17 @@ fn answer(
     Ok(Agreed { peer, version: accepted.version, depths: accepted.depths })
 }
 
-/// Says `octets` and hears them from the other end, both at the same time.
+/// Sends `octets` and receives the same from the other end, both at the same time.
 fn talk(stream: &TcpStream, octets: &[u8], wait: Duration) -> Result<(), Failure> {
     thread::scope(|scope| {
-        let saying = scope.spawn(|| stream.write_all(octets, wait));
+        let sending = scope.spawn(|| stream.write_all(octets, wait));
         expect(stream, octets, wait)?;
-        Ok(saying.join().expect("it does not panic")?)
+        Ok(sending.join().expect("it does not panic")?)
     })
 }
 
 fn expect(stream: &TcpStream, octets: &[u8], wait: Duration) -> Result<(), Failure> {
-    let mut heard = vec![0; octets.len()];
-    stream.read_exact(&mut heard, wait)?;
-    if heard == octets { Ok(()) } else { Err(Failure::rule("other streaming octets than agreed")) }
+    let mut received = vec![0; octets.len()];
+    stream.read_exact(&mut received, wait)?;
+    if received == octets { Ok(()) } else { Err(Failure::rule("other streaming octets than agreed")) }
 }

@@ -32,10 +32,9 @@ impl Target {
 
     pub fn new(device: &Device, domain: &ProtectionDomain, octets: u32) -> Result<Self, Failure> {
         let octets = octets as usize;
-        let whole =
-            device.config().memory.allocate(octets + 2 * Self::GUARD_OCTETS).ok_or_else(|| {
-                Failure::local("no memory for the buffer: give the EAL more, or receive less")
-            })?;
+        let whole = device.config().memory.allocate(octets + 2 * Self::GUARD_OCTETS).ok_or_else(|| {
+            Failure::local("no memory for the buffer: more memory for the EAL (--eal), or a smaller buffer")
+        })?;
         let guard = vec![Self::GUARD; Self::GUARD_OCTETS];
         let guarded = whole.write(0, &guard) && whole.write(Self::GUARD_OCTETS + octets, &guard);
         let part = whole.part(Self::GUARD_OCTETS, octets).filter(|_| guarded);
@@ -99,7 +98,7 @@ pub struct Exchange<'a> {
     writing: usize,
     done_posted: bool,
     done_completed: bool,
-    /// What the peer says it has written, once it has said so.
+    /// The number of bytes that the peer says it wrote, once it has.
     received: Option<u32>,
 }
 
@@ -146,8 +145,7 @@ impl<'a> Exchange<'a> {
         })
     }
 
-    /// The whole exchange, closing included; gives the octets that the peer has written, and how the
-    /// connection was set up.
+    /// Makes the whole exchange and closes. Returns the number of bytes that the peer wrote, and the agreement on the connection.
     pub fn run(mut self) -> Result<(u32, Agreed), Failure> {
         match self.exchange() {
             Ok(received) => {
@@ -160,7 +158,7 @@ impl<'a> Exchange<'a> {
             Err(failure) => {
                 self.qp.disconnect();
                 match self.qp.wait_closed(CLOSE) {
-                    // What the stream failed with says more than what was flushed.
+                    // The error of the stream says more than a flushed request.
                     Err(CloseError::Failed(error)) => Err(error.into()),
                     Ok(()) | Err(CloseError::NotYet) => Err(failure),
                 }
@@ -220,7 +218,7 @@ impl<'a> Exchange<'a> {
         Ok(())
     }
 
-    /// Posts what there is room for of the file, and after all of it the message that says so.
+    /// Posts as much of the file as the queue takes, and after all of it the message that says so.
     fn write_file(&mut self) -> Result<(), Failure> {
         let Some(peer) = self.peer else { return Ok(()) };
         while self.posted < self.file_octets && self.writing < WRITES {

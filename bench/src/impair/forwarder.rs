@@ -9,7 +9,7 @@ use warpline::link::Device;
 use warpline::link::fault::Fault;
 use warpline::time::{Instant, MICROSECOND, MILLISECOND};
 
-/// How long nothing is looked at while nothing is due: far below any delay worth injecting.
+/// The longest nap while no frame is due: far below any delay worth injecting.
 const NAP_NS: u64 = 50 * MICROSECOND;
 /// Frames that may wait for a device with no room before no more are taken.
 const WAITING_FRAMES: usize = 4 * RECEIVE_BURST_FRAMES;
@@ -31,7 +31,7 @@ pub struct Punctuality {
 pub struct Forwarder<D: Device> {
     fault: Fault<D>,
     right: D,
-    /// On their way from left to right, and from right to left: what a device had no room for.
+    /// Frames from left to right, and from right to left, that a device had no room for.
     waiting: [VecDeque<D::Frame>; 2],
     burst: Vec<D::Frame>,
     last_poll: Instant,
@@ -66,7 +66,7 @@ impl<D: Device> Forwarder<D> {
         self.waiting.iter().map(VecDeque::len).sum()
     }
 
-    /// Moves what is there to be moved. If that was nothing, how long nothing need be done.
+    /// Moves the frames that are due. If there are none, returns how long the caller may sleep.
     pub fn poll(&mut self, now: Instant) -> Option<Duration> {
         self.note_time(now);
         let [to_right, to_left] = &mut self.waiting;
@@ -89,7 +89,7 @@ impl<D: Device> Forwarder<D> {
     }
 }
 
-/// Moves frames from one device to another; gives how many.
+/// Moves frames from one device to another. Returns their number.
 fn shift<F>(
     from: &mut impl Device<Frame = F>,
     to: &mut impl Device<Frame = F>,

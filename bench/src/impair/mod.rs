@@ -23,7 +23,7 @@ use crate::error::BenchError;
 use crate::json::write_json;
 use forwarder::{Forwarder, Punctuality};
 
-/// What a direction did to the frames that entered it.
+/// The counters of a direction.
 #[derive(Serialize, Debug)]
 struct Direction {
     /// Frames that came from the device.
@@ -65,7 +65,7 @@ impl From<Statistics> for Direction {
     }
 }
 
-/// What happened.
+/// The report.
 #[derive(Serialize, Debug)]
 struct Report {
     test: &'static str,
@@ -120,7 +120,7 @@ pub fn run(args: &Impair) -> Result<(), BenchError> {
     }
 }
 
-/// Tells whether standard input has ended: Ctrl-D, or the end of the program that started this one.
+/// Returns a predicate that is true once standard input has ended: by Ctrl-D, or with the program that started this one.
 fn end_of_input() -> Box<dyn Fn() -> bool> {
     let ended = Arc::new(AtomicBool::new(false));
     let setter = Arc::clone(&ended);
@@ -165,8 +165,8 @@ fn print(report: &Report) {
     }
     let Punctuality { polls, late_polls, latest_us } = report.punctuality;
     println!(
-        "{:.1} s, seed {}; {polls} polls, {late_polls} more than a millisecond after the one before, \
-        {latest_us} us at worst; {} frames left behind",
+        "{:.1} s, seed {}; {polls} polls, {late_polls} more than a millisecond after the one before, {latest_us} us at \
+         worst; {} frames not delivered",
         report.duration_s, report.seed, report.not_delivered
     );
 }

@@ -1,5 +1,5 @@
-//! An end that does as it is told, for scripts that judge what it does: a command a line on standard input, a
-//! line of JSON on standard output for each. `{"refused": "why"}` is the answer to what cannot be done.
+//! An end that obeys commands, for scripts that judge it: one command on each line of standard input, one line of JSON on standard
+//! output for each. The answer to a command that cannot be obeyed is `{"refused": "why"}`.
 //!
 //! ```text
 //! new [ird=N] [ord=N] [markers]         a Protection Domain and a queue pair, in place of the last ones
@@ -18,11 +18,11 @@
 //! wait SECONDS                          the next completion, or {"timeout": true}
 //! ended SECONDS                         how the connection has ended
 //! outside                               octets changed outside all regions
-//! close                                 FIN behind everything posted
+//! close                                 FIN after everything posted
 //! ```
 //!
-//! LOCAL is `NAME:OFFSET:OCTETS`, several with commas between, or `inline=HEX`; an STag in place of NAME
-//! makes OFFSET a Tagged Offset. Behind every request may stand `solicited`, `fenced` and `unsignaled`.
+//! LOCAL is `NAME:OFFSET:OCTETS`, several with commas between, or `inline=HEX`; an STag in place of NAME makes OFFSET a Tagged
+//! Offset. Behind every request may stand `solicited`, `fenced` and `unsignaled`.
 
 mod arguments;
 mod requests;

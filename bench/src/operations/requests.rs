@@ -5,7 +5,7 @@ use warpline::{InlineData, Operation, Payload, STag, SendRequest, Slice, SliceLi
 use super::words::{Words, number, octets};
 use crate::interop::failure::Failure;
 
-/// A request on the send queue. `find` knows memory by its name.
+/// Parses a request on the send queue. `find` looks memory up by its name.
 pub fn send(
     request: &str,
     words: &mut Words<'_>,
@@ -69,7 +69,7 @@ fn operation(request: &str, words: &mut Words<'_>) -> Result<Operation, Failure>
     })
 }
 
-/// A buffer of ours, as a command names it.
+/// Parses a local buffer.
 fn local(word: &str, find: impl Fn(&str) -> Option<(STag, u64)>) -> Result<Payload, Failure> {
     match word.strip_prefix("inline=") {
         Some(digits) => Ok(InlineData::try_from(&octets(digits)?[..]).map_err(Failure::local)?.into()),

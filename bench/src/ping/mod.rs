@@ -34,7 +34,7 @@ pub use arguments::Ping;
 
 /// rping's port.
 const PORT: u16 = 7174;
-/// Pings unless told otherwise.
+/// Pings without --count.
 const PINGS: u64 = 1000;
 /// How long a client's core outlives its connections.
 const LINGER: Duration = Duration::from_millis(200);
@@ -85,7 +85,7 @@ fn run_ring(args: &Ping, ring: &DeviceName, interrupted: &AtomicBool) -> Result<
     let far = BenchDevice::new(far, None, "ring")?;
     let [near_config, far_config] = [1, 2].map(|host| config(args.crc, ends::on_ring(host)));
     let (served, driver) = Device::start_manual(far, &far_config)?;
-    // The server is there for this client alone, whatever `--count` says.
+    // The server serves this client alone: --count is not its limit.
     let serving = Ping { count: None, json: None, ..args.clone() };
     let stop = Arc::new(AtomicBool::new(false));
     std::thread::scope(|scope| {
@@ -107,7 +107,7 @@ fn run_ring(args: &Ping, ring: &DeviceName, interrupted: &AtomicBool) -> Result<
                 result
             }
         });
-        // A server that cannot listen says why itself.
+        // A server that cannot listen reports that itself.
         let _ = match &mut served_here {
             Some((driver, ..)) => driver.run(move || is_ready.recv()),
             None => is_ready.recv(),
@@ -142,7 +142,7 @@ fn run_server(
     report_as_json(args, &served)
 }
 
-/// Ends a server. The core is polled until the device has said its last, a rejection perhaps.
+/// Ends a server. The core is polled until the device has sent its last frame, for example a rejection.
 fn end(device: Device, sessions: Sessions) {
     drop(device);
     drop(sessions);
@@ -195,8 +195,8 @@ fn run_client(
     if pinged.corrupt_bytes > 0 { Err(BenchError::Corrupt(pinged.corrupt_bytes)) } else { Ok(()) }
 }
 
-/// Polls a little longer: what has acknowledged the other end's FIN may still be on its way out, and if it is lost, only we can
-/// answer when that comes again.
+/// Polls a little longer: the acknowledgement of the other end's FIN may still wait to be sent, and if it is lost, only this end
+/// can answer the repeated FIN.
 fn linger(driver: &mut Driver) {
     let end = Instant::now() + LINGER;
     while Instant::now() < end {

@@ -1,13 +1,13 @@
 //! rping's exchange, without anything that carries it. A ping is:
 //!
-//! 1. The client advertises its source: a Send of 16 octets (`Advertisement`).
-//! 2. The server reads it by an RDMA Read, and tells to go ahead: a Send of 16 octets that mean nothing.
+//! 1. The client advertises its source: a Send of 16 bytes (`Advertisement`).
+//! 2. The server reads it by an RDMA Read, then tells the client to go on: a Send of 16 bytes that mean nothing.
 //! 3. The client advertises its sink.
-//! 4. The server writes what it read to it by an RDMA Write, and tells that it has: again 16 octets that mean nothing.
+//! 4. The server writes what it read to the sink by an RDMA Write, then says so: a Send of 16 bytes that mean nothing.
 
 use warpline::Advertisement;
 
-/// What stands between one message of the client's and the next.
+/// The client's part: which message it sent last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum ClientState {
     /// No ping is under way.
@@ -28,9 +28,9 @@ pub enum ClientAction {
     Finish,
 }
 
-/// A message or an event that the exchange has no place for.
+/// A message or an event that does not fit the state of the exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{what}, which rping's exchange has no place for now")]
+#[error("{what}, which rping's exchange does not allow now")]
 pub struct OutOfPlace {
     what: &'static str,
 }
@@ -82,9 +82,9 @@ enum ServerState {
 pub enum ServerAction {
     /// It reads all of the client's source.
     Read(Advertisement),
-    /// It tells the client to go ahead.
+    /// It tells the client to go on.
     GoAhead,
-    /// It writes so many octets to the client's sink and tells that it has: the message arrives after the octets.
+    /// It writes this number of bytes to the client's sink and says so: the message arrives after the bytes.
     WriteAndTell(Advertisement, u32),
 }
 

@@ -24,21 +24,21 @@ use crate::lane::Lane;
 
 /// Work requests outstanding: a Read or a Write, and the messages before and after it.
 const DEPTH: u32 = 4;
-/// The names of Reads and Writes: neither that of a message nor that of an inbox's slot.
+/// The identifiers of Reads and Writes, which no message and no slot of an inbox has.
 const READ: u64 = u64::MAX - 1;
 const WRITE: u64 = u64::MAX - 2;
-/// How long a client is waited for before looking at those there are.
+/// How long to wait for a client before those that are connected are served.
 const PATIENCE: Duration = Duration::from_millis(20);
-/// What the client is told: nothing but that it is told.
+/// The message that tells the client to go on. Its fields mean nothing.
 const GO_AHEAD: Advertisement = Advertisement { to: 0, stag: STag(0), octets: 0 };
 
 /// A client that is connected.
 pub struct Session {
     lane: Lane,
-    /// What is read from the client is written back from here.
+    /// Data read from the client is written back from here.
     buffer: MemoryRegion,
     exchange: Server,
-    /// A Read that the buffer is too small for.
+    /// A client's source that is larger than the buffer.
     too_large: Option<Advertisement>,
     /// Pings after which the connection is closed.
     limit: Option<u64>,
@@ -46,8 +46,8 @@ pub struct Session {
     served: Served,
 }
 
-/// How far a client has come.
-enum Progress {
+/// The state of a client's session after a step.
+enum SessionState {
     /// It goes on.
     Going,
     /// It needs a larger buffer.
@@ -57,23 +57,23 @@ enum Progress {
 }
 
 impl Session {
-    /// Does what there is to do now.
-    fn step(&mut self, stop: bool) -> Progress {
+    /// Handles the completions that are there. Closes if `stop` is set.
+    fn step(&mut self, stop: bool) -> SessionState {
         if stop && !self.closing {
             self.close();
         }
         while let Some(completion) = self.lane.completions.poll() {
             if self.lane.is_closed() {
-                return Progress::Over(Ok(()));
+                return SessionState::Over(Ok(()));
             }
             if let Err(error) = self.take(&completion) {
-                return Progress::Over(Err(error));
+                return SessionState::Over(Err(error));
             }
             if self.too_large.is_some() {
-                return Progress::NeedsBuffer;
+                return SessionState::NeedsBuffer;
             }
         }
-        Progress::Going
+        SessionState::Going
     }
 
     fn close(&mut self) {
@@ -127,7 +127,7 @@ impl Session {
         self.lane.qp.post(request).map_err(|error| self.lane.failed(&error.to_string()))
     }
 
-    /// Gives it a buffer large enough for the Read that waits for one.
+    /// Allocates a buffer large enough for the Read that waits for one.
     fn enlarge(&mut self) -> Result<(), BenchError> {
         let Some(source) = self.too_large.take() else { return Ok(()) };
         if source.octets > MESSAGE_BYTES_MAX {
@@ -143,10 +143,10 @@ fn buffer(lane: &Lane, octets: u32) -> Result<MemoryRegion, BenchError> {
     memory.map_err(|error| BenchError::Memory(error.to_string()))
 }
 
-/// The way to the core's thread and back, for the one who accepts.
+/// Channels from the thread that accepts to the core's thread, and back.
 pub struct Sessions {
     give: mpsc::Sender<Session>,
-    back: mpsc::Receiver<(Session, Progress)>,
+    back: mpsc::Receiver<(Session, SessionState)>,
 }
 
 /// The work of the core's thread between polls.
@@ -163,9 +163,9 @@ pub fn work(stop: Arc<AtomicBool>) -> (Sessions, Work) {
         let mut index = 0;
         while index < sessions.len() {
             match sessions[index].step(stop) {
-                Progress::Going => index += 1,
-                // Unheard only when the program is ending.
-                progress => _ = hand_back.send((sessions.swap_remove(index), progress)),
+                SessionState::Going => index += 1,
+                // Fails only when the program is ending.
+                state => _ = hand_back.send((sessions.swap_remove(index), state)),
             }
         }
         ControlFlow::Continue(())
@@ -189,7 +189,7 @@ pub fn listen(device: &Device, port: u16, args: &Ping) -> Result<Listener, Bench
     device.listen(port, &config).map_err(|error| BenchError::Setup(error.to_string()))
 }
 
-/// Serves the clients of `listener` until there were as many as asked for, or until `stop`; gives what became of them.
+/// Serves the clients of `listener` until `args.clients` have come, or until `stop`. Returns how each ended.
 ///
 /// # Errors
 ///
@@ -223,10 +223,10 @@ pub fn serve(
         } else {
             std::thread::sleep(PATIENCE);
         }
-        while let Ok((mut session, progress)) = sessions.back.try_recv() {
-            let result = match progress {
-                Progress::Over(result) => result,
-                Progress::Going | Progress::NeedsBuffer => match session.enlarge() {
+        while let Ok((mut session, state)) = sessions.back.try_recv() {
+            let result = match state {
+                SessionState::Over(result) => result,
+                SessionState::Going | SessionState::NeedsBuffer => match session.enlarge() {
                     Ok(()) => {
                         hand_over(sessions, session)?;
                         continue;
@@ -242,7 +242,7 @@ pub fn serve(
     Ok(all)
 }
 
-/// A client that falls silent for a minute is asked if it is still there, and given up if it is not.
+/// TCP probes a client that has been silent for a minute, and aborts its connection if it does not answer.
 fn behaviour() -> Behaviour {
     let keepalive = Keepalive { idle_ms: 60_000, interval_ms: 5_000, probes: 4 };
     Behaviour { keepalive: Some(keepalive), ..Behaviour::default() }
@@ -258,10 +258,10 @@ fn end(all: &mut Vec<Served>, served: Served) {
     all.push(served);
 }
 
-/// What came of waiting for a client.
+/// The outcome of waiting for a client.
 enum Accepted {
     Nobody,
-    /// It came in vain.
+    /// A client that was rejected.
     Refused(Served),
     Session(Box<Session>),
 }
@@ -278,8 +278,8 @@ fn accept(device: &Device, listener: &Listener, args: &Ping) -> Result<Accepted,
     };
     let served = Served::new(&request);
     if args.reject {
-        let told = request.reject(&args.private_data());
-        let ended = told.map_or_else(|error| error.to_string(), |()| "rejected".into());
+        let rejected = request.reject(&args.private_data());
+        let ended = rejected.map_or_else(|error| error.to_string(), |()| "rejected".into());
         return Ok(Accepted::Refused(Served { ended, ..served }));
     }
     match start(device, request, args, served.clone()) {

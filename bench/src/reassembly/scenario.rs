@@ -23,9 +23,9 @@ pub const SINK: STag = STag::new(1, 0x4b);
 pub enum Framing {
     /// Each segment is one FPDU, and Markers lead to it.
     AlignedMarkers,
-    /// Each segment is one FPDU; without Markers nobody knows that before all before it has come.
+    /// Each segment is one FPDU; without Markers the receiver learns that only when all earlier segments have come.
     Aligned,
-    /// FPDUs are longer than segments, made for a path that has narrowed or by a TCP that knows nothing of them.
+    /// FPDUs are longer than segments, made for a path whose MTU has shrunk, or by a TCP that ignores FPDUs.
     Unaligned,
 }
 

@@ -19,7 +19,7 @@ use crate::error::BenchError;
 
 const FIRST_PORT: u16 = 1024;
 const ISS: SeqNumber = SeqNumber(0xffff_0000);
-/// A Request with Rev 1 and CRCs (RFC 5044 §7.1.1); M asks for Markers the other way, which are not wanted.
+/// A Request with Rev 1 and CRCs (RFC 5044 §7.1.1); M, which asks for Markers the other way, is clear.
 const REQUEST: &[u8; 20] = b"MPA ID Req Frame\x40\x01\x00\x00";
 /// The place of the first octet in Full Operation.
 const START: u32 = ISS.0.wrapping_add(1 + REQUEST.len() as u32);
@@ -179,7 +179,7 @@ impl Sender {
         Ok(())
     }
 
-    /// Sends what is next, or again what is late; gives whether there was anything.
+    /// Sends the next segments, or one again that is late. Returns true if it sent any.
     fn take_turn(&mut self, now: Instant, index: usize) -> bool {
         let connection = &mut self.connections[index];
         let acknowledged = self.ends.partition_point(|end| *end <= connection.acknowledged);

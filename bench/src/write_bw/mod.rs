@@ -1,9 +1,9 @@
 //! Bandwidth of RDMA Writes.
 //!
-//! One end, the writer, connects; the other, the target, listens. They tell each other about buffers in rping's message, a
+//! One end, the writer, connects; the other, the target, listens. They describe buffers to each other in rping's message, a
 //! Send of 16 bytes (`Advertisement`):
 //!
-//! 1. The writer's first Send says in `length` how many bytes of buffer it wants; its other fields are zero.
+//! 1. The writer's first Send has in `length` the size of the buffer it wants; its other fields are zero.
 //! 2. The target answers with a Send that advertises a buffer of that length.
 //! 3. A round: the writer writes to the buffer from its start on, then sends the number of the round (as `to`) and the
 //!    bytes it wrote (as `length`).
@@ -75,7 +75,7 @@ struct RingTarget<'r> {
     device: &'r Device,
     /// Its core and its work, if the writer's thread polls both.
     polled_here: Option<(Driver, target::Work)>,
-    /// Nobody will connect any more: the target would wait for ever.
+    /// Set when no connection will come any more: the target would wait for ever.
     cancelled: &'r AtomicBool,
 }
 
@@ -107,7 +107,7 @@ fn run_ring(args: &WriteBw, ring: &DeviceName) -> Result<(), BenchError> {
             let (target, cancelled) = (target.clone(), &cancelled);
             move || target::serve(&target, PORT, args, &lanes, cancelled, || drop(ready))
         });
-        // Or it has failed, and says so itself: in either case the channel ends.
+        // A target that has failed reports that itself: in either case the channel ends.
         let _ = match &mut polled_here {
             Some((driver, _)) => driver.run(move || is_ready.recv()),
             None => is_ready.recv(),

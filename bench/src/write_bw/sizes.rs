@@ -7,9 +7,9 @@ use std::time::Duration;
 const REGION_BYTES: usize = 1 << 20;
 /// Most messages of a round.
 pub const ROUND_MESSAGES: usize = 65_536;
-/// Seconds for a size unless told otherwise.
+/// Seconds for a size without --duration.
 pub const SECONDS: u32 = 1;
-/// How long the other end may take for an answer.
+/// How long the other end may take to answer.
 pub const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Returns the bytes of the buffer that messages of `size` bytes are written to.

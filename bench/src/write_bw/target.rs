@@ -24,7 +24,7 @@ struct TargetLane {
 }
 
 impl TargetLane {
-    /// Answers what the writer says; breaks when it has closed.
+    /// Answers the writer's messages; breaks when the writer has closed.
     fn step(&mut self) -> Result<ControlFlow<()>, BenchError> {
         while let Some(completion) = self.lane.completions.poll() {
             if self.lane.is_closed() {
@@ -48,13 +48,13 @@ impl TargetLane {
     }
 }
 
-/// A lane that has come to its end, to be dropped where nobody has to poll.
+/// A lane whose connection has ended, to be dropped by a thread that need not poll.
 pub struct Ended {
     _lane: TargetLane,
     result: Result<(), BenchError>,
 }
 
-/// The way to the target's core, for those who accept.
+/// Channels between the thread that accepts and the target's core.
 pub struct Lanes {
     give: mpsc::Sender<TargetLane>,
     ended: mpsc::Receiver<Ended>,
@@ -141,7 +141,7 @@ fn accept(
     request.accept(&lane.qp, &[]).map_err(|error| BenchError::Setup(error.to_string()))?;
     let wanted = lane.wait_for_message(TIMEOUT)?.octets;
     if !(1..=MESSAGE_BYTES_MAX).contains(&wanted) {
-        return Err(lane.failed(&format!("it asks for {wanted} bytes of buffer")));
+        return Err(lane.failed(&format!("it wants {wanted} bytes of buffer")));
     }
     let sink = lane
         .domain

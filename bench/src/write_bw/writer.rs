@@ -27,7 +27,7 @@ pub struct WriterLane {
     /// Writes of the round that were posted and completed.
     posted: u64,
     completed: u64,
-    /// Bytes of the round that arrived wrong, once the target has told.
+    /// Bytes of the round that arrived wrong, once the target has answered.
     verdict: Option<u64>,
 }
 
@@ -124,9 +124,9 @@ pub struct Measured {
 pub enum Job {
     /// Serve these lanes.
     Take(Vec<WriterLane>),
-    /// Measure, count the octets, and answer.
+    /// Measure, add to the count of bytes, and answer.
     Measure(Run, Arc<AtomicU64>, mpsc::Sender<Result<Measured, BenchError>>),
-    /// Give the lanes back: they are closed where nobody has to poll.
+    /// Return the lanes, to be closed by a thread that need not poll.
     GiveBack(mpsc::Sender<Vec<WriterLane>>),
 }
 
@@ -142,7 +142,7 @@ impl WriterLane {
         (self.posted, self.completed, self.verdict) = (0, 0, None);
     }
 
-    /// Takes completions and posts more Writes; gives whether all of the round are done.
+    /// Takes completions and posts more Writes; returns true if all of the round are complete.
     fn write(&mut self, run: &Run, round: u64, messages: u64) -> Result<bool, BenchError> {
         while self.lane.completions.poll_into(&mut self.polled) > 0 {
             for completion in self.polled.drain(..) {
@@ -195,7 +195,7 @@ pub fn work(jobs: mpsc::Receiver<Job>) -> impl FnMut(&mut Driver) -> ControlFlow
         match received(&jobs)? {
             Some(Job::Take(more)) => lanes = more,
             Some(Job::Measure(run, octets, answer)) => {
-                // Nobody hears it only when the program is ending.
+                // Fails only when the program is ending.
                 let _ = answer.send(measure(driver, &mut lanes, &run, &octets));
             }
             Some(Job::GiveBack(answer)) => {
@@ -239,7 +239,7 @@ fn measure(
     }
 }
 
-/// One round on all lanes; gives how long it took, from the first post to the last completion.
+/// Makes one round on all lanes. Returns the time from the first post to the last completion.
 fn transfer(
     driver: &mut Driver,
     lanes: &mut [WriterLane],
@@ -263,7 +263,7 @@ fn transfer(
     }
 }
 
-/// Has the target compare the round; gives how many octets were wrong.
+/// Has the target compare the round. Returns the number of wrong bytes.
 fn verify(driver: &mut Driver, lanes: &mut [WriterLane], round: u64, octets: u64) -> Result<u64, BenchError> {
     for lane in &*lanes {
         lane.ask_for_verdict(round, octets)?;

@@ -29,7 +29,9 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-pub use dpdk::{Eal, EalError, ExternalPieces, MempoolError, PortError, VdevError, WireConfig, WireError};
+pub use dpdk::{
+    Eal, EalError, ExternalPieces, Mbuf, MempoolError, PortError, VdevError, WireConfig, WireError,
+};
 use dpdk::{EalBuilder, Memory, Mempool, MempoolConfig, Mtu, Pci, Port, PortConfig, wire};
 pub use warpline_dataplane::device::dpdk::{DpdkDevice, PoolTooSmall};
 use warpline_dataplane::memory::Region;
