@@ -239,7 +239,7 @@ fn what_cannot_be_is_said_in_one_line() {
             "'mtu' is given twice",
         ),
         (&["write-bw", "--listen", "198.18.0.1:1"], "leave out --listen"),
-        (&["write-bw", "--device", "af_packet:wl-none", "--listen", "198.18.0.1:1"], "af_packet:wl-none"),
+        (&["write-bw", "--device", "af_packet:wl-none", "--listen", "198.18.0.1:1"], "there is no interface 'wl-none'"),
         (
             &["write-bw", "--json", "/nonexistent/dir/file", "--size", "64", "--iters", "1"],
             "/nonexistent/dir/file",

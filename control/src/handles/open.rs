@@ -70,6 +70,14 @@ pub enum OpenError {
     /// A ring joins two devices.
     #[error("a ring has both ends in this process: open it as a pair")]
     RingIsAPair,
+    /// The kernel has no such interface.
+    #[error("device '{name}': there is no interface '{}'; there are {existing}", name.target())]
+    NoInterface {
+        /// The device.
+        name: Box<DeviceName>,
+        /// The interfaces of this network namespace.
+        existing: String,
+    },
     /// The driver refuses the device.
     #[error("device '{name}': {error}")]
     Refused {
@@ -199,10 +207,28 @@ pub fn port(eal: Eal, device: &DeviceName) -> Result<DpdkDevice, OpenError> {
     // One in DPDK's notation may stand in the EAL's arguments already.
     if let Some(vdev) = vdev.filter(|_| device.kind() != DeviceKind::Eal || !Port::names(eal).contains(&port))
     {
-        let refused = |error| OpenError::Refused { name: Box::new(device.clone()), error };
-        eal.add_vdev(&vdev).map_err(refused)?;
+        eal.add_vdev(&vdev).map_err(|error| refused(device, error))?;
     }
     start_port(eal, &port, device.mtu())
+}
+
+fn refused(device: &DeviceName, error: VdevError) -> OpenError {
+    let name = Box::new(device.clone());
+    match (device.kind(), interfaces()) {
+        (DeviceKind::AfPacket | DeviceKind::AfXdp, Some(existing))
+            if !existing.iter().any(|interface| interface == device.target()) =>
+        {
+            OpenError::NoInterface { name, existing: existing.join(", ") }
+        }
+        _ => OpenError::Refused { name, error },
+    }
+}
+
+/// Returns the names of the interfaces in this network namespace: in /proc/net/dev each begins a line, after two lines of
+/// headings, and ends with a colon.
+fn interfaces() -> Option<Vec<String>> {
+    let text = std::fs::read_to_string("/proc/net/dev").ok()?;
+    Some(text.lines().skip(2).filter_map(|line| Some(line.split_once(':')?.0.trim().to_owned())).collect())
 }
 
 /// Starts the port `name` with one queue pair, for IP packets of up to `mtu_octets` octets.

@@ -11,15 +11,17 @@ pub(crate) struct PortArguments {
     pub(crate) vdev: Option<String>,
 }
 
-/// Bytes of a frame that a ring of a packet socket holds beside the IP packet: the kernel's header of the
-/// frame, the link header, and the spare that receive buffers have.
+/// Bytes of a frame in the ring of a packet socket beside the IP packet: the headers of kernel and link, and a spare. The
+/// frame must fit a receive buffer, which has 256 bytes more than an IP packet, and 32 bytes of kernel's header.
 const AF_PACKET_SPARE_BYTES: u32 = 200;
-/// Frames of such a ring up to 2048 bytes each: what arrives in the tens of milliseconds in which another
-/// process has the CPU.
-const AF_PACKET_SMALL_FRAMES: u32 = 4096;
-/// The same of larger frames: the ring then is as large as that of small ones.
-const AF_PACKET_LARGE_FRAMES: u32 = 512;
+/// Frames are a multiple of a cache line, and large enough for an MTU of 1500.
+const AF_PACKET_ALIGN_BYTES: u32 = 64;
 const AF_PACKET_SMALL_BYTES: u32 = 2048;
+/// Frames of a ring with small frames: what arrives in the tens of milliseconds in which another process has the CPU.
+const AF_PACKET_SMALL_FRAMES: u32 = 4096;
+/// Frames of a ring with larger frames, which then is about as long in bytes.
+const AF_PACKET_LARGE_FRAMES: u32 = 512;
+const PAGE_BYTES: u32 = 4096;
 
 /// Returns how DPDK opens `device`; `number` makes the name of a virtual device unique. A ring has no port.
 pub(crate) fn port_arguments(device: &DeviceName, number: u32) -> Option<PortArguments> {
@@ -68,17 +70,20 @@ fn option<'d>(device: &'d DeviceName, wanted: &str) -> Option<&'d str> {
     device.driver_options().iter().find(|(option, _)| option == wanted).map(|(_, value)| value.as_str())
 }
 
-/// Returns the geometry of the rings of a packet socket. A frame holds the largest packet; a block, which the
-/// kernel wants to be whole pages, holds at least four frames.
+/// Returns the geometry of the rings of a packet socket. A frame holds the largest packet; a block is whole pages for the
+/// kernel and whole frames for the driver, which expects them one after the other.
 fn af_packet_ring(device: &DeviceName) -> String {
     let number = |wanted| option(device, wanted).and_then(|value| value.parse::<u32>().ok());
-    let frame_bytes = (u32::from(device.mtu()) + AF_PACKET_SPARE_BYTES).next_multiple_of(1024).max(2048);
-    let frame_bytes = number("framesz").unwrap_or(frame_bytes);
+    let frame_bytes =
+        (u32::from(device.mtu()) + AF_PACKET_SPARE_BYTES).next_multiple_of(AF_PACKET_ALIGN_BYTES);
+    let frame_bytes = number("framesz").unwrap_or(frame_bytes.max(AF_PACKET_SMALL_BYTES));
     let small = frame_bytes <= AF_PACKET_SMALL_BYTES;
-    let default_blocks = if small { 1 << 16 } else { frame_bytes.saturating_mul(4).next_multiple_of(4096) };
-    let block_bytes = number("blocksz").unwrap_or(default_blocks);
-    let default_frames = if small { AF_PACKET_SMALL_FRAMES } else { AF_PACKET_LARGE_FRAMES };
-    let frames = number("framecnt").unwrap_or(default_frames);
+    // The power of two in a page that a frame does not have.
+    let frames = PAGE_BYTES >> frame_bytes.trailing_zeros().min(PAGE_BYTES.trailing_zeros());
+    let block_bytes = if small { 1 << 16 } else { frame_bytes.saturating_mul(frames) };
+    let block_bytes = number("blocksz").unwrap_or(block_bytes);
+    let frames = if small { AF_PACKET_SMALL_FRAMES } else { AF_PACKET_LARGE_FRAMES };
+    let frames = number("framecnt").unwrap_or(frames);
     format!("framesz={frame_bytes},blocksz={block_bytes},framecnt={frames}")
 }
 
@@ -115,17 +120,31 @@ mod tests {
         assert_eq!(pci_argument(&pci).as_deref(), Some("0000:01:00.0,x=1"));
     }
 
-    /// A block is whole pages and holds whole frames; what the name says of the ring stands.
+    /// Options of the name replace what follows from the MTU.
     #[test]
     fn the_ring_of_a_packet_socket_follows_the_mtu() {
         for (name, ring) in [
             ("af_packet:e", "framesz=2048,blocksz=65536,framecnt=4096"),
             ("af_packet:e,mtu=9000", "framesz=9216,blocksz=36864,framecnt=512"),
-            ("af_packet:e,mtu=4000", "framesz=5120,blocksz=20480,framecnt=512"),
+            ("af_packet:e,mtu=4000", "framesz=4224,blocksz=135168,framecnt=512"),
             ("af_packet:e,framecnt=64", "framesz=2048,blocksz=65536,framecnt=64"),
             ("af_packet:e,framesz=4096,blocksz=8192", "framesz=4096,blocksz=8192,framecnt=512"),
         ] {
             assert_eq!(arguments(name).1, Some(format!("net_af_packet3,iface=e,{ring}")), "{name}");
+        }
+    }
+
+    /// For each MTU: a frame has room for the packet and fits a receive buffer; a block is whole pages and whole frames, and the
+    /// ring is whole blocks.
+    #[test]
+    fn every_ring_suits_kernel_and_driver() {
+        for mtu in 576..=9600 {
+            let ring = af_packet_ring(&format!("af_packet:e,mtu={mtu}").parse().unwrap());
+            let numbers: Vec<u32> =
+                ring.split(',').map(|part| part.split_once('=').unwrap().1.parse().unwrap()).collect();
+            let [frame, block, frames] = numbers[..] else { panic!("{ring}") };
+            assert!(frame >= mtu + 18 + 32 + 48 && frame - 32 <= (mtu + 256).max(2048), "{mtu}: {ring}");
+            assert_eq!((block % 4096, block % frame, frames % (block / frame)), (0, 0, 0), "{mtu}: {ring}");
         }
     }
 }
