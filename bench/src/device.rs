@@ -1,4 +1,5 @@
-//! The device of an endpoint: a DPDK port or wire end, captured or not. One type, so that the poll loop is compiled once.
+//! The device of an endpoint: a DPDK port or wire end, captured or not. One type, so that the poll loop is
+//! compiled once.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -21,8 +22,8 @@ const WINDOW_BYTES: u32 = 512 << 10;
 /// Bytes of a capture that are kept before they are written out.
 const CAPTURE_BUFFER_BYTES: usize = 1 << 20;
 
-/// Returns `config` with what all benchmarks have: their window, hugepages where there are some, and the CRC as the
-/// command line has it.
+/// Returns `config` with what all benchmarks have: their window, hugepages where there are some, and the CRC
+/// as the command line has it.
 pub fn config(crc: Switch, config: DeviceConfig) -> DeviceConfig {
     DeviceConfig {
         crc: if crc.is_on() { CrcPolicy::Always } else { CrcPolicy::OffIfPeerAgrees },

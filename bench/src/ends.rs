@@ -4,8 +4,8 @@ use warpline::DeviceConfig;
 
 use crate::arguments::End;
 
-/// Returns the CPU for the core of an end whose peer may be another process on this machine: the first of `wanted`, or
-/// else one at the end's own side of the list, so that the two keep out of each other's way.
+/// Returns the CPU for the core of an end whose peer may be another process on this machine: the first of
+/// `wanted`, or else one at the end's own side of the list, so that the two keep out of each other's way.
 pub fn cpu(end: End, wanted: &[usize]) -> usize {
     if let Some(&cpu) = wanted.first() {
         return cpu;

@@ -14,7 +14,8 @@ use signal_hook::flag;
 /// Those of the system.
 pub fn flag() -> io::Result<Arc<AtomicBool>> {
     let interrupted = Arc::new(AtomicBool::new(false));
-    // In this order: the first signal finds the flag clear. SIGTERM comes twice from some who send it (timeout(1)).
+    // In this order: the first signal finds the flag clear. SIGTERM comes twice from some who send it
+    // (timeout(1)).
     flag::register_conditional_shutdown(SIGINT, 1, interrupted.clone())?;
     for signal in [SIGINT, SIGTERM] {
         flag::register(signal, interrupted.clone())?;

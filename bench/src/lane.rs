@@ -27,7 +27,8 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// A queue pair for `depth` Writes outstanding, which may share segments if `packing`, with receives posted.
+    /// A queue pair for `depth` Writes outstanding, which may share segments if `packing`, with receives
+    /// posted.
     ///
     /// # Errors
     ///

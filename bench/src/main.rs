@@ -38,13 +38,15 @@ struct CommandLine {
 enum Command {
     /// Measure the bandwidth of RDMA Writes whose contents are verified.
     WriteBw(write_bw::WriteBw),
-    /// Measure the time of rping's exchange, with rping or another warpline at the other end; contents are compared.
+    /// Measure the time of rping's exchange, with rping or another warpline at the other end; contents are
+    /// compared.
     Ping(ping::Ping),
     /// Measure what one core can do at most: a CRC pass and a copy pass over frames from a pool.
     Floor(floor::Floor),
     /// Join two devices by a wire with faults: loss, delay, reordering, duplication, corruption.
     Impair(impair::Impair),
-    /// Measure the memory that a receiver needs for reassembly, by the alignment of FPDUs and the number of connections.
+    /// Measure the memory that a receiver needs for reassembly, by the alignment of FPDUs and the number of
+    /// connections.
     Reassembly(reassembly::Reassembly),
     /// Exchange files with another iWARP endpoint by RDMA Writes (for scripts/interop).
     Exchange(exchange::ExchangeArguments),

@@ -1,7 +1,8 @@
 //! The data that benchmarks write, and its comparison at the other end.
 //!
-//! Both ends make the same random octets. In round `r` the octets written to a region are those from a place that depends
-//! on `r`, so that data of an earlier round, or of another place in the region, differs from what should be there.
+//! Both ends make the same random octets. In round `r` the octets written to a region are those from a place
+//! that depends on `r`, so that data of an earlier round, or of another place in the region, differs from
+//! what should be there.
 
 use warpline::MemoryRegion;
 

@@ -15,16 +15,18 @@ pub struct Setup {
     #[arg(long, value_enum)]
     pub revision: Option<RevisionChoice>,
     /// The most inbound RDMA Reads at a time.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(..=DEPTH_MAX), default_value_t = DEPTH)]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(..=DEPTH_MAX),
+          default_value_t = DEPTH)]
     pub ird: u16,
     /// The most outbound RDMA Reads at a time.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(..=DEPTH_MAX), default_value_t = DEPTH)]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(..=DEPTH_MAX),
+          default_value_t = DEPTH)]
     pub ord: u16,
     /// Leave both to the applications: frames of revision 2 then have 0x3FFF for them.
     #[arg(long)]
     pub unnegotiated: bool,
-    /// The ready-to-receive indications that this end can send when it connects, for a peer that may send first (none
-    /// without this), and that it accepts when it listens (all without this).
+    /// The ready-to-receive indications that this end can send when it connects, for a peer that may send
+    /// first (none without this), and that it accepts when it listens (all without this).
     #[arg(long, value_name = "KINDS", value_enum, value_delimiter = ',')]
     pub rtr: Vec<Indication>,
     /// Accept peers of the RDMA Consortium: revision 0, and version 0 of DDP and RDMAP.

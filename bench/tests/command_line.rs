@@ -1,5 +1,5 @@
-//! The benchmark as its users run it: what it measures is verified, what it writes has the keys it promises, and what it
-//! cannot do it says in one line.
+//! The benchmark as its users run it: what it measures is verified, what it writes has the keys it promises,
+//! and what it cannot do it says in one line.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -96,8 +96,8 @@ fn the_report_has_its_keys() {
     assert_eq!((&report["messages"], &report["verified"]), (&500.into(), &true.into()));
     assert_eq!(report["bytes"], 500 * 65_536);
     assert_eq!(report["corrupt_bytes"], 0);
-    // Once to receive; to send once too, and again with each segment that was sent again, as happens to an end that a busy
-    // machine does not let run.
+    // Once to receive; to send once too, and again with each segment that was sent again, as happens to an
+    // end that a busy machine does not let run.
     let octets = 500.0 * 65_536.0;
     let again = 9000.0 * report["retransmitted_segments"].as_f64().unwrap() / octets;
     for (copied, most) in [("bytes_copied_rx", 1.001), ("bytes_copied_tx", 1.001 + again)] {
@@ -160,9 +160,9 @@ fn a_capture_has_no_bad_checksum() {
     }
 }
 
-/// RFC 5044 appendix B.2: FPDUs that are not aligned make the receiver keep a part of one for each connection; with
-/// aligned ones what it keeps does not grow with connections, and with Markers it keeps nothing. Every FPDU is placed,
-/// each octet of user data copied once.
+/// RFC 5044 appendix B.2: FPDUs that are not aligned make the receiver keep a part of one for each
+/// connection; with aligned ones what it keeps does not grow with connections, and with Markers it keeps
+/// nothing. Every FPDU is placed, each octet of user data copied once.
 ///
 /// MPA-B.1-01
 #[test]
@@ -239,7 +239,10 @@ fn what_cannot_be_is_said_in_one_line() {
             "'mtu' is given twice",
         ),
         (&["write-bw", "--listen", "198.18.0.1:1"], "leave out --listen"),
-        (&["write-bw", "--device", "af_packet:wl-none", "--listen", "198.18.0.1:1"], "there is no interface 'wl-none'"),
+        (
+            &["write-bw", "--device", "af_packet:wl-none", "--listen", "198.18.0.1:1"],
+            "there is no interface 'wl-none'",
+        ),
         (
             &["write-bw", "--json", "/nonexistent/dir/file", "--size", "64", "--iters", "1"],
             "/nonexistent/dir/file",

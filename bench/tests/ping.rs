@@ -1,5 +1,5 @@
-//! `ping`: both ends in one process, and in two over shared memory. That it speaks rping's language is for others to judge:
-//! `scripts/interop/siw`, and the peer in Python of `scripts/interop`.
+//! `ping`: both ends in one process, and in two over shared memory. That it speaks rping's language is for
+//! others to judge: `scripts/interop/siw`, and the peer in Python of `scripts/interop`.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -124,7 +124,8 @@ impl Drop for Server {
     }
 }
 
-/// The buffer for a client grows with what it advertises; the server ends when it has served as many as it was to.
+/// The buffer for a client grows with what it advertises; the server ends when it has served as many as it
+/// was to.
 #[test]
 fn a_server_serves_as_many_clients_as_it_was_told_to() {
     let _turn = turn();
@@ -136,7 +137,8 @@ fn a_server_serves_as_many_clients_as_it_was_told_to() {
     let served = server.served();
     for (client, octets) in served.as_array().unwrap().iter().zip([150_000, 9_000_000]) {
         assert_eq!((&client["pings"], &client["bytes"]), (&30.into(), &octets.into()), "{served}");
-        // How it ended is not judged: the acknowledgement of our FIN may vanish with the process that sent it.
+        // How it ended is not judged: the acknowledgement of our FIN may vanish with the process that sent
+        // it.
         assert_eq!(client["revision"], 2, "{served}");
         assert_eq!(client["agreed"], serde_json::json!({"ird": 32, "ord": 32}));
     }

@@ -66,7 +66,8 @@ pub struct Opening {
     /// As Responder, reject.
     #[arg(long)]
     pub reject: bool,
-    /// No startup frames, as in draft-culley-iwarp-mpa-00: Markers and CRCs both ways, and this version of DDP and RDMAP.
+    /// No startup frames, as in draft-culley-iwarp-mpa-00: Markers and CRCs both ways, and this version of
+    /// DDP and RDMAP.
     #[arg(long, value_name = "VERSION", value_parser = clap::value_parser!(u8).range(..=1))]
     pub culley: Option<u8>,
 }

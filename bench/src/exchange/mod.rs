@@ -1,9 +1,9 @@
-//! Exchanges files with another iWARP endpoint, of whatever make: each end writes its whole file into the other's memory
-//! by RDMA Writes.
+//! Exchanges files with another iWARP endpoint, of whatever make: each end writes its whole file into the
+//! other's memory by RDMA Writes.
 //!
-//! The messages are rping's advertisement, 16 octets: the Initiator advertises its buffer, the Responder answers with its
-//! own, each end writes its file and then sends the number of bytes that it wrote, as an advertisement with TO 0 and STag 0. When
-//! both have said so, the Initiator closes first.
+//! The messages are rping's advertisement, 16 octets: the Initiator advertises its buffer, the Responder
+//! answers with its own, each end writes its file and then sends the number of bytes that it wrote, as an
+//! advertisement with TO 0 and STag 0. When both have said so, the Initiator closes first.
 //!
 //! The report is one line of JSON. With `--expect-error` the connection must fail; the line then says how.
 

@@ -145,7 +145,8 @@ impl<'a> Exchange<'a> {
         })
     }
 
-    /// Makes the whole exchange and closes. Returns the number of bytes that the peer wrote, and the agreement on the connection.
+    /// Makes the whole exchange and closes. Returns the number of bytes that the peer wrote, and the
+    /// agreement on the connection.
     pub fn run(mut self) -> Result<(u32, Agreed), Failure> {
         match self.exchange() {
             Ok(received) => {

@@ -1,5 +1,6 @@
-//! The floor: what one core could do at most. It takes frames from a pool, runs a CRC pass over each payload and a copy
-//! pass into the destination, with the engine and the copy that the data plane uses, and nothing else.
+//! The floor: what one core could do at most. It takes frames from a pool, runs a CRC pass over each payload
+//! and a copy pass into the destination, with the engine and the copy that the data plane uses, and nothing
+//! else.
 
 mod arguments;
 
@@ -73,7 +74,7 @@ pub fn run(args: &Floor) -> Result<(), BenchError> {
     };
     println!(
         "floor: CRC pass and copy pass of one core over {payload_bytes} bytes a frame into \
-        {destination_bytes} bytes: {:.2} Gb/s (median of {BATCHES}, {:.2} to {:.2})",
+         {destination_bytes} bytes: {:.2} Gb/s (median of {BATCHES}, {:.2} to {:.2})",
         report.gbit_per_s, report.min_gbit_per_s, report.max_gbit_per_s
     );
     if let Some(path) = &args.json {

@@ -22,8 +22,8 @@ pub struct Impair {
     /// The largest IP packet in bytes, 576 to 9600 (default 1500): as mtu= of both devices.
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(576..=9600))]
     mtu: Option<u16>,
-    /// The direction in which frames are lost, duplicated, reordered, corrupted and resegmented. Delay and rate hold in
-    /// both.
+    /// The direction in which frames are lost, duplicated, reordered, corrupted and resegmented. Delay and
+    /// rate hold in both.
     #[arg(long, value_enum, default_value_t = Way::Both)]
     way: Way,
     /// Probability that a frame is lost, as 0.01 or 1%.
@@ -54,10 +54,8 @@ pub struct Impair {
     #[arg(long, value_name = "BITS", value_parser = clap::value_parser!(u64).range(1..))]
     rate: Option<u64>,
     /// Bytes that may wait for the line; frames beyond that are lost. Only with --rate.
-    #[arg(
-        long, value_name = "BYTES", requires = "rate", default_value_t = u64::MAX,
-        hide_default_value = true
-    )]
+    #[arg(long, value_name = "BYTES", requires = "rate", default_value_t = u64::MAX,
+          hide_default_value = true)]
     queue: u64,
     /// The seed of all random decisions.
     #[arg(long, default_value_t = 1)]

@@ -1,8 +1,9 @@
-//! A wire with faults: takes frames from one device and hands them to the other, both ways, in real time, and loses,
-//! delays, reorders, duplicates and damages some on the way.
+//! A wire with faults: takes frames from one device and hands them to the other, both ways, in real time, and
+//! loses, delays, reorders, duplicates and damages some on the way.
 //!
-//! Neither end needs to know of it: it has no addresses, and frames keep theirs. It naps while nothing is due, so that it
-//! leaves the CPU to the ends, and it counts what it did to the frames and how well it kept its times.
+//! Neither end needs to know of it: it has no addresses, and frames keep theirs. It naps while nothing is
+//! due, so that it leaves the CPU to the ends, and it counts what it did to the frames and how well it kept
+//! its times.
 
 mod arguments;
 mod forwarder;
@@ -120,7 +121,8 @@ pub fn run(args: &Impair) -> Result<(), BenchError> {
     }
 }
 
-/// Returns a predicate that is true once standard input has ended: by Ctrl-D, or with the program that started this one.
+/// Returns a predicate that is true once standard input has ended: by Ctrl-D, or with the program that
+/// started this one.
 fn end_of_input() -> Box<dyn Fn() -> bool> {
     let ended = Arc::new(AtomicBool::new(false));
     let setter = Arc::clone(&ended);
@@ -165,8 +167,8 @@ fn print(report: &Report) {
     }
     let Punctuality { polls, late_polls, latest_us } = report.punctuality;
     println!(
-        "{:.1} s, seed {}; {polls} polls, {late_polls} more than a millisecond after the one before, {latest_us} us at \
-         worst; {} frames not delivered",
+        "{:.1} s, seed {}; {polls} polls, {late_polls} more than a millisecond after the one before, \
+         {latest_us} us at worst; {} frames not delivered",
         report.duration_s, report.seed, report.not_delivered
     );
 }

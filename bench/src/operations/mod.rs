@@ -1,12 +1,13 @@
-//! An end that obeys commands, for scripts that judge it: one command on each line of standard input, one line of JSON on standard
-//! output for each. The answer to a command that cannot be obeyed is `{"refused": "why"}`.
+//! An end that obeys commands, for scripts that judge it: one command on each line of standard input, one
+//! line of JSON on standard output for each. The answer to a command that cannot be obeyed is
+//! `{"refused": "why"}`.
 //!
 //! ```text
 //! new [ird=N] [ord=N] [markers]         a Protection Domain and a queue pair, in place of the last ones
-//! region NAME OCTETS [RIGHT...]         registers memory between guards; rights local-write, remote-write, remote-read,
-//!                                       remote-atomic;
-//!                                       `stream`: for this queue pair alone; `other`: in a Protection Domain of
-//!                                       its own; `zero`: Tagged Offsets from zero
+//! region NAME OCTETS [RIGHT...]         registers memory between guards; rights local-write, remote-write,
+//!                                       remote-read, remote-atomic;
+//!                                       `stream`: for this queue pair alone; `other`: in a Protection Domain
+//!                                       of its own; `zero`: Tagged Offsets from zero
 //! set NAME OFFSET HEX                   writes memory          get NAME OFFSET OCTETS   reads it
 //! accept                                takes a connection     connect ADDR:PORT        opens one
 //! receive ID LOCAL                      posts a receive
@@ -21,8 +22,8 @@
 //! close                                 FIN after everything posted
 //! ```
 //!
-//! LOCAL is `NAME:OFFSET:OCTETS`, several with commas between, or `inline=HEX`; an STag in place of NAME makes OFFSET a Tagged
-//! Offset. Behind every request may stand `solicited`, `fenced` and `unsignaled`.
+//! LOCAL is `NAME:OFFSET:OCTETS`, several with commas between, or `inline=HEX`; an STag in place of NAME
+//! makes OFFSET a Tagged Offset. Behind every request may stand `solicited`, `fenced` and `unsignaled`.
 
 mod arguments;
 mod requests;

@@ -14,26 +14,27 @@ pub struct Ping {
     /// The device and the ends in this process. With --listen this is the server, for many clients at once.
     #[command(flatten)]
     pub device: DeviceArguments,
-    /// Bytes of a ping. With --listen, of the buffer that each client gets at first; it grows if a client advertises more.
+    /// Bytes of a ping. With --listen, of the buffer that each client gets at first; it grows if a client
+    /// advertises more.
     #[arg(long, short = 'S', value_parser = parse_size, default_value = "64")]
     pub size: u32,
-    /// Pings (default 1000). With --listen, the number of pings after which the server closes a client's connection
-    /// (default: it never does).
+    /// Pings (default 1000). With --listen, the number of pings after which the server closes a client's
+    /// connection (default: it never does).
     #[arg(long, short = 'C', value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub count: Option<u64>,
     /// Connect N times, one after the other, for --count pings each.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), default_value_t = 1,
           conflicts_with = "listen")]
     pub connections: u32,
-    /// Ask the peer for MPA Markers, in both directions. With --listen, each client decides whether the server inserts
-    /// them.
+    /// Ask the peer for MPA Markers, in both directions. With --listen, each client decides whether the
+    /// server inserts them.
     #[arg(long, value_enum, default_value_t = Switch::Off)]
     pub markers: Switch,
     /// Use MPA's CRC. Both ends must say `off` to turn it off.
     #[arg(long, value_enum, default_value_t = Switch::On)]
     pub crc: Switch,
-    /// Send up to three RDMA Writes without payload to a server that stays silent after the first message: Linux siw may
-    /// overlook that message.
+    /// Send up to three RDMA Writes without payload to a server that stays silent after the first message:
+    /// Linux siw may overlook that message.
     #[arg(long, value_enum, default_value_t = Switch::On, conflicts_with = "listen")]
     pub nudges: Switch,
     /// How connections are set up. Without --revision it is `auto`.
@@ -43,16 +44,12 @@ pub struct Ping {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(..=512), default_value_t = 0)]
     pub private_data: u16,
     /// Compare every byte that comes back.
-    #[arg(
-        long, short = 'V', value_enum, default_value_t = Switch::On, num_args = 0..=1,
-        default_missing_value = "on"
-    )]
+    #[arg(long, short = 'V', value_enum, default_value_t = Switch::On, num_args = 0..=1,
+          default_missing_value = "on")]
     pub validate: Switch,
     /// How long the other end may take to connect, to send a message or to close, in seconds.
-    #[arg(
-        long, value_name = "S", value_parser = clap::value_parser!(u32).range(1..=3600),
-        default_value_t = 20
-    )]
+    #[arg(long, value_name = "S", value_parser = clap::value_parser!(u32).range(1..=3600),
+          default_value_t = 20)]
     pub timeout: u32,
     /// Serve N clients, then end; without it, serve until interrupted.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), requires = "listen")]
@@ -60,8 +57,8 @@ pub struct Ping {
     /// Reject every client.
     #[arg(long, requires = "listen")]
     pub reject: bool,
-    /// The CPUs that poll: one for each end in this process, or a single one for both. Without it, the idlest two that
-    /// are free, or the idlest one.
+    /// The CPUs that poll: one for each end in this process, or a single one for both. Without it, the idlest
+    /// two that are free, or the idlest one.
     #[arg(long, value_name = "CPU", value_delimiter = ',', num_args = 1..=2)]
     pub cpus: Vec<usize>,
     /// Write all frames to a capture in the pcapng format. Slows the run.

@@ -195,8 +195,8 @@ fn run_client(
     if pinged.corrupt_bytes > 0 { Err(BenchError::Corrupt(pinged.corrupt_bytes)) } else { Ok(()) }
 }
 
-/// Polls a little longer: the acknowledgement of the other end's FIN may still wait to be sent, and if it is lost, only this end
-/// can answer the repeated FIN.
+/// Polls a little longer: the acknowledgement of the other end's FIN may still wait to be sent, and if it is
+/// lost, only this end can answer the repeated FIN.
 fn linger(driver: &mut Driver) {
     let end = Instant::now() + LINGER;
     while Instant::now() < end {

@@ -1,9 +1,11 @@
 //! rping's exchange, without anything that carries it. A ping is:
 //!
 //! 1. The client advertises its source: a Send of 16 bytes (`Advertisement`).
-//! 2. The server reads it by an RDMA Read, then tells the client to go on: a Send of 16 bytes that mean nothing.
+//! 2. The server reads it by an RDMA Read, then tells the client to go on: a Send of 16 bytes that mean
+//!    nothing.
 //! 3. The client advertises its sink.
-//! 4. The server writes what it read to the sink by an RDMA Write, then says so: a Send of 16 bytes that mean nothing.
+//! 4. The server writes what it read to the sink by an RDMA Write, then says so: a Send of 16 bytes that mean
+//!    nothing.
 
 use warpline::Advertisement;
 

@@ -45,8 +45,7 @@ pub struct Report {
 
 /// perftest's heading for latencies.
 pub const HEADING: &str = " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    \
-    t_avg[usec]    t_stdev[usec]   \
-                           99% percentile[usec]   99.9% percentile[usec]";
+                           t_avg[usec]    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec]";
 
 impl Report {
     /// The result of a client.

@@ -1,7 +1,7 @@
 //! The end that is pinged: any number of clients, at any time.
 //!
-//! One thread accepts, and does all that has to wait for the core. The core's thread carries on every client's exchange
-//! between its polls.
+//! One thread accepts, and does all that has to wait for the core. The core's thread carries on every
+//! client's exchange between its polls.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

@@ -15,16 +15,12 @@ pub struct Reassembly {
           value_parser = clap::value_parser!(u32).range(1..=i64::from(CONNECTIONS_MAX)))]
     pub connections: Vec<u32>,
     /// Segments that each connection sends.
-    #[arg(
-        long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000),
-        default_value_t = 40
-    )]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000),
+          default_value_t = 40)]
     pub segments: u32,
     /// The share of segments, in percent, that later segments overtake.
-    #[arg(
-        long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=50),
-        default_value_t = 5
-    )]
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=50),
+          default_value_t = 5)]
     pub reorder: u8,
     /// The seed of all random decisions.
     #[arg(long, default_value_t = 1)]

@@ -1,9 +1,10 @@
-//! What a receiver has to keep of the segments of many connections until their FPDUs are whole (RFC 5044 appendix B),
-//! measured: a core in this process, a simulated line that reorders, and a sender with as many connections as asked for.
+//! What a receiver has to keep of the segments of many connections until their FPDUs are whole (RFC 5044
+//! appendix B), measured: a core in this process, a simulated line that reorders, and a sender with as many
+//! connections as asked for.
 //!
-//! The line's rate and what it reorders stay the same however many connections share it. So does what an aligned sender
-//! with Markers makes the receiver keep; a sender whose FPDUs do not begin its segments makes it keep a part of one for every
-//! connection (MPA-B.2).
+//! The line's rate and what it reorders stay the same however many connections share it. So does what an
+//! aligned sender with Markers makes the receiver keep; a sender whose FPDUs do not begin its segments makes
+//! it keep a part of one for every connection (MPA-B.2).
 
 mod arguments;
 mod outcome;
@@ -98,8 +99,8 @@ pub fn run(args: &Reassembly) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// RFC 5044 appendix B.2: `K1 * EMSS * number_of_connections` where FPDUs are not aligned, with a K1 of one segment; nothing
-/// for each connection where they are.
+/// RFC 5044 appendix B.2: `K1 * EMSS * number_of_connections` where FPDUs are not aligned, with a K1 of one
+/// segment; nothing for each connection where they are.
 fn predicted(connections: u32, framing: Framing) -> String {
     match framing {
         Framing::Unaligned => (connections as usize * EMSS).to_string(),

@@ -37,8 +37,8 @@ const fn colour(framing: Framing) -> &'static str {
 pub fn svg(outcomes: &[Outcome]) -> String {
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
-        font-family=\"sans-serif\" \
-         font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
+         font-family=\"sans-serif\" font-size=\"12\">\n\
+         <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
     );
     axes(&mut svg);
     let expected = [CONNECTIONS.0, CONNECTIONS.1].map(|power| (x(power), y(power + (EMSS as f64).log10())));
@@ -108,7 +108,7 @@ fn line(svg: &mut String, points: &[(f64, f64)], colour: &str, dashes: &str) {
         svg,
         format_args!(
             "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.5\" \
-            stroke-dasharray=\"{dashes}\"/>",
+             stroke-dasharray=\"{dashes}\"/>",
             points.join(" ")
         ),
     );

@@ -51,7 +51,8 @@ impl Receiver {
         let tables = Tables {
             connections: count,
             queue_pairs: count,
-            // What is measured must not be bounded: a part of an FPDU for each connection, and what is beyond gaps.
+            // What is measured must not be bounded: a part of an FPDU for each connection, and what is beyond
+            // gaps.
             held_frames: 4 * count + 8192,
             ..Tables::default()
         };

@@ -5,7 +5,8 @@ use std::net::Ipv4Addr;
 use serde::Serialize;
 use warpline::STag;
 
-/// Bytes of a segment's payload, as in the document's question: what TCP leaves of 1500 bytes beside its timestamps.
+/// Bytes of a segment's payload, as in the document's question: what TCP leaves of 1500 bytes beside its
+/// timestamps.
 pub const EMSS: usize = 1448;
 /// Bytes of a frame around it: Ethernet, IPv4, TCP with timestamps.
 pub const HEADERS: usize = 14 + 20 + 32;
@@ -23,7 +24,8 @@ pub const SINK: STag = STag::new(1, 0x4b);
 pub enum Framing {
     /// Each segment is one FPDU, and Markers lead to it.
     AlignedMarkers,
-    /// Each segment is one FPDU; without Markers the receiver learns that only when all earlier segments have come.
+    /// Each segment is one FPDU; without Markers the receiver learns that only when all earlier segments have
+    /// come.
     Aligned,
     /// FPDUs are longer than segments, made for a path whose MTU has shrunk, or by a TCP that ignores FPDUs.
     Unaligned,

@@ -1,5 +1,6 @@
-//! The sender: as much of TCP and MPA as an Initiator needs that only sends, over as many connections as asked for, each with
-//! a port of its own. All send the same stream; how its FPDUs lie in segments is what is compared.
+//! The sender: as much of TCP and MPA as an Initiator needs that only sends, over as many connections as
+//! asked for, each with a port of its own. All send the same stream; how its FPDUs lie in segments is what is
+//! compared.
 
 use std::collections::VecDeque;
 use warpline::link::sim::{EndConfig, SimDevice};
@@ -59,7 +60,8 @@ pub struct Sender {
     waiting: VecDeque<<SimDevice as Device>::Frame>,
 }
 
-/// The octets of a ULPDU in each framing: as large as its FPDU fits a segment, or made for segments of 1460 octets.
+/// The octets of a ULPDU in each framing: as large as its FPDU fits a segment, or made for segments of 1460
+/// octets.
 const fn ulpdu_octets(framing: Framing) -> usize {
     match framing {
         Framing::AlignedMarkers => fpdu::mulpdu(EMSS, true),
@@ -149,7 +151,8 @@ impl Sender {
         self.run_until(receiver, now, |sender| sender.device.network().next_arrival().is_none())
     }
 
-    /// Sends the stream on every connection, a few segments in turn, and waits until all of it is acknowledged.
+    /// Sends the stream on every connection, a few segments in turn, and waits until all of it is
+    /// acknowledged.
     pub fn send_all(&mut self, receiver: &mut Receiver, now: &mut Instant) -> Result<(), BenchError> {
         let mut left = self.connections.len();
         let mut idle_since = *now;

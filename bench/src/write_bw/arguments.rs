@@ -48,8 +48,8 @@ pub struct WriteBw {
     /// Compare every byte that arrived.
     #[arg(long, value_enum, default_value_t = Switch::On, num_args = 0..=1, default_missing_value = "on")]
     pub verify: Switch,
-    /// The CPUs that poll: one for each end in this process, or a single one for both. Without it, the idlest two that
-    /// are free, or the idlest one.
+    /// The CPUs that poll: one for each end in this process, or a single one for both. Without it, the idlest
+    /// two that are free, or the idlest one.
     #[arg(long, value_name = "CPU", value_delimiter = ',', num_args = 1..=2)]
     pub cpus: Vec<usize>,
     /// Write all frames to a capture in the pcapng format. Slows the run.

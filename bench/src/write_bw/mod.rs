@@ -1,12 +1,12 @@
 //! Bandwidth of RDMA Writes.
 //!
-//! One end, the writer, connects; the other, the target, listens. They describe buffers to each other in rping's message, a
-//! Send of 16 bytes (`Advertisement`):
+//! One end, the writer, connects; the other, the target, listens. They describe buffers to each other in
+//! rping's message, a Send of 16 bytes (`Advertisement`):
 //!
 //! 1. The writer's first Send has in `length` the size of the buffer it wants; its other fields are zero.
 //! 2. The target answers with a Send that advertises a buffer of that length.
-//! 3. A round: the writer writes to the buffer from its start on, then sends the number of the round (as `to`) and the
-//!    bytes it wrote (as `length`).
+//! 3. A round: the writer writes to the buffer from its start on, then sends the number of the round (as
+//!    `to`) and the bytes it wrote (as `length`).
 //! 4. The target answers with the number of wrong bytes (as `to`), and how many it looked at (as `length`).
 //! 5. The writer closes.
 //!
@@ -321,8 +321,8 @@ impl Snapshot {
 fn tcp_summary(end: &str, statistics: &Statistics) -> String {
     let tcp = &statistics.tcp;
     format!(
-        "{end}: TCP: {} segments with data sent, {} again ({} timeouts, {} fast retransmits), {} received \
-        out of order; MPA: {} FPDUs sent, {} received, at most {} frames held, {} cut",
+        "{end}: TCP: {} segments with data sent, {} again ({} timeouts, {} fast retransmits), \
+         {} received out of order; MPA: {} FPDUs sent, {} received, at most {} frames held, {} cut",
         tcp.data_segments_sent,
         tcp.retransmitted_segments,
         tcp.timeouts,

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// Bytes of a region unless a message needs more: sixteen times the 64 KiB that perftest writes over and over, and all of
-/// them compared after each round.
+/// Bytes of a region unless a message needs more: sixteen times the 64 KiB that perftest writes over and
+/// over, and all of them compared after each round.
 const REGION_BYTES: usize = 1 << 20;
 /// Most messages of a round.
 pub const ROUND_MESSAGES: usize = 65_536;

@@ -224,8 +224,8 @@ fn refused(device: &DeviceName, error: VdevError) -> OpenError {
     }
 }
 
-/// Returns the names of the interfaces in this network namespace: in /proc/net/dev each begins a line, after two lines of
-/// headings, and ends with a colon.
+/// Returns the names of the interfaces in this network namespace: in /proc/net/dev each begins a line, after
+/// two lines of headings, and ends with a colon.
 fn interfaces() -> Option<Vec<String>> {
     let text = std::fs::read_to_string("/proc/net/dev").ok()?;
     Some(text.lines().skip(2).filter_map(|line| Some(line.split_once(':')?.0.trim().to_owned())).collect())

@@ -11,13 +11,15 @@ pub(crate) struct PortArguments {
     pub(crate) vdev: Option<String>,
 }
 
-/// Bytes of a frame in the ring of a packet socket beside the IP packet: the headers of kernel and link, and a spare. The
-/// frame must fit a receive buffer, which has 256 bytes more than an IP packet, and 32 bytes of kernel's header.
+/// Bytes of a frame in the ring of a packet socket beside the IP packet: the headers of kernel and link, and
+/// a spare. The frame must fit a receive buffer, which has 256 bytes more than an IP packet, and 32 bytes of
+/// kernel's header.
 const AF_PACKET_SPARE_BYTES: u32 = 200;
 /// Frames are a multiple of a cache line, and large enough for an MTU of 1500.
 const AF_PACKET_ALIGN_BYTES: u32 = 64;
 const AF_PACKET_SMALL_BYTES: u32 = 2048;
-/// Frames of a ring with small frames: what arrives in the tens of milliseconds in which another process has the CPU.
+/// Frames of a ring with small frames: what arrives in the tens of milliseconds in which another process has
+/// the CPU.
 const AF_PACKET_SMALL_FRAMES: u32 = 4096;
 /// Frames of a ring with larger frames, which then is about as long in bytes.
 const AF_PACKET_LARGE_FRAMES: u32 = 512;
@@ -70,8 +72,8 @@ fn option<'d>(device: &'d DeviceName, wanted: &str) -> Option<&'d str> {
     device.driver_options().iter().find(|(option, _)| option == wanted).map(|(_, value)| value.as_str())
 }
 
-/// Returns the geometry of the rings of a packet socket. A frame holds the largest packet; a block is whole pages for the
-/// kernel and whole frames for the driver, which expects them one after the other.
+/// Returns the geometry of the rings of a packet socket. A frame holds the largest packet; a block is whole
+/// pages for the kernel and whole frames for the driver, which expects them one after the other.
 fn af_packet_ring(device: &DeviceName) -> String {
     let number = |wanted| option(device, wanted).and_then(|value| value.parse::<u32>().ok());
     let frame_bytes =
@@ -134,8 +136,8 @@ mod tests {
         }
     }
 
-    /// For each MTU: a frame has room for the packet and fits a receive buffer; a block is whole pages and whole frames, and the
-    /// ring is whole blocks.
+    /// For each MTU: a frame has room for the packet and fits a receive buffer; a block is whole pages and
+    /// whole frames, and the ring is whole blocks.
     #[test]
     fn every_ring_suits_kernel_and_driver() {
         for mtu in 576..=9600 {

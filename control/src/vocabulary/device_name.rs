@@ -113,10 +113,7 @@ impl DeviceNameError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceNameFault {
     /// No kind has this name.
-    #[error(
-        "there is no kind '{0}'; the kinds are {kinds}",
-        kinds = listed(DeviceKind::ALL.map(DeviceKind::form))
-    )]
+    #[error("there is no kind '{0}'; the kinds are {kinds}", kinds = kinds())]
     Kind(String),
     /// What the kind opens is missing or impossible.
     #[error("write {form}: {rule}", form = .kind.form(), rule = .kind.target().rule())]
@@ -128,10 +125,7 @@ pub enum DeviceNameFault {
     #[error("'{0}' is not an option; write OPTION=VALUE")]
     OptionForm(String),
     /// The kind has no such option.
-    #[error(
-        "{kind} has no option '{option}'; its options are {options}",
-        options = listed(.kind.all_options())
-    )]
+    #[error("{kind} has no option '{option}'; its options are {}", listed(.kind.all_options()))]
     UnknownOption {
         /// The kind.
         kind: DeviceKind,
@@ -481,6 +475,11 @@ impl fmt::Display for DeviceName {
         }
         self.driver_options.iter().try_for_each(|(option, value)| write!(f, ",{option}={value}"))
     }
+}
+
+/// Returns the forms of all kinds, as a sentence lists them.
+fn kinds() -> String {
+    listed(DeviceKind::ALL.map(DeviceKind::form))
 }
 
 /// Returns words as a sentence lists them: `a, b and c`.

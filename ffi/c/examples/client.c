@@ -1,9 +1,10 @@
 /*
- * The client of docs/tutorial.md in C, for the Rust server of the same page (control/examples/hello_server.rs): it writes
- * into the server's memory, reads it back, counts there, and says so.
+ * The client of docs/tutorial.md in C, for the Rust server of the same page
+ * (control/examples/hello_server.rs): it writes into the server's memory, reads it back, counts there, and
+ * says so.
  *
  *   client DEVICE SERVER
- */
+ *
 #include <string.h>
 #include <unistd.h>
 
@@ -33,29 +34,37 @@ int main(int argc, char **argv)
     struct warpline_conn_param param = {.size = sizeof param, .timeout_ms = 1000};
     struct warpline_conn_reply reply;
     int connected;
-    for (int attempt = 0; (connected = warpline_connect(qp, argv[2], TCP_PORT, &param, &reply)) < 0 && attempt < 15; attempt++)
+    for (int attempt = 0; attempt < 15; attempt++) {
+        connected = warpline_connect(qp, argv[2], TCP_PORT, &param, &reply);
+        if (connected == 0)
+            break;
         usleep(100000);
+    }
     check("warpline_connect", connected);
     struct warpline_advertisement page;
     check("warpline_advertisement_decode",
           warpline_advertisement_decode(reply.private_data, reply.private_data_len, &page));
 
-    /* One list: a Write, a Read of the same bytes, which follows it, an addition, and a Send from the request itself. */
+    /* One list: a Write, a Read of the same bytes, which follows it, an addition, and an inline Send. */
     memcpy(memory, "hello", 5);
     const char *said = "the client has written";
     uint64_t at = (uint64_t)(uintptr_t)memory;
     uint32_t own = warpline_mr_stag(mr);
     struct warpline_sge written = {at, 5, own}, read_back = {at + 100, 5, own}, count = {at + 200, 8, own};
     struct warpline_sge text = {(uint64_t)(uintptr_t)said, (uint32_t)strlen(said), 0};
-    struct warpline_send_wr send = {.size = sizeof send, .wr_id = 4, .sg_list = &text, .num_sge = 1, .opcode = WARPLINE_WR_SEND,
+    struct warpline_send_wr send = {.size = sizeof send, .wr_id = 4, .sg_list = &text, .num_sge = 1,
+                                    .opcode = WARPLINE_WR_SEND,
                                     .flags = WARPLINE_SEND_SIGNALED | WARPLINE_SEND_INLINE};
-    struct warpline_send_wr add = {.size = sizeof add, .wr_id = 3, .next = &send, .sg_list = &count, .num_sge = 1,
+    struct warpline_send_wr add = {.size = sizeof add, .wr_id = 3, .next = &send, .sg_list = &count,
+                                   .num_sge = 1,
                                    .opcode = WARPLINE_WR_FETCH_ADD, .flags = WARPLINE_SEND_SIGNALED,
                                    .remote_stag = page.stag, .remote_addr = page.to, .compare_add = 1};
-    struct warpline_send_wr read = {.size = sizeof read, .wr_id = 2, .next = &add, .sg_list = &read_back, .num_sge = 1,
+    struct warpline_send_wr read = {.size = sizeof read, .wr_id = 2, .next = &add, .sg_list = &read_back,
+                                    .num_sge = 1,
                                     .opcode = WARPLINE_WR_READ, .flags = WARPLINE_SEND_SIGNALED,
                                     .remote_stag = page.stag, .remote_addr = page.to + 64};
-    struct warpline_send_wr write = {.size = sizeof write, .wr_id = 1, .next = &read, .sg_list = &written, .num_sge = 1,
+    struct warpline_send_wr write = {.size = sizeof write, .wr_id = 1, .next = &read, .sg_list = &written,
+                                     .num_sge = 1,
                                      .opcode = WARPLINE_WR_WRITE, .flags = WARPLINE_SEND_SIGNALED,
                                      .remote_stag = page.stag, .remote_addr = page.to + 64};
     check("warpline_post_send", warpline_post_send(qp, &write, NULL));

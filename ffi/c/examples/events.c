@@ -1,7 +1,8 @@
 /*
- * One thread, two ends, and no call that waits but poll(2): a client says hello, a server says it back. The connection manager's
- * events and completions come by file descriptors. Both ends are in this process, on a wire in memory.
- */
+ * One thread, two ends, and no call that waits but poll(2): a client says hello, a server says it back. The
+ * connection manager's events and completions come by file descriptors. Both ends are in this process, on a
+ * wire in memory.
+ *
 #include <poll.h>
 
 #include "check.h"
@@ -29,7 +30,8 @@ static void open_end(struct end *end, struct warpline_cm_id *id)
     check("warpline_pd_create", warpline_pd_create(device, &end->pd));
     check("warpline_cq_create", warpline_cq_create(16, true, &end->cq));
     check("warpline_qp_create", warpline_qp_create(end->pd, end->cq, end->cq, NULL, NULL, &end->qp));
-    check("warpline_mr_allocate", warpline_mr_allocate(end->pd, NULL, BYTES, WARPLINE_ACCESS_LOCAL_WRITE, &end->mr));
+    check("warpline_mr_allocate",
+          warpline_mr_allocate(end->pd, NULL, BYTES, WARPLINE_ACCESS_LOCAL_WRITE, &end->mr));
     warpline_device_close(device);
     end->id = id;
     end->memory = warpline_mr_address(end->mr);
@@ -42,8 +44,8 @@ static void open_end(struct end *end, struct warpline_cm_id *id)
 static void post_send(struct end *end, const void *bytes, uint32_t count)
 {
     struct warpline_sge sge = {(uint64_t)(uintptr_t)bytes, count, 0};
-    struct warpline_send_wr wr = {.size = sizeof wr, .sg_list = &sge, .num_sge = 1, .opcode = WARPLINE_WR_SEND,
-                                  .flags = WARPLINE_SEND_INLINE};
+    struct warpline_send_wr wr = {.size = sizeof wr, .sg_list = &sge, .num_sge = 1,
+                                  .opcode = WARPLINE_WR_SEND, .flags = WARPLINE_SEND_INLINE};
     check("warpline_post_send", warpline_post_send(end->qp, &wr, NULL));
 }
 
@@ -122,7 +124,8 @@ int main(void)
     struct warpline_cm_channel *channel;
     struct warpline_cm_id *listener;
     struct warpline_cm_event event;
-    check("warpline_device_open_pair", warpline_device_open_pair(near, NULL, far, NULL, &devices[0], &devices[1]));
+    check("warpline_device_open_pair",
+          warpline_device_open_pair(near, NULL, far, NULL, &devices[0], &devices[1]));
     check("warpline_cm_channel_create", warpline_cm_channel_create(devices, 2, &channel));
     check("warpline_cm_create_id", warpline_cm_create_id(channel, NULL, &listener));
     check("warpline_cm_bind_addr", warpline_cm_bind_addr(listener, "198.18.0.2", TCP_PORT));

@@ -5,9 +5,9 @@
  *   ping_pong server DEVICE
  *   ping_pong client DEVICE SERVER [COUNT]
  *
- * DEVICE names the device and its address: af_packet:eth1,address=198.18.0.1/24. WARPLINE_EAL, if it is set, has more
- * arguments for DPDK.
- */
+ * DEVICE names the device and its address: af_packet:eth1,address=198.18.0.1/24. WARPLINE_EAL, if it is set,
+ * has more arguments for DPDK.
+ *
 #include <pthread.h>
 #include <string.h>
 
@@ -38,7 +38,8 @@ static struct end open_end(struct warpline_device *device)
     check("warpline_pd_create", warpline_pd_create(device, &end.pd));
     check("warpline_cq_create", warpline_cq_create(16, true, &end.cq));
     check("warpline_qp_create", warpline_qp_create(end.pd, end.cq, end.cq, NULL, NULL, &end.qp));
-    check("warpline_mr_allocate", warpline_mr_allocate(end.pd, NULL, 2 * BYTES, WARPLINE_ACCESS_LOCAL_WRITE, &end.mr));
+    check("warpline_mr_allocate",
+          warpline_mr_allocate(end.pd, NULL, 2 * BYTES, WARPLINE_ACCESS_LOCAL_WRITE, &end.mr));
     end.memory = warpline_mr_address(end.mr);
     /* Before the connection is open, so that the first message finds it. */
     post_receive(&end);
@@ -48,8 +49,8 @@ static struct end open_end(struct warpline_device *device)
 static void post_send(struct end *end)
 {
     struct warpline_sge sge = {(uint64_t)(uintptr_t)end->memory, BYTES, warpline_mr_stag(end->mr)};
-    struct warpline_send_wr wr = {.size = sizeof wr, .sg_list = &sge, .num_sge = 1, .opcode = WARPLINE_WR_SEND,
-                                  .flags = WARPLINE_SEND_SIGNALED};
+    struct warpline_send_wr wr = {.size = sizeof wr, .sg_list = &sge, .num_sge = 1,
+                                  .opcode = WARPLINE_WR_SEND, .flags = WARPLINE_SEND_SIGNALED};
     check("warpline_post_send", warpline_post_send(end->qp, &wr, NULL));
 }
 
@@ -57,7 +58,7 @@ static void post_send(struct end *end)
 static void complete(struct end *end, int sends, int receives)
 {
     while (sends > 0 || receives > 0)
-        *(next_completion(end->cq).opcode == WARPLINE_WC_RECEIVE ? &receives : &sends) -= 1;
+        *
 }
 
 static void close_end(struct end *end)
@@ -73,7 +74,8 @@ static void close_end(struct end *end)
 static void client(struct warpline_device *device, const char *address, int count)
 {
     struct end end = open_end(device);
-    struct warpline_conn_param param = {.size = sizeof param, .private_data = &count, .private_data_len = sizeof count};
+    struct warpline_conn_param param = {.size = sizeof param, .private_data = &count,
+                                        .private_data_len = sizeof count};
     check("warpline_connect", warpline_connect(end.qp, address, TCP_PORT, &param, NULL));
     for (int number = 0; number < count; number++) {
         snprintf(end.memory, BYTES, "ping %d", number);
@@ -119,7 +121,8 @@ static int both_ends(int count)
     const char *near = "ring,address=198.18.0.1/24", *far = "ring,address=198.18.0.2/24";
     struct warpline_device *near_device, *far_device;
     pthread_t thread;
-    check("warpline_device_open_pair", warpline_device_open_pair(near, NULL, far, NULL, &near_device, &far_device));
+    check("warpline_device_open_pair",
+          warpline_device_open_pair(near, NULL, far, NULL, &near_device, &far_device));
     check("warpline_listen", warpline_listen(far_device, TCP_PORT, NULL, &listener));
     if (pthread_create(&thread, NULL, server, far_device) != 0)
         fail("no thread is to be had");

@@ -1,24 +1,26 @@
 /*
  * warpline, a software RNIC: RDMA over Ethernet (iWARP) in user space, for C.
  *
- * Calls that can fail return an int: 0 or more for success, else the negative of a number of errno.h. Each lists its own; any may
- * return -EINVAL for a null pointer, and -ENOTRECOVERABLE for a bug of the library. warpline_last_error() puts the last failure of the
- * calling thread in words.
+ * Calls that can fail return an int: 0 or more for success, else the negative of a number of errno.h.
+ * Each call lists its own; any may return -EINVAL for a null pointer, and -ENOTRECOVERABLE for a bug of
+ * the library. warpline_last_error() returns the last failure of the calling thread as a sentence.
  *
- * Handles are made by calls that write them to their last argument, which is of no use after a failure. Any thread may use any
- * handle, at the same time as others. Each is given back once, by the call that says so, while no other call uses it and none does
- * afterwards. The order is free: what was made from a handle goes on without it.
+ * Calls that make a handle write it to their last argument, which is of no use after a failure. Any
+ * thread may use any handle, at the same time as others. Each handle is returned to the library once, by
+ * its own call, while no other call uses it and none does afterwards. Handles may be returned in any
+ * order: an object that was made from another one goes on without the handle of that one.
  *
- * Lengths are in bytes, times in milliseconds. Strings are UTF-8 and end with a zero byte. The library reads what a pointer points
- * to only during the call, unless the description says otherwise.
+ * Lengths are in bytes, times in milliseconds. Strings are UTF-8 and end with a zero byte. The library
+ * reads what a pointer points to only during the call, unless the description says otherwise.
  *
- * A structure that a program fills begins with its size; set it to sizeof, and fields that are not named to zero:
+ * A structure that a program fills begins with its size, for which the program sets sizeof. Its other
+ * fields are zero for their defaults:
  *
  *   struct warpline_qp_attr attr = {.size = sizeof attr, .send_depth = 64};
  *
- * Such structures grow in later versions. A program that was compiled with an older header goes on with the fields it has. With a
- * library older than its header, a program that sets a field which the library does not know gets -E2BIG. Structures that the library
- * fills, and struct warpline_sge and struct warpline_advertisement, stay as they are.
+ * Such structures grow in later versions. A program that was compiled with an older header keeps its
+ * fields. A program that sets a field which the library is too old to know gets -E2BIG. Structures that
+ * the library fills, and struct warpline_sge and struct warpline_advertisement, do not grow.
  */
 
 #ifndef WARPLINE_H
@@ -36,14 +38,14 @@
 #define WARPLINE_DEVICE_PIN 1
 
 /**
- * The thread polls without a pause, for a CPU of its own, of which it takes all. Without, it sleeps when there has been nothing to
- * do for 50 microseconds, until there is.
+ * The thread polls without a pause, for a CPU of its own, of which it takes all. Without, it sleeps when
+ * there has been nothing to do for 50 microseconds, until there is.
  */
 #define WARPLINE_DEVICE_SPIN 2
 
 /**
- * No CRCs with peers that want none either. What is damaged below TCP's checksum then goes unnoticed: not without end-to-end
- * protection at least as strong, such as IPsec (RFC 5044, section 4.4).
+ * No CRCs with peers that want none either. What is damaged below TCP's checksum then goes unnoticed: not
+ * without end-to-end protection at least as strong, such as IPsec (RFC 5044, section 4.4).
  */
 #define WARPLINE_DEVICE_NO_CRC 4
 
@@ -73,8 +75,8 @@
 #define WARPLINE_ACCESS_WINDOW_BIND 16
 
 /**
- * Tagged Offsets count from zero instead of being addresses, so that the peer does not learn where the memory lies.
- * `addr` of a `warpline_sge` then counts from zero too.
+ * Tagged Offsets count from zero instead of being addresses, so that the peer does not learn where the
+ * memory lies. `addr` of a `warpline_sge` then counts from zero too.
  */
 #define WARPLINE_ACCESS_ZERO_BASED (1 << 16)
 
@@ -209,8 +211,8 @@
 #define WARPLINE_WR_READ 5
 
 /**
- * Adds `compare_add` to eight aligned bytes of the peer; their value before comes to the one range of memory, of eight
- * bytes.
+ * Adds `compare_add` to eight aligned bytes of the peer; their value before comes to the one range of
+ * memory, of eight bytes.
  */
 #define WARPLINE_WR_FETCH_ADD 6
 
@@ -225,13 +227,14 @@
 #define WARPLINE_WR_SWAP 8
 
 /**
- * As `WARPLINE_WR_FETCH_ADD`; set bits of `compare_add_mask` are the most significant of fields that are added to on
- * their own.
+ * As `WARPLINE_WR_FETCH_ADD`; set bits of `compare_add_mask` are the most significant of fields that are
+ * added to on their own.
  */
 #define WARPLINE_WR_MASKED_FETCH_ADD 9
 
 /**
- * As `WARPLINE_WR_COMPARE_SWAP`; only bits of `compare_add_mask` are compared, only those of `swap_mask` replaced.
+ * As `WARPLINE_WR_COMPARE_SWAP`; only bits of `compare_add_mask` are compared, only those of `swap_mask`
+ * replaced.
  */
 #define WARPLINE_WR_MASKED_COMPARE_SWAP 10
 
@@ -241,12 +244,14 @@
 #define WARPLINE_WR_LOCAL_INVALIDATE 11
 
 /**
- * Binds a window to a part of a registration, as `grant` says, when all requests before it are complete; no memory.
+ * Binds a window to a part of a registration, as `grant` says, when all requests before it are complete; no
+ * memory.
  */
 #define WARPLINE_WR_BIND 12
 
 /**
- * Registers memory that was registered before anew, as `grant` says, when all requests before it are complete; no memory.
+ * Registers memory that was registered before anew, as `grant` says, when all requests before it are
+ * complete; no memory.
  */
 #define WARPLINE_WR_REGISTER 13
 
@@ -266,20 +271,21 @@
 #define WARPLINE_SEND_FENCE 4
 
 /**
- * The bytes are copied when the request is posted: at most `WARPLINE_MAX_INLINE`. `addr` is then the address of any
- * memory, and `stag` is ignored.
+ * The bytes are copied when the request is posted: at most `WARPLINE_MAX_INLINE`. `addr` is then the address
+ * of any memory, and `stag` is ignored.
  */
 #define WARPLINE_SEND_INLINE 8
 
 /**
- * The most bytes of Private Data; 4 fewer for a connection whose IRD and ORD are negotiated, as they are by default.
+ * The most bytes of Private Data; 4 fewer for a connection whose IRD and ORD are negotiated, as they are by
+ * default.
  */
 #define WARPLINE_MAX_PRIVATE_DATA 512
 
 /**
- * `revision` of a `warpline_conn_param`: revision 2 of MPA, in which IRD and ORD are negotiated (RFC 6581), and revision 1 on a new
- * TCP connection if the peer turns out not to know it, unless MPA starts from streaming mode. With more Private Data than revision 2
- * has room for, revision 1 at once.
+ * `revision` of a `warpline_conn_param`: revision 2 of MPA, in which IRD and ORD are negotiated (RFC 6581),
+ * and revision 1 on a new TCP connection if the peer turns out not to know it, unless MPA starts from
+ * streaming mode. With more Private Data than revision 2 has room for, revision 1 at once.
  */
 #define WARPLINE_REVISION_USUAL 0
 
@@ -329,7 +335,8 @@
 #define WARPLINE_CM_EVENT_UNREACHABLE 7
 
 /**
- * The peer's application does not want the connection (status `-EACCES`), or nobody listens there (`-ECONNREFUSED`).
+ * The peer's application does not want the connection (status `-EACCES`), or nobody listens there
+ * (`-ECONNREFUSED`).
  */
 #define WARPLINE_CM_EVENT_REJECTED 8
 
@@ -409,19 +416,22 @@
 #define WARPLINE_EVENT_DEVICE_FATAL 7
 
 /**
- * Where the events of ids arrive, in the order in which they happened: `struct rdma_event_channel`. One thread serves any number
- * of ids and devices.
+ * Where the events of ids arrive, in the order in which they happened: `struct rdma_event_channel`. One
+ * thread serves any number of ids and devices.
  *
- * To connect: `warpline_cm_create_id`, `warpline_cm_resolve_addr`, then `warpline_cm_resolve_route`, then `warpline_cm_connect` with
- * a queue pair of `warpline_cm_device`, each after the event of the one before. To listen: `warpline_cm_bind_addr`,
- * `warpline_cm_listen`, then for each `WARPLINE_CM_EVENT_CONNECT_REQUEST` `warpline_cm_accept` or `warpline_cm_reject`. At either
- * end `WARPLINE_CM_EVENT_ESTABLISHED`, `WARPLINE_CM_EVENT_DISCONNECTED` and `WARPLINE_CM_EVENT_TIMEWAIT_EXIT` follow.
+ * To connect: `warpline_cm_create_id`, `warpline_cm_resolve_addr`, then `warpline_cm_resolve_route`, then
+ * `warpline_cm_connect` with a queue pair of `warpline_cm_device`, each after the event of the one before.
+ * To listen: `warpline_cm_bind_addr`, `warpline_cm_listen`, then for each
+ * `WARPLINE_CM_EVENT_CONNECT_REQUEST` `warpline_cm_accept` or `warpline_cm_reject`. At either end
+ * `WARPLINE_CM_EVENT_ESTABLISHED`, `WARPLINE_CM_EVENT_DISCONNECTED` and `WARPLINE_CM_EVENT_TIMEWAIT_EXIT`
+ * follow.
  */
 struct warpline_cm_channel;
 
 /**
- * A connection or a listener, before, while or after it is open: `struct rdma_cm_id`. Its calls return at once; their outcome
- * arrives on its channel. One that comes at a wrong time fails with `-EINVAL`, and changes nothing.
+ * A connection or a listener, before, while or after it is open: `struct rdma_cm_id`. Its calls return at
+ * once; their outcome arrives on its channel. One that comes at a wrong time fails with `-EINVAL`, and
+ * changes nothing.
  */
 struct warpline_cm_id;
 
@@ -431,8 +441,8 @@ struct warpline_cm_id;
 struct warpline_cq;
 
 /**
- * A core on a NIC, polled by a thread of its own. It serves until it is closed and everything made from it is given
- * back, in whichever order.
+ * A core on a NIC, polled by a thread of its own. It serves until it is closed and everything made from it
+ * is given back, in whichever order.
  */
 struct warpline_device;
 
@@ -444,14 +454,14 @@ struct warpline_listener;
 /**
  * Registered memory: a peer reaches it by its STag, as far as its access goes.
  *
- * It may be read and written through its address at any time, as memory that a device reaches by DMA: what a peer is
- * writing or this end has posted to be sent is not defined before the completion.
+ * It may be read and written through its address at any time, as memory that a device reaches by DMA: what a
+ * peer is writing or this end has posted to be sent is not defined before the completion.
  */
 struct warpline_mr;
 
 /**
- * A memory window: bound to a part of a registration, it opens that part to the peer of one queue pair, until either end
- * invalidates it or the queue pair is gone (RFC 5042 §2.1).
+ * A memory window: bound to a part of a registration, it opens that part to the peer of one queue pair,
+ * until either end invalidates it or the queue pair is gone (RFC 5042 §2.1).
  */
 struct warpline_mw;
 
@@ -466,8 +476,8 @@ struct warpline_pd;
 struct warpline_qp;
 
 /**
- * A peer that wants to connect and waits for the answer: at a listener, or on a connection in streaming mode, which a rejection
- * leaves open.
+ * A peer that wants to connect and waits for the answer: at a listener, or on a connection in streaming
+ * mode, which a rejection leaves open.
  */
 struct warpline_request;
 
@@ -478,11 +488,12 @@ struct warpline_srq;
 
 /**
  * A TCP connection in streaming mode: bytes go both ways until MPA is started on it, as Initiator by
- * `warpline_stream_initiate` or as Responder by `warpline_stream_respond`, whoever opened the connection; or without startup
- * frames by `warpline_stream_start_unnegotiated`. After a rejection it is in streaming mode again.
+ * `warpline_stream_initiate` or as Responder by `warpline_stream_respond`, whoever opened the connection; or
+ * without startup frames by `warpline_stream_start_unnegotiated`. After a rejection it is in streaming mode
+ * again.
  *
- * Bytes that are not read close TCP's window; bytes that are written wait in a queue of about 64 KiB. One thread may read while another
- * writes.
+ * Bytes that are not read close TCP's window; bytes that are written wait in a queue of about 64 KiB. One
+ * thread may read while another writes.
  */
 struct warpline_stream;
 
@@ -500,8 +511,8 @@ struct warpline_device_attr {
      */
     size_t size;
     /**
-     * More arguments for DPDK's EAL, such as `"--no-huge -m 512"`; null for none. A process has one EAL: only the call that
-     * starts it may have arguments.
+     * More arguments for DPDK's EAL, such as `"--no-huge -m 512"`; null for none. A process has one EAL:
+     * only the call that starts it may have arguments.
      */
     const char *eal;
     /**
@@ -524,8 +535,8 @@ struct warpline_device_attr {
 
 /**
  * A range of memory with a new STag, which takes effect when the work request with this grant is complete
- * (`WARPLINE_WR_BIND`, `WARPLINE_WR_REGISTER`); requests posted later on the same queue pair are executed after it. `stag`, `to`
- * and `length` are for the caller to read; nothing of it is to be changed.
+ * (`WARPLINE_WR_BIND`, `WARPLINE_WR_REGISTER`); requests posted later on the same queue pair are executed
+ * after it. `stag`, `to` and `length` are for the caller to read; nothing of it is to be changed.
  */
 struct warpline_grant {
     /**
@@ -537,8 +548,8 @@ struct warpline_grant {
      */
     uint64_t length;
     /**
-     * Where the range begins: of a window, as a Tagged Offset of the registration; else, as bytes from the begin of the
-     * memory.
+     * Where the range begins: of a window, as a Tagged Offset of the registration; else, as bytes from the
+     * begin of the memory.
      */
     uint64_t start;
     /**
@@ -632,18 +643,18 @@ struct warpline_qp_attr {
      */
     uint32_t recv_depth;
     /**
-     * Milliseconds that a message of the peer which finds no receive waits for one; all that the peer sends after it waits
-     * too. 0: such a message ends the stream at once.
+     * Milliseconds that a message of the peer which finds no receive waits for one; all that the peer sends
+     * after it waits too. 0: such a message ends the stream at once.
      */
     uint32_t rnr_timeout_ms;
     /**
-     * Milliseconds after `warpline_disconnect` without an byte of the peer or an acknowledgement of ours, after which the
-     * connection is reset; 0 for 60000, `UINT32_MAX` for no limit.
+     * Milliseconds after `warpline_disconnect` without an byte of the peer or an acknowledgement of ours,
+     * after which the connection is reset; 0 for 60000, `UINT32_MAX` for no limit.
      */
     uint32_t disconnect_timeout_ms;
     /**
-     * When the peer closes its half of the connection, ours stays open for sends until `warpline_disconnect`: see
-     * `warpline_wait_peer_closed`.
+     * When the peer closes its half of the connection, ours stays open for sends until
+     * `warpline_disconnect`: see `warpline_wait_peer_closed`.
      */
     bool keep_open;
     /**
@@ -671,7 +682,8 @@ struct warpline_sge {
 };
 
 /**
- * A work request on the send queue. Its memory belongs to the library until its completion; itself only until it is posted.
+ * A work request on the send queue. Its memory belongs to the library until its completion; itself only
+ * until it is posted.
  */
 struct warpline_send_wr {
     /**
@@ -788,8 +800,8 @@ struct warpline_conn_param {
      */
     uint32_t timeout_ms;
     /**
-     * RDMA Reads and atomics of the peer to be served at a time, and our own at the peer: at most these. Both 0 for the
-     * default, 32 each.
+     * RDMA Reads and atomics of the peer to be served at a time, and our own at the peer: at most these.
+     * Both 0 for the default, 32 each.
      */
     uint16_t ird;
     /**
@@ -805,8 +817,8 @@ struct warpline_conn_param {
      */
     bool no_reads;
     /**
-     * To open: the peer is asked to insert Markers, so that data which arrives out of order can be placed at once
-     * (RFC 5044, section 4.3). Linux siw refuses that.
+     * To open: the peer is asked to insert Markers, so that data which arrives out of order can be placed at
+     * once (RFC 5044, section 4.3). Linux siw refuses that.
      */
     bool markers;
     /**
@@ -814,8 +826,9 @@ struct warpline_conn_param {
      */
     bool permissive;
     /**
-     * To open: a peer of revision 2 that stays silent after our first message is not sent RDMA Writes without payload, which it is
-     * otherwise, three at most: Linux siw may overlook that message until more bytes come.
+     * To open: a peer of revision 2 that stays silent after our first message is not sent RDMA Writes
+     * without payload, which it is otherwise, three at most: Linux siw may overlook that message until more
+     * bytes come.
      */
     bool no_nudges;
     /**
@@ -867,12 +880,13 @@ struct warpline_listen_attr {
      */
     uint32_t startup_timeout_ms;
     /**
-     * Milliseconds that a peer has for its first message, before which we may send nothing; 0 for a minute, negative for ever.
+     * Milliseconds that a peer has for its first message, before which we may send nothing; 0 for a minute,
+     * negative for ever.
      */
     int32_t first_message_timeout_ms;
     /**
-     * Milliseconds that the application has to answer a connection request; 0 for a minute, negative for ever. After that the
-     * peer is rejected.
+     * Milliseconds that the application has to answer a connection request; 0 for a minute, negative for
+     * ever. After that the peer is rejected.
      */
     int32_t decision_timeout_ms;
     /**
@@ -884,7 +898,8 @@ struct warpline_listen_attr {
      */
     bool permissive;
     /**
-     * Other listeners that say the same may have the same port at addresses that this one has too, as with `SO_REUSEADDR`.
+     * Other listeners that say the same may have the same port at addresses that this one has too, as with
+     * `SO_REUSEADDR`.
      */
     bool reuse_address;
     /**
@@ -898,8 +913,8 @@ struct warpline_listen_attr {
  */
 struct warpline_cm_event {
     /**
-     * The id. Of `WARPLINE_CM_EVENT_CONNECT_REQUEST` a new one, with the context of the one that listens: it belongs to who
-     * has taken the event, and is given back with `warpline_cm_destroy_id`.
+     * The id. Of `WARPLINE_CM_EVENT_CONNECT_REQUEST` a new one, with the context of the one that listens: it
+     * belongs to who has taken the event, and is given back with `warpline_cm_destroy_id`.
      */
     struct warpline_cm_id *id;
     /**
@@ -944,21 +959,23 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * Why the last call of this thread that failed did so, in a sentence that says what to do. Empty before the first failure.
- * It is good until the next call of this thread. Never null.
+ * Why the last call of this thread that failed did so, in a sentence that says what to do. Empty before the
+ * first failure. It is good until the next call of this thread. Never null.
  */
 const char *warpline_last_error(void);
 
 /**
- * Opens the device `name` and starts a thread that polls it. A name is a kind, what the kind opens, and options after commas,
- * among them at least one address of the device: `"af_packet:eth1,mtu=9000,address=198.18.0.1/24"`. The kinds are
- * `tap:INTERFACE`, `af_packet:INTERFACE`, `af_xdp:INTERFACE`, `memif:PATH`, `vhost:PATH`, `virtio_user:PATH`, `pci:ADDRESS` and
- * `eal:PORT`, a device in DPDK's notation. Options of all kinds are `address=ADDRESS/PREFIX`, `gateway=ADDRESS`,
- * `route=NETWORK/PREFIX@GATEWAY`, `mtu=BYTES` and `vlan=NUMBER`. A null `name` stands for the value of the environment variable
- * `WARPLINE_DEVICE`; `attr` may be null for the defaults.
+ * Opens the device `name` and starts a thread that polls it. A name is a kind, what the kind opens, and
+ * options after commas, among them at least one address of the device:
+ * `"af_packet:eth1,mtu=9000,address=198.18.0.1/24"`. The kinds are `tap:INTERFACE`, `af_packet:INTERFACE`,
+ * `af_xdp:INTERFACE`, `memif:PATH`, `vhost:PATH`, `virtio_user:PATH`, `pci:ADDRESS` and `eal:PORT`, a device
+ * in DPDK's notation. Options of all kinds are `address=ADDRESS/PREFIX`, `gateway=ADDRESS`,
+ * `route=NETWORK/PREFIX@GATEWAY`, `mtu=BYTES` and `vlan=NUMBER`. A null `name` stands for the value of the
+ * environment variable `WARPLINE_DEVICE`; `attr` may be null for the defaults.
  *
- * The first call starts DPDK's EAL. If a process opens several devices, the first must be the one of kind `pci` or
- * `virtio_user`, because the EAL must know of these when it starts; others can be added at any time.
+ * The first call starts DPDK's EAL. If a process opens several devices, the first must be the one of kind
+ * `pci` or `virtio_user`, because the EAL must know of these when it starts; others can be added at any
+ * time.
  *
  * - `-EINVAL`: an argument is wrong
  * - `-E2BIG`: `attr` has fields that this library does not know
@@ -972,8 +989,9 @@ int warpline_device_open(const char *name,
                          struct warpline_device **device);
 
 /**
- * Opens two devices with a link in memory between them, without DPDK: for tests, and to try things out. Both names are of the kind
- * `ring`, such as `"ring,address=198.18.0.1/24"`. Each `attr` may be null for the defaults.
+ * Opens two devices with a link in memory between them, without DPDK: for tests, and to try things out. Both
+ * names are of the kind `ring`, such as `"ring,address=198.18.0.1/24"`. Each `attr` may be null for the
+ * defaults.
  *
  * Fails as `warpline_device_open` does.
  */
@@ -985,7 +1003,8 @@ int warpline_device_open_pair(const char *a_name,
                               struct warpline_device **b);
 
 /**
- * Returns a device to the library. What was made from it goes on until it is given back too. Does nothing for null.
+ * Returns a device to the library. What was made from it goes on until it is given back too. Does nothing
+ * for null.
  */
 void warpline_device_close(struct warpline_device *device);
 
@@ -1000,13 +1019,13 @@ int warpline_pd_create(struct warpline_device *device, struct warpline_pd **pd);
 void warpline_pd_destroy(struct warpline_pd *pd);
 
 /**
- * Registers `length` bytes of the caller's own memory from `start`. What is sent from it is copied into frames, see
- * `warpline_mr_is_copied`; arriving data is placed there at once.
+ * Registers `length` bytes of the caller's own memory from `start`. What is sent from it is copied into
+ * frames, see `warpline_mr_is_copied`; arriving data is placed there at once.
  *
  * `qp` is null, or the queue pair that alone may reach the memory: its peer may then invalidate it.
  *
- * The memory must be initialised, and stay in place, writable and mapped, until `warpline_mr_deregister` has returned 0;
- * `warpline_mr_destroy` is not enough for that.
+ * The memory must be initialised, and stay in place, writable and mapped, until `warpline_mr_deregister` has
+ * returned 0; `warpline_mr_destroy` is not enough for that.
  *
  * - `-EINVAL`: no bytes, a wrong right, or `qp` is of another Protection Domain
  * - `-ENOSPC`: the device has as many regions as it can, or the Protection Domain as many as it may
@@ -1020,8 +1039,8 @@ int warpline_mr_register(struct warpline_pd *pd,
                          struct warpline_mr **mr);
 
 /**
- * Allocates and registers `length` zero bytes: in hugepages on a device of `warpline_device_open`. They go when nothing reaches
- * them any more.
+ * Allocates and registers `length` zero bytes: in hugepages on a device of `warpline_device_open`. They go
+ * when nothing reaches them any more.
  *
  * - `-ENOMEM`: there is no such memory
  * - and as `warpline_mr_register`
@@ -1049,50 +1068,51 @@ size_t warpline_mr_length(const struct warpline_mr *mr);
 uint32_t warpline_mr_stag(const struct warpline_mr *mr);
 
 /**
- * Whether what is sent from it is copied into frames, because it may change, or the device cannot refer to it or to any
- * memory.
+ * Whether what is sent from it is copied into frames, because it may change, or the device cannot refer to
+ * it or to any memory.
  */
 bool warpline_mr_is_copied(const struct warpline_mr *mr);
 
 /**
- * Takes the memory back: with 0, its STag names nothing, no core reaches the memory, and the handle is gone. With
- * anything else the handle is still there, for another try.
+ * Takes the memory back: with 0, its STag names nothing, no core reaches the memory, and the handle is gone.
+ * With anything else the handle is still there, for another try.
  *
- * - `-EBUSY`: work that is not completed, a response to the peer, or a window that is bound still needed the memory after
- *   `timeout_ms` milliseconds, or the core had not answered; `warpline_last_error` says which
+ * - `-EBUSY`: work that is not completed, a response to the peer, or a window that is bound still needed the
+ *   memory after `timeout_ms` milliseconds, or the core had not answered; `warpline_last_error` says which
  */
-int warpline_mr_deregister(struct warpline_mr *mr,
-                           int32_t timeout_ms);
+int warpline_mr_deregister(struct warpline_mr *mr, int32_t timeout_ms);
 
 /**
- * Returns memory without waiting: it is deregistered now, or in the background as soon as nothing uses it. Fit
- * for memory of `warpline_mr_allocate`; the caller's own must then never go. Does nothing for null.
+ * Returns memory without waiting: it is deregistered now, or in the background as soon as nothing uses it.
+ * Fit for memory of `warpline_mr_allocate`; the caller's own must then never go. Does nothing for null.
  */
 void warpline_mr_destroy(struct warpline_mr *mr);
 
 /**
  * A window, bound to nothing yet.
  *
- * - `-ENOSPC`: the device has as many regions and windows as it can, or the Protection Domain as many as it may
+ * - `-ENOSPC`: the device has as many regions and windows as it can, or the Protection Domain as many as it
+ *   may
  * - `-ENODEV`: the device has stopped
  */
-int warpline_mw_allocate(struct warpline_pd *pd,
-                         struct warpline_mw **mw);
+int warpline_mw_allocate(struct warpline_pd *pd, struct warpline_mw **mw);
 
 /**
- * Returns its STag, which is valid once it is bound; 0, which is no STag, for a null `mw`. `warpline_mw_binding` gives it another
- * name each time.
+ * Returns its STag, which is valid once it is bound; 0, which is no STag, for a null `mw`.
+ * `warpline_mw_binding` gives it another name each time.
  */
 uint32_t warpline_mw_stag(const struct warpline_mw *mw);
 
 /**
- * Writes to `grant` the binding of the window to bytes `offset` to `offset + length` of `mr`: for a work request with the opcode
- * `WARPLINE_WR_BIND`, which opens them to the peer of the queue pair that it is posted to. The window must not be bound when
- * the work request is done, so invalidate it before if it is. Without a work request, nothing but its name changes.
+ * Writes to `grant` the binding of the window to bytes `offset` to `offset + length` of `mr`: for a work
+ * request with the opcode `WARPLINE_WR_BIND`, which opens them to the peer of the queue pair that it is
+ * posted to. The window must not be bound when the work request is done, so invalidate it before if it is.
+ * Without a work request, nothing but its name changes.
  *
- * `mr` must have been registered with the right `WARPLINE_ACCESS_WINDOW_BIND`, and with `WARPLINE_ACCESS_LOCAL_WRITE` if the
- * peer is to change anything. `access` are rights of peers, and `WARPLINE_ACCESS_ZERO_BASED` if need be. What the registration
- * does not allow makes the work request fail with the status 6, "memory window bind error", which ends the connection.
+ * `mr` must have been registered with the right `WARPLINE_ACCESS_WINDOW_BIND`, and with
+ * `WARPLINE_ACCESS_LOCAL_WRITE` if the peer is to change anything. `access` are rights of peers, and
+ * `WARPLINE_ACCESS_ZERO_BASED` if need be. What the registration does not allow makes the work request fail
+ * with the status 6, "memory window bind error", which ends the connection.
  *
  * - `-EINVAL`: a wrong right, or a handle that is on its way back
  */
@@ -1104,13 +1124,13 @@ int warpline_mw_binding(struct warpline_mw *mw,
                         struct warpline_grant *grant);
 
 /**
- * Takes a window back: with 0, its name names nothing, and the handle is gone. With anything else the handle is still there,
- * for another try.
+ * Takes a window back: with 0, its name names nothing, and the handle is gone. With anything else the handle
+ * is still there, for another try.
  *
- * - `-EBUSY`: a response to the peer still read by it after `timeout_ms` milliseconds, or the core had not answered
+ * - `-EBUSY`: a response to the peer still read by it after `timeout_ms` milliseconds, or the core had not
+ *   answered
  */
-int warpline_mw_deallocate(struct warpline_mw *mw,
-                           int32_t timeout_ms);
+int warpline_mw_deallocate(struct warpline_mw *mw, int32_t timeout_ms);
 
 /**
  * Destroys a window without waiting: now, or in the background as soon as no Read uses it. Null
@@ -1119,13 +1139,15 @@ int warpline_mw_deallocate(struct warpline_mw *mw,
 void warpline_mw_destroy(struct warpline_mw *mw);
 
 /**
- * Writes to `grant` the registration of bytes `offset` to `offset + length` of the memory anew, without asking the control thread:
- * for a work request with the opcode `WARPLINE_WR_REGISTER`. The memory must be invalid when the work request is done, so
- * invalidate it before (`WARPLINE_WR_LOCAL_INVALIDATE`), if the peer has not. `warpline_mr_stag` returns the new STag from now on.
+ * Writes to `grant` the registration of bytes `offset` to `offset + length` of the memory anew, without
+ * asking the control thread: for a work request with the opcode `WARPLINE_WR_REGISTER`. The memory must be
+ * invalid when the work request is done, so invalidate it before (`WARPLINE_WR_LOCAL_INVALIDATE`), if the
+ * peer has not. `warpline_mr_stag` returns the new STag from now on.
  *
- * `access` is no more than at first, with or without `WARPLINE_ACCESS_ZERO_BASED`. With `one_stream`, the memory is for the
- * queue pair alone that the work request is posted to, whose peer may then invalidate it. What is not allowed makes the work
- * request fail with the status 4, "local protection error", which ends the connection.
+ * `access` is no more than at first, with or without `WARPLINE_ACCESS_ZERO_BASED`. With `one_stream`, the
+ * memory is for the queue pair alone that the work request is posted to, whose peer may then invalidate it.
+ * What is not allowed makes the work request fail with the status 4, "local protection error", which ends
+ * the connection.
  *
  * - `-EINVAL`: a wrong right, or a handle that is on its way back
  */
@@ -1147,7 +1169,8 @@ int warpline_mr_advertisement(const struct warpline_mr *mr,
                               struct warpline_advertisement *advertisement);
 
 /**
- * Writes the advertisement of bytes `offset` to `offset + length` of the window, by its last `warpline_mw_binding`.
+ * Writes the advertisement of bytes `offset` to `offset + length` of the window, by its last
+ * `warpline_mw_binding`.
  *
  * - `-EINVAL`: they do not all lie inside
  */
@@ -1157,11 +1180,10 @@ int warpline_mw_advertisement(const struct warpline_mw *mw,
                               struct warpline_advertisement *advertisement);
 
 /**
- * Writes the advertisement to the `WARPLINE_ADVERTISEMENT_BYTES` bytes at `message`, as rping does: Tagged Offset 8, STag 4,
- * length 4, each with the most significant byte first.
+ * Writes the advertisement to the `WARPLINE_ADVERTISEMENT_BYTES` bytes at `message`, as rping does: Tagged
+ * Offset 8, STag 4, length 4, each with the most significant byte first.
  */
-int warpline_advertisement_encode(const struct warpline_advertisement *advertisement,
-                                  void *message);
+int warpline_advertisement_encode(const struct warpline_advertisement *advertisement, void *message);
 
 /**
  * Decodes a message that `warpline_advertisement_encode` wrote.
@@ -1173,17 +1195,17 @@ int warpline_advertisement_decode(const void *message,
                                   struct warpline_advertisement *advertisement);
 
 /**
- * A queue with room for the completions of `capacity` work requests. With `sleepable`, it has a file descriptor.
+ * A queue with room for the completions of `capacity` work requests. With `sleepable`, it has a file
+ * descriptor.
  *
  * - `-EINVAL`: `capacity` is 0 or more than 1048576
  * - `-EMFILE`: the system has no file descriptor left
  */
-int warpline_cq_create(uint32_t capacity,
-                       bool sleepable,
-                       struct warpline_cq **cq);
+int warpline_cq_create(uint32_t capacity, bool sleepable, struct warpline_cq **cq);
 
 /**
- * Returns a completion queue to the library. It stays for queue pairs that report to it. Does nothing for null.
+ * Returns a completion queue to the library. It stays for queue pairs that report to it. Does nothing for
+ * null.
  */
 void warpline_cq_destroy(struct warpline_cq *cq);
 
@@ -1193,26 +1215,25 @@ void warpline_cq_destroy(struct warpline_cq *cq);
 int warpline_cq_poll(struct warpline_cq *cq, uint32_t count, struct warpline_wc *wc);
 
 /**
- * The oldest completion; waits for it for `timeout_ms` milliseconds, or for ever if that is negative. Gives 1 when `wc` is
- * written, 0 when there was none in time. On a queue that is sleepable the thread sleeps meanwhile, else it polls.
+ * The oldest completion; waits for it for `timeout_ms` milliseconds, or for ever if that is negative. Gives
+ * 1 when `wc` is written, 0 when there was none in time. On a queue that is sleepable the thread sleeps
+ * meanwhile, else it polls.
  *
- * Any number of threads may wait so. A thread that sleeps on the file descriptor instead needs a queue of its own.
+ * Any number of threads may wait so. A thread that sleeps on the file descriptor instead needs a queue of
+ * its own.
  */
-int warpline_cq_wait(struct warpline_cq *cq,
-                     struct warpline_wc *wc,
-                     int32_t timeout_ms);
+int warpline_cq_wait(struct warpline_cq *cq, struct warpline_wc *wc, int32_t timeout_ms);
 
 /**
- * Asks for one notification of the file descriptor: at the next completion, or with `solicited_only` at the next whose
- * sender asked for it or that is a failure. Gives 1 when there are completions already, of which nobody is notified: poll
- * first; else 0.
+ * Asks for one notification of the file descriptor: at the next completion, or with `solicited_only` at the
+ * next whose sender asked for it or that is a failure. Gives 1 when there are completions already, of which
+ * nobody is notified: poll first; else 0.
  */
-int warpline_cq_arm(struct warpline_cq *cq,
-                    bool solicited_only);
+int warpline_cq_arm(struct warpline_cq *cq, bool solicited_only);
 
 /**
- * The file descriptor for poll(2) or an epoll set, readable from a notification until `warpline_cq_clear`. It belongs to
- * the queue: do not read or close it.
+ * The file descriptor for poll(2) or an epoll set, readable from a notification until `warpline_cq_clear`.
+ * It belongs to the queue: do not read or close it.
  *
  * - `-EOPNOTSUPP`: the queue is not sleepable
  */
@@ -1236,8 +1257,8 @@ uint32_t warpline_cq_number(const struct warpline_cq *cq);
 const char *warpline_wc_status_text(uint32_t status);
 
 /**
- * Makes a queue pair that reports to `send_cq` and `recv_cq`, which may be the same. `srq` is null or where it takes its
- * receives from; `attr` may be null for the defaults.
+ * Makes a queue pair that reports to `send_cq` and `recv_cq`, which may be the same. `srq` is null or where
+ * it takes its receives from; `attr` may be null for the defaults.
  *
  * - `-EINVAL`: a pointer is null, `srq` is of another Protection Domain, or a queue would be too deep
  * - `-ENOSPC`: the device serves as many as it can, or the Protection Domain has as many as it may
@@ -1251,8 +1272,8 @@ int warpline_qp_create(struct warpline_pd *pd,
                        struct warpline_qp **qp);
 
 /**
- * Gives a queue pair back, which ends its connection: after `warpline_disconnect` in the orderly way that has begun,
- * else with a reset. Does nothing for null.
+ * Gives a queue pair back, which ends its connection: after `warpline_disconnect` in the orderly way that
+ * has begun, else with a reset. Does nothing for null.
  */
 void warpline_qp_destroy(struct warpline_qp *qp);
 
@@ -1267,9 +1288,9 @@ uint32_t warpline_qp_number(const struct warpline_qp *qp);
 int warpline_qp_state(const struct warpline_qp *qp);
 
 /**
- * Closes our half of the connection after everything posted; requests posted later are flushed. The peer's half stays open
- * until the peer closes it. A peer that is silent for `disconnect_timeout_ms` is given up: `warpline_wait_closed` then
- * returns `-ECONNABORTED`.
+ * Closes our half of the connection after everything posted; requests posted later are flushed. The peer's
+ * half stays open until the peer closes it. A peer that is silent for `disconnect_timeout_ms` is given up:
+ * `warpline_wait_closed` then returns `-ECONNABORTED`.
  */
 int warpline_disconnect(struct warpline_qp *qp);
 
@@ -1279,14 +1300,13 @@ int warpline_disconnect(struct warpline_qp *qp);
 int warpline_abort(struct warpline_qp *qp);
 
 /**
- * Waits until the peer has closed its half of the connection: everything that it has sent is received then. With `keep_open`
- * ours is still open.
+ * Waits until the peer has closed its half of the connection: everything that it has sent is received then.
+ * With `keep_open` ours is still open.
  *
  * - `-ETIMEDOUT`: it has not, after `timeout_ms` milliseconds
  * - `-ECONNABORTED`: the connection ended otherwise; `warpline_last_error` says how
  */
-int warpline_wait_peer_closed(struct warpline_qp *qp,
-                              int32_t timeout_ms);
+int warpline_wait_peer_closed(struct warpline_qp *qp, int32_t timeout_ms);
 
 /**
  * Waits until the connection is closed by both ends.
@@ -1304,11 +1324,10 @@ int warpline_wait_closed(struct warpline_qp *qp, int32_t timeout_ms);
 int warpline_srq_create(struct warpline_pd *pd, uint32_t depth, struct warpline_srq **srq);
 
 /**
- * Asks for one event `WARPLINE_EVENT_SRQ_LIMIT` when fewer than `limit` receives are left, at once if they are already;
- * 0 asks for none.
+ * Asks for one event `WARPLINE_EVENT_SRQ_LIMIT` when fewer than `limit` receives are left, at once if they
+ * are already; 0 asks for none.
  */
-int warpline_srq_arm_limit(struct warpline_srq *srq,
-                           uint32_t limit);
+int warpline_srq_arm_limit(struct warpline_srq *srq, uint32_t limit);
 
 /**
  * Its number in asynchronous events; 0 for null.
@@ -1316,13 +1335,14 @@ int warpline_srq_arm_limit(struct warpline_srq *srq,
 uint32_t warpline_srq_number(const struct warpline_srq *srq);
 
 /**
- * Returns a shared receive queue to the library. It stays for queue pairs that take from it. Does nothing for null.
+ * Returns a shared receive queue to the library. It stays for queue pairs that take from it. Does nothing
+ * for null.
  */
 void warpline_srq_destroy(struct warpline_srq *srq);
 
 /**
- * Posts a list of send work requests in order. It stops at the first that is refused, and writes its address to `bad_wr`
- * (which may be null): those before it are posted, those after it are not. Any thread may post.
+ * Posts a list of send work requests in order. It stops at the first that is refused, and writes its address
+ * to `bad_wr` (which may be null): those before it are posted, those after it are not. Any thread may post.
  *
  * - `-EAGAIN`: the queue, or the completion queue, is full: poll completions first
  * - `-ENOTCONN`: the queue pair is not connected yet, or its device has stopped
@@ -1334,8 +1354,8 @@ int warpline_post_send(struct warpline_qp *qp,
                        const struct warpline_send_wr **bad_wr);
 
 /**
- * Posts a list of receives in order; else as `warpline_post_send`. Allowed before the connection is open, and advisable: a
- * message that finds no receive ends the connection.
+ * Posts a list of receives in order; else as `warpline_post_send`. Allowed before the connection is open,
+ * and advisable: a message that finds no receive ends the connection.
  */
 int warpline_post_recv(struct warpline_qp *qp,
                        const struct warpline_recv_wr *wr,
@@ -1349,16 +1369,17 @@ int warpline_srq_post(struct warpline_srq *srq,
                       const struct warpline_recv_wr **bad_wr);
 
 /**
- * Connects `qp` to `address`, an IPv4 or IPv6 address such as `"198.18.0.2"`, and `port`. Returns when sends may be
- * posted. `param` may be null for the defaults; `reply` may be null, else it is written on success, and on `-EACCES` with
- * the peer's reason.
+ * Connects `qp` to `address`, an IPv4 or IPv6 address such as `"198.18.0.2"`, and `port`. Returns when sends
+ * may be posted. `param` may be null for the defaults; `reply` may be null, else it is written on success,
+ * and on `-EACCES` with the peer's reason.
  *
  * - `-ECONNREFUSED`: no listener is there
  * - `-EACCES`: the peer's application rejected the connection
  * - `-ETIMEDOUT`, `-EHOSTUNREACH`, `-ENETUNREACH`: the peer cannot be reached
  * - `-EISCONN`: the queue pair has or had a connection
  * - `-EPROTO`, `-ECONNRESET`: the connection failed while it was opened
- * - `-EADDRNOTAVAIL`: no local port is left, the one asked for is in use, or the address is none of the device's
+ * - `-EADDRNOTAVAIL`: no local port is left, the one asked for is in use, or the address is none of the
+ *   device's
  * - `-ENOSPC`: the device has as many connections as it can
  * - `-EINVAL`: an argument is wrong
  * - `-ENODEV`: the device has stopped
@@ -1370,8 +1391,8 @@ int warpline_connect(struct warpline_qp *qp,
                      struct warpline_conn_reply *reply);
 
 /**
- * Takes connections to `port` at every address of the device, as `warpline_listen_at` does for `"::"`. `attr` may be null for the
- * usual.
+ * Takes connections to `port` at every address of the device, as `warpline_listen_at` does for `"::"`.
+ * `attr` may be null for the usual.
  *
  * - `-EADDRINUSE`: the port has a listener
  * - `-EINVAL`: a pointer but `attr` is null
@@ -1389,8 +1410,9 @@ int warpline_listen(struct warpline_device *device,
 void warpline_listener_destroy(struct warpline_listener *listener);
 
 /**
- * Takes the next peer that wants to connect; waits for it for `timeout_ms` milliseconds, or for ever if that is negative.
- * Peers that fail before they have asked are passed over. `warpline_accept` or `warpline_reject` answers it.
+ * Takes the next peer that wants to connect; waits for it for `timeout_ms` milliseconds, or for ever if that
+ * is negative. Peers that fail before they have asked are passed over. `warpline_accept` or
+ * `warpline_reject` answers it.
  *
  * - `-ETIMEDOUT`: no peer came
  * - `-ENODEV`: the device has stopped
@@ -1400,14 +1422,15 @@ int warpline_get_request(struct warpline_listener *listener,
                          struct warpline_request **request);
 
 /**
- * The peer's Private Data, valid until the request is answered; its length is written to `length`. Null, and 0, for a null `request`.
+ * The peer's Private Data, valid until the request is answered; its length is written to `length`. Null, and
+ * 0, for a null `request`.
  */
-const void *warpline_request_private_data(const struct warpline_request *request,
-                                          size_t *length);
+const void *warpline_request_private_data(const struct warpline_request *request, size_t *length);
 
 /**
- * Accepts: `qp` serves the connection from now on. What it sends leaves after the peer's first message. The request is
- * gone, whatever this returns, and with a failure the connection is closed. `param` may be null for the defaults.
+ * Accepts: `qp` serves the connection from now on. What it sends leaves after the peer's first message. The
+ * request is gone, whatever this returns, and with a failure the connection is closed. `param` may be null
+ * for the defaults.
  *
  * - `-EISCONN`: the queue pair has or had a connection
  * - `-EINVAL`: an argument is wrong, or the queue pair is of another device
@@ -1438,28 +1461,28 @@ int warpline_cm_channel_create(struct warpline_device *const *devices,
 void warpline_cm_channel_destroy(struct warpline_cm_channel *channel);
 
 /**
- * The file descriptor for poll(2) or an epoll set, readable while there may be an event. Then call `warpline_cm_get_event` with
- * no time to wait until it returns 0. It belongs to the channel: do not read or close it.
+ * The file descriptor for poll(2) or an epoll set, readable while there may be an event. Then call
+ * `warpline_cm_get_event` with no time to wait until it returns 0. It belongs to the channel: do not read or
+ * close it.
  */
 int warpline_cm_fd(const struct warpline_cm_channel *channel);
 
 /**
- * The oldest event; waits for it for `timeout_ms` milliseconds, or for ever if that is negative. Gives 1 when `event` is
- * written, 0 when there was none in time. There is nothing to acknowledge.
+ * The oldest event; waits for it for `timeout_ms` milliseconds, or for ever if that is negative. Gives 1
+ * when `event` is written, 0 when there was none in time. There is nothing to acknowledge.
  *
- * Events of destroyed ids are left out. If other threads destroy ids, they and the caller must agree on which ids are still in
- * use.
+ * Events of destroyed ids are left out. If other threads destroy ids, they and the caller must agree on
+ * which ids are still in use.
  */
 int warpline_cm_get_event(struct warpline_cm_channel *channel,
                           struct warpline_cm_event *event,
                           int32_t timeout_ms);
 
 /**
- * Creates an id, whose events arrive on the channel. `context` is the caller's: `warpline_cm_context` returns it.
+ * Creates an id, whose events arrive on the channel. `context` is the caller's: `warpline_cm_context`
+ * returns it.
  */
-int warpline_cm_create_id(struct warpline_cm_channel *channel,
-                          void *context,
-                          struct warpline_cm_id **id);
+int warpline_cm_create_id(struct warpline_cm_channel *channel, void *context, struct warpline_cm_id **id);
 
 /**
  * What an event of a channel is called. Never null; good for ever.
@@ -1467,8 +1490,8 @@ int warpline_cm_create_id(struct warpline_cm_channel *channel,
 const char *warpline_cm_event_text(uint32_t event);
 
 /**
- * Returns an id to the library: it listens no more, and a peer that waits for its answer is rejected. A connection goes on: it belongs to
- * its queue pair. Does nothing for null.
+ * Returns an id to the library: it listens no more, and a peer that waits for its answer is rejected. A
+ * connection goes on: it belongs to its queue pair. Does nothing for null.
  */
 void warpline_cm_destroy_id(struct warpline_cm_id *id);
 
@@ -1483,44 +1506,38 @@ void *warpline_cm_context(const struct warpline_cm_id *id);
 int warpline_cm_set_context(struct warpline_cm_id *id, void *context);
 
 /**
- * A handle of the device that the id is on, for its queue pair: known once the address is resolved, and of a peer that wants to
- * connect. It is a handle of its own, to be given back with `warpline_device_close`.
+ * A handle of the device that the id is on, for its queue pair: known once the address is resolved, and of a
+ * peer that wants to connect. It is a handle of its own, to be given back with `warpline_device_close`.
  *
  * - `-ENODEV`: it is not known
  */
-int warpline_cm_device(const struct warpline_cm_id *id,
-                       struct warpline_device **device);
+int warpline_cm_device(const struct warpline_cm_id *id, struct warpline_device **device);
 
 /**
- * The peer that wants to connect, or whose address was resolved: the address as a string, for which there is room for
- * `WARPLINE_MAX_ADDRESS` bytes, and the port. Either may be null.
+ * The peer that wants to connect, or whose address was resolved: the address as a string, for which there is
+ * room for `WARPLINE_MAX_ADDRESS` bytes, and the port. Either may be null.
  *
  * - `-ENOTCONN`: the id has no peer
  */
-int warpline_cm_peer(const struct warpline_cm_id *id,
-                     char *address,
-                     uint16_t *port);
+int warpline_cm_peer(const struct warpline_cm_id *id, char *address, uint16_t *port);
 
 /**
- * Chooses the local address, and with it the device: `"0.0.0.0"` for all devices and their IPv4 addresses, `"::"` for all
- * addresses. `warpline_cm_listen` listens there, and a connection comes from there; for port 0 a free one is chosen then, which
- * `warpline_cm_local` returns.
+ * Chooses the local address, and with it the device: `"0.0.0.0"` for all devices and their IPv4 addresses,
+ * `"::"` for all addresses. `warpline_cm_listen` listens there, and a connection comes from there; for port
+ * 0 a free one is chosen then, which `warpline_cm_local` returns.
  *
  * - `-EADDRNOTAVAIL`: no device of the channel has the address
  * - `-EINVAL`: an argument is wrong, or the id is not new
  */
-int warpline_cm_bind_addr(struct warpline_cm_id *id,
-                          const char *address,
-                          uint16_t port);
+int warpline_cm_bind_addr(struct warpline_cm_id *id, const char *address, uint16_t port);
 
 /**
- * Finds the device that leads to `address`: `WARPLINE_CM_EVENT_ADDR_RESOLVED` or `WARPLINE_CM_EVENT_ADDR_ERROR`.
+ * Finds the device that leads to `address`: `WARPLINE_CM_EVENT_ADDR_RESOLVED` or
+ * `WARPLINE_CM_EVENT_ADDR_ERROR`.
  *
  * - `-EINVAL`: an argument is wrong, or the id is neither new nor bound
  */
-int warpline_cm_resolve_addr(struct warpline_cm_id *id,
-                             const char *address,
-                             uint16_t port);
+int warpline_cm_resolve_addr(struct warpline_cm_id *id, const char *address, uint16_t port);
 
 /**
  * Finds the way to the peer: `WARPLINE_CM_EVENT_ROUTE_RESOLVED`.
@@ -1531,8 +1548,8 @@ int warpline_cm_resolve_route(struct warpline_cm_id *id);
 
 /**
  * Connects `qp`, of the id's device, to the peer. What comes of it: `WARPLINE_CM_EVENT_ESTABLISHED`,
- * `WARPLINE_CM_EVENT_REJECTED`, `WARPLINE_CM_EVENT_UNREACHABLE` or `WARPLINE_CM_EVENT_CONNECT_ERROR`. `param` may be null for the
- * usual.
+ * `WARPLINE_CM_EVENT_REJECTED`, `WARPLINE_CM_EVENT_UNREACHABLE` or `WARPLINE_CM_EVENT_CONNECT_ERROR`.
+ * `param` may be null for the usual.
  *
  * - `-EINVAL`: an argument is wrong, the queue pair is of another device, or the route is not resolved
  * - `-ENODEV`: the device has stopped
@@ -1542,21 +1559,20 @@ int warpline_cm_connect(struct warpline_cm_id *id,
                         const struct warpline_conn_param *param);
 
 /**
- * Listens where the id is bound: each peer that wants to connect is a `WARPLINE_CM_EVENT_CONNECT_REQUEST`. `attr` may be null for the
- * usual.
+ * Listens where the id is bound: each peer that wants to connect is a `WARPLINE_CM_EVENT_CONNECT_REQUEST`.
+ * `attr` may be null for the usual.
  *
  * - `-EADDRINUSE`: the port has a listener
  * - `-EINVAL`: the id is not bound
  * - `-ENOSPC`: a device has as many listeners as it can
  * - `-ENODEV`: a device has stopped
  */
-int warpline_cm_listen(struct warpline_cm_id *id,
-                       const struct warpline_listen_attr *attr);
+int warpline_cm_listen(struct warpline_cm_id *id, const struct warpline_listen_attr *attr);
 
 /**
  * Accepts the peer that wants to connect: `qp`, of the id's device, serves the connection. What comes of it:
- * `WARPLINE_CM_EVENT_ESTABLISHED` or `WARPLINE_CM_EVENT_CONNECT_ERROR`. `param` may be null for the defaults. With a failure the peer
- * still waits for its answer.
+ * `WARPLINE_CM_EVENT_ESTABLISHED` or `WARPLINE_CM_EVENT_CONNECT_ERROR`. `param` may be null for the
+ * defaults. With a failure the peer still waits for its answer.
  *
  * - `-EINVAL`: an argument is wrong, the queue pair is of another device, or nobody wants to connect
  * - `-ENODEV`: the device has stopped
@@ -1566,19 +1582,17 @@ int warpline_cm_accept(struct warpline_cm_id *id,
                        const struct warpline_conn_param *param);
 
 /**
- * Rejects the peer that wants to connect: it gets `length` bytes of `private_data`. With a failure it still waits for its
- * answer.
+ * Rejects the peer that wants to connect: it gets `length` bytes of `private_data`. With a failure it still
+ * waits for its answer.
  *
  * - `-EINVAL`: an argument is wrong, or nobody wants to connect
  * - `-ENODEV`: the device has stopped
  */
-int warpline_cm_reject(struct warpline_cm_id *id,
-                       const void *private_data,
-                       uint32_t length);
+int warpline_cm_reject(struct warpline_cm_id *id, const void *private_data, uint32_t length);
 
 /**
- * Closes our half of the connection after everything posted. `WARPLINE_CM_EVENT_DISCONNECTED` comes when the peer closes its half,
- * `WARPLINE_CM_EVENT_TIMEWAIT_EXIT` when all is over.
+ * Closes our half of the connection after everything posted. `WARPLINE_CM_EVENT_DISCONNECTED` comes when the
+ * peer closes its half, `WARPLINE_CM_EVENT_TIMEWAIT_EXIT` when all is over.
  *
  * - `-EINVAL`: there was no connection; one that has ended meanwhile is no error
  * - `-ENODEV`: the device has stopped
@@ -1586,8 +1600,8 @@ int warpline_cm_reject(struct warpline_cm_id *id,
 int warpline_cm_disconnect(struct warpline_cm_id *id);
 
 /**
- * Opens a TCP connection to `address`, an IPv4 or IPv6 address, and `port`, in streaming mode: in `timeout_ms` milliseconds at
- * most; 0 for ten seconds.
+ * Opens a TCP connection to `address`, an IPv4 or IPv6 address, and `port`, in streaming mode: in
+ * `timeout_ms` milliseconds at most; 0 for ten seconds.
  *
  * - `-ECONNREFUSED`: nobody listens there
  * - `-ETIMEDOUT`, `-EHOSTUNREACH`, `-ENETUNREACH`: the peer cannot be reached
@@ -1627,8 +1641,8 @@ int warpline_stream_accept(struct warpline_stream_listener *listener,
                            struct warpline_stream **stream);
 
 /**
- * Returns a connection to the library: in streaming mode it is closed in an orderly way; once MPA has started, it is its queue pair's. Null
- * is nothing.
+ * Returns a connection to the library: in streaming mode it is closed in an orderly way; once MPA has
+ * started, it is its queue pair's. Null is nothing.
  */
 void warpline_stream_destroy(struct warpline_stream *stream);
 
@@ -1638,22 +1652,20 @@ void warpline_stream_destroy(struct warpline_stream *stream);
 size_t warpline_stream_available(const struct warpline_stream *stream);
 
 /**
- * Reads the bytes that have arrived, at most `length`, to `place`; waits for the first for `timeout_ms` milliseconds, or for ever if that is
- * negative. Gives how many; 0 when the peer has finished and all was read.
+ * Reads the bytes that have arrived, at most `length`, to `place`; waits for the first for `timeout_ms`
+ * milliseconds, or for ever if that is negative. Gives how many; 0 when the peer has finished and all was
+ * read.
  *
  * - `-ETIMEDOUT`: nothing came
  * - `-ECONNRESET`: the connection ended otherwise
  * - `-EINVAL`: a pointer is null, or the bytes are MPA's
  * - `-ENODEV`: the device has stopped
  */
-int warpline_stream_read(struct warpline_stream *stream,
-                         void *place,
-                         size_t length,
-                         int32_t timeout_ms);
+int warpline_stream_read(struct warpline_stream *stream, void *place, size_t length, int32_t timeout_ms);
 
 /**
- * Queues as many of `length` bytes from `start` as there is room for; waits for room for one for `timeout_ms` milliseconds, or
- * for ever if that is negative. Gives how many.
+ * Queues as many of `length` bytes from `start` as there is room for; waits for room for one for
+ * `timeout_ms` milliseconds, or for ever if that is negative. Gives how many.
  *
  * - `-ETIMEDOUT`: there was no room
  * - `-EPIPE`: this end has finished
@@ -1686,9 +1698,10 @@ int warpline_stream_abort(struct warpline_stream *stream);
 int warpline_stream_wait_closed(struct warpline_stream *stream, int32_t timeout_ms);
 
 /**
- * Starts MPA as its Initiator, at once or after bytes: the Request follows this end's last byte, and the peer's next byte belongs to
- * its Reply. Returns when sends may be posted to `qp`. `param` may be null for the defaults; `reply` may be null, else it is written on
- * success, and on `-EACCES` with the peer's reason. After that the connection is in streaming mode again.
+ * Starts MPA as its Initiator, at once or after bytes: the Request follows this end's last byte, and the
+ * peer's next byte belongs to its Reply. Returns when sends may be posted to `qp`. `param` may be null for
+ * the defaults; `reply` may be null, else it is written on success, and on `-EACCES` with the peer's reason.
+ * After that the connection is in streaming mode again.
  *
  * - `-EBUSY`: bytes wait to be read: read them, then start
  * - `-EACCES`: the peer's application does not want it
@@ -1703,11 +1716,13 @@ int warpline_stream_initiate(struct warpline_stream *stream,
                              struct warpline_conn_reply *reply);
 
 /**
- * Starts MPA as its Responder: `length` bytes of `last_message`, which may be none, are our last ones before the Reply, and the
- * peer's next byte belongs to its Request. Waits for the Request, which `warpline_accept` or `warpline_reject` answers; after a
- * rejection the connection is in streaming mode again. `attr` may be null for the defaults.
+ * Starts MPA as its Responder: `length` bytes of `last_message`, which may be none, are our last ones before
+ * the Reply, and the peer's next byte belongs to its Request. Waits for the Request, which `warpline_accept`
+ * or `warpline_reject` answers; after a rejection the connection is in streaming mode again. `attr` may be
+ * null for the defaults.
  *
- * - `-EBUSY`: bytes wait to be read, which cannot be the Request's with a last message: read them, then start
+ * - `-EBUSY`: bytes wait to be read, which cannot be the Request's with a last message: read them, then
+ *   start
  * - `-EAGAIN`: the queue has no room for the last message
  * - `-EPROTO`, `-ECONNRESET`: no Request came in its time, or startup has failed; the connection is closed
  * - `-EINVAL`: a pointer is null but `attr`, or MPA has started already
@@ -1720,8 +1735,8 @@ int warpline_stream_respond(struct warpline_stream *stream,
                             struct warpline_request **request);
 
 /**
- * Rejects, as `warpline_reject` does, and keeps the connection of a request of `warpline_get_request`: it is in streaming mode from
- * then on.
+ * Rejects, as `warpline_reject` does, and keeps the connection of a request of `warpline_get_request`: it is
+ * in streaming mode from then on.
  *
  * - `-EINVAL`: an argument is wrong
  * - `-EPROTO`, `-ECONNRESET`: the connection failed meanwhile
@@ -1733,12 +1748,13 @@ int warpline_reject_to_stream(struct warpline_request *request,
                               struct warpline_stream **stream);
 
 /**
- * Full Operation without startup frames, as draft-culley-iwarp-mpa-00 has it: with Markers and CRCs, and no waiting for the other
- * end. `directions` is `WARPLINE_STREAM_SEND`, `WARPLINE_STREAM_RECEIVE` or both: the bytes after those written and read so far
- * are MPA's, which both ends must know; the other direction stays in streaming mode until it is started too, with the same queue
- * pair. `version` is that of DDP and RDMAP, 0 or 1. `ird` and `ord` are the RDMA Reads of the peer that are served at a time and our
- * own that may be outstanding, up to 128 each: the peer must be called with the same numbers the other way round. Of these three
- * the first call for a connection decides.
+ * Full Operation without startup frames, as draft-culley-iwarp-mpa-00 has it: with Markers and CRCs, and no
+ * waiting for the other end. `directions` is `WARPLINE_STREAM_SEND`, `WARPLINE_STREAM_RECEIVE` or both: the
+ * bytes after those written and read so far are MPA's, which both ends must know; the other direction stays
+ * in streaming mode until it is started too, with the same queue pair. `version` is that of DDP and RDMAP, 0
+ * or 1. `ird` and `ord` are the RDMA Reads of the peer that are served at a time and our own that may be
+ * outstanding, up to 128 each: the peer must be called with the same numbers the other way round. Of these
+ * three the first call for a connection decides.
  *
  * - `-EBUSY`: bytes wait to be read
  * - `-EISCONN`: the queue pair has or had another connection
@@ -1754,8 +1770,9 @@ int warpline_stream_start_unnegotiated(struct warpline_stream *stream,
                                        uint16_t ord);
 
 /**
- * Takes connections to `port` at `address`, one of the device's; at every IPv4 address for `"0.0.0.0"`, at every address for
- * `"::"`. For port 0 a free one is chosen, which `warpline_listener_address` returns. `attr` may be null for the defaults.
+ * Takes connections to `port` at `address`, one of the device's; at every IPv4 address for `"0.0.0.0"`, at
+ * every address for `"::"`. For port 0 a free one is chosen, which `warpline_listener_address` returns.
+ * `attr` may be null for the defaults.
  *
  * - `-EADDRINUSE`: the port of the address has a listener
  * - `-EADDRNOTAVAIL`: the address is none of the device's
@@ -1770,7 +1787,8 @@ int warpline_listen_at(struct warpline_device *device,
                        struct warpline_listener **listener);
 
 /**
- * Takes connections to `port` at `address` in streaming mode, of which at most `backlog` wait at a time; 0 for 128.
+ * Takes connections to `port` at `address` in streaming mode, of which at most `backlog` wait at a time; 0
+ * for 128.
  *
  * Fails as `warpline_listen_at` does.
  */
@@ -1781,12 +1799,10 @@ int warpline_stream_listen_at(struct warpline_device *device,
                               struct warpline_stream_listener **listener);
 
 /**
- * Where a listener listens: the address as a string, for which there is room for `WARPLINE_MAX_ADDRESS` bytes, and the port.
- * Either may be null.
+ * Where a listener listens: the address as a string, for which there is room for `WARPLINE_MAX_ADDRESS`
+ * bytes, and the port. Either may be null.
  */
-int warpline_listener_address(const struct warpline_listener *listener,
-                              char *address,
-                              uint16_t *port);
+int warpline_listener_address(const struct warpline_listener *listener, char *address, uint16_t *port);
 
 /**
  * Where a listener for streaming mode listens, as `warpline_listener_address`.
@@ -1796,8 +1812,9 @@ int warpline_stream_listener_address(const struct warpline_stream_listener *list
                                      uint16_t *port);
 
 /**
- * The addresses and ports of a queue pair's connection, ours and the peer's: addresses as strings, for each of which there is
- * room for `WARPLINE_MAX_ADDRESS` bytes. Any of the four may be null. They stay known after the connection has ended.
+ * The addresses and ports of a queue pair's connection, ours and the peer's: addresses as strings, for each
+ * of which there is room for `WARPLINE_MAX_ADDRESS` bytes. Any of the four may be null. They stay known
+ * after the connection has ended.
  *
  * - `-ENOTCONN`: it has had no connection
  */
@@ -1826,27 +1843,26 @@ int warpline_stream_addresses(const struct warpline_stream *stream,
                               uint16_t *peer_port);
 
 /**
- * The id's own address and port (`rdma_get_local_addr`, `rdma_get_src_port`), as far as they are known: as bound; with the address
- * that leads to the peer once that is resolved; with the port that was chosen once it listens or is connected. There is room for
- * `WARPLINE_MAX_ADDRESS` bytes of the address; either may be null.
+ * The id's own address and port (`rdma_get_local_addr`, `rdma_get_src_port`), as far as they are known: as
+ * bound; with the address that leads to the peer once that is resolved; with the port that was chosen once
+ * it listens or is connected. There is room for `WARPLINE_MAX_ADDRESS` bytes of the address; either may be
+ * null.
  *
  * - `-ENOTCONN`: the id is new
  */
-int warpline_cm_local(const struct warpline_cm_id *id,
-                      char *address,
-                      uint16_t *port);
+int warpline_cm_local(const struct warpline_cm_id *id, char *address, uint16_t *port);
 
 /**
- * The oldest asynchronous event that nobody has taken; waits for it for `timeout_ms` milliseconds, or for ever if that
- * is negative. For one thread at a time. Gives 1 when `event` is written, 0 when there was none in time.
+ * The oldest asynchronous event that nobody has taken; waits for it for `timeout_ms` milliseconds, or for
+ * ever if that is negative. For one thread at a time. Gives 1 when `event` is written, 0 when there was none
+ * in time.
  */
-int warpline_get_event(struct warpline_device *device,
-                       struct warpline_event *event,
-                       int32_t timeout_ms);
+int warpline_get_event(struct warpline_device *device, struct warpline_event *event, int32_t timeout_ms);
 
 /**
- * The file descriptor for poll(2) or an epoll set, readable once there is an event. Then call `warpline_get_event` with
- * no time to wait until it returns 0. It belongs to the device: do not read or close it.
+ * The file descriptor for poll(2) or an epoll set, readable once there is an event. Then call
+ * `warpline_get_event` with no time to wait until it returns 0. It belongs to the device: do not read or
+ * close it.
  */
 int warpline_event_fd(const struct warpline_device *device);
 

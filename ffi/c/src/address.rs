@@ -13,8 +13,9 @@ use crate::pointer::{borrow, hand_out, socket_address, write_address};
 use crate::queue_pair::Qp;
 use crate::stream::{Stream, StreamListener};
 
-/// Takes connections to `port` at `address`, one of the device's; at every IPv4 address for `"0.0.0.0"`, at every address for
-/// `"::"`. For port 0 a free one is chosen, which `warpline_listener_address` returns. `attr` may be null for the defaults.
+/// Takes connections to `port` at `address`, one of the device's; at every IPv4 address for `"0.0.0.0"`, at
+/// every address for `"::"`. For port 0 a free one is chosen, which `warpline_listener_address` returns.
+/// `attr` may be null for the defaults.
 ///
 /// - `-EADDRINUSE`: the port of the address has a listener
 /// - `-EADDRNOTAVAIL`: the address is none of the device's
@@ -40,7 +41,8 @@ pub unsafe extern "C" fn warpline_listen_at(
     })
 }
 
-/// Takes connections to `port` at `address` in streaming mode, of which at most `backlog` wait at a time; 0 for 128.
+/// Takes connections to `port` at `address` in streaming mode, of which at most `backlog` wait at a time; 0
+/// for 128.
 ///
 /// Fails as `warpline_listen_at` does.
 #[unsafe(no_mangle)]
@@ -68,8 +70,8 @@ pub unsafe extern "C" fn warpline_stream_listen_at(
     })
 }
 
-/// Where a listener listens: the address as a string, for which there is room for `WARPLINE_MAX_ADDRESS` bytes, and the port.
-/// Either may be null.
+/// Where a listener listens: the address as a string, for which there is room for `WARPLINE_MAX_ADDRESS`
+/// bytes, and the port. Either may be null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_listener_address(
     listener: *const Listener,
@@ -108,8 +110,9 @@ unsafe fn write_both(
     }
 }
 
-/// The addresses and ports of a queue pair's connection, ours and the peer's: addresses as strings, for each of which there is
-/// room for `WARPLINE_MAX_ADDRESS` bytes. Any of the four may be null. They stay known after the connection has ended.
+/// The addresses and ports of a queue pair's connection, ours and the peer's: addresses as strings, for each
+/// of which there is room for `WARPLINE_MAX_ADDRESS` bytes. Any of the four may be null. They stay known
+/// after the connection has ended.
 ///
 /// - `-ENOTCONN`: it has had no connection
 #[unsafe(no_mangle)]
@@ -168,9 +171,10 @@ pub unsafe extern "C" fn warpline_stream_addresses(
     })
 }
 
-/// The id's own address and port (`rdma_get_local_addr`, `rdma_get_src_port`), as far as they are known: as bound; with the address
-/// that leads to the peer once that is resolved; with the port that was chosen once it listens or is connected. There is room for
-/// `WARPLINE_MAX_ADDRESS` bytes of the address; either may be null.
+/// The id's own address and port (`rdma_get_local_addr`, `rdma_get_src_port`), as far as they are known: as
+/// bound; with the address that leads to the peer once that is resolved; with the port that was chosen once
+/// it listens or is connected. There is room for `WARPLINE_MAX_ADDRESS` bytes of the address; either may be
+/// null.
 ///
 /// - `-ENOTCONN`: the id is new
 #[unsafe(no_mangle)]

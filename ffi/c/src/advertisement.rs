@@ -63,7 +63,8 @@ pub unsafe extern "C" fn warpline_mr_advertisement(
     })
 }
 
-/// Writes the advertisement of bytes `offset` to `offset + length` of the window, by its last `warpline_mw_binding`.
+/// Writes the advertisement of bytes `offset` to `offset + length` of the window, by its last
+/// `warpline_mw_binding`.
 ///
 /// - `-EINVAL`: they do not all lie inside
 #[unsafe(no_mangle)]
@@ -80,8 +81,8 @@ pub unsafe extern "C" fn warpline_mw_advertisement(
     })
 }
 
-/// Writes the advertisement to the `WARPLINE_ADVERTISEMENT_BYTES` bytes at `message`, as rping does: Tagged Offset 8, STag 4,
-/// length 4, each with the most significant byte first.
+/// Writes the advertisement to the `WARPLINE_ADVERTISEMENT_BYTES` bytes at `message`, as rping does: Tagged
+/// Offset 8, STag 4, length 4, each with the most significant byte first.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_advertisement_encode(
     advertisement: *const Advertisement,
@@ -94,7 +95,8 @@ pub unsafe extern "C" fn warpline_advertisement_encode(
             return Err(Failure::NULL);
         }
         let encoded = warpline::Advertisement { to, stag: STag(stag), octets: length }.encode();
-        // SAFETY: not null, so as many bytes may be written: what C promises. No alignment is needed for bytes.
+        // SAFETY: not null, so as many bytes may be written: what C promises. No alignment is needed for
+        // bytes.
         unsafe { message.cast::<u8>().copy_from_nonoverlapping(encoded.as_ptr(), encoded.len()) };
         Ok(0)
     })

@@ -87,7 +87,8 @@ impl From<Completion> for Wc {
     }
 }
 
-/// A queue with room for the completions of `capacity` work requests. With `sleepable`, it has a file descriptor.
+/// A queue with room for the completions of `capacity` work requests. With `sleepable`, it has a file
+/// descriptor.
 ///
 /// - `-EINVAL`: `capacity` is 0 or more than 1048576
 /// - `-EMFILE`: the system has no file descriptor left
@@ -111,7 +112,8 @@ pub unsafe extern "C" fn warpline_cq_create(capacity: u32, sleepable: bool, cq: 
     })
 }
 
-/// Returns a completion queue to the library. It stays for queue pairs that report to it. Does nothing for null.
+/// Returns a completion queue to the library. It stays for queue pairs that report to it. Does nothing for
+/// null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_cq_destroy(cq: *mut Cq) {
     // SAFETY: the caller keeps C's contract.
@@ -138,10 +140,12 @@ pub unsafe extern "C" fn warpline_cq_poll(cq: *mut Cq, count: u32, wc: *mut Wc) 
     })
 }
 
-/// The oldest completion; waits for it for `timeout_ms` milliseconds, or for ever if that is negative. Gives 1 when `wc` is
-/// written, 0 when there was none in time. On a queue that is sleepable the thread sleeps meanwhile, else it polls.
+/// The oldest completion; waits for it for `timeout_ms` milliseconds, or for ever if that is negative. Gives
+/// 1 when `wc` is written, 0 when there was none in time. On a queue that is sleepable the thread sleeps
+/// meanwhile, else it polls.
 ///
-/// Any number of threads may wait so. A thread that sleeps on the file descriptor instead needs a queue of its own.
+/// Any number of threads may wait so. A thread that sleeps on the file descriptor instead needs a queue of
+/// its own.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_cq_wait(cq: *mut Cq, wc: *mut Wc, timeout_ms: i32) -> c_int {
     guard(|| {
@@ -157,9 +161,9 @@ pub unsafe extern "C" fn warpline_cq_wait(cq: *mut Cq, wc: *mut Wc, timeout_ms: 
     })
 }
 
-/// Asks for one notification of the file descriptor: at the next completion, or with `solicited_only` at the next whose
-/// sender asked for it or that is a failure. Gives 1 when there are completions already, of which nobody is notified: poll
-/// first; else 0.
+/// Asks for one notification of the file descriptor: at the next completion, or with `solicited_only` at the
+/// next whose sender asked for it or that is a failure. Gives 1 when there are completions already, of which
+/// nobody is notified: poll first; else 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_cq_arm(cq: *mut Cq, solicited_only: bool) -> c_int {
     guard(|| {
@@ -169,8 +173,8 @@ pub unsafe extern "C" fn warpline_cq_arm(cq: *mut Cq, solicited_only: bool) -> c
     })
 }
 
-/// The file descriptor for poll(2) or an epoll set, readable from a notification until `warpline_cq_clear`. It belongs to
-/// the queue: do not read or close it.
+/// The file descriptor for poll(2) or an epoll set, readable from a notification until `warpline_cq_clear`.
+/// It belongs to the queue: do not read or close it.
 ///
 /// - `-EOPNOTSUPP`: the queue is not sleepable
 #[unsafe(no_mangle)]

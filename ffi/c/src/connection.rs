@@ -18,18 +18,19 @@ use crate::queue_pair::Qp;
 /// Takes connections to a port.
 pub struct Listener(pub(crate) warpline::Listener);
 
-/// A peer that wants to connect and waits for the answer: at a listener, or on a connection in streaming mode, which a rejection
-/// leaves open.
+/// A peer that wants to connect and waits for the answer: at a listener, or on a connection in streaming
+/// mode, which a rejection leaves open.
 pub struct Request {
     pub(crate) request: ConnectionRequest,
 }
 
-/// The most bytes of Private Data; 4 fewer for a connection whose IRD and ORD are negotiated, as they are by default.
+/// The most bytes of Private Data; 4 fewer for a connection whose IRD and ORD are negotiated, as they are by
+/// default.
 pub const WARPLINE_MAX_PRIVATE_DATA: u32 = 512;
 
-/// `revision` of a `warpline_conn_param`: revision 2 of MPA, in which IRD and ORD are negotiated (RFC 6581), and revision 1 on a new
-/// TCP connection if the peer turns out not to know it, unless MPA starts from streaming mode. With more Private Data than revision 2
-/// has room for, revision 1 at once.
+/// `revision` of a `warpline_conn_param`: revision 2 of MPA, in which IRD and ORD are negotiated (RFC 6581),
+/// and revision 1 on a new TCP connection if the peer turns out not to know it, unless MPA starts from
+/// streaming mode. With more Private Data than revision 2 has room for, revision 1 at once.
 pub const WARPLINE_REVISION_USUAL: u32 = 0;
 /// Revision 1 (RFC 5044).
 pub const WARPLINE_REVISION_1: u32 = 1;
@@ -50,8 +51,8 @@ pub struct ConnParam {
     pub private_data_len: u32,
     /// To open: milliseconds it may take; 0 for ten seconds.
     pub timeout_ms: u32,
-    /// RDMA Reads and atomics of the peer to be served at a time, and our own at the peer: at most these. Both 0 for the
-    /// default, 32 each.
+    /// RDMA Reads and atomics of the peer to be served at a time, and our own at the peer: at most these.
+    /// Both 0 for the default, 32 each.
     pub ird: u16,
     /// See `ird`.
     pub ord: u16,
@@ -59,13 +60,14 @@ pub struct ConnParam {
     pub revision: u32,
     /// `ird` and `ord` of 0 mean none.
     pub no_reads: bool,
-    /// To open: the peer is asked to insert Markers, so that data which arrives out of order can be placed at once
-    /// (RFC 5044, section 4.3). Linux siw refuses that.
+    /// To open: the peer is asked to insert Markers, so that data which arrives out of order can be placed at
+    /// once (RFC 5044, section 4.3). Linux siw refuses that.
     pub markers: bool,
     /// To open: the peer may be one of the RDMA Consortium's, which answers in revision 0.
     pub permissive: bool,
-    /// To open: a peer of revision 2 that stays silent after our first message is not sent RDMA Writes without payload, which it is
-    /// otherwise, three at most: Linux siw may overlook that message until more bytes come.
+    /// To open: a peer of revision 2 that stays silent after our first message is not sent RDMA Writes
+    /// without payload, which it is otherwise, three at most: Linux siw may overlook that message until more
+    /// bytes come.
     pub no_nudges: bool,
     /// To open with `warpline_connect`: our port; 0 for a free one.
     pub local_port: u16,
@@ -160,16 +162,18 @@ pub struct ListenAttr {
     pub backlog: u32,
     /// Milliseconds that a peer has for its Request; 0 for ten seconds.
     pub startup_timeout_ms: u32,
-    /// Milliseconds that a peer has for its first message, before which we may send nothing; 0 for a minute, negative for ever.
+    /// Milliseconds that a peer has for its first message, before which we may send nothing; 0 for a minute,
+    /// negative for ever.
     pub first_message_timeout_ms: i32,
-    /// Milliseconds that the application has to answer a connection request; 0 for a minute, negative for ever. After that the
-    /// peer is rejected.
+    /// Milliseconds that the application has to answer a connection request; 0 for a minute, negative for
+    /// ever. After that the peer is rejected.
     pub decision_timeout_ms: i32,
     /// Peers are asked to insert Markers (RFC 5044, section 4.3). Linux siw refuses that.
     pub markers: bool,
     /// Peers of the RDMA Consortium's are taken too: those of revision 0, with Markers and CRCs.
     pub permissive: bool,
-    /// Other listeners that say the same may have the same port at addresses that this one has too, as with `SO_REUSEADDR`.
+    /// Other listeners that say the same may have the same port at addresses that this one has too, as with
+    /// `SO_REUSEADDR`.
     pub reuse_address: bool,
     /// Must be 0.
     pub reserved: [u8; 5],
@@ -260,16 +264,17 @@ impl ConnReply {
     }
 }
 
-/// Connects `qp` to `address`, an IPv4 or IPv6 address such as `"198.18.0.2"`, and `port`. Returns when sends may be
-/// posted. `param` may be null for the defaults; `reply` may be null, else it is written on success, and on `-EACCES` with
-/// the peer's reason.
+/// Connects `qp` to `address`, an IPv4 or IPv6 address such as `"198.18.0.2"`, and `port`. Returns when sends
+/// may be posted. `param` may be null for the defaults; `reply` may be null, else it is written on success,
+/// and on `-EACCES` with the peer's reason.
 ///
 /// - `-ECONNREFUSED`: no listener is there
 /// - `-EACCES`: the peer's application rejected the connection
 /// - `-ETIMEDOUT`, `-EHOSTUNREACH`, `-ENETUNREACH`: the peer cannot be reached
 /// - `-EISCONN`: the queue pair has or had a connection
 /// - `-EPROTO`, `-ECONNRESET`: the connection failed while it was opened
-/// - `-EADDRNOTAVAIL`: no local port is left, the one asked for is in use, or the address is none of the device's
+/// - `-EADDRNOTAVAIL`: no local port is left, the one asked for is in use, or the address is none of the
+///   device's
 /// - `-ENOSPC`: the device has as many connections as it can
 /// - `-EINVAL`: an argument is wrong
 /// - `-ENODEV`: the device has stopped
@@ -290,8 +295,8 @@ pub unsafe extern "C" fn warpline_connect(
     })
 }
 
-/// Takes connections to `port` at every address of the device, as `warpline_listen_at` does for `"::"`. `attr` may be null for the
-/// usual.
+/// Takes connections to `port` at every address of the device, as `warpline_listen_at` does for `"::"`.
+/// `attr` may be null for the usual.
 ///
 /// - `-EADDRINUSE`: the port has a listener
 /// - `-EINVAL`: a pointer but `attr` is null
@@ -321,8 +326,9 @@ pub unsafe extern "C" fn warpline_listener_destroy(listener: *mut Listener) {
     guard_or((), || drop(unsafe { take_back(listener) }));
 }
 
-/// Takes the next peer that wants to connect; waits for it for `timeout_ms` milliseconds, or for ever if that is negative.
-/// Peers that fail before they have asked are passed over. `warpline_accept` or `warpline_reject` answers it.
+/// Takes the next peer that wants to connect; waits for it for `timeout_ms` milliseconds, or for ever if that
+/// is negative. Peers that fail before they have asked are passed over. `warpline_accept` or
+/// `warpline_reject` answers it.
 ///
 /// - `-ETIMEDOUT`: no peer came
 /// - `-ENODEV`: the device has stopped
@@ -354,7 +360,8 @@ pub unsafe extern "C" fn warpline_get_request(
     })
 }
 
-/// The peer's Private Data, valid until the request is answered; its length is written to `length`. Null, and 0, for a null `request`.
+/// The peer's Private Data, valid until the request is answered; its length is written to `length`. Null, and
+/// 0, for a null `request`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_request_private_data(
     request: *const Request,
@@ -369,8 +376,9 @@ pub unsafe extern "C" fn warpline_request_private_data(
     data.map_or(std::ptr::null(), |data| data.as_ptr().cast())
 }
 
-/// Accepts: `qp` serves the connection from now on. What it sends leaves after the peer's first message. The request is
-/// gone, whatever this returns, and with a failure the connection is closed. `param` may be null for the defaults.
+/// Accepts: `qp` serves the connection from now on. What it sends leaves after the peer's first message. The
+/// request is gone, whatever this returns, and with a failure the connection is closed. `param` may be null
+/// for the defaults.
 ///
 /// - `-EISCONN`: the queue pair has or had a connection
 /// - `-EINVAL`: an argument is wrong, or the queue pair is of another device

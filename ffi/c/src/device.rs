@@ -9,17 +9,17 @@ use crate::error::{Failure, guard};
 use crate::extensible::{Extensible, extensible};
 use crate::pointer::{hand_out, take_back, text};
 
-/// A core on a NIC, polled by a thread of its own. It serves until it is closed and everything made from it is given
-/// back, in whichever order.
+/// A core on a NIC, polled by a thread of its own. It serves until it is closed and everything made from it
+/// is given back, in whichever order.
 pub struct Device(pub(crate) warpline::Device);
 
 /// `lcore` of a `warpline_device_attr` counts.
 pub const WARPLINE_DEVICE_PIN: u32 = 1;
-/// The thread polls without a pause, for a CPU of its own, of which it takes all. Without, it sleeps when there has been nothing to
-/// do for 50 microseconds, until there is.
+/// The thread polls without a pause, for a CPU of its own, of which it takes all. Without, it sleeps when
+/// there has been nothing to do for 50 microseconds, until there is.
 pub const WARPLINE_DEVICE_SPIN: u32 = 2;
-/// No CRCs with peers that want none either. What is damaged below TCP's checksum then goes unnoticed: not without end-to-end
-/// protection at least as strong, such as IPsec (RFC 5044, section 4.4).
+/// No CRCs with peers that want none either. What is damaged below TCP's checksum then goes unnoticed: not
+/// without end-to-end protection at least as strong, such as IPsec (RFC 5044, section 4.4).
 pub const WARPLINE_DEVICE_NO_CRC: u32 = 4;
 
 /// How a device is opened. Zero is the default of everything but `size`.
@@ -28,8 +28,8 @@ pub const WARPLINE_DEVICE_NO_CRC: u32 = 4;
 pub struct DeviceAttr {
     /// `sizeof(struct warpline_device_attr)`.
     pub size: usize,
-    /// More arguments for DPDK's EAL, such as `"--no-huge -m 512"`; null for none. A process has one EAL: only the call that
-    /// starts it may have arguments.
+    /// More arguments for DPDK's EAL, such as `"--no-huge -m 512"`; null for none. A process has one EAL:
+    /// only the call that starts it may have arguments.
     pub eal: *const c_char,
     /// `WARPLINE_DEVICE_*`.
     pub flags: u32,
@@ -89,15 +89,17 @@ unsafe fn device_name(name: *const c_char) -> Result<DeviceName, Failure> {
     }
 }
 
-/// Opens the device `name` and starts a thread that polls it. A name is a kind, what the kind opens, and options after commas,
-/// among them at least one address of the device: `"af_packet:eth1,mtu=9000,address=198.18.0.1/24"`. The kinds are
-/// `tap:INTERFACE`, `af_packet:INTERFACE`, `af_xdp:INTERFACE`, `memif:PATH`, `vhost:PATH`, `virtio_user:PATH`, `pci:ADDRESS` and
-/// `eal:PORT`, a device in DPDK's notation. Options of all kinds are `address=ADDRESS/PREFIX`, `gateway=ADDRESS`,
-/// `route=NETWORK/PREFIX@GATEWAY`, `mtu=BYTES` and `vlan=NUMBER`. A null `name` stands for the value of the environment variable
-/// `WARPLINE_DEVICE`; `attr` may be null for the defaults.
+/// Opens the device `name` and starts a thread that polls it. A name is a kind, what the kind opens, and
+/// options after commas, among them at least one address of the device:
+/// `"af_packet:eth1,mtu=9000,address=198.18.0.1/24"`. The kinds are `tap:INTERFACE`, `af_packet:INTERFACE`,
+/// `af_xdp:INTERFACE`, `memif:PATH`, `vhost:PATH`, `virtio_user:PATH`, `pci:ADDRESS` and `eal:PORT`, a device
+/// in DPDK's notation. Options of all kinds are `address=ADDRESS/PREFIX`, `gateway=ADDRESS`,
+/// `route=NETWORK/PREFIX@GATEWAY`, `mtu=BYTES` and `vlan=NUMBER`. A null `name` stands for the value of the
+/// environment variable `WARPLINE_DEVICE`; `attr` may be null for the defaults.
 ///
-/// The first call starts DPDK's EAL. If a process opens several devices, the first must be the one of kind `pci` or
-/// `virtio_user`, because the EAL must know of these when it starts; others can be added at any time.
+/// The first call starts DPDK's EAL. If a process opens several devices, the first must be the one of kind
+/// `pci` or `virtio_user`, because the EAL must know of these when it starts; others can be added at any
+/// time.
 ///
 /// - `-EINVAL`: an argument is wrong
 /// - `-E2BIG`: `attr` has fields that this library does not know
@@ -151,8 +153,9 @@ fn start_on_port(_: &DeviceName, _: &str, _: DeviceConfig, _: PollThread) -> Res
     Err(Failure::new(libc::ENOSYS, "this build of warpline has no DPDK: build it with the feature dpdk"))
 }
 
-/// Opens two devices with a link in memory between them, without DPDK: for tests, and to try things out. Both names are of the kind
-/// `ring`, such as `"ring,address=198.18.0.1/24"`. Each `attr` may be null for the defaults.
+/// Opens two devices with a link in memory between them, without DPDK: for tests, and to try things out. Both
+/// names are of the kind `ring`, such as `"ring,address=198.18.0.1/24"`. Each `attr` may be null for the
+/// defaults.
 ///
 /// Fails as `warpline_device_open` does.
 #[unsafe(no_mangle)]
@@ -201,7 +204,8 @@ unsafe fn ring_name(name: *const c_char) -> Result<DeviceName, Failure> {
     }
 }
 
-/// Returns a device to the library. What was made from it goes on until it is given back too. Does nothing for null.
+/// Returns a device to the library. What was made from it goes on until it is given back too. Does nothing
+/// for null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_device_close(device: *mut Device) {
     // SAFETY: the caller keeps C's contract.

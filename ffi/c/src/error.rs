@@ -236,9 +236,11 @@ impl From<CmError> for Failure {
     }
 }
 
-/// Runs the body of a call. A failure is noted and becomes its number; so does a panic, which must not unwind into C.
+/// Runs the body of a call. A failure is noted and becomes its number; so does a panic, which must not unwind
+/// into C.
 pub(crate) fn guard(call: impl FnOnce() -> Result<c_int, Failure>) -> c_int {
-    // State that a panic leaves half changed is under locks that ignore poisoning, or belongs to the call alone.
+    // State that a panic leaves half changed is under locks that ignore poisoning, or belongs to the call
+    // alone.
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(value)) => value,
         Ok(Err(failure)) => failure.report(),
@@ -260,8 +262,8 @@ fn what_panicked(panic: &(dyn Any + Send)) -> String {
     format!("warpline has a bug, please report it: {}", words.unwrap_or("no words"))
 }
 
-/// Why the last call of this thread that failed did so, in a sentence that says what to do. Empty before the first failure.
-/// It is good until the next call of this thread. Never null.
+/// Why the last call of this thread that failed did so, in a sentence that says what to do. Empty before the
+/// first failure. It is good until the next call of this thread. Never null.
 #[unsafe(no_mangle)]
 pub extern "C" fn warpline_last_error() -> *const c_char {
     guard_or(c"".as_ptr(), || {

@@ -60,8 +60,9 @@ impl From<AsyncEvent> for Event {
     }
 }
 
-/// The oldest asynchronous event that nobody has taken; waits for it for `timeout_ms` milliseconds, or for ever if that
-/// is negative. For one thread at a time. Gives 1 when `event` is written, 0 when there was none in time.
+/// The oldest asynchronous event that nobody has taken; waits for it for `timeout_ms` milliseconds, or for
+/// ever if that is negative. For one thread at a time. Gives 1 when `event` is written, 0 when there was none
+/// in time.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_get_event(
     device: *mut Device,
@@ -81,8 +82,9 @@ pub unsafe extern "C" fn warpline_get_event(
     })
 }
 
-/// The file descriptor for poll(2) or an epoll set, readable once there is an event. Then call `warpline_get_event` with
-/// no time to wait until it returns 0. It belongs to the device: do not read or close it.
+/// The file descriptor for poll(2) or an epoll set, readable once there is an event. Then call
+/// `warpline_get_event` with no time to wait until it returns 0. It belongs to the device: do not read or
+/// close it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_event_fd(device: *const Device) -> c_int {
     guard(|| {

@@ -1,6 +1,7 @@
-//! Structures that callers fill and that may grow, as those of Linux's system calls do: the first field is the size that the
-//! caller's header has. An older caller's structure is shorter, and the fields that it lacks are zero. A newer caller's is longer,
-//! which is an error only if a field that this library does not know is not zero.
+//! Structures that callers fill and that may grow, as those of Linux's system calls do: the first field is
+//! the size that the caller's header has. An older caller's structure is shorter, and the fields that it
+//! lacks are zero. A newer caller's is longer, which is an error only if a field that this library does not
+//! know is not zero.
 
 use std::mem::MaybeUninit;
 use std::slice;
@@ -14,8 +15,8 @@ const SIZE_MAX: usize = 4096;
 ///
 /// # Safety
 ///
-/// It is `repr(C)`, its first field is a `usize`, bytes of zeros are a value of it, and no padding follows its last field, since
-/// padding that an older caller has left as it was would become part of a field.
+/// It is `repr(C)`, its first field is a `usize`, bytes of zeros are a value of it, and no padding follows
+/// its last field, since padding that an older caller has left as it was would become part of a field.
 pub(crate) unsafe trait Extensible: Copy {
     /// The size of the first version, in bytes.
     const FIRST_SIZE: usize;
@@ -39,7 +40,8 @@ pub(crate) unsafe fn extensible<T: Extensible>(pointer: *const T) -> Result<T, F
             if size > SIZE_MAX {
                 return Err(TOO_NEW);
             }
-            // SAFETY: as many bytes are good, and C's structures are zero or filled beyond what this library knows.
+            // SAFETY: as many bytes are good, and C's structures are zero or filled beyond what this library
+            // knows.
             let rest = unsafe {
                 slice::from_raw_parts(pointer.cast::<u8>().add(size_of::<T>()), size - size_of::<T>())
             };

@@ -1,16 +1,16 @@
 //! warpline for C.
 //!
-//! `include/warpline.h` is made from this crate and is its manual: it describes the arguments, results and errors of each
-//! function. Each module here is a part of it. A function that C calls does three things: it checks its arguments, calls
-//! the Rust interface of the same name, and turns the result into a number. No panic leaves it
-//! (`error::guard`).
+//! `include/warpline.h` is made from this crate and is its manual: it describes the arguments, results and
+//! errors of each function. Each module here is a part of it. A function that C calls does three things: it
+//! checks its arguments, calls the Rust interface of the same name, and turns the result into a number. No
+//! panic leaves it (`error::guard`).
 //!
 //! C's contract, on which every `unsafe` block here relies, for every call:
 //!
-//! - a handle came from this library and was not given back (`warpline_device_close`, `warpline_*_destroy`, ...) before or
-//!   while the call runs;
-//! - a pointer to something else is null where the header allows that, or points to as much of it as the header says, which
-//!   nobody changes while the call runs.
+//! - a handle came from this library and was not given back (`warpline_device_close`, `warpline_*_destroy`,
+//!   ...) before or while the call runs;
+//! - a pointer to something else is null where the header allows that, or points to as much of it as the
+//!   header says, which nobody changes while the call runs.
 
 // The crate is a wall before C: this is where the workspace's unsafe code belongs.
 #![allow(unsafe_code)]

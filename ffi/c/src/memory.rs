@@ -22,8 +22,8 @@ pub struct Pd {
 
 /// Registered memory: a peer reaches it by its STag, as far as its access goes.
 ///
-/// It may be read and written through its address at any time, as memory that a device reaches by DMA: what a peer is
-/// writing or this end has posted to be sent is not defined before the completion.
+/// It may be read and written through its address at any time, as memory that a device reaches by DMA: what a
+/// peer is writing or this end has posted to be sent is not defined before the completion.
 pub struct Mr {
     length: usize,
     address: u64,
@@ -55,8 +55,8 @@ pub const WARPLINE_ACCESS_REMOTE_WRITE: u32 = 4;
 pub const WARPLINE_ACCESS_REMOTE_ATOMIC: u32 = 8;
 /// Windows may be bound to it: see `warpline_mw_binding`.
 pub const WARPLINE_ACCESS_WINDOW_BIND: u32 = 16;
-/// Tagged Offsets count from zero instead of being addresses, so that the peer does not learn where the memory lies.
-/// `addr` of a `warpline_sge` then counts from zero too.
+/// Tagged Offsets count from zero instead of being addresses, so that the peer does not learn where the
+/// memory lies. `addr` of a `warpline_sge` then counts from zero too.
 pub const WARPLINE_ACCESS_ZERO_BASED: u32 = 1 << 16;
 
 pub(crate) fn rights(access: u32) -> Result<(Access, Addressing), Failure> {
@@ -124,13 +124,13 @@ fn registered(
     })
 }
 
-/// Registers `length` bytes of the caller's own memory from `start`. What is sent from it is copied into frames, see
-/// `warpline_mr_is_copied`; arriving data is placed there at once.
+/// Registers `length` bytes of the caller's own memory from `start`. What is sent from it is copied into
+/// frames, see `warpline_mr_is_copied`; arriving data is placed there at once.
 ///
 /// `qp` is null, or the queue pair that alone may reach the memory: its peer may then invalidate it.
 ///
-/// The memory must be initialised, and stay in place, writable and mapped, until `warpline_mr_deregister` has returned 0;
-/// `warpline_mr_destroy` is not enough for that.
+/// The memory must be initialised, and stay in place, writable and mapped, until `warpline_mr_deregister` has
+/// returned 0; `warpline_mr_destroy` is not enough for that.
 ///
 /// - `-EINVAL`: no bytes, a wrong right, or `qp` is of another Protection Domain
 /// - `-ENOSPC`: the device has as many regions as it can, or the Protection Domain as many as it may
@@ -151,7 +151,8 @@ pub unsafe extern "C" fn warpline_mr_register(
             let start = NonNull::new(start.cast::<u8>()).ok_or(Failure::NULL)?;
             hand_out(mr, || {
                 let (held, gone): (Sender<()>, Gone) = mpsc::channel();
-                // C promises that the memory stays as it has to until it is deregistered, which waits for `held`.
+                // C promises that the memory stays as it has to until it is deregistered, which waits for
+                // `held`.
                 let region = Region::from_raw(start, length, held);
                 let region = region.ok_or(Failure::invalid("no bytes, or more than memory has"))?;
                 registered(pd, qp.as_ref(), region, access, Some(gone))
@@ -161,8 +162,8 @@ pub unsafe extern "C" fn warpline_mr_register(
     })
 }
 
-/// Allocates and registers `length` zero bytes: in hugepages on a device of `warpline_device_open`. They go when nothing reaches
-/// them any more.
+/// Allocates and registers `length` zero bytes: in hugepages on a device of `warpline_device_open`. They go
+/// when nothing reaches them any more.
 ///
 /// - `-ENOMEM`: there is no such memory
 /// - and as `warpline_mr_register`
@@ -211,19 +212,19 @@ pub unsafe extern "C" fn warpline_mr_stag(mr: *const Mr) -> u32 {
     unsafe { mr.as_ref() }.map_or(0, |mr| mr.stag.load(Ordering::Acquire))
 }
 
-/// Whether what is sent from it is copied into frames, because it may change, or the device cannot refer to it or to any
-/// memory.
+/// Whether what is sent from it is copied into frames, because it may change, or the device cannot refer to
+/// it or to any memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_mr_is_copied(mr: *const Mr) -> bool {
     // SAFETY: the caller keeps C's contract.
     unsafe { mr.as_ref() }.is_some_and(|mr| mr.copied)
 }
 
-/// Takes the memory back: with 0, its STag names nothing, no core reaches the memory, and the handle is gone. With
-/// anything else the handle is still there, for another try.
+/// Takes the memory back: with 0, its STag names nothing, no core reaches the memory, and the handle is gone.
+/// With anything else the handle is still there, for another try.
 ///
-/// - `-EBUSY`: work that is not completed, a response to the peer, or a window that is bound still needed the memory after
-///   `timeout_ms` milliseconds, or the core had not answered; `warpline_last_error` says which
+/// - `-EBUSY`: work that is not completed, a response to the peer, or a window that is bound still needed the
+///   memory after `timeout_ms` milliseconds, or the core had not answered; `warpline_last_error` says which
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_mr_deregister(mr: *mut Mr, timeout_ms: i32) -> c_int {
     guard(|| {
@@ -235,8 +236,8 @@ pub unsafe extern "C" fn warpline_mr_deregister(mr: *mut Mr, timeout_ms: i32) ->
     })
 }
 
-/// Returns memory without waiting: it is deregistered now, or in the background as soon as nothing uses it. Fit
-/// for memory of `warpline_mr_allocate`; the caller's own must then never go. Does nothing for null.
+/// Returns memory without waiting: it is deregistered now, or in the background as soon as nothing uses it.
+/// Fit for memory of `warpline_mr_allocate`; the caller's own must then never go. Does nothing for null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_mr_destroy(mr: *mut Mr) {
     // SAFETY: the caller keeps C's contract.

@@ -18,7 +18,8 @@ pub(crate) unsafe fn borrow<'a, T>(pointer: *const T) -> Result<&'a T, Failure> 
     unsafe { pointer.as_ref() }.ok_or(Failure::NULL)
 }
 
-/// Writes to `target` a new handle of the value that `make` returns, and null before; makes nothing for a null target.
+/// Writes to `target` a new handle of the value that `make` returns, and null before; makes nothing for a
+/// null target.
 ///
 /// # Safety
 ///

@@ -38,14 +38,14 @@ pub struct QpAttr {
     pub send_depth: u32,
     /// The same of receives. With a shared receive queue, receives of it held at a time.
     pub recv_depth: u32,
-    /// Milliseconds that a message of the peer which finds no receive waits for one; all that the peer sends after it waits
-    /// too. 0: such a message ends the stream at once.
+    /// Milliseconds that a message of the peer which finds no receive waits for one; all that the peer sends
+    /// after it waits too. 0: such a message ends the stream at once.
     pub rnr_timeout_ms: u32,
-    /// Milliseconds after `warpline_disconnect` without an byte of the peer or an acknowledgement of ours, after which the
-    /// connection is reset; 0 for 60000, `UINT32_MAX` for no limit.
+    /// Milliseconds after `warpline_disconnect` without an byte of the peer or an acknowledgement of ours,
+    /// after which the connection is reset; 0 for 60000, `UINT32_MAX` for no limit.
     pub disconnect_timeout_ms: u32,
-    /// When the peer closes its half of the connection, ours stays open for sends until `warpline_disconnect`: see
-    /// `warpline_wait_peer_closed`.
+    /// When the peer closes its half of the connection, ours stays open for sends until
+    /// `warpline_disconnect`: see `warpline_wait_peer_closed`.
     pub keep_open: bool,
     /// Must be 0.
     pub reserved: [u8; 7],
@@ -81,8 +81,8 @@ impl QpAttr {
     }
 }
 
-/// Makes a queue pair that reports to `send_cq` and `recv_cq`, which may be the same. `srq` is null or where it takes its
-/// receives from; `attr` may be null for the defaults.
+/// Makes a queue pair that reports to `send_cq` and `recv_cq`, which may be the same. `srq` is null or where
+/// it takes its receives from; `attr` may be null for the defaults.
 ///
 /// - `-EINVAL`: a pointer is null, `srq` is of another Protection Domain, or a queue would be too deep
 /// - `-ENOSPC`: the device serves as many as it can, or the Protection Domain has as many as it may
@@ -113,8 +113,8 @@ pub unsafe extern "C" fn warpline_qp_create(
     })
 }
 
-/// Gives a queue pair back, which ends its connection: after `warpline_disconnect` in the orderly way that has begun,
-/// else with a reset. Does nothing for null.
+/// Gives a queue pair back, which ends its connection: after `warpline_disconnect` in the orderly way that
+/// has begun, else with a reset. Does nothing for null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_qp_destroy(qp: *mut Qp) {
     // SAFETY: the caller keeps C's contract.
@@ -143,9 +143,9 @@ pub unsafe extern "C" fn warpline_qp_state(qp: *const Qp) -> c_int {
     })
 }
 
-/// Closes our half of the connection after everything posted; requests posted later are flushed. The peer's half stays open
-/// until the peer closes it. A peer that is silent for `disconnect_timeout_ms` is given up: `warpline_wait_closed` then
-/// returns `-ECONNABORTED`.
+/// Closes our half of the connection after everything posted; requests posted later are flushed. The peer's
+/// half stays open until the peer closes it. A peer that is silent for `disconnect_timeout_ms` is given up:
+/// `warpline_wait_closed` then returns `-ECONNABORTED`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_disconnect(qp: *mut Qp) -> c_int {
     guard(|| {
@@ -165,8 +165,8 @@ pub unsafe extern "C" fn warpline_abort(qp: *mut Qp) -> c_int {
     })
 }
 
-/// Waits until the peer has closed its half of the connection: everything that it has sent is received then. With `keep_open`
-/// ours is still open.
+/// Waits until the peer has closed its half of the connection: everything that it has sent is received then.
+/// With `keep_open` ours is still open.
 ///
 /// - `-ETIMEDOUT`: it has not, after `timeout_ms` milliseconds
 /// - `-ECONNABORTED`: the connection ended otherwise; `warpline_last_error` says how
@@ -210,8 +210,8 @@ pub unsafe extern "C" fn warpline_srq_create(pd: *mut Pd, depth: u32, srq: *mut 
     })
 }
 
-/// Asks for one event `WARPLINE_EVENT_SRQ_LIMIT` when fewer than `limit` receives are left, at once if they are already;
-/// 0 asks for none.
+/// Asks for one event `WARPLINE_EVENT_SRQ_LIMIT` when fewer than `limit` receives are left, at once if they
+/// are already; 0 asks for none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_srq_arm_limit(srq: *mut Srq, limit: u32) -> c_int {
     guard(|| {
@@ -228,7 +228,8 @@ pub unsafe extern "C" fn warpline_srq_number(srq: *const Srq) -> u32 {
     unsafe { srq.as_ref() }.map_or(0, |srq| srq.0.number().0)
 }
 
-/// Returns a shared receive queue to the library. It stays for queue pairs that take from it. Does nothing for null.
+/// Returns a shared receive queue to the library. It stays for queue pairs that take from it. Does nothing
+/// for null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_srq_destroy(srq: *mut Srq) {
     // SAFETY: the caller keeps C's contract.

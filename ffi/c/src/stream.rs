@@ -14,11 +14,12 @@ use crate::pointer::{borrow, hand_out, list, patience, socket_address, take_back
 use crate::queue_pair::Qp;
 
 /// A TCP connection in streaming mode: bytes go both ways until MPA is started on it, as Initiator by
-/// `warpline_stream_initiate` or as Responder by `warpline_stream_respond`, whoever opened the connection; or without startup
-/// frames by `warpline_stream_start_unnegotiated`. After a rejection it is in streaming mode again.
+/// `warpline_stream_initiate` or as Responder by `warpline_stream_respond`, whoever opened the connection; or
+/// without startup frames by `warpline_stream_start_unnegotiated`. After a rejection it is in streaming mode
+/// again.
 ///
-/// Bytes that are not read close TCP's window; bytes that are written wait in a queue of about 64 KiB. One thread may read while another
-/// writes.
+/// Bytes that are not read close TCP's window; bytes that are written wait in a queue of about 64 KiB. One
+/// thread may read while another writes.
 pub struct Stream(pub(crate) TcpStream);
 
 /// Takes connections to a port in streaming mode.
@@ -29,8 +30,8 @@ pub const WARPLINE_STREAM_SEND: u32 = 1;
 /// The direction in which this end receives.
 pub const WARPLINE_STREAM_RECEIVE: u32 = 2;
 
-/// Opens a TCP connection to `address`, an IPv4 or IPv6 address, and `port`, in streaming mode: in `timeout_ms` milliseconds at
-/// most; 0 for ten seconds.
+/// Opens a TCP connection to `address`, an IPv4 or IPv6 address, and `port`, in streaming mode: in
+/// `timeout_ms` milliseconds at most; 0 for ten seconds.
 ///
 /// - `-ECONNREFUSED`: nobody listens there
 /// - `-ETIMEDOUT`, `-EHOSTUNREACH`, `-ENETUNREACH`: the peer cannot be reached
@@ -110,8 +111,8 @@ pub unsafe extern "C" fn warpline_stream_accept(
     })
 }
 
-/// Returns a connection to the library: in streaming mode it is closed in an orderly way; once MPA has started, it is its queue pair's. Null
-/// is nothing.
+/// Returns a connection to the library: in streaming mode it is closed in an orderly way; once MPA has
+/// started, it is its queue pair's. Null is nothing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_stream_destroy(stream: *mut Stream) {
     // SAFETY: the caller keeps C's contract.
@@ -130,8 +131,9 @@ fn counted(bytes: usize) -> c_int {
     c_int::try_from(bytes).unwrap_or(c_int::MAX)
 }
 
-/// Reads the bytes that have arrived, at most `length`, to `place`; waits for the first for `timeout_ms` milliseconds, or for ever if that is
-/// negative. Gives how many; 0 when the peer has finished and all was read.
+/// Reads the bytes that have arrived, at most `length`, to `place`; waits for the first for `timeout_ms`
+/// milliseconds, or for ever if that is negative. Gives how many; 0 when the peer has finished and all was
+/// read.
 ///
 /// - `-ETIMEDOUT`: nothing came
 /// - `-ECONNRESET`: the connection ended otherwise
@@ -153,14 +155,15 @@ pub unsafe extern "C" fn warpline_stream_read(
         // C's memory need not hold values, so the bytes come by way of memory that does.
         let mut read = vec![0; length.min(limits::STREAM_UNCONSUMED_OCTETS)];
         let count = stream.0.read(&mut read, patience(timeout_ms))?;
-        // SAFETY: not null, so `length` bytes may be written: what C promises. No alignment is needed for bytes.
+        // SAFETY: not null, so `length` bytes may be written: what C promises. No alignment is needed for
+        // bytes.
         unsafe { place.cast::<u8>().copy_from_nonoverlapping(read.as_ptr(), count) };
         Ok(counted(count))
     })
 }
 
-/// Queues as many of `length` bytes from `start` as there is room for; waits for room for one for `timeout_ms` milliseconds, or
-/// for ever if that is negative. Gives how many.
+/// Queues as many of `length` bytes from `start` as there is room for; waits for room for one for
+/// `timeout_ms` milliseconds, or for ever if that is negative. Gives how many.
 ///
 /// - `-ETIMEDOUT`: there was no room
 /// - `-EPIPE`: this end has finished
@@ -216,9 +219,10 @@ pub unsafe extern "C" fn warpline_stream_wait_closed(stream: *mut Stream, timeou
     })
 }
 
-/// Starts MPA as its Initiator, at once or after bytes: the Request follows this end's last byte, and the peer's next byte belongs to
-/// its Reply. Returns when sends may be posted to `qp`. `param` may be null for the defaults; `reply` may be null, else it is written on
-/// success, and on `-EACCES` with the peer's reason. After that the connection is in streaming mode again.
+/// Starts MPA as its Initiator, at once or after bytes: the Request follows this end's last byte, and the
+/// peer's next byte belongs to its Reply. Returns when sends may be posted to `qp`. `param` may be null for
+/// the defaults; `reply` may be null, else it is written on success, and on `-EACCES` with the peer's reason.
+/// After that the connection is in streaming mode again.
 ///
 /// - `-EBUSY`: bytes wait to be read: read them, then start
 /// - `-EACCES`: the peer's application does not want it
@@ -242,11 +246,13 @@ pub unsafe extern "C" fn warpline_stream_initiate(
     })
 }
 
-/// Starts MPA as its Responder: `length` bytes of `last_message`, which may be none, are our last ones before the Reply, and the
-/// peer's next byte belongs to its Request. Waits for the Request, which `warpline_accept` or `warpline_reject` answers; after a
-/// rejection the connection is in streaming mode again. `attr` may be null for the defaults.
+/// Starts MPA as its Responder: `length` bytes of `last_message`, which may be none, are our last ones before
+/// the Reply, and the peer's next byte belongs to its Request. Waits for the Request, which `warpline_accept`
+/// or `warpline_reject` answers; after a rejection the connection is in streaming mode again. `attr` may be
+/// null for the defaults.
 ///
-/// - `-EBUSY`: bytes wait to be read, which cannot be the Request's with a last message: read them, then start
+/// - `-EBUSY`: bytes wait to be read, which cannot be the Request's with a last message: read them, then
+///   start
 /// - `-EAGAIN`: the queue has no room for the last message
 /// - `-EPROTO`, `-ECONNRESET`: no Request came in its time, or startup has failed; the connection is closed
 /// - `-EINVAL`: a pointer is null but `attr`, or MPA has started already
@@ -270,8 +276,8 @@ pub unsafe extern "C" fn warpline_stream_respond(
     })
 }
 
-/// Rejects, as `warpline_reject` does, and keeps the connection of a request of `warpline_get_request`: it is in streaming mode from
-/// then on.
+/// Rejects, as `warpline_reject` does, and keeps the connection of a request of `warpline_get_request`: it is
+/// in streaming mode from then on.
 ///
 /// - `-EINVAL`: an argument is wrong
 /// - `-EPROTO`, `-ECONNRESET`: the connection failed meanwhile
@@ -295,12 +301,13 @@ pub unsafe extern "C" fn warpline_reject_to_stream(
     })
 }
 
-/// Full Operation without startup frames, as draft-culley-iwarp-mpa-00 has it: with Markers and CRCs, and no waiting for the other
-/// end. `directions` is `WARPLINE_STREAM_SEND`, `WARPLINE_STREAM_RECEIVE` or both: the bytes after those written and read so far
-/// are MPA's, which both ends must know; the other direction stays in streaming mode until it is started too, with the same queue
-/// pair. `version` is that of DDP and RDMAP, 0 or 1. `ird` and `ord` are the RDMA Reads of the peer that are served at a time and our
-/// own that may be outstanding, up to 128 each: the peer must be called with the same numbers the other way round. Of these three
-/// the first call for a connection decides.
+/// Full Operation without startup frames, as draft-culley-iwarp-mpa-00 has it: with Markers and CRCs, and no
+/// waiting for the other end. `directions` is `WARPLINE_STREAM_SEND`, `WARPLINE_STREAM_RECEIVE` or both: the
+/// bytes after those written and read so far are MPA's, which both ends must know; the other direction stays
+/// in streaming mode until it is started too, with the same queue pair. `version` is that of DDP and RDMAP, 0
+/// or 1. `ird` and `ord` are the RDMA Reads of the peer that are served at a time and our own that may be
+/// outstanding, up to 128 each: the peer must be called with the same numbers the other way round. Of these
+/// three the first call for a connection decides.
 ///
 /// - `-EBUSY`: bytes wait to be read
 /// - `-EISCONN`: the queue pair has or had another connection

@@ -9,16 +9,16 @@ use crate::error::{Failure, guard, guard_or};
 use crate::memory::{Mr, Pd, rights};
 use crate::pointer::{borrow, hand_out, patience, take_back};
 
-/// A memory window: bound to a part of a registration, it opens that part to the peer of one queue pair, until either end
-/// invalidates it or the queue pair is gone (RFC 5042 §2.1).
+/// A memory window: bound to a part of a registration, it opens that part to the peer of one queue pair,
+/// until either end invalidates it or the queue pair is gone (RFC 5042 §2.1).
 pub struct Mw {
     /// `None` once it is given back.
     window: Mutex<Option<MemoryWindow>>,
 }
 
 /// A range of memory with a new STag, which takes effect when the work request with this grant is complete
-/// (`WARPLINE_WR_BIND`, `WARPLINE_WR_REGISTER`); requests posted later on the same queue pair are executed after it. `stag`, `to`
-/// and `length` are for the caller to read; nothing of it is to be changed.
+/// (`WARPLINE_WR_BIND`, `WARPLINE_WR_REGISTER`); requests posted later on the same queue pair are executed
+/// after it. `stag`, `to` and `length` are for the caller to read; nothing of it is to be changed.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Grant {
@@ -26,8 +26,8 @@ pub struct Grant {
     pub to: u64,
     /// Bytes.
     pub length: u64,
-    /// Where the range begins: of a window, as a Tagged Offset of the registration; else, as bytes from the begin of the
-    /// memory.
+    /// Where the range begins: of a window, as a Tagged Offset of the registration; else, as bytes from the
+    /// begin of the memory.
     pub start: u64,
     /// The new name.
     pub stag: u32,
@@ -85,7 +85,8 @@ impl Mw {
 
 /// A window, bound to nothing yet.
 ///
-/// - `-ENOSPC`: the device has as many regions and windows as it can, or the Protection Domain as many as it may
+/// - `-ENOSPC`: the device has as many regions and windows as it can, or the Protection Domain as many as it
+///   may
 /// - `-ENODEV`: the device has stopped
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_mw_allocate(pd: *mut Pd, mw: *mut *mut Mw) -> c_int {
@@ -99,8 +100,8 @@ pub unsafe extern "C" fn warpline_mw_allocate(pd: *mut Pd, mw: *mut *mut Mw) -> 
     })
 }
 
-/// Returns its STag, which is valid once it is bound; 0, which is no STag, for a null `mw`. `warpline_mw_binding` gives it another
-/// name each time.
+/// Returns its STag, which is valid once it is bound; 0, which is no STag, for a null `mw`.
+/// `warpline_mw_binding` gives it another name each time.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_mw_stag(mw: *const Mw) -> u32 {
     guard_or(0, || {
@@ -110,13 +111,15 @@ pub unsafe extern "C" fn warpline_mw_stag(mw: *const Mw) -> u32 {
     })
 }
 
-/// Writes to `grant` the binding of the window to bytes `offset` to `offset + length` of `mr`: for a work request with the opcode
-/// `WARPLINE_WR_BIND`, which opens them to the peer of the queue pair that it is posted to. The window must not be bound when
-/// the work request is done, so invalidate it before if it is. Without a work request, nothing but its name changes.
+/// Writes to `grant` the binding of the window to bytes `offset` to `offset + length` of `mr`: for a work
+/// request with the opcode `WARPLINE_WR_BIND`, which opens them to the peer of the queue pair that it is
+/// posted to. The window must not be bound when the work request is done, so invalidate it before if it is.
+/// Without a work request, nothing but its name changes.
 ///
-/// `mr` must have been registered with the right `WARPLINE_ACCESS_WINDOW_BIND`, and with `WARPLINE_ACCESS_LOCAL_WRITE` if the
-/// peer is to change anything. `access` are rights of peers, and `WARPLINE_ACCESS_ZERO_BASED` if need be. What the registration
-/// does not allow makes the work request fail with the status 6, "memory window bind error", which ends the connection.
+/// `mr` must have been registered with the right `WARPLINE_ACCESS_WINDOW_BIND`, and with
+/// `WARPLINE_ACCESS_LOCAL_WRITE` if the peer is to change anything. `access` are rights of peers, and
+/// `WARPLINE_ACCESS_ZERO_BASED` if need be. What the registration does not allow makes the work request fail
+/// with the status 6, "memory window bind error", which ends the connection.
 ///
 /// - `-EINVAL`: a wrong right, or a handle that is on its way back
 #[unsafe(no_mangle)]
@@ -148,10 +151,11 @@ pub unsafe extern "C" fn warpline_mw_binding(
     })
 }
 
-/// Takes a window back: with 0, its name names nothing, and the handle is gone. With anything else the handle is still there,
-/// for another try.
+/// Takes a window back: with 0, its name names nothing, and the handle is gone. With anything else the handle
+/// is still there, for another try.
 ///
-/// - `-EBUSY`: a response to the peer still read by it after `timeout_ms` milliseconds, or the core had not answered
+/// - `-EBUSY`: a response to the peer still read by it after `timeout_ms` milliseconds, or the core had not
+///   answered
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_mw_deallocate(mw: *mut Mw, timeout_ms: i32) -> c_int {
     guard(|| {
@@ -171,13 +175,15 @@ pub unsafe extern "C" fn warpline_mw_destroy(mw: *mut Mw) {
     guard_or((), || drop(unsafe { take_back(mw) }));
 }
 
-/// Writes to `grant` the registration of bytes `offset` to `offset + length` of the memory anew, without asking the control thread:
-/// for a work request with the opcode `WARPLINE_WR_REGISTER`. The memory must be invalid when the work request is done, so
-/// invalidate it before (`WARPLINE_WR_LOCAL_INVALIDATE`), if the peer has not. `warpline_mr_stag` returns the new STag from now on.
+/// Writes to `grant` the registration of bytes `offset` to `offset + length` of the memory anew, without
+/// asking the control thread: for a work request with the opcode `WARPLINE_WR_REGISTER`. The memory must be
+/// invalid when the work request is done, so invalidate it before (`WARPLINE_WR_LOCAL_INVALIDATE`), if the
+/// peer has not. `warpline_mr_stag` returns the new STag from now on.
 ///
-/// `access` is no more than at first, with or without `WARPLINE_ACCESS_ZERO_BASED`. With `one_stream`, the memory is for the
-/// queue pair alone that the work request is posted to, whose peer may then invalidate it. What is not allowed makes the work
-/// request fail with the status 4, "local protection error", which ends the connection.
+/// `access` is no more than at first, with or without `WARPLINE_ACCESS_ZERO_BASED`. With `one_stream`, the
+/// memory is for the queue pair alone that the work request is posted to, whose peer may then invalidate it.
+/// What is not allowed makes the work request fail with the status 4, "local protection error", which ends
+/// the connection.
 ///
 /// - `-EINVAL`: a wrong right, or a handle that is on its way back
 #[unsafe(no_mangle)]

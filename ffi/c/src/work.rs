@@ -34,24 +34,27 @@ pub const WARPLINE_WR_WRITE_WITH_IMMEDIATE: u32 = 3;
 pub const WARPLINE_WR_IMMEDIATE: u32 = 4;
 /// RDMA Read from `remote_addr` of `remote_stag` to the one range of memory.
 pub const WARPLINE_WR_READ: u32 = 5;
-/// Adds `compare_add` to eight aligned bytes of the peer; their value before comes to the one range of memory, of eight
-/// bytes.
+/// Adds `compare_add` to eight aligned bytes of the peer; their value before comes to the one range of
+/// memory, of eight bytes.
 pub const WARPLINE_WR_FETCH_ADD: u32 = 6;
 /// Replaces eight aligned bytes of the peer by `swap` if they are `compare_add`. As above else.
 pub const WARPLINE_WR_COMPARE_SWAP: u32 = 7;
 /// Replaces eight aligned bytes of the peer by `swap`. As above else.
 pub const WARPLINE_WR_SWAP: u32 = 8;
-/// As `WARPLINE_WR_FETCH_ADD`; set bits of `compare_add_mask` are the most significant of fields that are added to on
-/// their own.
+/// As `WARPLINE_WR_FETCH_ADD`; set bits of `compare_add_mask` are the most significant of fields that are
+/// added to on their own.
 pub const WARPLINE_WR_MASKED_FETCH_ADD: u32 = 9;
-/// As `WARPLINE_WR_COMPARE_SWAP`; only bits of `compare_add_mask` are compared, only those of `swap_mask` replaced.
+/// As `WARPLINE_WR_COMPARE_SWAP`; only bits of `compare_add_mask` are compared, only those of `swap_mask`
+/// replaced.
 pub const WARPLINE_WR_MASKED_COMPARE_SWAP: u32 = 10;
 /// Takes `remote_stag`, which here is one of this end, out of the reach of peers; no memory.
 pub const WARPLINE_WR_LOCAL_INVALIDATE: u32 = 11;
 
-/// Binds a window to a part of a registration, as `grant` says, when all requests before it are complete; no memory.
+/// Binds a window to a part of a registration, as `grant` says, when all requests before it are complete; no
+/// memory.
 pub const WARPLINE_WR_BIND: u32 = 12;
-/// Registers memory that was registered before anew, as `grant` says, when all requests before it are complete; no memory.
+/// Registers memory that was registered before anew, as `grant` says, when all requests before it are
+/// complete; no memory.
 pub const WARPLINE_WR_REGISTER: u32 = 13;
 
 /// Success is reported by a completion; failure always is.
@@ -60,8 +63,8 @@ pub const WARPLINE_SEND_SIGNALED: u32 = 1;
 pub const WARPLINE_SEND_SOLICITED: u32 = 2;
 /// Waits until the Reads and atomics posted before are complete.
 pub const WARPLINE_SEND_FENCE: u32 = 4;
-/// The bytes are copied when the request is posted: at most `WARPLINE_MAX_INLINE`. `addr` is then the address of any
-/// memory, and `stag` is ignored.
+/// The bytes are copied when the request is posted: at most `WARPLINE_MAX_INLINE`. `addr` is then the address
+/// of any memory, and `stag` is ignored.
 pub const WARPLINE_SEND_INLINE: u32 = 8;
 
 /// A range of registered memory. It stands in arrays, so it does not grow.
@@ -76,7 +79,8 @@ pub struct Sge {
     pub stag: u32,
 }
 
-/// A work request on the send queue. Its memory belongs to the library until its completion; itself only until it is posted.
+/// A work request on the send queue. Its memory belongs to the library until its completion; itself only
+/// until it is posted.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct SendWr {
@@ -302,7 +306,8 @@ impl Linked for RecvWr {
     }
 }
 
-/// Posts a list in order, a batch at a time; at the first that is not taken, writes which to `bad` if that is not null.
+/// Posts a list in order, a batch at a time; at the first that is not taken, writes which to `bad` if that is
+/// not null.
 ///
 /// # Safety
 ///
@@ -349,8 +354,8 @@ unsafe fn post_list<W: Linked>(
     }
 }
 
-/// Posts a list of send work requests in order. It stops at the first that is refused, and writes its address to `bad_wr`
-/// (which may be null): those before it are posted, those after it are not. Any thread may post.
+/// Posts a list of send work requests in order. It stops at the first that is refused, and writes its address
+/// to `bad_wr` (which may be null): those before it are posted, those after it are not. Any thread may post.
 ///
 /// - `-EAGAIN`: the queue, or the completion queue, is full: poll completions first
 /// - `-ENOTCONN`: the queue pair is not connected yet, or its device has stopped
@@ -370,8 +375,8 @@ pub unsafe extern "C" fn warpline_post_send(
     })
 }
 
-/// Posts a list of receives in order; else as `warpline_post_send`. Allowed before the connection is open, and advisable: a
-/// message that finds no receive ends the connection.
+/// Posts a list of receives in order; else as `warpline_post_send`. Allowed before the connection is open,
+/// and advisable: a message that finds no receive ends the connection.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_post_recv(
     qp: *mut Qp,

@@ -1,4 +1,5 @@
-//! The library as a C program meets it: installed, found by pkg-config, compiled by the system's compiler, run.
+//! The library as a C program meets it: installed, found by pkg-config, compiled by the system's compiler,
+//! run.
 #![allow(missing_docs)]
 
 use std::ffi::OsStr;

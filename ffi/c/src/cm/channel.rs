@@ -17,13 +17,15 @@ use crate::device::Device;
 use crate::error::{Failure, guard, guard_or};
 use crate::pointer::{borrow, hand_out, list, patience, take_back};
 
-/// Where the events of ids arrive, in the order in which they happened: `struct rdma_event_channel`. One thread serves any number
-/// of ids and devices.
+/// Where the events of ids arrive, in the order in which they happened: `struct rdma_event_channel`. One
+/// thread serves any number of ids and devices.
 ///
-/// To connect: `warpline_cm_create_id`, `warpline_cm_resolve_addr`, then `warpline_cm_resolve_route`, then `warpline_cm_connect` with
-/// a queue pair of `warpline_cm_device`, each after the event of the one before. To listen: `warpline_cm_bind_addr`,
-/// `warpline_cm_listen`, then for each `WARPLINE_CM_EVENT_CONNECT_REQUEST` `warpline_cm_accept` or `warpline_cm_reject`. At either
-/// end `WARPLINE_CM_EVENT_ESTABLISHED`, `WARPLINE_CM_EVENT_DISCONNECTED` and `WARPLINE_CM_EVENT_TIMEWAIT_EXIT` follow.
+/// To connect: `warpline_cm_create_id`, `warpline_cm_resolve_addr`, then `warpline_cm_resolve_route`, then
+/// `warpline_cm_connect` with a queue pair of `warpline_cm_device`, each after the event of the one before.
+/// To listen: `warpline_cm_bind_addr`, `warpline_cm_listen`, then for each
+/// `WARPLINE_CM_EVENT_CONNECT_REQUEST` `warpline_cm_accept` or `warpline_cm_reject`. At either end
+/// `WARPLINE_CM_EVENT_ESTABLISHED`, `WARPLINE_CM_EVENT_DISCONNECTED` and `WARPLINE_CM_EVENT_TIMEWAIT_EXIT`
+/// follow.
 pub struct CmChannel {
     channel: EventChannel,
     ids: Arc<Ids>,
@@ -85,7 +87,8 @@ pub const WARPLINE_CM_EVENT_CONNECT_REQUEST: u32 = 4;
 pub const WARPLINE_CM_EVENT_CONNECT_ERROR: u32 = 6;
 /// The peer did not answer in time, or the network says that it cannot be reached.
 pub const WARPLINE_CM_EVENT_UNREACHABLE: u32 = 7;
-/// The peer's application does not want the connection (status `-EACCES`), or nobody listens there (`-ECONNREFUSED`).
+/// The peer's application does not want the connection (status `-EACCES`), or nobody listens there
+/// (`-ECONNREFUSED`).
 pub const WARPLINE_CM_EVENT_REJECTED: u32 = 8;
 /// The connection is open: sends may be posted.
 pub const WARPLINE_CM_EVENT_ESTABLISHED: u32 = 9;
@@ -99,8 +102,8 @@ pub const WARPLINE_CM_EVENT_TIMEWAIT_EXIT: u32 = 15;
 /// Something that happened to an id.
 #[repr(C)]
 pub struct CmEvent {
-    /// The id. Of `WARPLINE_CM_EVENT_CONNECT_REQUEST` a new one, with the context of the one that listens: it belongs to who
-    /// has taken the event, and is given back with `warpline_cm_destroy_id`.
+    /// The id. Of `WARPLINE_CM_EVENT_CONNECT_REQUEST` a new one, with the context of the one that listens: it
+    /// belongs to who has taken the event, and is given back with `warpline_cm_destroy_id`.
     pub id: *mut CmId,
     /// Of `WARPLINE_CM_EVENT_CONNECT_REQUEST`, the id that listens; else null.
     pub listen_id: *mut CmId,
@@ -201,8 +204,9 @@ pub unsafe extern "C" fn warpline_cm_channel_destroy(channel: *mut CmChannel) {
     guard_or((), || drop(unsafe { take_back(channel) }));
 }
 
-/// The file descriptor for poll(2) or an epoll set, readable while there may be an event. Then call `warpline_cm_get_event` with
-/// no time to wait until it returns 0. It belongs to the channel: do not read or close it.
+/// The file descriptor for poll(2) or an epoll set, readable while there may be an event. Then call
+/// `warpline_cm_get_event` with no time to wait until it returns 0. It belongs to the channel: do not read or
+/// close it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_cm_fd(channel: *const CmChannel) -> c_int {
     guard(|| {
@@ -211,11 +215,11 @@ pub unsafe extern "C" fn warpline_cm_fd(channel: *const CmChannel) -> c_int {
     })
 }
 
-/// The oldest event; waits for it for `timeout_ms` milliseconds, or for ever if that is negative. Gives 1 when `event` is
-/// written, 0 when there was none in time. There is nothing to acknowledge.
+/// The oldest event; waits for it for `timeout_ms` milliseconds, or for ever if that is negative. Gives 1
+/// when `event` is written, 0 when there was none in time. There is nothing to acknowledge.
 ///
-/// Events of destroyed ids are left out. If other threads destroy ids, they and the caller must agree on which ids are still in
-/// use.
+/// Events of destroyed ids are left out. If other threads destroy ids, they and the caller must agree on
+/// which ids are still in use.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_cm_get_event(
     channel: *mut CmChannel,
@@ -240,7 +244,8 @@ pub unsafe extern "C" fn warpline_cm_get_event(
     })
 }
 
-/// Creates an id, whose events arrive on the channel. `context` is the caller's: `warpline_cm_context` returns it.
+/// Creates an id, whose events arrive on the channel. `context` is the caller's: `warpline_cm_context`
+/// returns it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_cm_create_id(
     channel: *mut CmChannel,

@@ -13,8 +13,9 @@ use crate::error::{Failure, guard, guard_or};
 use crate::pointer::{borrow, hand_out, list, socket_address, take_back, write_address};
 use crate::queue_pair::Qp;
 
-/// A connection or a listener, before, while or after it is open: `struct rdma_cm_id`. Its calls return at once; their outcome
-/// arrives on its channel. One that comes at a wrong time fails with `-EINVAL`, and changes nothing.
+/// A connection or a listener, before, while or after it is open: `struct rdma_cm_id`. Its calls return at
+/// once; their outcome arrives on its channel. One that comes at a wrong time fails with `-EINVAL`, and
+/// changes nothing.
 pub struct CmId {
     pub(crate) id: Id,
     pub(super) context: AtomicPtr<c_void>,
@@ -30,8 +31,8 @@ impl Drop for CmId {
 /// The most bytes of an address as a string, with the zero byte at its end.
 pub const WARPLINE_MAX_ADDRESS: u32 = 46;
 
-/// Returns an id to the library: it listens no more, and a peer that waits for its answer is rejected. A connection goes on: it belongs to
-/// its queue pair. Does nothing for null.
+/// Returns an id to the library: it listens no more, and a peer that waits for its answer is rejected. A
+/// connection goes on: it belongs to its queue pair. Does nothing for null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_cm_destroy_id(id: *mut CmId) {
     // SAFETY: the caller keeps C's contract.
@@ -55,8 +56,8 @@ pub unsafe extern "C" fn warpline_cm_set_context(id: *mut CmId, context: *mut c_
     })
 }
 
-/// A handle of the device that the id is on, for its queue pair: known once the address is resolved, and of a peer that wants to
-/// connect. It is a handle of its own, to be given back with `warpline_device_close`.
+/// A handle of the device that the id is on, for its queue pair: known once the address is resolved, and of a
+/// peer that wants to connect. It is a handle of its own, to be given back with `warpline_device_close`.
 ///
 /// - `-ENODEV`: it is not known
 #[unsafe(no_mangle)]
@@ -73,8 +74,8 @@ pub unsafe extern "C" fn warpline_cm_device(id: *const CmId, device: *mut *mut D
     })
 }
 
-/// The peer that wants to connect, or whose address was resolved: the address as a string, for which there is room for
-/// `WARPLINE_MAX_ADDRESS` bytes, and the port. Either may be null.
+/// The peer that wants to connect, or whose address was resolved: the address as a string, for which there is
+/// room for `WARPLINE_MAX_ADDRESS` bytes, and the port. Either may be null.
 ///
 /// - `-ENOTCONN`: the id has no peer
 #[unsafe(no_mangle)]
@@ -85,9 +86,9 @@ pub unsafe extern "C" fn warpline_cm_peer(id: *const CmId, address: *mut c_char,
     })
 }
 
-/// Chooses the local address, and with it the device: `"0.0.0.0"` for all devices and their IPv4 addresses, `"::"` for all
-/// addresses. `warpline_cm_listen` listens there, and a connection comes from there; for port 0 a free one is chosen then, which
-/// `warpline_cm_local` returns.
+/// Chooses the local address, and with it the device: `"0.0.0.0"` for all devices and their IPv4 addresses,
+/// `"::"` for all addresses. `warpline_cm_listen` listens there, and a connection comes from there; for port
+/// 0 a free one is chosen then, which `warpline_cm_local` returns.
 ///
 /// - `-EADDRNOTAVAIL`: no device of the channel has the address
 /// - `-EINVAL`: an argument is wrong, or the id is not new
@@ -101,7 +102,8 @@ pub unsafe extern "C" fn warpline_cm_bind_addr(id: *mut CmId, address: *const c_
     })
 }
 
-/// Finds the device that leads to `address`: `WARPLINE_CM_EVENT_ADDR_RESOLVED` or `WARPLINE_CM_EVENT_ADDR_ERROR`.
+/// Finds the device that leads to `address`: `WARPLINE_CM_EVENT_ADDR_RESOLVED` or
+/// `WARPLINE_CM_EVENT_ADDR_ERROR`.
 ///
 /// - `-EINVAL`: an argument is wrong, or the id is neither new nor bound
 #[unsafe(no_mangle)]
@@ -127,8 +129,8 @@ pub unsafe extern "C" fn warpline_cm_resolve_route(id: *mut CmId) -> c_int {
 }
 
 /// Connects `qp`, of the id's device, to the peer. What comes of it: `WARPLINE_CM_EVENT_ESTABLISHED`,
-/// `WARPLINE_CM_EVENT_REJECTED`, `WARPLINE_CM_EVENT_UNREACHABLE` or `WARPLINE_CM_EVENT_CONNECT_ERROR`. `param` may be null for the
-/// usual.
+/// `WARPLINE_CM_EVENT_REJECTED`, `WARPLINE_CM_EVENT_UNREACHABLE` or `WARPLINE_CM_EVENT_CONNECT_ERROR`.
+/// `param` may be null for the usual.
 ///
 /// - `-EINVAL`: an argument is wrong, the queue pair is of another device, or the route is not resolved
 /// - `-ENODEV`: the device has stopped
@@ -144,8 +146,8 @@ pub unsafe extern "C" fn warpline_cm_connect(id: *mut CmId, qp: *mut Qp, param: 
     })
 }
 
-/// Listens where the id is bound: each peer that wants to connect is a `WARPLINE_CM_EVENT_CONNECT_REQUEST`. `attr` may be null for the
-/// usual.
+/// Listens where the id is bound: each peer that wants to connect is a `WARPLINE_CM_EVENT_CONNECT_REQUEST`.
+/// `attr` may be null for the usual.
 ///
 /// - `-EADDRINUSE`: the port has a listener
 /// - `-EINVAL`: the id is not bound
@@ -161,8 +163,8 @@ pub unsafe extern "C" fn warpline_cm_listen(id: *mut CmId, attr: *const ListenAt
 }
 
 /// Accepts the peer that wants to connect: `qp`, of the id's device, serves the connection. What comes of it:
-/// `WARPLINE_CM_EVENT_ESTABLISHED` or `WARPLINE_CM_EVENT_CONNECT_ERROR`. `param` may be null for the defaults. With a failure the peer
-/// still waits for its answer.
+/// `WARPLINE_CM_EVENT_ESTABLISHED` or `WARPLINE_CM_EVENT_CONNECT_ERROR`. `param` may be null for the
+/// defaults. With a failure the peer still waits for its answer.
 ///
 /// - `-EINVAL`: an argument is wrong, the queue pair is of another device, or nobody wants to connect
 /// - `-ENODEV`: the device has stopped
@@ -178,8 +180,8 @@ pub unsafe extern "C" fn warpline_cm_accept(id: *mut CmId, qp: *mut Qp, param: *
     })
 }
 
-/// Rejects the peer that wants to connect: it gets `length` bytes of `private_data`. With a failure it still waits for its
-/// answer.
+/// Rejects the peer that wants to connect: it gets `length` bytes of `private_data`. With a failure it still
+/// waits for its answer.
 ///
 /// - `-EINVAL`: an argument is wrong, or nobody wants to connect
 /// - `-ENODEV`: the device has stopped
@@ -199,8 +201,8 @@ pub unsafe extern "C" fn warpline_cm_reject(
     })
 }
 
-/// Closes our half of the connection after everything posted. `WARPLINE_CM_EVENT_DISCONNECTED` comes when the peer closes its half,
-/// `WARPLINE_CM_EVENT_TIMEWAIT_EXIT` when all is over.
+/// Closes our half of the connection after everything posted. `WARPLINE_CM_EVENT_DISCONNECTED` comes when the
+/// peer closes its half, `WARPLINE_CM_EVENT_TIMEWAIT_EXIT` when all is over.
 ///
 /// - `-EINVAL`: there was no connection; one that has ended meanwhile is no error
 /// - `-ENODEV`: the device has stopped

@@ -66,7 +66,8 @@ fn channels(near: &Handle<Device>, far: &Handle<Device>) -> (Handle<CmChannel>, 
     (Handle::on(&[near]), Handle::on(&[far]))
 }
 
-/// Each end's events come in rdma_cm's order, with Private Data and depths; what is connected so carries messages both ways.
+/// Each end's events come in rdma_cm's order, with Private Data and depths; what is connected so carries
+/// messages both ways.
 #[test]
 fn a_connection_in_events() {
     let (near_device, far_device) = devices();
@@ -105,8 +106,8 @@ fn a_connection_in_events() {
     }
 }
 
-/// The peer's reason arrives (MPA-7.1.2-18); an id that is given back unanswered rejects too, and nobody's listening is another
-/// thing.
+/// The peer's reason arrives (MPA-7.1.2-18); an id that is given back unanswered rejects too, and nobody's
+/// listening is another thing.
 #[test]
 fn rejections_arrive() {
     let (near_device, far_device) = devices();

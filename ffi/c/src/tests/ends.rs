@@ -12,7 +12,8 @@ use crate::memory::*;
 use crate::queue_pair::*;
 use crate::work::*;
 
-/// Milliseconds that anything may take before a test fails. No test waits that long unless something is wrong.
+/// Milliseconds that anything may take before a test fails. No test waits that long unless something is
+/// wrong.
 pub const PATIENCE: i32 = 30_000;
 pub const FAR: &CStr = c"198.18.0.2";
 pub const PORT: u16 = 4711;
@@ -51,8 +52,8 @@ pub fn devices() -> (Handle<Device>, Handle<Device>) {
     Handle::open_pair((NEAR_DEVICE, None), (FAR_DEVICE, None)).unwrap()
 }
 
-/// One end of a connection, with memory of its own and all rights to it. Its handles are given back in this order, which is
-/// none that anything asks for.
+/// One end of a connection, with memory of its own and all rights to it. Its handles are given back in this
+/// order, which is none that anything asks for.
 pub struct End {
     pub pd: Handle<Pd>,
     pub cq: Handle<Cq>,

@@ -258,8 +258,8 @@ fn connections_that_do_not_come() {
     assert_eq!(&reply.private_data[..reply.private_data_len as usize], b"full up");
 }
 
-/// Memory that a send still reads is not given back; once that is complete, it is. The end that accepts sends nothing
-/// before the peer's first message (MPA-7.1.2-15), so its send stays for as long.
+/// Memory that a send still reads is not given back; once that is complete, it is. The end that accepts sends
+/// nothing before the peer's first message (MPA-7.1.2-15), so its send stays for as long.
 #[test]
 fn memory_in_use_stays() {
     let (near, far) = connected();

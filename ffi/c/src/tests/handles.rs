@@ -1,5 +1,5 @@
-//! Handles that tests cannot misuse: each is good for as long as it lives, is given back once, and its calls get pointers that
-//! are good. What is asked of C is so kept here, and tests are safe.
+//! Handles that tests cannot misuse: each is good for as long as it lives, is given back once, and its calls
+//! get pointers that are good. What is asked of C is so kept here, and tests are safe.
 
 mod cm;
 mod stream;
@@ -242,8 +242,8 @@ impl Handle<Mr> {
         .unwrap()
     }
 
-    /// Tries in vain to give the memory back while something needs it, whatever time the core needs to say so: the handle, and why
-    /// not.
+    /// Tries in vain to give the memory back while something needs it, whatever time the core needs to say
+    /// so: the handle, and why not.
     pub fn deregister_in_vain(self) -> (Self, String) {
         let (mut mr, mut timeout_ms) = (self, 1);
         loop {

@@ -84,7 +84,8 @@ fn every_call_looks_at_the_size() {
         let qp_attr = QpAttr { size, ..QP_ATTR };
         let listen_attr = ListenAttr { size, ..LISTEN_ATTR };
         let param = ConnParam { size, ..param(b"") };
-        // SAFETY: the handles are good and the places may be written; of the structures only the size is read.
+        // SAFETY: the handles are good and the places may be written; of the structures only the size is
+        // read.
         let results = unsafe {
             [
                 warpline_device_open(name, &raw const attr, &raw mut opened),

@@ -1,4 +1,5 @@
-//! What is asked of a connection is in MPA's startup frames, which the far end reads in streaming mode, byte by byte.
+//! What is asked of a connection is in MPA's startup frames, which the far end reads in streaming mode, byte
+//! by byte.
 
 use std::thread;
 use std::time::Duration;

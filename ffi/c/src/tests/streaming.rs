@@ -75,7 +75,8 @@ fn bytes_go_both_ways_and_each_half_closes() {
     assert_eq!((near.wait_closed(PATIENCE), far.wait_closed(PATIENCE)), (0, 0));
 }
 
-/// A reset is told; a handle that is given back closes in an orderly way; who waits for a listener that goes is closed.
+/// A reset is told; a handle that is given back closes in an orderly way; who waits for a listener that goes
+/// is closed.
 #[test]
 fn ends_are_told_apart() {
     let (near_device, far_device) = devices();
@@ -100,7 +101,8 @@ fn ends_are_told_apart() {
     assert!([0, -libc::ECONNRESET].contains(&near.read(&mut [0], PATIENCE)));
 }
 
-/// MPA-7.1-06, MPA-7.1.5-02: bytes, the last message, then MPA, whoever opened the connection; from then on messages.
+/// MPA-7.1-06, MPA-7.1.5-02: bytes, the last message, then MPA, whoever opened the connection; from then on
+/// messages.
 #[test]
 fn mpa_starts_behind_the_last_byte() {
     for swapped in [false, true] {
@@ -169,8 +171,8 @@ fn a_rejection_leaves_the_connection_open() {
     expect(&near, b"yes");
 }
 
-/// MPA-7.1.5-01: bytes that nobody has read are not taken for a startup frame; nor does MPA start twice, or on what is no
-/// connection of the device.
+/// MPA-7.1.5-01: bytes that nobody has read are not taken for a startup frame; nor does MPA start twice, or
+/// on what is no connection of the device.
 #[test]
 fn what_does_not_start() {
     let (near_device, far_device) = devices();
@@ -195,7 +197,8 @@ fn what_does_not_start() {
     assert_eq!(far.respond(b"").unwrap_err(), -libc::EPROTO);
 }
 
-/// C00-8.1-01: each direction starts by itself, behind what was written and read so far, without startup frames.
+/// C00-8.1-01: each direction starts by itself, behind what was written and read so far, without startup
+/// frames.
 #[test]
 fn directions_start_one_by_one() {
     let (near_device, far_device) = devices();
