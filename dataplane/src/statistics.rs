@@ -44,17 +44,17 @@ pub struct Statistics {
     pub octets_copied_tx: u64,
     /// Connections opened, either way.
     pub connections_opened: u64,
-    /// Connections that gave up their TIME-WAIT for want of room.
+    /// Connections dropped from TIME-WAIT for want of room.
     pub time_waits_evicted: u64,
     /// Connections opened again in TIME-WAIT, by a peer or by us.
     pub time_waits_reused: u64,
-    /// SYNs answered by a cookie, for want of room.
+    /// SYNs answered with a cookie, for want of room.
     pub syn_cookies_sent: u64,
     /// Connections made from cookies that came back.
     pub syn_cookies_good: u64,
-    /// Segments that acknowledge no cookie, while some are on their way.
+    /// Segments that acknowledge no cookie, while a cookie could come back.
     pub syn_cookies_bad: u64,
-    /// Selective acknowledgements that were not followed because the poll had searched enough.
+    /// Selective acknowledgements that were not followed because the poll's scan budget was used up.
     pub searches_refused: u64,
     /// Commands to begin Full Operation that were refused: the connection was over, or the queue pair was not
     /// there or had a connection before.

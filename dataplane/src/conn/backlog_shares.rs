@@ -98,7 +98,7 @@ impl BacklogShares {
     }
 }
 
-/// Who holds places.
+/// A holder of places in a backlog.
 #[derive(Hash)]
 enum Holder {
     Address(IpAddr),
@@ -111,7 +111,7 @@ mod tests {
 
     const AT: ListenAddress = ListenAddress::everywhere(7471);
 
-    /// Gives `peer` connections until it has its share of what is left of `backlog`; returns how many.
+    /// Adds connections of `peer` until it has its share of the free places of `backlog`; returns how many.
     fn fill(shares: &mut BacklogShares, peer: &str, backlog: u32, taken: &mut u32) -> u32 {
         let peer: IpAddr = peer.parse().unwrap();
         let before = *taken;

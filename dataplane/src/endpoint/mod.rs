@@ -6,7 +6,7 @@
 //! core, it returns as an [`Outcome`]. Octets rise from here through TCP's receive queue, MPA and DDP to the
 //! queue pair; work requests go down from the queue pair through FPDUs to TCP's send queue.
 //!
-//! [`RdmapStream`](rdmap_stream::RdmapStream) is an endpoint in Full Operation: there the queue pair is known
+//! `RdmapStream` is an endpoint in Full Operation: there the queue pair is known
 //! to exist.
 
 mod close;

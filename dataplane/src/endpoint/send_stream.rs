@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use crate::limits;
 use crate::wire::tcp::SeqNumber;
 
-/// Streaming octets that the peer has not acknowledged yet, in the pieces that control handed down. A
-/// retransmission is built from them; each piece is freed when all of it is acknowledged.
+/// Streaming octets that the peer has not acknowledged yet, one piece for each command. A retransmission is
+/// built from them; each piece is freed when all of it is acknowledged.
 #[derive(Debug)]
 pub struct SendStream {
     pieces: VecDeque<Box<[u8]>>,
@@ -19,25 +19,25 @@ pub struct SendStream {
 }
 
 impl SendStream {
-    /// No octets.
+    /// Returns no octets.
     pub const fn new() -> Self {
         Self { pieces: VecDeque::new(), start: SeqNumber(0), octets: 0, queued: 0 }
     }
 
-    /// `octets`, of which the first is at `start` and TCP has the first `queued` in its queue.
+    /// Returns `octets`, of which the first is at `start` and TCP has the first `queued` in its queue.
     pub fn resumed(octets: Box<[u8]>, start: SeqNumber, queued: u32) -> Self {
         debug_assert!(queued as usize <= octets.len(), "more queued than there is");
         let kept = octets.len() as u32;
         Self { pieces: VecDeque::from([octets]), start, octets: kept, queued }
     }
 
-    /// Octets kept.
+    /// Returns how many octets are kept.
     pub const fn octets(&self) -> u32 {
         self.octets
     }
 
-    /// Keeps `octets`. `end` is the place after everything that TCP has queued. `false`, and nothing kept,
-    /// when that would be more than [`STREAM_SEND_OCTETS`](limits::STREAM_SEND_OCTETS).
+    /// Keeps `octets`. `end` is the place after everything that TCP has queued. Returns false, and keeps
+    /// nothing, if that would be more than [`STREAM_SEND_OCTETS`](limits::STREAM_SEND_OCTETS).
     pub fn push(&mut self, octets: Box<[u8]>, end: SeqNumber) -> bool {
         if octets.len() + self.octets as usize > limits::STREAM_SEND_OCTETS {
             return false;
@@ -53,7 +53,7 @@ impl SendStream {
         true
     }
 
-    /// Octets that TCP has not queued yet.
+    /// Returns how many octets TCP has not queued yet.
     pub const fn unqueued_octets(&self) -> u32 {
         self.octets - self.queued
     }
@@ -64,7 +64,7 @@ impl SendStream {
         debug_assert!(self.queued <= self.octets, "more queued than there is");
     }
 
-    /// Copies the octets at `place` to `out`; `false` when some of them are not kept.
+    /// Copies the octets at `place` to `out`. Returns false if some of them are not kept.
     pub fn copy(&self, place: SeqNumber, out: &mut [u8]) -> bool {
         let Ok(mut skip) = usize::try_from(place - self.start) else { return false };
         let mut filled = 0;
@@ -83,12 +83,12 @@ impl SendStream {
         filled == out.len()
     }
 
-    /// Frees the pieces that are acknowledged whole; gives their octets.
+    /// Frees the pieces that are acknowledged whole. Returns how many octets they had.
     pub fn release(&mut self, acknowledged: SeqNumber) -> u32 {
         let mut freed = 0;
         while let Some(piece) = self.pieces.front() {
             let octets = piece.len() as u32;
-            // A piece that is not queued whole ends beyond all that can be acknowledged.
+            // A piece that is not queued whole ends after everything that can be acknowledged.
             if self.start + octets > acknowledged || octets > self.queued {
                 return freed;
             }
