@@ -8,7 +8,9 @@
 use warpline_dataplane::device::dpdk::DpdkDevice;
 use warpline_dataplane::device::sim::SimDevice;
 
-use crate::{Device, DeviceConfig, PollThread, StartError};
+use super::device::Device;
+use crate::vocabulary::device::{DeviceConfig, StartError};
+use crate::vocabulary::poll_thread::PollThread;
 
 type Start<D> = fn(D, &DeviceConfig, PollThread) -> Result<Device, StartError>;
 

@@ -3,46 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam::channel::Receiver;
 use warpline_dataplane::conn::ListenAddress;
 use warpline_dataplane::core::ring::ConnectionId;
 use warpline_dataplane::time::{MILLISECOND, SECOND};
 
-use super::initiating::{MPA_PORT, STREAM_PORT};
 use super::play::{Play, variant};
+use super::records::{Decision, Listening, MPA_PORT, Queue, STREAM_PORT};
 use crate::engine::interface::arrival::{Arrival, PeerRequest, arrival_queue};
 use crate::engine::interface::request::{NewQueuePair, NewStreamListener, Request, StreamRequest};
-use crate::engine::interface::shared_stream::SharedStream;
 use crate::vocabulary::listen::{AnswerError, ListenConfig};
 use crate::vocabulary::socket_pair::SocketPair;
 use crate::vocabulary::startup::ReadsWanted;
 use crate::vocabulary::stream::TcpListenConfig;
-
-/// A listener of the application at a host.
-pub(super) struct Listening {
-    side: usize,
-    at: ListenAddress,
-    queue: Queue,
-}
-
-#[derive(Clone)]
-enum Queue {
-    Mpa(Receiver<Arrival>),
-    Streams(Receiver<Arc<SharedStream>>),
-}
-
-/// What an application decided about a Request, with the Private Data of its Reply.
-pub(super) enum Decision {
-    Accept(Box<[u8]>),
-    Reject(Box<[u8]>),
-}
-
-impl Decision {
-    pub(super) fn private_data(&self) -> &[u8] {
-        let (Self::Accept(private_data) | Self::Reject(private_data)) = self;
-        private_data
-    }
-}
 
 impl Play {
     /// Listens at both ports of `side`.

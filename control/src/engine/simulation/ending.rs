@@ -5,41 +5,11 @@ use std::sync::Arc;
 
 use warpline_dataplane::memory::STag;
 use warpline_dataplane::qp::work::{Operation, SendRequest, SliceList};
-use warpline_dataplane::tcp::CloseReason;
 use warpline_dataplane::time::{MILLISECOND, SECOND};
 
 use super::play::{Play, variant};
+use super::records::EstablishedEnd;
 use crate::engine::interface::request::{NewQueuePair, Request};
-
-/// One end of a connection in Full Operation.
-struct HalfOpen {
-    qp: Arc<NewQueuePair>,
-    version: u8,
-}
-
-/// A connection whose application has the reply that it is in Full Operation.
-#[derive(Default)]
-pub(super) struct Established {
-    /// The Initiator's end, and the Responder's.
-    ends: [Option<HalfOpen>; 2],
-    /// An application, or a limit of time, ends it otherwise than in an orderly way.
-    disturbed: bool,
-}
-
-impl Established {
-    /// Returns true unless an orderly end is still to come.
-    pub(super) fn is_settled(&self) -> bool {
-        let [Some(near), Some(far)] = &self.ends else { return true };
-        self.disturbed
-            || [near, far].iter().all(|end| match end.qp.status.close_state().reason {
-                Some(reason) => {
-                    assert_eq!((reason, end.qp.shared.error()), (CloseReason::Finished, None));
-                    true
-                }
-                None => false,
-            })
-    }
-}
 
 impl Play {
     /// A connection between the addresses `key` is in Full Operation at `side`.
@@ -54,7 +24,7 @@ impl Play {
         let established = self.established.entry(key).or_default();
         let place = &mut established.ends[usize::from(!initiator)];
         assert!(place.is_none(), "a connection is established twice");
-        *place = Some(HalfOpen { qp: qp.clone(), version });
+        *place = Some(EstablishedEnd { qp: qp.clone(), version });
         if let [Some(near), Some(far)] = &established.ends {
             assert_eq!(near.version, far.version, "both ends agree on the version");
         }
@@ -99,7 +69,7 @@ impl Play {
             self.queue_pairs.remove(place);
             for established in self.established.values_mut() {
                 let serves =
-                    |end: &Option<HalfOpen>| end.as_ref().is_some_and(|end| Arc::ptr_eq(&end.qp, qp));
+                    |end: &Option<EstablishedEnd>| end.as_ref().is_some_and(|end| Arc::ptr_eq(&end.qp, qp));
                 established.disturbed |= established.ends.iter().any(serves);
             }
             self.destroy(side, qp);

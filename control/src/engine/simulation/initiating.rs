@@ -8,23 +8,13 @@ use warpline_dataplane::core::ring::ConnectionId;
 use warpline_dataplane::mpa::enhanced::ReadDepths;
 use warpline_dataplane::time::{MILLISECOND, SECOND};
 
-use super::deciding::Decision;
 use super::play::{Play, address, variant};
+use super::records::{Attempt, CLOSED_PORT, Decision, MPA_PORT, STREAM_PORT};
 use crate::engine::interface::request::{NewQueuePair, Request, StreamRequest};
 use crate::engine::interface::shared_stream::SharedStream;
 use crate::vocabulary::connect::{ConnectConfig, ConnectError, Connected, Revision};
 use crate::vocabulary::duration::nanos;
 use crate::vocabulary::startup::{RtrKinds, Terms};
-
-/// Where hosts listen for MPA, and for streaming mode. Nothing listens at the port after them.
-pub(super) const MPA_PORT: u16 = 1;
-pub(super) const STREAM_PORT: u16 = 2;
-const CLOSED_PORT: u16 = 3;
-
-/// A request to connect.
-pub(super) struct Attempt {
-    pub(super) config: ConnectConfig,
-}
 
 impl Play {
     /// Terms by chance.

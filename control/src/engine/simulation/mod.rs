@@ -9,6 +9,7 @@ mod ending;
 mod host;
 mod initiating;
 mod play;
+mod records;
 mod registering;
 mod streaming;
 

@@ -11,10 +11,8 @@ use fastrand::Rng;
 use warpline_dataplane::device::sim::{self, End, EndConfig, Impairments};
 use warpline_dataplane::time::{Instant, MILLISECOND, SECOND};
 
-use super::deciding::{Decision, Listening};
-use super::ending::Established;
 use super::host::Host;
-use super::initiating::Attempt;
+use super::records::{Attempt, Decision, Established, Listening};
 use crate::engine::interface::reply::Reply;
 use crate::engine::interface::request::{NewQueuePair, Request};
 use crate::engine::interface::shared_stream::SharedStream;

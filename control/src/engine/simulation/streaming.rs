@@ -7,8 +7,8 @@ use std::time::Duration;
 use warpline_dataplane::core::ring::Direction;
 use warpline_dataplane::time::{Instant, MILLISECOND, SECOND};
 
-use super::initiating::{MPA_PORT, STREAM_PORT};
 use super::play::{Play, variant};
+use super::records::{MPA_PORT, STREAM_PORT};
 use crate::engine::interface::request::{Request, StreamRequest};
 use crate::engine::interface::shared_stream::SharedStream;
 use crate::engine::startup::{Initiator, Offer, Proposal};
