@@ -12,58 +12,60 @@ use crate::time::{MICROSECOND, MILLISECOND, SECOND};
 pub const INITIAL_RTO_NS: u64 = SECOND;
 /// The same when the timer of the SYN expired (RFC 6298 §5.7): the path may be slower than we think.
 pub const INITIAL_RTO_AFTER_LOST_SYN_NS: u64 = 3 * SECOND;
-/// Least retransmission timeout. RFC 6298 §2.4 asks for a second; every stack in use takes 200 ms, above the delayed
-/// acknowledgement of common peers.
+/// Least retransmission timeout. RFC 6298 §2.4 asks for a second; every stack in use takes 200 ms, above the
+/// delayed acknowledgement of common peers.
 pub const MIN_RTO_NS: u64 = 200 * MILLISECOND;
 /// Greatest retransmission timeout (RFC 6298 §2.5 allows 60 s or more).
 pub const MAX_RTO_NS: u64 = 60 * SECOND;
 /// The clock granularity G of RFC 6298.
 pub const CLOCK_GRANULARITY_NS: u64 = 100 * MICROSECOND;
 
-/// Frames one connection may keep of octets that are not consumed yet. The receive window bounds octets; this bounds
-/// frames, for peers that send many small segments. A whole window of Ethernet's full frames behind a single loss fits.
+/// Frames one connection may keep of octets that are not consumed yet. The receive window bounds octets; this
+/// bounds frames, for peers that send many small segments. A whole window of Ethernet's full frames behind a
+/// single loss fits.
 pub const HELD_FRAMES_PER_CONNECTION: usize = 2048;
-/// Of those, frames left to octets that come in order: what lies beyond a gap must not keep out the octets that fill it, or
-/// the peer sends them for ever in vain. An FPDU of the greatest length fits in segments that are too long to be gathered
-/// (MPA-A.5-03, C00-13-01).
+/// Of those, frames left to octets that come in order: what lies beyond a gap must not keep out the octets
+/// that fill it, or the peer sends them for ever in vain. An FPDU of the greatest length fits in segments
+/// that are too long to be gathered (MPA-A.5-03, C00-13-01).
 pub const HELD_FRAMES_IN_ORDER: usize = (1 << 16) / GATHER_MAX_OCTETS;
-/// Frames one core may keep for all its connections; never more than half of what its device has, so that others can still
-/// arrive.
+/// Frames one core may keep for all its connections; never more than half of what its device has, so that
+/// others can still arrive.
 pub const HELD_FRAMES_PER_CORE: usize = 8192;
-/// Least receive window, in octets: the FPDU of the least MULPDU with PAD, length, CRC and a Marker (RFC 5044 A.5).
+/// Least receive window, in octets: the FPDU of the least MULPDU with PAD, length, CRC and a Marker (RFC 5044
+/// A.5).
 pub const REASSEMBLY_FLOOR_OCTETS: u32 = 128 + 2 + 2 + 4 + 4;
-/// Of the frames of a core, those through which octets in order only pass: an FPDU that comes whole needs one for a moment. An
-/// eighth of all where that is less.
+/// Of the frames of a core, those through which octets in order only pass: an FPDU that comes whole needs one
+/// for a moment. An eighth of all where that is less.
 pub const HELD_FRAMES_RESERVED: usize = 2 * RECEIVE_BURST_FRAMES;
-/// A connection may hold so many times as many frames as are left for all. One alone may have four fifths, and whoever comes
-/// later finds some: a share falls as more want one.
+/// A connection may hold so many times as many frames as are left for all. One alone may have four fifths,
+/// and whoever comes later finds some: a share falls as more want one.
 pub const HELD_SHARE_IN_ORDER: usize = 4;
 /// The same for what lies beyond a gap, which must leave room for what fills it.
 pub const HELD_SHARE_BEYOND_GAP: usize = 2;
 /// While frames are short, how often connections that hold some are looked at.
 pub const HELD_LOOK_NS: u64 = 250 * MILLISECOND;
-/// Looks at which a connection that holds frames has consumed nothing since the last, before it may be failed for them: four
-/// seconds, in which a peer that lives has sent again what is missing several times.
+/// Looks at which a connection that holds frames has consumed nothing since the last, before it may be failed
+/// for them: four seconds, in which a peer that lives has sent again what is missing several times.
 pub const HELD_LOOKS_WITHOUT_PROGRESS: u8 = 16;
 /// Connections failed at one look: others have their turn.
 pub const HELD_FAILURES_PER_LOOK: usize = 64;
-/// Records of octets placed beyond gaps that one connection may have: as many as Markers can open in a window of Ethernet's
-/// full frames of which every third is lost.
+/// Records of octets placed beyond gaps that one connection may have: as many as Markers can open in a window
+/// of Ethernet's full frames of which every third is lost.
 pub const PLACED_RUNS_PER_CONNECTION: usize = 512;
 /// Such records of all connections of a core: a record has no frame and costs some 40 octets.
 pub const PLACED_RUNS_PER_CORE: usize = 8192;
-/// Segments of Sends that one connection may have placed before their turn, each remembered for its Delivery: a window of
-/// small ones.
+/// Segments of Sends that one connection may have placed before their turn, each remembered for its Delivery:
+/// a window of small ones.
 pub const PLACED_SENDS_PER_CONNECTION: usize = 2048;
 /// The same over all connections of a core: some 40 octets each.
 pub const PLACED_SENDS_PER_CORE: usize = 8192;
-/// Chains of FPDUs looked for in what a segment beyond a gap belongs to. An FPDU that does not check out ends one; what comes
-/// after the second such may wait.
+/// Chains of FPDUs looked for in what a segment beyond a gap belongs to. An FPDU that does not check out ends
+/// one; what comes after the second such may wait.
 pub const PLACEMENT_ATTEMPTS: usize = 3;
 /// Frames a connection keeps before small segments are copied behind the frame before them.
 pub const HELD_FRAMES_BEFORE_GATHERING: usize = 16;
-/// Payload of a segment that may be copied behind the frame before it, in octets. Larger ones fill the window before
-/// they fill the bound on frames.
+/// Payload of a segment that may be copied behind the frame before it, in octets. Larger ones fill the window
+/// before they fill the bound on frames.
 pub const GATHER_MAX_OCTETS: usize = 512;
 
 /// EMSS when the peer names none (RFC 9293 §3.7.1).
@@ -78,7 +80,8 @@ pub const INITIAL_WINDOW_OCTETS: u32 = 14_600;
 pub const CONGESTION_WINDOW_MAX_OCTETS: u32 = 1 << 30;
 /// Times a SYN is sent before the connection fails: about a minute with backoff from one second.
 pub const SYN_ATTEMPTS: u8 = 6;
-/// Longest time a connection from a peer may take to open: somewhat longer than it takes to send all the SYNs.
+/// Longest time a connection from a peer may take to open: somewhat longer than it takes to send all the
+/// SYNs.
 pub const ACCEPT_TIMEOUT_NS: u64 = 75 * SECOND;
 /// Timeouts in a row before an established connection fails.
 pub const RETRANSMIT_ATTEMPTS: u8 = 12;
@@ -88,8 +91,8 @@ pub const SMALL_WINDOW_PROBES: u8 = 3;
 pub const DELAYED_ACK_NS: u64 = 40 * MILLISECOND;
 /// Segments with data that may go unacknowledged (RFC 9293 §3.8.6.3).
 pub const DELAYED_ACK_SEGMENTS: u8 = 2;
-/// Segments acknowledged at once after a gap was filled: the peer is about to grow from half its window or less, which
-/// these are enough to double a few times.
+/// Segments acknowledged at once after a gap was filled: the peer is about to grow from half its window or
+/// less, which these are enough to double a few times.
 pub const PROMPT_ACKS: u8 = 16;
 /// Duplicate acknowledgements owed at most: more tell the peer nothing new.
 pub const ACKS_OWED_MAX: u8 = 32;
@@ -102,16 +105,18 @@ pub const COMMANDS: usize = 256;
 pub const EVENTS: usize = 1024;
 /// Octets of streaming data in one event. A startup frame has at most 532.
 pub const STREAM_EVENT_OCTETS: usize = 1460;
-/// Streaming octets of one connection that the peer has not acknowledged: as many as common stacks queue for a socket at
-/// first. Before Full Operation there is little to say, and others need the memory too.
+/// Streaming octets of one connection that the peer has not acknowledged: as many as common stacks queue for
+/// a socket at first. Before Full Operation there is little to say, and others need the memory too.
 pub const STREAM_SEND_OCTETS: usize = 1 << 16;
 /// Pieces in which those may be handed down.
 pub const STREAM_SEND_PIECES: usize = 64;
-/// Streaming octets of one connection that control has a copy of and has not consumed. The others wait in TCP's window.
+/// Streaming octets of one connection that control has a copy of and has not consumed. The others wait in
+/// TCP's window.
 pub const STREAM_UNCONSUMED_OCTETS: usize = 1 << 16;
 /// Work requests that an application gathers on its stack to post them together: some 6 KiB.
 pub const POST_BATCH: usize = 32;
-/// Asynchronous events of a device that nobody has taken. A thousand queue pairs may fail at once; those beyond are counted.
+/// Asynchronous events of a device that nobody has taken. A thousand queue pairs may fail at once; those
+/// beyond are counted.
 pub const ASYNC_EVENTS: usize = 1024;
 /// Queue pairs of a core.
 pub const QPS_PER_CORE: usize = 4096;
@@ -144,17 +149,18 @@ pub const DECISION_NS: u64 = 60 * SECOND;
 pub const LISTENERS_PER_CORE: usize = 64;
 /// Descriptors of data sent or queued, over all connections of a core.
 pub const SEND_DESCRIPTORS_PER_CORE: usize = 32_768;
-/// A connection may have so many times as many of them as are left for all: a peer that acknowledges nothing takes four fifths
-/// at most, and whoever comes later finds some.
+/// A connection may have so many times as many of them as are left for all: a peer that acknowledges nothing
+/// takes four fifths at most, and whoever comes later finds some.
 pub const SEND_DESCRIPTOR_SHARE: usize = 4;
 /// While there are none, how often a connection that has something to send looks for one.
 pub const SEND_DESCRIPTOR_RETRY_NS: u64 = MILLISECOND;
-/// Work requests in one queue of a queue pair: a core has no descriptors for more sends at a time, and adapters offer no more.
+/// Work requests in one queue of a queue pair: a core has no descriptors for more sends at a time, and
+/// adapters offer no more.
 pub const WORK_REQUESTS_PER_QUEUE: usize = SEND_DESCRIPTORS_PER_CORE;
 /// Receives in a shared receive queue: 64 for each queue pair of a core.
 pub const RECEIVES_PER_SHARED_QUEUE: usize = 64 * QPS_PER_CORE;
-/// Completions in a completion queue: as if all queue pairs of a core reported to one, each with 256 work requests, as many as
-/// they have unless set up otherwise.
+/// Completions in a completion queue: as if all queue pairs of a core reported to one, each with 256 work
+/// requests, as many as they have unless set up otherwise.
 pub const COMPLETIONS_PER_QUEUE: usize = 256 * QPS_PER_CORE;
 /// RDMA Read Requests outstanding in one direction of a connection, at most: Linux siw takes no more.
 pub const READ_DEPTH_MAX: u16 = 128;
@@ -164,9 +170,11 @@ pub const READ_DEPTH_USUAL: u16 = 32;
 pub const SCATTER_GATHER_ELEMENTS: usize = 4;
 /// Octets that go inline in a work request: no longer than as many ranges.
 pub const INLINE_OCTETS: usize = 64;
-/// FPDUs in one segment: beyond that many the headers before them hardly weigh, and all are built again if it is lost.
+/// FPDUs in one segment: beyond that many the headers before them hardly weigh, and all are built again if it
+/// is lost.
 pub const FPDUS_PER_SEGMENT: usize = 64;
-/// A Terminate's payload: control word, segment length, DDP header and RDMAP Read Request header (RFC 5040 §4.8).
+/// A Terminate's payload: control word, segment length, DDP header and RDMAP Read Request header
+/// (RFC 5040 §4.8).
 pub const TERMINATE_OCTETS: usize = 4 + 2 + 18 + 28;
 /// Addresses of a core, both families together: a host on a few networks, dual stack.
 pub const ADDRESSES_PER_CORE: usize = 8;
@@ -176,32 +184,35 @@ pub const ROUTES_PER_CORE: usize = 16;
 pub const NEIGHBOURS_PER_CORE: usize = 256;
 /// Neighbours whose hardware address is configured.
 pub const STATIC_NEIGHBOURS_PER_CORE: usize = 16;
-/// How long a neighbour counts as reachable once it was shown to be, between half of this and one and a half (RFC 4861
-/// §10: REACHABLE_TIME).
+/// How long a neighbour counts as reachable once it was shown to be, between half of this and one and a half
+/// (RFC 4861 §10: REACHABLE_TIME).
 pub const NEIGHBOUR_REACHABLE_NS: u64 = 30 * SECOND;
 /// How long a neighbour that may be gone is used before it is asked (RFC 4861 §10: DELAY_FIRST_PROBE_TIME).
 pub const NEIGHBOUR_DELAY_NS: u64 = 5 * SECOND;
-/// Time between two questions to the same neighbour (RFC 4861 §10: RETRANS_TIMER; RFC 1122 §2.3.2.1: at most one a second).
+/// Time between two questions to the same neighbour (RFC 4861 §10: RETRANS_TIMER; RFC 1122 §2.3.2.1: at most
+/// one a second).
 pub const NEIGHBOUR_RETRANSMIT_NS: u64 = SECOND;
-/// Questions without an answer, first to the neighbour, then to all, after which it is given up (RFC 4861 §10:
-/// MAX_UNICAST_SOLICIT, MAX_MULTICAST_SOLICIT).
+/// Questions without an answer, first to the neighbour, then to all, after which it is given up
+/// (RFC 4861 §10: MAX_UNICAST_SOLICIT, MAX_MULTICAST_SOLICIT).
 pub const NEIGHBOUR_SOLICITATIONS: u8 = 3;
 /// Questions sent in one poll: what else is to be sent has its turn too.
 pub const SOLICITATIONS_PER_POLL: usize = 8;
-/// Longest time before the first probe for a duplicate of an address (RFC 4862 §5.4.2: MAX_RTR_SOLICITATION_DELAY).
+/// Longest time before the first probe for a duplicate of an address (RFC 4862 §5.4.2:
+/// MAX_RTR_SOLICITATION_DELAY).
 pub const PROBE_DELAY_NS: u64 = SECOND;
 /// Time between two defences of an address (RFC 5227 §1.1: DEFEND_INTERVAL).
 pub const DEFEND_INTERVAL_NS: u64 = 10 * SECOND;
 /// Segments a connection sends in one poll before others have their turn.
 pub const TRANSMIT_BURST_SEGMENTS: usize = 32;
-/// Payload of an FPDU that goes out by reference where the device takes references, in octets: below it a copy costs less
-/// than two more buffers.
+/// Payload of an FPDU that goes out by reference where the device takes references, in octets: below it a
+/// copy costs less than two more buffers.
 pub const BY_REFERENCE_MIN_OCTETS: u32 = 1024;
 /// Octets a core keeps of FPDUs that go out in parts, until they are acknowledged, besides one run of FPDUs
 /// of each connection: a window of a fast path that has become narrower, and some thousand FPDUs of
 /// connections whose segments are below MPA's least. What finds no room is sent when some is acknowledged.
 pub const CUT_OCTETS_PER_CORE: usize = 4 << 20;
-/// Frames gathered before they are handed to the device: the peer works on the first while the next are built.
+/// Frames gathered before they are handed to the device: the peer works on the first while the next are
+/// built.
 pub const TRANSMIT_CHUNK_FRAMES: usize = 8;
 /// Frames that may wait for the device before connections stop sending.
 pub const TRANSMIT_QUEUE_FRAMES: usize = 128;
@@ -209,31 +220,34 @@ pub const TRANSMIT_QUEUE_FRAMES: usize = 128;
 /// bursts, so that neither end of a connection to ourselves waits for the other. A connection keeps its turn
 /// while there is no room.
 pub const LOOPBACK_FRAMES: usize = 256;
-/// Frames handed to the device in one poll before what has arrived is looked at again: fewer than a ring of descriptors has.
+/// Frames handed to the device in one poll before what has arrived is looked at again: fewer than a ring of
+/// descriptors has.
 pub const FRAMES_SENT_PER_POLL: u64 = 256;
-/// Segments of send queues looked at in one poll because of selective acknowledgements: some 100 µs of work, and two searches
-/// of all there can be.
+/// Segments of send queues looked at in one poll because of selective acknowledgements: some 100 µs of work,
+/// and two searches of all there can be.
 pub const SEGMENTS_SEARCHED_PER_POLL: u32 = 2 * SEND_DESCRIPTORS_PER_CORE as u32;
 /// How long a search for losses waits that found the poll's work done.
 pub const SEARCH_RETRY_NS: u64 = MILLISECOND;
 /// Commands taken in one poll.
 pub const COMMANDS_PER_POLL: usize = 16;
-/// Connections whose timers are looked after in one poll: a thousand that time out together must not keep frames waiting.
+/// Connections whose timers are looked after in one poll: a thousand that time out together must not keep
+/// frames waiting.
 pub const TIMERS_PER_POLL: usize = 256;
 /// Doorbells answered in one poll.
 pub const DOORBELLS_PER_POLL: usize = 64;
 /// Connections on which a message that has waited for a shared receive queue goes on in one poll: each may
 /// have a whole window to take.
 pub const RECEIVES_RESUMED_PER_POLL: usize = 64;
-/// Times an FPDU with a wrong CRC at the same place is dropped for TCP to bring it again (RFC 5044 §8), before the error
-/// is reported, unless a queue pair is set up otherwise. The Internet checksum lets one corruption in thousands
-/// through; the same octets wrong again are the sender's doing.
+/// Times an FPDU with a wrong CRC at the same place is dropped for TCP to bring it again (RFC 5044 §8),
+/// before the error is reported, unless a queue pair is set up otherwise. The Internet checksum lets one
+/// corruption in thousands through; the same octets wrong again are the sender's doing.
 pub const CRC_RETRIES: u8 = 3;
-/// How long an Initiator waits for an FPDU of the peer after its first one, before it nudges a peer that may have overlooked
-/// that, in nanoseconds: far longer than such a peer needs to be ready, and short for whoever waits.
+/// How long an Initiator waits for an FPDU of the peer after its first one, before it nudges a peer that may
+/// have overlooked that, in nanoseconds: far longer than such a peer needs to be ready, and short for whoever
+/// waits.
 pub const FIRST_NUDGE_NS: u64 = 200_000_000;
-/// Nudges on a connection, each after twice the time of the one before: the last is due after 1.4 seconds. A peer that does not
-/// answer then has nothing to say.
+/// Nudges on a connection, each after twice the time of the one before: the last is due after 1.4 seconds. A
+/// peer that does not answer then has nothing to say.
 pub const NUDGES: u8 = 3;
 /// First and last port of active opens (RFC 6335 §6).
 pub const EPHEMERAL_PORTS: (u16, u16) = (49_152, 65_535);
@@ -253,39 +267,44 @@ pub const LINGERING_OCTETS_PER_CORE: usize = 16 << 20;
 /// TTL, or hop limit, of packets we send (RFC 1700's successor registry recommends 64).
 pub const TIME_TO_LIVE: u8 = 64;
 
-/// Datagrams of a core of which some fragments are missing. Each has a buffer of the device's MTU; fragments of TCP are
-/// rare, and the oldest makes room.
+/// Datagrams of a core of which some fragments are missing. Each has a buffer of the device's MTU; fragments
+/// of TCP are rare, and the oldest makes room.
 pub const DATAGRAMS_IN_REASSEMBLY: usize = 32;
 /// Fragments of one datagram: a packet of 9000 octets over a path of 552 makes 17.
 pub const FRAGMENTS_PER_DATAGRAM: usize = 32;
-/// How long fragments wait for those that are missing. RFC 1122 §3.3.2 thinks of a minute or two; at today's rates a
-/// sender's 16-bit names come round sooner, and pieces of two datagrams would be joined (RFC 4963).
+/// How long fragments wait for those that are missing. RFC 1122 §3.3.2 thinks of a minute or two; at today's
+/// rates a sender's 16-bit names come round sooner, and pieces of two datagrams would be joined (RFC 4963).
 pub const REASSEMBLY_NS: u64 = 30 * SECOND;
-/// Least length of the buffer a datagram is put together in, in octets (RFC 8200 §5; RFC 1122 §3.3.2 asks for 576).
+/// Least length of the buffer a datagram is put together in, in octets (RFC 8200 §5; RFC 1122 §3.3.2 asks for
+/// 576).
 pub const REASSEMBLY_MIN_OCTETS: usize = 1500;
 
-/// Half-open connections of a core, whatever the backlogs of its ports; never more than half of its connections. Beyond it
-/// SYNs are answered by cookies, which cost no memory; what a cookie cannot say (the exact MSS and window shift) is all that
-/// is lost.
+/// Half-open connections of a core, whatever the backlogs of its ports; never more than half of its
+/// connections. Beyond it SYNs are answered by cookies, which cost no memory; what a cookie cannot say (the
+/// exact MSS and window shift) is all that is lost.
 pub const HALF_OPEN_PER_CORE: usize = 512;
-/// SYNs that get a connection in one poll. The others get cookies: a burst of SYNs takes no more from the connections that
-/// are open than half a burst of frames.
+/// SYNs that get a connection in one poll. The others get cookies: a burst of SYNs takes no more from the
+/// connections that are open than half a burst of frames.
 pub const SYNS_PER_POLL: usize = 16;
-/// A SYN cookie is good for one to two of these: longer than a handshake takes, with a SYN sent twice (RFC 4987 §3.6).
+/// A SYN cookie is good for one to two of these: longer than a handshake takes, with a SYN sent twice
+/// (RFC 4987 §3.6).
 pub const SYN_COOKIE_SPAN_NS: u64 = 16 * SECOND;
-/// RSTs that a core sends in a second to segments of no connection, at most: enough for every peer that outlived a restart,
-/// too few to flood anybody whose address was forged.
+/// RSTs that a core sends in a second to segments of no connection, at most: enough for every peer that
+/// outlived a restart, too few to flood anybody whose address was forged.
 pub const RESETS_PER_SECOND: u32 = 1000;
 /// Pings that a core answers in a second, at most (RFC 1812 §4.3.2.8 wants such a limit).
 pub const ECHO_REPLIES_PER_SECOND: u32 = 1000;
 
-/// Connections of a core in TIME-WAIT: those of a minute, at a rate no core of long-lived connections comes near.
+/// Connections of a core in TIME-WAIT: those of a minute, at a rate no core of long-lived connections comes
+/// near.
 pub const TIME_WAITS_PER_CORE: usize = 4096;
-/// How long a connection in TIME-WAIT rests before an active open may use its ports again, when no other are left: longer
-/// than a segment of it takes to arrive, and more than a tick of the clock that tells old from new (RFC 6191).
+/// How long a connection in TIME-WAIT rests before an active open may use its ports again, when no other are
+/// left: longer than a segment of it takes to arrive, and more than a tick of the clock that tells old from
+/// new (RFC 6191).
 pub const TIME_WAIT_REST_NS: u64 = SECOND;
-/// Acknowledgements of one connection that segments out of place ask for, in [`CHALLENGE_SPAN_NS`] (RFC 5961 §7 gives these
-/// numbers as an example). Two ends that disagree answer each other no faster than this.
+/// Acknowledgements of one connection that segments out of place ask for, in [`CHALLENGE_SPAN_NS`]
+/// (RFC 5961 §7 gives these numbers as an example). Two ends that disagree answer each other no faster than
+/// this.
 pub const CHALLENGES_PER_SPAN: u8 = 10;
 /// The span of time [`CHALLENGES_PER_SPAN`] is for.
 pub const CHALLENGE_SPAN_NS: u64 = 5 * SECOND;
@@ -294,7 +313,8 @@ pub const CHALLENGE_INTERVAL_NS: u64 = 500 * MILLISECOND;
 /// Such acknowledgements of a core in a second, at most (RFC 5961 §7).
 pub const CHALLENGES_PER_SECOND: u32 = 1000;
 
-/// How long streaming octets that control had no room for wait until it is asked again: nothing that arrives may do it.
+/// How long streaming octets that control had no room for wait until it is asked again: nothing that arrives
+/// may do it.
 pub const HAND_UP_RETRY_NS: u64 = MILLISECOND;
 /// Largest receive window: what a scale of 14 can name (RFC 7323 §2.3).
 pub const WINDOW_OCTETS_MAX: u32 = 1 << 30;
@@ -312,8 +332,8 @@ pub const PACED_BURST_SEGMENTS: u32 = 10;
 pub const PACED_BURST_NS: u64 = 2 * MILLISECOND;
 /// Timeouts in a row after which large segments are suspected not to pass (RFC 4821 §7.7).
 pub const BLACK_HOLE_TIMEOUTS: u8 = 3;
-/// Segment sizes, options included, that are tried one after the other on a path that swallows larger ones: Ethernet,
-/// tunnels over it, IPv6's least MTU, and what every IPv4 host takes.
+/// Segment sizes, options included, that are tried one after the other on a path that swallows larger ones:
+/// Ethernet, tunnels over it, IPv6's least MTU, and what every IPv4 host takes.
 pub const PATH_MSS_STEPS: [u16; 4] = [1460, 1400, 1220, 536];
 /// How long that suspicion stands the first time; twice as long each time it is confirmed, up to the next.
 pub const BLACK_HOLE_RETRY_NS: u64 = 8 * SECOND;
@@ -322,8 +342,8 @@ pub const PATH_MTU_RETRY_NS: u64 = 600 * SECOND;
 
 /// Destinations of a core behind paths narrower than our link.
 pub const PATH_MTUS_PER_CORE: usize = 256;
-/// Least MTU an IPv4 router is believed, in octets: RFC 791 would allow 68, at which headers outweigh data; no link in use
-/// has less than this, and who claims it means harm (RFC 5927 §7.1).
+/// Least MTU an IPv4 router is believed, in octets: RFC 791 would allow 68, at which headers outweigh data;
+/// no link in use has less than this, and who claims it means harm (RFC 5927 §7.1).
 pub const PATH_MTU_MIN_IPV4_OCTETS: u16 = 552;
 /// Least MTU an IPv6 router is believed, in octets (RFC 8201 §4).
 pub const PATH_MTU_MIN_IPV6_OCTETS: u16 = 1280;

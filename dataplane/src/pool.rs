@@ -1,5 +1,5 @@
-//! Nodes allocated once per core and handed out to the queues of its connections, so that a queue costs nothing while it
-//! is empty, and the sum over all connections has one bound.
+//! Nodes allocated once per core and handed out to the queues of its connections, so that a queue costs
+//! nothing while it is empty, and the sum over all connections has one bound.
 
 use core::num::NonZeroU32;
 

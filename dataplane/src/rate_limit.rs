@@ -1,8 +1,9 @@
 //! Limits on answers that anybody may cause, without telling anybody how many others caused.
 //!
-//! A limit that is shared is a side channel: who can see the last answer of a second knows how many answers others got, and
-//! with that whether a forged segment hit (CVE-2016-5696). Here the limit of each second is drawn anew between half of the
-//! nominal one and all of it, by a keyed hash, so that counting one's own answers says nothing about a few of others'.
+//! A limit that is shared is a side channel: who can see the last answer of a second knows how many answers
+//! others got, and with that whether a forged segment hit (CVE-2016-5696). Here the limit of each second is
+//! drawn anew between half of the nominal one and all of it, by a keyed hash, so that counting one's own
+//! answers says nothing about a few of others'.
 
 use std::hash::Hasher;
 
@@ -75,7 +76,8 @@ mod tests {
         assert!(taken(&mut limit, 50, 1000) <= 100);
     }
 
-    /// What one observer gets does not tell whether another got one: with either, each count comes about as often.
+    /// What one observer gets does not tell whether another got one: with either, each count comes about as
+    /// often.
     #[test]
     fn one_more_or_less_is_not_seen() {
         let counts = |others: u32| {

@@ -1,6 +1,6 @@
-//! What threads share, and how: atomics and bounded queues. Everything that an application and a core both touch is made of
-//! these, so that under `--cfg loom` the same code runs on a model of memory, which tries every order of what two threads
-//! do, and of what the memory shows them.
+//! What threads share, and how: atomics and bounded queues. Everything that an application and a core both
+//! touch is made of these, so that under `--cfg loom` the same code runs on a model of memory, which tries
+//! every order of what two threads do, and of what the memory shows them.
 
 #[cfg(not(loom))]
 pub use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
@@ -21,9 +21,9 @@ mod model {
     use loom::sync::Mutex;
     use loom::sync::atomic::{AtomicUsize, Ordering};
 
-    /// Stands for `crossbeam::queue::ArrayQueue`, and promises less: what was done before a push has been done for who pops
-    /// that element, and hardly anything else follows from a push or a pop. Theirs are fences too; who needs one has to say
-    /// so.
+    /// Stands for `crossbeam::queue::ArrayQueue`, and promises less: what was done before a push has been
+    /// done for who pops that element, and hardly anything else follows from a push or a pop. Theirs are
+    /// fences too; who needs one has to say so.
     #[derive(Debug)]
     pub struct ArrayQueue<T> {
         places: Vec<Place<T>>,
@@ -57,8 +57,8 @@ mod model {
         /// `element`, when there is no room.
         pub fn push(&self, element: T) -> Result<(), T> {
             let capacity = self.places.len();
-            // A guess. The model's search does not see that a read of another thread and a write of this one may change
-            // places if this one has read in between, so writers find out by what is a write too.
+            // A guess. The model's search does not see that a read of another thread and a write of this one
+            // may change places if this one has read in between, so writers find out by what is a write too.
             let mut tail = 0;
             loop {
                 let head = self.head.fetch_add(0, Ordering::Relaxed);

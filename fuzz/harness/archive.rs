@@ -1,5 +1,6 @@
-//! The seeds of a fuzz target in one file: a heading, then each seed as its length in four bytes, most significant first,
-//! and its bytes. Shortest seeds come first, then in the order of their bytes, so that equal seeds make equal files.
+//! The seeds of a fuzz target in one file: a heading, then each seed as its length in four bytes, most
+//! significant first, and its bytes. Shortest seeds come first, then in the order of their bytes, so that
+//! equal seeds make equal files.
 
 const HEADING: &[u8] = b"warpline seeds 1\n";
 

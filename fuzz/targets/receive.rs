@@ -1,5 +1,5 @@
-//! The whole receive path, driven by libFuzzer. What happens, and what must hold, is in `fuzz/harness/receive`, which the
-//! tests run too.
+//! The whole receive path, driven by libFuzzer. What happens, and what must hold, is in
+//! `fuzz/harness/receive`, which the tests run too.
 #![no_main]
 
 #[path = "../harness/receive/mod.rs"]

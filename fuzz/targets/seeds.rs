@@ -2,9 +2,10 @@
 //!
 //! - `seeds pack FOLDER ARCHIVE` writes the files of a folder to an archive.
 //! - `seeds unpack ARCHIVE FOLDER` writes each seed of an archive to a file of its own, named by its number.
-//! - `seeds convert CAPTURE HOST OUTPUT` makes an input of the target `receive` from a capture (pcapng): the frames that
-//!   `HOST` received become what the core receives. Sequence numbers differ from run to run, so the input has for each
-//!   segment the distance from the number that its connection expected. Commands follow from the segments that `HOST` sent.
+//! - `seeds convert CAPTURE HOST OUTPUT` makes an input of the target `receive` from a capture (pcapng): the
+//!   frames that `HOST` received become what the core receives. Sequence numbers differ from run to run, so
+//!   the input has for each segment the distance from the number that its connection expected. Commands
+//!   follow from the segments that `HOST` sent.
 
 #[path = "../harness/archive.rs"]
 mod archive;

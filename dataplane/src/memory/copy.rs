@@ -5,9 +5,9 @@
 //! with the octets. The copies here are not plain:
 //!
 //! - On `x86_64` they are assembly. To the compiler such a block is foreign code, which stands for what a
-//!   Rust program could have done in its place: here, for one relaxed atomic access of each octet, some of them
-//!   more than once. That may race with others of its kind. It is as fast as `memcpy`, which no loop over
-//!   atomics is, as compilers do not vectorise those.
+//!   Rust program could have done in its place: here, for one relaxed atomic access of each octet, some of
+//!   them more than once. That may race with others of its kind. It is as fast as `memcpy`, which no loop
+//!   over atomics is, as compilers do not vectorise those.
 //! - Elsewhere, and under the thread sanitizer (`--cfg portable_copies`), which does not look into assembly,
 //!   they are relaxed atomic accesses of whole words, and of single octets at both ends.
 //!

@@ -1,5 +1,6 @@
-//! Enhanced connection establishment (RFC 6581): the depths of the queues of RDMA Reads, and the indication that lets the
-//! Responder send first. Pure rules; the octets are [`EnhancedData`], the frames around them [`startup`](super::startup)'s.
+//! Enhanced connection establishment (RFC 6581): the depths of the queues of RDMA Reads, and the indication
+//! that lets the Responder send first. Pure rules; the octets are [`EnhancedData`], the frames around them
+//! [`startup`](super::startup)'s.
 
 use bitflags::bitflags;
 
@@ -31,8 +32,8 @@ impl RtrKinds {
         flags.into_iter().filter_map(|(set, kind)| set.then_some(kind)).collect()
     }
 
-    /// The one to send of several that would do. A Write asks nothing of the Responder, a Read Request a place in its queue
-    /// and an answer, a Send a buffer.
+    /// The one to send of several that would do. A Write asks nothing of the Responder, a Read Request a
+    /// place in its queue and an answer, a Send a buffer.
     const fn pick(self) -> Option<Rtr> {
         if self.contains(Self::WRITE) {
             Some(Rtr::Write)
@@ -46,8 +47,8 @@ impl RtrKinds {
     }
 }
 
-/// A ready-to-receive indication: the Initiator's first FPDU, which lets the Responder send though the Initiator's ULP has
-/// nothing to send yet.
+/// A ready-to-receive indication: the Initiator's first FPDU, which lets the Responder send though the
+/// Initiator's ULP has nothing to send yet.
 // MPAv2-9.2-10
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Rtr {
@@ -99,8 +100,9 @@ pub struct Terms {
     /// IRD and ORD are negotiated. Otherwise the peer is told that the ULPs see to it, and `depths` stand; a
     /// Responder's ORD still keeps to an IRD that the Initiator names.
     pub negotiated: bool,
-    /// The indications that this end can send as Initiator; with none it asks for the client-server model, in which its
-    /// ULP sends first. Those that it takes as Responder; with none it takes a Write, which costs it nothing.
+    /// The indications that this end can send as Initiator; with none it asks for the client-server model, in
+    /// which its ULP sends first. Those that it takes as Responder; with none it takes a Write, which costs
+    /// it nothing.
     pub rtr: RtrKinds,
 }
 
@@ -157,9 +159,9 @@ impl Terms {
     ///
     /// # Errors
     ///
-    /// [`MpaError::InsufficientIrd`] when its ULP needs an ORD of `ord_needed` and the Initiator's IRD does not allow it.
-    /// It may not send a Terminate before the Initiator's first FPDU; the [rejection](Self::rejection) says why instead
-    /// (ambiguity A-07).
+    /// [`MpaError::InsufficientIrd`] when its ULP needs an ORD of `ord_needed` and the Initiator's IRD does
+    /// not allow it. It may not send a Terminate before the Initiator's first FPDU; the
+    /// [rejection](Self::rejection) says why instead (ambiguity A-07).
     // MPAv2-9.1-04, MPAv2-9.1-05, MPAv2-10-01
     pub fn answer(self, asked: EnhancedData, ord_needed: u16) -> Result<(EnhancedData, Outcome), MpaError> {
         let kinds = self.kinds_for(asked);
@@ -186,8 +188,8 @@ impl Terms {
         data(asked.peer_to_peer, kinds, ReadDepths { ird, ord })
     }
 
-    /// The indications that the Responder names: of those it has, the ones the Initiator has too; if there are none, its
-    /// own, and it is for the Initiator to end the connection.
+    /// The indications that the Responder names: of those it has, the ones the Initiator has too; if there
+    /// are none, its own, and it is for the Initiator to end the connection.
     // MPAv2-9.2-02, MPAv2-9.2-04, MPAv2-9.2-05, MPAv2-9.2-06
     fn kinds_for(self, asked: EnhancedData) -> RtrKinds {
         let own = if self.rtr.is_empty() { RtrKinds::WRITE } else { self.rtr };
@@ -225,8 +227,9 @@ impl Terms {
     ///
     /// # Errors
     ///
-    /// Of which the Responder is to be told by a Terminate: [`MpaError::InsufficientIrd`] when it will not keep to our IRD,
-    /// [`MpaError::NoMatchingRtr`] when it wants an indication that we do not have, or another connection model.
+    /// Of which the Responder is to be told by a Terminate: [`MpaError::InsufficientIrd`] when it will not
+    /// keep to our IRD, [`MpaError::NoMatchingRtr`] when it wants an indication that we do not have, or
+    /// another connection model.
     pub fn conclude(self, reply: EnhancedData) -> Result<Outcome, MpaError> {
         let most = self.most();
         // MPAv2-9.1-06, MPAv2-9.1-10
@@ -246,7 +249,8 @@ impl Terms {
         Ok(Outcome { depths, ready })
     }
 
-    /// The indication that the Initiator sends after `reply`: one that both have, not simply the one it would like best.
+    /// The indication that the Initiator sends after `reply`: one that both have, not simply the one it would
+    /// like best.
     // MPAv2-9.2-07, MPAv2-9.2-08, MPAv2-12-01
     fn rtr_for(self, reply: EnhancedData) -> Result<Option<Rtr>, MpaError> {
         if !reply.peer_to_peer {

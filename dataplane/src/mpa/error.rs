@@ -15,8 +15,8 @@ use thiserror::Error;
 /// | 6 | Responder: the Request's IRD is below the ORD needed | yes | a rejecting Reply with that ORD (A-07) | FIN behind it |
 /// | 7 | Initiator: no indication that both have, or A not echoed | yes | Terminate 2/0/7 | FIN behind it |
 ///
-/// After any of them nothing more is delivered, and nothing but the Terminate is sent. A Responder that has received no
-/// FPDU sends none (ambiguity A-07). draft-culley-iwarp-mpa-00 knows 1 to 3 (C00-9-01).
+/// After any of them nothing more is delivered, and nothing but the Terminate is sent. A Responder that has
+/// received no FPDU sends none (ambiguity A-07). draft-culley-iwarp-mpa-00 knows 1 to 3 (C00-9-01).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Error)]
 #[repr(u8)]
 pub enum MpaError {
@@ -28,8 +28,8 @@ pub enum MpaError {
     // MPA-8-02
     #[error("CRC mismatch")]
     Crc = 2,
-    /// The CRC is right, but a Marker and the ULPDU_Length disagree on where an FPDU begins; also a length that no sender
-    /// may use (ambiguity A-05).
+    /// The CRC is right, but a Marker and the ULPDU_Length disagree on where an FPDU begins; also a length
+    /// that no sender may use (ambiguity A-05).
     // MPA-8-03
     #[error("Marker and ULPDU_Length disagree")]
     Marker = 3,

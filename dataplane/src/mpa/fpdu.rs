@@ -1,7 +1,8 @@
 //! FPDUs: their size, where Markers fall into them, and their construction (RFC 5044 §4).
 //!
-//! A position is a number of octets since the first octet of Full Operation in its direction, Markers included. Markers
-//! stand at the multiples of 512 and FPDUs begin at multiples of four, so no Marker splits a field (MPA-4.3-11).
+//! A position is a number of octets since the first octet of Full Operation in its direction, Markers
+//! included. Markers stand at the multiples of 512 and FPDUs begin at multiples of four, so no Marker splits
+//! a field (MPA-4.3-11).
 
 use crate::crc32c::{self, Digest};
 use crate::wire::mpa::Marker;
@@ -21,8 +22,8 @@ pub const CRC_LEN: usize = 4;
 /// FPDU octets between two Markers.
 const BETWEEN_MARKERS: usize = Marker::INTERVAL - Marker::LEN;
 
-/// The largest ULPDU whose FPDU fits a segment of `emss` octets, wherever Markers fall, clamped to 128..=64768. Below 140
-/// octets of EMSS the clamp wins and FPDUs no longer fit (ambiguity A-04).
+/// The largest ULPDU whose FPDU fits a segment of `emss` octets, wherever Markers fall, clamped to
+/// 128..=64768. Below 140 octets of EMSS the clamp wins and FPDUs no longer fit (ambiguity A-04).
 // MPA-4.5-01, MPA-4.5-02, MPA-4.5-06, MPA-4.5-07, C00-7.3.1-01, C00-7.3.1-03
 pub const fn mulpdu(emss: usize, markers: bool) -> usize {
     let markers = if markers { Marker::LEN * emss.div_ceil(Marker::INTERVAL) } else { 0 };
@@ -34,8 +35,8 @@ pub const fn mulpdu(emss: usize, markers: bool) -> usize {
     }
 }
 
-/// The largest ULPDU whose FPDU at `position` takes no more than the `octets` that are left of a segment: the MULPDU of that
-/// place. `None` when it would be below 128; then the next segment is the place (MPA-4.5-07).
+/// The largest ULPDU whose FPDU at `position` takes no more than the `octets` that are left of a segment: the
+/// MULPDU of that place. `None` when it would be below 128; then the next segment is the place (MPA-4.5-07).
 // MPA-4.5-03, MPA-4.5-04
 pub const fn mulpdu_within(position: u64, octets: usize, markers: bool) -> Option<usize> {
     let first = Markers::of(position, markers).first;
@@ -54,14 +55,15 @@ pub const fn pad_len(ulpdu_len: usize) -> usize {
     (LENGTH_LEN + ulpdu_len).wrapping_neg() % 4
 }
 
-/// Octets of an FPDU without its Markers: ULPDU_Length, ULPDU, PAD and CRC. MPA-4.1-01, MPA-4.1-02, MPA-4.1-07
+/// Octets of an FPDU without its Markers: ULPDU_Length, ULPDU, PAD and CRC. MPA-4.1-01, MPA-4.1-02,
+/// MPA-4.1-07
 #[inline]
 pub const fn unmarked_len(ulpdu_len: usize) -> usize {
     LENGTH_LEN + ulpdu_len + pad_len(ulpdu_len) + CRC_LEN
 }
 
-/// Octets that the FPDU of a ULPDU of `ulpdu_len` octets takes at `position`, Markers included. A Marker right before it
-/// belongs to it, one right behind it to the next (MPA-4.3-05).
+/// Octets that the FPDU of a ULPDU of `ulpdu_len` octets takes at `position`, Markers included. A Marker
+/// right before it belongs to it, one right behind it to the next (MPA-4.3-05).
 #[inline]
 pub fn wire_len(position: u64, ulpdu_len: usize, markers: bool) -> usize {
     Markers::of(position, markers).wire_len(ulpdu_len)
@@ -78,8 +80,9 @@ pub struct Framing {
 
 /// Where Markers fall into an FPDU that begins at some position.
 ///
-/// The octets of an FPDU are counted without Markers here: octet 0 is the first of ULPDU_Length. An octet's offset counts
-/// Markers in: it is the distance from the first octet on the wire, which may be that of a Marker.
+/// The octets of an FPDU are counted without Markers here: octet 0 is the first of ULPDU_Length. An octet's
+/// offset counts Markers in: it is the distance from the first octet on the wire, which may be that of a
+/// Marker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Markers {
     /// Octets before the first Marker; `usize::MAX` without Markers, more than any FPDU has.
@@ -149,9 +152,10 @@ impl Markers {
     }
 }
 
-/// Writes the FPDU of the ULPDU made of `header` and `payload_len` octets of payload to the front of `out`, where it takes
-/// [`wire_len`] octets. `fill` is called for the payload in order, with the offset in it and the octets to fill, as many
-/// times as Markers cut it; this is the only copy, and the CRC runs over octets just written.
+/// Writes the FPDU of the ULPDU made of `header` and `payload_len` octets of payload to the front of `out`,
+/// where it takes [`wire_len`] octets. `fill` is called for the payload in order, with the offset in it and
+/// the octets to fill, as many times as Markers cut it; this is the only copy, and the CRC runs over octets
+/// just written.
 ///
 /// `false`, and `out` unspecified, when `fill` says `false`, `out` is too short, or the ULPDU is longer than
 /// [`MULPDU_MAX`].
@@ -235,8 +239,8 @@ impl Encoder<'_> {
         }
     }
 
-    /// Writes the CRC over everything before it: a Marker between PAD and CRC is covered, and so is a leading one. An
-    /// unused field is there all the same.
+    /// Writes the CRC over everything before it: a Marker between PAD and CRC is covered, and so is a leading
+    /// one. An unused field is there all the same.
     // Requirements: DDP-3-06, MPA-4.4-01, MPA-4.4-09, MPA-4.4-10, MPA-4.4-14, C00-7.2-03
     #[inline]
     fn finish(mut self, crc: bool) -> bool {
@@ -249,9 +253,9 @@ impl Encoder<'_> {
     }
 }
 
-/// Writes what comes before a payload sent by reference, without Markers: ULPDU_Length and `header`. Gives its octets;
-/// `None` when `out` is too short, the ULPDU would be longer than [`MULPDU_MAX`], or `header` does not leave the payload at
-/// a multiple of four, as both DDP headers do and [`tail`] relies on.
+/// Writes what comes before a payload sent by reference, without Markers: ULPDU_Length and `header`. Gives
+/// its octets; `None` when `out` is too short, the ULPDU would be longer than [`MULPDU_MAX`], or `header`
+/// does not leave the payload at a multiple of four, as both DDP headers do and [`tail`] relies on.
 #[must_use]
 pub fn encode_head(out: &mut [u8], header: &[u8], payload_len: usize) -> Option<usize> {
     let ulpdu_len = header.len().checked_add(payload_len)?;
@@ -265,8 +269,8 @@ pub fn encode_head(out: &mut [u8], header: &[u8], payload_len: usize) -> Option<
     Some(head_len)
 }
 
-/// What comes after a payload of `payload_len` octets sent by reference: PAD and CRC, and how many octets they are.
-/// `crc` has seen what [`encode_head`] wrote and the payload; `None` when CRCs are not in use.
+/// What comes after a payload of `payload_len` octets sent by reference: PAD and CRC, and how many octets
+/// they are. `crc` has seen what [`encode_head`] wrote and the payload; `None` when CRCs are not in use.
 #[must_use]
 pub fn tail(crc: Option<Digest>, payload_len: usize) -> ([u8; 7], usize) {
     // The head is a multiple of four.
@@ -297,8 +301,8 @@ mod tests {
         out
     }
 
-    /// MPA-4.5-01, MPA-4.5-02: at every phase the FPDU of a MULPDU fits its segment, and one octet more does not at some,
-    /// but for the three sizes where the formula itself gives away four octets.
+    /// MPA-4.5-01, MPA-4.5-02: at every phase the FPDU of a MULPDU fits its segment, and one octet more does
+    /// not at some, but for the three sizes where the formula itself gives away four octets.
     #[test]
     fn mulpdu_fits_at_every_phase() {
         let worst =
@@ -313,8 +317,8 @@ mod tests {
         }
     }
 
-    /// MPA-4.5-04, MPA-4.5-07: what is left of a segment is used as far as an FPDU of 128 octets fits, never beyond,
-    /// and up to a few octets that rounding and a Marker take.
+    /// MPA-4.5-04, MPA-4.5-07: what is left of a segment is used as far as an FPDU of 128 octets fits, never
+    /// beyond, and up to a few octets that rounding and a Marker take.
     #[test]
     fn what_is_left_of_a_segment_has_a_mulpdu_of_its_own() {
         for markers in [false, true] {

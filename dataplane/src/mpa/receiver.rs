@@ -1,15 +1,15 @@
 //! Finds FPDUs in a stream of octets and verifies them before anybody looks inside (RFC 5044 §6).
 //!
-//! The octets lie in the frames they came in. They are walked where they are: nothing is copied but headers and what the
-//! caller copies to its place.
+//! The octets lie in the frames they came in. They are walked where they are: nothing is copied but headers
+//! and what the caller copies to its place.
 
 use super::MpaError;
 use super::fpdu::{CRC_LEN, Framing, LENGTH_LEN, MULPDU_MAX, Markers};
 use crate::crc32c::Digest;
 use crate::wire::mpa::Marker;
 
-/// Octets of the stream that are in order, from the receiver's position on, in any number of slices: where segments begin and
-/// end makes no difference (MPA-5.1-05, MPA-A.4-01, C00-7.4.1-01).
+/// Octets of the stream that are in order, from the receiver's position on, in any number of slices: where
+/// segments begin and end makes no difference (MPA-5.1-05, MPA-A.4-01, C00-7.4.1-01).
 pub trait Octets {
     /// Calls `f` on the slices that make up `len` octets from `start` on, in order. The range lies within
     /// [`available`](Self::available).
@@ -87,8 +87,8 @@ impl Located {
         self.markers.offsets(self.ulpdu_len).count()
     }
 
-    /// Copies the first octets of the ULPDU, as many as there are and fit `header`; gives how many. `octets` are those
-    /// the FPDU was located in.
+    /// Copies the first octets of the ULPDU, as many as there are and fit `header`; gives how many. `octets`
+    /// are those the FPDU was located in.
     #[inline]
     pub fn header(&self, octets: &impl Octets, header: &mut [u8]) -> usize {
         let len = header.len().min(self.ulpdu_len);
@@ -97,8 +97,8 @@ impl Located {
         len
     }
 
-    /// Calls `f` on the octets of the ULPDU from octet `skip` on, in order and without Markers, with the offset from
-    /// `skip`. `octets` are those the FPDU was located in.
+    /// Calls `f` on the octets of the ULPDU from octet `skip` on, in order and without Markers, with the
+    /// offset from `skip`. `octets` are those the FPDU was located in.
     #[inline]
     pub fn payload(&self, octets: &impl Octets, skip: usize, mut f: impl FnMut(usize, &[u8])) {
         let mut offset = 0;
@@ -129,8 +129,8 @@ impl Located {
         array_at(octets, covered) == digest.finish().to_le_bytes()
     }
 
-    /// Whether every Marker points to the ULPDU_Length that was used. All are looked at: RFC 5044 §8 lets receivers skip
-    /// some, and this costs four octets in 512.
+    /// Whether every Marker points to the ULPDU_Length that was used. All are looked at: RFC 5044 §8 lets
+    /// receivers skip some, and this costs four octets in 512.
     // MPA-4.3-07, MPA-5.2-02, MPA-8-05, C00-9-03
     fn markers_agree(&self, octets: &impl Octets) -> bool {
         self.markers
@@ -147,7 +147,8 @@ pub struct FpduReceiver {
 }
 
 impl FpduReceiver {
-    /// A receiver at the first octet of Full Operation, with Markers if this end asked for them and CRCs if either did.
+    /// A receiver at the first octet of Full Operation, with Markers if this end asked for them and CRCs if
+    /// either did.
     pub const fn new(framing: Framing) -> Self {
         Self::at(0, framing)
     }
@@ -157,8 +158,8 @@ impl FpduReceiver {
         Self { position, framing }
     }
 
-    /// A receiver at the FPDU that `marker`, which stands at `position`, says it belongs to. Only a valid CRC makes the
-    /// FPDU found so an FPDU (MPA-6-04). `None` when no FPDU of this stream can begin there.
+    /// A receiver at the FPDU that `marker`, which stands at `position`, says it belongs to. Only a valid CRC
+    /// makes the FPDU found so an FPDU (MPA-6-04). `None` when no FPDU of this stream can begin there.
     // MPA-4.3-04, MPA-6-02, C00-7.4-03
     pub fn at_marker(position: u64, marker: Marker, crc: bool) -> Option<Self> {
         let length = match marker.fpdu_ptr {
@@ -171,7 +172,8 @@ impl FpduReceiver {
         };
         let leading = length.checked_sub(Marker::LEN as u64)?;
         let start = if leading.is_multiple_of(Marker::INTERVAL as u64) { leading } else { length };
-        // Where a Marker stands, no ULPDU_Length does; and the pointer must be one that the FPDU's own layout gives.
+        // Where a Marker stands, no ULPDU_Length does; and the pointer must be one that the FPDU's own layout
+        // gives.
         let markers = Markers::of(start, true);
         let at = usize::try_from(position - start).ok()?;
         (length % Marker::INTERVAL as u64 != 0 && markers.marker_at(at) == marker)
@@ -188,14 +190,14 @@ impl FpduReceiver {
         self.position
     }
 
-    /// The next FPDU, once all of it is there and verified: first its CRC, then its Markers. `None` while octets are
-    /// missing; [`needed`](Self::needed) says how many there must be.
+    /// The next FPDU, once all of it is there and verified: first its CRC, then its Markers. `None` while
+    /// octets are missing; [`needed`](Self::needed) says how many there must be.
     ///
     /// # Errors
     ///
-    /// [`MpaError::Crc`]; [`MpaError::Marker`] when Markers and ULPDU_Length disagree, or the length is above 64768: then
-    /// there is no boundary to trust (ambiguity A-05), and nothing is waited for. After an error nothing more
-    /// is to be passed on.
+    /// [`MpaError::Crc`]; [`MpaError::Marker`] when Markers and ULPDU_Length disagree, or the length is above
+    /// 64768: then there is no boundary to trust (ambiguity A-05), and nothing is waited for. After an error
+    /// nothing more is to be passed on.
     // Requirements: MPA-4.4-16, MPA-5.2-01, C00-7.2-05, C00-7.4-01, C00-7.4-02, C00-7.4-04
     #[inline]
     pub fn next(&self, octets: &impl Octets) -> Result<Option<Located>, MpaError> {
@@ -233,8 +235,8 @@ impl FpduReceiver {
         self.locate(octets).filter(|located| octets.available() >= located.wire_len())
     }
 
-    /// Octets that must be there from the position on for the next FPDU to be complete, as far as is known: without its
-    /// ULPDU_Length, those up to and including that.
+    /// Octets that must be there from the position on for the next FPDU to be complete, as far as is known:
+    /// without its ULPDU_Length, those up to and including that.
     pub fn needed(&self, octets: &impl Octets) -> usize {
         self.locate(octets).map_or(self.length_end(), |located| located.wire_len())
     }
@@ -305,7 +307,8 @@ mod tests {
         (0..len).map(|octet| octet as u8).collect()
     }
 
-    /// MPA-6-05, C00-7.4-04: with the last octet withheld nothing is located, and what is needed is known from the length on.
+    /// MPA-6-05, C00-7.4-04: with the last octet withheld nothing is located, and what is needed is known
+    /// from the length on.
     #[test]
     fn incomplete_fpdus_say_what_they_need() {
         let octets = encoded(0, true, &ulpdu(600));
@@ -357,7 +360,8 @@ mod tests {
         located.payload(&octets, 9000, |_, _| panic!("nothing is left"));
     }
 
-    /// MPA-6-01, C00-7.4-01, C00-7.4-02, MPA-4.4-15, MPA-8-02, MPA-8-03: the CRC comes first, and no Marker goes unlooked at.
+    /// MPA-6-01, C00-7.4-01, C00-7.4-02, MPA-4.4-15, MPA-8-02, MPA-8-03: the CRC comes first, and no Marker
+    /// goes unlooked at.
     #[test]
     fn every_damage_is_found() {
         let octets = encoded(0, true, &ulpdu(1442));

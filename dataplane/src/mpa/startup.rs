@@ -1,5 +1,6 @@
-//! What the startup frames mean: when they may come, how a Request is answered, and what both together agree on
-//! (RFC 5044 §7.1, appendix C; RFC 6581). Octets of the frames themselves are in [`wire::mpa`](crate::wire::mpa).
+//! What the startup frames mean: when they may come, how a Request is answered, and what both together agree
+//! on (RFC 5044 §7.1, appendix C; RFC 6581). Octets of the frames themselves are in
+//! [`wire::mpa`](crate::wire::mpa).
 
 use super::MpaError;
 use crate::wire::ddp::DDP_VERSION;
@@ -61,13 +62,13 @@ impl Agreement {
     }
 }
 
-/// The Request that is all of `octets`, which the Responder has received and not answered; `None` while octets are
-/// missing.
+/// The Request that is all of `octets`, which the Responder has received and not answered; `None` while
+/// octets are missing.
 ///
 /// # Errors
 ///
-/// [`StartupError`]. An Initiator sends nothing between its Request and the Reply, so octets after the frame mean that
-/// its length is wrong (ambiguity A-03).
+/// [`StartupError`]. An Initiator sends nothing between its Request and the Reply, so octets after the frame
+/// mean that its length is wrong (ambiguity A-03).
 // MPA-7.1.1-17, MPA-7.1.2-03, MPA-7.1.2-04
 pub fn request(octets: &[u8]) -> Result<Option<StartupFrame<'_>>, StartupError> {
     match StartupFrame::parse(Kind::Request, octets)? {
@@ -77,13 +78,13 @@ pub fn request(octets: &[u8]) -> Result<Option<StartupFrame<'_>>, StartupError> 
     }
 }
 
-/// The Reply at the start of `octets`, which the Initiator has received, and its octets; `None` while some are missing.
-/// After a rejection TCP stays open, and what follows the frame is for the ULP (ambiguity A-01).
+/// The Reply at the start of `octets`, which the Initiator has received, and its octets; `None` while some
+/// are missing. After a rejection TCP stays open, and what follows the frame is for the ULP (ambiguity A-01).
 ///
 /// # Errors
 ///
-/// [`StartupError`]. A Responder that has accepted waits for the first FPDU (MPA-7.1.2-15), so octets after an accepting
-/// Reply mean that its length is wrong.
+/// [`StartupError`]. A Responder that has accepted waits for the first FPDU (MPA-7.1.2-15), so octets after
+/// an accepting Reply mean that its length is wrong.
 // MPA-7.1.1-17, MPA-7.1.2-11, MPA-7.1.2-12, MPA-7.1.2-13
 pub fn reply(octets: &[u8]) -> Result<Option<(StartupFrame<'_>, usize)>, StartupError> {
     match StartupFrame::parse(Kind::Reply, octets)? {
@@ -100,20 +101,22 @@ pub fn reply(octets: &[u8]) -> Result<Option<(StartupFrame<'_>, usize)>, Startup
 pub enum Fit {
     /// The connection may go on as the frames say.
     Together,
-    /// The Responder knows less than was asked, and may have taken the enhanced data for its ULP's: the connection is
-    /// closed, and a new one may be tried with revision 1 (MPAv2-10-05).
+    /// The Responder knows less than was asked, and may have taken the enhanced data for its ULP's: the
+    /// connection is closed, and a new one may be tried with revision 1 (MPAv2-10-05).
     Older,
     /// Nothing in common: the connection is closed.
     Apart,
 }
 
-/// How `reply` fits the Request `asked`, of an Initiator that talks to RDMA Consortium peers when `permissive`.
+/// How `reply` fits the Request `asked`, of an Initiator that talks to RDMA Consortium peers when
+/// `permissive`.
 // MPA-7.1.1-13, MPA-7.1.1-14, RDMAC-C.1-05, RDMAC-C.2.2-01, RDMAC-C.2.3-01, MPAv2-10-05
 pub const fn fit(asked: &StartupFrame<'_>, reply: &StartupFrame<'_>, permissive: bool) -> Fit {
     match (asked.revision, reply.revision) {
         (0, 0) | (1, 1) => Fit::Together,
         (1, 0) if permissive => Fit::Together,
-        // Who is asked by an enhanced Request accepts with an enhanced Reply (MPAv2-10-01). A rejection is one without, too.
+        // Who is asked by an enhanced Request accepts with an enhanced Reply (MPAv2-10-01). A rejection is
+        // one without, too.
         (2, 2) if asked.enhanced == reply.enhanced || reply.rejected => Fit::Together,
         (2, 2) if asked.enhanced => Fit::Older,
         (2, 1) => Fit::Older,
@@ -125,20 +128,21 @@ pub const fn fit(asked: &StartupFrame<'_>, reply: &StartupFrame<'_>, permissive:
 /// The answer to a Request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Answer {
-    /// The Reply, accepting unless it must not, for the caller to add Private Data or the rejection of its ULP. An enhanced
-    /// one needs its enhanced data before it can be emitted.
+    /// The Reply, accepting unless it must not, for the caller to add Private Data or the rejection of its
+    /// ULP. An enhanced one needs its enhanced data before it can be emitted.
     pub reply: StartupFrame<'static>,
     /// After the Reply the connection is to be closed gracefully and the error reported locally.
     pub close: bool,
 }
 
-/// The answer to `request` of a Responder that asks for `offer`, and talks to RDMA Consortium peers when `permissive`.
+/// The answer to `request` of a Responder that asks for `offer`, and talks to RDMA Consortium peers when
+/// `permissive`.
 pub const fn answer(request: &StartupFrame<'_>, offer: Offer, permissive: bool) -> Answer {
     let mut reply = StartupFrame {
         kind: Kind::Reply,
         markers: offer.markers,
-        // MPA-7.1.1-08: the Request's C settles it. It is repeated because Linux siw, told to insist on CRCs, looks for it in
-        // the Reply alone.
+        // MPA-7.1.1-08: the Request's C settles it. It is repeated because Linux siw, told to insist on CRCs,
+        // looks for it in the Reply alone.
         crc: offer.crc || request.crc,
         rejected: false,
         enhanced: request.enhanced,
@@ -234,7 +238,8 @@ mod tests {
         assert_eq!(MpaError::from(error).code(), 4);
     }
 
-    /// MPA-7.1.2-08, MPA-7.1.1-08, MPAv2-6-04, MPAv2-10-01, MPAv2-10-02, A-11: M is what this end wants, C what either wants.
+    /// MPA-7.1.2-08, MPA-7.1.1-08, MPAv2-6-04, MPAv2-10-01, MPAv2-10-02, A-11: M is what this end wants, C
+    /// what either wants.
     #[test]
     fn the_reply_has_the_revision_of_the_request() {
         let offer = Offer { markers: true, crc: false };
@@ -260,7 +265,8 @@ mod tests {
         assert_eq!(reply.revision, 1);
     }
 
-    /// MPAv2-10-01, MPAv2-10-05, MPA-7.1.1-13: every revision asked and answered, enhanced and not, accepting and rejecting.
+    /// MPAv2-10-01, MPAv2-10-05, MPA-7.1.1-13: every revision asked and answered, enhanced and not, accepting
+    /// and rejecting.
     #[test]
     fn a_reply_fits_its_request_or_not() {
         for case in 0..32 {

@@ -44,8 +44,9 @@ fn key(expected: Expected) -> [u8; 16] {
     key
 }
 
-/// Judges the octets that came, the first of them first. A receiver that waits for more than it needs to know that a frame
-/// is malformed is within its rights, but ours does not: each field is judged as soon as it is there.
+/// Judges the octets that came, the first of them first. A receiver that waits for more than it needs to know
+/// that a frame is malformed is within its rights, but ours does not: each field is judged as soon as it is
+/// there.
 pub fn judge(expected: Expected, octets: &[u8]) -> Verdict {
     let mut frame = Frame {
         markers: false,

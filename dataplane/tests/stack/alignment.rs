@@ -1,4 +1,5 @@
-//! What it costs the sender that segments begin with FPDUs (RFC 5044 appendix B.2): segments that are not full.
+//! What it costs the sender that segments begin with FPDUs (RFC 5044 appendix B.2): segments that are not
+//! full.
 
 use crate::common::{Pair, Setup, all_succeeded, pattern, region_of};
 use warpline_dataplane::device::sim::EndConfig;
@@ -11,8 +12,8 @@ const SINK: STag = STag::new(2, 2);
 const EMSS: u64 = 1448;
 const MESSAGES: u64 = 2000;
 
-/// The segments that `MESSAGES` RDMA Writes of `octets` octets take, as a multiple of those that the octets of their FPDUs
-/// would fill.
+/// The segments that `MESSAGES` RDMA Writes of `octets` octets take, as a multiple of those that the octets
+/// of their FPDUs would fill.
 fn growth(octets: u32) -> f64 {
     let mut pair = Pair::new(1, EndConfig::a(), EndConfig::b());
     let source = region_of(&pattern(1, octets as usize));
@@ -40,8 +41,8 @@ fn growth(octets: u32) -> f64 {
     (statistics.tcp.data_segments_sent - before) as f64 / full as f64
 }
 
-/// MPA-B.2-01: at worst, with FPDUs just over half a segment, about two segments for each that would be full; with FPDUs that
-/// fill them, none more.
+/// MPA-B.2-01: at worst, with FPDUs just over half a segment, about two segments for each that would be full;
+/// with FPDUs that fill them, none more.
 #[test]
 fn alignment_costs_at_most_a_factor_of_two() {
     let (full, half) = (growth(1428), growth(708));

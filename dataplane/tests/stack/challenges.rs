@@ -1,4 +1,5 @@
-//! Acknowledgements that segments out of place ask for are bounded, per connection and per core (RFC 5961 §7).
+//! Acknowledgements that segments out of place ask for are bounded, per connection and per core
+//! (RFC 5961 §7).
 
 use crate::common::PORT;
 use crate::common::raw::{PEER_ISS, RawPeer};
@@ -67,8 +68,8 @@ fn data_sent_again_is_always_acknowledged() {
     assert_eq!(answers(&mut peer, &header, b"again"), 10_000);
 }
 
-/// All connections together: more than one alone may send, less than all could, and another number each second, so that
-/// an observer who counts those of his own connection learns nothing of others'.
+/// All connections together: more than one alone may send, less than all could, and another number each
+/// second, so that an observer who counts those of his own connection learns nothing of others'.
 #[test]
 fn the_core_has_a_limit_that_nobody_knows() {
     const CONNECTIONS: u16 = 300;

@@ -45,8 +45,8 @@ fn octets_to(peer: &mut RawPeer, port: u16) -> usize {
     to_it.map(|sent| sent.payload.len()).sum()
 }
 
-/// One that has most of the descriptors leaves some to another; when there are none, a third connection, with nothing on its way
-/// that could be acknowledged, goes on as soon as there are some again.
+/// One that has most of the descriptors leaves some to another; when there are none, a third connection, with
+/// nothing on its way that could be acknowledged, goes on as soon as there are some again.
 #[test]
 fn descriptors_are_shared() {
     let mut peer = RawPeer::with_tables(RawPeer::config(), 1500, FEW);

@@ -1,5 +1,6 @@
-//! What RFC 6581 and RFC 5044 appendix C change in Full Operation: the ready-to-receive indication, and version 0. The peer
-//! is made of frames: what it sends are the golden vectors, what it gets is compared with them.
+//! What RFC 6581 and RFC 5044 appendix C change in Full Operation: the ready-to-receive indication, and
+//! version 0. The peer is made of frames: what it sends are the golden vectors, what it gets is compared with
+//! them.
 
 use std::sync::Arc;
 
@@ -273,8 +274,9 @@ fn what_was_not_agreed_is_no_indication() {
     }
 }
 
-/// MPAv2-5-01, MPAv2-9.2-07, MPAv2-9.2-10: the indication is the first FPDU, at once, and what the ULP posted early follows.
-/// The STag is not zero: there are adapters that fail a tagged message to STag 0 even without payload.
+/// MPAv2-5-01, MPAv2-9.2-07, MPAv2-9.2-10: the indication is the first FPDU, at once, and what the ULP posted
+/// early follows. The STag is not zero: there are adapters that fail a tagged message to STag 0 even without
+/// payload.
 #[test]
 fn the_initiator_sends_its_indication_first() {
     let read = {
@@ -345,8 +347,8 @@ fn the_answer_to_an_indication_is_not_seen() {
     target.expect_failed(unexpected);
 }
 
-/// A-16, DDP-5.3-03: while the indication is missing, a Send beyond the gap is not placed by its number, since the indication may
-/// be number 1 and take no buffer.
+/// A-16, DDP-5.3-03: while the indication is missing, a Send beyond the gap is not placed by its number,
+/// since the indication may be number 1 and take no buffer.
 #[test]
 fn what_overtakes_the_indication_waits_for_it() {
     let marked = |position: u64, ulpdu: &[u8]| {
@@ -419,8 +421,8 @@ fn version_0_is_received() {
     assert_eq!(target.qp.error(), None);
 }
 
-/// RDMAC-C.1-02, RDMAC-C.1-03: a version other than the connection's, of DDP or of RDMAP, is the documented error, whichever
-/// it is; and the Terminate has the connection's own version.
+/// RDMAC-C.1-02, RDMAC-C.1-03: a version other than the connection's, of DDP or of RDMAP, is the documented
+/// error, whichever it is; and the Terminate has the connection's own version.
 #[test]
 fn versions_do_not_mix() {
     let tagged = StreamError::Ddp(DdpError::TaggedVersion);
@@ -467,8 +469,8 @@ fn nudging() -> Target {
     Target::new(FullOperation { nudges: true, ..FullOperation::new(QP, true) })
 }
 
-/// A peer that overlooks the first FPDU until more octets come, as Linux siw may, gets some: Writes for nothing, ever more rarely,
-/// and in the end no more.
+/// A peer that overlooks the first FPDU until more octets come, as Linux siw may, gets some: Writes for
+/// nothing, ever more rarely, and in the end no more.
 ///
 /// RDMAP-5.1-03
 #[test]

@@ -1,5 +1,6 @@
-//! A peer that breaks the rules of MPA, DDP and RDMAP: each fault gives the documented error to the application and the
-//! documented Terminate to the peer, closes the connection, and writes no octet outside what was granted.
+//! A peer that breaks the rules of MPA, DDP and RDMAP: each fault gives the documented error to the
+//! application and the documented Terminate to the peer, closes the connection, and writes no octet outside
+//! what was granted.
 
 mod endings;
 mod lingering;
@@ -153,9 +154,10 @@ fn a_send_without_a_buffer() {
     assert_eq!(target.peer.core.statistics().streams_failed, 1);
 }
 
-/// Bits and fields that nobody may look at: reserved bits of DDP's and RDMAP's control octets, the Invalidate STag of a Send
-/// that does not invalidate, what the ULP's fields say in the segments of one message, and where an empty tagged segment
-/// would go. DDP-4.1-08, DDP-4.3-05, DDP-5.2-09, DDP-5.2-10, RDMAP-4.1-08, RDMAP-4.1-09
+/// Bits and fields that nobody may look at: reserved bits of DDP's and RDMAP's control octets, the Invalidate
+/// STag of a Send that does not invalidate, what the ULP's fields say in the segments of one message, and
+/// where an empty tagged segment would go. DDP-4.1-08, DDP-4.3-05, DDP-5.2-09, DDP-5.2-10, RDMAP-4.1-08,
+/// RDMAP-4.1-09
 #[test]
 fn what_is_not_looked_at() {
     let mut target = Target::new();
@@ -185,8 +187,9 @@ fn ulpdus_without_a_header() {
     }
 }
 
-/// MPA-8-02, MPA-8-08, MPA-8-10, MPA-4.4-15, C00-9-06: a wrong CRC is taken as loss while TCP may still bring the FPDU
-/// again; the same octets wrong again and again are error 2. TCP carries the Terminate, and is closed behind it, not reset.
+/// MPA-8-02, MPA-8-08, MPA-8-10, MPA-4.4-15, C00-9-06: a wrong CRC is taken as loss while TCP may still bring
+/// the FPDU again; the same octets wrong again and again are error 2. TCP carries the Terminate, and is
+/// closed behind it, not reset.
 #[test]
 fn a_wrong_crc_is_loss_first_and_then_an_error() {
     let mut target = Target::new();
@@ -342,7 +345,8 @@ fn a_reset_is_reported() {
     assert_eq!(flushed, Some((2, Status::Flushed)), "what is posted later too");
 }
 
-/// RDMAP-5.4-03, RDMAP-5.4-05, RDMAP-6.2.1-02: the peer's Terminate is told to the application, and answered by closing alone.
+/// RDMAP-5.4-03, RDMAP-5.4-05, RDMAP-6.2.1-02: the peer's Terminate is told to the application, and answered
+/// by closing alone.
 #[test]
 fn a_terminate_is_reported() {
     let mut target = Target::new();
@@ -449,7 +453,8 @@ fn alignment_does_not_matter() {
     assert_eq!(target.qp.error(), None);
 }
 
-/// Random FPDUs with right CRCs, and random octets: no panic, and never an octet outside the one writable region.
+/// Random FPDUs with right CRCs, and random octets: no panic, and never an octet outside the one writable
+/// region.
 #[test]
 fn garbage_stays_inside() {
     let mut rng = fastrand::Rng::with_seed(7);

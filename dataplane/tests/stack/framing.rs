@@ -1,5 +1,5 @@
-//! FPDU framing against an oracle written from RFC 5044 alone: it works octet by octet, shares no code with the crate and
-//! leaves the document's definitions as they stand.
+//! FPDU framing against an oracle written from RFC 5044 alone: it works octet by octet, shares no code with
+//! the crate and leaves the document's definitions as they stand.
 
 use proptest::collection::vec;
 use proptest::prelude::*;

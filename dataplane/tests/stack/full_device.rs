@@ -30,8 +30,8 @@ const CONNECTIONS: u16 = 24;
 /// Segments of 64 octets that each connection has ready when its peer has acknowledged three times.
 const READY: usize = 34;
 
-/// A core with [`CONNECTIONS`] whose windows have grown, so that each has [`READY`] segments to send to a device that takes
-/// none yet. They were told so in the order of their ports.
+/// A core with [`CONNECTIONS`] whose windows have grown, so that each has [`READY`] segments to send to a
+/// device that takes none yet. They were told so in the order of their ports.
 fn many_ready() -> RawPeer {
     let mut peer = RawPeer::new();
     // One address may hold half of a backlog.

@@ -1,5 +1,5 @@
-//! Peers that send half an FPDU and fall silent, on as many connections as there may be: what they make a core hold is bounded,
-//! no other connection notices, and when frames are short it is they that are failed.
+//! Peers that send half an FPDU and fall silent, on as many connections as there may be: what they make a
+//! core hold is bounded, no other connection notices, and when frames are short it is they that are failed.
 
 use std::sync::Arc;
 
@@ -202,8 +202,9 @@ const FEW: Tables = Tables {
     cut_octets: 1024,
 };
 
-/// More holders than there are frames: FPDUs that come whole pass through all the same, nothing that was acknowledged is lost,
-/// and those that need a frame for longer get one when the silent are failed, which are the only ones that are.
+/// More holders than there are frames: FPDUs that come whole pass through all the same, nothing that was
+/// acknowledged is lost, and those that need a frame for longer get one when the silent are failed, which are
+/// the only ones that are.
 #[test]
 fn when_frames_are_short_the_silent_are_failed() {
     let mut world = World::new(FEW);

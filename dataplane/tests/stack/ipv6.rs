@@ -1,5 +1,5 @@
-//! IPv6 as others speak it: Linux's frames are answered as Linux answered them, and what RFC 4861, RFC 4862 and RFC 8200 ask
-//! for is done frame by frame.
+//! IPv6 as others speak it: Linux's frames are answered as Linux answered them, and what RFC 4861, RFC 4862
+//! and RFC 8200 ask for is done frame by frame.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -342,8 +342,8 @@ fn an_address_that_another_has_is_not_used() {
     }
 }
 
-/// RFC 4861 §7.2.4: who probes for an address in use is told, at the address of all nodes. Who advertises it is contradicted,
-/// once in a while.
+/// RFC 4861 §7.2.4: who probes for an address in use is told, at the address of all nodes. Who advertises it
+/// is contradicted, once in a while.
 #[test]
 fn an_address_in_use_is_defended() {
     let mut link = link();

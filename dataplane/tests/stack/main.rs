@@ -1,5 +1,5 @@
-//! The stack as a whole, in one process and in virtual time: against frames written out, against itself over links that lose,
-//! and against models.
+//! The stack as a whole, in one process and in virtual time: against frames written out, against itself over
+//! links that lose, and against models.
 //!
 //! One binary for all of it: what the tests share, and the cores they drive, are compiled once.
 

@@ -1,7 +1,7 @@
 //! TCP over bottlenecks of many kinds: how fast, how fair, and whether it ever stands still.
 //!
-//! `WARPLINE_MATRIX_RUNS` says how many runs of the matrix are made, 500 unless it is set, and `WARPLINE_MATRIX_FIRST` which
-//! is the first: a run that failed is had again by its number.
+//! `WARPLINE_MATRIX_RUNS` says how many runs of the matrix are made, 500 unless it is set, and
+//! `WARPLINE_MATRIX_FIRST` which is the first: a run that failed is had again by its number.
 
 pub mod bottleneck;
 mod runs;
@@ -121,9 +121,10 @@ fn every_run_of_the_matrix_arrives_in_time() {
     assert!(failures.is_empty(), "{} failures; {again}\n{}", failures.len(), failures.join("\n"));
 }
 
-/// The least fraction of what theory gives that runs must reach in the mean. Theory knows nothing of the losses with which
-/// slow start ends, nor that DCTCP's first mark halves the window (RFC 8257 §3.3: alpha begins at 1), which then grows as
-/// NewReno's. Where frames are lost, slow start ends later than theory has it, so that most runs take less time than it says.
+/// The least fraction of what theory gives that runs must reach in the mean. Theory knows nothing of the
+/// losses with which slow start ends, nor that DCTCP's first mark halves the window (RFC 8257 §3.3: alpha
+/// begins at 1), which then grows as NewReno's. Where frames are lost, slow start ends later than theory has
+/// it, so that most runs take less time than it says.
 fn floor(cell: Cell) -> f64 {
     match (cell.algorithm, cell.line.loss > 0.0) {
         (Algorithm::Cubic | Algorithm::NewReno, true) => 1.0,

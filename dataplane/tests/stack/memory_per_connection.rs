@@ -1,5 +1,5 @@
-//! What an idle connection costs a core: its share of every table made for connections, and what it keeps on the heap
-//! once it runs. Counted by the allocator, not by adding up what somebody thought of.
+//! What an idle connection costs a core: its share of every table made for connections, and what it keeps on
+//! the heap once it runs. Counted by the allocator, not by adding up what somebody thought of.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -92,7 +92,8 @@ impl Counted {
         }
     }
 
-    /// Opens a connection to `core` and brings it into Full Operation there, with a startup frame of `reply_octets`.
+    /// Opens a connection to `core` and brings it into Full Operation there, with a startup frame of
+    /// `reply_octets`.
     fn open(&mut self, number: QpNumber, reply_octets: u16) {
         let remote = SocketAddr::new(address(2).into(), PORT);
         let token = u64::from(number.0);

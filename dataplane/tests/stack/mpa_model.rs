@@ -1,5 +1,6 @@
-//! Framing and its judge, octet for octet: every Marker phase with every ULPDU length, the lengths at the limits, whole
-//! streams, what senders are free to do and what they must not. The judge is `mpa_oracle`, written from the RFC's text alone.
+//! Framing and its judge, octet for octet: every Marker phase with every ULPDU length, the lengths at the
+//! limits, whole streams, what senders are free to do and what they must not. The judge is `mpa_oracle`,
+//! written from the RFC's text alone.
 
 use std::collections::BTreeSet;
 use std::thread;
@@ -12,7 +13,8 @@ use warpline_dataplane::wire::mpa::Marker;
 
 /// Positions from one Marker to the next at which an FPDU can begin.
 const PHASES: u64 = 128;
-/// Octets of stream before the Marker interval the FPDU begins in: at its start, later, and more than sequence numbers count.
+/// Octets of stream before the Marker interval the FPDU begins in: at its start, later, and more than
+/// sequence numbers count.
 const INTERVALS: [u64; 4] = [0, 512, 3 * 512, (1 << 32) + 7 * 512];
 
 /// Shapes that were seen.
@@ -80,8 +82,8 @@ impl Bench {
         Self { pattern, ours: Vec::new(), theirs: Vec::new(), ulpdu: Vec::new(), seen: Seen::default() }
     }
 
-    /// Frames a ULPDU of `len` octets at `position` of a stream that begins at sequence number `start`, by both, and gives
-    /// each the other's octets.
+    /// Frames a ULPDU of `len` octets at `position` of a stream that begins at sequence number `start`, by
+    /// both, and gives each the other's octets.
     fn both_ways(&mut self, stream: Stream, position: u64, len: usize) {
         let what = (stream, position, len);
         let at = stream.start.wrapping_add(position as u32);
@@ -154,7 +156,8 @@ impl Bench {
     }
 }
 
-/// A stream with Markers and CRCs in which the octet `wrap_at` of the FPDU at `position` has sequence number zero.
+/// A stream with Markers and CRCs in which the octet `wrap_at` of the FPDU at `position` has sequence number
+/// zero.
 fn wrapping(position: u64, wrap_at: usize) -> Stream {
     let start = 0_u32.wrapping_sub(position as u32).wrapping_sub(wrap_at as u32);
     Stream { start, markers: true, crc: true }
@@ -186,8 +189,8 @@ fn every_phase(each: impl Fn(&mut Bench, u64) + Sync) -> Seen {
     seen
 }
 
-/// How many of the ULPDU lengths `lengths` put a Marker right before the CRC, over all phases: the octets before the CRC,
-/// PAD included, end where one is due.
+/// How many of the ULPDU lengths `lengths` put a Marker right before the CRC, over all phases: the octets
+/// before the CRC, PAD included, end where one is due.
 fn before_crc(lengths: std::ops::Range<u64>) -> u64 {
     let due = |phase: u64, len: u64| {
         let to_first = (512 - phase * 4) % 512;
@@ -213,8 +216,8 @@ fn every_phase_and_every_length() {
     assert_eq!(seen.leading, 2049, "every length behind a Marker");
     assert_eq!(seen.before_crc, before_crc(0..2049));
     assert!(seen.before_crc > 2000, "{seen:?}");
-    // 0 to 11 octets make FPDUs of 8 to 20 octets, 12 and 13 of 24 (PAD included): as many phases have a Marker in them as
-    // they have places that begin at a multiple of four, and the one in front.
+    // 0 to 11 octets make FPDUs of 8 to 20 octets, 12 and 13 of 24 (PAD included): as many phases have a
+    // Marker in them as they have places that begin at a multiple of four, and the one in front.
     assert_eq!(seen.tiny, (0..14_u64).map(|len| (len + 2).div_ceil(4) + 1).sum::<u64>());
     assert_eq!(seen.markers.iter().sum::<u64>(), fpdus);
     assert!(seen.markers[..5].iter().all(|count| *count > 20_000), "{seen:?}");
@@ -224,8 +227,8 @@ fn every_phase_and_every_length() {
     assert!(seen.pad.iter().all(|count| *count > 65_000), "{seen:?}");
 }
 
-/// Lengths around every multiple of 512, around every MULPDU from 128 to 64768, and the last 256 there are; the phases take
-/// turns, and the longest ULPDU has all of them.
+/// Lengths around every multiple of 512, around every MULPDU from 128 to 64768, and the last 256 there are;
+/// the phases take turns, and the longest ULPDU has all of them.
 ///
 /// MPA-3-04, MPA-3-05, MPA-4.5-01, MPA-4.5-02, MPA-4.5-06
 #[test]
@@ -277,8 +280,8 @@ fn without_markers_and_without_crcs() {
     );
 }
 
-/// What senders may put into PAD, the reserved half of a Marker and the low bits of its pointer changes the CRC and nothing
-/// else; our own sender leaves all of it zero.
+/// What senders may put into PAD, the reserved half of a Marker and the low bits of its pointer changes the
+/// CRC and nothing else; our own sender leaves all of it zero.
 // Requirements: MPA-4.1-05, MPA-4.2-02, MPA-4.2-03, MPA-4.2-04, C00-7.1-03, C00-7.1-04
 #[test]
 fn liberties_are_borne() {
@@ -329,8 +332,8 @@ fn judged(stream: Stream, position: u64, octets: &[u8]) -> Result<Option<Vec<u8>
     Ok(None)
 }
 
-/// Damage of every kind, with CRCs that hold and that do not: both come to the same verdict, and each verdict occurs.
-/// Ambiguities.
+/// Damage of every kind, with CRCs that hold and that do not: both come to the same verdict, and each verdict
+/// occurs. Ambiguities.
 // Requirements: MPA-4.4-16, MPA-5.2-02, MPA-6-03, C00-7.2-01, C00-7.2-05, C00-9-03
 #[test]
 fn damage_is_judged_alike() {
@@ -378,8 +381,8 @@ fn damage_is_judged_alike() {
     assert!(verdicts.iter().all(|count| *count > 2000), "{verdicts:?}");
 }
 
-/// Whole streams from before the wrap of sequence numbers to behind it: FPDUs follow each other wherever Markers fall between
-/// them, and the positions of one are the sequence numbers of the other.
+/// Whole streams from before the wrap of sequence numbers to behind it: FPDUs follow each other wherever
+/// Markers fall between them, and the positions of one are the sequence numbers of the other.
 ///
 /// MPA-4.3-02, MPA-4.3-04, MPA-4.3-05, MPA-4.3-06, MPA-5.2-01, A-20
 #[test]

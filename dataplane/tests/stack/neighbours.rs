@@ -141,8 +141,8 @@ fn a_probe_for_our_address_is_answered_and_a_claim_to_it_contradicted() {
     assert_eq!(link.dropped(DropCause::AddressConflict), 21);
 }
 
-/// A forger on the link says that it is the peer: by announcements, replies nobody asked for, and requests. While the peer
-/// is there, nothing goes to the forger.
+/// A forger on the link says that it is the peer: by announcements, replies nobody asked for, and requests.
+/// While the peer is there, nothing goes to the forger.
 #[test]
 fn forged_packets_do_not_divert_a_connection() {
     let (mut link, mut header) = connected();
@@ -169,7 +169,8 @@ fn forged_packets_do_not_divert_a_connection() {
     }
 }
 
-/// The peer has a new hardware address, and the old one is gone: a second later the connection goes on to the new one.
+/// The peer has a new hardware address, and the old one is gone: a second later the connection goes on to the
+/// new one.
 #[test]
 fn a_peer_that_moves_is_followed() {
     let (mut link, mut header) = connected();
@@ -182,7 +183,8 @@ fn a_peer_that_moves_is_followed() {
     assert_eq!(acknowledged_to(&mut link, &mut header), moved);
 }
 
-/// RFC 1122 §2.3.2.1, by unicast poll: an old entry is used and asked; while the peer's acknowledgements come, it is not.
+/// RFC 1122 §2.3.2.1, by unicast poll: an old entry is used and asked; while the peer's acknowledgements
+/// come, it is not.
 #[test]
 fn an_old_entry_is_asked_by_unicast() {
     let (mut link, mut header) = connected();

@@ -9,7 +9,8 @@ const SOURCE: STag = STag::new(1, 1);
 const SINK: STag = STag::new(2, 2);
 const MESSAGE_OCTETS: u32 = 64 * 1024;
 
-/// Writes `messages` messages and polls until all are completed. Nothing here allocates but what is under test.
+/// Writes `messages` messages and polls until all are completed. Nothing here allocates but what is under
+/// test.
 fn transfer(pair: &mut Pair, messages: u64) {
     for id in 0..messages {
         let local = Slice { stag: SOURCE, to: 0, octets: MESSAGE_OCTETS };
@@ -43,7 +44,8 @@ fn a_running_transfer_allocates_nothing() {
     }
 }
 
-/// Nor under loss and reordering: what is held beyond gaps, and what is placed there, has its room beforehand.
+/// Nor under loss and reordering: what is held beyond gaps, and what is placed there, has its room
+/// beforehand.
 #[test]
 fn gaps_allocate_nothing() {
     for setup in [Setup { markers: false, crc: true }, Setup { markers: true, crc: true }] {
@@ -67,8 +69,8 @@ fn gaps_allocate_nothing() {
     }
 }
 
-/// Nor does any other operation: Reads and Atomic Operations both ways, Sends gathered, scattered, inline, with Immediate
-/// Data, posted one by one.
+/// Nor does any other operation: Reads and Atomic Operations both ways, Sends gathered, scattered, inline,
+/// with Immediate Data, posted one by one.
 #[test]
 fn no_operation_allocates() {
     let mut pair = Pair::new(5, EndConfig::a(), EndConfig::b());

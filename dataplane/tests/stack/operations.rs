@@ -1,4 +1,5 @@
-//! Every operation of RDMAP between two cores on a simulated link: what arrives where, and which completions tell of it.
+//! Every operation of RDMAP between two cores on a simulated link: what arrives where, and which completions
+//! tell of it.
 
 mod atomics;
 mod bench;

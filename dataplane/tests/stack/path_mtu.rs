@@ -1,4 +1,5 @@
-//! ICMP errors about segments of ours (RFC 1191, RFC 5927, RFC 5044 §9.1): what can be true is heeded, what cannot is not.
+//! ICMP errors about segments of ours (RFC 1191, RFC 5927, RFC 5044 §9.1): what can be true is heeded, what
+//! cannot is not.
 
 use crate::common::address;
 use crate::common::raw::{PEER_ISS, PEER_PORT, RawPeer, Sent};
@@ -76,7 +77,8 @@ fn sending() -> (RawPeer, SeqNumber, Vec<u8>) {
     (peer, next, octets)
 }
 
-/// Takes what the core sends, up to `limit` octets in a segment, and acknowledges it, until all `octets` have come.
+/// Takes what the core sends, up to `limit` octets in a segment, and acknowledges it, until all `octets` have
+/// come.
 fn receive_all(peer: &mut RawPeer, start: SeqNumber, octets: &[u8], limit: usize) {
     let mut have = vec![None; octets.len()];
     for _ in 0..1000 {
@@ -99,7 +101,8 @@ fn receive_all(peer: &mut RawPeer, start: SeqNumber, octets: &[u8], limit: usize
     panic!("not all has come");
 }
 
-/// RFC 1191 §6.3: what was sent goes out again in segments that pass, without waiting for a timeout, and nothing is lost.
+/// RFC 1191 §6.3: what was sent goes out again in segments that pass, without waiting for a timeout, and
+/// nothing is lost.
 #[test]
 fn segments_shrink_to_the_path() {
     let (mut peer, next, octets) = sending();

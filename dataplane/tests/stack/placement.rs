@@ -1,6 +1,6 @@
-//! Placement out of order, judged at the wire and in memory: with Markers whole FPDUs go to their buffers whatever is missing
-//! before them, Delivery follows the left edge of the stream, and nothing else is ever written. RFC 5044 §6, appendices A.3,
-//! A.4 and B.
+//! Placement out of order, judged at the wire and in memory: with Markers whole FPDUs go to their buffers
+//! whatever is missing before them, Delivery follows the left edge of the stream, and nothing else is ever
+//! written. RFC 5044 §6, appendices A.3, A.4 and B.
 
 mod cases;
 mod gaps;
@@ -41,8 +41,8 @@ fn has_marker(run: &Run, fpdu: &Fpdu) -> bool {
     start.next_multiple_of(512) + 4 <= run.position + fpdu.end
 }
 
-/// Takes the completions there are: each must be the Send whose turn it is, with its length. Gives how many Sends are
-/// delivered now.
+/// Takes the completions there are: each must be the Send whose turn it is, with its length. Gives how many
+/// Sends are delivered now.
 #[track_caller]
 fn take_deliveries(receiver: &Receiver, run: &Run, mut delivered: usize) -> usize {
     for completion in receiver.polled() {
@@ -56,8 +56,8 @@ fn take_deliveries(receiver: &Receiver, run: &Run, mut delivered: usize) -> usiz
     delivered
 }
 
-/// Lets the segments of a run arrive, and after each looks at memory and completions. DDP-1-02, DDP-4.1-07, DDP-5.2-04, DDP-5.4-01,
-/// RDMAP-5.5-02: a Send is delivered when all before it has come, and not before.
+/// Lets the segments of a run arrive, and after each looks at memory and completions. DDP-1-02, DDP-4.1-07,
+/// DDP-5.2-04, DDP-5.4-01, RDMAP-5.5-02: a Send is delivered when all before it has come, and not before.
 #[track_caller]
 fn play(receiver: &mut Receiver, run: &Run, segments: &[(usize, usize)]) {
     let before = receiver.statistics();

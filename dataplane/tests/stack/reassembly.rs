@@ -1,4 +1,5 @@
-//! IPv4 fragments on the wire (RFC 5044 §A.5.1): a core takes what is put together from them as it takes any packet.
+//! IPv4 fragments on the wire (RFC 5044 §A.5.1): a core takes what is put together from them as it takes any
+//! packet.
 
 use crate::common::raw::{PEER_ISS, RawPeer};
 use warpline_dataplane::core::ring::Event;
@@ -86,8 +87,8 @@ fn fragments_of_different_segments_do_not_pass() {
     assert_eq!(peer.core.statistics().dropped(DropCause::TcpChecksum), 1);
 }
 
-/// RFC 5722: an attacker who rewrites the header of a segment by an overlapping fragment gets nothing, and the segment
-/// comes again whole.
+/// RFC 5722: an attacker who rewrites the header of a segment by an overlapping fragment gets nothing, and
+/// the segment comes again whole.
 #[test]
 fn overlapping_fragments_deliver_nothing() {
     let mut peer = RawPeer::new();
@@ -103,8 +104,8 @@ fn overlapping_fragments_deliver_nothing() {
     assert_eq!(peer.expect_one().header.ack, PEER_ISS + 1001);
 }
 
-/// Halves of datagrams, as many as can be named, and fragments that end past the longest datagram: nothing is kept of them
-/// beyond the bound, no frame either, and whole segments go on being taken.
+/// Halves of datagrams, as many as can be named, and fragments that end past the longest datagram: nothing is
+/// kept of them beyond the bound, no frame either, and whole segments go on being taken.
 #[test]
 fn a_flood_of_fragments_holds_nothing() {
     let mut peer = RawPeer::new();

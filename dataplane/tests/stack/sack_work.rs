@@ -1,5 +1,6 @@
-//! A peer that makes selective acknowledgements dear: tiny segments, many holes, a flood of blocks (the manner of
-//! CVE-2019-11477 to CVE-2019-11479). The work in one poll is bounded, and nobody loses anything by it.
+//! A peer that makes selective acknowledgements dear: tiny segments, many holes, a flood of blocks (the
+//! manner of CVE-2019-11477 to CVE-2019-11479). The work in one poll is bounded, and nobody loses anything by
+//! it.
 
 use std::sync::Arc;
 
@@ -110,8 +111,8 @@ impl Flooded {
     }
 }
 
-/// RFC 8985 §6, RFC 6675: each block that shows a hole has the send queue searched. A poll does so much of that, counts what
-/// it leaves, and still everything is repaired.
+/// RFC 8985 §6, RFC 6675: each block that shows a hole has the send queue searched. A poll does so much of
+/// that, counts what it leaves, and still everything is repaired.
 #[test]
 fn the_search_for_holes_is_bounded() {
     let mut flooded = Flooded::new();

@@ -1,4 +1,5 @@
-//! What control is told of a connection before Full Operation comes in order and comes at all, though control be behind.
+//! What control is told of a connection before Full Operation comes in order and comes at all, though control
+//! be behind.
 
 use std::sync::Arc;
 
@@ -11,7 +12,8 @@ use warpline_dataplane::wire::tcp::{Flags, Options, SeqNumber};
 
 const SPOKEN: &[u8] = b"spoken while nobody listened";
 
-/// A core with an open connection, whose events nobody takes and no longer have room for what could come later.
+/// A core with an open connection, whose events nobody takes and no longer have room for what could come
+/// later.
 fn behind() -> (RawPeer, SeqNumber) {
     let mut peer = RawPeer::new();
     let ack = peer.accept(Options::default());

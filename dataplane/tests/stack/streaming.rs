@@ -1,5 +1,5 @@
-//! Streaming mode at a core that holds streaming octets until control has consumed them, and the change to Full
-//! Operation at any octet and in either direction. The peer is made of frames.
+//! Streaming mode at a core that holds streaming octets until control has consumed them, and the change to
+//! Full Operation at any octet and in either direction. The peer is made of frames.
 
 use std::sync::Arc;
 
@@ -206,7 +206,8 @@ fn octets_that_are_not_taken_close_the_window() {
     assert_eq!(streaming.copied(), [0; 2 * 1460]);
 }
 
-/// Control has copies of no more than [`limits::STREAM_UNCONSUMED_OCTETS`]; the peer fills the window, and no more.
+/// Control has copies of no more than [`limits::STREAM_UNCONSUMED_OCTETS`]; the peer fills the window, and no
+/// more.
 #[test]
 fn an_application_that_never_reads_is_sent_a_window() {
     let mut streaming = Streaming::new();
@@ -234,7 +235,8 @@ fn an_application_that_never_reads_is_sent_a_window() {
     assert!(streaming.window() >= WINDOW_OCTETS as usize - 2 * 1460, "all of the window again");
 }
 
-/// What was acknowledged reaches control after both ends have finished, in order: octets, the peer's end, the end.
+/// What was acknowledged reaches control after both ends have finished, in order: octets, the peer's end, the
+/// end.
 #[test]
 fn what_was_acknowledged_outlives_the_connection() {
     let mut streaming = Streaming::new();
@@ -319,8 +321,9 @@ fn what_is_sent_is_freed_as_it_is_acknowledged() {
     assert!(streaming.peer.sent.iter().any(|sent| sent.header.flags.contains(Flags::RST)));
 }
 
-/// MPA-7.1-01, MPA-7.1-05, MPA-7.1.5-04, A-20: octets behind the last streaming octet that was taken are FPDUs, though they
-/// came in its segment and control has a copy of them; our first FPDU follows our last streaming octet.
+/// MPA-7.1-01, MPA-7.1-05, MPA-7.1.5-04, A-20: octets behind the last streaming octet that was taken are
+/// FPDUs, though they came in its segment and control has a copy of them; our first FPDU follows our last
+/// streaming octet.
 #[test]
 fn full_operation_begins_at_an_octet_not_at_a_time() {
     let mut streaming = Streaming::new();
@@ -346,8 +349,8 @@ fn full_operation_begins_at_an_octet_not_at_a_time() {
     assert!(holds(&streaming.memory, 64, b"and on"));
 }
 
-/// C00-8.1-03, C00-8.1-04, C00-8.1-06, C00-7.1-05, C00-7.2-02, C00-X-01: without startup frames, a zero Marker and the first
-/// FPDU are the first octets after TCP's handshake; neither end waits for the other.
+/// C00-8.1-03, C00-8.1-04, C00-8.1-06, C00-7.1-05, C00-7.2-02, C00-X-01: without startup frames, a zero
+/// Marker and the first FPDU are the first octets after TCP's handshake; neither end waits for the other.
 #[test]
 fn an_unnegotiated_stream_begins_with_a_marker() {
     let figures = [octets(include_str!("../vectors/culley00-fig5.hex")), figure_5()];
@@ -364,8 +367,8 @@ fn an_unnegotiated_stream_begins_with_a_marker() {
     }
 }
 
-/// C00-7.3-01, C00-7.3-02, C00-7.3-03, C00-7.3-07: FPDUs that wait together leave each in a segment of its own, and so
-/// does what is sent again.
+/// C00-7.3-01, C00-7.3-02, C00-7.3-03, C00-7.3-07: FPDUs that wait together leave each in a segment of its
+/// own, and so does what is sent again.
 #[test]
 fn an_unnegotiated_stream_packs_nothing() {
     let mut streaming = Streaming::new();
@@ -438,8 +441,8 @@ fn an_unnegotiated_stream_without_markers_is_refused() {
     assert!(streaming.completions.poll().is_some_and(|completion| completion.status != Status::Success));
 }
 
-/// C00-9-01, C00-9-05, C00-9-06: after an error nothing more is delivered on that half connection, and TCP stays open: the
-/// other half goes on as it was.
+/// C00-9-01, C00-9-05, C00-9-06: after an error nothing more is delivered on that half connection, and TCP
+/// stays open: the other half goes on as it was.
 #[test]
 fn an_error_on_one_half_leaves_the_other_open() {
     let mut streaming = Streaming::new();
@@ -495,8 +498,8 @@ fn a_stream_without_a_queue_pair_cannot_start() {
     assert!(streaming.peer.sent.iter().any(|sent| sent.header.flags.contains(Flags::RST)));
 }
 
-/// MPA-7.1.2-15, MPA-7.1.2-26, A-07: a Responder whose peer never sends an FPDU sends none either, whatever was posted,
-/// reports it in time and closes without a Terminate.
+/// MPA-7.1.2-15, MPA-7.1.2-26, A-07: a Responder whose peer never sends an FPDU sends none either, whatever
+/// was posted, reports it in time and closes without a Terminate.
 #[test]
 fn a_responder_does_not_wait_for_its_first_fpdu_for_ever() {
     for comes in [false, true] {
@@ -557,8 +560,9 @@ fn an_admitted_connection_leaves_the_backlog() {
     assert_eq!(streaming.copied(), b"hello");
 }
 
-/// MPA-7.1-01, MPA-7.1.5-03, MPA-7.1.5-04: segments cut anywhere, in any order and sent twice around the octet where FPDUs
-/// begin; the application reads when it likes. No octet is lost, doubled or read in the wrong mode.
+/// MPA-7.1-01, MPA-7.1.5-03, MPA-7.1.5-04: segments cut anywhere, in any order and sent twice around the
+/// octet where FPDUs begin; the application reads when it likes. No octet is lost, doubled or read in the
+/// wrong mode.
 #[test]
 fn the_switch_is_at_its_octet_whatever_arrives_when() {
     for seed in 0..100 {

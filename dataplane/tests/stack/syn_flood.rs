@@ -1,4 +1,5 @@
-//! Opening under attack: SYNs from addresses that are nobody's, and peers that are there all the same (RFC 4987).
+//! Opening under attack: SYNs from addresses that are nobody's, and peers that are there all the same
+//! (RFC 4987).
 
 use std::net::Ipv4Addr;
 
@@ -81,8 +82,8 @@ fn accepted(peer: &mut RawPeer) -> Option<warpline_dataplane::core::ring::Connec
     })
 }
 
-/// A hundred thousand SYNs from as many addresses, on the network and off it: the core holds no more than the backlog, asks
-/// the device for no frame more, allocates nothing, and takes the peer that is there.
+/// A hundred thousand SYNs from as many addresses, on the network and off it: the core holds no more than the
+/// backlog, asks the device for no frame more, allocates nothing, and takes the peer that is there.
 #[test]
 fn a_flood_of_syns_keeps_nobody_out() {
     let mut peer = flooded(BACKLOG);
@@ -141,7 +142,8 @@ fn a_flood_of_syns_keeps_nobody_out() {
     assert_eq!(peer.core.usage().connections, 1);
 }
 
-/// What a SYN offered holds although the core has forgotten it: its MSS, its window shift, and that it offered one at all.
+/// What a SYN offered holds although the core has forgotten it: its MSS, its window shift, and that it
+/// offered one at all.
 #[test]
 fn a_cookie_remembers_what_the_syn_offered() {
     for (mss, window_scale, largest, answered) in [
@@ -248,7 +250,8 @@ fn backlogs_do_not_add_up() {
     assert_eq!(peer.core.usage().connections, limits::HALF_OPEN_PER_CORE);
 }
 
-/// RSTs to segments of nobody, and answers to pings, have a limit per second: nobody is flooded by us on somebody's behalf.
+/// RSTs to segments of nobody, and answers to pings, have a limit per second: nobody is flooded by us on
+/// somebody's behalf.
 #[test]
 fn answers_to_strangers_are_limited() {
     let mut peer = RawPeer::new();

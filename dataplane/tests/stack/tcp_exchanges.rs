@@ -1,4 +1,5 @@
-//! What happens to frames around TCP, against a peer made of frames: what a packet script (`packet_scripts.rs`) cannot say.
+//! What happens to frames around TCP, against a peer made of frames: what a packet script
+//! (`packet_scripts.rs`) cannot say.
 
 use crate::common::raw::{OUR_MAC, PEER_ISS, PEER_MAC, RawPeer};
 use crate::common::{PORT, address};
@@ -221,8 +222,8 @@ fn an_unreachable_peer_fails_the_open() {
     assert!(matches!(peer.events.pop(), Some(Event::ConnectFailed { token: 5, error: e }) if e == error));
 }
 
-/// A thousand connections that time out at the same instant are looked after in several polls, so that frames that arrive
-/// meanwhile do not wait for all of them; and all of them are.
+/// A thousand connections that time out at the same instant are looked after in several polls, so that frames
+/// that arrive meanwhile do not wait for all of them; and all of them are.
 #[test]
 fn timers_that_expire_together_do_not_keep_frames_waiting() {
     const CONNECTIONS: usize = 3 * limits::TIMERS_PER_POLL + 1;

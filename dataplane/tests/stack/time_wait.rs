@@ -1,4 +1,5 @@
-//! TIME-WAIT on the wire (RFC 9293 §3.6.1, RFC 1337, RFC 6191), and the local ports that wait with it (RFC 6056).
+//! TIME-WAIT on the wire (RFC 9293 §3.6.1, RFC 1337, RFC 6191), and the local ports that wait with it
+//! (RFC 6056).
 
 use crate::common::PORT;
 use crate::common::raw::{PEER_ISS, PEER_PORT, RawPeer};
@@ -15,7 +16,8 @@ fn fin() -> Flags {
     Flags::FIN | ACK
 }
 
-/// A core whose connection with the peer is in TIME-WAIT, and its next sequence number. The peer's is `PEER_ISS + 2`.
+/// A core whose connection with the peer is in TIME-WAIT, and its next sequence number. The peer's is
+/// `PEER_ISS + 2`.
 fn waiting() -> (RawPeer, SeqNumber) {
     let mut peer = RawPeer::new();
     let next = peer.accept(Options::default());
@@ -59,7 +61,8 @@ fn a_repeated_fin_is_acknowledged_and_prolongs() {
     }
 }
 
-/// RFC 1337: neither a RST nor an old duplicate ends the wait, and what the wait is for is answered in between.
+/// RFC 1337: neither a RST nor an old duplicate ends the wait, and what the wait is for is answered in
+/// between.
 #[test]
 fn it_is_not_assassinated() {
     let (mut peer, next) = waiting();
@@ -93,8 +96,8 @@ fn acknowledgements_do_not_ping_pong() {
     assert!(peer.core.statistics().dropped(DropCause::RateLimited) > 9000);
 }
 
-/// RFC 1122 §4.2.2.13: a SYN beyond what the old connection used opens a new one, whose sequence numbers lie beyond the old
-/// ones; any other is answered as RFC 5961 §4 has it.
+/// RFC 1122 §4.2.2.13: a SYN beyond what the old connection used opens a new one, whose sequence numbers lie
+/// beyond the old ones; any other is answered as RFC 5961 §4 has it.
 #[test]
 fn a_new_syn_reopens() {
     let (mut peer, next) = waiting();
@@ -179,7 +182,8 @@ fn ports_are_used_once_and_their_end_is_told() {
     assert_eq!(open(&mut peer, 9), None);
 }
 
-/// A connection from the only port there is, closed by the core first; with timestamps or without. Gives its last number.
+/// A connection from the only port there is, closed by the core first; with timestamps or without. Gives its
+/// last number.
 fn opened_and_closed(clock: Option<u32>) -> (RawPeer, SeqNumber) {
     let mut peer = RawPeer::with(Config { ports: (50_000, 50_000), ..RawPeer::config() }, 1500);
     let syn = open(&mut peer, 1).unwrap();
@@ -209,8 +213,8 @@ fn opened_and_closed(clock: Option<u32>) -> (RawPeer, SeqNumber) {
     (peer, next + 1)
 }
 
-/// RFC 6191 §2, from the side that opens: with timestamps a port in TIME-WAIT is used again when no other is left, after a
-/// rest, and beyond the numbers of the old connection.
+/// RFC 6191 §2, from the side that opens: with timestamps a port in TIME-WAIT is used again when no other is
+/// left, after a rest, and beyond the numbers of the old connection.
 #[test]
 fn our_own_ports_are_used_again_under_timestamps() {
     let (mut peer, last) = opened_and_closed(Some(100));

@@ -1,5 +1,5 @@
-//! Transfers over a simulated network that loses, reorders, duplicates, corrupts and resegments: what arrives is what
-//! was sent, whatever the seed. A failure names its seed.
+//! Transfers over a simulated network that loses, reorders, duplicates, corrupts and resegments: what arrives
+//! is what was sent, whatever the seed. A failure names its seed.
 
 use crate::common::{Pair, Setup, WINDOW_OCTETS, address_v6, all_succeeded, holds, pattern, region_of};
 use warpline_dataplane::core::ring::Event;
@@ -13,8 +13,8 @@ const SINK: STag = STag::new(2, 22);
 const INBOX: STag = STag::new(3, 33);
 const MESSAGES: usize = 16;
 
-/// Moves `octets` octets from one end to the other by RDMA Writes, then a Send that says so; checks that the Send arrives
-/// after all of it is in place.
+/// Moves `octets` octets from one end to the other by RDMA Writes, then a Send that says so; checks that the
+/// Send arrives after all of it is in place.
 fn transfer(seed: u64, impairments: Impairments, octets: usize, setup: Setup, mtu_octets: usize) -> Pair {
     let end = |config: EndConfig| EndConfig {
         mtu_octets,
@@ -22,7 +22,8 @@ fn transfer(seed: u64, impairments: Impairments, octets: usize, setup: Setup, mt
         ..config
     };
     let mut pair = Pair::new(seed, end(EndConfig::a()), end(EndConfig::b()));
-    // Half of the seeds, by a bit that nothing else goes by; the simulated network cuts and damages IPv4 only.
+    // Half of the seeds, by a bit that nothing else goes by; the simulated network cuts and damages IPv4
+    // only.
     let cut_or_damaged = impairments.corrupt_bits + impairments.corrupt_payload + impairments.resegment > 0.0;
     pair.over_ipv6 = seed % 8 >= 4 && !cut_or_damaged;
     transfer_over(pair, seed, octets, setup, impairments)
@@ -128,8 +129,9 @@ fn intact_under_reordering() {
     over_seeds(impairments, |pair| assert!(pair.b.statistics().tcp.out_of_order_segments > 0));
 }
 
-/// MPA-B.1-01, MPA-A.3-01, MPA-A.3-03: with Markers and FPDUs that fill segments, nothing is ever held, however much is lost
-/// or overtaken, and each octet is copied once. Without Markers what lies beyond a gap is held.
+/// MPA-B.1-01, MPA-A.3-01, MPA-A.3-03: with Markers and FPDUs that fill segments, nothing is ever held,
+/// however much is lost or overtaken, and each octet is copied once. Without Markers what lies beyond a gap
+/// is held.
 #[test]
 fn with_markers_no_frame_is_held() {
     const OCTETS: usize = 4 << 20;
@@ -144,7 +146,8 @@ fn with_markers_no_frame_is_held() {
                 pair.establish(setup);
                 pair.network.set_impairments(End::A, Impairments { loss, reorder, ..Impairments::default() });
                 pair.a.write(1, Slice { stag: SOURCE, to: 0, octets: OCTETS as u32 }, SINK, 0);
-                // Up to where the last FPDU, which fills no segment and may have no Marker, cannot have been sent yet.
+                // Up to where the last FPDU, which fills no segment and may have no Marker, cannot have been
+                // sent yet.
                 let most = OCTETS - 2 * WINDOW_OCTETS as usize;
                 let arrived = |pair: &mut Pair| pair.b.statistics().octets_copied_rx > most as u64;
                 assert!(pair.run_until(1000, arrived), "seed {seed}");
@@ -178,9 +181,9 @@ fn intact_under_duplication() {
     });
 }
 
-/// 2 % of the frames corrupted: half caught by the checksums, half by MPA's CRC alone (MPA-8-08). The length of an FPDU is
-/// spared: when it is wrong, octets of later segments may be acknowledged before the CRC is known to be, and the stream
-/// must fail (`a_wrong_crc_across_acknowledged_segments` in errors.rs).
+/// 2 % of the frames corrupted: half caught by the checksums, half by MPA's CRC alone (MPA-8-08). The length
+/// of an FPDU is spared: when it is wrong, octets of later segments may be acknowledged before the CRC is
+/// known to be, and the stream must fail (`a_wrong_crc_across_acknowledged_segments` in errors.rs).
 #[test]
 fn intact_under_corruption() {
     let impairments = Impairments {
@@ -203,8 +206,9 @@ fn intact_under_resegmentation() {
     over_seeds(impairments, |pair| assert!(pair.b.statistics().tcp.held_frames_peak > 0));
 }
 
-/// All together. Corruption that the TCP checksum cannot see is left out: where a middlebox has cut the FPDU, its first
-/// part may be acknowledged before the CRC is known to be wrong, and then the stream must fail (MPA-8-02).
+/// All together. Corruption that the TCP checksum cannot see is left out: where a middlebox has cut the FPDU,
+/// its first part may be acknowledged before the CRC is known to be wrong, and then the stream must fail
+/// (MPA-8-02).
 #[test]
 fn intact_under_all_together() {
     let impairments = Impairments {
@@ -238,8 +242,8 @@ fn intact_over_ipv6() {
     }
 }
 
-/// Few frames at both ends: what is held waiting for a gap never takes the frames that the gap's octets need. The peer is
-/// slowed, nothing is lost, and what could not be had is counted.
+/// Few frames at both ends: what is held waiting for a gap never takes the frames that the gap's octets need.
+/// The peer is slowed, nothing is lost, and what could not be had is counted.
 #[test]
 fn a_shortage_of_frames_slows_and_loses_nothing() {
     let impairments = Impairments { loss: 0.02, ..Impairments::default() };

@@ -1,16 +1,18 @@
-//! Digests of every frame that both ends of a fixed set of seeded simulations send: a change of structure must not change
-//! the wire.
+//! Digests of every frame that both ends of a fixed set of seeded simulations send: a change of structure
+//! must not change the wire.
 //!
-//! `wire_digests.txt` holds one line per simulation. A digest covers, for each frame in the order of sending, the end that
-//! sends it, the virtual time and the octets. The digests are the same in every build profile and in every run.
+//! `wire_digests.txt` holds one line per simulation. A digest covers, for each frame in the order of sending,
+//! the end that sends it, the virtual time and the octets. The digests are the same in every build profile
+//! and in every run.
 //!
-//! They may change only on purpose: when a commit is meant to change what is sent or when it is sent. Such a commit says in
-//! its body what changes on the wire and why, and carries the new file. A commit that only moves or renames code must leave
-//! the file as it is. A simulation that is new or changed in this test also changes its line.
+//! They may change only on purpose: when a commit is meant to change what is sent or when it is sent. Such a
+//! commit says in its body what changes on the wire and why, and carries the new file. A commit that only
+//! moves or renames code must leave the file as it is. A simulation that is new or changed in this test also
+//! changes its line.
 //!
 //! - `WARPLINE_DIGESTS=write` rewrites the file.
-//! - `WARPLINE_FRAMES=DIR` writes the frames of each simulation to `DIR/NAME.txt`, one line per frame, so that `diff` shows
-//!   the first frame in which two revisions differ.
+//! - `WARPLINE_FRAMES=DIR` writes the frames of each simulation to `DIR/NAME.txt`, one line per frame, so
+//!   that `diff` shows the first frame in which two revisions differ.
 
 mod capture;
 mod connections;

@@ -33,8 +33,9 @@ const GUARD_OCTETS: usize = 64;
 /// Polls after which the core has nothing left to do at one time.
 const POLLS: usize = 200;
 
-/// Frames that may be held. What lies beyond gaps may have two thirds of those that are not reserved, and what comes in order four
-/// fifths: the rest is what the longest stream takes over the narrowest link, so that it always goes on.
+/// Frames that may be held. What lies beyond gaps may have two thirds of those that are not reserved, and
+/// what comes in order four fifths: the rest is what the longest stream takes over the narrowest link, so
+/// that it always goes on.
 const HELD_FRAMES: usize = 768;
 /// Frames of the device: it keeps half of them for others than those that hold.
 const FRAMES: usize = 2 * HELD_FRAMES;
@@ -161,7 +162,8 @@ impl Link {
         }
     }
 
-    /// The peer connects, and Full Operation begins: the Request is the one octet before it, and so is the Reply.
+    /// The peer connects, and Full Operation begins: the Request is the one octet before it, and so is the
+    /// Reply.
     fn open(&mut self, mode: Mode) {
         self.command(Command::Listen { address: None, port: PORT, backlog: 1, tcp: None });
         let iss = mode.start.wrapping_sub(2);
@@ -206,7 +208,8 @@ impl Link {
         self.port.put(segment.frame(PEERS[0], Odd::default()));
     }
 
-    /// Says the octets of the stream from `from` to `end`, in segments as large as the link takes, and lets the core take them.
+    /// Says the octets of the stream from `from` to `end`, in segments as large as the link takes, and lets
+    /// the core take them.
     pub fn say_all(&mut self, stream: &[u8], from: usize, end: usize) {
         let each = self.mtu_octets - 40;
         for at in (from..end).step_by(each) {

@@ -1,6 +1,6 @@
-//! A stream of FPDUs in every mode (Markers, CRCs, DDP version 0), damaged or not, in arbitrary segments that come in
-//! arbitrary order, again and late. What must come of it says an independent judge (`mpa_oracle`), which reads the stream in
-//! order and octet by octet.
+//! A stream of FPDUs in every mode (Markers, CRCs, DDP version 0), damaged or not, in arbitrary segments that
+//! come in arbitrary order, again and late. What must come of it says an independent judge (`mpa_oracle`),
+//! which reads the stream in order and octet by octet.
 //!
 //! [`run`] takes one input; libFuzzer drives it from `fuzz/`, the tests replay seeds and regressions.
 #![allow(dead_code, reason = "the harness of the whole receive path uses all of what is shared")]
@@ -28,8 +28,8 @@ use speech::{Mode, Speech};
 
 /// Steps of delivery of one input: more would only be slower.
 const STEPS: usize = 200;
-/// Times all that is left is sent before it must have arrived: more than an FPDU with a wrong CRC is forgiven, and room for
-/// what bounds turned away.
+/// Times all that is left is sent before it must have arrived: more than an FPDU with a wrong CRC is
+/// forgiven, and room for what bounds turned away.
 const ROUNDS: usize = 40;
 
 /// What a run saw, for tests that must know what inputs reach.

@@ -1,5 +1,5 @@
-//! What must come of a stream: the judge reads it in order, and once more each FPDU by itself, as one who finds it by a Marker
-//! may place it out of order.
+//! What must come of a stream: the judge reads it in order, and once more each FPDU by itself, as one who
+//! finds it by a Marker may place it out of order.
 
 use warpline_dataplane::mpa::MpaError;
 use warpline_dataplane::qp::error::StreamError;
@@ -16,8 +16,9 @@ pub struct Outcome {
     pub fault: Option<Fault>,
     /// The stream ends inside an FPDU.
     inside: bool,
-    /// With Markers: where the judge came to an end, a ULPDU_Length announces more than its FPDU has. Who has placed what lies
-    /// behind it knows at once that Markers and length disagree (MPA-8-04); who has not, waits for the CRC.
+    /// With Markers: where the judge came to an end, a ULPDU_Length announces more than its FPDU has. Who has
+    /// placed what lies behind it knows at once that Markers and length disagree (MPA-8-04); who has not,
+    /// waits for the CRC.
     overlong: bool,
     /// What each FPDU holds by itself, if it holds.
     alone: Vec<Option<Vec<u8>>>,

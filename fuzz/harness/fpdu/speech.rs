@@ -1,5 +1,5 @@
-//! What the peer says: a stream of FPDUs that make RDMA Writes and Sends, each to a place of its own, and what is wrong with
-//! some of them.
+//! What the peer says: a stream of FPDUs that make RDMA Writes and Sends, each to a place of its own, and
+//! what is wrong with some of them.
 
 use super::input::Input;
 use super::mpa_oracle::{Crc, Liberties, Sender, Stream};

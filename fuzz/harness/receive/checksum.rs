@@ -1,4 +1,5 @@
-//! The Internet checksum (RFC 1071), written a second time: the judge of what the core sends is not the core's own code.
+//! The Internet checksum (RFC 1071), written a second time: the judge of what the core sends is not the
+//! core's own code.
 
 use warpline_dataplane::device::{ChecksumRequest, IpVersion};
 
@@ -28,7 +29,8 @@ pub fn with_pseudo_header(addresses: &[u8], protocol: u8, segment: &[u8]) -> u16
     !sum(segment, start)
 }
 
-/// The IPv4 packet in a frame: where it begins and ends, and how long its header is. `None` when it is not one.
+/// The IPv4 packet in a frame: where it begins and ends, and how long its header is. `None` when it is not
+/// one.
 fn ipv4(frame: &[u8]) -> Option<(&[u8], usize)> {
     let packet = frame.get(ETHERNET_OCTETS..)?;
     let header_octets = usize::from(packet.first()? & 0xf) * 4;
@@ -43,7 +45,8 @@ pub fn ipv4_holds(frame: &[u8]) -> Option<bool> {
     Some(of(&packet[..header_octets]) == 0)
 }
 
-/// Whether the checksum of the TCP segment in an unfragmented IPv4 packet holds; `None` when the frame has none.
+/// Whether the checksum of the TCP segment in an unfragmented IPv4 packet holds; `None` when the frame has
+/// none.
 pub fn tcp_holds(frame: &[u8]) -> Option<bool> {
     let (packet, header_octets) = ipv4(frame)?;
     let fragment = u16::from_be_bytes([packet[6], packet[7]]) & 0x3fff != 0;

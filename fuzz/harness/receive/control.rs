@@ -1,5 +1,5 @@
-//! As much of a control thread and of an application as the core needs: it keeps the rules that control keeps, so that
-//! whatever goes wrong is the core's doing, and checks what the core tells it.
+//! As much of a control thread and of an application as the core needs: it keeps the rules that control
+//! keeps, so that whatever goes wrong is the core's doing, and checks what the core tells it.
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;

@@ -29,7 +29,8 @@ pub struct Conversation {
     pub next: Next,
     pub said: Said,
     pub tracker: Option<Tracker>,
-    /// Where else connections of these ports may have begun: the trackers of the core's earlier SYNs, as they then were.
+    /// Where else connections of these ports may have begun: the trackers of the core's earlier SYNs, as they
+    /// then were.
     earlier: Vec<Tracker>,
     pub id: Option<ConnectionId>,
     /// Control has brought it into Full Operation.
@@ -81,7 +82,8 @@ impl Conversation {
             .collect()
     }
 
-    /// The timestamps option, if the core has sent one: what has none is then no segment of the connection (RFC 7323 §3.2).
+    /// The timestamps option, if the core has sent one: what has none is then no segment of the connection
+    /// (RFC 7323 §3.2).
     pub fn timestamps(&self, now: Instant) -> Vec<u8> {
         let Some(echo) = self.tracker.as_ref().and_then(|tracker| tracker.timestamp) else {
             return Vec::new();
@@ -89,8 +91,8 @@ impl Conversation {
         timestamps(milliseconds(now), echo)
     }
 
-    /// Notes a segment that the peer sends now, with what it promises. Of a SYN, `scales` are the window scales it may be
-    /// taken to name.
+    /// Notes a segment that the peer sends now, with what it promises. Of a SYN, `scales` are the window
+    /// scales it may be taken to name.
     pub fn say(
         &mut self,
         (seq, octets): (u32, u32),
@@ -140,8 +142,8 @@ impl Conversation {
         }
     }
 
-    /// What no connection tracked now can have sent belongs to one that an older SYN began: its cookie came back, or it
-    /// rests in TIME-WAIT.
+    /// What no connection tracked now can have sent belongs to one that an older SYN began: its cookie came
+    /// back, or it rests in TIME-WAIT.
     fn find(&mut self, sent: &Sent<'_>) {
         let is_of = |tracker: &Tracker| sent.seq.wrapping_sub(tracker.iss) < SENT_OCTETS;
         if self.tracker.as_ref().is_none_or(is_of) {

@@ -1,5 +1,5 @@
-//! A device whose frames the harness puts in and takes out. It keeps received octets in buffers of exactly their length, so
-//! that a sanitizer sees a read behind them, and counts the frames that are alive.
+//! A device whose frames the harness puts in and takes out. It keeps received octets in buffers of exactly
+//! their length, so that a sanitizer sees a read behind them, and counts the frames that are alive.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -35,7 +35,8 @@ impl<'i> Input<'i> {
         usize::from(self.octet()) % choices
     }
 
-    /// Octets preceded by their number, in one octet or, after 255, in two more; as many as there are, at most `most`.
+    /// Octets preceded by their number, in one octet or, after 255, in two more; as many as there are, at
+    /// most `most`.
     pub fn octets(&mut self, most: usize) -> &'i [u8] {
         let octets = match self.octet() {
             255 => usize::from(self.u16()),

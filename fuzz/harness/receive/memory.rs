@@ -1,5 +1,5 @@
-//! Memory with guards: what the peer may write lies between octets that nobody may write, and memory that nobody may write
-//! at all stands beside it.
+//! Memory with guards: what the peer may write lies between octets that nobody may write, and memory that
+//! nobody may write at all stands beside it.
 
 use warpline_dataplane::memory::{Access, Grant, ProtectionDomainId, Region, STag};
 

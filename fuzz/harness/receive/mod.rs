@@ -1,10 +1,11 @@
-//! The whole receive path under arbitrary input: frames, segments that fit the state of a connection, time, commands, work
-//! requests, full rings and devices without buffers, in any order.
+//! The whole receive path under arbitrary input: frames, segments that fit the state of a connection, time,
+//! commands, work requests, full rings and devices without buffers, in any order.
 //!
-//! An input is a list of steps ([`step`]); [`run`] takes them one after another and checks after each that the core keeps
-//! its promises: to its peers ([`watch`]), to control and applications ([`control`]), to the memory that was granted
-//! ([`memory`]), and to itself ([`world`]). Nothing but the input decides what happens, so that every failure can be had
-//! again. libFuzzer drives this from `fuzz/`, the tests replay seeds and regressions.
+//! An input is a list of steps ([`step`]); [`run`] takes them one after another and checks after each that
+//! the core keeps its promises: to its peers ([`watch`]), to control and applications ([`control`]), to the
+//! memory that was granted ([`memory`]), and to itself ([`world`]). Nothing but the input decides what
+//! happens, so that every failure can be had again. libFuzzer drives this from `fuzz/`, the tests replay
+//! seeds and regressions.
 
 mod checksum;
 mod control;

@@ -172,8 +172,9 @@ fn answer(input: &mut Input<'_>, next: &mut u32) -> Vec<u8> {
     }
 }
 
-/// An FPDU (RFC 5044 §4) with Markers where they belong. `damage` says what is wrong with it, if anything: the place of an
-/// octet and what is done to it, and in its high bit whether the CRC is that of the damaged octets.
+/// An FPDU (RFC 5044 §4) with Markers where they belong. `damage` says what is wrong with it, if anything:
+/// the place of an octet and what is done to it, and in its high bit whether the CRC is that of the damaged
+/// octets.
 fn append_fpdu(stream: &mut Vec<u8>, framing: Framing, ulpdu: &[u8], damage: u8) {
     // After noise the place may be no multiple of four; then nothing the peer says is an FPDU.
     let position = (stream.len().saturating_sub(framing.start) & !3) as u64;

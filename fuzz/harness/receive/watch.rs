@@ -1,4 +1,5 @@
-//! What is checked of every frame the core sends: it is well formed, and it keeps the promises of its connection.
+//! What is checked of every frame the core sends: it is well formed, and it keeps the promises of its
+//! connection.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -231,8 +232,9 @@ impl Tracker {
         Self { nxt, ack: None, edge: None, timestamp: None, stream: Vec::new(), peer_edge, ..self }
     }
 
-    /// Whether `syn` is this connection's, sent again: not when it has another number or says other things, nor when this
-    /// one has gone further. At one instant, two connections of the same ports have the same number (RFC 6528).
+    /// Whether `syn` is this connection's, sent again: not when it has another number or says other things,
+    /// nor when this one has gone further. At one instant, two connections of the same ports have the same
+    /// number (RFC 6528).
     pub fn is_opened_by(&self, syn: &Sent<'_>) -> bool {
         let acknowledges_the_same = syn.flags & ACK == 0 || self.ack.is_none_or(|ack| ack == syn.ack);
         let offers_the_same = self.offered_scale == syn.window_scale || self.ack.is_none();

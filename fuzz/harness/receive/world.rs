@@ -98,8 +98,8 @@ impl World {
         }
     }
 
-    /// Puts a frame on the wire. The core answers with little: an acknowledgement, what a newly known address lets go,
-    /// and what a freed connection still owed.
+    /// Puts a frame on the wire. The core answers with little: an acknowledgement, what a newly known address
+    /// lets go, and what a freed connection still owed.
     pub fn inject(&mut self, frame: Vec<u8>) {
         self.allowance += 3;
         self.port.put(frame);
@@ -116,7 +116,8 @@ impl World {
             self.poll();
         }
         if !self.short {
-            // Data that waits for nothing but its turn may take more polls than that; it ends with the window.
+            // Data that waits for nothing but its turn may take more polls than that; it ends with the
+            // window.
             let mut polls = 0;
             while self.poll() {
                 polls += 1;
@@ -259,7 +260,8 @@ impl World {
         }
     }
 
-    /// RFC 9293 §3.3.1, figure 3: what is acknowledged was sent, and what was sent was queued (its FIN comes on top).
+    /// RFC 9293 §3.3.1, figure 3: what is acknowledged was sent, and what was sent was queued (its FIN comes
+    /// on top).
     fn check_sequences(&self) {
         for talk in self.flows.iter().flat_map(Flow::talks) {
             let (Some(id), Some(tracker)) = (talk.id, &talk.tracker) else { continue };

@@ -75,7 +75,8 @@ fn check_request(own: Own, octets: &[u8], private_data: &[u8]) -> Frame {
     asked
 }
 
-/// RFC 5044 §7.1.1, figures 15 to 17, and RFC 6581 §10: whether a connection can come of the Reply's revision.
+/// RFC 5044 §7.1.1, figures 15 to 17, and RFC 6581 §10: whether a connection can come of the Reply's
+/// revision.
 fn fits(own: Own, frame: &Frame) -> bool {
     match own.revision {
         2 => frame.revision == 2 && (frame.enhanced.is_some() == own.enhances() || frame.rejected),
@@ -156,7 +157,8 @@ fn agreement(asked: &Frame, frame: &Frame) -> Agreement {
     }
 }
 
-/// The kinds of indication that may be sent after a Reply with `words`; an error when one must be and none may.
+/// The kinds of indication that may be sent after a Reply with `words`; an error when one must be and none
+/// may.
 fn indications(own: Own, words: [u16; 2]) -> Result<RtrKinds, ()> {
     let (peer_to_peer, mut agreed) = kinds(words);
     if !peer_to_peer {

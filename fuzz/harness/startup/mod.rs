@@ -1,5 +1,6 @@
-//! MPA startup under arbitrary octets in arbitrary pieces, in every revision and either role. What must come of them says an
-//! independent judge (`mpa_oracle`), which reads the frames octet by octet, and the rules of the documents, told again here.
+//! MPA startup under arbitrary octets in arbitrary pieces, in every revision and either role. What must come
+//! of them says an independent judge (`mpa_oracle`), which reads the frames octet by octet, and the rules of
+//! the documents, told again here.
 //!
 //! [`run`] takes one input; libFuzzer drives it from `fuzz/`, the tests replay seeds and regressions.
 #![allow(dead_code, reason = "the judge of FPDUs is used in part")]

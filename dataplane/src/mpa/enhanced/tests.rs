@@ -39,8 +39,8 @@ fn kind(rtr: Rtr) -> RtrKinds {
     }
 }
 
-/// MPAv2-9.1-02, MPAv2-9.1-06: after a setup neither end may have more Reads outstanding than the other takes, whatever both
-/// began with.
+/// MPAv2-9.1-02, MPAv2-9.1-06: after a setup neither end may have more Reads outstanding than the other
+/// takes, whatever both began with.
 #[test]
 fn neither_end_overruns_the_other() {
     let some = [0, 1, 4, 16, 127, 128, 1000, 0x3ffe];
@@ -151,8 +151,8 @@ fn indications_are_agreed_where_both_have_one() {
     }
 }
 
-/// MPAv2-9.2-06, MPAv2-9.2-07: a Responder may name more than was asked for, and what is sent is a kind that both have: an
-/// adapter that asks for a Read first and is answered with a Write sends the Write.
+/// MPAv2-9.2-06, MPAv2-9.2-07: a Responder may name more than was asked for, and what is sent is a kind that
+/// both have: an adapter that asks for a Read first and is answered with a Write sends the Write.
 #[test]
 fn the_negotiated_indication_is_sent_and_not_the_favourite() {
     for (here, there, sent) in [
@@ -191,8 +191,8 @@ fn another_model_than_asked_for() {
     assert_eq!((reply, outcome.ready), (client_server(1, 1), ReadyToReceive::None));
 }
 
-/// MPAv2-9.2-02: a Responder without any indication has one all the same. MPAv2-12-01: nor does a Request that names none
-/// get an answer with none.
+/// MPAv2-9.2-02: a Responder without any indication has one all the same. MPAv2-12-01: nor does a Request
+/// that names none get an answer with none.
 #[test]
 fn a_responder_always_has_an_indication() {
     for asked in kinds().map(flags).chain([[true, false, false, false]]) {

@@ -17,8 +17,8 @@ impl Rnic {
         matches!(self, Permissive)
     }
 
-    /// What it asks for. RDMA Consortium endpoints leave no choice (RDMAC-C.2.4-01), the others begin with revision 1
-    /// (RDMAC-C.2.5-01).
+    /// What it asks for. RDMA Consortium endpoints leave no choice (RDMAC-C.2.4-01), the others begin with
+    /// revision 1 (RDMAC-C.2.5-01).
     const fn request(self, markers: bool) -> StartupFrame<'static> {
         let revision = if matches!(self, Rdmac) { 0 } else { 1 };
         frame(Kind::Request, markers, revision)
@@ -27,7 +27,8 @@ impl Rnic {
     /// Its Reply, and whether it then goes on.
     const fn reply(self, request: &StartupFrame<'_>, markers: bool) -> (StartupFrame<'static>, bool) {
         if matches!(self, Rdmac) {
-            // Whatever it is asked. With revision 1 it goes on, and it is for the Initiator to adapt or to close.
+            // Whatever it is asked. With revision 1 it goes on, and it is for the Initiator to adapt or to
+            // close.
             return (frame(Kind::Reply, true, 0), true);
         }
         let Answer { reply, close } = answer(request, Offer { markers, crc: true }, self.permissive());
@@ -39,8 +40,8 @@ const fn frame(kind: Kind, markers: bool, revision: u8) -> StartupFrame<'static>
     StartupFrame { kind, markers, crc: true, rejected: false, enhanced: false, revision, private_data: b"" }
 }
 
-/// What both ends make of it, in the words of the figures: version, and Markers in the receive direction of Initiator and
-/// Responder.
+/// What both ends make of it, in the words of the figures: version, and Markers in the receive direction of
+/// Initiator and Responder.
 fn met(initiator: (Rnic, bool), responder: (Rnic, bool)) -> String {
     let request = initiator.0.request(initiator.1);
     let (reply, goes_on) = responder.0.reply(&request, responder.1);

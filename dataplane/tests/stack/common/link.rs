@@ -1,4 +1,5 @@
-//! A core on a link whose other end is the test: every frame is written and read by hand, none is answered by itself.
+//! A core on a link whose other end is the test: every frame is written and read by hand, none is answered by
+//! itself.
 
 use std::collections::VecDeque;
 

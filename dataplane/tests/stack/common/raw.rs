@@ -201,8 +201,8 @@ impl RawPeer {
         }
     }
 
-    /// Polls until nothing is left to do and nothing is on its way; time passes only as frames take it. Gives whether it
-    /// came to an end.
+    /// Polls until nothing is left to do and nothing is on its way; time passes only as frames take it. Gives
+    /// whether it came to an end.
     pub fn come_to_rest(&mut self) -> bool {
         for _ in 0..10_000 {
             let busy = self.core.poll_once(self.now);

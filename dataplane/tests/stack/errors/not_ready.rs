@@ -237,8 +237,8 @@ fn a_shared_receive_queue_wakes_who_waits() {
     assert_eq!(receives.len(), 1);
 }
 
-/// A wait ends with an error while the peer's window is closed, and the queue pair is destroyed: its connection
-/// lingers for the Terminate, and waits for no receive any more.
+/// A wait ends with an error while the peer's window is closed, and the queue pair is destroyed: its
+/// connection lingers for the Terminate, and waits for no receive any more.
 #[test]
 fn a_lingering_connection_waits_for_no_receive() {
     let receives = Arc::new(SharedReceiveQueue::new(SrqNumber(1), PD, 8, None));

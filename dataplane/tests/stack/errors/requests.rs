@@ -72,8 +72,8 @@ fn requests_are_answered() {
     assert_eq!(target.qp.error(), None);
 }
 
-/// RDMAP-5.2.2-02, RDMAP-6.1-02, RDMAP-6.1-03, RDMAP-8.1.1-06, RDMAP-8.1.2-04: two were agreed on. The third while neither
-/// answer is acknowledged is one too many, and so is any where none was agreed on.
+/// RDMAP-5.2.2-02, RDMAP-6.1-02, RDMAP-6.1-03, RDMAP-8.1.1-06, RDMAP-8.1.2-04: two were agreed on. The third
+/// while neither answer is acknowledged is one too many, and so is any where none was agreed on.
 #[test]
 fn more_requests_than_agreed_on() {
     let mut target = target();
@@ -183,7 +183,8 @@ fn reads_outside_what_is_granted() {
     }
 }
 
-/// RDMAPX-5-02, RDMAPX-8-01: Atomic Operations that may not be; the header of the request is not told (RFC 7306 §8.1).
+/// RDMAPX-5-02, RDMAPX-8-01: Atomic Operations that may not be; the header of the request is not told
+/// (RFC 7306 §8.1).
 #[test]
 fn atomics_outside_what_is_granted() {
     let cases = [
@@ -225,8 +226,8 @@ fn reading() -> Target {
     target
 }
 
-/// RDMAP-5.2.2-06, RDMAP-5.5-10, DDP-4.2-03, DDP-4.2-07, DDP-5.4-03: an answer may come in pieces, and the Read is done with the
-/// last of them, not before.
+/// RDMAP-5.2.2-06, RDMAP-5.5-10, DDP-4.2-03, DDP-4.2-07, DDP-5.4-03: an answer may come in pieces, and the
+/// Read is done with the last of them, not before.
 #[test]
 fn an_answer_in_pieces() {
     let mut target = reading();
@@ -314,7 +315,8 @@ fn a_close_instead_of_an_answer() {
     assert_eq!(target.qp.error(), Some(StreamError::Mpa(MpaError::TcpClosed)));
 }
 
-/// RDMAP-5.3-08, RDMAP-7.2-04, A-17: an STag that is not there cannot be invalidated; the message is not delivered.
+/// RDMAP-5.3-08, RDMAP-7.2-04, A-17: an STag that is not there cannot be invalidated; the message is not
+/// delivered.
 #[test]
 fn invalidating_what_is_not_there() {
     let mut target = target();

@@ -141,11 +141,12 @@ impl Target {
         assert!(failed, "control was not told: {:?}", self.peer.events);
         let (data, fin) = self.sent();
         assert!(fin, "the connection closes");
-        // RDMAP-5.4-01, RDMAP-4.8-01: a Terminate on queue 2 with MSN 1, and nothing after it (RDMAP-5.4-04). DDP-7.1-16: with
-        // the header and length of the segment.
+        // RDMAP-5.4-01, RDMAP-4.8-01: a Terminate on queue 2 with MSN 1, and nothing after it (RDMAP-5.4-04).
+        // DDP-7.1-16: with the header and length of the segment.
         assert_eq!(data, terminate(control, named), "{error}");
         self.expect_untouched();
-        // MPA-8-09, C00-9-05, DDP-3-08, DDP-7.1-15, DDP-7.1-17, RDMAP-7-01: what comes after the error goes nowhere.
+        // MPA-8-09, C00-9-05, DDP-3-08, DDP-7.1-15, DDP-7.1-17, RDMAP-7-01: what comes after the error goes
+        // nowhere.
         let before = self.peer.core.statistics().fpdus_received;
         self.send(&fpdu(&write(WRITABLE, BASE_TO, b"too late")));
         assert_eq!(self.peer.core.statistics().fpdus_received, before);

@@ -246,7 +246,8 @@ impl Flows {
         }
     }
 
-    /// Opens one more connection and brings it into Full Operation; gives its place in [`connections`](Self::connections).
+    /// Opens one more connection and brings it into Full Operation; gives its place in
+    /// [`connections`](Self::connections).
     pub fn open(&mut self) -> usize {
         let index = self.connections.len();
         let number = index as u32 + 1;
@@ -282,7 +283,8 @@ impl Flows {
         self.b.register(SINK, &Region::heap(BUSY_OCTETS as usize).unwrap(), Access::REMOTE_WRITE);
     }
 
-    /// Lets every connection send all it can until `end`. Gives the octets that each had acknowledged in that time.
+    /// Lets every connection send all it can until `end`. Gives the octets that each had acknowledged in that
+    /// time.
     pub fn keep_busy(&mut self, end: Instant) -> Vec<u64> {
         let before: Vec<u64> = self.connections.iter().map(|flow| flow.acknowledged_octets).collect();
         while self.now < end {

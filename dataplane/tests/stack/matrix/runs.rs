@@ -1,4 +1,5 @@
-//! The matrix: every combination of loss, delay, reordering, MTU and congestion control, and one seeded run of each.
+//! The matrix: every combination of loss, delay, reordering, MTU and congestion control, and one seeded run
+//! of each.
 
 use warpline_dataplane::memory::{Access, Region};
 use warpline_dataplane::qp::work::Slice;
@@ -42,8 +43,8 @@ pub fn cell_of(number: u64) -> Cell {
     Cell { algorithm, line: marking(line, algorithm) }
 }
 
-/// A switch for DCTCP marks above a sixth of what is on its way (RFC 8257 §4.1 has a seventh as the least), but not below a
-/// few frames.
+/// A switch for DCTCP marks above a sixth of what is on its way (RFC 8257 §4.1 has a seventh as the least),
+/// but not below a few frames.
 pub fn marking(line: Line, algorithm: Algorithm) -> Line {
     let mark = (line.on_its_way_octets() / 6).max(4 * line.mtu_octets as u64);
     Line { mark_octets: (algorithm == Algorithm::Dctcp).then_some(mark), ..line }
@@ -123,7 +124,8 @@ fn post(flows: &Flows, flow: usize, octets: usize) {
     a.send(1, Slice { stag: SOURCE, to: 0, octets: 16 });
 }
 
-/// When the Send arrives. The time without progress is bounded, so a run that never ends is found long before.
+/// When the Send arrives. The time without progress is bounded, so a run that never ends is found long
+/// before.
 fn arrival(flows: &mut Flows, flow: usize, watch: &mut Watch) -> Result<Instant, String> {
     let end = flows.now + 3600 * SECOND;
     loop {

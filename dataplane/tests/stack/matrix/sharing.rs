@@ -1,5 +1,5 @@
-//! Long-lived connections: what they get from a path that loses, how they share one that is full, and that nothing
-//! collapses when far too many do.
+//! Long-lived connections: what they get from a path that loses, how they share one that is full, and that
+//! nothing collapses when far too many do.
 
 use warpline_dataplane::device::sim::End;
 use warpline_dataplane::tcp::congestion::Algorithm;
@@ -30,8 +30,9 @@ fn rates(flows: &mut Flows, seconds: u64) -> Vec<u64> {
     shares.iter().map(|octets| octets / seconds).collect()
 }
 
-/// The average window under random loss is near what the documents say: not far below, which would be slow, and not far
-/// above, which would push others away. Somewhat above, since losses within one round trip count once.
+/// The average window under random loss is near what the documents say: not far below, which would be slow,
+/// and not far above, which would push others away. Somewhat above, since losses within one round trip count
+/// once.
 #[test]
 fn the_window_under_loss_is_what_the_documents_say() {
     for (loss, rtt_ms, seconds) in [(0.01, 20, 100), (0.001, 20, 100), (0.0003, 100, 600)] {
@@ -51,8 +52,8 @@ fn the_window_under_loss_is_what_the_documents_say() {
     }
 }
 
-/// Jain's index over half a minute, after half a minute: connections that start one after the other come to equal shares,
-/// and the line stays full.
+/// Jain's index over half a minute, after half a minute: connections that start one after the other come to
+/// equal shares, and the line stays full.
 #[test]
 fn connections_share_a_bottleneck() {
     for algorithm in ALGORITHMS {
@@ -82,8 +83,8 @@ fn a_late_connection_gets_its_share() {
     }
 }
 
-/// Twenty connections where not one segment of each has room: the line goes on carrying data in every five seconds, and
-/// every one moves.
+/// Twenty connections where not one segment of each has room: the line goes on carrying data in every five
+/// seconds, and every one moves.
 #[test]
 fn no_collapse_under_overload() {
     for algorithm in ALGORITHMS {
@@ -102,8 +103,8 @@ fn no_collapse_under_overload() {
     }
 }
 
-/// Where the network marks, nothing is lost and nothing sent again, and the line stays full: with DCTCP, and with the classic
-/// answer to ECN, which needs a longer queue (RFC 3168 §6.1.2).
+/// Where the network marks, nothing is lost and nothing sent again, and the line stays full: with DCTCP, and
+/// with the classic answer to ECN, which needs a longer queue (RFC 3168 §6.1.2).
 #[test]
 fn marks_take_the_place_of_losses() {
     for (algorithm, mark_share) in [(Algorithm::Dctcp, 6), (Algorithm::Cubic, 1), (Algorithm::NewReno, 1)] {

@@ -5,8 +5,8 @@ use warpline_dataplane::time::SECOND;
 
 use super::bottleneck::Line;
 
-/// Octets of a frame beside user data: preamble, gap and check sequence (24), Ethernet (14), IPv4 (20), TCP with
-/// timestamps (32), MPA length and CRC (6), DDP tagged header (14).
+/// Octets of a frame beside user data: preamble, gap and check sequence (24), Ethernet (14), IPv4 (20), TCP
+/// with timestamps (32), MPA length and CRC (6), DDP tagged header (14).
 const OVERHEAD_OCTETS: f64 = 110.0;
 /// What counts in the MTU of these.
 const OVERHEAD_IN_MTU_OCTETS: f64 = 72.0;
@@ -26,8 +26,9 @@ fn rtt(line: &Line) -> f64 {
     line.rtt_ns as f64 / SECOND as f64
 }
 
-/// The average window in segments when each is lost with probability `loss` (RFC 9438 §5.1): sqrt(3/2) / sqrt(p) for Reno
-/// (Mathis, Semke, Mahdavi and Ott, 1997), 1.054 * (RTT / p)^(3/4) for CUBIC and never less than Reno.
+/// The average window in segments when each is lost with probability `loss` (RFC 9438 §5.1): sqrt(3/2) /
+/// sqrt(p) for Reno (Mathis, Semke, Mahdavi and Ott, 1997), 1.054 * (RTT / p)^(3/4) for CUBIC and never less
+/// than Reno.
 pub fn average_window(algorithm: Algorithm, loss: f64, rtt_seconds: f64) -> f64 {
     let reno = (1.5 / loss).sqrt();
     match algorithm {
@@ -45,9 +46,9 @@ pub fn steady_octets_per_second(algorithm: Algorithm, line: &Line) -> f64 {
     line_octets_per_second(line).min(window / rtt(line))
 }
 
-/// How long `octets` octets take, in seconds: slow start from ten segments, doubling each round trip until the steady rate
-/// is reached; then the steady rate. No time is allowed for timeouts: all losses but those at the very end are to be found
-/// without (RFC 8985).
+/// How long `octets` octets take, in seconds: slow start from ten segments, doubling each round trip until
+/// the steady rate is reached; then the steady rate. No time is allowed for timeouts: all losses but those at
+/// the very end are to be found without (RFC 8985).
 pub fn transfer_seconds(algorithm: Algorithm, line: &Line, octets: usize) -> f64 {
     let payload = payload_octets(line);
     let steady = steady_octets_per_second(algorithm, line);
@@ -78,8 +79,8 @@ fn the_formulas_give_the_documents_figures() {
         assert!((average_window(Algorithm::Cubic, loss, rtt) - cubic).abs() < 0.1);
     }
     assert!((fairness(&[5, 5, 5]) - 1.0).abs() < 1e-9 && (fairness(&[9, 0, 0]) - 1.0 / 3.0).abs() < 1e-9);
-    // 100 Mbit/s, 10 ms, no loss: 1428 of 1538 octets are user data, 116.06 kB a round trip. Windows of 14.28, 28.56, 57.12 and
-    // 114.24 kB go first, then 785.8 kB at the rate of the line.
+    // 100 Mbit/s, 10 ms, no loss: 1428 of 1538 octets are user data, 116.06 kB a round trip. Windows of
+    // 14.28, 28.56, 57.12 and 114.24 kB go first, then 785.8 kB at the rate of the line.
     let line = Line::new(100_000_000, 10_000_000, 1500);
     assert!((line_octets_per_second(&line) - 11_605_982.0).abs() < 1.0);
     let seconds = transfer_seconds(Algorithm::Cubic, &line, 1_000_000);

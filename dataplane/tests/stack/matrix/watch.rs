@@ -13,7 +13,8 @@ use super::bottleneck::{Flows, Line};
 const RTO_MIN_NS: u64 = 200 * MILLISECOND;
 const DELAYED_ACK_NS: u64 = 40 * MILLISECOND;
 
-/// Where an Ethernet frame of IPv4 without options, which is all of TCP we send, has its type and its acknowledgment number.
+/// Where an Ethernet frame of IPv4 without options, which is all of TCP we send, has its type and its
+/// acknowledgment number.
 const ETHER_TYPE: core::ops::Range<usize> = 12..14;
 const ACKNOWLEDGMENT: core::ops::Range<usize> = 42..46;
 
@@ -105,8 +106,8 @@ fn acknowledgment(frame: &[u8]) -> Option<u32> {
     number.try_into().ok().map(u32::from_be_bytes)
 }
 
-/// How long `timeouts` timeouts in a row and the one that did not happen may take: each twice the one before (RFC 6298
-/// §5.5), the first at most SRTT + 4 * RTTVAR, where RTTVAR is at most half a round trip (§2.2).
+/// How long `timeouts` timeouts in a row and the one that did not happen may take: each twice the one before
+/// (RFC 6298 §5.5), the first at most SRTT + 4 * RTTVAR, where RTTVAR is at most half a round trip (§2.2).
 fn allowed_ns(rtt_ns: u64, timeouts: u64) -> u64 {
     let first = (3 * rtt_ns).max(RTO_MIN_NS) + DELAYED_ACK_NS;
     first * ((2 << timeouts.min(16)) - 1)

@@ -1,5 +1,5 @@
-//! Streams that end because one end breaks a rule: what was before it has happened, what is behind it has not, both ends learn
-//! why, and every request is reported once.
+//! Streams that end because one end breaks a rule: what was before it has happened, what is behind it has
+//! not, both ends learn why, and every request is reported once.
 
 use warpline_dataplane::ddp::DdpError;
 use warpline_dataplane::memory::STag;
@@ -20,7 +20,8 @@ const BEHIND: [usize; 2] = [5000, 6000];
 const BEHIND_OCTETS: usize = 100;
 
 impl Play {
-    /// One end of a connection that has come to rest posts good work, a request that its peer must refuse, and more.
+    /// One end of a connection that has come to rest posts good work, a request that its peer must refuse,
+    /// and more.
     pub fn end_badly(&mut self, number: usize, side: usize) {
         for side in [0, 1] {
             self.complete_all(number, side);
@@ -48,7 +49,8 @@ impl Play {
         let shared = self.halves[number][1 - side].memory(Area::Shared).stag;
         let source = self.halves[number][side].memory(Area::Source).stag;
         let before = self.rng.u64(..3);
-        // Before it: octets that are the same as what is there, so that it does not matter who is asked for them when.
+        // Before it: octets that are the same as what is there, so that it does not matter who is asked for
+        // them when.
         for place in 0..before {
             let span = self.halves[number][side].span(&mut self.rng, Area::Source, 100);
             let octets = self.halves[number][side].gather(std::slice::from_ref(&span));
@@ -105,9 +107,9 @@ impl Play {
         self.until("the markers are flushed", |this| this.halves[number].iter().all(Half::is_flushed));
     }
 
-    /// What came behind the fault in the stream may have been placed if it came before it in time, beyond a gap: Placement knows no
-    /// order (DDP-5.3-04), and only what comes later than an error is found is dropped (DDP-7.1-17). Without Markers nothing is
-    /// placed beyond gaps.
+    /// What came behind the fault in the stream may have been placed if it came before it in time, beyond a
+    /// gap: Placement knows no order (DDP-5.3-04), and only what comes later than an error is found is
+    /// dropped (DDP-7.1-17). Without Markers nothing is placed beyond gaps.
     fn may_be_placed(&mut self, number: usize, side: usize, to: usize) {
         let written = self.halves[number][side].memory(Area::Source).content[to..to + BEHIND_OCTETS].to_vec();
         let there = self.halves[number][1 - side].memory_mut(Area::Shared);
@@ -224,7 +226,8 @@ impl Half {
         self.due.is_empty() && self.receives.is_empty() && self.begun.is_none()
     }
 
-    /// A completion of a stream that has ended, or is about to: in order, each request once, and no success behind a failure.
+    /// A completion of a stream that has ended, or is about to: in order, each request once, and no success
+    /// behind a failure.
     pub fn take_ending(&mut self, completion: &Completion) {
         let due = self.due.pop_front().unwrap_or_else(|| panic!("{completion:?}: nothing is outstanding"));
         assert_eq!((completion.id, completion.kind), (due.id, due.kind), "{completion:?}");
@@ -232,7 +235,8 @@ impl Half {
             assert_eq!(completion.status, status, "{completion:?}");
             self.failed = true;
         } else if completion.status == Status::Success {
-            // A Write is complete when TCP has its acknowledgement, whatever the peer thinks of it (DDP-5.4-04).
+            // A Write is complete when TCP has its acknowledgement, whatever the peer thinks of it
+            // (DDP-5.4-04).
             assert!(!self.failed && completion.kind != CompletionKind::Read, "{completion:?}");
         } else {
             self.failed = true;

@@ -111,7 +111,8 @@ impl Play {
         Some((operation, source.into(), StreamError::Rdmap(RdmapError::CannotInvalidate)))
     }
 
-    /// A request on memory of this end that is not there, or must not be written: what is said of it goes in its place.
+    /// A request on memory of this end that is not there, or must not be written: what is said of it goes in
+    /// its place.
     // RDMAP-7.1-02
     pub fn local_fault(&mut self, number: usize, side: usize) -> (Operation, Payload, Status) {
         let changes = match self.rng.u32(..5) {
@@ -151,7 +152,8 @@ impl Play {
         (operation, local, Status::LocalProtection)
     }
 
-    /// A place to try what must fail with: mostly one that is closed, where nothing but the fault is in the way.
+    /// A place to try what must fail with: mostly one that is closed, where nothing but the fault is in the
+    /// way.
     fn place_to_fail(&mut self, number: usize, side: usize, window: bool) -> Option<usize> {
         let half = &self.halves[number][side];
         let closed = |half: &Half, place: usize| {

@@ -1,5 +1,6 @@
-//! What an end opens to its peer, as the model has it: registrations, that may be made anew, and windows on them. Which name
-//! reaches what is said here from RFC 5041 §7.1 and §8 and RFC 5040 §7.2, with the checks in the order of A-30.
+//! What an end opens to its peer, as the model has it: registrations, that may be made anew, and windows on
+//! them. Which name reaches what is said here from RFC 5041 §7.1 and §8 and RFC 5040 §7.2, with the checks in
+//! the order of A-30.
 
 use core::ops::Range;
 
@@ -42,8 +43,9 @@ pub struct Named {
     /// What it was called before.
     pub former: Option<STag>,
     pub reach: Option<Reach>,
-    /// The peer has read by it, and nothing that it sent since has told this end that the octets came. Until then they may have
-    /// to be read once more: no other memory can have the name, and a window holds on to its registration.
+    /// The peer has read by it, and nothing that it sent since has told this end that the octets came. Until
+    /// then they may have to be read once more: no other memory can have the name, and a window holds on to
+    /// its registration.
     pub unsettled: bool,
 }
 
@@ -86,7 +88,8 @@ impl Named {
         }
     }
 
-    /// What is said to an access by `stag`, from its own peer or that of another half: `None` when it is granted.
+    /// What is said to an access by `stag`, from its own peer or that of another half: `None` when it is
+    /// granted.
     pub fn refusal(&self, stag: STag, own: bool, right: Access, to: u64, octets: usize) -> Option<Refusal> {
         let Some(reach) = self.reach.as_ref().filter(|_| stag == self.stag) else {
             return Some(Refusal::Invalid);
@@ -159,7 +162,8 @@ impl Half {
         rng.choice(places)
     }
 
-    /// `octets` octets of this half that its peer has the `right` to, by any name. `aligned`: where an integer can be.
+    /// `octets` octets of this half that its peer has the `right` to, by any name. `aligned`: where an
+    /// integer can be.
     pub fn target(&self, rng: &mut Rng, right: Access, octets: usize, aligned: bool) -> Target {
         let inside = |range: &Range<usize>| {
             let first = if aligned { range.start.next_multiple_of(8) } else { range.start };

@@ -82,7 +82,8 @@ impl Half {
             (Area::Inbox, AREA_OCTETS, Access::LOCAL_WRITE),
         ];
         kinds.extend((0..DISPOSABLES).map(|n| {
-            // One on which windows can be bound that change octets, one for windows that do not, and two for none.
+            // One on which windows can be bound that change octets, one for windows that do not, and two for
+            // none.
             let access =
                 [Access::all(), Access::REMOTE | Access::WINDOW_BIND, Access::REMOTE, Access::REMOTE_WRITE];
             (Area::Disposable(n), DISPOSABLE_OCTETS, access[usize::from(n)])

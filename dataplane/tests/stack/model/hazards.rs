@@ -1,8 +1,9 @@
 //! What the documents leave open when two requests of one queue touch the same octets, and what settles it.
 //!
-//! RFC 5040 §5.5 and RFC 7306 §7 promise an order of Deliveries and completions, hardly ever one of Placements: two Writes, or
-//! the Responses to two Reads, may be placed in either order, and a Read may be carried out after Writes that came behind
-//! it. Requests that leave a choice are not in flight together here.
+//! RFC 5040 §5.5 and RFC 7306 §7 promise an order of Deliveries and completions, hardly ever one of
+//! Placements: two Writes, or the Responses to two Reads, may be placed in either order, and a Read may be
+//! carried out after Writes that came behind it. Requests that leave a choice are not in flight together
+//! here.
 
 use core::ops::Range;
 
@@ -17,7 +18,8 @@ pub enum Area {
     Sink,
     /// Buffers for messages.
     Inbox,
-    /// Memory whose STag may be invalidated, and which is registered anew then; for the peer like what is shared.
+    /// Memory whose STag may be invalidated, and which is registered anew then; for the peer like what is
+    /// shared.
     Disposable(u8),
 }
 
@@ -83,8 +85,9 @@ impl Touches {
             return Needs::Completion;
         }
         let asked = [earlier.read.as_ref(), earlier.changed.as_ref()];
-        // A Read or Atomic Operation may be carried out after a Write behind it has been placed; and a Read after an Atomic
-        // Operation behind it. Atomic Operations keep their order, and Reads behind them see what they did.
+        // A Read or Atomic Operation may be carried out after a Write behind it has been placed; and a Read
+        // after an Atomic Operation behind it. Atomic Operations keep their order, and Reads behind them see
+        // what they did.
         let overtakes = asked.iter().any(|asked| meet(self.written.as_ref(), *asked))
             || meet(self.changed.as_ref(), earlier.read.as_ref());
         // What a Read brings can be sent when it has come.

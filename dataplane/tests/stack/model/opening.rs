@@ -1,4 +1,5 @@
-//! Work that changes what this end opens to its peer: windows are bound, memory is registered anew, names are invalidated.
+//! Work that changes what this end opens to its peer: windows are bound, memory is registered anew, names are
+//! invalidated.
 
 use warpline_dataplane::memory::{Access, Binding, FastRegistration};
 use warpline_dataplane::qp::work::{Operation, SliceList};
@@ -28,8 +29,8 @@ impl Play {
         one.min(other)..one.max(other) + 1
     }
 
-    /// Sees that what the peer has read of this half by the name in `place` need not be sent again: when its Reads are
-    /// complete, the next that comes from it acknowledges them.
+    /// Sees that what the peer has read of this half by the name in `place` need not be sent again: when its
+    /// Reads are complete, the next that comes from it acknowledges them.
     fn settle(&mut self, number: usize, side: usize, place: usize) {
         if !self.halves[number][side].names[place].unsettled {
             return;
@@ -88,7 +89,8 @@ impl Play {
         let stag = half.names[place].another_stag(&mut self.rng);
         let access = self.rights(allowed);
         let range = self.part(len);
-        // The last two: no Tagged Offset follows the last octet's own, and the range does not begin where a page does.
+        // The last two: no Tagged Offset follows the last octet's own, and the range does not begin where a
+        // page does.
         let base_to = [0, range.start as u64, u64::MAX - range.len() as u64, self.rng.u64(..1 << 63)];
         let base_to = base_to[self.rng.usize(..4)];
         let alone = self.rng.u32(..4) > 0;

@@ -193,7 +193,8 @@ impl Play {
         }
     }
 
-    /// Posts `work` when nothing that is outstanding makes its outcome a matter of chance, and carries it out in the model.
+    /// Posts `work` when nothing that is outstanding makes its outcome a matter of chance, and carries it out
+    /// in the model.
     pub fn post(&mut self, number: usize, side: usize, work: Work) {
         let needs = |this: &Self| {
             let due = this.halves[number][side].due.iter();

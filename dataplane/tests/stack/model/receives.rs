@@ -1,4 +1,5 @@
-//! Receives in the model, of queue pairs that have their own and of those that share: posted, taken by messages, reported.
+//! Receives in the model, of queue pairs that have their own and of those that share: posted, taken by
+//! messages, reported.
 
 use core::ops::Range;
 
@@ -96,8 +97,9 @@ impl Play {
         sharing.map(|half| half.due_receives.len() + usize::from(half.begun.is_some()))
     }
 
-    /// Which receive of the shared queue a completion is of: one that is still posted, behind those that this queue pair took
-    /// before, and such that there is a message of others for each that is older and still there.
+    /// Which receive of the shared queue a completion is of: one that is still posted, behind those that this
+    /// queue pair took before, and such that there is a message of others for each that is older and still
+    /// there.
     // DDP-8.3.2-07
     fn take_shared(&mut self, number: usize, side: usize, id: u64, what: &str) -> Receive {
         let others: usize = self.messages_to_pool(side).sum();
@@ -135,7 +137,8 @@ impl Play {
         self.pools[side].release(&receive);
     }
 
-    /// A receive of a stream that has ended, or is about to. Of those it shares it takes what it took for a message.
+    /// A receive of a stream that has ended, or is about to. Of those it shares it takes what it took for a
+    /// message.
     pub fn take_last_receive(&mut self, number: usize, side: usize, completion: &Completion) {
         let what = self.what(number, side, completion);
         assert_ne!(completion.status, Status::Success, "{what}");

@@ -127,8 +127,8 @@ pub struct World {
 }
 
 impl World {
-    /// Both hosts with their connections in Full Operation; the first is the Initiator of all. `watch` is called with the
-    /// network before the first frame.
+    /// Both hosts with their connections in Full Operation; the first is the Initiator of all. `watch` is
+    /// called with the network before the first frame.
     pub fn new(seed: u64, setup: &Setup, watch: impl FnOnce(&Network)) -> Self {
         let end = |config: EndConfig| EndConfig { mtu_octets: setup.mtu_octets, ..config };
         let (a, b) = sim::link(seed, end(EndConfig::a()), end(EndConfig::b()));

@@ -17,8 +17,8 @@ fn set(region: &Region, offset: usize, value: u64) {
     assert!(region.write(offset, &value.to_ne_bytes()));
 }
 
-/// RDMAPX-5-01, RDMAPX-5-03, RDMAPX-5-04: each operation does what the document says, in order, between Reads of the same
-/// octets, and brings the value from before.
+/// RDMAPX-5-01, RDMAPX-5-03, RDMAPX-5-04: each operation does what the document says, in order, between Reads
+/// of the same octets, and brings the value from before.
 #[test]
 fn operations_in_their_order() {
     for setup in SETUPS {
@@ -72,8 +72,8 @@ fn no_addition_is_lost() {
     assert_eq!(value(&bench.b[0], 0), 600);
 }
 
-/// RDMAPX-5-02, RDMAPX-8-01: what is not aligned, not there, or not open to it is not touched, and ends the stream with the
-/// documented Terminate.
+/// RDMAPX-5-02, RDMAPX-8-01: what is not aligned, not there, or not open to it is not touched, and ends the
+/// stream with the documented Terminate.
 #[test]
 fn what_may_not_be_changed_is_not() {
     let add = |stag, to| Operation::FetchAdd { stag, to, add: 1, mask: 0 };

@@ -22,8 +22,8 @@ fn bench() -> Bench {
     bench
 }
 
-/// Work posted behind a request that changes what this end grants is not looked at before that is carried out. What it may name
-/// stays: memory goes when it is done.
+/// Work posted behind a request that changes what this end grants is not looked at before that is carried
+/// out. What it may name stays: memory goes when it is done.
 #[test]
 fn memory_stays_for_what_waits_behind_a_change() {
     let mut bench = bench();
@@ -57,8 +57,8 @@ fn binding(window: STag) -> Binding {
     Binding { window, registration: NARROW, to: 1000, octets: 100, access, zero_based: true }
 }
 
-/// DDP-8.2-04, DDP-8.3-01, DDP-8.3-03, DDP-8.3.1-03, DDP-8.3.1-05: a window opens its hundred octets and no other, until it is
-/// invalidated.
+/// DDP-8.2-04, DDP-8.3-01, DDP-8.3-03, DDP-8.3.1-03, DDP-8.3.1-05: a window opens its hundred octets and no
+/// other, until it is invalidated.
 #[test]
 fn a_window_is_as_narrow_as_it_was_bound() {
     for (to, octets, fails) in [(0, 100, None), (0, 101, Some(1)), (100, 1, Some(1)), (u64::MAX, 1, Some(3))]
@@ -88,8 +88,8 @@ fn a_window_is_as_narrow_as_it_was_bound() {
     }
 }
 
-/// RDMAP-5.3-08, RDMAP-7.2-04, DDP-8.3-02, DDP-8.3.1-07: a Send takes back what was given to its stream, and tells the
-/// receiver what. It is then closed to all, until it is registered anew under another key.
+/// RDMAP-5.3-08, RDMAP-7.2-04, DDP-8.3-02, DDP-8.3.1-07: a Send takes back what was given to its stream, and
+/// tells the receiver what. It is then closed to all, until it is registered anew under another key.
 #[test]
 fn a_send_invalidates() {
     let mut bench = bench();

@@ -14,7 +14,8 @@ fn list(slices: &[Slice]) -> SliceList {
     SliceList::try_from(slices).unwrap()
 }
 
-/// DDP-5.2-03, DDP-5.2-04: octets gathered from several ranges are scattered over others, across segments, in order.
+/// DDP-5.2-03, DDP-5.2-04: octets gathered from several ranges are scattered over others, across segments, in
+/// order.
 #[test]
 fn lists_gather_and_scatter() {
     for setup in SETUPS {
@@ -63,7 +64,8 @@ fn inline_octets_travel_in_the_request() {
     assert!(holds(&bench.b[0], 3, b"sixteen octets !"));
 }
 
-/// RDMAP-5.3-03, RDMAP-5.5-02, DDP-4.3-03, DDP-4.3-04, DDP-5.4-03: Sends of every kind, and what the receiver hears of each.
+/// RDMAP-5.3-03, RDMAP-5.5-02, DDP-4.3-03, DDP-4.3-04, DDP-5.4-03: Sends of every kind, and what the receiver
+/// hears of each.
 #[test]
 fn sends_of_every_kind() {
     let mut bench = Bench::new(0, SETUPS[0]);
@@ -84,8 +86,8 @@ fn sends_of_every_kind() {
     }
 }
 
-/// RDMAPX-6-01: eight octets, with the completion of a receive whose buffer stays as it is; in order with Sends. A Write with
-/// Immediate Data is one request with one completion at each end.
+/// RDMAPX-6-01: eight octets, with the completion of a receive whose buffer stays as it is; in order with
+/// Sends. A Write with Immediate Data is one request with one completion at each end.
 #[test]
 fn immediate_data() {
     let mut bench = Bench::new(0, SETUPS[1]);
@@ -139,7 +141,8 @@ fn a_message_has_an_end() {
     assert_eq!(bench.completions_of_a(1)[0].status, Status::Success, "nothing suffers from it");
 }
 
-/// A buffer that the application has no right to write is its own fault, and says so; the peer hears of a local error.
+/// A buffer that the application has no right to write is its own fault, and says so; the peer hears of a
+/// local error.
 #[test]
 fn a_bad_buffer_is_the_receivers_fault() {
     for bad in [Slice { stag: STag::new(9, 9), to: 0, octets: 64 }, own(1 << 40, 64)] {

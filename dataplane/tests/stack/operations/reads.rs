@@ -45,8 +45,8 @@ fn every_length_comes_whole() {
     }
 }
 
-/// RDMAP-5.5-03, RDMAP-5.5-11, RDMAP-5.2.2-05, RDMAP-5.5-07, RDMAP-6.1-03: both ends read at once, more than may be outstanding,
-/// with other work between, over a link that loses, reorders and duplicates.
+/// RDMAP-5.5-03, RDMAP-5.5-11, RDMAP-5.2.2-05, RDMAP-5.5-07, RDMAP-6.1-03: both ends read at once, more than
+/// may be outstanding, with other work between, over a link that loses, reorders and duplicates.
 #[test]
 fn reads_both_ways_under_loss() {
     for (seed, setup) in (0..8).zip(SETUPS.iter().cycle()) {
@@ -83,7 +83,8 @@ fn reads_both_ways_under_loss() {
     }
 }
 
-/// RFC 5040 §5.5: without a fence a Send overtakes the answer to a Read; with one it waits, and what is posted behind it too.
+/// RFC 5040 §5.5: without a fence a Send overtakes the answer to a Read; with one it waits, and what is
+/// posted behind it too.
 #[test]
 fn a_fence_waits_for_answers() {
     for fenced in [false, true] {
@@ -119,7 +120,8 @@ fn a_close_waits_for_answers() {
     assert_eq!(bench.pair.a.qp.error(), None);
 }
 
-/// A Read that the ends agreed on none of, or that has not one place to go to, is not taken, and nothing suffers from it.
+/// A Read that the ends agreed on none of, or that has not one place to go to, is not taken, and nothing
+/// suffers from it.
 #[test]
 fn a_read_that_cannot_be_is_not_taken() {
     let two = SliceList::try_from(&[own(0, 8), own(8, 8)][..]).unwrap();
@@ -187,7 +189,8 @@ fn what_may_not_be_read_is_refused_there() {
     assert_eq!(bench.completions_of_a(1)[0].status, Status::Success);
 }
 
-/// The sink need not be open to peers, and the memory of a Read is not given up while its answer may still come.
+/// The sink need not be open to peers, and the memory of a Read is not given up while its answer may still
+/// come.
 #[test]
 fn memory_stays_while_it_is_read_into() {
     let mut bench = Bench::new(2, SETUPS[0]);
@@ -204,7 +207,8 @@ fn memory_stays_while_it_is_read_into() {
     assert_eq!(bench.completions_of_a(1)[0].status, Status::Success);
 }
 
-/// RDMAP-5.5-08: who asks a peer that has finished waits for nothing: the stream fails, and both ends come to rest.
+/// RDMAP-5.5-08: who asks a peer that has finished waits for nothing: the stream fails, and both ends come to
+/// rest.
 #[test]
 fn a_read_behind_the_peers_end_fails() {
     let mut bench = Bench::new(1, SETUPS[0]);

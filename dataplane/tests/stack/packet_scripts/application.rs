@@ -1,4 +1,5 @@
-//! What stands above the core: control's commands and events, and an application with a queue pair and memory.
+//! What stands above the core: control's commands and events, and an application with a queue pair and
+//! memory.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -22,8 +23,8 @@ const SOURCE: STag = STag::new(1, 0x1111);
 pub const TARGET: STag = STag::new(2, 0x2222);
 const REGION_OCTETS: usize = 1 << 20;
 
-/// Payload octets of an FPDU of an RDMA Write that fills a segment of `emss` octets without Markers (RFC 5044 §4.5):
-/// what ULPDU_Length, DDP header and CRC leave of the last multiple of four.
+/// Payload octets of an FPDU of an RDMA Write that fills a segment of `emss` octets without Markers
+/// (RFC 5044 §4.5): what ULPDU_Length, DDP header and CRC leave of the last multiple of four.
 pub const fn write_payload(emss: usize) -> usize {
     emss - emss % 4 - (2 + 14 + 4)
 }

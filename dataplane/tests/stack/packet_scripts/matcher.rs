@@ -71,8 +71,8 @@ fn options_match(expected: &Options, came: &Options) -> bool {
         && field(!expected.sack.is_empty(), expected.sack == came.sack)
 }
 
-/// Whether `octets` are one whole FPDU of an RDMA Write (RFC 5044 §4, RFC 5041 §4.1), its CRC and its payload right.
-/// Written without the code under test.
+/// Whether `octets` are one whole FPDU of an RDMA Write (RFC 5044 §4, RFC 5041 §4.1), its CRC and its payload
+/// right. Written without the code under test.
 fn whole_fpdu(octets: &[u8]) -> Result<(), String> {
     const OVERHEAD: usize = 2 + 14;
     let length = match octets {

@@ -7,8 +7,9 @@ use super::segment;
 use super::words::{Words, duration, number, range};
 use warpline_dataplane::time::{MICROSECOND, SECOND};
 
-/// The round trip of a handshake that names none: a third of a second, so that the first retransmission timeout is a
-/// second whether the handshake was taken as a sample (RFC 6298 §2.2: R + 4 R / 2) or not (§2.1).
+/// The round trip of a handshake that names none: a third of a second, so that the first retransmission
+/// timeout is a second whether the handshake was taken as a sample (RFC 6298 §2.2: R + 4 R / 2) or not
+/// (§2.1).
 const HANDSHAKE_NS: u64 = 333_334 * MICROSECOND;
 
 /// Reads a script.

@@ -20,8 +20,8 @@ use crate::common::raw::{RawPeer, Sent};
 /// How long an expected segment is waited for that may come whenever it wants, or that is late already.
 const PATIENCE_NS: u64 = 300 * SECOND;
 
-/// What the frames of one exchange take at most on their way, in nanoseconds: lines that follow each other at once may
-/// find that so much has passed.
+/// What the frames of one exchange take at most on their way, in nanoseconds: lines that follow each other at
+/// once may find that so much has passed.
 const FRAME_TIME_NS: u64 = 1_000_000;
 
 /// Why a script does not hold.
@@ -287,8 +287,8 @@ impl Stage {
         (Instant::from_nanos(at.as_nanos().saturating_sub(self.tolerance_ns)), at + self.tolerance_ns)
     }
 
-    /// What the core sent, in the numbers of its flow: the wanted one if the ports are its own, else the one whose
-    /// they are.
+    /// What the core sent, in the numbers of its flow: the wanted one if the ports are its own, else the one
+    /// whose they are.
     fn observe(&mut self, wanted: u32, sent: &Sent) -> Result<(u32, Segment), String> {
         let ports = (sent.header.source_port, sent.header.destination_port);
         let fits = |flow: &Flow| {

@@ -1,4 +1,5 @@
-//! A packet script as read: what happens, in order, each with its time. `tests/scripts/README.md` tells the language.
+//! A packet script as read: what happens, in order, each with its time. `tests/scripts/README.md` tells the
+//! language.
 
 use std::ops::Range;
 
@@ -63,7 +64,8 @@ pub enum Statement {
     Read(u32, Octets),
     /// `completion STATUS`: a work request has completed.
     Completion(String),
-    /// `placed A:B`, `not placed A:B`: whether octets of the peer's stream of FPDUs are in the application's memory.
+    /// `placed A:B`, `not placed A:B`: whether octets of the peer's stream of FPDUs are in the application's
+    /// memory.
     Placed(Range<u32>, bool),
     /// `check A < B`: something the core tells of itself.
     Check(String),
@@ -110,8 +112,8 @@ pub enum Payload {
     PartOfFpdu(Range<u32>),
 }
 
-/// What injected and expected segments have in common. Sequence numbers count from the sender's SYN, acknowledgements from
-/// the other end's.
+/// What injected and expected segments have in common. Sequence numbers count from the sender's SYN,
+/// acknowledgements from the other end's.
 #[derive(Clone, Debug, Default)]
 pub struct Segment {
     pub flow: u32,

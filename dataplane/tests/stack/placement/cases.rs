@@ -26,7 +26,8 @@ fn cut(run: &Run, starts: &[usize]) -> Vec<(usize, usize)> {
     starts.iter().copied().zip(ends).collect()
 }
 
-/// Plays a case of A.4: in order, in the opposite order, and with the first segment last; with Markers and without.
+/// Plays a case of A.4: in order, in the opposite order, and with the first segment last; with Markers and
+/// without.
 fn case(ulpdus: &[Ulpdu], starts: impl Fn(&Run) -> Vec<usize>) {
     for markers in [true, false] {
         let mut receiver = Receiver::new(markers);
@@ -85,8 +86,8 @@ fn segments_of_every_kind() {
     });
 }
 
-/// MPA-6-04: FPDUs without a Marker of their own are located by the lengths of those before them, from a valid one on, also when
-/// that one came earlier and is placed already. Without such a one they wait.
+/// MPA-6-04: FPDUs without a Marker of their own are located by the lengths of those before them, from a
+/// valid one on, also when that one came earlier and is placed already. Without such a one they wait.
 #[test]
 fn lengths_lead_on_from_what_is_placed() {
     let small = |n: usize| Ulpdu::Write { to: 2000 + 50 * n, octets: 50 };
@@ -138,8 +139,8 @@ fn the_window_stays_open_under_placement() {
     assert_eq!(receiver.statistics().fpdus_placed_out_of_order, 3);
 }
 
-/// MPA-A.5-03, C00-13-01: the least window there can be, and few frames: an FPDU of the link's MTU still comes together, in
-/// segments of the least size a path can force, in order and in the opposite one.
+/// MPA-A.5-03, C00-13-01: the least window there can be, and few frames: an FPDU of the link's MTU still
+/// comes together, in segments of the least size a path can force, in order and in the opposite one.
 #[test]
 fn an_fpdu_of_the_mtu_fits_the_least_buffer() {
     for markers in [true, false] {

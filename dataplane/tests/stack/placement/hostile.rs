@@ -1,5 +1,5 @@
-//! Peers that lie, and paths that damage: nothing is placed that was not verified, errors come in the order of the stream, and
-//! what is in place stays.
+//! Peers that lie, and paths that damage: nothing is placed that was not verified, errors come in the order
+//! of the stream, and what is in place stays.
 
 use warpline_dataplane::core::ring::{Event, FullOperation};
 use warpline_dataplane::core::statistics::DropCause;
@@ -44,8 +44,8 @@ fn sign(run: &mut Run, n: usize) {
     run.octets[fpdu.end - 4..fpdu.end].copy_from_slice(&crc.field());
 }
 
-/// MPA-A.3-02, C00-5.1-04, C00-5.1-05, DDP-3-12, DDP-5.3-05: a retransmission with other octets over placed and held ones changes
-/// nothing; only the gap is filled from it.
+/// MPA-A.3-02, C00-5.1-04, C00-5.1-05, DDP-3-12, DDP-5.3-05: a retransmission with other octets over placed
+/// and held ones changes nothing; only the gap is filled from it.
 #[test]
 fn altered_copies_overwrite_nothing() {
     for markers in [true, false] {
@@ -73,7 +73,8 @@ fn altered_copies_overwrite_nothing() {
     }
 }
 
-/// MPA-6-01, MPA-6-03, MPA-8-08, C00-7.4-01, C00-7.4-02: beyond a gap a wrong CRC only means that nothing is placed. In its turn it is taken for a loss.
+/// MPA-6-01, MPA-6-03, MPA-8-08, C00-7.4-01, C00-7.4-02: beyond a gap a wrong CRC only means that nothing is
+/// placed. In its turn it is taken for a loss.
 #[test]
 fn a_wrong_crc_beyond_a_gap_is_silent() {
     let mut receiver = Receiver::new(true);
@@ -93,8 +94,8 @@ fn a_wrong_crc_beyond_a_gap_is_silent() {
     assert_eq!(receiver.statistics().octets_copied_rx, 3000);
 }
 
-/// MPA-8-08, MPA-8-04: a damaged length that reaches into what is placed is taken for a loss too, while TCP may bring the
-/// FPDU again.
+/// MPA-8-08, MPA-8-04: a damaged length that reaches into what is placed is taken for a loss too, while TCP
+/// may bring the FPDU again.
 #[test]
 fn a_damaged_length_before_placed_octets_is_a_loss() {
     let mut receiver = Receiver::new(true);
@@ -116,7 +117,8 @@ fn a_damaged_length_before_placed_octets_is_a_loss() {
     assert_eq!((take_deliveries(&receiver, &run, 0), receiver.error()), (1, None));
 }
 
-/// MPA-8-09, DDP-5.4-01: an error beyond a gap is none yet. What comes before it is placed and delivered first.
+/// MPA-8-09, DDP-5.4-01: an error beyond a gap is none yet. What comes before it is placed and delivered
+/// first.
 #[test]
 fn errors_come_in_stream_order() {
     let send = Ulpdu::Send { message: 0, mo: 0, octets: 600, last: true };
@@ -147,8 +149,9 @@ fn nothing_is_placed_after_an_error() {
     receiver.expect_memory(&run, |fpdu| fpdu.start == 0);
 }
 
-/// DDP-7.1-03, DDP-7.1-05: Sends whose numbers or offsets are not what their turn asks for. They lie inside a posted buffer, so
-/// they may be placed; in their turn they are refused like any other, and the Terminate names their header.
+/// DDP-7.1-03, DDP-7.1-05: Sends whose numbers or offsets are not what their turn asks for. They lie inside a
+/// posted buffer, so they may be placed; in their turn they are refused like any other, and the Terminate
+/// names their header.
 #[test]
 fn sends_are_judged_in_their_turn() {
     let send = |message, mo| Ulpdu::Send { message, mo, octets: 600, last: true };
@@ -211,8 +214,8 @@ fn good_fpdus_behind_a_bad_one_are_placed() {
     assert_eq!(receiver.error(), Some(StreamError::Ddp(DdpError::InvalidStag)));
 }
 
-/// While the Initiator's ready-to-receive indication is due, which may be a Send, no Send is taken for the owner of a
-/// buffer out of turn.
+/// While the Initiator's ready-to-receive indication is due, which may be a Send, no Send is taken for
+/// the owner of a buffer out of turn.
 #[test]
 fn no_send_overtakes_a_ready_to_receive_indication() {
     let mut receiver = Receiver::in_operation(FullOperation {
@@ -233,8 +236,9 @@ fn no_send_overtakes_a_ready_to_receive_indication() {
     assert_eq!((delivered, receiver.error()), (vec![(0, 700)], None));
 }
 
-/// MPA-8-03, MPA-8-04, C00-9-02: an FPDU of its own inside another one. Where the length of the outer one runs into it, the
-/// gap having closed, Markers and lengths disagree: error 3, at once when TCP has acknowledged the length.
+/// MPA-8-03, MPA-8-04, C00-9-02: an FPDU of its own inside another one. Where the length of the outer one
+/// runs into it, the gap having closed, Markers and lengths disagree: error 3, at once when TCP has
+/// acknowledged the length.
 #[test]
 fn an_fpdu_inside_another_is_error_3() {
     for acknowledged in [true, false] {
@@ -263,8 +267,9 @@ fn an_fpdu_inside_another_is_error_3() {
     }
 }
 
-/// MPA-4.3-04, MPA-6-02: Markers of every kind of wrong pointer in FPDUs whose CRC is right: into other FPDUs, into placed
-/// octets, before the stream, to nowhere. Nothing is placed through them, and in its turn each is error 3.
+/// MPA-4.3-04, MPA-6-02: Markers of every kind of wrong pointer in FPDUs whose CRC is right: into other
+/// FPDUs, into placed octets, before the stream, to nowhere. Nothing is placed through them, and in its turn
+/// each is error 3.
 #[test]
 fn wrong_markers_lead_nowhere() {
     let right = {

@@ -1,5 +1,6 @@
-//! Random streams over a random path: segments that overlap, overtake, come twice, come damaged in a way that only the CRC can
-//! tell, and come with other octets where something has come already. A run that fails is named by its seed.
+//! Random streams over a random path: segments that overlap, overtake, come twice, come damaged in a way that
+//! only the CRC can tell, and come with other octets where something has come already. A run that fails is
+//! named by its seed.
 
 use fastrand::Rng;
 
@@ -61,7 +62,8 @@ fn altered(rng: &mut Rng, arrived: &Arrived, run: &Run, (from, to): (usize, usiz
     octets
 }
 
-/// One stream: whatever happens on the way, all of it arrives once, in order, intact, and nothing else is touched.
+/// One stream: whatever happens on the way, all of it arrives once, in order, intact, and nothing else is
+/// touched.
 fn stream(rng: &mut Rng, receiver: &mut Receiver) {
     let run = receiver.begin(&ulpdus(rng));
     let before = receiver.statistics();
@@ -71,7 +73,8 @@ fn stream(rng: &mut Rng, receiver: &mut Receiver) {
         let (from, to) = segment(rng, &arrived, &run);
         let octets = altered(rng, &arrived, &run, (from, to));
         receiver.arrive_as(from, &octets);
-        // A segment may fill the first gap it reaches only: what it says of the octets behind is not relied upon.
+        // A segment may fill the first gap it reaches only: what it says of the octets behind is not relied
+        // upon.
         note(&mut arrived, receiver, from, to);
         delivered = take_deliveries(receiver, &run, delivered);
         for fpdu in run.fpdus.iter().filter(|fpdu| fpdu.ulpdu.payload_octets() > 0) {
@@ -119,8 +122,8 @@ fn random_streams_arrive_once_and_intact() {
     assert!(placed > 1000 && held > SEEDS, "{placed} FPDUs placed beyond gaps, {held} frames held");
 }
 
-/// Octets damaged beyond TCP's checksum: as long as TCP has not acknowledged them, the stream recovers (MPA-8-08); otherwise it
-/// fails with the documented error. Whatever was placed is what was sent.
+/// Octets damaged beyond TCP's checksum: as long as TCP has not acknowledged them, the stream recovers
+/// (MPA-8-08); otherwise it fails with the documented error. Whatever was placed is what was sent.
 #[test]
 fn damage_is_never_placed() {
     let (mut recovered, mut failed) = (0, 0);

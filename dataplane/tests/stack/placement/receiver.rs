@@ -27,7 +27,8 @@ pub const BUFFERS: usize = 4;
 pub const BUFFER_OCTETS: usize = 4000;
 const UNTOUCHED: u8 = 0xa5;
 
-/// What the peer sends: a message of its own for each segment of the Tagged model, and whole messages of the other.
+/// What the peer sends: a message of its own for each segment of the Tagged model, and whole messages of the
+/// other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ulpdu {
     /// An RDMA Write's segment, of `octets` octets to `to`.
@@ -214,8 +215,8 @@ impl Receiver {
         Run { number: self.runs, fpdus, octets, position: self.position() }
     }
 
-    /// Brings the stream to `phase` octets behind a Marker position, by FPDUs that come in order. With Markers none ends right
-    /// behind one.
+    /// Brings the stream to `phase` octets behind a Marker position, by FPDUs that come in order. With
+    /// Markers none ends right behind one.
     pub fn go_to_phase(&mut self, phase: usize) {
         loop {
             let ahead = (phase + 512 - self.position() % 512) % 512;

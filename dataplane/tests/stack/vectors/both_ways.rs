@@ -1,5 +1,5 @@
-//! Every record that is a frame of MPA, positive and negative, read and written by two implementations: the one of the data
-//! plane, and `mpa_oracle`. The tables name each file, so that a new one cannot be forgotten.
+//! Every record that is a frame of MPA, positive and negative, read and written by two implementations: the
+//! one of the data plane, and `mpa_oracle`. The tables name each file, so that a new one cannot be forgotten.
 
 use warpline_dataplane::mpa::MpaError;
 use warpline_dataplane::wire::mpa::{EnhancedData, Kind, Parsed, StartupFrame};

@@ -145,8 +145,8 @@ fn rdmac_v0() {
     assert_eq!((header, control.version, payload), (Header::Tagged(expected), 0, &b"hello"[..]));
 }
 
-/// EMSS; MULPDU with Markers by formula and as reported, without Markers likewise; the FPDU of the reported MULPDU with
-/// Markers at the worst phase.
+/// EMSS; MULPDU with Markers by formula and as reported, without Markers likewise; the FPDU of the reported
+/// MULPDU with Markers at the worst phase.
 const MULPDU: [(usize, usize, usize, usize, usize, usize); 35] = [
     (128, 118, 128, 122, 128, 140),
     (134, 122, 128, 126, 128, 140),

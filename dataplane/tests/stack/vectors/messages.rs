@@ -18,7 +18,8 @@ fn tagged(opcode: Opcode, stag: u32, to: u64) -> (Header, Control) {
     (Header::Tagged(Tagged { last: true, version: 1, rsvd_ulp, stag: STag(stag), to }), control)
 }
 
-/// Files of the pattern ULPDU, the same as FPDU, next ULPDU, ...: the ULPDUs, after each has been framed and found again.
+/// Files of the pattern ULPDU, the same as FPDU, next ULPDU, ...: the ULPDUs, after each has been framed and
+/// found again.
 fn pairs<const COUNT: usize>(file: &str) -> Vec<Vec<u8>> {
     let frame = |pair: &[Record]| {
         let [ulpdu, fpdu] = pair else { panic!("{file}: an odd record") };
@@ -176,7 +177,8 @@ fn rdmap_terminate() {
     }
 }
 
-/// RDMAPX-4-01: the opcodes, queues and framing. The headers of these messages are for the stack (`stack.rs`).
+/// RDMAPX-4-01: the opcodes, queues and framing. The headers of these messages are for the stack
+/// (`stack.rs`).
 #[test]
 fn rdmap_7306() {
     let expected = [

@@ -1,5 +1,5 @@
-//! Vectors against the stack itself: it is given what the vector is about and must put the same octets on the wire; or it is
-//! given a vector's octets and must do what they say.
+//! Vectors against the stack itself: it is given what the vector is about and must put the same octets on the
+//! wire; or it is given a vector's octets and must do what they say.
 
 use std::sync::Arc;
 
@@ -20,7 +20,8 @@ const SINK: STag = STag(0x1122_3344);
 const SOURCE: STag = STag(0x5566_7788);
 const INVALIDATED: STag = STag(0xa1a2_a3a4);
 
-/// A core in Full Operation as Initiator: every FPDU has a segment of its own, and the first wrong CRC is an error.
+/// A core in Full Operation as Initiator: every FPDU has a segment of its own, and the first wrong CRC is an
+/// error.
 struct Stack {
     peer: RawPeer,
     qp: Arc<SharedQp>,
@@ -181,7 +182,8 @@ fn atomics_and_immediate_data() {
     assert!(holds(&memory, 0, &[42_u64.to_ne_bytes(), 2_u64.to_ne_bytes()].concat()));
 }
 
-/// RDMAP-4.8-01 to RDMAP-4.8-04, RDMAP-5.4-01, RDMAP-7.1-02: the segments that golden Terminates quote are answered by them.
+/// RDMAP-4.8-01 to RDMAP-4.8-04, RDMAP-5.4-01, RDMAP-7.1-02: the segments that golden Terminates quote are
+/// answered by them.
 #[test]
 fn terminates() {
     let [_, crc, bounds, bounds_fpdu, buffer, buffer_fpdu, rights, rights_fpdu, _, _, _, local, ..] =

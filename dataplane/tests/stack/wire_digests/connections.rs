@@ -1,4 +1,5 @@
-//! Two cores with connections between them: work of every kind on perfect and bad paths, and every way to end.
+//! Two cores with connections between them: work of every kind on perfect and bad paths, and every way to
+//! end.
 
 use warpline_dataplane::core::ring::{AfterStream, Command, Event};
 use warpline_dataplane::device::sim::{End, EndConfig, Impairments};

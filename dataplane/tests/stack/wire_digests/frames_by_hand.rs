@@ -1,4 +1,5 @@
-//! One core against frames written by hand: address detection, ICMP, SYN cookies, resets, and a smaller path MTU.
+//! One core against frames written by hand: address detection, ICMP, SYN cookies, resets, and a smaller path
+//! MTU.
 
 use warpline_dataplane::core::ring::{AfterStream, Command, Event};
 use warpline_dataplane::net::addresses::Cidr;
@@ -89,7 +90,8 @@ fn syn_cookies(capture: &Capture) {
     peer.pass_s(30);
 }
 
-/// Segments that no state takes as they are: before, beyond and across the window, and with flags that challenge.
+/// Segments that no state takes as they are: before, beyond and across the window, and with flags that
+/// challenge.
 fn segments_out_of_place(capture: &Capture) {
     let mut peer = peer(capture);
     peer.send(ACK, PEER_ISS, SeqNumber(77), b"no connection");
