@@ -10,7 +10,8 @@
 //! ```
 //! use std::net::Ipv4Addr;
 //! use std::time::Duration;
-//! use warpline::{Access, CompletionQueue, ConnectConfig, Device, DeviceConfig, ListenConfig, PollThread, QpConfig, Status};
+//! use warpline::{Access, CompletionQueue, ConnectConfig, Device, DeviceConfig, ListenConfig, PollThread};
+//! use warpline::{QpConfig, Status};
 //! use warpline::link::sim::{self, EndConfig};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {

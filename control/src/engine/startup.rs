@@ -331,8 +331,8 @@ impl Responder {
     ///
     /// # Errors
     ///
-    /// [`Refusal`]: its answer is to be sent, if it has one, and the TCP connection closed (MPA-7.1.2-04). Also when
-    /// octets come between the Request and our Reply.
+    /// [`Refusal`]: its answer is to be sent, if it has one, and the TCP connection closed (MPA-7.1.2-04).
+    /// Also when octets come between the Request and our Reply.
     // MPAv2-6-04
     pub fn on_octets(&mut self, octets: &[u8]) -> Result<Option<Request>, Refusal> {
         self.incoming.take(octets);

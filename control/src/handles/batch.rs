@@ -14,7 +14,8 @@ use crate::vocabulary::advertisement::Advertisement;
 /// posted.
 ///
 /// ```no_run
-/// # fn post(qp: &warpline::QueuePair, slice: warpline::Slice, peer: warpline::Advertisement) -> Result<(), Box<dyn std::error::Error>> {
+/// # use warpline::{Advertisement, QueuePair, Slice};
+/// # fn post(qp: &QueuePair, slice: Slice, peer: Advertisement) -> Result<(), Box<dyn std::error::Error>> {
 /// let mut batch = qp.batch();
 /// batch.write(1, slice, &peer, 0)?;
 /// batch.write(2, slice, &peer, 4096)?;

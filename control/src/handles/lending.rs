@@ -21,7 +21,8 @@
 //! ```
 //!
 //! ```compile_fail,E0596
-//! # fn post(lender: &mut warpline::Lender, qp: &warpline::QueuePair, buffer: std::sync::Arc<warpline::Buffer>) {
+//! # use std::sync::Arc;
+//! # fn post(lender: &mut warpline::Lender, qp: &warpline::QueuePair, buffer: Arc<warpline::Buffer>) {
 //! lender.send(qp, 1, buffer.clone()).unwrap();
 //! buffer.write(0, b"no"); // it may be read, and that is all
 //! # }

@@ -78,7 +78,8 @@ pub enum SwitchError {
     },
     /// The last streaming message does not fit after the octets that are queued. Nothing has changed.
     #[error(
-        "{octets} octets do not fit after the octets that are queued: write less, or wait until it is acknowledged"
+        "{octets} octets do not fit after the octets that are queued: write less, or wait until it is \
+        acknowledged"
     )]
     NoRoom {
         /// Octets of the message.
