@@ -105,8 +105,9 @@ pub use warpline_dataplane::memory::{Access, Binding, FastRegistration, Region, 
 pub use warpline_dataplane::mpa::MpaError;
 pub use warpline_dataplane::net::addresses::{Cidr, NotCidr, Route};
 pub use warpline_dataplane::net::neighbours::StaticNeighbour;
+pub use warpline_dataplane::notify::Notify;
 pub use warpline_dataplane::qp::async_event::AsyncEvent;
-pub use warpline_dataplane::qp::completion_queue::{CqNumber, Drain, Notice, Notify};
+pub use warpline_dataplane::qp::completion_queue::{CqNumber, Drain, Notice};
 pub use warpline_dataplane::qp::error::StreamError;
 pub use warpline_dataplane::qp::shared::{BadRequest, PostError, QpState};
 pub use warpline_dataplane::qp::shared_receive_queue::SrqNumber;

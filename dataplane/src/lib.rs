@@ -26,6 +26,7 @@ pub mod limits;
 pub mod memory;
 pub mod mpa;
 pub mod net;
+pub mod notify;
 pub mod ordered;
 pub mod pool;
 pub mod qp;

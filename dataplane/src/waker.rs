@@ -4,7 +4,7 @@
 use core::fmt;
 use std::sync::Arc;
 
-use crate::qp::completion_queue::Notify;
+use crate::notify::Notify;
 use crate::sync::{AtomicBool, Ordering, fence};
 
 /// Wakes one thread, if it sleeps.

@@ -7,7 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use warpline_dataplane::limits;
-use warpline_dataplane::qp::completion_queue::{CompletionRing, CqNumber, Drain, Notice, Notify};
+use warpline_dataplane::notify::Notify;
+use warpline_dataplane::qp::completion_queue::{CompletionRing, CqNumber, Drain, Notice};
 use warpline_dataplane::qp::work::Completion;
 
 use crate::handles::event_fd::EventFd;

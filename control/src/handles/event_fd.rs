@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
-use warpline_dataplane::qp::completion_queue::Notify;
+use warpline_dataplane::notify::Notify;
 
 /// A file descriptor that is readable from a notification until it is [cleared](Self::clear).
 #[derive(Debug)]

@@ -46,7 +46,7 @@ impl AsFd for InterruptFd {
 mod tests {
     use std::time::Duration;
 
-    use warpline_dataplane::qp::completion_queue::Notify;
+    use warpline_dataplane::notify::Notify;
 
     use super::*;
     use crate::handles::event_fd::EventFd;

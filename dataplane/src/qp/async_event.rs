@@ -3,12 +3,13 @@
 use core::fmt;
 use std::sync::Arc;
 
-use super::completion_queue::{CqNumber, Notify};
+use super::completion_queue::CqNumber;
 use super::error::StreamError;
 use super::shared_receive_queue::SrqNumber;
 use super::verbs::Blame;
 use super::work::QpNumber;
 use crate::limits;
+use crate::notify::Notify;
 use crate::sync::{ArrayQueue, AtomicU64, Ordering};
 
 /// An asynchronous event.

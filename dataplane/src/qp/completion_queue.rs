@@ -6,13 +6,8 @@ use std::sync::Arc;
 
 use super::async_event::{AsyncEvent, AsyncEvents};
 use super::work::{Completion, Status};
+use crate::notify::Notify;
 use crate::sync::{ArrayQueue, AtomicBool, AtomicU8, AtomicU32, Ordering, fence};
-
-/// Wakes a thread that waits for an entry. The data plane calls it, so it must not block.
-pub trait Notify: Send + Sync {
-    /// Notifies the thread: there is an entry.
-    fn notify(&self);
-}
 
 /// Identifies a completion queue of the process in asynchronous events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

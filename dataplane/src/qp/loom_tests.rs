@@ -6,7 +6,7 @@ use std::sync::Arc;
 use loom::cell::UnsafeCell;
 use loom::thread;
 
-use super::completion_queue::{CompletionRing, Notice, Notify};
+use super::completion_queue::{CompletionRing, Notice};
 use super::doorbells::Doorbells;
 use super::shared::{CompletionRings, QpState, QueueDepths, SharedQp};
 use super::shared_receive_queue::{SharedReceiveQueue, SrqNumber};
@@ -16,6 +16,7 @@ use super::work::{
 use super::wqe::Wqe;
 use crate::core::ring::{Command, Event};
 use crate::memory::{Access, Accessor, Grant, ProtectionDomainId, Region, RemoveError, STag, StagTable};
+use crate::notify::Notify;
 use crate::sync::{ArrayQueue, AtomicU32, Ordering};
 use crate::waker::Waker;
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use crossbeam::channel::TryRecvError;
-use warpline_dataplane::qp::completion_queue::Notify;
+use warpline_dataplane::notify::Notify;
 
 use super::id::Id;
 use super::listening::ListeningAt;
