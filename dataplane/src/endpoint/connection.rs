@@ -10,7 +10,7 @@ use crate::wire::tcp::SeqNumber;
 
 use super::operating::Operating;
 use super::send_stream::SendStream;
-use super::stall::StallTracker;
+use super::stall_tracker::StallTracker;
 
 /// What the octets of a TCP segment are built from.
 #[derive(Clone, Copy, Debug)]

@@ -9,6 +9,7 @@
 //! `RdmapStream` is an endpoint in Full Operation: there the queue pair is known
 //! to exist.
 
+mod await_receive;
 mod close;
 mod connection;
 mod context;
@@ -18,6 +19,7 @@ mod icmp;
 mod inputs;
 mod linger;
 mod nudge;
+mod nudges;
 mod operating;
 mod out_of_order;
 mod payload;
@@ -28,6 +30,7 @@ mod receive;
 mod receive_wait;
 mod send_stream;
 mod stall;
+mod stall_tracker;
 mod stream;
 mod transmit;
 

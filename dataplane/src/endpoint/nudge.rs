@@ -7,32 +7,10 @@
 //! while none of their FPDUs has arrived.
 
 use crate::device::Frame;
-use crate::limits;
 use crate::time::Instant;
 
 use super::Endpoint;
 use super::operating::Operating;
-
-/// How many more nudges a connection sends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Nudges {
-    left: u8,
-}
-
-impl Nudges {
-    /// No nudges.
-    pub const NONE: Self = Self { left: 0 };
-
-    /// Returns the nudges of a connection that begins, if it may send any.
-    pub const fn new(wanted: bool) -> Self {
-        if wanted { Self { left: limits::NUDGES } } else { Self::NONE }
-    }
-
-    /// Returns how long to wait for the peer before the next nudge; twice as long each time.
-    const fn wait_ns(self) -> Option<u64> {
-        if self.left == 0 { None } else { Some(limits::FIRST_NUDGE_NS << (limits::NUDGES - self.left)) }
-    }
-}
 
 impl Operating {
     /// Begins to wait for the peer's first FPDU: ours is on its way. Later ones change nothing.
@@ -80,6 +58,7 @@ impl<F: Frame> Endpoint<'_, F> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits;
     use crate::qp::work::QpNumber;
     use crate::ring::FullOperation;
     use crate::wire::tcp::SeqNumber;

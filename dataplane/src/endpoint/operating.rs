@@ -11,7 +11,7 @@ use crate::ring::{Direction, FullOperation};
 use crate::time::Instant;
 use crate::wire::tcp::SeqNumber;
 
-use super::nudge::Nudges;
+use super::nudges::Nudges;
 
 /// The state of a connection in Full Operation.
 #[derive(Debug)]

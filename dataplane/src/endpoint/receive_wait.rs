@@ -1,18 +1,6 @@
-//! Connections on which a Send waits for a receive, because the application asked for that instead of an
-//! error.
-//!
-//! The FPDU stays in TCP's receive queue, whole and verified, and so does everything after it: nothing of
-//! that is Delivered, neither Responses nor the peer's FIN. TCP acknowledges the octets as they arrive, so
-//! the window closes by as many, the peer probes it, and nothing that was acknowledged is dropped. The wait
-//! ends when a receive is posted, or with the error that the Send is without waiting (RFC 5041 §7.1): at its
-//! deadline, or earlier when other connections lack the frames held here ([`super::stall`]).
+//! How long a message [waits for a receive](super::await_receive).
 
-use crate::device::Frame;
 use crate::time::Instant;
-
-use super::connection::Mode;
-use super::rdmap_stream::RdmapStream;
-use super::{Endpoint, Outcome};
 
 /// How long messages of a stream may wait for a receive.
 #[derive(Clone, Copy, Debug)]
@@ -20,7 +8,7 @@ pub struct ReceiveWait {
     /// How long one may wait, in nanoseconds; `None` if it is an error at once.
     allowed_ns: Option<u64>,
     /// When the message that waits is an error; `NEVER` while none does.
-    until: Instant,
+    pub(super) until: Instant,
 }
 
 impl ReceiveWait {
@@ -54,92 +42,8 @@ impl ReceiveWait {
     }
 
     /// Notes that the message has waited long enough.
-    const fn expire(&mut self) {
+    pub(super) const fn expire(&mut self) {
         self.until = Instant::ZERO;
-    }
-}
-
-impl<F> RdmapStream<'_, F> {
-    /// Has the next message, which is valid for MPA, [wait](ReceiveWait::wait) for a receive.
-    pub(super) fn await_receive(&mut self) {
-        // it lets us send, whether or not it is valid for DDP.
-        self.operating.on_fpdu(&self.qp.shared);
-        self.operating.crc_retries = 0;
-        self.operating.awaits_receive = true;
-        if let Some(queue) = self.qp.shared.shared_receives() {
-            if !core::mem::replace(&mut self.operating.awaits_shared_receive, true) {
-                self.context.shared_receive_waiters.push_back(self.id);
-            }
-            queue.await_post(&self.context.doorbells);
-        }
-    }
-
-    /// Returns true if a message waits for a receive and there is one.
-    fn has_awaited_receive(&self) -> bool {
-        self.operating.awaits_receive
-            && !self.operating.failed
-            && self.qp.receiver.has_receive(&self.qp.shared)
-    }
-}
-
-impl<F: Frame> Endpoint<'_, F> {
-    /// Returns when a message that waits for a receive is an error.
-    pub(super) fn receive_due(&self) -> Instant {
-        match &self.queue_pair {
-            Some(qp) if self.connection.awaits_receive() => qp.receive_wait.until,
-            _ => Instant::NEVER,
-        }
-    }
-
-    /// Takes a message that waits for a receive, if there may be one now. The wait keeps its deadline.
-    pub fn resume_if_ready(&mut self) -> Outcome {
-        match self.rdmap() {
-            Some(stream) if stream.has_awaited_receive() => stream.operating.awaits_receive = false,
-            _ => return Outcome::NONE,
-        }
-        self.resume_receive();
-        Outcome::DIRTY
-    }
-
-    /// Returns true if the shared receive queue has a receive for a message that waits; `None` if none waits
-    /// any more. Without a receive, the queue's next post rings again.
-    pub fn has_shared_receive(&mut self) -> Option<bool> {
-        let stream =
-            self.rdmap().filter(|stream| stream.operating.awaits_receive && !stream.operating.failed)?;
-        let ready = stream.qp.receiver.has_receive(&stream.qp.shared);
-        if !ready && let Some(queue) = stream.qp.shared.shared_receives() {
-            queue.await_post(&stream.context.doorbells);
-        }
-        Some(ready)
-    }
-
-    /// Ends the wait of a message for a receive: it finds one now, or the stream fails.
-    pub(super) fn expire_receive_wait(&mut self) -> Outcome {
-        match self.rdmap() {
-            Some(stream) if !stream.operating.failed => {
-                stream.operating.awaits_receive = false;
-                stream.qp.receive_wait.expire();
-            }
-            _ => return Outcome::NONE,
-        }
-        self.resume_receive();
-        Outcome::DIRTY
-    }
-
-    /// Notes that the connection is out of the list of those that wait for a shared receive queue.
-    pub fn note_unlisted(&mut self) {
-        if let Mode::FullOperation(operating) = &mut self.connection.mode {
-            operating.awaits_shared_receive = false;
-        }
-    }
-
-    /// Takes the connection out of the list of those that wait for a shared receive queue.
-    pub(super) fn leave_shared_receive_waiters(&mut self) {
-        if let Mode::FullOperation(operating) = &mut self.connection.mode
-            && core::mem::take(&mut operating.awaits_shared_receive)
-        {
-            self.context.shared_receive_waiters.retain(|waiter| *waiter != self.id);
-        }
     }
 }
 

@@ -1,9 +1,10 @@
 //! A work queue entry that the core works on: the message that it puts on the wire, and its progress.
 
 use super::payload::{self, Payload, Slice};
+use super::post_error::PostError;
 use super::reads::OutboundRequest;
 use super::run::{FpduDescriptor, Source};
-use super::shared::{PostError, SharedQp};
+use super::shared::SharedQp;
 use super::work::{Completion, CompletionKind, Operation, SendRequest, Status};
 use super::wqe::Wqe;
 use crate::ddp::segmentation::Message;

@@ -3,9 +3,8 @@
 use core::fmt;
 use std::sync::Arc;
 
-use super::completion_queue::CqNumber;
 use super::error::StreamError;
-use super::shared_receive_queue::SrqNumber;
+use super::numbers::{CqNumber, SrqNumber};
 use super::verbs::Blame;
 use super::work::QpNumber;
 use crate::limits;

@@ -9,9 +9,7 @@ use super::work::{Completion, Status};
 use crate::notify::Notify;
 use crate::sync::{ArrayQueue, AtomicBool, AtomicU8, AtomicU32, Ordering, fence};
 
-/// Identifies a completion queue of the process in asynchronous events.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct CqNumber(pub u32);
+pub use super::numbers::CqNumber;
 
 /// The completions that an armed queue notifies of, once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -9,13 +9,16 @@ pub mod indication;
 pub mod lender;
 #[cfg(all(test, loom))]
 mod loom_tests;
+mod numbers;
 pub mod payload;
+mod post_error;
 pub mod reads;
 pub mod receiver;
 pub mod run;
 pub mod sender;
 pub mod shared;
 pub mod shared_receive_queue;
+mod state;
 pub mod terminate;
 pub mod verbs;
 pub mod work;

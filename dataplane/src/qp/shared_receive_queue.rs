@@ -6,14 +6,12 @@ use std::sync::{Arc, OnceLock};
 
 use super::async_event::{AsyncEvent, AsyncEvents};
 use super::doorbells::Doorbells;
-use super::shared::{BadRequest, PostError};
+use super::post_error::{BadRequest, PostError};
 use super::work::ReceiveRequest;
 use crate::memory::ProtectionDomainId;
 use crate::sync::{ArrayQueue, AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
-/// Identifies a shared receive queue of a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct SrqNumber(pub u32);
+pub use super::numbers::SrqNumber;
 
 /// Receives that the queue pairs of a Protection Domain share. A receive leaves the queue when a queue pair
 /// takes it, and counts at that queue pair until it is complete:

@@ -3,7 +3,7 @@
 use crossbeam::utils::CachePadded;
 
 use super::completion_queue::CompletionRing;
-use super::shared::PostError;
+use super::post_error::PostError;
 use crate::sync::{ArrayQueue, AtomicU64, Ordering};
 
 /// A bounded queue of work requests. A request counts until it is complete, so that there is never more work

@@ -1,0 +1,36 @@
+//! The states of a queue pair.
+
+/// The state of a queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum QpState {
+    /// Not connected yet; receives may be posted.
+    Idle = 0,
+    /// Connected, in Full Operation.
+    ReadyToSend = 1,
+    /// This end has closed, or the peer has and this end follows. Sends posted before are still carried out,
+    /// and the peer may still send into receives.
+    Closing = 2,
+    /// The stream has failed on this end or the peer's: a Terminate is on its way or has come, and the
+    /// connection closes. Requests posted now are flushed.
+    Terminate = 3,
+    /// The stream is over. All requests are flushed, also those posted from now on.
+    Error = 4,
+}
+
+impl QpState {
+    pub(super) const fn from_u8(value: u8) -> Self {
+        match value {
+            0 => Self::Idle,
+            1 => Self::ReadyToSend,
+            2 => Self::Closing,
+            3 => Self::Terminate,
+            _ => Self::Error,
+        }
+    }
+
+    /// Whether the stream is over, or is being closed after a failure.
+    pub const fn is_over(self) -> bool {
+        matches!(self, Self::Terminate | Self::Error)
+    }
+}
