@@ -5,7 +5,7 @@ use std::os::fd::{BorrowedFd, RawFd};
 
 use dpdk_sys as sys;
 
-use super::Claim;
+use super::claim::Claim;
 use crate::errno::Errno;
 
 /// When the descriptor of an [`RxInterrupt`] is readable.

@@ -1,5 +1,6 @@
 //! Ethernet ports and their queues.
 
+mod claim;
 mod config;
 mod interrupt;
 mod queues;
@@ -8,8 +9,6 @@ mod setup;
 
 use core::ffi::{CStr, c_char};
 use core::marker::PhantomData;
-use core::mem;
-use core::sync::atomic::{AtomicBool, Ordering};
 use std::ffi::CString;
 use std::sync::Arc;
 
@@ -18,6 +17,7 @@ use dpdk_sys as sys;
 use crate::eal::{Eal, control};
 use crate::errno::Errno;
 use crate::mempool::Mempool;
+use claim::Claim;
 pub use config::{Mtu, Multicast, PortCapabilities, PortConfig, PortError, Rss, RssLayout};
 use interrupt::Interrupt;
 pub use interrupt::{RxInterrupt, RxTrigger};
@@ -30,53 +30,6 @@ use setup::{Plan, receive_multicast, spread_in_turn};
 #[derive(Debug)]
 pub struct Port {
     claim: Claim,
-}
-
-/// The right to a port; nobody else in the process has it.
-#[derive(Debug)]
-struct Claim {
-    id: u16,
-    name: String,
-}
-
-static CLAIMED: [AtomicBool; sys::RTE_MAX_ETHPORTS as usize] =
-    [const { AtomicBool::new(false) }; sys::RTE_MAX_ETHPORTS as usize];
-
-impl Drop for Claim {
-    fn drop(&mut self) {
-        CLAIMED[usize::from(self.id)].store(false, Ordering::Release);
-    }
-}
-
-impl Claim {
-    fn refused(&self, step: &'static str) -> impl FnOnce(Errno) -> PortError {
-        move |errno| PortError::Refused { name: self.name.clone(), step, errno }
-    }
-
-    fn info(&self) -> Result<sys::rte_eth_dev_info, PortError> {
-        // SAFETY: the structure is plain data, for which zeros are a value.
-        let mut info: sys::rte_eth_dev_info = unsafe { mem::zeroed() };
-        // SAFETY: `info` is writable; DPDK checks the port number.
-        Errno::check(unsafe { sys::rte_eth_dev_info_get(self.id, &raw mut info) })
-            .map_err(self.refused("asking for its capabilities"))?;
-        Ok(info)
-    }
-
-    /// Starts the port, which is configured, with all its queues.
-    fn start(&self) -> Result<(), PortError> {
-        // SAFETY: DPDK checks the port number, and that the port is configured.
-        Errno::check(control(|| unsafe { sys::rte_eth_dev_start(self.id) }))
-            .map_err(self.refused("starting"))?;
-        Ok(())
-    }
-
-    fn mac(&self) -> Result<[u8; 6], PortError> {
-        let mut address = sys::rte_ether_addr { addr_bytes: [0; 6] };
-        // SAFETY: `address` is writable; DPDK checks the port number.
-        Errno::check(unsafe { sys::rte_eth_macaddr_get(self.id, &raw mut address) })
-            .map_err(self.refused("asking for its hardware address"))?;
-        Ok(address.addr_bytes)
-    }
 }
 
 impl Port {
@@ -122,10 +75,8 @@ impl Port {
             }
             return Err(PortError::NotFound { name: name.to_owned(), known });
         }
-        if CLAIMED[usize::from(id)].swap(true, Ordering::Acquire) {
-            return Err(PortError::InUse(name.to_owned()));
-        }
-        Ok(Self { claim: Claim { id, name: name.to_owned() } })
+        let claim = Claim::new(id, name).ok_or_else(|| PortError::InUse(name.to_owned()))?;
+        Ok(Self { claim })
     }
 
     /// Its name.

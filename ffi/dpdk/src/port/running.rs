@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use dpdk_sys as sys;
 
-use super::Claim;
+use super::claim::Claim;
 use super::config::{Multicast, PortCapabilities, PortError, RssLayout};
 use crate::eal::control;
 use crate::errno::Errno;

@@ -4,7 +4,7 @@ use core::mem;
 
 use dpdk_sys as sys;
 
-use super::Claim;
+use super::claim::Claim;
 use super::config::{
     Mtu, Multicast, PortConfig, PortError, RECEIVE_CHECKSUMS, RssLayout, TRANSMIT_CHECKSUMS,
 };

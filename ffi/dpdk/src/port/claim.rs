@@ -1,0 +1,65 @@
+//! The right of one holder to a port.
+
+use core::mem;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use dpdk_sys as sys;
+
+use super::config::PortError;
+use crate::eal::control;
+use crate::errno::Errno;
+
+/// The right to a port; nobody else in the process has it.
+#[derive(Debug)]
+pub(super) struct Claim {
+    /// The port's number.
+    pub(super) id: u16,
+    /// The port's name.
+    pub(super) name: String,
+}
+
+static CLAIMED: [AtomicBool; sys::RTE_MAX_ETHPORTS as usize] =
+    [const { AtomicBool::new(false) }; sys::RTE_MAX_ETHPORTS as usize];
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        CLAIMED[usize::from(self.id)].store(false, Ordering::Release);
+    }
+}
+
+impl Claim {
+    /// Claims the port `id`; `None` if it is claimed already.
+    pub(super) fn new(id: u16, name: &str) -> Option<Self> {
+        let in_use = CLAIMED[usize::from(id)].swap(true, Ordering::Acquire);
+        (!in_use).then(|| Self { id, name: name.to_owned() })
+    }
+
+    pub(super) fn refused(&self, step: &'static str) -> impl FnOnce(Errno) -> PortError {
+        move |errno| PortError::Refused { name: self.name.clone(), step, errno }
+    }
+
+    pub(super) fn info(&self) -> Result<sys::rte_eth_dev_info, PortError> {
+        // SAFETY: the structure is plain data, for which zeros are a value.
+        let mut info: sys::rte_eth_dev_info = unsafe { mem::zeroed() };
+        // SAFETY: `info` is writable; DPDK checks the port number.
+        Errno::check(unsafe { sys::rte_eth_dev_info_get(self.id, &raw mut info) })
+            .map_err(self.refused("asking for its capabilities"))?;
+        Ok(info)
+    }
+
+    /// Starts the port, which is configured, with all its queues.
+    pub(super) fn start(&self) -> Result<(), PortError> {
+        // SAFETY: DPDK checks the port number, and that the port is configured.
+        Errno::check(control(|| unsafe { sys::rte_eth_dev_start(self.id) }))
+            .map_err(self.refused("starting"))?;
+        Ok(())
+    }
+
+    pub(super) fn mac(&self) -> Result<[u8; 6], PortError> {
+        let mut address = sys::rte_ether_addr { addr_bytes: [0; 6] };
+        // SAFETY: `address` is writable; DPDK checks the port number.
+        Errno::check(unsafe { sys::rte_eth_macaddr_get(self.id, &raw mut address) })
+            .map_err(self.refused("asking for its hardware address"))?;
+        Ok(address.addr_bytes)
+    }
+}
