@@ -58,7 +58,8 @@ unsigned int inlined_rte_mempool_common_count(const struct rte_mempool *pool)
 	return rte_mempool_get_ops(pool->ops_index)->get_count(pool);
 }
 
-unsigned int inlined_rte_ring_sp_enqueue_burst(struct rte_ring *ring, void *const *objects, unsigned int count)
+unsigned int inlined_rte_ring_sp_enqueue_burst(struct rte_ring *ring, void *const *objects,
+                                               unsigned int count)
 {
 	return rte_ring_sp_enqueue_burst(ring, objects, count, NULL);
 }

@@ -1,4 +1,5 @@
-/* What the bindings are made from: DPDK's headers, and functions and numbers for what they offer only inline. */
+/* What the bindings are made from: DPDK's headers, and functions and numbers that the headers offer only
+ * inline. */
 
 #ifndef INLINED_H
 #define INLINED_H
@@ -37,11 +38,13 @@ void inlined_rte_mempool_cache_flush(struct rte_mempool *pool);
 unsigned int inlined_rte_mempool_common_count(const struct rte_mempool *pool);
 
 /* The ring functions for one producer and one consumer. */
-unsigned int inlined_rte_ring_sp_enqueue_burst(struct rte_ring *ring, void *const *objects, unsigned int count);
+unsigned int inlined_rte_ring_sp_enqueue_burst(struct rte_ring *ring, void *const *objects,
+                                               unsigned int count);
 unsigned int inlined_rte_ring_sc_dequeue_burst(struct rte_ring *ring, void **objects, unsigned int count);
 unsigned int inlined_rte_ring_free_count(const struct rte_ring *ring);
 
-/* Numbers that bindgen does not find by themselves: it evaluates no casts in macros, and gives unnamed enums no name. */
+/* Numbers that bindgen does not find by itself: it evaluates no casts in macros, and gives unnamed enums no
+ * name. */
 #define CONSTANT(name) static const uint64_t constant_##name = name
 CONSTANT(LCORE_ID_ANY);
 CONSTANT(RTE_BAD_IOVA);

@@ -58,7 +58,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let eal = Eal::builder().init()?;
     println!("memory: {}", eal.memory_mode());
     let pool = Mempool::new(eal, MempoolConfig { mbufs: 4095, data_octets: 9216, cache_mbufs: 512 })?;
-    // Left alone, the scheduler may put both threads on one core. A pinned thread no longer sees the other cores.
+    // Left alone, the scheduler may put both threads on one core. A pinned thread no longer sees the other
+    // cores.
     let cores = core_affinity::get_core_ids().unwrap_or_default();
     let other = cores.get(1).copied();
     if let Some(core) = cores.first() {

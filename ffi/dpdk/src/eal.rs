@@ -36,7 +36,8 @@ pub enum Memory {
 pub enum MemoryMode {
     /// Hugepages held by this process alone; no file remains after it. Grows on demand.
     Hugepages,
-    /// Ordinary pages, a fixed amount: for machines where no hugepage can be reserved. More than twice as slow.
+    /// Ordinary pages, a fixed amount: for machines where no hugepage can be reserved. More than twice as
+    /// slow.
     Ordinary,
 }
 
@@ -55,7 +56,8 @@ pub enum Pci {
     /// None.
     #[default]
     None,
-    /// Those at these addresses (`0000:03:00.0`), each with driver arguments if need be (`0000:03:00.0,key=value`).
+    /// Those at these addresses (`0000:03:00.0`), each with driver arguments if need be
+    /// (`0000:03:00.0,key=value`).
     Allow(Vec<String>),
     /// Every one that is bound to a DPDK driver.
     All,
@@ -169,16 +171,16 @@ impl EalBuilder {
         self
     }
 
-    /// Memory to reserve at the start, in MiB (256 unless told). Hugepage memory grows beyond it on demand; ordinary memory
-    /// does not.
+    /// Memory to reserve at the start, in MiB (256 unless told). Hugepage memory grows beyond it on demand;
+    /// ordinary memory does not.
     #[must_use]
     pub fn memory_mib(mut self, mib: usize) -> Self {
         self.memory_mib = mib;
         self
     }
 
-    /// The lcores, in EAL's notation (`0@2,1@3`). Unless told there is one, the thread that initialises: threads of the
-    /// program join with [`Eal::register_thread`], and an EAL worker would only sleep.
+    /// The lcores, in EAL's notation (`0@2,1@3`). Unless told there is one, the thread that initialises:
+    /// threads of the program join with [`Eal::register_thread`], and an EAL worker would only sleep.
     #[must_use]
     pub fn lcores(mut self, lcores: impl Into<String>) -> Self {
         self.lcores = Some(lcores.into());
@@ -250,10 +252,12 @@ impl EalBuilder {
             strings.iter().map(|string| string.as_ptr().cast_mut()).collect();
         let count = c_int::try_from(pointers.len()).unwrap_or(c_int::MAX);
         pointers.push(core::ptr::null_mut());
-        // SAFETY: `pointers` is an argument vector of `count` strings and a null, as for `main`. EAL reorders the
-        // pointers and copies what it keeps; it does not write to the strings. The lock makes this the only call.
+        // SAFETY: `pointers` is an argument vector of `count` strings and a null, as for `main`. EAL reorders
+        // the pointers and copies what it keeps; it does not write to the strings. The lock makes this the
+        // only call.
         let result = unsafe { sys::rte_eal_init(count, pointers.as_mut_ptr()) };
-        // EAL has pinned this thread to the main lcore: every thread it starts from here on would inherit that.
+        // EAL has pinned this thread to the main lcore: every thread it starts from here on would inherit
+        // that.
         if let Some(affinity) = affinity {
             affinity.apply();
         }
@@ -285,7 +289,8 @@ impl EalBuilder {
         let mut arguments = vec!["warpline".to_owned()];
         match mode {
             MemoryMode::Hugepages => arguments.push("--in-memory".to_owned()),
-            // EAL refuses --in-memory together with --no-huge; without shared configuration it leaves no files either.
+            // EAL refuses --in-memory together with --no-huge; without shared configuration it leaves no
+            // files either.
             MemoryMode::Ordinary => arguments.extend(["--no-huge".to_owned(), "--no-shconf".to_owned()]),
         }
         arguments.extend(["-m".to_owned(), self.memory_mib.to_string()]);
@@ -362,8 +367,8 @@ impl Eal {
     }
 }
 
-/// Runs `call`, and no other such call meanwhile: DPDK leaves it to programs that devices are not added, set up or closed by
-/// two threads at a time. Bursts, pools and memory need no such care.
+/// Runs `call`, and no other such call meanwhile: DPDK leaves it to programs that devices are not added, set
+/// up or closed by two threads at a time. Bursts, pools and memory need no such care.
 pub(crate) fn control<T>(call: impl FnOnce() -> T) -> T {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -381,7 +386,8 @@ fn free_hugepages() -> usize {
     read("free_hugepages").saturating_sub(read("resv_hugepages"))
 }
 
-/// EAL makes a directory for every file prefix and never removes it. Ours is empty: memory is private and telemetry off.
+/// EAL makes a directory for every file prefix and never removes it. Ours is empty: memory is private and
+/// telemetry off.
 fn remove_runtime_directory() {
     // SAFETY: returns a string that never changes after `rte_eal_init`, empty if that did not come far.
     let directory = unsafe { CStr::from_ptr(sys::rte_eal_get_runtime_dir()) };
@@ -409,8 +415,8 @@ impl Affinity {
     }
 
     fn apply(&self) {
-        // SAFETY: `self.0` is readable and of the size given; 0 is the calling thread. It was this thread's own
-        // affinity, so a failure could only come from a change by others, whose choice then stands.
+        // SAFETY: `self.0` is readable and of the size given; 0 is the calling thread. It was this thread's
+        // own affinity, so a failure could only come from a change by others, whose choice then stands.
         let _ = unsafe { libc::sched_setaffinity(0, size_of_val(&self.0), &raw const self.0) };
     }
 }

@@ -20,8 +20,8 @@ impl Errno {
         Self(unsafe { sys::inlined_rte_errno() })
     }
 
-    /// `Ok` unless `result`, which a DPDK function returned, is negative: an error number with its sign turned, or -1
-    /// with the number in `rte_errno`.
+    /// `Ok` unless `result`, which a DPDK function returned, is negative: an error number with its sign
+    /// turned, or -1 with the number in `rte_errno`.
     pub(crate) fn check(result: c_int) -> Result<c_int, Self> {
         match result {
             0.. => Ok(result),

@@ -12,8 +12,8 @@ use crate::mbuf::Mbuf;
 
 /// A span of memory that frames may carry by reference ([`Mbuf::append_external`]).
 ///
-/// Whoever owns the memory is kept alive by this handle and by every piece attached to it; the last of them to go, on
-/// whatever thread, releases it. Attaching allocates nothing: all attachments share one count.
+/// Whoever owns the memory is kept alive by this handle and by every piece attached to it; the last of them
+/// to go, on whatever thread, releases it. Attaching allocates nothing: all attachments share one count.
 ///
 /// # What readers see
 ///
@@ -34,15 +34,15 @@ struct Shared {
     release: Option<Box<dyn FnOnce() + Send>>,
 }
 
-// SAFETY: everything in `Shared` but the count is constant until the last holder drops it; the count is atomic, and what
-// is released may be sent.
+// SAFETY: everything in `Shared` but the count is constant until the last holder drops it; the count is
+// atomic, and what is released may be sent.
 unsafe impl Send for ExternalBuffer {}
 // SAFETY: as for `Send`; `attach` changes only the count.
 unsafe impl Sync for ExternalBuffer {}
 
 impl ExternalBuffer {
-    /// Attachments alive at a time. DPDK counts them in 16 bits; the distance to their end is more than the threads that
-    /// can be past the count and not yet back.
+    /// Attachments alive at a time. DPDK counts them in 16 bits; the distance to their end is more than the
+    /// threads that can be past the count and not yet back.
     const ATTACHMENTS_MAX: u16 = 60_000;
 
     /// A buffer over hugepage memory, which every device reaches.
@@ -52,8 +52,8 @@ impl ExternalBuffer {
         unsafe { Self::with_addresses(start, octets, addresses, Box::new(move || drop(region))) }
     }
 
-    /// A buffer over memory of any kind. `release` is called once when neither the handle nor an attachment is left, on the
-    /// thread that dropped the last; it must not panic.
+    /// A buffer over memory of any kind. `release` is called once when neither the handle nor an attachment
+    /// is left, on the thread that dropped the last; it must not panic.
     ///
     /// # Safety
     ///
@@ -72,7 +72,8 @@ impl ExternalBuffer {
 
     /// # Safety
     ///
-    /// As for [`from_raw_parts`](Self::from_raw_parts), with `addresses` those at which devices reach the span.
+    /// As for [`from_raw_parts`](Self::from_raw_parts), with `addresses` those at which devices reach the
+    /// span.
     unsafe fn with_addresses(
         start: NonNull<u8>,
         octets: usize,
@@ -134,8 +135,8 @@ impl ExternalBuffer {
             return false;
         }
         let mbuf = piece.as_ptr();
-        // SAFETY: `piece` is a fresh buffer of its own, owned by the caller. The span outlives the attachment, which has
-        // just been counted; freeing the buffer takes the count back.
+        // SAFETY: `piece` is a fresh buffer of its own, owned by the caller. The span outlives the
+        // attachment, which has just been counted; freeing the buffer takes the count back.
         unsafe {
             let info = &raw mut (*shared).info;
             sys::inlined_rte_pktmbuf_attach_extbuf(mbuf, start.as_ptr().cast(), address, length, info);
@@ -147,8 +148,8 @@ impl ExternalBuffer {
 
     #[inline]
     fn count(&self) -> &AtomicU16 {
-        // SAFETY: `shared` is alive while the handle is, and the count is only ever accessed atomically: by us here, by
-        // DPDK when an attachment goes.
+        // SAFETY: `shared` is alive while the handle is, and the count is only ever accessed atomically: by
+        // us here, by DPDK when an attachment goes.
         unsafe { AtomicU16::from_ptr(&raw mut (*self.shared.as_ptr()).info.refcnt) }
     }
 }

@@ -17,8 +17,8 @@ pub struct HugeRegionError {
     octets: usize,
 }
 
-/// Zeroed memory of the EAL: hugepages, or ordinary pages where the EAL runs without. Devices reach it by DMA. Freed on
-/// drop.
+/// Zeroed memory of the EAL: hugepages, or ordinary pages where the EAL runs without. Devices reach it by
+/// DMA. Freed on drop.
 pub struct HugeRegion {
     start: NonNull<u8>,
     octets: usize,
@@ -110,8 +110,8 @@ pub(crate) enum DeviceAddresses {
 }
 
 impl DeviceAddresses {
-    /// The address of the `octets` octets that lie at `offset` and, for the CPU, at `start`; `None` when a device does
-    /// not reach them as one span.
+    /// The address of the `octets` octets that lie at `offset` and, for the CPU, at `start`; `None` when a
+    /// device does not reach them as one span.
     #[inline]
     pub(crate) fn of_range(&self, start: NonNull<u8>, offset: usize, octets: usize) -> Option<u64> {
         match self {

@@ -18,7 +18,8 @@ pub enum ChecksumStatus {
     /// Nobody has looked.
     #[default]
     Unknown,
-    /// It was verified and holds, or the octets cannot have changed since they left the sender, which has not filled it in.
+    /// It was verified and holds, or the octets cannot have changed since they left the sender, which has not
+    /// filled it in.
     Good,
     /// It was verified and does not hold.
     Bad,
@@ -80,8 +81,8 @@ impl Mbuf {
     ///
     /// # Safety
     ///
-    /// `head` must be the first segment of a valid chain that nobody else owns; its data must lie in memory that is
-    /// initialised and may be written.
+    /// `head` must be the first segment of a valid chain that nobody else owns; its data must lie in memory
+    /// that is initialised and may be written.
     #[inline]
     pub(crate) const unsafe fn from_raw(head: NonNull<sys::rte_mbuf>) -> Self {
         Self { head }
@@ -131,8 +132,8 @@ impl Mbuf {
     #[inline]
     pub fn first_mut(&mut self) -> &mut [u8] {
         let head = self.head.as_ptr();
-        // SAFETY: `head` is valid, its data is initialised and its own: external buffers are only ever attached behind
-        // it. `self` owns it and is borrowed mutably for as long as the slice.
+        // SAFETY: `head` is valid, its data is initialised and its own: external buffers are only ever
+        // attached behind it. `self` owns it and is borrowed mutably for as long as the slice.
         unsafe { slice::from_raw_parts_mut(data(self.head), usize::from((*head).data_len)) }
     }
 
@@ -161,8 +162,9 @@ impl Mbuf {
         room_behind(self.last())
     }
 
-    /// Lengthens the frame by `octets` at its end and gives the new octets, contents unspecified. Behind a piece carried by
-    /// reference a new one is started, from the pool of the first. `None`, and the frame unchanged, without room or buffer.
+    /// Lengthens the frame by `octets` at its end and gives the new octets, contents unspecified. Behind a
+    /// piece carried by reference a new one is started, from the pool of the first. `None`, and the frame
+    /// unchanged, without room or buffer.
     #[inline]
     pub fn append(&mut self, octets: usize) -> Option<&mut [u8]> {
         let last = self.last();
@@ -180,15 +182,17 @@ impl Mbuf {
         self.extend(last, octets)
     }
 
-    /// Lengthens the frame by `octets` at its start and gives the new octets, contents unspecified; `None` without room.
+    /// Lengthens the frame by `octets` at its start and gives the new octets, contents unspecified; `None`
+    /// without room.
     #[inline]
     pub fn prepend(&mut self, octets: usize) -> Option<&mut [u8]> {
         if self.headroom() < octets || self.first().len() + octets > usize::from(u16::MAX) {
             return None;
         }
         let head = self.head.as_ptr();
-        // SAFETY: `head` is valid and owned by `self`. The room before the data was just checked, so the first `octets`
-        // octets from the new start lie inside the buffer; buffers are initialised when their pool is made.
+        // SAFETY: `head` is valid and owned by `self`. The room before the data was just checked, so the
+        // first `octets` octets from the new start lie inside the buffer; buffers are initialised when their
+        // pool is made.
         unsafe {
             (*head).data_off -= octets as u16;
             (*head).data_len += octets as u16;
@@ -217,8 +221,8 @@ impl Mbuf {
     #[inline]
     pub fn trim_back(&mut self, octets: usize) -> bool {
         let last = self.last();
-        // SAFETY: both segments are valid and owned by `self`; the subtraction happens only when the data is at least
-        // `octets` long.
+        // SAFETY: both segments are valid and owned by `self`; the subtraction happens only when the data is
+        // at least `octets` long.
         unsafe {
             if usize::from((*last.as_ptr()).data_len) < octets {
                 return false;
@@ -241,8 +245,8 @@ impl Mbuf {
         }
         let last = self.last();
         let tail = tail.into_raw();
-        // SAFETY: all three segments are valid; `self` owns the first two, and the third was just given up. Only the head
-        // of a chain tells its length and pieces.
+        // SAFETY: all three segments are valid; `self` owns the first two, and the third was just given up.
+        // Only the head of a chain tells its length and pieces.
         unsafe {
             (*last.as_ptr()).next = tail.as_ptr();
             (*self.head.as_ptr()).nb_segs = pieces as u16;
@@ -251,9 +255,9 @@ impl Mbuf {
         Ok(())
     }
 
-    /// Appends `octets` octets of `buffer` from `offset` as a piece carried by reference. `false`, and the frame unchanged,
-    /// when the range is not inside, no device could reach it as one span, the buffer has too many attachments, or the pool
-    /// of the first piece has no buffer free to hold the reference.
+    /// Appends `octets` octets of `buffer` from `offset` as a piece carried by reference. `false`, and the
+    /// frame unchanged, when the range is not inside, no device could reach it as one span, the buffer has
+    /// too many attachments, or the pool of the first piece has no buffer free to hold the reference.
     pub fn append_external(&mut self, buffer: &ExternalBuffer, offset: usize, octets: usize) -> bool {
         let Some(piece) = self.sibling() else { return false };
         buffer.attach(&piece, offset, octets) && self.chain(piece).is_ok()
@@ -285,16 +289,16 @@ impl Mbuf {
         )
     }
 
-    /// Asks the port to fill in the TCP checksum, and IPv4's. The TCP field must hold the sum of the pseudo-header, the
-    /// IPv4 field 0, and the headers must lie whole in the first piece.
+    /// Asks the port to fill in the TCP checksum, and IPv4's. The TCP field must hold the sum of the
+    /// pseudo-header, the IPv4 field 0, and the headers must lie whole in the first piece.
     #[inline]
     pub fn request_checksums(&mut self, headers: Headers) {
         let flags = headers.flags() | sys::constant_RTE_MBUF_F_TX_TCP_CKSUM;
         self.set_transmit_offloads(flags, headers.encode());
     }
 
-    /// Asks the port to cut the frame into TCP segments of `segment_octets` octets of payload each, and to fill in their
-    /// checksums. The TCP field must hold the sum of the pseudo-header without its length.
+    /// Asks the port to cut the frame into TCP segments of `segment_octets` octets of payload each, and to
+    /// fill in their checksums. The TCP field must hold the sum of the pseudo-header without its length.
     #[inline]
     pub fn request_segmentation(&mut self, headers: Headers, segment_octets: u16) {
         let flags =
@@ -309,7 +313,8 @@ impl Mbuf {
         if self.flags() & sys::constant_RTE_MBUF_F_RX_RSS_HASH == 0 {
             return None;
         }
-        // SAFETY: `head` is valid and owned by `self`, and the flag says which member of the union was written.
+        // SAFETY: `head` is valid and owned by `self`, and the flag says which member of the union was
+        // written.
         Some(unsafe { (*self.head.as_ptr()).__bindgen_anon_2.hash.rss })
     }
 
@@ -329,8 +334,8 @@ impl Mbuf {
         }
     }
 
-    /// Makes the frame look as if it had just been received: of all that its sender noted on it, only what says where the
-    /// octets are remains, and `received` is what the receiver learns.
+    /// Makes the frame look as if it had just been received: of all that its sender noted on it, only what
+    /// says where the octets are remains, and `received` is what the receiver learns.
     #[inline]
     pub(crate) fn forget_sender(&mut self, received: u64) {
         let head = self.head.as_ptr();
@@ -343,15 +348,15 @@ impl Mbuf {
         }
     }
 
-    /// Whether all octets lie in buffers that nobody but this frame refers to. External buffers count as such when
-    /// `external_allowed`.
+    /// Whether all octets lie in buffers that nobody but this frame refers to. External buffers count as such
+    /// when `external_allowed`.
     #[inline]
     pub(crate) fn is_private(&self, external_allowed: bool) -> bool {
         let foreign = if external_allowed { sys::constant_RTE_MBUF_F_INDIRECT } else { ATTACHED };
         let mut next = Some(self.head);
         while let Some(segment) = next {
-            // SAFETY: the chain is owned by `self`. Whoever else refers to a buffer counts in its reference count, which
-            // all access atomically.
+            // SAFETY: the chain is owned by `self`. Whoever else refers to a buffer counts in its reference
+            // count, which all access atomically.
             let (flags, references) = unsafe {
                 ((*segment.as_ptr()).ol_flags, AtomicU16::from_ptr(&raw mut (*segment.as_ptr()).refcnt))
             };
@@ -386,8 +391,8 @@ impl Mbuf {
         if room_behind(last) < octets {
             return None;
         }
-        // SAFETY: `last` is the last segment of the chain that `self` owns and holds memory of its own. The room behind
-        // its data was just checked; buffers are initialised when their pool is made.
+        // SAFETY: `last` is the last segment of the chain that `self` owns and holds memory of its own. The
+        // room behind its data was just checked; buffers are initialised when their pool is made.
         unsafe {
             let end = data(last).add(usize::from((*last.as_ptr()).data_len));
             (*last.as_ptr()).data_len += octets as u16;
@@ -488,6 +493,7 @@ fn data(segment: NonNull<sys::rte_mbuf>) -> *mut u8 {
 #[inline]
 unsafe fn octets_of<'a>(segment: NonNull<sys::rte_mbuf>) -> &'a [u8] {
     let data: *const u8 = data(segment);
-    // SAFETY: the data lies inside the segment's buffer and is initialised; the caller answers for the lifetime.
+    // SAFETY: the data lies inside the segment's buffer and is initialised; the caller answers for the
+    // lifetime.
     unsafe { &*ptr::slice_from_raw_parts(data, usize::from((*segment.as_ptr()).data_len)) }
 }

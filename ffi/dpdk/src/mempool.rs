@@ -20,7 +20,8 @@ pub struct MempoolConfig {
     pub mbufs: u32,
     /// Octets of frame a buffer takes, not counting the headroom before them. At most 65407.
     pub data_octets: u16,
-    /// Buffers each registered thread may keep at hand; cut to what the pool's size allows (two thirds of it).
+    /// Buffers each registered thread may keep at hand; cut to what the pool's size allows (two thirds of
+    /// it).
     pub cache_mbufs: u32,
 }
 
@@ -65,8 +66,8 @@ pub enum MempoolError {
 
 /// A pool of packet buffers, shared by its clones.
 ///
-/// It is freed with its last handle if every buffer is back then, in the pool or in the cache of the thread that drops it.
-/// Else it stays until the process ends: a buffer elsewhere may be in use this very moment.
+/// It is freed with its last handle if every buffer is back then, in the pool or in the cache of the thread
+/// that drops it. Else it stays until the process ends: a buffer elsewhere may be in use this very moment.
 #[derive(Clone)]
 pub struct Mempool {
     inner: Arc<Inner>,
@@ -101,7 +102,8 @@ impl Mempool {
         let number = NEXT_NAME.fetch_add(1, Ordering::Relaxed);
         let name =
             CString::new(format!("mbufs-{number}")).map_err(|_| MempoolError::Refused(Errno::INVALID))?;
-        // SAFETY: the EAL runs, and the name lives through the call, which copies it. Every other value is checked there.
+        // SAFETY: the EAL runs, and the name lives through the call, which copies it. Every other value is
+        // checked there.
         let raw = unsafe {
             sys::rte_pktmbuf_pool_create(
                 name.as_ptr(),
@@ -136,7 +138,8 @@ impl Mempool {
     pub fn allocate_many(&self, mbufs: &mut Vec<Mbuf>, count: usize) -> bool {
         mbufs.reserve(count);
         let spare = mbufs.spare_capacity_mut().as_mut_ptr().cast();
-        // SAFETY: the pool lives (`self`), and there is room for `count` pointers at `spare`: an `Mbuf` is one pointer.
+        // SAFETY: the pool lives (`self`), and there is room for `count` pointers at `spare`: an `Mbuf` is
+        // one pointer.
         let result = unsafe { sys::inlined_rte_pktmbuf_alloc_bulk(self.as_ptr(), spare, count as c_uint) };
         if result != 0 {
             return false;
@@ -175,10 +178,11 @@ impl Drop for Inner {
         // SAFETY: the pool lives.
         let home = unsafe { sys::inlined_rte_mempool_common_count(raw) };
         if home == self.config.mbufs {
-            // Every buffer is in the pool's ring, whose count rises as the last act of giving one back: no thread is still
-            // inside the pool. This pairs with the ring's release of its tail.
+            // Every buffer is in the pool's ring, whose count rises as the last act of giving one back: no
+            // thread is still inside the pool. This pairs with the ring's release of its tail.
             fence(Ordering::Acquire);
-            // SAFETY: no handle is left and, by the count, no buffer either, so nobody can reach the pool any more.
+            // SAFETY: no handle is left and, by the count, no buffer either, so nobody can reach the pool any
+            // more.
             unsafe { sys::rte_mempool_free(raw) };
         }
     }

@@ -15,7 +15,8 @@ use crate::errno::Errno;
 )]
 pub struct ThreadError(Errno);
 
-/// While it lives, its thread is an lcore and has a cache before every [`Mempool`](crate::Mempool). Affinity stays as it is.
+/// While it lives, its thread is an lcore and has a cache before every [`Mempool`](crate::Mempool). Affinity
+/// stays as it is.
 pub struct RegisteredThread {
     /// Whether this value made the thread an lcore; it may have been one.
     registered: bool,
@@ -43,8 +44,8 @@ impl Eal {
 impl Drop for RegisteredThread {
     fn drop(&mut self) {
         // The thread's caches outlive it, and the buffers in them would be lost to everybody else.
-        // SAFETY: the EAL runs; the walk holds the lock under which pools are freed, and the callback touches only the
-        // calling thread's own caches.
+        // SAFETY: the EAL runs; the walk holds the lock under which pools are freed, and the callback touches
+        // only the calling thread's own caches.
         unsafe { sys::rte_mempool_walk(Some(flush_cache), ptr::null_mut()) };
         if self.registered {
             // SAFETY: this thread was registered by this value and is not yet unregistered.

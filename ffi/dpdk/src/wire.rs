@@ -13,11 +13,13 @@ use crate::errno::Errno;
 use crate::mbuf::Mbuf;
 use crate::mempool::Mempool;
 
-/// What happens to pieces that a frame carries by reference ([`Mbuf::append_external`]) when it crosses the wire.
+/// What happens to pieces that a frame carries by reference ([`Mbuf::append_external`]) when it crosses the
+/// wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum ExternalPieces {
-    /// The frame is copied into the receiver's pool as it leaves, as a NIC reads it by DMA: what the sender does with its
-    /// memory afterwards is not seen at the other end, and its references are gone when `transmit` returns.
+    /// The frame is copied into the receiver's pool as it leaves, as a NIC reads it by DMA: what the sender
+    /// does with its memory afterwards is not seen at the other end, and its references are gone when
+    /// `transmit` returns.
     #[default]
     Copied,
     /// The receiver gets the references. Their owner is kept alive until the receiver drops the frame, so no
@@ -34,8 +36,9 @@ pub struct WireConfig {
     pub mtu_octets: usize,
     /// Frames on their way in each direction before `transmit` leaves the rest.
     pub frames: u32,
-    /// Whether the ends take checksum requests. The wire computes none: nothing between the ends can change an octet, so
-    /// the receiver learns that the checksum is good while the field is not filled in, as with virtio.
+    /// Whether the ends take checksum requests. The wire computes none: nothing between the ends can change
+    /// an octet, so the receiver learns that the checksum is good while the field is not filled in, as with
+    /// virtio.
     pub checksum_offload: bool,
     /// What happens to pieces carried by reference.
     pub external_pieces: ExternalPieces,
@@ -44,7 +47,8 @@ pub struct WireConfig {
 }
 
 impl Default for WireConfig {
-    /// 1500 octets, 1024 frames, with checksum offload, pieces copied, and two locally administered addresses.
+    /// 1500 octets, 1024 frames, with checksum offload, pieces copied, and two locally administered
+    /// addresses.
     fn default() -> Self {
         Self {
             mtu_octets: 1500,
@@ -86,9 +90,10 @@ pub struct WireStatistics {
 
 /// One end of a wire. One thread at a time owns it.
 ///
-/// A frame arrives as if from a NIC: without anything its sender noted on it, and in memory nobody else writes to
-/// ([`ExternalPieces::Shared`] apart). Frames whose buffers nobody else refers to cross as they are, so a receiver that
-/// keeps frames keeps buffers of the *sender's* pool: the pools of both ends want the size of what both may hold.
+/// A frame arrives as if from a NIC: without anything its sender noted on it, and in memory nobody else
+/// writes to ([`ExternalPieces::Shared`] apart). Frames whose buffers nobody else refers to cross as they
+/// are, so a receiver that keeps frames keeps buffers of the *sender's* pool: the pools of both ends want the
+/// size of what both may hold.
 #[derive(Debug)]
 pub struct WireEnd {
     outgoing: Arc<Ring>,
@@ -100,8 +105,8 @@ pub struct WireEnd {
     statistics: WireStatistics,
 }
 
-/// Makes a wire; gives its ends. `pools` are those of the ends, in order: a frame that must be copied ends up in the
-/// pool of its receiver.
+/// Makes a wire; gives its ends. `pools` are those of the ends, in order: a frame that must be copied ends up
+/// in the pool of its receiver.
 ///
 /// # Errors
 ///
@@ -131,8 +136,8 @@ impl WireEnd {
     pub fn receive(&mut self, frames: &mut Vec<Mbuf>, limit: usize) -> usize {
         frames.reserve(limit);
         let spare = frames.spare_capacity_mut().as_mut_ptr().cast();
-        // SAFETY: the ring lives, and this end is its only consumer (`&mut self`). There is room for `limit` pointers at
-        // `spare`: an `Mbuf` is one pointer.
+        // SAFETY: the ring lives, and this end is its only consumer (`&mut self`). There is room for `limit`
+        // pointers at `spare`: an `Mbuf` is one pointer.
         let count =
             unsafe { sys::inlined_rte_ring_sc_dequeue_burst(self.incoming.as_ptr(), spare, limit as u32) }
                 as usize;
@@ -142,8 +147,8 @@ impl WireEnd {
         count
     }
 
-    /// Takes frames from the front of `frames` and leaves those for which the wire has no room; gives how many it took.
-    /// Frames that cannot cross are taken too, dropped and counted.
+    /// Takes frames from the front of `frames` and leaves those for which the wire has no room; gives how
+    /// many it took. Frames that cannot cross are taken too, dropped and counted.
     #[inline]
     pub fn transmit(&mut self, frames: &mut VecDeque<Mbuf>) -> usize {
         // SAFETY: the ring lives. This end is its only producer, so room can only grow until the enqueue.
@@ -161,8 +166,8 @@ impl WireEnd {
                     count += 1;
                 }
             }
-            // SAFETY: the ring lives, this end is its only producer (`&mut self`), and `crossing` holds `count` mbufs
-            // whose ownership was just given up.
+            // SAFETY: the ring lives, this end is its only producer (`&mut self`), and `crossing` holds
+            // `count` mbufs whose ownership was just given up.
             let enqueued = unsafe {
                 sys::inlined_rte_ring_sp_enqueue_burst(
                     self.outgoing.as_ptr(),
@@ -243,7 +248,8 @@ const fn received_flags(sent: u64) -> u64 {
 }
 
 /// Frames on their way in one direction: one producer, one consumer.
-// Directly on a ring: the ring driver would add a port, its calls and its counters to both ends, and no function.
+// Directly on a ring: the ring driver would add a port, its calls and its counters to both ends, and no
+// function.
 #[derive(Debug)]
 struct Ring {
     raw: NonNull<sys::rte_ring>,
@@ -272,7 +278,8 @@ impl Ring {
         let number = NEXT_NAME.fetch_add(1, Ordering::Relaxed);
         let name = CString::new(format!("wire-{number}")).map_err(|_| error(Errno::INVALID))?;
         let flags = sys::RING_F_SP_ENQ | sys::RING_F_SC_DEQ | sys::RING_F_EXACT_SZ;
-        // SAFETY: the EAL runs (the caller has its token), and the name lives through the call, which copies it.
+        // SAFETY: the EAL runs (the caller has its token), and the name lives through the call, which copies
+        // it.
         let raw = unsafe { sys::rte_ring_create(name.as_ptr(), frames, sys::SOCKET_ID_ANY, flags) };
         NonNull::new(raw)
             .map(|raw| Self { raw, arrival: OnceLock::new() })

@@ -115,7 +115,8 @@ fn checksum_requests_become_good_checksums_only_with_offload() {
     }
 }
 
-/// What a request asks for is what the receiver is told of: IPv6 has no header checksum, also when TCP is to be cut.
+/// What a request asks for is what the receiver is told of: IPv6 has no header checksum, also when TCP is to
+/// be cut.
 #[test]
 fn an_ipv6_header_has_no_checksum_to_ask_for() {
     let pool = pool(63, 2048);

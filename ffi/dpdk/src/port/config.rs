@@ -77,8 +77,8 @@ pub enum PortError {
 pub enum Mtu {
     /// Configure the port for IP packets of this many octets.
     Set(u16),
-    /// Leave the port as it is and take it to carry IP packets of this many octets: for drivers that cannot set what the
-    /// interface beneath them has (`net_af_packet`).
+    /// Leave the port as it is and take it to carry IP packets of this many octets: for drivers that cannot
+    /// set what the interface beneath them has (`net_af_packet`).
     Assume(u16),
 }
 
@@ -98,8 +98,8 @@ pub struct Rss {
     pub key: [u8; 40],
 }
 
-/// How the port spreads frames, for those who must know the queue of a frame beforehand: the hash of its addresses and
-/// ports, modulo the table's entries, modulo the queues.
+/// How the port spreads frames, for those who must know the queue of a frame beforehand: the hash of its
+/// addresses and ports, modulo the table's entries, modulo the queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RssLayout {
     /// The Toeplitz key.
@@ -123,7 +123,8 @@ pub struct PortConfig {
     pub rss: Rss,
     /// Whether to receive frames for other hardware addresses.
     pub promiscuous: bool,
-    /// Whether to receive frames for multicast groups: IPv6 finds its neighbours through them (RFC 4861 §7.2.1).
+    /// Whether to receive frames for multicast groups: IPv6 finds its neighbours through them
+    /// (RFC 4861 §7.2.1).
     pub multicast: bool,
     /// Whether to use what checksum and segmentation offload the port has.
     pub offloads: bool,

@@ -95,8 +95,8 @@ impl Port {
         Ok(PortCapabilities::new(queues, info.max_mtu, info.rx_offload_capa, info.tx_offload_capa))
     }
 
-    /// Configures and starts the port. Queue pair `n` receives into `pools[n]`. The port stops and closes, for good, when
-    /// what this returns is gone: the handle and every queue.
+    /// Configures and starts the port. Queue pair `n` receives into `pools[n]`. The port stops and closes,
+    /// for good, when what this returns is gone: the handle and every queue.
     ///
     /// # Errors
     ///

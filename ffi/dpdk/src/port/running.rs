@@ -93,7 +93,8 @@ impl RunningPort {
         self.capabilities
     }
 
-    /// How it spreads frames over its queues; `None` with one queue, or when the port does not let itself be told.
+    /// How it spreads frames over its queues; `None` with one queue, or when the port does not let itself be
+    /// told.
     pub const fn rss(&self) -> Option<RssLayout> {
         self.rss
     }

@@ -113,8 +113,8 @@ impl Plan {
         conf.rxmode.offloads = self.receive;
         conf.txmode.offloads = self.transmit;
         conf.intr_conf.set_rxq(rx_interrupts.into());
-        // SAFETY: `conf` and the key it points to are readable; drivers copy the key and do not write to it. DPDK checks
-        // every value.
+        // SAFETY: `conf` and the key it points to are readable; drivers copy the key and do not write to it.
+        // DPDK checks every value.
         Errno::check(unsafe {
             sys::rte_eth_dev_configure(claim.id, config.queues, config.queues, &raw const conf)
         })
@@ -140,8 +140,9 @@ fn set_up_queues(
     let receive_conf = sys::rte_eth_rxconf { offloads: plan.receive, ..info.default_rxconf };
     let transmit_conf = sys::rte_eth_txconf { offloads: plan.transmit, ..info.default_txconf };
     for (queue, pool) in (0..config.queues).zip(pools) {
-        // SAFETY: the configuration is readable and copied. A started port keeps its pools (`Running`); should a later
-        // step fail, the driver touches none again, and what buffers it may hold keep their pool's memory.
+        // SAFETY: the configuration is readable and copied. A started port keeps its pools (`Running`);
+        // should a later step fail, the driver touches none again, and what buffers it may hold keep their
+        // pool's memory.
         Errno::check(unsafe {
             sys::rte_eth_rx_queue_setup(id, queue, receive, socket, &raw const receive_conf, pool.as_ptr())
         })

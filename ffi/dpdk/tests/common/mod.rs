@@ -1,4 +1,5 @@
-//! What every test of this crate starts with. The EAL works once per process, so each file here is one test process.
+//! What every test of this crate starts with. The EAL works once per process, so each file here is one test
+//! process.
 #![allow(dead_code, reason = "each test program uses its part")]
 
 use std::sync::OnceLock;
