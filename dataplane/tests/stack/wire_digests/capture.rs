@@ -30,7 +30,9 @@ impl Sent {
         self.octets += frame.len() as u64;
         if let Some(text) = &mut self.text {
             write!(text, "{:>15} {arrow} ", at.as_nanos()).unwrap();
-            frame.iter().for_each(|octet| write!(text, "{octet:02x}").unwrap());
+            for octet in frame {
+                write!(text, "{octet:02x}").unwrap();
+            }
             text.push('\n');
         }
     }
@@ -70,7 +72,9 @@ impl Capture {
             std::fs::write(file, text).unwrap();
         }
         let mut line = format!("{} {} ", sent.frames, sent.octets);
-        sent.digest.clone().finalize().iter().for_each(|octet| write!(line, "{octet:02x}").unwrap());
+        for octet in sent.digest.clone().finalize() {
+            write!(line, "{octet:02x}").unwrap();
+        }
         line
     }
 }

@@ -102,10 +102,10 @@ fn post(host: &Host, rng: &mut Rng, id: u64, may_read: bool, may_send: bool) -> 
             host.post(id, Operation::SEND, InlineData::try_from(&octets[..]).unwrap());
         }
         2 if may_send => {
-            host.post(id, Operation::WriteWithImmediate { stag, to, immediate, solicited }, local)
+            host.post(id, Operation::WriteWithImmediate { stag, to, immediate, solicited }, local);
         }
         3 if may_send => {
-            host.post(id, Operation::Immediate { immediate, solicited }, Slice { octets: 0, ..local })
+            host.post(id, Operation::Immediate { immediate, solicited }, Slice { octets: 0, ..local });
         }
         6 => {
             host.post(id, Operation::Read { stag, to }, sink);
