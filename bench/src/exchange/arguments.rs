@@ -19,7 +19,7 @@ pub struct ExchangeArguments {
     /// Wait for the other end at this port.
     #[arg(long, value_name = "PORT", required_unless_present = "connect", conflicts_with = "connect")]
     pub listen: Option<u16>,
-    /// Connect to the other end, at an address like 198.18.0.1:7471 or [fd00::1]:7471.
+    /// Connect to the other end, at an address like `198.18.0.1:7471` or `[fd00::1]:7471`.
     #[arg(long, value_name = "ADDR:PORT")]
     pub connect: Option<SocketAddr>,
     /// The file to write into the other end's memory.

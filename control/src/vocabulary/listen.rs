@@ -38,7 +38,7 @@ pub struct ListenConfig {
     /// without. After it the peer is rejected, its place in the backlog is free, and the application's answer
     /// fails with
     /// [`AnswerError::TimedOut`]. Not for requests on connections that the application has already, from
-    /// [`TcpStream::respond`].
+    /// [`TcpStream::respond`](crate::TcpStream::respond).
     pub decision_timeout: Option<Duration>,
     /// The time that a peer has for its first FPDU after our Reply; for ever without. Until it comes we may
     /// send nothing (RFC 5044 §7.1.2 rules 4 and 10).
@@ -136,7 +136,7 @@ pub enum AnswerError {
     InsufficientIrd {
         /// The peer's IRD.
         offered: u16,
-        /// Our [`ord_needed`](ReadsWanted::ord_needed).
+        /// Our [`ord_needed`](crate::ReadsWanted::ord_needed).
         needed: u16,
     },
     /// The device has stopped.

@@ -15,7 +15,8 @@ use super::rdmap_stream::RdmapStream;
 use super::{Endpoint, Outcome};
 
 impl<F> RdmapStream<'_, F> {
-    /// Has the next message, which is valid for MPA, [wait](super::receive_wait::ReceiveWait::wait) for a receive.
+    /// Has the next message, which is valid for MPA, [wait](super::receive_wait::ReceiveWait::wait) for a
+    /// receive.
     pub(super) fn await_receive(&mut self) {
         // it lets us send, whether or not it is valid for DDP.
         self.operating.on_fpdu(&self.qp.shared);
