@@ -19,24 +19,31 @@ pub mod core;
 pub mod crc32c;
 pub mod ddp;
 pub mod device;
-pub mod drops;
-pub mod endpoint;
+mod drops;
+mod endpoint;
 mod keyed_hash;
 pub mod limits;
 pub mod memory;
 pub mod mpa;
 pub mod net;
 pub mod notify;
-pub mod ordered;
-pub mod pool;
+mod ordered;
+mod pool;
 pub mod qp;
-pub mod rate_limit;
+mod rate_limit;
 pub mod rdmap;
 pub mod ring;
 mod secret;
 pub mod statistics;
-pub mod sync;
+mod sync;
 pub mod tcp;
 pub mod time;
 pub mod waker;
 pub mod wire;
+
+/// What only tests reach.
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod testing {
+    pub use crate::endpoint::Connection;
+}

@@ -80,7 +80,8 @@ impl<D: Device> Core<D> {
             Command::Deregister { stag } => self.deregister(stag),
             Command::ReportStatistics => self.push_event(Event::Statistics(Box::new(self.statistics()))),
             Command::ReportConnection { connection } => {
-                let report = self.tcp(connection).map(|tcp| Box::new(tcp.snapshot()));
+                let open = self.endpoints.table.get(connection);
+                let report = open.map(|open| Box::new(open.tcp.snapshot()));
                 self.push_event(Event::ConnectionReport(report));
             }
         }

@@ -15,6 +15,8 @@ mod passive_open;
 mod receive;
 mod reports;
 pub mod tables;
+#[cfg(feature = "testing")]
+mod testing;
 mod timers;
 mod transmit;
 
@@ -29,7 +31,6 @@ use crate::memory::StagTable;
 use crate::net::Host;
 use crate::ordered::OrderedPool;
 use crate::pool::Pool;
-use crate::qp::work::QpNumber;
 use crate::rate_limit::RateLimit;
 use crate::ring::{Events, Rings};
 use crate::secret::{Purpose, Secret};
@@ -171,17 +172,6 @@ impl<D: Device> Core<D> {
     /// See [`Device::disable_rx_interrupt`].
     pub fn disable_rx_interrupt(&mut self) {
         self.host.disable_rx_interrupt();
-    }
-
-    /// Has every queue of a queue pair continue at message number `next`, in both directions, as if all
-    /// before had been exchanged. For tests: the wrap (RFC 5041 §4.3) is 2^32 messages away otherwise.
-    #[doc(hidden)]
-    pub fn continue_message_numbers(&mut self, qp: QpNumber, next: u32) {
-        if let Some(qp) = self.endpoints.queue_pairs.numbered(qp) {
-            qp.sender.continue_message_numbers(next);
-            qp.receiver.continue_message_numbers(next);
-            qp.reads.inbound.continue_message_numbers(next);
-        }
     }
 
     /// Has the connection that `id` names handle an input. A connection that is gone gets none: control has

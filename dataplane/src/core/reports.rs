@@ -1,9 +1,7 @@
 //! What a core reports of itself.
 
-use crate::conn::ConnectionId;
 use crate::device::Device;
 use crate::statistics::Statistics;
-use crate::tcp;
 
 use super::Core;
 use super::tables::Usage;
@@ -41,15 +39,5 @@ impl<D: Device> Core<D> {
             frames_to_send: self.host.frames_to_send(),
             events_waiting: context.events.waiting(),
         }
-    }
-
-    /// Returns the TCP connection that `id` names, for tests and tools.
-    pub fn tcp(&self, id: ConnectionId) -> Option<&tcp::Connection> {
-        self.endpoints.table.get(id).map(|connection| &connection.tcp)
-    }
-
-    /// Returns the device, for tests and tools.
-    pub const fn device(&self) -> &D {
-        self.host.device()
     }
 }

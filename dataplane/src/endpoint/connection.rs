@@ -3,7 +3,6 @@
 use crate::conn::{Keyed, ListenAddress, Scope, Stage};
 use crate::net::flow::FlowKey;
 use crate::qp::run::FpduRun;
-use crate::qp::work::QpNumber;
 use crate::tcp;
 use crate::time::Instant;
 use crate::wire::tcp::SeqNumber;
@@ -266,14 +265,6 @@ impl Connection {
         match &self.mode {
             Mode::FullOperation(operating) => operating.awaits_receive && !operating.failed,
             Mode::Streaming | Mode::Lingering { .. } => false,
-        }
-    }
-
-    /// Returns the queue pair whose stream it carries, or carried.
-    pub const fn qp(&self) -> Option<QpNumber> {
-        match &self.mode {
-            Mode::FullOperation(operating) => Some(operating.qp),
-            Mode::Streaming | Mode::Lingering { .. } => None,
         }
     }
 }

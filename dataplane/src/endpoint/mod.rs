@@ -44,7 +44,6 @@ pub use connection::{Chunk, Connection, Mode, OpenKind};
 pub use context::Context;
 pub use cut_runs::CutRunStore;
 pub use endpoints::Endpoints;
-pub use operating::Operating;
 pub use queue_pair::QueuePair;
 pub use queue_pairs::QueuePairs;
 pub use transmit::{Next, Turn};

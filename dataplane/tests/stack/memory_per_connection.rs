@@ -9,10 +9,10 @@ use warpline_dataplane::core::ring::{AfterStream, Command, Event, FullOperation,
 use warpline_dataplane::core::tables::Tables;
 use warpline_dataplane::core::{Config, Core};
 use warpline_dataplane::device::sim::{self, EndConfig, SimDevice};
-use warpline_dataplane::endpoint::Connection;
 use warpline_dataplane::qp::shared::{CompletionRing, CompletionRings, QueueDepths, SharedQp};
 use warpline_dataplane::qp::work::QpNumber;
 use warpline_dataplane::tcp;
+use warpline_dataplane::testing::Connection;
 use warpline_dataplane::time::{Instant, SECOND};
 
 /// Most octets of TCP and MPA state that an idle connection may cost.
