@@ -128,6 +128,7 @@ impl Drops {
     }
 
     /// Drops for `cause`.
+    #[cfg(test)]
     pub const fn get(&self, cause: DropCause) -> u64 {
         self.0[cause as usize]
     }

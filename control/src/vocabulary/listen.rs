@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use warpline_dataplane::conn::ListenAddress;
+use warpline_dataplane::core::ring::ListenAddress;
 use warpline_dataplane::limits;
 use warpline_dataplane::tcp::{Behaviour, CloseReason};
 

@@ -56,11 +56,6 @@ impl<C: Keyed> Table<C> {
         self.slots.len() - self.free.len()
     }
 
-    /// Returns true if there is no connection.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// Returns true if there is no room for another connection.
     pub fn is_full(&self) -> bool {
         self.free.is_empty()
@@ -78,6 +73,7 @@ impl<C: Keyed> Table<C> {
     }
 
     /// Returns the name of the connection in `slot`.
+    #[cfg(test)]
     #[inline]
     pub fn id(&self, slot: u32) -> ConnectionId {
         ConnectionId { index: slot, generation: self.slots[slot as usize].generation }

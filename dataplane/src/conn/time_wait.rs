@@ -176,11 +176,6 @@ impl TimeWaitTable {
         self.by_key.len()
     }
 
-    /// Returns true if there is no connection.
-    pub fn is_empty(&self) -> bool {
-        self.by_key.is_empty()
-    }
-
     /// Returns the state of a connection whose wait is not over at `now`.
     pub fn get(&mut self, now: Instant, key: &FlowKey) -> Option<TimeWaitState> {
         if self.by_key.is_empty() {

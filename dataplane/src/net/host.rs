@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 
-use super::addresses::{Addresses, Cidr, Routes};
+use super::addresses::{Addresses, Routes};
 use super::counters::Counters;
 use super::flow::FlowKey;
 use super::loopback::Loopback;
@@ -37,19 +37,6 @@ pub struct Config {
     pub duplicate_address_detection: bool,
     /// The VLAN that all frames belong to, 1 to 4094, by an IEEE 802.1Q tag; `None` for frames without one.
     pub vlan: Option<u16>,
-}
-
-impl Config {
-    /// A host with one address: no routes, no VLAN, with duplicate address detection.
-    pub fn new(address: IpAddr, prefix_bits: u8) -> Self {
-        Self {
-            addresses: [Cidr::new(address, prefix_bits)].into_iter().collect(),
-            routes: Routes::new(),
-            neighbours: ArrayVec::new(),
-            duplicate_address_detection: true,
-            vlan: None,
-        }
-    }
 }
 
 /// An IP host on a device.
@@ -142,6 +129,7 @@ impl<D: Device> Host<D> {
     }
 
     /// The device.
+    #[cfg(feature = "testing")]
     pub const fn device(&self) -> &D {
         &self.device
     }

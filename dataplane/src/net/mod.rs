@@ -7,15 +7,15 @@
 
 pub mod addresses;
 mod arp;
-pub mod counters;
+pub(crate) mod counters;
 mod duplicate_detection;
-pub mod flow;
+pub(crate) mod flow;
 mod fragments;
-pub mod headers;
-pub mod host;
+pub(crate) mod headers;
+pub(crate) mod host;
 mod icmp;
-pub mod icmp_errors;
-pub mod inbound;
+pub(crate) mod icmp_errors;
+pub(crate) mod inbound;
 mod ip;
 mod link;
 mod loopback;
@@ -28,4 +28,4 @@ mod reassembly;
 mod segment;
 mod transmit;
 
-pub use host::{Config, Host};
+pub(crate) use host::{Config, Host};

@@ -3,8 +3,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use warpline_dataplane::conn::ListenAddress;
 use warpline_dataplane::core::Config;
+use warpline_dataplane::core::ring::ListenAddress;
 use warpline_dataplane::core::ring::{AfterStream, Command, ConnectError, ConnectionId, Event};
 use warpline_dataplane::core::statistics::DropCause;
 use warpline_dataplane::limits;

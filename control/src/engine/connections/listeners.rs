@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crossbeam::channel::{self, Receiver, Sender};
-use warpline_dataplane::conn::ListenAddress;
+use warpline_dataplane::core::ring::ListenAddress;
 use warpline_dataplane::core::ring::{Command, ConnectionId};
 use warpline_dataplane::limits;
 

@@ -18,7 +18,7 @@ use std::mem;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use warpline_dataplane::conn::ListenAddress;
+use warpline_dataplane::core::ring::ListenAddress;
 use warpline_dataplane::core::ring::{self, AfterStream, Command, ConnectionId};
 use warpline_dataplane::net::addresses::network_of;
 use warpline_dataplane::qp::shared::SharedQp;

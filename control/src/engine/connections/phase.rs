@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use warpline_dataplane::conn::ListenAddress;
+use warpline_dataplane::core::ring::ListenAddress;
 use warpline_dataplane::qp::shared::SharedQp;
 use warpline_dataplane::tcp::CloseReason;
 use warpline_dataplane::time::Instant;

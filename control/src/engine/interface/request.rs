@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam::channel::Receiver;
-use warpline_dataplane::conn::ListenAddress;
+use warpline_dataplane::core::ring::ListenAddress;
 use warpline_dataplane::core::ring::{ConnectionId, Direction};
 use warpline_dataplane::core::statistics::Statistics;
 use warpline_dataplane::memory::{Access, ProtectionDomainId, Region, STag};

@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock, Weak};
 
 use crossbeam::channel::Receiver;
-use warpline_dataplane::conn::ListenAddress;
+use warpline_dataplane::core::ring::ListenAddress;
 
 use super::channel::{Entry, IdNumber, Queue};
 use super::id::CmError;

@@ -4,6 +4,7 @@ use super::*;
 use crate::device::Frame;
 use crate::device::sim::{self, EndConfig, SimDevice};
 use crate::drops::DropCause;
+use crate::net::addresses::Cidr;
 use crate::net::headers::{Egress, FlowPath};
 use crate::net::inbound::Inbound;
 use crate::wire::arp;
@@ -17,8 +18,19 @@ const PEER: [u8; 4] = [198, 18, 0, 2];
 const V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1);
 const NOW: Instant = Instant::from_nanos(1000);
 
+/// The configuration of a host with one address.
+fn with_address(address: [u8; 4]) -> Config {
+    Config {
+        addresses: [Cidr::new(address.into(), 24)].into_iter().collect(),
+        routes: Routes::new(),
+        neighbours: ArrayVec::new(),
+        duplicate_address_detection: true,
+        vlan: None,
+    }
+}
+
 fn config() -> Config {
-    let mut config = Config::new(V4.into(), 24);
+    let mut config = with_address(V4);
     config.addresses.push(Cidr::new(V6.into(), 64));
     config.duplicate_address_detection = false;
     config
@@ -214,7 +226,7 @@ fn a_segment_arrives_as_it_was_sent() {
         let a = EndConfig { transmit_checksums: offload, ..EndConfig::a() };
         let (device, wire) = sim::link(1, a, EndConfig::b());
         let mut sender = Host::new(device, config(), Secret::new([1, 2]));
-        let mut receiver = Host::new(wire, Config::new(PEER.into(), 24), Secret::new([3, 4]));
+        let mut receiver = Host::new(wire, with_address(PEER), Secret::new([3, 4]));
         let (key, payload) = (flow(), b"octets");
         let header = Header { flags: Flags::ACK, seq: SeqNumber(7), ..Header::default() };
         let path = FlowPath { key, flow_label: 0, egress: Egress::Wire(receiver.mac) };
