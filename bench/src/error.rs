@@ -4,7 +4,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-use crate::interop::failure::Failure;
+use crate::failure::Failure;
 
 /// Why a measurement could not be made. Each message is one line that says what to do.
 #[derive(Debug, thiserror::Error)]

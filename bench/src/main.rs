@@ -6,6 +6,7 @@ mod endpoint;
 mod ends;
 mod error;
 mod exchange;
+mod failure;
 mod floor;
 mod impair;
 mod interop;

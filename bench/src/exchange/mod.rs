@@ -20,7 +20,7 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use crate::error::BenchError;
-use crate::interop::failure::Failure;
+use crate::failure::Failure;
 use transfer::{Exchange, Target};
 
 /// Exchanges the files and prints the report.

@@ -9,7 +9,7 @@ use warpline::{
 };
 
 use super::arguments::{ExchangeArguments, Opening, Role};
-use crate::interop::failure::Failure;
+use crate::failure::Failure;
 
 /// The Initiator's last streaming message.
 const HELLO: &[u8] = b"Hello";

@@ -9,7 +9,7 @@ use warpline::{
 
 use super::arguments::ExchangeArguments;
 use super::opening::{self, Agreed};
-use crate::interop::failure::Failure;
+use crate::failure::Failure;
 
 /// Largest RDMA Write.
 const MESSAGE_OCTETS: usize = 1 << 20;

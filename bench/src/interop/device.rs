@@ -8,8 +8,8 @@ use clap::Args;
 use warpline::link::tap::{Tap, TapConfig};
 use warpline::{CrcPolicy, Device, DeviceConfig, DeviceName, PollThread, open};
 
-use super::failure::Failure;
 use crate::arguments::Switch;
+use crate::failure::Failure;
 
 /// The device.
 #[derive(Args, Clone, Debug)]

@@ -38,7 +38,7 @@ use serde_json::{Value, json};
 use warpline::{Device, ListenConfig, Listener};
 
 use crate::error::BenchError;
-use crate::interop::failure::Failure;
+use crate::failure::Failure;
 use session::Session;
 use words::Words;
 

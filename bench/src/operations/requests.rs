@@ -3,7 +3,7 @@
 use warpline::{InlineData, Operation, Payload, STag, SendRequest, Slice, SliceList};
 
 use super::words::{Words, number, octets};
-use crate::interop::failure::Failure;
+use crate::failure::Failure;
 
 /// Parses a request on the send queue. `find` looks memory up by its name.
 pub fn send(

@@ -12,7 +12,7 @@ use warpline::{
 
 use super::requests;
 use super::words::{Words, octets};
-use crate::interop::failure::Failure;
+use crate::failure::Failure;
 
 const GUARD_OCTETS: usize = 4096;
 const GUARD: u8 = 0xa5;

@@ -4,7 +4,7 @@ use std::iter::Peekable;
 use std::str::{FromStr, SplitWhitespace};
 use std::time::Duration;
 
-use crate::interop::failure::Failure;
+use crate::failure::Failure;
 
 /// What is left of a command.
 pub struct Words<'a>(Peekable<SplitWhitespace<'a>>);

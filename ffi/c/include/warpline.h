@@ -361,11 +361,6 @@
 #define WARPLINE_CM_EVENT_TIMEWAIT_EXIT 15
 
 /**
- * The most bytes of an address as a string, with the zero byte at its end.
- */
-#define WARPLINE_MAX_ADDRESS 46
-
-/**
  * For `warpline_stream_start_unnegotiated`: the direction in which this end sends.
  */
 #define WARPLINE_STREAM_SEND 1

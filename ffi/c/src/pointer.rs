@@ -5,8 +5,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::slice;
 use std::time::Duration;
 
-use crate::cm::id::WARPLINE_MAX_ADDRESS;
 use crate::error::Failure;
+
+/// The most bytes of an address as a string, with the zero byte at its end.
+pub const WARPLINE_MAX_ADDRESS: u32 = 46;
 
 /// Borrows the value behind a handle or a pointer.
 ///

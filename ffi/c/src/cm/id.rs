@@ -28,9 +28,6 @@ impl Drop for CmId {
     }
 }
 
-/// The most bytes of an address as a string, with the zero byte at its end.
-pub const WARPLINE_MAX_ADDRESS: u32 = 46;
-
 /// Returns an id to the library: it listens no more, and a peer that waits for its answer is rejected. A
 /// connection goes on: it belongs to its queue pair. Does nothing for null.
 #[unsafe(no_mangle)]

@@ -11,6 +11,7 @@ use crate::cm::channel::*;
 use crate::cm::id::*;
 use crate::connection::*;
 use crate::device::*;
+use crate::pointer::WARPLINE_MAX_ADDRESS;
 use crate::stream::*;
 
 type Place = (String, u16);

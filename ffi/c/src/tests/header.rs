@@ -16,6 +16,7 @@ const SOURCES: [&str; 14] = [
     "cm/channel",
     "cm/id",
     "stream",
+    "pointer",
     "address",
     "event",
 ];

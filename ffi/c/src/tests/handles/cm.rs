@@ -7,6 +7,7 @@ use std::ptr::{from_ref, null, without_provenance, without_provenance_mut};
 use super::*;
 use crate::cm::channel::*;
 use crate::cm::id::*;
+use crate::pointer::WARPLINE_MAX_ADDRESS;
 
 pub fn cm_event_text(event: u32) -> &'static CStr {
     words(warpline_cm_event_text(event))
