@@ -156,7 +156,7 @@ impl Registrations {
             Err(error) => {
                 debug_assert_ne!(error, InsertError::NoSlot, "an STag was given out twice");
                 self.forget(stag, stag);
-                out.reply(reply, Err(MemoryError::from(error)));
+                out.reply(reply, Err(MemoryError::of_insert(error)));
             }
         }
     }

@@ -2,7 +2,7 @@
 //! Octets and `now` go in; frames, decisions and deadlines come out. No I/O, no clock.
 
 use warpline_dataplane::mpa::MpaError;
-use warpline_dataplane::mpa::enhanced::Outcome;
+pub use warpline_dataplane::mpa::enhanced::Outcome;
 use warpline_dataplane::mpa::startup as rules;
 use warpline_dataplane::qp::terminate;
 use warpline_dataplane::time::Instant;

@@ -64,8 +64,9 @@ pub enum MemoryError {
     Stopped(#[from] Stopped),
 }
 
-impl From<InsertError> for MemoryError {
-    fn from(error: InsertError) -> Self {
+impl MemoryError {
+    /// Returns why a core refused a registration.
+    pub(crate) const fn of_insert(error: InsertError) -> Self {
         match error {
             InsertError::NoSlot => Self::TooManyRegions,
             InsertError::Wrap => Self::Wrap,
