@@ -371,6 +371,11 @@
 #define WARPLINE_STREAM_RECEIVE 2
 
 /**
+ * The most bytes of an address as a string, with the zero byte at its end.
+ */
+#define WARPLINE_MAX_ADDRESS 46
+
+/**
  * The first message of the peer has arrived at the end that was connected to.
  */
 #define WARPLINE_EVENT_COMMUNICATION_ESTABLISHED 0

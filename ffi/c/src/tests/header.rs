@@ -3,7 +3,7 @@
 use std::path::Path;
 
 /// In the order in which a reader wants them.
-const SOURCES: [&str; 14] = [
+const SOURCES: [&str; 15] = [
     "error",
     "device",
     "memory",
