@@ -4,7 +4,7 @@
  * says so.
  *
  *   client DEVICE SERVER
- *
+ */
 #include <string.h>
 #include <unistd.h>
 

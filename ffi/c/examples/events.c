@@ -2,7 +2,7 @@
  * One thread, two ends, and no call that waits but poll(2): a client says hello, a server says it back. The
  * connection manager's events and completions come by file descriptors. Both ends are in this process, on a
  * wire in memory.
- *
+ */
 #include <poll.h>
 
 #include "check.h"

@@ -7,7 +7,7 @@
  *
  * DEVICE names the device and its address: af_packet:eth1,address=198.18.0.1/24. WARPLINE_EAL, if it is set,
  * has more arguments for DPDK.
- *
+ */
 #include <pthread.h>
 #include <string.h>
 
