@@ -7,11 +7,10 @@
 //! cannot tell whether a forged segment on another one was answered (CVE-2016-5696).
 
 use crate::limits;
-use crate::rate_limit::RateLimit;
 use crate::time::Instant;
 use crate::wire::tcp::{Flags, Header};
 
-use super::{Connection, Refusal};
+use super::disposition::Refusal;
 
 /// The answers that one connection has sent in the current span of time.
 #[derive(Clone, Copy, Debug)]
@@ -25,7 +24,8 @@ impl Challenges {
         Self { began: Instant::ZERO, count: 0 }
     }
 
-    fn take(&mut self, now: Instant) -> bool {
+    /// Whether the limit of this connection allows another answer at `now`.
+    pub(super) fn take(&mut self, now: Instant) -> bool {
         if now - self.began >= limits::CHALLENGE_SPAN_NS {
             *self = Self { began: now, count: 0 };
         }
@@ -44,12 +44,5 @@ pub(super) fn is_challenged(refusal: Refusal, header: &Header, payload_octets: u
             payload_octets == 0 || header.flags.contains(Flags::SYN)
         }
         Refusal::NoRoom | Refusal::WrongState | Refusal::RateLimited => false,
-    }
-}
-
-impl Connection {
-    /// Whether the limits of this connection and of the core allow another such acknowledgement at `now`.
-    pub(super) fn may_challenge(&mut self, now: Instant, core: &mut RateLimit) -> bool {
-        self.challenges.take(now) && core.take(now)
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::device::Frame;
 use crate::limits;
+use crate::rate_limit::RateLimit;
 use crate::time::Instant;
 use crate::wire::tcp::{Flags, Header, SeqNumber};
 
@@ -23,16 +24,6 @@ pub struct Payload<F> {
     pub octets: usize,
     /// The ECN field of the IP header.
     pub ecn: EcnField,
-}
-
-impl Disposition {
-    pub(super) const fn changed(changes: Changes) -> Self {
-        Self { changes, beyond_gap: None, refusal: None }
-    }
-
-    pub(super) const fn refused(refusal: Refusal) -> Self {
-        Self { changes: Changes::empty(), beyond_gap: None, refusal: Some(refusal) }
-    }
 }
 
 impl Connection {
@@ -279,5 +270,10 @@ impl Connection {
     /// Owes another acknowledgement at once.
     pub(super) fn owe_ack(&mut self) {
         self.ack.owe_another();
+    }
+
+    /// Whether the limits of this connection and of the core allow another such acknowledgement at `now`.
+    fn may_challenge(&mut self, now: Instant, core: &mut RateLimit) -> bool {
+        self.challenges.take(now) && core.take(now)
     }
 }

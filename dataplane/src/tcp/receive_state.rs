@@ -3,7 +3,7 @@
 
 use crate::wire::tcp::SeqNumber;
 
-use super::Config;
+use super::config::Config;
 use super::receive_queue::ReceiveQueue;
 
 /// How far the peer's FIN has come.

@@ -3,8 +3,8 @@
 
 use crate::wire::tcp::{Flags, Header, SeqNumber};
 
+use super::handshake::Handshake;
 use super::send_queue::SendQueue;
-use super::syn::Handshake;
 
 /// How far the FIN of this end has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

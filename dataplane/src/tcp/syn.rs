@@ -7,27 +7,12 @@ use crate::wire::tcp::{Flags, Header, Options};
 
 use super::congestion::{Algorithm, Congestion, CongestionControl};
 use super::ecn::Ecn;
-use super::path_mtu::PathMss;
+use super::path_mss::PathMss;
 use super::timers::Timer;
 use super::{Changes, Connection, Disposition, Outgoing, Refusal, State};
 
 /// Octets of the timestamps option in each segment, padding included.
 const TIMESTAMPS_OCTETS: u16 = 12;
-
-/// The SYNs of this end.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Handshake {
-    /// SYNs sent.
-    pub(super) syn_transmissions: u8,
-    /// A SYN is to be sent.
-    pub(super) syn_owed: bool,
-}
-
-impl Handshake {
-    pub(super) const fn new() -> Self {
-        Self { syn_transmissions: 0, syn_owed: true }
-    }
-}
 
 impl Connection {
     pub(super) fn on_segment_in_syn_sent(&mut self, now: Instant, header: &Header) -> Disposition {

@@ -2,8 +2,8 @@
 //!
 //! The document counts segments; here windows are octets, so that C is multiplied by the segment size.
 
+use super::control::{AckSample, CongestionControl, Signal};
 use super::window::Window;
-use super::{AckSample, CongestionControl, Signal};
 use crate::time::{Instant, SECOND};
 
 /// Multiplicative decrease (RFC 9438 §4.6).

@@ -1,7 +1,7 @@
 //! DCTCP (RFC 8257): grows as NewReno, and on ECN decreases by how much of a window was marked.
 
+use super::control::{AckSample, CongestionControl, Signal};
 use super::new_reno::NewReno;
-use super::{AckSample, CongestionControl, Signal};
 use crate::time::Instant;
 use crate::wire::tcp::SeqNumber;
 

@@ -1,7 +1,7 @@
 //! HyStart++ (RFC 9406): leaves the first slow start when the round-trip time rises, before the queue
 //! overflows.
 
-use super::AckSample;
+use super::control::AckSample;
 use crate::time::MILLISECOND;
 use crate::wire::tcp::SeqNumber;
 

@@ -1,7 +1,7 @@
 //! NewReno: slow start and congestion avoidance of RFC 5681 with appropriate byte counting (RFC 3465).
 
+use super::control::{AckSample, CongestionControl, Signal};
 use super::window::Window;
-use super::{AckSample, CongestionControl, Signal};
 use crate::time::Instant;
 
 /// Segments that one acknowledgement counts for in slow start (RFC 3465 §2.2: L of 2).

@@ -3,6 +3,7 @@
 use super::*;
 use crate::limits;
 use crate::time::{MICROSECOND, MILLISECOND, SECOND};
+use crate::wire::tcp::SeqNumber;
 
 const EMSS: u32 = 1000;
 

@@ -1,7 +1,7 @@
 //! What the algorithms have in common: window, threshold, slow start, and the way back from a reduction.
 
+use super::control::{AckSample, Signal};
 use super::hystart::{HyStart, Phase};
-use super::{AckSample, Signal};
 use crate::limits;
 
 /// Window and slow-start threshold of one connection.

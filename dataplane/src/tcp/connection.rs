@@ -1,0 +1,330 @@
+//! The state of a connection, and what its user asks of it: to queue data, to consume it, to close.
+
+use crate::limits;
+use crate::time::Instant;
+use crate::wire::tcp::{Header, SeqNumber};
+
+use super::ack_state::AckState;
+use super::activity::Activity;
+use super::challenge::Challenges;
+use super::config::Config;
+use super::congestion::{Congestion, CongestionControl};
+use super::counters::Counters;
+use super::ecn::Ecn;
+use super::pacing::{Pace, Pacer};
+use super::path_mss::PathMss;
+use super::pools::Pools;
+use super::probe::ProbeState;
+use super::receive_queue::ReceiveQueue;
+use super::receive_state::ReceiveState;
+use super::recovery::Recovery;
+use super::rtt::RttEstimator;
+use super::send_queue::Segment;
+use super::send_state::{Fin, SendState};
+use super::state::{CloseReason, State};
+use super::timers::{Timer, Timers};
+use super::timestamps::TimestampClock;
+
+/// One TCP connection, in parts that each keep their own invariants.
+#[derive(Debug)]
+pub struct Connection {
+    pub(super) state: State,
+    pub(super) close_reason: CloseReason,
+    pub(super) config: Config,
+    /// A RST is to be sent.
+    pub(super) reset_owed: bool,
+    pub(super) send: SendState,
+    pub(super) receive: ReceiveState,
+    pub(super) ack: AckState,
+    pub(super) probe: ProbeState,
+    pub(super) path: PathMss,
+    pub(super) congestion: Congestion,
+    pub(super) rtt: RttEstimator,
+    pub(super) recovery: Recovery,
+    pub(super) pacer: Pacer,
+    pub(super) ecn: Ecn,
+    pub(super) timestamps: TimestampClock,
+    pub(super) challenges: Challenges,
+    pub(super) activity: Activity,
+    pub(super) timers: Timers,
+    pub(super) counters: Counters,
+}
+
+// Memory for a hundred thousand idle connections is mostly this (test `memory_per_connection`).
+const _: () = assert!(size_of::<Connection>() <= 776);
+
+impl Connection {
+    fn new(state: State, config: Config, iss: SeqNumber) -> Self {
+        let path = PathMss::new(limits::DEFAULT_MSS_OCTETS);
+        let algorithm = config.behaviour.congestion;
+        Self {
+            state,
+            close_reason: CloseReason::Finished,
+            config,
+            reset_owed: false,
+            send: SendState::new(iss, iss + 1),
+            receive: ReceiveState::new(config.window_octets),
+            ack: AckState::new(),
+            probe: ProbeState::new(),
+            path,
+            congestion: Congestion::new(algorithm, path.emss_octets()),
+            rtt: RttEstimator::new(),
+            recovery: Recovery::new(iss + 1),
+            pacer: Pacer::new(),
+            ecn: Ecn::off(),
+            timestamps: TimestampClock::new(config.timestamp_offset),
+            challenges: Challenges::new(),
+            activity: Activity::new(),
+            timers: Timers::new(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// Opens a connection actively: it owes a SYN.
+    pub fn connect(config: Config, iss: SeqNumber) -> Self {
+        Self::new(State::SynSent, config, iss)
+    }
+
+    /// Opens a connection passively, for `syn` that came at `now`: it owes a SYN-ACK.
+    pub fn accept(now: Instant, config: Config, iss: SeqNumber, syn: &Header) -> Self {
+        let mut connection = Self::new(State::SynReceived, config, iss);
+        connection.take_syn(now, syn);
+        connection
+    }
+
+    /// The state.
+    pub const fn state(&self) -> State {
+        self.state
+    }
+
+    /// Why the connection is closed; valid in state [`State::Closed`].
+    pub const fn close_reason(&self) -> CloseReason {
+        self.close_reason
+    }
+
+    /// The largest payload of a segment that is sent (EMSS), in octets.
+    // Requirements: MPA-5.1-01, MPA-A.1-02, C00-5.1-02
+    pub const fn emss_octets(&self) -> usize {
+        self.path.emss_octets() as usize
+    }
+
+    /// SND.UNA: the oldest sequence number that is not acknowledged.
+    pub const fn acknowledged(&self) -> SeqNumber {
+        self.send.una
+    }
+
+    /// The sequence number after the last octet queued.
+    pub const fn queued_end(&self) -> SeqNumber {
+        self.send.queue.end()
+    }
+
+    /// The received octets.
+    pub const fn received(&self) -> &ReceiveQueue {
+        &self.receive.queue
+    }
+
+    /// The counters.
+    pub const fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// The round-trip time estimate.
+    pub const fn rtt(&self) -> &RttEstimator {
+        &self.rtt
+    }
+
+    /// The offset of the timestamp clock, and the peer's latest timestamp, if the ends have agreed on
+    /// timestamps.
+    pub fn clocks(&self) -> Option<(u32, u32)> {
+        self.timestamps.negotiated.then(|| self.timestamps.parts())
+    }
+
+    /// Whether the peer has closed and everything it sent is in order.
+    pub const fn peer_finished(&self) -> bool {
+        self.receive.peer_finished()
+    }
+
+    /// Whether data may still be queued.
+    pub const fn may_send(&self) -> bool {
+        matches!(self.state, State::Established | State::CloseWait) && !self.send.fin.is_queued()
+    }
+
+    /// Octets that could be sent at once beyond those queued: the rest of the peer's window and of the
+    /// congestion window.
+    pub fn send_room(&self) -> usize {
+        if !self.may_send() {
+            return 0;
+        }
+        let to_come = self.send.queue.lost_octets() + self.send.queue.unsent_octets();
+        let network = self.congestion.window_octets().saturating_sub(self.pipe_octets() + to_come);
+        let peer = self.send.window_octets.saturating_sub((self.send.queue.end() - self.send.una) as u32);
+        network.min(peer) as usize
+    }
+
+    /// Whether octets are queued that were never sent.
+    pub fn has_unsent(&self) -> bool {
+        self.send.queue.unsent_octets() > 0
+    }
+
+    /// Queues `octets` octets of `payload`, from `skip` octets into it, as one segment. A segment longer than
+    /// the EMSS is cut when it is sent. Returns false if the connection holds its share of the core's pool,
+    /// or does not send any more.
+    pub fn queue<P, F>(&mut self, pools: &mut Pools<P, F>, payload: P, skip: u32, octets: u32) -> bool {
+        self.may_send() && self.send.queue.push(&mut pools.segments, payload, skip, octets)
+    }
+
+    /// The payload and the octets of the last segment queued, if it was never sent and may still grow.
+    pub fn last_unsent<P: Copy, F>(&self, pools: &Pools<P, F>) -> Option<(P, u32)> {
+        if self.may_send() { self.send.queue.last_unsent(&pools.segments) } else { None }
+    }
+
+    /// Replaces the payload of the last segment queued, which [`last_unsent`](Self::last_unsent) returned, by
+    /// `payload` of `octets` octets.
+    pub fn extend_last<P, F>(&mut self, pools: &mut Pools<P, F>, payload: P, octets: u32) {
+        self.send.queue.extend_last(&mut pools.segments, payload, octets);
+    }
+
+    /// The segments that are queued, or sent and not acknowledged, in order.
+    pub fn kept<'p, P, F>(&self, pools: &'p Pools<P, F>) -> impl Iterator<Item = &'p Segment<P>> {
+        self.send.queue.iter(&pools.segments)
+    }
+
+    /// The sequence number of the first of those; without one, the number after the last octet queued. It may
+    /// lie before [`acknowledged`](Self::acknowledged): a segment acknowledged in part stays whole.
+    pub fn oldest_kept<P, F>(&self, pools: &Pools<P, F>) -> SeqNumber {
+        self.send.queue.iter(&pools.segments).next().map_or(self.queued_end(), |segment| segment.seq)
+    }
+
+    /// Replaces the payload of all those segments by `payload`, whose octets are found by their sequence
+    /// numbers.
+    pub fn replace_payloads<P: Copy, F>(&mut self, pools: &mut Pools<P, F>, payload: P) {
+        self.send.queue.replace_payloads(&mut pools.segments, payload);
+    }
+
+    /// Consumes `octets` octets in order.
+    pub fn consume<P, F>(&mut self, pools: &mut Pools<P, F>, octets: usize) {
+        self.receive.queue.consume(&mut pools.held, octets);
+        if self.receive.may_grow_window(&self.config) {
+            self.ack.owe_one();
+        }
+    }
+
+    /// Drops `octets` octets in order, from `start` octets after the first unread one, so that the peer sends
+    /// them again. Octets after them are kept. Returns false and changes nothing if some of them were
+    /// acknowledged.
+    // Requirements: MPA-8-08
+    pub fn forget<P, F>(&mut self, pools: &mut Pools<P, F>, start: usize, octets: usize) -> bool {
+        let forgotten = self.forget_unacknowledged(pools, start, octets);
+        self.counters.forgotten_runs += u32::from(forgotten);
+        forgotten
+    }
+
+    /// Drops all octets in order that are readable and not acknowledged, to free frames. Returns false if
+    /// there are none.
+    pub fn shed<P, F>(&mut self, pools: &mut Pools<P, F>) -> bool {
+        let start = (self.ack.last_sent - self.receive.queue.unread()).max(0) as usize;
+        let octets = self.receive.queue.readable(&pools.held).saturating_sub(start);
+        octets > 0 && self.forget_unacknowledged(pools, start, octets)
+    }
+
+    fn forget_unacknowledged<P, F>(&mut self, pools: &mut Pools<P, F>, start: usize, octets: usize) -> bool {
+        let from = self.receive.queue.unread() + start as u32;
+        if self.ack.last_sent > from || self.peer_finished() {
+            return false;
+        }
+        self.receive.queue.forget(&mut pools.held, start, octets);
+        self.ack.sack_blocks.clear();
+        for run in self.receive.queue.runs_beyond_gaps(&pools.held) {
+            self.ack.sack_blocks.on_held(run);
+        }
+        self.ack.owe_one();
+        true
+    }
+
+    /// Marks `from..to`, beyond a gap, as placed (see [`ReceiveQueue::place`]).
+    pub fn place<P, F>(&mut self, pools: &mut Pools<P, F>, from: SeqNumber, to: SeqNumber) {
+        self.receive.queue.place(&mut pools.held, from, to);
+        self.counters.placed_octets += u64::from((to - from).max(0).cast_unsigned());
+    }
+
+    /// Closes this end: a FIN follows everything queued.
+    pub fn close(&mut self) {
+        match self.state {
+            State::Established => self.state = State::FinWait1,
+            State::CloseWait => self.state = State::LastAck,
+            State::SynSent => {
+                self.enter_closed(CloseReason::Aborted);
+                return;
+            }
+            State::SynReceived => {
+                self.abort();
+                return;
+            }
+            _ => return,
+        }
+        self.send.fin = Fin::Queued;
+    }
+
+    /// Aborts the connection with a RST.
+    pub fn abort(&mut self) {
+        self.reset_owed = !matches!(self.state, State::Closed | State::TimeWait | State::SynSent);
+        self.enter_closed(CloseReason::Aborted);
+    }
+
+    /// Aborts the connection as [`abort`](Self::abort) does, because the peer has taken too long.
+    pub fn give_up(&mut self) {
+        self.reset_owed = !matches!(self.state, State::Closed | State::TimeWait | State::SynSent);
+        self.enter_closed(CloseReason::TimedOut);
+    }
+
+    /// Frees everything that the connection holds of the pools. The connection must not be used afterwards.
+    pub fn release<P, F>(&mut self, pools: &mut Pools<P, F>) {
+        self.send.queue.clear(&mut pools.segments);
+        self.receive.queue.clear(&mut pools.held);
+    }
+
+    /// Frees the frames of received octets. The connection must be closed.
+    pub fn release_received<P, F>(&mut self, pools: &mut Pools<P, F>) {
+        debug_assert_eq!(self.state, State::Closed, "what was acknowledged is lost");
+        self.receive.queue.clear(&mut pools.held);
+    }
+
+    pub(super) fn enter_closed(&mut self, reason: CloseReason) {
+        if self.state != State::Closed {
+            self.state = State::Closed;
+            self.close_reason = reason;
+            self.timers.clear_all();
+        }
+    }
+
+    /// When [`on_timer`](Self::on_timer) is to be called next.
+    pub fn next_deadline(&self) -> Instant {
+        self.timers.earliest()
+    }
+
+    /// Octets believed to be on their way. Without selective acknowledgements, each duplicate acknowledgement
+    /// stands for one segment that has left the network (RFC 5681 §3.2).
+    pub(super) fn pipe_octets(&self) -> u32 {
+        self.send.queue.in_flight_octets().saturating_sub(self.recovery.left_octets(self.path.emss_octets()))
+    }
+
+    pub(super) fn arm_retransmit(&mut self, now: Instant) {
+        let mut at = now + self.rtt.rto_ns();
+        if let Some(limit_ns) = self.user_timeout_ns() {
+            at = at.min((self.activity.last_progress + limit_ns).max(now));
+        }
+        self.timers.set(Timer::Retransmit, at);
+    }
+
+    /// The pace of the sender, if the round-trip time is longer than the burst that may leave at once. On a
+    /// shorter path the window is sent before pacing could hold it back.
+    pub(super) fn pace(&self) -> Option<Pace> {
+        if !self.config.behaviour.pacing {
+            return None;
+        }
+        let rtt_ns = self.rtt.smoothed_ns().filter(|rtt_ns| *rtt_ns > limits::PACED_BURST_NS)?;
+        let window = self.congestion.window_octets();
+        let slow_start = window < self.congestion.threshold_octets();
+        Some(Pace::new(window, rtt_ns, slow_start, self.path.emss_octets()))
+    }
+}

@@ -1,0 +1,69 @@
+//! Probes of a peer that sends nothing: zero-window probes (RFC 9293 §3.8.6.1) and keepalives (§3.8.4).
+
+use crate::limits;
+use crate::time::{Instant, MILLISECOND};
+
+use super::timers::Timer;
+use super::{CloseReason, Connection};
+
+impl Connection {
+    /// The user timeout in nanoseconds, if there is one (RFC 9293 §3.9.1).
+    pub(super) fn user_timeout_ns(&self) -> Option<u64> {
+        self.config.behaviour.user_timeout_ms.map(|limit_ms| u64::from(limit_ms) * MILLISECOND)
+    }
+
+    pub(super) fn arm_persist(&mut self, now: Instant) {
+        let interval_ns = self.rtt.base_rto_ns() << self.probe.persist_backoff.min(16);
+        let mut at = now + interval_ns.min(limits::MAX_RTO_NS);
+        if let Some(limit_ns) = self.user_timeout_ns().filter(|_| self.probe.unanswered > 0) {
+            at = at.min((self.activity.last_received + limit_ns).max(now + limits::MIN_RTO_NS));
+        }
+        self.timers.set(Timer::Persist, at);
+    }
+
+    /// RFC 9293 §3.8.6.1: a closed window is probed for ever, as long as the peer answers.
+    pub(super) fn on_persist_timeout(&mut self, now: Instant) {
+        let silent = self.probe.unanswered >= limits::RETRANSMIT_ATTEMPTS;
+        let overdue = self.probe.unanswered > 0
+            && self.user_timeout_ns().is_some_and(|limit_ns| now - self.activity.last_received >= limit_ns);
+        if silent || overdue {
+            self.reset_owed = true;
+            self.enter_closed(CloseReason::TimedOut);
+            return;
+        }
+        self.probe.persist_backoff = self.probe.persist_backoff.saturating_add(1);
+        self.probe.unanswered += 1;
+        self.probe.owed = true;
+        self.counters.window_probes += 1;
+        self.arm_persist(now);
+    }
+
+    pub(super) fn arm_keepalive(&mut self, now: Instant) {
+        if let Some(keepalive) = self.config.behaviour.keepalive {
+            self.timers.set(Timer::Keepalive, now + u64::from(keepalive.idle_ms) * MILLISECOND);
+        }
+    }
+
+    /// RFC 9293 §3.8.4: a peer that was silent for long is probed; one that never answers is given up.
+    pub(super) fn on_keepalive_timeout(&mut self, now: Instant) {
+        let Some(keepalive) = self.config.behaviour.keepalive else { return };
+        let idle_ns = u64::from(keepalive.idle_ms) * MILLISECOND;
+        let in_flight = self.send.flight_octets() > 0;
+        if now - self.activity.last_received < idle_ns || in_flight {
+            // The peer has sent something meanwhile, or the retransmission timer watches over it.
+            self.probe.keepalives = 0;
+            let from = if in_flight { now } else { self.activity.last_received };
+            self.timers.set(Timer::Keepalive, from + idle_ns);
+            return;
+        }
+        if self.probe.keepalives >= keepalive.probes {
+            self.reset_owed = true;
+            self.enter_closed(CloseReason::TimedOut);
+            return;
+        }
+        self.probe.keepalives += 1;
+        self.probe.owed = true;
+        self.counters.keepalive_probes += 1;
+        self.timers.set(Timer::Keepalive, now + u64::from(keepalive.interval_ms) * MILLISECOND);
+    }
+}
