@@ -6,7 +6,10 @@
 //! delivered. In stream order they follow one another. Beyond a gap in the stream, Delivery waits until the
 //! gap has closed (`out_of_order`).
 
+mod current;
 mod out_of_order;
+mod placed;
+mod received;
 mod requests;
 mod rnr;
 mod sends;
@@ -21,7 +24,7 @@ use super::reads::Reads;
 use super::shared::SharedQp;
 use super::work::{ReceiveRequest, Status};
 use crate::ddp::DdpError;
-use crate::memory::{STag, StagTable};
+use crate::memory::StagTable;
 use crate::mpa::enhanced::ReadyToReceive;
 use crate::mpa::receiver::{Located, Octets};
 use crate::ordered::{OrderedPool, OrderedSet};
@@ -29,40 +32,12 @@ use crate::rdmap::RdmapError;
 use crate::rdmap::message::{ATOMIC_RESPONSE_QUEUE, READ_REQUEST_QUEUE, SEND_QUEUE, TERMINATE_QUEUE};
 use crate::wire::ddp::{DDP_VERSION, Header, Untagged};
 use crate::wire::rdmap::{Control, Opcode, Terminate};
-use sends::Current;
+use current::Current;
 use ulpdu::Ulpdu;
 
-pub use out_of_order::{OutOfOrder, PlacedSegment};
+pub use placed::{OutOfOrder, PlacedSegment};
+pub use received::Received;
 pub use ulpdu::Fault;
-
-/// The result of a ULPDU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Received {
-    /// Its payload is placed; `octets` were copied.
-    Placed {
-        /// Octets of payload.
-        octets: usize,
-    },
-    /// It is the last segment of a response to a Read or an Atomic Operation of this end; `octets` were
-    /// copied.
-    ResponseCompleted {
-        /// Octets of payload.
-        octets: usize,
-    },
-    /// It is a request; this end now owes a response.
-    RequestAccepted,
-    /// It is a ready-to-receive indication, or the response to ours: nothing for the ULP.
-    RtrReceived,
-    /// It is a ready-to-receive indication that requires a response: an RDMA Read Response without payload.
-    RtrReadReceived {
-        /// The buffer of the peer.
-        stag: STag,
-        /// The Tagged Offset in that buffer.
-        to: u64,
-    },
-    /// The peer has terminated the stream.
-    Terminated(StreamError),
-}
 
 /// The receive half of a queue pair at its core.
 #[derive(Debug)]

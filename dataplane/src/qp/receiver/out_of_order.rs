@@ -3,53 +3,19 @@
 //! that does not pass the checks here is not placed. It is checked again in stream order, so that errors are
 //! reported in that order.
 
+use super::placed::{OutOfOrder, PlacedSegment};
 use super::ulpdu::{Fault, Memory, Ulpdu};
 use super::{ReceiveContext, Receiver};
 use crate::limits;
 use crate::memory::StagTable;
 use crate::mpa::receiver::{Located, Octets};
-use crate::ordered::{ANY, Ordered, OrderedPool};
+use crate::ordered::{ANY, OrderedPool};
 use crate::qp::error::StreamError;
 use crate::qp::reads::OutboundReads;
 use crate::qp::shared::SharedQp;
 use crate::qp::work::ReceiveRequest;
 use crate::rdmap::message::SEND_QUEUE;
-use crate::wire::ddp::{Header, Untagged};
-
-/// A ULPDU that may be placed out of order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OutOfOrder {
-    /// A segment of a Write: nothing is left to do at its Delivery.
-    Complete,
-    /// A segment of a Send or of a Read Response: its Delivery must be remembered ([`PlacedSegment`]).
-    AwaitsDelivery,
-}
-
-/// A segment that is placed and waits for its Delivery.
-#[derive(Clone, Copy, Debug)]
-pub struct PlacedSegment {
-    /// The stream position of its FPDU.
-    position: u64,
-    header: Header,
-    segment_octets: u16,
-}
-
-impl Ordered for PlacedSegment {
-    type Key = u64;
-
-    #[inline]
-    fn key(&self) -> u64 {
-        self.position
-    }
-}
-
-impl PlacedSegment {
-    fn fault(&self, error: StreamError) -> Fault {
-        let mut header = [0; Untagged::LEN];
-        let header_octets = self.header.emit(&mut header) as u8;
-        Fault { error, segment_octets: self.segment_octets, header, header_octets, read_request: None }
-    }
-}
+use crate::wire::ddp::Header;
 
 impl Receiver {
     /// How many more segments whose Delivery must be remembered may be placed out of order.
@@ -201,6 +167,7 @@ impl Receiver {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::ddp::Untagged;
 
     fn segment(position: u64) -> PlacedSegment {
         let header = Untagged { last: true, version: 1, rsvd_ulp: [0; 5], queue: SEND_QUEUE, msn: 1, mo: 0 };

@@ -1,6 +1,7 @@
 //! The queue of Sends: messages into posted buffers, and Immediate Data, which completes one without touching
 //! it.
 
+use super::current::Current;
 use super::ulpdu::{Memory, Ulpdu};
 use super::{ReceiveContext, Received, Receiver};
 use crate::ddp::DdpError;
@@ -12,14 +13,6 @@ use crate::qp::work::{Completion, ReceiveRequest, Status};
 use crate::rdmap::RdmapError;
 use crate::wire::ddp::Untagged;
 use crate::wire::rdmap::{Control, IMMEDIATE_OCTETS, Opcode};
-
-/// A message being received into a buffer.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Current {
-    pub request: ReceiveRequest,
-    /// Octets placed: the offset at which the next segment must begin.
-    pub placed: u32,
-}
 
 impl Receiver {
     pub(super) fn on_send<O: Octets>(
