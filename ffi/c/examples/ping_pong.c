@@ -58,7 +58,7 @@ static void post_send(struct end *end)
 static void complete(struct end *end, int sends, int receives)
 {
     while (sends > 0 || receives > 0)
-        *
+        *(next_completion(end->cq).opcode == WARPLINE_WC_RECEIVE ? &receives : &sends) -= 1;
 }
 
 static void close_end(struct end *end)
