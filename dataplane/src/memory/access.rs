@@ -42,6 +42,15 @@ impl Access {
     pub const ANY_WRITE: Self = Self::LOCAL_WRITE.union(Self::REMOTE_WRITE).union(Self::REMOTE_ATOMIC);
 }
 
+/// Who invalidates an STag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Invalidation {
+    /// This end, by a work request.
+    Local,
+    /// The peer, by a Send with Invalidate.
+    Remote,
+}
+
 /// Why an access is refused, in the order of the checks (RFC 5041 §7.1, ambiguity A-30). The error ends the
 /// stream, and the application gets it.
 // Requirements: DDP-8.3-05

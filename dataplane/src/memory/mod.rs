@@ -10,11 +10,13 @@ mod region;
 mod table;
 mod target;
 
-pub use access::{Access, AccessError, Accessor, Binding, FastRegistration, Grant, ProtectionDomainId};
+pub use access::{
+    Access, AccessError, Accessor, Binding, FastRegistration, Grant, Invalidation, ProtectionDomainId,
+};
 #[cfg(feature = "dpdk")]
 pub use huge::HugeBacking;
 pub use region::{Backing, HeapBacking, Region};
-pub use table::{BindError, InsertError, Invalidation, InvalidationError, RemoveError, StagTable};
+pub use table::{BindError, InsertError, InvalidationError, RemoveError, StagTable};
 pub use target::Target;
 
 pub use crate::wire::stag::STag;

@@ -1,39 +1,8 @@
 //! Work requests that make a slot grant memory again: binding windows, and fast registration.
 
+use super::errors::BindError;
 use super::{GrantedRange, Kind, Slot, StagTable};
 use crate::memory::{Access, Accessor, Binding, FastRegistration, STag};
-
-/// Why a window was not bound, or a registration not registered anew.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BindError {
-    /// There is no such window or registration, or the registration that a window is for is not valid.
-    #[error("there is no such window or registration, or the registration is not valid")]
-    InvalidStag,
-    /// It belongs to another Protection Domain, or the registration to another stream.
-    #[error("the memory belongs to another Protection Domain or stream")]
-    NotAssociated,
-    /// It is still valid under another key.
-    #[error("the STag is still valid under another key: invalidate it first")]
-    StillValid,
-    /// Sends or Read Responses still read by its last STag.
-    #[error("sends still read from the memory by the STag's last name")]
-    InUse,
-    /// Windows are bound to the registration.
-    #[error("windows are bound to the memory: invalidate them first")]
-    WindowsBound,
-    /// The key is the one that it had before, which a peer may still use.
-    #[error("the key is the one that the STag had before: choose another")]
-    KeyReused,
-    /// The rights exceed those of the registration, or the kind of STag cannot grant them.
-    #[error("more access than the memory was registered for")]
-    Rights,
-    /// The Tagged Offset after the last octet would be 2^64 or more.
-    #[error("the Tagged Offsets would wrap at 2^64")]
-    Wrap,
-    /// The range is empty, or not inside the registration.
-    #[error("the range is empty, or not inside the registration")]
-    Bounds,
-}
 
 impl StagTable {
     /// Binds a window to a part of a registration, for the stream of `accessor` alone. It is valid under its

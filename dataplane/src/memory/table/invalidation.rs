@@ -1,38 +1,9 @@
 //! Invalidation of STags (RFC 5040 §5.3, RFC 5042): by a work request of the owner, by a message of the peer,
 //! or at the end of the stream they were for.
 
+use super::errors::InvalidationError;
 use super::{Kind, StagTable};
-use crate::memory::{Access, Accessor, STag};
-
-/// Who invalidates an STag.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Invalidation {
-    /// This end, by a work request.
-    Local,
-    /// The peer, by a Send with Invalidate.
-    Remote,
-}
-
-/// Why an STag was not invalidated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidationError {
-    /// There is no such STag, or it is not valid any more.
-    #[error("there is no such STag, or it is not valid any more")]
-    InvalidStag,
-    /// It belongs to another Protection Domain, or (to a peer) to another stream.
-    #[error("the STag belongs to another Protection Domain or stream")]
-    NotAssociated,
-    /// Other streams may use it too, so a peer may not invalidate it.
-    // Requirements: RDMAP-8.1.1-02
-    #[error("the STag is for several streams: their peers cannot invalidate it")]
-    Shared,
-    /// It grants no remote access.
-    #[error("the STag grants no remote access: peers cannot invalidate it")]
-    Rights,
-    /// Windows are bound to the registration, and must be invalidated first.
-    #[error("windows are bound to the memory: invalidate them first")]
-    WindowsBound,
-}
+use crate::memory::{Access, Accessor, Invalidation, STag};
 
 impl StagTable {
     /// Makes `stag` invalid: when this returns, no new access to its memory is allowed. The slot still

@@ -22,6 +22,7 @@
 // Requirements: DDP-8.3-06, DDP-8.3.2-05, DDP-8.3-04, DDP-8.3.1-01, RDMAP-8.1-01
 
 mod binding;
+mod errors;
 mod invalidation;
 #[cfg(test)]
 mod model_tests;
@@ -29,41 +30,11 @@ mod streams;
 #[cfg(test)]
 mod tests;
 
-pub use binding::BindError;
-pub use invalidation::{Invalidation, InvalidationError};
+pub use errors::{BindError, InsertError, InvalidationError, RemoveError};
 
 use super::{Access, AccessError, Accessor, Grant, ProtectionDomainId, Region, STag, Target};
 use crate::limits;
 use streams::Streams;
-
-/// Why an STag could not be inserted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum InsertError {
-    /// The slot does not exist or is taken.
-    #[error("the slot of the STag is taken, or there is none")]
-    NoSlot,
-    /// The Tagged Offset after the last octet would be 2^64 or more (ambiguity A-14): no peer could name all
-    /// of the memory.
-    #[error("the Tagged Offsets of the memory would wrap at 2^64")]
-    Wrap,
-    /// The memory is [constant](Region::freeze), and the rights include writing.
-    #[error("the memory is constant: nobody can be given a right to write to it")]
-    Constant,
-}
-
-/// Why an STag was not removed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RemoveError {
-    /// There is no such STag.
-    #[error("there is no such STag")]
-    Unknown,
-    /// Sends or Read Responses still read from the memory.
-    #[error("sends still read from the memory")]
-    InUse,
-    /// Windows are bound to the registration.
-    #[error("windows are bound to the memory")]
-    WindowsBound,
-}
 
 /// What a slot is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use proptest::prelude::*;
 
 use super::*;
-use crate::memory::{Binding, FastRegistration};
+use crate::memory::{Binding, FastRegistration, Invalidation};
 
 const SLOTS: u16 = 4;
 /// Of these, the ones that are mostly registrations, and those that are mostly windows.

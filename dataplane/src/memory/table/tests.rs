@@ -2,7 +2,7 @@
 //! whatever order, is what `model_tests` shows.
 
 use super::*;
-use crate::memory::{Binding, FastRegistration};
+use crate::memory::{Binding, FastRegistration, Invalidation};
 
 const PD: ProtectionDomainId = ProtectionDomainId(1);
 const OTHER_PD: ProtectionDomainId = ProtectionDomainId(2);
