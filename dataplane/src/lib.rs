@@ -1,7 +1,7 @@
 //! The protocols and the poll loop of warpline, a software RNIC: RDMAP over DDP over MPA over its own TCP.
 //!
-//! Octets rise from a [`device`] through the IP host ([`net`]) and the connection table ([`conn`]) to their
-//! [`endpoint`], and there through [`tcp`], [`mpa`], [`ddp`] and [`rdmap`] to a user buffer in [`memory`] and
+//! Octets rise from a [`device`] through the IP host ([`net`]) and the connection table (`conn`) to their
+//! `endpoint`, and there through [`tcp`], [`mpa`], [`ddp`] and [`rdmap`] to a user buffer in [`memory`] and
 //! a completion in [`qp`]. Work requests go down the same way. [`core`] connects the layers in one poll loop,
 //! [`ring`] is what control sends to it and receives from it. A lower layer never names a higher one.
 //!

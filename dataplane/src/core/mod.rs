@@ -1,7 +1,7 @@
 //! One poll loop: frames in, frames out, and the endpoints between.
 //!
-//! A [`Core`] connects layers that do not name each other: the IP [`Host`] with its device, the connection
-//! table, the [`Endpoints`] and the rings to control. It hands each input to one endpoint, and applies what
+//! A [`Core`] connects layers that do not name each other: the IP `Host` with its device, the connection
+//! table, the `Endpoints` and the rings to control. It hands each input to one endpoint, and applies what
 //! that changes. A core owns everything it uses; nothing here is shared, locked or reference-counted with
 //! other cores. Control talks to it over [`ring`], applications over the rings of their queue pairs.
 

@@ -1,6 +1,6 @@
 //! The IP host: Ethernet, ARP and Neighbor Discovery, IPv4 and IPv6, fragments, ICMP.
 //!
-//! A [`Host`] owns a device. It turns a received frame into an [`Inbound`](inbound::Inbound): a
+//! A `Host` owns a device. It turns a received frame into an `Inbound`: a
 //! TCP segment, an ICMP error about a segment, or nothing, because the host has dealt with the frame itself.
 //! For segments to be sent it finds the next hop, writes the headers and queues the frame. It knows no
 //! connection: what a frame changes for connections is in the value that it returns.
