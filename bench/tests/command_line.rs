@@ -163,8 +163,7 @@ fn a_capture_has_no_bad_checksum() {
 /// RFC 5044 appendix B.2: FPDUs that are not aligned make the receiver keep a part of one for each
 /// connection; with aligned ones what it keeps does not grow with connections, and with Markers it keeps
 /// nothing. Every FPDU is placed, each octet of user data copied once.
-///
-/// MPA-B.1-01
+// Requirements: MPA-B.1-01
 #[test]
 fn reassembly_grows_with_connections_only_where_fpdus_are_not_aligned() {
     let (json, svg) = (temporary("reassembly-json"), temporary("reassembly-svg"));

@@ -59,7 +59,8 @@ impl<Holder: Copy + Eq + Hash, Thing: Eq + Hash> Holdings<Holder, Thing> {
 mod tests {
     use super::*;
 
-    /// DDP-8.3.2-06, RDMAP-8.1.2-03: one holder's share is used up by that one alone, and comes back.
+    /// One holder's share is used up by that one alone, and comes back.
+    // Requirements: DDP-8.3.2-06, RDMAP-8.1.2-03
     #[test]
     fn shares_are_counted_apart() {
         let mut holdings = Holdings::new(2);

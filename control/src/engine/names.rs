@@ -107,8 +107,9 @@ impl QpNumbers {
 mod tests {
     use super::*;
 
-    /// RDMAP-8.1.1-03: over many allocations every bit of the STag is set about half of the time, and no name
-    /// follows from the one before.
+    /// Over many allocations every bit of the STag is set about half of the time, and no name follows from
+    /// the one before.
+    // Requirements: RDMAP-8.1.1-03
     #[test]
     fn stags_are_spread_over_all_values() {
         const DRAWS: u32 = 4096;

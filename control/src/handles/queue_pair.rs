@@ -196,8 +196,8 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(30);
 
-    /// MPAv2-9.3-01, MPAv2-8-01: the Responder has accepted, and meanwhile what the connection was for is
-    /// gone.
+    /// The Responder has accepted, and meanwhile what the connection was for is gone.
+    // Requirements: MPAv2-9.3-01, MPAv2-8-01
     #[test]
     fn a_queue_pair_that_has_gone_is_a_local_catastrophe() {
         let (near, far) = sim::link(1, EndConfig::a(), EndConfig::b());

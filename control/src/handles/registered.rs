@@ -88,8 +88,9 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(30);
 
-    /// DDP-8.3.1-07: when control has ended and an application still polls the core, peers still reach the
-    /// memory, and no call reports otherwise. Once the core is gone, peers reach nothing.
+    /// When control has ended and an application still polls the core, peers still reach the memory, and no
+    /// call reports otherwise. Once the core is gone, peers reach nothing.
+    // Requirements: DDP-8.3.1-07
     #[test]
     fn memory_of_a_core_that_is_polled_without_control_is_still_registered() {
         let (device, _peer) = sim::link(1, EndConfig::a(), EndConfig::b());

@@ -132,8 +132,8 @@ fn reads_without_agreement_are_not_taken() {
     neighbours.nobody_suffers();
 }
 
-/// RDMAP-8.1.1-04, RDMAP-8.1.2-02: queues are full for those who filled them, and queue pairs take work only
-/// in their time.
+/// Queues are full for those who filled them, and queue pairs take work only in their time.
+// Requirements: RDMAP-8.1.1-04, RDMAP-8.1.2-02
 #[test]
 fn full_queues_and_wrong_times() {
     let mut neighbours = Neighbours::new();

@@ -103,8 +103,8 @@ fn a_connection_in_events() {
     eventually_unused(&pair.near);
 }
 
-/// MPA-7.1.2-18: the peer's reason arrives; the id that was asked and dropped without an answer is a
-/// rejection too.
+/// The peer's reason arrives; the id that was asked and dropped without an answer is a rejection too.
+// Requirements: MPA-7.1.2-18
 #[test]
 fn rejections_arrive() {
     let pair = Pair::new();
@@ -461,8 +461,9 @@ impl Crowded {
     }
 }
 
-/// DDP-8.2-01, MPAv2-9.3-01: a Reply that comes when the queue pair has gone connects no other one, though
-/// that has its number: it is of another Protection Domain, and its owner has not asked for a connection.
+/// A Reply that comes when the queue pair has gone connects no other one, though that has its number: it is
+/// of another Protection Domain, and its owner has not asked for a connection.
+// Requirements: DDP-8.2-01, MPAv2-9.3-01
 #[test]
 fn a_late_reply_connects_no_other_queue_pair() {
     let crowded = Crowded::new();
@@ -482,7 +483,8 @@ fn a_late_reply_connects_no_other_queue_pair() {
     });
 }
 
-/// DDP-8.2-01: a rejection that comes when the queue pair has gone takes no other one's connection from it.
+/// A rejection that comes when the queue pair has gone takes no other one's connection from it.
+// Requirements: DDP-8.2-01
 #[test]
 fn a_late_rejection_frees_no_other_queue_pair() {
     let crowded = Crowded::new();

@@ -95,8 +95,8 @@ fn an_armed_queue_becomes_readable_once() {
     assert_eq!(completions.drain().map(|completion| completion.id).collect::<Vec<_>>(), [1, 2]);
 }
 
-/// RDMAP-5.3-04: who waits for Solicited Events sleeps through other messages, and is woken by one and by an
-/// error.
+/// Who waits for Solicited Events sleeps through other messages, and is woken by one and by an error.
+// Requirements: RDMAP-5.3-04
 #[test]
 fn solicited_events_wake() {
     let pair = Pair::new();

@@ -33,7 +33,7 @@ fn private_data_goes_both_ways() {
     }
 }
 
-/// MPA-7.1.1-18
+// Requirements: MPA-7.1.1-18
 #[test]
 fn too_much_private_data_is_refused_before_anything_is_sent() {
     let pair = Pair::new();
@@ -50,8 +50,8 @@ fn too_much_private_data_is_refused_before_anything_is_sent() {
     });
 }
 
-/// MPA-7.1.2-05, MPA-7.1.2-06, MPA-7.1.2-13, MPA-7.1.2-18: the Initiator learns why, and its queue pair may
-/// try again.
+/// The Initiator learns why, and its queue pair may try again.
+// Requirements: MPA-7.1.2-05, MPA-7.1.2-06, MPA-7.1.2-13, MPA-7.1.2-18
 #[test]
 fn a_rejected_queue_pair_may_try_again() {
     let pair = Pair::new();
@@ -119,7 +119,8 @@ fn nobody_there_is_told_apart() {
     assert_eq!(elsewhere("[2001:db8::1]:1"), Err(ConnectError::NoRoute));
 }
 
-/// MPA-7.1.2-25: the time covers TCP's handshake and the startup frames together.
+/// The time covers TCP's handshake and the startup frames together.
+// Requirements: MPA-7.1.2-25
 #[test]
 fn a_silent_application_times_the_initiator_out() {
     let pair = Pair::new();
@@ -249,8 +250,8 @@ fn octets_arrive_with_and_without_markers_and_crcs() {
     }
 }
 
-/// MPA-7.1-01, MPA-7.1.5-03, MPA-7.1.5-04, DDP-6.1-01: frames lost, repeated and out of order around the
-/// switch to Full Operation.
+/// Frames lost, repeated and out of order around the switch to Full Operation.
+// Requirements: MPA-7.1-01, MPA-7.1.5-03, MPA-7.1.5-04, DDP-6.1-01
 #[test]
 fn startup_survives_a_bad_link() {
     let bad = Impairments { loss: 0.05, duplicate: 0.1, reorder: 0.2, ..Impairments::default() };

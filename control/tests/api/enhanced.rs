@@ -100,8 +100,8 @@ fn refuse(peer: &mut RawPeer, refusal: Refusal) {
     }
 }
 
-/// MPAv2-10-04, MPAv2-10-05: a peer that does not know of enhanced Requests gets an unenhanced one, on a new
-/// connection.
+/// A peer that does not know of enhanced Requests gets an unenhanced one, on a new connection.
+// Requirements: MPAv2-10-04, MPAv2-10-05
 #[test]
 fn an_old_peer_is_asked_again_by_revision_1() {
     for refusal in REFUSALS {
@@ -160,7 +160,8 @@ fn other_faults_do_not_fall_back() {
     assert_eq!(connected, Err(ConnectError::Rejected { private_data: Box::default(), peer }), "MPAv2-9.1-08");
 }
 
-/// MPAv2-9.1-07, MPAv2-9.2-08, MPAv2-8-01: terms that we cannot meet end in the golden Terminate and FIN.
+/// Terms that we cannot meet end in the golden Terminate and FIN.
+// Requirements: MPAv2-9.1-07, MPAv2-9.2-08, MPAv2-8-01
 #[test]
 fn unmet_terms_end_in_a_terminate() {
     for (rtr, word, error, label) in [
@@ -179,7 +180,8 @@ fn unmet_terms_end_in_a_terminate() {
     }
 }
 
-/// RDMAC-C.2.5-01, RDMAC-C.2.5-02, RDMAC-C.2.2-01: a Responder of the RDMA Consortium's.
+/// A Responder of the RDMA Consortium's.
+// Requirements: RDMAC-C.2.5-01, RDMAC-C.2.5-02, RDMAC-C.2.2-01
 #[test]
 fn a_permissive_initiator_finds_version_0() {
     let golden = vector("mpa-startup-rev0", "RDMAC Reply");
@@ -247,8 +249,8 @@ impl Asked {
 }
 
 /// Linux siw in its peer-to-peer mode, as it was observed: it takes nothing before its first FPDU, and sends
-/// a Write without payload to STag 1 whatever else it may choose. MPAv2-9.1-01, MPAv2-9.2-03, MPAv2-10-01,
-/// MPA-7.1.2-15
+/// a Write without payload to STag 1 whatever else it may choose.
+// Requirements: MPAv2-9.1-01, MPAv2-9.2-03, MPAv2-10-01, MPA-7.1.2-15
 #[test]
 fn siw_as_initiator() {
     let (mut asked, request) =
@@ -286,7 +288,8 @@ fn siw_as_rping_client() {
     );
 }
 
-/// MPAv2-9.1-04, MPAv2-9.1-05, A-07: rejected by the golden Reply, not terminated.
+/// Rejected by the golden Reply, not terminated.
+// Requirements: MPAv2-9.1-04, MPAv2-9.1-05, A-07
 #[test]
 fn an_initiator_that_offers_too_few_reads_is_told_how_many() {
     let listen = ListenConfig {
@@ -301,8 +304,8 @@ fn an_initiator_that_offers_too_few_reads_is_told_how_many() {
     assert_eq!(asked.peer.received, vector("mpa-startup-rev2", "Enhanced Reply reject R=1, required ORD=32"));
 }
 
-/// RDMAC-C.2.4-01, RDMAC-C.2.4-02, RDMAC-C.2.4-03, RDMAC-C.1-02: an Initiator of the RDMA Consortium's, whose
-/// messages have version 0, as have ours to it.
+/// An Initiator of the RDMA Consortium's, whose messages have version 0, as have ours to it.
+// Requirements: RDMAC-C.2.4-01, RDMAC-C.2.4-02, RDMAC-C.2.4-03, RDMAC-C.1-02
 #[test]
 fn an_initiator_of_revision_0_finds_version_0() {
     let listen = ListenConfig { permissive: true, ..ListenConfig::default() };
@@ -333,8 +336,9 @@ fn connected(
     })
 }
 
-/// MPAv2-5-02, MPAv2-9.1-01, MPAv2-9.1-08, MPAv2-9.2-07: in the peer-to-peer model the Responder sends first,
-/// by whichever indication, and the Initiator's first message arrives as its first.
+/// In the peer-to-peer model the Responder sends first, by whichever indication, and the Initiator's first
+/// message arrives as its first.
+// Requirements: MPAv2-5-02, MPAv2-9.1-01, MPAv2-9.1-08, MPAv2-9.2-07
 #[test]
 fn the_responder_may_send_first() {
     for rtr in [RtrKinds::WRITE, RtrKinds::READ, RtrKinds::SEND] {
@@ -363,7 +367,8 @@ fn the_responder_may_send_first() {
     }
 }
 
-/// RDMAC-C.2-01, RDMAC-C.1-01: version 0 between two ends of ours, both told so, with data both ways.
+/// Version 0 between two ends of ours, both told so, with data both ways.
+// Requirements: RDMAC-C.2-01, RDMAC-C.1-01
 #[test]
 fn version_0_end_to_end() {
     let pair = Pair::new();
@@ -382,7 +387,8 @@ fn version_0_end_to_end() {
     far.qp.wait_closed(PATIENCE).unwrap();
 }
 
-/// RDMAC-C.2.1-01, A-12: and with an end that is not permissive there is none.
+/// And with an end that is not permissive there is none.
+// Requirements: RDMAC-C.2.1-01, A-12
 #[test]
 fn revision_0_is_refused_by_default() {
     let pair = Pair::new();
@@ -392,7 +398,7 @@ fn revision_0_is_refused_by_default() {
     assert_eq!(refused, Err(ConnectError::Startup(StartupError::Revision(1).into())));
 }
 
-/// MPAv2-9-02, A-19
+// Requirements: MPAv2-9-02, A-19
 #[test]
 fn enhanced_private_data_is_checked_before_anything_is_sent() {
     let pair = Pair::new();
@@ -401,8 +407,9 @@ fn enhanced_private_data_is_checked_before_anything_is_sent() {
     assert!(matches!(near.connect_with(&wish), Err(ConnectError::PrivateDataTooLong(_))));
 }
 
-/// MPA-4.4-02, MPA-4.4-04, MPA-4.4-06: CRCs are off only where both ends' administrators want it, whatever
-/// the revision; the applications ask for nothing and are told nothing.
+/// CRCs are off only where both ends' administrators want it, whatever the revision; the applications ask for
+/// nothing and are told nothing.
+// Requirements: MPA-4.4-02, MPA-4.4-04, MPA-4.4-06
 #[test]
 fn crcs_are_the_administrators() {
     use warpline::CrcPolicy::{Always, OffIfPeerAgrees};
@@ -429,9 +436,9 @@ fn crcs_are_the_administrators() {
     }
 }
 
-/// MPA-4.4-04, MPA-4.4-07, MPA-4.4-08: whoever wants no CRCs still checks, to the last FPDU, once the peer
-/// has declared C=1, and repeats it; and looks at no CRC, from the first FPDU on, once the peer has declared
-/// C=0 too.
+/// Whoever wants no CRCs still checks, to the last FPDU, once the peer has declared C=1, and repeats it; and
+/// looks at no CRC, from the first FPDU on, once the peer has declared C=0 too.
+// Requirements: MPA-4.4-04, MPA-4.4-07, MPA-4.4-08
 #[test]
 fn one_end_that_wants_crcs_is_enough() {
     let without = DeviceConfig { crc: warpline::CrcPolicy::OffIfPeerAgrees, ..config(FAR) };

@@ -11,7 +11,8 @@ use warpline::{
 use warpline_dataplane::ddp::DdpError;
 use warpline_dataplane::device::sim::{End as LinkEnd, Impairments};
 
-/// DDP-8.3.1-07: memory that a send reads is not taken back under it; once the send is done it is.
+/// Memory that a send reads is not taken back under it; once the send is done it is.
+// Requirements: DDP-8.3.1-07
 #[test]
 fn memory_stays_while_sends_read_from_it() {
     let pair = Pair::new();
@@ -52,7 +53,8 @@ fn memory_may_be_dropped_while_sends_read_from_it() {
     eventually_unused(&pair.near);
 }
 
-/// DDP-7.1-10, DDP-8.3.1-07: a name that was taken back names nothing, however soon it is used.
+/// A name that was taken back names nothing, however soon it is used.
+// Requirements: DDP-7.1-10, DDP-8.3.1-07
 #[test]
 fn a_deregistered_name_is_dead() {
     let pair = Pair::new();
@@ -71,8 +73,8 @@ fn a_deregistered_name_is_dead() {
     assert_eq!((octets[..100].to_vec(), octets[100..].to_vec()), (vec![7; 100], vec![0; 200]));
 }
 
-/// DDP-8.2-01, DDP-8.3.1-02, DDP-8.3.1-06, DDP-8.3.2-04: another domain's memory, and memory without the
-/// right, are out of reach.
+/// Another domain's memory, and memory without the right, are out of reach.
+// Requirements: DDP-8.2-01, DDP-8.3.1-02, DDP-8.3.1-06, DDP-8.3.2-04
 #[test]
 fn domains_and_rights_hold() {
     let cases = [
@@ -91,8 +93,8 @@ fn domains_and_rights_hold() {
     }
 }
 
-/// DDP-8.2-02, DDP-8.2-03, DDP-8.3-03, DDP-8.3-05, DDP-8.3.1-03, RDMAP-8.1.1-01: memory for one stream is for
-/// no other of the same domain, and whose it is hears of the attempt.
+/// Memory for one stream is for no other of the same domain, and whose it is hears of the attempt.
+// Requirements: DDP-8.2-02, DDP-8.2-03, DDP-8.3-03, DDP-8.3-05, DDP-8.3.1-03, RDMAP-8.1.1-01
 #[test]
 fn memory_for_one_stream_is_out_of_reach_for_others() {
     let pair = Pair::new();
@@ -163,8 +165,9 @@ fn memory_of_the_application_is_registered_where_it_lies() {
     assert_eq!(sink.to_vec(0, 100_000).unwrap(), octets);
 }
 
-/// DDP-8.3-01, DDP-8.3-02, DDP-8.3.1-05: a window and a registration are had anew by work requests, under the
-/// names that their handles give, and hold on to what they reach.
+/// A window and a registration are had anew by work requests, under the names that their handles give, and
+/// hold on to what they reach.
+// Requirements: DDP-8.3-01, DDP-8.3-02, DDP-8.3.1-05
 #[test]
 fn windows_and_registrations_are_made_anew_by_work_requests() {
     let pair = Pair::new();

@@ -89,7 +89,8 @@ fn sends_arrive_in_order_both_ways() {
     }
 }
 
-/// RDMAP-8.1.1-05, RDMAP-8.1.2-02: what there is no room for is refused, and polling makes room.
+/// What there is no room for is refused, and polling makes room.
+// Requirements: RDMAP-8.1.1-05, RDMAP-8.1.2-02
 #[test]
 fn queues_are_bounded() {
     let pair = Pair::new();

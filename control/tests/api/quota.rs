@@ -14,8 +14,8 @@ fn pair(quotas: Quotas) -> Pair {
     Pair::with(|config| config.quotas = quotas)
 }
 
-/// DDP-8.3.2-03, DDP-8.3.2-06, RDMAP-8.1.2-01, RDMAP-8.1.2-03: registrations and windows of a domain
-/// together.
+/// Registrations and windows of a domain together.
+// Requirements: DDP-8.3.2-03, DDP-8.3.2-06, RDMAP-8.1.2-01, RDMAP-8.1.2-03
 #[test]
 fn a_domain_has_its_share_of_registrations() {
     let pair = pair(Quotas { regions_per_domain: 2, ..Quotas::default() });
@@ -34,7 +34,7 @@ fn a_domain_has_its_share_of_registrations() {
     assert!(greedy.allocate_window().is_ok());
 }
 
-/// DDP-8.3.2-03, DDP-8.3.2-06, RDMAP-8.1.2-01, RDMAP-8.1.2-03.
+// Requirements: DDP-8.3.2-03, DDP-8.3.2-06, RDMAP-8.1.2-01, RDMAP-8.1.2-03
 #[test]
 fn a_domain_has_its_share_of_queue_pairs() {
     let pair = pair(Quotas { queue_pairs_per_domain: 1, ..Quotas::default() });
@@ -51,8 +51,9 @@ fn a_domain_has_its_share_of_queue_pairs() {
     drop(other);
 }
 
-/// DDP-8.3.2-06: a peer that opens connection after connection is refused in the end, those it has go on, and
-/// a place that it gives back may be taken again.
+/// A peer that opens connection after connection is refused in the end, those it has go on, and a place that
+/// it gives back may be taken again.
+// Requirements: DDP-8.3.2-06
 #[test]
 fn a_peer_has_its_share_of_connections() {
     let pair = pair(Quotas { connections_per_peer: 2, ..Quotas::default() });

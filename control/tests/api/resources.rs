@@ -5,8 +5,9 @@ use warpline::cm::{CmError, EventChannel};
 use warpline::{CompletionQueue, CreateError, ListenConfig, ListenError, QpConfig, Status, TcpListenConfig};
 use warpline_dataplane::limits;
 
-/// DDP-8.3-06, DDP-8.3.2-01, DDP-8.3.2-02, DDP-8.3.2-03, RDMAP-8.1.2-01: queue pairs run out for who asks for
-/// one more; who has one does not notice, and what is given back can be had again.
+/// Queue pairs run out for who asks for one more; who has one does not notice, and what is given back can be
+/// had again.
+// Requirements: DDP-8.3-06, DDP-8.3.2-01, DDP-8.3.2-02, DDP-8.3.2-03, RDMAP-8.1.2-01
 #[test]
 fn queue_pairs_run_out_and_come_back() {
     // One domain may have them all here.
@@ -59,8 +60,9 @@ fn listeners_run_out_and_come_back() {
     eventually_unused(&pair.far);
 }
 
-/// DDP-8.3.2-01, RDMAP-8.1.2-01: who asks for more than there can be of anything is told so, or gets as much
-/// as there can be; the device goes on for all others.
+/// Who asks for more than there can be of anything is told so, or gets as much as there can be; the device
+/// goes on for all others.
+// Requirements: DDP-8.3.2-01, RDMAP-8.1.2-01
 #[test]
 fn what_cannot_be_is_no_harm() {
     let pair = Pair::new();

@@ -138,13 +138,15 @@ fn in_lanes(how: TakenBack) {
     eventually_unused(&pair.far);
 }
 
-/// DDP-8.3.1-07, RDMAP-8.1.1-01: with segments in flight and others behind them.
+/// With segments in flight and others behind them.
+// Requirements: DDP-8.3.1-07, RDMAP-8.1.1-01
 #[test]
 fn deregistered_memory_is_written_no_more() {
     in_lanes(TakenBack::Deregistered);
 }
 
-/// DDP-8.3.1-07: an invalidation that is complete is as good.
+/// An invalidation that is complete is as good.
+// Requirements: DDP-8.3.1-07
 #[test]
 fn invalidated_memory_is_written_no_more() {
     in_lanes(TakenBack::Invalidated);

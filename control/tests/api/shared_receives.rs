@@ -63,9 +63,9 @@ fn send_and_be_told(end: &End, told: StreamError) {
     assert_eq!(end.qp.error(), Some(told));
 }
 
-/// DDP-8.3.2-07, RDMAP-8.1.2-05: queue pairs take buffers as messages come, under loss and reordering too;
-/// every message is in a buffer of its own, whose completion says from whom, and what each has used up is
-/// known.
+/// Queue pairs take buffers as messages come, under loss and reordering too; every message is in a buffer of
+/// its own, whose completion says from whom, and what each has used up is known.
+// Requirements: DDP-8.3.2-07, RDMAP-8.1.2-05
 #[test]
 fn many_peers_share_buffers() {
     const PEERS: usize = 6;
@@ -166,8 +166,9 @@ fn an_empty_queue_ends_one_stream() {
     assert_eq!(modest_qp.receives_taken(), 1);
 }
 
-/// RDMAP-8.1.1-05: a completion queue without a place ends the stream that needed one. Nothing is lost, the
-/// buffer stays with the queue, and the other stream goes on.
+/// A completion queue without a place ends the stream that needed one. Nothing is lost, the buffer stays with
+/// the queue, and the other stream goes on.
+// Requirements: RDMAP-8.1.1-05
 #[test]
 fn an_overflow_ends_one_stream() {
     let pair = Pair::new();

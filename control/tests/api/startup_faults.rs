@@ -84,7 +84,8 @@ fn a_responder_closes_on_a_malformed_request() {
     }
 }
 
-/// A-12, RDMAC-C.2.1-01: a rejecting Reply of revision 1, then FIN.
+/// A rejecting Reply of revision 1, then FIN.
+// Requirements: A-12, RDMAC-C.2.1-01
 #[test]
 fn a_responder_tells_revision_0_its_own() {
     let (fault, peer) = tell_responder(&frame(REQUEST, 0xc0, 0, 0, &[]));
@@ -93,7 +94,8 @@ fn a_responder_tells_revision_0_its_own() {
     assert!(peer.finished, "an orderly end");
 }
 
-/// MPA-7.1.2-24, A-03: a Request that ends too early.
+/// A Request that ends too early.
+// Requirements: MPA-7.1.2-24, A-03
 #[test]
 fn a_fin_inside_the_request_is_a_fault() {
     let (near, far) = link();
@@ -106,7 +108,8 @@ fn a_fin_inside_the_request_is_a_fault() {
     assert_eq!((startup_fault(&listener), peer.received), (StartupFault::Closed, vec![]));
 }
 
-/// MPA-7.1.2-21, MPA-7.1.2-25: silence, and an octet now and then, end at the same deadline.
+/// Silence, and an octet now and then, end at the same deadline.
+// Requirements: MPA-7.1.2-21, MPA-7.1.2-25
 #[test]
 fn a_responder_does_not_wait_for_ever() {
     let config = ListenConfig { startup_timeout: Duration::from_millis(50), ..ListenConfig::default() };
@@ -127,7 +130,8 @@ fn a_responder_does_not_wait_for_ever() {
     }
 }
 
-/// octets after the Request, while the application has not decided yet, and an Initiator that leaves.
+/// Octets after the Request, while the application has not decided yet, and an Initiator that leaves.
+// Requirements: A-03
 #[test]
 fn a_request_can_be_too_old_to_accept() {
     for leaves in [false, true] {
@@ -210,8 +214,8 @@ fn tell_initiator(octets: &[u8]) -> ConnectError {
     error
 }
 
-/// MPA-7.1.1-04, MPA-7.1.2-12, MPA-7.1.2-16, MPA-7.1.2-20, MPA-8-06, MPA-8-07: closed at once, without
-/// another octet.
+/// Closed at once, without another octet.
+// Requirements: MPA-7.1.1-04, MPA-7.1.2-12, MPA-7.1.2-16, MPA-7.1.2-20, MPA-8-06, MPA-8-07
 #[test]
 fn an_initiator_closes_on_a_malformed_reply() {
     let mut cases = cases(REPLY, (REQUEST, StartupError::OtherInitiator));
@@ -222,7 +226,8 @@ fn an_initiator_closes_on_a_malformed_reply() {
     }
 }
 
-/// MPA-7.1.2-13: what comes after a rejecting Reply is not a fault.
+/// What comes after a rejecting Reply is not a fault.
+// Requirements: MPA-7.1.2-13
 #[test]
 fn a_rejection_is_no_fault() {
     let error = tell_initiator(&frame(REPLY, 0x60, 1, 2, b"nothank you"));
@@ -230,7 +235,8 @@ fn a_rejection_is_no_fault() {
     assert_eq!(error, ConnectError::Rejected { private_data: (*b"no").into(), peer });
 }
 
-/// MPA-7.1.2-12: a peer that hangs up instead of replying.
+/// A peer that hangs up instead of replying.
+// Requirements: MPA-7.1.2-12
 #[test]
 fn a_fin_instead_of_a_reply_is_a_fault() {
     let (near, far) = link();

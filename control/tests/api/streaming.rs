@@ -123,7 +123,8 @@ fn a_stopped_device_says_so() {
     assert!(matches!(near.connect_stream((FAR, PORT).into(), &config), Err(ConnectError::Stopped(_))));
 }
 
-/// DDP-A-03: a peer that is not read fills what there is room for at both ends, then waits; nothing is lost.
+/// A peer that is not read fills what there is room for at both ends, then waits; nothing is lost.
+// Requirements: DDP-A-03
 #[test]
 fn an_application_that_never_reads_is_sent_no_more_than_the_window() {
     let pair = Pair::new();
@@ -231,8 +232,8 @@ fn startup_is_delayed_and_either_end_is_the_initiator() {
     eventually_unused(&pair.far);
 }
 
-/// MPA-7.1.5-03, MPA-7.1.5-04: the same through loss, reordering and duplication, which no change of modes
-/// gets in the way of.
+/// The same through loss, reordering and duplication, which no change of modes gets in the way of.
+// Requirements: MPA-7.1.5-03, MPA-7.1.5-04
 #[test]
 fn what_is_lost_around_the_switch_is_recovered() {
     let bad = Impairments { loss: 0.1, duplicate: 0.05, reorder: 0.1, ..Impairments::default() };
@@ -253,8 +254,9 @@ fn what_is_lost_around_the_switch_is_recovered() {
     }
 }
 
-/// MPA-7.1.2-07, MPA-7.1.2-13, MPA-7.1.2-18, A-01, A-03: a rejection leaves TCP open at both ends, at once:
-/// what the Responder says right behind its Reply is streaming data. The same connection may try again.
+/// A rejection leaves TCP open at both ends, at once: what the Responder says right behind its Reply is
+/// streaming data. The same connection may try again.
+// Requirements: MPA-7.1.2-07, MPA-7.1.2-13, MPA-7.1.2-18, A-01, A-03
 #[test]
 fn a_rejection_leaves_the_connection_open() {
     let pair = Pair::new();
@@ -290,7 +292,8 @@ fn a_rejection_leaves_the_connection_open() {
     carries(&ends.0, &ends.1);
 }
 
-/// a listener's application may keep the connection that it rejects.
+/// A listener's application may keep the connection that it rejects.
+// Requirements: A-01
 #[test]
 fn a_listener_keeps_the_connection_it_rejects() {
     let pair = Pair::new();
@@ -316,7 +319,8 @@ fn a_listener_keeps_the_connection_it_rejects() {
     expect(&near, b"yes");
 }
 
-/// MPA-7.1.5-01: streaming data that nobody has read is not taken for a startup frame.
+/// Streaming data that nobody has read is not taken for a startup frame.
+// Requirements: MPA-7.1.5-01
 #[test]
 fn pending_streaming_data_is_noticed() {
     let pair = Pair::new();
@@ -343,7 +347,8 @@ fn pending_streaming_data_is_noticed() {
     carries(&near_end, &far_end);
 }
 
-/// MPA-7.1.2-16, MPA-7.1.2-20: two Initiators know each other by the key, and both close.
+/// Two Initiators know each other by the key, and both close.
+// Requirements: MPA-7.1.2-16, MPA-7.1.2-20
 #[test]
 fn two_initiators_recognise_each_other() {
     let pair = Pair::new();
@@ -362,7 +367,8 @@ fn two_initiators_recognise_each_other() {
     });
 }
 
-/// MPA-7.1.2-21: two Responders time out.
+/// Two Responders time out.
+// Requirements: MPA-7.1.2-21
 #[test]
 fn two_responders_time_out() {
     let pair = Pair::new();
@@ -381,8 +387,9 @@ fn two_responders_time_out() {
     eventually_unused(&pair.far);
 }
 
-/// MPA-7.1.2-15, MPA-7.1.2-26: an Initiator that is accepted and never sends anything is given up, and what
-/// the Responder has posted with it; one that sends is not.
+/// An Initiator that is accepted and never sends anything is given up, and what the Responder has posted with
+/// it; one that sends is not.
+// Requirements: MPA-7.1.2-15, MPA-7.1.2-26
 #[test]
 fn an_initiator_that_sends_no_fpdu_is_given_up() {
     let pair = Pair::new();
@@ -418,7 +425,8 @@ fn an_initiator_that_sends_no_fpdu_is_given_up() {
     }
 }
 
-/// MPA-7.1.1-02, MPA-7.1.2-04, MPA-8-07: what is no Request ends the connection, and with it the stream.
+/// What is no Request ends the connection, and with it the stream.
+// Requirements: MPA-7.1.1-02, MPA-7.1.2-04, MPA-8-07
 #[test]
 fn a_malformed_request_ends_the_stream() {
     let pair = Pair::new();
@@ -431,8 +439,9 @@ fn a_malformed_request_ends_the_stream() {
     assert!(far.write(&[0], NOW).is_err());
 }
 
-/// MPA-7.1.2-17: an Initiator that does not like what it is accepted with closes at once, without an FPDU.
-/// The Responder's posted work, which rule 4 has held back, is flushed (MPA-7.1.2-15, MPA-7.2-01).
+/// An Initiator that does not like what it is accepted with closes at once, without an FPDU. The Responder's
+/// posted work, which rule 4 has held back, is flushed (MPA-7.1.2-15, MPA-7.2-01).
+// Requirements: MPA-7.1.2-17
 #[test]
 fn an_initiator_may_close_when_it_has_seen_the_private_data() {
     let pair = Pair::new();
@@ -494,9 +503,9 @@ fn a_peer_that_has_finished_starts_nothing() {
     }
 }
 
-/// C00-8.1-02, C00-8.1-03, C00-8.1-05, C00-8.1-06, C00-8.2-01, C00-5.1-06: Full Operation at an agreed octet
-/// without startup frames, at once and after streaming octets, and one half connection before the other; a
-/// graceful close is reported as ever.
+/// Full Operation at an agreed octet without startup frames, at once and after streaming octets, and one half
+/// connection before the other; a graceful close is reported as ever.
+// Requirements: C00-8.1-02, C00-8.1-03, C00-8.1-05, C00-8.1-06, C00-8.2-01, C00-5.1-06
 #[test]
 fn full_operation_needs_no_startup_frames() {
     let pair = Pair::new();
@@ -538,8 +547,9 @@ fn full_operation_needs_no_startup_frames() {
     assert_eq!(far_end.qp.wait_closed(PATIENCE), Ok(()));
 }
 
-/// RDMAP-6.1-02, RDMAP-6.1-03: without startup frames the applications say how many Reads may be outstanding.
-/// No more than ORD leave, none where it is 0, and a peer whose ORD exceeds our IRD is refused.
+/// Without startup frames the applications say how many Reads may be outstanding. No more than ORD leave,
+/// none where it is 0, and a peer whose ORD exceeds our IRD is refused.
+// Requirements: RDMAP-6.1-02, RDMAP-6.1-03
 #[test]
 fn applications_set_the_reads_of_a_stream_without_startup_frames() {
     const READS: u64 = 8;

@@ -61,8 +61,8 @@ fn a_half_that_is_kept_open_still_sends() {
     far.qp.wait_closed(PATIENCE).unwrap();
 }
 
-/// DDP-6.2.1-04, DDP-6.2.1-05, DDP-6.2.1-06: each end closes its half and goes on receiving, and learns when
-/// the other has closed.
+/// Each end closes its half and goes on receiving, and learns when the other has closed.
+// Requirements: DDP-6.2.1-04, DDP-6.2.1-05, DDP-6.2.1-06
 #[test]
 fn halves_close_one_by_one() {
     let pair = Pair::new();
@@ -148,8 +148,8 @@ fn a_reset_is_no_close() {
     assert!(!near.qp.peer_closed());
 }
 
-/// MPA-8-01, DDP-3-03, DDP-6.2.2-02: an abort is a failure at both ends, and everything outstanding is
-/// flushed.
+/// An abort is a failure at both ends, and everything outstanding is flushed.
+// Requirements: MPA-8-01, DDP-3-03, DDP-6.2.2-02
 #[test]
 fn an_abort_resets() {
     let pair = Pair::new();
@@ -167,8 +167,8 @@ fn an_abort_resets() {
     assert_eq!((near.qp.state(), far.qp.state()), (QpState::Error, QpState::Error));
 }
 
-/// DDP-7.1-13, DDP-7.1-15, RDMAP-5.4-03, RDMAP-6.2.1-01, RDMAP-7-01: the target names the fault, its peer is
-/// told, nothing outside is written.
+/// The target names the fault, its peer is told, nothing outside is written.
+// Requirements: DDP-7.1-13, DDP-7.1-15, RDMAP-5.4-03, RDMAP-6.2.1-01, RDMAP-7-01
 #[test]
 fn a_write_out_of_bounds_ends_the_stream_at_both_ends() {
     let pair = Pair::new();

@@ -74,7 +74,7 @@ impl MpaError {
 mod tests {
     use super::*;
 
-    /// MPA-8-01, MPA-8-02, MPA-8-03, MPA-8-06, MPAv2-8-01
+    // Requirements: MPA-8-01, MPA-8-02, MPA-8-03, MPA-8-06, MPAv2-8-01
     #[test]
     fn codes_are_those_of_the_documents() {
         use MpaError::{

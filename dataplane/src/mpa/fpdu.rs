@@ -301,8 +301,9 @@ mod tests {
         out
     }
 
-    /// MPA-4.5-01, MPA-4.5-02: at every phase the FPDU of a MULPDU fits its segment, and one octet more does
-    /// not at some, but for the three sizes where the formula itself gives away four octets.
+    /// At every phase the FPDU of a MULPDU fits its segment, and one octet more does not at some, but for the
+    /// three sizes where the formula itself gives away four octets.
+    // Requirements: MPA-4.5-01, MPA-4.5-02
     #[test]
     fn mulpdu_fits_at_every_phase() {
         let worst =
@@ -317,8 +318,9 @@ mod tests {
         }
     }
 
-    /// MPA-4.5-04, MPA-4.5-07: what is left of a segment is used as far as an FPDU of 128 octets fits, never
-    /// beyond, and up to a few octets that rounding and a Marker take.
+    /// What is left of a segment is used as far as an FPDU of 128 octets fits, never beyond, and up to a few
+    /// octets that rounding and a Marker take.
+    // Requirements: MPA-4.5-04, MPA-4.5-07
     #[test]
     fn what_is_left_of_a_segment_has_a_mulpdu_of_its_own() {
         for markers in [false, true] {
@@ -338,7 +340,7 @@ mod tests {
         assert_eq!(mulpdu_within(0, usize::MAX, false), Some(MULPDU_MAX));
     }
 
-    /// MPA-3-04, MPA-4.5-06, C00-5.2-02, D08-X-03
+    // Requirements: MPA-3-04, MPA-4.5-06, C00-5.2-02, D08-X-03
     #[test]
     fn mulpdu_stays_within_its_bounds() {
         for emss in (0..=65535).chain([usize::MAX]) {
@@ -351,7 +353,7 @@ mod tests {
         }
     }
 
-    /// MPA-3-13
+    // Requirements: MPA-3-13
     #[test]
     fn the_greatest_mulpdu_is_derived() {
         let segment = 65535 - 60 - 60;
@@ -359,7 +361,8 @@ mod tests {
         assert_eq!(MULPDU_MAX, ulpdu / 128 * 128);
     }
 
-    /// MPA-3-05, MPA-3-06, C00-5.2-03, C00-5.2-04: and nothing is said to be emitted.
+    /// And nothing is said to be emitted.
+    // Requirements: MPA-3-05, MPA-3-06, C00-5.2-03, C00-5.2-04
     #[test]
     fn no_ulpdu_is_longer_than_64768_octets() {
         let mut out = vec![0; 70000];
@@ -380,7 +383,8 @@ mod tests {
         assert_eq!(encode_head(&mut out, &[0; 17], 1), None, "the payload would not be aligned");
     }
 
-    /// MPA-4.3-06: SeqStart 11 gives Markers at 11, 523, 1035; and MPA-4.3-03 their pointers.
+    /// SeqStart 11 gives Markers at 11, 523, 1035; and MPA-4.3-03 their pointers.
+    // Requirements: MPA-4.3-06
     #[test]
     fn markers_stand_512_apart() {
         let markers = Markers::of(0, true);
@@ -403,7 +407,7 @@ mod tests {
     }
 
     proptest! {
-        /// MPA-4.1-03, MPA-4.1-07
+        // Requirements: MPA-4.1-03, MPA-4.1-07
         #[test]
         fn fpdus_are_multiples_of_four(ulpdu_len in 0usize..=MULPDU_MAX, phase in 0u64..128, markers: bool) {
             prop_assert_eq!((2 + ulpdu_len + pad_len(ulpdu_len)) % 4, 0);

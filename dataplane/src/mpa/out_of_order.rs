@@ -253,8 +253,8 @@ mod tests {
         }
     }
 
-    /// MPA-6-02, MPA-6-04: wherever the octets begin, the first FPDU located is the first that a Marker in
-    /// them points to.
+    /// Wherever the octets begin, the first FPDU located is the first that a Marker in them points to.
+    // Requirements: MPA-6-02, MPA-6-04
     #[test]
     fn a_marker_leads_to_the_first_fpdu_that_begins_after_it_can_be_located() {
         let (octets, starts) = stream(&[700, 90, 400, 1442, 36, 60, 2000]);
@@ -273,7 +273,8 @@ mod tests {
         }
     }
 
-    /// MPA-6-04: after an FPDU that was placed, no Marker is needed.
+    /// After an FPDU that was placed, no Marker is needed.
+    // Requirements: MPA-6-04
     #[test]
     fn the_end_of_a_placed_fpdu_is_the_beginning_of_the_next() {
         let (octets, starts) = stream(&[100, 80, 80, 80]);
@@ -286,7 +287,8 @@ mod tests {
         assert_eq!(arrived.locate(0), None, "it was refused");
     }
 
-    /// MPA-6-05: an FPDU that is not whole ends the chain and is not refused.
+    /// An FPDU that is not whole ends the chain and is not refused.
+    // Requirements: MPA-6-05
     #[test]
     fn a_chain_ends_before_the_first_fpdu_that_is_not_whole() {
         let (octets, starts) = stream(&[700, 300, 300, 700]);
@@ -301,8 +303,8 @@ mod tests {
         assert!(fpdus.are_whole(starts[1], starts[3]) && !fpdus.are_whole(starts[1], starts[3] + 1));
     }
 
-    /// MPA-6-01, MPA-6-03: an FPDU whose CRC is wrong is refused, and so is one that the caller does not
-    /// accept.
+    /// An FPDU whose CRC is wrong is refused, and so is one that the caller does not accept.
+    // Requirements: MPA-6-01, MPA-6-03
     #[test]
     fn a_chain_ends_before_the_first_fpdu_that_is_refused() {
         let (mut octets, starts) = stream(&[700, 300, 300, 700]);

@@ -307,8 +307,8 @@ mod tests {
         (0..len).map(|octet| octet as u8).collect()
     }
 
-    /// MPA-6-05, C00-7.4-04: with the last octet withheld nothing is located, and what is needed is known
-    /// from the length on.
+    /// With the last octet withheld nothing is located, and what is needed is known from the length on.
+    // Requirements: MPA-6-05, C00-7.4-04
     #[test]
     fn incomplete_fpdus_say_what_they_need() {
         let octets = encoded(0, true, &ulpdu(600));
@@ -323,7 +323,8 @@ mod tests {
         assert_eq!(located.marker_count(), 2);
     }
 
-    /// MPA-A.4-01, MPA-5.1-05: slices of any length give the same ULPDU.
+    /// Slices of any length give the same ULPDU.
+    // Requirements: MPA-A.4-01, MPA-5.1-05
     #[test]
     fn slices_make_no_difference() {
         for (position, markers, len) in
@@ -360,8 +361,8 @@ mod tests {
         located.payload(&octets, 9000, |_, _| panic!("nothing is left"));
     }
 
-    /// MPA-6-01, C00-7.4-01, C00-7.4-02, MPA-4.4-15, MPA-8-02, MPA-8-03: the CRC comes first, and no Marker
-    /// goes unlooked at.
+    /// The CRC comes first, and no Marker goes unlooked at.
+    // Requirements: MPA-6-01, C00-7.4-01, C00-7.4-02, MPA-4.4-15, MPA-8-02, MPA-8-03
     #[test]
     fn every_damage_is_found() {
         let octets = encoded(0, true, &ulpdu(1442));
@@ -378,7 +379,8 @@ mod tests {
             let crc = crate::crc32c::checksum(&damaged[..covered]).to_le_bytes();
             damaged[covered..].copy_from_slice(&crc);
             assert_eq!(receiver.next(&&damaged[..]), Err(MpaError::Marker));
-            // without CRCs too.
+            // Without CRCs too.
+            // Requirements: A-10
             assert_eq!(
                 FpduReceiver::new(Framing { markers: true, crc: false }).next(&&damaged[..]),
                 Err(MpaError::Marker)
@@ -386,7 +388,8 @@ mod tests {
         }
     }
 
-    /// MPA-4.1-05, C00-6-02: PAD counts for the CRC only.
+    /// PAD counts for the CRC only.
+    // Requirements: MPA-4.1-05, C00-6-02
     #[test]
     fn pad_may_hold_anything() {
         let mut octets = encoded(0, false, &ulpdu(19));
@@ -409,7 +412,8 @@ mod tests {
         }
     }
 
-    /// no ULPDU at all is passed up; one too long is refused as soon as its length is there.
+    /// No ULPDU at all is passed up; one too long is refused as soon as its length is there.
+    // Requirements: A-05
     #[test]
     fn lengths_out_of_range() {
         let empty = encoded(0, false, &[]);
@@ -421,8 +425,9 @@ mod tests {
         assert_eq!(receiver.next(&&[0xfd, 0x00][..]), Ok(None), "64768");
     }
 
-    /// MPA-4.4-15, MPA-8-03, A-05: a length above 64768 is error 3 where the CRC is right or cannot be looked
-    /// at, and error 2 where it is wrong. Only a right CRC says that it was sent so.
+    /// A length above 64768 is error 3 where the CRC is right or cannot be looked at, and error 2 where it is
+    /// wrong. Only a right CRC says that it was sent so.
+    // Requirements: MPA-4.4-15, MPA-8-03, A-05
     #[test]
     fn a_length_out_of_range_is_judged_by_its_crc() {
         let mut octets = vec![0xff, 0xff];
@@ -454,7 +459,8 @@ mod tests {
         assert!(!receiver.may_be_damage(&&octets[..], MpaError::Marker));
     }
 
-    /// MPA-4.3-04, MPA-4.3-06: the Marker positions of a stream, also where sequence numbers wrap.
+    /// The Marker positions of a stream, also where sequence numbers wrap.
+    // Requirements: MPA-4.3-04, MPA-4.3-06
     #[test]
     fn markers_in_sequence_space() {
         for (start, positions) in [
@@ -472,7 +478,8 @@ mod tests {
         assert_eq!(length, SeqNumber(0xffff_ff04));
     }
 
-    /// MPA-6-04: every Marker of every FPDU leads to its receiver.
+    /// Every Marker of every FPDU leads to its receiver.
+    // Requirements: MPA-6-04
     #[test]
     fn markers_lead_to_their_fpdu() {
         let mut position = 0;

@@ -181,13 +181,15 @@ mod tests {
         octets
     }
 
-    /// MPA-1.2-02, MPA-4.4-02, MPA-4.4-03, MPA-4.4-05: CRCs are on unless somebody turned them off.
+    /// CRCs are on unless somebody turned them off.
+    // Requirements: MPA-1.2-02, MPA-4.4-02, MPA-4.4-03, MPA-4.4-05
     #[test]
     fn crcs_are_on_by_default() {
         assert!(Offer::default().crc);
     }
 
-    /// MPA-4.4-04, MPA-7.1.1-05, MPA-7.1.1-07, MPA-7.1.1-08, RDMAC-C.2-03: all sixteen combinations.
+    /// All sixteen combinations.
+    // Requirements: MPA-4.4-04, MPA-7.1.1-05, MPA-7.1.1-07, MPA-7.1.1-08, RDMAC-C.2-03
     #[test]
     fn each_end_asks_for_the_markers_it_receives_and_either_for_crcs() {
         for bits in 0..16 {
@@ -205,7 +207,7 @@ mod tests {
         }
     }
 
-    /// RDMAC-C.1-01, RDMAC-C.1-04, RDMAC-C.2.3-02, RDMAC-C.2.5-02, A-22
+    // Requirements: RDMAC-C.1-01, RDMAC-C.1-04, RDMAC-C.2.3-02, RDMAC-C.2.5-02, A-22
     #[test]
     fn an_rdma_consortium_peer_has_it_its_way() {
         let peer = frame(Kind::Reply, true, true, 0);
@@ -216,7 +218,7 @@ mod tests {
         }
     }
 
-    /// MPA-7.1.1-17, A-03
+    // Requirements: MPA-7.1.1-17, A-03
     #[test]
     fn octets_behind_a_frame_are_judged_by_who_may_send_them() {
         let asked = frame(Kind::Request, true, true, 1);
@@ -231,15 +233,15 @@ mod tests {
         assert_eq!(reply(&octets(&rejected, b"x")), Ok(Some((rejected, 24))));
     }
 
-    /// MPA-8-06
+    // Requirements: MPA-8-06
     #[test]
     fn a_bad_frame_is_error_4() {
         let error = request(b"GET / HTTP/1.1").unwrap_err();
         assert_eq!(MpaError::from(error).code(), 4);
     }
 
-    /// MPA-7.1.2-08, MPA-7.1.1-08, MPAv2-6-04, MPAv2-10-01, MPAv2-10-02, A-11: M is what this end wants, C
-    /// what either wants.
+    /// M is what this end wants, C what either wants.
+    // Requirements: MPA-7.1.2-08, MPA-7.1.1-08, MPAv2-6-04, MPAv2-10-01, MPAv2-10-02, A-11
     #[test]
     fn the_reply_has_the_revision_of_the_request() {
         let offer = Offer { markers: true, crc: false };
@@ -252,7 +254,7 @@ mod tests {
         }
     }
 
-    /// RDMAC-C.2.1-01, RDMAC-C.2.3-03, RDMAC-C.2.4-02, A-12
+    // Requirements: RDMAC-C.2.1-01, RDMAC-C.2.3-03, RDMAC-C.2.4-02, A-12
     #[test]
     fn revision_0_is_for_the_permissive() {
         let asked = frame(Kind::Request, true, true, 0);
@@ -265,8 +267,8 @@ mod tests {
         assert_eq!(reply.revision, 1);
     }
 
-    /// MPAv2-10-01, MPAv2-10-05, MPA-7.1.1-13: every revision asked and answered, enhanced and not, accepting
-    /// and rejecting.
+    /// Every revision asked and answered, enhanced and not, accepting and rejecting.
+    // Requirements: MPAv2-10-01, MPAv2-10-05, MPA-7.1.1-13
     #[test]
     fn a_reply_fits_its_request_or_not() {
         for case in 0..32 {

@@ -225,7 +225,8 @@ mod tests {
         assert_eq!(out, [0, 1, 2, 3, 4, 5, 0, 0, 0, 2, 255, 255, 255, 255, 1, 2, 3, 4]);
     }
 
-    /// as long as the header is not whole, there is none.
+    /// As long as the header is not whole, there is none.
+    // Requirements: A-06
     #[test]
     fn short_segments_have_no_header() {
         for (control, header_len) in [(0xc1, 14), (0x41, 18)] {

@@ -429,7 +429,8 @@ mod tests {
         assert_eq!(Terminate::parse(&out), Ok(terminate));
     }
 
-    /// A-18, RDMAP-4.8-05: reserved bits and trailing octets are ignored; a cut header is no header.
+    /// Reserved bits and trailing octets are ignored; a cut header is no header.
+    // Requirements: A-18, RDMAP-4.8-05
     #[test]
     fn parsing_is_lenient() {
         let octets = [0x12, 0x02, 0xdf, 0xff, 0, 42, 0x41, 1, 2, 3];

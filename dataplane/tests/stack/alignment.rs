@@ -41,8 +41,9 @@ fn growth(octets: u32) -> f64 {
     (statistics.tcp.data_segments_sent - before) as f64 / full as f64
 }
 
-/// MPA-B.2-01: at worst, with FPDUs just over half a segment, about two segments for each that would be full;
-/// with FPDUs that fill them, none more.
+/// At worst, with FPDUs just over half a segment, about two segments for each that would be full; with FPDUs
+/// that fill them, none more.
+// Requirements: MPA-B.2-01
 #[test]
 fn alignment_costs_at_most_a_factor_of_two() {
     let (full, half) = (growth(1428), growth(708));

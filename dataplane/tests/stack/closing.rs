@@ -32,8 +32,9 @@ fn disconnect(pair: &Pair, within_ns: Option<u64>) {
     pair.a.command(Command::Disconnect { connection: pair.a.connection.unwrap(), within_ns });
 }
 
-/// DDP-6.2.1-02: what is posted after this end has closed is not sent, and its flush comes behind the
-/// completions of what was posted before, so that one marker tells that the queue is drained.
+/// What is posted after this end has closed is not sent, and its flush comes behind the completions of what
+/// was posted before, so that one marker tells that the queue is drained.
+// Requirements: DDP-6.2.1-02
 #[test]
 fn what_is_posted_after_a_disconnect_is_flushed_in_its_turn() {
     let mut pair = established();
@@ -117,8 +118,9 @@ fn a_peer_that_never_closes_is_given_up() {
     assert_eq!(pair.b.qp.error(), Some(StreamError::Tcp(CloseReason::Reset)), "the peer is told, too");
 }
 
-/// DDP-6.2.1-06: a peer that still sends is not given up, however long that takes; the time counts from its
-/// last octet. And without a limit it may be silent for ever.
+/// A peer that still sends is not given up, however long that takes; the time counts from its last octet. And
+/// without a limit it may be silent for ever.
+// Requirements: DDP-6.2.1-06
 #[test]
 fn a_peer_that_still_sends_is_waited_for() {
     let mut pair = established();

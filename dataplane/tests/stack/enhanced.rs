@@ -181,7 +181,8 @@ fn siw_rtr() -> Vec<u8> {
     fpdu(&[0xc1, 0x40, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0])
 }
 
-/// MPAv2-9.2-10, MPA-7.1.2-15: each indication lets the Responder send, and neither ULP sees it.
+/// Each indication lets the Responder send, and neither ULP sees it.
+// Requirements: MPAv2-9.2-10, MPA-7.1.2-15
 #[test]
 fn an_indication_opens_the_responder_and_is_not_seen() {
     for (rtr, first_msn) in
@@ -200,7 +201,8 @@ fn an_indication_opens_the_responder_and_is_not_seen() {
     }
 }
 
-/// the Read for nothing is number 1 of its queue and is answered, before anything of the ULP's.
+/// The Read for nothing is number 1 of its queue and is answered, before anything of the ULP's.
+// Requirements: A-16
 #[test]
 fn an_indication_by_a_read_is_answered() {
     let mut target = Target::responder(ReadyToReceive::Expect(RtrKinds::all()));
@@ -274,9 +276,9 @@ fn what_was_not_agreed_is_no_indication() {
     }
 }
 
-/// MPAv2-5-01, MPAv2-9.2-07, MPAv2-9.2-10: the indication is the first FPDU, at once, and what the ULP posted
-/// early follows. The STag is not zero: there are adapters that fail a tagged message to STag 0 even without
-/// payload.
+/// The indication is the first FPDU, at once, and what the ULP posted early follows. The STag is not zero:
+/// there are adapters that fail a tagged message to STag 0 even without payload.
+// Requirements: MPAv2-5-01, MPAv2-9.2-07, MPAv2-9.2-10
 #[test]
 fn the_initiator_sends_its_indication_first() {
     let read = {
@@ -316,7 +318,8 @@ fn an_indication_is_retransmitted() {
     }
 }
 
-/// the answer to our Read for nothing is swallowed, once; a Response that answers nothing is none.
+/// The answer to our Read for nothing is swallowed, once; a Response that answers nothing is none.
+// Requirements: A-16
 #[test]
 fn the_answer_to_an_indication_is_not_seen() {
     let response = |stag, to| fpdu(&[0xc1, 0x42, 0, 0, 0, stag, 0, 0, 0, 0, 0, 0, 0, to]);
@@ -329,8 +332,9 @@ fn the_answer_to_an_indication_is_not_seen() {
     assert_eq!(target.qp.error(), None);
     target.send(&response(1, 0));
     target.expect_failed(unexpected);
-    // DDP-5.2-09: of an empty Response neither STag nor TO is looked at. An adapter may echo those of the
-    // sink, those of the source, or none.
+    // Of an empty Response neither STag nor TO is looked at. An adapter may echo those of the sink, those of
+    // the source, or none.
+    // Requirements: DDP-5.2-09
     for (stag, to) in [(0, 0), (2, 0), (1, 1)] {
         let mut target = Target::initiator(ReadyToReceive::Send(Rtr::Read));
         target.sent();
@@ -347,8 +351,9 @@ fn the_answer_to_an_indication_is_not_seen() {
     target.expect_failed(unexpected);
 }
 
-/// A-16, DDP-5.3-03: while the indication is missing, a Send beyond the gap is not placed by its number,
-/// since the indication may be number 1 and take no buffer.
+/// While the indication is missing, a Send beyond the gap is not placed by its number, since the indication
+/// may be number 1 and take no buffer.
+// Requirements: A-16, DDP-5.3-03
 #[test]
 fn what_overtakes_the_indication_waits_for_it() {
     let marked = |position: u64, ulpdu: &[u8]| {
@@ -397,7 +402,8 @@ fn version_0(initiator: bool) -> FullOperation {
 const V0_SEND: &str = "Send MSN=1, DV=0 RV=0";
 const V0_WRITE: &str = "RDMA Write DV=0 RV=0";
 
-/// RDMAC-C.2.5-02, RDMAC-C.1-01: what an RDMA Consortium peer gets are the golden octets.
+/// What an RDMA Consortium peer gets are the golden octets.
+// Requirements: RDMAC-C.2.5-02, RDMAC-C.1-01
 #[test]
 fn version_0_is_sent() {
     let mut target = Target::new(version_0(true));
@@ -409,7 +415,8 @@ fn version_0_is_sent() {
     assert_eq!(target.sent(), vector("rdmac-v0", V0_WRITE));
 }
 
-/// RDMAC-C.1-02: and what it sends is understood.
+/// And what it sends is understood.
+// Requirements: RDMAC-C.1-02
 #[test]
 fn version_0_is_received() {
     let mut target = Target::new(version_0(false));
@@ -421,8 +428,9 @@ fn version_0_is_received() {
     assert_eq!(target.qp.error(), None);
 }
 
-/// RDMAC-C.1-02, RDMAC-C.1-03: a version other than the connection's, of DDP or of RDMAP, is the documented
-/// error, whichever it is; and the Terminate has the connection's own version.
+/// A version other than the connection's, of DDP or of RDMAP, is the documented error, whichever it is; and
+/// the Terminate has the connection's own version.
+// Requirements: RDMAC-C.1-02, RDMAC-C.1-03
 #[test]
 fn versions_do_not_mix() {
     let tagged = StreamError::Ddp(DdpError::TaggedVersion);
@@ -471,8 +479,7 @@ fn nudging() -> Target {
 
 /// A peer that overlooks the first FPDU until more octets come, as Linux siw may, gets some: Writes for
 /// nothing, ever more rarely, and in the end no more.
-///
-/// RDMAP-5.1-03
+// Requirements: RDMAP-5.1-03
 #[test]
 fn a_peer_that_stays_silent_is_nudged() {
     let mut target = nudging();
@@ -525,7 +532,8 @@ fn a_peer_that_is_not_silent_is_not_nudged() {
     assert_eq!(finished.peer.core.statistics().nudges_sent, 0);
 }
 
-/// DDP-5.3-03: a message that has begun is not cut in two. Its own octets are as good as a nudge.
+/// A message that has begun is not cut in two. Its own octets are as good as a nudge.
+// Requirements: DDP-5.3-03
 #[test]
 fn a_nudge_does_not_cut_a_message() {
     let mut target = nudging();

@@ -56,9 +56,11 @@ fn bad_tagged_segments() {
         (write(WRITABLE, u64::MAX, b"x"), ddp(DdpError::ToWrap), [0x11, 3, 0xc0, 0]),
         (tagged(WRITABLE, BASE_TO, [0xc0, 0x40], b"x"), ddp(DdpError::TaggedVersion), [0x11, 4, 0xc0, 0]),
         (tagged(WRITABLE, BASE_TO, [0xc2, 0x40], b""), ddp(DdpError::TaggedVersion), [0x11, 4, 0xc0, 0]),
-        // RFC 5040 figure 10 has no protection error of RDMAP for a Write.
+        // RFC 5040 figure 10 has no protection error of RDMAP for a Write.
+        // Requirements: A-31
         (write(READABLE, BASE_TO, b"x"), ddp(DdpError::AccessRights), [0x11, 0, 0xc0, 0]),
-        // which right is needed depends on the opcode, so everything else is checked before it.
+        // Which right is needed depends on the opcode, so everything else is checked before it.
+        // Requirements: A-30
         (write(READABLE, BASE_TO + 256, b"x"), ddp(DdpError::BaseOrBounds), [0x11, 1, 0xc0, 0]),
         (
             tagged(READABLE, BASE_TO, [0xc1, 0x80], b"x"),
@@ -136,7 +138,8 @@ fn bad_untagged_segments() {
     }
 }
 
-/// DDP-7.1-02, DDP-7.1-06, DDP-7.1-09: a second message, and no buffer for it. The first stays Delivered.
+/// A second message, and no buffer for it. The first stays Delivered.
+// Requirements: DDP-7.1-02, DDP-7.1-06, DDP-7.1-09
 #[test]
 fn a_send_without_a_buffer() {
     let mut target = Target::new();
@@ -150,14 +153,15 @@ fn a_send_without_a_buffer() {
     );
     target.send(&fpdu(&send(2, 0, b"x")));
     assert_eq!(target.qp.error(), Some(StreamError::Ddp(DdpError::NoBuffer)));
-    // DDP-7.1-08: at most once a stream, and counted.
+    // At most once a stream, and counted.
+    // Requirements: DDP-7.1-08
     assert_eq!(target.peer.core.statistics().streams_failed, 1);
 }
 
 /// Bits and fields that nobody may look at: reserved bits of DDP's and RDMAP's control octets, the Invalidate
 /// STag of a Send that does not invalidate, what the ULP's fields say in the segments of one message, and
-/// where an empty tagged segment would go. DDP-4.1-08, DDP-4.3-05, DDP-5.2-09, DDP-5.2-10, RDMAP-4.1-08,
-/// RDMAP-4.1-09
+/// where an empty tagged segment would go.
+// Requirements: DDP-4.1-08, DDP-4.3-05, DDP-5.2-09, DDP-5.2-10, RDMAP-4.1-08, RDMAP-4.1-09
 #[test]
 fn what_is_not_looked_at() {
     let mut target = Target::new();
@@ -177,7 +181,8 @@ fn what_is_not_looked_at() {
     assert_eq!((completion.status, completion.octets), (Status::Success, 11), "DDP-5.4-02");
 }
 
-/// A-06, DDP-6.2.2-01: a ULPDU too short for its header.
+/// A ULPDU too short for its header.
+// Requirements: A-06, DDP-6.2.2-01
 #[test]
 fn ulpdus_without_a_header() {
     for ulpdu in [&b""[..], b"\xc1", &[0xc1; 13], &[0x41; 17]] {
@@ -187,9 +192,9 @@ fn ulpdus_without_a_header() {
     }
 }
 
-/// MPA-8-02, MPA-8-08, MPA-8-10, MPA-4.4-15, C00-9-06: a wrong CRC is taken as loss while TCP may still bring
-/// the FPDU again; the same octets wrong again and again are error 2. TCP carries the Terminate, and is
-/// closed behind it, not reset.
+/// A wrong CRC is taken as loss while TCP may still bring the FPDU again; the same octets wrong again and
+/// again are error 2. TCP carries the Terminate, and is closed behind it, not reset.
+// Requirements: MPA-8-02, MPA-8-08, MPA-8-10, MPA-4.4-15, C00-9-06
 #[test]
 fn a_wrong_crc_is_loss_first_and_then_an_error() {
     let mut target = Target::new();
@@ -206,7 +211,8 @@ fn a_wrong_crc_is_loss_first_and_then_an_error() {
     target.expect(&wrong, StreamError::Mpa(MpaError::Crc), [0x20, 2, 0, 0], None);
 }
 
-/// MPA-8-02, MPA-8-08, C00-9-04: the silence is a choice. Without, the first is an error.
+/// The silence is a choice. Without, the first is an error.
+// Requirements: MPA-8-02, MPA-8-08, C00-9-04
 #[test]
 fn a_wrong_crc_may_be_an_error_at_once() {
     let mut target = Target::with(FullOperation { crc_retries: 0, ..FullOperation::new(QP, false) });
@@ -262,7 +268,8 @@ fn a_length_that_cannot_be_is_loss_first_and_then_an_error() {
     }
 }
 
-/// MPA-8-08: the silence about it is a choice too.
+/// The silence about it is a choice too.
+// Requirements: MPA-8-08
 #[test]
 fn a_length_that_cannot_be_may_be_an_error_at_once() {
     let mut target = Target::with(FullOperation { crc_retries: 0, ..FullOperation::new(QP, false) });
@@ -272,7 +279,8 @@ fn a_length_that_cannot_be_may_be_an_error_at_once() {
     target.expect(&wrong, StreamError::Mpa(MpaError::Marker), [0x20, 3, 0, 0], None);
 }
 
-/// MPA-8-02: when the first octets of an FPDU are acknowledged, TCP cannot bring it again.
+/// When the first octets of an FPDU are acknowledged, TCP cannot bring it again.
+// Requirements: MPA-8-02
 #[test]
 fn a_wrong_crc_across_acknowledged_segments() {
     let mut target = Target::new();
@@ -286,7 +294,8 @@ fn a_wrong_crc_across_acknowledged_segments() {
     target.expect(&wrong[40..], StreamError::Mpa(MpaError::Crc), [0x20, 2, 0, 0], None);
 }
 
-/// a length that no sender may use, where nothing is taken for a loss.
+/// A length that no sender may use, where nothing is taken for a loss.
+// Requirements: A-05
 #[test]
 fn an_impossible_length() {
     let mut target = Target::with(FullOperation { crc_retries: 0, ..FullOperation::new(QP, false) });
@@ -297,7 +306,8 @@ fn an_impossible_length() {
     target.expect_untouched();
 }
 
-/// MPA-7.1.2-15, A-07: a Responder that has received no valid FPDU sends none, not even a Terminate.
+/// A Responder that has received no valid FPDU sends none, not even a Terminate.
+// Requirements: MPA-7.1.2-15, A-07
 #[test]
 fn no_terminate_before_the_first_fpdu() {
     let mut target = Target::with(FullOperation { crc_retries: 0, ..FullOperation::new(QP, false) });
@@ -312,7 +322,8 @@ fn no_terminate_before_the_first_fpdu() {
     assert!(fin);
 }
 
-/// A-09, MPA-8-01, DDP-3-09, DDP-3-10: a FIN inside an FPDU is error 1; on a boundary it is a graceful close.
+/// A FIN inside an FPDU is error 1; on a boundary it is a graceful close.
+// Requirements: A-09, MPA-8-01, DDP-3-09, DDP-3-10
 #[test]
 fn fins_inside_and_between_fpdus() {
     let mut target = Target::new();
@@ -330,7 +341,8 @@ fn fins_inside_and_between_fpdus() {
     assert!(target.peer.events.iter().any(|event| matches!(event, Event::PeerFinished { .. })));
 }
 
-/// MPA-8-01, DDP-6.2.2-01, DDP-6.2.2-02: a RST in Full Operation is reported, and the work flushed.
+/// A RST in Full Operation is reported, and the work flushed.
+// Requirements: MPA-8-01, DDP-6.2.2-01, DDP-6.2.2-02
 #[test]
 fn a_reset_is_reported() {
     let mut target = Target::new();
@@ -345,8 +357,8 @@ fn a_reset_is_reported() {
     assert_eq!(flushed, Some((2, Status::Flushed)), "what is posted later too");
 }
 
-/// RDMAP-5.4-03, RDMAP-5.4-05, RDMAP-6.2.1-02: the peer's Terminate is told to the application, and answered
-/// by closing alone.
+/// The peer's Terminate is told to the application, and answered by closing alone.
+// Requirements: RDMAP-5.4-03, RDMAP-5.4-05, RDMAP-6.2.1-02
 #[test]
 fn a_terminate_is_reported() {
     let mut target = Target::new();
@@ -358,8 +370,9 @@ fn a_terminate_is_reported() {
     assert!(data.is_empty() && fin);
 }
 
-/// DDP-7.1-03 to DDP-7.1-05, RDMAP-7.2-01 to RDMAP-7.2-03: a Terminate is checked as any Untagged message
-/// before it is believed. Its queue has one buffer, for one message as long as the longest Terminate.
+/// A Terminate is checked as any Untagged message before it is believed. Its queue has one buffer, for one
+/// message as long as the longest Terminate.
+// Requirements: DDP-7.1-03 to DDP-7.1-05, RDMAP-7.2-01 to RDMAP-7.2-03
 #[test]
 fn a_terminate_is_checked() {
     let header = [0x11, 1, 0, 0];
@@ -433,7 +446,8 @@ fn a_failed_stream_does_not_linger() {
     );
 }
 
-/// MPA-5.1-05, MPA-A.4-02, MPA-A.5-03, C00-13-01: FPDUs in segments of one octet, and many in one segment.
+/// FPDUs in segments of one octet, and many in one segment.
+// Requirements: MPA-5.1-05, MPA-A.4-02, MPA-A.5-03, C00-13-01
 #[test]
 fn alignment_does_not_matter() {
     let mut target = Target::new();

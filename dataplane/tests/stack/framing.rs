@@ -144,13 +144,15 @@ fn ulpdus(lengths: impl Strategy<Value = usize>, count: usize) -> impl Strategy<
     vec(lengths.prop_flat_map(|len| vec(octet(), len)), 1..count)
 }
 
-/// MPA-4.4-11: the oracle's own CRC is that of the documents.
+/// The oracle's own CRC is that of the documents.
+// Requirements: MPA-4.4-11
 #[test]
 fn the_oracle_knows_the_check_value() {
     assert_eq!(crc32c(b"123456789"), 0xe306_9283);
 }
 
-/// MPA-3-06: the largest ULPDU there may be, at every phase.
+/// The largest ULPDU there may be, at every phase.
+// Requirements: MPA-3-06
 #[test]
 fn the_largest_ulpdu_at_every_phase() {
     for phase in (0..508).step_by(36) {
@@ -182,7 +184,8 @@ proptest! {
         prop_assert_eq!(decoded(markers, crc, &stream, arrival, segment), ulpdus);
     }
 
-    /// MPA-4.3-08, MPA-4.3-11: many small FPDUs share the intervals between Markers.
+    /// Many small FPDUs share the intervals between Markers.
+    // Requirements: MPA-4.3-08, MPA-4.3-11
     #[test]
     fn small_fpdus_share_intervals(ulpdus in ulpdus(18usize..=40, 120), arrival in 1usize..100) {
         let stream = Oracle::stream(true, true, &ulpdus);
@@ -190,7 +193,8 @@ proptest! {
         prop_assert_eq!(decoded(true, true, &stream, arrival, 64), ulpdus);
     }
 
-    /// MPA-4.4-09, MPA-7.1.1-09: a CRC that is not in use may hold anything.
+    /// A CRC that is not in use may hold anything.
+    // Requirements: MPA-4.4-09, MPA-7.1.1-09
     #[test]
     fn unused_crcs_are_not_looked_at(ulpdus in ulpdus(0usize..600, 6), markers: bool) {
         let stream = Oracle::stream(markers, true, &ulpdus);

@@ -94,7 +94,8 @@ pub fn on_all_processors(numbers: core::ops::Range<u64>, work: impl Fn(u64) + Sy
     std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(take))));
 }
 
-/// DDP-A-01: among the paths are some with a round trip of 50 ms, which the window must fill.
+/// Among the paths are some with a round trip of 50 ms, which the window must fill.
+// Requirements: DDP-A-01
 #[test]
 fn every_run_of_the_matrix_arrives_in_time() {
     let first = from_environment("WARPLINE_MATRIX_FIRST", 0);

@@ -229,8 +229,7 @@ fn every_phase_and_every_length() {
 
 /// Lengths around every multiple of 512, around every MULPDU from 128 to 64768, and the last 256 there are;
 /// the phases take turns, and the longest ULPDU has all of them.
-///
-/// MPA-3-04, MPA-3-05, MPA-4.5-01, MPA-4.5-02, MPA-4.5-06
+// Requirements: MPA-3-04, MPA-3-05, MPA-4.5-01, MPA-4.5-02, MPA-4.5-06
 #[test]
 fn lengths_at_the_limits() {
     let multiples = (2048..=MULPDU_MAX).step_by(512 * 13).flat_map(|len| len - 5..=len + 5);
@@ -260,8 +259,7 @@ fn lengths_at_the_limits() {
 }
 
 /// Without Markers a position means nothing, and without CRCs the field is there all the same.
-///
-/// MPA-4.3-12, MPA-4.4-09, MPA-4.4-10, MPA-7.1.1-09
+// Requirements: MPA-4.3-12, MPA-4.4-09, MPA-4.4-10, MPA-7.1.1-09
 #[test]
 fn without_markers_and_without_crcs() {
     let seen = every_phase(|bench, phase| {
@@ -383,8 +381,7 @@ fn damage_is_judged_alike() {
 
 /// Whole streams from before the wrap of sequence numbers to behind it: FPDUs follow each other wherever
 /// Markers fall between them, and the positions of one are the sequence numbers of the other.
-///
-/// MPA-4.3-02, MPA-4.3-04, MPA-4.3-05, MPA-4.3-06, MPA-5.2-01, A-20
+// Requirements: MPA-4.3-02, MPA-4.3-04, MPA-4.3-05, MPA-4.3-06, MPA-5.2-01, A-20
 #[test]
 fn streams_across_the_wrap() {
     let bench = Bench::new();

@@ -164,7 +164,8 @@ impl Writer {
     }
 }
 
-/// MPA-5.1-04, MPA-A.1-01, MPA-A.2-01: small FPDUs that wait at the same time share segments, whole.
+/// Small FPDUs that wait at the same time share segments, whole.
+// Requirements: MPA-5.1-04, MPA-A.1-01, MPA-A.2-01
 #[test]
 fn small_fpdus_share_a_segment() {
     for markers in [false, true] {
@@ -180,8 +181,8 @@ fn small_fpdus_share_a_segment() {
     }
 }
 
-/// MPA-3-01, MPA-5.1-03, C00-5.1-01, C00-7.3-02, C00-7.3-03: without packing every FPDU has a segment of its
-/// own.
+/// Without packing every FPDU has a segment of its own.
+// Requirements: MPA-3-01, MPA-5.1-03, C00-5.1-01, C00-7.3-02, C00-7.3-03
 #[test]
 fn without_packing_each_fpdu_has_its_segment() {
     let mut writer = Writer::with(false, true);
@@ -192,9 +193,9 @@ fn without_packing_each_fpdu_has_its_segment() {
     assert_eq!(segments.iter().map(Vec::len).collect::<Vec<_>>(), [1; 8]);
 }
 
-/// MPA-3-03, MPA-4.5-03, MPA-4.5-04, MPA-4.5-05, C00-7.3.1-02: a message behind a small one begins in the
-/// room it leaves; its other FPDUs are as large as ever, and all of one size, as segmentation by a device
-/// wants them.
+/// A message behind a small one begins in the room it leaves; its other FPDUs are as large as ever, and all
+/// of one size, as segmentation by a device wants them.
+// Requirements: MPA-3-03, MPA-4.5-03, MPA-4.5-04, MPA-4.5-05, C00-7.3.1-02
 #[test]
 fn a_large_message_uses_the_room_behind_a_small_one() {
     let mut writer = Writer::with(true, false);
@@ -211,8 +212,9 @@ fn a_large_message_uses_the_room_behind_a_small_one() {
     assert_eq!(sizes[7], [10_000 - 1320 - 6 * 1440]);
 }
 
-/// MPA-4.5-07: where less than a quarter of the segment is left, and so no room for an FPDU of 128 octets of
-/// ULPDU, a larger message waits for the next segment; a small one that fits does not.
+/// Where less than a quarter of the segment is left, and so no room for an FPDU of 128 octets of ULPDU, a
+/// larger message waits for the next segment; a small one that fits does not.
+// Requirements: MPA-4.5-07
 #[test]
 fn no_fpdu_is_cut_below_128_octets() {
     for (first, second, shared) in [(1310, 1000, 1), (1310, 100, 2), (1090, 1000, 1), (1060, 1000, 2)] {
@@ -229,8 +231,9 @@ fn no_fpdu_is_cut_below_128_octets() {
     }
 }
 
-/// MPA-A.1-04, C00-7.3-07: what is sent again has the same boundaries, though requests were posted since; and
-/// no buffer is given back before all of its segment is acknowledged, for it may be needed to build it.
+/// What is sent again has the same boundaries, though requests were posted since; and no buffer is given back
+/// before all of its segment is acknowledged, for it may be needed to build it.
+// Requirements: MPA-A.1-04, C00-7.3-07
 #[test]
 fn a_lost_segment_is_built_again_as_it_was() {
     for markers in [false, true] {
@@ -280,8 +283,9 @@ fn nothing_follows_a_bad_request() {
     assert_eq!(statuses, [Status::Success, Status::LocalProtection, Status::Flushed]);
 }
 
-/// MPA-A.2-01, MPA-5.1-03, C00-7.3-04: waiting as Nagle would have it is a choice of the connection. What
-/// waits grows until its segment is full, and goes when what is on its way has been acknowledged.
+/// Waiting as Nagle would have it is a choice of the connection. What waits grows until its segment is full,
+/// and goes when what is on its way has been acknowledged.
+// Requirements: MPA-A.2-01, MPA-5.1-03, C00-7.3-04
 #[test]
 fn nagle_gathers_what_comes_meanwhile() {
     for nagle in [false, true] {
@@ -317,8 +321,9 @@ fn the_fpdus_of_a_segment_are_bounded() {
     assert_eq!(segments.iter().map(Vec::len).collect::<Vec<_>>(), [64, 64, 64, 8]);
 }
 
-/// MPA-A.1-03, MPA-4.5-08, C00-7.3-05, C00-7.3-06: segments that became too long for the path are cut; the
-/// FPDUs in them stay as they were, and the peer gets each octet.
+/// Segments that became too long for the path are cut; the FPDUs in them stay as they were, and the peer gets
+/// each octet.
+// Requirements: MPA-A.1-03, MPA-4.5-08, C00-7.3-05, C00-7.3-06
 #[test]
 fn a_packed_segment_is_cut_when_the_window_shrinks() {
     let mut writer = Writer::with(true, false);
@@ -333,8 +338,9 @@ fn a_packed_segment_is_cut_when_the_window_shrinks() {
     assert_eq!(done.len(), 5, "{done:?}");
 }
 
-/// DDP-3-01, DDP-3-02, MPA-3-02: a path that becomes narrower while many requests wait. FPDUs that are queued
-/// stay as they are, in smaller segments; those that follow are cut for the MULPDU of the path as it is now.
+/// A path that becomes narrower while many requests wait. FPDUs that are queued stay as they are, in smaller
+/// segments; those that follow are cut for the MULPDU of the path as it is now.
+// Requirements: DDP-3-01, DDP-3-02, MPA-3-02
 #[test]
 fn a_narrower_path_needs_no_new_fpdus_for_what_is_queued() {
     const WRITES: u64 = 40;

@@ -70,7 +70,8 @@ fn play(seed: u64, markers: bool) {
         let at = received as usize * MESSAGE_OCTETS;
         assert!(holds(&inbox, at, &data[at..at + MESSAGE_OCTETS]), "seed {seed}: message {received}");
         if received > 0 {
-            // DDP-5.3-07: what came before the message is placed when it is Delivered.
+            // What came before the message is placed when it is Delivered.
+            // Requirements: DDP-5.3-07
             let at = messages_end + (received as usize - 1) * WRITE_OCTETS;
             assert!(
                 holds(&shared, at, &data[at..at + WRITE_OCTETS]),

@@ -321,9 +321,9 @@ fn what_is_sent_is_freed_as_it_is_acknowledged() {
     assert!(streaming.peer.sent.iter().any(|sent| sent.header.flags.contains(Flags::RST)));
 }
 
-/// MPA-7.1-01, MPA-7.1-05, MPA-7.1.5-04, A-20: octets behind the last streaming octet that was taken are
-/// FPDUs, though they came in its segment and control has a copy of them; our first FPDU follows our last
-/// streaming octet.
+/// Octets behind the last streaming octet that was taken are FPDUs, though they came in its segment and
+/// control has a copy of them; our first FPDU follows our last streaming octet.
+// Requirements: MPA-7.1-01, MPA-7.1-05, MPA-7.1.5-04, A-20
 #[test]
 fn full_operation_begins_at_an_octet_not_at_a_time() {
     let mut streaming = Streaming::new();
@@ -349,8 +349,9 @@ fn full_operation_begins_at_an_octet_not_at_a_time() {
     assert!(holds(&streaming.memory, 64, b"and on"));
 }
 
-/// C00-8.1-03, C00-8.1-04, C00-8.1-06, C00-7.1-05, C00-7.2-02, C00-X-01: without startup frames, a zero
-/// Marker and the first FPDU are the first octets after TCP's handshake; neither end waits for the other.
+/// Without startup frames, a zero Marker and the first FPDU are the first octets after TCP's handshake;
+/// neither end waits for the other.
+// Requirements: C00-8.1-03, C00-8.1-04, C00-8.1-06, C00-7.1-05, C00-7.2-02, C00-X-01
 #[test]
 fn an_unnegotiated_stream_begins_with_a_marker() {
     let figures = [octets(include_str!("../vectors/culley00-fig5.hex")), figure_5()];
@@ -367,8 +368,8 @@ fn an_unnegotiated_stream_begins_with_a_marker() {
     }
 }
 
-/// C00-7.3-01, C00-7.3-02, C00-7.3-03, C00-7.3-07: FPDUs that wait together leave each in a segment of its
-/// own, and so does what is sent again.
+/// FPDUs that wait together leave each in a segment of its own, and so does what is sent again.
+// Requirements: C00-7.3-01, C00-7.3-02, C00-7.3-03, C00-7.3-07
 #[test]
 fn an_unnegotiated_stream_packs_nothing() {
     let mut streaming = Streaming::new();
@@ -389,7 +390,8 @@ fn an_unnegotiated_stream_packs_nothing() {
     }
 }
 
-/// C00-8.1-01, C00-8.1-02, C00-8.1-05: FPDUs one way and streaming octets the other, then both ways.
+/// FPDUs one way and streaming octets the other, then both ways.
+// Requirements: C00-8.1-01, C00-8.1-02, C00-8.1-05
 #[test]
 fn each_half_connection_changes_over_on_its_own() {
     for first in [Direction::Send, Direction::Receive] {
@@ -426,7 +428,8 @@ fn each_half_connection_changes_over_on_its_own() {
     }
 }
 
-/// C00-7.1-01, C00-9-01: the same octets without Markers are an error in this mode, and nothing is delivered.
+/// The same octets without Markers are an error in this mode, and nothing is delivered.
+// Requirements: C00-7.1-01, C00-9-01
 #[test]
 fn an_unnegotiated_stream_without_markers_is_refused() {
     let mut streaming = Streaming::new();
@@ -441,8 +444,9 @@ fn an_unnegotiated_stream_without_markers_is_refused() {
     assert!(streaming.completions.poll().is_some_and(|completion| completion.status != Status::Success));
 }
 
-/// C00-9-01, C00-9-05, C00-9-06: after an error nothing more is delivered on that half connection, and TCP
-/// stays open: the other half goes on as it was.
+/// After an error nothing more is delivered on that half connection, and TCP stays open: the other half goes
+/// on as it was.
+// Requirements: C00-9-01, C00-9-05, C00-9-06
 #[test]
 fn an_error_on_one_half_leaves_the_other_open() {
     let mut streaming = Streaming::new();
@@ -465,7 +469,8 @@ fn an_error_on_one_half_leaves_the_other_open() {
     assert_eq!(streaming.sent(), b"something went wrong");
 }
 
-/// MPA-7.1.4-02: the segment that completes TCP's handshake may carry the Request.
+/// The segment that completes TCP's handshake may carry the Request.
+// Requirements: MPA-7.1.4-02
 #[test]
 fn the_handshake_may_end_with_the_request() {
     for holds_stream in [false, true] {
@@ -488,7 +493,8 @@ fn the_handshake_may_end_with_the_request() {
     }
 }
 
-/// MPA-7.1-04: no Full Operation without a queue pair.
+/// No Full Operation without a queue pair.
+// Requirements: MPA-7.1-04
 #[test]
 fn a_stream_without_a_queue_pair_cannot_start() {
     let mut streaming = Streaming::new();
@@ -498,8 +504,9 @@ fn a_stream_without_a_queue_pair_cannot_start() {
     assert!(streaming.peer.sent.iter().any(|sent| sent.header.flags.contains(Flags::RST)));
 }
 
-/// MPA-7.1.2-15, MPA-7.1.2-26, A-07: a Responder whose peer never sends an FPDU sends none either, whatever
-/// was posted, reports it in time and closes without a Terminate.
+/// A Responder whose peer never sends an FPDU sends none either, whatever was posted, reports it in time and
+/// closes without a Terminate.
+// Requirements: MPA-7.1.2-15, MPA-7.1.2-26, A-07
 #[test]
 fn a_responder_does_not_wait_for_its_first_fpdu_for_ever() {
     for comes in [false, true] {
@@ -560,9 +567,9 @@ fn an_admitted_connection_leaves_the_backlog() {
     assert_eq!(streaming.copied(), b"hello");
 }
 
-/// MPA-7.1-01, MPA-7.1.5-03, MPA-7.1.5-04: segments cut anywhere, in any order and sent twice around the
-/// octet where FPDUs begin; the application reads when it likes. No octet is lost, doubled or read in the
-/// wrong mode.
+/// Segments cut anywhere, in any order and sent twice around the octet where FPDUs begin; the application
+/// reads when it likes. No octet is lost, doubled or read in the wrong mode.
+// Requirements: MPA-7.1-01, MPA-7.1.5-03, MPA-7.1.5-04
 #[test]
 fn the_switch_is_at_its_octet_whatever_arrives_when() {
     for seed in 0..100 {

@@ -66,7 +66,8 @@ fn transfer_over(mut pair: Pair, seed: u64, octets: usize, setup: Setup, impairm
     assert_eq!(received.len(), 1, "seed {seed}: a Write is not delivered (RDMAP-5.1-02)");
     assert_eq!((received[0].kind, received[0].octets), (CompletionKind::Receive, 16), "seed {seed}");
     assert!(all_succeeded(&received), "seed {seed}: {received:?}");
-    // DDP-5.4-01, RDMAP-5.1-03, RDMAP-5.5-02: the Send is Delivered after everything before it is placed.
+    // The Send is Delivered after everything before it is placed.
+    // Requirements: DDP-5.4-01, RDMAP-5.1-03, RDMAP-5.5-02
     assert!(holds(&sink, 0, &data), "seed {seed}: octets differ");
     assert!(holds(&inbox, 0, &data[..16]), "seed {seed}: the Send differs");
     let mut sent = Vec::new();
@@ -77,7 +78,7 @@ fn transfer_over(mut pair: Pair, seed: u64, octets: usize, setup: Setup, impairm
     });
     assert!(complete, "seed {seed}: {} of {messages} completed", sent.len());
     assert!(all_succeeded(&sent), "seed {seed}: {sent:?}");
-    // RDMAP-5.1-04, RDMAP-5.5-06, RDMAP-5.5-08.
+    // Requirements: RDMAP-5.1-04, RDMAP-5.5-06, RDMAP-5.5-08
     assert!(sent.is_sorted_by_key(|completion| completion.id), "seed {seed}: completions out of order");
     pair
 }
@@ -88,7 +89,8 @@ const WITH_MARKERS: Setup = Setup { markers: true, crc: true };
 
 /// Runs the transfer for every seed, half of them with Markers, on both cores.
 fn over_seeds(impairments: Impairments, check: impl Fn(&Pair) + Sync) {
-    // MPA-A.3-02: whatever comes twice, beyond gaps or not, is placed once.
+    // Whatever comes twice, beyond gaps or not, is placed once.
+    // Requirements: MPA-A.3-02
     let check = |pair: &Pair| {
         let copied = pair.b.statistics().octets_copied_rx;
         assert_eq!(copied, MEBIBYTES_16 as u64 + 16, "each octet is copied once");
@@ -110,7 +112,8 @@ fn intact_over_a_perfect_path() {
     assert_eq!(a.octets_copied_tx, MEBIBYTES_16 as u64 + 16, "each octet is copied once to send");
     assert_eq!(b.octets_copied_rx, MEBIBYTES_16 as u64 + 16, "and once to place");
     assert_eq!(a.fpdus_sent, b.fpdus_received);
-    // MPA-A.1-01: every data segment holds whole FPDUs; and MPA-5.1-04 some hold two.
+    // Every data segment holds whole FPDUs; and MPA-5.1-04 some hold two.
+    // Requirements: MPA-A.1-01
     assert_eq!(a.tcp.cut_segments, 0);
     assert!(a.tcp.data_segments_sent < a.fpdus_sent, "{a:?}");
 }
@@ -129,9 +132,9 @@ fn intact_under_reordering() {
     over_seeds(impairments, |pair| assert!(pair.b.statistics().tcp.out_of_order_segments > 0));
 }
 
-/// MPA-B.1-01, MPA-A.3-01, MPA-A.3-03: with Markers and FPDUs that fill segments, nothing is ever held,
-/// however much is lost or overtaken, and each octet is copied once. Without Markers what lies beyond a gap
-/// is held.
+/// With Markers and FPDUs that fill segments, nothing is ever held, however much is lost or overtaken, and
+/// each octet is copied once. Without Markers what lies beyond a gap is held.
+// Requirements: MPA-B.1-01, MPA-A.3-01, MPA-A.3-03
 #[test]
 fn with_markers_no_frame_is_held() {
     const OCTETS: usize = 4 << 20;

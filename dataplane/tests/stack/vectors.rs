@@ -153,7 +153,7 @@ fn every_file_loads() {
     assert_eq!(files, both_ways::files(), "every file has its place in a table of this test");
 }
 
-/// DDP-3-06, MPA-4.4-01, MPA-4.4-11, C00-7.2-02
+// Requirements: DDP-3-06, MPA-4.4-01, MPA-4.4-11, C00-7.2-02
 #[test]
 fn crc32c_basic() {
     for record in load::<6>("crc32c-basic") {

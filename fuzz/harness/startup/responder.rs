@@ -117,7 +117,8 @@ fn answer(input: &mut Input<'_>, own: Own, responder: &Responder, request: &Requ
     assert!(!reply.rejected && reply.private_data == private_data, "{reply:?}");
     assert_eq!(reply.revision, asked.revision, "MPA-7.1.1-12");
     let consortium = asked.revision == 0;
-    // MPA-7.1.1-08: CRCs are used when either asks, and the Reply says what holds.
+    // CRCs are used when either asks, and the Reply says what holds.
+    // Requirements: MPA-7.1.1-08
     let (markers, crc) = (own.offer.markers || consortium, own.offer.crc || asked.crc || consortium);
     assert_eq!((reply.markers, reply.crc), (markers, crc), "RDMAC-C.2.4-02");
     let agreement = setup.agreement;
@@ -151,7 +152,8 @@ fn check_words(own: Own, asked: [u16; 2], answered: [u16; 2]) {
     }
     match (their_ord, own.terms.negotiated) {
         (UNNEGOTIATED, _) | (_, false) => assert_eq!(ird, UNNEGOTIATED, "MPAv2-9.1-09"),
-        // MPAv2-9.1-03: one for an indication by a Read.
+        // One for an indication by a Read.
+        // Requirements: MPAv2-9.1-03
         (_, true) => assert!(ird <= own.most().0.max(1)),
     }
 }

@@ -75,7 +75,7 @@ fn requests_are_the_golden_octets() {
     assert_eq!(*sent(BARE, &[]), vector(REV1, "Request M=0 C=0"));
 }
 
-/// MPA-7.1.1-03, MPA-7.1.1-10, MPA-7.1.2-05, MPA-7.1.2-06, MPA-7.1.2-08, MPA-7.1.2-09
+// Requirements: MPA-7.1.1-03, MPA-7.1.1-10, MPA-7.1.2-05, MPA-7.1.2-06, MPA-7.1.2-08, MPA-7.1.2-09
 #[test]
 fn replies_are_the_golden_octets() {
     let asked = vector(REV1, "Request M=0 C=1 Rev=1 no Private Data");
@@ -94,7 +94,8 @@ fn replies_are_the_golden_octets() {
     assert_eq!(*crc.reject(&asked_crc, ANY_READS, b"no").unwrap(), vector(REV1, "Reply reject"));
 }
 
-/// MPA-7.1.1-05 to MPA-7.1.1-08, MPA-4.4-04: sixteen combinations, and both ends conclude the same.
+/// Sixteen combinations, and both ends conclude the same.
+// Requirements: MPA-7.1.1-05 to MPA-7.1.1-08, MPA-4.4-04
 #[test]
 fn markers_are_the_receivers_choice_and_one_crc_is_enough() {
     for bits in 0..16_u8 {
@@ -115,8 +116,8 @@ fn markers_are_the_receivers_choice_and_one_crc_is_enough() {
     }
 }
 
-/// MPA-7.1.1-15, MPA-7.1.1-18, MPA-7.1.1-19: none, some and all of the Private Data, octet by octet, both
-/// ways.
+/// None, some and all of the Private Data, octet by octet, both ways.
+// Requirements: MPA-7.1.1-15, MPA-7.1.1-18, MPA-7.1.1-19
 #[test]
 fn private_data_arrives_however_it_is_cut() {
     for octets in [0, 1, 512] {
@@ -143,7 +144,8 @@ fn private_data_arrives_however_it_is_cut() {
     assert!(request(&vector(REV1, "512 octets")).unwrap().is_some());
 }
 
-/// MPA-7.1.1-18: 513 octets are refused before anything is sent.
+/// 513 octets are refused before anything is sent.
+// Requirements: MPA-7.1.1-18
 #[test]
 fn too_much_private_data_is_refused_locally() {
     let too_long = PrivateDataTooLong { octets: 513, most_octets: 512 };
@@ -154,7 +156,8 @@ fn too_much_private_data_is_refused_locally() {
     assert_eq!(responder.reject(&asked, ANY_READS, &[0; 513]), Err(too_long));
 }
 
-/// MPA-7.1.2-13: the ULP learns of the rejection and its reason.
+/// The ULP learns of the rejection and its reason.
+// Requirements: MPA-7.1.2-13
 #[test]
 fn a_rejection_carries_its_reason() {
     let reply = initiator(CRC).on_octets(&vector(REV1, "Reply reject"));
@@ -183,7 +186,8 @@ fn malformed_requests_are_refused_without_an_answer() {
     assert!(request(&vector(FILE, "reserved bits (and R) set: ACCEPT")).unwrap().is_some());
 }
 
-/// MPA-7.1.1-13: every revision there could be.
+/// Every revision there could be.
+// Requirements: MPA-7.1.1-13
 #[test]
 fn only_revisions_1_and_2_are_usable() {
     let mut asked = vector(REV1, "Request M=0 C=1 Rev=1 no Private Data");
@@ -205,7 +209,8 @@ fn only_revisions_1_and_2_are_usable() {
     }
 }
 
-/// A-12, RDMAC-C.2.1-01: the golden answer to revision 0.
+/// The golden answer to revision 0.
+// Requirements: A-12, RDMAC-C.2.1-01
 #[test]
 fn revision_0_is_told_ours_and_refused() {
     let refusal = request(&vector(REV0, "RDMAC Request")).unwrap_err();
@@ -213,7 +218,8 @@ fn revision_0_is_told_ours_and_refused() {
     assert_eq!(refusal.answer.as_deref(), Some(&*vector(REV0, "Non-permissive Responder answer")));
 }
 
-/// A-11, MPAv2-10-02: revision 2 that is not enhanced is answered in kind.
+/// Revision 2 that is not enhanced is answered in kind.
+// Requirements: A-11, MPAv2-10-02
 #[test]
 fn revision_2_is_echoed() {
     let mut responder = responder(CRC);
@@ -224,7 +230,8 @@ fn revision_2_is_echoed() {
     assert_eq!(setup.outcome, Terms::responder().unnegotiated());
 }
 
-/// MPA-7.1.2-20: rule 8.
+/// Rule 8.
+// Requirements: MPA-7.1.2-20
 #[test]
 fn two_initiators_fail() {
     let (_, asked) = asking(proposal(CRC));
@@ -232,7 +239,8 @@ fn two_initiators_fail() {
     assert_eq!(refused, Err(StartupFault::Frame(StartupError::OtherInitiator)));
 }
 
-/// MPA-7.1.1-04, MPA-7.1.2-12, MPA-7.1.2-16: any octet of the key.
+/// Any octet of the key.
+// Requirements: MPA-7.1.1-04, MPA-7.1.2-12, MPA-7.1.2-16
 #[test]
 fn a_reply_with_another_key_fails() {
     let reply = vector(REV1, "Reply accept M=1 C=1");
@@ -244,8 +252,8 @@ fn a_reply_with_another_key_fails() {
     }
 }
 
-/// before our Reply the Initiator has nothing to say, and before its first FPDU neither has the
-/// Responder.
+/// Before our Reply the Initiator has nothing to say, and before its first FPDU neither has the Responder.
+// Requirements: A-03
 #[test]
 fn octets_between_the_frames_and_full_operation_are_a_violation() {
     let mut responder = responder(CRC);
@@ -262,8 +270,8 @@ fn octets_between_the_frames_and_full_operation_are_a_violation() {
     assert!(matches!(initiator(CRC).on_octets(&glued), Ok(Some(Reply::Rejected { .. }))));
 }
 
-/// MPA-7.1.2-21, MPA-7.1.2-25, D08-7.1.2-01: a dribbling peer gains no time, and a complete Request waits for
-/// the ULP alone.
+/// A dribbling peer gains no time, and a complete Request waits for the ULP alone.
+// Requirements: MPA-7.1.2-21, MPA-7.1.2-25, D08-7.1.2-01
 #[test]
 fn one_deadline_covers_the_exchange() {
     let (before, at) = (Instant::from_nanos(999), DEADLINE);

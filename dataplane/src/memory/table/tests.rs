@@ -45,7 +45,8 @@ fn bounds_hold_to_the_octet() {
     assert_eq!(check(&table, 5096, 0), Ok(()), "an empty range at the end is inside");
 }
 
-/// DDP-7.1-14, A-14: the sum must not reach 2^64.
+/// The sum must not reach 2^64.
+// Requirements: DDP-7.1-14, A-14
 #[test]
 fn the_sum_does_not_wrap() {
     let table = table(u64::MAX - 4096, Access::REMOTE_WRITE);
@@ -54,7 +55,8 @@ fn the_sum_does_not_wrap() {
     assert_eq!(check(&table, u64::MAX, 2), Err(AccessError::Wrap));
 }
 
-/// what a peer could never name whole is not registered.
+/// What a peer could never name whole is not registered.
+// Requirements: A-14
 #[test]
 fn offsets_that_would_wrap_are_refused_at_registration() {
     let mut table = StagTable::new();

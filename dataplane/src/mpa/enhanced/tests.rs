@@ -39,8 +39,8 @@ fn kind(rtr: Rtr) -> RtrKinds {
     }
 }
 
-/// MPAv2-9.1-02, MPAv2-9.1-06: after a setup neither end may have more Reads outstanding than the other
-/// takes, whatever both began with.
+/// After a setup neither end may have more Reads outstanding than the other takes, whatever both began with.
+// Requirements: MPAv2-9.1-02, MPAv2-9.1-06
 #[test]
 fn neither_end_overruns_the_other() {
     let some = [0, 1, 4, 16, 127, 128, 1000, 0x3ffe];
@@ -58,7 +58,8 @@ fn neither_end_overruns_the_other() {
     }
 }
 
-/// MPAv2-9.1-03: an Initiator that reads nothing may still send an indication by a Read.
+/// An Initiator that reads nothing may still send an indication by a Read.
+// Requirements: MPAv2-9.1-03
 #[test]
 fn a_read_indication_has_a_place() {
     let asked = word(flags(RtrKinds::READ), 0, 0);
@@ -72,7 +73,8 @@ fn a_read_indication_has_a_place() {
     assert!(reads.conclude(word(flags(RtrKinds::READ), ANY, 0)).is_ok());
 }
 
-/// MPAv2-9.1-04, MPAv2-9.1-05, A-07: the Responder says what it needs by rejecting, as golden record 5 does.
+/// The Responder says what it needs by rejecting, as golden record 5 does.
+// Requirements: MPAv2-9.1-04, MPAv2-9.1-05, A-07
 #[test]
 fn too_small_an_ird_is_rejected_with_what_is_needed() {
     let responder = terms(16, 32, RtrKinds::all());
@@ -87,7 +89,8 @@ fn too_small_an_ird_is_rejected_with_what_is_needed() {
     assert!(responder.rejection(asked, 2).peer_to_peer, "MPAv2-9.2-03");
 }
 
-/// MPAv2-9.1-07: what the Responder will have outstanding must fit our IRD.
+/// What the Responder will have outstanding must fit our IRD.
+// Requirements: MPAv2-9.1-07
 #[test]
 fn a_responder_that_exceeds_our_ird_is_terminated() {
     let initiator = terms(4, 4, RtrKinds::empty());
@@ -100,7 +103,8 @@ fn a_responder_that_exceeds_our_ird_is_terminated() {
     assert_eq!(unnegotiated.conclude(client_server(9, 5)), Err(MpaError::InsufficientIrd));
 }
 
-/// MPAv2-9.1-09 to MPAv2-9.1-12: each value on its own, at either end.
+/// Each value on its own, at either end.
+// Requirements: MPAv2-9.1-09 to MPAv2-9.1-12
 #[test]
 fn all_ones_leave_a_depth_to_the_ulps() {
     let responder = terms(20, 30, RtrKinds::all());
@@ -151,8 +155,9 @@ fn indications_are_agreed_where_both_have_one() {
     }
 }
 
-/// MPAv2-9.2-06, MPAv2-9.2-07: a Responder may name more than was asked for, and what is sent is a kind that
-/// both have: an adapter that asks for a Read first and is answered with a Write sends the Write.
+/// A Responder may name more than was asked for, and what is sent is a kind that both have: an adapter that
+/// asks for a Read first and is answered with a Write sends the Write.
+// Requirements: MPAv2-9.2-06, MPAv2-9.2-07
 #[test]
 fn the_negotiated_indication_is_sent_and_not_the_favourite() {
     for (here, there, sent) in [
@@ -166,7 +171,8 @@ fn the_negotiated_indication_is_sent_and_not_the_favourite() {
     }
 }
 
-/// MPAv2-9.2-03, MPAv2-9.2-08, MPAv2-9.2-09, MPAv2-12-01: Replies that a Responder must not give.
+/// Replies that a Responder must not give.
+// Requirements: MPAv2-9.2-03, MPAv2-9.2-08, MPAv2-9.2-09, MPAv2-12-01
 #[test]
 fn another_model_than_asked_for() {
     // A is not echoed: nothing lets the Responder send.
@@ -191,8 +197,9 @@ fn another_model_than_asked_for() {
     assert_eq!((reply, outcome.ready), (client_server(1, 1), ReadyToReceive::None));
 }
 
-/// MPAv2-9.2-02: a Responder without any indication has one all the same. MPAv2-12-01: nor does a Request
-/// that names none get an answer with none.
+/// A Responder without any indication has one all the same. MPAv2-12-01: nor does a Request that names none
+/// get an answer with none.
+// Requirements: MPAv2-9.2-02
 #[test]
 fn a_responder_always_has_an_indication() {
     for asked in kinds().map(flags).chain([[true, false, false, false]]) {

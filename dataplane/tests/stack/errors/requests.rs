@@ -72,8 +72,9 @@ fn requests_are_answered() {
     assert_eq!(target.qp.error(), None);
 }
 
-/// RDMAP-5.2.2-02, RDMAP-6.1-02, RDMAP-6.1-03, RDMAP-8.1.1-06, RDMAP-8.1.2-04: two were agreed on. The third
-/// while neither answer is acknowledged is one too many, and so is any where none was agreed on.
+/// Two were agreed on. The third while neither answer is acknowledged is one too many, and so is any where
+/// none was agreed on.
+// Requirements: RDMAP-5.2.2-02, RDMAP-6.1-02, RDMAP-6.1-03, RDMAP-8.1.1-06, RDMAP-8.1.2-04
 #[test]
 fn more_requests_than_agreed_on() {
     let mut target = target();
@@ -183,8 +184,8 @@ fn reads_outside_what_is_granted() {
     }
 }
 
-/// RDMAPX-5-02, RDMAPX-8-01: Atomic Operations that may not be; the header of the request is not told
-/// (RFC 7306 §8.1).
+/// Atomic Operations that may not be; the header of the request is not told (RFC 7306 §8.1).
+// Requirements: RDMAPX-5-02, RDMAPX-8-01
 #[test]
 fn atomics_outside_what_is_granted() {
     let cases = [
@@ -226,8 +227,8 @@ fn reading() -> Target {
     target
 }
 
-/// RDMAP-5.2.2-06, RDMAP-5.5-10, DDP-4.2-03, DDP-4.2-07, DDP-5.4-03: an answer may come in pieces, and the
-/// Read is done with the last of them, not before.
+/// An answer may come in pieces, and the Read is done with the last of them, not before.
+// Requirements: RDMAP-5.2.2-06, RDMAP-5.5-10, DDP-4.2-03, DDP-4.2-07, DDP-5.4-03
 #[test]
 fn an_answer_in_pieces() {
     let mut target = reading();
@@ -283,7 +284,8 @@ fn answers_to_something_else() {
     target().expect(&fpdu(&unasked), rdmap(RdmapError::UnexpectedOpcode), [0x02, 6, 0xc0, 0], Some(&unasked));
 }
 
-/// RDMAPX-5-03, RDMAPX-5-04: the answer to an Atomic Operation must carry its number and its length.
+/// The answer to an Atomic Operation must carry its number and its length.
+// Requirements: RDMAPX-5-03, RDMAPX-5-04
 #[test]
 fn answers_to_another_atomic() {
     for (payload, error) in [
@@ -315,8 +317,8 @@ fn a_close_instead_of_an_answer() {
     assert_eq!(target.qp.error(), Some(StreamError::Mpa(MpaError::TcpClosed)));
 }
 
-/// RDMAP-5.3-08, RDMAP-7.2-04, A-17: an STag that is not there cannot be invalidated; the message is not
-/// delivered.
+/// An STag that is not there cannot be invalidated; the message is not delivered.
+// Requirements: RDMAP-5.3-08, RDMAP-7.2-04, A-17
 #[test]
 fn invalidating_what_is_not_there() {
     let mut target = target();

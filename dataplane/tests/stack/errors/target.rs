@@ -141,12 +141,13 @@ impl Target {
         assert!(failed, "control was not told: {:?}", self.peer.events);
         let (data, fin) = self.sent();
         assert!(fin, "the connection closes");
-        // RDMAP-5.4-01, RDMAP-4.8-01: a Terminate on queue 2 with MSN 1, and nothing after it (RDMAP-5.4-04).
-        // DDP-7.1-16: with the header and length of the segment.
+        // A Terminate on queue 2 with MSN 1, and nothing after it (RDMAP-5.4-04). DDP-7.1-16: with the header
+        // and length of the segment.
+        // Requirements: RDMAP-5.4-01, RDMAP-4.8-01
         assert_eq!(data, terminate(control, named), "{error}");
         self.expect_untouched();
-        // MPA-8-09, C00-9-05, DDP-3-08, DDP-7.1-15, DDP-7.1-17, RDMAP-7-01: what comes after the error goes
-        // nowhere.
+        // What comes after the error goes nowhere.
+        // Requirements: MPA-8-09, C00-9-05, DDP-3-08, DDP-7.1-15, DDP-7.1-17, RDMAP-7-01
         let before = self.peer.core.statistics().fpdus_received;
         self.send(&fpdu(&write(WRITABLE, BASE_TO, b"too late")));
         assert_eq!(self.peer.core.statistics().fpdus_received, before);
@@ -175,7 +176,8 @@ pub fn terminate(control: [u8; 4], named: Option<&[u8]>) -> Vec<u8> {
     terminate.extend(control);
     if let Some(segment) = named {
         let mut header_octets = if segment[0] & 0x80 != 0 { 14 } else { 18 };
-        // RDMAP-4.8-04, RDMAP-4.8-08: of a Read Request its own header, too.
+        // Of a Read Request its own header, too.
+        // Requirements: RDMAP-4.8-04, RDMAP-4.8-08
         header_octets += if control[2] & 0x20 == 0 { 0 } else { 28 };
         terminate.extend((segment.len() as u16).to_be_bytes());
         terminate.extend(&segment[..header_octets]);

@@ -187,7 +187,8 @@ impl Play {
             10 => (add(dead, 0), rdmap(RdmapError::InvalidStag)),
             11 => (add(stag, end), rdmap(RdmapError::BaseOrBounds)),
             12 => (add(sink_there, 0), rdmap(RdmapError::AccessRights)),
-            // RDMAP-8.1.1-02: what is for all streams of its domain is not for one peer to take away.
+            // What is for all streams of its domain is not for one peer to take away.
+            // Requirements: RDMAP-8.1.1-02
             13 if receives.is_some_and(|octets| octets >= 16) => {
                 (send(Some(stag)), rdmap(RdmapError::CannotInvalidate))
             }

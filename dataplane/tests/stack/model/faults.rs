@@ -76,7 +76,8 @@ impl Play {
             _ => {
                 let error = match refusal {
                     Some(refusal) => of_request(refusal),
-                    // RDMAPX-5-02: it is where the integer lies that counts, not what that place is called.
+                    // It is where the integer lies that counts, not what that place is called.
+                    // Requirements: RDMAPX-5-02
                     None if named.octet(to)? % 8 != 0 => StreamError::Rdmap(RdmapError::CatastrophicStream),
                     None => return None,
                 };
@@ -113,7 +114,7 @@ impl Play {
 
     /// A request on memory of this end that is not there, or must not be written: what is said of it goes in
     /// its place.
-    // RDMAP-7.1-02
+    // Requirements: RDMAP-7.1-02
     pub fn local_fault(&mut self, number: usize, side: usize) -> (Operation, Payload, Status) {
         let changes = match self.rng.u32(..5) {
             0 => self.bad_bind(number, side),

@@ -100,7 +100,7 @@ impl Play {
     /// Which receive of the shared queue a completion is of: one that is still posted, behind those that this
     /// queue pair took before, and such that there is a message of others for each that is older and still
     /// there.
-    // DDP-8.3.2-07
+    // Requirements: DDP-8.3.2-07
     fn take_shared(&mut self, number: usize, side: usize, id: u64, what: &str) -> Receive {
         let others: usize = self.messages_to_pool(side).sum();
         let half = &mut self.halves[number][side];
@@ -155,7 +155,7 @@ impl Play {
     }
 
     /// At the end, when nothing is under way: what is left was posted last, and everything is counted.
-    // DDP-8.3.2-07, RDMAP-8.1.2-05
+    // Requirements: DDP-8.3.2-07, RDMAP-8.1.2-05
     pub fn expect_pool(&self, side: usize, what: &str) {
         let (pool, host) = (&self.pools[side], &self.world.hosts[side]);
         pool.memory.expect_all(what);

@@ -187,7 +187,8 @@ impl Play {
         let here = &self.halves[number][side];
         let sink = here.span(&mut self.rng, Area::Sink, octets);
         if octets == 0 && self.rng.bool() {
-            // RDMAP-5.2.1-09: nothing of a zero-length Read is looked at.
+            // Nothing of a zero-length Read is looked at.
+            // Requirements: RDMAP-5.2.1-09
             (stag, to) = (NOWHERE, u64::MAX);
         }
         let local = here.slice(&sink);
@@ -209,7 +210,8 @@ impl Play {
     pub fn an_atomic(&mut self, number: usize, side: usize) -> Work {
         let [here, there] = [side, 1 - side].map(|side| &self.halves[number][side]);
         let sink = here.span(&mut self.rng, Area::Sink, 8);
-        // RDMAPX-5-02: aligned.
+        // Aligned.
+        // Requirements: RDMAPX-5-02
         let found = there.target(&mut self.rng, Access::REMOTE_ATOMIC, 8, true);
         let before = there.gather(std::slice::from_ref(&found.span));
         let before = u64::from_ne_bytes(before[..].try_into().expect("eight octets"));

@@ -17,8 +17,9 @@ fn set(region: &Region, offset: usize, value: u64) {
     assert!(region.write(offset, &value.to_ne_bytes()));
 }
 
-/// RDMAPX-5-01, RDMAPX-5-03, RDMAPX-5-04: each operation does what the document says, in order, between Reads
-/// of the same octets, and brings the value from before.
+/// Each operation does what the document says, in order, between Reads of the same octets, and brings the
+/// value from before.
+// Requirements: RDMAPX-5-01, RDMAPX-5-03, RDMAPX-5-04
 #[test]
 fn operations_in_their_order() {
     for setup in SETUPS {
@@ -57,7 +58,8 @@ fn operations_in_their_order() {
     }
 }
 
-/// RDMAPX-5-01: additions from both ends and many at a time, none lost.
+/// Additions from both ends and many at a time, none lost.
+// Requirements: RDMAPX-5-01
 #[test]
 fn no_addition_is_lost() {
     let mut bench = Bench::new(8, SETUPS[0]);
@@ -72,8 +74,9 @@ fn no_addition_is_lost() {
     assert_eq!(value(&bench.b[0], 0), 600);
 }
 
-/// RDMAPX-5-02, RDMAPX-8-01: what is not aligned, not there, or not open to it is not touched, and ends the
-/// stream with the documented Terminate.
+/// What is not aligned, not there, or not open to it is not touched, and ends the stream with the documented
+/// Terminate.
+// Requirements: RDMAPX-5-02, RDMAPX-8-01
 #[test]
 fn what_may_not_be_changed_is_not() {
     let add = |stag, to| Operation::FetchAdd { stag, to, add: 1, mask: 0 };

@@ -57,8 +57,8 @@ fn binding(window: STag) -> Binding {
     Binding { window, registration: NARROW, to: 1000, octets: 100, access, zero_based: true }
 }
 
-/// DDP-8.2-04, DDP-8.3-01, DDP-8.3-03, DDP-8.3.1-03, DDP-8.3.1-05: a window opens its hundred octets and no
-/// other, until it is invalidated.
+/// A window opens its hundred octets and no other, until it is invalidated.
+// Requirements: DDP-8.2-04, DDP-8.3-01, DDP-8.3-03, DDP-8.3.1-03, DDP-8.3.1-05
 #[test]
 fn a_window_is_as_narrow_as_it_was_bound() {
     for (to, octets, fails) in [(0, 100, None), (0, 101, Some(1)), (100, 1, Some(1)), (u64::MAX, 1, Some(3))]
@@ -88,8 +88,9 @@ fn a_window_is_as_narrow_as_it_was_bound() {
     }
 }
 
-/// RDMAP-5.3-08, RDMAP-7.2-04, DDP-8.3-02, DDP-8.3.1-07: a Send takes back what was given to its stream, and
-/// tells the receiver what. It is then closed to all, until it is registered anew under another key.
+/// A Send takes back what was given to its stream, and tells the receiver what. It is then closed to all,
+/// until it is registered anew under another key.
+// Requirements: RDMAP-5.3-08, RDMAP-7.2-04, DDP-8.3-02, DDP-8.3.1-07
 #[test]
 fn a_send_invalidates() {
     let mut bench = bench();
@@ -117,7 +118,8 @@ fn a_send_invalidates() {
     assert_eq!(bench.completions_of_a(1)[0].status, Status::Failed(told), "the old name is stale");
 }
 
-/// RDMAP-8.1.1-02, A-17: what is for all streams of the domain no peer can take from them.
+/// What is for all streams of the domain no peer can take from them.
+// Requirements: RDMAP-8.1.1-02, A-17
 #[test]
 fn a_shared_registration_is_not_a_peers_to_invalidate() {
     let mut bench = bench();

@@ -14,8 +14,8 @@ fn list(slices: &[Slice]) -> SliceList {
     SliceList::try_from(slices).unwrap()
 }
 
-/// DDP-5.2-03, DDP-5.2-04: octets gathered from several ranges are scattered over others, across segments, in
-/// order.
+/// Octets gathered from several ranges are scattered over others, across segments, in order.
+// Requirements: DDP-5.2-03, DDP-5.2-04
 #[test]
 fn lists_gather_and_scatter() {
     for setup in SETUPS {
@@ -64,8 +64,8 @@ fn inline_octets_travel_in_the_request() {
     assert!(holds(&bench.b[0], 3, b"sixteen octets !"));
 }
 
-/// RDMAP-5.3-03, RDMAP-5.5-02, DDP-4.3-03, DDP-4.3-04, DDP-5.4-03: Sends of every kind, and what the receiver
-/// hears of each.
+/// Sends of every kind, and what the receiver hears of each.
+// Requirements: RDMAP-5.3-03, RDMAP-5.5-02, DDP-4.3-03, DDP-4.3-04, DDP-5.4-03
 #[test]
 fn sends_of_every_kind() {
     let mut bench = Bench::new(0, SETUPS[0]);
@@ -86,8 +86,9 @@ fn sends_of_every_kind() {
     }
 }
 
-/// RDMAPX-6-01: eight octets, with the completion of a receive whose buffer stays as it is; in order with
-/// Sends. A Write with Immediate Data is one request with one completion at each end.
+/// Eight octets, with the completion of a receive whose buffer stays as it is; in order with Sends. A Write
+/// with Immediate Data is one request with one completion at each end.
+// Requirements: RDMAPX-6-01
 #[test]
 fn immediate_data() {
     let mut bench = Bench::new(0, SETUPS[1]);
@@ -129,7 +130,8 @@ fn immediate_data() {
     assert_eq!(bench.pair.a.poll_completions(), [], "a silent one is silent");
 }
 
-/// DDP-5.2-02: more than a message can have. The ranges are real; together they are too long.
+/// More than a message can have. The ranges are real; together they are too long.
+// Requirements: DDP-5.2-02
 #[test]
 fn a_message_has_an_end() {
     let mut bench = Bench::new(0, SETUPS[0]);

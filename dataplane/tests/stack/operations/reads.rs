@@ -39,14 +39,16 @@ fn every_length_comes_whole() {
             assert_eq!((completion.kind, completion.octets), (CompletionKind::Read, octets));
         }
         assert!(holds(&bench.a[1], 0, &expected));
-        // RDMAP-5.2.1-02: the other end's application hears nothing of it.
+        // The other end's application hears nothing of it.
+        // Requirements: RDMAP-5.2.1-02
         assert_eq!(bench.pair.b.poll_completions(), []);
         assert_eq!(bench.pair.b.qp.error(), None);
     }
 }
 
-/// RDMAP-5.5-03, RDMAP-5.5-11, RDMAP-5.2.2-05, RDMAP-5.5-07, RDMAP-6.1-03: both ends read at once, more than
-/// may be outstanding, with other work between, over a link that loses, reorders and duplicates.
+/// Both ends read at once, more than may be outstanding, with other work between, over a link that loses,
+/// reorders and duplicates.
+// Requirements: RDMAP-5.5-03, RDMAP-5.5-11, RDMAP-5.2.2-05, RDMAP-5.5-07, RDMAP-6.1-03
 #[test]
 fn reads_both_ways_under_loss() {
     for (seed, setup) in (0..8).zip(SETUPS.iter().cycle()) {
@@ -105,7 +107,8 @@ fn a_fence_waits_for_answers() {
     }
 }
 
-/// DDP-6.2.1-01: who closes with Reads under way has their answers first.
+/// Who closes with Reads under way has their answers first.
+// Requirements: DDP-6.2.1-01
 #[test]
 fn a_close_waits_for_answers() {
     let mut bench = Bench::new(2, SETUPS[0]);
@@ -160,7 +163,8 @@ fn a_read_to_nowhere_is_refused_here() {
     assert_eq!(bench.pair.b.qp.error(), Some(told));
 }
 
-/// RDMAP-7.2-05 to RDMAP-7.2-08, RDMAP-5.2.1-08: what may not be read is not, and the reader is told why.
+/// What may not be read is not, and the reader is told why.
+// Requirements: RDMAP-7.2-05 to RDMAP-7.2-08, RDMAP-5.2.1-08
 #[test]
 fn what_may_not_be_read_is_refused_there() {
     let end = REGION_OCTETS as u64;
@@ -207,8 +211,8 @@ fn memory_stays_while_it_is_read_into() {
     assert_eq!(bench.completions_of_a(1)[0].status, Status::Success);
 }
 
-/// RDMAP-5.5-08: who asks a peer that has finished waits for nothing: the stream fails, and both ends come to
-/// rest.
+/// Who asks a peer that has finished waits for nothing: the stream fails, and both ends come to rest.
+// Requirements: RDMAP-5.5-08
 #[test]
 fn a_read_behind_the_peers_end_fails() {
     let mut bench = Bench::new(1, SETUPS[0]);

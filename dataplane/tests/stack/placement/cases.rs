@@ -86,8 +86,9 @@ fn segments_of_every_kind() {
     });
 }
 
-/// MPA-6-04: FPDUs without a Marker of their own are located by the lengths of those before them, from a
-/// valid one on, also when that one came earlier and is placed already. Without such a one they wait.
+/// FPDUs without a Marker of their own are located by the lengths of those before them, from a valid one on,
+/// also when that one came earlier and is placed already. Without such a one they wait.
+// Requirements: MPA-6-04
 #[test]
 fn lengths_lead_on_from_what_is_placed() {
     let small = |n: usize| Ulpdu::Write { to: 2000 + 50 * n, octets: 50 };
@@ -116,7 +117,8 @@ fn lengths_lead_on_from_what_is_placed() {
     assert_eq!(receiver.statistics().fpdus_placed_out_of_order, 4);
 }
 
-/// DDP-A-02: what is placed beyond a gap takes nothing of the window: its right edge stays where it was.
+/// What is placed beyond a gap takes nothing of the window: its right edge stays where it was.
+// Requirements: DDP-A-02
 #[test]
 fn the_window_stays_open_under_placement() {
     const WINDOW: u32 = 8192;
@@ -139,8 +141,9 @@ fn the_window_stays_open_under_placement() {
     assert_eq!(receiver.statistics().fpdus_placed_out_of_order, 3);
 }
 
-/// MPA-A.5-03, C00-13-01: the least window there can be, and few frames: an FPDU of the link's MTU still
-/// comes together, in segments of the least size a path can force, in order and in the opposite one.
+/// The least window there can be, and few frames: an FPDU of the link's MTU still comes together, in segments
+/// of the least size a path can force, in order and in the opposite one.
+// Requirements: MPA-A.5-03, C00-13-01
 #[test]
 fn an_fpdu_of_the_mtu_fits_the_least_buffer() {
     for markers in [true, false] {

@@ -44,8 +44,9 @@ fn sign(run: &mut Run, n: usize) {
     run.octets[fpdu.end - 4..fpdu.end].copy_from_slice(&crc.field());
 }
 
-/// MPA-A.3-02, C00-5.1-04, C00-5.1-05, DDP-3-12, DDP-5.3-05: a retransmission with other octets over placed
-/// and held ones changes nothing; only the gap is filled from it.
+/// A retransmission with other octets over placed and held ones changes nothing; only the gap is filled from
+/// it.
+// Requirements: MPA-A.3-02, C00-5.1-04, C00-5.1-05, DDP-3-12, DDP-5.3-05
 #[test]
 fn altered_copies_overwrite_nothing() {
     for markers in [true, false] {
@@ -73,8 +74,8 @@ fn altered_copies_overwrite_nothing() {
     }
 }
 
-/// MPA-6-01, MPA-6-03, MPA-8-08, C00-7.4-01, C00-7.4-02: beyond a gap a wrong CRC only means that nothing is
-/// placed. In its turn it is taken for a loss.
+/// Beyond a gap a wrong CRC only means that nothing is placed. In its turn it is taken for a loss.
+// Requirements: MPA-6-01, MPA-6-03, MPA-8-08, C00-7.4-01, C00-7.4-02
 #[test]
 fn a_wrong_crc_beyond_a_gap_is_silent() {
     let mut receiver = Receiver::new(true);
@@ -94,8 +95,9 @@ fn a_wrong_crc_beyond_a_gap_is_silent() {
     assert_eq!(receiver.statistics().octets_copied_rx, 3000);
 }
 
-/// MPA-8-08, MPA-8-04: a damaged length that reaches into what is placed is taken for a loss too, while TCP
-/// may bring the FPDU again.
+/// A damaged length that reaches into what is placed is taken for a loss too, while TCP may bring the FPDU
+/// again.
+// Requirements: MPA-8-08, MPA-8-04
 #[test]
 fn a_damaged_length_before_placed_octets_is_a_loss() {
     let mut receiver = Receiver::new(true);
@@ -117,8 +119,8 @@ fn a_damaged_length_before_placed_octets_is_a_loss() {
     assert_eq!((take_deliveries(&receiver, &run, 0), receiver.error()), (1, None));
 }
 
-/// MPA-8-09, DDP-5.4-01: an error beyond a gap is none yet. What comes before it is placed and delivered
-/// first.
+/// An error beyond a gap is none yet. What comes before it is placed and delivered first.
+// Requirements: MPA-8-09, DDP-5.4-01
 #[test]
 fn errors_come_in_stream_order() {
     let send = Ulpdu::Send { message: 0, mo: 0, octets: 600, last: true };
@@ -137,7 +139,8 @@ fn errors_come_in_stream_order() {
     assert_eq!((usage.held_frames, usage.placed_runs, usage.placed_sends), (0, 0, 0));
 }
 
-/// MPA-8-09, DDP-7.1-17: after an error nothing is placed, beyond a gap or not.
+/// After an error nothing is placed, beyond a gap or not.
+// Requirements: MPA-8-09, DDP-7.1-17
 #[test]
 fn nothing_is_placed_after_an_error() {
     let mut receiver = Receiver::new(true);
@@ -149,9 +152,9 @@ fn nothing_is_placed_after_an_error() {
     receiver.expect_memory(&run, |fpdu| fpdu.start == 0);
 }
 
-/// DDP-7.1-03, DDP-7.1-05: Sends whose numbers or offsets are not what their turn asks for. They lie inside a
-/// posted buffer, so they may be placed; in their turn they are refused like any other, and the Terminate
-/// names their header.
+/// Sends whose numbers or offsets are not what their turn asks for. They lie inside a posted buffer, so they
+/// may be placed; in their turn they are refused like any other, and the Terminate names their header.
+// Requirements: DDP-7.1-03, DDP-7.1-05
 #[test]
 fn sends_are_judged_in_their_turn() {
     let send = |message, mo| Ulpdu::Send { message, mo, octets: 600, last: true };
@@ -202,7 +205,8 @@ fn what_cannot_be_placed_yet_waits() {
     assert_eq!(receiver.error(), Some(StreamError::Ddp(DdpError::InvalidOffset)));
 }
 
-/// MPA-6-04: where one FPDU of a segment does not check out, a Marker leads to one behind it that does.
+/// Where one FPDU of a segment does not check out, a Marker leads to one behind it that does.
+// Requirements: MPA-6-04
 #[test]
 fn good_fpdus_behind_a_bad_one_are_placed() {
     let mut receiver = Receiver::new(true);
@@ -236,9 +240,9 @@ fn no_send_overtakes_a_ready_to_receive_indication() {
     assert_eq!((delivered, receiver.error()), (vec![(0, 700)], None));
 }
 
-/// MPA-8-03, MPA-8-04, C00-9-02: an FPDU of its own inside another one. Where the length of the outer one
-/// runs into it, the gap having closed, Markers and lengths disagree: error 3, at once when TCP has
-/// acknowledged the length.
+/// An FPDU of its own inside another one. Where the length of the outer one runs into it, the gap having
+/// closed, Markers and lengths disagree: error 3, at once when TCP has acknowledged the length.
+// Requirements: MPA-8-03, MPA-8-04, C00-9-02
 #[test]
 fn an_fpdu_inside_another_is_error_3() {
     for acknowledged in [true, false] {
@@ -267,9 +271,9 @@ fn an_fpdu_inside_another_is_error_3() {
     }
 }
 
-/// MPA-4.3-04, MPA-6-02: Markers of every kind of wrong pointer in FPDUs whose CRC is right: into other
-/// FPDUs, into placed octets, before the stream, to nowhere. Nothing is placed through them, and in its turn
-/// each is error 3.
+/// Markers of every kind of wrong pointer in FPDUs whose CRC is right: into other FPDUs, into placed octets,
+/// before the stream, to nowhere. Nothing is placed through them, and in its turn each is error 3.
+// Requirements: MPA-4.3-04, MPA-6-02
 #[test]
 fn wrong_markers_lead_nowhere() {
     let right = {
@@ -298,7 +302,8 @@ fn wrong_markers_lead_nowhere() {
     }
 }
 
-/// without CRCs the Markers must agree all the same.
+/// Without CRCs the Markers must agree all the same.
+// Requirements: A-10
 #[test]
 fn without_crcs_markers_are_believed_that_agree() {
     let mut receiver = Receiver::with(true, false);
@@ -315,7 +320,8 @@ fn without_crcs_markers_are_believed_that_agree() {
     receiver.expect_memory(&run, |_| false);
 }
 
-/// a FIN behind placed octets is the end on a boundary; behind a part of an FPDU it is error 1.
+/// A FIN behind placed octets is the end on a boundary; behind a part of an FPDU it is error 1.
+// Requirements: A-09
 #[test]
 fn a_fin_behind_placed_octets() {
     for (rest, error) in [(0, None), (10, Some(StreamError::Mpa(MpaError::TcpClosed)))] {

@@ -138,8 +138,8 @@ fn all_orders_of_six_segments() {
     });
 }
 
-/// MPA-A.3-02, C00-5.1-03, DDP-5.3-06: the same with one of the segments twice. The orders take turns at
-/// which it is and when it comes.
+/// The same with one of the segments twice. The orders take turns at which it is and when it comes.
+// Requirements: MPA-A.3-02, C00-5.1-03, DDP-5.3-06
 #[test]
 fn all_orders_with_one_segment_twice() {
     for_each_shape(&[100], |receiver, shape, phase| {
@@ -173,8 +173,8 @@ fn all_orders_into_shared_receives() {
     }
 }
 
-/// MPA-A.4-01, MPA-5.1-05, C00-7.4.1-01: a stream cut at every octet, its parts in the opposite order and
-/// with the first part last.
+/// A stream cut at every octet, its parts in the opposite order and with the first part last.
+// Requirements: MPA-A.4-01, MPA-5.1-05, C00-7.4.1-01
 #[test]
 fn cut_at_every_octet() {
     let ulpdus = [send(0, &[100, 520]), writes(&[0, 340, 21]), send(1, &[60])].concat();

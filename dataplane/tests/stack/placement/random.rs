@@ -105,7 +105,7 @@ fn note(arrived: &mut Arrived, receiver: &Receiver, from: usize, to: usize) {
     assert_eq!(arrived.in_order(), next, "the judge and TCP agree on what has come");
 }
 
-/// MPA-A.3-02, MPA-A.4-01, MPA-6-01, DDP-5.3-06, DDP-5.3-07, DDP-3-05.
+// Requirements: MPA-A.3-02, MPA-A.4-01, MPA-6-01, DDP-5.3-06, DDP-5.3-07, DDP-3-05
 #[test]
 fn random_streams_arrive_once_and_intact() {
     let (mut placed, mut held) = (0, 0);

@@ -85,8 +85,8 @@ impl Trailed {
     }
 }
 
-/// MPA-8-08, MPA-6-03: a damaged FPDU beyond a gap is known as damaged from then on, and is taken for a loss
-/// in its turn.
+/// A damaged FPDU beyond a gap is known as damaged from then on, and is taken for a loss in its turn.
+// Requirements: MPA-8-08, MPA-6-03
 #[test]
 fn a_damaged_fpdu_beyond_a_gap_is_verified_once() {
     for behind_placed in [true, false] {
@@ -103,8 +103,8 @@ fn a_damaged_fpdu_beyond_a_gap_is_verified_once() {
     }
 }
 
-/// DDP-7.1-09: so is one that is not damaged and may not be placed before its turn. In its turn it is the
-/// error it is.
+/// So is one that is not damaged and may not be placed before its turn. In its turn it is the error it is.
+// Requirements: DDP-7.1-09
 #[test]
 fn an_fpdu_that_waits_for_its_turn_is_verified_once() {
     for behind_placed in [true, false] {

@@ -26,7 +26,8 @@ fn the_figures_of_rfc_5044() {
     assert_eq!(both_ways(&figure4.octets, 500, true), counting(0, 16));
 }
 
-/// MPA-5.2-01: the second FPDU is where the length of the first says.
+/// The second FPDU is where the length of the first says.
+// Requirements: MPA-5.2-01
 #[test]
 fn the_stream_of_figure_6() {
     let [first, second] = load("mpa-stream-fig6");
@@ -50,7 +51,7 @@ fn ulpdu_lengths(stream: &[u8]) -> Vec<usize> {
     lengths
 }
 
-/// MPA-4.1-01, MPA-4.1-06, MPA-4.3-12, MPA-7.1.1-09, MPA-7.1.2-19
+// Requirements: MPA-4.1-01, MPA-4.1-06, MPA-4.3-12, MPA-7.1.1-09, MPA-7.1.2-19
 #[test]
 fn figure_5_without_markers_and_without_crc() {
     let [figure5] = load("rfc5044-fig5");
@@ -65,7 +66,7 @@ fn figure_5_without_markers_and_without_crc() {
     assert_eq!(encoded[44..], [0; 4]);
 }
 
-/// C00-6-01, C00-7.1-01, C00-7.2-02, C00-8.1-03, C00-8.1-04, C00-X-01
+// Requirements: C00-6-01, C00-7.1-01, C00-7.2-02, C00-8.1-03, C00-8.1-04, C00-X-01
 #[test]
 fn the_figures_of_culley_00() {
     let [figure5] = load("culley00-fig5");
@@ -78,7 +79,7 @@ fn the_figures_of_culley_00() {
     }
 }
 
-/// MPA-4.3-05, MPA-4.4-12, MPA-4.4-13
+// Requirements: MPA-4.3-05, MPA-4.4-12, MPA-4.4-13
 #[test]
 fn markers_at_the_edges_of_fpdus() {
     let [before, after] = load("mpa-marker-between");
@@ -89,7 +90,7 @@ fn markers_at_the_edges_of_fpdus() {
     assert_eq!(both_ways(&before_crc.octets, 480, true), counting(0, 30));
 }
 
-/// MPA-4.3-03, MPA-4.3-07, MPA-4.5-01, C00-7.1-02
+// Requirements: MPA-4.3-03, MPA-4.3-07, MPA-4.5-01, C00-7.1-02
 #[test]
 fn mpa_three_markers() {
     let [record] = load("mpa-three-markers");
@@ -102,7 +103,8 @@ fn mpa_three_markers() {
     }
 }
 
-/// DDP-3-07, MPA-3-07, MPA-4.1-01, MPA-4.1-03, MPA-4.1-04: one stream with every PAD.
+/// One stream with every PAD.
+// Requirements: DDP-3-07, MPA-3-07, MPA-4.1-01, MPA-4.1-03, MPA-4.1-04
 #[test]
 fn mpa_padding() {
     let records = load::<8>("mpa-padding");
@@ -131,7 +133,7 @@ fn mpa_negative() {
     assert_eq!(decode(&low_bits.octets, 0x1ec, true, true).map(|ulpdu| ulpdu.len()), Ok(42));
 }
 
-/// MPA-3-12, DDP-4.1-09, RDMAP-4.1-07, RDMAC-C.2.5-02
+// Requirements: MPA-3-12, DDP-4.1-09, RDMAP-4.1-07, RDMAC-C.2.5-02
 #[test]
 fn rdmac_v0() {
     let [send, write] = load("rdmac-v0");
@@ -185,7 +187,7 @@ const MULPDU: [(usize, usize, usize, usize, usize, usize); 35] = [
     (65535, 65014, 64768, 65526, 64768, 65288),
 ];
 
-/// MPA-3-04, MPA-4.5-01, MPA-4.5-02, MPA-4.5-06, C00-7.3.1-01, C00-7.3.1-03
+// Requirements: MPA-3-04, MPA-4.5-01, MPA-4.5-02, MPA-4.5-06, C00-7.3.1-01, C00-7.3.1-03
 #[test]
 fn mulpdu() {
     for (emss, formula_with, with, formula_without, without, worst) in MULPDU {

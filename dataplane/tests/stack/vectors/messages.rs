@@ -31,7 +31,7 @@ fn pairs<const COUNT: usize>(file: &str) -> Vec<Vec<u8>> {
     load::<COUNT>(file).chunks(2).map(frame).collect()
 }
 
-/// MPAv2-9.2-07, MPAv2-9.2-10, DDP-5.2-08
+// Requirements: MPAv2-9.2-07, MPAv2-9.2-10, DDP-5.2-08
 #[test]
 fn mpa_rtr() {
     let ulpdus = pairs::<6>("mpa-rtr");
@@ -77,7 +77,7 @@ fn the_segmentation_examples_of_rfc_5041() {
     assert_eq!(message, counting(0, 2048));
 }
 
-/// DDP-4.3-09
+// Requirements: DDP-4.3-09
 #[test]
 fn ddp_msn_wrap() {
     let mut msn = u32::MAX;
@@ -107,7 +107,7 @@ fn rdmap_send() {
     }
 }
 
-/// RDMAP-4.1-04, RDMAP-4.1-06, RDMAP-5.1-01, DDP-5.2-08, DDP-5.2-09
+// Requirements: RDMAP-4.1-04, RDMAP-4.1-06, RDMAP-5.1-01, DDP-5.2-08, DDP-5.2-09
 #[test]
 fn rdmap_write() {
     let expected: [_; 2] =
@@ -118,7 +118,7 @@ fn rdmap_write() {
     }
 }
 
-/// RDMAP-4.2-01, RDMAP-4.4-01, RDMAP-5.2.1-01, RDMAP-5.2.1-07, RDMAP-5.2.1-10, RDMAP-5.2.2-01
+// Requirements: RDMAP-4.2-01, RDMAP-4.4-01, RDMAP-5.2.1-01, RDMAP-5.2.1-07, RDMAP-5.2.1-10, RDMAP-5.2.2-01
 #[test]
 fn rdmap_read() {
     let ulpdus = pairs::<8>("rdmap-read");
@@ -145,7 +145,7 @@ fn rdmap_read() {
     assert_eq!(((header, control), payload), (tagged(Opcode::ReadResponse, 0, 0), &[][..]));
 }
 
-/// RDMAP-4.8-01, RDMAP-4.8-02, RDMAP-4.8-03, RDMAP-4.8-04, RDMAP-5.4-01, MPAv2-8-01
+// Requirements: RDMAP-4.8-01, RDMAP-4.8-02, RDMAP-4.8-03, RDMAP-4.8-04, RDMAP-5.4-01, MPAv2-8-01
 #[test]
 fn rdmap_terminate() {
     let expected = [
@@ -177,8 +177,8 @@ fn rdmap_terminate() {
     }
 }
 
-/// RDMAPX-4-01: the opcodes, queues and framing. The headers of these messages are for the stack
-/// (`stack.rs`).
+/// The opcodes, queues and framing. The headers of these messages are for the stack (`stack.rs`).
+// Requirements: RDMAPX-4-01
 #[test]
 fn rdmap_7306() {
     let expected = [

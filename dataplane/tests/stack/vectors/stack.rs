@@ -92,7 +92,7 @@ const fn hello() -> Slice {
     Slice { stag: HELLO, to: 0, octets: 5 }
 }
 
-/// RDMAP-4.1-03, RDMAP-4.1-05, RDMAP-4.1-06, RDMAP-5.3-01, RDMAP-5.3-07, RDMAP-5.1-01
+// Requirements: RDMAP-4.1-03, RDMAP-4.1-05, RDMAP-4.1-06, RDMAP-5.3-01, RDMAP-5.3-07, RDMAP-5.1-01
 #[test]
 fn sends_and_writes() {
     let [_, send, _, invalidating, _, soliciting, _, both] = load("rdmap-send");
@@ -109,7 +109,7 @@ fn sends_and_writes() {
     stack.expect(&[&write, &empty]);
 }
 
-/// RDMAP-4.4-01, RDMAP-4.4-02, RDMAP-5.2.1-01, RDMAP-5.2.1-10, RDMAP-5.2.2-01
+// Requirements: RDMAP-4.4-01, RDMAP-4.4-02, RDMAP-5.2.1-01, RDMAP-5.2.1-10, RDMAP-5.2.2-01
 #[test]
 fn reads() {
     let [_, request, _, response, _, nothing, _, empty] = load("rdmap-read");
@@ -136,7 +136,7 @@ fn reads() {
     stack.expect(&[&empty]);
 }
 
-/// RDMAPX-4-01, RDMAPX-5-01, RDMAPX-5-03, RDMAPX-6-01
+// Requirements: RDMAPX-4-01, RDMAPX-5-01, RDMAPX-5-03, RDMAPX-6-01
 #[test]
 fn atomics_and_immediate_data() {
     let [_, immediate, _, soliciting, add, add_fpdu, swap, swap_fpdu, _, response] = load("rdmap-7306");
@@ -182,8 +182,8 @@ fn atomics_and_immediate_data() {
     assert!(holds(&memory, 0, &[42_u64.to_ne_bytes(), 2_u64.to_ne_bytes()].concat()));
 }
 
-/// RDMAP-4.8-01 to RDMAP-4.8-04, RDMAP-5.4-01, RDMAP-7.1-02: the segments that golden Terminates quote are
-/// answered by them.
+/// The segments that golden Terminates quote are answered by them.
+// Requirements: RDMAP-4.8-01 to RDMAP-4.8-04, RDMAP-5.4-01, RDMAP-7.1-02
 #[test]
 fn terminates() {
     let [_, crc, bounds, bounds_fpdu, buffer, buffer_fpdu, rights, rights_fpdu, _, _, _, local, ..] =

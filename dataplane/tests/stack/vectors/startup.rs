@@ -16,7 +16,7 @@ fn frame(record: &Record, kind: Kind) -> StartupFrame<'_> {
     frame
 }
 
-/// RDMAC-C.2.4-01, RDMAC-C.2.4-02, RDMAC-C.2.1-01
+// Requirements: RDMAC-C.2.4-01, RDMAC-C.2.4-02, RDMAC-C.2.1-01
 #[test]
 fn mpa_startup_rev0() {
     let [request, answer, reply, refusal] = load("mpa-startup-rev0");

@@ -170,8 +170,8 @@ fn inline_bytes_are_those_of_the_time_of_posting() {
     assert_eq!(near.completed().wr_id, 1000, "the first was not signaled");
 }
 
-/// RDMAP-8.1.1-02: memory for one queue pair can be invalidated by its peer, and is deregistered all the
-/// same.
+/// Memory for one queue pair can be invalidated by its peer, and is deregistered all the same.
+// Requirements: RDMAP-8.1.1-02
 #[test]
 fn a_peer_invalidates_what_is_for_it_alone() {
     let (near, far) = connected();

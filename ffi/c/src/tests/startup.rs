@@ -51,7 +51,8 @@ fn asked(revision: u32, markers: bool, flags: u32) -> (u8, u8) {
     })
 }
 
-/// MPA-7.1.1-01, MPA-4.4-03: Markers, CRC and the revision are as the application wants them.
+/// Markers, CRC and the revision are as the application wants them.
+// Requirements: MPA-7.1.1-01, MPA-4.4-03
 #[test]
 fn a_request_asks_for_what_was_wanted() {
     assert_eq!(asked(WARPLINE_REVISION_USUAL, false, 0), (CRC | ENHANCED, 2));
@@ -90,7 +91,8 @@ fn answered(listening: Option<&ListenAttr>, (flags, revision): (u8, u8)) -> (u8,
     (frame[16], frame[17])
 }
 
-/// MPA-7.1.1-03, MPA-7.1.1-08: so is it where connections are taken. CRC is on when either end wants it.
+/// So is it where connections are taken. CRC is on when either end wants it.
+// Requirements: MPA-7.1.1-03, MPA-7.1.1-08
 #[test]
 fn a_reply_asks_for_what_was_wanted() {
     let attr = |markers, permissive| ListenAttr { backlog: 3, markers, permissive, ..LISTEN_ATTR };

@@ -101,8 +101,8 @@ fn ends_are_told_apart() {
     assert!([0, -libc::ECONNRESET].contains(&near.read(&mut [0], PATIENCE)));
 }
 
-/// MPA-7.1-06, MPA-7.1.5-02: bytes, the last message, then MPA, whoever opened the connection; from then on
-/// messages.
+/// Bytes, the last message, then MPA, whoever opened the connection; from then on messages.
+// Requirements: MPA-7.1-06, MPA-7.1.5-02
 #[test]
 fn mpa_starts_behind_the_last_byte() {
     for swapped in [false, true] {
@@ -139,7 +139,8 @@ fn mpa_starts_behind_the_last_byte() {
     }
 }
 
-/// MPA-7.1.2-07, MPA-7.1.2-13: a rejection leaves TCP open at both ends, also for who had listened for MPA.
+/// A rejection leaves TCP open at both ends, also for who had listened for MPA.
+// Requirements: MPA-7.1.2-07, MPA-7.1.2-13
 #[test]
 fn a_rejection_leaves_the_connection_open() {
     let (near_device, far_device) = devices();
@@ -171,8 +172,9 @@ fn a_rejection_leaves_the_connection_open() {
     expect(&near, b"yes");
 }
 
-/// MPA-7.1.5-01: bytes that nobody has read are not taken for a startup frame; nor does MPA start twice, or
-/// on what is no connection of the device.
+/// Bytes that nobody has read are not taken for a startup frame; nor does MPA start twice, or on what is no
+/// connection of the device.
+// Requirements: MPA-7.1.5-01
 #[test]
 fn what_does_not_start() {
     let (near_device, far_device) = devices();
@@ -197,8 +199,8 @@ fn what_does_not_start() {
     assert_eq!(far.respond(b"").unwrap_err(), -libc::EPROTO);
 }
 
-/// C00-8.1-01: each direction starts by itself, behind what was written and read so far, without startup
-/// frames.
+/// Each direction starts by itself, behind what was written and read so far, without startup frames.
+// Requirements: C00-8.1-01
 #[test]
 fn directions_start_one_by_one() {
     let (near_device, far_device) = devices();

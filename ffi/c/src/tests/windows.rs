@@ -57,8 +57,8 @@ fn write_in_vain(near: &End, target: &Advertisement, offset: u64, bytes: &[u8]) 
     assert_eq!(status, REMOTE_ACCESS_ERROR);
 }
 
-/// DDP-8.3-01, DDP-8.3-03: a peer reaches by a window what it was bound to, byte for byte, and nothing beside
-/// it.
+/// A peer reaches by a window what it was bound to, byte for byte, and nothing beside it.
+// Requirements: DDP-8.3-01, DDP-8.3-03
 #[test]
 fn a_window_opens_its_bytes_and_no_others() {
     for (zero_based, beside) in [(0, 1), (WARPLINE_ACCESS_ZERO_BASED, 1), (0, -1_i64), (0, 10)] {
@@ -84,8 +84,8 @@ fn a_window_opens_its_bytes_and_no_others() {
     }
 }
 
-/// DDP-8.3-02, RDMAP-5.3-08: once a window is invalidated, by either end, its name is dead; bound anew, it
-/// has another.
+/// Once a window is invalidated, by either end, its name is dead; bound anew, it has another.
+// Requirements: DDP-8.3-02, RDMAP-5.3-08
 #[test]
 fn an_invalidated_window_is_dead() {
     for by_peer in [true, false] {
@@ -124,8 +124,8 @@ fn an_invalidated_window_is_dead() {
     }
 }
 
-/// DDP-8.3.1-05, RDMAP-8.1.1-03: memory is registered anew under another key, and the one before names
-/// nothing.
+/// Memory is registered anew under another key, and the one before names nothing.
+// Requirements: DDP-8.3.1-05, RDMAP-8.1.1-03
 #[test]
 fn a_fast_registration_rolls_the_key() {
     let (near, far) = connected();

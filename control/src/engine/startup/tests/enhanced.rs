@@ -36,7 +36,7 @@ fn wanted(ird: u16, ord: u16) -> ReadsWanted {
     ReadsWanted { depths: Some(depths(ird, ord)), ord_needed: 0 }
 }
 
-/// MPAv2-6-01, MPAv2-6-02, MPAv2-9-01, MPAv2-9.2-01, MPAv2-9.2-09
+// Requirements: MPAv2-6-01, MPAv2-6-02, MPAv2-9-01, MPAv2-9.2-01, MPAv2-9.2-09
 #[test]
 fn enhanced_requests_are_the_golden_octets() {
     let sent = |proposal: Proposal| asking(proposal).1;
@@ -75,8 +75,9 @@ fn a_request_with_nothing_enhanced_to_say_is_not_enhanced() {
     assert!(!initiator.may_fall_back(StartupFault::Enhanced));
 }
 
-/// MPAv2-9.1-02, A-36: "30 wanted against an IRD of 5": the Reply and the connection have an ORD of 5, though
-/// this end leaves the depths to the ULPs.
+/// "30 wanted against an IRD of 5": the Reply and the connection have an ORD of 5, though this end leaves the
+/// depths to the ULPs.
+// Requirements: MPAv2-9.1-02, A-36
 #[test]
 fn an_ord_without_negotiation_keeps_to_the_peers_ird() {
     let octets = [&b"MPA ID Req Frame"[..], &[0x50, 2, 0, 4, 0, 5, 0, 5]].concat();
@@ -109,8 +110,9 @@ fn enhanced_requests_get_the_golden_replies() {
     assert_eq!(setup.outcome.depths, depths(7, 9));
 }
 
-/// MPAv2-9.1-04, MPAv2-9.1-05, A-07: an ORD that the Initiator's IRD does not allow is asked for by a
-/// rejection, the golden one; and there is no Reply before the application has decided.
+/// An ORD that the Initiator's IRD does not allow is asked for by a rejection, the golden one; and there is
+/// no Reply before the application has decided.
+// Requirements: MPAv2-9.1-04, MPAv2-9.1-05, A-07
 #[test]
 fn too_small_an_ird_is_rejected_with_the_golden_reply() {
     let octets = [&b"MPA ID Req Frame"[..], &[0x50, 2, 0, 4, 0, 16, 0, 16]].concat();
@@ -126,7 +128,7 @@ fn too_small_an_ird_is_rejected_with_the_golden_reply() {
     assert_eq!(concluded(enhanced(16, 16, RtrKinds::empty()), &octets), rejected);
 }
 
-/// MPAv2-9.1-06, MPAv2-9.1-08, MPAv2-9.1-10, MPAv2-9.1-12, MPAv2-9.2-07
+// Requirements: MPAv2-9.1-06, MPAv2-9.1-08, MPAv2-9.1-10, MPAv2-9.1-12, MPAv2-9.2-07
 #[test]
 fn the_initiator_keeps_to_the_reply() {
     let proposal = enhanced(16, 16, RtrKinds::all());
@@ -141,8 +143,9 @@ fn the_initiator_keeps_to_the_reply() {
     assert_eq!(setup.agreement.version, 1);
 }
 
-/// MPAv2-8-01, MPAv2-9.1-05, MPAv2-9.1-07, MPAv2-9.2-08: terms that cannot be met are answered by the golden
-/// Terminates, or with the Marker before them that the Responder asked for.
+/// Terms that cannot be met are answered by the golden Terminates, or with the Marker before them that the
+/// Responder asked for.
+// Requirements: MPAv2-8-01, MPAv2-9.1-05, MPAv2-9.1-07, MPAv2-9.2-08
 #[test]
 fn unmet_terms_are_terminated_with_the_golden_octets() {
     const FILE: &str = "rdmap-terminate.hex";
@@ -168,13 +171,15 @@ fn unmet_terms_are_terminated_with_the_golden_octets() {
         let crc = warpline_dataplane::crc32c::checksum(&terminate[..28]).to_le_bytes();
         assert_eq!(terminate[28..], crc, "MPA-4.4-13");
     }
-    // MPAv2-9.3-01: the third of the codes.
+    // The third of the codes.
+    // Requirements: MPAv2-9.3-01
     let agreement = Agreement { markers_sent: false, markers_received: false, crc: true, version: 1 };
     let octets = terminate::only_fpdu(MpaError::LocalCatastrophic, agreement);
     assert_eq!(octets[20..24], [0x20, 5, 0, 0]);
 }
 
-/// MPAv2-9-02, A-19: 508 octets of Private Data and no more, both ways, in acceptance and rejection.
+/// 508 octets of Private Data and no more, both ways, in acceptance and rejection.
+// Requirements: MPAv2-9-02, A-19
 #[test]
 fn enhanced_frames_hold_508_octets() {
     let proposal = enhanced(1, 1, RtrKinds::empty());
@@ -231,7 +236,8 @@ fn the_private_bit_of_siw_is_tolerated_and_not_set() {
     assert_eq!(accepted(proposal, &answer).1.depths, Some(depths(1, 1)));
 }
 
-/// MPAv2-10-05: what an old peer does with an enhanced Request, and what it does not.
+/// What an old peer does with an enhanced Request, and what it does not.
+// Requirements: MPAv2-10-05
 #[test]
 fn old_peers_are_told_from_broken_ones() {
     let proposal = enhanced(1, 1, RtrKinds::empty());
@@ -263,8 +269,8 @@ fn old_peers_are_told_from_broken_ones() {
     assert!(matches!(concluded(proposal, &bare(0x60, 2)), Reply::Rejected { .. }));
 }
 
-/// RDMAC-C.2.4-01, RDMAC-C.2.4-02, RDMAC-C.2.4-03: a permissive Responder answers revision 0 with the golden
-/// Reply, and its ULP learns of version 0.
+/// A permissive Responder answers revision 0 with the golden Reply, and its ULP learns of version 0.
+// Requirements: RDMAC-C.2.4-01, RDMAC-C.2.4-02, RDMAC-C.2.4-03
 #[test]
 fn a_permissive_responder_speaks_version_0() {
     for offer in [BARE, CRC, BOTH] {
@@ -282,8 +288,9 @@ fn a_permissive_responder_speaks_version_0() {
     assert_eq!(request.version(), 1);
 }
 
-/// RDMAC-C.2.2-01, RDMAC-C.2.5-01, RDMAC-C.2.5-02, A-22: a permissive Initiator begins with revision 1 and
-/// goes along with a Reply of revision 0, whatever it asked for.
+/// A permissive Initiator begins with revision 1 and goes along with a Reply of revision 0, whatever it asked
+/// for.
+// Requirements: RDMAC-C.2.2-01, RDMAC-C.2.5-01, RDMAC-C.2.5-02, A-22
 #[test]
 fn a_permissive_initiator_goes_along_with_revision_0() {
     let octets = vector(REV0, "RDMAC Reply");
@@ -298,8 +305,8 @@ fn a_permissive_initiator_goes_along_with_revision_0() {
     }
 }
 
-/// RDMAC-C.2-01, RDMAC-C.2-02, RDMAC-C.2.4-01: as an RDMA Consortium endpoint we ask by the golden Request,
-/// and take no other answer than its like.
+/// As an RDMA Consortium endpoint we ask by the golden Request, and take no other answer than its like.
+// Requirements: RDMAC-C.2-01, RDMAC-C.2-02, RDMAC-C.2.4-01
 #[test]
 fn an_initiator_of_revision_0() {
     let consortium = Proposal { revision: 0, ..proposal(BARE) };
@@ -310,7 +317,8 @@ fn an_initiator_of_revision_0() {
     assert_eq!(refused, Err(StartupFault::Frame(StartupError::Revision(1))));
 }
 
-/// MPAv2-9.1-02, MPAv2-9.1-06: both of our own ends, octet by octet, in all pairs of some depths.
+/// Both of our own ends, octet by octet, in all pairs of some depths.
+// Requirements: MPAv2-9.1-02, MPAv2-9.1-06
 #[test]
 fn both_ends_agree_on_depths() {
     for (ird, ord) in [(0, 0), (1, 1), (32, 4), (128, 128)] {
