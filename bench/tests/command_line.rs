@@ -1,5 +1,5 @@
-//! The benchmark as its users run it: what it measures is verified, what it writes has the keys it promises,
-//! and what it cannot do it says in one line.
+//! Tests of the benchmark's command line: the transfers are verified, each report has its documented keys,
+//! and an impossible request ends with a one-line error.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -9,11 +9,11 @@ fn bench(arguments: &[&str]) -> Output {
 }
 
 fn temporary(name: &str) -> PathBuf {
-    // Cargo's directory for what tests write: no other user can have made the file first.
+    // Cargo's directory for files of tests: no other user can create the file first.
     PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("bench-{}-{name}", std::process::id()))
 }
 
-/// Runs `write-bw` on the ring and gives its JSON.
+/// Runs `write-bw` on the ring and returns its JSON report.
 fn measure(name: &str, arguments: &[&str]) -> serde_json::Value {
     let json = temporary(name);
     let path = json.to_str().unwrap();
@@ -43,7 +43,7 @@ fn revisions_and_indications_can_be_chosen() {
     }
 }
 
-/// A single CPU polls both ends in one loop, in turn with whatever else runs there.
+/// A single CPU polls both ends in one loop and shares its time with the other tests.
 #[test]
 fn one_cpu_polls_both_ends() {
     // Whichever the process may use: a container's CPUs need not begin at 0.
@@ -134,8 +134,8 @@ fn a_capture_holds_the_run() {
     assert!(octets.windows(request.len()).any(|window| window == request), "the startup is in it");
 }
 
-/// Wireshark's dissector is the judge, where it is installed. The far end of the ring leaves its checksums to
-/// hardware, which a ring has none of.
+/// Wireshark's dissector verifies the checksums, where it is installed. The far end of the ring leaves its
+/// checksums to hardware, which a ring does not have.
 #[test]
 fn a_capture_has_no_bad_checksum() {
     let capture = temporary("checksums.pcapng");
@@ -161,8 +161,8 @@ fn a_capture_has_no_bad_checksum() {
 }
 
 /// RFC 5044 appendix B.2: FPDUs that are not aligned make the receiver keep a part of one for each
-/// connection; with aligned ones what it keeps does not grow with connections, and with Markers it keeps
-/// nothing. Every FPDU is placed, each octet of user data copied once.
+/// connection. With aligned FPDUs the kept octets do not grow with the connections, and with Markers the
+/// receiver keeps nothing. Every FPDU is placed, and each octet of user data is copied once.
 // Requirements: MPA-B.1-01
 #[test]
 fn reassembly_grows_with_connections_only_where_fpdus_are_not_aligned() {
@@ -195,7 +195,7 @@ fn reassembly_grows_with_connections_only_where_fpdus_are_not_aligned() {
     }
 }
 
-/// Two devices that have blank frames without end and take whatever they are given.
+/// Two devices that receive blank frames endlessly and accept every frame for transmission.
 const ENDLESS: [&str; 5] = ["impair", "--left", "eal:net_null0,size=64", "--right", "eal:net_null1,size=64"];
 
 #[test]
@@ -216,7 +216,7 @@ fn impair_does_what_it_is_told_and_counts_it() {
     assert!((0.08..0.12).contains(&share(lost, received)), "{report}");
     assert!((0.18..0.22).contains(&share(duplicated, received - lost)), "{report}");
     assert_eq!(count("to_right", "queue_full"), 0, "{report}");
-    // The other way loses nothing: what has not left yet is on its way.
+    // The other direction loses nothing: a frame that has not left yet is still in flight.
     assert!(count("to_left", "delivered") > 10_000, "{report}");
     assert_eq!((count("to_left", "lost"), count("to_left", "duplicated")), (0, 0), "{report}");
 }
@@ -227,7 +227,7 @@ fn impair_ends_with_its_input() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// One clear line that says what to do.
+/// The error is one clear line that names the remedy.
 #[test]
 fn what_cannot_be_is_said_in_one_line() {
     let cases: [(&[&str], &str); 6] = [

@@ -1,4 +1,4 @@
-//! Devices of DPDK, opened by name.
+//! Tests of DPDK devices that are opened by name.
 #![cfg(feature = "dpdk")]
 #![allow(missing_docs)]
 
@@ -26,7 +26,7 @@ fn a_wire_between_two_devices_carries_a_write() {
     assert!(error.contains("device 'eal:net_none7,size=64'") && error.contains("did not come up"), "{error}");
     assert!(matches!(port("ring"), Err(OpenError::RingIsAPair)));
     port("eal:net_null7,size=64").unwrap();
-    // The EAL that runs serves every device but those that it must know of when it starts.
+    // A running EAL serves every device except those that must be named when it starts.
     assert!(open::eal(&[&"tap:t".parse().unwrap()], "").is_ok());
     let late = "pci:0000:01:00.0".parse().unwrap();
     assert!(matches!(open::eal(&[&late], ""), Err(OpenError::StartedWithout(name)) if *name == late));
@@ -73,7 +73,8 @@ fn carry_a_write(eal: Eal, external_pieces: ExternalPieces) {
     }
     near_end.qp.disconnect();
     far_end.qp.wait_closed(PATIENCE).unwrap();
-    // By copy each octet is copied once to send; by reference none is but the small rest of the message.
+    // In copy mode each octet is copied once to send; by reference only the small end of the message is
+    // copied.
     let slept = 4 * 8;
     let copied = near.statistics().unwrap().octets_copied_tx - slept;
     let from_memory = octets.len() as u64;

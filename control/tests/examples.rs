@@ -1,4 +1,4 @@
-//! The examples run, and docs/tutorial.md says what they say.
+//! Tests that the examples run, and that docs/tutorial.md shows their code and output.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ fn example(name: &str) -> Command {
     Command::new(program)
 }
 
-/// What a program says until it ends, which it must in time.
+/// Returns the output of a program, which must end in time.
 fn finish(mut child: Child, name: &str) -> Output {
     let begin = Instant::now();
     while child.try_wait().unwrap().is_none() {
@@ -114,7 +114,7 @@ fn the_tutorial_works() {
     assert_eq!(says(server, "hello_server"), "the client has written: hello");
 }
 
-/// Every block of Rust in the tutorial stands in one of its programs, line by line.
+/// Every block of Rust in the tutorial appears in one of its programs, line by line.
 #[test]
 fn the_tutorial_shows_what_runs() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();

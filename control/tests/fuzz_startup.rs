@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use inputs::Inputs;
 use startup::End;
 
-/// Every end that startup can come to.
+/// Every possible end of a startup.
 const ENDS: [End; 12] = [
     End::Incomplete,
     End::Malformed,

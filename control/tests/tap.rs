@@ -1,4 +1,5 @@
-//! A device at a port with receive interrupts: an interface of the kernel. Needs root and `/dev/net/tun`.
+//! Tests of a device on a port with receive interrupts: an interface of the kernel. Needs root and
+//! `/dev/net/tun`.
 #![cfg(feature = "dpdk")]
 #![allow(missing_docs)]
 
@@ -30,7 +31,7 @@ impl Namespace {
         namespace
     }
 
-    /// Has the kernel connect to the device; returns what became of it.
+    /// Makes the kernel connect to the device; returns the result.
     fn connect(&self) -> String {
         let connect = format!("timeout 30 bash -c ': < /dev/tcp/{FAR}/{PORT}'");
         let Output { stderr, .. } = run(&["netns", "exec", &self.0, "bash", "-c", &connect]);
@@ -58,7 +59,7 @@ fn may_make_taps() -> bool {
     root && Path::new("/dev/net/tun").exists()
 }
 
-/// What /proc says in `file` of the thread that polls the device.
+/// Returns the contents of `file` in /proc of the thread that polls the device.
 fn poll_thread(file: &str) -> String {
     let tasks = fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
     let is_it = |task: &PathBuf| {

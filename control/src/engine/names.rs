@@ -144,7 +144,7 @@ mod tests {
         let (mut first, mut second) = (same_draws(), same_draws());
         let stag = first.take().unwrap();
         let next = first.take().unwrap();
-        // In the second, that slot was given out before, and called so in the end.
+        // In the second round the allocator issued that slot before, under this name at the end.
         let before = stag.with_key(!stag.key());
         second.slots.insert(before.index() as u16);
         second.give_back(stag);

@@ -196,7 +196,7 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(30);
 
-    /// The Responder has accepted, and meanwhile what the connection was for is gone.
+    /// The Responder has accepted, but the queue pair of the attempt is gone by then.
     // Requirements: MPAv2-9.3-01, MPAv2-8-01
     #[test]
     fn a_queue_pair_that_has_gone_is_a_local_catastrophe() {

@@ -122,7 +122,7 @@ mod tests {
         assert_eq!(pci_argument(&pci).as_deref(), Some("0000:01:00.0,x=1"));
     }
 
-    /// Options of the name replace what follows from the MTU.
+    /// Options of the name override the sizes that follow from the MTU.
     #[test]
     fn the_ring_of_a_packet_socket_follows_the_mtu() {
         for (name, ring) in [

@@ -1,5 +1,5 @@
-//! Local addresses as applications see them: listeners at one address, ports that are chosen, and connections
-//! of a device to itself.
+//! Tests of local addresses in the API: listeners at one address, ports that are chosen automatically, and
+//! connections of a device to itself.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::thread;
@@ -46,7 +46,7 @@ fn connect(near: &End, far: &End, listener: &warpline::Listener, remote: SocketA
     });
 }
 
-/// Writes from one end to the other and compares what arrived.
+/// Writes from one end to the other and compares the result.
 fn carries(from: &End, to: &End) {
     let octets: Vec<u8> = (0..100_000_u32).map(|octet| (octet % 251) as u8).collect();
     assert!(from.memory.write(0, &octets));
@@ -144,14 +144,14 @@ fn a_connection_comes_from_the_address_and_port_that_were_asked_for() {
     assert_eq!((near.local(), near.remote()), (streams.local(), to(FAR_V6, 6000)));
 }
 
-/// A device is its own neighbour: what it sends to an address of its own arrives, and nothing of it is on the
-/// link.
+/// A device is its own neighbour: a packet to one of its own addresses arrives, and no frame of it appears on
+/// the link.
 #[test]
 fn a_device_connects_to_itself() {
     let pair = pair();
     let sent = || pair.near.statistics().unwrap().frames_sent;
     let listener = pair.near.listen(PORT, &ListenConfig::default()).unwrap();
-    // What it says of its addresses at first is behind us.
+    // The device has sent its initial announcements of addresses by now.
     let before = sent();
     for own in [IpAddr::from(NEAR), NEAR_V6.into()] {
         let (near, far) = (End::new(&pair.near), End::new(&pair.near));
@@ -185,7 +185,7 @@ fn resolved(channel: &EventChannel, bound: Option<SocketAddr>, remote: SocketAdd
     id
 }
 
-/// Accepts who asks at `listener` with an end of `device`; gives the id.
+/// Accepts the next request of `channel` with `end`; returns the id of the connection.
 fn accept(channel: &EventChannel, end: &End) -> Id {
     let EventKind::ConnectRequest(asked) = channel.wait(PATIENCE).unwrap().kind else { panic!("no request") };
     asked.accept(&end.qp, ReadsWanted::default(), b"").unwrap();
@@ -266,7 +266,7 @@ fn an_id_listens_at_the_same_port_of_all_devices() {
         assert!(matches!(channel.wait(PATIENCE).unwrap().kind, EventKind::Disconnected));
         assert!(matches!(channel.wait(PATIENCE).unwrap().kind, EventKind::TimewaitExit));
     }
-    // 0.0.0.0 stands for IPv4.
+    // 0.0.0.0 covers IPv4 only.
     refused(&pair.near, to(FAR_V6, port));
     let other = channel.create_id();
     other.bind_addr(to(FAR, port)).unwrap();

@@ -1,5 +1,5 @@
-//! What an application may do wrong: each mistake has its error, no octet goes astray, and no other queue
-//! pair suffers.
+//! Tests of application errors: each mistake returns its documented error, no octet is misplaced, and no
+//! other queue pair is affected.
 
 use std::thread;
 
@@ -58,8 +58,8 @@ fn refused<T>(error: PostError) -> Result<T, PostError> {
     Err(error)
 }
 
-/// What is wrong by itself is refused when it is posted, and costs nothing: not even the queue pair it was
-/// posted to.
+/// A request that is invalid on its own is refused when it is posted. It has no effect, not even on the queue
+/// pair it was posted to.
 #[test]
 fn what_is_wrong_by_itself_is_not_taken() {
     let mut neighbours = Neighbours::new();
@@ -132,7 +132,7 @@ fn reads_without_agreement_are_not_taken() {
     neighbours.nobody_suffers();
 }
 
-/// Queues are full for those who filled them, and queue pairs take work only in their time.
+/// A full queue refuses only its own user, and a queue pair accepts work only in the states that allow it.
 // Requirements: RDMAP-8.1.1-04, RDMAP-8.1.2-02
 #[test]
 fn full_queues_and_wrong_times() {
@@ -161,8 +161,8 @@ fn full_queues_and_wrong_times() {
     neighbours.nobody_suffers();
 }
 
-/// Memory that is not the application's to use ends the stream before an octet of it is sent, and the peer is
-/// told that the fault is not its own.
+/// A request on memory that the application may not use ends the stream before any octet of it is sent, and
+/// the Terminate tells the peer that the fault is not the peer's.
 #[test]
 fn memory_that_may_not_be_used_ends_one_stream() {
     let mut neighbours = Neighbours::new();

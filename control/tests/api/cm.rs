@@ -1,4 +1,4 @@
-//! The connection manager in rdma_cm's terms: one thread, one channel, many ids.
+//! Tests of the connection manager in rdma_cm's terms: one thread, one channel, many ids.
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -127,7 +127,7 @@ fn rejections_arrive() {
             assert!(peer.is_some());
         });
     }
-    // Nobody listens at this port.
+    // No listener is at this port.
     let end = End::new(&pair.near);
     let id = resolved(&channel, at(FAR, PORT + 1));
     id.connect(&end.qp, &with(b"")).unwrap();
@@ -151,7 +151,7 @@ fn peers_that_are_not_there() {
     id.resolve_addr(at(Ipv4Addr::new(198, 19, 0, 1), PORT)).unwrap();
     expect!(&channel, id.number(), EventKind::AddressError);
     assert!(id.device().is_none());
-    // After that it may try another address; there is nobody at this one.
+    // After that it may try another address; no host has this one.
     id.resolve_addr(at(Ipv4Addr::new(198, 18, 0, 77), PORT)).unwrap();
     expect!(&channel, id.number(), EventKind::AddressResolved);
     id.resolve_route().unwrap();
@@ -272,8 +272,8 @@ fn one_thread_serves_many() {
     eventually_unused(&pair.far);
 }
 
-/// A peer that gives up before it is answered: its attempt ends in time, and the answer that comes too late
-/// says so. The queue pair that was to serve it is free for another.
+/// If a peer gives up before it is answered, its attempt ends in time, and the late answer returns that
+/// error. The queue pair of the attempt is then free for another connection.
 #[test]
 fn an_answer_may_come_too_late() {
     let pair = Pair::new();
@@ -292,7 +292,7 @@ fn an_answer_may_come_too_late() {
         }
         timeout *= 2;
     };
-    // It is closed by both ends: the far one has heard of it.
+    // Both ends have closed it: the far end has received the close.
     eventually("the attempt is over", || pair.near.usage().unwrap().connections == 0);
     asked.accept(&far_end.qp, ReadsWanted::default(), b"").unwrap();
     expect!(&far, asked.number(), EventKind::AcceptError(_));
@@ -324,7 +324,8 @@ fn the_channel_is_readable_while_there_are_events() {
     assert!(channel.poll().is_some() && !readable());
 }
 
-/// A reset is a disconnection as well; the end of a device tells those who wait for something from it.
+/// A reset is a disconnection as well. The end of a device is reported to every id that waits for an event of
+/// it.
 #[test]
 fn failures_are_events() {
     let pair = Pair::new();
@@ -348,7 +349,7 @@ fn failures_are_events() {
         assert!(matches!(seen[&id.number()][..], [EventKind::Disconnected, EventKind::TimewaitExit]));
     }
 
-    // A device that nobody polls any more.
+    // A device whose core is no longer polled.
     let (device, _other) = link();
     let (device, driver) = Device::start_manual(device, &config(NEAR)).unwrap();
     let channel = EventChannel::new([device.clone()]).unwrap();
@@ -370,8 +371,8 @@ fn failures_are_events() {
     assert_eq!(device.wait_event(PATIENCE), Some(AsyncEvent::DeviceFatal));
 }
 
-/// Nobody looks at the channel while peers fail at a listener, many more than its backlog: what waits on the
-/// channel stays bounded, and the peer that does as it should gets in.
+/// No thread reads the channel while many more peers than the backlog holds fail at a listener. The events
+/// that wait on the channel stay bounded, and a peer that follows the protocol is accepted.
 #[test]
 fn failed_peers_take_no_room_of_others() {
     const REQUEST: &[u8] = b"MPA ID Req Frame\x40\x01\x00\x00";
@@ -408,7 +409,7 @@ fn failed_peers_take_no_room_of_others() {
     assert!(channel.poll().is_none());
 }
 
-/// An id that was dropped is heard of no more.
+/// A dropped id produces no further events.
 #[test]
 fn dropped_ids_are_silent() {
     let (near, _far) = link();
@@ -423,7 +424,7 @@ fn dropped_ids_are_silent() {
     assert!(channel.poll().is_none());
 }
 
-/// A device all of whose queue pairs are in use, and one that is about to be connected.
+/// A device whose queue pairs are all in use, and one of them that is about to be connected.
 struct Crowded {
     pair: Pair,
     channel: EventChannel,
@@ -443,8 +444,8 @@ impl Crowded {
         Self { pair, channel, listener, _others: others }
     }
 
-    /// Asks for a connection, and before the answer gives the queue pair's number to one of another
-    /// Protection Domain.
+    /// Asks for a connection, and before the answer arrives reassigns the queue pair's number to one of
+    /// another Protection Domain.
     fn renumbered(&self) -> (Id, ConnectionRequest, End) {
         let end = End::new(&self.pair.near);
         let id = resolved(&self.channel, at(FAR, PORT));
@@ -483,7 +484,8 @@ fn a_late_reply_connects_no_other_queue_pair() {
     });
 }
 
-/// A rejection that comes when the queue pair has gone takes no other one's connection from it.
+/// A rejection that arrives after its queue pair is destroyed does not take the connection of another queue
+/// pair.
 // Requirements: DDP-8.2-01
 #[test]
 fn a_late_rejection_frees_no_other_queue_pair() {

@@ -1,4 +1,4 @@
-//! Completion queues that threads sleep on, and asynchronous events.
+//! Tests of completion queues that threads sleep on, and of asynchronous events.
 
 use std::collections::HashSet;
 use std::os::fd::AsFd;
@@ -95,7 +95,8 @@ fn an_armed_queue_becomes_readable_once() {
     assert_eq!(completions.drain().map(|completion| completion.id).collect::<Vec<_>>(), [1, 2]);
 }
 
-/// Who waits for Solicited Events sleeps through other messages, and is woken by one and by an error.
+/// A thread that waits for Solicited Events sleeps through other messages. A Solicited Event or an error
+/// wakes it.
 // Requirements: RDMAP-5.3-04
 #[test]
 fn solicited_events_wake() {
@@ -126,7 +127,8 @@ fn solicited_events_wake() {
     assert_ne!(completions.poll().unwrap().status, Status::Success);
 }
 
-/// Many threads wait on one queue: each completion wakes one, and none is left asleep with completions there.
+/// Many threads wait on one queue: each completion wakes one, and no thread stays asleep while completions
+/// are pending.
 #[test]
 fn many_threads_wait_on_one_queue() {
     const MESSAGES: u64 = 2000;
@@ -165,8 +167,8 @@ fn many_threads_wait_on_one_queue() {
     assert_eq!(seen.into_inner().unwrap().len(), MESSAGES as usize);
 }
 
-/// The end that was connected to hears of the first message; both hear what ends the connection, in verbs'
-/// words.
+/// The accepting end reports the first message; both ends report the end of the connection, with the event
+/// names of the verbs.
 #[test]
 fn devices_tell_what_happens_to_queue_pairs() {
     let pair = Pair::new();

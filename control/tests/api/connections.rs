@@ -1,4 +1,4 @@
-//! Connections: opened, accepted, rejected, refused.
+//! Tests of connections that are opened, accepted, rejected and refused.
 
 use std::net::Ipv6Addr;
 use std::thread;
@@ -50,7 +50,7 @@ fn too_much_private_data_is_refused_before_anything_is_sent() {
     });
 }
 
-/// The Initiator learns why, and its queue pair may try again.
+/// The Initiator receives the reason, and its queue pair may try again.
 // Requirements: MPA-7.1.2-05, MPA-7.1.2-06, MPA-7.1.2-13, MPA-7.1.2-18
 #[test]
 fn a_rejected_queue_pair_may_try_again() {
@@ -284,7 +284,7 @@ fn startup_survives_a_bad_link() {
     }
 }
 
-/// A hundred connections in a row leave nothing behind.
+/// A hundred connections in a row leave no resource allocated.
 #[test]
 fn connections_do_not_leak() {
     let pair = Pair::new();
@@ -342,8 +342,8 @@ fn a_device_needs_an_address_of_a_host() {
     assert!(matches!(pinned.unwrap_err(), StartError::PollThread(_)));
 }
 
-/// What TCP knows of a connection is there to look at: nothing before it is up, what loss did to it while it
-/// runs, nothing once it is over.
+/// The application can read TCP's state of a connection: none before the connection is up, the effects of
+/// loss while it runs, none once it is over.
 #[test]
 fn a_queue_pair_reports_on_its_connection() {
     let pair = Pair::new();

@@ -1,4 +1,5 @@
-//! Revisions 2 and 0 through the API: with peers that are scripted octet by octet, and between two devices.
+//! Tests of revisions 2 and 0 through the API: with peers that are scripted octet by octet, and between two
+//! devices.
 
 use std::net::SocketAddr;
 use std::thread;
@@ -43,7 +44,7 @@ fn usual_request() -> Vec<u8> {
     request(0x50, 2, &[0, 32, 0, 32])
 }
 
-/// An Initiator of ours, set up as `config` says, and a scripted Responder.
+/// Runs an Initiator with `config` against a scripted Responder.
 fn initiator<T>(
     wish: &ConnectConfig,
     script: impl FnOnce(&mut RawPeer) -> T,
@@ -100,7 +101,8 @@ fn refuse(peer: &mut RawPeer, refusal: Refusal) {
     }
 }
 
-/// A peer that does not know of enhanced Requests gets an unenhanced one, on a new connection.
+/// After a peer that does not support enhanced Requests refuses one, the Initiator sends an unenhanced
+/// Request on a new connection.
 // Requirements: MPAv2-10-04, MPAv2-10-05
 #[test]
 fn an_old_peer_is_asked_again_by_revision_1() {
@@ -141,7 +143,7 @@ fn revision_2_alone_does_not_fall_back() {
     }
 }
 
-/// What no old peer does is not asked again: silence, another protocol, half a Reply, a rejection.
+/// Failures that no old peer causes are not retried: silence, another protocol, half a Reply, a rejection.
 #[test]
 fn other_faults_do_not_fall_back() {
     let short = ConnectConfig { timeout: Duration::from_millis(50), ..ConnectConfig::default() };
@@ -160,7 +162,7 @@ fn other_faults_do_not_fall_back() {
     assert_eq!(connected, Err(ConnectError::Rejected { private_data: Box::default(), peer }), "MPAv2-9.1-08");
 }
 
-/// Terms that we cannot meet end in the golden Terminate and FIN.
+/// If this end cannot meet the peer's terms, it sends the golden Terminate and a FIN.
 // Requirements: MPAv2-9.1-07, MPAv2-9.2-08, MPAv2-8-01
 #[test]
 fn unmet_terms_end_in_a_terminate() {
@@ -204,7 +206,7 @@ fn a_permissive_initiator_finds_version_0() {
     assert_eq!(connected, Err(ConnectError::Startup(StartupError::Revision(0).into())));
 }
 
-/// A Responder of ours, and a scripted Initiator whose Request is `octets`.
+/// A Responder, and a scripted Initiator whose Request is `octets`.
 struct Asked {
     peer: RawPeer,
     _listener: Listener,
@@ -248,8 +250,8 @@ impl Asked {
     }
 }
 
-/// Linux siw in its peer-to-peer mode, as it was observed: it takes nothing before its first FPDU, and sends
-/// a Write without payload to STag 1 whatever else it may choose.
+/// Linux siw in its peer-to-peer mode, as observed: it accepts nothing before its first FPDU, and always
+/// sends a Write without payload to STag 1, whichever indication the ends agree on.
 // Requirements: MPAv2-9.1-01, MPAv2-9.2-03, MPAv2-10-01, MPA-7.1.2-15
 #[test]
 fn siw_as_initiator() {
@@ -272,7 +274,8 @@ fn siw_as_initiator() {
     assert_eq!(asked.completion(), (7, Status::Success));
 }
 
-/// Linux siw as rping's client runs it: the client-server model, IRD and ORD 1, CRCs off unless we want them.
+/// Linux siw as rping's client runs it: the client-server model, IRD and ORD 1, and no CRCs unless this end
+/// requests them.
 #[test]
 fn siw_as_rping_client() {
     let (mut asked, request) = Asked::new(&ListenConfig::default(), &request(0x10, 2, &[0, 1, 0, 1]));
@@ -288,7 +291,7 @@ fn siw_as_rping_client() {
     );
 }
 
-/// Rejected by the golden Reply, not terminated.
+/// The Responder rejects with the golden Reply and sends no Terminate.
 // Requirements: MPAv2-9.1-04, MPAv2-9.1-05, A-07
 #[test]
 fn an_initiator_that_offers_too_few_reads_is_told_how_many() {
@@ -304,7 +307,7 @@ fn an_initiator_that_offers_too_few_reads_is_told_how_many() {
     assert_eq!(asked.peer.received, vector("mpa-startup-rev2", "Enhanced Reply reject R=1, required ORD=32"));
 }
 
-/// An Initiator of the RDMA Consortium's, whose messages have version 0, as have ours to it.
+/// An Initiator of the RDMA Consortium: its messages have version 0, and so do those sent to it.
 // Requirements: RDMAC-C.2.4-01, RDMAC-C.2.4-02, RDMAC-C.2.4-03, RDMAC-C.1-02
 #[test]
 fn an_initiator_of_revision_0_finds_version_0() {
@@ -321,7 +324,7 @@ fn an_initiator_of_revision_0_finds_version_0() {
     assert_eq!(asked.received(52), message, "24 zeros, framed as the peer's");
 }
 
-/// A connection between two devices; what each end was told.
+/// Connects two devices; returns both ends and the terms that each was given.
 fn connected(
     pair: &Pair,
     ends: (&End, &End),
@@ -367,7 +370,7 @@ fn the_responder_may_send_first() {
     }
 }
 
-/// Version 0 between two ends of ours, both told so, with data both ways.
+/// Version 0 between two ends of this stack: both report it, and data flows both ways.
 // Requirements: RDMAC-C.2-01, RDMAC-C.1-01
 #[test]
 fn version_0_end_to_end() {
@@ -407,8 +410,8 @@ fn enhanced_private_data_is_checked_before_anything_is_sent() {
     assert!(matches!(near.connect_with(&wish), Err(ConnectError::PrivateDataTooLong(_))));
 }
 
-/// CRCs are off only where both ends' administrators want it, whatever the revision; the applications ask for
-/// nothing and are told nothing.
+/// CRCs are off only where both ends' administrators disable them, at any revision. The applications neither
+/// request this nor are informed of it.
 // Requirements: MPA-4.4-02, MPA-4.4-04, MPA-4.4-06
 #[test]
 fn crcs_are_the_administrators() {
@@ -436,8 +439,9 @@ fn crcs_are_the_administrators() {
     }
 }
 
-/// Whoever wants no CRCs still checks, to the last FPDU, once the peer has declared C=1, and repeats it; and
-/// looks at no CRC, from the first FPDU on, once the peer has declared C=0 too.
+/// An end that disables CRCs still generates and checks them, up to the last FPDU, if the peer has declared
+/// C=1, and declares C=1 in its own frame. If the peer has declared C=0 too, it checks no CRC from the first
+/// FPDU on.
 // Requirements: MPA-4.4-04, MPA-4.4-07, MPA-4.4-08
 #[test]
 fn one_end_that_wants_crcs_is_enough() {
@@ -474,8 +478,8 @@ fn one_end_that_wants_crcs_is_enough() {
     }
 }
 
-/// A peer that negotiates indications may be Linux siw, which may overlook our first message: it is nudged
-/// while it is silent. One of revision 1 is not, nor one whose application does without.
+/// A peer that negotiates indications may be Linux siw, which may overlook our first message: this end nudges
+/// it while it is silent. A peer of revision 1 is not nudged, nor one whose application disables it.
 #[test]
 fn a_silent_peer_of_revision_2_is_nudged() {
     let quiet = ConnectConfig { nudges: false, ..revision(Revision::Two) };

@@ -1,5 +1,5 @@
-//! Memory lent to work requests: what nobody can reach meanwhile, and how it comes back. What the compiler
-//! refuses is shown in the documentation of the module.
+//! Tests of memory lent to work requests: nothing can access it meanwhile, and each loan is returned. The
+//! module's documentation shows the uses that the compiler rejects.
 
 use std::sync::Arc;
 
@@ -10,7 +10,8 @@ use warpline::{
 };
 use warpline_dataplane::device::sim::{End as LinkEnd, Impairments};
 
-/// A queue pair whose completions come to a lender, with a region of its own, connected to a common end.
+/// A queue pair whose completions are read by a lender, with a region of its own, connected to an ordinary
+/// end.
 struct Lending {
     lender: Lender,
     qp: QueuePair,
@@ -37,7 +38,7 @@ fn say_hello(Lending { lender, qp, peer, .. }: &mut Lending) {
     assert!(lender.wait(PATIENCE).unwrap().loan.is_none());
 }
 
-/// A buffer comes back with its completion, and with what the peer has sent.
+/// A buffer is returned with its completion, and contains the data that the peer has sent.
 #[test]
 fn buffers_come_back_with_their_completions() {
     let pair = Pair::new();
@@ -65,7 +66,7 @@ fn buffers_come_back_with_their_completions() {
     assert_eq!(sink.to_vec(0, 50).unwrap(), [8; 50]);
     assert_eq!(lender.lent(), 0);
 
-    // What is read from the peer comes back the same way.
+    // The target of a Read is returned the same way.
     let target = peer.memory.advertisement(0, 1000).unwrap();
     let (mut near, rest) = rest.split_at(300);
     assert!(near.write(0, &[1; 300]));
@@ -86,8 +87,8 @@ fn buffers_come_back_with_their_completions() {
     whole.into_region().unwrap().deregister(PATIENCE).unwrap();
 }
 
-/// What is only sent is lent to many at the same time; as long as one of them has it, nobody gets at it to
-/// write.
+/// A buffer that is only sent can be lent to many requests at the same time. While one of them holds it, it
+/// cannot be written.
 #[test]
 fn what_is_sent_is_shared() {
     let pair = Pair::new();
@@ -109,8 +110,8 @@ fn what_is_sent_is_shared() {
     assert!(Arc::get_mut(&mut shared).unwrap().write(0, b"again"), "all have given it back");
 }
 
-/// What is not taken stays with its owner: full queues, no place for the loan, another completion queue, no
-/// connection.
+/// A refused request leaves the buffer with its owner: full queues, no place for the loan, another completion
+/// queue, no connection.
 #[test]
 fn what_is_refused_is_given_back() {
     let pair = Pair::new();
@@ -164,8 +165,8 @@ fn what_is_refused_is_given_back() {
     drop(peer);
 }
 
-/// As long as a part is lent the region cannot be had back, nor deregistered; what the stack reads stays
-/// registered even when the lender goes.
+/// While a part is lent, the region can be neither reclaimed nor deregistered. Memory that the stack reads
+/// stays registered even after the lender is dropped.
 #[test]
 fn a_region_stays_while_a_part_is_lent() {
     let pair = Pair::new();
@@ -181,15 +182,15 @@ fn a_region_stays_while_a_part_is_lent() {
     let rest = rest.join(behind).unwrap().into_region().unwrap_err();
     assert!(lender.poll().is_none());
     drop((lender, rest));
-    // Nobody has a name for it any more, and the Send still reads from it.
+    // No handle refers to it any more, and the Send still reads from it.
     assert_eq!(pair.near.usage().unwrap().regions, before);
     pair.network.set_impairments(LinkEnd::B, Impairments::default());
     assert_eq!(peer.completion().octets, 1000);
     crate::common::eventually("the region is gone", || pair.near.usage().unwrap().regions == before - 1);
 }
 
-/// What is sent cannot be written when its lender is gone, for the stack may have to send it again, and
-/// nobody is told when it is done; once nobody else has it either, it is dropped after all.
+/// After its lender is dropped, a buffer that is being sent stays read-only: the stack may retransmit it, and
+/// no completion reports its end. It is dropped with its last reference.
 #[test]
 fn what_is_shared_stays_unwritable_without_its_lender() {
     let pair = Pair::new();
@@ -219,8 +220,8 @@ fn what_is_shared_stays_unwritable_without_its_lender() {
     crate::common::eventually("the region is gone", || pair.near.usage().unwrap().regions == before - 1);
 }
 
-/// Requests that were posted past the lender come back as they are, and take nothing of it along: not even
-/// when they are called as the stack calls those of the lender.
+/// Completions of requests that were posted without the lender pass unchanged and release no loan, even if
+/// their `wr_id` equals one that the stack uses for the lender's requests.
 #[test]
 fn names_of_others_find_nothing() {
     let pair = Pair::new();
@@ -257,8 +258,8 @@ fn names_of_others_find_nothing() {
     assert_eq!((second.offset(), second.to_vec(0, 10).unwrap()), (10, vec![6; 10]));
 }
 
-/// Of two lenders on one completion queue neither gives back what the other has lent: the stack may still
-/// write to what is in the same place of its own.
+/// With two lenders on one completion queue, neither returns the loans of the other: the stack may still
+/// write to the buffer in the same slot of the other lender.
 #[test]
 fn a_lender_takes_back_only_what_it_has_lent() {
     let pair = Pair::new();

@@ -1,6 +1,6 @@
-//! The application's side: devices, memory, queue pairs and connections, over a link in memory.
+//! Tests of the public API: devices, memory, queue pairs and connections, over a link in memory.
 //!
-//! One binary for all of it: what the tests share, and the cores below them, are compiled once.
+//! One binary for all of them: the shared helpers, and the cores below them, are compiled once.
 
 mod addressing;
 mod bad_input;

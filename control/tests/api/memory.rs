@@ -1,4 +1,4 @@
-//! Registered memory: who reaches it, and when it may go.
+//! Tests of registered memory: which peers can access it, and when it may be deregistered.
 
 use std::thread;
 use std::time::Duration;
@@ -93,7 +93,8 @@ fn domains_and_rights_hold() {
     }
 }
 
-/// Memory for one stream is for no other of the same domain, and whose it is hears of the attempt.
+/// Memory for one stream is out of reach for others of the same domain, and its owner receives an event for
+/// the attempt.
 // Requirements: DDP-8.2-02, DDP-8.2-03, DDP-8.3-03, DDP-8.3-05, DDP-8.3.1-03, RDMAP-8.1.1-01
 #[test]
 fn memory_for_one_stream_is_out_of_reach_for_others() {
@@ -124,7 +125,7 @@ fn memory_for_one_stream_is_out_of_reach_for_others() {
     let told = StreamError::Terminated { layer: 1, error_type: 1, code: 2 };
     assert_eq!(other.qp.wait_closed(PATIENCE), Err(CloseError::Failed(told)));
 
-    // The stream it is for goes on, and nothing of the other's has come through.
+    // The stream it is for continues, and no data of the other stream was placed.
     near.qp.post_write(3, near.memory.slice(0, 1), &advertisement, 4095).unwrap();
     assert_eq!(near.completion().status, Status::Success);
     let expected = [vec![1; 100], vec![0; 3995], vec![1]].concat();
@@ -165,8 +166,8 @@ fn memory_of_the_application_is_registered_where_it_lies() {
     assert_eq!(sink.to_vec(0, 100_000).unwrap(), octets);
 }
 
-/// A window and a registration are had anew by work requests, under the names that their handles give, and
-/// hold on to what they reach.
+/// Work requests renew a window and a registration, under the names that their handles return. Both keep the
+/// memory they refer to alive.
 // Requirements: DDP-8.3-01, DDP-8.3-02, DDP-8.3.1-05
 #[test]
 fn windows_and_registrations_are_made_anew_by_work_requests() {
@@ -217,8 +218,8 @@ fn windows_come_and_go() {
     eventually("windows gone", || pair.near.usage().unwrap().regions == 1);
 }
 
-/// What is bound or registered anew has a new name each time, and its Tagged Offsets and ranges are what was
-/// asked for.
+/// A binding or fast registration has a new name each time, and the Tagged Offsets and ranges that were
+/// requested.
 #[test]
 fn work_requests_on_names_say_what_was_meant() {
     let pair = Pair::new();
@@ -257,8 +258,8 @@ fn work_requests_on_names_say_what_was_meant() {
     memory.deregister(PATIENCE).unwrap();
 }
 
-/// A work request on memory of ours that is not there fails, and with it the stream (RDMAP-7.1-01): what was
-/// posted before is done, what was posted behind it is not, as with any queue pair.
+/// A work request on unregistered local memory fails, and with it the stream (RDMAP-7.1-01): earlier requests
+/// are done, later requests are flushed, as with any queue pair.
 #[test]
 fn a_local_range_that_is_not_registered_ends_the_stream() {
     for (offset, octets, other_key) in [(End::OCTETS - 10, 11, 0), (0, 1, 0x1_0000)] {

@@ -1,4 +1,5 @@
-//! Work posted and completions polled from many threads, and by an application that polls the core itself.
+//! Tests of work posted and completions polled from many threads, and by an application that polls the core
+//! itself.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -54,7 +55,7 @@ fn threads_share_a_queue_pair() {
     assert_eq!(far.memory.to_vec(0, octets).unwrap(), pattern);
 }
 
-/// Sends arrive in the order of posting, in the buffers in the order of theirs; each tells its length
+/// Sends arrive in the order of posting, in the buffers in their order; each completion carries its length
 /// (DDP-5.4-02).
 #[test]
 fn sends_arrive_in_order_both_ways() {
@@ -89,7 +90,7 @@ fn sends_arrive_in_order_both_ways() {
     }
 }
 
-/// What there is no room for is refused, and polling makes room.
+/// A request beyond the capacity is refused, and polling frees places.
 // Requirements: RDMAP-8.1.1-05, RDMAP-8.1.2-02
 #[test]
 fn queues_are_bounded() {
@@ -111,8 +112,8 @@ fn queues_are_bounded() {
     assert_eq!((flushed.id, flushed.status), (1, Status::Flushed));
 }
 
-/// Verbs' `bad_wr`: a list is posted as far as it goes, and what refused the next says so; a batch that is
-/// dropped is not posted at all.
+/// Verbs' `bad_wr`: a list is posted up to the first refused request, and the error names that request. A
+/// batch that is dropped is not posted at all.
 #[test]
 fn lists_are_posted_together() {
     let pair = Pair::new();
@@ -140,7 +141,7 @@ fn lists_are_posted_together() {
     }
     assert_eq!(far.memory.to_vec(0, 4000).unwrap(), [1; 4000]);
 
-    // Nothing is acknowledged for a while, so that what was posted stays.
+    // Acknowledgements are blocked for a while, so that the posted requests stay queued.
     pair.network.set_impairments(LinkEnd::B, Impairments { loss: 1.0, ..Impairments::default() });
     let mut batch = near.qp.batch();
     for id in 0..SendBatch::CAPACITY as u64 {
@@ -158,8 +159,8 @@ fn lists_are_posted_together() {
     assert_eq!(near.completion().id, 30, "those behind were not posted");
     near.qp.abort();
     crate::common::eventually("it is over", || near.qp.state() == QpState::Error);
-    // Verbs' way to drain a queue pair: a marker is accepted, and its flush comes behind all that was posted
-    // before.
+    // Verbs' way to drain a queue pair: a marker request is accepted, and its flush follows all requests that
+    // were posted before.
     let mut batch = near.qp.batch();
     batch.send(40, slice).unwrap();
     batch.commit().unwrap();
@@ -167,8 +168,8 @@ fn lists_are_posted_together() {
     assert_eq!((flushed.id, flushed.status), (40, Status::Flushed));
 }
 
-/// Verbs' `rnr`: where a queue pair asks for it, a Send that meets no receive waits for one, and ends the
-/// stream when none comes in time. Its sender's completion says no more than that TCP has it (DDP-5.4-04).
+/// Verbs' `rnr`: if the queue pair enables it, a Send without a receive waits for one, and the stream ends if
+/// none is posted in time. The sender's completion only means that TCP has the data (DDP-5.4-04).
 #[test]
 fn a_send_may_wait_for_its_receive() {
     let pair = Pair::new();
@@ -200,7 +201,7 @@ fn a_send_may_wait_for_its_receive() {
     }
 }
 
-/// A Write that is not signaled reports nothing; the next one says that both are done.
+/// An unsignaled Write has no completion; the completion of the next one covers both.
 #[test]
 fn silent_writes_are_silent() {
     let pair = Pair::new();
@@ -261,8 +262,8 @@ fn an_application_polls_the_cores_itself() {
     assert!(near_driver.time_to_next_deadline() > Duration::ZERO);
 }
 
-/// Atomic Operations and Immediate Data have their own calls, which keep within what was advertised (RFC 7306
-/// §5.1, §6).
+/// Atomic Operations and Immediate Data have their own calls, which check the bounds of the advertisement
+/// (RFC 7306 §5.1, §6).
 #[test]
 fn atomics_and_immediate_data_keep_within_the_advertisement() {
     let pair = Pair::new();

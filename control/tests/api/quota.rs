@@ -1,4 +1,5 @@
-//! Nobody takes more than their share of a device, and who tries disturbs nobody.
+//! Tests of the share that one peer may use of a device: an excess is refused and does not affect other
+//! peers.
 
 use std::net::Ipv6Addr;
 use std::thread;
@@ -51,8 +52,8 @@ fn a_domain_has_its_share_of_queue_pairs() {
     drop(other);
 }
 
-/// A peer that opens connection after connection is refused in the end, those it has go on, and a place that
-/// it gives back may be taken again.
+/// A peer that keeps opening connections is refused at its limit. Its existing connections continue, and a
+/// place that it frees may be used again.
 // Requirements: DDP-8.3.2-06
 #[test]
 fn a_peer_has_its_share_of_connections() {
@@ -85,7 +86,7 @@ fn a_peer_has_its_share_of_connections() {
     eventually_unused(&pair.near);
 }
 
-/// In IPv6 the addresses of a network of 64 bits have a share together, whatever each of them has.
+/// In IPv6 all addresses of a 64-bit network share one limit, regardless of the number for each address.
 #[test]
 fn a_network_has_its_share_of_connections() {
     let (near, far) = link();

@@ -1,12 +1,12 @@
-//! What there is a limited number of: control gives it out, says when there is no more, and takes it back.
+//! Tests of limited resources: control allocates them, reports exhaustion, and reclaims them.
 
 use crate::common::{End, Pair, eventually_unused};
 use warpline::cm::{CmError, EventChannel};
 use warpline::{CompletionQueue, CreateError, ListenConfig, ListenError, QpConfig, Status, TcpListenConfig};
 use warpline_dataplane::limits;
 
-/// Queue pairs run out for who asks for one more; who has one does not notice, and what is given back can be
-/// had again.
+/// If all queue pairs are allocated, creation fails. Existing ones continue, and a freed one can be allocated
+/// again.
 // Requirements: DDP-8.3-06, DDP-8.3.2-01, DDP-8.3.2-02, DDP-8.3.2-03, RDMAP-8.1.2-01
 #[test]
 fn queue_pairs_run_out_and_come_back() {
@@ -31,7 +31,7 @@ fn queue_pairs_run_out_and_come_back() {
     eventually_unused(&pair.near);
 }
 
-/// The same for listeners, whoever asks for one.
+/// The same for listeners, however they are created.
 #[test]
 fn listeners_run_out_and_come_back() {
     const FIRST: u16 = 5000;
@@ -47,7 +47,7 @@ fn listeners_run_out_and_come_back() {
     assert_eq!(pair.far.listen(FIRST, &config).unwrap_err(), ListenError::PortInUse(FIRST));
     listeners.pop();
     id.listen(&config).unwrap();
-    // What listens is heard, however many there are.
+    // Every listener is reachable, however many there are.
     let (near, far) = (End::new(&pair.near), End::new(&pair.far));
     std::thread::scope(|scope| {
         let connecting = scope.spawn(|| {
@@ -60,8 +60,8 @@ fn listeners_run_out_and_come_back() {
     eventually_unused(&pair.far);
 }
 
-/// Who asks for more than there can be of anything is told so, or gets as much as there can be; the device
-/// goes on for all others.
+/// A request above the maximum returns an error or gets the maximum; the device continues for all other
+/// users.
 // Requirements: DDP-8.3.2-01, RDMAP-8.1.2-01
 #[test]
 fn what_cannot_be_is_no_harm() {
@@ -96,7 +96,7 @@ fn what_cannot_be_is_no_harm() {
     let streams = TcpListenConfig { backlog, ..TcpListenConfig::default() };
     let streams = pair.near.listen_streams(5001, &streams).unwrap();
 
-    // Nobody else has noticed.
+    // The other users are not affected.
     near.memory.fill(3);
     near.write(1, &far, 1000);
     assert_eq!(near.completion().status, Status::Success);

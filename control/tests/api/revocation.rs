@@ -1,5 +1,5 @@
-//! Memory that is taken back while a peer writes to it at full speed, with threads of their own for each core
-//! and each application: once the call has returned, not one octet changes any more (design: a
+//! Tests of memory that is deregistered while a peer writes to it at full speed, with separate threads for
+//! each core and each application: once the call has returned, no octet changes any more (design: a
 //! quiescent-state handshake).
 
 use std::sync::Barrier;
@@ -17,7 +17,7 @@ use warpline::{
 /// Octets of the memory: several segments' worth, so that one Write is caught in the middle.
 const OCTETS: usize = 96 << 10;
 const WRITE_OCTETS: u32 = 24 << 10;
-/// What the memory holds after it is taken back. No writer writes it.
+/// Contents of the memory after it is deregistered. No writer uses this value.
 const CANARY: u8 = 0xee;
 /// Connections at the same time, and how often each is made again.
 const LANES: u16 = 3;
@@ -44,7 +44,7 @@ fn write_until_refused(qp: &QueuePair, completions: &CompletionQueue, source: Sl
     panic!("the stream goes on, though its target is gone");
 }
 
-/// The peer of one lane: connects, and writes to whatever it is told of.
+/// The peer of one lane: connects, and writes to each target that it receives.
 fn writer(near: &Device, port: u16, targets: &Receiver<(u8, Advertisement)>, begun: &Sender<()>) {
     let domain = near.protection_domain();
     while let Ok((value, target)) = targets.recv() {
@@ -138,7 +138,7 @@ fn in_lanes(how: TakenBack) {
     eventually_unused(&pair.far);
 }
 
-/// With segments in flight and others behind them.
+/// Segments are in flight, and more segments follow them.
 // Requirements: DDP-8.3.1-07, RDMAP-8.1.1-01
 #[test]
 fn deregistered_memory_is_written_no_more() {
@@ -161,8 +161,7 @@ impl Drop for StopAtEnd<'_> {
     }
 }
 
-/// Who lends memory of their own gets it back: when the deregistration returns, nobody else holds on to it,
-/// whatever the core was doing.
+/// Lent memory is exclusive to its owner again when the deregistration returns, whatever the core was doing.
 #[test]
 fn lent_memory_is_free_once_it_is_deregistered() {
     let pair = Pair::new();

@@ -1,4 +1,4 @@
-//! Shared receive queues: buffers for the messages of many peers.
+//! Tests of shared receive queues: buffers for the messages of many peers.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ use warpline_dataplane::device::sim::{End as LinkEnd, Impairments};
 
 const SLOT: usize = 2048;
 
-/// A shared receive queue at the far device, and what its queue pairs have in common.
+/// A shared receive queue at the far device, and the resources that its queue pairs share.
 struct Sharing {
     domain: ProtectionDomain,
     queue: SharedReceiveQueue,
@@ -56,15 +56,15 @@ impl Sharing {
     }
 }
 
-/// Posts a Send that the peer refuses with `told`. It may have been acknowledged by then.
+/// Posts a Send that the peer refuses with `told`. It may be acknowledged before that.
 fn send_and_be_told(end: &End, told: StreamError) {
     end.qp.post_send(99, end.memory.slice(0, 16)).unwrap();
     crate::common::eventually("the peer ends the stream", || end.qp.error().is_some());
     assert_eq!(end.qp.error(), Some(told));
 }
 
-/// Queue pairs take buffers as messages come, under loss and reordering too; every message is in a buffer of
-/// its own, whose completion says from whom, and what each has used up is known.
+/// Queue pairs take buffers as messages arrive, under loss and reordering too. Every message has a buffer of
+/// its own, the completion names its queue pair, and each queue pair counts the buffers that it has used.
 // Requirements: DDP-8.3.2-07, RDMAP-8.1.2-05
 #[test]
 fn many_peers_share_buffers() {
@@ -85,7 +85,7 @@ fn many_peers_share_buffers() {
             let taken = &taken[peer];
             scope.spawn(move || {
                 for message in 0..MESSAGES {
-                    // The peers keep to what there is for them: no more than eight under way each.
+                    // The peers stay within their allowance: no more than eight messages in flight each.
                     while message >= taken.load(Ordering::Acquire) + 8 {
                         thread::yield_now();
                     }
@@ -119,8 +119,7 @@ fn many_peers_share_buffers() {
     assert_eq!(sharing.queue.len(), 64, "all have come back");
 }
 
-/// A queue that has run empty ends the stream of the peer that sends more, and no other; the limit tells in
-/// time.
+/// An empty queue ends the stream of the peer that sends more, and no other; the limit event arrives in time.
 #[test]
 fn an_empty_queue_ends_one_stream() {
     let pair = Pair::new();
@@ -166,8 +165,8 @@ fn an_empty_queue_ends_one_stream() {
     assert_eq!(modest_qp.receives_taken(), 1);
 }
 
-/// A completion queue without a place ends the stream that needed one. Nothing is lost, the buffer stays with
-/// the queue, and the other stream goes on.
+/// A full completion queue ends the stream that needed a place. Nothing is lost, the buffer stays with the
+/// queue, and the other stream continues.
 // Requirements: RDMAP-8.1.1-05
 #[test]
 fn an_overflow_ends_one_stream() {
@@ -206,8 +205,8 @@ fn an_overflow_ends_one_stream() {
     assert_eq!(sharing.completions.wait(PATIENCE).unwrap().id, 2);
 }
 
-/// Peers whose messages wait for receives of one queue: each receive that is posted serves a message, each
-/// peer's arrive in order, and none waits for ever while receives are posted.
+/// Peers whose messages wait for receives of one queue: each posted receive serves one message, each peer's
+/// messages arrive in order, and every message is served while receives are posted.
 #[test]
 fn many_peers_wait_for_shared_receives() {
     const PEERS: usize = 5;
@@ -246,7 +245,8 @@ fn many_peers_wait_for_shared_receives() {
     assert!(sharing.queue.is_empty());
 }
 
-/// What a queue pair has taken and not used comes back with it; it never holds more than it was made for.
+/// Receives that a queue pair has taken and not used are returned when it is destroyed. It never holds more
+/// than its configured share.
 #[test]
 fn what_a_queue_pair_holds_comes_back() {
     let pair = Pair::new();
@@ -257,7 +257,7 @@ fn what_a_queue_pair_holds_comes_back() {
     let (near, qp) = sharing.connect(&pair, &config, &markers);
     near.qp.post_send(1, near.memory.slice(0, 16)).unwrap();
     assert_eq!(near.completion().status, Status::Success);
-    // A part of a message arrives, and what follows it; then the peer vanishes.
+    // A part of a message arrives, and octets after it; then the peer vanishes.
     let impairments = Impairments { loss: 0.5, ..Impairments::default() };
     pair.network.set_impairments(LinkEnd::A, impairments);
     for id in 2..60 {

@@ -1,4 +1,5 @@
-//! Peers that break the rules of MPA startup: each gets the documented end, and the application its reason.
+//! Tests of peers that break the rules of MPA startup: each connection ends as documented, and the
+//! application receives the reason.
 
 use std::net::SocketAddr;
 use std::thread;
@@ -21,10 +22,10 @@ fn frame(key: &[u8; 16], flags: u8, revision: u8, pd_length: u16, rest: &[u8]) -
     [key, &[flags, revision][..], &pd_length.to_be_bytes(), rest].concat()
 }
 
-/// Who breaks them, and how.
+/// The name of a violation, the octets that the peer sends, and the expected fault.
 type Case = (&'static str, Vec<u8>, StartupFault);
 
-/// What is wrong in either frame.
+/// Violations that either startup frame can contain.
 fn cases(key: &[u8; 16], other_key: (&[u8; 16], StartupError)) -> Vec<Case> {
     let lower_case = key.map(|octet| if octet == b'F' { b'f' } else { octet });
     vec![
@@ -55,7 +56,7 @@ fn startup_fault(listener: &Listener) -> StartupFault {
     }
 }
 
-/// Tells a Responder `octets`; gives what it says of them, and the peer after it was closed.
+/// Sends `octets` to a Responder; returns its error, and the peer after the connection was closed.
 fn tell_responder(octets: &[u8]) -> (StartupFault, RawPeer) {
     let (near, far) = link();
     let mut peer = RawPeer::new(near, NEAR);
@@ -159,8 +160,8 @@ fn a_request_can_be_too_old_to_accept() {
     }
 }
 
-/// A peer whose Request the application does not decide about is rejected in the end, and its place in the
-/// backlog is free for another. The application hears of it when it decides.
+/// If the application does not decide about a Request, the Request is rejected at the deadline, and its place
+/// in the backlog is free for another. The application sees the rejection when it decides.
 #[test]
 fn a_request_does_not_wait_for_ever_for_a_decision() {
     let config = ListenConfig {
@@ -188,7 +189,7 @@ fn a_request_does_not_wait_for_ever_for_a_decision() {
     eventually_unused(&far);
 }
 
-/// Tells an Initiator `octets`; gives what it says of them. Its Request is complete by then.
+/// Sends `octets` to an Initiator whose Request is complete; returns its error.
 fn tell_initiator(octets: &[u8]) -> ConnectError {
     let (near, far) = link();
     let mut peer = RawPeer::new(far, FAR);
@@ -226,7 +227,7 @@ fn an_initiator_closes_on_a_malformed_reply() {
     }
 }
 
-/// What comes after a rejecting Reply is not a fault.
+/// Octets after a rejecting Reply are not a fault.
 // Requirements: MPA-7.1.2-13
 #[test]
 fn a_rejection_is_no_fault() {

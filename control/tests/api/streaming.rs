@@ -1,5 +1,5 @@
-//! Streaming mode, and MPA started from it: delayed startup, either end as Initiator, rejections that leave
-//! TCP open, and Full Operation without startup frames.
+//! Tests of streaming mode, and of MPA started from it: delayed startup, either end as Initiator, rejections
+//! that leave TCP open, and Full Operation without startup frames.
 
 use std::net::SocketAddr;
 use std::thread;
@@ -107,7 +107,7 @@ fn an_abort_and_a_drop_are_told_apart() {
     eventually_unused(&pair.far);
 }
 
-/// A core that nobody polls any more ends the streams on it.
+/// When a core is no longer polled, its streams end.
 #[test]
 fn a_stopped_device_says_so() {
     let (near, far) = crate::common::link();
@@ -123,7 +123,7 @@ fn a_stopped_device_says_so() {
     assert!(matches!(near.connect_stream((FAR, PORT).into(), &config), Err(ConnectError::Stopped(_))));
 }
 
-/// A peer that is not read fills what there is room for at both ends, then waits; nothing is lost.
+/// If the application does not read, the peer fills the buffers of both ends and then waits; nothing is lost.
 // Requirements: DDP-A-03
 #[test]
 fn an_application_that_never_reads_is_sent_no_more_than_the_window() {
@@ -168,7 +168,7 @@ fn ports_of_both_kinds_of_listeners_are_told_apart() {
     let busy = ListenError::PortInUse(PORT);
     assert_eq!(pair.far.listen(PORT, &ListenConfig::default()).unwrap_err(), busy);
     assert_eq!(pair.far.listen_streams(PORT, &TcpListenConfig::default()).unwrap_err(), busy);
-    // Who waits when the listener goes is closed.
+    // A stream that waits to be accepted is closed with its listener.
     let near = pair.near.connect_stream((FAR, PORT).into(), &StreamConfig::default()).unwrap();
     say(&near, b"hello");
     drop(streams);
@@ -177,8 +177,8 @@ fn ports_of_both_kinds_of_listeners_are_told_apart() {
     assert_eq!(refused.unwrap_err(), ConnectError::Refused);
 }
 
-/// Delayed startup: streaming octets both ways, the last streaming message, then MPA. Gives both ends in Full
-/// Operation.
+/// Delayed startup: streaming octets both ways, the last streaming message, then MPA. Returns both ends in
+/// Full Operation.
 fn delayed(
     initiator: (&Device, &TcpStream),
     responder: (&Device, &TcpStream),
@@ -211,7 +211,7 @@ fn delayed(
     ends
 }
 
-/// RFC 5044 figure 9, whoever opened the connection.
+/// RFC 5044 figure 9, whichever end opened the connection.
 // Requirements: MPA-7.1-03, MPA-7.1-06, MPA-7.1.2-10, MPA-7.1.2-11, MPA-7.1.2-14, MPA-7.1.5-02
 #[test]
 fn startup_is_delayed_and_either_end_is_the_initiator() {
@@ -254,8 +254,8 @@ fn what_is_lost_around_the_switch_is_recovered() {
     }
 }
 
-/// A rejection leaves TCP open at both ends, at once: what the Responder says right behind its Reply is
-/// streaming data. The same connection may try again.
+/// A rejection leaves TCP open at both ends, at once: octets that the Responder sends directly after its
+/// Reply are streaming data. The same connection may try again.
 // Requirements: MPA-7.1.2-07, MPA-7.1.2-13, MPA-7.1.2-18, A-01, A-03
 #[test]
 fn a_rejection_leaves_the_connection_open() {
@@ -278,7 +278,7 @@ fn a_rejection_leaves_the_connection_open() {
         expect(responder, b"never mind");
         assert_eq!(qp.state(), QpState::Idle);
     }
-    // A request that is dropped is rejected, and so is one whose queue pair is taken.
+    // Dropping a request rejects it, and so does accepting with a queue pair that is in use.
     thread::scope(|scope| {
         let asking = scope.spawn(|| near.initiate(&ends.0.qp, &initiating()));
         drop(far.respond(b"", &ListenConfig::default()).unwrap());
@@ -308,7 +308,7 @@ fn a_listener_keeps_the_connection_it_rejects() {
     });
     say(&near, b"like this?");
     expect(&far, b"like this?");
-    // It is in nobody's way any more.
+    // It does not block other connections any more.
     let other = End::new(&pair.near);
     thread::scope(|scope| {
         let asking = scope.spawn(|| other.connect(b""));
@@ -319,7 +319,7 @@ fn a_listener_keeps_the_connection_it_rejects() {
     expect(&near, b"yes");
 }
 
-/// Streaming data that nobody has read is not taken for a startup frame.
+/// Unread streaming data is not parsed as a startup frame.
 // Requirements: MPA-7.1.5-01
 #[test]
 fn pending_streaming_data_is_noticed() {
@@ -347,7 +347,7 @@ fn pending_streaming_data_is_noticed() {
     carries(&near_end, &far_end);
 }
 
-/// Two Initiators know each other by the key, and both close.
+/// Two Initiators recognise each other by the key, and both close.
 // Requirements: MPA-7.1.2-16, MPA-7.1.2-20
 #[test]
 fn two_initiators_recognise_each_other() {
@@ -387,8 +387,8 @@ fn two_responders_time_out() {
     eventually_unused(&pair.far);
 }
 
-/// An Initiator that is accepted and never sends anything is given up, and what the Responder has posted with
-/// it; one that sends is not.
+/// An Initiator that is accepted and never sends an FPDU is closed, and the Responder's posted requests are
+/// flushed. An Initiator that sends is not closed.
 // Requirements: MPA-7.1.2-15, MPA-7.1.2-26
 #[test]
 fn an_initiator_that_sends_no_fpdu_is_given_up() {
@@ -402,7 +402,7 @@ fn an_initiator_that_sends_no_fpdu_is_given_up() {
             let asking = scope.spawn(|| near.initiate(&near_end.qp, &asked));
             far.respond(b"", &config).unwrap().accept(&far_end.qp, b"").unwrap();
             if !silent {
-                // As soon as it may: in time, or the machine is too slow to tell.
+                // As soon as it may: within the time limit, or the machine is too slow for a verdict.
                 asking.join().unwrap().unwrap();
                 near_end.write(7, &far_end, 4);
                 let status = near_end.completion().status;
@@ -425,7 +425,7 @@ fn an_initiator_that_sends_no_fpdu_is_given_up() {
     }
 }
 
-/// What is no Request ends the connection, and with it the stream.
+/// A malformed Request ends the connection, and with it the stream.
 // Requirements: MPA-7.1.1-02, MPA-7.1.2-04, MPA-8-07
 #[test]
 fn a_malformed_request_ends_the_stream() {
@@ -439,8 +439,8 @@ fn a_malformed_request_ends_the_stream() {
     assert!(far.write(&[0], NOW).is_err());
 }
 
-/// An Initiator that does not like what it is accepted with closes at once, without an FPDU. The Responder's
-/// posted work, which rule 4 has held back, is flushed (MPA-7.1.2-15, MPA-7.2-01).
+/// An Initiator that rejects the accepted terms closes at once, without an FPDU. The Responder's posted work,
+/// which rule 4 has held back, is flushed (MPA-7.1.2-15, MPA-7.2-01).
 // Requirements: MPA-7.1.2-17
 #[test]
 fn an_initiator_may_close_when_it_has_seen_the_private_data() {
@@ -463,7 +463,7 @@ fn an_initiator_may_close_when_it_has_seen_the_private_data() {
     assert_eq!(near_end.memory.to_vec(0, 100).unwrap(), [0; 100]);
 }
 
-/// A queue pair that serves one direction goes on when the application drops the stream of the other.
+/// A queue pair that serves one direction continues when the application drops the stream of the other.
 #[test]
 fn a_dropped_stream_leaves_the_direction_in_full_operation() {
     let pair = Pair::new();
@@ -472,11 +472,11 @@ fn a_dropped_stream_leaves_the_direction_in_full_operation() {
     near.start_unnegotiated(&near_end.qp, Direction::Send, &VERSION_1).unwrap();
     far.start_unnegotiated(&far_end.qp, Direction::Receive, &VERSION_1).unwrap();
     drop(near);
-    // More than could be kept for somebody who reads.
+    // More than the buffers could hold if the data waited for a reader.
     say(&far, &numbered(3_000_000));
     carries(&near_end, &far_end);
     far.finish();
-    // Nobody else tells the queue pair that the peer has finished.
+    // Only TCP informs the queue pair that the peer has finished.
     near_end.qp.wait_peer_closed(PATIENCE).unwrap();
     assert_eq!(near_end.qp.wait_closed(PATIENCE), Ok(()));
 }
@@ -515,7 +515,7 @@ fn full_operation_needs_no_startup_frames() {
         let (near, far) = streams(&pair.near, &pair.far);
         let (near_end, far_end) = (End::new(&pair.near), End::new(&pair.far));
         near.start_unnegotiated(&near_end.qp, Direction::Both, &config).unwrap();
-        // What the near end sends may be there before the far end starts.
+        // Data of the near end may arrive before the far end starts.
         near_end.write(1, &far_end, 100);
         far.start_unnegotiated(&far_end.qp, Direction::Both, &config).unwrap();
         assert_eq!(near_end.completion().status, Status::Success);
@@ -534,7 +534,7 @@ fn full_operation_needs_no_startup_frames() {
     far.start_unnegotiated(&far_end.qp, Direction::Receive, &VERSION_1).unwrap();
     assert_eq!(near_end.completion().status, Status::Success);
     assert_eq!(far.read(&mut [0], NOW), Err(TcpStreamError::NotStreaming));
-    // The other direction goes on as it was.
+    // The other direction continues unchanged.
     say(&far, &numbered(100_000));
     expect(&near, &numbered(100_000));
     let twice = far.start_unnegotiated(&far_end.qp, Direction::Receive, &VERSION_1);
@@ -547,8 +547,8 @@ fn full_operation_needs_no_startup_frames() {
     assert_eq!(far_end.qp.wait_closed(PATIENCE), Ok(()));
 }
 
-/// Without startup frames the applications say how many Reads may be outstanding. No more than ORD leave,
-/// none where it is 0, and a peer whose ORD exceeds our IRD is refused.
+/// Without startup frames the applications set how many Reads may be outstanding. At most ORD are sent, none
+/// if it is 0, and a peer whose ORD exceeds our IRD is refused.
 // Requirements: RDMAP-6.1-02, RDMAP-6.1-03
 #[test]
 fn applications_set_the_reads_of_a_stream_without_startup_frames() {
@@ -581,8 +581,8 @@ fn applications_set_the_reads_of_a_stream_without_startup_frames() {
     }
 }
 
-/// Peers that connect and say nothing fill the backlog of their port until their time is up. Nobody else
-/// notices.
+/// Peers that connect and stay silent fill the backlog of their port until their time is up. Other ports and
+/// connections are not affected.
 #[test]
 fn a_flood_without_requests_is_bounded_and_passes() {
     let pair = Pair::new();
@@ -597,7 +597,7 @@ fn a_flood_without_requests_is_bounded_and_passes() {
         carries(&near, &far);
         drop(silent);
     }
-    // Each silent peer is reported, and then the port serves whoever has something to say.
+    // Each silent peer is reported, and then the port serves a peer that sends data.
     let reported = std::iter::from_fn(|| listener.accept(PATIENCE).err()).next();
     assert!(reported.is_some());
     let (near, far) = (End::new(&pair.near), End::new(&pair.far));

@@ -1,4 +1,4 @@
-//! How connections, queue pairs and devices end.
+//! Tests of the end of connections, queue pairs and devices.
 
 use std::thread;
 use std::time::Duration;
@@ -35,7 +35,7 @@ fn disconnect_waits_for_what_was_posted() {
     assert_eq!(near.completion().status, Status::Flushed);
 }
 
-/// What the peer still wants to say after our FIN arrives.
+/// Data that the peer sends after our FIN still arrives.
 #[test]
 fn a_half_that_is_kept_open_still_sends() {
     let pair = Pair::new();
@@ -61,7 +61,7 @@ fn a_half_that_is_kept_open_still_sends() {
     far.qp.wait_closed(PATIENCE).unwrap();
 }
 
-/// Each end closes its half and goes on receiving, and learns when the other has closed.
+/// Each end closes its half and continues to receive, and is notified when the other end has closed.
 // Requirements: DDP-6.2.1-04, DDP-6.2.1-05, DDP-6.2.1-06
 #[test]
 fn halves_close_one_by_one() {
@@ -100,8 +100,8 @@ fn halves_close_one_by_one() {
     assert_eq!((near.qp.error(), far.qp.error()), (None, None));
 }
 
-/// A peer that never closes its half is given up after the time that the queue pair was made with, and the
-/// application hears that the peer, not this end, is the reason.
+/// A peer that never closes its half is given up after the time that the queue pair is configured with, and
+/// the reported reason is the peer, not this end.
 #[test]
 fn a_disconnect_has_a_deadline() {
     let pair = Pair::new();
@@ -167,7 +167,7 @@ fn an_abort_resets() {
     assert_eq!((near.qp.state(), far.qp.state()), (QpState::Error, QpState::Error));
 }
 
-/// The target names the fault, its peer is told, nothing outside is written.
+/// The target reports the fault, its peer receives a Terminate, and nothing is written outside the region.
 // Requirements: DDP-7.1-13, DDP-7.1-15, RDMAP-5.4-03, RDMAP-6.2.1-01, RDMAP-7-01
 #[test]
 fn a_write_out_of_bounds_ends_the_stream_at_both_ends() {
@@ -201,8 +201,8 @@ fn a_dropped_queue_pair_resets_its_connection() {
     eventually_unused(&pair.far);
 }
 
-/// After `disconnect` the owner may go: what was posted still arrives, and the connection closes in an
-/// orderly way.
+/// After `disconnect` the owner may drop the queue pair: posted requests still arrive, and the connection
+/// closes in an orderly way.
 #[test]
 fn a_disconnected_queue_pair_finishes_alone() {
     let pair = Pair::new();
@@ -218,7 +218,7 @@ fn a_disconnected_queue_pair_finishes_alone() {
     eventually_unused(&pair.near);
 }
 
-/// Everything holds on to what it needs, so that any order of dropping will do.
+/// Every handle keeps its dependencies alive, so that any order of dropping is valid.
 #[test]
 fn the_order_of_dropping_does_not_matter() {
     for rotation in 0..5 {
@@ -248,7 +248,7 @@ fn the_order_of_dropping_does_not_matter() {
     }
 }
 
-/// Without somebody who polls, calls fail and queue pairs end; nobody waits for ever.
+/// Without a thread that polls the core, calls fail and queue pairs end; no call blocks forever.
 #[test]
 fn a_driver_that_goes_takes_the_device_along() {
     let (near, far) = link();

@@ -1,4 +1,4 @@
-//! Two devices with a link in memory between them, and connections over it.
+//! Two devices with a link in memory between them, and connections over it: shared helpers of the tests.
 #![allow(dead_code, reason = "each test program uses its part")]
 
 pub mod raw;
@@ -98,7 +98,7 @@ impl End {
         Self::reporting(device, config, CompletionQueue::new(4096))
     }
 
-    /// An end whose completions come to `completions`.
+    /// Returns an end that reports to `completions`.
     pub fn reporting(device: &Device, config: &QpConfig, completions: CompletionQueue) -> Self {
         let domain = device.protection_domain();
         let qp = domain.queue_pair(config, &completions, &completions).unwrap();
@@ -135,7 +135,7 @@ pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Waits until nothing is left of what applications had of `device`.
+/// Waits until all resources that applications had of `device` are freed.
 pub fn eventually_unused(device: &Device) {
     eventually("everything is given back", || device.usage() == Ok(Usage::default()));
 }

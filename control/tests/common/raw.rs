@@ -1,4 +1,4 @@
-//! A peer that speaks TCP by the rules and MPA as it likes.
+//! A peer that follows the rules of TCP and sends arbitrary octets as MPA.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::thread;
@@ -17,7 +17,7 @@ pub struct RawPeer {
     core: Core<SimDevice>,
     rings: Rings,
     connection: Option<ConnectionId>,
-    /// What happened on connections it has not turned to.
+    /// Events of connections other than its current one.
     others: Vec<Event>,
     /// Octets received.
     pub received: Vec<u8>,
@@ -79,8 +79,8 @@ impl RawPeer {
         self.step();
     }
 
-    /// Closes the connection, unless the other end has reset it, and turns to the next one; gives what was
-    /// received before.
+    /// Closes the connection, unless the other end has reset it, and switches to the next one; returns the
+    /// octets received before.
     pub fn turn_to_next(&mut self) -> Vec<u8> {
         self.until("the other end closes", |peer| peer.finished || peer.closed.is_some());
         if self.closed.is_none() {

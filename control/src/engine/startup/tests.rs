@@ -156,7 +156,7 @@ fn too_much_private_data_is_refused_locally() {
     assert_eq!(responder.reject(&asked, ANY_READS, &[0; 513]), Err(too_long));
 }
 
-/// The ULP learns of the rejection and its reason.
+/// The ULP receives the rejection and its reason.
 // Requirements: MPA-7.1.2-13
 #[test]
 fn a_rejection_carries_its_reason() {
@@ -209,7 +209,7 @@ fn only_revisions_1_and_2_are_usable() {
     }
 }
 
-/// The golden answer to revision 0.
+/// The golden Reply to revision 0.
 // Requirements: A-12, RDMAC-C.2.1-01
 #[test]
 fn revision_0_is_told_ours_and_refused() {
@@ -252,7 +252,8 @@ fn a_reply_with_another_key_fails() {
     }
 }
 
-/// Before our Reply the Initiator has nothing to say, and before its first FPDU neither has the Responder.
+/// The Initiator must send nothing before our Reply, and the Responder nothing before the Initiator's first
+/// FPDU.
 // Requirements: A-03
 #[test]
 fn octets_between_the_frames_and_full_operation_are_a_violation() {

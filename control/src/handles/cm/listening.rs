@@ -181,7 +181,7 @@ mod tests {
         };
         let (first, answer) = begin(PORT);
         assert_eq!(answer.recv(), Ok(Ok(PORT)));
-        // The port has a listener: control lets go of what it was given.
+        // The port has a listener: control drops the resources of the refused request.
         let (refused, answer) = begin(PORT);
         assert_eq!(answer.recv(), Ok(Err(ListenError::PortInUse(PORT))));
         wait_for_entries(&channel, 1);

@@ -1,4 +1,4 @@
-//! What an idle device costs, and that whatever comes wakes it.
+//! Tests of the CPU time that an idle device uses, and of the events that wake it.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -61,7 +61,7 @@ impl warpline_dataplane::device::Device for Unannounced {
 /// Clock ticks of CPU time that a task of this process has used, by the path of its directory in /proc.
 fn cpu_ticks(task: &str) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{task}/stat")).unwrap();
-    // proc_pid_stat(5): fields 14 and 15, counted behind the name in parentheses, which is field 2.
+    // proc_pid_stat(5): fields 14 and 15, counted after the name in parentheses, which is field 2.
     let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
     fields[11..=12].iter().map(|ticks| ticks.parse::<u64>().unwrap()).sum()
 }
@@ -92,7 +92,7 @@ fn cost_of_a_second<D: warpline_dataplane::device::Device + Send>(device: D, idl
     let (stop, waker) = (AtomicBool::new(false), driver.waker());
     thread::scope(|scope| {
         let polling = scope.spawn(|| polled(driver, idle, &stop));
-        // What a device does at first is over.
+        // The start-up work of the device is done.
         device.statistics().unwrap();
         let control = device.context.control_task();
         let before = sleeps(&control);
@@ -104,8 +104,8 @@ fn cost_of_a_second<D: warpline_dataplane::device::Device + Send>(device: D, idl
     })
 }
 
-/// A hundredth of a second is a tick: a thread that spins uses a hundred in a second, less what others take
-/// from it.
+/// One tick is a hundredth of a second: a thread that spins uses a hundred in a second, less the CPU time of
+/// other threads.
 #[test]
 fn an_idle_device_leaves_the_cpu_to_others() {
     let link = || sim::link(1, EndConfig::a(), EndConfig::b());
@@ -157,7 +157,7 @@ fn start<D: warpline_dataplane::device::Device + Send>(device: D, address: [u8; 
     Device::start(device, &DeviceConfig::new(address, 24), PollThread::default()).unwrap()
 }
 
-/// Waits until the core's thread says that it sleeps.
+/// Waits until the core's thread is marked asleep.
 fn asleep(waker: &Waker) {
     let start = Instant::now();
     while !waker.is_armed() {

@@ -54,7 +54,7 @@ fn what_is_not_said_has_a_default() {
     assert_eq!(name.config().vlan, None);
 }
 
-/// Each message says what is wrong and what there is instead.
+/// Each message describes the error and lists the alternatives.
 #[test]
 fn a_wrong_name_is_refused_with_what_exists() {
     for (text, expected) in [
@@ -150,7 +150,7 @@ fn names() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    /// A name says what it was made from: written and read again, it is the same.
+    /// A name survives the round trip through its text: written and parsed again, it is equal.
     #[test]
     fn a_name_reads_as_it_is_written(text in names()) {
         let name = text.parse::<DeviceName>();

@@ -1,4 +1,5 @@
-//! Enhanced frames (RFC 6581), and those of the RDMA Consortium's endpoints (RFC 5044 appendix C).
+//! Tests of enhanced startup frames (RFC 6581), and of those of the RDMA Consortium's endpoints (RFC 5044
+//! appendix C).
 
 use super::*;
 use warpline_dataplane::mpa::enhanced::{ReadyToReceive, Rtr};
@@ -25,7 +26,7 @@ fn accepted(proposal: Proposal, octets: &[u8]) -> (Setup, Peer) {
     }
 }
 
-/// A Responder, and what it has received.
+/// Returns a Responder that has received `octets`, and the Request it read.
 fn asked(octets: &[u8]) -> (Responder, Request) {
     let mut responder = responder(CRC);
     let request = responder.on_octets(octets).unwrap().unwrap();
@@ -55,8 +56,9 @@ fn unnegotiated(rtr: RtrKinds) -> Proposal {
     Proposal { terms: Terms { negotiated: false, ..proposal.terms }, ..proposal }
 }
 
-/// RFC 6581 §10, MPAv2-10-03, A-35: S=1 only with something to say that takes it. Depths of 0x3FFF say
-/// nothing; an indication is something. The Reply to a Request without S has none either (MPAv2-10-02).
+/// RFC 6581 §10, MPAv2-10-03, A-35: a Request sets S=1 only if it carries enhanced content. Depths of 0x3FFF
+/// carry none; an indication does. The Reply to a Request without S has no enhanced data either
+/// (MPAv2-10-02).
 #[test]
 fn a_request_with_nothing_enhanced_to_say_is_not_enhanced() {
     let octets =
@@ -110,8 +112,8 @@ fn enhanced_requests_get_the_golden_replies() {
     assert_eq!(setup.outcome.depths, depths(7, 9));
 }
 
-/// An ORD that the Initiator's IRD does not allow is asked for by a rejection, the golden one; and there is
-/// no Reply before the application has decided.
+/// If the Initiator's IRD does not allow the Responder's ORD, the Responder asks for a larger one in the
+/// golden rejecting Reply. No Reply leaves before the application has decided.
 // Requirements: MPAv2-9.1-04, MPAv2-9.1-05, A-07
 #[test]
 fn too_small_an_ird_is_rejected_with_the_golden_reply() {
@@ -143,8 +145,8 @@ fn the_initiator_keeps_to_the_reply() {
     assert_eq!(setup.agreement.version, 1);
 }
 
-/// Terms that cannot be met are answered by the golden Terminates, or with the Marker before them that the
-/// Responder asked for.
+/// An end that cannot meet the peer's terms answers with the golden Terminates, preceded by a Marker if the
+/// Responder asked for Markers.
 // Requirements: MPAv2-8-01, MPAv2-9.1-05, MPAv2-9.1-07, MPAv2-9.2-08
 #[test]
 fn unmet_terms_are_terminated_with_the_golden_octets() {
@@ -200,8 +202,8 @@ fn enhanced_frames_hold_508_octets() {
     assert_eq!(*private_data, [8; 508]);
 }
 
-/// Linux siw's kernel does not survive a Reply with S=1 and no enhanced data: there is none, accepting or
-/// rejecting, with Private Data or without.
+/// A Reply with S=1 and no enhanced data crashes Linux siw's kernel. No Reply has that form, whether it
+/// accepts or rejects, with Private Data or without.
 #[test]
 fn no_reply_is_enhanced_without_enhanced_data() {
     // As rping sends it.
@@ -236,7 +238,7 @@ fn the_private_bit_of_siw_is_tolerated_and_not_set() {
     assert_eq!(accepted(proposal, &answer).1.depths, Some(depths(1, 1)));
 }
 
-/// What an old peer does with an enhanced Request, and what it does not.
+/// Reactions of an old peer to an enhanced Request, and reactions that no old peer shows.
 // Requirements: MPAv2-10-05
 #[test]
 fn old_peers_are_told_from_broken_ones() {
@@ -269,7 +271,7 @@ fn old_peers_are_told_from_broken_ones() {
     assert!(matches!(concluded(proposal, &bare(0x60, 2)), Reply::Rejected { .. }));
 }
 
-/// A permissive Responder answers revision 0 with the golden Reply, and its ULP learns of version 0.
+/// A permissive Responder answers revision 0 with the golden Reply, and reports version 0 to its ULP.
 // Requirements: RDMAC-C.2.4-01, RDMAC-C.2.4-02, RDMAC-C.2.4-03
 #[test]
 fn a_permissive_responder_speaks_version_0() {
@@ -288,8 +290,8 @@ fn a_permissive_responder_speaks_version_0() {
     assert_eq!(request.version(), 1);
 }
 
-/// A permissive Initiator begins with revision 1 and goes along with a Reply of revision 0, whatever it asked
-/// for.
+/// A permissive Initiator begins with revision 1 and accepts a Reply of revision 0, whichever options it
+/// requested.
 // Requirements: RDMAC-C.2.2-01, RDMAC-C.2.5-01, RDMAC-C.2.5-02, A-22
 #[test]
 fn a_permissive_initiator_goes_along_with_revision_0() {
@@ -305,7 +307,7 @@ fn a_permissive_initiator_goes_along_with_revision_0() {
     }
 }
 
-/// As an RDMA Consortium endpoint we ask by the golden Request, and take no other answer than its like.
+/// An RDMA Consortium endpoint sends the golden Request, and accepts only a Reply of the same kind.
 // Requirements: RDMAC-C.2-01, RDMAC-C.2-02, RDMAC-C.2.4-01
 #[test]
 fn an_initiator_of_revision_0() {
