@@ -76,8 +76,8 @@ mod tests {
         assert!(taken(&mut limit, 50, 1000) <= 100);
     }
 
-    /// What one observer gets does not tell whether another got one: with either, each count comes about as
-    /// often.
+    /// The answers that one observer receives do not reveal whether another received one: in either case each
+    /// count occurs about as often.
     #[test]
     fn one_more_or_less_is_not_seen() {
         let counts = |others: u32| {

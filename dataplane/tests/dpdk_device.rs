@@ -1,4 +1,4 @@
-//! The DPDK device over a wire in memory.
+//! Tests of the DPDK device over a wire in memory.
 #![cfg(feature = "dpdk")]
 #![allow(missing_docs)]
 

@@ -40,7 +40,7 @@ fn random_inputs_run() {
     reaches_everything(&summaries, 50);
 }
 
-/// Asserts that every mode came to every end it can come to.
+/// Asserts that every mode reached each of its possible ends.
 fn reaches_everything(summaries: &[Summary], at_least: usize) {
     for (markers, crc) in [(false, false), (false, true), (true, false), (true, true)] {
         for error in [0, 2, 3] {

@@ -144,7 +144,7 @@ mod tests {
         let (mut first, mut second) = (same_draws(), same_draws());
         let stag = first.take().unwrap();
         let next = first.take().unwrap();
-        // In the second round the allocator issued that slot before, under this name at the end.
+        // In the second allocator that slot was issued before, and `stag` was its last name.
         let before = stag.with_key(!stag.key());
         second.slots.insert(before.index() as u16);
         second.give_back(stag);

@@ -81,7 +81,7 @@ mod tests {
         assert_eq!(Ports::new((65_535, 65_535), SECRETS).pick(LOCAL, peer(2), |_| true), Some(65_535));
     }
 
-    /// Without the secret the first port to a peer may be any, and says nothing of that to another.
+    /// Without the secret, the first port to one peer is unpredictable and does not reveal that of another.
     #[test]
     fn peers_begin_anywhere() {
         let first =

@@ -107,7 +107,7 @@ impl DdpError {
 mod tests {
     use super::*;
 
-    /// DDP-7.2-01, as the table stands in the document.
+    /// DDP-7.2-01: the numbers of the document's table.
     #[test]
     fn numbers_are_those_of_the_table() {
         let table = [

@@ -132,7 +132,7 @@ mod tests {
         assert_eq!(got, [(16384, 1486, false), (17870, 562, true)]);
     }
 
-    /// What every segment of a message says of it, in the order in which they are sent.
+    /// The message's fields in every segment, in the order in which the segments are sent.
     // Requirements: DDP-5.2-02, DDP-5.2-06, DDP-5.3-03, RDMAP-4.1-06
     #[test]
     fn what_is_the_messages_is_in_every_segment() {

@@ -140,7 +140,7 @@ fn put32(out: &mut Vec<u8>, value: u32) {
 
 #[cfg(test)]
 pub(super) mod reader {
-    //! A plain reader of what the writer writes, for tests.
+    //! Reads captures of the writer, for tests.
 
     use super::Direction;
 
@@ -158,8 +158,8 @@ pub(super) mod reader {
         u32::from_le_bytes(octets[at..at + 4].try_into().unwrap())
     }
 
-    /// Every block of a capture; fails the test unless the lengths at both ends agree and nothing is left
-    /// over.
+    /// Returns every block of a capture; panics unless the lengths at both ends of a block agree and no
+    /// octets remain.
     pub fn blocks(mut octets: &[u8]) -> Vec<Block<'_>> {
         let mut blocks = Vec::new();
         while !octets.is_empty() {

@@ -280,7 +280,7 @@ mod tests {
     use super::super::sim::{self, End, EndConfig, SimDevice, SimFrame};
     use super::*;
 
-    /// A writer whose octets can be seen from outside, and that fails once it holds `capacity` octets.
+    /// A writer that lets the test read the written octets, and that fails once it holds `capacity` octets.
     #[derive(Clone)]
     struct Store {
         octets: Arc<Mutex<Vec<u8>>>,
@@ -427,7 +427,7 @@ mod tests {
         for fill in 0..10 {
             send(&mut tap, Instant::ZERO, fill, 60);
         }
-        // Nothing is left to write: the end of the capture has flushed it.
+        // No octets remain to be written: the end of the capture has flushed it.
         let capture = store.octets();
         let statistics = tap.statistics();
         assert!(capture.len() <= 500 && capture.len() > 400);

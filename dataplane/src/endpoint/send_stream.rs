@@ -153,7 +153,7 @@ mod tests {
         stream.note_queued(2);
         assert_eq!((stream.release(END + 9), stream.unqueued_octets()), (6, 0));
         assert_eq!(stream.pieces.capacity(), 0);
-        // What comes next begins where TCP's queue ends.
+        // The next octets begin where TCP's queue ends.
         assert!(stream.push(b"j".as_slice().into(), END + 20));
         assert!(stream.copy(END + 20, &mut [0]));
     }

@@ -248,7 +248,7 @@ mod portable {
     pub(super) unsafe fn read(source: *const u8, target: *mut u8, octets: usize) {
         let (head, words) = divide(source.addr(), octets);
         let tail = head + words * WORD;
-        // SAFETY: every place lies inside the spans that the caller vouches for; words are aligned in the
+        // SAFETY: every place lies inside the spans, as the caller guarantees; words are aligned in the
         // shared one.
         unsafe {
             for at in (0..head).chain(tail..octets) {
@@ -297,7 +297,7 @@ mod tests {
             for (from, to) in (0..33).map(|n| (n, 7 * n % 33)) {
                 target.fill(0xee);
                 let place = AROUND + to;
-                // SAFETY: both spans lie inside the vectors, and nobody else has these.
+                // SAFETY: both spans lie inside the vectors, and this thread alone has these.
                 unsafe { copy(source[from..].as_ptr(), target[place..].as_mut_ptr(), octets) };
                 assert_eq!(
                     target[place..place + octets],
@@ -325,7 +325,7 @@ mod tests {
     #[test]
     fn slices_are_copied_whole() {
         let (mut shared, mut back) = ([0; 77], [0; 77]);
-        // SAFETY: the arrays are of that size, and nobody else has them.
+        // SAFETY: the arrays are of that size, and this thread alone has them.
         unsafe {
             write(&[5; 77], shared.as_mut_ptr());
             read(shared.as_ptr(), &mut back);

@@ -192,7 +192,7 @@ mod tests {
         }
     }
 
-    /// The owner hears of the end once, and not before the last clone and part are gone.
+    /// The owner is notified once, after the last clone and part are gone.
     #[test]
     #[allow(unsafe_code)]
     fn the_keeper_goes_last() {

@@ -413,8 +413,8 @@ mod tests {
         assert_eq!(region.fetch_modify(16, |value| value), Some(3 * THREADS * TIMES));
     }
 
-    /// Of threads that write, read and modify the same octets, each finds what one of them wrote. The thread
-    /// sanitizer judges the rest (`scripts/sanitize thread`).
+    /// Several threads write, read and modify the same octets; each reads a value that one of them wrote. The
+    /// thread sanitizer checks for data races (`scripts/sanitize thread`).
     #[test]
     fn copies_may_race() {
         const TIMES: u64 = 300;

@@ -301,8 +301,8 @@ mod tests {
         out
     }
 
-    /// At every phase the FPDU of a MULPDU fits its segment, and one octet more does not at some, but for the
-    /// three sizes where the formula itself gives away four octets.
+    /// At every phase the FPDU of a MULPDU fits its segment. One octet more does not fit at some phase,
+    /// except for the three sizes where the formula itself leaves four octets unused.
     // Requirements: MPA-4.5-01, MPA-4.5-02
     #[test]
     fn mulpdu_fits_at_every_phase() {
@@ -318,8 +318,8 @@ mod tests {
         }
     }
 
-    /// What is left of a segment is used as far as an FPDU of 128 octets fits, never beyond, and up to a few
-    /// octets that rounding and a Marker take.
+    /// The rest of a segment is used if an FPDU of 128 octets fits. It is never exceeded, and is filled up to
+    /// a few octets that rounding and a Marker need.
     // Requirements: MPA-4.5-04, MPA-4.5-07
     #[test]
     fn what_is_left_of_a_segment_has_a_mulpdu_of_its_own() {
@@ -361,7 +361,7 @@ mod tests {
         assert_eq!(MULPDU_MAX, ulpdu / 128 * 128);
     }
 
-    /// And nothing is said to be emitted.
+    /// And the reported number of emitted octets is zero.
     // Requirements: MPA-3-05, MPA-3-06, C00-5.2-03, C00-5.2-04
     #[test]
     fn no_ulpdu_is_longer_than_64768_octets() {
@@ -383,7 +383,7 @@ mod tests {
         assert_eq!(encode_head(&mut out, &[0; 17], 1), None, "the payload would not be aligned");
     }
 
-    /// SeqStart 11 gives Markers at 11, 523, 1035; and MPA-4.3-03 their pointers.
+    /// SeqStart 11 puts Markers at 11, 523, 1035; and MPA-4.3-03 their pointers.
     // Requirements: MPA-4.3-06
     #[test]
     fn markers_stand_512_apart() {
@@ -415,7 +415,7 @@ mod tests {
             prop_assert_eq!(wire_len(phase * 4, ulpdu_len, markers) % 4, 0);
         }
 
-        /// A payload by reference gives the same octets as one that is copied.
+        /// A payload by reference produces the same octets as a copied payload.
         #[test]
         fn both_ways_of_sending_agree(
             payload in proptest::collection::vec(any::<u8>(), 0..3000), tagged: bool, crc: bool

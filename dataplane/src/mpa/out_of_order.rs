@@ -265,7 +265,7 @@ mod tests {
             if let Some(start) = found {
                 assert!(starts.contains(&start) && start >= from, "{start} from {from}");
             }
-            // A Marker stands in each FPDU of more than 512 octets.
+            // Each FPDU of more than 512 octets contains a Marker.
             let long = starts.windows(2).find(|pair| pair[0] >= from && pair[1] - pair[0] > INTERVAL);
             if let Some(long) = long {
                 assert!(found.is_some_and(|start| start <= long[0]), "from {from}");
@@ -303,7 +303,7 @@ mod tests {
         assert!(fpdus.are_whole(starts[1], starts[3]) && !fpdus.are_whole(starts[1], starts[3] + 1));
     }
 
-    /// An FPDU whose CRC is wrong is refused, and so is one that the caller does not accept.
+    /// An FPDU with a wrong CRC is refused, and so is one that the caller rejects.
     // Requirements: MPA-6-01, MPA-6-03
     #[test]
     fn a_chain_ends_before_the_first_fpdu_that_is_refused() {

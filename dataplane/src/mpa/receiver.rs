@@ -307,7 +307,8 @@ mod tests {
         (0..len).map(|octet| octet as u8).collect()
     }
 
-    /// With the last octet withheld nothing is located, and what is needed is known from the length on.
+    /// Without its last octet no FPDU is located, and the number of missing octets is known once the length
+    /// has arrived.
     // Requirements: MPA-6-05, C00-7.4-04
     #[test]
     fn incomplete_fpdus_say_what_they_need() {
@@ -323,7 +324,7 @@ mod tests {
         assert_eq!(located.marker_count(), 2);
     }
 
-    /// Slices of any length give the same ULPDU.
+    /// Slices of any length produce the same ULPDU.
     // Requirements: MPA-A.4-01, MPA-5.1-05
     #[test]
     fn slices_make_no_difference() {
@@ -348,7 +349,7 @@ mod tests {
         }
     }
 
-    /// The common case costs one look at the octets for the CRC and gives one slice of payload.
+    /// In the common case the CRC passes over the octets once, and the payload is one slice.
     #[test]
     fn a_contiguous_fpdu_without_markers_is_one_slice() {
         let octets = encoded(40, false, &ulpdu(8942));
@@ -425,8 +426,8 @@ mod tests {
         assert_eq!(receiver.next(&&[0xfd, 0x00][..]), Ok(None), "64768");
     }
 
-    /// A length above 64768 is error 3 where the CRC is right or cannot be looked at, and error 2 where it is
-    /// wrong. Only a right CRC says that it was sent so.
+    /// A length above 64768 is error 3 if the CRC is right or cannot be checked, and error 2 if it is wrong.
+    /// Only a right CRC shows that the peer sent this length.
     // Requirements: MPA-4.4-15, MPA-8-03, A-05
     #[test]
     fn a_length_out_of_range_is_judged_by_its_crc() {

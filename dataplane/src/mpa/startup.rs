@@ -181,7 +181,7 @@ mod tests {
         octets
     }
 
-    /// CRCs are on unless somebody turned them off.
+    /// CRCs are on unless the administrator disables them.
     // Requirements: MPA-1.2-02, MPA-4.4-02, MPA-4.4-03, MPA-4.4-05
     #[test]
     fn crcs_are_on_by_default() {
@@ -240,7 +240,7 @@ mod tests {
         assert_eq!(MpaError::from(error).code(), 4);
     }
 
-    /// M is what this end wants, C what either wants.
+    /// M is this end's own choice; C is set if either end requests CRCs.
     // Requirements: MPA-7.1.2-08, MPA-7.1.1-08, MPAv2-6-04, MPAv2-10-01, MPAv2-10-02, A-11
     #[test]
     fn the_reply_has_the_revision_of_the_request() {

@@ -374,7 +374,7 @@ mod tests {
         }
         assert_eq!(asked(&mut cache, at(3 * RETRANSMIT)), None);
         assert_eq!(cache.next_due(), Instant::NEVER, "nobody needs it");
-        // Whoever needs it asks anew; a late answer is as good as any.
+        // A sender that needs the address asks again; a late answer is valid.
         assert_eq!(cache.resolve(peer(), at(10 * RETRANSMIT)), Resolution::Wait);
         assert_eq!(asked(&mut cache, at(10 * RETRANSMIT)), Some(everybody()));
         assert!(cache.answered(peer(), Some(MAC), at(11 * RETRANSMIT)));
@@ -475,7 +475,8 @@ mod tests {
         assert_eq!(cache.entries.len(), limits::NEIGHBOURS_PER_CORE);
         assert_eq!(cache.known(peer()), Some(MAC), "used: it stays");
         assert_eq!(cache.known(stranger(9_999)), Some(OTHER));
-        // When all are used, what others say finds no room; what we need does, and the longest unused goes.
+        // When all entries are used, unsolicited claims find no room. A neighbour that this core needs
+        // replaces the longest unused entry.
         for n in 0..limits::NEIGHBOURS_PER_CORE as u32 - 1 {
             cache.resolve(stranger(20_000 + n), at(10_000 + u64::from(n)));
         }

@@ -114,7 +114,7 @@ fn it_is_what_an_ordered_map_is() {
     }
 }
 
-/// Nothing takes longer than the height of the tree, whatever the order of insertion.
+/// No operation takes more steps than the height of the tree, whatever the order of insertion.
 #[test]
 fn no_order_of_insertion_makes_a_search_long() {
     let count = 2560;

@@ -275,8 +275,8 @@ mod tests {
         assert_eq!(ring.drain().count(), 0);
     }
 
-    /// Verbs' `req_notify_cq`: one notification for each time the queue is armed, none for what is there
-    /// already.
+    /// Verbs' `req_notify_cq`: one notification for each time the queue is armed, none for completions that
+    /// are already there.
     #[test]
     fn an_armed_queue_tells_once() {
         let (ring, bell) = ring(8);
@@ -313,8 +313,8 @@ mod tests {
         assert_eq!(bell.rung(), 3);
     }
 
-    /// The race that verbs warns of: a completion that comes while the queue is armed is either seen by
-    /// `arm`, or told of.
+    /// The race that the verbs documentation describes: a completion that arrives while the queue is armed is
+    /// either found by `arm` or notified.
     #[test]
     fn no_completion_slips_past_arming() {
         const COMPLETIONS: u64 = 200_000;

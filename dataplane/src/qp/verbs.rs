@@ -243,8 +243,8 @@ mod tests {
         Status::Failed(StreamError::Terminated { layer, error_type, code }).wc_status()
     }
 
-    /// Every Terminate there can be says whose fault it was. The tables are those of RFC 5040 §4.8 and RFC
-    /// 5041 §7.2, written down a second time.
+    /// Every possible Terminate maps to the end at fault. The tables are those of RFC 5040 §4.8 and RFC 5041
+    /// §7.2, written a second time.
     // Requirements: RDMAP-6.2.1-02
     #[test]
     fn every_terminate_has_its_word() {
@@ -268,8 +268,8 @@ mod tests {
         }
     }
 
-    /// What this end finds wrong is never called the peer's refusal, and what the peer finds wrong never
-    /// ours.
+    /// An error found by this end never maps to a refusal by the peer, and an error found by the peer never
+    /// to one found here.
     #[test]
     fn errors_found_here_are_local() {
         let numbers = |from: fn(u8, u8) -> Option<StreamError>| {

@@ -315,7 +315,7 @@ mod tests {
         ]
     }
 
-    /// The core reads what the application has posted, in either form.
+    /// The core reads each request as the application posted it, in either form.
     #[test]
     fn every_request_arrives_as_it_was_posted() {
         let (mut compact, mut full) = (0, 0);

@@ -122,7 +122,7 @@ impl RdmapError {
 mod tests {
     use super::*;
 
-    /// RDMAP-4.8-03, as the table stands in the document.
+    /// RDMAP-4.8-03: the numbers of the document's table.
     #[test]
     fn numbers_are_those_of_the_table() {
         let protection = [0x00, 0x01, 0x02, 0x03, 0x04, 0x09, 0xff];

@@ -135,7 +135,7 @@ mod tests {
         assert!(ecn.is_echoing(), "marked anew");
     }
 
-    /// RFC 8257 §3.2: the echo follows each mark, and a change is told at once.
+    /// RFC 8257 §3.2: the echo follows each mark, and a change is acknowledged at once.
     #[test]
     fn precise_echo_follows_the_marks() {
         let mut ecn = Ecn::negotiated(true);

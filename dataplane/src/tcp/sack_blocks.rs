@@ -110,7 +110,7 @@ mod tests {
         assert_eq!((reported[0], reported[3]), (block(500, 550), block(200, 250)));
     }
 
-    /// RFC 2883 §4: the duplicate stands first, once.
+    /// RFC 2883 §4: the duplicate is the first block, once.
     #[test]
     fn a_duplicate_is_told_once() {
         let mut blocks = SackBlocks::default();

@@ -493,7 +493,7 @@ mod tests {
         (queue.in_flight_octets(), queue.lost_octets(), queue.sacked_octets())
     }
 
-    /// What is sent again has the boundaries it had.
+    /// A retransmission keeps its segment boundaries.
     // Requirements: MPA-A.1-04
     #[test]
     fn retransmission_keeps_boundaries() {
@@ -524,7 +524,7 @@ mod tests {
         assert_eq!((pool.used(), counts(&queue)), (0, (0, 0, 0)));
     }
 
-    /// RFC 2018 §5: only what lies whole inside a block is held by the peer.
+    /// RFC 2018 §5: only segments that are wholly inside a block count as held by the peer.
     #[test]
     fn selective_acknowledgement_marks_whole_segments() {
         let (mut queue, mut pool) = queue(&[100, 100, 100, 100]);

@@ -120,7 +120,7 @@ mod tests {
 
     use super::*;
 
-    /// RFC 1071 §3 as it stands there: one word after the other, in network order.
+    /// RFC 1071 §3 as written: one word after the other, in network order.
     fn word_by_word(octets: &[u8]) -> u16 {
         let mut sum = 0u32;
         for pair in octets.chunks(2) {

@@ -320,12 +320,12 @@ mod tests {
     #[test]
     fn what_cannot_be_skipped_stops_the_packet() {
         for (next_header, octets, expected) in [
-            // An option that says: discard the packet if you do not know me.
+            // An option whose type requires a host that does not support it to discard the packet.
             (Protocol::HOP_BY_HOP, vec![6, 0, 0x42, 4, 0, 0, 0, 0], Dead::Unsupported),
             (Protocol::DESTINATION_OPTIONS, vec![6, 0, 0xc2, 4, 0, 0, 0, 0], Dead::Unsupported),
             // An option longer than its header.
             (Protocol::DESTINATION_OPTIONS, vec![6, 0, 0x02, 5, 0, 0, 0, 0], Dead::Malformed),
-            // RFC 5095: a type 0 route that goes on.
+            // RFC 5095: a type 0 route with segments left.
             (Protocol::ROUTING, vec![6, 0, 0, 1, 0, 0, 0, 0], Dead::Unsupported),
             // Hop-by-hop options in second place.
             (Protocol::DESTINATION_OPTIONS, vec![0, 0, 0, 0, 0, 0, 0, 0], Dead::Malformed),

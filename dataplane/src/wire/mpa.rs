@@ -352,7 +352,7 @@ mod tests {
         }
     }
 
-    /// Only the Initiator sees two Initiators; a Responder sees a wrong key.
+    /// Only an Initiator can detect two Initiators; a Responder reports a wrong key.
     // Requirements: MPA-7.1.2-20
     #[test]
     fn two_initiators_know_each_other() {

@@ -93,7 +93,7 @@ mod tests {
             panic!("no report of the MTU")
         };
         assert_eq!(Segment::in_ipv4(original), None, "it quotes an echo request");
-        // As if it had been TCP: its ports and sequence number are the first octets behind the header.
+        // The same packet as TCP: ports and sequence number are the first octets after the header.
         let mut original = original.to_vec();
         original[9] = Protocol::TCP.0;
         original[20..28].copy_from_slice(&[0x1d, 0x2f, 0xb4, 0xb6, 0, 0, 1, 2]);

@@ -451,7 +451,7 @@ mod tests {
             Terminate { segment_len: Some(42), ddp_header: &octets[6..], ..Terminate::bare(1, 2, 2) };
         assert_eq!(Terminate::parse(&octets), Ok(expected));
         assert_eq!(Terminate::parse(&octets[..4]), Ok(Terminate::bare(1, 2, 2)));
-        // Its other errors: of MPA, and of RDMAP with a Read Request, whose layer and type both exist
+        // siw's other errors: of MPA, and of RDMAP with a Read Request, whose layer and type both exist
         // swapped.
         assert_eq!(Terminate::parse(&[0x02, 2, 0, 0]), Ok(Terminate::bare(2, 0, 2)));
         assert_eq!(Terminate::parse(&[0x21, 6, 0, 0]), Ok(Terminate::bare(1, 2, 6)));
@@ -463,8 +463,7 @@ mod tests {
         assert_eq!(Terminate::parse(&octets), Ok(expected));
     }
 
-    /// Reserved bits are ignored, whatever error they come with. Only the very octets that siw sends change
-    /// the places of the fields.
+    /// Reserved bits are ignored with every error. Only the exact octets that siw sends swap the fields.
     // Requirements: RDMAP-4.8-05
     #[test]
     fn reserved_bits_do_not_swap_the_fields() {
@@ -474,7 +473,7 @@ mod tests {
         }
         assert_eq!(Terminate::parse(&[0x10, 0, 0x07, 0]), Ok(Terminate::bare(0, 1, 0)));
         assert_eq!(Terminate::parse(&[0x10, 0, 0x07, 1]), Ok(Terminate::bare(1, 0, 0)));
-        // Invalid STag of DDP, whose layer and type are the same both ways: M, D and R are those of the
+        // DDP's invalid STag, whose layer and type are the same in both orders: M, D and R are those of the
         // figure.
         for flags in (0..0x20).filter(|flags| *flags != 0x03) {
             assert_eq!(Terminate::parse(&[0x11, 0, flags, 0, 0, 42]), Ok(Terminate::bare(1, 1, 0)));
@@ -497,7 +496,8 @@ mod tests {
         }
     }
 
-    /// Whatever the documents draw is read as drawn, with any of the flags, all reserved bits zero.
+    /// Every Terminate that the documents define is read as defined, with any of the flags, if all reserved
+    /// bits are zero.
     #[test]
     fn a_terminate_as_drawn_is_never_taken_for_one_of_siw() {
         let errors = (0..=2_u8).flat_map(|layer| (0..=3_u8).map(move |error_type| (layer, error_type)));

@@ -49,7 +49,7 @@ impl Crc {
     }
 }
 
-/// What one half connection agreed on, and where it begins: the sequence number of its first octet.
+/// The options of one half connection, and the sequence number of its first octet.
 #[derive(Clone, Copy, Debug)]
 pub struct Stream {
     pub start: u32,
@@ -64,7 +64,7 @@ impl Stream {
     }
 }
 
-/// What a sender may put where receivers do not look (§4.1, §4.2).
+/// Values that a sender may put into fields that receivers ignore (§4.1, §4.2).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Liberties {
     /// PAD.
@@ -103,7 +103,7 @@ impl Sender {
             fpdu.content(fpdu.sender.liberties.pad);
             content += 1;
         }
-        // A Marker that is due right here stands before the CRC and is covered.
+        // A Marker that is due here precedes the CRC, which covers it.
         fpdu.marker_if_due();
         let field = if fpdu.sender.stream.crc { fpdu.crc.field() } else { [0; 4] };
         for octet in field {
@@ -173,7 +173,7 @@ pub struct Received {
     pub shape: Shape,
 }
 
-/// What ends a half connection: the code of RFC 5044 §8.
+/// A fault that ends a half connection: the code of RFC 5044 §8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     Crc = 2,
@@ -234,7 +234,7 @@ impl Receiver {
         self.shape.octets > 0
     }
 
-    /// Takes the next octet of the stream; gives the FPDU that it completes.
+    /// Takes the next octet of the stream; returns the FPDU that it completes.
     pub fn take(&mut self, octet: u8) -> Result<Option<Received>, Fault> {
         if self.marker_left == 0 && self.stream.marker_begins_at(self.seq) {
             self.marker_left = 4;

@@ -1,6 +1,6 @@
 //! Startup frames a second time, from RFC 5044 §7.1.1 and RFC 6581 §6, §9 alone.
 
-/// Which frame is expected: who waits for it.
+/// The frame that the receiver expects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {
     /// By a Responder.
@@ -24,7 +24,7 @@ pub struct Frame {
     pub octets: usize,
 }
 
-/// What octets are so far.
+/// The state of the octets received so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// They may become a frame.
@@ -44,9 +44,8 @@ fn key(expected: Expected) -> [u8; 16] {
     key
 }
 
-/// Judges the octets that came, the first of them first. A receiver that waits for more than it needs to know
-/// that a frame is malformed is within its rights, but ours does not: each field is judged as soon as it is
-/// there.
+/// Returns the verdict on `octets`, the first octets of a stream. A receiver may wait for more octets than it
+/// needs to detect a malformed frame, but ours does not: it checks each field as soon as it has arrived.
 pub fn judge(expected: Expected, octets: &[u8]) -> Verdict {
     let mut frame = Frame {
         markers: false,

@@ -1,4 +1,4 @@
-//! Which local address a connection has: listeners at one address, active opens from one, and connections to
+//! Tests of a connection's local address: listeners at one address, active opens from one, and connections to
 //! ourselves.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -63,7 +63,7 @@ fn listen(peer: &RawPeer, address: Option<IpAddr>) {
     peer.command(Command::Listen { address, port: PORT, backlog: 4, tcp: None });
 }
 
-/// What the core answers to a SYN to `destination`.
+/// Returns the core's answer to a SYN to `destination`.
 fn answer_to_syn(peer: &mut RawPeer, destination: Ipv4Addr, source_port: u16) -> Header {
     let syn = Header { source_port, ..peer.header(Flags::SYN, PEER_ISS, SeqNumber(0)) };
     let syn = Header { destination_port: PORT, ..syn };
@@ -72,7 +72,7 @@ fn answer_to_syn(peer: &mut RawPeer, destination: Ipv4Addr, source_port: u16) ->
     peer.expect_one().header
 }
 
-/// Opens a connection from the peer to `destination`; gives the event.
+/// Opens a connection from the peer to `destination`; returns the event.
 fn open(peer: &mut RawPeer, destination: Ipv4Addr, source_port: u16) -> Event {
     let answer = answer_to_syn(peer, destination, source_port);
     assert_eq!(answer.flags, Flags::SYN | Flags::ACK);
@@ -222,7 +222,7 @@ fn a_connection_to_an_own_address_stays_inside() {
     }
 }
 
-/// Nobody waits for a neighbour that is ourselves: a port without a listener refuses at once.
+/// A connection to an own address needs no neighbour: a port without a listener refuses at once.
 #[test]
 fn a_connection_to_an_own_address_without_a_listener_is_refused() {
     let mut peer = core();

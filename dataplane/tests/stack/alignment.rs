@@ -1,5 +1,5 @@
-//! What it costs the sender that segments begin with FPDUs (RFC 5044 appendix B.2): segments that are not
-//! full.
+//! Measures the sender's cost of segments that begin with FPDUs (RFC 5044 appendix B.2): segments that are
+//! not full.
 
 use crate::common::{Pair, Setup, all_succeeded, pattern, region_of};
 use warpline_dataplane::device::sim::EndConfig;

@@ -1,4 +1,4 @@
-//! What a user chooses for a connection, or for all of a core, is what its segments show.
+//! Tests that the segments follow the options that a user chooses for a connection or for a whole core.
 
 use crate::common::raw::{PEER_ISS, PEER_PORT, RawPeer};
 use crate::common::{PORT, address};
@@ -40,7 +40,7 @@ fn answer(tcp: Option<Behaviour>) -> Header {
     peer.expect_one().header
 }
 
-/// RFC 2018 §2, RFC 7323 §3.2, RFC 3168 §6.1.1: what is not wanted is neither offered nor taken.
+/// RFC 2018 §2, RFC 7323 §3.2, RFC 3168 §6.1.1: a disabled option is neither offered nor accepted.
 #[test]
 fn options_follow_the_choice() {
     let bare = Behaviour { sack: false, timestamps: false, ecn: EcnPolicy::Off, ..Behaviour::default() };
@@ -65,7 +65,7 @@ fn dctcp_asks_for_ecn() {
     assert_eq!(syn(Some(request)).flags, Flags::SYN | Flags::ECE | Flags::CWR);
 }
 
-/// The algorithm of a listening port is that of its connections, whatever the core's is.
+/// Connections use the congestion control of their listening port, whatever the core's default is.
 #[test]
 fn each_port_has_its_algorithm() {
     for congestion in [Algorithm::Cubic, Algorithm::NewReno, Algorithm::Dctcp] {

@@ -1,5 +1,4 @@
-//! Acknowledgements that segments out of place ask for are bounded, per connection and per core
-//! (RFC 5961 §7).
+//! Tests that challenge acknowledgements are bounded, per connection and per core (RFC 5961 §7).
 
 use crate::common::PORT;
 use crate::common::raw::{PEER_ISS, RawPeer};
@@ -11,7 +10,7 @@ use warpline_dataplane::wire::tcp::{Flags, Header, Options, SeqNumber};
 
 const ACK: Flags = Flags::ACK;
 
-/// Sends a segment ten thousand times within a fraction of a second; gives how often it was answered.
+/// Sends a segment ten thousand times within a fraction of a second; returns the number of answers.
 fn answers(peer: &mut RawPeer, header: &Header, payload: &[u8]) -> usize {
     let frame = RawPeer::segment(header, payload);
     peer.sent.clear();
@@ -68,8 +67,9 @@ fn data_sent_again_is_always_acknowledged() {
     assert_eq!(answers(&mut peer, &header, b"again"), 10_000);
 }
 
-/// All connections together: more than one alone may send, less than all could, and another number each
-/// second, so that an observer who counts those of his own connection learns nothing of others'.
+/// The limit of all connections together: more than one connection alone may send, less than all could, and
+/// another number each second. An observer who counts those of their own connection learns nothing about
+/// other connections.
 #[test]
 fn the_core_has_a_limit_that_nobody_knows() {
     const CONNECTIONS: u16 = 300;

@@ -1,5 +1,5 @@
-//! Sources that change while they are sent. RFC 5040 §5.5 (8) leaves the contents of such a message
-//! indeterminate, and nothing else: every FPDU has a CRC that fits it, and the stream goes on.
+//! Tests of sources that change while they are sent. RFC 5040 §5.5 (8) leaves the contents of such a message
+//! indeterminate, and nothing else: every FPDU has a CRC that fits it, and the stream continues.
 
 use std::sync::{Arc, Mutex};
 
@@ -22,7 +22,7 @@ const SOURCE: STag = STag::new(1, 0x1111);
 const SINK: STag = STag::new(2, 0x2222);
 const OCTETS: usize = 16_000;
 
-/// What leads from the memory of `a` to that of `b`.
+/// The operations that move octets from the memory of `a` to that of `b`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Message {
     Send,
@@ -73,7 +73,7 @@ impl Bench {
         }
     }
 
-    /// Runs until who asked for `message` has its completion; gives what became of it.
+    /// Runs until the requester of `message` has its completion; returns its status.
     fn completion(&mut self, message: Message) -> Status {
         let mut status = None;
         let done = self.pair.run_until(600, |pair| {
@@ -97,8 +97,8 @@ fn filled(octet: u8) -> Region {
     region
 }
 
-/// Whoever writes to a source between the building of a frame and the moment the device reads it does not
-/// spoil its CRC.
+/// A write to a source between the building of a frame and the moment the device reads it does not invalidate
+/// the frame's CRC.
 #[test]
 fn a_source_may_change_while_frames_wait_at_the_device() {
     for message in MESSAGES {
@@ -115,8 +115,8 @@ fn a_source_may_change_while_frames_wait_at_the_device() {
     }
 }
 
-/// What waits at the device when its octets have been acknowledged already, by an answer to an earlier copy,
-/// shows nothing that was written after the completion.
+/// If the octets of a frame that waits at the device are already acknowledged, through an earlier copy, the
+/// frame shows nothing that was written after the completion.
 #[test]
 fn a_frame_that_leaves_after_the_completion_shows_nothing_of_later() {
     const SECRET: [u8; 16] = [0xee; 16];
@@ -158,8 +158,8 @@ fn a_frame_that_leaves_after_the_completion_shows_nothing_of_later() {
     }
 }
 
-/// RFC 5044 App. A.5: FPDUs that no longer fit the path go out in parts, one round trip after the other. They
-/// fit together whatever becomes of the source meanwhile.
+/// RFC 5044 App. A.5: FPDUs that no longer fit the path are sent in parts, one round trip after the other.
+/// The parts match even if the source changes meanwhile.
 #[test]
 fn the_parts_of_a_cut_fpdu_fit_together() {
     const MOST_OCTETS: usize = 1300;
@@ -168,7 +168,7 @@ fn the_parts_of_a_cut_fpdu_fit_together() {
     for (message, tables) in MESSAGES.into_iter().flat_map(|message| room.map(|tables| (message, tables))) {
         let mut bench = Bench::with_tables(1, filled(0), tables);
         let (source, mut times) = (bench.source.clone(), 0_u8);
-        // A path that has become narrower and does not say so.
+        // The path has become narrower and sends no ICMP error.
         bench.pair.network.set_filter(End::A, move |_, frame| {
             times = times.wrapping_add(1);
             assert!(source.write(0, &[times; OCTETS]), "it changes with each frame");
@@ -185,7 +185,8 @@ fn the_parts_of_a_cut_fpdu_fit_together() {
     }
 }
 
-/// What is sent again is built again: whole, from what its source holds by then, with a CRC that fits it.
+/// A retransmission is built again from the current contents of its source, as a whole and with a CRC that
+/// fits it.
 #[test]
 fn what_is_sent_again_has_a_crc_that_fits() {
     for message in MESSAGES {
@@ -203,9 +204,9 @@ fn what_is_sent_again_has_a_crc_that_fits() {
     }
 }
 
-/// A middlebox cuts segments where it likes. If the peer has kept a part of an FPDU, and the source has
-/// changed by the time the rest is sent again, no CRC fits both: the peer refuses the mixture, and no octet
-/// of it is ever placed.
+/// A middlebox cuts segments at any octet. If the peer has kept a part of an FPDU, and the source has changed
+/// by the time the rest is retransmitted, no CRC fits both: the peer refuses the mixture, and no octet of it
+/// is ever placed.
 #[test]
 fn a_mixture_made_by_a_middlebox_is_refused() {
     let mut outcomes = [0; 2];
@@ -255,7 +256,7 @@ fn constant_memory_goes_by_reference() {
     }
 }
 
-/// Nobody is given a right to write to constant memory, and who writes nevertheless is refused.
+/// No right to write to constant memory can be granted, and a write to it is refused.
 #[test]
 fn constant_memory_cannot_be_opened_for_writing() {
     let source = Region::heap(64).unwrap().freeze().unwrap();

@@ -1,4 +1,4 @@
-//! How a connection ends for those who post to it: what is posted late is flushed in its turn, and a
+//! Tests of the end of a connection as its application sees it: late requests are flushed in order, and a
 //! disconnect has a deadline.
 
 use warpline_dataplane::core::ring::{Command, Event};
@@ -32,8 +32,8 @@ fn disconnect(pair: &Pair, within_ns: Option<u64>) {
     pair.a.command(Command::Disconnect { connection: pair.a.connection.unwrap(), within_ns });
 }
 
-/// What is posted after this end has closed is not sent, and its flush comes behind the completions of what
-/// was posted before, so that one marker tells that the queue is drained.
+/// Requests posted after this end has closed are not sent. Their flushes follow the completions of earlier
+/// requests, so that one marker request shows that the queue is drained.
 // Requirements: DDP-6.2.1-02
 #[test]
 fn what_is_posted_after_a_disconnect_is_flushed_in_its_turn() {
@@ -104,7 +104,7 @@ fn end_of(pair: &mut Pair, seconds: u64) -> Option<(u64, CloseReason)> {
     closed(pair).map(|reason| ((pair.now - from) / SECOND, reason))
 }
 
-/// A peer that never closes its half is given up, and the application hears why.
+/// A peer that never closes its half is given up, and the application receives the reason.
 #[test]
 fn a_peer_that_never_closes_is_given_up() {
     let mut pair = established();

@@ -1,4 +1,4 @@
-//! Descriptors of what is sent are few, and a peer that acknowledges nothing keeps those of its connection.
+//! Tests of the limited send descriptors: a peer that acknowledges nothing keeps those of its connection.
 
 use crate::common::PORT;
 use crate::common::raw::{PEER_ISS, RawPeer};
@@ -45,8 +45,8 @@ fn octets_to(peer: &mut RawPeer, port: u16) -> usize {
     to_it.map(|sent| sent.payload.len()).sum()
 }
 
-/// One that has most of the descriptors leaves some to another; when there are none, a third connection, with
-/// nothing on its way that could be acknowledged, goes on as soon as there are some again.
+/// A connection that holds most of the descriptors leaves some to another. When none are left, a third
+/// connection, with nothing in flight that could be acknowledged, continues as soon as some are free again.
 #[test]
 fn descriptors_are_shared() {
     let mut peer = RawPeer::with_tables(RawPeer::config(), 1500, FEW);

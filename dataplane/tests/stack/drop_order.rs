@@ -1,4 +1,4 @@
-//! A core that ends while it holds frames gives them back to a device that is still there.
+//! Tests that a core that is dropped while it holds frames returns them to a device that still exists.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use warpline_dataplane::wire::ethernet::{self, EtherType, MacAddress};
 use warpline_dataplane::wire::ipv4::{self, Protocol};
 use warpline_dataplane::wire::tcp::{self, Flags, Header, SeqNumber};
 
-/// What has become of a device, and of its frames after it.
+/// Records whether a device, and its frames after it, are dropped.
 #[derive(Default)]
 struct Notice {
     device_gone: AtomicBool,
@@ -25,7 +25,7 @@ struct Notice {
     frames: AtomicUsize,
 }
 
-/// A device that says when it goes.
+/// A device that records when it is dropped.
 struct Noticing {
     inner: SimDevice,
     notice: Arc<Notice>,

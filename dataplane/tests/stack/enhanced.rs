@@ -1,6 +1,5 @@
-//! What RFC 6581 and RFC 5044 appendix C change in Full Operation: the ready-to-receive indication, and
-//! version 0. The peer is made of frames: what it sends are the golden vectors, what it gets is compared with
-//! them.
+//! Tests of RFC 6581 and RFC 5044 appendix C in Full Operation: the ready-to-receive indication, and version
+//! 0. The peer is made of frames: it sends golden vectors, and the frames it receives are compared with them.
 
 use std::sync::Arc;
 
@@ -21,7 +20,7 @@ use warpline_dataplane::qp::work::{
 use warpline_dataplane::rdmap::RdmapError;
 use warpline_dataplane::wire::tcp::{Flags, Options, SeqNumber};
 
-/// Memory that the peer may write into, the STag and Tagged Offset of the golden Write.
+/// Memory that the peer may write to, with the STag and Tagged Offset of the golden Write.
 const WRITABLE: STag = STag(0x0102_0304);
 const WRITABLE_TO: u64 = 4096;
 /// Memory of receives and sends.
@@ -46,7 +45,7 @@ struct Target {
     completions: Arc<CompletionRing>,
     writable: Region,
     inbox: Region,
-    /// Where the peer's next octet goes, and what it acknowledges.
+    /// The position of the peer's next octet, and its acknowledgement.
     seq: SeqNumber,
     ack: SeqNumber,
 }
@@ -136,7 +135,7 @@ impl Target {
         assert_eq!(self.qp.error(), Some(error));
     }
 
-    /// The completions, acknowledgements of what was sent included.
+    /// The completions, including acknowledgements of sent requests.
     fn completed(&mut self) -> Vec<(CompletionKind, u64, Status)> {
         self.send(&[]);
         core::iter::from_fn(|| self.completions.poll())
@@ -181,7 +180,7 @@ fn siw_rtr() -> Vec<u8> {
     fpdu(&[0xc1, 0x40, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0])
 }
 
-/// Each indication lets the Responder send, and neither ULP sees it.
+/// Each indication allows the Responder to send, and neither ULP sees it.
 // Requirements: MPAv2-9.2-10, MPA-7.1.2-15
 #[test]
 fn an_indication_opens_the_responder_and_is_not_seen() {
@@ -216,7 +215,7 @@ fn an_indication_by_a_read_is_answered() {
     assert_eq!(target.qp.error(), None);
 }
 
-/// The Response goes where the Request says.
+/// The Response goes to the sink that the Request names.
 #[test]
 fn the_answer_names_the_sink_of_the_request() {
     let mut target = Target::responder(ReadyToReceive::Expect(RtrKinds::READ));
@@ -253,7 +252,7 @@ fn siw_sends_a_write_where_a_send_was_agreed() {
     assert_eq!(target.qp.error(), None);
 }
 
-/// Only what was agreed is an indication: an empty Send is otherwise a message, a Read a Read.
+/// Only an agreed kind is an indication: otherwise an empty Send is a message, and a Read is a Read.
 #[test]
 fn what_was_not_agreed_is_no_indication() {
     for ready in [ReadyToReceive::None, ReadyToReceive::Expect(RtrKinds::WRITE | RtrKinds::READ)] {
@@ -276,8 +275,8 @@ fn what_was_not_agreed_is_no_indication() {
     }
 }
 
-/// The indication is the first FPDU, at once, and what the ULP posted early follows. The STag is not zero:
-/// there are adapters that fail a tagged message to STag 0 even without payload.
+/// The indication is the first FPDU, at once, and requests that the ULP posted early follow. The STag is not
+/// zero: some adapters fail a tagged message to STag 0 even without payload.
 // Requirements: MPAv2-5-01, MPAv2-9.2-07, MPAv2-9.2-10
 #[test]
 fn the_initiator_sends_its_indication_first() {
@@ -352,7 +351,7 @@ fn the_answer_to_an_indication_is_not_seen() {
 }
 
 /// While the indication is missing, a Send beyond the gap is not placed by its number, since the indication
-/// may be number 1 and take no buffer.
+/// may be number 1 and use no buffer.
 // Requirements: A-16, DDP-5.3-03
 #[test]
 fn what_overtakes_the_indication_waits_for_it() {
@@ -402,7 +401,7 @@ fn version_0(initiator: bool) -> FullOperation {
 const V0_SEND: &str = "Send MSN=1, DV=0 RV=0";
 const V0_WRITE: &str = "RDMA Write DV=0 RV=0";
 
-/// What an RDMA Consortium peer gets are the golden octets.
+/// An RDMA Consortium peer receives the golden octets.
 // Requirements: RDMAC-C.2.5-02, RDMAC-C.1-01
 #[test]
 fn version_0_is_sent() {
@@ -415,7 +414,7 @@ fn version_0_is_sent() {
     assert_eq!(target.sent(), vector("rdmac-v0", V0_WRITE));
 }
 
-/// And what it sends is understood.
+/// Messages of such a peer are accepted.
 // Requirements: RDMAC-C.1-02
 #[test]
 fn version_0_is_received() {
@@ -472,7 +471,7 @@ fn versions_do_not_mix() {
     }
 }
 
-/// An Initiator whose nudges begin 200 ms after its first FPDU.
+/// An Initiator that sends its first nudge 200 ms after its first FPDU.
 fn nudging() -> Target {
     Target::new(FullOperation { nudges: true, ..FullOperation::new(QP, true) })
 }
@@ -498,13 +497,13 @@ fn a_peer_that_stays_silent_is_nudged() {
     target.peer.pass_s(60);
     assert_eq!(target.sent(), b"");
     assert_eq!(target.peer.core.statistics().nudges_sent, 3);
-    // It is for nobody to see.
+    // The application does not see it.
     target.send(&send(1, b"hello"));
     assert_eq!(target.completed(), [RECEIVED]);
     assert_eq!(target.qp.error(), None);
 }
 
-/// Whoever answers, has finished, or is known to overlook nothing, is not nudged.
+/// A peer that answers, has finished, or is known to overlook nothing, is not nudged.
 #[test]
 fn a_peer_that_is_not_silent_is_not_nudged() {
     let mut answering = nudging();

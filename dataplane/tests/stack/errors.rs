@@ -1,6 +1,6 @@
-//! A peer that breaks the rules of MPA, DDP and RDMAP: each fault gives the documented error to the
-//! application and the documented Terminate to the peer, closes the connection, and writes no octet outside
-//! what was granted.
+//! Tests of a peer that breaks the rules of MPA, DDP and RDMAP: each fault reports the documented error to
+//! the application, sends the documented Terminate to the peer, closes the connection, and writes no octet
+//! outside the granted memory.
 
 mod endings;
 mod lingering;
@@ -25,7 +25,7 @@ use warpline_dataplane::rdmap::RdmapError;
 use warpline_dataplane::tcp::CloseReason;
 use warpline_dataplane::wire::tcp::{Flags, SeqNumber};
 
-/// The rule of the test itself: what is right is placed (DDP-5.2-04).
+/// The control case of these tests: valid segments are placed (DDP-5.2-04).
 #[test]
 fn what_is_right_is_placed() {
     let mut target = Target::new();
@@ -158,9 +158,9 @@ fn a_send_without_a_buffer() {
     assert_eq!(target.peer.core.statistics().streams_failed, 1);
 }
 
-/// Bits and fields that nobody may look at: reserved bits of DDP's and RDMAP's control octets, the Invalidate
-/// STag of a Send that does not invalidate, what the ULP's fields say in the segments of one message, and
-/// where an empty tagged segment would go.
+/// Bits and fields that a receiver must ignore: reserved bits of DDP's and RDMAP's control octets, the
+/// Invalidate STag of a Send that does not invalidate, the ULP's fields in the later segments of one message,
+/// and the address of an empty tagged segment.
 // Requirements: DDP-4.1-08, DDP-4.3-05, DDP-5.2-09, DDP-5.2-10, RDMAP-4.1-08, RDMAP-4.1-09
 #[test]
 fn what_is_not_looked_at() {
@@ -192,8 +192,8 @@ fn ulpdus_without_a_header() {
     }
 }
 
-/// A wrong CRC is taken as loss while TCP may still bring the FPDU again; the same octets wrong again and
-/// again are error 2. TCP carries the Terminate, and is closed behind it, not reset.
+/// A wrong CRC is treated as loss while TCP may still bring the FPDU again; the same octets wrong again and
+/// again are error 2. TCP carries the Terminate, and is then closed, not reset.
 // Requirements: MPA-8-02, MPA-8-08, MPA-8-10, MPA-4.4-15, C00-9-06
 #[test]
 fn a_wrong_crc_is_loss_first_and_then_an_error() {
@@ -238,8 +238,9 @@ fn a_wrong_crc_once_is_not_seen() {
     assert!(holds(&target.regions[0].0, 0, b"good"));
 }
 
-/// RFC 5044 §8, MPA-8-03, MPA-8-08, A-05: a length above 64768 is damage like any other at first, with CRCs
-/// and without. The same again and again is error 3, and nobody waits for octets that no sender may send.
+/// RFC 5044 §8, MPA-8-03, MPA-8-08, A-05: a length above 64768 is first treated as damage, with CRCs and
+/// without. The same length again and again is error 3, and the receiver does not wait for octets that no
+/// sender may send.
 #[test]
 fn a_length_that_cannot_be_is_loss_first_and_then_an_error() {
     for crc in [true, false] {
@@ -357,7 +358,7 @@ fn a_reset_is_reported() {
     assert_eq!(flushed, Some((2, Status::Flushed)), "what is posted later too");
 }
 
-/// The peer's Terminate is told to the application, and answered by closing alone.
+/// The peer's Terminate is reported to the application, and the only answer is a close.
 // Requirements: RDMAP-5.4-03, RDMAP-5.4-05, RDMAP-6.2.1-02
 #[test]
 fn a_terminate_is_reported() {

@@ -1,5 +1,5 @@
-//! FPDU framing against an oracle written from RFC 5044 alone: it works octet by octet, shares no code with
-//! the crate and leaves the document's definitions as they stand.
+//! Tests of FPDU framing against an oracle written from RFC 5044 alone: it works octet by octet, shares no
+//! code with the crate and follows the document's definitions literally.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -30,7 +30,7 @@ struct Oracle {
 }
 
 impl Oracle {
-    /// A Marker, if one is due here. `length_at` is where ULPDU_Length stands, unless it does not stand yet.
+    /// Adds a Marker, if one is due here. `length_at` is the position of ULPDU_Length, once it has one.
     fn mark(&mut self, length_at: Option<usize>) {
         if self.markers && self.stream.len().is_multiple_of(512) {
             let distance = length_at.map_or(0, |at| self.stream.len() - at);
@@ -110,7 +110,7 @@ impl Octets for Segments<'_> {
     }
 }
 
-/// What a receiver makes of `stream` when it arrives `arrival` octets at a time.
+/// Returns the result of a receiver for `stream` when `arrival` octets arrive at a time.
 fn decoded(markers: bool, crc: bool, stream: &[u8], arrival: usize, segment: usize) -> Vec<Vec<u8>> {
     let mut receiver = FpduReceiver::new(Framing { markers, crc });
     let mut ulpdus = Vec::new();

@@ -1,4 +1,4 @@
-//! A device that takes no frames: what waits for it is bounded, whatever arrives.
+//! Tests of a device that accepts no frames: the queue of waiting segments is bounded, whatever arrives.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ const CONNECTIONS: u16 = 24;
 const READY: usize = 34;
 
 /// A core with [`CONNECTIONS`] whose windows have grown, so that each has [`READY`] segments to send to a
-/// device that takes none yet. They were told so in the order of their ports.
+/// device that accepts none yet. They became ready in the order of their ports.
 fn many_ready() -> RawPeer {
     let mut peer = RawPeer::new();
     // One address may hold half of a backlog.
@@ -73,12 +73,12 @@ fn many_ready() -> RawPeer {
     peer
 }
 
-/// Polls once, the device taking up to `credit` frames; gives the ports of the segments it took.
+/// Polls once while the device accepts up to `credit` frames; returns the ports of the accepted segments.
 fn poll_once(peer: &mut RawPeer, credit: Option<usize>) -> Vec<u16> {
     peer.core.device().network().set_transmit_credit(End::A, credit);
     peer.core.poll_once(peer.now);
     peer.core.device().network().set_transmit_credit(End::A, Some(0));
-    // What was sent arrives; nothing more is.
+    // The sent segments arrive; nothing more is sent.
     peer.pass_ms(2);
     peer.sent
         .drain(..)
@@ -87,7 +87,8 @@ fn poll_once(peer: &mut RawPeer, credit: Option<usize>) -> Vec<u16> {
         .collect()
 }
 
-/// A device that takes less than there is: nobody has a second turn before everybody had one.
+/// On a device that accepts fewer frames than are ready, each connection has a turn before any has a second
+/// one.
 #[test]
 fn connections_take_turns_at_a_slow_device() {
     const EARLY: u16 = 4;
@@ -95,7 +96,8 @@ fn connections_take_turns_at_a_slow_device() {
     let mut sent: BTreeMap<u16, usize> = BTreeMap::new();
     for _ in 0..CONNECTIONS / 2 {
         for port in poll_once(&mut peer, Some(64)) {
-            // What waited for the device before was of the first, when others were not ready yet.
+            // The segments that waited for the device before are of the first connections, which became ready
+            // before the others.
             if port < PEER_PORT + EARLY {
                 continue;
             }

@@ -1,5 +1,6 @@
-//! Peers that send half an FPDU and fall silent, on as many connections as there may be: what they make a
-//! core hold is bounded, no other connection notices, and when frames are short it is they that are failed.
+//! Tests of peers that send half an FPDU and fall silent, on the maximum number of connections: the frames
+//! that they make a core hold are bounded, no other connection is affected, and when frames are short, these
+//! connections are failed.
 
 use std::sync::Arc;
 
@@ -25,7 +26,7 @@ const SINK_OCTETS: usize = 1 << 20;
 const PAYLOAD_OCTETS: usize = 1400;
 const MARKERS: bool = true;
 
-/// A connection's peer: what it has sent.
+/// A connection's peer, and the octets it has sent.
 struct Remote {
     port: u16,
     connection: ConnectionId,
@@ -117,7 +118,7 @@ impl World {
         self.inject(remote.port, Flags::ACK, seq, remote.ack, octets);
     }
 
-    /// What the core acknowledges to `remote` last.
+    /// Returns the core's last acknowledgement to `remote`.
     fn acknowledged(&mut self, remote: &Remote) -> Option<SeqNumber> {
         let mut to_it = self.peer.sent.drain(..).filter(|sent| sent.header.destination_port == remote.port);
         to_it.next_back().map(|sent| sent.header.ack)
@@ -261,9 +262,9 @@ fn when_frames_are_short_the_silent_are_failed() {
     assert_eq!((remote.qp.error(), slow.qp.error()), (None, None));
 }
 
-/// Messages that wait for receives hold frames as long as nobody else lacks them. Then the wait of some ends
-/// early: with the error that it would have ended with, told to the peer, and no acknowledged octet lost in
-/// silence.
+/// Messages that wait for receives hold frames while no other connection lacks them. Then the wait of some
+/// ends early: with the error of a wait that expires, reported to the peer, and no acknowledged octet is lost
+/// silently.
 #[test]
 fn when_frames_are_short_waits_end_early() {
     let mut world = World::new(FEW);
@@ -294,7 +295,8 @@ fn when_frames_are_short_waits_end_early() {
     assert_eq!(world.peer.core.statistics().dropped(DropCause::HeldTooLong), 0);
 }
 
-/// Who held frames before they became short is not cut off: what closes its gap passes through.
+/// A connection that held frames before they became short is not cut off: a segment that closes its gap is
+/// accepted.
 #[test]
 fn a_gap_is_filled_when_frames_are_short() {
     let mut world = World::new(FEW);
@@ -314,7 +316,7 @@ fn a_gap_is_filled_when_frames_are_short() {
     assert!(silent.iter().all(|remote| remote.qp.error().is_none()), "nobody had to be failed for it");
 }
 
-/// One connection alone, however much lies beyond a gap, leaves the others what they need.
+/// One connection alone, however much it holds beyond a gap, leaves enough frames for the others.
 #[test]
 fn one_connection_does_not_take_all_frames() {
     let mut world = World::new(FEW);

@@ -1,5 +1,5 @@
-//! IPv6 as others speak it: Linux's frames are answered as Linux answered them, and what RFC 4861, RFC 4862
-//! and RFC 8200 ask for is done frame by frame.
+//! Tests of IPv6 with other stacks: Linux's frames are answered as Linux answered them, and the requirements
+//! of RFC 4861, RFC 4862 and RFC 8200 are checked frame by frame.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -40,7 +40,7 @@ fn config() -> Config {
     Config { duplicate_address_detection: false, ..Config::new(ours().into(), 64, [1, 2]) }
 }
 
-/// A core whose address is in use, with what it said on that way taken away.
+/// A core whose address is in use, with its frames until then removed.
 fn link() -> Link {
     let mut link = Link::new(config(), OUR_MAC);
     link.settle();
@@ -66,7 +66,7 @@ fn syn() -> Octets {
     segment(peer().into(), ours().into(), &header, &[])
 }
 
-/// Our advertisement to the peer, as if it were its.
+/// A Neighbor Advertisement of `of` at `mac`, in a frame to this core.
 fn advertisement(mac: MacAddress, of: Ipv6Addr, to: Ipv6Addr, solicited: bool, hop_limit: u8) -> Octets {
     let mut message = [0; NeighborAdvertisement::MAX_LEN];
     let octets = NeighborAdvertisement {
@@ -182,7 +182,8 @@ fn what_stands_before_tcp_is_walked_over() {
     };
     assert_eq!(answers(Protocol::DESTINATION_OPTIONS, &packet).0, 1, "a RST");
     assert_eq!(answers(Protocol::HOP_BY_HOP, &packet).0, 1);
-    // An option that is not to be skipped by who does not know it; a route that goes on.
+    // An option that requires a receiver that does not support it to discard the packet; a route with
+    // segments left.
     packet[2] = 0x42;
     let (sent, link) = answers(Protocol::HOP_BY_HOP, &packet);
     assert_eq!((sent, link.dropped(DropCause::OtherProtocol)), (0, 1));
@@ -278,7 +279,7 @@ fn connect(link: &Link) {
     link.command(Command::Connect { token: 1, local: None, remote, timeout_ns: 60 * SECOND, tcp: None });
 }
 
-/// RFC 4862 §5.4: the address is asked for, and ours a second later when nobody says otherwise.
+/// RFC 4862 §5.4: the address is probed, and assigned a second later if no other host claims it.
 #[test]
 fn an_address_is_probed_before_it_is_used() {
     let mut link = Link::new(Config { duplicate_address_detection: true, ..config() }, OUR_MAC);
@@ -286,7 +287,7 @@ fn an_address_is_probed_before_it_is_used() {
     link.pass_ms(1000);
     let probe = link.one();
     assert!(probe_in(&probe).nonce.is_some(), "RFC 7527 §4.1");
-    // Until then nobody gets an answer from it; our own probe, come back, is no rival.
+    // Until then the core does not answer for it; our own probe, looped back, is no conflict.
     link.inject(taken!("solicitation"));
     link.inject(taken!("echo_request"));
     link.inject(taken!("tcp_syn"));
@@ -342,8 +343,8 @@ fn an_address_that_another_has_is_not_used() {
     }
 }
 
-/// RFC 4861 §7.2.4: who probes for an address in use is told, at the address of all nodes. Who advertises it
-/// is contradicted, once in a while.
+/// RFC 4861 §7.2.4: a host that probes for an address in use is answered, at the all-nodes address. A host
+/// that advertises it is contradicted, at a limited rate.
 #[test]
 fn an_address_in_use_is_defended() {
     let mut link = link();
@@ -367,7 +368,7 @@ fn an_address_in_use_is_defended() {
     assert_eq!(link.dropped(DropCause::AddressConflict), 6);
 }
 
-/// A neighbour that nobody hears of any more is asked itself, then all are asked (RFC 4861 §7.3).
+/// A neighbour that has fallen silent is probed by unicast, then by multicast (RFC 4861 §7.3).
 #[test]
 fn an_unreachable_neighbour_is_noticed() {
     let mut link = link();

@@ -4,7 +4,7 @@ use super::super::path::sample::{self, Sample};
 use super::super::sim::{self, End, EndConfig, Network, SimDevice, SimFrame};
 use super::*;
 
-/// A path that only does what is asked of it, at once.
+/// A path without delay that applies only the configured impairments.
 fn at_once() -> Impairments {
     Impairments { delay_min_ns: 0, delay_max_ns: 0, ..Impairments::default() }
 }
@@ -34,7 +34,8 @@ fn send_numbered(device: &mut impl Device<Frame = SimFrame>, frames: u32, gap_ns
     }
 }
 
-/// What comes out of `left` and `right` until nothing is on its way: at each end, when and which numbers.
+/// Returns the frames that arrive at `left` and `right` until none is in flight: for each end, arrival times
+/// and numbers.
 fn drain(left: &mut Fault<SimDevice>, right: &mut SimDevice) -> [Vec<(u64, u32)>; 2] {
     let mut arrived = [Vec::new(), Vec::new()];
     while let Some(now) = left.next_arrival().into_iter().chain(right.next_arrival()).min() {

@@ -365,7 +365,7 @@ fn buffers_are_bounded_returned_and_used_again() {
     drop(held);
     assert_eq!(network.held_frames(End::A), 0);
 
-    // Frames on their way belong to nobody; received ones to the receiver.
+    // Frames in flight count for neither end; received frames count for the receiver.
     network.set_frame_limit(End::B, 2);
     send_numbered(&mut a, 5, 0);
     assert_eq!((network.held_frames(End::A), network.in_flight(End::A)), (0, 5));

@@ -215,8 +215,8 @@ mod tests {
         }
     }
 
-    /// What is on the wire is shown as it is: a wrong checksum that nobody vouches for, or that no sender
-    /// leaves behind.
+    /// The capture shows frames as they are on the wire: a wrong checksum that the device has
+    /// not verified, or one that is not the partial sum that a sender leaves to the device.
     #[test]
     fn what_is_wrong_stays_wrong() {
         let (octets, network, _) = unfilled(4, false, b"payload");
@@ -235,8 +235,8 @@ mod tests {
         assert_eq!(copy, damaged);
     }
 
-    /// A capture may keep fewer octets than its checksums cover, or than there are before them. What is no
-    /// packet is left alone.
+    /// A capture may keep fewer octets than the checksums cover, or than precede them. A frame that is no
+    /// packet stays unchanged.
     #[test]
     fn short_copies_and_other_frames() {
         let (octets, network, _) = unfilled(4, false, &[9; 300]);

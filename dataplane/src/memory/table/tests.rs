@@ -1,5 +1,5 @@
-//! What the table grants and refuses, case by case. That nothing else is reachable, whatever is done in
-//! whatever order, is what `model_tests` shows.
+//! Tests of the accesses that the table grants and refuses, case by case. `model_tests` shows that nothing
+//! else is reachable after any sequence of operations.
 
 use super::*;
 use crate::memory::{Binding, FastRegistration, Invalidation};
@@ -55,7 +55,7 @@ fn the_sum_does_not_wrap() {
     assert_eq!(check(&table, u64::MAX, 2), Err(AccessError::Wrap));
 }
 
-/// What a peer could never name whole is not registered.
+/// A range that a peer could never address whole is not registered.
 // Requirements: A-14
 #[test]
 fn offsets_that_would_wrap_are_refused_at_registration() {
@@ -157,7 +157,7 @@ fn owners_invalidate_what_is_of_their_domain() {
     }
 }
 
-/// A peer invalidates what is for its stream alone, and nothing else.
+/// A peer can invalidate only registrations that are for its stream alone.
 // Requirements: RDMAP-5.3-08, RDMAP-7.2-04, RDMAP-8.1.1-02
 #[test]
 fn peers_invalidate_only_what_is_theirs_alone() {
@@ -178,8 +178,8 @@ fn peers_invalidate_only_what_is_theirs_alone() {
     assert_eq!(private.invalidate(STAG, WHO, Invalidation::Local), Ok(()));
 }
 
-/// An invalidation takes effect at once, also while sends read; what they owe is still read, and the slot
-/// gets nothing else to reach before they are done.
+/// An invalidation takes effect at once, even while Sends read. Their remaining octets are still read, and
+/// the slot is not reused before they are done.
 // Requirements: DDP-8.3.1-07
 #[test]
 fn readers_outlive_an_invalidation() {
@@ -240,7 +240,7 @@ fn binding(key: u16, to: u64, octets: u64) -> Binding {
     Binding { window, registration: STAG, to, octets, access: Access::REMOTE, zero_based: false }
 }
 
-/// A window opens its own octets to its own stream, also where the registration is open to nobody.
+/// A window opens its range to its own stream, even if the registration is open to no peer.
 // Requirements: DDP-8.2-03, DDP-8.3-01, DDP-8.3.1-03, DDP-8.3.1-04
 #[test]
 fn a_window_opens_what_it_was_bound_to() {
@@ -280,7 +280,7 @@ fn a_window_may_count_from_zero() {
     assert_eq!(&seen, b"!");
 }
 
-/// Nobody gives away what is not theirs, and a window that is refused opens nothing.
+/// A binding cannot grant more than its owner has, and a refused window opens nothing.
 // Requirements: DDP-8.3-04, DDP-8.3.1-06, DDP-8.3.2-05
 #[test]
 fn bindings_that_reach_too_far_are_refused() {
@@ -369,7 +369,7 @@ fn windows_end_with_their_stream() {
     assert_eq!(table.remove(STAG), Ok(()));
 }
 
-/// Range, rights and stream anew, under a name that nobody has heard before.
+/// A registration gets a new range, rights and stream under a name that was never used before.
 // Requirements: DDP-8.3-01, DDP-8.3.1-05, DDP-8.3.1-06
 #[test]
 fn a_registration_is_made_anew_under_another_key() {
@@ -429,7 +429,7 @@ fn a_registration_is_made_anew_under_another_key() {
     assert_eq!(table.remove(STAG), Ok(()));
 }
 
-/// Control takes a slot back by the name it gave, whatever it is called by then.
+/// Control frees a slot by the name it returned at registration, whatever the current name is.
 #[test]
 fn a_slot_is_taken_back_by_its_first_name() {
     let mut table = table(0, Access::empty());

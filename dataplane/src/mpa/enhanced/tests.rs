@@ -39,7 +39,8 @@ fn kind(rtr: Rtr) -> RtrKinds {
     }
 }
 
-/// After a setup neither end may have more Reads outstanding than the other takes, whatever both began with.
+/// After a setup neither end may have more Reads outstanding than the other accepts, whatever values they
+/// began with.
 // Requirements: MPAv2-9.1-02, MPAv2-9.1-06
 #[test]
 fn neither_end_overruns_the_other() {
@@ -50,7 +51,7 @@ fn neither_end_overruns_the_other() {
             let here = initiator.conclude(reply).unwrap();
             let (here, there) = (here.depths, there.depths);
             assert!(here.ord <= there.ird && there.ord <= here.ird, "{initiator:?} {responder:?}");
-            // And no less than both want.
+            // And no less than both request.
             assert_eq!(here.ord, initiator.depths.ord.min(responder.depths.ird).min(128));
             assert_eq!(there.ord, responder.depths.ord.min(initiator.depths.ird).min(128));
             assert_eq!((reply.ird, reply.ord), (there.ird, there.ord), "it says what it has");
@@ -73,7 +74,7 @@ fn a_read_indication_has_a_place() {
     assert!(reads.conclude(word(flags(RtrKinds::READ), ANY, 0)).is_ok());
 }
 
-/// The Responder says what it needs by rejecting, as golden record 5 does.
+/// A Responder states the depths that it needs in a rejection, as golden record 5 does.
 // Requirements: MPAv2-9.1-04, MPAv2-9.1-05, A-07
 #[test]
 fn too_small_an_ird_is_rejected_with_what_is_needed() {
@@ -89,7 +90,7 @@ fn too_small_an_ird_is_rejected_with_what_is_needed() {
     assert!(responder.rejection(asked, 2).peer_to_peer, "MPAv2-9.2-03");
 }
 
-/// What the Responder will have outstanding must fit our IRD.
+/// The Responder's ORD must fit our IRD.
 // Requirements: MPAv2-9.1-07
 #[test]
 fn a_responder_that_exceeds_our_ird_is_terminated() {
@@ -131,7 +132,7 @@ fn all_ones_leave_a_depth_to_the_ulps() {
     assert_eq!(unnegotiated.unnegotiated().depths, depths(20, 30));
 }
 
-/// What the Initiator has against what the Responder has, all 49.
+/// The Initiator's kinds of indication against the Responder's kinds, all 49 pairs.
 // Requirements: MPAv2-9.2-02, MPAv2-9.2-06
 #[test]
 fn indications_are_agreed_where_both_have_one() {
@@ -155,8 +156,8 @@ fn indications_are_agreed_where_both_have_one() {
     }
 }
 
-/// A Responder may name more than was asked for, and what is sent is a kind that both have: an adapter that
-/// asks for a Read first and is answered with a Write sends the Write.
+/// A Responder may name more kinds than were requested. The Initiator sends a kind that both have: an adapter
+/// that prefers a Read and is answered with a Write sends the Write.
 // Requirements: MPAv2-9.2-06, MPAv2-9.2-07
 #[test]
 fn the_negotiated_indication_is_sent_and_not_the_favourite() {
@@ -171,7 +172,7 @@ fn the_negotiated_indication_is_sent_and_not_the_favourite() {
     }
 }
 
-/// Replies that a Responder must not give.
+/// Replies that are invalid from a Responder.
 // Requirements: MPAv2-9.2-03, MPAv2-9.2-08, MPAv2-9.2-09, MPAv2-12-01
 #[test]
 fn another_model_than_asked_for() {

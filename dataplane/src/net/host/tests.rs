@@ -36,7 +36,7 @@ fn config() -> Config {
     config
 }
 
-/// A host whose addresses are announced, and the other end of its link.
+/// Returns a host whose addresses are announced, and the other end of its link.
 fn host(config: Config) -> (Host<SimDevice>, SimDevice) {
     let (device, mut wire) = sim::link(1, EndConfig::a(), EndConfig::b());
     let mut host = Host::new(device, config, Secret::new([1, 2]));
@@ -45,7 +45,7 @@ fn host(config: Config) -> (Host<SimDevice>, SimDevice) {
     (host, wire)
 }
 
-/// What the host has sent.
+/// Returns the frames that the host has sent.
 fn sent(host: &mut Host<SimDevice>, wire: &mut SimDevice) -> Vec<Vec<u8>> {
     host.flush(NOW);
     let mut frames = Vec::new();
@@ -157,8 +157,8 @@ fn an_echo_request_to_ourselves_is_answered_inside() {
     }
 }
 
-/// On a net_tap the port and the kernel's interface share a hardware address. What is for the kernel goes
-/// there.
+/// On a net_tap the port and the kernel's interface share a hardware address. Frames for the kernel are sent
+/// to it.
 #[test]
 fn a_neighbour_with_our_hardware_address_is_reached_over_the_wire() {
     let mut config = config();

@@ -96,7 +96,7 @@ fn fragments_come_in_any_order() {
     }
 }
 
-/// RFC 815's other half: datagrams whose fragments come between each other's stay apart.
+/// RFC 815: datagrams whose fragments are interleaved do not mix.
 #[test]
 fn datagrams_do_not_mix() {
     let mut f = Fixture::new();
@@ -117,7 +117,7 @@ fn an_exact_duplicate_is_no_overlap() {
     assert_eq!(f.take(1, &octets, 48..100), Ok(Some(octets)), "what came first stays");
 }
 
-/// RFC 5722 §4: the whole datagram goes, what is still to come of it included.
+/// RFC 5722 §4: the whole datagram is dropped, including fragments that arrive later.
 #[test]
 fn an_overlap_drops_the_datagram() {
     let octets = payload(1000);
@@ -186,7 +186,7 @@ fn more_fragments_than_any_path_makes_are_refused() {
     assert_eq!(f.take(1, &octets, 1472..1480), Err(DropCause::Fragment));
 }
 
-/// RFC 1122 §3.3.2: the time runs from the first fragment, whatever comes after it.
+/// RFC 1122 §3.3.2: the timer runs from the first fragment, whatever arrives after it.
 #[test]
 fn what_is_not_whole_in_time_is_dropped() {
     let mut f = Fixture::new();
@@ -232,8 +232,8 @@ fn congestion_marks_survive() {
     }
 }
 
-/// Random fragments of a few datagrams against a picture of which octets have come: whatever is given out as
-/// whole is what was sent, and nothing is given out while an octet is missing.
+/// Random fragments of a few datagrams against a map of the received octets: each datagram that is returned
+/// equals the one sent, and none is returned while an octet is missing.
 #[test]
 fn only_what_was_sent_comes_out() {
     let octets = payload(200);

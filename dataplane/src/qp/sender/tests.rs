@@ -13,7 +13,7 @@ use crate::qp::work::{QpNumber, SendRequest};
 
 type World = (SharedQp, Arc<CompletionRing>, StagTable, Reads, Sender);
 
-/// A queue pair for `depth` requests whose STag 1:1 names 200 000 octets of this end.
+/// A queue pair with `depth` requests whose STag 1:1 names 200 000 octets of this end.
 fn world(depth: usize) -> World {
     let ring = Arc::new(CompletionRing::new(64));
     let qp = SharedQp::new(
@@ -79,7 +79,7 @@ fn packing_leaves_nothing_out() {
     assert_eq!(sent, 100_016);
 }
 
-/// What is posted and not yet taken goes before the FIN, too.
+/// Posted requests that the core has not taken yet precede the FIN, too.
 // Requirements: DDP-6.2.1-01
 #[test]
 fn all_that_is_posted_is_work() {
@@ -115,7 +115,7 @@ fn a_write_with_immediate_fails_with_the_reason() {
     assert_eq!(ring.poll().unwrap().status, Status::Failed(error));
 }
 
-/// A request may name what the one before it registers, though both are posted at once.
+/// A request may use an STag that the request before it registers, though both are posted at once.
 #[test]
 fn what_is_behind_a_registration_comes_after_it() {
     let (qp, _ring, mut stags, reads, mut sender) = world(4);

@@ -50,7 +50,7 @@ fn depth_counts_until_completion() {
     assert_eq!(ring.poll().unwrap().id, 1);
 }
 
-/// A completion queue that nobody polls refuses work instead of losing completions.
+/// A full completion queue that is not polled refuses work instead of losing completions.
 // Requirements: RDMAP-8.1.1-05
 #[test]
 fn completions_have_reserved_places() {
@@ -122,8 +122,8 @@ fn a_flushed_unsignaled_request_takes_no_place_of_others() {
     assert_eq!(qp.post_sends(&[send(4), send(5), send(6)]).map_err(|bad| bad.posted), Err(2));
 }
 
-/// Verbs: after this end has closed, or in error, what is posted is accepted and flushed. Only a queue pair
-/// whose core nobody polls any more refuses: nothing would ever complete.
+/// Verbs: after this end has closed, or in error, requests are accepted and flushed. A queue pair refuses
+/// only if its core is no longer polled: no request would ever complete.
 #[test]
 fn posting_in_error_is_accepted() {
     for state in [QpState::Closing, QpState::Terminate, QpState::Error] {
@@ -207,7 +207,7 @@ fn a_list_stops_at_the_depth() {
     let list: Vec<_> = (0..6).map(|id| ReceiveRequest::new(id, Slice::default())).collect();
     assert_eq!(qp.post_receives(&list), Err(BadRequest { posted: 4, error: PostError::QueueFull }));
     assert_eq!(qp.post_receives(&list), Err(BadRequest { posted: 0, error: PostError::QueueFull }));
-    // What was not posted holds no place in the completion queue.
+    // Requests that were not posted hold no place in the completion queue.
     let free = ring.capacity() as u32 - 4;
     assert_eq!(ring.reserve(1000), free);
 }
@@ -220,7 +220,7 @@ fn sharing(depth: usize, completions: usize) -> (SharedQp, Arc<SharedReceiveQueu
     (qp.with_events(events.clone()).with_shared_receives(srq.clone()), srq, events)
 }
 
-/// What a queue pair takes is counted, and it holds no more than it was made for.
+/// The receives that a queue pair takes are counted, and it holds at most its configured share.
 // Requirements: DDP-8.3.2-07, RDMAP-8.1.2-05
 #[test]
 fn a_queue_pair_has_its_share_of_the_receives() {
@@ -271,7 +271,7 @@ fn events_say_what_ended_a_queue_pair() {
     assert_eq!(events.take(), Some(AsyncEvent::QpAccessError { qp: QpNumber(7), error }));
     assert_eq!(events.take(), Some(AsyncEvent::LastReceiveReached { qp: QpNumber(7) }));
     assert_eq!(events.take(), None);
-    // Who resets a connection needs no news of it.
+    // An end that resets its connection needs no event for it.
     let (qp, _, events) = sharing(1, 1);
     qp.set_error(StreamError::Tcp(CloseReason::Aborted));
     assert!(events.is_empty());

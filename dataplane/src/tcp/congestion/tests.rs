@@ -1,4 +1,5 @@
-//! Numbers come from the formulas of the documents, worked out apart from the code.
+//! Tests of congestion control. The expected numbers come from the formulas of the documents, computed
+//! independently of the code.
 
 use super::*;
 use crate::limits;
@@ -7,7 +8,7 @@ use crate::wire::tcp::SeqNumber;
 
 const EMSS: u32 = 1000;
 
-/// An acknowledgement of `octets` octets at `now` of a sender whose window is full, over a path of `rtt_ns`.
+/// An acknowledgement of `octets` octets at `now` for a sender with a full window, over a path of `rtt_ns`.
 fn ack(now: Instant, octets: u32, rtt_ns: u64) -> AckSample {
     AckSample {
         now,
@@ -105,7 +106,7 @@ fn a_used_window_keeps_its_octets_when_segments_change() {
         assert_eq!(congestion.window_octets(), 11_000);
         congestion.on_timeout(Instant::ZERO, 11_000, true);
         assert_eq!(congestion.window_octets(), 500);
-        // Neither window nor threshold falls below what a segment needs.
+        // Neither window nor threshold falls below the size of a segment.
         congestion.set_emss(9000);
         assert_eq!((congestion.window_octets(), congestion.threshold_octets()), (9000, 18_000));
     }
@@ -292,7 +293,7 @@ fn cubic_follows_its_curve() {
     }
 }
 
-/// A path of 10 ms and 20 segments: Reno's line lies above the curve. 14 + 0.5294 t / RTT until it reaches 20
+/// A path of 10 ms and 20 segments: Reno's line is above the curve. 14 + 0.5294 t / RTT until it reaches 20
 /// at 113 ms, then 20 + t / RTT (RFC 9438 §4.3).
 #[test]
 fn cubic_is_no_slower_than_reno() {
@@ -340,7 +341,7 @@ fn cubic_after_a_timeout() {
     cubic.on_timeout(Instant::ZERO, 100 * EMSS, true);
     cubic.set_window(70 * EMSS);
     let mut now = Instant::ZERO;
-    // Reno's line, 70 + 0.5294 t / RTT with an RTT of 1 s, lies below 70 + 0.4 t^3 from 1.15 s on.
+    // Reno's line, 70 + 0.5294 t / RTT with an RTT of 1 s, is below 70 + 0.4 t^3 from 1.15 s on.
     for (millis, window) in [(2000, 73.2), (3000, 80.8), (4000, 95.6), (5000, 120.0)] {
         now = run(&mut cubic, now, at_ms(millis), SECOND);
         // The target is a round trip ahead of the curve, and approached by a share of the distance.
@@ -378,7 +379,7 @@ fn cubic_does_not_count_idle_time() {
     close(unused, straight, 0.005);
 }
 
-/// RFC 9438 §4.9: the curve goes on where it would be.
+/// RFC 9438 §4.9: the curve continues from where it would be without the reduction.
 #[test]
 fn cubic_takes_a_reduction_back_with_its_curve() {
     let mut cubic = Cubic::new(EMSS);
@@ -521,8 +522,8 @@ fn hystart_leaves_slow_start_when_the_path_fills() {
     assert_eq!(run(&[800, 800, 816], 8), (33_250, u32::MAX));
 }
 
-/// Whatever happens in whatever order, windows stay within their bounds, and nothing overflows: segments from
-/// 64 octets to 64 KiB, round trips from a microsecond to ten seconds, windows up to the bound.
+/// Under any sequence of events, windows stay within their bounds, and nothing overflows: segments from 64
+/// octets to 64 KiB, round trips from a microsecond to ten seconds, windows up to the bound.
 #[test]
 fn bounds_hold_whatever_happens() {
     for seed in 0..3000 {

@@ -3,7 +3,7 @@
 use super::*;
 use crate::device::{ChecksumRequest, ReceivedChecksums};
 
-/// A frame with `headroom` octets of headers before its payload and room behind it.
+/// A frame with `headroom` octets of headers before its payload and free octets after it.
 struct TestFrame {
     octets: Vec<u8>,
     room: usize,
@@ -127,7 +127,7 @@ fn gaps_are_filled_in_any_order() {
     assert_eq!(f.insert(70, 75), Insertion::Duplicate);
 }
 
-/// What was taken first stays, whatever a later copy says.
+/// Octets of the first copy stay, whatever a later copy contains.
 // Requirements: MPA-A.3-02, C00-5.1-05
 #[test]
 fn a_duplicate_never_replaces() {
@@ -246,7 +246,7 @@ fn every_octet_comes_once_and_in_order() {
     }
 }
 
-/// What is placed leaves its frames, is acknowledged like any other octet, and comes up when it is its turn.
+/// Placed octets leave their frames, are acknowledged like other octets, and are delivered in their turn.
 #[test]
 fn placed_octets_wait_without_a_frame() {
     let mut f = Fixture::new(200, 8);
@@ -274,7 +274,7 @@ fn placed_octets_wait_without_a_frame() {
     assert_eq!((f.pool.placed_runs(), f.queue.placed_runs()), (0, 0));
 }
 
-/// A frame is trimmed on one side only: what would leave octets on both sides of it stays.
+/// A frame is trimmed on one side only: octets whose removal would split the frame stay.
 #[test]
 fn frames_are_not_cut_in_the_middle() {
     let mut f = Fixture::new(200, 8);
@@ -313,7 +313,7 @@ fn records_are_bounded() {
     assert_eq!((f.pool.frames(), f.pool.placed_runs()), (0, 0));
 }
 
-/// What is dropped for its wrong CRC ends where something is placed.
+/// Octets that are dropped for a wrong CRC end where placed octets begin.
 // Requirements: MPA-8-08
 #[test]
 fn placed_octets_are_not_forgotten() {
@@ -390,7 +390,7 @@ fn most_visits(f: &mut Fixture, segments: impl IntoIterator<Item = (usize, usize
     let visits = |(from, to)| {
         let before = f.pool.visits();
         f.insert(from, to);
-        // What TCP and MPA ask for after each segment.
+        // The calls that TCP and MPA make after each segment.
         f.queue.readable(&f.pool);
         f.queue.runs_beyond_gaps(&f.pool);
         f.queue.stretch_around(&f.pool, f.start + from as u32);
@@ -399,9 +399,8 @@ fn most_visits(f: &mut Fixture, segments: impl IntoIterator<Item = (usize, usize
     segments.into_iter().map(visits).max().unwrap_or(0)
 }
 
-/// No search is longer for what a peer sends: as many one-octet segments with holes as are kept, in any
-/// order, and then the same again and again. The bound is that of some forty descents of a tree with 2560
-/// nodes.
+/// A peer cannot lengthen a search: it sends as many one-octet segments with holes as are kept, in any order,
+/// and then the same again and again. The bound is that of some forty descents of a tree with 2560 nodes.
 #[test]
 fn no_order_of_segments_makes_a_search_long() {
     const SEARCH_VISITS_MAX: u64 = 400;
@@ -421,8 +420,8 @@ fn no_order_of_segments_makes_a_search_long() {
     }
 }
 
-/// The same without holes: what one segment covers, what fills the gap, and what is forgotten and comes
-/// again.
+/// The same without holes: octets that one segment covers, octets that fill the gap, and octets that are
+/// dropped and received again.
 #[test]
 fn no_run_of_segments_is_walked() {
     const SEARCH_VISITS_MAX: u64 = 400;

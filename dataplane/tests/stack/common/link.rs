@@ -1,5 +1,5 @@
-//! A core on a link whose other end is the test: every frame is written and read by hand, none is answered by
-//! itself.
+//! A core on a link whose other end is the test: the test writes and reads every frame, and nothing answers
+//! automatically.
 
 use std::collections::VecDeque;
 
@@ -97,7 +97,7 @@ impl Link {
     }
 }
 
-/// A frame with `payload` behind an Ethernet header.
+/// A frame with `payload` after an Ethernet header.
 pub fn frame(destination: MacAddress, source: MacAddress, ethertype: EtherType, payload: &[u8]) -> Octets {
     let mut octets = vec![0; ethernet::Header::LEN];
     ethernet::Header { destination, source, ethertype }.emit(&mut octets);
@@ -105,7 +105,7 @@ pub fn frame(destination: MacAddress, source: MacAddress, ethertype: EtherType, 
     octets
 }
 
-/// An ARP packet to `destination`, from who it says sent it.
+/// An ARP packet from `sender` about `target`, in a frame to `destination`.
 pub fn arp_frame(
     destination: MacAddress,
     operation: Operation,
@@ -124,7 +124,7 @@ pub fn arp_frame(
     frame(destination, sender.0, EtherType::ARP, &octets)
 }
 
-/// The ARP packet in a frame, and whom the frame is for.
+/// Returns the destination of a frame, and the ARP packet in it.
 #[track_caller]
 pub fn arp_in(octets: &[u8]) -> (MacAddress, arp::Packet) {
     let (header, network) = ethernet::Header::parse(octets).unwrap();
@@ -191,7 +191,7 @@ pub fn segment(source: IpAddr, destination: IpAddr, header: &Header, payload: &[
     octets
 }
 
-/// What an IPv6 frame carries: its header, and what follows it.
+/// Returns the header of an IPv6 frame, and its payload.
 #[track_caller]
 pub fn ipv6_in(octets: &[u8]) -> (ipv6::Header, &[u8]) {
     let (header, network) = ethernet::Header::parse(octets).unwrap();

@@ -1,4 +1,4 @@
-//! Two cores on a simulated link, in virtual time, with as much of a control thread as a test needs.
+//! Two cores on a simulated link, in virtual time, with the parts of a control thread that a test needs.
 
 pub mod link;
 pub mod raw;
@@ -38,7 +38,7 @@ pub fn address_v6(host: u8) -> Ipv6Addr {
     Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, host.into())
 }
 
-/// A core with one queue pair, and what control and an application would hold.
+/// A core with one queue pair, and the resources that control and an application would hold.
 pub struct Host {
     pub core: Core<SimDevice>,
     pub rings: Rings,
@@ -184,7 +184,7 @@ impl Pair {
         }
     }
 
-    /// Steps until `done`, for at most `seconds` of virtual time; gives whether it came true.
+    /// Steps until `done`, for at most `seconds` of virtual time; returns true if `done` became true.
     pub fn run_until(&mut self, seconds: u64, mut done: impl FnMut(&mut Self) -> bool) -> bool {
         let end = self.now + seconds * SECOND;
         while !done(self) {

@@ -1,4 +1,4 @@
-//! A core that talks to a peer made of frames: the test writes each segment and reads each answer.
+//! A core that communicates with a peer made of frames: the test writes each segment and reads each answer.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -40,7 +40,7 @@ pub struct RawPeer {
     pub sent: VecDeque<Sent>,
     /// Frames of the core that are not TCP.
     pub other: VecDeque<Vec<u8>>,
-    /// What the core told everybody of its own addresses, unasked.
+    /// The core's unsolicited announcements of its own addresses.
     pub announcements: VecDeque<Vec<u8>>,
     pub events: Vec<Event>,
     /// The core's port, once known.
@@ -61,7 +61,7 @@ impl RawPeer {
         Config { window_octets: WINDOW_OCTETS, ..Config::new(address(1).into(), 24, [1, 2]) }
     }
 
-    /// A core set up as `config` says, on a link of `mtu_octets`.
+    /// A core with `config`, on a link of `mtu_octets`.
     pub fn with(config: Config, mtu_octets: usize) -> Self {
         Self::with_tables(config, mtu_octets, Tables::default())
     }
@@ -201,8 +201,8 @@ impl RawPeer {
         }
     }
 
-    /// Polls until nothing is left to do and nothing is on its way; time passes only as frames take it. Gives
-    /// whether it came to an end.
+    /// Polls until no work is left and no frame is in flight; time advances only with frames. Returns true if
+    /// it reached that state.
     pub fn come_to_rest(&mut self) -> bool {
         for _ in 0..10_000 {
             let busy = self.core.poll_once(self.now);
@@ -300,7 +300,7 @@ impl RawPeer {
         self.sent.push_back(Sent { at: self.now, ecn, header, payload });
     }
 
-    /// Tells `asker` the peer's hardware address (RFC 4861 §7.2.4).
+    /// Sends the peer's hardware address to `asker` (RFC 4861 §7.2.4).
     fn advertise(&mut self, asker: Ipv6Addr) {
         let mut message = vec![0; icmpv6::NeighborAdvertisement::MAX_LEN];
         let octets = icmpv6::NeighborAdvertisement {
@@ -358,7 +358,7 @@ impl RawPeer {
         assert!(self.sent.is_empty(), "{:#?}", self.sent);
     }
 
-    /// Listens and takes a connection from the peer; gives the core's next sequence number.
+    /// Listens and accepts a connection from the peer; returns the core's next sequence number.
     pub fn accept(&mut self, options: Options) -> SeqNumber {
         self.command(Command::Listen { address: None, port: PORT, backlog: 4, tcp: None });
         let syn = Header { options, ..self.header(Flags::SYN, PEER_ISS, SeqNumber(0)) };
@@ -377,7 +377,7 @@ impl RawPeer {
         next
     }
 
-    /// Has the core connect to the peer; gives its SYN.
+    /// Makes the core connect to the peer; returns its SYN.
     pub fn connect(&mut self) -> Sent {
         self.command(Command::Connect {
             token: 9,

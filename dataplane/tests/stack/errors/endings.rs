@@ -1,5 +1,5 @@
-//! How a failed stream ends (RFC 5041 §6.2 and §7.1, RFC 5044 §8, RFC 5040 §7.1): MPA and DDP report the
-//! error and stop, the outbound half can still carry one Terminate, and only then RDMAP closes the
+//! Tests of the end of a failed stream (RFC 5041 §6.2 and §7.1, RFC 5044 §8, RFC 5040 §7.1): MPA and DDP
+//! report the error and stop, the outbound half can still carry one Terminate, and only then RDMAP closes the
 //! connection.
 
 use warpline_dataplane::core::ring::{AfterStream, Command, Event, FullOperation};
@@ -192,8 +192,8 @@ fn the_first_message_in_error_is_the_one_reported() {
     }
 }
 
-/// A Terminate holds segment length, DDP header and Read Request header exactly as its flags say, each equal
-/// to that of the faulty segment.
+/// The flags of a Terminate match its contents: segment length, DDP header and Read Request header, each
+/// equal to that of the faulty segment.
 // Requirements: RDMAP-4.8-04, RDMAP-4.8-06, RDMAP-4.8-07, RDMAP-4.8-08, DDP-7.1-16
 #[test]
 fn terminates_hold_what_their_flags_say() {
@@ -224,7 +224,7 @@ fn terminates_hold_what_their_flags_say() {
     }
 }
 
-/// A missing buffer is a system fault: the application and the peer both learn of it, and it is counted.
+/// A missing buffer is a system fault: it is reported to the application and to the peer, and it is counted.
 // Requirements: DDP-7.1-02, DDP-7.1-06, DDP-7.1-09
 #[test]
 fn a_missing_buffer_is_reported_at_both_ends() {

@@ -1,6 +1,6 @@
-//! Queue pairs that an application destroys right after an error, while the peer's window is closed: the
-//! Terminate goes out when the window opens in time, behind all that was on its way, and nothing of it comes
-//! from memory that is the application's again.
+//! Tests of queue pairs that an application destroys right after an error, while the peer's window is closed:
+//! if the window opens in time, the Terminate is sent after all octets in flight, and no octet is read from
+//! memory that has returned to the application.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use warpline_dataplane::wire::tcp::Flags;
 const ERROR: StreamError = StreamError::Ddp(DdpError::InvalidStag);
 const CONTROL: [u8; 4] = [0x11, 0, 0xc0, 0];
 
-/// What ends the stream.
+/// A message that ends the stream.
 fn bad() -> Vec<u8> {
     write(STag(0xdead_beef), BASE_TO, b"x")
 }
@@ -37,8 +37,8 @@ fn destroyed_after_an_error(target: &mut Target) {
     assert_eq!(target.qp.state(), QpState::Error);
 }
 
-/// The octets that the core has sent, by their place after `target.ack`, retransmissions being the same as
-/// what they repeat; and whether there was a FIN.
+/// Returns the octets that the core has sent, by their place after `target.ack`, and whether there was a FIN.
+/// Asserts that retransmissions repeat the same octets.
 fn stream(target: &mut Target, known: &mut BTreeMap<u32, u8>) -> bool {
     let mut fin = false;
     for sent in target.peer.sent.drain(..) {
@@ -80,7 +80,7 @@ fn a_terminate_outlives_its_queue_pair() {
     let (data, fin) = target.sent();
     assert_eq!(data, terminate(CONTROL, Some(&bad())), "RDMAP-5.4-01");
     assert!(fin, "RDMAP-6.2.1-03");
-    // What still comes goes nowhere, and the peer's own FIN ends all.
+    // Further octets are discarded, and the peer's own FIN ends the connection.
     target.send(&fpdu(&send(1, 0, b"late")));
     let end = target.ack + data.len() as u32 + 1;
     target.peer.send(Flags::ACK | Flags::FIN, target.seq, end, &[]);
@@ -90,8 +90,8 @@ fn a_terminate_outlives_its_queue_pair() {
     target.expect_untouched();
 }
 
-/// What was sent before and is lost, and what waited for the window, come before the Terminate as they were,
-/// although the memory they lay in holds something else by then.
+/// Octets that were sent and lost, and octets that waited for the window, precede the Terminate unchanged,
+/// although the memory they were in has other contents by then.
 #[test]
 fn what_was_on_its_way_comes_before_the_terminate() {
     let mut target = Target::new();
@@ -144,12 +144,12 @@ fn a_window_that_stays_closed_is_not_waited_for() {
     target.peer.pass_ms(200);
     assert!(target.peer.sent.iter().any(|sent| sent.header.flags.contains(Flags::RST)));
     target.peer.sent.clear();
-    // Nothing is left of it.
+    // Nothing of the connection remains.
     target.peer.send(Flags::ACK, target.seq, target.ack, &[]);
     assert!(target.peer.expect_one().header.flags.contains(Flags::RST));
 }
 
-/// While the Terminate waits for the window, what the application posts is flushed.
+/// While the Terminate waits for the window, new requests are flushed.
 #[test]
 fn what_is_posted_behind_a_terminate_is_flushed() {
     let mut target = Target::new();
@@ -164,7 +164,7 @@ fn what_is_posted_behind_a_terminate_is_flushed() {
     assert_eq!(ended, [1, 20, 21].map(|id| (id, Status::Flushed)));
 }
 
-/// Without an error there is nothing to say: the peer sees a reset, as ever.
+/// Without an error there is no Terminate: the peer receives a reset.
 #[test]
 fn a_queue_pair_destroyed_in_good_order_resets() {
     let mut target = Target::new();

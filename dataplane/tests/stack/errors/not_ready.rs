@@ -1,5 +1,5 @@
-//! Sends that meet no receive, where the application asks for them to wait: nothing behind them is Delivered,
-//! TCP's window closes, and the wait ends with a receive or, at its deadline, with the error that it is
+//! Tests of Sends without a receive, where the application lets them wait: nothing after them is Delivered,
+//! TCP's window closes, and the wait ends with a receive or, at its deadline, with the error that occurs
 //! without waiting.
 
 use std::sync::Arc;
@@ -23,7 +23,7 @@ const fn waiting() -> FullOperation {
     FullOperation { receive_wait_ns: Some(5 * SECOND), ..FullOperation::new(QP, false) }
 }
 
-/// One whose only receive is used up: the next message waits.
+/// A target whose only receive is used: the next message waits.
 fn target() -> Target {
     let mut target = Target::with(waiting());
     target.open();
@@ -70,14 +70,15 @@ fn a_send_waits_for_its_receive_and_all_behind_it_waits_too() {
     assert_eq!(target.peer.core.statistics().receives_awaited, 2);
 }
 
-/// RFC 5041 §7.1: at the deadline it is what it is without waiting, and the Terminate names it.
+/// RFC 5041 §7.1: at the deadline the error is the same as without waiting, and the Terminate names the
+/// message.
 #[test]
 fn the_wait_has_a_deadline() {
     let mut target = target();
     let second = send(2, 0, b"second");
     target.send(&fpdu(&second));
     target.peer.pass_ms(3000);
-    // What comes meanwhile makes it no longer.
+    // Segments that arrive meanwhile do not extend the deadline.
     target.send(&fpdu(&write(WRITABLE, BASE_TO, b"behind")));
     target.peer.pass_ms(1990);
     assert!(is_waiting(&target));
@@ -109,7 +110,7 @@ fn each_message_has_its_own_time() {
     assert_eq!(target.qp.error(), Some(NO_BUFFER));
 }
 
-/// What is wrong in another way does not wait.
+/// Other errors do not wait.
 #[test]
 fn only_a_missing_receive_is_waited_for() {
     for (wrong, error) in [
@@ -125,8 +126,8 @@ fn only_a_missing_receive_is_waited_for() {
     }
 }
 
-/// The window closes by what waits, stays closed while it is probed, and opens by itself, not by a sliver,
-/// when the wait is over.
+/// Waiting octets close the window. It stays closed while it is probed, and opens by itself, and not by a
+/// sliver, when the wait is over.
 #[test]
 fn the_window_closes_and_opens() {
     let mut target = target();
@@ -141,7 +142,7 @@ fn the_window_closes_and_opens() {
         sent += 1;
     }
     assert!(sent > 40, "{sent}");
-    // The peer fills the rest by a part of an FPDU, and probes.
+    // The peer fills the rest with a part of an FPDU, and probes.
     target.send(&behind[..usize::from(last)]);
     assert_eq!(window(&mut target), (0, true));
     for _ in 0..3 {
@@ -162,7 +163,8 @@ fn the_window_closes_and_opens() {
     assert_eq!(target.qp.error(), None);
 }
 
-/// The peer's end comes behind what waits: control hears of it, and the queue pair, when that is Delivered.
+/// The peer's FIN follows the waiting messages: control and the queue pair are notified when they are
+/// Delivered.
 #[test]
 fn the_end_comes_behind_what_waits() {
     let finished =
@@ -201,7 +203,7 @@ fn the_end_comes_behind_what_waits() {
     }
 }
 
-/// A reset ends the wait at once: what waited has no user any more.
+/// A reset ends the wait at once: the waiting messages have no user any more.
 #[test]
 fn a_reset_ends_the_wait() {
     let mut target = target();
@@ -211,8 +213,8 @@ fn a_reset_ends_the_wait() {
     assert_eq!(target.peer.core.statistics().held_frames, 0);
 }
 
-/// A receive posted to a shared receive queue wakes who waits for it; those of a queue pair that has gone
-/// disturb nobody.
+/// A receive posted to a shared receive queue wakes a waiting queue pair; destroyed queue pairs do not
+/// interfere.
 #[test]
 fn a_shared_receive_queue_wakes_who_waits() {
     let receives = Arc::new(SharedReceiveQueue::new(SrqNumber(1), PD, 8, None));

@@ -1,4 +1,5 @@
-//! A peer that asks for what it may not have, and answers what was not asked.
+//! Tests of a peer that requests octets it may not access, and that sends responses without a matching
+//! request.
 
 use warpline_dataplane::core::ring::FullOperation;
 use warpline_dataplane::ddp::DdpError;
@@ -52,7 +53,8 @@ fn atomic_request(msn: u32, code: u8, stag: STag, to: u64) -> Vec<u8> {
     untagged([0x41, 0x4a], 1, msn, 0, &header)
 }
 
-/// Requests are answered in their order, to where they said, whatever that is; one for nothing by nothing.
+/// Requests are answered in order, to the sink that they name. A request for zero octets receives an empty
+/// response.
 // Requirements: RDMAP-4.4-02, RDMAP-5.2.1-03, RDMAP-5.2.1-10, RDMAP-5.2.2-01, RDMAP-5.2.2-02, RDMAP-5.5-04
 #[test]
 fn requests_are_answered() {
@@ -62,7 +64,7 @@ fn requests_are_answered() {
     let response = |to: u64, payload: &[u8]| tagged(STag(0xabcd_ef01), to, [0xc1, 0x42], payload);
     let answers = [fpdu(&response(7, &[0xa5; 6])), fpdu(&response(7, &[]))].concat();
     assert_eq!(target.sent().0, answers);
-    // What the answers take is acknowledged with the next request.
+    // The next request acknowledges the octets of the answers.
     target.ack += answers.len() as u32;
     target.send(&fpdu(&atomic_request(3, 0, COUNTERS, BASE_TO + 8)));
     let original = u64::from_ne_bytes([0xa5; 8]);
@@ -112,7 +114,7 @@ fn atomics_are_counted_beside_reads() {
         target.send(&fpdu(&request));
     }
     assert_eq!(target.qp.error(), Some(StreamError::Ddp(DdpError::NoBuffer)));
-    // What the answers took is free again once the peer acknowledges them.
+    // The resources of the answers are free again once the peer acknowledges them.
     let mut target = self::target();
     for msn in [1, 3, 5] {
         target.send(&fpdu(&add(msn)));
@@ -123,8 +125,9 @@ fn atomics_are_counted_beside_reads() {
     assert_eq!(target.qp.error(), None);
 }
 
-/// DDP-7.1-02 to DDP-7.1-05 on the queue of requests, and RDMAP-7.2-02, RDMAP-7.2-03. RFC 5040 §7.1 item 3: a
-/// Read Request that RDMAP refuses is told with its own header; one that DDP refuses is not (figure 10).
+/// DDP-7.1-02 to DDP-7.1-05 on the queue of requests, and RDMAP-7.2-02, RDMAP-7.2-03. RFC 5040 §7.1 item 3:
+/// the Terminate quotes the header of a Read Request that RDMAP refuses, and not that of one that DDP refuses
+/// (figure 10).
 #[test]
 fn malformed_requests() {
     let header = read_header(READABLE, BASE_TO, 8);
@@ -139,7 +142,7 @@ fn malformed_requests() {
         (untagged([0x41, 0x01], 1, 1, 0, &header), rdmap(RdmapError::InvalidVersion), [0x02, 5, 0xe0, 0]),
         (untagged([0x41, 0x43], 1, 1, 0, &header), rdmap(RdmapError::UnexpectedOpcode), [0x02, 6, 0xc0, 0]),
         (untagged([0x41, 0x4c], 1, 1, 0, &header), rdmap(RdmapError::UnexpectedOpcode), [0x02, 6, 0xc0, 0]),
-        // A header that is not all there cannot be told.
+        // An incomplete header cannot be quoted.
         (
             untagged([0x41, 0x41], 1, 1, 0, &header[1..]),
             rdmap(RdmapError::UnspecifiedOperation),
@@ -161,7 +164,7 @@ fn malformed_requests() {
     }
 }
 
-/// What may not be read. The Terminate tells the headers of DDP and of the request.
+/// Reads of memory that is not granted. The Terminate quotes the headers of DDP and of the request.
 // Requirements: RDMAP-4.8-04, RDMAP-5.2.1-08, RDMAP-7.2-05 to RDMAP-7.2-08
 #[test]
 fn reads_outside_what_is_granted() {
@@ -184,7 +187,7 @@ fn reads_outside_what_is_granted() {
     }
 }
 
-/// Atomic Operations that may not be; the header of the request is not told (RFC 7306 §8.1).
+/// Invalid Atomic Operations; the Terminate does not quote the header of the request (RFC 7306 §8.1).
 // Requirements: RDMAPX-5-02, RDMAPX-8-01
 #[test]
 fn atomics_outside_what_is_granted() {
@@ -241,9 +244,9 @@ fn an_answer_in_pieces() {
     assert!(holds(&target.regions[3].0, 4, b"abcdefgh"));
 }
 
-/// Answers that are not the one that was asked for: nothing of them is placed. That is an operation error of
-/// RDMAP: DDP-7.2-01 keeps DDP's numbers for its own checks, which come first, and a Response causes no
-/// protection error (RFC 5040 figure 10).
+/// Responses that do not match the request: nothing of them is placed. That is an operation error of RDMAP:
+/// DDP-7.2-01 keeps DDP's numbers for its own checks, which come first, and a Response causes no protection
+/// error (RFC 5040 figure 10).
 #[test]
 fn answers_to_something_else() {
     let ddp = StreamError::Ddp;

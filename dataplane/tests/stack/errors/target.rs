@@ -1,4 +1,4 @@
-//! A core in Full Operation before a peer that a test plays octet by octet.
+//! A core in Full Operation whose peer is played by the test, octet by octet.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub struct Target {
     pub qp: Arc<SharedQp>,
     pub completions: Arc<CompletionRing>,
     pub regions: Vec<(Region, Vec<u8>)>,
-    /// Where the peer's next octet goes, and what it acknowledges.
+    /// The position of the peer's next octet, and its acknowledgement.
     pub seq: SeqNumber,
     pub ack: SeqNumber,
 }
@@ -41,7 +41,7 @@ impl Target {
         Self::with(FullOperation::new(QP, false))
     }
 
-    /// In Full Operation as `operation` says.
+    /// Returns a target in Full Operation with `operation`.
     pub fn with(operation: FullOperation) -> Self {
         Self::sharing(operation, None)
     }
@@ -92,7 +92,7 @@ impl Target {
         ReceiveRequest::new(id, Slice { stag: INBOX, to: 0, octets: INBOX_OCTETS })
     }
 
-    /// Sends `octets` in one segment, and says that the window is `window`.
+    /// Sends `octets` in one segment that advertises `window`.
     pub fn send_with_window(&mut self, window: u16, octets: &[u8]) {
         let header = Header { window, ..self.peer.header(Flags::ACK, self.seq, self.ack) };
         self.peer.inject(&RawPeer::segment(&header, octets));
@@ -127,9 +127,9 @@ impl Target {
     }
 
     /// Sends `octets`, which must end the stream with `error` and the Terminate whose control word is
-    /// `control`; with the faulty segment's header in it when `named` says so. The error is the application's
-    /// to see, the one message that may still go out is the Terminate, and RDMAP then closes the connection,
-    /// whose only stream this was (`endings`).
+    /// `control`; the Terminate quotes the faulty segment's header if `named`. The error is reported to the
+    /// application, the one message that may still be sent is the Terminate, and RDMAP then closes the
+    /// connection, whose only stream this was (`endings`).
     pub fn expect(mut self, octets: &[u8], error: StreamError, control: [u8; 4], named: Option<&[u8]>) {
         self.send(octets);
         assert_eq!(self.qp.error(), Some(error));
@@ -146,7 +146,7 @@ impl Target {
         // Requirements: RDMAP-5.4-01, RDMAP-4.8-01
         assert_eq!(data, terminate(control, named), "{error}");
         self.expect_untouched();
-        // What comes after the error goes nowhere.
+        // Octets after the error are discarded.
         // Requirements: MPA-8-09, C00-9-05, DDP-3-08, DDP-7.1-15, DDP-7.1-17, RDMAP-7-01
         let before = self.peer.core.statistics().fpdus_received;
         self.send(&fpdu(&write(WRITABLE, BASE_TO, b"too late")));
@@ -170,7 +170,7 @@ impl Target {
     }
 }
 
-/// The FPDU of a Terminate whose control word is `control`, and which names the segment `named`.
+/// The FPDU of a Terminate whose control word is `control`, and which quotes the segment `named`.
 pub fn terminate(control: [u8; 4], named: Option<&[u8]>) -> Vec<u8> {
     let mut terminate = vec![0x41, 0x47, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0];
     terminate.extend(control);

@@ -149,7 +149,7 @@ fn every_single_bit_error_is_caught() {
         let mut damaged = frame.clone();
         invert_bit(&mut damaged, bit);
         assert_ne!(damaged, frame);
-        // The strict reader takes only what it would itself have written.
+        // The strict reader accepts only frames that the writer could have written.
         assert!(sample::read(&damaged).is_none(), "bit {bit}");
     }
 }
