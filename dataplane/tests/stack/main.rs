@@ -1,7 +1,7 @@
-//! The stack as a whole, in one process and in virtual time: against frames written out, against itself over
-//! links that lose, and against models.
+//! Tests of the stack as a whole, in one process and in virtual time: against frames written by hand, against
+//! itself over links that lose, and against models.
 //!
-//! One binary for all of it: what the tests share, and the cores they drive, are compiled once.
+//! One binary for all of them: the shared helpers, and the cores they drive, are compiled once.
 
 mod addressing;
 mod alignment;

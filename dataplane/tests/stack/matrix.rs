@@ -1,7 +1,7 @@
-//! TCP over bottlenecks of many kinds: how fast, how fair, and whether it ever stands still.
+//! Tests of TCP over bottlenecks of many kinds: throughput, fairness, and progress at all times.
 //!
-//! `WARPLINE_MATRIX_RUNS` says how many runs of the matrix are made, 500 unless it is set, and
-//! `WARPLINE_MATRIX_FIRST` which is the first: a run that failed is had again by its number.
+//! `WARPLINE_MATRIX_RUNS` sets the number of runs of the matrix, 500 by default, and `WARPLINE_MATRIX_FIRST`
+//! the number of the first: a failed run is repeated by its number.
 
 pub mod bottleneck;
 mod runs;
@@ -19,14 +19,14 @@ use runs::{Cell, Outcome, cell_of, run};
 
 /// Octets of a transfer: enough to leave slow start on every path here.
 const OCTETS: usize = 2 << 20;
-/// Runs of a group below which its mean says little.
+/// A group of fewer runs has no meaningful mean.
 const RUNS_FOR_A_MEAN: usize = 20;
 
 fn from_environment(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).map_or(otherwise, |value| value.parse().expect(name))
 }
 
-/// What runs of one algorithm under one probability of loss reached of what theory gives.
+/// Results of the runs of one algorithm under one probability of loss, relative to theory.
 #[derive(Default)]
 struct Group {
     ratios: Vec<f64>,
@@ -67,7 +67,7 @@ impl Group {
         );
     }
 
-    /// What is wrong with the group as a whole, if anything.
+    /// Returns a description of the group's fault, if it has one.
     fn fault(&self, floor: f64) -> Option<String> {
         if self.ratios.len() < RUNS_FOR_A_MEAN {
             return None;
@@ -122,10 +122,10 @@ fn every_run_of_the_matrix_arrives_in_time() {
     assert!(failures.is_empty(), "{} failures; {again}\n{}", failures.len(), failures.join("\n"));
 }
 
-/// The least fraction of what theory gives that runs must reach in the mean. Theory knows nothing of the
-/// losses with which slow start ends, nor that DCTCP's first mark halves the window (RFC 8257 §3.3: alpha
-/// begins at 1), which then grows as NewReno's. Where frames are lost, slow start ends later than theory has
-/// it, so that most runs take less time than it says.
+/// The least fraction of the theoretical throughput that runs must reach on average. The theory ignores the
+/// losses that end slow start, and that DCTCP's first mark halves the window (RFC 8257 §3.3: alpha begins at
+/// 1), which then grows as NewReno's. Where frames are lost, slow start ends later than in theory, so that
+/// most runs take less time than predicted.
 fn floor(cell: Cell) -> f64 {
     match (cell.algorithm, cell.line.loss > 0.0) {
         (Algorithm::Cubic | Algorithm::NewReno, true) => 1.0,

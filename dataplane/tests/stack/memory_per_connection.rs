@@ -1,5 +1,5 @@
-//! What an idle connection costs a core: its share of every table made for connections, and what it keeps on
-//! the heap once it runs. Counted by the allocator, not by adding up what somebody thought of.
+//! Measures the memory of an idle connection: its share of every table made for connections, and its heap
+//! memory in Full Operation. The allocator counts it, so that no structure is forgotten.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -115,7 +115,7 @@ impl Counted {
     }
 }
 
-/// The tables are all there is: a connection in Full Operation keeps nothing of its startup.
+/// The tables are the only memory: a connection in Full Operation keeps nothing of its startup.
 #[test]
 fn an_idle_connection_keeps_nothing_on_the_heap() {
     const CONNECTIONS: u32 = 32;

@@ -1,5 +1,5 @@
-//! Message Sequence Numbers of the Untagged queues (RFC 5041 §4.3), on the wire: each queue counts its
-//! messages by one, from 1 on, and 0 follows 0xFFFFFFFF.
+//! Tests of the Message Sequence Numbers of the Untagged queues (RFC 5041 §4.3), on the wire: each queue
+//! counts its messages by one, from 1 on, and 0 follows 0xFFFFFFFF.
 
 use warpline_dataplane::core::ring::{Command, FullOperation};
 use warpline_dataplane::memory::{Access, Grant, STag};
@@ -121,7 +121,7 @@ fn one_round(target: &mut Target, send: u32, request: [u32; 2], response: u32) {
 }
 
 /// Every segment of a message carries its number, and the next message of that queue the next number,
-/// whatever the other queues do.
+/// independently of the other queues.
 // Requirements: DDP-4.3-07, DDP-4.3-08, DDP-4.3-10
 #[test]
 fn each_queue_counts_its_messages_from_one() {

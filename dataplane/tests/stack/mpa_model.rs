@@ -1,6 +1,6 @@
-//! Framing and its judge, octet for octet: every Marker phase with every ULPDU length, the lengths at the
-//! limits, whole streams, what senders are free to do and what they must not. The judge is `mpa_oracle`,
-//! written from the RFC's text alone.
+//! Tests of framing against an oracle, octet for octet: every Marker phase with every ULPDU length, the
+//! lengths at the limits, whole streams, the freedoms of senders and their violations. The oracle is
+//! `mpa_oracle`, written from the RFC's text alone.
 
 use std::collections::BTreeSet;
 use std::thread;
@@ -82,8 +82,8 @@ impl Bench {
         Self { pattern, ours: Vec::new(), theirs: Vec::new(), ulpdu: Vec::new(), seen: Seen::default() }
     }
 
-    /// Frames a ULPDU of `len` octets at `position` of a stream that begins at sequence number `start`, by
-    /// both, and gives each the other's octets.
+    /// Frames a ULPDU of `len` octets at `position` of a stream that begins at sequence number `start`, with
+    /// both implementations, and lets each read the other's octets.
     fn both_ways(&mut self, stream: Stream, position: u64, len: usize) {
         let what = (stream, position, len);
         let at = stream.start.wrapping_add(position as u32);
@@ -116,7 +116,7 @@ impl Bench {
         self.seen.note(&shape, len);
     }
 
-    /// Our octets, read by the judge.
+    /// Reads our octets with the oracle.
     fn judge_ours(&self, stream: Stream, at: u32, len: usize) -> Shape {
         let mut receiver = Receiver::at(stream, at);
         let (last, before) = self.ours.split_last().unwrap();
@@ -130,7 +130,7 @@ impl Bench {
         shape
     }
 
-    /// The judge's octets, read by us.
+    /// Reads the oracle's octets with our receiver.
     fn judge_theirs(&mut self, stream: Stream, position: u64, len: usize, shape: &Shape) {
         let what = (stream, position, len);
         let octets = &self.theirs[..];
@@ -278,8 +278,8 @@ fn without_markers_and_without_crcs() {
     );
 }
 
-/// What senders may put into PAD, the reserved half of a Marker and the low bits of its pointer changes the
-/// CRC and nothing else; our own sender leaves all of it zero.
+/// Any value that a sender may put into PAD, the reserved half of a Marker and the low bits of its pointer
+/// changes the CRC and nothing else; our own sender leaves all of it zero.
 // Requirements: MPA-4.1-05, MPA-4.2-02, MPA-4.2-03, MPA-4.2-04, C00-7.1-03, C00-7.1-04
 #[test]
 fn liberties_are_borne() {
@@ -308,7 +308,7 @@ fn liberties_are_borne() {
     }
 }
 
-/// What our receiver makes of `octets`, as the judge would put it.
+/// Returns our receiver's result for `octets`, in the oracle's terms.
 fn verdict(stream: Stream, position: u64, octets: &[u8]) -> Result<Option<Vec<u8>>, u8> {
     let receiver = FpduReceiver::at(position, Framing { markers: stream.markers, crc: stream.crc });
     let located = receiver.next(&octets).map_err(MpaError::code)?;
@@ -319,7 +319,8 @@ fn verdict(stream: Stream, position: u64, octets: &[u8]) -> Result<Option<Vec<u8
     }))
 }
 
-/// What the judge makes of them. It goes by what is there: an FPDU that ends early leaves octets over.
+/// Returns the oracle's result. It reads the octets that are there: an FPDU that ends early leaves octets
+/// over.
 fn judged(stream: Stream, position: u64, octets: &[u8]) -> Result<Option<Vec<u8>>, u8> {
     let mut receiver = Receiver::at(stream, stream.start.wrapping_add(position as u32));
     for octet in octets {
@@ -330,8 +331,8 @@ fn judged(stream: Stream, position: u64, octets: &[u8]) -> Result<Option<Vec<u8>
     Ok(None)
 }
 
-/// Damage of every kind, with CRCs that hold and that do not: both come to the same verdict, and each verdict
-/// occurs. Ambiguities.
+/// Damage of every kind, with right and wrong CRCs: both reach the same verdict, and each verdict occurs.
+/// Ambiguities.
 // Requirements: MPA-4.4-16, MPA-5.2-02, MPA-6-03, C00-7.2-01, C00-7.2-05, C00-9-03
 #[test]
 fn damage_is_judged_alike() {
@@ -358,7 +359,7 @@ fn damage_is_judged_alike() {
             }
         }
         if rng.bool() {
-            // A CRC that holds over what is there now.
+            // A CRC that matches the damaged octets.
             let (covered, field) = octets.split_last_chunk_mut::<4>().unwrap();
             let mut crc = crate::mpa_oracle::Crc::NOTHING;
             for octet in covered {
@@ -379,8 +380,8 @@ fn damage_is_judged_alike() {
     assert!(verdicts.iter().all(|count| *count > 2000), "{verdicts:?}");
 }
 
-/// Whole streams from before the wrap of sequence numbers to behind it: FPDUs follow each other wherever
-/// Markers fall between them, and the positions of one are the sequence numbers of the other.
+/// Whole streams across the wrap of sequence numbers: FPDUs follow each other wherever Markers fall between
+/// them, and the positions of one implementation are the sequence numbers of the other.
 // Requirements: MPA-4.3-02, MPA-4.3-04, MPA-4.3-05, MPA-4.3-06, MPA-5.2-01, A-20
 #[test]
 fn streams_across_the_wrap() {

@@ -1,4 +1,5 @@
-//! ARP, routes and VLANs, frame by frame: who is asked, who is believed, whose frames are taken.
+//! Tests of ARP, routes and VLANs, frame by frame: which host is asked, which answers are accepted, and which
+//! frames are received.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -121,7 +122,7 @@ fn a_core_announces_its_addresses_once() {
 #[test]
 fn a_probe_for_our_address_is_answered_and_a_claim_to_it_contradicted() {
     let mut link = link_of(config());
-    // RFC 5227 §2.1.1: who probes has no address.
+    // RFC 5227 §2.1.1: the sender of a probe has no address.
     link.inject(&arp_frame(EVERYBODY, Operation::Request, (FORGER, Ipv4Addr::UNSPECIFIED), (NOBODY, ours())));
     let (to, packet) = arp_in(&link.one());
     assert_eq!((to, packet.operation, packet.sender_ip), (FORGER, Operation::Reply, ours()));
@@ -141,8 +142,8 @@ fn a_probe_for_our_address_is_answered_and_a_claim_to_it_contradicted() {
     assert_eq!(link.dropped(DropCause::AddressConflict), 21);
 }
 
-/// A forger on the link says that it is the peer: by announcements, replies nobody asked for, and requests.
-/// While the peer is there, nothing goes to the forger.
+/// A forger on the link claims the peer's address: by announcements, unsolicited replies, and requests. While
+/// the peer is there, no frame is sent to the forger.
 #[test]
 fn forged_packets_do_not_divert_a_connection() {
     let (mut link, mut header) = connected();
@@ -169,8 +170,8 @@ fn forged_packets_do_not_divert_a_connection() {
     }
 }
 
-/// The peer has a new hardware address, and the old one is gone: a second later the connection goes on to the
-/// new one.
+/// The peer has a new hardware address, and the old one is gone: a second later the connection continues with
+/// the new one.
 #[test]
 fn a_peer_that_moves_is_followed() {
     let (mut link, mut header) = connected();
@@ -226,7 +227,7 @@ fn who_is_on_no_network_of_ours_is_not_heard() {
         link.nothing();
         assert_eq!(link.dropped(DropCause::BadSource), before + 1);
     }
-    // Nor is TCP from where nobody can be.
+    // TCP segments from addresses that no host can have are dropped as well.
     let header = Header { destination_port: PORT, flags: Flags::SYN, ..Header::default() };
     let (source, destination) = (IpAddr::V4(Ipv4Addr::BROADCAST), IpAddr::V4(ours()));
     let packet =
@@ -317,7 +318,7 @@ fn a_vlan_is_a_link_of_its_own() {
     let answer = untagged(100, &link.one());
     assert_eq!((answer[..6].to_vec(), answer[6..12].to_vec()), (PEER_MAC.0.to_vec(), OUR_MAC.0.to_vec()));
     assert_eq!(answer[34], 0, "an echo reply");
-    // Frames of a VLAN are nobody's on a link without.
+    // On a link without VLANs, tagged frames are dropped.
     let mut link = link_of(config());
     link.inject(&tagged(100, &question));
     link.nothing();

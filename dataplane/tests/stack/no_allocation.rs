@@ -1,4 +1,4 @@
-//! The hot path allocates nothing: once a transfer runs, neither end asks for memory.
+//! Tests that the hot path allocates nothing: once a transfer runs, neither end allocates memory.
 
 use crate::common::{Pair, Setup, pattern, region_of};
 use warpline_dataplane::device::sim::{End, EndConfig, Impairments};
@@ -9,8 +9,8 @@ const SOURCE: STag = STag::new(1, 1);
 const SINK: STag = STag::new(2, 2);
 const MESSAGE_OCTETS: u32 = 64 * 1024;
 
-/// Writes `messages` messages and polls until all are completed. Nothing here allocates but what is under
-/// test.
+/// Writes `messages` messages and polls until all are completed. Only the code under test could allocate
+/// here.
 fn transfer(pair: &mut Pair, messages: u64) {
     for id in 0..messages {
         let local = Slice { stag: SOURCE, to: 0, octets: MESSAGE_OCTETS };
@@ -44,8 +44,8 @@ fn a_running_transfer_allocates_nothing() {
     }
 }
 
-/// Nor under loss and reordering: what is held beyond gaps, and what is placed there, has its room
-/// beforehand.
+/// No allocation under loss and reordering either: octets that are held or placed beyond gaps use memory
+/// reserved beforehand.
 #[test]
 fn gaps_allocate_nothing() {
     for setup in [Setup { markers: false, crc: true }, Setup { markers: true, crc: true }] {

@@ -1,5 +1,5 @@
-//! Every operation of RDMAP between two cores on a simulated link: what arrives where, and which completions
-//! tell of it.
+//! Tests of every operation of RDMAP between two cores on a simulated link: the placed octets and the
+//! completions.
 
 mod atomics;
 mod bench;

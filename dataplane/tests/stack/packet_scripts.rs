@@ -1,5 +1,5 @@
-//! TCP in packet scripts: readable exchanges of segments in virtual time, each naming the section it shows.
-//! `tests/scripts/README.md` tells the language; there is one test for each directory.
+//! Tests of TCP in packet scripts: readable exchanges of segments in virtual time, each naming the section it
+//! shows. `tests/scripts/README.md` describes the language; there is one test for each directory.
 
 mod application;
 mod expression;
@@ -112,7 +112,7 @@ fn there_are_many() {
     assert!(scripts >= 100, "{scripts} scripts");
 }
 
-/// Each script says what it shows, puts something in and looks at what comes out.
+/// Each script names its section, injects a segment and checks an output.
 #[test]
 fn every_script_names_its_section_and_judges() {
     for path in areas().iter().flat_map(|area| scripts_of(area)) {

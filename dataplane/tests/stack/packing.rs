@@ -1,4 +1,5 @@
-//! FPDUs that share a segment (RFC 5044 §4.5, App. A.1, A.2), judged at the wire by a walk of its own.
+//! Tests of FPDUs that share a segment (RFC 5044 §4.5, App. A.1, A.2), checked on the wire by a parser of
+//! their own.
 
 use std::sync::Arc;
 
@@ -17,19 +18,19 @@ const SINK: STag = STag::new(7, 0x77);
 const REGION_OCTETS: usize = 1 << 16;
 const EMSS: u16 = 1460;
 
-/// A core in Full Operation as Initiator, whose segments a test looks at.
+/// A core in Full Operation as Initiator, whose segments a test inspects.
 struct Writer {
     peer: RawPeer,
     qp: Arc<SharedQp>,
     completions: Arc<CompletionRing>,
     data: Vec<u8>,
-    /// Where Full Operation begins in what it sends.
+    /// The sequence number at which Full Operation begins.
     start: SeqNumber,
     markers: bool,
     next_to: u64,
 }
 
-/// What one FPDU carries.
+/// The contents of one FPDU.
 #[derive(Debug, PartialEq, Eq)]
 struct Write {
     last: bool,
@@ -97,7 +98,7 @@ impl Writer {
         writes
     }
 
-    /// Reads the FPDU at the front of `octets`, octet by octet; gives its octets on the wire.
+    /// Reads the FPDU at the front of `octets`, octet by octet; returns its length on the wire.
     fn fpdu(&self, octets: &[u8], position: usize, writes: &mut Vec<Write>) -> usize {
         let (mut at, mut unmarked) = (0, Vec::new());
         let mut length = usize::MAX;
@@ -125,7 +126,8 @@ impl Writer {
         at
     }
 
-    /// Whether the FPDUs are the data from Tagged Offset `from` on, without gaps; gives where they end.
+    /// Asserts that the FPDUs are the data from Tagged Offset `from` on, without gaps; returns the offset at
+    /// which they end.
     fn judge(&self, segments: &[Vec<Write>], from: u64) -> u64 {
         segments.iter().flatten().fold(from, |to, write| {
             assert_eq!(write.to, to);
@@ -135,8 +137,8 @@ impl Writer {
         })
     }
 
-    /// Takes everything that is sent from now on, in segments of at most `limit` octets once what went before
-    /// has come, acknowledges it and offers a window of `window` octets; gives the FPDUs it holds.
+    /// Takes all segments from now on, of at most `limit` octets once the earlier ones have arrived,
+    /// acknowledges them and advertises a window of `window` octets; returns the FPDUs in them.
     fn all_of_the_stream(&mut self, window: u16, limit: usize) -> Vec<Write> {
         let mut stream: Vec<u8> = Vec::new();
         for round in 0..200 {
@@ -193,8 +195,8 @@ fn without_packing_each_fpdu_has_its_segment() {
     assert_eq!(segments.iter().map(Vec::len).collect::<Vec<_>>(), [1; 8]);
 }
 
-/// A message behind a small one begins in the room it leaves; its other FPDUs are as large as ever, and all
-/// of one size, as segmentation by a device wants them.
+/// A message after a small one begins in the rest of its segment. Its other FPDUs keep their full size, and
+/// are all of one size, as segmentation by a device needs them.
 // Requirements: MPA-3-03, MPA-4.5-03, MPA-4.5-04, MPA-4.5-05, C00-7.3.1-02
 #[test]
 fn a_large_message_uses_the_room_behind_a_small_one() {
@@ -212,8 +214,8 @@ fn a_large_message_uses_the_room_behind_a_small_one() {
     assert_eq!(sizes[7], [10_000 - 1320 - 6 * 1440]);
 }
 
-/// Where less than a quarter of the segment is left, and so no room for an FPDU of 128 octets of ULPDU, a
-/// larger message waits for the next segment; a small one that fits does not.
+/// If less than a quarter of the segment is left, and so no room for an FPDU of 128 octets of ULPDU, a larger
+/// message waits for the next segment; a small one that fits does not.
 // Requirements: MPA-4.5-07
 #[test]
 fn no_fpdu_is_cut_below_128_octets() {
@@ -231,8 +233,8 @@ fn no_fpdu_is_cut_below_128_octets() {
     }
 }
 
-/// What is sent again has the same boundaries, though requests were posted since; and no buffer is given back
-/// before all of its segment is acknowledged, for it may be needed to build it.
+/// A retransmission has the same boundaries, though requests were posted since. No buffer is returned before
+/// its whole segment is acknowledged, since the segment may have to be built again from it.
 // Requirements: MPA-A.1-04, C00-7.3-07
 #[test]
 fn a_lost_segment_is_built_again_as_it_was() {
@@ -260,9 +262,9 @@ fn a_lost_segment_is_built_again_as_it_was() {
     }
 }
 
-/// A request whose buffer is no good puts nothing on the wire, wherever in a segment it would have been. What
-/// was posted before it goes out; then a Terminate instead of it, and nothing more (RDMAP-7.1-01,
-/// RDMAP-7.1-02): what follows might tell the peer of octets that it never got.
+/// A request with an invalid buffer puts nothing on the wire, wherever in a segment it would have been.
+/// Earlier requests are sent; then a Terminate instead of it, and nothing more (RDMAP-7.1-01, RDMAP-7.1-02):
+/// a later message could refer to octets that the peer never received.
 #[test]
 fn nothing_follows_a_bad_request() {
     let mut writer = Writer::with(true, false);
@@ -283,8 +285,8 @@ fn nothing_follows_a_bad_request() {
     assert_eq!(statuses, [Status::Success, Status::LocalProtection, Status::Flushed]);
 }
 
-/// Waiting as Nagle would have it is a choice of the connection. What waits grows until its segment is full,
-/// and goes when what is on its way has been acknowledged.
+/// Nagle's algorithm is an option of the connection. Waiting requests gather until their segment is full, and
+/// are sent when the octets in flight have been acknowledged.
 // Requirements: MPA-A.2-01, MPA-5.1-03, C00-7.3-04
 #[test]
 fn nagle_gathers_what_comes_meanwhile() {
@@ -327,7 +329,7 @@ fn the_fpdus_of_a_segment_are_bounded() {
 #[test]
 fn a_packed_segment_is_cut_when_the_window_shrinks() {
     let mut writer = Writer::with(true, false);
-    // The peer takes 300 octets at a time, and says so again and again.
+    // The peer repeatedly advertises a window of 300 octets.
     writer.peer.send_with_window(300, PEER_ISS + 1, writer.start);
     for octets in [64, 200, 64, 500, 64] {
         writer.post(octets);
@@ -344,7 +346,7 @@ fn a_packed_segment_is_cut_when_the_window_shrinks() {
 #[test]
 fn a_narrower_path_needs_no_new_fpdus_for_what_is_queued() {
     const WRITES: u64 = 40;
-    // ULPDU_Length, the tagged header and the CRC, and what PAD may take.
+    // ULPDU_Length, the tagged header and the CRC, and the octets that PAD may use.
     const NARROW: usize = 1000 - 40 - 2 - 14 - 4;
     let mut writer = Writer::with(false, false);
     for _ in 0..WRITES {

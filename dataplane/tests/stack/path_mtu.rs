@@ -1,5 +1,5 @@
-//! ICMP errors about segments of ours (RFC 1191, RFC 5927, RFC 5044 §9.1): what can be true is heeded, what
-//! cannot is not.
+//! Tests of ICMP errors about our segments (RFC 1191, RFC 5927, RFC 5044 §9.1): plausible errors are
+//! processed, impossible ones are ignored.
 
 use crate::common::address;
 use crate::common::raw::{PEER_ISS, PEER_PORT, RawPeer, Sent};
@@ -77,8 +77,7 @@ fn sending() -> (RawPeer, SeqNumber, Vec<u8>) {
     (peer, next, octets)
 }
 
-/// Takes what the core sends, up to `limit` octets in a segment, and acknowledges it, until all `octets` have
-/// come.
+/// Takes the core's segments of up to `limit` octets, and acknowledges them, until all `octets` have arrived.
 fn receive_all(peer: &mut RawPeer, start: SeqNumber, octets: &[u8], limit: usize) {
     let mut have = vec![None; octets.len()];
     for _ in 0..1000 {
@@ -101,8 +100,8 @@ fn receive_all(peer: &mut RawPeer, start: SeqNumber, octets: &[u8], limit: usize
     panic!("not all has come");
 }
 
-/// RFC 1191 §6.3: what was sent goes out again in segments that pass, without waiting for a timeout, and
-/// nothing is lost.
+/// RFC 1191 §6.3: lost octets are retransmitted in segments that fit the path, without waiting for a timeout,
+/// and nothing is lost.
 #[test]
 fn segments_shrink_to_the_path() {
     let (mut peer, next, octets) = sending();
@@ -164,7 +163,7 @@ fn what_cannot_be_true_changes_nothing() {
     assert!(!peer.sent.is_empty(), "the same, true");
 }
 
-/// RFC 1191 §6.3: the next connection knows the path, for ten minutes.
+/// RFC 1191 §6.3: the next connection uses the stored path MTU, for ten minutes.
 #[test]
 fn the_path_is_remembered_for_a_while() {
     let (mut peer, next, octets) = sending();
@@ -229,7 +228,8 @@ fn a_hard_error_ends_an_attempt() {
     peer.expect_nothing();
 }
 
-/// A soft error may pass: the attempt goes on, and succeeds, or has a reason in the end.
+/// A soft error may be temporary: the attempt continues, and either succeeds or reports this reason in the
+/// end.
 #[test]
 fn a_soft_error_is_the_reason_at_last() {
     let mut peer = RawPeer::new();

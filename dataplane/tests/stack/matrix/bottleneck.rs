@@ -19,7 +19,7 @@ use warpline_dataplane::time::{Instant, SECOND};
 
 use crate::common::{PD, PORT, REPLY, REQUEST, address, region_of};
 
-/// What the sender reads, and what the receiver's memory is called.
+/// The STags of the sender's source and of the receiver's memory.
 pub const SOURCE: STag = STag::new(1, 11);
 pub const SINK: STag = STag::new(2, 22);
 pub const INBOX: STag = STag::new(3, 33);
@@ -42,7 +42,7 @@ pub struct Line {
 }
 
 impl Line {
-    /// A line whose queue holds as much as is on its way, without loss or reordering.
+    /// A line whose queue holds one bandwidth-delay product, without loss or reordering.
     pub fn new(rate_bits_per_second: u64, rtt_ns: u64, mtu_octets: usize) -> Self {
         let mut line = Self {
             rate_bits_per_second,
@@ -57,19 +57,19 @@ impl Line {
         line
     }
 
-    /// Octets on their way when the line is full and no queue stands: rate times round trip.
+    /// Octets in flight when the line is full and the queue is empty: rate times round trip.
     pub fn on_its_way_octets(&self) -> u64 {
         (u128::from(self.rate_bits_per_second) * u128::from(self.rtt_ns) / u128::from(8 * SECOND)) as u64
     }
 
-    /// The longest round trip: the whole queue stands, and a frame is held back as long as may be.
+    /// The longest round trip: the queue is full, and a frame is held back for the maximum time.
     pub fn longest_rtt_ns(&self) -> u64 {
         let frame = self.mtu_octets as u64;
         let queue = u128::from(self.queue_octets + frame) * u128::from(8 * SECOND);
         self.rtt_ns + (queue / u128::from(self.rate_bits_per_second)) as u64 + self.held_back_ns()
     }
 
-    /// A frame held back is overtaken by what follows within an eighth of the round trip.
+    /// A frame that is held back is overtaken by frames that follow within an eighth of the round trip.
     fn held_back_ns(&self) -> u64 {
         if self.reorder > 0.0 { self.rtt_ns / 8 } else { 0 }
     }
@@ -92,7 +92,7 @@ impl Line {
     }
 }
 
-/// A core with what control would hold.
+/// A core with the resources that control would hold.
 pub struct Side {
     pub core: Core<SimDevice>,
     rings: Rings,
@@ -246,7 +246,7 @@ impl Flows {
         }
     }
 
-    /// Opens one more connection and brings it into Full Operation; gives its place in
+    /// Opens one more connection and brings it into Full Operation; returns its index in
     /// [`connections`](Self::connections).
     pub fn open(&mut self) -> usize {
         let index = self.connections.len();
@@ -277,14 +277,14 @@ impl Flows {
         index
     }
 
-    /// Registers what [`keep_busy`](Self::keep_busy) moves.
+    /// Registers the memory that [`keep_busy`](Self::keep_busy) transfers.
     pub fn register_busy(&self) {
         self.a.register(SOURCE, &region_of(&vec![0x5a; BUSY_OCTETS as usize]), Access::empty());
         self.b.register(SINK, &Region::heap(BUSY_OCTETS as usize).unwrap(), Access::REMOTE_WRITE);
     }
 
-    /// Lets every connection send all it can until `end`. Gives the octets that each had acknowledged in that
-    /// time.
+    /// Lets every connection send all it can until `end`. Returns the octets of each connection that were
+    /// acknowledged in that time.
     pub fn keep_busy(&mut self, end: Instant) -> Vec<u64> {
         let before: Vec<u64> = self.connections.iter().map(|flow| flow.acknowledged_octets).collect();
         while self.now < end {

@@ -43,17 +43,17 @@ pub fn cell_of(number: u64) -> Cell {
     Cell { algorithm, line: marking(line, algorithm) }
 }
 
-/// A switch for DCTCP marks above a sixth of what is on its way (RFC 8257 §4.1 has a seventh as the least),
-/// but not below a few frames.
+/// A switch for DCTCP that marks above a sixth of the bandwidth-delay product (RFC 8257 §4.1 has a seventh as
+/// the least), but not below a few frames.
 pub fn marking(line: Line, algorithm: Algorithm) -> Line {
     let mark = (line.on_its_way_octets() / 6).max(4 * line.mtu_octets as u64);
     Line { mark_octets: (algorithm == Algorithm::Dctcp).then_some(mark), ..line }
 }
 
-/// What one run showed.
+/// Results of one run.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Time that theory gives to the transfer, over the time it took.
+    /// The time of the transfer in theory, divided by its measured time.
     pub ratio: f64,
     pub longest_wait_ns: u64,
     pub segments: u64,
@@ -65,11 +65,11 @@ pub struct Outcome {
 /// Writes in a transfer.
 const WRITES: usize = 16;
 
-/// Moves `octets` octets and looks that they arrive.
+/// Transfers `octets` octets and verifies that they arrive.
 ///
 /// # Errors
 ///
-/// What went wrong, in words.
+/// A description of the failure.
 pub fn run(cell: Cell, seed: u64, octets: usize) -> Result<Outcome, String> {
     let Cell { algorithm, line } = cell;
     let mut flows = Flows::new(seed, line, algorithm);
@@ -112,7 +112,7 @@ pub fn run(cell: Cell, seed: u64, octets: usize) -> Result<Outcome, String> {
     Ok(outcome)
 }
 
-/// Posts the Writes, and a Send that tells of their end.
+/// Posts the Writes, and a Send that marks their end.
 fn post(flows: &Flows, flow: usize, octets: usize) {
     let (a, b) = (&flows.connections[flow].a, &flows.connections[flow].b);
     b.receive(77, Slice { stag: INBOX, to: 0, octets: 64 });

@@ -1,5 +1,5 @@
-//! Long-lived connections: what they get from a path that loses, how they share one that is full, and that
-//! nothing collapses when far too many do.
+//! Tests of long-lived connections: their throughput on a path that loses, their shares of a full one, and
+//! progress under heavy overload.
 
 use warpline_dataplane::device::sim::End;
 use warpline_dataplane::tcp::congestion::Algorithm;
@@ -24,15 +24,14 @@ fn busy(seed: u64, line: Line, algorithm: Algorithm, connections: usize, seconds
     flows
 }
 
-/// Lets the connections run on for `seconds`; gives the octets a second that each gets.
+/// Lets the connections run on for `seconds`; returns the octets per second of each.
 fn rates(flows: &mut Flows, seconds: u64) -> Vec<u64> {
     let shares = flows.keep_busy(flows.now + seconds * SECOND);
     shares.iter().map(|octets| octets / seconds).collect()
 }
 
-/// The average window under random loss is near what the documents say: not far below, which would be slow,
-/// and not far above, which would push others away. Somewhat above, since losses within one round trip count
-/// once.
+/// The average window under random loss is near the documents' prediction: far below would be slow, and far
+/// above would displace other traffic. It is somewhat above, since losses within one round trip count once.
 #[test]
 fn the_window_under_loss_is_what_the_documents_say() {
     for (loss, rtt_ms, seconds) in [(0.01, 20, 100), (0.001, 20, 100), (0.0003, 100, 600)] {
@@ -52,8 +51,8 @@ fn the_window_under_loss_is_what_the_documents_say() {
     }
 }
 
-/// Jain's index over half a minute, after half a minute: connections that start one after the other come to
-/// equal shares, and the line stays full.
+/// Jain's index over half a minute, after half a minute: connections that start one after the other converge
+/// to equal shares, and the line stays full.
 #[test]
 fn connections_share_a_bottleneck() {
     for algorithm in ALGORITHMS {
@@ -83,8 +82,8 @@ fn a_late_connection_gets_its_share() {
     }
 }
 
-/// Twenty connections where not one segment of each has room: the line goes on carrying data in every five
-/// seconds, and every one moves.
+/// Twenty connections share a path that has no room for one segment of each: the line carries data in every
+/// five seconds, and every connection makes progress.
 #[test]
 fn no_collapse_under_overload() {
     for algorithm in ALGORITHMS {

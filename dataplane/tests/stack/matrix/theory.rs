@@ -1,4 +1,4 @@
-//! What the documents promise of each algorithm: windows, and with them the time a transfer takes.
+//! The documents' predictions for each algorithm: windows, and from them the time of a transfer.
 
 use warpline_dataplane::tcp::congestion::Algorithm;
 use warpline_dataplane::time::SECOND;
@@ -8,7 +8,7 @@ use super::bottleneck::Line;
 /// Octets of a frame beside user data: preamble, gap and check sequence (24), Ethernet (14), IPv4 (20), TCP
 /// with timestamps (32), MPA length and CRC (6), DDP tagged header (14).
 const OVERHEAD_OCTETS: f64 = 110.0;
-/// What counts in the MTU of these.
+/// Octets of the MTU that are not payload of these connections.
 const OVERHEAD_IN_MTU_OCTETS: f64 = 72.0;
 
 /// Octets of user data in a full segment.
@@ -37,7 +37,7 @@ pub fn average_window(algorithm: Algorithm, loss: f64, rtt_seconds: f64) -> f64 
     }
 }
 
-/// Octets of user data a second in the long run: a window each round trip, or what the line carries.
+/// Octets of user data per second in the long run: a window each round trip, or the rate of the line.
 pub fn steady_octets_per_second(algorithm: Algorithm, line: &Line) -> f64 {
     if line.loss == 0.0 {
         return line_octets_per_second(line);

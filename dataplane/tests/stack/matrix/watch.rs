@@ -1,4 +1,4 @@
-//! Watches the acknowledgements of one connection for standstill.
+//! Watches the acknowledgements of one connection for stalls.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

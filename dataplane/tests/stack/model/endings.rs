@@ -1,5 +1,5 @@
-//! Streams that end because one end breaks a rule: what was before it has happened, what is behind it has
-//! not, both ends learn why, and every request is reported once.
+//! Streams that end because one end breaks a rule: the requests before it are carried out, the requests after
+//! it are not, both ends report the reason, and every request completes once.
 
 use warpline_dataplane::ddp::DdpError;
 use warpline_dataplane::memory::STag;
@@ -15,19 +15,18 @@ use super::half::{Due, Ends, Half};
 use super::hazards::{Area, Touches};
 use super::play::{NOWHERE, Play};
 
-/// Where in the peer's memory the Writes behind a fault go, and from where in the source they come.
+/// Places in the peer's memory for the Writes after a fault, and the offset of their octets in the source.
 const BEHIND: [usize; 2] = [5000, 6000];
 const BEHIND_OCTETS: usize = 100;
 
 impl Play {
-    /// One end of a connection that has come to rest posts good work, a request that its peer must refuse,
-    /// and more.
+    /// One end of an idle connection posts valid work, a request that its peer must refuse, and more.
     pub fn end_badly(&mut self, number: usize, side: usize) {
         for side in [0, 1] {
             self.complete_all(number, side);
         }
         self.until("all receives are complete", |this| {
-            // Those who share may take what is there for this one.
+            // Queue pairs that share receives may take the one intended for this message.
             let shared = this.halves[number].iter().any(|half| half.shares);
             let mut halves = this.halves.iter().enumerate().filter(|(other, _)| shared || *other == number);
             halves.all(|(_, halves)| halves.iter().all(|half| half.due_receives.is_empty()))
@@ -49,8 +48,8 @@ impl Play {
         let shared = self.halves[number][1 - side].memory(Area::Shared).stag;
         let source = self.halves[number][side].memory(Area::Source).stag;
         let before = self.rng.u64(..3);
-        // Before it: octets that are the same as what is there, so that it does not matter who is asked for
-        // them when.
+        // Before the fault: Writes of the octets that are already there, so that the time of a later Read of
+        // them does not matter.
         for place in 0..before {
             let span = self.halves[number][side].span(&mut self.rng, Area::Source, 100);
             let octets = self.halves[number][side].gather(std::slice::from_ref(&span));
@@ -107,9 +106,9 @@ impl Play {
         self.until("the markers are flushed", |this| this.halves[number].iter().all(Half::is_flushed));
     }
 
-    /// What came behind the fault in the stream may have been placed if it came before it in time, beyond a
-    /// gap: Placement knows no order (DDP-5.3-04), and only what comes later than an error is found is
-    /// dropped (DDP-7.1-17). Without Markers nothing is placed beyond gaps.
+    /// Octets after the fault in the stream may have been placed if they arrived before it, beyond a gap:
+    /// Placement has no order (DDP-5.3-04), and only octets that arrive after an error is found are dropped
+    /// (DDP-7.1-17). Without Markers nothing is placed beyond gaps.
     fn may_be_placed(&mut self, number: usize, side: usize, to: usize) {
         let written = self.halves[number][side].memory(Area::Source).content[to..to + BEHIND_OCTETS].to_vec();
         let there = self.halves[number][1 - side].memory_mut(Area::Shared);
@@ -187,7 +186,7 @@ impl Play {
             10 => (add(dead, 0), rdmap(RdmapError::InvalidStag)),
             11 => (add(stag, end), rdmap(RdmapError::BaseOrBounds)),
             12 => (add(sink_there, 0), rdmap(RdmapError::AccessRights)),
-            // What is for all streams of its domain is not for one peer to take away.
+            // A registration for all streams of its domain cannot be invalidated by one peer.
             // Requirements: RDMAP-8.1.1-02
             13 if receives.is_some_and(|octets| octets >= 16) => {
                 (send(Some(stag)), rdmap(RdmapError::CannotInvalidate))
@@ -197,7 +196,7 @@ impl Play {
             }
             _ => match receives {
                 Some(octets) if octets < 16 => (send(None), ddp(DdpError::TooLong)),
-                // Whatever there is room for, there is none for the one behind it.
+                // At any current depth, there is no room for the request after it.
                 Some(_) => (write(stale, 9), ddp(DdpError::InvalidStag)),
                 None => (send(None), ddp(DdpError::NoBuffer)),
             },
@@ -206,7 +205,7 @@ impl Play {
     }
 }
 
-/// What the other end is told of an error.
+/// Returns the error that the other end reports for an error of this end.
 fn told(error: StreamError) -> StreamError {
     match error {
         StreamError::Ddp(error) => {
@@ -228,7 +227,7 @@ impl Half {
     }
 
     /// A completion of a stream that has ended, or is about to: in order, each request once, and no success
-    /// behind a failure.
+    /// after a failure.
     pub fn take_ending(&mut self, completion: &Completion) {
         let due = self.due.pop_front().unwrap_or_else(|| panic!("{completion:?}: nothing is outstanding"));
         assert_eq!((completion.id, completion.kind), (due.id, due.kind), "{completion:?}");
@@ -236,8 +235,7 @@ impl Half {
             assert_eq!(completion.status, status, "{completion:?}");
             self.failed = true;
         } else if completion.status == Status::Success {
-            // A Write is complete when TCP has its acknowledgement, whatever the peer thinks of it
-            // (DDP-5.4-04).
+            // A Write is complete when TCP has its acknowledgement, even if the peer refuses it (DDP-5.4-04).
             assert!(!self.failed && completion.kind != CompletionKind::Read, "{completion:?}");
         } else {
             self.failed = true;

@@ -1,4 +1,5 @@
-//! Requests that must be refused for what the peer opens, or what this end does, and with which words.
+//! Requests that must be refused because of the peer's grants or of this end's memory, and the expected
+//! errors.
 
 use warpline_dataplane::ddp::DdpError;
 use warpline_dataplane::memory::{Access, Binding, FastRegistration, STag};
@@ -11,7 +12,7 @@ use super::half::Half;
 use super::hazards::Area;
 use super::play::{NOWHERE, Play};
 
-/// A request, what there is of it here, and the error that it is there.
+/// A request, its local payload, and the error that it causes.
 pub type Fault = (Operation, Payload, StreamError);
 
 /// How RFC 5041 §7.2 numbers it, of a Write; a right that is not there has the number of an STag that is not
@@ -26,7 +27,7 @@ const fn of_write(refusal: Refusal) -> StreamError {
     }
 }
 
-/// How RFC 5040 §4.8 numbers it, of what asks for octets.
+/// The number in RFC 5040 §4.8 of the refusal of a request for octets.
 const fn of_request(refusal: Refusal) -> StreamError {
     StreamError::Rdmap(match refusal {
         Refusal::Invalid => RdmapError::InvalidStag,
@@ -76,7 +77,7 @@ impl Play {
             _ => {
                 let error = match refusal {
                     Some(refusal) => of_request(refusal),
-                    // It is where the integer lies that counts, not what that place is called.
+                    // The alignment of the integer's memory counts, not that of its Tagged Offset.
                     // Requirements: RDMAPX-5-02
                     None if named.octet(to)? % 8 != 0 => StreamError::Rdmap(RdmapError::CatastrophicStream),
                     None => return None,
@@ -86,7 +87,7 @@ impl Play {
         }
     }
 
-    /// A Send that would take away what the peer cannot (RDMAP-8.1.1-02).
+    /// A Send that invalidates an STag which the peer must not invalidate (RDMAP-8.1.1-02).
     fn fault_of_invalidating(
         &mut self,
         number: usize,
@@ -112,8 +113,8 @@ impl Play {
         Some((operation, source.into(), StreamError::Rdmap(RdmapError::CannotInvalidate)))
     }
 
-    /// A request on memory of this end that is not there, or must not be written: what is said of it goes in
-    /// its place.
+    /// A request on memory of this end that is not registered, or must not be written: a Terminate is sent
+    /// in its place.
     // Requirements: RDMAP-7.1-02
     pub fn local_fault(&mut self, number: usize, side: usize) -> (Operation, Payload, Status) {
         let changes = match self.rng.u32(..5) {
@@ -153,8 +154,7 @@ impl Play {
         (operation, local, Status::LocalProtection)
     }
 
-    /// A place to try what must fail with: mostly one that is closed, where nothing but the fault is in the
-    /// way.
+    /// A place for a failing request: mostly a closed one, where the fault alone causes the refusal.
     fn place_to_fail(&mut self, number: usize, side: usize, window: bool) -> Option<usize> {
         let half = &self.halves[number][side];
         let closed = |half: &Half, place: usize| {
@@ -195,7 +195,7 @@ impl Play {
             }
             6 => Binding { access: Access::LOCAL_WRITE | access, ..good },
             7 => other(named.stag, 0),
-            // For its peer to write what its owner must not change.
+            // A window that would let the peer write memory that its owner must not change.
             8 => Binding { access: Access::REMOTE_WRITE, ..open(Access::LOCAL_WRITE)? },
             _ if named.reach.is_some() => good,
             _ => open(Access::WINDOW_BIND)?,

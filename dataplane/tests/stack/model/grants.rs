@@ -1,6 +1,6 @@
-//! What an end opens to its peer, as the model has it: registrations, that may be made anew, and windows on
-//! them. Which name reaches what is said here from RFC 5041 §7.1 and §8 and RFC 5040 §7.2, with the checks in
-//! the order of A-30.
+//! The grants of an end to its peer in the model: registrations, which may be renewed, and windows on them.
+//! The access rules are those of RFC 5041 §7.1 and §8 and RFC 5040 §7.2, with the checks in the order of
+//!
 
 use core::ops::Range;
 
@@ -15,7 +15,7 @@ pub const SHARED: usize = 0;
 /// Windows of each end.
 pub const WINDOWS: usize = 4;
 
-/// What a name reaches while it is valid.
+/// The memory that a valid name grants access to.
 #[derive(Clone, Debug)]
 pub struct Reach {
     pub span: Span,
@@ -26,7 +26,7 @@ pub struct Reach {
     pub alone: bool,
 }
 
-/// What a name is of.
+/// The object that a name refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     /// Of memory, and of no more rights than these.
@@ -35,17 +35,17 @@ pub enum What {
     Window(Option<usize>),
 }
 
-/// A name that this end gives its peer.
+/// A name that this end advertises to its peer.
 #[derive(Debug)]
 pub struct Named {
     pub what: What,
     pub stag: STag,
-    /// What it was called before.
+    /// Its previous name.
     pub former: Option<STag>,
     pub reach: Option<Reach>,
-    /// The peer has read by it, and nothing that it sent since has told this end that the octets came. Until
-    /// then they may have to be read once more: no other memory can have the name, and a window holds on to
-    /// its registration.
+    /// The peer has read by it, and no later message of the peer has shown this end that the octets arrived.
+    /// Until then they may have to be read once more: no other memory can have the name, and a window holds
+    /// on to its registration.
     pub unsettled: bool,
 }
 
@@ -88,7 +88,7 @@ impl Named {
         }
     }
 
-    /// What is said to an access by `stag`, from its own peer or that of another half: `None` when it is
+    /// Returns the error for an access by `stag`, from its own peer or that of another half; `None` if it is
     /// granted.
     pub fn refusal(&self, stag: STag, own: bool, right: Access, to: u64, octets: usize) -> Option<Refusal> {
         let Some(reach) = self.reach.as_ref().filter(|_| stag == self.stag) else {
@@ -127,7 +127,8 @@ pub struct Target {
 }
 
 impl Half {
-    /// Whether what the name in `place` reaches is known to both ends: nothing is under way that changes it.
+    /// Returns true if both ends agree on the memory that the name in `place` grants: no request in flight
+    /// changes it.
     pub fn is_steady(&self, place: usize) -> bool {
         let changed = self.due.iter().any(|due| due.touches.opens == Some(place));
         !changed && !self.is_invalidated_soon(place)
@@ -183,7 +184,7 @@ impl Half {
         let starts = inside(&reach.span.range).expect("it is usable");
         let mut start = rng.usize(starts.clone());
         if aligned {
-            // Often the same, so that one sees what another did.
+            // Often the same range, so that one access observes the effects of another.
             start = if rng.bool() { (starts.start() + 8 * rng.usize(..4)).min(*starts.end()) } else { start }
                 & !7;
         }

@@ -1,4 +1,4 @@
-//! One half of a connection in the model: plain memory, and what has to be seen on its queues.
+//! One half of a connection in the model: plain memory, and the expected completions of its queues.
 
 use std::collections::VecDeque;
 
@@ -17,7 +17,7 @@ const AREA_OCTETS: usize = 32 * 1024;
 /// Memory whose STag may be invalidated.
 const DISPOSABLES: u8 = 4;
 const DISPOSABLE_OCTETS: usize = 1024;
-/// The inbox holds this many short slots, and behind them as many long ones as there is room for.
+/// The inbox holds this many short slots, and after them as many long ones as fit.
 const SHORT_SLOTS: usize = 16;
 const SHORT_OCTETS: usize = 512;
 const LONG_OCTETS: usize = 6 * 1024;
@@ -25,7 +25,7 @@ const LONG_OCTETS: usize = 6 * 1024;
 /// How a send request is to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ends {
-    /// With so many octets.
+    /// Completed, with this number of octets.
     Done(u32),
     /// By a fault of this end's own, in these words.
     Locally(Status),
@@ -51,7 +51,7 @@ pub fn next_name(rng: &mut Rng, next_stag: &mut u16) -> STag {
 /// One end's part of a connection.
 pub struct Half {
     areas: Vec<(Area, Memory)>,
-    /// What it opens to its peer.
+    /// Its grants to its peer.
     pub names: Vec<Named>,
     /// Send requests posted and not known to be complete, in order.
     pub due: VecDeque<Due>,
@@ -64,7 +64,7 @@ pub struct Half {
     /// The youngest of those that it took, and how many it took.
     pub last_shared: u64,
     pub shared_taken: u64,
-    /// What has come of a message that takes one of those and is never Delivered.
+    /// The octets received of a message that uses one of those and is never Delivered.
     pub begun: Option<Vec<u8>>,
     pub next_id: u64,
     /// It has failed, or its peer has: nothing more is posted.
@@ -93,7 +93,7 @@ impl Half {
             let mut content = vec![0; octets];
             rng.fill(&mut content);
             let (stag, region) = (next_name(rng, next_stag), region_of(&content));
-            // Only what is for one stream alone may be invalidated by its peer (RDMAP-8.1.1-02).
+            // A peer may invalidate only a registration that is for its stream alone (RDMAP-8.1.1-02).
             let alone = matches!(area, Area::Disposable(_));
             let stream = alone.then_some(number as u32);
             host.register(stag, Grant { stream, ..Grant::new(region.clone(), PD, 0, access) });
@@ -178,12 +178,12 @@ impl Half {
         Some(Receive { id: self.id(), slot, pieces })
     }
 
-    /// A slot whose receive is complete.
+    /// Frees the slot of a receive that is complete.
     pub fn release(&mut self, receive: &Receive) {
         self.free_slots.push(receive.slot);
     }
 
-    /// Whether all memory holds what the model says.
+    /// Asserts that all memory matches the model.
     #[track_caller]
     pub fn expect_memory(&self, what: &str) {
         for (area, memory) in &self.areas {

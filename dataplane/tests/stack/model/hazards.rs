@@ -10,16 +10,16 @@ use core::ops::Range;
 /// A part of the memory of one half of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Area {
-    /// What its owner sends; nobody writes it.
+    /// The owner sends from it; no request writes it.
     Source,
-    /// What the peer writes, reads and does Atomic Operations on; its owner does not touch it.
+    /// The peer writes, reads and does Atomic Operations on it; its owner does not use it.
     Shared,
-    /// Where the owner's Reads and the values of its Atomic Operations come to; it may be sent from.
+    /// The sink of the owner's Reads and of the values of its Atomic Operations; Sends may read it.
     Sink,
     /// Buffers for messages.
     Inbox,
-    /// Memory whose STag may be invalidated, and which is registered anew then; for the peer like what is
-    /// shared.
+    /// Memory whose STag may be invalidated, and which is then registered again; the peer uses it like shared
+    /// memory.
     Disposable(u8),
 }
 
@@ -55,7 +55,7 @@ pub struct Touches {
     pub opens: Option<usize>,
 }
 
-/// What keeps an order between a request and an earlier one.
+/// The measure that keeps an order between a request and an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Needs {
     Nothing,
@@ -70,13 +70,14 @@ fn meet(one: Option<&Span>, other: Option<&Span>) -> bool {
 }
 
 impl Touches {
-    /// What must be between this request and `earlier`, which is not complete.
+    /// Returns the measure needed between this request and `earlier`, which is not complete.
     pub fn needs(&self, earlier: &Self) -> Needs {
         let sink = self.sink.as_ref();
         let source_of = |span: &Option<Span>, touches: &Self| {
             touches.sources.iter().any(|source| meet(Some(source), span.as_ref()))
         };
-        // The answer must not change what is still to be sent, nor another answer come late over it.
+        // The response must change no octets that are still to be sent, and no late response may overwrite
+        // it.
         if source_of(&self.sink, earlier) || meet(sink, earlier.sink.as_ref()) {
             return Needs::Completion;
         }
@@ -85,12 +86,11 @@ impl Touches {
             return Needs::Completion;
         }
         let asked = [earlier.read.as_ref(), earlier.changed.as_ref()];
-        // A Read or Atomic Operation may be carried out after a Write behind it has been placed; and a Read
-        // after an Atomic Operation behind it. Atomic Operations keep their order, and Reads behind them see
-        // what they did.
+        // A Read or Atomic Operation may be carried out after a later Write has been placed, and a Read after
+        // a later Atomic Operation. Atomic Operations keep their order, and later Reads see their effects.
         let overtakes = asked.iter().any(|asked| meet(self.written.as_ref(), *asked))
             || meet(self.changed.as_ref(), earlier.read.as_ref());
-        // What a Read brings can be sent when it has come.
+        // Octets that a Read returns can be sent once it is complete.
         if overtakes || source_of(&earlier.sink, self) {
             return Needs::Fence;
         }

@@ -1,12 +1,12 @@
-//! Plain memory beside the stack's.
+//! The model's plain memory beside the stack's registered memory.
 
 use warpline_dataplane::memory::{Region, STag};
 
 use super::hazards::Span;
 
-/// Registered memory, and what the model says is in it.
+/// Registered memory, and its expected contents.
 pub struct Memory {
-    /// What it was called first.
+    /// Its first name.
     pub stag: STag,
     pub region: Region,
     pub content: Vec<u8>,
@@ -22,7 +22,7 @@ impl Memory {
         }
     }
 
-    /// Whether `spans` hold what the model says.
+    /// Asserts that `spans` hold the octets of the model.
     #[track_caller]
     pub fn expect(&self, spans: &[Span], what: &str) {
         for span in spans {

@@ -1,5 +1,5 @@
-//! Work that changes what this end opens to its peer: windows are bound, memory is registered anew, names are
-//! invalidated.
+//! Work that changes an end's grants to its peer: it binds windows, renews registrations and invalidates
+//! names.
 
 use warpline_dataplane::memory::{Access, Binding, FastRegistration};
 use warpline_dataplane::qp::work::{Operation, SliceList};
@@ -29,8 +29,8 @@ impl Play {
         one.min(other)..one.max(other) + 1
     }
 
-    /// Sees that what the peer has read of this half by the name in `place` need not be sent again: when its
-    /// Reads are complete, the next that comes from it acknowledges them.
+    /// Ensures that octets which the peer has read from this half by the name in `place` need not be sent
+    /// again: when the peer's Reads are complete, its next message acknowledges them.
     fn settle(&mut self, number: usize, side: usize, place: usize) {
         if !self.halves[number][side].names[place].unsettled {
             return;
@@ -41,7 +41,7 @@ impl Play {
         self.halves[number][side].names.iter_mut().for_each(|named| named.unsettled = false);
     }
 
-    /// A window, under its next name, on a part of what is registered.
+    /// A window, under its next name, on a part of a registration.
     pub fn a_bind(&mut self, number: usize, side: usize) -> Option<Work> {
         let half = &self.halves[number][side];
         let place = half.place(&mut self.rng, |half, place| {

@@ -1,4 +1,4 @@
-//! One seed: work of chance on the stack and on the model, and the comparison.
+//! One seed: random work on the stack and on the model, and the comparison.
 
 use fastrand::Rng;
 use warpline_dataplane::device::sim::Network;
@@ -12,9 +12,9 @@ use super::receives::deliver;
 use super::work::{Effect, Work};
 use super::world::{DEPTH, Setup, World};
 
-/// An STag that nothing is behind.
+/// An STag that names no memory.
 pub const NOWHERE: STag = STag(0xfeed_ffff);
-/// Virtual time in which everything that waits must come, whatever the network does.
+/// Virtual time within which every pending event must occur, whatever the network does.
 const PATIENCE_S: u64 = 2000;
 
 /// How much was done, to see that a run tries everything.
@@ -85,7 +85,7 @@ pub struct Play {
     pub rng: Rng,
     pub world: World,
     pub setup: Setup,
-    /// What the queue pairs of each host share.
+    /// The shared receive pools of the hosts.
     pub pools: [Pool; 2],
     /// Both halves of each connection.
     pub halves: Vec<[Half; 2]>,

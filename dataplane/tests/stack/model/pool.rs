@@ -13,7 +13,7 @@ use super::receives::{Receive, pieces};
 use super::world::Host;
 use crate::common::{PD, region_of};
 
-/// Octets that each of them takes, at least: nobody can say which a message will find.
+/// Least size of each receive in octets: which message uses which receive is not predictable.
 pub const LEAST_OCTETS: usize = 2500;
 const SLOT_OCTETS: usize = 3000;
 /// As many as may be posted.
@@ -64,7 +64,7 @@ impl Pool {
         Some((self.posted.remove(older)?, older))
     }
 
-    /// A message has come to `receive`.
+    /// A message has arrived in `receive`.
     pub fn fill(&mut self, receive: &Receive, octets: &[u8]) {
         self.memory.scatter(&receive.pieces, octets);
     }

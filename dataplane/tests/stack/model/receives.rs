@@ -1,5 +1,5 @@
-//! Receives in the model, of queue pairs that have their own and of those that share: posted, taken by
-//! messages, reported.
+//! Receives in the model, of queue pairs with their own and with shared queues: posted, used by messages,
+//! completed.
 
 use core::ops::Range;
 
@@ -28,7 +28,7 @@ impl Receive {
         self.pieces.iter().map(|piece| piece.range.len()).sum()
     }
 
-    /// How the stack is told of it, in memory that is called `stag`.
+    /// The stack's request for this receive, in memory named `stag`.
     pub fn request(&self, stag: STag) -> ReceiveRequest {
         let slice =
             |piece: &Span| Slice { stag, to: piece.range.start as u64, octets: piece.range.len() as u32 };
@@ -55,7 +55,7 @@ pub fn pieces(rng: &mut Rng, slot: Range<usize>, least: usize) -> Vec<Span> {
 pub struct DueReceive {
     /// Which it must be; of a shared queue it is seen when it comes.
     pub receive: Option<Receive>,
-    /// What came, if it is a Send and no Immediate Data.
+    /// The octets received, if it is a Send and no Immediate Data.
     pub octets: Option<Vec<u8>>,
     pub immediate: Option<u64>,
     pub invalidated: Option<STag>,
@@ -86,7 +86,7 @@ impl Play {
         if !there.shares {
             return there.receives.front().map(Receive::octets);
         }
-        // Every message on its way takes one, and any that is left may be this one's.
+        // Every message in flight takes one, and any of the rest may serve this message.
         let taken: usize = self.messages_to_pool(1 - side).sum();
         (self.pools[1 - side].posted.len() > taken).then_some(LEAST_OCTETS)
     }
@@ -97,9 +97,9 @@ impl Play {
         sharing.map(|half| half.due_receives.len() + usize::from(half.begun.is_some()))
     }
 
-    /// Which receive of the shared queue a completion is of: one that is still posted, behind those that this
-    /// queue pair took before, and such that there is a message of others for each that is older and still
-    /// there.
+    /// Returns the receive of the shared queue that a completion belongs to: one that is still posted, after
+    /// those that this queue pair took before, and such that each older one that is still posted has a
+    /// message of another queue pair.
     // Requirements: DDP-8.3.2-07
     fn take_shared(&mut self, number: usize, side: usize, id: u64, what: &str) -> Receive {
         let others: usize = self.messages_to_pool(side).sum();
@@ -137,8 +137,8 @@ impl Play {
         self.pools[side].release(&receive);
     }
 
-    /// A receive of a stream that has ended, or is about to. Of those it shares it takes what it took for a
-    /// message.
+    /// A receive of a stream that has ended, or is about to. From a shared queue it takes the one that it
+    /// held for a message.
     pub fn take_last_receive(&mut self, number: usize, side: usize, completion: &Completion) {
         let what = self.what(number, side, completion);
         assert_ne!(completion.status, Status::Success, "{what}");
@@ -154,7 +154,7 @@ impl Play {
         self.pools[side].release(&receive);
     }
 
-    /// At the end, when nothing is under way: what is left was posted last, and everything is counted.
+    /// At the end, with nothing in flight: the remaining receives were posted last, and all are counted.
     // Requirements: DDP-8.3.2-07, RDMAP-8.1.2-05
     pub fn expect_pool(&self, side: usize, what: &str) {
         let (pool, host) = (&self.pools[side], &self.world.hosts[side]);

@@ -1,4 +1,4 @@
-//! Requests of every kind, of chance, and what each does in the model.
+//! Random requests of every kind, and the effect of each in the model.
 
 use warpline_dataplane::limits;
 use warpline_dataplane::memory::{Access, STag};
@@ -12,19 +12,19 @@ use super::play::{NOWHERE, Play};
 /// Longest message of Writes and Reads.
 const LONG_OCTETS: usize = 12_000;
 
-/// What is to be posted: the request, and what the model knows of it.
+/// A request to be posted, and its state in the model.
 pub struct Work {
     pub operation: Operation,
     pub local: Payload,
     pub touches: Touches,
     pub ends: Ends,
-    /// What it does in the model.
+    /// Its effect in the model.
     pub effect: Effect,
 }
 
-/// What a request does in the model.
+/// The effect of a request in the model.
 pub enum Effect {
-    /// Octets come to the peer's memory.
+    /// Octets are written to the peer's memory.
     Write {
         target: Span,
         octets: Vec<u8>,
@@ -54,7 +54,7 @@ pub enum Effect {
     },
 }
 
-/// What comes out of the peer's receive queue.
+/// A message that the peer's receive queue completes.
 pub struct Message {
     pub octets: Vec<u8>,
     pub immediate: Option<u64>,
@@ -247,7 +247,7 @@ impl Play {
     }
 }
 
-/// RFC 7306 §5.1.1, as the document spells it out. Operands: what is added, and the ends of fields.
+/// RFC 7306 §5.1.1, as the document defines it. Operands: the addend, and the ends of fields.
 fn add(value: u64, [data, mask, ..]: [u64; 4]) -> u64 {
     let (mut carry, mut sum) = (0, 0);
     for bit in 0..64 {
@@ -258,7 +258,7 @@ fn add(value: u64, [data, mask, ..]: [u64; 4]) -> u64 {
     sum
 }
 
-/// RFC 7306 §5.1.2. Operands: what comes in and where, what is expected and where.
+/// RFC 7306 §5.1.2. Operands: the new value and its mask, the expected value and its mask.
 fn compare_and_swap(value: u64, [swap, swap_mask, compare, compare_mask]: [u64; 4]) -> u64 {
     if (compare ^ value) & compare_mask == 0 { value & !swap_mask | swap & swap_mask } else { value }
 }

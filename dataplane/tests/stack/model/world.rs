@@ -1,4 +1,5 @@
-//! Two cores with several connections between them, in virtual time, and what an application holds of them.
+//! Two cores with several connections between them, in virtual time, and the resources that an application
+//! holds.
 
 use std::sync::Arc;
 
@@ -35,7 +36,7 @@ pub struct Setup {
     /// Of the two hosts: which queue pairs take their receives from a queue that they share, a bit for each.
     pub sharing: [u8; 2],
     pub impairments: Impairments,
-    /// Sends that meet no receive wait for one, before they are what they are without waiting.
+    /// Sends without a receive wait for one, before they fail as they do without waiting.
     pub waiting: bool,
 }
 

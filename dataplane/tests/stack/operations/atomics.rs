@@ -17,7 +17,7 @@ fn set(region: &Region, offset: usize, value: u64) {
     assert!(region.write(offset, &value.to_ne_bytes()));
 }
 
-/// Each operation does what the document says, in order, between Reads of the same octets, and brings the
+/// Each operation has the documented effect, in order, between Reads of the same octets, and returns the
 /// value from before.
 // Requirements: RDMAPX-5-01, RDMAPX-5-03, RDMAPX-5-04
 #[test]
@@ -74,8 +74,8 @@ fn no_addition_is_lost() {
     assert_eq!(value(&bench.b[0], 0), 600);
 }
 
-/// What is not aligned, not there, or not open to it is not touched, and ends the stream with the documented
-/// Terminate.
+/// An operation on memory that is unaligned, not registered or not granted changes nothing, and ends the
+/// stream with the documented Terminate.
 // Requirements: RDMAPX-5-02, RDMAPX-8-01
 #[test]
 fn what_may_not_be_changed_is_not() {

@@ -1,4 +1,4 @@
-//! Two hosts in Full Operation, each with memory that both know.
+//! Two hosts in Full Operation, each with memory whose STags both hold.
 
 use warpline_dataplane::device::sim::{EndConfig, Impairments};
 use warpline_dataplane::memory::{Access, Region, STag};
@@ -8,13 +8,13 @@ use crate::common::{Pair, Setup, pattern, region_of};
 
 /// Open to the peer in every way, at both ends.
 pub const SHARED: STag = STag::new(1, 0x1111);
-/// For this end alone: what it sends, and where messages and answers go.
+/// For this end alone: the source of its messages, and the sink of messages and responses.
 pub const OWN: STag = STag::new(2, 0x2222);
 pub const REGION_OCTETS: usize = 1 << 18;
 
 pub struct Bench {
     pub pair: Pair,
-    /// Of `a` and of `b`: what [`SHARED`] and [`OWN`] name.
+    /// The memory of `a` and of `b`: the regions that [`SHARED`] and [`OWN`] name.
     pub a: [Region; 2],
     pub b: [Region; 2],
 }
@@ -39,7 +39,7 @@ impl Bench {
         Self { pair, a, b }
     }
 
-    /// Runs until `a` has `count` completions more, and gives them.
+    /// Runs until `a` has `count` more completions, and returns them.
     pub fn completions_of_a(&mut self, count: usize) -> Vec<Completion> {
         let mut completions = Vec::new();
         let done = self.pair.run_until(30, |pair| {

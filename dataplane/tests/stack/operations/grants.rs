@@ -1,4 +1,4 @@
-//! What this end grants, changed by work requests and by the peer's Sends.
+//! Tests of an end's grants, changed by work requests and by the peer's Sends.
 
 use warpline_dataplane::core::ring::{Command, Event};
 use warpline_dataplane::memory::{Access, Binding, FastRegistration, Grant, RemoveError, STag};
@@ -22,8 +22,8 @@ fn bench() -> Bench {
     bench
 }
 
-/// Work posted behind a request that changes what this end grants is not looked at before that is carried
-/// out. What it may name stays: memory goes when it is done.
+/// A request that follows a change of grants is not examined before the change is carried out. The memory
+/// that it may name stays: the memory is freed when the request is done.
 #[test]
 fn memory_stays_for_what_waits_behind_a_change() {
     let mut bench = bench();
@@ -88,8 +88,8 @@ fn a_window_is_as_narrow_as_it_was_bound() {
     }
 }
 
-/// A Send takes back what was given to its stream, and tells the receiver what. It is then closed to all,
-/// until it is registered anew under another key.
+/// A Send invalidates a grant to its stream, and the completion names the STag. The memory is then closed to
+/// all, until it is registered again under another key.
 // Requirements: RDMAP-5.3-08, RDMAP-7.2-04, DDP-8.3-02, DDP-8.3.1-07
 #[test]
 fn a_send_invalidates() {
@@ -118,7 +118,7 @@ fn a_send_invalidates() {
     assert_eq!(bench.completions_of_a(1)[0].status, Status::Failed(told), "the old name is stale");
 }
 
-/// What is for all streams of the domain no peer can take from them.
+/// A peer cannot invalidate a registration that is for all streams of the domain.
 // Requirements: RDMAP-8.1.1-02, A-17
 #[test]
 fn a_shared_registration_is_not_a_peers_to_invalidate() {
@@ -131,7 +131,7 @@ fn a_shared_registration_is_not_a_peers_to_invalidate() {
     assert!(matches!(bench.completions_of_b(1)[0].status, Status::Failed(_)), "it is not delivered");
 }
 
-/// A Read that was begun is answered to its end, whatever becomes of the name meanwhile.
+/// A Read in progress is answered completely, even if its STag is invalidated meanwhile.
 #[test]
 fn an_answer_outlives_the_name() {
     let mut bench = bench();
@@ -144,7 +144,7 @@ fn an_answer_outlives_the_name() {
     assert!(holds(&bench.a[1], 0, &octets_of(&bench.b[0], 0, 200_000)));
 }
 
-/// What cannot be granted is refused here, and the stream ends, as with any request that cannot be done.
+/// An invalid grant is refused locally, and the stream ends, as with any request that cannot be done.
 #[test]
 fn what_cannot_be_granted() {
     let bound = |change: fn(&mut Binding)| {

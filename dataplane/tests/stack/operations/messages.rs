@@ -1,4 +1,5 @@
-//! Sends of every kind, Immediate Data (RFC 7306 §6), and where their octets may come from and go to.
+//! Tests of Sends of every kind, of Immediate Data (RFC 7306 §6), and of the allowed sources and sinks of
+//! their octets.
 
 use warpline_dataplane::memory::STag;
 use warpline_dataplane::qp::error::StreamError;
@@ -64,7 +65,7 @@ fn inline_octets_travel_in_the_request() {
     assert!(holds(&bench.b[0], 3, b"sixteen octets !"));
 }
 
-/// Sends of every kind, and what the receiver hears of each.
+/// Sends of every kind, and the receiver's completion of each.
 // Requirements: RDMAP-5.3-03, RDMAP-5.5-02, DDP-4.3-03, DDP-4.3-04, DDP-5.4-03
 #[test]
 fn sends_of_every_kind() {
@@ -86,7 +87,7 @@ fn sends_of_every_kind() {
     }
 }
 
-/// Eight octets, with the completion of a receive whose buffer stays as it is; in order with Sends. A Write
+/// Eight octets, with the completion of a receive whose buffer stays unchanged; in order with Sends. A Write
 /// with Immediate Data is one request with one completion at each end.
 // Requirements: RDMAPX-6-01
 #[test]
@@ -143,8 +144,8 @@ fn a_message_has_an_end() {
     assert_eq!(bench.completions_of_a(1)[0].status, Status::Success, "nothing suffers from it");
 }
 
-/// A buffer that the application has no right to write is its own fault, and says so; the peer hears of a
-/// local error.
+/// A buffer that the application may not write is an error of the application, and is reported as such; the
+/// peer receives a local error.
 #[test]
 fn a_bad_buffer_is_the_receivers_fault() {
     for bad in [Slice { stag: STag::new(9, 9), to: 0, octets: 64 }, own(1 << 40, 64)] {

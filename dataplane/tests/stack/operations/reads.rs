@@ -1,4 +1,4 @@
-//! RDMA Reads (RFC 5040 §5.2).
+//! Tests of RDMA Reads (RFC 5040 §5.2).
 
 use warpline_dataplane::core::ring::{Command, Event};
 use warpline_dataplane::device::sim::Impairments;
@@ -17,7 +17,7 @@ fn read(to: u64) -> Operation {
     Operation::Read { stag: SHARED, to }
 }
 
-/// Every length comes whole, in the order of posting, and nothing but what was asked for is written.
+/// A Read of every length is complete, in the order of posting, and writes only the requested octets.
 // Requirements: RDMAP-5.2-01, RDMAP-5.2.1-03, RDMAP-5.2.1-04, RDMAP-5.2.1-06, RDMAP-5.2.1-09, RDMAP-5.2.2-03
 #[test]
 fn every_length_comes_whole() {
@@ -39,7 +39,7 @@ fn every_length_comes_whole() {
             assert_eq!((completion.kind, completion.octets), (CompletionKind::Read, octets));
         }
         assert!(holds(&bench.a[1], 0, &expected));
-        // The other end's application hears nothing of it.
+        // The other end's application has no completion.
         // Requirements: RDMAP-5.2.1-02
         assert_eq!(bench.pair.b.poll_completions(), []);
         assert_eq!(bench.pair.b.qp.error(), None);
@@ -85,8 +85,8 @@ fn reads_both_ways_under_loss() {
     }
 }
 
-/// RFC 5040 §5.5: without a fence a Send overtakes the answer to a Read; with one it waits, and what is
-/// posted behind it too.
+/// RFC 5040 §5.5: without a fence a Send overtakes the response to a Read; with one it waits, and later
+/// requests too.
 #[test]
 fn a_fence_waits_for_answers() {
     for fenced in [false, true] {
@@ -107,7 +107,7 @@ fn a_fence_waits_for_answers() {
     }
 }
 
-/// Who closes with Reads under way has their answers first.
+/// An end that closes with Reads in flight receives their responses first.
 // Requirements: DDP-6.2.1-01
 #[test]
 fn a_close_waits_for_answers() {
@@ -163,7 +163,7 @@ fn a_read_to_nowhere_is_refused_here() {
     assert_eq!(bench.pair.b.qp.error(), Some(told));
 }
 
-/// What may not be read is not, and the reader is told why.
+/// A Read of memory that is not granted is refused, and the reader receives the reason.
 // Requirements: RDMAP-7.2-05 to RDMAP-7.2-08, RDMAP-5.2.1-08
 #[test]
 fn what_may_not_be_read_is_refused_there() {
@@ -211,7 +211,7 @@ fn memory_stays_while_it_is_read_into() {
     assert_eq!(bench.completions_of_a(1)[0].status, Status::Success);
 }
 
-/// Who asks a peer that has finished waits for nothing: the stream fails, and both ends come to rest.
+/// A Read from a peer that has finished does not wait: the stream fails, and both ends become idle.
 // Requirements: RDMAP-5.5-08
 #[test]
 fn a_read_behind_the_peers_end_fails() {

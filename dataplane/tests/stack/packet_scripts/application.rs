@@ -1,5 +1,4 @@
-//! What stands above the core: control's commands and events, and an application with a queue pair and
-//! memory.
+//! The layers above the core: control's commands and events, and an application with a queue pair and memory.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -17,14 +16,14 @@ use super::script::Octets;
 use crate::common::raw::RawPeer;
 use crate::common::{PD, QP, region_of};
 
-/// What the core's Writes are read from.
+/// The source of the core's Writes.
 const SOURCE: STag = STag::new(1, 0x1111);
 /// Where the peer's Writes go.
 pub const TARGET: STag = STag::new(2, 0x2222);
 const REGION_OCTETS: usize = 1 << 20;
 
-/// Payload octets of an FPDU of an RDMA Write that fills a segment of `emss` octets without Markers
-/// (RFC 5044 §4.5): what ULPDU_Length, DDP header and CRC leave of the last multiple of four.
+/// Payload octets of an FPDU of an RDMA Write that fills a segment of `emss` octets without Markers (RFC 5044
+/// §4.5): the last multiple of four, less ULPDU_Length, DDP header and CRC.
 pub const fn write_payload(emss: usize) -> usize {
     emss - emss % 4 - (2 + 14 + 4)
 }
@@ -63,7 +62,7 @@ impl Application {
         Self { qp, completions, target, events: VecDeque::new(), posted: 0, requests: 0 }
     }
 
-    /// Posts an RDMA Write of `octets` octets, each to the place it has in what was posted so far.
+    /// Posts an RDMA Write of `octets` octets; each octet depends on its place in all octets posted so far.
     pub fn write(&mut self, octets: u32) -> Result<(), String> {
         let to = self.posted;
         self.posted += u64::from(octets);
@@ -88,7 +87,7 @@ impl Application {
         })
     }
 
-    /// Takes what the core told control since the last look.
+    /// Takes the core's events for control since the last call.
     pub fn take_events(&mut self, peer: &mut RawPeer, flows: &mut BTreeMap<u32, Flow>) {
         for event in peer.events.drain(..) {
             match &event {
@@ -147,7 +146,7 @@ pub fn connection(flow: &Flow) -> Result<ConnectionId, String> {
     flow.connection.ok_or_else(|| format!("flow {} has no connection that control knows of", flow.number))
 }
 
-/// An event as `event` lines have it; the flow stands there unless it is the first.
+/// An event in the syntax of `event` lines; the flow is included unless it is the first.
 fn words(event: &Event, flows: &BTreeMap<u32, Flow>) -> String {
     let of = |text: &str, connection: &ConnectionId| {
         let flow = flows.values().find(|flow| flow.connection == Some(*connection));

@@ -1,4 +1,4 @@
-//! `check` lines: `cwnd == 10 * mss && 90ms <= srtt`.
+//! Evaluates `check` lines: `cwnd == 10 * mss && 90ms <= srtt`.
 
 use super::words::duration;
 
@@ -9,11 +9,12 @@ enum Token {
     Operator(String),
 }
 
-/// Whether `text` holds, `value` giving what names stand for; if not, what each name stood for.
+/// Evaluates `text`, with `value` returning the value of each name. If it is false, returns the value of each
+/// name.
 ///
 /// # Errors
 ///
-/// What cannot be read, or what `value` says of a name.
+/// The part that cannot be parsed, or the error of `value` for a name.
 pub fn holds(text: &str, value: impl Fn(&str) -> Result<i128, String>) -> Result<Result<(), String>, String> {
     let tokens = tokens(text)?;
     let mut seen = Vec::new();

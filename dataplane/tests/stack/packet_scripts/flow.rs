@@ -1,4 +1,4 @@
-//! One pair of ports: where its sequence numbers begin, and which octets went over it.
+//! One pair of ports: the start of its sequence numbers, and the octets sent over it.
 
 use warpline_dataplane::core::ring::ConnectionId;
 use warpline_dataplane::wire::tcp::{Flags, SeqNumber, Timestamps};
@@ -6,7 +6,7 @@ use warpline_dataplane::wire::tcp::{Flags, SeqNumber, Timestamps};
 use super::script::{self, Options, Payload, Segment};
 use crate::common::raw::{PEER_ISS, PEER_PORT, Sent};
 
-/// What a script calls flow 1, or another number.
+/// A flow of a script, such as flow 1.
 pub struct Flow {
     pub number: u32,
     pub peer_port: u16,
@@ -17,9 +17,9 @@ pub struct Flow {
     /// The first timestamp of the core, once seen.
     timestamp_base: Option<u32>,
     pub connection: Option<ConnectionId>,
-    /// Octets the core was told to send as they are.
+    /// Octets that the core was asked to send unchanged.
     pub queued: Vec<u8>,
-    /// Octets the core has sent, by their place: what is sent again must be the same.
+    /// Octets the core has sent, by their place: retransmitted octets must be the same.
     sent: Vec<Option<u8>>,
     /// Streaming octets that control was given and no line has read.
     pub received: Vec<u8>,
@@ -32,7 +32,7 @@ pub fn peer_octet(at: usize) -> u8 {
     at.wrapping_mul(7).wrapping_add(at / 251 + 3) as u8
 }
 
-/// The octet at place `at` of what the core sends.
+/// The octet at place `at` of the core's stream.
 pub fn core_octet(at: usize) -> u8 {
     at.wrapping_mul(11).wrapping_add(at / 241 + 5) as u8
 }
@@ -70,7 +70,7 @@ impl Flow {
         Timestamps { value, echo: base.wrapping_add(echo) }
     }
 
-    /// What the core sent, in the numbers of scripts.
+    /// A segment of the core, in the numbers of scripts.
     pub fn observe(&mut self, sent: &Sent) -> Segment {
         let header = &sent.header;
         if header.flags.contains(Flags::SYN) && self.core_iss.is_none() {
@@ -108,7 +108,7 @@ impl Flow {
         }
     }
 
-    /// Holds octets the core sent at place `seq` against what it was to send and what it sent before.
+    /// Compares octets that the core sent at place `seq` with the expected ones and with earlier copies.
     pub fn judge_octets(&mut self, seq: i64, octets: &[u8]) -> Result<(), String> {
         let Ok(first) = usize::try_from(seq - 1) else {
             return if octets.is_empty() {

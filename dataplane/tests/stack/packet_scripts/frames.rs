@@ -1,4 +1,4 @@
-//! The peer's frames: segments, whole and in fragments, and what routers say of segments.
+//! Builds the peer's frames: segments, whole and in fragments, and routers' errors about segments.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
@@ -29,7 +29,7 @@ impl Family {
     }
 }
 
-/// What the IP header of a packet of the peer says.
+/// Fields of the IP header of a packet of the peer.
 #[derive(Clone, Copy)]
 pub struct Ip {
     pub family: Family,
@@ -166,7 +166,7 @@ fn icmp_v4(ip: Ip, message: IcmpMessage, quoted: &[u8], segment_octets: usize) -
 /// RFC 4443 §3: as much as fits is quoted; here the headers.
 fn icmp_v6(ip: Ip, message: IcmpMessage, quoted: &[u8], segment_octets: usize) -> Vec<u8> {
     let (kind, code, mtu) = match message {
-        // What RFC 792 calls host, port and prohibited has other numbers in RFC 4443 §3.1.
+        // RFC 4443 §3.1 has other numbers for RFC 792's host, port and prohibited.
         IcmpMessage::Unreachable(code) => (1, [0, 3, 4, 4][usize::from(code.min(3))], 0),
         IcmpMessage::TooBig(mtu) => (2, 0, mtu),
     };

@@ -1,4 +1,4 @@
-//! An expected segment beside the one that came.
+//! Compares an expected segment with the received one.
 
 use warpline_dataplane::wire::tcp::Flags;
 
@@ -9,7 +9,7 @@ use super::segment::{flags_text, options_text};
 /// Milliseconds by which a timestamp may differ from the one a line names: timers run on a wheel.
 const TIMESTAMP_TOLERANCE: u32 = 3;
 
-/// What differs, each difference in words. Windows are compared only where the line names one.
+/// Returns a description of each difference. Windows are compared only if the line names one.
 pub fn differences(expected: &Segment, came: &Segment, octets: &[u8]) -> Vec<String> {
     let mut differences = Vec::new();
     let mut compare = |name: &str, same: bool, expected: String, came: String| {
@@ -19,7 +19,7 @@ pub fn differences(expected: &Segment, came: &Segment, octets: &[u8]) -> Vec<Str
     };
     let number = |value: Option<i64>| value.map_or("none".to_owned(), |value| value.to_string());
     compare("flow", expected.flow == came.flow, expected.flow.to_string(), came.flow.to_string());
-    // Where a sender pushes is its own choice (RFC 9293 §3.9.1): PSH is judged where a line names it.
+    // A sender may set PSH freely (RFC 9293 §3.9.1): it is compared only if a line names it.
     let ignored = if expected.flags.contains(Flags::PSH) { Flags::empty() } else { Flags::PSH };
     let flags = expected.flags == came.flags - ignored;
     compare("flags", flags, flags_text(expected.flags), flags_text(came.flags));
@@ -36,7 +36,7 @@ pub fn differences(expected: &Segment, came: &Segment, octets: &[u8]) -> Vec<Str
     let options = options_match(&expected.options, &came.options);
     compare("options", options, options_text(&expected.options), options_text(&came.options));
     match &expected.payload {
-        // Of a part there is nothing to judge but that it is what was sent before.
+        // For a part of an FPDU, only equality with the octets sent before is checked.
         Payload::Pattern | Payload::PartOfFpdu(_) => {}
         Payload::Literal(literal) => {
             let text = |octets: &[u8]| format!("\"{}\"", octets.escape_ascii());
@@ -61,7 +61,7 @@ fn options_match(expected: &Options, came: &Options) -> bool {
         (Some(one), Some(other)) => same(one.0, other.0, TIMESTAMP_TOLERANCE) && same(one.1, other.1, 0),
         (expected, came) => expected.is_none() && came.is_none(),
     };
-    // `<...>` lets pass what it does not name; what it names must be there.
+    // `<...>` allows options that it does not name; options that it names must be there.
     let others = expected.and_others;
     let field = |named: bool, same: bool| same || (others && !named);
     field(expected.timestamps.is_some(), timestamps)

@@ -1,4 +1,4 @@
-//! Text to script.
+//! Parses the text of a script.
 
 use std::ops::Range;
 
@@ -12,11 +12,11 @@ use warpline_dataplane::time::{MICROSECOND, SECOND};
 /// (§2.1).
 const HANDSHAKE_NS: u64 = 333_334 * MICROSECOND;
 
-/// Reads a script.
+/// Parses a script.
 ///
 /// # Errors
 ///
-/// The file, the line and what is wrong with it.
+/// The file, the line and a description of the error.
 pub fn parse(path: &str, text: &str) -> Result<Script, String> {
     let title = text.lines().next().and_then(|line| line.strip_prefix("# ")).unwrap_or_default().to_owned();
     let mut lines = Vec::new();

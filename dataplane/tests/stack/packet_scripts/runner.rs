@@ -1,4 +1,4 @@
-//! Plays a script: a core on one side, the lines of the script on the other, virtual time between.
+//! Runs a script: a core on one side, the lines of the script on the other, virtual time between.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -17,11 +17,11 @@ use super::{expression, matcher, segment, values};
 use crate::common::PORT;
 use crate::common::raw::{RawPeer, Sent};
 
-/// How long an expected segment is waited for that may come whenever it wants, or that is late already.
+/// Maximum wait for an expected segment that has no time, or whose time has passed.
 const PATIENCE_NS: u64 = 300 * SECOND;
 
-/// What the frames of one exchange take at most on their way, in nanoseconds: lines that follow each other at
-/// once may find that so much has passed.
+/// Maximum time in nanoseconds that the frames of one exchange are in flight: lines that follow each other at
+/// once may observe this delay.
 const FRAME_TIME_NS: u64 = 1_000_000;
 
 /// Why a script does not hold.
@@ -287,8 +287,8 @@ impl Stage {
         (Instant::from_nanos(at.as_nanos().saturating_sub(self.tolerance_ns)), at + self.tolerance_ns)
     }
 
-    /// What the core sent, in the numbers of its flow: the wanted one if the ports are its own, else the one
-    /// whose they are.
+    /// A segment of the core, in the numbers of its flow: the wanted flow if the ports match, else the flow
+    /// that they belong to.
     fn observe(&mut self, wanted: u32, sent: &Sent) -> Result<(u32, Segment), String> {
         let ports = (sent.header.source_port, sent.header.destination_port);
         let fits = |flow: &Flow| {
@@ -427,7 +427,7 @@ impl Stage {
         Err(format!("{} octets were given up: \"{}\"", received.len(), received.escape_ascii()))
     }
 
-    /// A handshake; its segments are judged no further than that they open the connection.
+    /// A handshake; its segments are checked only as far as opening the connection requires.
     fn establish(&mut self, how: &script::Establish) -> Result<(), String> {
         let ecn = if how.ecn { Flags::ECE | Flags::CWR } else { Flags::empty() };
         let timestamps = how.options.timestamps;

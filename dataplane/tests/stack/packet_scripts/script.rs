@@ -1,5 +1,5 @@
-//! A packet script as read: what happens, in order, each with its time. `tests/scripts/README.md` tells the
-//! language.
+//! A parsed packet script: its statements, in order, each with its time. `tests/scripts/README.md` describes
+//! the language.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use warpline_dataplane::wire::tcp::Flags;
 pub struct Script {
     /// Where it came from, for reports.
     pub path: String,
-    /// Its first line: the section it shows, and what.
+    /// Its first line: the section it shows, and a description.
     pub title: String,
     pub lines: Vec<Line>,
 }
@@ -52,13 +52,13 @@ pub enum Statement {
     Icmp(Icmp),
     /// `nothing`: the core has sent nothing.
     Nothing,
-    /// `unjudged`: whatever the core sent is of no interest.
+    /// `unjudged`: segments that the core has sent are ignored.
     Unjudged,
-    /// `establish ...`: a handshake that is not what the script is about.
+    /// `establish ...`: a handshake that the script does not test.
     Establish(Establish),
-    /// What the application, or control, does.
+    /// An action of the application, or of control.
     Act(Action),
-    /// `event NAME`: control is told.
+    /// `event NAME`: control receives an event.
     Event(Vec<String>),
     /// `read N` or `read "..."`: streaming octets of a flow have come.
     Read(u32, Octets),
@@ -67,7 +67,7 @@ pub enum Statement {
     /// `placed A:B`, `not placed A:B`: whether octets of the peer's stream of FPDUs are in the application's
     /// memory.
     Placed(Range<u32>, bool),
-    /// `check A < B`: something the core tells of itself.
+    /// `check A < B`: a condition on values that the core reports.
     Check(String),
 }
 
@@ -108,11 +108,11 @@ pub enum Payload {
     Literal(Vec<u8>),
     /// One whole FPDU of an RDMA Write.
     Fpdu,
-    /// What these octets have of the FPDU that fills this range.
+    /// The part of an FPDU that these octets hold. The range is that of the whole FPDU.
     PartOfFpdu(Range<u32>),
 }
 
-/// What injected and expected segments have in common. Sequence numbers count from the sender's SYN,
+/// Fields that injected and expected segments share. Sequence numbers count from the sender's SYN,
 /// acknowledgements from the other end's.
 #[derive(Clone, Debug, Default)]
 pub struct Segment {
@@ -132,7 +132,7 @@ pub struct Segment {
 /// TCP options, relative numbers in them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// `...`: whatever else there is does not matter.
+    /// `...`: other options are ignored.
     pub and_others: bool,
     pub mss: Option<u16>,
     pub window_scale: Option<u8>,
@@ -181,7 +181,7 @@ pub struct Establish {
     pub active: bool,
     pub options: Options,
     pub window: u16,
-    /// From the core's SYN to what acknowledges it, in nanoseconds.
+    /// From the core's SYN to its acknowledgement, in nanoseconds.
     pub round_trip_ns: u64,
     /// SYN with ECE and CWR, answered with ECE (RFC 3168 §6.1.1).
     pub ecn: bool,
@@ -205,9 +205,9 @@ pub enum Action {
     Operate {
         markers: bool,
     },
-    /// An RDMA Write of so many octets.
+    /// An RDMA Write of this number of octets.
     Write(u32),
-    /// RDMA Writes that fill so many segments.
+    /// RDMA Writes that fill this number of segments.
     WriteSegments(u32),
     Close(u32),
     Abort(u32),

@@ -20,7 +20,7 @@ const FLAGS: [(char, Flags); 8] = [
 
 const ECN: [(&str, u8); 4] = [("[noecn]", 0), ("[ect1]", 1), ("[ect0]", 2), ("[ce]", 3)];
 
-/// What follows `<`.
+/// Parses the rest of a line after `<`.
 pub fn inject(words: &mut Words<'_>) -> Result<Statement, String> {
     let flow = flow(words)?;
     if let Some(quoted) = words.peek().and_then(|word| word.strip_prefix('['))
@@ -41,7 +41,7 @@ pub fn inject(words: &mut Words<'_>) -> Result<Statement, String> {
     Ok(Statement::Inject(injected))
 }
 
-/// What follows `>`.
+/// Parses the rest of a line after `>`.
 pub fn expect(words: &mut Words<'_>) -> Result<Statement, String> {
     let flow = flow(words)?;
     let mut segment = segment(flow, words)?;
@@ -76,7 +76,7 @@ fn segment(flow: u32, words: &mut Words<'_>) -> Result<Segment, String> {
     Ok(segment)
 }
 
-/// One of what may follow the sequence numbers.
+/// Parses one part that may follow the sequence numbers.
 fn part(segment: &mut Segment, words: &mut Words<'_>) -> Result<(), String> {
     match words.next()? {
         "ack" => segment.ack = Some(words.number()?),

@@ -1,4 +1,4 @@
-//! `option` lines: how the core under test is set up.
+//! `option` lines: the configuration of the core under test.
 
 use warpline_dataplane::core::Config;
 use warpline_dataplane::net::addresses::Cidr;
@@ -11,7 +11,7 @@ use super::frames::Family;
 use super::words::{duration, number};
 use crate::common::raw::RawPeer;
 
-/// What `option` lines say.
+/// The configuration that `option` lines describe.
 pub struct Setup {
     pub core: Config,
     pub family: Family,

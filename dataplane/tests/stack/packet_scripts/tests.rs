@@ -1,4 +1,4 @@
-//! Tests of the runner itself: what a script says that is not so, fails.
+//! Tests of the runner itself: a script with a wrong expectation fails.
 
 use super::{parser, runner};
 
@@ -10,7 +10,7 @@ listen
 event accepted
 ";
 
-/// What comes of the opening with `rest` after it.
+/// Returns the result of the opening with `rest` after it.
 fn outcome(rest: &str) -> Result<(), String> {
     let script = parser::parse("test", &format!("{OPENING}{rest}"))?;
     runner::run(&script).map_err(|failure| failure.to_string())

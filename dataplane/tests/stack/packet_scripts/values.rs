@@ -1,4 +1,4 @@
-//! What names in `check` lines stand for.
+//! Values of the names in `check` lines.
 
 use warpline_dataplane::core::statistics::DropCause;
 use warpline_dataplane::tcp::{Connection, State};
@@ -41,7 +41,7 @@ pub fn value(name: &str, peer: &RawPeer, flow: &Flow) -> Result<i128, String> {
     }
 }
 
-/// What the segments of a flow told: `iss.2`, `port.2`.
+/// Values from the segments of a flow: `iss.2`, `port.2`.
 pub fn of_flow(name: &str, flow: &Flow) -> Result<i128, String> {
     let value = match name {
         "iss" => flow.core_iss.map(|iss| iss.0.into()),

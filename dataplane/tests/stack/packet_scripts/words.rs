@@ -1,8 +1,8 @@
-//! The words of a line.
+//! Splits a line into words.
 
 use warpline_dataplane::time::{MICROSECOND, MILLISECOND, SECOND};
 
-/// What is left of a line. A word ends at a space; `<...>` and `"..."` are words whatever is in them.
+/// The rest of a line. A word ends at a space; `<...>` and `"..."` are one word each, with any contents.
 #[derive(Clone, Copy)]
 pub struct Words<'l>(&'l str);
 
@@ -15,12 +15,12 @@ impl<'l> Words<'l> {
         self.0.is_empty()
     }
 
-    /// All that is left.
+    /// The rest of the line.
     pub fn rest(&self) -> &'l str {
         self.0.trim_end()
     }
 
-    /// Takes all that is left.
+    /// Takes the rest of the line.
     pub fn take_rest(&mut self) -> &'l str {
         core::mem::take(&mut self.0)
     }
@@ -82,7 +82,7 @@ pub fn number<T: std::str::FromStr>(word: &str) -> Result<T, String> {
     word.parse().map_err(|_| format!("{word:?} is no number that fits"))
 }
 
-/// A time: `0`, `100us`, `1.5s`. Gives nanoseconds.
+/// Parses a time: `0`, `100us`, `1.5s`. Returns nanoseconds.
 pub fn duration(word: &str) -> Result<u64, String> {
     if word == "0" {
         return Ok(0);
