@@ -1,5 +1,5 @@
-//! A stream of FPDUs in every mode and every order, driven by libFuzzer. What happens, and what must hold, is
-//! in `fuzz/harness/fpdu`, which the tests run too.
+//! Fuzz target for a stream of FPDUs in every mode and every order, driven by libFuzzer. The steps and their
+//! invariants are in `fuzz/harness/fpdu`, which the tests run too.
 #![no_main]
 
 #[path = "../harness/fpdu/mod.rs"]

@@ -1,4 +1,4 @@
-//! The whole receive path, driven by libFuzzer. What happens, and what must hold, is in
+//! Fuzz target for the whole receive path, driven by libFuzzer. The steps and their invariants are in
 //! `fuzz/harness/receive`, which the tests run too.
 #![no_main]
 

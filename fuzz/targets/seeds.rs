@@ -151,7 +151,7 @@ fn segment(frame: &[u8]) -> Option<Segment<'_>> {
 #[derive(Default)]
 struct Connection {
     flow: u8,
-    /// What the host expects next of its peer, and the end of what it has sent.
+    /// The next octet that the host expects of its peer, and the end of the octets it has sent.
     expected: u32,
     next: u32,
     /// The host opened it.
@@ -200,7 +200,7 @@ fn counted(input: &mut Vec<u8>, octets: &[u8]) {
     input.extend(octets);
 }
 
-/// The host sent a segment: what its control must have done.
+/// The host sent a segment: appends the commands that its control must have issued.
 fn sent(input: &mut Vec<u8>, connections: &mut HashMap<(u16, u16), Connection>, segment: &Segment<'_>) {
     let count = connections.len() as u8;
     let connection = connections.entry(segment.ports).or_default();
@@ -227,7 +227,7 @@ fn sent(input: &mut Vec<u8>, connections: &mut HashMap<(u16, u16), Connection>, 
     }
 }
 
-/// The host received a segment: the peer sends it, as far from what is expected as it was.
+/// The host received a segment: the peer sends it, at the same distance from the expected octet.
 fn received(input: &mut Vec<u8>, connections: &mut HashMap<(u16, u16), Connection>, segment: &Segment<'_>) {
     let count = connections.len() as u8;
     let ports = (segment.ports.1, segment.ports.0);
@@ -240,7 +240,7 @@ fn received(input: &mut Vec<u8>, connections: &mut HashMap<(u16, u16), Connectio
     let from_syn = segment.flags & SYN != 0;
     let seq_offset = if from_syn { 0 } else { segment.seq.wrapping_sub(connection.expected) as u16 };
     let ack_offset = segment.ack.wrapping_sub(connection.next) as u16;
-    // From the first sequence number or what is expected; both distances; the window as it was.
+    // Relative to the first sequence number or to the expected octet; both distances; the window unchanged.
     let places = if from_syn { 2 } else { 0 } | 0x70;
     input.extend([SEGMENT, connection.flow, segment.flags, places]);
     input.extend(seq_offset.to_be_bytes());

@@ -1,5 +1,5 @@
-//! MPA startup in every revision and either role, driven by libFuzzer. What happens, and what must hold, is
-//! in `fuzz/harness/startup`, which the tests run too.
+//! Fuzz target for MPA startup in every revision and either role, driven by libFuzzer. The steps and their
+//! invariants are in `fuzz/harness/startup`, which the tests run too.
 #![no_main]
 
 #[path = "../harness/startup/mod.rs"]

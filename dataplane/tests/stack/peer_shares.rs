@@ -1,4 +1,4 @@
-//! What one peer may hold of a listener's backlog: silent connections, and handshakes that are never
+//! Tests of one peer's share of a listener's backlog: silent connections, and handshakes that are never
 //! completed, leave room for others.
 
 use std::net::IpAddr;
@@ -20,7 +20,7 @@ const GATEWAY_MAC: MacAddress = MacAddress([2, 0, 0, 0, 0, 2]);
 const ISS: SeqNumber = SeqNumber(100);
 const BACKLOG: u32 = 16;
 
-/// What a SYN led to.
+/// The result of a SYN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     /// A SYN with ACK, with this sequence number.
@@ -98,8 +98,8 @@ fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// A host connects and says nothing, as often as it can: it has half of the backlog, and the next hosts half
-/// of the rest. A place that it gives back is free for all.
+/// A host opens as many silent connections as it can: it uses at most half of the backlog, and the next hosts
+/// half of the rest. A place that it frees is free for all.
 #[test]
 fn silent_connections_of_one_host_leave_room() {
     let mut world = World::new(BACKLOG);
@@ -115,7 +115,7 @@ fn silent_connections_of_one_host_leave_room() {
     }
     world.link.settle();
     assert!(world.connect(ip("203.0.113.4"), 2).is_some());
-    // One that the application has taken waits for nobody.
+    // A connection that the application has taken does not count any more.
     for connection in &held[4..] {
         world.link.command(Command::Admit { connection: *connection });
     }
@@ -123,9 +123,9 @@ fn silent_connections_of_one_host_leave_room() {
     assert!(world.connect(ip("203.0.113.1"), 1000).is_some(), "it holds none of the backlog any more");
 }
 
-/// Handshakes that are begun and not completed prove no address: beyond the share each is answered by a
-/// cookie, so that whoever forges a peer's address does not keep the peer out, and others still get what a
-/// cookie cannot remember.
+/// Handshakes that are not completed prove no address: beyond the share each is answered with a cookie. A
+/// forger of a peer's address thus does not lock the peer out, and other peers still get the options that a
+/// cookie cannot store.
 #[test]
 fn beyond_its_share_of_handshakes_a_host_gets_cookies() {
     let mut world = World::new(BACKLOG);
@@ -161,8 +161,8 @@ fn cookies_do_not_exceed_a_share() {
     assert_eq!((taken, world.refused()), (2, 2));
 }
 
-/// In IPv6 a host has as many addresses as it likes: those of a network of 64 bits leave a fifth, and one of
-/// them no less than one address of IPv4 does.
+/// In IPv6 a host can use arbitrarily many addresses: those of a 64-bit network leave a fifth, and one of
+/// them leaves as much as one address of IPv4.
 #[test]
 fn addresses_of_one_network_leave_room_for_others() {
     let mut world = World::new(BACKLOG);

@@ -1,6 +1,6 @@
-//! Placement out of order, judged at the wire and in memory: with Markers whole FPDUs go to their buffers
-//! whatever is missing before them, Delivery follows the left edge of the stream, and nothing else is ever
-//! written. RFC 5044 §6, appendices A.3, A.4 and B.
+//! Tests of placement out of order, checked on the wire and in memory: with Markers, whole FPDUs are placed
+//! in their buffers whatever is missing before them, Delivery follows the left edge of the stream, and
+//! nothing else is ever written. RFC 5044 §6, appendices A.3, A.4 and B.
 
 mod cases;
 mod gaps;
@@ -35,14 +35,14 @@ impl Arrived {
     }
 }
 
-/// Whether a Marker of its own stands in `fpdu`.
+/// Returns true if `fpdu` contains a Marker.
 fn has_marker(run: &Run, fpdu: &Fpdu) -> bool {
     let start = run.position + fpdu.start;
     start.next_multiple_of(512) + 4 <= run.position + fpdu.end
 }
 
-/// Takes the completions there are: each must be the Send whose turn it is, with its length. Gives how many
-/// Sends are delivered now.
+/// Takes the pending completions: each must be the Send whose turn it is, with its length. Returns the number
+/// of Sends delivered so far.
 #[track_caller]
 fn take_deliveries(receiver: &Receiver, run: &Run, mut delivered: usize) -> usize {
     for completion in receiver.polled() {

@@ -1,5 +1,5 @@
-//! A queue pair and its connection name each other, and nobody else: not the next connection in the same
-//! slot, not the next queue pair of the same number.
+//! Tests that a queue pair and its connection refer to each other alone: not to the next connection in the
+//! same slot, and not to the next queue pair of the same number.
 
 use std::sync::Arc;
 
@@ -79,7 +79,7 @@ impl World {
         self.peer.settle();
     }
 
-    /// The device takes no frame any more, and so many wait for it that no connection has a turn.
+    /// The device accepts no frames any more, and so many frames wait for it that no connection has a turn.
     fn stall(&mut self) {
         self.peer.core.device().network().set_transmit_credit(End::A, Some(0));
         let mut request = vec![0; ethernet::Header::LEN + arp::Packet::LEN];
@@ -118,9 +118,9 @@ impl World {
 const NOTHING: Slice = Slice { stag: STag(0), to: 0, octets: 0 };
 
 /// A peer resets its connection while the device is stalled, so that the connection keeps its slot; control,
-/// which has not seen the event yet, starts a queue pair on it. The queue pair stays idle, can serve another
-/// connection, and when it is destroyed, the next connection in the slot, of another Protection Domain, is
-/// left alone.
+/// which has not processed the event yet, starts a queue pair on it. The queue pair stays idle and can serve
+/// another connection. When it is destroyed, the next connection in the slot, of another Protection Domain,
+/// is not affected.
 #[test]
 fn a_closed_connection_takes_no_queue_pair() {
     for unnegotiated in [false, true] {
@@ -184,7 +184,7 @@ fn a_queue_pair_refused_can_serve_another_connection() {
 }
 
 /// A destroyed queue pair's connection keeps its slot while the device is stalled, and its deadline for a
-/// first FPDU passes. A queue pair made meanwhile has the same number, and notices nothing of that.
+/// first FPDU passes. A queue pair made meanwhile has the same number, and is not affected.
 #[test]
 fn an_old_connection_does_not_reach_the_next_queue_pair_of_its_number() {
     let mut world = World::new();
@@ -208,8 +208,8 @@ fn an_old_connection_does_not_reach_the_next_queue_pair_of_its_number() {
     assert!(world.is_open(&second));
 }
 
-/// A queue pair that serves a connection is not taken from it, and a connection that is served changes hands
-/// neither. Whoever asks for it loses the connection it was to serve.
+/// A queue pair that serves a connection keeps it, and a served connection keeps its queue pair. A request to
+/// bind either one again closes the connection that it was to serve.
 #[test]
 fn one_queue_pair_serves_one_connection() {
     let mut world = World::new();

@@ -1,5 +1,5 @@
-//! IPv4 fragments on the wire (RFC 5044 §A.5.1): a core takes what is put together from them as it takes any
-//! packet.
+//! Tests of IPv4 fragments on the wire (RFC 5044 §A.5.1): a core processes a reassembled packet like any
+//! other packet.
 
 use crate::common::raw::{PEER_ISS, RawPeer};
 use warpline_dataplane::core::ring::Event;
@@ -74,7 +74,7 @@ fn a_segment_in_fragments_is_taken() {
     assert_eq!(statistics.dropped(DropCause::Duplicate), 6);
 }
 
-/// The checksum of TCP is verified over what was put together: nobody else has.
+/// TCP's checksum is verified over the reassembled packet: no other check covers it.
 #[test]
 fn fragments_of_different_segments_do_not_pass() {
     let mut peer = RawPeer::new();
@@ -87,8 +87,8 @@ fn fragments_of_different_segments_do_not_pass() {
     assert_eq!(peer.core.statistics().dropped(DropCause::TcpChecksum), 1);
 }
 
-/// RFC 5722: an attacker who rewrites the header of a segment by an overlapping fragment gets nothing, and
-/// the segment comes again whole.
+/// RFC 5722: an attacker who rewrites the header of a segment with an overlapping fragment achieves nothing,
+/// and the segment is retransmitted whole.
 #[test]
 fn overlapping_fragments_deliver_nothing() {
     let mut peer = RawPeer::new();

@@ -1,6 +1,6 @@
-//! A receiver that posts its receives late and one by one, over links that lose and reorder, with and without
-//! Markers: every message is Delivered once, in order and whole, and every Write behind a message before the
-//! next one.
+//! Tests of a receiver that posts its receives late and one by one, over links that lose and reorder, with
+//! and without Markers: every message is Delivered once, in order and whole, and every Write after a message
+//! before the next message.
 
 use warpline_dataplane::device::sim::{EndConfig, Impairments};
 use warpline_dataplane::memory::{Access, STag};
@@ -70,7 +70,7 @@ fn play(seed: u64, markers: bool) {
         let at = received as usize * MESSAGE_OCTETS;
         assert!(holds(&inbox, at, &data[at..at + MESSAGE_OCTETS]), "seed {seed}: message {received}");
         if received > 0 {
-            // What came before the message is placed when it is Delivered.
+            // Octets before the message are placed when it is Delivered.
             // Requirements: DDP-5.3-07
             let at = messages_end + (received as usize - 1) * WRITE_OCTETS;
             assert!(

@@ -1,6 +1,6 @@
-//! A peer that makes selective acknowledgements dear: tiny segments, many holes, a flood of blocks (the
-//! manner of CVE-2019-11477 to CVE-2019-11479). The work in one poll is bounded, and nobody loses anything by
-//! it.
+//! Tests of a peer that makes selective acknowledgements expensive: tiny segments, many holes, a flood of
+//! blocks (the manner of CVE-2019-11477 to CVE-2019-11479). The work in one poll is bounded, and no
+//! connection loses data.
 
 use std::sync::Arc;
 
@@ -20,12 +20,13 @@ struct Flooded {
     peer: RawPeer,
     completions: Arc<CompletionRing>,
     start: SeqNumber,
-    /// What the peer has, by octet.
+    /// Octets that the peer has received.
     have: Vec<bool>,
 }
 
 impl Flooded {
-    /// A core that writes [`OCTETS`] octets in segments of 64 to a peer whose window takes all of them.
+    /// A core that writes [`OCTETS`] octets in segments of 64 to a peer whose window has room for all of
+    /// them.
     fn new() -> Self {
         let tcp = Behaviour { pacing: false, ..Behaviour::default() };
         let mut peer = RawPeer::with(warpline_dataplane::core::Config { tcp, ..RawPeer::config() }, 1500);
@@ -54,7 +55,7 @@ impl Flooded {
         Self { peer, completions, start, have: Vec::new() }
     }
 
-    /// Takes what has come, but for what `loses` says of each segment by its number.
+    /// Takes the segments that have arrived, except those for whose number `loses` returns true.
     fn take(&mut self, loses: impl Fn(usize) -> bool) {
         for sent in std::mem::take(&mut self.peer.sent) {
             let at = (sent.header.seq - self.start) as usize;
@@ -111,8 +112,8 @@ impl Flooded {
     }
 }
 
-/// RFC 8985 §6, RFC 6675: each block that shows a hole has the send queue searched. A poll does so much of
-/// that, counts what it leaves, and still everything is repaired.
+/// RFC 8985 §6, RFC 6675: each block that shows a hole causes a search of the send queue. A poll does a
+/// bounded amount of that, counts the rest, and still every loss is repaired.
 #[test]
 fn the_search_for_holes_is_bounded() {
     let mut flooded = Flooded::new();

@@ -1,4 +1,5 @@
-//! What a core takes packets from, and what strangers learn from those it sends.
+//! Tests of the source addresses that a core accepts, and of the information that its packets reveal to
+//! strangers.
 
 use std::net::Ipv4Addr;
 
@@ -59,8 +60,8 @@ fn echo_request() -> Vec<u8> {
     echo
 }
 
-/// RFC 1122 §3.2.1.3, RFC 9293 §3.9.2.3 (MUST-63): who answers a packet from a broadcast address answers to a
-/// whole network.
+/// RFC 1122 §3.2.1.3, RFC 9293 §3.9.2.3 (MUST-63): an answer to a packet from a broadcast address would go to
+/// a whole network.
 #[test]
 fn nobody_sends_from_a_broadcast_address() {
     let mut link = listening([1, 2]);
@@ -111,8 +112,8 @@ fn nobody_sends_from_a_broadcast_address() {
     }
 }
 
-/// RFC 6864 §4.1: the identification of what is never fragmented means nothing, and so it counts nothing that
-/// others do. A reply to a ping has the ping's.
+/// RFC 6864 §4.1: the identification of a packet that is never fragmented has no meaning, so it does not
+/// count other packets. A reply to a ping has the ping's identification.
 #[test]
 fn identifications_say_nothing_of_others() {
     let mut link = listening([1, 2]);

@@ -1,5 +1,5 @@
-//! What control is told of a connection before Full Operation comes in order and comes at all, though control
-//! be behind.
+//! Tests that control's events of a connection before Full Operation arrive in order and are never lost, even
+//! if control is slow.
 
 use std::sync::Arc;
 
@@ -12,8 +12,7 @@ use warpline_dataplane::wire::tcp::{Flags, Options, SeqNumber};
 
 const SPOKEN: &[u8] = b"spoken while nobody listened";
 
-/// A core with an open connection, whose events nobody takes and no longer have room for what could come
-/// later.
+/// A core with an open connection, whose full event ring is not read and has no room for further events.
 fn behind() -> (RawPeer, SeqNumber) {
     let mut peer = RawPeer::new();
     let ack = peer.accept(Options::default());
@@ -33,7 +32,7 @@ fn speak(peer: &mut RawPeer, flags: Flags, ack: SeqNumber) {
     }
 }
 
-/// What control is told, statistics aside, once it listens again. No frame arrives meanwhile.
+/// Returns control's events, except statistics, once it reads again. No frame arrives meanwhile.
 fn heard(peer: &mut RawPeer) -> Vec<Event> {
     let mut heard = Vec::new();
     for _ in 0..4 {
@@ -76,7 +75,8 @@ fn a_closed_connection_says_nothing_more() {
     assert!(matches!(&heard[..], [Event::Closed { .. }]), "{heard:?}");
 }
 
-/// What came early is taken when Full Operation begins, though no frame comes any more: here it is no FPDU.
+/// Octets that arrived early are processed when Full Operation begins, though no further frame arrives: here
+/// they are no FPDU.
 #[test]
 fn octets_and_end_that_came_before_full_operation_are_taken_in_it() {
     let (mut peer, ack) = behind();

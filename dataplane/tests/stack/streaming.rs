@@ -1,5 +1,5 @@
-//! Streaming mode at a core that holds streaming octets until control has consumed them, and the change to
-//! Full Operation at any octet and in either direction. The peer is made of frames.
+//! Tests of streaming mode at a core that holds streaming octets until control has consumed them, and of the
+//! change to Full Operation at any octet and in either direction. The peer is made of frames.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use warpline_dataplane::wire::tcp::{Flags, Options, SeqNumber};
 /// The shift that the core's window takes to fit its field.
 const WINDOW_SCALE: u32 = 3;
 
-/// The Reads that both ends of a stream without startup frames know of.
+/// The read depths that both ends of a stream without startup frames use.
 const USUAL: ReadDepths = ReadDepths { ird: 32, ord: 32 };
 
 const MEMORY: STag = STag::new(2, 0x2222);
@@ -59,7 +59,7 @@ struct Streaming {
     qp: Arc<SharedQp>,
     completions: Arc<CompletionRing>,
     memory: Region,
-    /// Where the peer's next octet goes, what it acknowledges, and what it could acknowledge.
+    /// The position of the peer's next octet, its acknowledgement, and the highest possible acknowledgement.
     seq: SeqNumber,
     ack: SeqNumber,
     heard: SeqNumber,
@@ -150,7 +150,8 @@ impl Streaming {
         octets
     }
 
-    /// The octets of our stream that the core has said were acknowledged, since the last look.
+    /// Returns the number of octets of our stream that the core has reported as acknowledged since the last
+    /// call.
     fn acknowledged(&mut self) -> u32 {
         let events = self.peer.events.drain(..);
         events
@@ -161,7 +162,7 @@ impl Streaming {
             .sum()
     }
 
-    /// What the core has sent since the last look.
+    /// Returns the octets that the core has sent since the last call.
     fn sent(&mut self) -> Vec<u8> {
         let mut data = Vec::new();
         for Sent { header, payload, .. } in self.peer.sent.drain(..) {
@@ -173,7 +174,7 @@ impl Streaming {
         data
     }
 
-    /// The window the peer was last told, in octets.
+    /// The window last advertised to the peer, in octets.
     fn window(&self) -> usize {
         let sent = self.peer.sent.back().expect("an acknowledgement");
         usize::from(sent.header.window) << WINDOW_SCALE
@@ -185,7 +186,7 @@ impl Streaming {
     }
 }
 
-/// What the application does not take stays in TCP's window, which opens again when it does.
+/// Unread octets occupy TCP's window, which opens again when the application reads them.
 #[test]
 fn octets_that_are_not_taken_close_the_window() {
     let mut streaming = Streaming::new();
@@ -216,7 +217,7 @@ fn an_application_that_never_reads_is_sent_a_window() {
     streaming.peer.pass_ms(100);
     assert!(streaming.window() < 1460, "{}", streaming.window());
     assert_eq!(streaming.copied().len(), limits::STREAM_UNCONSUMED_OCTETS);
-    // What goes beyond the window is refused, however long the peer tries.
+    // Octets beyond the window are refused, however long the peer retries.
     for _ in 0..8 {
         streaming.peer.send(Flags::ACK, streaming.seq + 4096, streaming.ack, &[8; 1460]);
     }
@@ -235,7 +236,7 @@ fn an_application_that_never_reads_is_sent_a_window() {
     assert!(streaming.window() >= WINDOW_OCTETS as usize - 2 * 1460, "all of the window again");
 }
 
-/// What was acknowledged reaches control after both ends have finished, in order: octets, the peer's end, the
+/// Acknowledged octets reach control after both ends have finished, in order: octets, the peer's end, the
 /// end.
 #[test]
 fn what_was_acknowledged_outlives_the_connection() {
@@ -261,7 +262,7 @@ fn what_was_acknowledged_outlives_the_connection() {
     assert!(streaming.peer.core.tcp(streaming.connection).is_none(), "nothing is left of it");
 }
 
-/// What control has a copy of and has not taken does not hold a connection that is over.
+/// Octets that control has copied and not consumed do not keep a connection that is over.
 #[test]
 fn unread_octets_do_not_hold_a_connection_in_time_wait() {
     let mut streaming = Streaming::new();
@@ -280,7 +281,7 @@ fn unread_octets_do_not_hold_a_connection_in_time_wait() {
     streaming.take(21);
 }
 
-/// An end that gives up such a connection is rid of it.
+/// An abort removes such a connection.
 #[test]
 fn an_abort_ends_a_connection_that_waits_for_its_reader() {
     let mut streaming = Streaming::new();
@@ -294,7 +295,7 @@ fn an_abort_ends_a_connection_that_waits_for_its_reader() {
     assert!(streaming.peer.core.tcp(streaming.connection).is_none());
 }
 
-/// What is sent is bounded and freed as it is acknowledged; control hears of it in whole pieces.
+/// The send buffer is bounded and freed as it is acknowledged; control is notified for whole pieces.
 #[test]
 fn what_is_sent_is_freed_as_it_is_acknowledged() {
     let mut streaming = Streaming::new();
@@ -321,8 +322,8 @@ fn what_is_sent_is_freed_as_it_is_acknowledged() {
     assert!(streaming.peer.sent.iter().any(|sent| sent.header.flags.contains(Flags::RST)));
 }
 
-/// Octets behind the last streaming octet that was taken are FPDUs, though they came in its segment and
-/// control has a copy of them; our first FPDU follows our last streaming octet.
+/// Octets after the last consumed streaming octet are FPDUs, though they arrived in its segment and control
+/// has a copy of them; our first FPDU follows our last streaming octet.
 // Requirements: MPA-7.1-01, MPA-7.1-05, MPA-7.1.5-04, A-20
 #[test]
 fn full_operation_begins_at_an_octet_not_at_a_time() {
@@ -368,7 +369,7 @@ fn an_unnegotiated_stream_begins_with_a_marker() {
     }
 }
 
-/// FPDUs that wait together leave each in a segment of its own, and so does what is sent again.
+/// FPDUs that wait together leave each in a segment of its own, and so do retransmissions.
 // Requirements: C00-7.3-01, C00-7.3-02, C00-7.3-03, C00-7.3-07
 #[test]
 fn an_unnegotiated_stream_packs_nothing() {
@@ -444,8 +445,8 @@ fn an_unnegotiated_stream_without_markers_is_refused() {
     assert!(streaming.completions.poll().is_some_and(|completion| completion.status != Status::Success));
 }
 
-/// After an error nothing more is delivered on that half connection, and TCP stays open: the other half goes
-/// on as it was.
+/// After an error nothing more is delivered on that half connection, and TCP stays open: the other half
+/// continues unchanged.
 // Requirements: C00-9-01, C00-9-05, C00-9-06
 #[test]
 fn an_error_on_one_half_leaves_the_other_open() {
@@ -504,8 +505,8 @@ fn a_stream_without_a_queue_pair_cannot_start() {
     assert!(streaming.peer.sent.iter().any(|sent| sent.header.flags.contains(Flags::RST)));
 }
 
-/// A Responder whose peer never sends an FPDU sends none either, whatever was posted, reports it in time and
-/// closes without a Terminate.
+/// A Responder whose peer never sends an FPDU sends none either, even if requests are posted, reports it in
+/// time and closes without a Terminate.
 // Requirements: MPA-7.1.2-15, MPA-7.1.2-26, A-07
 #[test]
 fn a_responder_does_not_wait_for_its_first_fpdu_for_ever() {
@@ -568,7 +569,7 @@ fn an_admitted_connection_leaves_the_backlog() {
 }
 
 /// Segments cut anywhere, in any order and sent twice around the octet where FPDUs begin; the application
-/// reads when it likes. No octet is lost, doubled or read in the wrong mode.
+/// reads at arbitrary times. No octet is lost, doubled or read in the wrong mode.
 // Requirements: MPA-7.1-01, MPA-7.1.5-03, MPA-7.1.5-04
 #[test]
 fn the_switch_is_at_its_octet_whatever_arrives_when() {

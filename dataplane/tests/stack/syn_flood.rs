@@ -1,5 +1,4 @@
-//! Opening under attack: SYNs from addresses that are nobody's, and peers that are there all the same
-//! (RFC 4987).
+//! Tests of opening under attack: SYNs from forged addresses, while real peers connect as well (RFC 4987).
 
 use std::net::Ipv4Addr;
 
@@ -137,13 +136,13 @@ fn a_flood_of_syns_keeps_nobody_out() {
     assert_eq!((peer.expect_one().payload, peer.core.usage().connections), (b"ours".to_vec(), 65));
     peer.send(ACK, PEER_ISS + 12, next + 4, &[]);
 
-    // What was forged is given up, and SYNs get connections again.
+    // Forged connections are given up, and SYNs get connections again.
     peer.pass_s(70);
     assert_eq!(peer.core.usage().connections, 1);
 }
 
-/// What a SYN offered holds although the core has forgotten it: its MSS, its window shift, and that it
-/// offered one at all.
+/// The options of a SYN apply although the core has stored none of them: its MSS, its window shift, and
+/// whether it offered a shift at all.
 #[test]
 fn a_cookie_remembers_what_the_syn_offered() {
     for (mss, window_scale, largest, answered) in [
@@ -172,7 +171,7 @@ fn a_cookie_remembers_what_the_syn_offered() {
     }
 }
 
-/// A cookie that is late, altered, or of another peer opens nothing: its segment belongs to nobody.
+/// A cookie that is late, altered, or of another peer opens nothing: its segment belongs to no connection.
 #[test]
 fn a_wrong_cookie_is_reset() {
     let mut peer = flooded(4);
@@ -199,7 +198,7 @@ fn a_wrong_cookie_is_reset() {
     assert!(accepted(&mut peer).is_none());
 }
 
-/// A cookie is not looked for while none is on its way: nobody can guess one in quiet times.
+/// No cookie is accepted while none is outstanding: guessing is impossible in quiet times.
 #[test]
 fn in_quiet_times_there_are_no_cookies() {
     let mut peer = RawPeer::new();
@@ -231,7 +230,7 @@ fn one_poll_makes_few_connections() {
     assert_eq!(peer.sent.len(), 32, "all are answered");
 }
 
-/// All ports together have a bound on half-open connections, whatever their backlogs.
+/// The half-open connections of all ports together are bounded, whatever their backlogs.
 #[test]
 fn backlogs_do_not_add_up() {
     let mut peer = RawPeer::new();
@@ -250,8 +249,8 @@ fn backlogs_do_not_add_up() {
     assert_eq!(peer.core.usage().connections, limits::HALF_OPEN_PER_CORE);
 }
 
-/// RSTs to segments of nobody, and answers to pings, have a limit per second: nobody is flooded by us on
-/// somebody's behalf.
+/// RSTs to segments without a connection, and answers to pings, have a limit per second, so that forged
+/// requests cannot make this core flood a third host.
 #[test]
 fn answers_to_strangers_are_limited() {
     let mut peer = RawPeer::new();

@@ -1,6 +1,6 @@
-//! What DDP hands to RDMAP at the Delivery of a Tagged message (RFC 5041 §4.2): RsvdULP, which tells a Write
-//! from a Read Response, and the STag, which tells the Read it answers. In stream order and after placement
-//! beyond a gap.
+//! Tests of the data that DDP passes to RDMAP at the Delivery of a Tagged message (RFC 5041 §4.2): RsvdULP,
+//! which distinguishes a Write from a Read Response, and the STag, which identifies the Read it answers. In
+//! stream order and after placement beyond a gap.
 
 use warpline_dataplane::core::ring::{Command, FullOperation};
 use warpline_dataplane::memory::{Access, Grant, Region, STag};
@@ -90,7 +90,8 @@ fn the_octet_for_rdmap_comes_with_the_delivery() {
     }
 }
 
-/// The peer answers the second Read first: the payload fits a sink, so only the STag tells RDMAP the error.
+/// The peer answers the second Read first: the payload fits a sink, so that only the STag shows RDMAP the
+/// error.
 // Requirements: DDP-4.2-07
 #[test]
 fn the_stag_comes_with_the_delivery() {

@@ -1,5 +1,5 @@
-//! What happens to frames around TCP, against a peer made of frames: what a packet script
-//! (`packet_scripts.rs`) cannot say.
+//! Tests of the frames around TCP, against a peer made of frames: cases that a packet script
+//! (`packet_scripts.rs`) cannot express.
 
 use crate::common::raw::{OUR_MAC, PEER_ISS, PEER_MAC, RawPeer};
 use crate::common::{PORT, address};
@@ -36,7 +36,7 @@ fn streamed(peer: &mut RawPeer) -> Vec<u8> {
     octets
 }
 
-/// Peers that come and go while control is behind do not pile up events.
+/// If control reads no events, further connections of peers do not accumulate events.
 #[test]
 fn no_connection_is_taken_while_control_is_behind() {
     let mut peer = RawPeer::new();
@@ -193,7 +193,7 @@ fn answers_arp_and_ping() {
     assert_eq!(peer.core.statistics().dropped(DropCause::IcmpChecksum), 1);
 }
 
-/// An address that nobody has: the request is repeated once a second and the open fails in the end.
+/// No host has the address: the request is repeated once a second and the open fails in the end.
 #[test]
 fn an_unreachable_peer_fails_the_open() {
     let mut peer = RawPeer::new();

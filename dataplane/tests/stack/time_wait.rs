@@ -1,5 +1,5 @@
-//! TIME-WAIT on the wire (RFC 9293 §3.6.1, RFC 1337, RFC 6191), and the local ports that wait with it
-//! (RFC 6056).
+//! Tests of TIME-WAIT on the wire (RFC 9293 §3.6.1, RFC 1337, RFC 6191), and of the local ports in it (RFC
+//! 6056).
 
 use crate::common::PORT;
 use crate::common::raw::{PEER_ISS, PEER_PORT, RawPeer};
@@ -38,7 +38,7 @@ fn close(peer: &mut RawPeer, next: SeqNumber) {
     assert!(matches!(peer.events.pop(), Some(Event::Closed { .. })));
 }
 
-/// A connection in TIME-WAIT takes no place of a connection, and the table has its bound.
+/// A connection in TIME-WAIT occupies no connection slot, and the table is bounded.
 #[test]
 fn it_takes_no_place_of_a_connection() {
     let (mut peer, _) = waiting();
@@ -61,8 +61,7 @@ fn a_repeated_fin_is_acknowledged_and_prolongs() {
     }
 }
 
-/// RFC 1337: neither a RST nor an old duplicate ends the wait, and what the wait is for is answered in
-/// between.
+/// RFC 1337: neither a RST nor an old duplicate ends the wait. A retransmitted FIN in between is answered.
 #[test]
 fn it_is_not_assassinated() {
     let (mut peer, next) = waiting();
@@ -96,8 +95,8 @@ fn acknowledgements_do_not_ping_pong() {
     assert!(peer.core.statistics().dropped(DropCause::RateLimited) > 9000);
 }
 
-/// RFC 1122 §4.2.2.13: a SYN beyond what the old connection used opens a new one, whose sequence numbers lie
-/// beyond the old ones; any other is answered as RFC 5961 §4 has it.
+/// RFC 1122 §4.2.2.13: a SYN beyond the sequence numbers of the old connection opens a new one, whose own
+/// numbers are beyond the old ones; any other SYN is answered as in RFC 5961 §4.
 #[test]
 fn a_new_syn_reopens() {
     let (mut peer, next) = waiting();
@@ -114,7 +113,7 @@ fn a_new_syn_reopens() {
     assert_eq!((usage.connections, usage.time_waits, reused), (1, 0, 1));
 }
 
-/// Nothing but what is necessary reopens: without a listener there is no connection.
+/// A SYN alone does not reopen: without a listener there is no connection.
 #[test]
 fn a_syn_to_a_port_nobody_listens_at_does_not_reopen() {
     let (mut peer, _) = waiting();
@@ -136,7 +135,7 @@ fn what_came_before_the_end_is_handed_up() {
     for _ in 0..limits::EVENTS / 2 {
         assert!(peer.rings.events.push(Event::QpDestroyed(crate::common::QP)).is_ok());
     }
-    // Control is behind while the last octets come.
+    // Control reads no events while the last octets arrive.
     peer.inject(&RawPeer::segment(&peer.header(fin(), PEER_ISS + 1, next + 1), b"last words"));
     peer.now += 10_000;
     peer.core.poll_once(peer.now);
@@ -153,7 +152,7 @@ fn what_came_before_the_end_is_handed_up() {
     assert_eq!((peer.core.usage().connections, peer.core.usage().time_waits), (0, 1));
 }
 
-/// Opens a connection to the peer and gives our SYN; `None` when no port is left.
+/// Opens a connection to the peer and returns our SYN; `None` if no port is left.
 fn open(peer: &mut RawPeer, token: u64) -> Option<Header> {
     peer.command(Command::Connect {
         token,
@@ -170,7 +169,7 @@ fn open(peer: &mut RawPeer, token: u64) -> Option<Header> {
     }
 }
 
-/// RFC 6056: no port twice at once, none that somebody listens at, each once; then the end is told.
+/// RFC 6056: no port is used twice at once, none that has a listener, each once; then the open fails.
 #[test]
 fn ports_are_used_once_and_their_end_is_told() {
     let mut peer = RawPeer::with(Config { ports: (50_000, 50_009), ..RawPeer::config() }, 1500);
@@ -182,8 +181,8 @@ fn ports_are_used_once_and_their_end_is_told() {
     assert_eq!(open(&mut peer, 9), None);
 }
 
-/// A connection from the only port there is, closed by the core first; with timestamps or without. Gives its
-/// last number.
+/// A connection from the only port, closed by the core first; with timestamps or without. Returns its last
+/// sequence number.
 fn opened_and_closed(clock: Option<u32>) -> (RawPeer, SeqNumber) {
     let mut peer = RawPeer::with(Config { ports: (50_000, 50_000), ..RawPeer::config() }, 1500);
     let syn = open(&mut peer, 1).unwrap();
@@ -214,7 +213,7 @@ fn opened_and_closed(clock: Option<u32>) -> (RawPeer, SeqNumber) {
 }
 
 /// RFC 6191 §2, from the side that opens: with timestamps a port in TIME-WAIT is used again when no other is
-/// left, after a rest, and beyond the numbers of the old connection.
+/// left, after a pause, and beyond the numbers of the old connection.
 #[test]
 fn our_own_ports_are_used_again_under_timestamps() {
     let (mut peer, last) = opened_and_closed(Some(100));
@@ -236,7 +235,7 @@ fn our_own_ports_wait_without_timestamps() {
     assert!(open(&mut peer, 3).is_some());
 }
 
-/// RFC 7323 §3.2: what answers an old segment carries timestamps like any other.
+/// RFC 7323 §3.2: an answer to an old segment carries timestamps like any other.
 #[test]
 fn its_answers_carry_timestamps() {
     let (mut peer, last) = opened_and_closed(Some(100));

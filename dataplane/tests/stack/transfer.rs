@@ -1,5 +1,5 @@
-//! Transfers over a simulated network that loses, reorders, duplicates, corrupts and resegments: what arrives
-//! is what was sent, whatever the seed. A failure names its seed.
+//! Tests of transfers over a simulated network that loses, reorders, duplicates, corrupts and resegments: the
+//! received data equals the sent data for every seed. A failure reports its seed.
 
 use crate::common::{Pair, Setup, WINDOW_OCTETS, address_v6, all_succeeded, holds, pattern, region_of};
 use warpline_dataplane::core::ring::Event;
@@ -13,8 +13,8 @@ const SINK: STag = STag::new(2, 22);
 const INBOX: STag = STag::new(3, 33);
 const MESSAGES: usize = 16;
 
-/// Moves `octets` octets from one end to the other by RDMA Writes, then a Send that says so; checks that the
-/// Send arrives after all of it is in place.
+/// Transfers `octets` octets from one end to the other by RDMA Writes, then a Send; asserts that the Send
+/// arrives after all of them are placed.
 fn transfer(seed: u64, impairments: Impairments, octets: usize, setup: Setup, mtu_octets: usize) -> Pair {
     let end = |config: EndConfig| EndConfig {
         mtu_octets,
@@ -41,7 +41,7 @@ fn transfer_over(mut pair: Pair, seed: u64, octets: usize, setup: Setup, impairm
     let local = Slice { stag: INBOX, to: 0, octets: 64 };
     pair.b.receive(77, local);
     pair.establish(setup);
-    // MPA's startup frames carry no CRC, so they are not corrupted in a way that only a CRC can tell.
+    // MPA's startup frames carry no CRC, so they are not corrupted in a way that only a CRC can detect.
     pair.network.set_impairments(End::A, impairments);
     pair.network.set_impairments(End::B, impairments);
     let chunk = octets.div_ceil(MESSAGES);
@@ -89,7 +89,7 @@ const WITH_MARKERS: Setup = Setup { markers: true, crc: true };
 
 /// Runs the transfer for every seed, half of them with Markers, on both cores.
 fn over_seeds(impairments: Impairments, check: impl Fn(&Pair) + Sync) {
-    // Whatever comes twice, beyond gaps or not, is placed once.
+    // Octets that arrive twice, beyond gaps or not, are placed once.
     // Requirements: MPA-A.3-02
     let check = |pair: &Pair| {
         let copied = pair.b.statistics().octets_copied_rx;
@@ -132,8 +132,8 @@ fn intact_under_reordering() {
     over_seeds(impairments, |pair| assert!(pair.b.statistics().tcp.out_of_order_segments > 0));
 }
 
-/// With Markers and FPDUs that fill segments, nothing is ever held, however much is lost or overtaken, and
-/// each octet is copied once. Without Markers what lies beyond a gap is held.
+/// With Markers and FPDUs that fill segments, no frame is ever held under any loss or reordering, and each
+/// octet is copied once. Without Markers octets beyond a gap are held.
 // Requirements: MPA-B.1-01, MPA-A.3-01, MPA-A.3-03
 #[test]
 fn with_markers_no_frame_is_held() {
@@ -209,9 +209,9 @@ fn intact_under_resegmentation() {
     over_seeds(impairments, |pair| assert!(pair.b.statistics().tcp.held_frames_peak > 0));
 }
 
-/// All together. Corruption that the TCP checksum cannot see is left out: where a middlebox has cut the FPDU,
-/// its first part may be acknowledged before the CRC is known to be wrong, and then the stream must fail
-/// (MPA-8-02).
+/// All impairments together, except corruption that the TCP checksum cannot detect: where a middlebox has cut
+/// the FPDU, its first part may be acknowledged before the CRC is known to be wrong, and then the stream must
+/// fail (MPA-8-02).
 #[test]
 fn intact_under_all_together() {
     let impairments = Impairments {
@@ -245,8 +245,8 @@ fn intact_over_ipv6() {
     }
 }
 
-/// Few frames at both ends: what is held waiting for a gap never takes the frames that the gap's octets need.
-/// The peer is slowed, nothing is lost, and what could not be had is counted.
+/// Few frames at both ends: frames held beyond a gap never use up those that the gap's octets need. The peer
+/// is slowed, nothing is lost, and failed allocations are counted.
 #[test]
 fn a_shortage_of_frames_slows_and_loses_nothing() {
     let impairments = Impairments { loss: 0.02, ..Impairments::default() };

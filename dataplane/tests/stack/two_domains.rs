@@ -1,6 +1,6 @@
-//! Two streams at one core whose owners do not trust each other (RFC 5042, RFC 5041 §8.3, RFC 5040 §8.1).
-//! Each has its own protection domain, completion queue and request queue. Neither owner nor its peer reaches
-//! anything of the other; only the commands of the control thread do.
+//! Tests of two streams at one core whose owners do not trust each other (RFC 5042, RFC 5041 §8.3, RFC 5040
+//! §8.1). Each has its own protection domain, completion queue and request queue. Neither owner nor its peer
+//! can access resources of the other; only the commands of the control thread can.
 
 use std::sync::Arc;
 
@@ -138,8 +138,7 @@ fn read_request(msn: u32, stag: STag, octets: u32) -> Vec<u8> {
     untagged([0x41, 0x41], 1, msn, 0, &header)
 }
 
-/// A peer that fills the request queue of its stream, and then exceeds it, takes no place from another
-/// stream.
+/// A peer that fills the request queue of its stream, and then exceeds it, uses no place of another stream.
 // Requirements: RDMAP-8.1.2-04, RDMAP-8.1.1-06, RDMAP-8.1-01
 #[test]
 fn requests_fill_the_queue_of_their_stream_alone() {
@@ -244,8 +243,8 @@ fn work_requests_stay_in_their_domain() {
     assert!(holds(&owner.memory, 0, &[7; OCTETS]));
 }
 
-/// Completions go to the queue of their own stream. A queue that nobody polls, and a stream that fails, stop
-/// no other stream.
+/// Completions are posted to the queue of their own stream. A queue that is not polled, and a stream that
+/// fails, do not stop other streams.
 // Requirements: RDMAP-8.1.1-04, RDMAP-8.1.1-05, RDMAP-8.1-01
 #[test]
 fn completions_go_to_their_own_queue() {
@@ -264,7 +263,7 @@ fn completions_go_to_their_own_queue() {
         assert_eq!((done.id, done.status, done.octets), (u64::from(msn), Status::Success, 6));
         assert_eq!(busy.completions.poll(), None);
     }
-    // The first stream fails: its flushed receive follows the completions that nobody has polled.
+    // The first stream fails: its flushed receive follows the completions that are not polled yet.
     idle.send(&mut peer, &write(STag(0xdead), 0, b"x"));
     assert!(idle.qp.error().is_some());
     let ids: Vec<_> =

@@ -1,11 +1,11 @@
-//! Peers whose hardware address nobody tells: what they began comes to an end all the same.
+//! Tests of peers whose hardware address is never resolved: their connection attempts end nevertheless.
 
 use crate::common::PORT;
 use crate::common::raw::{PEER_ISS, RawPeer};
 use warpline_dataplane::core::ring::Command;
 use warpline_dataplane::wire::tcp::{Flags, SeqNumber};
 
-/// SYNs from an address that answers nobody must not hold places in the backlog for ever.
+/// SYNs from an address that answers no ARP request must not hold places in the backlog forever.
 #[test]
 fn a_half_open_connection_ends_though_no_syn_can_be_sent() {
     let mut peer = RawPeer::new();

@@ -1,5 +1,5 @@
-//! The golden vectors, decoded and encoded again, and sent and received by the stack.
-//! `tests/vectors/README.md` says where each comes from.
+//! Tests of the golden vectors: decoded and encoded again, and sent and received by the stack.
+//! `tests/vectors/README.md` names the origin of each.
 
 mod both_ways;
 mod fpdu;
@@ -23,8 +23,8 @@ struct Record {
     octets: Vec<u8>,
 }
 
-/// Reads the records of a vector file. Whatever is not a comment, a record's opening line or octets is an
-/// error, and so is a record whose octets are not as many as it says.
+/// Reads the records of a vector file. A line that is neither a comment, nor a record's opening line, nor
+/// octets is an error, and so is a record with a wrong number of octets.
 fn records(text: &str) -> Result<Vec<Record>, String> {
     let mut records: Vec<(Record, usize)> = Vec::new();
     for (index, line) in text.lines().enumerate() {
@@ -98,8 +98,8 @@ fn both_ways(octets: &[u8], position: u64, markers: bool) -> Vec<u8> {
     ulpdu
 }
 
-/// The header and the payload of a DDP Segment, whose header and RDMAP control field encode to the same
-/// octets again.
+/// Returns the header and the payload of a DDP Segment, and asserts that header and RDMAP control field
+/// encode to the same octets again.
 fn segment(ulpdu: &[u8]) -> (Header, Control, &[u8]) {
     let prefix = &ulpdu[..ulpdu.len().min(Header::MAX_LEN)];
     let (header, header_len) = Header::parse(prefix, ulpdu.len()).expect("a header");

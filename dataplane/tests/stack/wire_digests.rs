@@ -47,7 +47,7 @@ const HEADING: &str = "\
 # Written by WARPLINE_DIGESTS=write; wire_digests.rs says when a line may change.
 ";
 
-/// In place of the digest of a simulation that did not come to its end.
+/// Replaces the digest of a simulation that panicked.
 const PANICKED: &str = "panicked";
 
 /// Runs every simulation and returns its line of the file, in the order of `cases`.

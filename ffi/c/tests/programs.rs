@@ -1,5 +1,5 @@
-//! The library as a C program meets it: installed, found by pkg-config, compiled by the system's compiler,
-//! run.
+//! Tests of the installed C library: programs find it with pkg-config, compile with the system's compiler,
+//! and run.
 #![allow(missing_docs)]
 
 use std::ffi::OsStr;
@@ -16,7 +16,7 @@ fn run(command: &mut Command) -> Output {
     command.output().unwrap_or_else(|error| panic!("{command:?} does not run: {error}"))
 }
 
-/// What a command prints that succeeds.
+/// Returns the output of a command that must succeed.
 fn printed(command: &mut Command) -> String {
     let output = run(command);
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -30,7 +30,7 @@ struct Installed(PathBuf);
 impl Installed {
     fn new(name: &str) -> Self {
         let prefix = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        // What an earlier run may have left; else it is an error that nobody minds.
+        // Removes the files of an earlier run; a missing folder is no error here.
         let _ = std::fs::remove_dir_all(&prefix);
         let program = std::env::current_exe().unwrap();
         // Next to the tests, where Cargo has put the libraries.
@@ -65,7 +65,7 @@ impl Installed {
 
 impl Drop for Installed {
     fn drop(&mut self) {
-        // A test that has failed says more than this.
+        // The error of a failed test matters more than a failed removal.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

@@ -1,4 +1,4 @@
-//! The EAL in ordinary memory, as on machines where no hugepage can be reserved.
+//! Tests of the EAL in ordinary memory, as on machines where no hugepage can be reserved.
 #![allow(unsafe_code, missing_docs)]
 
 use std::path::Path;
@@ -31,7 +31,7 @@ fn everything_works_in_ordinary_memory_and_leaves_no_trace() {
     // More than half of the memory, so that the second would fail if the first stayed.
     for _ in 0..2 {
         let region = HugeRegion::new(eal, 36 << 20).unwrap();
-        // SAFETY: the region is that long, initialised, and nobody else has it.
+        // SAFETY: the region is that long, initialised, and this test alone has it.
         let octets = unsafe { std::slice::from_raw_parts_mut(region.start().as_ptr(), region.octets()) };
         assert!(octets.iter().all(|octet| *octet == 0));
         octets.fill(1);

@@ -1,4 +1,4 @@
-//! Pools and the buffers in them.
+//! Tests of pools and of their buffers.
 #![allow(missing_docs)]
 
 mod common;

@@ -1,4 +1,4 @@
-//! An EAL that does not start. A process has one attempt, so this is a test process of its own.
+//! Test of an EAL that does not start. A process has one attempt, so this is a test process of its own.
 #![allow(missing_docs)]
 
 use dpdk::{Eal, EalError, Memory};

@@ -1,4 +1,4 @@
-//! Receive interrupts of a port of `net_tap`. Needs root and `/dev/net/tun`.
+//! Tests of the receive interrupts of a port of `net_tap`. Needs root and `/dev/net/tun`.
 #![allow(missing_docs)]
 
 mod common;
@@ -13,7 +13,7 @@ use dpdk::{Port, PortConfig, RxInterrupt, RxTrigger};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-/// A network namespace with the tap's interface in it, so that what the kernel sends into it is ours alone.
+/// A network namespace with the tap's interface in it, so that only this test makes the kernel send to it.
 struct Namespace(String);
 
 impl Namespace {
@@ -99,7 +99,7 @@ fn a_frame_of_the_kernel_raises_the_interrupt_of_a_tap() {
     }
     drop(namespace);
 
-    // Drivers without interrupts start as well, and a port that nobody asked to have them has none.
+    // Drivers without interrupts start as well, and a port that is not configured for interrupts has none.
     let alone =
         format!("net_memif7,role=server,socket-abstract=yes,socket=warpline-tap-{}", std::process::id());
     for vdev in ["net_null7", "net_ring7", &alone, &format!("net_tap1,iface={interface}b")] {

@@ -1,4 +1,4 @@
-//! Receive interrupts of a port of `net_virtio_user`, whose peer is a port of `net_vhost`.
+//! Tests of the receive interrupts of a port of `net_virtio_user`, whose peer is a port of `net_vhost`.
 #![allow(missing_docs)]
 
 mod common;

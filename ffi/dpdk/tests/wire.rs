@@ -1,4 +1,4 @@
-//! Frames over a wire in memory.
+//! Tests of frames over a wire in memory.
 #![allow(unsafe_code, missing_docs)]
 
 mod common;
@@ -105,7 +105,7 @@ fn checksum_requests_become_good_checksums_only_with_offload() {
         assert_eq!((received.ip_checksum(), received.l4_checksum()), (status, status));
         assert_eq!(received.rss_hash(), None);
 
-        // A frame sent on carries nothing of its first journey.
+        // A received frame that is sent on keeps no offload state of its reception.
         b.transmit(&mut one(received));
         let again = receive_one(&mut a);
         assert_eq!(
@@ -115,8 +115,8 @@ fn checksum_requests_become_good_checksums_only_with_offload() {
     }
 }
 
-/// What a request asks for is what the receiver is told of: IPv6 has no header checksum, also when TCP is to
-/// be cut.
+/// The checksum request of the sender appears as the receiver's checksum state: IPv6 has no header checksum,
+/// even if TCP is to be segmented.
 #[test]
 fn an_ipv6_header_has_no_checksum_to_ask_for() {
     let pool = pool(63, 2048);
@@ -165,7 +165,7 @@ fn chains_cross_as_they_are() {
     assert_eq!(pool.available(), pool.capacity());
 }
 
-/// A receiver must not see what the sender writes after it has sent.
+/// The receiver must not see writes that the sender makes after it has sent.
 #[test]
 fn copied_pieces_are_the_receivers_own() {
     let pool = pool(63, 2048);

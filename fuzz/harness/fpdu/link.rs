@@ -20,7 +20,7 @@ use super::input::Input;
 use super::speech::{Mode, RECEIVE_OCTETS, RECEIVES, SINK, SINK_OCTETS};
 use super::watch::{self, ACK, FIN, SYN};
 
-/// What memory holds before anything is placed in it.
+/// Contents of memory before anything is placed in it.
 pub const UNTOUCHED: u8 = 0xee;
 
 const PORT: u16 = 7471;
@@ -28,14 +28,14 @@ const PEER_PORT: u16 = 40_000;
 const QP: QpNumber = QpNumber(0);
 const PD: ProtectionDomainId = ProtectionDomainId(1);
 const INBOX: STag = STag::new(2, 0x4b);
-/// Octets at either side of what is granted.
+/// Octets on either side of the granted memory.
 const GUARD_OCTETS: usize = 64;
 /// Polls after which the core has nothing left to do at one time.
 const POLLS: usize = 200;
 
-/// Frames that may be held. What lies beyond gaps may have two thirds of those that are not reserved, and
-/// what comes in order four fifths: the rest is what the longest stream takes over the narrowest link, so
-/// that it always goes on.
+/// Frames that may be held. Octets beyond gaps may use two thirds of the frames that are not reserved, and
+/// octets in order four fifths: the rest is the need of the longest stream over the narrowest link, so that
+/// it always makes progress.
 const HELD_FRAMES: usize = 768;
 /// Frames of the device: it keeps half of them for others than those that hold.
 const FRAMES: usize = 2 * HELD_FRAMES;
@@ -71,7 +71,7 @@ impl Buffer {
         Grant::new(region, PD, 0, access)
     }
 
-    /// What was granted. Panics when the guards are not as they were.
+    /// Returns the granted octets. Panics if the guards have changed.
     fn content(&self) -> Vec<u8> {
         let mut whole = vec![0; self.octets + 2 * GUARD_OCTETS];
         assert!(self.whole.read(0, &mut whole));
@@ -93,14 +93,14 @@ pub struct Link {
     mtu_octets: usize,
     /// The sequence number of the peer's first octet in Full Operation.
     start: u32,
-    /// What the core acknowledged last, and the place after what it has sent.
+    /// The core's last acknowledgement, and the place after its last sent octet.
     acknowledged: u32,
     core_next: u32,
     failed: Option<StreamError>,
 }
 
 impl Link {
-    /// A connection in Full Operation as `mode` says, over a device as `input` says.
+    /// A connection in Full Operation with `mode`, over a device with the properties that `input` selects.
     pub fn new(input: &mut Input<'_>, mode: Mode) -> Self {
         let how = input.octet();
         let behaviour = Behaviour {
@@ -219,7 +219,7 @@ impl Link {
         }
     }
 
-    /// The peer's FIN behind all of its stream of `octets`.
+    /// Sends the peer's FIN after all of its stream of `octets`.
     pub fn finish(&mut self, octets: usize) {
         self.segment(ACK | FIN, self.start.wrapping_add(octets as u32), &[]);
         self.settle();

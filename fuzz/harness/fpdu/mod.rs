@@ -1,6 +1,6 @@
 //! A stream of FPDUs in every mode (Markers, CRCs, DDP version 0), damaged or not, in arbitrary segments that
-//! come in arbitrary order, again and late. What must come of it says an independent judge (`mpa_oracle`),
-//! which reads the stream in order and octet by octet.
+//! arrive in arbitrary order, repeated and late. An independent oracle (`mpa_oracle`), which reads the stream
+//! in order and octet by octet, determines the expected result.
 //!
 //! [`run`] takes one input; libFuzzer drives it from `fuzz/`, the tests replay seeds and regressions.
 #![allow(dead_code, reason = "the harness of the whole receive path uses all of what is shared")]
@@ -28,14 +28,14 @@ use speech::{Mode, Speech};
 
 /// Steps of delivery of one input: more would only be slower.
 const STEPS: usize = 200;
-/// Times all that is left is sent before it must have arrived: more than an FPDU with a wrong CRC is
-/// forgiven, and room for what bounds turned away.
+/// Rounds in which the rest of the stream is sent before it must have arrived: more than an FPDU with a wrong
+/// CRC is tolerated, and room for segments that bounds refused.
 const ROUNDS: usize = 40;
 
-/// What a run saw, for tests that must know what inputs reach.
+/// Observations of a run, for tests that check the coverage of inputs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// FPDUs the judge found before any error.
+    /// FPDUs that the oracle found before any error.
     pub fpdus: usize,
     /// The code of the error, or 0.
     pub error: u8,
@@ -47,7 +47,7 @@ pub struct Summary {
 ///
 /// # Panics
 ///
-/// When the core and the judge come to different ends.
+/// If the core and the oracle reach different results.
 pub fn run(octets: &[u8]) -> Summary {
     let mut input = Input::new(octets);
     let mode = Mode::of(&mut input);
@@ -107,7 +107,7 @@ fn deliver(link: &mut Link, input: &mut Input<'_>, speech: &Speech) {
             let octets = usize::from(input.u16() % 4096);
             link.say_all(&speech.octets, from, (from + octets).min(all));
         }
-        // What is acknowledged comes again with other octets: they are nobody's.
+        // Acknowledged octets are repeated with other contents: the core must ignore them.
         6 => {
             let received = link.received();
             let from = usize::from(input.u16()) % (received + 1);

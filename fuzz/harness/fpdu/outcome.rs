@@ -1,5 +1,5 @@
-//! What must come of a stream: the judge reads it in order, and once more each FPDU by itself, as one who
-//! finds it by a Marker may place it out of order.
+//! The expected result of a stream: the oracle reads it in order, and once more each FPDU by itself, like a
+//! receiver that finds it by a Marker and may place it out of order.
 
 use warpline_dataplane::mpa::MpaError;
 use warpline_dataplane::qp::error::StreamError;
@@ -9,18 +9,18 @@ use super::link::{Link, UNTOUCHED};
 use super::mpa_oracle::{Fault, Receiver};
 use super::speech::{Place, RECEIVE_OCTETS, RECEIVES, SINK_OCTETS, Speech};
 
-/// What a stream comes to.
+/// The expected result of a stream.
 pub struct Outcome {
     /// ULPDUs in order, up to the fault.
     pub delivered: Vec<Vec<u8>>,
     pub fault: Option<Fault>,
     /// The stream ends inside an FPDU.
     inside: bool,
-    /// With Markers: where the judge came to an end, a ULPDU_Length announces more than its FPDU has. Who has
-    /// placed what lies behind it knows at once that Markers and length disagree (MPA-8-04); who has not,
-    /// waits for the CRC.
+    /// With Markers: where the oracle stopped, a ULPDU_Length announces more octets than its FPDU has. A
+    /// receiver that has placed the octets after it detects at once that Markers and length disagree
+    /// (MPA-8-04); any other receiver waits for the CRC.
     overlong: bool,
-    /// What each FPDU holds by itself, if it holds.
+    /// The ULPDU of each FPDU by itself, if it is valid.
     alone: Vec<Option<Vec<u8>>>,
 }
 
@@ -54,11 +54,11 @@ impl Outcome {
         Self { delivered, fault, inside: receiver.inside(), overlong, alone }
     }
 
-    /// Compares with what the core made of it.
+    /// Compares with the core's result.
     ///
     /// # Panics
     ///
-    /// When it made something else of it.
+    /// If the core's result differs.
     pub fn check(&self, link: &mut Link, speech: &Speech) {
         let failed = link.failed();
         let expected = self.fault.map(|fault| match fault {
@@ -105,7 +105,7 @@ impl Outcome {
         self.delivered.iter().filter(|ulpdu| ulpdu[0] & 0x80 == 0)
     }
 
-    /// What was delivered is in its place, what was not may be, and everything else is as it was.
+    /// Delivered octets are in their place, undelivered ones may be, and everything else is unchanged.
     fn check_memory(&self, link: &Link, speech: &Speech) {
         let untouched = || [vec![UNTOUCHED; SINK_OCTETS], vec![UNTOUCHED; RECEIVES * RECEIVE_OCTETS]];
         let (mut least, mut most) = (untouched(), untouched());

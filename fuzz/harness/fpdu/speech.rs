@@ -1,5 +1,5 @@
-//! What the peer says: a stream of FPDUs that make RDMA Writes and Sends, each to a place of its own, and
-//! what is wrong with some of them.
+//! The peer's stream: FPDUs of RDMA Writes and Sends, each with a place of its own, and the damage of some of
+//! them.
 
 use super::input::Input;
 use super::mpa_oracle::{Crc, Liberties, Sender, Stream};
@@ -51,7 +51,7 @@ pub enum Place {
 /// An FPDU of the stream, as the peer means it.
 #[derive(Clone, Debug)]
 pub struct Meant {
-    /// Its first octet and the one behind it.
+    /// The positions of its first octet and after its last.
     pub start: usize,
     pub end: usize,
     /// Octets of its ULPDU.
@@ -63,7 +63,7 @@ pub struct Meant {
     pub last: bool,
 }
 
-/// What the peer says in one run.
+/// The peer's stream in one run.
 #[derive(Debug)]
 pub struct Speech {
     pub mode: Mode,
@@ -74,7 +74,7 @@ pub struct Speech {
 /// The STag of the sink.
 pub const SINK: u32 = 0x4b00_0001;
 
-/// A message that is being said.
+/// A message in progress.
 #[derive(Clone, Copy, Debug, Default)]
 struct Said {
     /// Octets of the sink that Writes have taken.
@@ -191,7 +191,7 @@ impl Speech {
                 self.damage_payload(start, end, header, at, 1 << (how >> 5));
                 kind == 3
             }
-            // ULPDU_Length: without CRCs, there is no telling what the rest would be.
+            // ULPDU_Length: without CRCs, the meaning of the later octets would be unpredictable.
             5 if self.mode.crc => {
                 let length = start + if self.mode.markers && to_marker == 0 { 4 } else { 0 };
                 self.octets[length + (at & 1)] ^= 1 << (how >> 5);
@@ -208,9 +208,10 @@ impl Speech {
         }
     }
 
-    /// Damages an octet behind the headers that is no Marker's.
+    /// Damages an octet after the headers that is not part of a Marker.
     fn damage_payload(&mut self, start: usize, end: usize, header: usize, at: usize, bit: u8) {
-        // ULPDU_Length, the DDP header and the Markers among them take no more than this; PAD and CRC end it.
+        // ULPDU_Length, the DDP header and the Markers among them use no more than this; PAD and CRC follow
+        // the payload.
         let first = start + 2 + header + 8;
         if first + 8 > end {
             return;

@@ -1,5 +1,5 @@
-//! The Internet checksum (RFC 1071), written a second time: the judge of what the core sends is not the
-//! core's own code.
+//! The Internet checksum (RFC 1071), implemented a second time: the check of the core's frames does not use
+//! the core's own code.
 
 use warpline_dataplane::device::{ChecksumRequest, IpVersion};
 
@@ -18,7 +18,7 @@ fn sum(octets: &[u8], start: u32) -> u16 {
     sum as u16
 }
 
-/// What goes into a checksum field.
+/// Returns the value of a checksum field.
 pub fn of(octets: &[u8]) -> u16 {
     !sum(octets, 0)
 }
@@ -54,7 +54,7 @@ pub fn tcp_holds(frame: &[u8]) -> Option<bool> {
         .then(|| with_pseudo_header(&packet[12..20], 6, &packet[header_octets..]) == 0)
 }
 
-/// Does what a device does that was asked for checksums: the TCP field holds the sum of the pseudo-header.
+/// Completes a checksum request as a device does: the TCP field holds the sum of the pseudo-header.
 pub fn complete(frame: &mut [u8], request: ChecksumRequest) {
     let network = usize::from(request.l2_octets);
     let transport = network + usize::from(request.l3_octets);

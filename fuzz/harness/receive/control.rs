@@ -1,5 +1,5 @@
-//! As much of a control thread and of an application as the core needs: it keeps the rules that control
-//! keeps, so that whatever goes wrong is the core's doing, and checks what the core tells it.
+//! The parts of a control thread and of an application that the core needs: it follows control's rules, so
+//! that every fault is the core's, and checks the core's events and completions.
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
@@ -21,7 +21,7 @@ const COMMANDS: usize = 32;
 const EVENTS: usize = 16;
 const DEPTH: usize = 8;
 
-/// A queue pair and what was posted to it.
+/// A queue pair and the requests posted to it.
 struct Qp {
     shared: Arc<SharedQp>,
     completions: Arc<CompletionRing>,
@@ -67,7 +67,7 @@ impl Control {
         }
     }
 
-    /// Gives `command` to the core; `false` when the ring is full and control would have to wait.
+    /// Passes `command` to the core; returns `false` if the ring is full and control would have to wait.
     pub fn command(&mut self, command: Command) -> bool {
         self.commands += 1;
         self.rings.commands.push(command).is_ok()
@@ -162,7 +162,7 @@ impl Control {
         }
     }
 
-    /// Takes one event; gives it for the peers to see.
+    /// Takes one event; returns it for the peers.
     pub fn take_event(&mut self) -> Option<Event> {
         let event = self.rings.events.pop()?;
         self.events += 1;
@@ -201,7 +201,7 @@ impl Control {
         self.poll_completions();
         let qp = self.qps[number.0 as usize].take().expect("there was one");
         assert!(qp.destroyed, "destroyed unasked");
-        // A send whose success is not reported leaves no trace.
+        // A successful unsignaled Send has no completion.
         let lost = qp.outstanding.values().filter(|(signaled, _)| *signaled).count();
         assert_eq!(lost, 0, "work requests without a completion");
     }

@@ -1,4 +1,4 @@
-//! The peers' side: who talks to whom, and what each of them knows of its connection.
+//! The peers' side: the connections, and each peer's state of its connection.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -23,7 +23,7 @@ pub struct Conversation {
     pub local_port: u16,
     /// The peer's first sequence number.
     pub iss: u32,
-    /// What the peer has to say, from the octet after its SYN.
+    /// The peer's stream, from the octet after its SYN.
     pub stream: Vec<u8>,
     pub framing: Framing,
     pub next: Next,
@@ -35,7 +35,7 @@ pub struct Conversation {
     pub id: Option<ConnectionId>,
     /// Control has brought it into Full Operation.
     pub operating: bool,
-    /// What the peer has acknowledged.
+    /// The peer's acknowledgement.
     pub acked: u32,
     /// The widest window of its SYNs.
     pub syn_window: u32,
@@ -59,12 +59,12 @@ impl Conversation {
         }
     }
 
-    /// The place after all the peer has to say.
+    /// The place after all of the peer's stream.
     pub fn end(&self) -> u32 {
         self.iss.wrapping_add(1).wrapping_add(self.stream.len() as u32)
     }
 
-    /// What the core expects next, as far as it has said.
+    /// The core's next expected octet, as far as the core has acknowledged.
     pub fn expected(&self) -> u32 {
         self.tracker.as_ref().and_then(|tracker| tracker.ack).unwrap_or(self.iss.wrapping_add(1))
     }
@@ -82,8 +82,8 @@ impl Conversation {
             .collect()
     }
 
-    /// The timestamps option, if the core has sent one: what has none is then no segment of the connection
-    /// (RFC 7323 §3.2).
+    /// The timestamps option, if the core has sent one: a segment without it is then no segment of the
+    /// connection (RFC 7323 §3.2).
     pub fn timestamps(&self, now: Instant) -> Vec<u8> {
         let Some(echo) = self.tracker.as_ref().and_then(|tracker| tracker.timestamp) else {
             return Vec::new();
@@ -91,8 +91,8 @@ impl Conversation {
         timestamps(milliseconds(now), echo)
     }
 
-    /// Notes a segment that the peer sends now, with what it promises. Of a SYN, `scales` are the window
-    /// scales it may be taken to name.
+    /// Records a segment that the peer sends now, with its promises. For a SYN, `scales` are the window
+    /// scales that it may be read as naming.
     pub fn say(
         &mut self,
         (seq, octets): (u32, u32),
@@ -115,7 +115,7 @@ impl Conversation {
         let Some(tracker) = &mut self.tracker else { return };
         let acked = if flags & ACK != 0 { ack } else { tracker.iss.wrapping_add(1) };
         let from_iss = acked.wrapping_sub(tracker.iss);
-        // What acknowledges octets the core cannot have sent promises nothing.
+        // An acknowledgement of octets that the core cannot have sent makes no promise.
         if from_iss <= tracker.nxt.wrapping_sub(tracker.iss) + (1 << 20) {
             let shift = if syn { 0 } else { self.said.scale };
             tracker.peer_edge = tracker.peer_edge.max(from_iss + (u32::from(window) << shift));
@@ -142,8 +142,8 @@ impl Conversation {
         }
     }
 
-    /// What no connection tracked now can have sent belongs to one that an older SYN began: its cookie came
-    /// back, or it rests in TIME-WAIT.
+    /// A segment that no tracked connection can have sent belongs to one that an older SYN began: its cookie
+    /// was returned, or it is in TIME-WAIT.
     fn find(&mut self, sent: &Sent<'_>) {
         let is_of = |tracker: &Tracker| sent.seq.wrapping_sub(tracker.iss) < SENT_OCTETS;
         if self.tracker.as_ref().is_none_or(is_of) {
@@ -223,7 +223,7 @@ impl Flow {
         let opens = sent.flags & (SYN | ACK) == SYN;
         let place = self.conversations.iter().position(|talk| talk.local_port == sent.local_port);
         let Some(place) = place else {
-            // What is no SYN answers a segment whose ports a fuzzed frame named.
+            // A segment other than a SYN answers a segment whose ports a fuzzed frame named.
             if opens {
                 self.conversations.push(Conversation::new(sent.local_port, 0x1000));
                 self.current = self.conversations.len() - 1;

@@ -1,5 +1,5 @@
-//! A device whose frames the harness puts in and takes out. It keeps received octets in buffers of exactly
-//! their length, so that a sanitizer sees a read behind them, and counts the frames that are alive.
+//! A device whose frames the harness inserts and removes. It keeps received octets in buffers of exactly
+//! their length, so that a sanitizer detects a read beyond them, and counts the frames that are alive.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,10 +14,10 @@ use warpline_dataplane::wire::ethernet::MacAddress;
 
 use super::checksum;
 
-/// Octets that headers may take at the front of a received frame: what the device never splits.
+/// Maximum length of the headers at the front of a received frame: the device never splits them.
 const HEADERS_OCTETS: usize = 14 + 4 + 60 + 60;
 
-/// What the device and the harness share.
+/// State shared by the device and the harness.
 struct Shared {
     arrived: VecDeque<Vec<u8>>,
     sent: VecDeque<Vec<u8>>,
@@ -74,7 +74,7 @@ pub struct Behaviour {
     pub offloads: bool,
     /// It verifies checksums of received frames.
     pub verifies: bool,
-    /// It gives long frames in pieces of this many octets.
+    /// It returns long frames in pieces of this many octets.
     pub piece_octets: Option<usize>,
 }
 
@@ -182,7 +182,7 @@ impl Device for FuzzDevice {
 pub struct FuzzFrame {
     /// At least one.
     pieces: Vec<Vec<u8>>,
-    /// The last piece stands for octets by reference: nothing is appended to it.
+    /// The last piece refers to octets by reference: nothing is appended to it.
     by_reference: bool,
     /// Octets a frame holds.
     room: usize,

@@ -9,9 +9,9 @@ pub const CORE_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 /// The core's addresses.
 pub const CORE: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 pub const CORE6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1);
-/// Who forwards to other networks.
+/// The router to other networks.
 pub const GATEWAY: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 9);
-/// The peers: two neighbours, one behind the gateway, and one that speaks IPv6.
+/// The peers: two neighbours, one beyond the gateway, and one that uses IPv6.
 pub const PEERS: [IpAddr; 4] = [
     IpAddr::V4(Ipv4Addr::new(198, 18, 0, 2)),
     IpAddr::V4(Ipv4Addr::new(198, 18, 0, 3)),
@@ -64,7 +64,7 @@ pub struct Odd {
     pub identification: u16,
     /// Octets of options up to 40: of the header in IPv4, of a header for each hop in IPv6.
     pub options: u8,
-    /// Octets of padding behind the packet.
+    /// Octets of padding after the packet.
     pub padding: u8,
 }
 

@@ -1,4 +1,4 @@
-//! An input is octets; every input means something. What is missing at its end reads as zero.
+//! An input is octets; every input is valid. Octets missing at its end read as zero.
 
 /// Reads an input from its front.
 pub struct Input<'i>(&'i [u8]);

@@ -1,5 +1,5 @@
-//! Memory with guards: what the peer may write lies between octets that nobody may write, and memory that
-//! nobody may write at all stands beside it.
+//! Memory with guards: writable memory of the peer lies between octets that must not be written, and next to
+//! it is memory that must not be written at all.
 
 use warpline_dataplane::memory::{Access, Grant, ProtectionDomainId, Region, STag};
 
@@ -12,10 +12,10 @@ const GUARD_OCTETS: usize = 139;
 /// The Tagged Offset of the first granted octet.
 pub const BASE_TO: u64 = 0x1_0000;
 
-/// What each registration is for.
+/// The purpose of each registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// Sends read from it. Its octets never change, so what is retransmitted must be the same.
+    /// Sends read from it. Its octets never change, so retransmitted octets must be the same.
     Source,
     /// The peer writes to it.
     Sink,
@@ -49,7 +49,7 @@ impl Purpose {
 
 struct Buffer {
     purpose: Purpose,
-    /// The guards and what is between them.
+    /// The guards and the memory between them.
     whole: Region,
     granted: Region,
 }
@@ -57,7 +57,7 @@ struct Buffer {
 /// The memory of one run.
 pub struct Memory {
     buffers: Vec<Buffer>,
-    /// What untouched memory holds.
+    /// Contents of untouched memory.
     untouched: Vec<u8>,
 }
 
@@ -70,7 +70,7 @@ impl Memory {
             .map(|purpose| {
                 let whole = Region::heap(octets).unwrap();
                 assert!(whole.write(0, &untouched));
-                // What never changes goes by reference where the device takes references.
+                // Constant memory is sent by reference where the device supports references.
                 let constant = matches!(purpose, Purpose::Source | Purpose::ReadOnly);
                 let whole = if constant { whole.freeze().unwrap() } else { whole };
                 let granted = whole.part(GUARD_OCTETS, GRANTED_OCTETS).unwrap();
@@ -91,7 +91,7 @@ impl Memory {
         Grant::new(buffer.granted.clone(), pd, BASE_TO, access)
     }
 
-    /// Panics when an octet was written that nobody may write.
+    /// Panics if an octet was written that must not be written.
     pub fn check(&self) {
         for Buffer { purpose, whole, .. } in &self.buffers {
             let guards = [0..GUARD_OCTETS, GUARD_OCTETS + GRANTED_OCTETS..self.untouched.len()];

@@ -1,4 +1,4 @@
-//! What the peers say inside their streams: startup frames, FPDUs good and bad, and noise.
+//! The contents of the peers' streams: startup frames, valid and invalid FPDUs, and noise.
 
 use warpline_dataplane::crc32c;
 use warpline_dataplane::mpa::{self, fpdu};
@@ -10,7 +10,7 @@ use super::memory::{BASE_TO, GRANTED_OCTETS, Memory, PURPOSES};
 pub const REQUEST: &[u8; 20] = b"MPA ID Req Frame\x40\x01\x00\x00";
 pub const REPLY: &[u8; 20] = b"MPA ID Rep Frame\x40\x01\x00\x00";
 
-/// What a stream is like, where its FPDUs are concerned.
+/// The framing of a stream, where it affects its FPDUs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Framing {
     /// Where Full Operation begins in the stream.
@@ -32,7 +32,7 @@ impl Default for Next {
     }
 }
 
-/// Appends what `input` asks for to `stream`.
+/// Appends the octets that `input` selects to `stream`.
 pub fn append(input: &mut Input<'_>, stream: &mut Vec<u8>, framing: Framing, next: &mut Next) {
     match input.below(11) {
         0 => stream.extend_from_slice(REQUEST),
@@ -172,11 +172,10 @@ fn answer(input: &mut Input<'_>, next: &mut u32) -> Vec<u8> {
     }
 }
 
-/// An FPDU (RFC 5044 §4) with Markers where they belong. `damage` says what is wrong with it, if anything:
-/// the place of an octet and what is done to it, and in its high bit whether the CRC is that of the damaged
-/// octets.
+/// An FPDU (RFC 5044 §4) with its Markers. `damage` selects the damage, if any: the place of an octet and its
+/// change, and in its high bit whether the CRC is that of the damaged octets.
 fn append_fpdu(stream: &mut Vec<u8>, framing: Framing, ulpdu: &[u8], damage: u8) {
-    // After noise the place may be no multiple of four; then nothing the peer says is an FPDU.
+    // After noise the place may be no multiple of four; then no later octets of the peer form an FPDU.
     let position = (stream.len().saturating_sub(framing.start) & !3) as u64;
     let mut octets = vec![0; fpdu::wire_len(position, ulpdu.len(), framing.markers)];
     let built = fpdu::encode(

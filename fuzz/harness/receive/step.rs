@@ -1,4 +1,4 @@
-//! What can happen, one step at a time.
+//! The possible steps of an input, one function each.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -40,9 +40,9 @@ pub fn take(world: &mut World, input: &mut Input<'_>) {
         14 => connect(world, input),
         _ => turn(world, input),
     }
-    // Nothing takes no time: the clock of initial sequence numbers ticks.
+    // An empty step takes no time in the input, but the clock of initial sequence numbers advances.
     world.now += 2 * ISS_TICK_NS;
-    // Half of all steps leave what they did to the next poll, so that several frames come in one burst.
+    // Half of all steps leave their frames to the next poll, so that several frames arrive in one burst.
     if what & 0x80 == 0 {
         world.settle();
     }
@@ -63,7 +63,7 @@ fn packet(world: &mut World, input: &mut Input<'_>) {
     world.inject(frames::packet(source, protocol, odd, payload));
 }
 
-/// What tells of hardware addresses, asked for or not, true or false.
+/// A packet about hardware addresses, requested or not, true or false.
 fn arp(world: &mut World, input: &mut Input<'_>) {
     let kind = input.octet();
     world.set_answers_arp(kind & 0x40 == 0);
@@ -88,7 +88,7 @@ fn arp(world: &mut World, input: &mut Input<'_>) {
     world.inject(frames::arp(1 + u16::from(kind >> 3 & 1), mac, sender, target));
 }
 
-/// Echo requests, and errors about a segment of the core, near to what it has sent.
+/// Echo requests, and errors about a segment of the core, close to the segments it has sent.
 fn icmp(world: &mut World, input: &mut Input<'_>) {
     let kind = input.octet();
     let flow = &mut world.flows[input.below(FLOWS)];
@@ -120,7 +120,7 @@ fn icmp(world: &mut World, input: &mut Input<'_>) {
     world.inject(frames::icmp(host, kinds[usize::from(kind) % kinds.len()], &rest, bad));
 }
 
-/// One segment, near to what the connection expects or far from it.
+/// One segment, close to the connection's expected sequence numbers or far from them.
 fn segment(world: &mut World, input: &mut Input<'_>) {
     let flow = &mut world.flows[input.below(FLOWS)];
     let (host, port) = (flow.host, flow.port);
@@ -213,7 +213,7 @@ fn options(input: &mut Input<'_>, now_ms: u32, echo: u32, acked: u32) -> Options
         options.octets.extend(input.octets(40));
     }
     if options.octets.len() > 40 || kinds & 0x20 != 0 {
-        // What is cut off may have been the scale; raw octets may hide it or name another.
+        // The removed octets may have contained the scale; raw octets may hide it or name another.
         options.octets.truncate(40);
         options.scales.extend([Some(14), None]);
     }
@@ -282,7 +282,7 @@ fn watchful(octets: u32) -> usize {
     if octets.cast_signed() < 0 { 0 } else { octets as usize }
 }
 
-/// Acknowledges all or a part of what the core has sent, several times over if need be.
+/// Acknowledges all or a part of the core's octets, optionally several times.
 fn acknowledge(world: &mut World, input: &mut Input<'_>) {
     let now = world.now;
     let flow = &mut world.flows[input.below(FLOWS)];
@@ -393,7 +393,7 @@ fn open(world: &mut World, which: usize, timeout_ns: u64) -> bool {
     })
 }
 
-/// Streaming octets, and what control lets follow them.
+/// Streaming octets, and the continuation that control selects.
 fn stream(world: &mut World, input: &mut Input<'_>, which: usize, connection: ConnectionId) {
     let how = input.octet();
     let octets: Box<[u8]> = input.octets(1600).into();
@@ -419,7 +419,7 @@ fn stream(world: &mut World, input: &mut Input<'_>, which: usize, connection: Co
     world.control.command(Command::Stream { connection, octets, then });
 }
 
-/// The peer knows, too, where Full Operation begins.
+/// The peer records, too, where Full Operation begins.
 fn enter(world: &mut World, which: usize, markers: bool) {
     let talk = world.flows[which].now();
     talk.operating = true;
@@ -443,7 +443,7 @@ fn operation(input: &mut Input<'_>) -> Operation {
         11 => Operation::WriteWithImmediate { stag, to, immediate: to, solicited },
         12 => Operation::Immediate { immediate: to, solicited },
         13 => Operation::Send { invalidate: Some(stag), solicited },
-        // What peers write, or what they may read: it is not registered anew.
+        // Memory that peers write or may read is not registered again.
         14 => Operation::LocalInvalidate { stag: Memory::stag(1 + 2 * usize::from(solicited)) },
         _ => Operation::Send { invalidate: None, solicited },
     }
@@ -459,12 +459,12 @@ fn post(world: &mut World, input: &mut Input<'_>) {
         world.control.post_receive(number, local);
         return;
     }
-    // From memory that never changes, from what is not there, or from what is another's.
+    // From memory that never changes, from an unregistered STag, or from memory of another domain.
     let slot = [0, 0, 0, 0, 0, 3, 4, PURPOSES.len()][usize::from(how >> 2 & 7)];
     let local = slice(input, Memory::stag(slot));
     let operation = if how & 0x20 == 0 { Operation::SEND } else { operation(input) };
     let local = match operation {
-        // What comes back needs a place that may change.
+        // The result of a Read or Atomic Operation needs a place that may change.
         Operation::Read { .. } => Slice { stag: Memory::stag(2), ..local },
         operation if operation.expects_response() => Slice { stag: Memory::stag(2), octets: 8, ..local },
         Operation::Immediate { .. } | Operation::LocalInvalidate { .. } => Slice { octets: 0, ..local },
@@ -574,7 +574,7 @@ fn greet(world: &mut World, which: usize) {
     say_now(world, which, &[]);
 }
 
-/// The peer says `octets` and acknowledges all it has.
+/// The peer sends `octets` and acknowledges everything it has received.
 fn say_now(world: &mut World, which: usize, octets: &[u8]) {
     let now = world.now;
     let flow = &mut world.flows[which];

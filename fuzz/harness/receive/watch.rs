@@ -1,12 +1,11 @@
-//! What is checked of every frame the core sends: it is well formed, and it keeps the promises of its
-//! connection.
+//! Checks of every frame the core sends: it is well formed, and it keeps the promises of its connection.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::checksum;
 use super::frames::{CORE, CORE6, ICMP, ICMPV6, TCP};
 
-/// Octets of a stream that are remembered, to compare what is sent again.
+/// Octets of a stream that are stored, to compare them with retransmissions.
 const REMEMBERED_OCTETS: usize = 1 << 17;
 /// Segments a peer sent that are remembered.
 const REMEMBERED_SEGMENTS: usize = 1024;
@@ -37,11 +36,11 @@ pub struct Sent<'f> {
     pub payload: &'f [u8],
 }
 
-/// Takes a frame of the core apart. `None` for what is no TCP segment.
+/// Parses a frame of the core. Returns `None` if it is no TCP segment.
 ///
 /// # Panics
 ///
-/// When the frame is not well formed or longer than the MTU.
+/// If the frame is not well formed or longer than the MTU.
 pub fn dissect(frame: &[u8], mtu_octets: usize) -> Option<Sent<'_>> {
     assert!(frame.len() >= checksum::ETHERNET_OCTETS, "{} octets are no frame", frame.len());
     assert!(frame.len() <= checksum::ETHERNET_OCTETS + mtu_octets, "a frame of {} octets", frame.len());
@@ -149,12 +148,12 @@ pub struct Tracker {
     pub iss: u32,
     /// The place after the last octet the core has sent.
     pub nxt: u32,
-    /// What the core acknowledged last, once it has acknowledged anything.
+    /// The core's last acknowledgement, once it has acknowledged anything.
     pub ack: Option<u32>,
     /// The right edge of the window it has offered.
     pub edge: Option<u32>,
     pub timestamp: Option<u32>,
-    /// The shift of the core's window; `None` while the peer cannot know it.
+    /// The shift of the core's window; `None` while the peer cannot have received it.
     scale: Option<u8>,
     offered_scale: Option<u8>,
     /// The core's stream as sent so far; `None` where nothing was sent yet.
@@ -163,7 +162,7 @@ pub struct Tracker {
     pub peer_edge: u32,
 }
 
-/// What a peer has sent on one connection, as far as the core's promises depend on it.
+/// The segments a peer has sent on one connection, as far as the core's promises depend on them.
 #[derive(Debug, Default)]
 pub struct Said {
     /// Sequence ranges, SYN and FIN included.
@@ -232,9 +231,9 @@ impl Tracker {
         Self { nxt, ack: None, edge: None, timestamp: None, stream: Vec::new(), peer_edge, ..self }
     }
 
-    /// Whether `syn` is this connection's, sent again: not when it has another number or says other things,
-    /// nor when this one has gone further. At one instant, two connections of the same ports have the same
-    /// number (RFC 6528).
+    /// Returns true if `syn` is a retransmission of this connection's SYN: not if its number or contents
+    /// differ, nor if this connection has made further progress. At one instant, two connections of the same
+    /// ports have the same number (RFC 6528).
     pub fn is_opened_by(&self, syn: &Sent<'_>) -> bool {
         let acknowledges_the_same = syn.flags & ACK == 0 || self.ack.is_none_or(|ack| ack == syn.ack);
         let offers_the_same = self.offered_scale == syn.window_scale || self.ack.is_none();
@@ -242,11 +241,11 @@ impl Tracker {
         syn.seq == self.iss && first && acknowledges_the_same && offers_the_same
     }
 
-    /// Checks one segment of the core against all it sent before and all the peer has said.
+    /// Checks one segment of the core against all it sent before and all segments of the peer.
     ///
     /// # Panics
     ///
-    /// When the segment breaks a promise.
+    /// If the segment breaks a promise.
     pub fn check(&mut self, sent: &Sent<'_>, said: &Said) {
         if sent.flags & RST != 0 {
             return;
@@ -288,7 +287,7 @@ impl Tracker {
         let scale = if sent.flags & SYN == 0 { self.scale } else { Some(0) };
         let Some(scale) = scale else { return };
         if said.ends.contains(&sent.ack) {
-            // Who has finished has no use for a window: TIME-WAIT offers none.
+            // A core that has finished needs no window: TIME-WAIT advertises none.
             return;
         }
         let edge = sent.ack.wrapping_add(u32::from(sent.window) << scale);

@@ -1,4 +1,4 @@
-//! A core, its peers, its control and its memory, and what must hold between any two steps.
+//! A core, its peers, its control and its memory, and the invariants between any two steps.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -18,7 +18,7 @@ use super::input::Input;
 use super::memory::{Memory, PURPOSES};
 use super::watch;
 
-/// Ports that connections come to, if control listens.
+/// Ports for incoming connections, if control listens.
 pub const LISTENING: [u16; 2] = [7471, 7472];
 /// Peer ports.
 pub const FLOWS: usize = 4;
@@ -37,11 +37,12 @@ const TABLES: Tables = Tables {
 
 /// Polls without anything new after which the core has nothing left to do.
 const POLLS_TO_REST: usize = 64;
-/// Polls at a time when the device cannot do what the core wants of it: the core tries for ever.
+/// Polls at a time while the device lacks resources: the core retries without end.
 const POLLS_WHEN_SHORT: usize = 4;
-/// Times the core is woken while time passes, before the rest of the time passes at once.
+/// Maximum number of times the core is woken in one advance of time, before the rest of the time passes at
+/// once.
 const WAKES: usize = 1000;
-/// Frames in one poll: what waited and a burst of each kind on top.
+/// Frames in one poll: the waiting ones, and a burst of each kind on top.
 const FRAMES_PER_POLL: usize = limits::FRAMES_SENT_PER_POLL as usize
     + limits::TRANSMIT_QUEUE_FRAMES
     + limits::TRANSMIT_BURST_SEGMENTS
@@ -92,14 +93,14 @@ impl World {
             now: Instant::from_nanos(1),
             behaviour,
             short: false,
-            // What a core says of its own accord: that it takes up its addresses.
+            // The core's unsolicited frames: announcements of its addresses.
             allowance: 16,
             answers_arp: true,
         }
     }
 
-    /// Puts a frame on the wire. The core answers with little: an acknowledgement, what a newly known address
-    /// lets go, and what a freed connection still owed.
+    /// Puts a frame on the wire. The core answers with few frames: an acknowledgement, the packets that a
+    /// newly resolved address releases, and the outstanding frames of a freed connection.
     pub fn inject(&mut self, frame: Vec<u8>) {
         self.allowance += 3;
         self.port.put(frame);
@@ -129,7 +130,7 @@ impl World {
         self.check();
     }
 
-    /// One poll, and all that must hold after it. Gives whether there was anything to do.
+    /// Polls once and checks the invariants. Returns true if there was any work.
     pub fn poll(&mut self) -> bool {
         let busy = self.core.poll_once(self.now);
         self.allowance += 2 * core::mem::take(&mut self.control.commands);
@@ -188,7 +189,8 @@ impl World {
         }
     }
 
-    /// Answers who asks for the hardware address of a peer (RFC 826, RFC 4861 §4.3), unless told not to.
+    /// Answers a request for the hardware address of a peer (RFC 826, RFC 4861 §4.3), unless the input
+    /// disables it.
     fn hear_other(&mut self, frame: &[u8]) {
         if !self.answers_arp {
             return;
@@ -236,7 +238,7 @@ impl World {
         self.settle();
     }
 
-    /// What holds between steps.
+    /// Checks the invariants between steps.
     pub fn check(&self) {
         self.memory.check();
         let usage = self.core.usage();
@@ -260,8 +262,7 @@ impl World {
         }
     }
 
-    /// RFC 9293 §3.3.1, figure 3: what is acknowledged was sent, and what was sent was queued (its FIN comes
-    /// on top).
+    /// RFC 9293 §3.3.1, figure 3: acknowledged octets were sent, and sent octets were queued (plus its FIN).
     fn check_sequences(&self) {
         for talk in self.flows.iter().flat_map(Flow::talks) {
             let (Some(id), Some(tracker)) = (talk.id, &talk.tracker) else { continue };
@@ -273,13 +274,13 @@ impl World {
             }
             let in_order = watch::distance(una, end) >= 0 && watch::distance(tracker.nxt, end) >= 0;
             assert!(in_order, "una {una}, nxt {}, end and FIN {end}", tracker.nxt);
-            // What waits for the device was sent, but nobody has seen it.
+            // Segments that wait for the device count as sent, but no peer has seen them.
             let seen = self.short || watch::distance(una, tracker.nxt) >= 0;
             assert!(seen, "una {una} is beyond nxt {}", tracker.nxt);
         }
     }
 
-    /// Ends everything in an orderly way, and sees that nothing is left.
+    /// Ends everything in an orderly way, and asserts that no resource remains in use.
     pub fn end(mut self) {
         self.control.deaf = false;
         self.short = false;

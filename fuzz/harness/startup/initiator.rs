@@ -1,4 +1,4 @@
-//! This end sends a Request and waits for the Reply.
+//! Tests of this end as Initiator: it sends a Request and waits for the Reply.
 
 use warpline::startup::{Agreement, Initiator, Proposal, Reply, RtrKinds, StartupFault};
 use warpline_dataplane::mpa::MpaError;
@@ -75,8 +75,8 @@ fn check_request(own: Own, octets: &[u8], private_data: &[u8]) -> Frame {
     asked
 }
 
-/// RFC 5044 §7.1.1, figures 15 to 17, and RFC 6581 §10: whether a connection can come of the Reply's
-/// revision.
+/// RFC 5044 §7.1.1, figures 15 to 17, and RFC 6581 §10: returns true if a connection can result from the
+/// Reply's revision.
 fn fits(own: Own, frame: &Frame) -> bool {
     match own.revision {
         2 => frame.revision == 2 && (frame.enhanced.is_some() == own.enhances() || frame.rejected),
@@ -85,7 +85,7 @@ fn fits(own: Own, frame: &Frame) -> bool {
     }
 }
 
-/// What tells that the peer knows no enhanced setup.
+/// Returns true if the fault shows that the peer does not support enhanced setup.
 fn falls_back(own: Own, fault: StartupFault) -> bool {
     own.enhances()
         && match fault {

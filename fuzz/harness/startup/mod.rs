@@ -1,6 +1,6 @@
-//! MPA startup under arbitrary octets in arbitrary pieces, in every revision and either role. What must come
-//! of them says an independent judge (`mpa_oracle`), which reads the frames octet by octet, and the rules of
-//! the documents, told again here.
+//! MPA startup under arbitrary octets in arbitrary pieces, in every revision and either role. An independent
+//! oracle (`mpa_oracle`), which reads the frames octet by octet, and the rules of the documents, implemented
+//! again here, determine the expected result.
 //!
 //! [`run`] takes one input; libFuzzer drives it from `fuzz/`, the tests replay seeds and regressions.
 #![allow(dead_code, reason = "the judge of FPDUs is used in part")]
@@ -23,7 +23,7 @@ const DEADLINE: Instant = Instant::from_nanos(1_000_000);
 /// Words that leave the depths to the ULPs.
 const UNNEGOTIATED: u16 = 0x3fff;
 
-/// What a run came to, for tests that must know what inputs reach.
+/// The end of a run, for tests that check the coverage of inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum End {
     /// The peer's octets are no frame yet.
@@ -34,9 +34,9 @@ pub enum End {
     Extra,
     /// The frame is of a revision that does not fit.
     Revision,
-    /// We cannot send what we want to.
+    /// This end cannot send its own Private Data.
     OurPrivateData,
-    /// We want more RDMA Reads than the peer takes.
+    /// This end requires more RDMA Reads than the peer accepts.
     OurReads,
     /// We rejected.
     WeRejected,
@@ -108,7 +108,7 @@ fn depths(words: [u16; 2]) -> (u16, u16) {
 ///
 /// # Panics
 ///
-/// When startup and the judge come to different ends.
+/// If startup and the oracle reach different ends.
 pub fn run(octets: &[u8]) -> End {
     let mut input = Input::new(octets);
     let own = Own::of(&mut input);

@@ -1,4 +1,4 @@
-//! What the peer says: noise, or a startup frame with something wrong with it, or with nothing.
+//! The peer's octets: noise, or a startup frame, valid or with a fault.
 
 use super::input::Input;
 use super::mpa_oracle::startup::Expected;
@@ -10,14 +10,14 @@ pub struct Heard {
 }
 
 impl Heard {
-    /// What `input` has the peer say to one who expects `expected`.
+    /// Returns the octets that `input` makes the peer send to an end that expects `expected`.
     pub fn of(input: &mut Input<'_>, expected: Expected) -> Self {
         let how = input.octet();
         let octets = if how & 7 == 7 { input.octets(700).to_vec() } else { frame(input, expected, how) };
         Self { octets, taken: 0 }
     }
 
-    /// What has come so far.
+    /// Returns the octets that have arrived so far.
     pub fn so_far(&self) -> &[u8] {
         &self.octets[..self.taken]
     }

@@ -1,4 +1,4 @@
-//! This end waits for a Request and answers it.
+//! Tests of this end as Responder: it waits for a Request and answers it.
 
 use warpline::startup::{
     Disposition, ReadDepths, ReadsWanted, Request, Responder, StartupFault, Unacceptable,
@@ -60,7 +60,7 @@ pub fn run(input: &mut Input<'_>, own: Own) -> End {
     };
     assert_eq!(responder.deadline(), Instant::NEVER);
     let end = answer(input, own, &responder, &request, &frame);
-    // Whatever was answered, the Initiator's turn is over.
+    // Whichever the answer was, the Initiator must send nothing more.
     assert_eq!(responder.on_octets(b"x").unwrap_err().fault, StartupFault::ExtraOctets);
     end
 }
@@ -117,7 +117,7 @@ fn answer(input: &mut Input<'_>, own: Own, responder: &Responder, request: &Requ
     assert!(!reply.rejected && reply.private_data == private_data, "{reply:?}");
     assert_eq!(reply.revision, asked.revision, "MPA-7.1.1-12");
     let consortium = asked.revision == 0;
-    // CRCs are used when either asks, and the Reply says what holds.
+    // CRCs are used if either end requests them, and the Reply states the result.
     // Requirements: MPA-7.1.1-08
     let (markers, crc) = (own.offer.markers || consortium, own.offer.crc || asked.crc || consortium);
     assert_eq!((reply.markers, reply.crc), (markers, crc), "RDMAC-C.2.4-02");

@@ -1,4 +1,4 @@
-//! The cases of RFC 5044 appendix A.4, and what else can meet a segment that comes out of order.
+//! The cases of RFC 5044 appendix A.4, and other cases of a segment that arrives out of order.
 
 use warpline_dataplane::core::Config;
 use warpline_dataplane::core::ring::FullOperation;
@@ -117,7 +117,7 @@ fn lengths_lead_on_from_what_is_placed() {
     assert_eq!(receiver.statistics().fpdus_placed_out_of_order, 4);
 }
 
-/// What is placed beyond a gap takes nothing of the window: its right edge stays where it was.
+/// Octets placed beyond a gap use no receive window: its right edge does not move.
 // Requirements: DDP-A-02
 #[test]
 fn the_window_stays_open_under_placement() {

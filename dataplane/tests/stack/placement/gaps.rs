@@ -1,5 +1,5 @@
-//! Gaps as DDP sees them (RFC 5044 §1.2 and §3): the order of the sender for every ULPDU, and one signal when
-//! a gap has closed.
+//! Tests of gaps as DDP sees them (RFC 5044 §1.2 and §3): each ULPDU has its place in the sender's order, and
+//! one signal reports that a gap has closed.
 
 use warpline_dataplane::core::statistics::DropCause;
 use warpline_dataplane::qp::work::Status;

@@ -1,5 +1,5 @@
-//! Peers that lie, and paths that damage: nothing is placed that was not verified, errors come in the order
-//! of the stream, and what is in place stays.
+//! Tests of hostile peers and of paths that damage: nothing is placed that was not verified, errors are
+//! reported in the order of the stream, and placed octets stay unchanged.
 
 use warpline_dataplane::core::ring::{Event, FullOperation};
 use warpline_dataplane::core::statistics::DropCause;
@@ -95,7 +95,7 @@ fn a_wrong_crc_beyond_a_gap_is_silent() {
     assert_eq!(receiver.statistics().octets_copied_rx, 3000);
 }
 
-/// A damaged length that reaches into what is placed is taken for a loss too, while TCP may bring the FPDU
+/// A damaged length that reaches into placed octets is treated as a loss too, while TCP may bring the FPDU
 /// again.
 // Requirements: MPA-8-08, MPA-8-04
 #[test]
@@ -119,7 +119,7 @@ fn a_damaged_length_before_placed_octets_is_a_loss() {
     assert_eq!((take_deliveries(&receiver, &run, 0), receiver.error()), (1, None));
 }
 
-/// An error beyond a gap is none yet. What comes before it is placed and delivered first.
+/// An error beyond a gap is not reported yet. FPDUs before it are placed and delivered first.
 // Requirements: MPA-8-09, DDP-5.4-01
 #[test]
 fn errors_come_in_stream_order() {
@@ -152,8 +152,8 @@ fn nothing_is_placed_after_an_error() {
     receiver.expect_memory(&run, |fpdu| fpdu.start == 0);
 }
 
-/// Sends whose numbers or offsets are not what their turn asks for. They lie inside a posted buffer, so they
-/// may be placed; in their turn they are refused like any other, and the Terminate names their header.
+/// Sends whose numbers or offsets do not match their position. They lie inside a posted buffer, so they may
+/// be placed; in their turn they are refused, and the Terminate names their header.
 // Requirements: DDP-7.1-03, DDP-7.1-05
 #[test]
 fn sends_are_judged_in_their_turn() {
@@ -176,7 +176,7 @@ fn sends_are_judged_in_their_turn() {
     }
 }
 
-/// What has no buffer yet, goes beyond it, or is not a Send waits in its frame.
+/// Octets without a buffer, octets beyond their buffer, and messages other than Sends wait in their frames.
 #[test]
 fn what_cannot_be_placed_yet_waits() {
     let mut receiver = Receiver::new(true);
@@ -205,7 +205,7 @@ fn what_cannot_be_placed_yet_waits() {
     assert_eq!(receiver.error(), Some(StreamError::Ddp(DdpError::InvalidOffset)));
 }
 
-/// Where one FPDU of a segment does not check out, a Marker leads to one behind it that does.
+/// If one FPDU of a segment fails its check, a Marker leads to a later one that passes.
 // Requirements: MPA-6-04
 #[test]
 fn good_fpdus_behind_a_bad_one_are_placed() {
@@ -272,7 +272,7 @@ fn an_fpdu_inside_another_is_error_3() {
 }
 
 /// Markers of every kind of wrong pointer in FPDUs whose CRC is right: into other FPDUs, into placed octets,
-/// before the stream, to nowhere. Nothing is placed through them, and in its turn each is error 3.
+/// before the stream, out of range. Nothing is placed through them, and in its turn each is error 3.
 // Requirements: MPA-4.3-04, MPA-6-02
 #[test]
 fn wrong_markers_lead_nowhere() {
@@ -320,7 +320,7 @@ fn without_crcs_markers_are_believed_that_agree() {
     receiver.expect_memory(&run, |_| false);
 }
 
-/// A FIN behind placed octets is the end on a boundary; behind a part of an FPDU it is error 1.
+/// A FIN after placed octets ends the stream on a boundary; after a part of an FPDU it is error 1.
 // Requirements: A-09
 #[test]
 fn a_fin_behind_placed_octets() {

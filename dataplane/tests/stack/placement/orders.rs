@@ -1,4 +1,5 @@
-//! All orderings of the segments of a short stream: each message is delivered once, in order, intact.
+//! Tests of all orderings of the segments of a short stream: each message is delivered once, in order,
+//! intact.
 
 use super::play;
 use super::receiver::{Receiver, Run, Ulpdu};
@@ -155,8 +156,8 @@ fn all_orders_with_one_segment_twice() {
     });
 }
 
-/// Buffers of a shared receive queue are taken for the messages whose octets come, whatever the order of
-/// these, and are used in the order of the messages.
+/// Buffers of a shared receive queue are assigned to the messages whose octets arrive, in any order of
+/// arrival, and are used in the order of the messages.
 #[test]
 fn all_orders_into_shared_receives() {
     for markers in [true, false] {

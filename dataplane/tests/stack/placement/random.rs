@@ -1,6 +1,5 @@
-//! Random streams over a random path: segments that overlap, overtake, come twice, come damaged in a way that
-//! only the CRC can tell, and come with other octets where something has come already. A run that fails is
-//! named by its seed.
+//! Tests of random streams over a random path: segments that overlap, overtake, repeat, are damaged in a way
+//! that only the CRC detects, or repeat received octets with other contents. A failed run reports its seed.
 
 use fastrand::Rng;
 
@@ -49,7 +48,7 @@ fn segment(rng: &mut Rng, arrived: &Arrived, run: &Run) -> (usize, usize) {
     (from, to.min(from + SEGMENT_OCTETS_MAX).min(run.octets.len()))
 }
 
-/// What has come, whole or not, may come again with anything in it.
+/// Octets of FPDUs of which a part or all has arrived may arrive again with arbitrary contents.
 fn altered(rng: &mut Rng, arrived: &Arrived, run: &Run, (from, to): (usize, usize)) -> Vec<u8> {
     let mut octets = run.octets[from..to].to_vec();
     if rng.u32(..4) == 0 {
@@ -62,8 +61,8 @@ fn altered(rng: &mut Rng, arrived: &Arrived, run: &Run, (from, to): (usize, usiz
     octets
 }
 
-/// One stream: whatever happens on the way, all of it arrives once, in order, intact, and nothing else is
-/// touched.
+/// One stream: under any behaviour of the path, all of it arrives once, in order, intact, and nothing else is
+/// written.
 fn stream(rng: &mut Rng, receiver: &mut Receiver) {
     let run = receiver.begin(&ulpdus(rng));
     let before = receiver.statistics();
@@ -73,8 +72,7 @@ fn stream(rng: &mut Rng, receiver: &mut Receiver) {
         let (from, to) = segment(rng, &arrived, &run);
         let octets = altered(rng, &arrived, &run, (from, to));
         receiver.arrive_as(from, &octets);
-        // A segment may fill the first gap it reaches only: what it says of the octets behind is not relied
-        // upon.
+        // A segment may fill only the first gap it reaches: the test does not rely on its later octets.
         note(&mut arrived, receiver, from, to);
         delivered = take_deliveries(receiver, &run, delivered);
         for fpdu in run.fpdus.iter().filter(|fpdu| fpdu.ulpdu.payload_octets() > 0) {
@@ -94,7 +92,8 @@ fn stream(rng: &mut Rng, receiver: &mut Receiver) {
     receiver.finish(&run);
 }
 
-/// Of octets `from..to`, those that are kept: up to the first that is there already behind a new one.
+/// Records the octets of `from..to` that the core keeps: after a new octet, up to the first that has already
+/// arrived.
 fn note(arrived: &mut Arrived, receiver: &Receiver, from: usize, to: usize) {
     let new = (from..to).find(|at| !arrived.0[*at]);
     let end = new.and_then(|new| (new..to).find(|at| arrived.0[*at])).unwrap_or(to);
@@ -123,7 +122,7 @@ fn random_streams_arrive_once_and_intact() {
 }
 
 /// Octets damaged beyond TCP's checksum: as long as TCP has not acknowledged them, the stream recovers
-/// (MPA-8-08); otherwise it fails with the documented error. Whatever was placed is what was sent.
+/// (MPA-8-08); otherwise it fails with the documented error. Placed octets always equal the sent ones.
 #[test]
 fn damage_is_never_placed() {
     let (mut recovered, mut failed) = (0, 0);

@@ -1,4 +1,4 @@
-//! A core that receives, in Full Operation, and a peer whose FPDUs are framed by `mpa_oracle`.
+//! A core that receives, in Full Operation, and a peer that frames its FPDUs with `mpa_oracle`.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::mpa_oracle::{Sender, Stream};
 
 pub const SINK: STag = STag::new(2, 0x2222);
 const INBOX: STag = STag::new(5, 0x5555);
-/// Octets the peer may write, odd on purpose, and what is left alone at either side.
+/// Octets the peer may write, deliberately an odd number, and the octets on either side that must not change.
 pub const SINK_OCTETS: usize = 12_001;
 const GUARD_OCTETS: usize = 64;
 /// Buffers for Sends, and the octets of each.
@@ -27,7 +27,7 @@ pub const BUFFERS: usize = 4;
 pub const BUFFER_OCTETS: usize = 4000;
 const UNTOUCHED: u8 = 0xa5;
 
-/// What the peer sends: a message of its own for each segment of the Tagged model, and whole messages of the
+/// A ULPDU of the peer: a message of its own for each segment of the Tagged model, and whole messages of the
 /// other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ulpdu {
@@ -78,7 +78,7 @@ impl Ulpdu {
     }
 }
 
-/// An FPDU of a run: what it carries, and where it lies in the octets of the run.
+/// An FPDU of a run: its contents, and its position in the octets of the run.
 #[derive(Clone, Debug)]
 pub struct Fpdu {
     pub ulpdu: Ulpdu,
@@ -132,7 +132,7 @@ impl Receiver {
         Self::of(peer, operation, None)
     }
 
-    /// One whose queue pair takes its buffers from a shared receive queue.
+    /// Returns a receiver whose queue pair takes its buffers from a shared receive queue.
     pub fn sharing(markers: bool) -> Self {
         let operation = FullOperation { markers_received: markers, ..FullOperation::new(QP, false) };
         let shared = SharedReceiveQueue::new(SrqNumber(0), PD, 64, None);
@@ -215,8 +215,8 @@ impl Receiver {
         Run { number: self.runs, fpdus, octets, position: self.position() }
     }
 
-    /// Brings the stream to `phase` octets behind a Marker position, by FPDUs that come in order. With
-    /// Markers none ends right behind one.
+    /// Brings the stream to `phase` octets after a Marker position, by FPDUs that arrive in order. With
+    /// Markers none ends directly after one.
     pub fn go_to_phase(&mut self, phase: usize) {
         loop {
             let ahead = (phase + 512 - self.position() % 512) % 512;
@@ -239,7 +239,7 @@ impl Receiver {
         self.arrive_as(from, &run.octets[from..to]);
     }
 
-    /// `octets` arrive in one segment, `from` octets behind the beginning of the run.
+    /// `octets` arrive in one segment, `from` octets after the beginning of the run.
     pub fn arrive_as(&mut self, from: usize, octets: &[u8]) {
         self.peer.send(Flags::ACK, self.seq + from as u32, self.ack, octets);
         self.peer.sent.clear();
@@ -250,7 +250,7 @@ impl Receiver {
         self.peer.send(Flags::ACK | Flags::FIN, self.seq + from as u32, self.ack, &run.octets[from..]);
     }
 
-    /// The run is over: the next one begins behind it.
+    /// Ends the run: the next one begins after it.
     pub fn finish(&mut self, run: &Run) {
         self.seq += run.octets.len() as u32;
     }
@@ -264,7 +264,7 @@ impl Receiver {
         self.peer.core.tcp(self.peer.accepted.unwrap()).unwrap().received().nxt()
     }
 
-    /// What the peer acknowledges.
+    /// The peer's acknowledgement number.
     pub const fn ack(&self) -> SeqNumber {
         self.ack
     }
@@ -285,7 +285,8 @@ impl Receiver {
         self.peer.core.tcp(self.peer.accepted.unwrap()).unwrap().snapshot()
     }
 
-    /// The memory that the FPDUs of `run` that `placed` says are placed give, with all else as it was.
+    /// Asserts that memory holds the FPDUs of `run` for which `placed` returns true, and is otherwise
+    /// unchanged.
     #[track_caller]
     pub fn expect_memory(&self, run: &Run, placed: impl Fn(&Fpdu) -> bool) {
         let mut sink = vec![UNTOUCHED; SINK_OCTETS + 2 * GUARD_OCTETS];

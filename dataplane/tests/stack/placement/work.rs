@@ -1,6 +1,6 @@
-//! The work that a peer can cause beyond gaps, judged by what the core counts: each octet is verified once
-//! there and once more in its turn, and no segment has more than a few nodes looked at, whatever came before
-//! it and in which order.
+//! Tests of the work that a peer can cause beyond gaps, measured by the core's counters: each octet is
+//! verified once there and once more in its turn, and each segment visits only a few nodes, whatever arrived
+//! before it and in which order.
 
 use warpline_dataplane::core::Config;
 use warpline_dataplane::core::ring::FullOperation;
@@ -14,7 +14,8 @@ use super::{has_marker, take_deliveries};
 use crate::common::QP;
 use crate::common::raw::RawPeer;
 
-/// Nodes looked at for one segment at most: some forty searches in what one connection may hold.
+/// Maximum number of nodes visited for one segment: some forty searches of the segments that one connection
+/// may hold.
 const NODES_PER_SEGMENT_MAX: u64 = 600;
 
 /// A receiver with Markers and the window of 64 KiB of a peer that does not scale it.
@@ -42,15 +43,15 @@ fn verified(receiver: &Receiver) -> u64 {
     receiver.statistics().octets_verified
 }
 
-/// An FPDU of 60 000 octets beyond a gap, and octets behind it in segments of one octet each.
+/// An FPDU of 60 000 octets beyond a gap, and octets after it in segments of one octet each.
 struct Trailed {
     receiver: Receiver,
     run: Run,
 }
 
 impl Trailed {
-    /// The large FPDU is as `change` makes it. If `behind_placed`, what is right before it is placed, so that
-    /// its beginning is known without a Marker.
+    /// Applies `change` to the large FPDU. If `behind_placed`, the octets directly before it are placed, so
+    /// that its beginning is known without a Marker.
     fn new(behind_placed: bool, large: Ulpdu, change: impl Fn(&mut [u8])) -> Self {
         let mut receiver = receiver();
         let ulpdus = [
@@ -96,7 +97,7 @@ fn a_damaged_fpdu_beyond_a_gap_is_verified_once() {
         assert_eq!((receiver.error(), receiver.statistics().dropped(DropCause::FpduCrc)), (None, 1));
         let large = &run.fpdus[2];
         assert_eq!(receiver.next_expected(), receiver.seq + large.start as u32, "it comes again");
-        // Undamaged it is what it says: a Write to nowhere. Nothing of it was ever placed.
+        // Undamaged, it is a Write to an unknown STag. Nothing of it was ever placed.
         receiver.expect_memory(&run, |fpdu| fpdu.start < large.start);
         arrive_in(&mut receiver, &run, (large.start, large.end), 1400);
         assert_eq!(receiver.error(), Some(StreamError::Ddp(DdpError::InvalidStag)));
@@ -115,8 +116,8 @@ fn an_fpdu_that_waits_for_its_turn_is_verified_once() {
     }
 }
 
-/// What cannot be placed because it lies in the middle of a frame is not verified, until what goes on behind
-/// it can be.
+/// Octets that cannot be placed because they lie in the middle of a frame are not verified until the octets
+/// after them can be placed.
 #[test]
 fn what_lies_in_the_middle_of_a_frame_is_verified_with_what_follows() {
     let mut receiver = receiver();
@@ -174,7 +175,7 @@ fn holes_do_not_make_segments_dear() {
     with_holes(limits::HELD_FRAMES_PER_CONNECTION - limits::HELD_FRAMES_IN_ORDER - 1);
 }
 
-/// When the holes are filled the stream goes on as if nothing had been.
+/// When the holes are filled, the stream continues as if there had been none.
 #[test]
 fn holes_are_filled_octet_by_octet() {
     let count = 1000;
@@ -190,7 +191,7 @@ fn holes_are_filled_octet_by_octet() {
 }
 
 /// Small FPDUs of a Send, each in a segment of its own: the last first and then the others in order, or the
-/// other way round. What their Delivery needs is remembered without passing over what was placed before.
+/// other way round. The state that their Delivery needs is stored without a walk over FPDUs placed before.
 #[test]
 fn small_fpdus_are_remembered_in_any_order() {
     for reverse in [false, true] {

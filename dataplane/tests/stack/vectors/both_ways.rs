@@ -1,5 +1,5 @@
-//! Every record that is a frame of MPA, positive and negative, read and written by two implementations: the
-//! one of the data plane, and `mpa_oracle`. The tables name each file, so that a new one cannot be forgotten.
+//! Every record that is a frame of MPA, valid and invalid, read and written by two implementations: the data
+//! plane's, and `mpa_oracle`. The tables name each file, so that a new one cannot be forgotten.
 
 use warpline_dataplane::mpa::MpaError;
 use warpline_dataplane::wire::mpa::{EnhancedData, Kind, Parsed, StartupFrame};
@@ -12,12 +12,12 @@ use crate::mpa_oracle::{Receiver, Sender, Stream};
 #[derive(Clone, Copy)]
 struct Where(u64, bool, bool);
 
-/// What becomes of it.
+/// The expected result for a record.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fate {
-    /// A ULPDU of so many octets, which both write as the same octets again.
+    /// A ULPDU of this length, which both implementations write as the same octets again.
     Ulpdu(usize),
-    /// A ULPDU of so many octets, which both write differently: receivers bear what senders do not do.
+    /// A ULPDU of this length, which both write differently: receivers accept values that senders do not use.
     Borne(usize),
     /// An error with this code.
     Error(u8),
@@ -81,7 +81,7 @@ const FPDUS: [(&str, &[(Where, Fate)]); 15] = [
 
 use Expected::{Reply, Request};
 
-/// The files of startup frames: who waits for each, and whether the frame holds.
+/// The files of startup frames: the expected frame of each record, and whether it is valid.
 const STARTUP: [(&str, &[(Expected, bool)]); 4] = [
     (
         "mpa-startup-negative",
@@ -162,7 +162,7 @@ fn every_fpdu_both_ways() {
         assert_eq!(records.len(), expected.len(), "{file}");
         for (index, (Where(position, markers, crc), fate)) in expected.iter().enumerate() {
             let octets = &records[index].octets[..];
-            // A stream whose sequence numbers wrap right behind the record.
+            // A stream whose sequence numbers wrap directly after the record.
             let start = 0_u32.wrapping_sub(*position as u32).wrapping_sub(octets.len() as u32);
             let stream = Stream { start, markers: *markers, crc: *crc };
             let what = &records[index].label;
@@ -194,7 +194,7 @@ fn every_fpdu_both_ways() {
     }
 }
 
-/// The ULPDU of the FPDU that is all of `octets`, as the judge reads it.
+/// The ULPDU of the FPDU that is all of `octets`, as the oracle reads it.
 fn judged(stream: Stream, position: u64, octets: &[u8]) -> Result<Vec<u8>, u8> {
     let mut receiver = Receiver::at(stream, stream.start.wrapping_add(position as u32));
     let mut done = None;

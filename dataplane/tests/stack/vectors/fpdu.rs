@@ -26,7 +26,7 @@ fn the_figures_of_rfc_5044() {
     assert_eq!(both_ways(&figure4.octets, 500, true), counting(0, 16));
 }
 
-/// The second FPDU is where the length of the first says.
+/// The second FPDU begins where the length of the first points.
 // Requirements: MPA-5.2-01
 #[test]
 fn the_stream_of_figure_6() {

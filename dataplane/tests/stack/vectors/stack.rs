@@ -1,5 +1,5 @@
-//! Vectors against the stack itself: it is given what the vector is about and must put the same octets on the
-//! wire; or it is given a vector's octets and must do what they say.
+//! Vectors against the stack itself: it receives the request of a vector and must put the vector's octets on
+//! the wire, or it receives a vector's octets and must carry them out.
 
 use std::sync::Arc;
 
@@ -80,7 +80,7 @@ impl Stack {
         said
     }
 
-    /// It has said what these records hold, one after the other, and nothing else.
+    /// Asserts that the stack has sent the contents of these records, one after the other, and nothing else.
     #[track_caller]
     fn expect(&mut self, records: &[&Record]) {
         let octets: Vec<u8> = records.iter().flat_map(|record| record.octets.clone()).collect();
@@ -120,7 +120,7 @@ fn reads() {
     stack.post(Operation::Read { stag: SOURCE, to: 0x1000 }, local);
     stack.expect(&[&request]);
 
-    // The other end's part: a Request like the golden one for the octets that the golden Response brings.
+    // The other end's part: a Request like the golden one for the octets of the golden Response.
     let mut stack = Stack::new();
     stack.register(SOURCE, &region_of(&counting(0, 8)), Access::REMOTE_READ, 0x1000);
     let mut asked = decode(&request.octets, 0, false, true).unwrap();
@@ -147,7 +147,7 @@ fn atomics_and_immediate_data() {
     }
     stack.expect(&[&immediate, &soliciting]);
 
-    // Who asks chooses the identifier (RFC 7306 §5.2.1); everything else is as the document has it.
+    // The requester chooses the identifier (RFC 7306 §5.2.1); everything else follows the document.
     let mut stack = Stack::new();
     stack.register(SINK, &Region::heap(8).unwrap(), Access::LOCAL_WRITE, 0);
     let local = Slice { stag: SINK, to: 0, octets: 8 };
@@ -170,7 +170,7 @@ fn atomics_and_immediate_data() {
         assert_eq!(said, expected, "{}", golden.label);
     }
 
-    // The other end's part: the golden Requests, answered by the golden Response and carried out.
+    // The other end's part: the golden Requests, carried out and answered by the golden Response.
     let mut stack = Stack::new();
     let memory = region_of(&[41_u64.to_ne_bytes(), 1_u64.to_ne_bytes()].concat());
     stack.register(SOURCE, &memory, Access::REMOTE_ATOMIC, 0x1000);
@@ -182,7 +182,7 @@ fn atomics_and_immediate_data() {
     assert!(holds(&memory, 0, &[42_u64.to_ne_bytes(), 2_u64.to_ne_bytes()].concat()));
 }
 
-/// The segments that golden Terminates quote are answered by them.
+/// The segments that golden Terminates quote cause these Terminates.
 // Requirements: RDMAP-4.8-01 to RDMAP-4.8-04, RDMAP-5.4-01, RDMAP-7.1-02
 #[test]
 fn terminates() {

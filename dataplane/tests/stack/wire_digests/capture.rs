@@ -1,4 +1,4 @@
-//! What is sent in one simulation: a digest, and the frames themselves on request.
+//! Captures the frames of one simulation: a digest, and the frames themselves on request.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;

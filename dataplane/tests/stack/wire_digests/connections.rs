@@ -171,7 +171,7 @@ fn endings() -> [Case; 11] {
             }
             pair.run_for(10);
             assert_eq!(pair.b.poll_completions().len(), 60);
-            // Nobody receives this one.
+            // This Send has no receive.
             pair.a.send(99, slice(10));
             pair.run_for(60);
         }),

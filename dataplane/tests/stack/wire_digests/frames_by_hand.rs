@@ -77,7 +77,7 @@ fn syn_cookies(capture: &Capture) {
     peer.inject(&RawPeer::segment(&syn, &[]));
     peer.settle();
     let next = peer.expect_one().header.seq + 1;
-    // Nobody has this cookie.
+    // The core has not issued this cookie.
     peer.send(ACK, PEER_ISS + 1, next + 1000, &[]);
     peer.send(ACK | Flags::PSH, PEER_ISS + 1, next, b"first words");
     let connection = peer.events.iter().find_map(|event| match event {

@@ -30,7 +30,7 @@ pub fn register(pair: &Pair) {
     }
 }
 
-/// Work of one end: what is posted and what is complete.
+/// Work of one end: posted and completed requests.
 #[derive(Default)]
 struct Work {
     posted: usize,

@@ -1,4 +1,4 @@
-//! What every test of this crate starts with. The EAL works once per process, so each file here is one test
+//! Common start of every test of this crate. The EAL starts once per process, so each file here is one test
 //! process.
 #![allow(dead_code, reason = "each test program uses its part")]
 
