@@ -70,7 +70,7 @@ fn transmit(initiator: bool, flags: u8) -> (u8, Vec<u8>) {
 }
 
 /// Removes the Markers from `stream`, which is one FPDU. RFC 5044 §4.3: a Marker stands at each multiple of
-/// 512, and counts from ULPDU_Length; a Marker before ULPDU_Length says 0.
+/// 512, and counts from ULPDU_Length; a Marker before ULPDU_Length is 0.
 #[track_caller]
 fn without_markers(stream: &[u8]) -> Vec<u8> {
     let mut rest = Vec::new();

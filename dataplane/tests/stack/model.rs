@@ -1,21 +1,21 @@
 //! Random work on several queue pairs, run on the stack over a network that loses, reorders and repeats, and
 //! on a model of plain memory: the same octets in all memory, the same completions in the same order on every
-//! queue. The model is written from RFC 5040, RFC 5041 and RFC 7306; the order it gives to what is posted is
-//! the one that all three leave no choice about, and where they leave one, work waits or is fenced.
+//! queue. The model is written from RFC 5040, RFC 5041 and RFC 7306. It carries out requests in the order
+//! that all three documents fix; where they leave a choice, requests wait or are fenced.
 //!
-//! What an end opens to its peer changes meanwhile: windows are bound and memory is registered anew, both
-//! ends invalidate. What the model cannot say is when a name may be given to other memory after the peer has
-//! read by it: the stack lets go of the old memory when TCP has the acknowledgement of the last Response,
-//! which nobody sees. So such a name is left alone until the peer has sent something after its Reads were
+//! The grants of an end change meanwhile: windows are bound and memory is registered again, and both ends
+//! invalidate. The model cannot determine when a name may be reused for other memory after the peer has read
+//! by it: the stack releases the old memory when TCP has the acknowledgement of the last Response, which the
+//! test cannot observe. So such a name stays unused until the peer has sent a message after its Reads were
 //! complete.
 //!
-//! Nor can it say which receive of a shared queue a message takes: that hangs on which queue pair hears of
-//! its message first. All of them take any message, and what the completion names is judged: posted and not
-//! used before, on each queue pair in the order of posting, and none left out but for a message of another
-//! that is still on its way.
+//! Nor can the model determine which receive of a shared queue a message uses: that depends on which queue
+//! pair receives its message first. Every receive fits any message, and the model checks the completion: its
+//! receive is posted and not used before, in the order of posting on each queue pair, and no older receive is
+//! skipped unless a message of another queue pair that is still in flight holds it.
 //!
-//! `WARPLINE_MODEL_SEEDS` says how many seeds are played, 2000 unless it is set, and `WARPLINE_MODEL_FIRST`
-//! which is the first: a seed that failed is had again by its number.
+//! `WARPLINE_MODEL_SEEDS` sets the number of seeds, 2000 by default, and `WARPLINE_MODEL_FIRST` the first
+//! seed: a failed seed is repeated by its number.
 
 mod endings;
 mod faults;

@@ -209,7 +209,7 @@ fn an_old_connection_does_not_reach_the_next_queue_pair_of_its_number() {
 }
 
 /// A queue pair that serves a connection keeps it, and a served connection keeps its queue pair. A request to
-/// bind either one again closes the connection that it was to serve.
+/// bind either one again closes the connection that the request names.
 #[test]
 fn one_queue_pair_serves_one_connection() {
     let mut world = World::new();

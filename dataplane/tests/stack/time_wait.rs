@@ -61,7 +61,8 @@ fn a_repeated_fin_is_acknowledged_and_prolongs() {
     }
 }
 
-/// RFC 1337: neither a RST nor an old duplicate ends the wait. A retransmitted FIN in between is answered.
+/// RFC 1337: neither a RST nor an old duplicate ends the wait. An old duplicate and a retransmitted FIN are
+/// still answered.
 #[test]
 fn it_is_not_assassinated() {
     let (mut peer, next) = waiting();

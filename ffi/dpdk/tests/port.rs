@@ -59,7 +59,7 @@ fn what_a_port_cannot_do_is_refused_with_numbers() {
     assert!(matches!(error, PortError::Queues { .. } | PortError::Pools { .. }), "{error}");
 }
 
-/// Drivers differ in their filters: `net_memif` has none for groups, but supports promiscuous mode.
+/// Drivers differ in their filters: `net_memif` cannot select group addresses, but supports promiscuous mode.
 #[test]
 fn frames_for_groups_are_asked_for_as_narrowly_as_the_driver_allows() {
     let pool = pool(255, 2048);

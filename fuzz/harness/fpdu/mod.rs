@@ -28,8 +28,8 @@ use speech::{Mode, Speech};
 
 /// Steps of delivery of one input: more would only be slower.
 const STEPS: usize = 200;
-/// Rounds in which the rest of the stream is sent before it must have arrived: more than an FPDU with a wrong
-/// CRC is tolerated, and room for segments that bounds refused.
+/// Number of times that the rest of the stream is sent before it must have arrived: more often than an FPDU
+/// with a wrong CRC is tolerated, plus some for segments that bounds refused.
 const ROUNDS: usize = 40;
 
 /// Observations of a run, for tests that check the coverage of inputs.

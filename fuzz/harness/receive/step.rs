@@ -40,7 +40,7 @@ pub fn take(world: &mut World, input: &mut Input<'_>) {
         14 => connect(world, input),
         _ => turn(world, input),
     }
-    // An empty step takes no time in the input, but the clock of initial sequence numbers advances.
+    // Every step takes time: the clock of initial sequence numbers advances.
     world.now += 2 * ISS_TICK_NS;
     // Half of all steps leave their frames to the next poll, so that several frames arrive in one burst.
     if what & 0x80 == 0 {
@@ -393,7 +393,7 @@ fn open(world: &mut World, which: usize, timeout_ns: u64) -> bool {
     })
 }
 
-/// Streaming octets, and the continuation that control selects.
+/// Streaming octets, and the mode that control requests after them.
 fn stream(world: &mut World, input: &mut Input<'_>, which: usize, connection: ConnectionId) {
     let how = input.octet();
     let octets: Box<[u8]> = input.octets(1600).into();

@@ -48,7 +48,7 @@ fn segment(rng: &mut Rng, arrived: &Arrived, run: &Run) -> (usize, usize) {
     (from, to.min(from + SEGMENT_OCTETS_MAX).min(run.octets.len()))
 }
 
-/// Octets of FPDUs of which a part or all has arrived may arrive again with arbitrary contents.
+/// Octets that have arrived, in whole FPDUs or in parts, may arrive again with arbitrary contents.
 fn altered(rng: &mut Rng, arrived: &Arrived, run: &Run, (from, to): (usize, usize)) -> Vec<u8> {
     let mut octets = run.octets[from..to].to_vec();
     if rng.u32(..4) == 0 {
