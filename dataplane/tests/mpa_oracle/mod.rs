@@ -1,9 +1,10 @@
-//! MPA framing a second time, from the text of RFC 5044 §4, §5.2 and §8 alone: the judge of the first.
+//! A second implementation of MPA framing, written from the text of RFC 5044 §4, §5.2 and §8 alone, as an
+//! oracle for the first.
 //!
-//! Startup frames are in [`startup`]. Nothing here is clever and nothing is shared with the code it judges.
-//! Octets are written and read one at a time; where a Marker is due is asked of each octet's sequence number;
-//! the CRC has a table of its own. A sender and a receiver count in TCP's sequence numbers, which wrap, and
-//! not in positions, which do not.
+//! Startup frames are in [`startup`]. The oracle is simple on purpose and shares nothing with the code under
+//! test. It writes and reads octets one at a time, derives from each octet's sequence number whether a Marker
+//! is due, and has a CRC table of its own. Sender and receiver count in TCP's sequence numbers, which wrap,
+//! and not in positions, which do not.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 pub mod startup;

@@ -3,9 +3,8 @@
 //!
 //! An input is a list of steps ([`step`]); [`run`] takes them one after another and checks after each that
 //! the core keeps its promises: to its peers ([`watch`]), to control and applications ([`control`]), to the
-//! memory that was granted ([`memory`]), and to itself ([`world`]). Nothing but the input decides what
-//! happens, so that every failure can be had again. libFuzzer drives this from `fuzz/`, the tests replay
-//! seeds and regressions.
+//! granted memory ([`memory`]), and to itself ([`world`]). A run depends on the input alone, so that every
+//! failure can be repeated. libFuzzer drives this from `fuzz/`, the tests replay seeds and regressions.
 
 mod checksum;
 mod control;

@@ -1,9 +1,9 @@
-//! What the documents leave open when two requests of one queue touch the same octets, and what settles it.
+//! Conflicts between two requests of one queue that use the same octets, and the measures that order them.
 //!
-//! RFC 5040 §5.5 and RFC 7306 §7 promise an order of Deliveries and completions, hardly ever one of
+//! RFC 5040 §5.5 and RFC 7306 §7 define an order of Deliveries and completions, hardly ever one of
 //! Placements: two Writes, or the Responses to two Reads, may be placed in either order, and a Read may be
-//! carried out after Writes that came behind it. Requests that leave a choice are not in flight together
-//! here.
+//! carried out after later Writes. The model keeps requests whose order is open from being in flight
+//! together.
 
 use core::ops::Range;
 
