@@ -96,8 +96,8 @@ fn the_report_has_its_keys() {
     assert_eq!((&report["messages"], &report["verified"]), (&500.into(), &true.into()));
     assert_eq!(report["bytes"], 500 * 65_536);
     assert_eq!(report["corrupt_bytes"], 0);
-    // Once to receive; to send once too, and again with each segment that was sent again, as happens to an
-    // end that a busy machine does not let run.
+    // Once to receive, once to send, and again with each retransmission, which happens if a busy machine
+    // delays one end.
     let octets = 500.0 * 65_536.0;
     let again = 9000.0 * report["retransmitted_segments"].as_f64().unwrap() / octets;
     for (copied, most) in [("bytes_copied_rx", 1.001), ("bytes_copied_tx", 1.001 + again)] {

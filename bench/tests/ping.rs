@@ -30,7 +30,7 @@ fn report(path: &Path) -> Value {
     report
 }
 
-/// Each end polls on a CPU of its own, all tests on the same two: they take turns.
+/// Each end polls on a CPU of its own. All tests use the same two CPUs, one test at a time.
 static TURN: Mutex<()> = Mutex::new(());
 
 fn turn() -> MutexGuard<'static, ()> {
@@ -43,7 +43,7 @@ fn complaint(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).trim_end().lines().last().unwrap_or_default().to_owned()
 }
 
-/// Every setting carries the same pings, and every octet comes back.
+/// Every setting carries the same pings, and every octet is returned.
 #[test]
 fn both_ends_in_one_process() {
     let _turn = turn();

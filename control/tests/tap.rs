@@ -69,7 +69,7 @@ fn poll_thread(file: &str) -> String {
     fs::read_to_string(task.join(file)).unwrap()
 }
 
-/// Times that it has gone to sleep.
+/// Number of times that the thread has gone to sleep.
 fn sleeps() -> u64 {
     let status = poll_thread("status");
     let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).unwrap();
@@ -108,7 +108,8 @@ fn frames_of_the_kernel_wake_a_device_that_sleeps() {
     // To look for frames every millisecond would be a thousand times; the kernel's own frames on a new link
     // are few.
     assert!(asleep < 200, "went to sleep {asleep} times in a second");
-    // Without its interface a tap's descriptor is ready for ever. To wait for that would take the whole CPU.
+    // Without its interface, a tap's descriptor is always ready. A loop that waits for it would use a whole
+    // CPU.
     drop(namespace);
     let before = cpu_ticks();
     thread::sleep(Duration::from_secs(1));

@@ -32,7 +32,7 @@ fn to(address: impl Into<IpAddr>, port: u16) -> SocketAddr {
     SocketAddr::new(address.into(), port)
 }
 
-/// Connects `near` to `remote`, where `listener` takes it with `far`.
+/// Connects `near` to `remote`, where `listener` accepts the connection with `far`.
 fn connect(near: &End, far: &End, listener: &warpline::Listener, remote: SocketAddr, config: &ConnectConfig) {
     thread::scope(|scope| {
         let connecting = scope.spawn(|| near.qp.connect(remote, config));

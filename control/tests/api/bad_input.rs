@@ -202,8 +202,8 @@ fn memory_that_may_not_be_used_ends_one_stream() {
     }
 }
 
-/// A receive that may not be written, or that has gone, is its owner's fault, and is found out when a message
-/// comes.
+/// A receive whose memory may not be written, or is deregistered, is an error of its owner, and is detected
+/// when a message arrives.
 #[test]
 fn receives_that_may_not_be_written_end_one_stream() {
     let mut neighbours = Neighbours::new();

@@ -462,8 +462,8 @@ impl Crowded {
     }
 }
 
-/// A Reply that comes when the queue pair has gone connects no other one, though that has its number: it is
-/// of another Protection Domain, and its owner has not asked for a connection.
+/// A Reply that arrives after its queue pair is destroyed connects no other one, even if that has the same
+/// number: it is of another Protection Domain, and its owner has not asked for a connection.
 // Requirements: DDP-8.2-01, MPAv2-9.3-01
 #[test]
 fn a_late_reply_connects_no_other_queue_pair() {

@@ -156,7 +156,7 @@ fn many_threads_wait_on_one_queue() {
             });
         }
         for id in 0..MESSAGES {
-            // Never more under way than there are receives.
+            // At most as many messages in flight as there are receives.
             while id >= received.load(Ordering::Relaxed) as u64 + 16 {
                 thread::yield_now();
             }

@@ -16,7 +16,7 @@ use warpline_dataplane::device::sim::{self, End as LinkEnd, EndConfig, Impairmen
 fn private_data_goes_both_ways() {
     let pair = Pair::new();
     let listener = pair.far.listen(PORT, &ListenConfig::default()).unwrap();
-    // More than an enhanced Request holds goes by revision 1.
+    // Private Data too long for an enhanced Request is sent with revision 1.
     for (octets, revision) in [(0, 2), (1, 2), (508, 2), (509, 1), (512, 1)] {
         let (there, back) = (vec![0xa5; octets], vec![0x5a; octets]);
         let (near, far) = (End::new(&pair.near), End::new(&pair.far));

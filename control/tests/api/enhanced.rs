@@ -123,7 +123,7 @@ fn an_old_peer_is_asked_again_by_revision_1() {
     }
 }
 
-/// Without leave to fall back it is an error, and there is no other connection.
+/// If fallback is disabled, the failure is an error, and no other connection is opened.
 #[test]
 fn revision_2_alone_does_not_fall_back() {
     for (refusal, expected) in REFUSALS.into_iter().zip([
@@ -234,7 +234,7 @@ impl Asked {
         (Self { peer, _listener: listener, end }, request.unwrap())
     }
 
-    /// Waits for `octets` octets more than were received before, and takes all.
+    /// Waits for `octets` more octets than were received before, and returns all new ones.
     fn received(&mut self, octets: usize) -> Vec<u8> {
         until_received(&mut self.peer, octets);
         core::mem::take(&mut self.peer.received)
@@ -390,7 +390,7 @@ fn version_0_end_to_end() {
     far.qp.wait_closed(PATIENCE).unwrap();
 }
 
-/// And with an end that is not permissive there is none.
+/// With an end that is not permissive there is no connection.
 // Requirements: RDMAC-C.2.1-01, A-12
 #[test]
 fn revision_0_is_refused_by_default() {
@@ -501,7 +501,7 @@ fn a_silent_peer_of_revision_2_is_nudged() {
     near_receives(two);
 }
 
-/// A message the other way arrives as ever.
+/// A message in the other direction still arrives.
 fn near_receives((_, near, far): &(Pair, End, End)) {
     near.qp.post_receive(2, near.memory.slice(0, 16)).unwrap();
     far.qp.post_send(3, far.memory.slice(0, 5)).unwrap();

@@ -154,7 +154,7 @@ fn what_is_refused_is_given_back() {
     let not_lent = other.receive(&idle.qp, 4, part).unwrap_err();
     assert_eq!(not_lent.error, LendError::TooManyLoans);
 
-    // With the queue pair everything comes back, in the order of posting.
+    // When the queue pair is destroyed, all loans are returned, in the order of posting.
     drop((qp, idle.qp));
     for id in 0..8 {
         let returned = lender.wait(PATIENCE).unwrap();

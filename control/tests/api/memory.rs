@@ -35,7 +35,7 @@ fn memory_stays_while_sends_read_from_it() {
     assert_eq!(far.memory.to_vec(0, 100_000).unwrap(), vec![1; 100_000]);
 }
 
-/// As above, but dropped: the drop returns soon, and the Write is done all the same.
+/// As above, but dropped: the drop returns soon, and the Write completes nevertheless.
 #[test]
 fn memory_may_be_dropped_while_sends_read_from_it() {
     let pair = Pair::new();
@@ -146,7 +146,7 @@ fn memory_is_registered_only_for_streams_of_its_domain() {
     }
 }
 
-/// The caller's own memory takes part in all, by copy.
+/// The caller's own memory takes part in every operation, by copy.
 #[test]
 fn memory_of_the_application_is_registered_where_it_lies() {
     let pair = Pair::new();
@@ -249,7 +249,7 @@ fn work_requests_on_names_say_what_was_meant() {
     }
     assert_eq!(memory.advertisement(96, 1000).unwrap().to, memory.region().address() + 96);
     assert!(memory.advertisement(95, 1).is_none() && memory.advertisement(1096, 1).is_none());
-    // A range that no memory has: the core refuses it, and there is nothing to advertise.
+    // A range that no registration contains: the core refuses it, and there is no advertisement.
     let nowhere = (usize::MAX, 5);
     let wanted =
         memory.fast_registration(nowhere, Access::REMOTE_READ, Addressing::ZeroBased, Sharing::OneStream);

@@ -106,7 +106,7 @@ fn queues_are_bounded() {
     assert_eq!(other.post_receive(2, slice), Err(PostError::CompletionQueueFull));
     let early = end.qp.post_send(4, slice);
     assert_eq!(early, Err(PostError::WrongState(QpState::Idle)));
-    // They come back flushed with the queue pair.
+    // They are flushed when the queue pair is destroyed.
     drop(other);
     let flushed = small.wait(PATIENCE).unwrap();
     assert_eq!((flushed.id, flushed.status), (1, Status::Flushed));

@@ -358,7 +358,7 @@ fn two_initiators_recognise_each_other() {
         let other = scope.spawn(|| far.initiate(&far_end.qp, &initiating()));
         let errors =
             [near.initiate(&near_end.qp, &initiating()), other.join().unwrap()].map(Result::unwrap_err);
-        // Whichever is later finds the Request before it could send its own, or that the other has closed.
+        // The later end either finds the Request before it sends its own, or finds the connection closed.
         let recognised = errors.iter().any(|error| {
             *error == ConnectError::Startup(StartupError::OtherInitiator.into())
                 || matches!(error, ConnectError::PendingStreamData { .. })

@@ -189,7 +189,8 @@ fn a_write_out_of_bounds_ends_the_stream_at_both_ends() {
     assert_eq!(outside, Err(PostError::OutsideAdvertisement { advertised: 10 }));
 }
 
-/// A queue pair that goes while its connection is open resets it; its number and everything else comes back.
+/// Destroying a queue pair while its connection is open resets the connection; its number and all other
+/// resources are freed.
 #[test]
 fn a_dropped_queue_pair_resets_its_connection() {
     let pair = Pair::new();

@@ -13,7 +13,7 @@ use warpline::{
 };
 use warpline_dataplane::device::sim::{self, EndConfig, Network, SimDevice};
 
-/// How long anything may take before a test fails. No test waits that long unless something is wrong.
+/// Time limit of every wait in a test. No test reaches it unless something is wrong.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 pub const NEAR: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);

@@ -12,7 +12,7 @@ use warpline_dataplane::time::SECOND;
 
 use super::PATIENCE;
 
-/// A bare core with one connection, in streaming mode for ever.
+/// A bare core with one connection that never leaves streaming mode.
 pub struct RawPeer {
     core: Core<SimDevice>,
     rings: Rings,

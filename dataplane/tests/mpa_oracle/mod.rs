@@ -230,7 +230,7 @@ impl Receiver {
         self.seq
     }
 
-    /// Whether an FPDU has begun and not ended.
+    /// Returns true if an FPDU has begun and not ended.
     pub fn inside(&self) -> bool {
         self.shape.octets > 0
     }
@@ -260,7 +260,7 @@ impl Receiver {
         if self.marker_left == 0 {
             let first = seq.wrapping_sub(3);
             let distance = self.header.map_or(0, |header| first.wrapping_sub(header));
-            // The reserved half and the two low bits are not looked at.
+            // The reserved half and the two low bits are ignored.
             let pointer = u16::from_be_bytes([self.marker[2], self.marker[3]]) & 0xfffc;
             self.marker_wrong |= u32::from(pointer) != distance;
             self.shape.markers += 1;

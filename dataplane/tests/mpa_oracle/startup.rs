@@ -70,7 +70,7 @@ pub fn judge(expected: Expected, octets: &[u8]) -> Verdict {
             }
             17 => {
                 frame.revision = octet;
-                // S is a reserved bit before revision 2, and there is none after it.
+                // S is a reserved bit before revision 2, and revision 2 is the last.
                 has_words &= octet == 2;
                 if octet > 2 {
                     return Verdict::Malformed;

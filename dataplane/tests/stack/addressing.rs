@@ -98,8 +98,8 @@ fn a_listener_at_one_address_takes_connections_to_that_address_only() {
     assert_eq!(refused.flags, Flags::RST | Flags::ACK);
 }
 
-/// Two listeners share a port: each has its own connections and its own backlog, and one that goes takes
-/// nothing with it.
+/// Two listeners share a port: each has its own connections and its own backlog, and removing one does not
+/// affect the other.
 #[test]
 fn a_port_is_listened_on_at_an_address_and_everywhere_else() {
     let mut peer = core();
@@ -286,8 +286,8 @@ fn what_is_on_its_way_to_ourselves_is_bounded() {
     peer.expect_nothing();
 }
 
-/// RFC 1122 §3.2.1.3, RFC 9293 §3.9.2.3: with connections to ourselves open, the wire still cannot speak for
-/// us, nor for a loopback address.
+/// RFC 1122 §3.2.1.3, RFC 9293 §3.9.2.3: with connections to ourselves open, frames from the wire with our
+/// own or a loopback source address are still refused.
 #[test]
 fn the_wire_cannot_speak_for_ourselves() {
     let mut peer = core();

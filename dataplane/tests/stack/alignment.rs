@@ -12,8 +12,8 @@ const SINK: STag = STag::new(2, 2);
 const EMSS: u64 = 1448;
 const MESSAGES: u64 = 2000;
 
-/// The segments that `MESSAGES` RDMA Writes of `octets` octets take, as a multiple of those that the octets
-/// of their FPDUs would fill.
+/// The number of segments for `MESSAGES` RDMA Writes of `octets` octets, relative to the number that the
+/// octets of their FPDUs would fill.
 fn growth(octets: u32) -> f64 {
     let mut pair = Pair::new(1, EndConfig::a(), EndConfig::b());
     let source = region_of(&pattern(1, octets as usize));

@@ -21,7 +21,7 @@ fn answers(peer: &mut RawPeer, header: &Header, payload: &[u8]) -> usize {
     peer.sent.len()
 }
 
-/// Two ends that disagree where they are would acknowledge each other's acknowledgements for ever.
+/// Two ends that disagree about sequence numbers would acknowledge each other's acknowledgements forever.
 #[test]
 fn acknowledgements_do_not_ping_pong() {
     let limit = usize::from(limits::CHALLENGES_PER_SPAN);
@@ -88,7 +88,7 @@ fn the_core_has_a_limit_that_nobody_knows() {
     assert_eq!(opened, usize::from(CONNECTIONS));
     let mut counts = Vec::new();
     for round in 1..=5 {
-        // At the beginning of a second, when every connection has its own limit anew.
+        // At the beginning of a second, when the limit of every connection is renewed.
         peer.now = Instant::from_nanos(round * 10 * SECOND);
         peer.sent.clear();
         for port in 1..=CONNECTIONS {

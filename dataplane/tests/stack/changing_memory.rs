@@ -39,7 +39,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// Both devices take payload by reference, and read it when the frame leaves.
+    /// Both devices support payload by reference, and read it when the frame leaves.
     fn new(seed: u64, source: Region) -> Self {
         Self::with_tables(seed, source, Tables::default())
     }
@@ -122,7 +122,7 @@ fn a_frame_that_leaves_after_the_completion_shows_nothing_of_later() {
     const SECRET: [u8; 16] = [0xee; 16];
     for message in [Message::Send, Message::Write] {
         let mut bench = Bench::new(1, filled(1));
-        // The acknowledgement takes so long that the segment is sent again.
+        // The acknowledgement is so late that the segment is retransmitted.
         let slow = Impairments {
             delay_min_ns: 900 * MILLISECOND,
             delay_max_ns: 900 * MILLISECOND,
@@ -240,7 +240,7 @@ fn a_mixture_made_by_a_middlebox_is_refused() {
     assert!(outcomes.iter().all(|&count| count > 0), "of both kinds: {outcomes:?}");
 }
 
-/// Constant memory goes out by reference, Responses too, and stays as long as a frame refers to it.
+/// Constant memory is sent by reference, Responses too, and stays registered as long as a frame refers to it.
 #[test]
 fn constant_memory_goes_by_reference() {
     for message in MESSAGES {

@@ -67,8 +67,8 @@ fn what_is_posted_after_a_disconnect_is_flushed_in_its_turn() {
     assert_eq!(pair.a.poll_completions()[0].status, Status::Flushed);
 }
 
-/// Verbs' drain: markers posted to both queues of a queue pair in error are flushed, while a Terminate is on
-/// its way and when all is over.
+/// Verbs' drain: marker requests posted to both queues of a queue pair in error are flushed, both while a
+/// Terminate is in flight and after the connection has ended.
 #[test]
 fn markers_are_flushed_in_error() {
     let mut pair = established();
@@ -118,8 +118,8 @@ fn a_peer_that_never_closes_is_given_up() {
     assert_eq!(pair.b.qp.error(), Some(StreamError::Tcp(CloseReason::Reset)), "the peer is told, too");
 }
 
-/// A peer that still sends is not given up, however long that takes; the time counts from its last octet. And
-/// without a limit it may be silent for ever.
+/// A peer that still sends is never given up: the time counts from its last octet. Without a limit it may
+/// also be silent forever.
 // Requirements: DDP-6.2.1-06
 #[test]
 fn a_peer_that_still_sends_is_waited_for() {

@@ -29,7 +29,7 @@ struct Notice {
 struct Noticing {
     inner: SimDevice,
     notice: Arc<Notice>,
-    /// Frames on their way to or from the device inside.
+    /// Frames in transit to or from the inner device.
     burst: Vec<SimFrame>,
     leaving: VecDeque<SimFrame>,
 }
@@ -113,7 +113,7 @@ impl Device for Noticing {
         self.inner.allocate().map(|frame| NoticingFrame::new(frame, &self.notice))
     }
 
-    /// Takes none once the link takes none.
+    /// Accepts no frame once the link accepts none.
     fn transmit(&mut self, now: Instant, frames: &mut VecDeque<NoticingFrame>) -> usize {
         let mut sent = 0;
         while let Some(frame) = frames.front_mut().and_then(|frame| frame.inner.take()) {
@@ -165,8 +165,8 @@ fn segment(flags: Flags, seq: SeqNumber, ack: SeqNumber, payload: &[u8]) -> Vec<
     frame
 }
 
-/// A core holds frames beyond a gap, frames that the device had no room for, and one it did not need: all go
-/// before the device does. A DPDK frame that goes after its device goes to a pool that is freed.
+/// A core holds frames beyond a gap, frames that the device had no room for, and one it did not need: all are
+/// dropped before the device. A DPDK frame that is dropped after its device returns to a freed pool.
 #[test]
 fn frames_go_before_their_device() {
     let notice = Arc::new(Notice::default());

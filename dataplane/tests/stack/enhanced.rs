@@ -225,7 +225,7 @@ fn the_answer_names_the_sink_of_the_request() {
     assert_eq!(target.sent(), fpdu(&[0xc1, 0x42, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]));
 }
 
-/// A peer that sends no indication, though it agreed to one, is understood all the same.
+/// A peer that agreed to an indication and sends none is tolerated.
 #[test]
 fn what_is_no_indication_is_taken_for_what_it_is() {
     let mut target = Target::responder(ReadyToReceive::Expect(RtrKinds::all()));
@@ -240,7 +240,7 @@ fn what_is_no_indication_is_taken_for_what_it_is() {
     assert_eq!(target.completed(), [RECEIVED], "an empty message of the ULP's");
 }
 
-/// Linux siw that was offered an indication by a Send alone sends a Write all the same, and is understood.
+/// Linux siw, even if it was offered a Send as the only indication, sends a Write, and is tolerated.
 #[test]
 fn siw_sends_a_write_where_a_send_was_agreed() {
     let mut target = Target::responder(ReadyToReceive::Expect(RtrKinds::SEND));
@@ -265,7 +265,7 @@ fn what_was_not_agreed_is_no_indication() {
         target.send(&vector("mpa-rtr", READ_RTR));
         target.expect_failed(StreamError::Ddp(DdpError::NoBuffer));
     }
-    // Nor is a Read of something, or one with another number.
+    // A Read with a length, or one with another number, is no indication either.
     for (request, error) in
         [(read_request(1, 1), DdpError::NoBuffer), (read_request(2, 0), DdpError::MsnRange)]
     {
@@ -331,8 +331,8 @@ fn the_answer_to_an_indication_is_not_seen() {
     assert_eq!(target.qp.error(), None);
     target.send(&response(1, 0));
     target.expect_failed(unexpected);
-    // Of an empty Response neither STag nor TO is looked at. An adapter may echo those of the sink, those of
-    // the source, or none.
+    // STag and TO of an empty Response are ignored. An adapter may echo those of the sink, those of the
+    // source, or none.
     // Requirements: DDP-5.2-09
     for (stag, to) in [(0, 0), (2, 0), (1, 1)] {
         let mut target = Target::initiator(ReadyToReceive::Send(Rtr::Read));
@@ -361,7 +361,7 @@ fn what_overtakes_the_indication_waits_for_it() {
         octets
     };
     let rtr = marked(0, &vector("mpa-rtr", "RTR as zero-length Send (ULPDU)"));
-    // Long enough for the Marker in it that lets it be found beyond the gap.
+    // Long enough to contain a Marker, so that it is found beyond the gap.
     let mut message = vec![0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0];
     message.extend([0x5a; 600]);
     let message = marked(rtr.len() as u64, &message);
@@ -377,7 +377,7 @@ fn what_overtakes_the_indication_waits_for_it() {
     assert!(holds(&target.inbox, 2048, &[0; 1024]), "the second buffer is for the next message");
 }
 
-/// A FIN that is asked for at once still comes after the indication.
+/// A FIN that is requested at once still follows the indication.
 #[test]
 fn an_orderly_close_waits_for_the_indication() {
     let mut target = Target::initiator(ReadyToReceive::Send(Rtr::Write));
@@ -462,7 +462,7 @@ fn versions_do_not_mix() {
             let sent = target.sent();
             assert_eq!(sent[2..4], [0x40 | version, version << 6 | 7], "{error}");
         }
-        // Nor is a Terminate of the other version believed.
+        // A Terminate of the other version is refused too.
         let mut target = Target::new(FullOperation { version, ..FullOperation::new(QP, false) });
         let mut ulpdu = [0; 22];
         (ulpdu[0], ulpdu[1], ulpdu[9], ulpdu[13]) = (0x40 | other, other << 6 | 7, 2, 1);
@@ -531,7 +531,7 @@ fn a_peer_that_is_not_silent_is_not_nudged() {
     assert_eq!(finished.peer.core.statistics().nudges_sent, 0);
 }
 
-/// A message that has begun is not cut in two. Its own octets are as good as a nudge.
+/// A message in progress is not interrupted. Its own octets replace a nudge.
 // Requirements: DDP-5.3-03
 #[test]
 fn a_nudge_does_not_cut_a_message() {

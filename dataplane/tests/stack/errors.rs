@@ -430,7 +430,7 @@ fn a_terminate_of_siw_is_reported() {
     }
 }
 
-/// A peer that does not take the Terminate is reset after a while.
+/// A peer that does not acknowledge the Terminate is reset after a while.
 #[test]
 fn a_failed_stream_does_not_linger() {
     let mut target = Target::new();

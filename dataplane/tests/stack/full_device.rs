@@ -54,7 +54,7 @@ fn many_ready() -> RawPeer {
         peer.command(Command::Stream { connection, octets, then: AfterStream::Stay });
         peer.settle();
     }
-    // Three times, so that the windows grow; the third time nothing goes out.
+    // Three times, so that the windows grow; the third time no frame leaves.
     for round in 0..3 {
         if round == 2 {
             peer.core.device().network().set_transmit_credit(End::A, Some(0));
@@ -109,7 +109,7 @@ fn connections_take_turns_at_a_slow_device() {
     assert_eq!(sent.len(), usize::from(CONNECTIONS - EARLY), "{sent:?}");
 }
 
-/// A device that takes everything: one poll hands it only so much.
+/// A device that accepts everything: one poll sends a bounded number of frames.
 #[test]
 fn a_poll_sends_only_so_much() {
     let mut peer = many_ready();

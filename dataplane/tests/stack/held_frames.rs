@@ -71,7 +71,7 @@ impl World {
         self.open_with(None)
     }
 
-    /// The same; a Send that meets no receive waits.
+    /// The same; a Send without a receive waits.
     fn open_with(&mut self, receive_wait_ns: Option<u64>) -> Remote {
         let (port, number) = (self.next_port, QpNumber(u32::from(self.next_port) - 10_000));
         self.next_port += 1;
@@ -203,14 +203,14 @@ const FEW: Tables = Tables {
     cut_octets: 1024,
 };
 
-/// More holders than there are frames: FPDUs that come whole pass through all the same, nothing that was
-/// acknowledged is lost, and those that need a frame for longer get one when the silent are failed, which are
-/// the only ones that are.
+/// More connections hold octets than there are frames. Complete FPDUs still pass, no acknowledged octet is
+/// lost, and connections that need a frame for longer get one when the silent connections are failed, and
+/// only those are failed.
 #[test]
 fn when_frames_are_short_the_silent_are_failed() {
     let mut world = World::new(FEW);
     let mut remote = world.open();
-    // One that holds a frame whenever it is looked at, but gets on.
+    // A connection that holds a frame at every check, but makes progress.
     let mut slow = world.open();
     let (mut slow_seq, mut half) = world.fpdu(&mut slow, PAYLOAD_OCTETS);
     world.arrives(&slow, slow_seq, &half[..700]);

@@ -188,7 +188,7 @@ fn received_messages_are_numbered_across_the_wrap() {
     assert!(target.qp.error().is_some());
 }
 
-/// The receiver finds the buffer of a Send beyond a gap by its number, also across the wrap.
+/// The receiver identifies the buffer of a Send beyond a gap by its number, also across the wrap.
 // Requirements: DDP-4.3-09, DDP-5.3-04, MPA-3-08
 #[test]
 fn messages_are_placed_early_across_the_wrap() {

@@ -227,8 +227,8 @@ fn every_phase_and_every_length() {
     assert!(seen.pad.iter().all(|count| *count > 65_000), "{seen:?}");
 }
 
-/// Lengths around every multiple of 512, around every MULPDU from 128 to 64768, and the last 256 there are;
-/// the phases take turns, and the longest ULPDU has all of them.
+/// Lengths around every multiple of 512, around every MULPDU from 128 to 64768, and the last 256 lengths.
+/// Each length uses some phases in turn; the longest ULPDU uses all.
 // Requirements: MPA-3-04, MPA-3-05, MPA-4.5-01, MPA-4.5-02, MPA-4.5-06
 #[test]
 fn lengths_at_the_limits() {
@@ -258,7 +258,7 @@ fn lengths_at_the_limits() {
     assert_eq!(seen.most_markers, 128, "64768 octets, PAD, length and CRC, 508 between two Markers");
 }
 
-/// Without Markers a position means nothing, and without CRCs the field is there all the same.
+/// Without Markers the position has no effect, and without CRCs the field is still there.
 // Requirements: MPA-4.3-12, MPA-4.4-09, MPA-4.4-10, MPA-7.1.1-09
 #[test]
 fn without_markers_and_without_crcs() {

@@ -136,7 +136,7 @@ fn a_probe_for_our_address_is_answered_and_a_claim_to_it_contradicted() {
     link.pass_ms(10_001);
     link.inject(&announcement(FORGER, ours()));
     arp_in(&link.one());
-    // Our own announcement, come back from a loop.
+    // Our own announcement, looped back.
     link.inject(&announcement(OUR_MAC, ours()));
     link.nothing();
     assert_eq!(link.dropped(DropCause::AddressConflict), 21);
@@ -309,7 +309,7 @@ fn a_vlan_is_a_link_of_its_own() {
     connect(&mut link, peer());
     let (to, syn) = tcp_to(&untagged(100, &link.one()));
     assert_eq!((to, syn.flags, syn.options.mss), (PEER_MAC, Flags::SYN, Some(1460)));
-    // A ping comes back with the tag it came with.
+    // A ping is answered with the tag that it carried.
     let mut echo = vec![8, 0, 0, 0, 0, 1, 0, 2, 3, 4];
     let sum = warpline_dataplane::wire::checksum::sum(&echo).finish();
     echo[2..4].copy_from_slice(&sum.to_be_bytes());

@@ -69,8 +69,8 @@ fn gaps_allocate_nothing() {
     }
 }
 
-/// Nor does any other operation: Reads and Atomic Operations both ways, Sends gathered, scattered, inline,
-/// with Immediate Data, posted one by one.
+/// No other operation allocates either: Reads and Atomic Operations both ways, Sends gathered, scattered,
+/// inline, with Immediate Data, posted one by one.
 #[test]
 fn no_operation_allocates() {
     let mut pair = Pair::new(5, EndConfig::a(), EndConfig::b());

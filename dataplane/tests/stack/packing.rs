@@ -279,7 +279,7 @@ fn nothing_follows_a_bad_request() {
     let segments: Vec<_> = sent.iter().map(|sent| writer.walk(sent)).collect();
     assert_eq!(writer.judge(&segments, 0), 64);
     writer.acknowledge(84 + 28);
-    // The peer does not close; the end comes all the same.
+    // The peer does not close; the connection ends nevertheless.
     writer.peer.pass_ms(6000);
     let statuses: Vec<_> = std::iter::from_fn(|| writer.completions.poll()).map(|done| done.status).collect();
     assert_eq!(statuses, [Status::Success, Status::LocalProtection, Status::Flushed]);

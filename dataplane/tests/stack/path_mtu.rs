@@ -247,7 +247,7 @@ fn a_soft_error_is_the_reason_at_last() {
     assert!(matches!(peer.events.pop(), Some(Event::Connected { .. })));
 }
 
-/// Without an error the attempt has timed out, as ever.
+/// Without an ICMP error the reason is a timeout.
 #[test]
 fn silence_is_no_error() {
     let mut peer = RawPeer::new();

@@ -69,7 +69,7 @@ impl World {
         Outcome::Answered(header.seq)
     }
 
-    /// Connects from `source`; `None` when the core does not take the connection.
+    /// Connects from `source`; `None` if the core does not accept the connection.
     fn connect(&mut self, source: IpAddr, port: u16) -> Option<ConnectionId> {
         let Outcome::Answered(iss) = self.syn(source, port) else { return None };
         let ack = Header { source_port: port, seq: ISS + 1, ack: iss + 1, ..Header::default() };
@@ -140,7 +140,7 @@ fn beyond_its_share_of_handshakes_a_host_gets_cookies() {
     assert_eq!(world.link.core.statistics().syn_cookies_good, 1);
 }
 
-/// A cookie that comes back is a proved address: the share of open connections holds for it.
+/// A returned cookie proves the address: the share of open connections applies to it.
 #[test]
 fn cookies_do_not_exceed_a_share() {
     let mut world = World::new(4);

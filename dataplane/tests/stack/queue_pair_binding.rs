@@ -161,8 +161,8 @@ fn a_closed_connection_takes_no_queue_pair() {
     }
 }
 
-/// A queue pair that was refused, while its connection was in its slot and after the slot had gone to
-/// another, still serves the connection that it is given next.
+/// A queue pair that was refused, while its connection was in its slot and after the slot was reused by
+/// another, can still serve its next connection.
 #[test]
 fn a_queue_pair_refused_can_serve_another_connection() {
     let mut world = World::new();

@@ -122,7 +122,7 @@ fn identifications_say_nothing_of_others() {
     };
     let mut sent = 0;
     for port in 1..=60 {
-        // Some open connections, some are reset: there is no such port.
+        // Some segments open connections, some are reset because their port does not exist.
         let header = Header { destination_port: if port % 4 == 0 { 9 } else { PORT }, ..syn(port) };
         link.inject(&segment_of(&header));
         for octets in link.frames.drain(..) {

@@ -19,7 +19,7 @@ use warpline_dataplane::tcp::CloseReason;
 use warpline_dataplane::time::SECOND;
 use warpline_dataplane::wire::tcp::{Flags, Options, SeqNumber};
 
-/// The shift that the core's window takes to fit its field.
+/// The shift with which the core's window fits its field.
 const WINDOW_SCALE: u32 = 3;
 
 /// The read depths that both ends of a stream without startup frames use.
@@ -223,7 +223,7 @@ fn an_application_that_never_reads_is_sent_a_window() {
     }
     streaming.take(1000);
     assert_eq!(streaming.copied(), [7; 1000], "as much again as was consumed");
-    // Everything comes in the end.
+    // Everything arrives in the end.
     let mut copied = limits::STREAM_UNCONSUMED_OCTETS + 1000;
     while copied < sent {
         streaming.take(limits::STREAM_UNCONSUMED_OCTETS);
@@ -521,7 +521,7 @@ fn a_responder_does_not_wait_for_its_first_fpdu_for_ever() {
         streaming.peer.pass_ms(900);
         assert_eq!(streaming.sent(), b"", "before the first FPDU");
         if comes {
-            // Half an FPDU is none; the other half is in time.
+            // Half an FPDU does not count as one; the other half arrives in time.
             let (half, rest) = (figure_5()[..30].to_vec(), figure_5()[30..].to_vec());
             streaming.receive(&half);
             assert_eq!(streaming.sent(), b"");
@@ -586,7 +586,7 @@ fn the_switch_is_at_its_octet_whatever_arrives_when() {
         let parts = || cuts.windows(2).map(|cut| (cut[0], cut[1]));
         let mut segments: Vec<(usize, usize)> = parts().chain(parts()).collect();
         rng.shuffle(&mut segments);
-        // In the end everything comes in order.
+        // In the end all octets have arrived in order.
         segments.extend(parts());
         let (mut heard, mut taken, mut started) = (Vec::new(), 0, false);
         for (from, to) in segments {

@@ -82,7 +82,7 @@ fn accepted(peer: &mut RawPeer) -> Option<warpline_dataplane::core::ring::Connec
 }
 
 /// A hundred thousand SYNs from as many addresses, on the network and off it: the core holds no more than the
-/// backlog, asks the device for no frame more, allocates nothing, and takes the peer that is there.
+/// backlog, requests no additional frame from the device, allocates nothing, and accepts the real peer.
 #[test]
 fn a_flood_of_syns_keeps_nobody_out() {
     let mut peer = flooded(BACKLOG);

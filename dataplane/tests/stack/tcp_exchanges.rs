@@ -222,8 +222,8 @@ fn an_unreachable_peer_fails_the_open() {
     assert!(matches!(peer.events.pop(), Some(Event::ConnectFailed { token: 5, error: e }) if e == error));
 }
 
-/// A thousand connections that time out at the same instant are looked after in several polls, so that frames
-/// that arrive meanwhile do not wait for all of them; and all of them are.
+/// A thousand connections that time out at the same instant are processed in several polls, so that arriving
+/// frames do not wait for all of them; every timeout is processed.
 #[test]
 fn timers_that_expire_together_do_not_keep_frames_waiting() {
     const CONNECTIONS: usize = 3 * limits::TIMERS_PER_POLL + 1;

@@ -49,7 +49,7 @@ fn it_takes_no_place_of_a_connection() {
     assert_eq!(peer.core.usage().time_waits, 0);
 }
 
-/// RFC 9293 §3.10.7.4: the peer's FIN again is acknowledged each time, and the wait begins anew.
+/// RFC 9293 §3.10.7.4: each retransmission of the peer's FIN is acknowledged, and restarts the wait.
 #[test]
 fn a_repeated_fin_is_acknowledged_and_prolongs() {
     let (mut peer, next) = waiting();
@@ -78,7 +78,7 @@ fn it_is_not_assassinated() {
     assert_eq!(peer.expect_one().header.ack, PEER_ISS + 2, "it is still there");
 }
 
-/// Two ends that disagree do not answer each other for ever: an echo of our answer brings no other.
+/// Two ends that disagree do not answer each other forever: an echo of our answer causes no other answer.
 #[test]
 fn acknowledgements_do_not_ping_pong() {
     let (mut peer, next) = waiting();

@@ -33,7 +33,7 @@ fn bursts_over_a_null_port() {
     assert_eq!((counted.received_frames, counted.sent_frames), (32, 40));
     assert_eq!(pair.transmit.rejected_frames(), 0);
 
-    // Queues keep the port open; with the last of them it is gone.
+    // Queues keep the port open; it closes with the last of them.
     drop(running);
     assert_eq!(pair.receive.receive(&mut Vec::new(), 1), 1);
     drop(pairs);

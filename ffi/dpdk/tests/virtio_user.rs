@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 #[test]
 fn a_frame_of_its_peer_raises_the_interrupt() {
     let socket = std::env::temp_dir().join(format!("warpline-vhost-{}", std::process::id()));
-    // A peer takes few regions of memory: one file, not one a page.
+    // A peer supports few regions of memory: the memory is one file, not one file per page.
     let eal = Eal::builder().memory_mib(64).argument("--single-file-segments").init().unwrap();
     if eal.memory_mode() != MemoryMode::Hugepages {
         eprintln!("skipped: needs hugepages, the only memory that a peer of vhost-user may share");

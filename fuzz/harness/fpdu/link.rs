@@ -208,8 +208,8 @@ impl Link {
         self.port.put(segment.frame(PEERS[0], Odd::default()));
     }
 
-    /// Says the octets of the stream from `from` to `end`, in segments as large as the link takes, and lets
-    /// the core take them.
+    /// Sends the octets of the stream from `from` to `end`, in segments as large as the link allows, and
+    /// polls the core to receive them.
     pub fn say_all(&mut self, stream: &[u8], from: usize, end: usize) {
         let each = self.mtu_octets - 40;
         for at in (from..end).step_by(each) {

@@ -79,7 +79,7 @@ pub const SINK: u32 = 0x4b00_0001;
 struct Said {
     /// Octets of the sink that Writes have taken.
     written: usize,
-    /// Sends begun, and octets of the one that is open.
+    /// Number of Sends begun, and octets of the one in progress.
     sends: usize,
     offset: usize,
     open: bool,

@@ -40,7 +40,7 @@ pub struct Control {
     /// Connections that are open, by name.
     pub open: HashMap<ConnectionId, SocketAddr>,
     closed: HashSet<ConnectionId>,
-    /// It does not look at its events.
+    /// Control does not read its events.
     pub deaf: bool,
     next_id: u64,
     pub commands: usize,

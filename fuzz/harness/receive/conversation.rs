@@ -29,8 +29,8 @@ pub struct Conversation {
     pub next: Next,
     pub said: Said,
     pub tracker: Option<Tracker>,
-    /// Where else connections of these ports may have begun: the trackers of the core's earlier SYNs, as they
-    /// then were.
+    /// Other possible starts of connections of these ports: the trackers of the core's earlier SYNs, in their
+    /// state at that time.
     earlier: Vec<Tracker>,
     pub id: Option<ConnectionId>,
     /// Control has brought it into Full Operation.
@@ -202,7 +202,7 @@ impl Flow {
         self.conversations.iter_mut()
     }
 
-    /// Begins a conversation with `local_port`, or begins it anew with another sequence number.
+    /// Begins a conversation with `local_port`, or restarts it with another sequence number.
     pub fn turn_to(&mut self, local_port: u16, iss: u32) {
         let place = self.conversations.iter().position(|talk| talk.local_port == local_port);
         self.current = place.unwrap_or_else(|| {

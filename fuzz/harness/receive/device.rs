@@ -40,7 +40,7 @@ impl Port {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A frame arrives. Longer ones than the MTU allows, with a VLAN tag, no port takes in.
+    /// A frame arrives. The device drops it if it is longer than the MTU with a VLAN tag allows.
     pub fn put(&self, octets: Vec<u8>) {
         if octets.len() <= 14 + 4 + self.mtu_octets {
             self.lock().arrived.push_back(octets);
@@ -70,7 +70,7 @@ impl Port {
 pub struct Behaviour {
     pub mtu_octets: usize,
     pub frames: usize,
-    /// It fills in checksums and takes payload by reference.
+    /// It fills in checksums and supports payload by reference.
     pub offloads: bool,
     /// It verifies checksums of received frames.
     pub verifies: bool,

@@ -24,7 +24,7 @@ pub const ICMP: u8 = 1;
 pub const TCP: u8 = 6;
 pub const ICMPV6: u8 = 58;
 
-/// The hardware address that packets of `host` come from.
+/// The source hardware address of packets of `host`.
 pub fn mac_of(host: IpAddr) -> [u8; 6] {
     let last = match host {
         host if host == PEERS[2] => GATEWAY.octets()[3],

@@ -80,7 +80,7 @@ impl Memory {
         Self { buffers, untouched }
     }
 
-    /// The STag of slot `slot`, of which there is one for each purpose; later ones are never registered.
+    /// The STag of slot `slot`. There is one slot for each purpose; later ones are never registered.
     pub fn stag(slot: usize) -> STag {
         STag::new(slot as u16 + 1, 0x4b00 + slot as u16)
     }

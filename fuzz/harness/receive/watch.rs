@@ -225,7 +225,7 @@ impl Tracker {
         }
     }
 
-    /// From the core's SYN once more: a cookie may come back twice.
+    /// Restarts from the core's SYN: a cookie may be returned twice.
     pub fn again(self, peer_edge: u32) -> Self {
         let nxt = self.iss.wrapping_add(1);
         Self { nxt, ack: None, edge: None, timestamp: None, stream: Vec::new(), peer_edge, ..self }

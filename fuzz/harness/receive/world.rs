@@ -106,7 +106,7 @@ impl World {
         self.port.put(frame);
     }
 
-    /// Lets the core do all it has to do at this time.
+    /// Polls the core until it has no more work at this time.
     pub fn settle(&mut self) {
         for _ in 0..if self.short { POLLS_WHEN_SHORT } else { POLLS_TO_REST } {
             if !self.poll() {
@@ -117,8 +117,7 @@ impl World {
             self.poll();
         }
         if !self.short {
-            // Data that waits for nothing but its turn may take more polls than that; it ends with the
-            // window.
+            // Data that waits only for its turn may take more polls than that; it ends with the window.
             let mut polls = 0;
             while self.poll() {
                 polls += 1;

@@ -80,7 +80,7 @@ impl Own {
         self.revision == 2 && (self.terms.negotiated || !self.terms.rtr.is_empty())
     }
 
-    /// The depths we keep to.
+    /// The depths of this end.
     fn most(&self) -> (u16, u16) {
         let ReadDepths { ird, ord } = self.terms.depths;
         (ird.min(limits::READ_DEPTH_MAX), ord.min(limits::READ_DEPTH_MAX))

@@ -50,7 +50,7 @@ impl Link {
         assert!(self.rings.commands.push(command).is_ok());
     }
 
-    /// Puts a frame on the wire and lets the core answer.
+    /// Puts a frame on the wire and polls the core for its answer.
     pub fn inject(&mut self, octets: &[u8]) {
         let mut frame = self.device.allocate().unwrap();
         frame.append(octets.len()).unwrap().copy_from_slice(octets);

@@ -149,7 +149,7 @@ pub struct Pair {
     pub over_ipv6: bool,
     /// RDMA Reads that may be outstanding in each direction.
     pub reads: u16,
-    /// How long a Send that meets no receive waits.
+    /// Time that a Send without a receive waits.
     pub receive_wait_ns: Option<u64>,
 }
 

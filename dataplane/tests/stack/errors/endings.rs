@@ -76,7 +76,7 @@ fn expect_no_teardown_before_the_terminate(mut target: Target, bad: &[u8]) {
     assert_eq!(target.peer.sent.back().unwrap().header.ack, target.seq);
     target.expect_untouched();
     target.peer.sent.clear();
-    // The window opens: the Terminate goes out, then the FIN.
+    // The window opens: the Terminate is sent, then the FIN.
     target.peer.send_with_window(0xffff, target.seq, target.ack);
     target.peer.pass_ms(if probed { 300 } else { 10 });
     let (octets, fin) = target.sent();
@@ -124,8 +124,8 @@ fn an_error_of_mpa_tears_nothing_down() {
     expect_no_teardown_before_the_terminate(target, &contradicted);
 }
 
-/// Nothing after the error is placed or delivered, nothing but the Terminate is sent, and the connection is
-/// over when the peer has closed its half too.
+/// Nothing after the error is placed or delivered, only the Terminate is sent, and the connection ends when
+/// the peer has closed its half too.
 // Requirements: DDP-3-08, DDP-3-11, DDP-7-01, DDP-7.1-17, RDMAP-5.4-04, RDMAP-7-01
 #[test]
 fn a_failed_stream_carries_nothing_more() {

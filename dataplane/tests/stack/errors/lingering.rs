@@ -133,7 +133,7 @@ fn what_was_on_its_way_comes_before_the_terminate() {
     assert!(fin);
 }
 
-/// A window that stays closed costs the core no more than the time there is for a Terminate.
+/// A window that stays closed delays the end only until the Terminate's deadline.
 #[test]
 fn a_window_that_stays_closed_is_not_waited_for() {
     let mut target = Target::new();

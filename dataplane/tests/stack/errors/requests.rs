@@ -14,7 +14,7 @@ use crate::common::{QP, holds};
 
 const STALE: STag = STag::new(3, 0x3332);
 
-/// A core that takes two requests at a time and may have two outstanding.
+/// A core that accepts two requests at a time and may have two outstanding.
 fn target() -> Target {
     let depths = ReadDepths { ird: 2, ord: 2 };
     let mut target = Target::with(FullOperation { depths, ..FullOperation::new(QP, false) });
@@ -230,7 +230,7 @@ fn reading() -> Target {
     target
 }
 
-/// An answer may come in pieces, and the Read is done with the last of them, not before.
+/// A response may arrive in several segments, and the Read completes with the last of them, not before.
 // Requirements: RDMAP-5.2.2-06, RDMAP-5.5-10, DDP-4.2-03, DDP-4.2-07, DDP-5.4-03
 #[test]
 fn an_answer_in_pieces() {
@@ -308,7 +308,7 @@ fn answers_to_another_atomic() {
     }
 }
 
-/// A peer that closes its half owes answers: they cannot come any more.
+/// A peer that closes its half still owes responses, which can no longer arrive.
 #[test]
 fn a_close_instead_of_an_answer() {
     use warpline_dataplane::mpa::MpaError;

@@ -27,7 +27,7 @@ pub const INBOX: STag = STag::new(3, 33);
 /// Room for the largest product of rate and round trip here, and its queue.
 const WINDOW_OCTETS: u32 = 1 << 20;
 
-/// A path with one narrow place on the way of the data. Acknowledgements come back without loss or queue.
+/// A path with one bottleneck in the direction of the data. Acknowledgements return without loss or queue.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Line {
     pub rate_bits_per_second: u64,
@@ -131,7 +131,7 @@ impl Side {
         }
     }
 
-    /// The connection that has come up last.
+    /// The connection that was opened last.
     fn opened(&self) -> Option<ConnectionId> {
         self.events.iter().rev().find_map(|event| match event {
             Event::Accepted { connection, .. } | Event::Connected { connection, .. } => Some(*connection),
@@ -188,7 +188,7 @@ impl Port {
 pub struct Flow {
     pub a: Port,
     pub b: Port,
-    /// Writes of [`Flows::keep_busy`] under way, and octets of those that were acknowledged.
+    /// Writes of [`Flows::keep_busy`] in flight, and octets of those that were acknowledged.
     under_way: u64,
     pub acknowledged_octets: u64,
 }

@@ -9,7 +9,7 @@ use super::bottleneck::{Flows, Line};
 use super::runs::{ALGORITHMS, marking};
 use super::theory;
 
-/// Opens `flows` connections over `line` and lets them run for `seconds` first.
+/// Opens `flows` connections over `line` and runs them for `seconds` first.
 fn busy(seed: u64, line: Line, algorithm: Algorithm, connections: usize, seconds: u64) -> Flows {
     let mut flows = Flows::new(seed, line, algorithm);
     flows.register_busy();
@@ -68,7 +68,7 @@ fn connections_share_a_bottleneck() {
     }
 }
 
-/// A connection that comes late gets its share from one that has the line.
+/// A new connection gets its share from one that uses the whole line.
 #[test]
 fn a_late_connection_gets_its_share() {
     for algorithm in ALGORITHMS {

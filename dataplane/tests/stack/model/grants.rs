@@ -134,7 +134,8 @@ impl Half {
         !changed && !self.is_invalidated_soon(place)
     }
 
-    /// Whether a message of the peer that invalidates the name is on its way, or has not been looked at.
+    /// Returns true if a message of the peer that invalidates the name is in flight, or has not been
+    /// processed.
     pub fn is_invalidated_soon(&self, place: usize) -> bool {
         let slot = self.names[place].stag.index();
         let mut invalidated = self.due_receives.iter().filter_map(|due| due.invalidated);
@@ -150,7 +151,7 @@ impl Half {
         })
     }
 
-    /// Whether the peer may take the name away (RDMAP-8.1.1-02).
+    /// Returns true if the peer may invalidate the name (RDMAP-8.1.1-02).
     pub fn is_invalidable(&self, place: usize) -> bool {
         let reach = self.names[place].reach.as_ref();
         reach.is_some_and(|reach| reach.alone && reach.access.intersects(Access::REMOTE))

@@ -53,7 +53,7 @@ pub struct Half {
     areas: Vec<(Area, Memory)>,
     /// Its grants to its peer.
     pub names: Vec<Named>,
-    /// Send requests posted and not known to be complete, in order.
+    /// Send requests that are posted and not yet complete, in order.
     pub due: VecDeque<Due>,
     /// Receives that no message has been sent for.
     pub receives: VecDeque<Receive>,

@@ -35,7 +35,7 @@ pub enum Effect {
         from: Span,
         sink: Vec<Span>,
     },
-    /// The peer's integer is changed, and comes here as it was.
+    /// The peer's integer is changed, and its previous value is returned.
     Change {
         target: Span,
         sink: Span,
@@ -117,7 +117,7 @@ impl Play {
         })
     }
 
-    /// Octets of the peer's memory that there is the `right` to.
+    /// Octets of the peer's memory for which `right` is granted.
     fn target(&mut self, number: usize, side: usize, right: Access, octets: usize) -> Target {
         let target = self.halves[number][1 - side].target(&mut self.rng, right, octets, false);
         self.count(number, side, &target);
@@ -187,7 +187,7 @@ impl Play {
         let here = &self.halves[number][side];
         let sink = here.span(&mut self.rng, Area::Sink, octets);
         if octets == 0 && self.rng.bool() {
-            // Nothing of a zero-length Read is looked at.
+            // All fields of a zero-length Read are ignored.
             // Requirements: RDMAP-5.2.1-09
             (stag, to) = (NOWHERE, u64::MAX);
         }

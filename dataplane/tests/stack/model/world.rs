@@ -29,11 +29,11 @@ pub struct Setup {
     pub markers: bool,
     pub packing: bool,
     pub mtu_octets: usize,
-    /// Of the two hosts: how many Reads each has outstanding, and so takes of the other.
+    /// For each host: the number of Reads it may have outstanding, which the other accepts.
     pub read_depth: [u16; 2],
     /// All queue pairs of a host report to one queue.
     pub one_queue: bool,
-    /// Of the two hosts: which queue pairs take their receives from a queue that they share, a bit for each.
+    /// For each host: the queue pairs that take their receives from a shared queue, one bit for each.
     pub sharing: [u8; 2],
     pub impairments: Impairments,
     /// Sends without a receive wait for one, before they fail as they do without waiting.
@@ -158,7 +158,7 @@ impl World {
         while !self.hosts.iter().all(|host| host.connections[number].is_some()) {
             self.step();
         }
-        // The Responder first, so that no FPDU finds it unprepared.
+        // The Responder starts first, so that it is ready for every FPDU.
         for side in [1, 0] {
             let operation = FullOperation {
                 markers_sent: setup.markers,

@@ -149,7 +149,7 @@ fn a_read_that_cannot_be_is_not_taken() {
     }
 }
 
-/// A Read to a place that is not ours to write is an error here, and none of it goes out.
+/// A Read into memory that this end may not write is a local error, and no part of it is sent.
 #[test]
 fn a_read_to_nowhere_is_refused_here() {
     let mut bench = Bench::new(4, SETUPS[0]);

@@ -6,7 +6,7 @@ use warpline_dataplane::qp::work::Status;
 
 use super::receiver::{Receiver, Run, Ulpdu};
 
-/// Octets of each message: each FPDU holds a Marker, by which the receiver finds it beyond a gap.
+/// Octets of each message: each FPDU contains a Marker, by which the receiver finds it beyond a gap.
 const OCTETS: usize = 700;
 const MESSAGES: usize = 4;
 

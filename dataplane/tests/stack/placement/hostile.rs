@@ -34,7 +34,7 @@ fn arrive(receiver: &mut Receiver, run: &Run, n: usize) {
     receiver.arrive(run, run.fpdus[n].start, run.fpdus[n].end);
 }
 
-/// Writes the CRC of FPDU `n` anew, after something in it was changed.
+/// Writes the CRC of FPDU `n` again, after a change in it.
 fn sign(run: &mut Run, n: usize) {
     let fpdu = &run.fpdus[n];
     let mut crc = Crc::NOTHING;
@@ -302,7 +302,7 @@ fn wrong_markers_lead_nowhere() {
     }
 }
 
-/// Without CRCs the Markers must agree all the same.
+/// Without CRCs the Markers must still agree.
 // Requirements: A-10
 #[test]
 fn without_crcs_markers_are_believed_that_agree() {

@@ -116,7 +116,7 @@ fn for_each_shape(phases: &[usize], mut f: impl FnMut(&mut Receiver, &Shape, usi
     for markers in [true, false] {
         for shape in shapes() {
             let mut receiver = Receiver::new(markers);
-            // Without Markers all phases are alike.
+            // Without Markers all phases are equivalent.
             for phase in &phases[..if markers { phases.len() } else { 1 }] {
                 println!("{}, Markers {markers}, phase {phase}", shape.name);
                 f(&mut receiver, &shape, *phase);
@@ -139,7 +139,7 @@ fn all_orders_of_six_segments() {
     });
 }
 
-/// The same with one of the segments twice. The orders take turns at which it is and when it comes.
+/// The same with one of the segments twice. The repeated segment and its position vary with the order.
 // Requirements: MPA-A.3-02, C00-5.1-03, DDP-5.3-06
 #[test]
 fn all_orders_with_one_segment_twice() {

@@ -127,7 +127,7 @@ fn what_lies_in_the_middle_of_a_frame_is_verified_with_what_follows() {
         Ulpdu::Write { to: 1322, octets: 300 },
         Ulpdu::Write { to: 1622, octets: 100 },
     ]);
-    // So that each octet of the fourth has the third looked for.
+    // Each octet of the fourth FPDU then causes a search for the third.
     assert!(has_marker(&run, &run.fpdus[2]) && !has_marker(&run, &run.fpdus[3]));
     let [third, fourth] = [2, 3].map(|n| (run.fpdus[n].start, run.fpdus[n].end));
     let before = verified(&receiver);
@@ -142,7 +142,8 @@ fn what_lies_in_the_middle_of_a_frame_is_verified_with_what_follows() {
     assert_eq!(verified(&receiver) - before, run.octets.len() as u64);
 }
 
-/// The most nodes looked at for one of the segments that `arrive` lets arrive one after the other.
+/// Returns the largest number of nodes visited for one of the segments that `arrive` delivers one after the
+/// other.
 fn most_nodes(receiver: &mut Receiver, count: usize, mut arrive: impl FnMut(&mut Receiver, usize)) -> u64 {
     let mut one = |n| {
         let before = receiver.statistics().nodes_visited;

@@ -22,7 +22,7 @@ struct Path {
     setup: Setup,
     over_ipv6: bool,
     reads: u16,
-    /// The device computes checksums and takes payload by reference.
+    /// The device computes checksums and supports payload by reference.
     offloads: bool,
     impairments: Impairments,
 }

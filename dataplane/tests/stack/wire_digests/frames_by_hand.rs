@@ -90,8 +90,8 @@ fn syn_cookies(capture: &Capture) {
     peer.pass_s(30);
 }
 
-/// Segments that no state takes as they are: before, beyond and across the window, and with flags that
-/// challenge.
+/// Segments that no state accepts unchanged: before, beyond and across the window, and with flags that cause
+/// a challenge.
 fn segments_out_of_place(capture: &Capture) {
     let mut peer = peer(capture);
     peer.send(ACK, PEER_ISS, SeqNumber(77), b"no connection");

@@ -12,7 +12,7 @@ pub fn eal() -> Eal {
     *EAL.get_or_init(|| Eal::builder().memory_mib(64).init().unwrap())
 }
 
-/// A small pool of buffers that take `data_octets`.
+/// A small pool of buffers of `data_octets` each.
 pub fn pool(mbufs: u32, data_octets: u16) -> Mempool {
     Mempool::new(eal(), MempoolConfig { mbufs, data_octets, cache_mbufs: 32 }).unwrap()
 }
