@@ -1,3 +1,5 @@
+//! Tests of the startup frames of revision 1, and of the rules that both roles follow.
+
 mod enhanced;
 
 use std::path::Path;

@@ -1,3 +1,5 @@
+//! Tests of device names: valid names, refused names and their messages, and names read back from their text.
+
 use proptest::prelude::*;
 
 use super::*;

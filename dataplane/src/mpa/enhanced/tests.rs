@@ -1,3 +1,5 @@
+//! Tests of the negotiation of enhanced startup: read depths and indications (RFC 6581).
+
 use super::*;
 use crate::wire::mpa::EnhancedData;
 

@@ -1,3 +1,5 @@
+//! Tests of the IP host: its addresses, neighbours, and frames to itself.
+
 use std::net::Ipv6Addr;
 
 use super::*;

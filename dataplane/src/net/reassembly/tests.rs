@@ -1,3 +1,5 @@
+//! Tests of IPv4 reassembly.
+
 use super::*;
 use crate::device::{ChecksumRequest, ReceivedChecksums};
 use crate::time::SECOND;

@@ -1,3 +1,5 @@
+//! Tests of the middlebox of simulated paths.
+
 use super::super::sample::{self, ACK, CWR, FIN, PSH, SYN, Sample, URG};
 use super::*;
 
