@@ -3,7 +3,7 @@
 use crate::time::Instant;
 use crate::wire::tcp::SeqNumber;
 
-/// What an acknowledgement of new data tells the algorithm.
+/// The input of the algorithm from an acknowledgement of new data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AckSample {
     /// When it came.
@@ -21,7 +21,7 @@ pub struct AckSample {
     pub smoothed_rtt_ns: Option<u64>,
     /// The place acknowledged up to.
     pub ack: SeqNumber,
-    /// The highest place sent: with `ack`, it tells rounds and observation windows.
+    /// The highest place sent: with `ack`, it delimits rounds and observation windows.
     pub highest_sent: SeqNumber,
     /// ECE was set on it (RFC 3168). Such an acknowledgement grows no window; to DCTCP its octets count as
     /// marked.
@@ -33,21 +33,21 @@ pub struct AckSample {
 pub enum Signal {
     /// Segments were lost.
     Loss,
-    /// A router marked segments instead of dropping them (RFC 3168 §6.1.2). TCP tells it at most once a
+    /// A router marked segments instead of dropping them (RFC 3168 §6.1.2). TCP reports it at most once a
     /// window.
     Ecn,
 }
 
 /// One algorithm, for one connection.
 pub trait CongestionControl {
-    /// Octets that may be in flight.
+    /// Returns the octets that may be in flight.
     fn window_octets(&self) -> u32;
 
-    /// The slow-start threshold in octets; `u32::MAX` while nothing has set it.
+    /// Returns the slow-start threshold in octets; `u32::MAX` while nothing has set it.
     fn threshold_octets(&self) -> u32;
 
-    /// New data was acknowledged. `in_recovery` says that loss recovery is under way: the window does not
-    /// grow then, but DCTCP's estimate follows.
+    /// Handles an acknowledgement of new data. `in_recovery` says that loss recovery is under way: the window
+    /// does not grow then, but DCTCP's estimate follows.
     fn on_ack(&mut self, sample: &AckSample, in_recovery: bool);
 
     /// Loss recovery or an ECN reduction begins: sets the threshold (the multiplicative decrease) and
@@ -63,22 +63,23 @@ pub trait CongestionControl {
     /// since the window grows from one segment then.
     fn on_recovered(&mut self, now: Instant);
 
-    /// The retransmission timer expired: the window is one segment (RFC 5681 §3.1). `first` says that the
-    /// timer had not backed off yet; only then is the threshold set, and what was before remembered.
+    /// Handles an expired retransmission timer: the window becomes one segment (RFC 5681 §3.1). `first` says
+    /// that the timer had not backed off yet; only then is the threshold set, and what was before remembered.
     fn on_timeout(&mut self, now: Instant, flight_octets: u32, first: bool);
 
-    /// The last reduction was for nothing (F-RTO, Eifel, D-SACK): window and threshold are at least what they
-    /// were before.
+    /// Undoes the last reduction, which was spurious (F-RTO, Eifel, D-SACK): window and threshold are at
+    /// least as large as before it.
     fn undo(&mut self, now: Instant);
 
-    /// Sending starts again after nothing was in flight for `idle_ns`. A pause longer than the retransmission
-    /// timeout `rto_ns` makes the window no larger than the initial one (RFC 5681 §4.1).
+    /// Handles the start of sending after nothing was in flight for `idle_ns`. A pause longer than the
+    /// retransmission timeout `rto_ns` makes the window no larger than the initial one (RFC 5681 §4.1).
     fn on_idle(&mut self, now: Instant, idle_ns: u64, rto_ns: u64);
 
     /// Segments carry up to `octets` octets from now on. The window stays what it is in octets, unless
     /// nothing was ever acknowledged: then it is the initial one for the new size.
     fn set_emss(&mut self, octets: u32);
 
-    /// A SYN or its answer was lost: the connection starts from one segment (RFC 5681 §3.1, RFC 6928 §2).
+    /// Handles the loss of a SYN or SYN-ACK: the connection starts from one segment (RFC 5681 §3.1, RFC 6928
+    /// §2).
     fn on_syn_timeout(&mut self);
 }

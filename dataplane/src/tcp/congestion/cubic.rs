@@ -47,7 +47,7 @@ pub struct Cubic {
 }
 
 impl Cubic {
-    /// For a fresh connection whose segments carry up to `emss_octets` octets.
+    /// Returns the algorithm for a new connection whose segments carry up to `emss_octets` octets.
     pub fn new(emss_octets: u32) -> Self {
         let curve =
             Curve { plateau_octets: 0, prior_octets: 0, epoch: Instant::NEVER, k: 0.0, reno_octets: 0.0 };
@@ -60,14 +60,14 @@ impl Cubic {
         }
     }
 
-    /// `W_cubic(t)` in octets, `t` in seconds since the epoch (§4.2).
+    /// Returns `W_cubic(t)` in octets, `t` in seconds since the epoch (§4.2).
     fn curve_octets(&self, t: f64) -> f64 {
         let from_plateau = t - self.curve.k;
         let emss = f64::from(self.window.emss_octets());
         C * emss * from_plateau * from_plateau * from_plateau + f64::from(self.curve.plateau_octets)
     }
 
-    /// Congestion avoidance begins (§4.2). Without a plateau above the window, the curve starts on it (§4.8,
+    /// Begins congestion avoidance (§4.2). Without a plateau above the window, the curve starts on it (§4.8,
     /// §4.10).
     fn begin_epoch(&mut self, now: Instant) {
         let window = self.window.octets();
@@ -83,7 +83,7 @@ impl Cubic {
         self.carry_octets = 0.0;
     }
 
-    /// Congestion avoidance (§4.2 to §4.5).
+    /// Grows the window in congestion avoidance (§4.2 to §4.5).
     fn avoid(&mut self, sample: &AckSample) {
         if self.curve.epoch == Instant::NEVER {
             self.begin_epoch(sample.now);
@@ -109,7 +109,7 @@ impl Cubic {
         self.window.set(whole as u32);
     }
 
-    /// What a reduction does to the curve (§4.6, §4.7). `plateau_octets` is 0 after a timeout: the next curve
+    /// Leaves the curve on a reduction (§4.6, §4.7). `plateau_octets` is 0 after a timeout: the next curve
     /// starts where slow start ends (§4.8).
     fn leave_curve(&mut self, plateau_octets: u32) {
         self.before = self.curve;
@@ -118,8 +118,8 @@ impl Cubic {
         self.curve.epoch = Instant::NEVER;
     }
 
-    /// The plateau of the next curve. Fast convergence: a window that did not reach the old plateau gives
-    /// room to newer flows (§4.7).
+    /// Returns the plateau of the next curve. Fast convergence: a window that did not reach the old plateau
+    /// gives room to newer flows (§4.7).
     fn next_plateau_octets(&self) -> u32 {
         let window = self.window.octets();
         if window < self.curve.plateau_octets {
@@ -129,7 +129,7 @@ impl Cubic {
         }
     }
 
-    /// The time until `now` since `from` does not count for the curve (§5.8).
+    /// Excludes the time from `from` to `now` from the curve (§5.8).
     fn skip(&mut self, from: Instant, now: Instant) {
         if self.curve.epoch != Instant::NEVER {
             self.curve.epoch += now - from.max(self.curve.epoch);
@@ -211,7 +211,7 @@ impl CongestionControl for Cubic {
     }
 }
 
-/// `octets` after the multiplicative decrease.
+/// Returns `octets` after the multiplicative decrease.
 fn decreased(octets: u32) -> u32 {
     (f64::from(octets) * BETA) as u32
 }

@@ -23,7 +23,7 @@ pub struct Dctcp {
 }
 
 impl Dctcp {
-    /// For a fresh connection whose segments carry up to `emss_octets` octets.
+    /// Returns the algorithm for a new connection whose segments carry up to `emss_octets` octets.
     pub fn new(emss_octets: u32) -> Self {
         // RFC 8257 §3.3: alpha of 1 makes the first reduction a halving.
         Self {
@@ -35,12 +35,12 @@ impl Dctcp {
         }
     }
 
-    /// The estimated fraction of octets that are marked, 0.0 to 1.0.
+    /// Returns the estimated fraction of octets that are marked, 0.0 to 1.0.
     pub fn alpha(&self) -> f64 {
         f64::from(self.alpha) / f64::from(ONE)
     }
 
-    /// RFC 8257 §3.3, steps 1 to 8.
+    /// Updates the estimate by an acknowledgement (RFC 8257 §3.3, steps 1 to 8).
     fn observe(&mut self, sample: &AckSample) {
         self.acked_octets = self.acked_octets.saturating_add(sample.octets);
         if sample.ece {

@@ -13,12 +13,12 @@ const N_RTT_SAMPLE: u8 = 8;
 const CSS_GROWTH_DIVISOR: u32 = 4;
 const CSS_ROUNDS: u8 = 5;
 
-/// A round-trip time in fewer bits: above 4 s it makes no difference.
+/// Returns a round-trip time in fewer bits: above 4 s it makes no difference.
 fn narrowed(rtt_ns: u64) -> u32 {
     u32::try_from(rtt_ns).unwrap_or(u32::MAX - 1)
 }
 
-/// Where slow start stands.
+/// The phase of slow start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     /// Slow start as ever.
@@ -57,7 +57,7 @@ impl HyStart {
         }
     }
 
-    /// What growth is divided by now.
+    /// Returns the divisor of growth in the current phase.
     pub(super) const fn divisor(&self) -> u32 {
         match self.phase {
             Phase::Conservative => CSS_GROWTH_DIVISOR,

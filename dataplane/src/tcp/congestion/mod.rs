@@ -1,4 +1,4 @@
-//! Congestion control: how much may be in flight (RFC 5681), by one of three algorithms behind one trait.
+//! Congestion control: how much may be in flight (RFC 5681), by one of three algorithms with one trait.
 //!
 //! The loss recovery of TCP says what happened; an algorithm answers with a window and a slow-start
 //! threshold. It sends nothing and reads no clock. All windows are octets; `SMSS` of the documents is
@@ -79,7 +79,7 @@ pub enum Congestion {
 const _: () = assert!(size_of::<Congestion>() <= 160);
 
 impl Congestion {
-    /// `algorithm` for a fresh connection whose segments carry up to `emss_octets` octets.
+    /// Returns `algorithm` for a new connection whose segments carry up to `emss_octets` octets.
     pub fn new(algorithm: Algorithm, emss_octets: u32) -> Self {
         match algorithm {
             Algorithm::Cubic => Self::Cubic(Cubic::new(emss_octets)),
@@ -88,7 +88,7 @@ impl Congestion {
         }
     }
 
-    /// Which algorithm it is.
+    /// Returns the algorithm in use.
     pub const fn algorithm(&self) -> Algorithm {
         match self {
             Self::Cubic(_) => Algorithm::Cubic,

@@ -16,7 +16,7 @@ pub struct NewReno {
 }
 
 impl NewReno {
-    /// For a fresh connection whose segments carry up to `emss_octets` octets.
+    /// Returns the algorithm for a new connection whose segments carry up to `emss_octets` octets.
     pub fn new(emss_octets: u32) -> Self {
         Self { window: Window::new(emss_octets), counted_octets: 0 }
     }

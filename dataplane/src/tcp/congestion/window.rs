@@ -55,8 +55,8 @@ impl Window {
         self.octets < self.threshold_octets
     }
 
-    /// Something was acknowledged. Gives whether the window may grow by it: not in recovery, not by an
-    /// acknowledgement with ECE (RFC 3168 §6.1.2), and not when it is not used.
+    /// Notes an acknowledgement. Returns true if the window may grow by it: not in recovery, not by an
+    /// acknowledgement with ECE (RFC 3168 §6.1.2), and not if the window does not limit sending.
     pub(super) fn note_ack(&mut self, sample: &AckSample, in_recovery: bool) -> bool {
         self.used = true;
         let initial = self.threshold_octets == u32::MAX;
@@ -96,7 +96,7 @@ impl Window {
         }
     }
 
-    /// The end of loss recovery (RFC 9937 §6). Gives whether there was one.
+    /// Ends loss recovery (RFC 9937 §6). Returns true if it was under way.
     pub(super) fn recovered(&mut self) -> bool {
         let recovering = core::mem::take(&mut self.recovering);
         if recovering {
@@ -105,8 +105,8 @@ impl Window {
         recovering
     }
 
-    /// The timer expired: one segment, and the threshold when it is the first time for this data (RFC 5681
-    /// §3.1).
+    /// Reduces the window to one segment when the timer expires, and sets the threshold if it is the first
+    /// time for this data (RFC 5681 §3.1).
     pub(super) fn time_out(&mut self, threshold_octets: u32, first: bool) {
         if first {
             self.before = Some((self.octets, self.threshold_octets));
@@ -117,7 +117,7 @@ impl Window {
         self.after_timeout = true;
     }
 
-    /// Takes the last reduction back. Gives whether there was one.
+    /// Takes the last reduction back. Returns true if there was one.
     pub(super) fn undo(&mut self) -> bool {
         let Some((octets, threshold_octets)) = self.before.take() else {
             return false;
@@ -129,9 +129,9 @@ impl Window {
         true
     }
 
-    /// A pause longer than the retransmission timeout: the window is at most the initial one (RFC 5681 §4.1),
-    /// and slow start brings back three quarters of what the path was known to take (RFC 7661 §4.4.1). Gives
-    /// whether the window was reduced.
+    /// Reduces the window to at most the initial one after a pause longer than the retransmission timeout
+    /// (RFC 5681 §4.1). Slow start then restores three quarters of the old window (RFC 7661 §4.4.1). Returns
+    /// true if the window was reduced.
     pub(super) fn restart(&mut self, idle_ns: u64, rto_ns: u64) -> bool {
         let restart_octets = initial_octets(self.emss_octets);
         if idle_ns <= rto_ns || self.octets <= restart_octets {
@@ -162,7 +162,7 @@ impl Window {
     }
 }
 
-/// The initial window: ten segments, within 14 600 octets, and two at least (RFC 6928 §2).
+/// Returns the initial window: ten segments, within 14 600 octets, and two at least (RFC 6928 §2).
 fn initial_octets(emss_octets: u32) -> u32 {
     let most = emss_octets.saturating_mul(2).max(limits::INITIAL_WINDOW_OCTETS);
     emss_octets.saturating_mul(10).min(most)
