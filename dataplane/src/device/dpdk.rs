@@ -45,7 +45,7 @@ enum Link {
 }
 
 impl DpdkDevice {
-    /// A device over `queues`, a queue pair of `port`.
+    /// Returns a device over `queues`, a queue pair of `port`.
     ///
     /// # Errors
     ///
@@ -61,7 +61,7 @@ impl DpdkDevice {
         Self::new(Link::Port(queues), pool, port.mac(), capabilities)
     }
 
-    /// A device over one end of a wire in memory.
+    /// Returns a device over one end of a wire in memory.
     ///
     /// # Errors
     ///
@@ -124,7 +124,8 @@ impl Device for DpdkDevice {
         }
     }
 
-    /// A wire's other end wakes; a port's driver interrupts, if anything.
+    /// Has the other end of a wire wake the thread; returns false for a port, whose driver can only
+    /// interrupt.
     fn wake_on_arrival(&mut self, waker: &Arc<Waker>) -> bool {
         match &self.link {
             Link::Port(_) => false,
@@ -181,8 +182,8 @@ impl Frame for Mbuf {
         self.append(octets)
     }
 
-    /// Only hugepage memory can be had by reference ([`Region::huge`]): every port reaches it. And only
-    /// constant memory: readers of the frame's pieces rely on octets that do not change.
+    /// Attaches octets of `region` by reference if it is hugepage memory ([`Region::huge`]), which every port
+    /// reaches, and constant: readers of the frame's pieces rely on octets that do not change.
     #[inline]
     fn append_region(&mut self, region: &Region, offset: usize, octets: usize) -> bool {
         let huge = region.backing().as_any().downcast_ref::<HugeBacking>();

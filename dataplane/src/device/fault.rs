@@ -57,24 +57,24 @@ impl<D: Device> Fault<D> {
         }
     }
 
-    /// The device inside.
+    /// Returns the device inside.
     pub fn inner(&self) -> &D {
         &self.inner
     }
 
-    /// What has happened to the frames that the device inside received. [`Statistics::delivered`] counts
+    /// Returns the counters of the frames that the device inside received. [`Statistics::delivered`] counts
     /// those that [`receive`](Device::receive) gave.
     pub fn inbound(&self) -> Statistics {
         self.inbound.statistics
     }
 
-    /// What has happened to the frames given to [`transmit`](Device::transmit). [`Statistics::delivered`]
+    /// Returns the counters of the frames given to [`transmit`](Device::transmit). [`Statistics::delivered`]
     /// counts those that were handed to the device inside.
     pub fn outbound(&self) -> Statistics {
         self.outbound.statistics
     }
 
-    /// Frames on their way, both directions together.
+    /// Returns the number of frames in flight, both directions together.
     pub fn in_flight(&self) -> usize {
         self.inbound.in_flight() + self.outbound.in_flight() + self.leaving.len()
     }
@@ -132,7 +132,8 @@ fn put_on(path: &mut Path, buffers: &mut Buffers, now: Instant, frame: &impl Fra
     path.send(now, Parcel::new(buffer, octets), buffers);
 }
 
-/// The next frame of `path` that is due, in a buffer of `device`; `None` without one or without a buffer.
+/// Returns the next frame of `path` that is due, in a buffer of `device`; `None` without one or without a
+/// buffer.
 fn deliver<D: Device>(
     path: &mut Path,
     buffers: &mut Buffers,
@@ -206,7 +207,7 @@ impl<D: Device> Device for Fault<D> {
         self.inner.disable_rx_interrupt();
     }
 
-    /// When to poll next: a frame arrives, at either end, or one that was transmitted is due.
+    /// Returns the time of the next poll: a frame arrives, at either end, or one that was transmitted is due.
     fn next_arrival(&self) -> Option<Instant> {
         let arrivals = [self.inner.next_arrival(), self.inbound.next_arrival(), self.outbound.next_arrival()];
         arrivals.into_iter().flatten().min()

@@ -81,13 +81,14 @@ pub struct Capabilities {
 ///
 /// The octets lie in one or more pieces; the Ethernet, IP and TCP headers always lie whole in the first.
 pub trait Frame: Send + 'static {
-    /// The octets of piece `index`, or `None` past the last piece. Piece 0 exists, though it may be empty.
+    /// Returns the octets of piece `index`, or `None` past the last piece. Piece 0 exists, though it may be
+    /// empty.
     fn piece(&self, index: usize) -> Option<&[u8]>;
 
-    /// The octets of the first piece, to write to.
+    /// Returns the octets of the first piece, to write to.
     fn first_mut(&mut self) -> &mut [u8];
 
-    /// Octets in all pieces.
+    /// Returns the octets in all pieces.
     fn len(&self) -> usize {
         let mut index = 0;
         let mut octets = 0;
@@ -98,7 +99,7 @@ pub trait Frame: Send + 'static {
         octets
     }
 
-    /// Whether the frame holds no octet.
+    /// Returns true if the frame holds no octet.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -116,7 +117,7 @@ pub trait Frame: Send + 'static {
         false
     }
 
-    /// The device's results for the checksums of a received frame.
+    /// Returns the device's results for the checksums of a received frame.
     fn checksums(&self) -> ReceivedChecksums;
 
     /// Asks the device to fill in the checksums on transmit.
@@ -147,10 +148,10 @@ pub trait Device: 'static {
     /// The frames of this device.
     type Frame: Frame;
 
-    /// What the device can do; constant over its life.
+    /// Returns the capabilities of the device; constant over its life.
     fn capabilities(&self) -> Capabilities;
 
-    /// The device's own hardware address.
+    /// Returns the device's own hardware address.
     fn mac(&self) -> MacAddress;
 
     /// Takes up to `limit` received frames and appends them to `frames`. Returns how many.
@@ -187,8 +188,8 @@ pub trait Device: 'static {
     /// Disables the interrupt: the thread is awake.
     fn disable_rx_interrupt(&mut self) {}
 
-    /// When the next frame on its way arrives, for devices in virtual time; `None` for other devices, or if
-    /// there is none.
+    /// Returns the time at which the next frame in flight arrives, for devices in virtual time; `None` for
+    /// other devices, or if there is none.
     fn next_arrival(&self) -> Option<Instant> {
         None
     }

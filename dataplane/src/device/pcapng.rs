@@ -106,7 +106,7 @@ pub fn enhanced_packet<'a>(
 }
 
 /// Appends a block of type `kind` with the body that `body` appends, a multiple of four octets; the total
-/// length stands at both ends.
+/// length is at both ends.
 fn block(out: &mut Vec<u8>, kind: u32, body: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     put32(out, kind);
@@ -172,7 +172,8 @@ pub(super) mod reader {
         blocks
     }
 
-    /// Code and value of every option up to the end mark, which must be the last octets and the padding zero.
+    /// Returns code and value of every option up to the end mark, which must be the last octets and the
+    /// padding zero.
     pub fn options(mut octets: &[u8]) -> Vec<(u16, &[u8])> {
         let mut options = Vec::new();
         loop {

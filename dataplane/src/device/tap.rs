@@ -68,7 +68,7 @@ pub struct Tap<D: Device, W: Write> {
 }
 
 impl<D: Device, W: Write + Send + 'static> Tap<D, W> {
-    /// A tap on `inner` that writes to `out`.
+    /// Returns a tap on `inner` that writes to `out`.
     ///
     /// # Errors
     ///
@@ -77,17 +77,17 @@ impl<D: Device, W: Write + Send + 'static> Tap<D, W> {
         Ok(Self { inner, capture: Capture::new(out, config)?, burst: VecDeque::new() })
     }
 
-    /// The device inside.
+    /// Returns the device inside.
     pub fn inner(&self) -> &D {
         &self.inner
     }
 
-    /// The device inside; frames passed through it directly are not recorded.
+    /// Returns the device inside; frames passed through it directly are not recorded.
     pub fn inner_mut(&mut self) -> &mut D {
         &mut self.inner
     }
 
-    /// The counters of the tap.
+    /// Returns the counters of the tap.
     pub fn statistics(&self) -> TapStatistics {
         self.capture.statistics
     }

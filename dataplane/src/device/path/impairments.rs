@@ -21,7 +21,7 @@ pub struct Impairments {
     pub reorder: f64,
     /// Longest time a reordered frame is held back, in nanoseconds.
     pub reorder_delay_ns: u64,
-    /// Probability that one bit behind the Ethernet header of a frame is inverted: an error that the IPv4,
+    /// Probability that one bit after the Ethernet header of a frame is inverted: an error that the IPv4,
     /// ICMP or TCP checksum always catches. A frame other than IPv4 has no checksum of its own and is lost,
     /// as it would be by the frame check sequence of a real link.
     pub corrupt_bits: f64,

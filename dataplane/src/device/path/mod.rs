@@ -35,7 +35,7 @@ impl Buffers {
         Self { free: Vec::new(), capacity, made: 0 }
     }
 
-    /// A buffer with unspecified contents.
+    /// Takes a buffer with unspecified contents.
     pub(super) fn take(&mut self) -> Box<[u8]> {
         self.free.pop().unwrap_or_else(|| {
             self.made += 1;
@@ -116,7 +116,7 @@ impl Path {
         self.queue.len()
     }
 
-    /// The next frame that has arrived by `now`.
+    /// Removes and returns the next frame that has arrived by `now`.
     pub(super) fn arrive(&mut self, now: Instant) -> Option<Parcel> {
         if self.next_arrival()? > now {
             return None;
@@ -224,7 +224,8 @@ impl Path {
         self.carry(now, rest, buffers);
     }
 
-    /// Where to cut a payload of `octets` octets: often right behind its first octet or before its last.
+    /// Returns where to cut a payload of `octets` octets: often right after its first octet or before its
+    /// last.
     fn cut(&mut self, octets: usize) -> usize {
         match self.rng.u8(0..8) {
             0 => 1,

@@ -25,7 +25,7 @@ impl Default for Sample<'_> {
 }
 
 impl Sample<'_> {
-    /// The Ethernet frame, with good checksums.
+    /// Returns the Ethernet frame, with good checksums.
     pub fn frame(&self) -> Vec<u8> {
         let tcp_header = 20 + self.options.len();
         let total = (20 + tcp_header + self.payload.len()) as u16;
@@ -59,7 +59,7 @@ fn pseudo_header(ip: &[u8], tcp_octets: usize) -> Vec<u8> {
     pseudo
 }
 
-/// One word at a time, as RFC 1071 §1 words it.
+/// Returns the ones' complement sum, computed one word at a time as RFC 1071 §1 describes it.
 pub(in crate::device) fn ones_complement_sum(octets: &[u8]) -> u16 {
     let mut total = 0u16;
     for pair in octets.chunks(2) {

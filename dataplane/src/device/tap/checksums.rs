@@ -1,6 +1,6 @@
-//! Checksums that a received frame lacks although its device vouches for it. A sender that no wire lies
-//! behind (the other end of a ring, virtio, a kernel's tap device) leaves them to hardware that the frame
-//! never passes. A capture that showed them as they are would say of good octets that they are damaged.
+//! Completes the checksums that a received frame lacks although its device reports them as good. A sender
+//! without a physical wire (the other end of a ring, virtio, a kernel's tap device) leaves them to hardware
+//! that the frame never passes. A capture of such a frame as it is would show intact octets as damaged.
 
 use core::net::IpAddr;
 
@@ -61,8 +61,8 @@ pub(super) fn fill_in(copy: &mut [u8], frame: &impl Frame) {
     }
 }
 
-/// The packet in a frame of `octets` octets that begins with `first`, unless it is something else than a
-/// segment of TCP or a part of one.
+/// Returns the packet in a frame of `octets` octets that begins with `first`, unless it is something else
+/// than a segment of TCP or a part of one.
 fn locate(first: &[u8], octets: usize) -> Option<Packet> {
     let (link, mut network) = ethernet::Header::parse(first).ok()?;
     let mut ethertype = link.ethertype;
@@ -97,7 +97,7 @@ fn locate(first: &[u8], octets: usize) -> Option<Packet> {
     }
 }
 
-/// The sum of `from..to` of the octets of `frame`.
+/// Returns the sum of `from..to` of the octets of `frame`.
 fn sum_of(frame: &impl Frame, from: usize, to: usize) -> Sum {
     let mut sum = Sum::default();
     let mut at = 0;
