@@ -19,7 +19,7 @@ pub struct Cidr {
 }
 
 impl Cidr {
-    /// `address` in a network with a prefix of `prefix_bits`.
+    /// Returns `address` in a network with a prefix of `prefix_bits`.
     pub const fn new(address: IpAddr, prefix_bits: u8) -> Self {
         Self { address, prefix_bits }
     }
@@ -58,7 +58,8 @@ impl FromStr for Cidr {
     }
 }
 
-/// Leading bits that two addresses of one family share; 0 for addresses of different families.
+/// Returns the number of leading bits that two addresses of one family share; 0 for addresses of different
+/// families.
 fn common_bits(one: IpAddr, other: IpAddr) -> u8 {
     let common = match (one, other) {
         (IpAddr::V4(one), IpAddr::V4(other)) => (u32::from(one) ^ u32::from(other)).leading_zeros(),
@@ -68,7 +69,7 @@ fn common_bits(one: IpAddr, other: IpAddr) -> u8 {
     common as u8
 }
 
-/// A network behind a gateway.
+/// A network that is reached through a gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
     /// The network; of prefix 0, everything: the gateway is the default gateway.
@@ -78,7 +79,7 @@ pub struct Route {
 }
 
 impl Route {
-    /// The default route of the family of `gateway`.
+    /// Returns the default route of the family of `gateway`.
     pub const fn default_by(gateway: IpAddr) -> Self {
         Self { destination: Cidr::new(gateway, 0), gateway }
     }

@@ -41,8 +41,8 @@ impl<D: Device> Host<D> {
         }
     }
 
-    /// Another station advertises a tentative address, or probes for it with this nonce: the host gives the
-    /// address up.
+    /// Handles another station that advertises a tentative address, or probes for it with this nonce: the
+    /// host abandons the address.
     pub(super) fn on_rival(&mut self, address: Ipv6Addr, nonce: Option<[u8; 6]>) -> DropCause {
         if nonce == Some(self.own.nonce()) {
             // RFC 7527 §4: the host's own probe, looped back by the link.
@@ -52,8 +52,8 @@ impl<D: Device> Host<D> {
         DropCause::AddressConflict
     }
 
-    /// Another station claims an address of the host. The host announces the address again, at a bounded
-    /// rate. Returns the cause to count.
+    /// Handles another station's claim to an address of the host. The host announces the address again, at a
+    /// bounded rate. Returns the cause to count.
     pub(super) fn on_conflict(&mut self, now: Instant, address: IpAddr, mac: MacAddress) -> DropCause {
         if mac == self.mac {
             // The host's own packet, looped back by the link.

@@ -19,8 +19,8 @@ pub struct FlowKey {
 }
 
 impl FlowKey {
-    /// The flow label of its IPv6 packets; 0 over IPv4, which has none. All packets of a flow have the same,
-    /// and others cannot foresee it (RFC 6437 §3): the key of `labels` serves nothing else.
+    /// Returns the flow label of its IPv6 packets; 0 over IPv4, which has none. All packets of a flow have
+    /// the same, and others cannot foresee it (RFC 6437 §3): the key of `labels` serves nothing else.
     pub(super) fn flow_label(&self, labels: KeyedHash) -> u32 {
         // Over IPv6, 0 would mean that there is none.
         if self.remote.is_ipv4() { 0 } else { (labels.hash_one(self) as u32 & 0xf_ffff).max(1) }

@@ -12,7 +12,8 @@ use crate::wire::ipv6;
 use crate::wire::{icmp, tcp};
 
 impl<D: Device> Host<D> {
-    /// A fragment of an IPv4 datagram. A datagram that it completes is received like any other packet.
+    /// Handles a fragment of an IPv4 datagram. A datagram that it completes is received like any other
+    /// packet.
     // Requirements: MPA-A.5-02
     pub(super) fn on_ipv4_fragment(
         &mut self,
@@ -56,8 +57,8 @@ impl<D: Device> Host<D> {
         self.on_ipv4(now, datagram, network, Ingress::Wire)
     }
 
-    /// A fragment of an IPv6 packet (RFC 8200 §4.5). A packet that it completes is received without the
-    /// Fragment header and any before it. The protocol is part of the packet's identity: fragments that
+    /// Handles a fragment of an IPv6 packet (RFC 8200 §4.5). A packet that it completes is received without
+    /// the Fragment header and any before it. The protocol is part of the packet's identity: fragments that
     /// differ in it do not go together.
     pub(super) fn on_ipv6_fragment(
         &mut self,
@@ -103,7 +104,8 @@ impl<D: Device> Host<D> {
     }
 }
 
-/// Octets that a first fragment must have: the ports and flags that a filter looks at (RFC 1858 §3.2).
+/// Returns the octets that a first fragment must have: the ports and flags that a filter looks at (RFC 1858
+/// §3.2).
 const fn first_octets_min(protocol: Protocol) -> usize {
     match protocol {
         Protocol::TCP => tcp::Header::MIN_LEN,

@@ -43,19 +43,19 @@ pub struct FlowPath {
     pub egress: Egress,
 }
 
-/// Octets of the IP header and of a TCP header without options.
+/// Returns the octets of the IP header and of a TCP header without options.
 pub const fn min_headers_octets(remote: IpAddr) -> u16 {
     (network_octets(remote) + Header::MIN_LEN) as u16
 }
 
-/// Octets of the IP header of packets to `remote`.
+/// Returns the octets of the IP header of packets to `remote`.
 const fn network_octets(remote: IpAddr) -> usize {
     if remote.is_ipv4() { ipv4::Header::LEN } else { ipv6::Header::LEN }
 }
 
 impl<D: Device> Host<D> {
-    /// The MSS of segments to `remote` on the host's link, which leaves room for the headers without options
-    /// (RFC 9293 §3.7.1, RFC 8200 §8.3).
+    /// Returns the MSS of segments to `remote` on the host's link, which leaves room for the headers without
+    /// options (RFC 9293 §3.7.1, RFC 8200 §8.3).
     pub fn mss_octets(&self, remote: IpAddr) -> u16 {
         let mss_octets = self.capabilities.mtu_octets.saturating_sub(min_headers_octets(remote).into());
         mss_octets.min(usize::from(u16::MAX)) as u16
@@ -68,12 +68,12 @@ impl<D: Device> Host<D> {
         offloads && egress != Egress::Loopback
     }
 
-    /// Octets of all headers of a segment of `key`.
+    /// Returns the octets of all headers of a segment of `key`.
     pub fn headers_octets(&self, key: FlowKey, header: &Header) -> usize {
         self.link_octets() + network_octets(key.remote) + header.header_len()
     }
 
-    /// The hardware address of frames that leave by `egress`.
+    /// Returns the hardware address of frames that leave by `egress`.
     pub(super) const fn destination_mac(&self, egress: Egress) -> MacAddress {
         match egress {
             Egress::Wire(mac) => mac,

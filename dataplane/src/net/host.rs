@@ -30,7 +30,7 @@ pub struct Config {
     pub addresses: Addresses,
     /// Its routes to other networks.
     pub routes: Routes,
-    /// Neighbours whose hardware address is known beforehand.
+    /// Neighbours whose hardware address is configured.
     pub neighbours: ArrayVec<StaticNeighbour, { limits::STATIC_NEIGHBOURS_PER_CORE }>,
     /// Whether the host probes for other stations that have its IPv6 addresses before it uses them (RFC 4862
     /// §5.4): for one to two seconds after the start. Without it, the host uses the addresses at once.
@@ -70,7 +70,7 @@ pub struct Host<D: Device> {
 }
 
 impl<D: Device> Host<D> {
-    /// A host on `device`, whose random numbers come from `secret`. Allocates everything it needs.
+    /// Returns a host on `device`, whose random numbers come from `secret`. Allocates everything it needs.
     pub fn new(device: D, config: Config, secret: Secret) -> Self {
         let capabilities = device.capabilities();
         let Config { addresses, routes, neighbours, duplicate_address_detection, vlan } = config;
@@ -113,8 +113,8 @@ impl<D: Device> Host<D> {
         self.burst = burst;
     }
 
-    /// When the host has something to do even if nothing arrives and nothing is sent: at once if frames to
-    /// itself wait.
+    /// Returns the time at which the host has work even if nothing arrives and nothing is sent: at once if
+    /// frames to itself wait.
     pub fn next_deadline(&self) -> Instant {
         if self.loopback.len() > 0 {
             return Instant::ZERO;
@@ -123,12 +123,12 @@ impl<D: Device> Host<D> {
         self.device.next_arrival().map_or(deadline, |arrival| arrival.min(deadline))
     }
 
-    /// The counters.
+    /// Returns the counters.
     pub const fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// The device.
+    /// Returns the device.
     #[cfg(feature = "testing")]
     pub const fn device(&self) -> &D {
         &self.device
@@ -139,22 +139,22 @@ impl<D: Device> Host<D> {
         self.device.wake_on_arrival(waker)
     }
 
-    /// See [`Device::rx_interrupt`].
+    /// Returns the device's receive interrupt, see [`Device::rx_interrupt`].
     pub fn rx_interrupt(&self) -> Option<RxInterrupt<'_>> {
         self.device.rx_interrupt()
     }
 
-    /// See [`Device::enable_rx_interrupt`].
+    /// Enables the device's receive interrupt, see [`Device::enable_rx_interrupt`].
     pub fn enable_rx_interrupt(&mut self) -> bool {
         self.device.enable_rx_interrupt()
     }
 
-    /// See [`Device::disable_rx_interrupt`].
+    /// Disables the device's receive interrupt, see [`Device::disable_rx_interrupt`].
     pub fn disable_rx_interrupt(&mut self) {
         self.device.disable_rx_interrupt();
     }
 
-    /// The flow label of a flow's IPv6 packets; 0 over IPv4.
+    /// Returns the flow label of a flow's IPv6 packets; 0 over IPv4.
     pub fn flow_label(&self, key: &FlowKey) -> u32 {
         key.flow_label(self.flow_labels)
     }
@@ -164,8 +164,8 @@ impl<D: Device> Host<D> {
         self.path_mtus.learn(now, remote, mtu_octets);
     }
 
-    /// The largest packet that reaches `remote`, in octets, if the path is known to be narrower than the
-    /// link.
+    /// Returns the largest packet that reaches `remote`, in octets, if the path is known to be narrower than
+    /// the link.
     pub fn path_mtu(&self, now: Instant, remote: IpAddr) -> Option<u16> {
         self.path_mtus.get(now, remote)
     }

@@ -40,7 +40,7 @@ impl<D: Device> Host<D> {
         }
     }
 
-    /// RFC 1122 §3.2.2.6: replies to an echo request with the same data, in the frame that it came in.
+    /// Replies to an echo request with the same data, in the frame that it came in (RFC 1122 §3.2.2.6).
     fn reply_to_echo(
         &mut self,
         now: Instant,
@@ -78,7 +78,7 @@ impl<D: Device> Host<D> {
         }
     }
 
-    /// A device may receive packets that are longer than those it can send.
+    /// Checks that the device can send a packet as long as `packet`: it may receive longer ones.
     const fn check_fits(&self, packet: &Packet) -> Result<(), DropCause> {
         if packet.end - packet.network > self.capabilities.mtu_octets {
             return Err(DropCause::OtherProtocol);
@@ -128,7 +128,7 @@ impl<D: Device> Host<D> {
         }
     }
 
-    /// As [`reply_to_echo`](Self::reply_to_echo), for IPv6 (RFC 4443 §4.2).
+    /// Replies as [`reply_to_echo`](Self::reply_to_echo) does, for IPv6 (RFC 4443 §4.2).
     fn reply_to_echo_v6(
         &mut self,
         now: Instant,

@@ -25,7 +25,7 @@ pub enum IcmpErrorKind {
 }
 
 impl IcmpErrorKind {
-    /// Destination Unreachable of IPv4 (RFC 792, RFC 1122 §4.2.3.9).
+    /// Returns the kind of a Destination Unreachable of IPv4 (RFC 792, RFC 1122 §4.2.3.9).
     pub const fn of_icmp(code: u8, next_hop_mtu: u16) -> Self {
         match code {
             icmp::FRAGMENTATION_NEEDED => Self::PacketTooBig { mtu_octets: next_hop_mtu },
@@ -35,7 +35,7 @@ impl IcmpErrorKind {
         }
     }
 
-    /// Destination Unreachable of IPv6 (RFC 4443 §3.1).
+    /// Returns the kind of a Destination Unreachable of IPv6 (RFC 4443 §3.1).
     pub const fn of_icmpv6(code: u8) -> Self {
         match code {
             // Port.
@@ -44,7 +44,7 @@ impl IcmpErrorKind {
         }
     }
 
-    /// The error about `segment`, with an MTU that can be true.
+    /// Returns the error about `segment`, with an MTU that can be true.
     fn about(self, segment: Segment) -> Result<IcmpError, DropCause> {
         let kind = match self {
             Self::PacketTooBig { mtu_octets } => {
@@ -56,8 +56,8 @@ impl IcmpErrorKind {
     }
 }
 
-/// RFC 5927 §7: the MTU of a path lies between the least that there is and the length of the packet that did
-/// not fit. Returns the next plateau below that length for a router that does not say its MTU.
+/// Checks an MTU: that of a path lies between the least that exists and the length of the packet that did not
+/// fit (RFC 5927 §7). Returns the next plateau below that length for a router that does not state its MTU.
 fn plausible_mtu(segment: &Segment, mtu_octets: u16) -> Result<u16, DropCause> {
     let remote = segment.destination.ip();
     let mtu_octets = match mtu_octets {
@@ -68,12 +68,12 @@ fn plausible_mtu(segment: &Segment, mtu_octets: u16) -> Result<u16, DropCause> {
     if plausible { Ok(mtu_octets) } else { Err(DropCause::IcmpRefused) }
 }
 
-/// The least MTU that a path to `remote` can have.
+/// Returns the least MTU that a path to `remote` can have.
 const fn least_mtu(remote: IpAddr) -> u16 {
     if remote.is_ipv4() { limits::PATH_MTU_MIN_IPV4_OCTETS } else { limits::PATH_MTU_MIN_IPV6_OCTETS }
 }
 
-/// The error in an ICMP message that is no echo request.
+/// Returns the error in an ICMP message that is no echo request.
 pub(super) fn of_icmp(message: &icmp::Message<'_>) -> Result<IcmpError, DropCause> {
     let icmp::Message::DestinationUnreachable { code, next_hop_mtu, original } = *message else {
         return Err(DropCause::OtherProtocol);
@@ -82,14 +82,14 @@ pub(super) fn of_icmp(message: &icmp::Message<'_>) -> Result<IcmpError, DropCaus
     IcmpErrorKind::of_icmp(code, next_hop_mtu).about(segment)
 }
 
-/// The error in an ICMPv6 Packet Too Big message that quotes `original`.
+/// Returns the error in an ICMPv6 Packet Too Big message that quotes `original`.
 pub(super) fn packet_too_big(original: &[u8], mtu: u32) -> Result<IcmpError, DropCause> {
     let segment = Segment::in_ipv6(original).ok_or(DropCause::IcmpRefused)?;
     let mtu_octets = u16::try_from(mtu).map_err(|_| DropCause::IcmpRefused)?;
     IcmpErrorKind::PacketTooBig { mtu_octets }.about(segment)
 }
 
-/// The error in an ICMPv6 Destination Unreachable message that quotes `original`.
+/// Returns the error in an ICMPv6 Destination Unreachable message that quotes `original`.
 pub(super) fn unreachable_v6(original: &[u8], code: u8) -> Result<IcmpError, DropCause> {
     let segment = Segment::in_ipv6(original).ok_or(DropCause::IcmpRefused)?;
     IcmpErrorKind::of_icmpv6(code).about(segment)

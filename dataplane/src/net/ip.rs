@@ -75,8 +75,8 @@ impl<D: Device> Host<D> {
         }
     }
 
-    /// `reassembled` is true for a packet that was put together from fragments. It may not be a fragment
-    /// itself.
+    /// Handles an IPv6 packet. `reassembled` is true for a packet that was put together from fragments, which
+    /// may not be a fragment itself.
     pub(super) fn on_ipv6(
         &mut self,
         now: Instant,
@@ -152,8 +152,8 @@ impl<D: Device> Host<D> {
         }
     }
 
-    /// RFC 9293 §3.9.2.3 (MUST-63), RFC 1122 §3.2.1.3, RFC 4291 §2.7: the source is no group, no broadcast,
-    /// loopback or unspecified address, and none of the host's own.
+    /// Checks that the source is no group, broadcast, loopback or unspecified address, and none of the host's
+    /// own (RFC 9293 §3.9.2.3 MUST-63, RFC 1122 §3.2.1.3, RFC 4291 §2.7).
     pub(super) fn check_source(&self, source: IpAddr) -> Result<(), DropCause> {
         let broadcast = is_directed_broadcast(self.own.as_slice(), source);
         let valid = is_host_address(source) && !broadcast && !self.own.contains(source);

@@ -40,7 +40,7 @@ impl<D: Device> Host<D> {
         }
     }
 
-    /// Frames from the host to itself that wait to be received.
+    /// Returns the number of frames from the host to itself that wait to be received.
     pub fn looped_frames(&self) -> usize {
         self.loopback.len()
     }
@@ -67,7 +67,7 @@ impl<D: Device> Host<D> {
         }
     }
 
-    /// Octets before the IP header of the frames that the host sends.
+    /// Returns the octets before the IP header of the frames that the host sends.
     pub(super) const fn link_octets(&self) -> usize {
         ethernet::Header::LEN + if self.vlan.is_some() { Tag::LEN } else { 0 }
     }

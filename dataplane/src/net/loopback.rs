@@ -17,13 +17,14 @@ pub struct Loopback<F> {
 }
 
 impl<F> Loopback<F> {
-    /// A queue for the host of a device that has `device_frames`: it takes no more than a quarter of them.
+    /// Returns a queue for the host of a device that has `device_frames`: it takes no more than a quarter of
+    /// them.
     pub fn new(device_frames: usize) -> Self {
         let capacity = limits::LOOPBACK_FRAMES.min(device_frames / 4);
         Self { frames: VecDeque::with_capacity(capacity), capacity }
     }
 
-    /// Frames in the queue.
+    /// Returns the number of frames in the queue.
     pub fn len(&self) -> usize {
         self.frames.len()
     }

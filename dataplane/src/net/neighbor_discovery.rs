@@ -13,7 +13,7 @@ use crate::wire::ipv4::Protocol;
 use crate::wire::ipv6;
 
 impl<D: Device> Host<D> {
-    /// RFC 4861 §7.2.3: a solicitation, in a frame from `link_source`.
+    /// Handles a solicitation in a frame from `link_source` (RFC 4861 §7.2.3).
     pub(super) fn on_solicitation(
         &mut self,
         now: Instant,
@@ -56,7 +56,7 @@ impl<D: Device> Host<D> {
         Ok(inbound)
     }
 
-    /// RFC 4861 §7.2.5: an advertisement.
+    /// Handles an advertisement (RFC 4861 §7.2.5).
     pub(super) fn on_advertisement(
         &mut self,
         now: Instant,

@@ -116,7 +116,7 @@ pub struct Neighbours {
 }
 
 impl Neighbours {
-    /// A cache of the configured neighbours.
+    /// Returns a cache of the configured neighbours.
     pub fn new(configured: &[StaticNeighbour], random: &mut fastrand::Rng) -> Self {
         let base = limits::NEIGHBOUR_REACHABLE_NS;
         let hasher = KeyedHash::new([random.u64(..), random.u64(..)]);
@@ -127,7 +127,7 @@ impl Neighbours {
         Self { entries, next_due: Instant::NEVER, reachable_ns: random.u64(base / 2..=base / 2 * 3) }
     }
 
-    /// When [`take_due`](Self::take_due) has a solicitation, at the earliest.
+    /// Returns the earliest time at which [`take_due`](Self::take_due) has a solicitation.
     pub const fn next_due(&self) -> Instant {
         self.next_due
     }
@@ -293,7 +293,7 @@ fn next_solicitation(address: IpAddr, entry: &mut Neighbour, now: Instant) -> Op
             return None;
         }
         if entry.solicitations >= limits::NEIGHBOUR_SOLICITATIONS {
-            // RFC 7048 §3: every station is solicited before the neighbour is given up.
+            // RFC 7048 §3: every station is solicited before the neighbour counts as unreachable.
             entry.solicit_from(State::Incomplete, now);
         }
     }

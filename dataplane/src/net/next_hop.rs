@@ -13,18 +13,18 @@ use crate::wire::ethernet::{self, MacAddress};
 use crate::wire::icmpv6::NeighborSolicitation;
 
 impl<D: Device> Host<D> {
-    /// The addresses of the host, tentative ones included.
+    /// Returns the addresses of the host, tentative ones included.
     pub fn addresses(&self) -> &[Cidr] {
         self.own.as_slice()
     }
 
-    /// The neighbour that a packet to `remote` is handed to: `remote` itself on a network of the host, else a
-    /// gateway. `None` without a route.
+    /// Returns the neighbour that a packet to `remote` is handed to: `remote` itself on a network of the
+    /// host, else a gateway. `None` without a route.
     pub fn next_hop(&self, remote: IpAddr) -> Option<IpAddr> {
         addresses::next_hop(self.own.as_slice(), &self.routes, remote)
     }
 
-    /// Where packets of a connection leave the host. `None` while they cannot: the local address is
+    /// Returns the egress of a connection's packets. `None` while they cannot: the local address is
     /// tentative, there is no route, or the hardware address of the next hop is not known and is asked for.
     pub fn resolve(&mut self, key: FlowKey, now: Instant) -> Option<Egress> {
         if matches!(key.local, IpAddr::V6(local) if self.own.is_tentative(local)) {
@@ -41,7 +41,7 @@ impl<D: Device> Host<D> {
         }
     }
 
-    /// As [`resolve`](Self::resolve), without asking for an unknown hardware address.
+    /// Returns the same as [`resolve`](Self::resolve), without asking for an unknown hardware address.
     pub fn known_egress(&self, remote: IpAddr) -> Option<Egress> {
         if self.own.contains(remote) {
             return Some(Egress::Loopback);
@@ -49,8 +49,8 @@ impl<D: Device> Host<D> {
         self.neighbours.known(self.next_hop(remote)?).map(Egress::Wire)
     }
 
-    /// Where a reply to `frame`, which came from `remote`, leaves the host: to the known next hop, else back
-    /// to the station that sent the frame. No hardware address is asked for.
+    /// Returns where a reply to `frame`, which came from `remote`, leaves the host: to the known next hop,
+    /// else back to the station that sent the frame. No hardware address is asked for.
     pub fn egress_of_reply(&self, remote: IpAddr, frame: &D::Frame) -> Option<Egress> {
         self.known_egress(remote).or_else(|| source_mac(frame).map(Egress::Wire))
     }
@@ -89,7 +89,7 @@ impl<D: Device> Host<D> {
     }
 }
 
-/// The hardware address that a frame came from.
+/// Returns the hardware address that a frame came from.
 fn source_mac(frame: &impl Frame) -> Option<MacAddress> {
     let (header, _) = ethernet::Header::parse(frame.piece(0)?).ok()?;
     (!header.source.is_multicast()).then_some(header.source)

@@ -45,24 +45,24 @@ pub struct OwnAddresses {
 }
 
 impl OwnAddresses {
-    /// The configured addresses, before the host has begun to use them.
+    /// Returns the configured addresses, before the host has begun to use them.
     pub fn new(addresses: Addresses, mut random: fastrand::Rng) -> Self {
         let nonce = core::array::from_fn(|_| random.u8(..));
         let (tentative, may_defend) = (ArrayVec::new(), Instant::ZERO);
         Self { addresses, started: false, tentative, may_defend, nonce, random }
     }
 
-    /// All of them, each with the prefix of its network.
+    /// Returns all addresses, each with the prefix of its network.
     pub fn as_slice(&self) -> &[Cidr] {
         &self.addresses
     }
 
-    /// The nonce of the host's own probes.
+    /// Returns the nonce of the host's own probes.
     pub const fn nonce(&self) -> [u8; 6] {
         self.nonce
     }
 
-    /// When the next address is due; at once before [`start`](Self::start).
+    /// Returns the time at which the next address is due; at once before [`start`](Self::start).
     pub fn next_due(&self) -> Instant {
         if !self.started {
             return Instant::ZERO;
@@ -123,7 +123,7 @@ impl OwnAddresses {
         due
     }
 
-    /// Gives up a tentative address that another station has or probes for (RFC 4862 §5.4.3, §5.4.4).
+    /// Abandons a tentative address that another station has or probes for (RFC 4862 §5.4.3, §5.4.4).
     pub fn give_up(&mut self, address: Ipv6Addr) {
         self.tentative.retain(|tentative| tentative.address != address);
         self.addresses.retain(|own| own.address != IpAddr::V6(address));

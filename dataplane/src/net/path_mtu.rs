@@ -23,7 +23,7 @@ pub struct PathMtus {
 }
 
 impl PathMtus {
-    /// Room for [`limits::PATH_MTUS_PER_CORE`] destinations.
+    /// Returns room for [`limits::PATH_MTUS_PER_CORE`] destinations.
     pub fn new() -> Self {
         Self { paths: Vec::with_capacity(limits::PATH_MTUS_PER_CORE) }
     }

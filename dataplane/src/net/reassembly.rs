@@ -117,8 +117,8 @@ impl Datagram {
         self.total == Some(next)
     }
 
-    /// The ECN bits of the datagram. RFC 3168 §5.3: congestion marked on one fragment marks the datagram;
-    /// beside a fragment of a transport without ECN, a mark is invalid.
+    /// Returns the ECN bits of the datagram. RFC 3168 §5.3: congestion marked on one fragment marks the
+    /// datagram; beside a fragment of a transport without ECN, a mark is invalid.
     fn ecn(&self) -> Option<u8> {
         const NOT_ECT: u8 = 1 << 0;
         const CE: u8 = 1 << 3;
@@ -142,8 +142,8 @@ pub struct Reassembly {
 }
 
 impl Reassembly {
-    /// Room for [`limits::DATAGRAMS_IN_REASSEMBLY`] datagrams of up to `datagram_octets` octets of payload
-    /// each.
+    /// Returns room for [`limits::DATAGRAMS_IN_REASSEMBLY`] datagrams of up to `datagram_octets` octets of
+    /// payload each.
     pub fn new(datagram_octets: usize) -> Self {
         let datagram_octets = datagram_octets.min(usize::from(u16::MAX));
         let slots = limits::DATAGRAMS_IN_REASSEMBLY;

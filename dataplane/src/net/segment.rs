@@ -10,7 +10,7 @@ use crate::wire::checksum::{self, Sum};
 use crate::wire::ipv4::Protocol;
 use crate::wire::tcp::Header;
 
-/// The TCP segment in a packet.
+/// Returns the TCP segment in a packet.
 ///
 /// # Errors
 ///
@@ -42,7 +42,8 @@ pub(super) fn receive<F: Frame>(frame: F, packet: &Packet) -> Result<Segment<F>,
     })
 }
 
-/// The checksum over the pseudo-header and the segment, in all the pieces of the frame.
+/// Returns true if the checksum over the pseudo-header and the segment, in all the pieces of the frame, is
+/// correct.
 fn checksum_holds(frame: &impl Frame, packet: &Packet, segment_octets: usize) -> bool {
     let mut sum: Sum =
         checksum::pseudo_header(packet.source, packet.destination, Protocol::TCP.0, segment_octets as u16);

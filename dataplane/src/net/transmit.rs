@@ -58,15 +58,15 @@ impl<D: Device> Host<D> {
         }
     }
 
-    /// Sends a segment of no connection, such as a RST. The peer's hardware address is not asked for: without
-    /// it, nothing is sent.
+    /// Sends a segment that belongs to no connection, such as a RST. The peer's hardware address is not asked
+    /// for: without it, nothing is sent.
     pub fn send_bare(&mut self, key: FlowKey, header: Header) {
         if let Some(egress) = self.known_egress(key.remote) {
             self.send_bare_by(egress, key, header);
         }
     }
 
-    /// As [`send_bare`](Self::send_bare), by `egress`.
+    /// Sends as [`send_bare`](Self::send_bare) does, by `egress`.
     pub fn send_bare_by(&mut self, egress: Egress, key: FlowKey, header: Header) {
         let Some(mut frame) = self.empty_frame() else { return };
         let octets = self.headers_octets(key, &header);
@@ -97,12 +97,12 @@ impl<D: Device> Host<D> {
         }
     }
 
-    /// Frames that the device has not taken yet.
+    /// Returns the number of frames that the device has not taken yet.
     pub fn frames_to_send(&self) -> usize {
         self.to_send.len()
     }
 
-    /// Gives the device what it takes of the queued frames.
+    /// Hands the device as many of the queued frames as it takes.
     pub fn flush(&mut self, now: Instant) {
         if !self.to_send.is_empty() {
             self.counters.frames_sent += self.device.transmit(now, &mut self.to_send) as u64;
