@@ -1,5 +1,5 @@
-//! Which connection a segment belongs to. The table holds the numbers of slots only; a connection's own key
-//! stands in its slot, once.
+//! Finds the connection of a segment. The table holds slot numbers only; each connection's key is stored
+//! once, in its slot.
 
 use std::hash::BuildHasher;
 
@@ -15,12 +15,13 @@ pub(super) struct Flows {
 }
 
 impl Flows {
-    /// An empty table with room for `connections`, hashed under `key`.
+    /// Returns an empty table with room for `connections`, hashed under `key`.
     pub(super) fn new(connections: usize, key: [u64; 2]) -> Self {
         Self { slots: HashTable::with_capacity(connections), hasher: KeyedHash::new(key) }
     }
 
-    /// Returns the slot of the connection `key`. `is_key_of` tells whether a slot's connection has that key.
+    /// Returns the slot of the connection `key`. `is_key_of` returns true if a slot's connection has that
+    /// key.
     #[inline]
     pub(super) fn find(&self, key: &FlowKey, is_key_of: impl Fn(u32) -> bool) -> Option<u32> {
         self.slots.find(self.hasher.hash_one(key), |slot| is_key_of(*slot)).copied()

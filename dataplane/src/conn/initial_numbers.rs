@@ -1,5 +1,5 @@
 //! Initial sequence numbers and timestamp offsets (RFC 6528, RFC 7323 §5.4): different for each flow, and
-//! unknown to everybody who does not have the core's secret.
+//! unpredictable without the core's secret.
 
 use std::hash::{Hash, Hasher};
 

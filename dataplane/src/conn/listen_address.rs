@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// to the listener whose address matches its destination most specifically.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ListenAddress {
-    /// The local address. `0.0.0.0` stands for every IPv4 address of the core, `None` for every address of
-    /// either family.
+    /// The local address. `0.0.0.0` means every IPv4 address of the core, `None` every address of either
+    /// family.
     pub address: Option<IpAddr>,
     /// The local TCP port.
     pub port: u16,

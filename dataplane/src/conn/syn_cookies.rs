@@ -2,9 +2,9 @@
 //! sequence number that the peer acknowledges.
 //!
 //! The 32 bits are a keyed hash of 24 bits and an octet of what the SYN said: its MSS, its window shift and
-//! its permission for selective acknowledgement, each as an index into a short table, and a bit that tells in
-//! which of two spans of time the cookie was made. The octet is masked by the hash. Timestamps need no room:
-//! every segment of the peer shows whether it uses them, also the one that returns the cookie (RFC 7323
+//! its permission for selective acknowledgement, each as an index into a short table, and a bit for the one
+//! of two spans of time in which the cookie was made. The octet is masked by the hash. Timestamps need no
+//! room: every segment of the peer shows whether it uses them, also the one that returns the cookie (RFC 7323
 //! §3.2).
 
 use std::hash::{Hash, Hasher};
@@ -25,7 +25,7 @@ const MSS: [u16; 8] =
 /// it is.
 const SHIFT: [Option<u8>; 8] = [None, Some(0), Some(2), Some(4), Some(6), Some(7), Some(8), Some(10)];
 
-/// Where in the octet each part stands.
+/// The position of each part in the octet.
 const MSS_AT: u8 = 0;
 const SHIFT_AT: u8 = 3;
 const SACK: u8 = 1 << 6;

@@ -108,7 +108,7 @@ impl Wheel {
         (tick % SLOTS as u64) as u32
     }
 
-    /// The first tick from `from` to `to` whose slot holds something; `to` when there is none.
+    /// Returns the first tick from `from` to `to` whose slot holds something; `to` when there is none.
     fn next_occupied(&self, from: u64, to: u64) -> u64 {
         let mut tick = from;
         while tick < to {

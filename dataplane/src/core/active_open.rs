@@ -23,7 +23,7 @@ impl<D: Device> Core<D> {
         timeout_ns: u64,
         behaviour: Option<tcp::Behaviour>,
     ) -> Result<(), ConnectError> {
-        // An IPv4-mapped IPv6 address stands for an IPv4 address (RFC 4291 §2.5.5.2).
+        // An IPv4-mapped IPv6 address represents an IPv4 address (RFC 4291 §2.5.5.2).
         let remote = SocketAddr::new(remote.ip().to_canonical(), remote.port());
         self.host.next_hop(remote.ip()).ok_or(ConnectError::NoRoute)?;
         let (address, port) = self.local_end(local, remote.ip())?;

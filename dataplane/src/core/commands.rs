@@ -129,8 +129,8 @@ impl<D: Device> Core<D> {
         }
     }
 
-    /// Counts a command to begin Full Operation for a connection that is over. [`Event::Closed`] was on its
-    /// way when control gave the command, and it tells control that the queue pair stays idle.
+    /// Counts a command to begin Full Operation for a connection that is over. [`Event::Closed`] was already
+    /// queued when control gave the command; from that event control learns that the queue pair stays idle.
     const fn refuse_start(&mut self) {
         self.endpoints.context.statistics.starts_refused += 1;
     }

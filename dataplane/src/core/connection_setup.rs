@@ -14,8 +14,8 @@ impl<D: Device> Core<D> {
     // Requirements: MPA-5.1-02
     pub(super) fn tcp_config(&self, key: &FlowKey, behaviour: tcp::Behaviour) -> tcp::Config {
         let mss_octets = self.host.mss_octets(key.remote);
-        // MPA-A.5-03, C00-13-01: an FPDU that fills a segment of our link finds room, in however many
-        // segments it arrives.
+        // An FPDU that fills a segment of our link finds room, in however many segments it arrives.
+        // Requirements: MPA-A.5-03, C00-13-01
         let window_min = u32::from(mss_octets).max(limits::REASSEMBLY_FLOOR_OCTETS);
         tcp::Config {
             mss_octets,

@@ -56,7 +56,7 @@ pub struct Core<D: Device> {
     syn_cookies: SynCookies,
     ports: Ports,
     initial_numbers: InitialNumbers,
-    /// Bounds the RSTs to segments of no connection.
+    /// Bounds the RSTs to segments that belong to no connection.
     resets: RateLimit,
     /// When stalled connections are looked for next, if frames are short.
     evict_at: Instant,
@@ -71,7 +71,7 @@ impl<D: Device> Core<D> {
         Self::with_tables(device, config, rings, Tables::default())
     }
 
-    /// As [`new`](Self::new), with tables of other sizes.
+    /// Creates a core as [`new`](Self::new) does, with tables of other sizes.
     pub fn with_tables(device: D, config: Config, rings: Rings, tables: Tables) -> Self {
         let secret = Secret::new(config.secret);
         let held_frames = tables.held_frames.min(device.capabilities().frames / 2);
@@ -159,17 +159,17 @@ impl<D: Device> Core<D> {
         self.host.wake_on_arrival(waker)
     }
 
-    /// See [`Device::rx_interrupt`].
+    /// Returns the device's receive interrupt, see [`Device::rx_interrupt`].
     pub fn rx_interrupt(&self) -> Option<RxInterrupt<'_>> {
         self.host.rx_interrupt()
     }
 
-    /// See [`Device::enable_rx_interrupt`].
+    /// Enables the device's receive interrupt, see [`Device::enable_rx_interrupt`].
     pub fn enable_rx_interrupt(&mut self) -> bool {
         self.host.enable_rx_interrupt()
     }
 
-    /// See [`Device::disable_rx_interrupt`].
+    /// Disables the device's receive interrupt, see [`Device::disable_rx_interrupt`].
     pub fn disable_rx_interrupt(&mut self) {
         self.host.disable_rx_interrupt();
     }

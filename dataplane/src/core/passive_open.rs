@@ -21,8 +21,8 @@ use crate::wire::tcp::{Flags, Header, SeqNumber};
 use super::Core;
 
 impl<D: Device> Core<D> {
-    /// Handles a segment of no connection: it opens one, belongs to one in TIME-WAIT, or is answered with a
-    /// RST.
+    /// Handles a segment that belongs to no connection: it opens one, belongs to one in TIME-WAIT, or is
+    /// answered with a RST.
     pub(super) fn on_unmatched_segment(
         &mut self,
         now: Instant,
@@ -112,7 +112,7 @@ impl<D: Device> Core<D> {
     }
 
     /// Checks that a peer at a listening port could have a connection. Each connection causes events: while
-    /// control is behind with those, peers that connect and leave must not pile them up.
+    /// control has not yet read them, peers that connect and leave must not pile them up.
     fn check_room(&self, listener: ListenerIndex, key: &FlowKey) -> Result<(), DropCause> {
         let context = &self.endpoints.context;
         let listeners = &context.listeners;

@@ -39,7 +39,7 @@ impl<D: Device> Core<D> {
         count > 0
     }
 
-    /// Brings the host's addresses into use that are due, and gives a turn to the connections that wait for
+    /// Begins to use the host's addresses that are due, and gives a turn to the connections that wait for
     /// them. Returns true if any was due.
     pub(super) fn detect_duplicates(&mut self, now: Instant) -> bool {
         let Some(assigned) = self.host.detect_duplicates(now) else { return false };
@@ -161,7 +161,7 @@ impl<D: Device> Core<D> {
         Ok(())
     }
 
-    /// Answers a segment of no connection with a RST (RFC 9293 §3.5.2, group 1).
+    /// Answers a segment that belongs to no connection with a RST (RFC 9293 §3.5.2, group 1).
     pub(super) fn send_reset(&mut self, now: Instant, key: FlowKey, header: &Header, payload_octets: usize) {
         if header.flags.contains(Flags::RST) || !self.resets.take(now) {
             return;

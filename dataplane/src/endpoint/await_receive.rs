@@ -18,7 +18,8 @@ impl<F> RdmapStream<'_, F> {
     /// Has the next message, which is valid for MPA, [wait](super::receive_wait::ReceiveWait::wait) for a
     /// receive.
     pub(super) fn await_receive(&mut self) {
-        // it lets us send, whether or not it is valid for DDP.
+        // It lets us send, whether or not it is valid for DDP.
+        // Requirements: A-08
         self.operating.on_fpdu(&self.qp.shared);
         self.operating.crc_retries = 0;
         self.operating.awaits_receive = true;

@@ -66,12 +66,13 @@ impl<F: Frame> Endpoint<'_, F> {
         self.end_stream(error);
     }
 
-    /// Handles the peer's Terminate: what is outstanding has failed (RDMAP-6.2.1-02), and the connection
-    /// closes gracefully.
+    /// Handles the peer's Terminate: what is outstanding has failed, and the connection closes gracefully.
+    // Requirements: RDMAP-6.2.1-02
     pub(super) fn on_terminated(&mut self, error: StreamError) {
         if let Some(stream) = self.rdmap() {
             stream.operating.failed = true;
-            // RDMAP-5.4-05: this end stops sending.
+            // This end stops sending.
+            // Requirements: RDMAP-5.4-05
             stream.operating.may_send = false;
         }
         self.end_stream(error);
@@ -100,8 +101,8 @@ impl<F: Frame> Endpoint<'_, F> {
         self.context.events.push(Event::StreamFailed { connection: self.id, qp, error });
     }
 
-    /// Handles the peer's FIN, which is in order, and notifies control. A-09: on an FPDU boundary it is a
-    /// graceful half-close, inside an FPDU error 1.
+    /// Handles the peer's FIN, which is in order, and notifies control. On an FPDU boundary it is a graceful
+    /// half-close, inside an FPDU error 1.
     // Requirements: MPA-3-11, MPA-7.2-01, MPA-7.2-02, C00-8.2-01, DDP-3-09, DDP-3-10
     pub(super) fn on_peer_finished(&mut self) {
         let connection = &mut *self.connection;
@@ -196,8 +197,9 @@ fn connect_error(connection: &Connection, reason: CloseReason) -> ConnectError {
     }
 }
 
-/// Flushes a queue pair whose stream is over. A connection that ended before both ends closed it is an error
-/// (MPA-8-01, DDP-6.2.2-01), and each request that was posted is reported once (DDP-3-03, DDP-6.2.2-02).
+/// Flushes a queue pair whose stream is over. A connection that ended before both ends closed it is an error,
+/// and each request that was posted is reported once.
+// Requirements: MPA-8-01, DDP-6.2.2-01, DDP-3-03, DDP-6.2.2-02
 fn end_queue_pair(
     qp: &mut QueuePair,
     stags: &mut StagTable,

@@ -26,7 +26,8 @@ impl<F: Frame> Endpoint<'_, F> {
             let _dirty = self.expire_receive_wait();
         }
         if fpdu_overdue {
-            // before the first FPDU there is no Terminate.
+            // Before the first FPDU there is no Terminate.
+            // Requirements: A-07
             self.fail_stream(StreamError::NoFpdu, None);
         }
         Outcome::DIRTY
@@ -47,12 +48,12 @@ impl<F: Frame> Endpoint<'_, F> {
     }
 
     /// Begins Full Operation in both directions, if the core has just [bound](super::Endpoints::bind) the
-    /// queue pair to the connection. Else the connection is reset (MPA-7.1-04: without a bound endpoint there
-    /// is no Full Operation).
+    /// queue pair to the connection. Else the connection is reset: without a bound endpoint there is no Full
+    /// Operation.
     ///
     /// The place is fixed by the order of the streams, not by time: TCP may still have to repair what was
-    /// sent before (MPA-7.1.5-03, MPA-7.1.5-04).
-    // Requirements: MPA-7.1-01, C00-8.1-01
+    /// sent before.
+    // Requirements: MPA-7.1-04, MPA-7.1.5-03, MPA-7.1.5-04, MPA-7.1-01, C00-8.1-01
     pub fn start(&mut self, operation: FullOperation, is_bound: bool) -> Outcome {
         if is_bound {
             let send_start = self.connection.send_end();
@@ -92,7 +93,8 @@ impl<F: Frame> Endpoint<'_, F> {
         }
         if direction.receives() {
             self.connection.unconsumed_octets = 0;
-            // The peer's end means something else after FPDUs.
+            // The peer's end means something else after FPDUs.
+            // Requirements: A-09
             self.connection.finish_notified = false;
         }
         self.leave_backlog();

@@ -1,4 +1,4 @@
-//! What a connection in Full Operation knows of its stream of FPDUs, besides TCP and its queue pair.
+//! The state of a connection in Full Operation for its stream of FPDUs, besides TCP and its queue pair.
 
 use crate::limits;
 use crate::mpa::Framing;
@@ -18,13 +18,16 @@ use super::nudges::Nudges;
 pub struct Operating {
     /// The queue pair whose stream it carries.
     pub qp: QpNumber,
-    /// What we send are FPDUs; streaming octets otherwise (C00-8.1-02).
+    /// What we send are FPDUs; streaming octets otherwise.
+    // Requirements: C00-8.1-02
     pub sends: bool,
-    /// What we receive are FPDUs; streaming octets otherwise (C00-8.1-02).
+    /// What we receive are FPDUs; streaming octets otherwise.
+    // Requirements: C00-8.1-02
     pub receives: bool,
     /// Locates FPDUs in the octets that arrive.
     pub fpdus: FpduReceiver,
-    /// Where Full Operation began in the stream we send: the place of the first Marker (MPA-4.3-06).
+    /// Where Full Operation began in the stream we send: the place of the first Marker.
+    // Requirements: MPA-4.3-06
     pub send_start: SeqNumber,
     /// We insert Markers.
     pub markers_sent: bool,
@@ -32,15 +35,17 @@ pub struct Operating {
     pub crc: bool,
     /// Small FPDUs may share a segment.
     pub packing: bool,
-    /// FPDUs may be sent: at once for the Initiator, after the first valid FPDU for the Responder
-    /// (MPA-7.1.2-15).
+    /// FPDUs may be sent: at once for the Initiator, after the first valid FPDU for the Responder.
+    // Requirements: MPA-7.1.2-15
     pub may_send: bool,
     /// How many FPDUs in a row were dropped at the same place because of their CRC.
     pub crc_retries: u8,
-    /// How many may be, before that is an error (MPA-8-08).
+    /// How many may be, before that is an error.
+    // Requirements: MPA-8-08
     pub crc_retries_max: u8,
     /// How long the peer may stay silent before its first FPDU: then the stream fails if this end may not
-    /// send before (MPA-7.1.2-26), and a nudge is sent otherwise.
+    /// send before, and a nudge is sent otherwise.
+    // Requirements: MPA-7.1.2-26
     pub silent_until: Instant,
     /// The nudges that such a peer is sent.
     pub nudges: Nudges,
@@ -84,7 +89,8 @@ impl Operating {
         Self { sends: false, receives: false, may_send: false, ..Self::new(operation, send_start) }
     }
 
-    /// Begins Full Operation in `direction`. Either end may send first (C00-8.1-06).
+    /// Begins Full Operation in `direction`. Either end may send first.
+    // Requirements: C00-8.1-06
     pub fn start(&mut self, direction: Direction, send_start: SeqNumber) {
         if direction.sends() && !self.sends {
             (self.sends, self.may_send, self.send_start) = (true, true, send_start);

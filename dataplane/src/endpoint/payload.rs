@@ -176,9 +176,9 @@ impl<'e> PayloadSources<'e> {
     /// long enough that a reference costs less than a copy, and from constant memory.
     ///
     /// A device reads what a frame refers to when it sends the frame: after the CRC was computed, and perhaps
-    /// after the peer's acknowledgement of an earlier copy has completed the request. Memory that anybody can
-    /// write to by then, the application, a peer, or another request of ours, would go out with a CRC that
-    /// does not fit, or show the peer data that was never meant for it. RFC 5040 §5.5 (8) leaves the contents
+    /// after the peer's acknowledgement of an earlier copy has completed the request. Memory that the
+    /// application, a peer or another of our requests can still write to would go out with a CRC that does
+    /// not fit, or show the peer data that was never meant for it. RFC 5040 §5.5 (8) leaves the contents
     /// indeterminate in such a case, not the stream. So all other memory is copied, and the CRC computed over
     /// the copy.
     fn reference(&self, segment: &Segment<Chunk>) -> Option<Reference<'e>> {

@@ -47,7 +47,7 @@ impl<F: Frame> Endpoint<'_, F> {
     /// Handles a segment of the connection.
     pub fn on_segment(&mut self, header: &Header, payload: Payload<F>) -> Outcome {
         let (connection, context) = (&mut *self.connection, &mut *self.context);
-        // Streaming octets, and those behind a message that waits, stay: they may not take the frames that
+        // Streaming octets, and those after a message that waits, stay: they may not take the frames that
         // FPDUs need to pass through.
         context.pools.held.expect_passing(!connection.receives_stream() && !connection.awaits_receive());
         let disposition = connection.tcp.on_segment(self.now, header, payload, &mut context.pools);
@@ -216,8 +216,9 @@ impl<F: Frame> RdmapStream<'_, F> {
         }
     }
 
-    /// Handles an FPDU of `bad_octets` octets, as far as they have arrived, that is wrong. MPA-8-08,
-    /// C00-9-04: while TCP has not acknowledged it, it is dropped like a segment that is lost.
+    /// Handles an FPDU of `bad_octets` octets, as far as they have arrived, that is wrong. While TCP has not
+    /// acknowledged the FPDU, it is dropped like a lost segment.
+    // Requirements: MPA-8-08, C00-9-04
     pub(super) fn drop_or_fail(&mut self, bad_octets: usize, error: MpaError) -> Step {
         if self.operating.crc_retries < self.operating.crc_retries_max
             && self.tcp.forget(&mut self.context.pools, 0, bad_octets)

@@ -15,9 +15,9 @@ use super::Endpoint;
 use super::connection::Mode;
 
 impl<F: Frame> Endpoint<'_, F> {
-    /// Gives back the octets that arrived in order and were not acknowledged, if the connection then holds
-    /// more than its share: the peer sends them again. Returns true if there were any. Streaming octets
-    /// belong to control and stay.
+    /// Discards the octets that arrived in order and were not acknowledged, if the connection then holds more
+    /// than its share: the peer sends them again. Returns true if there were any. Streaming octets belong to
+    /// control and stay.
     pub(super) fn drop_unacked_surplus(&mut self) -> bool {
         let pools = &mut self.context.pools;
         pools.held.is_short()

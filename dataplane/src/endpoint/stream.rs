@@ -93,7 +93,7 @@ pub(super) fn octets_for_control(connection: &Connection) -> usize {
 }
 
 /// Moves streaming octets to TCP in pieces that fill a segment: those that can be sent at once, and one more
-/// piece, so that TCP knows of it.
+/// piece, so that TCP has data waiting.
 pub(super) fn queue_stream<F>(connection: &mut Connection, pools: &mut Pools<Chunk, F>) {
     while connection.stream.unqueued_octets() > 0 && connection.tcp.may_send() {
         let octets = connection.stream.unqueued_octets().min(connection.tcp.emss_octets() as u32);

@@ -52,7 +52,8 @@ impl<F: Frame> Endpoint<'_, F> {
         if let Some(mut stream) = self.rdmap() {
             stream.queue_fpdus(by_reference);
             if !stream.operating.failed && stream.qp.sender.has_failed() {
-                // RDMAP-7.1-01, RDMAP-7.1-02: a Terminate goes instead of the message.
+                // A Terminate goes instead of the message.
+                // Requirements: RDMAP-7.1-01, RDMAP-7.1-02
                 self.fail_stream(StreamError::Rdmap(RdmapError::LocalCatastrophic), None);
                 return Next::Failed;
             }
@@ -123,9 +124,10 @@ impl<F> RdmapStream<'_, F> {
         self.operating.may_send && self.qp.sender.has_work(&self.qp.shared, &self.qp.reads)
     }
 
-    /// Moves FPDUs from the queue pair to TCP: those that can be sent at once, and one more, so that TCP
-    /// knows of it (MPA-4.5-03: each is cut for the EMSS of its moment). Queued FPDUs go out, whatever
-    /// happens to EMSS and window (DDP-3-02, MPA-A.1-03, C00-7.3-05, C00-7.3-06).
+    /// Moves FPDUs from the queue pair to TCP: those that can be sent at once, and one more, so that TCP has
+    /// data waiting. Each FPDU is cut for the EMSS at that moment. Queued FPDUs go out, whatever happens to
+    /// EMSS and window.
+    // Requirements: MPA-4.5-03, DDP-3-02, MPA-A.1-03, C00-7.3-05, C00-7.3-06
     fn queue_fpdus(&mut self, by_reference: bool) {
         let Self { tcp, operating, qp, context, .. } = self;
         let (pools, stags) = (&mut context.pools, &mut context.stags);
