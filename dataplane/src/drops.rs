@@ -33,7 +33,7 @@ pub enum DropCause {
     ReassemblyTimeout,
     /// An incomplete datagram that was evicted for another.
     ReassemblyEvicted,
-    /// A TCP segment of no connection; answered with RST unless it was one.
+    /// A TCP segment that belongs to no connection; answered with RST unless it was one.
     NoConnection,
     /// A SYN, or the ACK of a SYN cookie, while too many connections wait for control or the connection table
     /// is full.

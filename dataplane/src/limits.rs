@@ -1,6 +1,6 @@
 //! Every bound of the data plane in one place, each with its unit and its reason.
 
-/// Registered regions a core knows. An STag names its slot in 16 bits.
+/// Registered regions of a core. An STag names its slot in 16 bits.
 pub const REGIONS_PER_CORE: usize = 1 << 16;
 
 /// Frames taken from the device in one go: enough to amortise the call, few enough to stay in cache.
@@ -21,12 +21,13 @@ pub const MAX_RTO_NS: u64 = 60 * SECOND;
 pub const CLOCK_GRANULARITY_NS: u64 = 100 * MICROSECOND;
 
 /// Frames one connection may keep of octets that are not consumed yet. The receive window bounds octets; this
-/// bounds frames, for peers that send many small segments. A whole window of Ethernet's full frames behind a
+/// bounds frames, for peers that send many small segments. A whole window of full Ethernet frames after a
 /// single loss fits.
 pub const HELD_FRAMES_PER_CONNECTION: usize = 2048;
-/// Of those, frames left to octets that come in order: what lies beyond a gap must not keep out the octets
-/// that fill it, or the peer sends them for ever in vain. An FPDU of the greatest length fits in segments
-/// that are too long to be gathered (MPA-A.5-03, C00-13-01).
+/// Of those, frames reserved for octets that come in order: octets beyond a gap must not keep out the octets
+/// that fill it, or the peer would retransmit them for ever. An FPDU of the greatest length fits in segments
+/// that are too long to be gathered.
+// Requirements: MPA-A.5-03, C00-13-01
 pub const HELD_FRAMES_IN_ORDER: usize = (1 << 16) / GATHER_MAX_OCTETS;
 /// Frames one core may keep for all its connections; never more than half of what its device has, so that
 /// others can still arrive.
@@ -37,10 +38,10 @@ pub const REASSEMBLY_FLOOR_OCTETS: u32 = 128 + 2 + 2 + 4 + 4;
 /// Of the frames of a core, those through which octets in order only pass: an FPDU that comes whole needs one
 /// for a moment. An eighth of all where that is less.
 pub const HELD_FRAMES_RESERVED: usize = 2 * RECEIVE_BURST_FRAMES;
-/// A connection may hold so many times as many frames as are left for all. One alone may have four fifths,
-/// and whoever comes later finds some: a share falls as more want one.
+/// A connection may hold so many times as many frames as are left for all. A single connection may have four
+/// fifths, and later connections find some: each share falls as more connections want one.
 pub const HELD_SHARE_IN_ORDER: usize = 4;
-/// The same for what lies beyond a gap, which must leave room for what fills it.
+/// The same for octets beyond a gap, which must leave room for the octets that fill it.
 pub const HELD_SHARE_BEYOND_GAP: usize = 2;
 /// While frames are short, how often connections that hold some are looked at.
 pub const HELD_LOOK_NS: u64 = 250 * MILLISECOND;
@@ -62,10 +63,10 @@ pub const PLACED_SENDS_PER_CORE: usize = 8192;
 /// Chains of FPDUs looked for in what a segment beyond a gap belongs to. An FPDU that does not check out ends
 /// one; what comes after the second such may wait.
 pub const PLACEMENT_ATTEMPTS: usize = 3;
-/// Frames a connection keeps before small segments are copied behind the frame before them.
+/// Frames a connection keeps before small segments are appended by copy to the frame before them.
 pub const HELD_FRAMES_BEFORE_GATHERING: usize = 16;
-/// Payload of a segment that may be copied behind the frame before it, in octets. Larger ones fill the window
-/// before they fill the bound on frames.
+/// Payload of a segment that may be appended by copy to the frame before it, in octets. Larger ones fill the
+/// window before they fill the bound on frames.
 pub const GATHER_MAX_OCTETS: usize = 512;
 
 /// EMSS when the peer names none (RFC 9293 §3.7.1).
@@ -115,8 +116,8 @@ pub const STREAM_SEND_PIECES: usize = 64;
 pub const STREAM_UNCONSUMED_OCTETS: usize = 1 << 16;
 /// Work requests that an application gathers on its stack to post them together: some 6 KiB.
 pub const POST_BATCH: usize = 32;
-/// Asynchronous events of a device that nobody has taken. A thousand queue pairs may fail at once; those
-/// beyond are counted.
+/// Asynchronous events of a device that the application has not taken. A thousand queue pairs may fail at
+/// once; those beyond are counted.
 pub const ASYNC_EVENTS: usize = 1024;
 /// Queue pairs of a core.
 pub const QPS_PER_CORE: usize = 4096;
@@ -150,7 +151,7 @@ pub const LISTENERS_PER_CORE: usize = 64;
 /// Descriptors of data sent or queued, over all connections of a core.
 pub const SEND_DESCRIPTORS_PER_CORE: usize = 32_768;
 /// A connection may have so many times as many of them as are left for all: a peer that acknowledges nothing
-/// takes four fifths at most, and whoever comes later finds some.
+/// takes four fifths at most, and later connections find some.
 pub const SEND_DESCRIPTOR_SHARE: usize = 4;
 /// While there are none, how often a connection that has something to send looks for one.
 pub const SEND_DESCRIPTOR_RETRY_NS: u64 = MILLISECOND;
@@ -164,7 +165,7 @@ pub const RECEIVES_PER_SHARED_QUEUE: usize = 64 * QPS_PER_CORE;
 pub const COMPLETIONS_PER_QUEUE: usize = 256 * QPS_PER_CORE;
 /// RDMA Read Requests outstanding in one direction of a connection, at most: Linux siw takes no more.
 pub const READ_DEPTH_MAX: u16 = 128;
-/// The same unless told otherwise: what adapters offer. More takes longer round trips than a data centre has.
+/// The same by default: as many as adapters offer. More takes longer round trips than a data centre has.
 pub const READ_DEPTH_USUAL: u16 = 32;
 /// Ranges of memory in one work request: what most applications use; more would make every request longer.
 pub const SCATTER_GATHER_ELEMENTS: usize = 4;
@@ -192,8 +193,8 @@ pub const NEIGHBOUR_DELAY_NS: u64 = 5 * SECOND;
 /// Time between two questions to the same neighbour (RFC 4861 §10: RETRANS_TIMER; RFC 1122 §2.3.2.1: at most
 /// one a second).
 pub const NEIGHBOUR_RETRANSMIT_NS: u64 = SECOND;
-/// Questions without an answer, first to the neighbour, then to all, after which it is given up
-/// (RFC 4861 §10: MAX_UNICAST_SOLICIT, MAX_MULTICAST_SOLICIT).
+/// Solicitations without an answer, first to the neighbour, then to all, after which it is unreachable (RFC
+/// 4861 §10: MAX_UNICAST_SOLICIT, MAX_MULTICAST_SOLICIT).
 pub const NEIGHBOUR_SOLICITATIONS: u8 = 3;
 /// Questions sent in one poll: what else is to be sent has its turn too.
 pub const SOLICITATIONS_PER_POLL: usize = 8;
@@ -243,8 +244,8 @@ pub const RECEIVES_RESUMED_PER_POLL: usize = 64;
 /// corruption in thousands through; the same octets wrong again are the sender's doing.
 pub const CRC_RETRIES: u8 = 3;
 /// How long an Initiator waits for an FPDU of the peer after its first one, before it nudges a peer that may
-/// have overlooked that, in nanoseconds: far longer than such a peer needs to be ready, and short for whoever
-/// waits.
+/// have overlooked that, in nanoseconds: far longer than such a peer needs to be ready, and short for the
+/// waiting end.
 pub const FIRST_NUDGE_NS: u64 = 200_000_000;
 /// Nudges on a connection, each after twice the time of the one before: the last is due after 1.4 seconds. A
 /// peer that does not answer then has nothing to say.
@@ -289,8 +290,8 @@ pub const SYNS_PER_POLL: usize = 16;
 /// A SYN cookie is good for one to two of these: longer than a handshake takes, with a SYN sent twice
 /// (RFC 4987 §3.6).
 pub const SYN_COOKIE_SPAN_NS: u64 = 16 * SECOND;
-/// RSTs that a core sends in a second to segments of no connection, at most: enough for every peer that
-/// outlived a restart, too few to flood anybody whose address was forged.
+/// RSTs that a core sends in a second to segments that belong to no connection, at most: enough for every
+/// peer that outlived a restart, too few to flood a host whose address was forged.
 pub const RESETS_PER_SECOND: u32 = 1000;
 /// Pings that a core answers in a second, at most (RFC 1812 §4.3.2.8 wants such a limit).
 pub const ECHO_REPLIES_PER_SECOND: u32 = 1000;
@@ -298,9 +299,9 @@ pub const ECHO_REPLIES_PER_SECOND: u32 = 1000;
 /// Connections of a core in TIME-WAIT: those of a minute, at a rate no core of long-lived connections comes
 /// near.
 pub const TIME_WAITS_PER_CORE: usize = 4096;
-/// How long a connection in TIME-WAIT rests before an active open may use its ports again, when no other are
-/// left: longer than a segment of it takes to arrive, and more than a tick of the clock that tells old from
-/// new (RFC 6191).
+/// How long a connection stays in TIME-WAIT before an active open may use its ports again, when no others are
+/// left: longer than a segment of it takes to arrive, and more than a tick of the clock that distinguishes
+/// old from new (RFC 6191).
 pub const TIME_WAIT_REST_NS: u64 = SECOND;
 /// Acknowledgements of one connection that segments out of place ask for, in [`CHALLENGE_SPAN_NS`]
 /// (RFC 5961 §7 gives these numbers as an example). Two ends that disagree answer each other no faster than
@@ -335,15 +336,15 @@ pub const BLACK_HOLE_TIMEOUTS: u8 = 3;
 /// Segment sizes, options included, that are tried one after the other on a path that swallows larger ones:
 /// Ethernet, tunnels over it, IPv6's least MTU, and what every IPv4 host takes.
 pub const PATH_MSS_STEPS: [u16; 4] = [1460, 1400, 1220, 536];
-/// How long that suspicion stands the first time; twice as long each time it is confirmed, up to the next.
+/// How long that suspicion lasts the first time; twice as long each time it is confirmed, up to the next.
 pub const BLACK_HOLE_RETRY_NS: u64 = 8 * SECOND;
 /// How long a narrower path is believed in (RFC 1191 §6.3: ten minutes).
 pub const PATH_MTU_RETRY_NS: u64 = 600 * SECOND;
 
-/// Destinations of a core behind paths narrower than our link.
+/// Destinations of a core whose paths are narrower than our link.
 pub const PATH_MTUS_PER_CORE: usize = 256;
 /// Least MTU an IPv4 router is believed, in octets: RFC 791 would allow 68, at which headers outweigh data;
-/// no link in use has less than this, and who claims it means harm (RFC 5927 §7.1).
+/// no link in use has less than this, and a smaller claim is an attack (RFC 5927 §7.1).
 pub const PATH_MTU_MIN_IPV4_OCTETS: u16 = 552;
 /// Least MTU an IPv6 router is believed, in octets (RFC 8201 §4).
 pub const PATH_MTU_MIN_IPV6_OCTETS: u16 = 1280;

@@ -20,7 +20,7 @@ impl NodeId {
     }
 }
 
-/// No node: [`NodeId::at`] gives none for it.
+/// No node: [`NodeId::at`] returns `None` for it.
 const NIL: u32 = u32::MAX;
 
 struct Node<T> {
@@ -44,7 +44,7 @@ pub struct List {
 }
 
 impl List {
-    /// A list of nothing.
+    /// Returns an empty list.
     pub const fn new() -> Self {
         Self { head: NIL, tail: NIL, len: 0 }
     }
@@ -54,17 +54,17 @@ impl List {
         self.len as usize
     }
 
-    /// Whether the list holds nothing.
+    /// Returns true if the list is empty.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The first node.
+    /// Returns the first node.
     pub const fn front(&self) -> Option<NodeId> {
         NodeId::at(self.head)
     }
 
-    /// The last node.
+    /// Returns the last node.
     pub const fn back(&self) -> Option<NodeId> {
         NodeId::at(self.tail)
     }
@@ -77,7 +77,7 @@ impl Default for List {
 }
 
 impl<T> Pool<T> {
-    /// A pool of `capacity` free nodes.
+    /// Returns a pool of `capacity` free nodes.
     pub fn new(capacity: usize) -> Self {
         assert!(capacity < NIL as usize, "node names are 32 bits");
         let nodes = (0..capacity)
@@ -99,19 +99,19 @@ impl<T> Pool<T> {
         self.nodes.len() - self.used
     }
 
-    /// The value of a node.
+    /// Returns the value of a node.
     #[inline]
     pub fn get(&self, node: NodeId) -> Option<&T> {
         self.nodes.get(node.index())?.value.as_ref()
     }
 
-    /// The value of a node, to change.
+    /// Returns the value of a node, to change.
     #[inline]
     pub fn get_mut(&mut self, node: NodeId) -> Option<&mut T> {
         self.nodes.get_mut(node.index())?.value.as_mut()
     }
 
-    /// The node after `node` in its list.
+    /// Returns the node after `node` in its list.
     #[inline]
     pub fn next(&self, node: NodeId) -> Option<NodeId> {
         let next = self.nodes.get(node.index())?.next;
@@ -186,7 +186,7 @@ impl<T> Pool<T> {
         while self.pop_front(list).is_some() {}
     }
 
-    /// The nodes of `list`, in order.
+    /// Returns the nodes of `list`, in order.
     pub fn iter<'p>(&'p self, list: &List) -> impl Iterator<Item = (NodeId, &'p T)> {
         let mut at = list.front();
         core::iter::from_fn(move || {

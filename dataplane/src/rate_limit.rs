@@ -1,9 +1,9 @@
-//! Limits on answers that anybody may cause, without telling anybody how many others caused.
+//! Limits on replies that any sender may cause, without revealing to one sender how many others caused.
 //!
-//! A limit that is shared is a side channel: who can see the last answer of a second knows how many answers
-//! others got, and with that whether a forged segment hit (CVE-2016-5696). Here the limit of each second is
-//! drawn anew between half of the nominal one and all of it, by a keyed hash, so that counting one's own
-//! answers says nothing about a few of others'.
+//! A limit that is shared is a side channel: an observer that sees the last reply of a second learns how many
+//! replies others got, and from that whether a forged segment hit (CVE-2016-5696). Here the limit of each
+//! second is drawn anew between half of the nominal one and all of it, by a keyed hash, so that an observer's
+//! count of its own replies reveals nothing about a few of others'.
 
 use std::hash::Hasher;
 
@@ -22,12 +22,13 @@ pub struct RateLimit {
 }
 
 impl RateLimit {
-    /// At most `per_second`, and not less than half of it. Limits that differ need secrets that differ.
+    /// Returns a limit of at most `per_second`, and not less than half of it. Limits that differ need secrets
+    /// that differ.
     pub const fn new(per_second: u32, secret: [u64; 2]) -> Self {
         Self { per_second, secret, second: u64::MAX, left: 0 }
     }
 
-    /// Whether one more is allowed at `now`; it counts then.
+    /// Returns true if one more is allowed at `now`; it counts then.
     pub fn take(&mut self, now: Instant) -> bool {
         let second = now.as_nanos() / SECOND;
         if second != self.second {

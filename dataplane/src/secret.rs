@@ -39,12 +39,12 @@ pub enum Purpose {
 pub struct Secret([u64; 2]);
 
 impl Secret {
-    /// The secret that consists of `words`.
+    /// Returns the secret that consists of `words`.
     pub const fn new(words: [u64; 2]) -> Self {
         Self(words)
     }
 
-    /// The secret for one purpose, from which those for others do not follow.
+    /// Returns the secret for one purpose, from which those for others do not follow.
     pub fn derive(self, purpose: Purpose) -> [u64; 2] {
         let [key0, key1] = self.0;
         [2 * purpose as u64, 2 * purpose as u64 + 1].map(|word| {
@@ -54,7 +54,7 @@ impl Secret {
         })
     }
 
-    /// Random numbers for one purpose.
+    /// Returns a generator of random numbers for one purpose.
     pub fn random(self, purpose: Purpose) -> fastrand::Rng {
         let [seed, _] = self.derive(purpose);
         fastrand::Rng::with_seed(seed)

@@ -25,8 +25,8 @@ pub struct Statistics {
     pub fpdus_placed_out_of_order: u64,
     /// Messages that had to wait for a receive, on queue pairs that ask for that.
     pub receives_awaited: u64,
-    /// Frames held now, of octets that are not consumed yet: those of no whole FPDU, or waiting for their
-    /// turn.
+    /// Frames held now, of octets that are not consumed yet: those of an incomplete FPDU, or those that wait
+    /// for their turn.
     pub held_frames: u64,
     /// The most frames held at once.
     pub held_frames_peak: u64,

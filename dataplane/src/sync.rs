@@ -21,9 +21,9 @@ mod model {
     use loom::sync::Mutex;
     use loom::sync::atomic::{AtomicUsize, Ordering};
 
-    /// Stands for `crossbeam::queue::ArrayQueue`, and promises less: what was done before a push has been
-    /// done for who pops that element, and hardly anything else follows from a push or a pop. Theirs are
-    /// fences too; who needs one has to say so.
+    /// Replaces `crossbeam::queue::ArrayQueue`, and promises less: what was done before a push happens before
+    /// the pop of that element, and a push or a pop orders hardly anything else. Those of crossbeam are
+    /// fences too; code that needs a fence has to write one.
     #[derive(Debug)]
     pub struct ArrayQueue<T> {
         places: Vec<Place<T>>,
@@ -35,12 +35,12 @@ mod model {
     struct Place<T> {
         /// Which turn it is: even turns push, odd ones pop.
         turn: AtomicUsize,
-        // Touched by who pushes it and who pops it, so the lock orders nothing else.
+        // Only the thread that pushes and the thread that pops touch it, so the lock orders nothing else.
         element: Mutex<Option<T>>,
     }
 
     impl<T> ArrayQueue<T> {
-        /// A queue of `capacity` places.
+        /// Returns a queue of `capacity` places.
         pub fn new(capacity: usize) -> Self {
             let place = |_| Place { turn: AtomicUsize::new(0), element: Mutex::new(None) };
             Self {
@@ -77,7 +77,7 @@ mod model {
                     *free = Some(element);
                     break;
                 }
-                // Who pops the last one has not come that far.
+                // The thread that pops the last element has not taken it yet.
                 drop(free);
                 loom::thread::yield_now();
             }
@@ -85,7 +85,7 @@ mod model {
             Ok(())
         }
 
-        /// The oldest element.
+        /// Returns the oldest element.
         pub fn pop(&self) -> Option<T> {
             let capacity = self.places.len();
             // As above.
@@ -126,7 +126,7 @@ mod model {
             tail - self.head.load(Ordering::Acquire).min(tail)
         }
 
-        /// Whether there was none, at some moment.
+        /// Returns true if the queue was empty at some moment.
         pub fn is_empty(&self) -> bool {
             self.head.load(Ordering::Acquire) == self.tail.load(Ordering::Acquire)
         }

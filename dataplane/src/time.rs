@@ -20,17 +20,17 @@ impl Instant {
     /// Later than every deadline.
     pub const NEVER: Self = Self(u64::MAX);
 
-    /// The point `nanos` nanoseconds after the origin.
+    /// Returns the point `nanos` nanoseconds after the origin.
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// Nanoseconds since the origin.
+    /// Returns nanoseconds since the origin.
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// Nanoseconds since `earlier`; 0 when `earlier` is later.
+    /// Returns nanoseconds since `earlier`; 0 when `earlier` is later.
     pub const fn nanos_since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
@@ -39,7 +39,7 @@ impl Instant {
 impl Add<u64> for Instant {
     type Output = Self;
 
-    /// The point `nanos` nanoseconds later.
+    /// Returns the point `nanos` nanoseconds later.
     fn add(self, nanos: u64) -> Self {
         Self(self.0.saturating_add(nanos))
     }
@@ -54,7 +54,7 @@ impl AddAssign<u64> for Instant {
 impl Sub for Instant {
     type Output = u64;
 
-    /// Nanoseconds between two points; 0 when `earlier` is later.
+    /// Returns nanoseconds between two points; 0 when `earlier` is later.
     fn sub(self, earlier: Self) -> u64 {
         self.nanos_since(earlier)
     }

@@ -1,5 +1,5 @@
-//! Wakes the thread that polls a core. A thread that has nothing to poll sleeps; whoever then gives it work
-//! wakes it, and whoever gives work to one that is awake makes no system call.
+//! Wakes the thread that polls a core. A thread that has nothing to poll sleeps; a thread that then gives it
+//! work wakes it. Giving work to a thread that is awake costs no system call.
 
 use core::fmt;
 use std::sync::Arc;
@@ -19,30 +19,30 @@ pub struct Waker {
 }
 
 impl Waker {
-    /// Wakes by `notify`, which ends the thread's present sleep or the next one.
+    /// Returns a waker that calls `notify`, which ends the thread's present sleep or the next one.
     pub fn new(notify: Arc<dyn Notify>) -> Self {
         Self { asleep: AtomicBool::new(false), notify }
     }
 
-    /// For the thread itself, before it sleeps: from now on it is notified. It must poll once more before it
-    /// sleeps.
+    /// Arms the waker before the polling thread sleeps: from now on the thread is notified. It must poll once
+    /// more before it sleeps.
     pub fn arm(&self) {
         self.asleep.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
-    /// For the thread itself: it does not sleep, or no longer. A notification may still come.
+    /// Disarms the waker when the polling thread does not sleep, or no longer. A notification may still come.
     pub fn disarm(&self) {
         self.asleep.store(false, Ordering::Relaxed);
     }
 
-    /// Whether the thread sleeps, or is about to.
+    /// Returns true if the thread sleeps, or is about to.
     pub fn is_armed(&self) -> bool {
         self.asleep.load(Ordering::Relaxed)
     }
 
-    /// For others: there is work. Costs a fence and a load while the thread is awake, and a system call only
-    /// if it sleeps.
+    /// Wakes the polling thread because another thread has work for it. Costs a fence and a load while the
+    /// thread is awake, and a system call only if it sleeps.
     #[inline]
     pub fn wake(&self) {
         fence(Ordering::SeqCst);
