@@ -21,7 +21,7 @@
 //! let near = Device::start(near, &DeviceConfig::new(address[0], 24), PollThread::default())?;
 //! let far = Device::start(far, &DeviceConfig::new(address[1], 24), PollThread::default())?;
 //!
-//! // The far end takes a connection; its buffer is told to the near end in the Private Data of its answer.
+//! // The far end accepts a connection and advertises its buffer in the Private Data of its Reply.
 //! let far_domain = far.protection_domain();
 //! let buffer = far_domain.allocate(4096, Access::REMOTE_WRITE)?;
 //! let completions = CompletionQueue::new(256);

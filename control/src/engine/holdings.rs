@@ -25,14 +25,14 @@ impl<Holder: Copy + Eq + Hash, Thing: Eq + Hash> Holdings<Holder, Thing> {
         room
     }
 
-    /// `holder` has `thing` from now on.
+    /// Records that `holder` has `thing` from now on.
     pub(crate) fn take(&mut self, holder: Holder, thing: Thing) {
         let before = self.holders.insert(thing, holder);
         debug_assert!(before.is_none(), "held twice");
         *self.counts.entry(holder).or_default() += 1;
     }
 
-    /// `thing` is free again. Nothing happens if it was free.
+    /// Frees `thing`. Does nothing if it is free.
     pub(crate) fn give_back(&mut self, thing: &Thing) {
         let Some(holder) = self.holders.remove(thing) else { return };
         if let Some(count) = self.counts.get_mut(&holder) {
@@ -49,7 +49,7 @@ impl<Holder: Copy + Eq + Hash, Thing: Eq + Hash> Holdings<Holder, Thing> {
         self.holders.is_empty() && self.counts.is_empty()
     }
 
-    /// How often there was no room.
+    /// Returns how often a quota left no room.
     pub(crate) const fn refused(&self) -> u64 {
         self.refused
     }

@@ -199,12 +199,12 @@ impl Engine {
         }
     }
 
-    /// When [`on_time`](Self::on_time) has something to do, if nothing happens before.
+    /// Returns the time at which [`on_time`](Self::on_time) has work, if nothing happens before.
     pub(crate) const fn next_deadline(&self) -> Instant {
         self.out.deadline()
     }
 
-    /// The next command for the core. Deliver all commands there is room for before the replies.
+    /// Returns the next command for the core. Deliver all commands there is room for before the replies.
     pub(crate) fn next_command(&mut self) -> Option<Command> {
         self.out.next_command()
     }
@@ -214,7 +214,7 @@ impl Engine {
         self.out.return_command(command);
     }
 
-    /// The next reply.
+    /// Returns the next reply.
     pub(crate) fn next_reply(&mut self) -> Option<Delivery> {
         self.out.next_reply()
     }
@@ -227,7 +227,8 @@ impl Engine {
             || !self.connections.is_empty()
     }
 
-    /// The core is polled no more: queue pairs and streams fail, so that no application waits for them.
+    /// Stops the engine when the core is polled no more: queue pairs and streams fail, so that no application
+    /// waits for them.
     pub(crate) fn stop(&mut self) {
         self.events.report(AsyncEvent::DeviceFatal);
         self.queue_pairs.fail_all();

@@ -1,4 +1,4 @@
-//! Names that the engine gives out: STags and queue pair numbers.
+//! Names that the engine assigns: STags and queue pair numbers.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::Hasher;
@@ -16,7 +16,7 @@ pub(crate) struct KeyedSequence {
 }
 
 impl KeyedSequence {
-    /// The sequence of `key`.
+    /// Returns the sequence of `key`.
     pub(crate) const fn new(key: [u8; 16]) -> Self {
         Self { key, counter: 0 }
     }
@@ -40,16 +40,18 @@ pub(crate) struct StagNames {
 }
 
 impl StagNames {
-    /// Slots that may be in use at once: half of them, so that names stay sparse (RDMAP-8.1.1-03) and a free
-    /// one is found at once.
+    /// Slots that may be in use at once: half of them, so that names stay sparse and a free one is found at
+    /// once.
+    // Requirements: RDMAP-8.1.1-03
     const SLOTS: usize = limits::REGIONS_PER_CORE / 2;
 
     pub(crate) fn new(random: KeyedSequence) -> Self {
         Self { random, slots: HashSet::new(), last_keys: HashMap::new() }
     }
 
-    /// A new STag: a random free slot and a random key, both hard to predict (RDMAP-8.1.1-03), never 0, nor
-    /// what the slot was called last: a peer may still have that. `None` when no slot is free.
+    /// Returns a new STag: a random free slot and a random key, both hard to predict, never 0, nor what the
+    /// slot was called last: a peer may still have that. `None` when no slot is free.
+    // Requirements: RDMAP-8.1.1-03
     pub(crate) fn take(&mut self) -> Option<STag> {
         if self.slots.len() >= Self::SLOTS {
             return None;
@@ -65,7 +67,7 @@ impl StagNames {
         }
     }
 
-    /// `stag` names nothing any more: it is what its slot was called last.
+    /// Frees the slot of `stag`, which names nothing any more: it is what its slot was called last.
     pub(crate) fn give_back(&mut self, stag: STag) {
         let slot = stag.index() as u16;
         let was_there = self.slots.remove(&slot);

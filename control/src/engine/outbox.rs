@@ -23,12 +23,13 @@ impl Outbox {
         Self { commands: VecDeque::new(), replies: VecDeque::new(), deadline: Instant::NEVER }
     }
 
-    /// A command for the core.
+    /// Queues a command for the core.
     pub(super) fn command(&mut self, command: Command) {
         self.commands.push_back(command);
     }
 
-    /// A reply. It leaves after the commands before it: what the application does next finds their effects.
+    /// Queues a reply. It leaves after the commands before it, so that the application's next call finds
+    /// their effects.
     pub(super) fn reply<T: Send + 'static>(&mut self, reply: Reply<T>, value: T) {
         self.replies.push_back(Box::new(move || reply.send(value)));
     }

@@ -45,7 +45,7 @@ pub(super) struct QueuePair {
 pub(super) struct QueuePairs {
     numbers: QpNumbers,
     entries: Table<QpNumber, QueuePair>,
-    /// Those whose owners have gone.
+    /// Queue pairs whose owners have dropped them.
     removals: Table<QpNumber, Removal>,
     /// The Protection Domain of each.
     domains: Holdings<ProtectionDomainId, QpNumber>,
@@ -94,17 +94,18 @@ impl QueuePairs {
         assert!(self.numbers.are_all_free(), "queue pair numbers");
     }
 
-    /// How many were refused because their domain had its quota.
+    /// Returns how many were refused because their domain had its quota.
     pub(super) const fn refused(&self) -> u64 {
         self.domains.refused()
     }
 
-    /// The connection of the queue pair `number`, if it has one.
+    /// Returns the connection of the queue pair `number`, if it has one.
     pub(super) fn connection_of(&self, number: QpNumber) -> Option<ConnectionId> {
         self.entries.get(&number)?.connection
     }
 
-    /// The entry of `qp`, and not of another queue pair that has its number by now (DDP-8.2-01).
+    /// Returns the entry of `qp`, and not of another queue pair that has its number by now.
+    // Requirements: DDP-8.2-01
     pub(super) fn of(&self, qp: &Arc<SharedQp>) -> Option<&QueuePair> {
         self.entries.get(&qp.number).filter(|entry| Arc::ptr_eq(&entry.shared, qp))
     }
@@ -131,10 +132,11 @@ impl QueuePairs {
         }
     }
 
-    /// `operation` with the choices of the configuration of `qp`.
+    /// Returns `operation` with the choices of the configuration of `qp`.
     pub(super) fn configure(&self, qp: &Arc<SharedQp>, operation: FullOperation) -> FullOperation {
         match self.of(qp).map(|entry| entry.config) {
-            // C00-7.3-02: an operation may rule packing out.
+            // An operation may rule packing out.
+            // Requirements: C00-7.3-02
             Some(QpConfig { packing, crc_retries, rnr, .. }) => FullOperation {
                 packing: operation.packing && packing,
                 crc_retries,
@@ -148,12 +150,12 @@ impl QueuePairs {
         }
     }
 
-    /// Whether the core has brought the queue pair's connection to Full Operation.
+    /// Returns true if the core has brought the queue pair's connection to Full Operation.
     pub(super) fn has_switched(&self, qp: &Arc<SharedQp>) -> bool {
         self.of(qp).is_some_and(|entry| entry.shared.state() != QpState::Idle)
     }
 
-    /// The core is polled no more: nothing that was posted will complete.
+    /// Fails all queue pairs: the core is polled no more, and nothing that was posted will complete.
     pub(super) fn fail_all(&mut self) {
         for qp in self.entries.values() {
             qp.shared.abandon();
@@ -191,9 +193,9 @@ impl QueuePairs {
         Ok(created)
     }
 
-    /// Removes a queue pair whose owner has gone. `closing` says that its connection ends by itself in an
-    /// orderly way: what was posted before the FIN is then still delivered, and the buffers stay registered
-    /// as long.
+    /// Removes a queue pair whose owner has dropped it. `closing` says that its connection ends by itself in
+    /// an orderly way: what was posted before the FIN is then still delivered, and the buffers stay
+    /// registered as long.
     pub(super) fn destroy(
         &mut self,
         now: Instant,
@@ -215,7 +217,7 @@ impl QueuePairs {
         self.removals.insert(number, removal);
     }
 
-    /// The core has forgotten the queue pair: its number may be given out again.
+    /// Handles a queue pair that the core has destroyed: its number may be assigned again.
     pub(super) fn on_destroyed(&mut self, out: &mut Outbox, number: QpNumber) {
         if self.entries.remove(&number).is_some() {
             self.numbers.give_back(number);
@@ -226,7 +228,7 @@ impl QueuePairs {
         }
     }
 
-    /// The connection of the queue pair is over.
+    /// Handles the end of the queue pair's connection.
     pub(super) fn on_closed(&mut self, out: &mut Outbox, qp: &Arc<SharedQp>, reason: CloseReason) {
         let Some(entry) = self.of_mut(qp) else { return };
         entry.connection = None;

@@ -92,7 +92,7 @@ impl Registrations {
         registrations
     }
 
-    /// How many were refused because their domain had its quota.
+    /// Returns how many were refused because their domain had its quota.
     pub(super) fn refused(&self) -> u64 {
         self.domains.refused()
     }
@@ -124,7 +124,7 @@ impl Registrations {
         }
     }
 
-    /// A name for a registration or window of `pd`, which waits for the core from now on.
+    /// Names a registration or window of `pd`, which waits for the core from now on.
     // Requirements: DDP-8.3.2-03, DDP-8.3.2-06, RDMAP-8.1.2-01, RDMAP-8.1.2-03
     fn name(
         &mut self,
@@ -145,7 +145,7 @@ impl Registrations {
         Some(stag)
     }
 
-    /// Work that is posted from now on finds the registration.
+    /// Completes a registration: work that is posted from now on finds it.
     pub(super) fn on_registered(&mut self, out: &mut Outbox, stag: STag, result: Result<(), InsertError>) {
         let Some(Pending::Registering(reply)) = self.pending.remove(&stag) else { return };
         match result {
@@ -206,7 +206,7 @@ impl Registrations {
         }
     }
 
-    /// Repeats the attempts that are due, and gives up those that have taken too long.
+    /// Repeats the attempts that are due, and abandons those that have taken too long.
     pub(super) fn on_deadline(&mut self, now: Instant, out: &mut Outbox) {
         let Self { pending, settled, .. } = self;
         let given_up = pending.extract_if(|_, pending| match pending {

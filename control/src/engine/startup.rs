@@ -15,7 +15,7 @@ pub use crate::vocabulary::startup::{
     ReadsWanted, RtrKinds, StartupFault, Terms, Unacceptable,
 };
 
-/// The octets of `frame` with its enhanced data, if any, and the ULP's Private Data after them.
+/// Returns the octets of `frame` with its enhanced data, if any, and the ULP's Private Data after them.
 fn emit(
     frame: &StartupFrame<'_>,
     enhanced: Option<EnhancedData>,
@@ -25,25 +25,25 @@ fn emit(
         if enhanced.is_some() { ENHANCED_PRIVATE_DATA_MAX_OCTETS } else { PRIVATE_DATA_MAX_OCTETS };
     let mut all = Vec::with_capacity(PRIVATE_DATA_MAX_OCTETS);
     if let Some(data) = enhanced {
-        // MPAv2-6-05
+        // Requirements: MPAv2-6-05
         all.resize(EnhancedData::LEN, 0);
         data.emit(&mut all);
     }
     all.extend_from_slice(private_data);
     let frame = StartupFrame { enhanced: enhanced.is_some(), private_data: &all, ..*frame };
     let mut octets = vec![0; frame.len()];
-    // MPA-7.1.1-18, MPAv2-9-02
+    // Requirements: MPA-7.1.1-18, MPAv2-9-02
     frame.emit(&mut octets).ok_or(PrivateDataTooLong { octets: private_data.len(), most_octets })?;
     Ok(octets.into())
 }
 
-/// A frame without its Private Data.
+/// Returns a frame without its Private Data.
 const fn bare(frame: StartupFrame<'_>) -> StartupFrame<'static> {
     let StartupFrame { kind, markers, crc, rejected, enhanced, revision, private_data: _ } = frame;
     StartupFrame { kind, markers, crc, rejected, enhanced, revision, private_data: &[] }
 }
 
-/// The enhanced data of a frame, if it has them, and the ULP's Private Data.
+/// Returns the enhanced data of a frame, if it has them, and the ULP's Private Data.
 fn split<'a>(frame: &StartupFrame<'a>) -> (Option<EnhancedData>, &'a [u8]) {
     match frame.enhanced_data() {
         Some((data, private_data)) => (Some(data), private_data),
@@ -51,7 +51,7 @@ fn split<'a>(frame: &StartupFrame<'a>) -> (Option<EnhancedData>, &'a [u8]) {
     }
 }
 
-/// What the frame of the peer says of the peer.
+/// Returns the properties of the peer that its frame states.
 fn peer_of(frame: &StartupFrame<'_>) -> Peer {
     let depths = split(frame).0.map(ReadDepths::of);
     Peer { revision: frame.revision, depths }
@@ -70,7 +70,8 @@ pub struct Setup {
 #[derive(Debug)]
 struct Incoming {
     octets: Vec<u8>,
-    /// The whole exchange is over by then, however slowly octets dribble in (MPA-7.1.2-25, D08-7.1.2-01).
+    /// The whole exchange is over by then, however slowly octets dribble in.
+    // Requirements: MPA-7.1.2-25, D08-7.1.2-01
     deadline: Instant,
 }
 
@@ -80,13 +81,13 @@ impl Incoming {
     }
 
     fn take(&mut self, octets: &[u8]) {
-        // MPA-7.1.2-23: what is kept is bounded by the largest frame. An octet more is enough to know of all
-        // of them.
+        // What is kept is bounded by the largest frame. An octet more is enough to know of all of them.
+        // Requirements: MPA-7.1.2-23
         let room = (StartupFrame::MAX_LEN + 1).saturating_sub(self.octets.len());
         self.octets.extend_from_slice(&octets[..octets.len().min(room)]);
     }
 
-    /// What the rules say of the octets, and whether it is those after the frame that they complain of.
+    /// Returns the fault that the rules find in the octets, and whether it is in those after the frame.
     fn fault(&self, expected: Kind, error: StartupError) -> StartupFault {
         match StartupFrame::parse(expected, &self.octets) {
             Ok(Parsed::Complete { .. }) => StartupFault::ExtraOctets,
@@ -111,7 +112,8 @@ pub enum Reply {
         /// What the Reply said of it.
         peer: Peer,
     },
-    /// The Responder's ULP does not want the connection (MPA-7.1.2-13).
+    /// The Responder's ULP does not want the connection.
+    // Requirements: MPA-7.1.2-13
     Rejected {
         /// The Responder's Private Data.
         private_data: Box<[u8]>,
@@ -155,7 +157,7 @@ pub struct Initiator {
 }
 
 impl Initiator {
-    /// An Initiator, and the Request Frame it sends first.
+    /// Returns an Initiator, and the Request Frame it sends first.
     ///
     /// # Errors
     ///
@@ -185,8 +187,8 @@ impl Initiator {
     ///
     /// # Errors
     ///
-    /// [`StartupFault`]: the TCP connection is to be closed (MPA-7.1.2-12), and another may be
-    /// [tried](Self::may_fall_back).
+    /// [`StartupFault`]: the TCP connection is to be closed, and another may be [tried](Self::may_fall_back).
+    // Requirements: MPA-7.1.2-12
     pub fn on_octets(&mut self, octets: &[u8]) -> Result<Option<Reply>, StartupFault> {
         let all = self.incoming.octets.len() + octets.len();
         self.incoming.take(octets);
@@ -195,7 +197,7 @@ impl Initiator {
             return Ok(None);
         };
         self.octets_behind = all - octets;
-        // MPA-7.1.1-13, MPA-7.1.1-14
+        // Requirements: MPA-7.1.1-13, MPA-7.1.1-14
         if rules::fit(&self.asked, &answer, self.permissive) != rules::Fit::Together {
             return Err(match answer.revision {
                 2 if self.asked.enhanced => StartupFault::NotEnhanced,
@@ -221,17 +223,18 @@ impl Initiator {
         }))
     }
 
-    /// How many of the octets of the last call follow the Reply. After one that rejects they are streaming
-    /// octets.
+    /// Returns how many of the octets of the last call follow the Reply. After one that rejects they are
+    /// streaming octets.
+    // Requirements: A-03
     pub const fn octets_behind(&self) -> usize {
         self.octets_behind
     }
 
-    /// Whether `fault` is what becomes of an enhanced Request at a peer that does not know of them: then an
+    /// Returns true if `fault` is the reaction of a peer that does not understand enhanced Requests: then an
     /// unenhanced one may do, on a new TCP connection. Such a peer takes the Request for malformed and closes
-    /// without a word, or replies with its own revision. Silence, and octets that are no Reply, are no such
+    /// without a reply, or replies with its own revision. Silence, and octets that are no Reply, are no such
     /// sign.
-    // MPAv2-10-04, MPAv2-10-05
+    // Requirements: MPAv2-10-04, MPAv2-10-05
     pub fn may_fall_back(&self, fault: StartupFault) -> bool {
         self.asked.enhanced
             && match fault {
@@ -256,7 +259,7 @@ impl Initiator {
         self.incoming.on_time(now)
     }
 
-    /// When the Reply must be complete.
+    /// Returns the time by which the Reply must be complete.
     pub const fn deadline(&self) -> Instant {
         self.incoming.deadline
     }
@@ -265,7 +268,8 @@ impl Initiator {
 /// A Request that is complete and well-formed.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Request {
-    /// The Initiator's Private Data (MPA-7.1.1-19).
+    /// The Initiator's Private Data.
+    // Requirements: MPA-7.1.1-19
     pub private_data: Box<[u8]>,
     /// What it said of the Initiator.
     pub peer: Peer,
@@ -276,12 +280,13 @@ pub struct Request {
 }
 
 impl Request {
-    /// The version of DDP and RDMAP that a connection would have (RDMAC-C.2.4-03).
+    /// Returns the version of DDP and RDMAP that a connection would have.
+    // Requirements: RDMAC-C.2.4-03
     pub const fn version(&self) -> u8 {
         if self.asked.revision == 0 { 0 } else { 1 }
     }
 
-    /// Most octets of Private Data in the Reply.
+    /// Returns the most octets of Private Data that the Reply can carry.
     pub const fn private_data_max_octets(&self) -> usize {
         if self.data.is_some() { ENHANCED_PRIVATE_DATA_MAX_OCTETS } else { PRIVATE_DATA_MAX_OCTETS }
     }
@@ -313,7 +318,8 @@ pub struct Disposition {
     pub permissive: bool,
 }
 
-/// The end that waits for the Request (MPA-7.1.2-03) and answers it.
+/// The end that waits for the Request and answers it.
+// Requirements: MPA-7.1.2-03
 #[derive(Debug)]
 pub struct Responder {
     disposition: Disposition,
@@ -322,7 +328,7 @@ pub struct Responder {
 }
 
 impl Responder {
-    /// A Responder whose Request must be complete by `deadline`.
+    /// Returns a Responder whose Request must be complete by `deadline`.
     pub const fn new(disposition: Disposition, deadline: Instant) -> Self {
         Self { disposition, incoming: Incoming::new(deadline), complete: false }
     }
@@ -331,9 +337,9 @@ impl Responder {
     ///
     /// # Errors
     ///
-    /// [`Refusal`]: its answer is to be sent, if it has one, and the TCP connection closed (MPA-7.1.2-04).
-    /// Also when octets come between the Request and our Reply.
-    // MPAv2-6-04
+    /// [`Refusal`]: its answer is to be sent, if it has one, and the TCP connection closed. Also when octets
+    /// come between the Request and our Reply.
+    // Requirements: MPA-7.1.2-04, A-03, MPAv2-6-04
     pub fn on_octets(&mut self, octets: &[u8]) -> Result<Option<Request>, Refusal> {
         self.incoming.take(octets);
         let request = rules::request(&self.incoming.octets);
@@ -342,7 +348,8 @@ impl Responder {
         };
         let answer = self.answer(&asked);
         if answer.close {
-            // the peer of revision 0 learns ours, then the connection closes (RDMAC-C.2.1-01).
+            // The peer of revision 0 learns ours, then the connection closes.
+            // Requirements: A-12, RDMAC-C.2.1-01
             let fault = StartupError::Revision(asked.revision).into();
             return Err(Refusal { fault, answer: emit(&answer.reply, None, &[]).ok() });
         }
@@ -361,12 +368,12 @@ impl Responder {
         Terms { depths: wanted.depths.unwrap_or(depths), negotiated, rtr }
     }
 
-    /// The accepting Reply, after which Full Operation begins (MPA-7.1.2-08, MPA-7.1.2-09).
+    /// Returns the accepting Reply, after which Full Operation begins.
     ///
     /// # Errors
     ///
-    /// [`Unacceptable`]: it is to be [rejected](Self::reject) instead.
-    // MPAv2-9.1-04, MPAv2-10-01, MPAv2-10-02
+    /// [`Unacceptable`]: it is to be [rejected](Self::reject) instead.
+    // Requirements: MPA-7.1.2-08, MPA-7.1.2-09, A-07, MPAv2-9.1-04, MPAv2-10-01, MPAv2-10-02
     pub fn accept(
         &self,
         request: &Request,
@@ -388,12 +395,13 @@ impl Responder {
         Ok((octets, Setup { agreement: Agreement::of(&reply, &request.asked), outcome }))
     }
 
-    /// The rejecting Reply (MPA-7.1.2-05, MPA-7.1.2-06). An enhanced one says what the application wants of
-    /// RDMA Reads, as far as that is known.
+    /// Returns the rejecting Reply. An enhanced one states what the application wants of RDMA Reads, if it
+    /// has decided that.
     ///
     /// # Errors
     ///
     /// [`PrivateDataTooLong`].
+    // Requirements: MPA-7.1.2-05, MPA-7.1.2-06
     pub fn reject(
         &self,
         request: &Request,
@@ -409,12 +417,13 @@ impl Responder {
     ///
     /// # Errors
     ///
-    /// [`StartupFault::TimedOut`] once the deadline has come and the Request has not (MPA-7.1.2-21).
+    /// [`StartupFault::TimedOut`] once the deadline has come and the Request has not.
+    // Requirements: MPA-7.1.2-21
     pub fn on_time(&self, now: Instant) -> Result<(), StartupFault> {
         if self.complete { Ok(()) } else { self.incoming.on_time(now) }
     }
 
-    /// When the Request must be complete.
+    /// Returns the time by which the Request must be complete.
     pub const fn deadline(&self) -> Instant {
         if self.complete { Instant::NEVER } else { self.incoming.deadline }
     }

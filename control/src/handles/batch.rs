@@ -39,12 +39,12 @@ impl<'a> SendBatch<'a> {
         Self { qp, requests: ArrayVec::new_const() }
     }
 
-    /// How many requests it holds.
+    /// Returns the number of requests in the batch.
     pub fn len(&self) -> usize {
         self.requests.len()
     }
 
-    /// Whether it holds none.
+    /// Returns true if the batch holds no request.
     pub fn is_empty(&self) -> bool {
         self.requests.is_empty()
     }

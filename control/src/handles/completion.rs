@@ -16,18 +16,19 @@ use crate::handles::event_fd::EventFd;
 /// A bounded queue of completions. Clones are the same queue.
 ///
 /// A place is reserved for every work request when it is posted, so completions are never lost: a queue that
-/// is not polled makes posting fail (RDMAP-8.1.1-05). A message that takes a buffer from a
+/// is not polled makes posting fail. A message that takes a buffer from a
 /// [`SharedReceiveQueue`](crate::SharedReceiveQueue) and finds no place ends its queue pair, and only that
 /// ([`AsyncEvent::CompletionQueueOverflow`](crate::AsyncEvent)).
 ///
-/// How many completions there may be is said when the queue is made, and no peer can change it
-/// (RDMAP-8.1.2-02). Queue pairs of one device may share a queue, for sends, receives or both; do not let
-/// users that do not trust each other share one (RDMAP-8.1.1-04).
+/// How many completions there may be is said when the queue is made, and no peer can change it. Queue pairs
+/// of one device may share a queue, for sends, receives or both; do not let users that do not trust each
+/// other share one.
 ///
 /// A queue made by [`new`](Self::new) is polled. One made by [`with_events`](Self::with_events) can also be
 /// slept on: by [`wait`](Self::wait), or with verbs' steps, which suit an epoll set too. Arm it
 /// ([`arm`](Self::arm)); if that finds completions, poll them; else sleep until [`events`](Self::events) is
 /// readable, clear it, and poll.
+// Requirements: RDMAP-8.1.1-05, RDMAP-8.1.2-02, RDMAP-8.1.1-04
 #[derive(Clone, Debug)]
 pub struct CompletionQueue {
     pub(crate) ring: Arc<CompletionRing>,
@@ -43,14 +44,15 @@ struct Events {
 }
 
 impl CompletionQueue {
-    /// A queue with room for the completions of `capacity` work requests, one at least and
+    /// Returns a queue with room for the completions of `capacity` work requests, one at least and
     /// [`COMPLETIONS_PER_QUEUE`](limits::COMPLETIONS_PER_QUEUE) at most: what is asked for beyond that is not
     /// there, see [`capacity`](Self::capacity). It is polled: least latency, and no system call ever.
     pub fn new(capacity: usize) -> Self {
         Self { ring: Arc::new(CompletionRing::new(bounded(capacity))), events: None }
     }
 
-    /// The same, with a file descriptor to sleep on. It costs a system call for each time a sleeper is woken.
+    /// Creates the same queue with a file descriptor to sleep on. It costs a system call for each time a
+    /// sleeper is woken.
     ///
     /// # Errors
     ///
@@ -61,14 +63,14 @@ impl CompletionQueue {
         Ok(Self { ring, events: Some(Arc::new(Events { fd, sleepers: AtomicUsize::new(0) })) })
     }
 
-    /// The same for applications that wake their threads in a way of their own, as one for many queues:
-    /// `notify` is called, by the thread that polls the core, when the queue was [armed](Self::arm).
+    /// Creates the same queue for applications that wake their threads in a way of their own, as one for many
+    /// queues: `notify` is called, by the thread that polls the core, when the queue was [armed](Self::arm).
     /// [`wait`](Self::wait) then polls.
     pub fn with_notify(capacity: usize, notify: Arc<dyn Notify>) -> Self {
         Self { ring: Arc::new(CompletionRing::with_notify(bounded(capacity), notify)), events: None }
     }
 
-    /// Its name in asynchronous events.
+    /// Returns its name in asynchronous events.
     pub fn number(&self) -> CqNumber {
         self.ring.number()
     }
@@ -78,12 +80,12 @@ impl CompletionQueue {
         self.ring.capacity()
     }
 
-    /// Whether a queue pair has failed because its completion had no place here.
+    /// Returns true if a queue pair has failed because its completion had no place here.
     pub fn has_overflowed(&self) -> bool {
         self.ring.has_overflowed()
     }
 
-    /// The oldest completion that was not polled yet. Does not wait.
+    /// Returns the oldest completion that was not polled yet. Does not wait.
     pub fn poll(&self) -> Option<Completion> {
         self.ring.poll()
     }
@@ -93,8 +95,8 @@ impl CompletionQueue {
         self.ring.poll_many(completions)
     }
 
-    /// The completions there are, one after the other. Their places are free for new work once the iterator
-    /// is dropped.
+    /// Returns the completions there are, one after the other. Their places are free for new work once the
+    /// iterator is dropped.
     pub fn drain(&self) -> Drain<'_> {
         self.ring.drain()
     }
@@ -114,17 +116,19 @@ impl CompletionQueue {
         self.ring.arm(notice)
     }
 
-    /// What becomes readable after [`arm`](Self::arm); `None` for a queue that is polled.
+    /// Returns the descriptor that becomes readable after [`arm`](Self::arm); `None` for a queue that is
+    /// polled.
     pub fn events(&self) -> Option<&EventFd> {
         self.events.as_ref().map(|events| events.fd.as_ref())
     }
 
-    /// The oldest completion; waits for it for `timeout`. On a queue [`with_events`](Self::with_events) the
-    /// thread sleeps meanwhile, else it polls for 50 microseconds and then, ever more rarely, up to every
-    /// millisecond. A peer that falls silent shows here alone (MPA-7.1.2-26).
+    /// Returns the oldest completion; waits for it for `timeout`. On a queue
+    /// [`with_events`](Self::with_events) the thread sleeps meanwhile, else it polls for 50 microseconds and
+    /// then, ever more rarely, up to every millisecond. A peer that falls silent shows here alone.
     ///
     /// Threads that wait so may be many. Mix it with waiting on [`events`](Self::events) only on another
     /// queue.
+    // Requirements: MPA-7.1.2-26
     pub fn wait(&self, timeout: Duration) -> Option<Completion> {
         match &self.events {
             _ if timeout.is_zero() => self.poll(),
@@ -187,7 +191,7 @@ impl CompletionQueue {
     }
 }
 
-/// As many places as a queue of `capacity` has.
+/// Returns how many places a queue of `capacity` has.
 fn bounded(capacity: usize) -> usize {
     capacity.min(limits::COMPLETIONS_PER_QUEUE)
 }

@@ -36,33 +36,37 @@ impl ConnectionRequest {
         Self { context: Some(context), connection, pair, request }
     }
 
-    /// The peer's address and port.
+    /// Returns the peer's address and port.
     pub const fn remote(&self) -> SocketAddr {
         self.pair.remote
     }
 
-    /// Our address and port that the peer connected to.
+    /// Returns our address and port that the peer connected to.
     pub const fn local(&self) -> SocketAddr {
         self.pair.local
     }
 
-    /// The peer's Private Data (MPA-7.1.1-19).
+    /// Returns the peer's Private Data.
+    // Requirements: MPA-7.1.1-19
     pub fn private_data(&self) -> &[u8] {
         &self.request.private_data
     }
 
-    /// The peer's MPA revision (MPA-7.1.1-15).
+    /// Returns the peer's MPA revision.
+    // Requirements: MPA-7.1.1-15
     pub const fn revision(&self) -> u8 {
         self.request.peer.revision
     }
 
-    /// The peer's IRD and ORD as they came (MPAv2-9.1-01); `None` when its Request was not enhanced.
+    /// Returns the peer's IRD and ORD as they came; `None` when its Request was not enhanced.
+    // Requirements: MPAv2-9.1-01
     pub const fn peer_depths(&self) -> Option<ReadDepths> {
         self.request.peer.depths
     }
 
-    /// The version of DDP and RDMAP that the connection would have: 1, or 0 with a peer of the RDMA
-    /// Consortium's (RDMAC-C.2.4-03).
+    /// Returns the version of DDP and RDMAP that the connection would have: 1, or 0 with a peer of the RDMA
+    /// Consortium's.
+    // Requirements: RDMAC-C.2.4-03
     pub const fn version(&self) -> u8 {
         self.request.version
     }
@@ -92,12 +96,12 @@ impl ConnectionRequest {
         context.begin(|reply| Request::Reject { connection, private_data, reply }).map(drop)
     }
 
-    /// Accepts: `qp` serves the connection from now on. What it sends leaves after the peer's first message
-    /// (MPA-7.1.2-15).
+    /// Accepts: `qp` serves the connection from now on. What it sends leaves after the peer's first message.
     ///
     /// # Errors
     ///
     /// [`AnswerError`]; the connection is closed then.
+    // Requirements: MPA-7.1.2-15
     pub fn accept(self, qp: &QueuePair, private_data: &[u8]) -> Result<Accepted, AnswerError> {
         self.accept_with(qp, ReadsWanted::default(), private_data)
     }
@@ -128,13 +132,13 @@ impl ConnectionRequest {
         }
     }
 
-    /// Rejects (MPA-7.1.2-18): the peer gets `private_data`, at most 512 octets (508 if its Request was
-    /// enhanced). The connection is closed, unless it came from [`TcpStream::respond`]: then it is in
-    /// streaming mode again.
+    /// Rejects: the peer gets `private_data`, at most 512 octets (508 if its Request was enhanced). The
+    /// connection is closed, unless it came from [`TcpStream::respond`]: then it is in streaming mode again.
     ///
     /// # Errors
     ///
     /// [`AnswerError`]; the connection is closed then.
+    // Requirements: MPA-7.1.2-18, A-01
     pub fn reject(mut self, private_data: &[u8]) -> Result<(), AnswerError> {
         check_private_data(private_data, self.request.private_data_max_octets)?;
         let context = self.context.take().ok_or(AnswerError::Stopped)?;
@@ -142,13 +146,14 @@ impl ConnectionRequest {
         context.ask(|reply| Request::Reject { connection, private_data, reply })?
     }
 
-    /// Rejects, and keeps the connection: it is in streaming mode from then on (MPA-7.1.2-07). Not for a
-    /// request from [`TcpStream::respond`], whose connection the application has already: that is
+    /// Rejects, and keeps the connection: it is in streaming mode from then on. Not for a request from
+    /// [`TcpStream::respond`], whose connection the application already has: that is
     /// [`reject`](Self::reject).
     ///
     /// # Errors
     ///
     /// [`AnswerError`]; the connection is closed then.
+    // Requirements: MPA-7.1.2-07
     pub fn reject_to_stream(mut self, private_data: &[u8]) -> Result<TcpStream, AnswerError> {
         check_private_data(private_data, self.request.private_data_max_octets)?;
         let context = self.context.take().ok_or(AnswerError::Stopped)?;

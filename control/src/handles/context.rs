@@ -127,7 +127,7 @@ impl DeviceContext {
         Ok(())
     }
 
-    /// The directory of the control thread in /proc.
+    /// Returns the directory of the control thread in /proc.
     #[cfg(test)]
     pub(crate) fn control_task(&self) -> String {
         self.control_waker.task().expect("control has started")
@@ -143,7 +143,7 @@ impl DeviceContext {
         self.flags.is_driven()
     }
 
-    /// Another name for the slot that is called `stag`.
+    /// Returns another name for the slot of `stag`.
     pub(crate) fn next_name(&self, stag: STag) -> STag {
         let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
@@ -154,7 +154,7 @@ impl DeviceContext {
         }
     }
 
-    /// How the device was set up.
+    /// Returns how the device was set up.
     pub(crate) fn config(&self) -> &DeviceConfig {
         &self.config
     }
@@ -171,7 +171,7 @@ impl DeviceContext {
         SrqNumber(self.next_shared_receive_queue.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// What becomes readable with each asynchronous event.
+    /// Returns the descriptor that becomes readable with each asynchronous event.
     pub(crate) fn event_fd(&self) -> &EventFd {
         &self.event_fd
     }

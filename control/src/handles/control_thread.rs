@@ -118,7 +118,7 @@ impl ControlThread {
 }
 
 impl Drop for ControlThread {
-    /// However control ends, the core is not polled for nothing, and no application waits for it.
+    /// Stops the core however control ends: it is not polled for nothing, and no application waits for it.
     fn drop(&mut self) {
         self.flags.set_ended();
         self.rings.doorbells.wake();

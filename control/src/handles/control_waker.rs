@@ -14,7 +14,8 @@ pub(crate) struct ControlWaker {
 }
 
 impl ControlWaker {
-    /// For the control thread, before it looks at anything for the first time.
+    /// Registers the calling thread as the control thread. Call it before that thread looks for work the
+    /// first time.
     pub(crate) fn register(&self) {
         let _ = self.control.set(thread::current());
         #[cfg(test)]
@@ -26,7 +27,7 @@ impl ControlWaker {
         fence(Ordering::SeqCst);
     }
 
-    /// There is something to look at. A system call only if control sleeps.
+    /// Wakes control because it has work. Makes a system call only if control sleeps.
     pub(crate) fn wake(&self) {
         fence(Ordering::SeqCst);
         if let Some(control) = self.control.get() {

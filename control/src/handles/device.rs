@@ -79,7 +79,7 @@ impl Device {
         Ok((control.start(config, None)?, driver))
     }
 
-    /// A new Protection Domain: queue pairs of it reach only memory of it (RFC 5041 §8.2).
+    /// Returns a new Protection Domain: queue pairs of it reach only memory of it (RFC 5041 §8.2).
     pub fn protection_domain(&self) -> ProtectionDomain {
         let id = self.context.next_domain();
         ProtectionDomain::new(self.context.clone(), id)
@@ -146,18 +146,18 @@ impl Device {
         TcpListener::new(self.context.clone(), local, *config)
     }
 
-    /// How the device was set up.
+    /// Returns how the device was set up.
     pub fn config(&self) -> &DeviceConfig {
         self.context.config()
     }
 
-    /// The oldest asynchronous event that was not taken yet. Does not wait.
+    /// Returns the oldest asynchronous event that was not taken yet. Does not wait.
     pub fn poll_event(&self) -> Option<AsyncEvent> {
         self.context.events.take()
     }
 
-    /// The oldest asynchronous event; sleeps until there is one, at most for `timeout`. For one thread; with
-    /// an epoll set, [`event_fd`](Self::event_fd).
+    /// Returns the oldest asynchronous event; sleeps until there is one, at most for `timeout`. For one
+    /// thread; with an epoll set, [`event_fd`](Self::event_fd).
     pub fn wait_event(&self, timeout: Duration) -> Option<AsyncEvent> {
         let start = Instant::now();
         loop {
@@ -182,7 +182,7 @@ impl Device {
         self.context.events.lost()
     }
 
-    /// The core's counters.
+    /// Returns the core's counters.
     ///
     /// # Errors
     ///
@@ -216,7 +216,7 @@ struct UnstartedControl {
     gathers: bool,
     events: Arc<AsyncEvents>,
     event_fd: Arc<EventFd>,
-    /// Of the names that control gives out, and of those that handles give to memory and windows.
+    /// Keys of the names that control assigns, and of those that handles assign to memory and windows.
     random: [KeyedSequence; 2],
 }
 
@@ -261,7 +261,7 @@ impl UnstartedControl {
     }
 }
 
-/// A core with its driver, and what control consists of.
+/// Returns a core with its driver, and what control consists of.
 fn assemble<D: device::Device>(
     device: D,
     config: &DeviceConfig,
@@ -294,7 +294,7 @@ fn assemble<D: device::Device>(
     Ok((driver, UnstartedControl { waker, flags, rings, gathers, events, event_fd, random }))
 }
 
-/// A key from the random source of the system.
+/// Returns a key from the random source of the system.
 fn random_key() -> io::Result<[u8; 16]> {
     let mut key = [0; 16];
     File::open("/dev/urandom")?.read_exact(&mut key)?;

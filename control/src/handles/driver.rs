@@ -72,7 +72,7 @@ pub struct CoreDriver<D: Device> {
 }
 
 impl<D: Device> CoreDriver<D> {
-    /// A driver of `core`, whose rings wake by `waker`, and that by `bell`.
+    /// Returns a driver of `core`, whose rings wake by `waker`, and that by `bell`.
     pub(crate) fn new(
         mut core: Core<D>,
         (waker, bell): (Arc<Waker>, Arc<EventFd>),
@@ -109,8 +109,8 @@ impl<D: Device> CoreDriver<D> {
         self.sleep(timeout, || false)
     }
 
-    /// As [`wait`](Self::wait), unless `ended` holds. The thread that makes it hold rings the waker
-    /// afterwards.
+    /// Sleeps as [`wait`](Self::wait) does, unless `ended` holds. The thread that makes it hold rings the
+    /// waker afterwards.
     fn sleep(&mut self, timeout: Duration, ended: impl Fn() -> bool) -> bool {
         self.waker.arm();
         // Before the last poll: a frame that comes too late for that poll raises the interrupt.
@@ -118,8 +118,8 @@ impl<D: Device> CoreDriver<D> {
         if ended() || self.poll_once() {
             self.waker.disarm();
             if interrupts {
-                // One that was raised meanwhile is of no interest: frames are polled for before the next
-                // sleep too.
+                // One that was raised meanwhile can be ignored: frames are polled for before the next sleep
+                // too.
                 self.disable_interrupt();
             }
             self.pause_ns = SHORTEST_PAUSE_NS;
@@ -161,12 +161,12 @@ impl<D: Device> CoreDriver<D> {
         interrupt.take()
     }
 
-    /// How long nothing needs to be done if nothing arrives and nothing is posted.
+    /// Returns the time until the next deadline if nothing arrives and nothing is posted.
     pub fn time_to_next_deadline(&self) -> Duration {
         Duration::from_nanos(self.core.next_deadline() - now())
     }
 
-    /// The core's counters.
+    /// Returns the core's counters.
     pub fn statistics(&self) -> Statistics {
         self.core.statistics()
     }

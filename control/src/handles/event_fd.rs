@@ -24,7 +24,7 @@ impl EventFd {
         self.wait_beside(None, timeout)
     }
 
-    /// As [`wait`](Self::wait), but ends as well when `other` becomes readable.
+    /// Waits as [`wait`](Self::wait) does, but also ends when `other` becomes readable.
     pub(crate) fn wait_beside(&self, other: Option<BorrowedFd<'_>>, timeout: Duration) -> bool {
         // One of them twice does no harm.
         let (own, other) = (self.as_fd(), other.unwrap_or(self.as_fd()));

@@ -11,7 +11,7 @@
 //! This holds among buffers, and for nothing else that reaches the same memory. Code that had the region
 //! before it became a buffer may have kept another way: the memory itself ([`MemoryRegion::region`] can be
 //! cloned, or registered again), a [`Slice`] of it for requests past the lender, an advertisement or a window
-//! that a peer was told of. Those reach it lent or not, and their users must take care.
+//! that a peer has received. Those reach it lent or not, and their users must take care.
 //!
 //! ```compile_fail,E0382
 //! # fn post(lender: &mut warpline::Lender, qp: &warpline::QueuePair, mut buffer: warpline::Buffer) {
@@ -64,12 +64,12 @@ impl Buffer {
         self.octets as usize
     }
 
-    /// Whether there is no octet.
+    /// Returns true if there is no octet.
     pub const fn is_empty(&self) -> bool {
         self.octets == 0
     }
 
-    /// Where it begins in its region, in octets.
+    /// Returns its offset in its region, in octets.
     pub const fn offset(&self) -> usize {
         self.offset
     }
@@ -103,7 +103,7 @@ impl Buffer {
         }
     }
 
-    /// The region, if this is all of it: no other part is with anybody then, neither here nor with the stack.
+    /// Returns the region, if this is all of it: neither the application nor the stack then has another part.
     ///
     /// # Errors
     ///
@@ -129,7 +129,7 @@ impl Buffer {
         self.contains(offset, target.len()) && self.region.read(self.offset + offset, target)
     }
 
-    /// A copy of `octets` octets from `offset`; `None` when there are not as many.
+    /// Returns a copy of `octets` octets from `offset`; `None` when there are not as many.
     pub fn to_vec(&self, offset: usize, octets: usize) -> Option<Vec<u8>> {
         if self.contains(offset, octets) { self.region.to_vec(self.offset + offset, octets) } else { None }
     }
@@ -144,8 +144,9 @@ impl Buffer {
 }
 
 impl From<MemoryRegion> for Buffer {
-    /// All of the region, or its first 4 GiB - 1: a message has no more. Peers that have an advertisement of
-    /// the region reach it as before; whether they write to what is lent is between you and them.
+    /// Makes a buffer of all of the region, or its first 4 GiB - 1: a message has no more. Peers that have an
+    /// advertisement of the region reach it as before; whether they write to what is lent is between you and
+    /// them.
     fn from(region: MemoryRegion) -> Self {
         let octets = u32::try_from(region.len()).unwrap_or(u32::MAX);
         Self { region: Arc::new(region), offset: 0, octets }
@@ -173,7 +174,7 @@ pub enum Loan {
 }
 
 impl Loan {
-    /// The buffer, if it was lent to one request alone.
+    /// Returns the buffer, if it was lent to one request alone.
     pub fn into_buffer(self) -> Option<Buffer> {
         match self {
             Self::Owned(buffer) => Some(buffer),
@@ -260,9 +261,9 @@ pub struct Lender {
 }
 
 impl Lender {
-    /// A lender with room for as many loans as `completions` has for completions. Make queue pairs that
-    /// report to the same queue, and let nothing else poll it, no other lender either: what would come back
-    /// with a completion polled elsewhere stays lent.
+    /// Returns a lender with room for as many loans as `completions` has for completions. Make queue pairs
+    /// that report to the same queue, and let nothing else poll it, no other lender either: what would come
+    /// back with a completion polled elsewhere stays lent.
     pub fn new(completions: CompletionQueue) -> Self {
         let number = LenderNumber::unused();
         let room = if number.is_some() { completions.capacity() } else { 0 };
@@ -275,7 +276,7 @@ impl Lender {
         }
     }
 
-    /// The completion queue, for making queue pairs.
+    /// Returns the completion queue, for making queue pairs.
     pub const fn completions(&self) -> &CompletionQueue {
         &self.completions
     }
@@ -377,13 +378,13 @@ impl Lender {
         }
     }
 
-    /// The oldest completion, with what was lent for it. Does not wait.
+    /// Returns the oldest completion, with the buffers that were lent for it. Does not wait.
     pub fn poll(&mut self) -> Option<Returned> {
         let completion = self.completions.poll()?;
         Some(self.take_back(completion))
     }
 
-    /// The same; waits for it for `timeout`, see [`CompletionQueue::wait`].
+    /// Returns the same, and waits for it for `timeout`, see [`CompletionQueue::wait`].
     pub fn wait(&mut self, timeout: Duration) -> Option<Returned> {
         let completion = self.completions.wait(timeout)?;
         Some(self.take_back(completion))

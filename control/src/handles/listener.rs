@@ -35,18 +35,18 @@ impl Listener {
         Ok(Self { context, at: ListenAddress { port, ..at }, arrivals: receiver })
     }
 
-    /// The port: the one that was chosen if 0 was asked for.
+    /// Returns the port: the one that was chosen if 0 was asked for.
     pub const fn port(&self) -> u16 {
         self.at.port
     }
 
-    /// The address and port. `0.0.0.0` stands for all IPv4 addresses of the device, `::` for all addresses of
-    /// either family.
+    /// Returns the address and port. `0.0.0.0` means all IPv4 addresses of the device, `::` for all addresses
+    /// of either family.
     pub fn local(&self) -> SocketAddr {
         socket_address(self.at)
     }
 
-    /// The next connection request; waits for it for `timeout`.
+    /// Returns the next connection request; waits for it for `timeout`.
     ///
     /// # Errors
     ///

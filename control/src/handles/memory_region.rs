@@ -25,7 +25,7 @@ pub enum DeregisterError {
 }
 
 impl DeregisterError {
-    /// The memory, to try again.
+    /// Returns the memory, to try again.
     pub fn into_region(self) -> MemoryRegion {
         match self {
             Self::InUse(region) | Self::WindowsBound(region) | Self::Unanswered(region) => region,
@@ -47,7 +47,7 @@ pub struct MemoryRegion {
 }
 
 impl MemoryRegion {
-    /// All of `region`, registered as `registered`.
+    /// Returns all of `region`, registered as `registered`.
     pub(crate) fn new(registered: Registered, region: Region, addressing: Addressing) -> Self {
         Self { registered, origin_to: addressing.base_to(&region), range: (0, region.len()), region }
     }
@@ -57,41 +57,41 @@ impl MemoryRegion {
         self.region.len()
     }
 
-    /// Whether there is no octet. There always is.
+    /// Returns true if there is no octet. There always is.
     pub fn is_empty(&self) -> bool {
         self.region.is_empty()
     }
 
-    /// Its name. [`fast_registration`](Self::fast_registration) gives it another one.
+    /// Returns its STag. [`fast_registration`](Self::fast_registration) assigns another one.
     pub const fn stag(&self) -> STag {
         self.registered.stag()
     }
 
-    /// Whether what is sent from it is copied into frames: the memory may change, or the device cannot refer
-    /// to it, or to none ([`Region::is_copied`]). It costs a copy for each octet sent, and nothing when
-    /// receiving.
+    /// Returns true if what is sent from it is copied into frames: the memory may change, or the device
+    /// cannot refer to it, or to none ([`Region::is_copied`]). It costs a copy for each octet sent, and
+    /// nothing when receiving.
     pub fn is_copied(&self) -> bool {
         self.registered.copies(&self.region)
     }
 
-    /// The Tagged Offset of octet `offset`.
+    /// Returns the Tagged Offset of octet `offset`.
     pub const fn to(&self, offset: usize) -> u64 {
         self.origin_to.wrapping_add(offset as u64)
     }
 
-    /// The memory itself, to share with others or to register again.
+    /// Returns the memory itself, to share with others or to register again.
     pub const fn region(&self) -> &Region {
         &self.region
     }
 
-    /// Octets `offset..offset + octets`, for a work request. Whether they lie inside is checked when it is
-    /// worked on.
+    /// Returns octets `offset..offset + octets`, for a work request. The stack checks that they lie inside
+    /// when it processes the request.
     pub const fn slice(&self, offset: usize, octets: u32) -> Slice {
         Slice { stag: self.stag(), to: self.to(offset), octets }
     }
 
-    /// What a peer must know to write to octets `offset..offset + octets`; `None` when they are not all
-    /// registered.
+    /// Returns the advertisement by which a peer writes to octets `offset..offset + octets`; `None` when they
+    /// are not all registered.
     pub fn advertisement(&self, offset: usize, octets: u32) -> Option<Advertisement> {
         let (first, registered) = self.range;
         let end = offset.checked_add(octets as usize)?;
@@ -99,10 +99,10 @@ impl MemoryRegion {
         inside.then(|| Advertisement { to: self.to(offset), stag: self.stag(), octets })
     }
 
-    /// What to post to register octets `offset..offset + octets` of the memory anew, under another name,
-    /// which [`stag`](Self::stag) returns from now on: the last one must have been invalidated by then, by
-    /// either end. It is valid when the work request is done; a request that is posted after it on the same
-    /// queue pair takes effect after that.
+    /// Returns the work request to post to register octets `offset..offset + octets` of the memory anew,
+    /// under another name, which [`stag`](Self::stag) returns from now on: the last one must have been
+    /// invalidated by then, by either end. It is valid when the work request is done; a request that is
+    /// posted after it on the same queue pair takes effect after that.
     ///
     /// `access` is no more than at first. [`Sharing`] says whether other queue pairs may use it too; if not,
     /// it ends with the one that the work request is posted to.
@@ -138,7 +138,7 @@ impl MemoryRegion {
         self.region.read(offset, target)
     }
 
-    /// A copy of `octets` octets from `offset`; `None` when there are not as many.
+    /// Returns a copy of `octets` octets from `offset`; `None` when there are not as many.
     pub fn to_vec(&self, offset: usize, octets: usize) -> Option<Vec<u8>> {
         if !self.region.contains(offset, octets) {
             return None;
@@ -158,8 +158,8 @@ impl MemoryRegion {
         }
     }
 
-    /// Takes the memory back: afterwards no core reaches it and its STag names nothing (DDP-8.3.1-07). Tries
-    /// for `patience` while sends read from it or windows are bound to it.
+    /// Takes the memory back: afterwards no core reaches it and its STag names nothing. Tries for `patience`
+    /// while sends read from it or windows are bound to it.
     ///
     /// A drop does the same with a wait of at most 100 ms; the engine completes the rest, and the memory
     /// itself stays until then.
@@ -167,6 +167,7 @@ impl MemoryRegion {
     /// # Errors
     ///
     /// [`DeregisterError`], with the memory, which is still registered.
+    // Requirements: DDP-8.3.1-07
     pub fn deregister(mut self, patience: Duration) -> Result<(), DeregisterError> {
         match self.registered.deregister(patience) {
             DeregisterOutcome::Done => Ok(()),

@@ -173,7 +173,7 @@ fn with_arguments(
     Ok(builder)
 }
 
-/// Memory of the EAL, which frames carry by reference.
+/// Returns a source of the EAL's memory, which frames carry by reference.
 pub fn hugepages(eal: Eal) -> MemorySource {
     MemorySource::new(move |octets| Region::huge(eal, octets).ok())
 }
@@ -258,7 +258,7 @@ impl Device {
     }
 }
 
-/// Two devices with a wire in memory between them.
+/// Opens two devices with a wire in memory between them.
 ///
 /// # Errors
 ///

@@ -113,7 +113,7 @@ impl QueuePair {
         self.post(SendRequest::new(id, operation, local))
     }
 
-    /// An RDMA Write of `local` to octet `offset` of `remote`.
+    /// Returns an RDMA Write of `local` to octet `offset` of `remote`.
     pub(crate) fn write_request(
         id: u64,
         local: impl Into<Payload>,
@@ -125,7 +125,7 @@ impl QueuePair {
         Ok(SendRequest::new(id, Operation::Write { stag: remote.stag, to }, local))
     }
 
-    /// An RDMA Read into `local` from octet `offset` of `remote`.
+    /// Returns an RDMA Read into `local` from octet `offset` of `remote`.
     pub(crate) fn read_request(
         id: u64,
         local: impl Into<Payload>,
@@ -181,12 +181,12 @@ impl QueuePair {
         self.shared.post_receives(requests)
     }
 
-    /// Whether its sends are reported to `completions`.
+    /// Returns true if its sends are reported to `completions`.
     pub fn reports_sends_to(&self, completions: &CompletionQueue) -> bool {
         self.shared.reports_sends_to(&completions.ring)
     }
 
-    /// Whether its receives are reported to `completions`.
+    /// Returns true if its receives are reported to `completions`.
     pub fn reports_receives_to(&self, completions: &CompletionQueue) -> bool {
         self.shared.reports_receives_to(&completions.ring)
     }
@@ -195,7 +195,7 @@ impl QueuePair {
 /// Octets that an Atomic Operation works on.
 const ATOMIC_OCTETS: u64 = 8;
 
-/// The Tagged Offset of octet `offset` of `remote`, when `octets` octets from there lie inside.
+/// Returns the Tagged Offset of octet `offset` of `remote`, when `octets` octets from there lie inside.
 #[inline]
 pub(crate) fn place_in(remote: &Advertisement, offset: u64, octets: u64) -> Result<u64, PostError> {
     let to = u32::try_from(octets).ok().and_then(|octets| remote.range(offset, octets));

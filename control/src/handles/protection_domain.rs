@@ -19,7 +19,8 @@ use crate::vocabulary::queue_pair::{CreateError, QpConfig};
 
 /// Queue pairs and the memory they may reach (RFC 5041 §8.2). Clones are the same domain. Nothing of it is
 /// open to another domain, of the same application or not: a completion queue or a receive queue is shared
-/// only by its owner (DDP-8.3.2-04).
+/// only by its owner.
+// Requirements: DDP-8.3.2-04
 #[derive(Clone)]
 pub struct ProtectionDomain {
     context: Arc<DeviceContext>,
@@ -61,12 +62,13 @@ impl ProtectionDomain {
     }
 
     /// Registers all of `region` for `queue_pair` alone: no other stream reaches it, not even of this domain,
-    /// and the peer of `queue_pair` may invalidate it, because no other stream uses it (DDP-8.2-03,
-    /// RDMAP-8.1.1-02). It becomes invalid when the queue pair is gone.
+    /// and the peer of `queue_pair` may invalidate it, because no other stream uses it. It becomes invalid
+    /// when the queue pair is gone.
     ///
     /// # Errors
     ///
     /// [`MemoryError`].
+    // Requirements: DDP-8.2-03, RDMAP-8.1.1-02
     pub fn register_for(
         &self,
         queue_pair: &QueuePair,
@@ -99,7 +101,7 @@ impl ProtectionDomain {
         Ok(MemoryRegion::new(Registered::new(self.context.clone(), stag), region, addressing))
     }
 
-    /// A window, bound to nothing yet. Waits for the core.
+    /// Returns a window, bound to nothing yet. Waits for the core.
     ///
     /// # Errors
     ///

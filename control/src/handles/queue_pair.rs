@@ -56,23 +56,24 @@ impl QueuePair {
         self.shared.pd
     }
 
-    /// Its number, as completions carry it.
+    /// Returns its number, as completions carry it.
     pub fn number(&self) -> QpNumber {
         self.shared.number
     }
 
     /// Receives that it has taken from its [`SharedReceiveQueue`](crate::SharedReceiveQueue) so far: what its
-    /// peer has used up of it (DDP-8.3.2-07, RDMAP-8.1.2-05).
+    /// peer has used up of it.
+    // Requirements: DDP-8.3.2-07, RDMAP-8.1.2-05
     pub fn receives_taken(&self) -> u64 {
         self.shared.receives_taken()
     }
 
-    /// Its state.
+    /// Returns its state.
     pub fn state(&self) -> QpState {
         self.shared.state()
     }
 
-    /// The error that ended its stream, if one did.
+    /// Returns the error that ended its stream, if one did.
     pub fn error(&self) -> Option<StreamError> {
         self.shared.error()
     }
@@ -88,19 +89,19 @@ impl QueuePair {
         self.context.ask(|reply| Request::Connect { qp, remote, config, reply })?
     }
 
-    /// Our address and port on its connection; `None` before the connection is in Full Operation. They stay
-    /// known after its end.
+    /// Returns our address and port on its connection; `None` before the connection is in Full Operation.
+    /// They stay known after its end.
     pub fn local_addr(&self) -> Option<SocketAddr> {
         self.status.pair().map(|pair| pair.local)
     }
 
-    /// The peer's address and port, as [`local_addr`](Self::local_addr).
+    /// Returns the peer's address and port, as [`local_addr`](Self::local_addr).
     pub fn peer_addr(&self) -> Option<SocketAddr> {
         self.status.pair().map(|pair| pair.remote)
     }
 
-    /// How its connection's TCP fares at this moment: round-trip time, windows, what is in flight, what was
-    /// sent again and why. `None` without a connection in Full Operation.
+    /// Returns the state of its connection's TCP at this moment: round-trip time, windows, what is in flight,
+    /// what was sent again and why. `None` without a connection in Full Operation.
     ///
     /// # Errors
     ///
@@ -109,12 +110,12 @@ impl QueuePair {
         self.context.ask(|reply| Request::ConnectionReport { qp: self.number(), reply })
     }
 
-    /// Closes our half of the connection after everything posted (DDP-6.2.1-01): what is posted later is
-    /// flushed (DDP-6.2.1-02). The peer's half stays open until the peer closes it (DDP-6.2.1-06): what it
-    /// sends is placed and completes receives, those posted after this call among them.
-    /// [`wait_closed`](Self::wait_closed) waits for the end of both halves. A peer from which nothing comes
-    /// for [`QpConfig::disconnect_timeout`] is given up: the connection is reset, and ends with
-    /// [`StreamError::Tcp`]`(`[`CloseReason::TimedOut`]`)`.
+    /// Closes our half of the connection after everything posted: what is posted later is flushed. The peer's
+    /// half stays open until the peer closes it: what it sends is placed and completes receives, those posted
+    /// after this call among them. [`wait_closed`](Self::wait_closed) waits for the end of both halves. A
+    /// peer from which nothing comes for [`QpConfig::disconnect_timeout`] is abandoned: the connection is
+    /// reset, and ends with [`StreamError::Tcp`]`(`[`CloseReason::TimedOut`]`)`.
+    // Requirements: DDP-6.2.1-01, DDP-6.2.1-02, DDP-6.2.1-06
     pub fn disconnect(&self) {
         // A stopped device has closed everything.
         let _ = self.context.send(Request::Disconnect { qp: self.shared.clone() });
@@ -126,9 +127,10 @@ impl QueuePair {
         let _ = self.context.send(Request::Abort { qp: self.number() });
     }
 
-    /// Whether the peer has closed its half of the connection: everything it sent has arrived, and nothing
-    /// more will (DDP-6.2.1-04). Our half then closes too, after everything posted, unless it is to be kept
-    /// open ([`QpConfig::keep_open`]).
+    /// Returns true if the peer has closed its half of the connection: everything it sent has arrived, and
+    /// nothing more will. Our half then closes too, after everything posted, unless it is to be kept open
+    /// ([`QpConfig::keep_open`]).
+    // Requirements: DDP-6.2.1-04
     pub fn peer_closed(&self) -> bool {
         self.status.close_state().peer_closed
     }

@@ -31,7 +31,8 @@ impl Registered {
         self.stag
     }
 
-    /// Renames it: the new name cannot be predicted, and is not the one before (RDMAP-8.1.1-03).
+    /// Renames it: the new name cannot be predicted, and is not the one before.
+    // Requirements: RDMAP-8.1.1-03
     pub(crate) fn rename(&mut self) -> STag {
         if let Some(context) = &self.context {
             self.stag = context.next_name(self.stag);
@@ -39,7 +40,7 @@ impl Registered {
         self.stag
     }
 
-    /// Whether sends copy their payload from `region` into frames.
+    /// Returns true if sends copy their payload from `region` into frames.
     pub(crate) fn copies(&self, region: &warpline_dataplane::memory::Region) -> bool {
         self.context.as_ref().is_none_or(|context| !context.gathers) || region.is_copied()
     }
@@ -50,8 +51,8 @@ impl Registered {
         let (stag, last) = (self.first, self.stag);
         let outcome =
             context.ask(|reply| Request::Deregister { stag, last, patience: Some(patience), reply });
-        // DDP-8.3.1-07: without control a core that is still polled keeps its memory. One that is not polled
-        // reaches none.
+        // Without control a core that is still polled keeps its memory. One that is not polled reaches none.
+        // Requirements: DDP-8.3.1-07
         let without_control =
             || if context.is_driven() { DeregisterOutcome::Unanswered } else { DeregisterOutcome::Done };
         let outcome = outcome.unwrap_or_else(|_| without_control());

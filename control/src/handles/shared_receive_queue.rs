@@ -17,9 +17,9 @@ use super::context::DeviceContext;
 /// A queue pair made by [`queue_pair_sharing`](crate::ProtectionDomain::queue_pair_sharing) takes the oldest
 /// when a message begins; the completion, in the queue pair's completion queue, names both. What each peer
 /// uses up can be counted ([`receives_taken`](crate::QueuePair::receives_taken)), and held at a time no more
-/// than the queue pair's [`receive_depth`](crate::QpConfig::receive_depth) (DDP-8.3.2-07, RDMAP-8.1.2-05). A
-/// message that finds the queue empty ends its stream: post in time; [`arm_limit`](Self::arm_limit) reports
-/// when.
+/// than the queue pair's [`receive_depth`](crate::QpConfig::receive_depth). A message that finds the queue
+/// empty ends its stream: post in time; [`arm_limit`](Self::arm_limit) reports when.
+// Requirements: DDP-8.3.2-07, RDMAP-8.1.2-05
 #[derive(Clone)]
 pub struct SharedReceiveQueue {
     context: Arc<DeviceContext>,
@@ -35,7 +35,8 @@ impl SharedReceiveQueue {
         Self { context, queue: Arc::new(queue) }
     }
 
-    /// What cores see of it, if it belongs to the Protection Domain `pd` of the device of `context`.
+    /// Returns the part of the queue that cores use, if it belongs to the Protection Domain `pd` of the
+    /// device of `context`.
     pub(crate) fn of(
         &self,
         context: &Arc<DeviceContext>,
@@ -44,7 +45,7 @@ impl SharedReceiveQueue {
         (Arc::ptr_eq(&self.context, context) && self.queue.pd == pd).then(|| self.queue.clone())
     }
 
-    /// Its name in asynchronous events.
+    /// Returns its name in asynchronous events.
     pub fn number(&self) -> SrqNumber {
         self.queue.number
     }
@@ -59,7 +60,7 @@ impl SharedReceiveQueue {
         self.queue.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are none.
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }

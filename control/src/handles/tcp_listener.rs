@@ -35,17 +35,17 @@ impl TcpListener {
         Ok(Self { context, at: ListenAddress { port, ..at }, streams })
     }
 
-    /// The port: the one that was chosen if 0 was asked for.
+    /// Returns the port: the one that was chosen if 0 was asked for.
     pub const fn port(&self) -> u16 {
         self.at.port
     }
 
-    /// The address and port, as [`Listener::local`](crate::Listener::local).
+    /// Returns the address and port, as [`Listener::local`](crate::Listener::local).
     pub fn local(&self) -> SocketAddr {
         socket_address(self.at)
     }
 
-    /// The next connection; waits for it for `timeout`.
+    /// Returns the next connection; waits for it for `timeout`.
     ///
     /// # Errors
     ///

@@ -23,12 +23,13 @@ use crate::vocabulary::stream::{SwitchError, TcpStreamError, UnnegotiatedConfig}
 /// [`TcpListener::accept`](crate::TcpListener::accept) or [`ConnectionRequest::reject_to_stream`].
 ///
 /// Octets go both ways until MPA is started, at once or later: as Initiator by [`initiate`](Self::initiate),
-/// as Responder by [`respond`](Self::respond), whichever end opened the connection (MPA-7.1-06), or without
-/// startup frames by [`start_unnegotiated`](Self::start_unnegotiated). When startup ends in a rejection, the
-/// connection is in streaming mode again (MPA-7.1.2-07, MPA-7.1.2-13).
+/// as Responder by [`respond`](Self::respond), whichever end opened the connection, or without startup frames
+/// by [`start_unnegotiated`](Self::start_unnegotiated). When startup ends in a rejection, the connection is
+/// in streaming mode again.
 ///
 /// What is not read closes TCP's window; what is written waits in a queue of about 64 KiB. Dropping it in
 /// streaming mode closes the connection in an orderly way; once MPA has started, the queue pair decides.
+// Requirements: MPA-7.1-06, MPA-7.1.2-07, MPA-7.1.2-13
 pub struct TcpStream {
     context: Arc<DeviceContext>,
     shared: Arc<SharedStream>,
@@ -39,17 +40,17 @@ impl TcpStream {
         Self { context, shared }
     }
 
-    /// The peer's address and port.
+    /// Returns the peer's address and port.
     pub fn remote(&self) -> SocketAddr {
         self.shared.pair.remote
     }
 
-    /// Our address and port.
+    /// Returns our address and port.
     pub fn local(&self) -> SocketAddr {
         self.shared.pair.local
     }
 
-    /// Octets that can be read at once.
+    /// Returns the number of octets that can be read at once.
     pub fn available(&self) -> usize {
         self.shared.pending_octets()
     }
@@ -129,8 +130,8 @@ impl TcpStream {
     }
 
     /// Starts MPA as its Initiator, at once or after streaming octets: our last one is followed by the
-    /// Request, and the next one of the peer belongs to its Reply (MPA-7.1-05). Returns when sends may be
-    /// posted. The address and TCP part of `config` mean nothing here;
+    /// Request, and the next one of the peer belongs to its Reply. Returns when sends may be posted. The
+    /// address and TCP part of `config` mean nothing here;
     /// [`Revision::TwoThenOne`](crate::Revision::TwoThenOne) is revision 2, there being one connection only.
     ///
     /// # Errors
@@ -138,6 +139,7 @@ impl TcpStream {
     /// [`ConnectError`]. After [`Rejected`](ConnectError::Rejected) the connection is in streaming mode
     /// again, with all octets after the Reply; with [`PendingStreamData`](ConnectError::PendingStreamData) it
     /// still is.
+    // Requirements: MPA-7.1-05
     pub fn initiate(&self, qp: &QueuePair, config: &ConnectConfig) -> Result<Connected, ConnectError> {
         if !qp.is_of(&self.context) {
             return Err(ConnectError::OtherDevice);
@@ -149,15 +151,16 @@ impl TcpStream {
     }
 
     /// Starts MPA as its Responder: `last_message`, which may be empty, is our last streaming octets before
-    /// the Reply, and the peer's next octet belongs to its Request, however soon that comes (MPA-7.1.5-02).
-    /// Waits for the Request. Of `config`, the backlog and TCP part mean nothing here.
+    /// the Reply, and the peer's next octet belongs to its Request, however soon that comes. Waits for the
+    /// Request. Of `config`, the backlog and TCP part mean nothing here.
     ///
     /// Octets that wait to be read are the beginning of the Request, unless there is a last message: then
-    /// nothing can have followed it, and they are streaming data that was forgotten (MPA-7.1.5-01).
+    /// nothing can have followed it, and they are streaming data that was forgotten.
     ///
     /// # Errors
     ///
     /// [`SwitchError`].
+    // Requirements: MPA-7.1.5-02, MPA-7.1.5-01
     pub fn respond(
         &self,
         last_message: &[u8],
@@ -169,15 +172,16 @@ impl TcpStream {
         Ok(ConnectionRequest::new(self.context.clone(), connection, self.shared.pair, request))
     }
 
-    /// Full Operation without startup frames, as draft-culley-iwarp-mpa-00 has it: Markers and CRCs always,
-    /// and no waiting for the other end. In `direction`, the octets after those written and read so far
-    /// belong to it; the other direction stays in streaming mode until it is started too, with the same queue
-    /// pair (C00-8.1-01 to C00-8.1-06). Both ends must know where that is, and what `config` says; that of
-    /// the second call counts no more.
+    /// Starts Full Operation without startup frames, as draft-culley-iwarp-mpa-00 has it: Markers and CRCs
+    /// always, and no waiting for the other end. In `direction`, the octets after those written and read so
+    /// far belong to it; the other direction stays in streaming mode until it is started too, with the same
+    /// queue pair. Both ends must know where that is, and what `config` says; that of the second call counts
+    /// no more.
     ///
     /// # Errors
     ///
     /// [`SwitchError`].
+    // Requirements: C00-8.1-01 to C00-8.1-06
     pub fn start_unnegotiated(
         &self,
         qp: &QueuePair,

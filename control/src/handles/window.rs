@@ -23,7 +23,7 @@ pub enum DeallocateError {
 }
 
 impl DeallocateError {
-    /// The window, to try again.
+    /// Returns the window, to try again.
     pub fn into_window(self) -> MemoryWindow {
         match self {
             Self::InUse(window) | Self::Unanswered(window) => window,
@@ -48,14 +48,16 @@ impl MemoryWindow {
         Self { registered, to: 0, octets: 0 }
     }
 
-    /// What the peer calls it, once it is bound. [`binding`](Self::binding) gives it another name each time.
+    /// Returns its STag, by which the peer addresses it once it is bound. [`binding`](Self::binding) assigns
+    /// another one each time.
     pub const fn stag(&self) -> STag {
         self.registered.stag()
     }
 
-    /// What to post to bind it to octets `offset..offset + octets` of `region`: it must not be bound then, so
-    /// invalidate it first if it is bound and neither end has. It is the peer's when the work request is
-    /// done; an advertisement that is posted after it on the same queue pair arrives after that.
+    /// Returns the work request to post to bind it to octets `offset..offset + octets` of `region`: it must
+    /// not be bound then, so invalidate it first if it is bound and neither end has. It is the peer's when
+    /// the work request is done; an advertisement that is posted after it on the same queue pair arrives
+    /// after that.
     ///
     /// `region` must have been registered with [`Access::WINDOW_BIND`], and with [`Access::LOCAL_WRITE`] if
     /// the peer is to change anything. `access` is of [`Access::REMOTE`].
@@ -75,13 +77,13 @@ impl MemoryWindow {
         Binding { window, registration: region.stag(), to, octets, access, zero_based }
     }
 
-    /// The Tagged Offset of octet `offset` of the window.
+    /// Returns the Tagged Offset of octet `offset` of the window.
     pub const fn to(&self, offset: u64) -> u64 {
         self.to.wrapping_add(offset)
     }
 
-    /// What the peer must know of octets `offset..offset + octets` of the window; `None` when they do not all
-    /// lie inside.
+    /// Returns the advertisement by which a peer reaches octets `offset..offset + octets` of the window;
+    /// `None` when they do not all lie inside.
     pub fn advertisement(&self, offset: u64, octets: u32) -> Option<Advertisement> {
         let inside = offset.checked_add(u64::from(octets)).is_some_and(|end| end <= self.octets);
         inside.then(|| Advertisement { to: self.to(offset), stag: self.stag(), octets })

@@ -38,7 +38,7 @@ impl Advertisement {
     /// Octets of the message.
     pub const OCTETS: usize = 16;
 
-    /// The message.
+    /// Returns the message.
     pub fn encode(&self) -> [u8; Self::OCTETS] {
         let mut message = [0; Self::OCTETS];
         message[..8].copy_from_slice(&self.to.to_be_bytes());
@@ -64,7 +64,7 @@ impl Advertisement {
         })
     }
 
-    /// The Tagged Offset of octet `offset` when `octets` octets from there lie inside.
+    /// Returns the Tagged Offset of octet `offset` when `octets` octets from there lie inside.
     pub(crate) fn range(&self, offset: u64, octets: u32) -> Option<u64> {
         let end = offset.checked_add(u64::from(octets))?;
         if end <= u64::from(self.octets) { self.to.checked_add(offset) } else { None }

@@ -27,14 +27,15 @@ pub enum Revision {
     /// Revision 2 (RFC 6581): the [terms](ConnectConfig::terms) are negotiated. Peers of before 2012 close.
     Two,
     /// Revision 2, and revision 1 on a new TCP connection if the peer turns out not to know it: if it closes
-    /// or resets without a word, or answers with a lower revision (MPAv2-10-05). With more Private Data than
-    /// an enhanced Request holds, or terms that ask for nothing of revision 2, revision 1 at once.
+    /// or resets without a word, or answers with a lower revision. With more Private Data than an enhanced
+    /// Request holds, or terms that ask for nothing of revision 2, revision 1 at once.
+    // Requirements: MPAv2-10-05
     #[default]
     TwoThenOne,
 }
 
 impl Revision {
-    /// What is tried first.
+    /// Returns the revision to try first.
     pub(crate) const fn first(self, terms: Terms, private_data_octets: usize) -> u8 {
         match self {
             Self::Zero => 0,
@@ -60,9 +61,9 @@ pub struct ConnectConfig {
     /// The revision of MPA.
     pub revision: Revision,
     /// What an enhanced Request asks for: depths of RDMA Reads, and with indications to choose from, the
-    /// peer-to-peer model in which the Responder may send first (MPAv2-5-02). With depths that are not
-    /// negotiated and no indication there is nothing to ask for, and the Request is not enhanced
-    /// (MPAv2-10-03).
+    /// peer-to-peer model in which the Responder may send first. With depths that are not negotiated and no
+    /// indication there is nothing to ask for, and the Request is not enhanced.
+    // Requirements: MPAv2-5-02, MPAv2-10-03
     pub terms: Terms,
     /// Whether the peer may be one of the RDMA Consortium's: it answers in revision 0, and the connection
     /// then has version 0 of DDP and RDMAP, Markers and CRCs (RFC 5044 appendix C).
@@ -81,8 +82,8 @@ pub struct ConnectConfig {
 }
 
 impl Default for ConnectConfig {
-    /// No Private Data, no Markers, revision 2 or else 1, the client-server model, not permissive, nudges,
-    /// ten seconds, TCP as on the device, any local address and port.
+    /// Returns no Private Data, no Markers, revision 2 or else 1, the client-server model, not permissive,
+    /// nudges, ten seconds, TCP as on the device, any local address and port.
     fn default() -> Self {
         Self {
             private_data: Vec::new(),
@@ -103,9 +104,11 @@ impl Default for ConnectConfig {
 pub struct Connected {
     /// Its Private Data.
     pub private_data: Box<[u8]>,
-    /// What else its Reply said: the revision, and its IRD and ORD (MPAv2-9.1-08).
+    /// What else its Reply said: the revision, and its IRD and ORD.
+    // Requirements: MPAv2-9.1-08
     pub peer: Peer,
-    /// The version of DDP and RDMAP: 1, or 0 with a peer of the RDMA Consortium's (RDMAC-C.2.5-02).
+    /// The version of DDP and RDMAP: 1, or 0 with a peer of the RDMA Consortium's.
+    // Requirements: RDMAC-C.2.5-02
     pub version: u8,
     /// Our IRD and ORD on this connection.
     pub depths: ReadDepths,
@@ -128,7 +131,8 @@ pub enum ConnectError {
     Rejected {
         /// The peer's reason, in words of its own.
         private_data: Box<[u8]>,
-        /// What else its Reply said. An ORD above our IRD may be the reason (MPAv2-9.1-04).
+        /// What else its Reply said. An ORD above our IRD may be the reason.
+        // Requirements: MPAv2-9.1-04
         peer: Peer,
     },
     /// The peer accepted on terms that we cannot meet, and received a Terminate for it (RFC 6581 §8): more
@@ -161,7 +165,8 @@ pub enum ConnectError {
     /// The [local address](ConnectConfig::local) is none of the device's.
     #[error("the local address is none of the device's: choose one of those it was started with")]
     NoAddress,
-    /// Streaming octets of the peer wait to be read (MPA-7.1.5-01): read them, then start MPA.
+    /// Streaming octets of the peer wait to be read: read them, then start MPA.
+    // Requirements: MPA-7.1.5-01
     #[error("{octets} octets of streaming data wait to be read: read them before MPA is started")]
     PendingStreamData {
         /// How many.
@@ -184,8 +189,8 @@ pub enum ConnectError {
     Stopped(#[from] Stopped),
 }
 
-/// Refuses Private Data that a startup frame with room for `most_octets` does not hold (MPA-7.1.1-18,
-/// MPAv2-9-02).
+/// Refuses Private Data that a startup frame with room for `most_octets` does not hold.
+// Requirements: MPA-7.1.1-18, MPAv2-9-02
 pub(crate) fn check_private_data(private_data: &[u8], most_octets: usize) -> Result<(), PrivateDataTooLong> {
     let octets = private_data.len();
     if octets > most_octets { Err(PrivateDataTooLong { octets, most_octets }) } else { Ok(()) }

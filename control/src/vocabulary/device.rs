@@ -15,16 +15,18 @@ use super::device_name::DeviceName;
 use super::poll_thread::PollThreadError;
 use super::quota::Quotas;
 
-/// Whether CRCs are used. Only an administrator decides this; users of connections do not see it
-/// (MPA-4.4-06).
+/// Whether CRCs are used. Only an administrator decides this; users of connections do not see it.
+// Requirements: MPA-4.4-06
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum CrcPolicy {
-    /// C=1 in every startup frame: CRCs are always generated and checked (MPA-4.4-02, MPA-4.4-03).
+    /// C=1 in every startup frame: CRCs are always generated and checked.
+    // Requirements: MPA-4.4-02, MPA-4.4-03
     #[default]
     Always,
-    /// C=0: no CRCs with peers that say the same (MPA-4.4-04). Octets that are damaged below TCP's checksum,
-    /// and headers that lead them astray, then go unnoticed: not without end-to-end protection at least as
-    /// strong, such as IPsec (MPA-4.4-05).
+    /// C=0: no CRCs with peers that say the same. Octets that are damaged below TCP's checksum, and headers
+    /// that lead them astray, then go unnoticed: not without end-to-end protection at least as strong, such
+    /// as IPsec.
+    // Requirements: MPA-4.4-04, MPA-4.4-05
     OffIfPeerAgrees,
 }
 
@@ -33,17 +35,18 @@ pub enum CrcPolicy {
 pub struct MemorySource(Arc<dyn Fn(usize) -> Option<Region> + Send + Sync>);
 
 impl MemorySource {
-    /// Memory from `allocate`, which takes a number of octets and returns `None` when memory is short.
+    /// Returns a source of memory from `allocate`, which takes a number of octets and returns `None` when
+    /// memory is short.
     pub fn new(allocate: impl Fn(usize) -> Option<Region> + Send + Sync + 'static) -> Self {
         Self(Arc::new(allocate))
     }
 
-    /// Ordinary memory.
+    /// Returns a source of ordinary memory.
     pub fn heap() -> Self {
         Self::new(Region::heap)
     }
 
-    /// `octets` octets of it; `None` when it is short.
+    /// Allocates `octets` octets; returns `None` when memory is short.
     pub fn allocate(&self, octets: usize) -> Option<Region> {
         (self.0)(octets)
     }
@@ -71,7 +74,8 @@ pub struct DeviceConfig {
     pub duplicate_address_detection: bool,
     /// The VLAN that all frames belong to, 1 to 4094, by an IEEE 802.1Q tag; `None` for frames without one.
     pub vlan: Option<u16>,
-    /// Octets a peer may have in flight on one connection (DDP-A-01): at least the product of rate and delay.
+    /// Octets a peer may have in flight on one connection: at least the product of rate and delay.
+    // Requirements: DDP-A-01
     pub window_octets: u32,
     /// How TCP behaves on its connections.
     pub tcp: Behaviour,
@@ -84,7 +88,8 @@ pub struct DeviceConfig {
 }
 
 impl DeviceConfig {
-    /// The usual, with one address: no routes, no VLAN, a window of 2 MiB, CRCs always, memory from the heap.
+    /// Returns the defaults with one address: no routes, no VLAN, a window of 2 MiB, CRCs always, memory from
+    /// the heap.
     pub fn new(address: impl Into<IpAddr>, prefix_bits: u8) -> Self {
         Self {
             addresses: vec![Cidr::new(address.into(), prefix_bits)],
@@ -176,7 +181,7 @@ pub struct Usage {
     pub refused_by_quota: u64,
 }
 
-/// The addresses and routes of a configuration that a core can work with.
+/// Returns the addresses and routes of a configuration that a core can work with.
 pub(crate) fn check(config: &DeviceConfig) -> Result<(Addresses, Routes), StartError> {
     if let Some(vlan) = config.vlan
         && !(1..=4094).contains(&vlan)

@@ -84,7 +84,7 @@ pub enum DeviceKind {
     Eal,
 }
 
-/// What stands between the colon and the options.
+/// The text between the colon and the options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Target {
     Nothing,
@@ -132,7 +132,7 @@ pub enum DeviceNameFault {
         /// The option.
         option: String,
     },
-    /// An option that may stand once stands twice.
+    /// An option is present twice that may be present once.
     #[error("the option '{0}' is given twice")]
     Repeated(String),
     /// The value of an option is impossible.

@@ -52,9 +52,9 @@ pub struct ListenConfig {
 }
 
 impl Default for ListenConfig {
-    /// A backlog of 128, no Markers, any indication, not permissive, ten seconds for the Request, a minute
-    /// for the application's answer and another for the first FPDU, TCP as on the device, no other listener
-    /// on the same port of the same address.
+    /// Returns a backlog of 128, no Markers, any indication, not permissive, ten seconds for the Request, a
+    /// minute for the application's answer and another for the first FPDU, TCP as on the device, no other
+    /// listener on the same port of the same address.
     fn default() -> Self {
         Self {
             backlog: 128,
@@ -94,8 +94,9 @@ pub enum AcceptError {
     /// No peer connected in time.
     #[error("no peer connected in time")]
     TimedOut,
-    /// A peer connected and failed at MPA startup, with MPA error 4 (MPA-7.1.1-02, MPA-8-06). It is that
-    /// peer's fault alone: go on accepting.
+    /// A peer connected and failed at MPA startup, with MPA error 4. It is that peer's fault alone: go on
+    /// accepting.
+    // Requirements: MPA-7.1.1-02, MPA-8-06
     #[error("MPA startup with {remote} failed: {fault}")]
     Startup {
         /// The peer.
@@ -131,7 +132,7 @@ pub enum AnswerError {
     #[error(transparent)]
     PrivateDataTooLong(#[from] PrivateDataTooLong),
     /// The peer takes fewer RDMA Reads at a time than this end needs. The request is rejected, and the Reply
-    /// tells the peer how many that are (RFC 6581 §9.1).
+    /// states how many that are (RFC 6581 §9.1).
     #[error("the peer takes {offered} RDMA Reads at a time, fewer than the {needed} needed")]
     InsufficientIrd {
         /// The peer's IRD.
@@ -162,19 +163,21 @@ impl From<Unacceptable> for AnswerError {
 /// How the connection that was accepted runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accepted {
-    /// The version of DDP and RDMAP: 1, or 0 with a peer of the RDMA Consortium's (RDMAC-C.2.4-03).
+    /// The version of DDP and RDMAP: 1, or 0 with a peer of the RDMA Consortium's.
+    // Requirements: RDMAC-C.2.4-03
     pub version: u8,
     /// Our IRD and ORD on this connection.
     pub depths: ReadDepths,
 }
 
-/// Connections that wait at a listener of which `wanted` may: one at least, and no more than a core has.
+/// Returns the backlog of a listener that asks for `wanted`: one at least, and no more than a core has
+/// connections.
 pub(crate) fn backlog(wanted: u32) -> u32 {
     wanted.clamp(1, limits::CONNECTIONS_PER_CORE as u32)
 }
 
-/// Where a listener of `device` listens that is to do so at `local`: at one address; at all IPv4 addresses
-/// for `0.0.0.0`; at all addresses of either family for `::`.
+/// Returns the addresses at which a listener of `device` for `local` listens: at one address; at all IPv4
+/// addresses for `0.0.0.0`; at all addresses of either family for `::`.
 pub(crate) fn listen_address(device: &DeviceConfig, local: SocketAddr) -> Result<ListenAddress, ListenError> {
     let (address, port) = (local.ip().to_canonical(), local.port());
     let known = address.is_unspecified() || device.addresses.iter().any(|own| own.address == address);
@@ -185,7 +188,7 @@ pub(crate) fn listen_address(device: &DeviceConfig, local: SocketAddr) -> Result
     Ok(ListenAddress { address: (!everywhere).then_some(address), port })
 }
 
-/// The address that a listener was made with, and the port that it has.
+/// Returns the address that a listener was made with, and the port that it has.
 pub(crate) fn socket_address(at: ListenAddress) -> SocketAddr {
     SocketAddr::new(at.address.unwrap_or(Ipv6Addr::UNSPECIFIED.into()), at.port)
 }

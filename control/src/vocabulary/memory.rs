@@ -26,7 +26,8 @@ impl Addressing {
 /// Which queue pairs may use memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharing {
-    /// All of its Protection Domain. No peer can invalidate it then (RDMAP-8.1.1-02).
+    /// All of its Protection Domain. No peer can invalidate it then.
+    // Requirements: RDMAP-8.1.1-02
     AllStreams,
     /// One alone.
     OneStream,
@@ -53,7 +54,8 @@ pub enum MemoryError {
     /// The queue pair that alone is to reach the memory is of another Protection Domain.
     #[error("the queue pair is of another protection domain: no stream of it reaches memory of this one")]
     OtherDomain,
-    /// The Tagged Offset after the last octet would be 2^64 or more.
+    /// The Tagged Offset after the last octet would be 2^64 or more.
+    // Requirements: A-14
     #[error("the Tagged Offsets of the memory would wrap at 2^64: register less of it")]
     Wrap,
     /// The memory is constant ([`Region::freeze`]), and the rights asked for are to write to it.

@@ -52,7 +52,7 @@ pub struct QpConfig {
 }
 
 impl Default for QpConfig {
-    /// 128 work requests each way, packing, a few retries, and a minute after a disconnect.
+    /// Returns 128 work requests each way, packing, a few retries, and a minute after a disconnect.
     fn default() -> Self {
         Self {
             send_depth: 128,

@@ -25,8 +25,8 @@ pub struct Quotas {
 }
 
 impl Default for Quotas {
-    /// Half of what a device has, three quarters for a network: one holder alone never leaves nothing for
-    /// another.
+    /// Returns half of what a device has, three quarters for a network: one holder alone never leaves nothing
+    /// for another.
     fn default() -> Self {
         Self {
             regions_per_domain: limits::REGIONS_PER_DOMAIN,

@@ -5,10 +5,12 @@ use warpline_dataplane::wire::mpa::{EnhancedData, StartupError, StartupFrame};
 
 pub use warpline_dataplane::mpa::enhanced::{ReadDepths, RtrKinds, Terms};
 
-/// Most octets of Private Data in a startup frame (MPA-7.1.1-18).
+/// Most octets of Private Data in a startup frame.
+// Requirements: MPA-7.1.1-18
 pub const PRIVATE_DATA_MAX_OCTETS: usize = StartupFrame::PRIVATE_DATA_MAX;
 
-/// Most of them that are the ULP's when the frame is enhanced (MPAv2-9-02, A-19).
+/// Most of them that are the ULP's when the frame is enhanced.
+// Requirements: MPAv2-9-02, A-19
 pub const ENHANCED_PRIVATE_DATA_MAX_OCTETS: usize = PRIVATE_DATA_MAX_OCTETS - EnhancedData::LEN;
 
 /// More Private Data than a startup frame holds.
@@ -30,7 +32,8 @@ pub enum Unacceptable {
     /// Its Private Data has no room.
     #[error(transparent)]
     PrivateData(#[from] PrivateDataTooLong),
-    /// The peer takes fewer RDMA Reads at a time than the application needs (MPAv2-9.1-05).
+    /// The peer takes fewer RDMA Reads at a time than the application needs.
+    // Requirements: MPAv2-9.1-05
     #[error("the peer takes {offered} RDMA Reads at a time, fewer than the {needed} needed")]
     InsufficientIrd {
         /// The peer's IRD.
@@ -46,17 +49,20 @@ pub enum StartupFault {
     /// What came is not the startup frame that belongs here, or contradicts itself.
     #[error("{0}")]
     Frame(#[from] StartupError),
-    /// Octets after a frame that nothing may follow yet: the length of its Private Data is wrong, or
-    /// the peer does not wait for its turn.
+    /// Octets after a frame that nothing may follow yet: the length of its Private Data is wrong, or the peer
+    /// does not wait for its turn.
+    // Requirements: A-03
     #[error("octets follow the startup frame that its PD_Length does not count")]
     ExtraOctets,
     /// An unenhanced Reply that accepts an enhanced Request: the peer may have given the enhanced data to its
-    /// ULP (MPAv2-10-01).
+    /// ULP.
+    // Requirements: MPAv2-10-01
     #[error(
         "the peer accepted an enhanced Request (RFC 6581) by an unenhanced Reply: connect with MPA revision 1"
     )]
     NotEnhanced,
-    /// An enhanced Reply to a Request that was not (MPAv2-10-02).
+    /// An enhanced Reply to a Request that was not.
+    // Requirements: MPAv2-10-02
     #[error("the peer answered an unenhanced Request by an enhanced Reply (RFC 6581)")]
     Enhanced,
     /// The peer closed before its startup frame was complete.
@@ -68,12 +74,13 @@ pub enum StartupFault {
 }
 
 impl StartupFault {
-    /// MPA's error for all of these (MPA-8-06).
+    /// Returns MPA's error for all of these.
+    // Requirements: MPA-8-06
     pub const fn mpa_error(self) -> MpaError {
         MpaError::StartupFrame
     }
 
-    /// A word that names the fault, for programs.
+    /// Returns a word that names the fault, for programs.
     pub const fn detail(self) -> &'static str {
         match self {
             Self::Frame(StartupError::WrongKey | StartupError::OtherInitiator) => "key",
@@ -91,9 +98,11 @@ impl StartupFault {
 /// What the peer's frame said of the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Peer {
-    /// The revision of MPA in its frame (MPA-7.1.1-15).
+    /// The revision of MPA in its frame.
+    // Requirements: MPA-7.1.1-15
     pub revision: u8,
-    /// Its IRD and ORD as they came, if its frame was enhanced (MPAv2-9.1-01, MPAv2-9.1-08).
+    /// Its IRD and ORD as they came, if its frame was enhanced.
+    // Requirements: MPAv2-9.1-01, MPAv2-9.1-08
     pub depths: Option<ReadDepths>,
 }
 
@@ -102,7 +111,7 @@ pub struct Peer {
 pub struct ReadsWanted {
     /// The most either way, if not as the listener is set up.
     pub depths: Option<ReadDepths>,
-    /// The least ORD that will do; a Request that offers less is rejected, and the Reply tells the Initiator
-    /// so (MPAv2-9.1-04).
+    /// The least ORD that will do; a Request that offers less is rejected, and the Reply states this ORD.
+    // Requirements: MPAv2-9.1-04
     pub ord_needed: u16,
 }

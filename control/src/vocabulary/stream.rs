@@ -22,7 +22,7 @@ pub struct StreamConfig {
 }
 
 impl Default for StreamConfig {
-    /// Ten seconds, TCP as on the device, any local address and port.
+    /// Returns ten seconds, TCP as on the device, any local address and port.
     fn default() -> Self {
         Self { timeout: STARTUP_TIMEOUT, tcp: None, local: None }
     }
@@ -40,7 +40,7 @@ pub struct UnnegotiatedConfig {
 }
 
 impl Default for UnnegotiatedConfig {
-    /// Version 1, and [`READ_DEPTH_USUAL`](limits::READ_DEPTH_USUAL) Reads either way.
+    /// Returns version 1, and [`READ_DEPTH_USUAL`](limits::READ_DEPTH_USUAL) Reads either way.
     fn default() -> Self {
         let depths = ReadDepths { ird: limits::READ_DEPTH_USUAL, ord: limits::READ_DEPTH_USUAL };
         Self { version: 1, depths }
@@ -70,7 +70,8 @@ pub enum TcpStreamError {
 /// Why MPA did not start on a connection in streaming mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SwitchError {
-    /// Streaming octets wait to be read (MPA-7.1.5-01). Nothing has changed: read them, then start.
+    /// Streaming octets wait to be read. Nothing has changed: read them, then start.
+    // Requirements: MPA-7.1.5-01
     #[error("{octets} octets of streaming data wait to be read: read them before MPA is started")]
     PendingStreamData {
         /// How many.
@@ -118,7 +119,7 @@ pub struct TcpListenConfig {
 }
 
 impl Default for TcpListenConfig {
-    /// A backlog of 128, TCP as on the device.
+    /// Returns a backlog of 128, TCP as on the device.
     fn default() -> Self {
         Self { backlog: 128, tcp: None, reuse_address: false }
     }

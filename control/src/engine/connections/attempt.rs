@@ -36,13 +36,13 @@ impl ConnectAttempt {
         Self { qp, remote, config, revision, reply, stream: None }
     }
 
-    /// The time that TCP's handshake and MPA startup may take together, in nanoseconds.
+    /// Returns the time that TCP's handshake and MPA startup may take together, in nanoseconds.
     pub(super) fn timeout_ns(&self) -> u64 {
         nanos(self.config.timeout)
     }
 }
 
-/// The error of the API for an error of the core.
+/// Returns the error of the API for an error of the core.
 pub(super) const fn connect_error(error: ring::ConnectError) -> ConnectError {
     match error {
         ring::ConnectError::Closed(CloseReason::Refused) => ConnectError::Refused,

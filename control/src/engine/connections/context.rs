@@ -60,7 +60,7 @@ impl Context<'_> {
         Phase::Closing { abort_at: Instant::NEVER }
     }
 
-    /// The engine has taken octets that the core lent.
+    /// Notes that the engine has taken octets that the core lent.
     pub(super) fn take_octets(&mut self, octets: usize) {
         if octets > 0 {
             self.command(Command::ConsumeStream { connection: self.id, octets: octets as u32 });
@@ -78,7 +78,7 @@ impl Context<'_> {
         self.command(Command::Stream { connection: self.id, octets, then: AfterStream::Stay });
     }
 
-    /// The octets from here on are FPDUs of `qp`.
+    /// Begins Full Operation: the octets from here on are FPDUs of `qp`.
     pub(super) fn operate(
         &mut self,
         qp: Arc<SharedQp>,
@@ -93,7 +93,7 @@ impl Context<'_> {
         Phase::Operating(Operating { qp, finishing: false, waiter: Some(waiter), stream })
     }
 
-    /// MPA is left with TCP open: the connection is the application's again.
+    /// Leaves MPA with TCP open: the connection is the application's again.
     // Requirements: MPA-7.1.2-07, MPA-7.1.2-13, A-01
     pub(super) fn resume_streaming(&mut self, stream: Arc<SharedStream>) -> Phase {
         stream.give_back();
@@ -113,14 +113,15 @@ impl Context<'_> {
     }
 }
 
-/// Startup has failed on a connection that was in streaming mode: it is closed (MPA-8-07).
+/// Ends the stream of a connection that was in streaming mode and whose startup has failed: it is closed.
+// Requirements: MPA-8-07
 pub(super) fn end_stream(stream: Option<&Arc<SharedStream>>) {
     if let Some(stream) = stream {
         stream.set_end(CloseReason::Aborted);
     }
 }
 
-/// How the core runs a connection whose startup has come to `setup`.
+/// Returns how the core runs a connection whose startup has come to `setup`.
 pub(super) const fn full_operation(qp: QpNumber, initiator: bool, setup: Setup) -> FullOperation {
     let Agreement { markers_sent, markers_received, crc, version } = setup.agreement;
     let Outcome { depths, ready } = setup.outcome;

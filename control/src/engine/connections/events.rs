@@ -11,8 +11,8 @@ use crate::vocabulary::duration::nanos;
 use crate::vocabulary::listen::AnswerError;
 use crate::vocabulary::startup::StartupFault;
 
-/// Octets that the core has lent. Those of startup frames are taken at once; the others when the application
-/// reads them.
+/// Handles octets that the core has lent. Those of startup frames are taken at once; the others when the
+/// application reads them.
 pub(super) fn on_stream(cx: &mut Context<'_>, phase: Phase, octets: &[u8]) -> Phase {
     match phase {
         Phase::Streaming(stream) => {
@@ -48,7 +48,8 @@ fn on_stream_operating(cx: &mut Context<'_>, mut operating: Operating, octets: &
         // The core takes those of a stream in Full Operation as what they are: FPDUs.
         Some(_) => {}
         None => {
-            // They came before the core had switched: before our Reply, or before our first FPDU.
+            // They came before the core had switched: before our Reply, or before our first FPDU.
+            // Requirements: A-03
             if let Some(waiter) = operating.waiter.take() {
                 waiter.failed(cx.out, StartupFault::ExtraOctets);
             }
@@ -58,14 +59,15 @@ fn on_stream_operating(cx: &mut Context<'_>, mut operating: Operating, octets: &
     Phase::Operating(operating)
 }
 
-/// The application can accept no more: the connection is closed.
+/// Closes a connection that the application can no longer accept.
 fn fail_pending(cx: &mut Context<'_>, pending: &mut PendingAccept, fault: StartupFault) {
     pending.failure.get_or_insert(AnswerError::Startup(fault));
     cx.command(Command::Close { connection: cx.id });
 }
 
-/// The peer sends nothing more (MPA-7.1.2-02). Our half closes too (DDP-6.2.1-05), unless its owner keeps it
-/// open.
+/// Handles the end of the peer's octets: it sends nothing more. Our half closes too, unless its owner keeps
+/// it open.
+// Requirements: MPA-7.1.2-02, DDP-6.2.1-05
 pub(super) fn on_peer_finished(cx: &mut Context<'_>, phase: Phase) -> Phase {
     if let Some(stream) = phase.stream() {
         stream.set_peer_finished();
@@ -96,15 +98,15 @@ fn on_peer_finished_operating(cx: &mut Context<'_>, mut operating: Operating) ->
     operating
 }
 
-/// The stream of the queue pair has failed. The core sends its Terminate, if it may, and closes, unless the
-/// application still sends streaming octets.
+/// Handles a failure of the queue pair's stream. The core sends its Terminate, if it may, and closes, unless
+/// the application still sends streaming octets.
 pub(super) fn on_stream_failed(phase: &mut Phase) {
     if let Phase::Operating(Operating { finishing, stream, .. }) = phase {
         *finishing = !stream.as_ref().is_some_and(|stream| stream.sends());
     }
 }
 
-/// TCP is over. Returns the phase of a connection that an application still decides about.
+/// Handles the end of TCP. Returns the phase of a connection that an application still decides about.
 pub(super) fn on_closed(cx: &mut Context<'_>, phase: Phase, reason: CloseReason) -> Option<Phase> {
     if let Some(stream) = phase.stream() {
         stream.set_end(reason);
@@ -140,7 +142,7 @@ pub(super) fn on_closed(cx: &mut Context<'_>, phase: Phase, reason: CloseReason)
     None
 }
 
-/// The phase has taken too long.
+/// Handles a phase that has taken too long.
 pub(super) fn on_deadline(cx: &mut Context<'_>, phase: Phase) -> Phase {
     match phase {
         Phase::AwaitingRequest(AwaitingRequest { recipient, .. }) => {

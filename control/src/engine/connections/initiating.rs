@@ -37,7 +37,7 @@ pub(super) fn send_request(cx: &mut Context<'_>, deadline: Instant, attempt: Con
     }
 }
 
-/// Octets of the peer, which belong to its Reply.
+/// Handles octets of the peer, which belong to its Reply.
 pub(super) fn on_octets(cx: &mut Context<'_>, mut awaiting: AwaitingReply, octets: &[u8]) -> Phase {
     let result = awaiting.initiator.on_octets(octets);
     let taken = octets.len() - awaiting.initiator.octets_behind();
@@ -50,20 +50,22 @@ pub(super) fn on_octets(cx: &mut Context<'_>, mut awaiting: AwaitingReply, octet
     }
 }
 
-/// The Reply is complete; `rest` are the octets after it.
+/// Handles a complete Reply; `rest` are the octets after it.
 fn on_reply(cx: &mut Context<'_>, attempt: ConnectAttempt, reply: Reply, rest: &[u8]) -> Phase {
     let ConnectAttempt { qp, config, reply: waiter, stream, .. } = attempt;
     match reply {
         Reply::Accepted { setup, .. } if !cx.queue_pairs.is_live(&qp) => {
-            // MPAv2-9.3-01: nothing is left at this end that could serve the connection.
+            // Nothing is left at this end that could serve the connection.
+            // Requirements: MPAv2-9.3-01
             let terminate = terminate::only_fpdu(MpaError::LocalCatastrophic, setup.agreement);
             cx.out.reply(waiter, Err(ConnectError::QueuePairInUse));
             end_stream(stream.as_ref());
             cx.close_after(terminate[..].into())
         }
         Reply::Accepted { setup, private_data, peer } => {
-            // The next octet each way belongs to an FPDU (MPA-7.1.2-14, A-20). A nudge looks like an
-            // indication, so only a peer that negotiates those gets any.
+            // The next octet each way belongs to an FPDU. A nudge looks like an indication, so only a peer
+            // that negotiates those gets any.
+            // Requirements: MPA-7.1.2-14, A-20
             let nudges = config.nudges && peer.depths.is_some();
             let operation = FullOperation { nudges, ..full_operation(qp.number, true, setup) };
             let operation = cx.queue_pairs.configure(&qp, operation);
@@ -75,8 +77,9 @@ fn on_reply(cx: &mut Context<'_>, attempt: ConnectAttempt, reply: Reply, rest: &
         Reply::Rejected { private_data, peer } => {
             cx.queue_pairs.unbind(&qp);
             cx.out.reply(waiter, Err(ConnectError::Rejected { private_data, peer }));
-            // MPA is left, and TCP stays open if it has another use (MPA-7.1.2-13, A-01). The octets after
-            // the Reply are streaming octets.
+            // MPA is left, and TCP stays open if it has another use. The octets after the Reply are streaming
+            // octets.
+            // Requirements: MPA-7.1.2-13, A-01, A-03
             match stream {
                 Some(stream) => {
                     stream.lend(rest);
@@ -86,7 +89,8 @@ fn on_reply(cx: &mut Context<'_>, attempt: ConnectAttempt, reply: Reply, rest: &
             }
         }
         Reply::Unmet { error, terminate, peer } => {
-            // MPAv2-9.1-07, MPAv2-9.2-08: the Terminate tells the Responder why, and the connection ends.
+            // The Terminate states the reason for the Responder, and the connection ends.
+            // Requirements: MPAv2-9.1-07, MPAv2-9.2-08
             cx.queue_pairs.unbind(&qp);
             cx.out.reply(waiter, Err(ConnectError::Unmet { error, peer }));
             end_stream(stream.as_ref());
@@ -95,8 +99,9 @@ fn on_reply(cx: &mut Context<'_>, attempt: ConnectAttempt, reply: Reply, rest: &
     }
 }
 
-/// Startup has failed: the connection is closed (MPA-7.1.2-12, MPA-8-07). The application gets the error,
-/// unless the peer may understand an unenhanced Request.
+/// Closes a connection whose startup has failed. The application gets the error, unless the peer may
+/// understand an unenhanced Request.
+// Requirements: MPA-7.1.2-12, MPA-8-07
 pub(super) fn fail(cx: &mut Context<'_>, awaiting: AwaitingReply, fault: StartupFault) -> Phase {
     if let Some(attempt) = fall_back(cx, awaiting, fault) {
         give_up(cx, attempt, ConnectError::Startup(fault));
@@ -104,7 +109,7 @@ pub(super) fn fail(cx: &mut Context<'_>, awaiting: AwaitingReply, fault: Startup
     cx.close()
 }
 
-/// TCP has ended while the Reply was awaited. A reset may be all that an enhanced Request gets.
+/// Handles the end of TCP while the Reply is awaited. A reset may be all that an enhanced Request gets.
 pub(super) fn on_closed(cx: &mut Context<'_>, awaiting: AwaitingReply, reason: CloseReason) {
     let fault = if reason == CloseReason::Reset { StartupFault::Closed } else { StartupFault::TimedOut };
     if let Some(attempt) = fall_back(cx, awaiting, fault) {

@@ -127,7 +127,7 @@ impl Listeners {
         Ok(at)
     }
 
-    /// The address `at`, with a port that no other listener has if it names none.
+    /// Returns the address `at`, with a port that no other listener has if it names none.
     fn free_address(&mut self, at: ListenAddress, reuse_address: bool) -> Result<ListenAddress, ListenError> {
         const FIRST: u16 = limits::EPHEMERAL_PORTS.0;
         const COUNT: u16 = limits::EPHEMERAL_PORTS.1 - FIRST + 1;
@@ -178,7 +178,7 @@ impl Listeners {
         }
     }
 
-    /// A peer has connected at `at`.
+    /// Handles a peer that has connected at `at`.
     pub(super) fn accept(&mut self, at: ListenAddress, id: ConnectionId, pair: SocketPair) -> Accept {
         match self.table.get_mut(&at).map(|listener| &mut listener.kind) {
             Some(Kind::Mpa { listener, awaited }) => {

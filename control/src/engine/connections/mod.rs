@@ -112,7 +112,7 @@ impl Connections {
         assert!(self.peers.is_empty() && self.networks.is_empty(), "quotas of peers");
     }
 
-    /// How many connections were refused because their peer had its quota.
+    /// Returns how many connections were refused because their peer had its quota.
     pub(super) const fn refused(&self) -> u64 {
         self.peers.refused() + self.networks.refused()
     }
@@ -123,7 +123,7 @@ impl Connections {
         matches!(phase, Some(Phase::Operating(Operating { finishing: true, .. })))
     }
 
-    /// The core is polled no more.
+    /// Stops all streams: the core is polled no more.
     pub(super) fn stop_streams(&mut self) {
         for stream in self.table.values().filter_map(|connection| connection.phase.stream()) {
             stream.set_stopped();
@@ -134,7 +134,7 @@ impl Connections {
         self.table.get(&id)?.phase.stream()
     }
 
-    /// The connection `id`, and what a step works with beside it.
+    /// Returns the connection `id`, and what a step works with beside it.
     fn find<'a>(
         &'a mut self,
         step: &'a mut Step<'_>,
@@ -161,7 +161,7 @@ impl Connections {
         }
     }
 
-    /// As [`advance`](Self::advance), for a transition after which the connection may be gone.
+    /// Does the same as [`advance`](Self::advance), for a transition after which the connection may be gone.
     fn advance_or_remove(
         &mut self,
         step: &mut Step<'_>,
@@ -246,7 +246,7 @@ impl Connections {
         step.out.reply(reply, result);
     }
 
-    /// FIN after everything posted.
+    /// Has the core send a FIN after everything posted.
     pub(super) fn disconnect(&mut self, step: &mut Step<'_>, qp: &Arc<SharedQp>) {
         let Some(qp) = step.queue_pairs.of(qp) else { return };
         let (Some(id), within_ns) = (qp.connection, qp.config.disconnect_timeout.map(nanos)) else { return };
@@ -323,7 +323,7 @@ impl Connections {
 
     // What the core reports.
 
-    /// A peer has connected to a listening port.
+    /// Handles a peer that has connected to a listening port.
     pub(super) fn on_accepted(
         &mut self,
         step: &mut Step<'_>,
@@ -331,7 +331,8 @@ impl Connections {
         at: ListenAddress,
         pair: SocketPair,
     ) {
-        // DDP-8.3.2-06: the connections of one peer leave room for those of others.
+        // The connections of one peer leave room for those of others.
+        // Requirements: DDP-8.3.2-06
         if !self.take_share(id, pair.remote.ip()) {
             return self.insert(step, (id, None), refuse);
         }
@@ -355,7 +356,7 @@ impl Connections {
         room
     }
 
-    /// A connection that this end opens is open.
+    /// Handles an established connection that this end has opened.
     pub(super) fn on_connected(
         &mut self,
         step: &mut Step<'_>,
@@ -389,7 +390,7 @@ impl Connections {
         self.advance(step, id, |cx, phase| events::on_stream(cx, phase, octets));
     }
 
-    /// The peer has acknowledged streaming octets.
+    /// Notes that the peer has acknowledged streaming octets.
     pub(super) fn on_stream_acknowledged(&mut self, id: ConnectionId, octets: usize) {
         if let Some(stream) = self.stream_of(id) {
             stream.acknowledged(octets);
@@ -451,7 +452,7 @@ impl Connections {
     }
 }
 
-/// The first phase of a connection that no application takes.
+/// Closes a connection that no application accepts, and returns its first phase.
 fn refuse(cx: &mut Context<'_>) -> Phase {
     cx.reset()
 }
@@ -463,7 +464,7 @@ fn take(phase: &mut Phase) -> Phase {
     mem::replace(phase, PLACEHOLDER)
 }
 
-/// The address that an IPv4-mapped IPv6 address stands for (RFC 4291 §2.5.5.2).
+/// Returns `address` with an IPv4-mapped IPv6 address (RFC 4291 §2.5.5.2) replaced by its IPv4 address.
 fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }

@@ -85,12 +85,12 @@ impl Openings {
         out.command(Command::Connect { token, local, remote, timeout_ns, tcp });
     }
 
-    /// The core has opened the connection, or failed to.
+    /// Removes and returns the opening `token`, which the core has completed or failed.
     pub(super) fn take(&mut self, token: u64) -> Option<Opening> {
         self.table.remove(&token)
     }
 
-    /// The core could not open the connection.
+    /// Handles a connection that the core could not open.
     pub(super) fn on_failed(
         &mut self,
         out: &mut Outbox,

@@ -102,7 +102,7 @@ pub(super) enum Waiter {
 }
 
 impl Waiter {
-    /// The queue pair takes sends.
+    /// Reports that the queue pair takes sends.
     pub(super) fn ready(self, out: &mut Outbox) {
         match self {
             Self::Connect(reply, connected) => out.reply(reply, Ok(connected)),
@@ -111,7 +111,7 @@ impl Waiter {
         }
     }
 
-    /// The connection is over.
+    /// Reports that the connection is over.
     pub(super) fn closed(self, out: &mut Outbox, reason: CloseReason) {
         match self {
             Self::Connect(reply, _) => out.reply(reply, Err(ConnectError::Closed(reason))),
@@ -120,7 +120,7 @@ impl Waiter {
         }
     }
 
-    /// MPA startup has failed.
+    /// Reports that MPA startup has failed.
     pub(super) fn failed(self, out: &mut Outbox, fault: StartupFault) {
         match self {
             Self::Connect(reply, _) => out.reply(reply, Err(ConnectError::Startup(fault))),
@@ -131,8 +131,8 @@ impl Waiter {
 }
 
 impl Phase {
-    /// The stream of a connection that is in streaming mode, in one direction at least, or may come back to
-    /// it.
+    /// Returns the stream of a connection that is in streaming mode, in one direction at least, or may come
+    /// back to it.
     pub(super) fn stream(&self) -> Option<&Arc<SharedStream>> {
         match self {
             Self::Streaming(stream)
@@ -146,7 +146,7 @@ impl Phase {
         }
     }
 
-    /// When the phase has taken too long; never for those without a limit.
+    /// Returns the time limit of the phase; [`Instant::NEVER`] for a phase without one.
     pub(super) const fn deadline(&self) -> Instant {
         match self {
             Self::AwaitingRequest(awaiting) => awaiting.responder.deadline(),

@@ -28,7 +28,8 @@ pub(in crate::engine) struct Acceptance {
     pub(in crate::engine) reply: Reply<Result<Accepted, AnswerError>>,
 }
 
-/// Waits for the Request: the next octet of the peer belongs to it (MPA-7.1.2-03).
+/// Waits for the Request: the next octet of the peer belongs to it.
+// Requirements: MPA-7.1.2-03
 pub(super) fn await_request(
     cx: &mut Context<'_>,
     config: &ListenConfig,
@@ -46,7 +47,7 @@ pub(super) fn await_request(
     AwaitingRequest { responder, timeouts, recipient }
 }
 
-/// Octets of the peer, which belong to its Request.
+/// Handles octets of the peer, which belong to its Request.
 pub(super) fn on_octets(cx: &mut Context<'_>, mut awaiting: AwaitingRequest, octets: &[u8]) -> Phase {
     let result = awaiting.responder.on_octets(octets);
     cx.take_octets(octets.len());
@@ -57,7 +58,8 @@ pub(super) fn on_octets(cx: &mut Context<'_>, mut awaiting: AwaitingRequest, oct
     }
 }
 
-/// Offers a Request to the application, which sees its Private Data before it decides (MPA-7.1.4-01).
+/// Offers a Request to the application, which sees its Private Data before it decides.
+// Requirements: MPA-7.1.4-01
 fn offer(cx: &mut Context<'_>, awaiting: AwaitingRequest, request: Request) -> Phase {
     let AwaitingRequest { responder, timeouts, recipient } = awaiting;
     let offered = PeerRequest {
@@ -88,7 +90,7 @@ fn offer(cx: &mut Context<'_>, awaiting: AwaitingRequest, request: Request) -> P
     Phase::PendingAccept(pending)
 }
 
-/// The connection is closed at once, and the fault reported at this end.
+/// Closes the connection at once, and reports the fault at this end.
 // Requirements: MPA-7.1.2-04, MPA-7.1.3-01, MPA-8-07
 pub(super) fn refuse(
     cx: &mut Context<'_>,
@@ -111,8 +113,8 @@ pub(super) fn report(cx: &mut Context<'_>, recipient: Recipient, fault: StartupF
     }
 }
 
-/// The time for the application's decision is over: the peer is rejected, and the application learns so when
-/// it decides. The second time, the connection has not closed, and is reset.
+/// Rejects the peer when the time for the application's decision is over; the application learns so when it
+/// decides. The second time, the connection has not closed, and is reset.
 pub(super) fn on_deadline(cx: &mut Context<'_>, pending: PendingAccept) -> Phase {
     let due = if pending.failure.is_some() {
         cx.command(Command::Abort { connection: cx.id });
@@ -147,7 +149,7 @@ fn decided(cx: &mut Context<'_>, phase: Phase) -> Decided {
     }
 }
 
-/// The application accepts. Returns `None` for a connection that is over.
+/// Accepts for the application. Returns `None` for a connection that is over.
 pub(super) fn accept(cx: &mut Context<'_>, phase: Phase, acceptance: Acceptance) -> Option<Phase> {
     let Acceptance { qp, reads, private_data, reply } = acceptance;
     let pending = match decided(cx, phase) {
@@ -167,19 +169,21 @@ pub(super) fn accept(cx: &mut Context<'_>, phase: Phase, acceptance: Acceptance)
         );
     match frame {
         Ok((octets, setup)) => {
-            // One command, so that no octet is read in the wrong mode (MPA-7.1.2-10, A-20).
+            // One command, so that no octet is read in the wrong mode.
+            // Requirements: MPA-7.1.2-10, A-20
             let operation = cx.queue_pairs.configure(&qp, full_operation(qp.number, false, setup));
             let then = AfterStream::FullOperation(operation);
             cx.command(Command::Stream { connection: cx.id, octets, then });
             let accepted = Accepted { version: setup.agreement.version, depths: setup.outcome.depths };
             if let Some(within_ns) = first_fpdu_ns {
-                // MPA-7.1.2-26
+                // Requirements: MPA-7.1.2-26
                 cx.command(Command::ExpectFpdu { connection: cx.id, within_ns });
             }
             Some(cx.operate(qp, Waiter::Accept(reply, accepted), None))
         }
         Err(error) => {
-            // The Reply carries the reason, if it is one that the peer can act on (A-07, MPAv2-9.1-04).
+            // The Reply carries the reason, if it is one that the peer can act on.
+            // Requirements: A-07, MPAv2-9.1-04
             let octets = responder.reject(&request, reads, &[]).unwrap_or_default();
             cx.out.reply(reply, Err(error));
             Some(turn_away(cx, stream, octets))
@@ -187,7 +191,7 @@ pub(super) fn accept(cx: &mut Context<'_>, phase: Phase, acceptance: Acceptance)
     }
 }
 
-/// The application rejects. Returns `None` as the phase of a connection that is over.
+/// Rejects for the application. Returns `None` as the phase of a connection that is over.
 pub(super) fn reject(
     cx: &mut Context<'_>,
     phase: Phase,
@@ -202,7 +206,7 @@ pub(super) fn reject(
     (Some(next), frame.map(drop).map_err(AnswerError::from))
 }
 
-/// After a rejecting Reply MPA is left. TCP stays open if it has another use.
+/// Leaves MPA after a rejecting Reply. TCP stays open if it has another use.
 // Requirements: MPA-7.1.2-07, MPA-7.1.2-18, A-01
 fn turn_away(cx: &mut Context<'_>, stream: Option<Arc<SharedStream>>, octets: Box<[u8]>) -> Phase {
     match stream {
@@ -214,7 +218,7 @@ fn turn_away(cx: &mut Context<'_>, stream: Option<Arc<SharedStream>>, octets: Bo
     }
 }
 
-/// The connection of a listener that has just been accepted.
+/// Handles a connection that a listener has just accepted.
 pub(super) fn on_accepted(cx: &mut Context<'_>, at: ListenAddress, config: &ListenConfig) -> Phase {
     Phase::AwaitingRequest(await_request(cx, config, Recipient::Listener(at)))
 }

@@ -19,8 +19,8 @@ use crate::vocabulary::listen::{AnswerError, ListenConfig};
 use crate::vocabulary::socket_pair::SocketPair;
 use crate::vocabulary::stream::{SwitchError, UnnegotiatedConfig};
 
-/// The application has dropped its handle. A connection in streaming mode is closed; a queue pair that serves
-/// one direction goes on.
+/// Handles an application that has dropped its handle. A connection in streaming mode is closed; a queue pair
+/// that serves one direction goes on.
 pub(super) fn abandon(cx: &mut Context<'_>, phase: Phase) -> Phase {
     match phase {
         Phase::Streaming(stream) => cx.abandon(&stream),
@@ -33,7 +33,7 @@ pub(super) fn abandon(cx: &mut Context<'_>, phase: Phase) -> Phase {
     }
 }
 
-/// The stream of the connection, if MPA may start on it in both directions.
+/// Returns the stream of the connection, if MPA may start on it in both directions.
 fn startable(phase: &Phase) -> Option<Arc<SharedStream>> {
     match phase {
         Phase::Streaming(stream) if !stream.finished() => Some(stream.clone()),
@@ -50,7 +50,8 @@ pub(super) fn initiate(cx: &mut Context<'_>, phase: Phase, attempt: ConnectAttem
     };
     let octets = stream.pending_octets();
     if octets > 0 {
-        // MPA-7.1.5-01: the peer sent them before it could know of MPA.
+        // The peer sent them before it could know of MPA.
+        // Requirements: MPA-7.1.5-01
         cx.out.reply(attempt.reply, Err(ConnectError::PendingStreamData { octets }));
         return phase;
     }
@@ -79,7 +80,8 @@ pub(super) fn respond(
     };
     let octets = stream.pending_octets();
     if octets > 0 && !last_message.is_empty() {
-        // MPA-7.1.5-01: the peer cannot have answered a message that was not sent yet.
+        // The peer cannot have answered a message that was not sent yet.
+        // Requirements: MPA-7.1.5-01
         cx.out.reply(reply, Err(SwitchError::PendingStreamData { octets }));
         return phase;
     }
@@ -91,7 +93,8 @@ pub(super) fn respond(
     let early = stream.take_pending();
     stream.give_to_mpa(Direction::Both);
     let finished = stream.peer_finished();
-    // MPA-7.1.5-02: the next octet of the peer belongs to its Request, so the Request cannot come too soon.
+    // The next octet of the peer belongs to its Request, so the Request cannot come too soon.
+    // Requirements: MPA-7.1.5-02
     let awaiting = responding::await_request(cx, config, Recipient::Stream(stream.clone(), reply));
     cx.send(Some(&stream), last_message);
     let mut next = Phase::AwaitingRequest(awaiting);

@@ -31,7 +31,7 @@ pub(crate) enum Arrival {
 /// Both ends of the queue from the engine to a listener.
 pub(crate) type ArrivalQueue = (Sender<Arrival>, Receiver<Arrival>);
 
-/// A queue for a listener with `config`: room for a backlog of Requests and as many faults.
+/// Returns a queue for a listener with `config`: room for a backlog of Requests and as many faults.
 pub(crate) fn arrival_queue(config: &ListenConfig) -> ArrivalQueue {
     channel::bounded(2 * backlog(config.backlog) as usize)
 }

@@ -36,17 +36,17 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl ConnectionStatus {
-    /// The queue pair serves the connection `pair` from now on.
+    /// Records that the queue pair serves the connection `pair` from now on.
     pub(crate) fn set_pair(&self, pair: Option<SocketPair>) {
         *lock(&self.pair) = pair;
     }
 
-    /// The connection that the queue pair serves or has served.
+    /// Returns the connection that the queue pair serves or has served.
     pub(crate) fn pair(&self) -> Option<SocketPair> {
         *lock(&self.pair)
     }
 
-    /// The connection is over. The first reason stays.
+    /// Records that the connection is over. The first reason stays.
     pub(crate) fn set_closed(&self, reason: CloseReason) {
         self.change(|closing| _ = closing.reason.get_or_insert(reason));
     }
@@ -75,13 +75,13 @@ impl ConnectionStatus {
         }
     }
 
-    /// The state once it meets `condition`, or after `timeout`.
+    /// Waits until the state meets `condition`, at most for `timeout`, and returns the state.
     pub(crate) fn wait(&self, timeout: Duration, condition: impl Fn(&CloseState) -> bool) -> CloseState {
         let waited = self.changed.wait_timeout_while(lock(&self.closing), timeout, |state| !condition(state));
         *waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// The state now.
+    /// Returns the state now.
     pub(crate) fn close_state(&self) -> CloseState {
         *lock(&self.closing)
     }

@@ -26,13 +26,13 @@ impl<T> Drop for Destination<T> {
 }
 
 impl<T> Reply<T> {
-    /// A place for one reply, and the end where it is received.
+    /// Returns a place for one reply, and the end where it is received.
     pub(crate) fn new() -> (Self, Receiver<T>) {
         let (sender, receiver) = channel::bounded(1);
         (Self(Destination::Channel(sender)), receiver)
     }
 
-    /// A place for a reply that `callback` takes: no thread waits for it.
+    /// Returns a place for a reply that `callback` takes: no thread waits for it.
     pub(crate) fn call(callback: impl FnOnce(Option<T>) + Send + 'static) -> Self {
         Self(Destination::Callback(Some(Box::new(callback))))
     }

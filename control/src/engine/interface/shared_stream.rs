@@ -70,7 +70,7 @@ impl State {
         self.room() > 0 || self.finished || self.mpa_sends || self.end.is_some()
     }
 
-    /// Why nothing can be written, if that is not for want of room.
+    /// Returns the error of a stream that cannot be written, for any reason but lack of room.
     fn check_write(&self) -> Result<(), TcpStreamError> {
         match self.end {
             Some(End::Closed(reason)) => Err(TcpStreamError::Closed(reason)),
@@ -81,7 +81,7 @@ impl State {
         }
     }
 
-    /// The result of a read when no octet waits.
+    /// Returns the result of a read when no octet waits.
     fn read_without_octets(&self) -> Result<usize, TcpStreamError> {
         match self.end {
             _ if self.mpa_receives && self.end.is_none() => Err(TcpStreamError::NotStreaming),
@@ -182,17 +182,17 @@ impl SharedStream {
         }
     }
 
-    /// The application has dropped its handle.
+    /// Records that the application has dropped its handle.
     pub(crate) fn abandon(&self) {
         self.change(|state| state.abandoned = true);
     }
 
-    /// Octets that the core has lent.
+    /// Adds octets that the core has lent.
     pub(crate) fn lend(&self, octets: &[u8]) {
         self.change(|state| state.received.extend(octets));
     }
 
-    /// Octets that wait to be read.
+    /// Returns the number of octets that wait to be read.
     pub(crate) fn pending_octets(&self) -> usize {
         self.lock().received.len()
     }
@@ -207,12 +207,12 @@ impl SharedStream {
         self.change(|state| state.queue(octets));
     }
 
-    /// Whether a piece of `octets` fits.
+    /// Returns true if a piece of `octets` fits.
     pub(crate) fn has_room(&self, octets: usize) -> bool {
         self.lock().room() >= octets
     }
 
-    /// The peer has acknowledged whole pieces.
+    /// Removes whole pieces that the peer has acknowledged.
     pub(crate) fn acknowledged(&self, octets: usize) {
         self.change(|state| {
             let mut left = octets;
@@ -244,7 +244,7 @@ impl SharedStream {
         self.change(|state| _ = state.end.get_or_insert(End::Stopped));
     }
 
-    /// The octets in `direction` are MPA's from now on.
+    /// Gives the octets in `direction` to MPA from now on.
     pub(crate) fn give_to_mpa(&self, direction: Direction) {
         self.change(|state| {
             state.mpa_sends |= direction.sends();
@@ -255,23 +255,23 @@ impl SharedStream {
         });
     }
 
-    /// The octets are streaming octets again.
+    /// Takes both directions back from MPA: the octets are streaming octets again.
     pub(crate) fn give_back(&self) {
         self.change(|state| (state.mpa_sends, state.mpa_receives) = (false, false));
     }
 
-    /// Whether MPA has the octets in all of `direction` already.
+    /// Returns true if MPA has the octets in all of `direction` already.
     pub(crate) fn is_of_mpa(&self, direction: Direction) -> bool {
         let state = self.lock();
         (!direction.sends() || state.mpa_sends) && (!direction.receives() || state.mpa_receives)
     }
 
-    /// Whether what is received are streaming octets.
+    /// Returns true if received octets are streaming octets.
     pub(crate) fn receives(&self) -> bool {
         !self.lock().mpa_receives
     }
 
-    /// Whether what is sent are streaming octets.
+    /// Returns true if sent octets are streaming octets.
     pub(crate) fn sends(&self) -> bool {
         !self.lock().mpa_sends
     }

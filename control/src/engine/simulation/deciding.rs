@@ -49,7 +49,7 @@ impl Play {
         }
     }
 
-    /// The listeners of `side` go, and come again.
+    /// Drops the listeners of `side`, and makes them again.
     pub(super) fn relisten(&mut self, side: usize) {
         let (gone, stay) = std::mem::take(&mut self.listening).into_iter().partition(|at| at.side == side);
         self.listening = stay;
@@ -101,7 +101,7 @@ impl Play {
         }
     }
 
-    /// A peer asks for a connection: the application decides in its own time.
+    /// Handles a peer that asks for a connection: the application decides in its own time.
     pub(super) fn on_request(
         &mut self,
         side: usize,
@@ -149,7 +149,7 @@ impl Play {
         });
     }
 
-    /// A queue pair to accept with: usually a new one, sometimes one that is in use.
+    /// Returns a queue pair to accept with: usually a new one, sometimes one that is in use.
     fn usable_qp(&mut self, side: usize) -> Option<Arc<NewQueuePair>> {
         if self.rng.u8(..12) == 0
             && let Some((_, qp)) = self.queue_pairs.iter().find(|(of, _)| *of == side)

@@ -12,7 +12,7 @@ use super::records::EstablishedEnd;
 use crate::engine::interface::request::{NewQueuePair, Request};
 
 impl Play {
-    /// A connection between the addresses `key` is in Full Operation at `side`.
+    /// Handles a connection between the addresses `key` that is in Full Operation at `side`.
     pub(super) fn on_established(
         &mut self,
         side: usize,
@@ -62,7 +62,7 @@ impl Play {
         self.send(side, Request::Disconnect { qp: qp.shared.clone() });
     }
 
-    /// The application drops a queue pair, if it still has it.
+    /// Drops a queue pair of the application, if the application still has it.
     pub(super) fn drop_qp(&mut self, side: usize, qp: &Arc<NewQueuePair>) {
         let place = self.queue_pairs.iter().position(|(_, other)| Arc::ptr_eq(other, qp));
         if let Some(place) = place {

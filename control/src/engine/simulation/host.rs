@@ -33,7 +33,7 @@ pub(super) struct Host {
 }
 
 impl Host {
-    /// A host at `address`, whose choices follow from `rng`.
+    /// Returns a host at `address`, whose choices follow from `rng`.
     pub(super) fn new(device: SimDevice, address: Ipv4Addr, rng: &mut Rng) -> Self {
         let rings = Rings::new();
         let config = Config {
@@ -99,7 +99,7 @@ impl Host {
         busy
     }
 
-    /// When there is something to do, if nothing comes before.
+    /// Returns the time at which the host has work, if nothing happens before.
     pub(super) fn next_deadline(&self) -> Instant {
         self.engine.next_deadline().min(self.core.next_deadline())
     }

@@ -23,7 +23,7 @@ impl Play {
         Terms { depths, negotiated: self.rng.bool(), rtr: RtrKinds::from_bits_truncate(self.rng.u8(..)) }
     }
 
-    /// A time limit: usually long, sometimes too short for anything.
+    /// Returns a time limit: usually long, sometimes too short for anything.
     pub(super) fn time_limit(&mut self) -> Duration {
         let limit_ns = match self.rng.u8(..4) {
             0 => self.rng.u64(MILLISECOND..200 * MILLISECOND),
@@ -32,7 +32,7 @@ impl Play {
         Duration::from_nanos(limit_ns)
     }
 
-    /// How to connect, by chance. The number of the attempt stands at the beginning of its Private Data.
+    /// Returns a random configuration to connect with. Its Private Data begin with the number of the attempt.
     fn connect_config(&mut self) -> ConnectConfig {
         let revisions = [Revision::Zero, Revision::One, Revision::Two, Revision::TwoThenOne];
         let octets = [4, 5, 64, 80, 256, 508, 508, 509, 512, 512, 512, 513][self.rng.usize(..12)];
@@ -53,7 +53,7 @@ impl Play {
         config
     }
 
-    /// An address to connect to: usually that of the other host.
+    /// Returns an address to connect to: usually that of the other host.
     pub(super) fn remote(&mut self, side: usize, port: u16) -> SocketAddr {
         match self.rng.u8(..12) {
             // No host has this address.

@@ -74,7 +74,7 @@ pub(super) struct Play {
     trace: DefaultHasher,
 }
 
-/// The address of a host.
+/// Returns the address of a host.
 pub(super) const fn address(side: usize) -> Ipv4Addr {
     Ipv4Addr::new(198, 18, 0, 1 + side as u8)
 }
@@ -139,7 +139,7 @@ impl Play {
         }
     }
 
-    /// What the applications will do.
+    /// Schedules what the applications will do.
     fn begin(&mut self) {
         for side in 0..2 {
             self.listen(side);
@@ -155,7 +155,7 @@ impl Play {
         }
     }
 
-    /// The applications drop everything they have.
+    /// Drops everything that the applications have.
     fn end(&mut self) {
         self.ending = true;
         while let Some(listening) = self.listening.pop() {
@@ -205,7 +205,7 @@ impl Play {
         self.hosts[side].begin(self.now, request)
     }
 
-    /// A new queue pair, if the quota allows one.
+    /// Creates a queue pair, if the quota allows one.
     pub(super) fn create_qp(&mut self, side: usize) -> Option<Arc<NewQueuePair>> {
         let config = QpConfig {
             send_depth: 4,
@@ -282,7 +282,7 @@ impl Play {
     }
 }
 
-/// The name of a variant, and that of the variant inside, as far as outcomes differ by them.
+/// Returns the name of a variant, and that of the variant inside, as far as outcomes differ by them.
 pub(super) fn variant(value: &impl Debug) -> String {
     let text = format!("{value:?}");
     let name = |text: &str| text.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default().to_owned();

@@ -11,7 +11,7 @@ use crate::vocabulary::duration::nanos;
 use crate::vocabulary::memory::Addressing;
 
 impl Play {
-    /// Registers memory and allocates windows at `side`, and gives them back after a while.
+    /// Registers memory and allocates windows at `side`, and returns them after a while.
     pub(super) fn use_memory(&mut self, side: usize) {
         for _ in 0..self.rng.u8(..8) {
             let pd = ProtectionDomainId(self.rng.u32(1..3));

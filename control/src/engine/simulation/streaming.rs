@@ -34,7 +34,7 @@ impl Play {
         });
     }
 
-    /// The application has a connection in streaming mode.
+    /// Uses a connection that the application has in streaming mode.
     pub(super) fn use_stream(&mut self, side: usize, stream: Arc<SharedStream>) {
         self.streams.push((side, stream.clone()));
         for _ in 0..self.rng.u8(..3) {
@@ -76,7 +76,8 @@ impl Play {
         }
     }
 
-    /// Octets to write in streaming mode: noise, or a Request, whole, cut short, or with an octet after it.
+    /// Returns octets to write in streaming mode: noise, or a Request, whole, cut short, or with an octet
+    /// after it.
     fn octets(&mut self) -> Vec<u8> {
         if self.rng.bool() {
             return (0..self.rng.usize(1..64)).map(|_| self.rng.u8(..)).collect();
@@ -160,7 +161,7 @@ impl Play {
         }
     }
 
-    /// The handle of a connection in streaming mode goes.
+    /// Drops the handle of a connection in streaming mode.
     pub(super) fn abandon(&mut self, side: usize, stream: &Arc<SharedStream>) {
         stream.abandon();
         self.send(side, Request::Stream(StreamRequest::Abandon { connection: stream.connection }));

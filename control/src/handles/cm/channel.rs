@@ -94,8 +94,9 @@ impl Queue {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Each id causes a few events in its life. A listener has at most twice its backlog waiting, Requests
-    /// and as many peers that failed, and each puts one entry here: so ids bound what waits here, not peers.
+    /// Adds an entry. Each id causes a few events in its life. A listener has at most twice its backlog
+    /// waiting, Requests and as many peers that failed, and each puts one entry here: so ids bound what waits
+    /// here, not peers.
     pub(super) fn push(&self, entry: Entry) {
         let mut entries = self.lock();
         if entries.is_empty() {
@@ -138,7 +139,7 @@ pub struct EventChannel {
 }
 
 impl EventChannel {
-    /// A channel for connections on `devices`.
+    /// Returns a channel for connections on `devices`.
     ///
     /// # Errors
     ///
@@ -149,17 +150,17 @@ impl EventChannel {
         Ok(Self { state: Arc::new(ChannelState { devices, queue, numbers: AtomicU64::new(1) }) })
     }
 
-    /// A new id, whose events arrive here.
+    /// Returns a new id, whose events arrive here.
     pub fn create_id(&self) -> Id {
         Id::new(self.state.clone())
     }
 
-    /// How much waits to be looked at: events, and peers that came to listeners.
+    /// Returns how many entries wait to be polled: events, and peers that connected to listeners.
     pub fn waiting(&self) -> usize {
         self.state.queue.lock().len()
     }
 
-    /// The oldest event. Does not wait.
+    /// Returns the oldest event. Does not wait.
     pub fn poll(&self) -> Option<Event> {
         loop {
             match self.state.queue.take()? {
@@ -173,7 +174,7 @@ impl EventChannel {
         }
     }
 
-    /// The oldest event; sleeps until there is one, at most for `timeout`.
+    /// Returns the oldest event; sleeps until there is one, at most for `timeout`.
     pub fn wait(&self, timeout: Duration) -> Option<Event> {
         let start = Instant::now();
         loop {
@@ -193,7 +194,7 @@ impl EventChannel {
         &self.state.queue
     }
 
-    /// The request that a listener has; a peer that failed before it had asked is no event.
+    /// Returns the request that a listener has; a peer that failed before it had asked is no event.
     fn request_at(&self, at: &ListeningAt) -> Option<Event> {
         let device = self.state.devices.get(at.device)?;
         let (connection, pair, request) = match at.arrivals.try_recv() {

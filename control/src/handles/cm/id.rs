@@ -143,7 +143,7 @@ impl IdState {
         }
     }
 
-    /// The connection of a queue pair is open: reports that, and later how it ends.
+    /// Reports that the connection of a queue pair is open, and later how it ends.
     fn established(
         self: &Arc<Self>,
         device: usize,
@@ -183,7 +183,7 @@ impl IdState {
 pub struct Id {
     channel: Arc<ChannelState>,
     shared: Arc<IdState>,
-    /// The peer's request, as long as anybody may ask about it.
+    /// The peer's request, as long as the application may ask about it.
     peer: Option<PeerInfo>,
 }
 
@@ -199,7 +199,7 @@ impl Id {
         Self::with(channel, State::Idle, None)
     }
 
-    /// The id of a peer that asks for a connection.
+    /// Returns the id of a peer that asks for a connection.
     pub(super) fn of_request(channel: Arc<ChannelState>, device: usize, request: ConnectionRequest) -> Self {
         let addresses = (Some(request.local()), Some(request.remote()));
         let peer = PeerInfo { private_data: request.private_data().into(), depths: request.peer_depths() };
@@ -221,35 +221,36 @@ impl Id {
         Self { channel, shared: Arc::new(shared), peer }
     }
 
-    /// Its name in events.
+    /// Returns its name in events.
     pub fn number(&self) -> IdNumber {
         self.shared.id
     }
 
-    /// The device it is on, once that is known: where its queue pair is to be made.
+    /// Returns the device it is on, once that is known: where its queue pair is to be made.
     pub fn device(&self) -> Option<&Device> {
         self.channel.devices.get(self.shared.lock().device()?)
     }
 
-    /// Its own address and port (`rdma_get_local_addr`, `rdma_get_src_port`), as far as they are known: as
-    /// bound; with the address that leads to the peer once that is resolved; with the port that was chosen
-    /// once it listens or is connected.
+    /// Returns its own address and port (`rdma_get_local_addr`, `rdma_get_src_port`), as far as they are
+    /// known: as bound; with the address that leads to the peer once that is resolved; with the port that was
+    /// chosen once it listens or is connected.
     pub fn local(&self) -> Option<SocketAddr> {
         self.shared.addresses().0
     }
 
-    /// The peer's address and port (`rdma_get_peer_addr`, `rdma_get_dst_port`): of the peer that asks for the
-    /// connection, or of the one that was resolved.
+    /// Returns the peer's address and port (`rdma_get_peer_addr`, `rdma_get_dst_port`): of the peer that asks
+    /// for the connection, or of the one that was resolved.
     pub fn remote(&self) -> Option<SocketAddr> {
         self.shared.addresses().1
     }
 
-    /// The Private Data of the peer that asks for the connection.
+    /// Returns the Private Data of the peer that asks for the connection.
     pub fn private_data(&self) -> &[u8] {
         self.peer.as_ref().map_or(&[], |peer| &peer.private_data)
     }
 
-    /// The IRD and ORD of the peer that asks for the connection; `None` when its Request was not enhanced.
+    /// Returns the IRD and ORD of the peer that asks for the connection; `None` when its Request was not
+    /// enhanced.
     pub fn peer_depths(&self) -> Option<ReadDepths> {
         self.peer.as_ref().and_then(|peer| peer.depths)
     }
@@ -471,7 +472,7 @@ impl Id {
         Ok(())
     }
 
-    /// The device at place `device`, which must be that of `qp`.
+    /// Returns the device at place `device`, which must be that of `qp`.
     fn device_of(&self, device: usize, qp: &QueuePair) -> Result<&Device, CmError> {
         let device = self.channel.devices.get(device).ok_or(CmError::NoDevice)?;
         if qp.is_of(&device.context) { Ok(device) } else { Err(CmError::OtherDevice) }
@@ -504,13 +505,13 @@ impl fmt::Debug for Id {
     }
 }
 
-/// Whether the device has the address.
+/// Returns true if the device has the address.
 fn has(device: &Device, local: SocketAddr) -> bool {
     device.config().addresses.iter().any(|own| own.address == local.ip().to_canonical())
 }
 
-/// Where a connection of `device` to `remote` comes from that is to come from `bound`; `None` if there can be
-/// none.
+/// Returns the source address of a connection of `device` to `remote` that was bound to `bound`; `None` if
+/// there can be none.
 fn source(device: &Device, bound: Option<SocketAddr>, remote: SocketAddr) -> Option<SocketAddr> {
     let config = device.config();
     addresses::next_hop(&config.addresses, &config.routes, remote.ip())?;
@@ -521,12 +522,12 @@ fn source(device: &Device, bound: Option<SocketAddr>, remote: SocketAddr) -> Opt
     }
 }
 
-/// The address that an IPv4-mapped IPv6 address stands for (RFC 4291 §2.5.5.2).
+/// Returns `address` with an IPv4-mapped IPv6 address (RFC 4291 §2.5.5.2) replaced by its IPv4 address.
 fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-/// What a connection that was not opened is in rdma_cm's terms.
+/// Returns the rdma_cm event for a connection that was not opened.
 fn not_connected(error: ConnectError) -> EventKind {
     match error {
         ConnectError::Rejected { private_data, peer } => {

@@ -64,7 +64,7 @@ impl ListeningAt {
         Ok(at)
     }
 
-    /// The same, without waiting for control's answer.
+    /// Begins to listen without waiting for control's reply.
     fn begin(
         id: IdNumber,
         queue: &Arc<Queue>,
@@ -84,7 +84,7 @@ impl ListeningAt {
         Ok((at, answer))
     }
 
-    /// Its port, once it listens.
+    /// Returns its port, once it listens.
     pub(super) fn port(&self) -> Option<u16> {
         self.at.get().map(|at| at.port)
     }
