@@ -89,8 +89,8 @@ fn build() -> Result<(), String> {
         .map_err(|error| format!("the bindings cannot be written: {error}"))
 }
 
-/// The flags that libdpdk wants, verbatim: `-include rte_config.h` and `-march` decide the layout of its
-/// structures, and the `pkg-config` crate passes on neither.
+/// Returns the flags that libdpdk requires, verbatim: `-include rte_config.h` and `-march` decide the layout
+/// of its structures, and the `pkg-config` crate passes on neither.
 fn compiler_flags() -> Result<Vec<String>, String> {
     println!("cargo::rerun-if-env-changed=PKG_CONFIG");
     let program = env::var_os("PKG_CONFIG").unwrap_or_else(|| "pkg-config".into());

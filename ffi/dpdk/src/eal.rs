@@ -164,23 +164,24 @@ pub struct EalBuilder {
 }
 
 impl EalBuilder {
-    /// The kind of memory.
+    /// Sets the kind of memory.
     #[must_use]
     pub fn memory(mut self, memory: Memory) -> Self {
         self.memory = memory;
         self
     }
 
-    /// Memory to reserve at the start, in MiB (256 unless told). Hugepage memory grows beyond it on demand;
-    /// ordinary memory does not.
+    /// Sets the memory to reserve at the start, in MiB (256 by default). Hugepage memory grows beyond it on
+    /// demand; ordinary memory does not.
     #[must_use]
     pub fn memory_mib(mut self, mib: usize) -> Self {
         self.memory_mib = mib;
         self
     }
 
-    /// The lcores, in EAL's notation (`0@2,1@3`). Unless told there is one, the thread that initialises:
-    /// threads of the program join with [`Eal::register_thread`], and an EAL worker would only sleep.
+    /// Sets the lcores, in EAL's notation (`0@2,1@3`). By default there is one, for the thread that
+    /// initialises: threads of the program join with [`Eal::register_thread`], and an EAL worker would only
+    /// sleep.
     #[must_use]
     pub fn lcores(mut self, lcores: impl Into<String>) -> Self {
         self.lcores = Some(lcores.into());
@@ -194,21 +195,21 @@ impl EalBuilder {
         self
     }
 
-    /// The PCI devices to take; none unless told, so that no NIC is seized by accident.
+    /// Sets the PCI devices to take; none by default, so that no NIC is seized by accident.
     #[must_use]
     pub fn pci(mut self, pci: Pci) -> Self {
         self.pci = pci;
         self
     }
 
-    /// The name of this process among DPDK processes; made from the process number unless told.
+    /// Sets the name of this process among DPDK processes; by default it is made from the process number.
     #[must_use]
     pub fn file_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.file_prefix = Some(prefix.into());
         self
     }
 
-    /// How much DPDK logs.
+    /// Sets how much DPDK logs.
     #[must_use]
     pub fn log_level(mut self, level: LogLevel) -> Self {
         self.log_level = level;
@@ -336,12 +337,12 @@ impl Default for EalBuilder {
 }
 
 impl Eal {
-    /// How to start it.
+    /// Returns a builder that starts the EAL.
     pub fn builder() -> EalBuilder {
         EalBuilder::default()
     }
 
-    /// The EAL of this process, if it runs.
+    /// Returns the EAL of this process, if it runs.
     pub fn current() -> Option<Self> {
         match *STATE.lock().unwrap_or_else(PoisonError::into_inner) {
             State::Running(eal) => Some(eal),
@@ -349,7 +350,7 @@ impl Eal {
         }
     }
 
-    /// The memory it got.
+    /// Returns the kind of memory in use.
     pub const fn memory_mode(self) -> MemoryMode {
         self.mode
     }
@@ -358,7 +359,7 @@ impl Eal {
     ///
     /// # Errors
     ///
-    /// [`VdevError`] when no driver knows the name or the driver refuses.
+    /// [`VdevError`] when no driver matches the name or the driver refuses.
     pub fn add_vdev(self, device: &str) -> Result<(), VdevError> {
         let error = |errno| VdevError { device: device.to_owned(), errno };
         let text = CString::new(device).map_err(|_| error(Errno::INVALID))?;
@@ -377,7 +378,7 @@ pub(crate) fn control<T>(call: impl FnOnce() -> T) -> T {
 
 const HUGEPAGE_MIB: usize = 2;
 
-/// Free 2 MiB hugepages that nobody has reserved yet.
+/// Returns the number of free 2 MiB hugepages that no process has reserved yet.
 fn free_hugepages() -> usize {
     let read = |name| {
         let path = Path::new("/sys/kernel/mm/hugepages/hugepages-2048kB").join(name);
@@ -386,8 +387,8 @@ fn free_hugepages() -> usize {
     read("free_hugepages").saturating_sub(read("resv_hugepages"))
 }
 
-/// EAL makes a directory for every file prefix and never removes it. Ours is empty: memory is private and
-/// telemetry off.
+/// Removes the directory that EAL makes for every file prefix and never removes. Ours is empty: memory is
+/// private and telemetry off.
 fn remove_runtime_directory() {
     // SAFETY: returns a string that never changes after `rte_eal_init`, empty if that did not come far.
     let directory = unsafe { CStr::from_ptr(sys::rte_eal_get_runtime_dir()) };
@@ -416,7 +417,7 @@ impl Affinity {
 
     fn apply(&self) {
         // SAFETY: `self.0` is readable and of the size given; 0 is the calling thread. It was this thread's
-        // own affinity, so a failure could only come from a change by others, whose choice then stands.
+        // own affinity, so a failure could only come from a change by other code, whose choice is then kept.
         let _ = unsafe { libc::sched_setaffinity(0, size_of_val(&self.0), &raw const self.0) };
     }
 }

@@ -14,14 +14,14 @@ impl Errno {
     pub(crate) const NOT_SUPPORTED: Self = Self(libc::ENOTSUP);
     pub(crate) const OUT_OF_MEMORY: Self = Self(libc::ENOMEM);
 
-    /// What the last failed call on this thread left in `rte_errno`.
+    /// Returns the error that the last failed call on this thread left in `rte_errno`.
     pub(crate) fn last() -> Self {
         // SAFETY: reads a thread-local number; no precondition.
         Self(unsafe { sys::inlined_rte_errno() })
     }
 
-    /// `Ok` unless `result`, which a DPDK function returned, is negative: an error number with its sign
-    /// turned, or -1 with the number in `rte_errno`.
+    /// Returns `Ok` unless `result`, which a DPDK function returned, is negative: an error number with its
+    /// sign turned, or -1 with the number in `rte_errno`.
     pub(crate) fn check(result: c_int) -> Result<c_int, Self> {
         match result {
             0.. => Ok(result),
@@ -30,7 +30,7 @@ impl Errno {
         }
     }
 
-    /// The number, positive.
+    /// Returns the number, positive.
     pub const fn number(self) -> i32 {
         self.0
     }

@@ -12,15 +12,15 @@ use crate::mbuf::Mbuf;
 
 /// A span of memory that frames may carry by reference ([`Mbuf::append_external`]).
 ///
-/// Whoever owns the memory is kept alive by this handle and by every piece attached to it; the last of them
+/// The owner of the memory is kept alive by this handle and by every piece attached to it; the last of them
 /// to go, on whatever thread, releases it. Attaching allocates nothing: all attachments share one count.
 ///
 /// # What readers see
 ///
-/// The octets stay the owner's, but pieces of frames give them as slices, and a device reads them when it
-/// sends the frame, not when it takes it. So nobody may write to them while there are
-/// [`attachments`](Self::attachments). Writing takes the raw pointer and `unsafe`: it is who writes that
-/// answers for this.
+/// The octets stay the owner's, but pieces of frames expose them as slices, and a device reads them when it
+/// sends the frame, not when it takes it. So no code may write to them while there are
+/// [`attachments`](Self::attachments). Writing takes the raw pointer and `unsafe`: the writer is responsible
+/// for this.
 pub struct ExternalBuffer {
     shared: NonNull<Shared>,
 }
@@ -45,20 +45,20 @@ impl ExternalBuffer {
     /// threads that can be past the count and not yet back.
     const ATTACHMENTS_MAX: u16 = 60_000;
 
-    /// A buffer over hugepage memory, which every device reaches.
+    /// Returns a buffer over hugepage memory, which every device reaches.
     pub fn of_region(region: HugeRegion) -> Self {
         let (start, octets, addresses) = (region.start(), region.octets(), region.device_addresses());
         // SAFETY: the span is the region's, which the closure keeps until it is dropped.
         unsafe { Self::with_addresses(start, octets, addresses, Box::new(move || drop(region))) }
     }
 
-    /// A buffer over memory of any kind. `release` is called once when neither the handle nor an attachment
-    /// is left, on the thread that dropped the last; it must not panic.
+    /// Returns a buffer over memory of any kind. `release` is called once when neither the handle nor an
+    /// attachment is left, on the thread that dropped the last; it must not panic.
     ///
     /// # Safety
     ///
     /// Until `release` is called, `start` must point to `octets` initialised octets that any thread may read,
-    /// and that nobody writes to while frames refer to them. Frames with an attachment may only be sent to
+    /// and that no code writes to while frames refer to them. Frames with an attachment may only be sent to
     /// ports that reach the memory at its virtual address: none that does DMA, unless the memory was
     /// registered for it.
     pub unsafe fn from_raw_parts(
@@ -88,20 +88,20 @@ impl ExternalBuffer {
         };
         let shared =
             Box::into_raw(Box::new(Shared { info, start, octets, addresses, release: Some(release) }));
-        // SAFETY: the pointer comes from a box that was just given up.
+        // SAFETY: the pointer comes from a box that was just consumed.
         unsafe {
             (*shared).info.fcb_opaque = shared.cast();
             Self { shared: NonNull::new_unchecked(shared) }
         }
     }
 
-    /// The first octet.
+    /// Returns the first octet.
     pub fn start(&self) -> NonNull<u8> {
         // SAFETY: the handle counts, so `shared` is alive; the member is constant.
         unsafe { (*self.shared.as_ptr()).start }
     }
 
-    /// Octets in the span.
+    /// Returns the octets in the span.
     pub fn octets(&self) -> usize {
         // SAFETY: as in `start`.
         unsafe { (*self.shared.as_ptr()).octets }
@@ -173,7 +173,7 @@ impl fmt::Debug for ExternalBuffer {
     }
 }
 
-/// DPDK calls this when the last attachment goes and the handle has gone before.
+/// Releases the buffer: DPDK calls this when the last attachment is dropped after the handle.
 unsafe extern "C" fn released_by_mbuf(_: *mut c_void, shared: *mut c_void) {
     // DPDK reads a count of 1 without ordering and takes it for its own.
     fence(Ordering::Acquire);

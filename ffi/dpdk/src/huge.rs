@@ -33,30 +33,30 @@ impl HugeRegion {
     /// What regions are aligned to: a page, so that none is shared between regions.
     pub const ALIGNMENT: usize = 4096;
 
-    /// `octets` zero octets.
+    /// Allocates `octets` zero octets.
     ///
     /// # Errors
     ///
     /// [`HugeRegionError`] when memory is short or `octets` is 0.
     pub fn new(_: Eal, octets: usize) -> Result<Self, HugeRegionError> {
-        // SAFETY: the EAL runs. A size of 0 gives null; the type is only a label, and may be null.
+        // SAFETY: the EAL runs. A size of 0 returns null; the type is only a label, and may be null.
         let start = unsafe {
             sys::rte_zmalloc_socket(ptr::null(), octets, Self::ALIGNMENT as u32, sys::SOCKET_ID_ANY)
         };
         NonNull::new(start.cast()).map(|start| Self { start, octets }).ok_or(HugeRegionError { octets })
     }
 
-    /// The first octet.
+    /// Returns the first octet.
     pub const fn start(&self) -> NonNull<u8> {
         self.start
     }
 
-    /// Octets in the region.
+    /// Returns the octets in the region.
     pub const fn octets(&self) -> usize {
         self.octets
     }
 
-    /// The addresses at which devices reach the region.
+    /// Returns the addresses at which devices reach the region.
     pub(crate) fn device_addresses(&self) -> DeviceAddresses {
         // SAFETY: the EAL runs: a region exists.
         if unsafe { sys::rte_eal_iova_mode() } == sys::rte_iova_mode::RTE_IOVA_VA {
@@ -110,8 +110,8 @@ pub(crate) enum DeviceAddresses {
 }
 
 impl DeviceAddresses {
-    /// The address of the `octets` octets that lie at `offset` and, for the CPU, at `start`; `None` when a
-    /// device does not reach them as one span.
+    /// Returns the address of the `octets` octets that lie at `offset` and, for the CPU, at `start`; `None`
+    /// when a device does not reach them as one span.
     #[inline]
     pub(crate) fn of_range(&self, start: NonNull<u8>, offset: usize, octets: usize) -> Option<u64> {
         match self {

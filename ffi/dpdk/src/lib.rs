@@ -1,8 +1,8 @@
 //! A safe face for the parts of DPDK that warpline uses: the EAL, packet buffers and their pools, Ethernet
 //! ports, a wire between two ends in memory, and hugepage memory that buffers can carry by reference.
 //!
-//! [`Eal`] is a token: whoever holds one knows that the EAL runs, and everything else starts from it. The EAL
-//! can be initialised once per process, even after its cleanup, so it stays up until the process ends.
+//! [`Eal`] is a token: it proves that the EAL runs, and everything else starts from it. The EAL can be
+//! initialised once per process, even after its cleanup, so it stays up until the process ends.
 //!
 //! Threads that handle buffers should be known to the EAL ([`Eal::register_thread`]): only they have a cache
 //! before each [`Mempool`]. Other threads may use everything too, at the cost of an atomic operation or two

@@ -48,7 +48,7 @@ pub struct Headers {
 }
 
 impl Headers {
-    /// The IP header a driver will find. Only IPv4's has a checksum to ask for.
+    /// Returns the IP header a driver will find. Only IPv4's has a checksum to ask for.
     const fn flags(self) -> u64 {
         match self.ip {
             IpVersion::V4 => sys::constant_RTE_MBUF_F_TX_IPV4 | sys::constant_RTE_MBUF_F_TX_IP_CKSUM,
@@ -65,7 +65,7 @@ impl Headers {
 
 /// A frame in one buffer or a chain of them, which go back to their pools when it is dropped.
 ///
-/// A piece may be an [`ExternalBuffer`] carried by reference, to which nobody writes while frames refer to
+/// A piece may be an [`ExternalBuffer`] carried by reference, to which no code writes while frames refer to
 /// it. The first piece is always the buffer's own memory and can be written to.
 // One pointer and nothing else: bursts pass slices of `Mbuf` to DPDK as arrays of `rte_mbuf *`.
 #[repr(transparent)]
@@ -81,14 +81,14 @@ impl Mbuf {
     ///
     /// # Safety
     ///
-    /// `head` must be the first segment of a valid chain that nobody else owns; its data must lie in memory
+    /// `head` must be the first segment of a valid chain that has no other owner; its data must lie in memory
     /// that is initialised and may be written.
     #[inline]
     pub(crate) const unsafe fn from_raw(head: NonNull<sys::rte_mbuf>) -> Self {
         Self { head }
     }
 
-    /// Gives ownership of the chain up.
+    /// Releases ownership of the chain.
     #[inline]
     pub(crate) const fn into_raw(self) -> NonNull<sys::rte_mbuf> {
         let head = self.head;
@@ -101,14 +101,14 @@ impl Mbuf {
         self.head.as_ptr()
     }
 
-    /// Octets in all pieces.
+    /// Returns the octets in all pieces.
     #[inline]
     pub fn len(&self) -> usize {
         // SAFETY: `head` is valid and owned by `self`.
         unsafe { (*self.head.as_ptr()).pkt_len as usize }
     }
 
-    /// Whether the frame holds no octet.
+    /// Returns true if the frame holds no octet.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -121,48 +121,48 @@ impl Mbuf {
         usize::from(unsafe { (*self.head.as_ptr()).nb_segs })
     }
 
-    /// The octets of the first piece.
+    /// Returns the octets of the first piece.
     #[inline]
     pub fn first(&self) -> &[u8] {
         // SAFETY: `head` is valid and owned by `self`, whose borrow the slice has.
         unsafe { octets_of(self.head) }
     }
 
-    /// The octets of the first piece, to write to.
+    /// Returns the octets of the first piece, to write to.
     #[inline]
     pub fn first_mut(&mut self) -> &mut [u8] {
         let head = self.head.as_ptr();
         // SAFETY: `head` is valid, its data is initialised and its own: external buffers are only ever
-        // attached behind it. `self` owns it and is borrowed mutably for as long as the slice.
+        // attached after it. `self` owns it and is borrowed mutably for as long as the slice.
         unsafe { slice::from_raw_parts_mut(data(self.head), usize::from((*head).data_len)) }
     }
 
-    /// The octets of piece `index`, or `None` past the last.
+    /// Returns the octets of piece `index`, or `None` past the last.
     #[inline]
     pub fn piece(&self, index: usize) -> Option<&[u8]> {
         if index == 0 { Some(self.first()) } else { self.pieces().nth(index) }
     }
 
-    /// The octets of each piece in turn.
+    /// Returns the octets of each piece in turn.
     #[inline]
     pub fn pieces(&self) -> Pieces<'_> {
         Pieces { next: Some(self.head), frame: PhantomData }
     }
 
-    /// Octets free before the first piece.
+    /// Returns the free octets before the first piece.
     #[inline]
     pub fn headroom(&self) -> usize {
         // SAFETY: as in `len`.
         usize::from(unsafe { (*self.head.as_ptr()).data_off })
     }
 
-    /// Octets free behind the last piece; 0 when it is carried by reference.
+    /// Returns the free octets after the last piece; 0 when it is carried by reference.
     #[inline]
     pub fn tailroom(&self) -> usize {
         room_behind(self.last())
     }
 
-    /// Lengthens the frame by `octets` at its end and gives the new octets, contents unspecified. Behind a
+    /// Lengthens the frame by `octets` at its end and returns the new octets, contents unspecified. After a
     /// piece carried by reference a new one is started, from the pool of the first. `None`, and the frame
     /// unchanged, without room or buffer.
     #[inline]
@@ -182,7 +182,7 @@ impl Mbuf {
         self.extend(last, octets)
     }
 
-    /// Lengthens the frame by `octets` at its start and gives the new octets, contents unspecified; `None`
+    /// Lengthens the frame by `octets` at its start and returns the new octets, contents unspecified; `None`
     /// without room.
     #[inline]
     pub fn prepend(&mut self, octets: usize) -> Option<&mut [u8]> {
@@ -245,8 +245,8 @@ impl Mbuf {
         }
         let last = self.last();
         let tail = tail.into_raw();
-        // SAFETY: all three segments are valid; `self` owns the first two, and the third was just given up.
-        // Only the head of a chain tells its length and pieces.
+        // SAFETY: all three segments are valid; `self` owns the first two, and its owner just gave the third
+        // away. Only the head of a chain holds its length and number of pieces.
         unsafe {
             (*last.as_ptr()).next = tail.as_ptr();
             (*self.head.as_ptr()).nb_segs = pieces as u16;
@@ -263,7 +263,7 @@ impl Mbuf {
         buffer.attach(&piece, offset, octets) && self.chain(piece).is_ok()
     }
 
-    /// A copy of the frame, with its metadata, in buffers of `pool`; `None` when it has too few.
+    /// Returns a copy of the frame, with its metadata, in buffers of `pool`; `None` when it has too few.
     pub fn copy(&self, pool: &Mempool) -> Option<Self> {
         // SAFETY: both are alive, and the chain is owned by `self`.
         let copy = unsafe { sys::rte_pktmbuf_copy(self.head.as_ptr(), pool.as_ptr(), 0, u32::MAX) };
@@ -271,7 +271,7 @@ impl Mbuf {
         NonNull::new(copy).map(|copy| unsafe { Self::from_raw(copy) })
     }
 
-    /// What the device knows of the IPv4 header checksum.
+    /// Returns the device's result for the IPv4 header checksum.
     #[inline]
     pub fn ip_checksum(&self) -> ChecksumStatus {
         checksum_status(
@@ -280,7 +280,7 @@ impl Mbuf {
         )
     }
 
-    /// What the device knows of the TCP or UDP checksum.
+    /// Returns the device's result for the TCP or UDP checksum.
     #[inline]
     pub fn l4_checksum(&self) -> ChecksumStatus {
         checksum_status(
@@ -307,7 +307,7 @@ impl Mbuf {
         self.set_transmit_offloads(flags, headers.encode() | segment);
     }
 
-    /// The hash by which the port chose the queue, if it told.
+    /// Returns the hash by which the port chose the queue, if it reported the hash.
     #[inline]
     pub fn rss_hash(&self) -> Option<u32> {
         if self.flags() & sys::constant_RTE_MBUF_F_RX_RSS_HASH == 0 {
@@ -348,14 +348,14 @@ impl Mbuf {
         }
     }
 
-    /// Whether all octets lie in buffers that nobody but this frame refers to. External buffers count as such
-    /// when `external_allowed`.
+    /// Returns true if all octets lie in buffers that only this frame refers to. External buffers count as
+    /// such when `external_allowed`.
     #[inline]
     pub(crate) fn is_private(&self, external_allowed: bool) -> bool {
         let foreign = if external_allowed { sys::constant_RTE_MBUF_F_INDIRECT } else { ATTACHED };
         let mut next = Some(self.head);
         while let Some(segment) = next {
-            // SAFETY: the chain is owned by `self`. Whoever else refers to a buffer counts in its reference
+            // SAFETY: the chain is owned by `self`. Every other reference to a buffer is in its reference
             // count, which all access atomically.
             let (flags, references) = unsafe {
                 ((*segment.as_ptr()).ol_flags, AtomicU16::from_ptr(&raw mut (*segment.as_ptr()).refcnt))
@@ -377,7 +377,7 @@ impl Mbuf {
         last
     }
 
-    /// An empty buffer from the pool of the first piece.
+    /// Returns an empty buffer from the pool of the first piece.
     #[inline]
     fn sibling(&self) -> Option<Self> {
         // SAFETY: `head` is valid, and so is its pool for as long as one of its buffers is out.
@@ -392,7 +392,7 @@ impl Mbuf {
             return None;
         }
         // SAFETY: `last` is the last segment of the chain that `self` owns and holds memory of its own. The
-        // room behind its data was just checked; buffers are initialised when their pool is made.
+        // room after its data was just checked; buffers are initialised when their pool is made.
         unsafe {
             let end = data(last).add(usize::from((*last.as_ptr()).data_len));
             (*last.as_ptr()).data_len += octets as u16;
@@ -444,7 +444,8 @@ const PORT_NONE: u16 = u16::MAX;
 /// Flags of a segment whose octets lie elsewhere than in its own buffer.
 const ATTACHED: u64 = sys::constant_RTE_MBUF_F_EXTERNAL | sys::constant_RTE_MBUF_F_INDIRECT;
 
-/// Both bits of a status mean that the checksum was not computed but the octets are known to be unchanged.
+/// Returns the status of a checksum from its flags. Both bits of a status mean that the checksum was not
+/// computed but the octets are known to be unchanged.
 #[inline]
 const fn checksum_status(status: u64, bad: u64) -> ChecksumStatus {
     if status == 0 {
@@ -480,7 +481,7 @@ fn room_behind(segment: NonNull<sys::rte_mbuf>) -> usize {
     }
 }
 
-/// The first octet of data.
+/// Returns the first octet of data.
 #[inline]
 fn data(segment: NonNull<sys::rte_mbuf>) -> *mut u8 {
     // SAFETY: as in `following`; the offset of the data lies inside the buffer.

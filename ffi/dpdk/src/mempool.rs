@@ -26,7 +26,7 @@ pub struct MempoolConfig {
 }
 
 impl Default for MempoolConfig {
-    /// 8191 buffers of 2048 octets, 256 at hand.
+    /// Returns 8191 buffers of 2048 octets, 256 at hand.
     fn default() -> Self {
         Self { mbufs: 8191, data_octets: 2048, cache_mbufs: 256 }
     }
@@ -125,7 +125,7 @@ impl Mempool {
         Ok(Self { inner: Arc::new(Inner { raw, config }) })
     }
 
-    /// An empty buffer; `None` when none is free.
+    /// Returns an empty buffer; `None` when none is free.
     #[inline]
     pub fn allocate(&self) -> Option<Mbuf> {
         // SAFETY: the pool lives (`self`).
@@ -134,7 +134,7 @@ impl Mempool {
         Some(unsafe { Mbuf::from_raw(raw) })
     }
 
-    /// Appends `count` empty buffers to `mbufs`, or none: then it gives `false`.
+    /// Appends `count` empty buffers to `mbufs`, or none: then it returns `false`.
     pub fn allocate_many(&self, mbufs: &mut Vec<Mbuf>, count: usize) -> bool {
         mbufs.reserve(count);
         let spare = mbufs.spare_capacity_mut().as_mut_ptr().cast();
@@ -160,7 +160,7 @@ impl Mempool {
         self.inner.config.mbufs as usize
     }
 
-    /// Octets of frame an empty buffer takes.
+    /// Returns the octets of a frame that an empty buffer takes.
     pub fn data_octets(&self) -> usize {
         usize::from(self.inner.config.data_octets)
     }
@@ -181,8 +181,8 @@ impl Drop for Inner {
             // Every buffer is in the pool's ring, whose count rises as the last act of giving one back: no
             // thread is still inside the pool. This pairs with the ring's release of its tail.
             fence(Ordering::Acquire);
-            // SAFETY: no handle is left and, by the count, no buffer either, so nobody can reach the pool any
-            // more.
+            // SAFETY: no handle is left and, by the count, no buffer either, so no code can reach the pool
+            // any more.
             unsafe { sys::rte_mempool_free(raw) };
         }
     }

@@ -43,7 +43,7 @@ impl Eal {
 
 impl Drop for RegisteredThread {
     fn drop(&mut self) {
-        // The thread's caches outlive it, and the buffers in them would be lost to everybody else.
+        // The thread's caches outlive it, and the buffers in them would be lost to all other threads.
         // SAFETY: the EAL runs; the walk holds the lock under which pools are freed, and the callback touches
         // only the calling thread's own caches.
         unsafe { sys::rte_mempool_walk(Some(flush_cache), ptr::null_mut()) };

@@ -23,7 +23,7 @@ pub enum ExternalPieces {
     #[default]
     Copied,
     /// The receiver gets the references. Their owner is kept alive until the receiver drops the frame, so no
-    /// octet is ever read after it was freed, and nobody may write to the memory for as long
+    /// octet is ever read after it was freed, and no code may write to the memory for as long
     /// ([`ExternalBuffer`](crate::ExternalBuffer)). It saves one copy per octet, which real hardware does not
     /// cost the CPU either.
     Shared,
@@ -47,7 +47,7 @@ pub struct WireConfig {
 }
 
 impl Default for WireConfig {
-    /// 1500 octets, 1024 frames, with checksum offload, pieces copied, and two locally administered
+    /// Returns 1500 octets, 1024 frames, with checksum offload, pieces copied, and two locally administered
     /// addresses.
     fn default() -> Self {
         Self {
@@ -90,10 +90,10 @@ pub struct WireStatistics {
 
 /// One end of a wire. One thread at a time owns it.
 ///
-/// A frame arrives as if from a NIC: without anything its sender noted on it, and in memory nobody else
-/// writes to ([`ExternalPieces::Shared`] apart). Frames whose buffers nobody else refers to cross as they
-/// are, so a receiver that keeps frames keeps buffers of the *sender's* pool: the pools of both ends want the
-/// size of what both may hold.
+/// A frame arrives as if from a NIC: without anything its sender noted on it, and in memory that no other
+/// code writes to ([`ExternalPieces::Shared`] apart). Frames whose buffers have no other reference cross as
+/// they are, so a receiver that keeps frames keeps buffers of the *sender's* pool: the pools of both ends
+/// want the size of what both may hold.
 #[derive(Debug)]
 pub struct WireEnd {
     outgoing: Arc<Ring>,
@@ -105,8 +105,8 @@ pub struct WireEnd {
     statistics: WireStatistics,
 }
 
-/// Makes a wire; gives its ends. `pools` are those of the ends, in order: a frame that must be copied ends up
-/// in the pool of its receiver.
+/// Makes a wire and returns its ends. `pools` are those of the ends, in order: a frame that must be copied
+/// ends up in the pool of its receiver.
 ///
 /// # Errors
 ///
@@ -131,7 +131,7 @@ impl WireEnd {
     /// Frames that cross between two looks at the ring.
     const CHUNK_FRAMES: usize = 32;
 
-    /// Takes up to `limit` frames off the wire, appending them to `frames`; gives how many.
+    /// Takes up to `limit` frames off the wire, appending them to `frames`; returns how many.
     #[inline]
     pub fn receive(&mut self, frames: &mut Vec<Mbuf>, limit: usize) -> usize {
         frames.reserve(limit);
@@ -147,7 +147,7 @@ impl WireEnd {
         count
     }
 
-    /// Takes frames from the front of `frames` and leaves those for which the wire has no room; gives how
+    /// Takes frames from the front of `frames` and leaves those for which the wire has no room; returns how
     /// many it took. Frames that cannot cross are taken too, dropped and counted.
     #[inline]
     pub fn transmit(&mut self, frames: &mut VecDeque<Mbuf>) -> usize {
@@ -167,7 +167,7 @@ impl WireEnd {
                 }
             }
             // SAFETY: the ring lives, this end is its only producer (`&mut self`), and `crossing` holds
-            // `count` mbufs whose ownership was just given up.
+            // `count` mbufs whose ownership the caller just transferred.
             let enqueued = unsafe {
                 sys::inlined_rte_ring_sp_enqueue_burst(
                     self.outgoing.as_ptr(),
@@ -185,7 +185,7 @@ impl WireEnd {
         taken
     }
 
-    /// The frame as its receiver will find it.
+    /// Returns the frame as its receiver will find it.
     #[inline]
     fn cross(&mut self, frame: Mbuf) -> Option<Mbuf> {
         if frame.len() > self.config.mtu_octets + Self::HEADER_OCTETS {
@@ -218,23 +218,23 @@ impl WireEnd {
         let _ = self.incoming.arrival.set(Hook(Box::new(hook)));
     }
 
-    /// How the wire was made.
+    /// Returns the configuration of the wire.
     pub const fn config(&self) -> &WireConfig {
         &self.config
     }
 
-    /// The hardware address of this end.
+    /// Returns the hardware address of this end.
     pub const fn mac(&self) -> [u8; 6] {
         self.mac
     }
 
-    /// What this end has seen.
+    /// Returns the counters of this end.
     pub const fn statistics(&self) -> WireStatistics {
         self.statistics
     }
 }
 
-/// What the receiver learns from the checksums that the sender asked for.
+/// Returns the receive flags of a frame from the checksums that the sender requested.
 #[inline]
 const fn received_flags(sent: u64) -> u64 {
     let mut flags = 0;
@@ -301,7 +301,7 @@ impl Drop for Ring {
                 drop(unsafe { Mbuf::from_raw(frame.cast()) });
             }
         }
-        // SAFETY: the ring is empty, and nobody else has it.
+        // SAFETY: the ring is empty, and no other code has it.
         unsafe { sys::rte_ring_free(self.as_ptr()) };
     }
 }

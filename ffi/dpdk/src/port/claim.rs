@@ -9,7 +9,7 @@ use super::config::PortError;
 use crate::eal::control;
 use crate::errno::Errno;
 
-/// The right to a port; nobody else in the process has it.
+/// The exclusive right to a port in this process.
 #[derive(Debug)]
 pub(super) struct Claim {
     /// The port's number.

@@ -83,7 +83,7 @@ pub enum Mtu {
 }
 
 impl Mtu {
-    /// The octets.
+    /// Returns the octets.
     pub const fn octets(self) -> u16 {
         match self {
             Self::Set(octets) | Self::Assume(octets) => octets,
@@ -98,7 +98,7 @@ pub struct Rss {
     pub key: [u8; 40],
 }
 
-/// How the port spreads frames, for those who must know the queue of a frame beforehand: the hash of its
+/// How the port spreads frames, for code that must know the queue of a frame beforehand: the hash of its
 /// addresses and ports, modulo the table's entries, modulo the queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RssLayout {
@@ -135,9 +135,8 @@ pub struct PortConfig {
 }
 
 impl Default for PortConfig {
-    /// One queue pair of 1024 descriptors each way, 1500 octets, all offloads, interrupts, frames for
-    /// ourselves and for groups. The key is one that treats
-    /// all input bits alike.
+    /// Returns one queue pair of 1024 descriptors each way, 1500 octets, all offloads, interrupts, frames for
+    /// ourselves and for groups. The key is one that treats all input bits alike.
     fn default() -> Self {
         Self {
             queues: 1,
@@ -163,15 +162,15 @@ const DEFAULT_KEY: [u8; 40] = [
 /// How a started port comes by the frames for multicast groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Multicast {
-    /// It was told to let through those of all groups.
+    /// The port passes the frames of all groups.
     All,
-    /// It cannot be told that; it was told to let through every frame.
+    /// The driver has no such mode; the port passes every frame.
     Promiscuous,
-    /// It cannot be told at all, as virtual devices without a filter; or nobody asked for them.
+    /// The port has neither mode, as virtual devices without a filter; or such frames were not requested.
     AsItIs,
 }
 
-/// What a port can do, or, of a started one, what it was told to do.
+/// What a port can do, or, of a started one, what it was configured to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortCapabilities {
     /// Queue pairs.

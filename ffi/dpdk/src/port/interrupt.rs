@@ -13,8 +13,8 @@ use crate::errno::Errno;
 pub enum RxTrigger {
     /// As long as frames wait in the queue. Receiving them makes it unreadable.
     Level,
-    /// From an interrupt on, for ever: nobody takes the interrupts out of it. Wait for its edges (`EPOLLET`
-    /// of epoll(7)), as DPDK's own `rte_epoll_wait` does.
+    /// From an interrupt on, for ever: no code reads the interrupts from it. Wait for its edges (`EPOLLET` of
+    /// epoll(7)), as DPDK's own `rte_epoll_wait` does.
     Edge,
 }
 
@@ -36,8 +36,8 @@ pub(super) struct Interrupt {
 }
 
 impl Interrupt {
-    /// The interrupt of a queue of the started port `claim`, which was configured for interrupts; `None` if
-    /// its driver has none that a sleeping thread can rely on.
+    /// Returns the interrupt of a queue of the started port `claim`, which was configured for interrupts;
+    /// `None` if its driver has none that a sleeping thread can rely on.
     pub(super) fn find(claim: &Claim, info: &sys::rte_eth_dev_info, queue: u16) -> Option<Self> {
         let trigger = match driver(info) {
             // The descriptor is that of the tap's own queue, which needs no enabling: the driver has no call
@@ -57,7 +57,7 @@ impl Interrupt {
         (fd >= 0).then_some(Self { fd, trigger })
     }
 
-    /// As seen by users, for as long as the queue that `self` is of keeps its port started.
+    /// Returns the interrupt for users, for as long as the queue that `self` is of keeps its port started.
     pub(super) fn borrow(&self) -> RxInterrupt<'_> {
         // SAFETY: the driver opened it before the port was started and closes it when that is stopped; the
         // queue, which is borrowed with `self`, keeps the port started. -1 was refused.

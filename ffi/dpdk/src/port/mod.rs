@@ -33,13 +33,15 @@ pub struct Port {
 }
 
 impl Port {
-    /// The names of all ports: of PCI devices their address, of virtual devices their name (`net_tap0`).
+    /// Returns the names of all ports: of PCI devices their address, of virtual devices their name
+    /// (`net_tap0`).
     pub fn names(_: Eal) -> Vec<String> {
         let mut names = Vec::new();
         let mut next = 0;
         control(|| {
             loop {
-                // SAFETY: takes any number and gives the next port from there, or one past the last possible.
+                // SAFETY: takes any number and returns the next port from there, or one past the last
+                // possible.
                 let id = unsafe { sys::rte_eth_find_next(next) };
                 if u32::from(id) >= sys::RTE_MAX_ETHPORTS {
                     return;
@@ -79,12 +81,12 @@ impl Port {
         Ok(Self { claim })
     }
 
-    /// Its name.
+    /// Returns its name.
     pub fn name(&self) -> &str {
         &self.claim.name
     }
 
-    /// What it can do.
+    /// Returns its capabilities.
     ///
     /// # Errors
     ///

@@ -30,13 +30,13 @@ pub struct RxQueue {
 }
 
 impl RxQueue {
-    /// Takes up to `limit` received frames, appending them to `frames`; gives how many.
+    /// Takes up to `limit` received frames, appending them to `frames`; returns how many.
     #[inline]
     pub fn receive(&mut self, frames: &mut Vec<Mbuf>, limit: usize) -> usize {
         let limit = limit.min(usize::from(u16::MAX));
         frames.reserve(limit);
         let spare = frames.spare_capacity_mut().as_mut_ptr().cast();
-        // SAFETY: the port is started and has this queue, which nobody else polls (`&mut self`). There is
+        // SAFETY: the port is started and has this queue, which no other code polls (`&mut self`). There is
         // room for `limit` pointers at `spare`: an `Mbuf` is one pointer.
         let count =
             unsafe { sys::inlined_rte_eth_rx_burst(self.port.claim.id, self.queue, spare, limit as u16) };
@@ -86,7 +86,7 @@ pub struct TxQueue {
 }
 
 impl TxQueue {
-    /// Takes frames from the front of `frames` and leaves those for which the queue has no room; gives how
+    /// Takes frames from the front of `frames` and leaves those for which the queue has no room; returns how
     /// many it took. A frame that the driver can never send is taken too, dropped and counted.
     #[inline]
     pub fn transmit(&mut self, frames: &mut VecDeque<Mbuf>) -> usize {
@@ -99,7 +99,7 @@ impl TxQueue {
             }
             let (port, first) = (self.port.claim.id, front.as_mut_ptr().cast());
             let fit = if self.prepare {
-                // SAFETY: the port is started and has this queue, which nobody else uses (`&mut self`).
+                // SAFETY: the port is started and has this queue, which no other code uses (`&mut self`).
                 // `first` points to `offered` frames: an `Mbuf` is one pointer.
                 unsafe { sys::inlined_rte_eth_tx_prepare(port, self.queue, first, offered) }
             } else {
@@ -122,8 +122,8 @@ impl TxQueue {
         }
     }
 
-    /// Frames dropped because the driver could never have sent them: too many pieces, or offloads it does not
-    /// have.
+    /// Returns the number of frames dropped because the driver could never have sent them: too many pieces,
+    /// or offloads it does not have.
     pub const fn rejected_frames(&self) -> u64 {
         self.rejected_frames
     }

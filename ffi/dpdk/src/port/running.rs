@@ -1,4 +1,4 @@
-//! A started port: what it was told, and what it counts.
+//! A started port: its configuration and its counters.
 
 use core::cell::Cell;
 use core::marker::PhantomData;
@@ -55,7 +55,7 @@ pub(super) struct Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // SAFETY: DPDK checks the port number and state. No queue is left (`Arc`), so nobody polls the port.
+        // SAFETY: DPDK checks the port number and state. No queue is left (`Arc`), so no code polls the port.
         control(|| unsafe {
             sys::rte_eth_dev_stop(self.claim.id);
             sys::rte_eth_dev_close(self.claim.id);
@@ -78,33 +78,33 @@ pub struct RunningPort {
 }
 
 impl RunningPort {
-    /// Its name.
+    /// Returns its name.
     pub fn name(&self) -> &str {
         &self.port.claim.name
     }
 
-    /// Its hardware address.
+    /// Returns its hardware address.
     pub const fn mac(&self) -> [u8; 6] {
         self.mac
     }
 
-    /// What it was configured for.
+    /// Returns the capabilities it was configured with.
     pub const fn capabilities(&self) -> PortCapabilities {
         self.capabilities
     }
 
-    /// How it spreads frames over its queues; `None` with one queue, or when the port does not let itself be
-    /// told.
+    /// Returns how it spreads frames over its queues; `None` with one queue, or when the port cannot be
+    /// configured to spread frames.
     pub const fn rss(&self) -> Option<RssLayout> {
         self.rss
     }
 
-    /// How it comes by the frames for multicast groups.
+    /// Returns how it receives the frames for multicast groups.
     pub const fn multicast(&self) -> Multicast {
         self.multicast
     }
 
-    /// What it has counted.
+    /// Returns its counters.
     ///
     /// # Errors
     ///
@@ -127,7 +127,7 @@ impl RunningPort {
         })
     }
 
-    /// The state of its link, as last known.
+    /// Returns the state of its link, as last known.
     ///
     /// # Errors
     ///

@@ -178,7 +178,7 @@ pub(super) fn spread_in_turn(
     Ok(RssLayout { key: config.rss.key, table_entries: entries })
 }
 
-/// Opens the filter of a started port to multicast frames, as narrowly as its driver can be told.
+/// Opens the filter of a started port to multicast frames, as narrowly as its driver allows.
 pub(super) fn receive_multicast(claim: &Claim) -> Multicast {
     control(|| {
         // SAFETY: DPDK checks the port number.
