@@ -63,7 +63,7 @@ pub struct DeviceArguments {
     /// needed only for a prefix other than 24 (IPv4) or 64 (IPv6).
     #[arg(long, value_name = "ADDR/PREFIX", value_parser = parse_interface_address)]
     address: Option<Cidr>,
-    /// Wait for the other end at this address and port. An IPv6 address stands in brackets.
+    /// Wait for the other end at this address and port. An IPv6 address is in brackets.
     #[arg(long, value_name = "ADDR:PORT", conflicts_with = "peer")]
     listen: Option<SocketAddr>,
     /// Connect to the other end at this address and port.

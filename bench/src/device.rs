@@ -42,7 +42,7 @@ pub enum BenchDevice {
 }
 
 impl BenchDevice {
-    /// `device`, its frames captured to `path` if there is one.
+    /// Wraps `device`, and captures its frames to `path` if there is one.
     ///
     /// # Errors
     ///

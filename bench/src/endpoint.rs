@@ -22,7 +22,7 @@ pub struct Driver {
     other: Option<Box<OtherEnd>>,
 }
 
-/// The other end: whoever polls this end polls the other, too.
+/// The other end: a thread that polls this end polls the other, too.
 struct OtherEnd {
     driver: Driver,
     step: Step,

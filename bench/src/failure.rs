@@ -17,22 +17,22 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// Something at this end that is no fault of the connection.
+    /// Returns the failure for an error at this end that the connection did not cause.
     pub fn local(text: impl fmt::Display) -> Self {
         Self { text: text.to_string(), code: None }
     }
 
-    /// Something on the connection.
+    /// Returns the failure for an error on the connection.
     pub fn of(text: impl fmt::Display, code: impl Into<String>) -> Self {
         Self { text: text.to_string(), code: Some(code.into()) }
     }
 
-    /// The peer closed its half too early, in an orderly way.
+    /// Returns the failure for a peer that closed its half too early, in an orderly way.
     pub fn early_close() -> Self {
         Self::of("the peer closed before the exchange was over", tcp(CloseReason::Finished))
     }
 
-    /// The peer did not keep to the exchange's own rules.
+    /// Returns the failure for a peer that broke the exchange's own rules.
     pub fn rule(text: impl fmt::Display) -> Self {
         Self::of(text, "exchange")
     }

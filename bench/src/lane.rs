@@ -27,8 +27,8 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// A queue pair for `depth` Writes outstanding, which may share segments if `packing`, with receives
-    /// posted.
+    /// Returns a queue pair for `depth` Writes outstanding, which may share segments if `packing`, with
+    /// receives posted.
     ///
     /// # Errors
     ///
@@ -41,7 +41,8 @@ impl Lane {
         let inbox = memory(INBOX_MESSAGES * Advertisement::OCTETS, Access::LOCAL_WRITE)?;
         let outbox = memory(Advertisement::OCTETS, Access::empty())?;
         let depth = depth as usize;
-        // Polled while it measures. Whoever waits before that sleeps: the CPU may be the one that polls.
+        // Polled while it measures. A thread that waits before that sleeps: its CPU may be the one that
+        // polls.
         let completions = CompletionQueue::with_events(depth + 1 + INBOX_MESSAGES)?;
         let config =
             QpConfig { send_depth: depth + 1, receive_depth: INBOX_MESSAGES, packing, ..QpConfig::default() };
@@ -72,7 +73,7 @@ impl Lane {
         self.qp.post_send(MESSAGE, local).map_err(|error| self.failed(&error.to_string()))
     }
 
-    /// The message in a completed receive, whose buffer is posted again; `None` for completed sends.
+    /// Returns the message in a completed receive, whose buffer is posted again; `None` for completed sends.
     ///
     /// # Errors
     ///
@@ -109,12 +110,12 @@ impl Lane {
         }
     }
 
-    /// Whether the connection is over, and ended as it should.
+    /// Returns true if the connection is over, and ended as it should.
     pub fn is_closed(&self) -> bool {
         self.qp.state() == QpState::Error && self.qp.error().is_none()
     }
 
-    /// What went wrong, with the stream's own error where there is one.
+    /// Returns the error for `what`, with the stream's own error where there is one.
     pub fn failed(&self, what: &str) -> BenchError {
         match self.qp.error() {
             Some(error) => BenchError::Peer(format!("{error} ({what})")),

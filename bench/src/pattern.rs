@@ -18,7 +18,7 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// The pattern for regions of `region_octets` octets.
+    /// Returns the pattern for regions of `region_octets` octets.
     pub fn new(region_octets: usize) -> Self {
         let mut octets = vec![0; Self::source_octets(region_octets)];
         let mut state = 0x9e37_79b9_7f4a_7c15u64;
@@ -34,22 +34,22 @@ impl Pattern {
         Self { octets, region_octets }
     }
 
-    /// Octets of a source region that holds what every round of `region_octets` needs.
+    /// Returns the octets of a source region that holds what every round of `region_octets` needs.
     pub const fn source_octets(region_octets: usize) -> usize {
         region_octets + SHIFT_OCTETS * SHIFTS
     }
 
-    /// The octets to fill the source region with.
+    /// Returns the octets to fill the source region with.
     pub fn source(&self) -> &[u8] {
         &self.octets
     }
 
-    /// Where in the source region round `round` begins.
+    /// Returns the offset in the source region at which round `round` begins.
     pub const fn offset(round: u64) -> usize {
         SHIFT_OCTETS * (round % SHIFTS as u64) as usize
     }
 
-    /// Octets of the first `octets` of `region` that are not what round `round` wrote.
+    /// Returns how many of the first `octets` octets of `region` are not what round `round` wrote.
     pub fn corrupt_bytes(&self, region: &MemoryRegion, round: u64, octets: usize) -> u64 {
         assert!(octets <= self.region_octets, "a round fits its region");
         let expected = &self.octets[Self::offset(round)..][..octets];

@@ -67,8 +67,9 @@ impl fmt::Display for Placement {
     }
 }
 
-/// Two free CPUs take an end each; a single one takes both. `allowed` has two CPUs at least. A CPU of unknown
-/// idle time counts as idle, so that without /proc every choice is as on an idle machine.
+/// Places the ends by idle time: two free CPUs take an end each; a single one takes both. `allowed` has two
+/// CPUs at least. A CPU of unknown idle time counts as idle, so that without /proc every choice is as on an
+/// idle machine.
 fn by_idle_time(allowed: &[usize], idle_percent: &BTreeMap<usize, f64>) -> Placement {
     let idle = |cpu: usize| idle_percent.get(&cpu).copied().unwrap_or(100.0);
     // Free CPUs are alike, whatever their last percents: the first ones are taken, so that runs can be
@@ -81,7 +82,7 @@ fn by_idle_time(allowed: &[usize], idle_percent: &BTreeMap<usize, f64>) -> Place
     }
 }
 
-/// The CPUs that this thread may run on.
+/// Returns the CPUs that this thread may run on.
 fn allowed_cpus() -> Vec<usize> {
     sched_getaffinity(None)
         .map(|set| (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect())
@@ -102,8 +103,8 @@ fn idle_percentages(time: Duration) -> BTreeMap<usize, f64> {
     after.into_iter().filter_map(idle).collect()
 }
 
-/// The idle ticks and all ticks of each CPU in the text of /proc/stat (proc(5)): after its name come user,
-/// nice, system, idle, iowait, irq, softirq and steal.
+/// Returns the idle ticks and all ticks of each CPU in the text of /proc/stat (proc(5)): after its name come
+/// user, nice, system, idle, iowait, irq, softirq and steal.
 fn ticks(text: &str) -> BTreeMap<usize, (u64, u64)> {
     let line = |line: &str| {
         let mut words = line.split_whitespace();

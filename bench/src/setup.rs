@@ -96,7 +96,7 @@ impl Setup {
         Terms { depths: self.depths(), negotiated: !self.unnegotiated, rtr }
     }
 
-    /// The RDMA Reads of either end that may be outstanding.
+    /// Returns the RDMA Reads of either end that may be outstanding.
     pub const fn depths(&self) -> ReadDepths {
         ReadDepths { ird: self.ird, ord: self.ord }
     }

@@ -51,7 +51,7 @@ pub struct ExchangeArguments {
     pub expect_error: bool,
 }
 
-/// Who starts MPA, and when.
+/// The end that starts MPA, and when it does.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct Opening {
     /// The role of this end in MPA's startup. Without it, the end that connects is the initiator.

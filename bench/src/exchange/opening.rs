@@ -28,7 +28,7 @@ pub struct Agreed {
     pub depths: ReadDepths,
 }
 
-/// The bytes that both ends expect as Private Data and as streaming data: byte n is n modulo 251.
+/// Returns the bytes that both ends expect as Private Data and as streaming data: byte n is n modulo 251.
 fn numbered(octets: usize) -> Vec<u8> {
     (0..octets).map(|index| (index % 251) as u8).collect()
 }

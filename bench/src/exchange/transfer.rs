@@ -44,7 +44,7 @@ impl Target {
         Ok(Self { buffer, whole })
     }
 
-    /// Octets of the guards that have changed.
+    /// Returns the number of octets of the guards that have changed.
     pub fn octets_outside(&self) -> usize {
         let mut guard = vec![0; Self::GUARD_OCTETS];
         let mut changed = 0;
@@ -56,7 +56,7 @@ impl Target {
         changed
     }
 
-    /// The first `octets` octets of the buffer.
+    /// Returns the first `octets` octets of the buffer.
     pub fn content(&self, octets: u32) -> Result<Vec<u8>, Failure> {
         self.buffer.to_vec(0, octets as usize).ok_or_else(|| {
             Failure::rule(format!("{octets} octets cannot have been written: the buffer has fewer"))

@@ -94,7 +94,7 @@ fn filled_frames(pool: &Mempool, payload_bytes: usize) -> Vec<Mbuf> {
     frames
 }
 
-/// Gb/s of payload over about `batch`.
+/// Returns the throughput in Gb/s of payload, measured over about `batch`.
 fn measure(frames: &[Mbuf], destination: &Region, payload_bytes: usize, batch: Duration) -> f64 {
     let start = Instant::now();
     let mut octets = 0u64;

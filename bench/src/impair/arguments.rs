@@ -97,12 +97,12 @@ impl Impair {
         Ok([with_mtu(&self.left)?, with_mtu(&self.right)?])
     }
 
-    /// What happens to frames from left to right.
+    /// Returns the impairments of frames from left to right.
     pub fn to_right(&self) -> Impairments {
         self.impairments(Way::ToRight)
     }
 
-    /// What happens to frames from right to left.
+    /// Returns the impairments of frames from right to left.
     pub fn to_left(&self) -> Impairments {
         self.impairments(Way::ToLeft)
     }

@@ -51,17 +51,17 @@ impl<D: Device> Forwarder<D> {
         }
     }
 
-    /// The left device.
+    /// Returns the left device.
     pub fn fault(&self) -> &Fault<D> {
         &self.fault
     }
 
-    /// How well it kept its times.
+    /// Returns how closely the forwarder kept to the times of its frames.
     pub fn punctuality(&self) -> Punctuality {
         self.punctuality
     }
 
-    /// Frames that wait for a device to have room.
+    /// Returns the number of frames that wait for a device to have room.
     pub fn waiting(&self) -> usize {
         self.waiting.iter().map(VecDeque::len).sum()
     }

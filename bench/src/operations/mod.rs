@@ -67,7 +67,7 @@ fn obey_all(arguments: &OperationsArguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The answer to a command.
+/// Returns the answer to a command.
 fn obey(
     arguments: &OperationsArguments,
     device: &Device,

@@ -39,7 +39,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// A queue pair in a Protection Domain of its own.
+    /// Returns a queue pair in a Protection Domain of its own.
     pub fn new(device: &Device, words: &mut Words<'_>) -> Result<Self, Failure> {
         let mut depths = ReadDepths { ird: 0, ord: 0 };
         if let Some(ird) = words.option("ird=") {
@@ -57,7 +57,7 @@ impl Session {
         Ok(Self { device, qp, completions, memory, domain, depths, markers })
     }
 
-    /// How it listens.
+    /// Returns `config` with the session's own choices for a listener.
     pub fn listen(&self, config: ListenConfig) -> ListenConfig {
         ListenConfig {
             markers: self.markers,
@@ -140,7 +140,7 @@ impl Session {
         Ok(json!({"octets": super::words::digits(&octets)}))
     }
 
-    /// Octets of all guards that have changed.
+    /// Returns the number of octets of all guards that have changed.
     pub fn octets_outside(&self) -> usize {
         let mut guard = [0; GUARD_OCTETS];
         let mut changed = 0;
@@ -174,7 +174,7 @@ impl Session {
         self.completions.wait(patience).map_or_else(|| json!({"timeout": true}), |found| told(&found))
     }
 
-    /// How the connection has ended; closes our half if the peer has closed its.
+    /// Returns how the connection has ended; closes our half if the peer has closed its.
     pub fn ended(&self, patience: Duration) -> Result<Value, Failure> {
         match self.qp.wait_closed(patience) {
             Ok(()) => Ok(json!({"error_code": null})),

@@ -10,44 +10,44 @@ use crate::failure::Failure;
 pub struct Words<'a>(Peekable<SplitWhitespace<'a>>);
 
 impl<'a> Words<'a> {
-    /// Those of a line.
+    /// Returns the words of a line.
     pub fn of(line: &'a str) -> Self {
         Self(line.split_whitespace().peekable())
     }
 
-    /// The next one, which is `what`.
+    /// Returns the next word, which is `what`.
     pub fn next(&mut self, what: &str) -> Result<&'a str, Failure> {
         self.0.next().ok_or_else(|| Failure::local(format!("{what} is missing")))
     }
 
-    /// The next one, if there is another.
+    /// Returns the next word, if there is another.
     pub fn another(&mut self) -> Option<&'a str> {
         self.0.next()
     }
 
-    /// Whether the next one is `word`; it is taken then.
+    /// Returns true if the next word is `word`, and takes it then.
     pub fn has(&mut self, word: &str) -> bool {
         self.0.next_if(|next| *next == word).is_some()
     }
 
-    /// What follows `prefix` in the next one, if it begins so.
+    /// Returns the rest of the next word after `prefix`, if the word begins with it.
     pub fn option(&mut self, prefix: &str) -> Option<&'a str> {
         self.0.next_if(|next| next.starts_with(prefix)).map(|word| &word[prefix.len()..])
     }
 
-    /// The next one as a number, decimal or with `0x` hexadecimal.
+    /// Returns the next word as a number, decimal or with `0x` hexadecimal.
     pub fn number<T: TryFrom<u64>>(&mut self, what: &str) -> Result<T, Failure> {
         number(self.next(what)?)
     }
 
-    /// The next one as a time.
+    /// Returns the next word as a time.
     pub fn seconds(&mut self) -> Result<Duration, Failure> {
         let word = self.next("a time")?;
         let seconds = f64::from_str(word).ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
         seconds.ok_or_else(|| Failure::local(format!("'{word}' is not a number of seconds")))
     }
 
-    /// There is no other.
+    /// Checks that there is no other word.
     pub fn end(&mut self) -> Result<(), Failure> {
         match self.0.next() {
             None => Ok(()),
@@ -56,7 +56,7 @@ impl<'a> Words<'a> {
     }
 }
 
-/// A number, decimal or with `0x` hexadecimal.
+/// Returns a number, decimal or with `0x` hexadecimal.
 pub fn number<T: TryFrom<u64>>(word: &str) -> Result<T, Failure> {
     let value = match word.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),
@@ -67,7 +67,7 @@ pub fn number<T: TryFrom<u64>>(word: &str) -> Result<T, Failure> {
         .ok_or_else(|| Failure::local(format!("'{word}' is no such number")))
 }
 
-/// Octets, two hexadecimal digits each.
+/// Returns the octets in `word`, two hexadecimal digits each.
 pub fn octets(word: &str) -> Result<Vec<u8>, Failure> {
     let digits = word.as_bytes();
     let octet = |pair: &[u8]| {
@@ -78,7 +78,7 @@ pub fn octets(word: &str) -> Result<Vec<u8>, Failure> {
     octets.ok_or_else(|| Failure::local(format!("'{word}' is not hexadecimal")))
 }
 
-/// Two hexadecimal digits for each of `octets`.
+/// Returns two hexadecimal digits for each of `octets`.
 pub fn digits(octets: &[u8]) -> String {
     let digit = |value: u8| char::from_digit(value.into(), 16).unwrap_or('?');
     octets.iter().flat_map(|octet| [digit(octet >> 4), digit(octet & 0xf)]).collect()

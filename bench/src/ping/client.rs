@@ -148,7 +148,7 @@ impl Client {
         self.lane.failed(&error.to_string())
     }
 
-    /// FIN, and wait for the other end's. The device has to be polled meanwhile.
+    /// Sends a FIN, and waits for the other end's. The device has to be polled meanwhile.
     pub fn close(self) {
         self.lane.qp.disconnect();
         // The other end may be gone already.

@@ -20,7 +20,7 @@ impl Content {
         Self { octets: printable, text: vec![0; octets] }
     }
 
-    /// The text of ping `ping`: not that of the one before, nor that of another place.
+    /// Returns the text of ping `ping`, which differs from the text before it and from every other place.
     pub fn of(&mut self, ping: u64) -> &[u8] {
         if let Some((_nul, text)) = self.text.split_last_mut() {
             text.copy_from_slice(&self.octets[Pattern::offset(ping)..][..text.len()]);
@@ -28,7 +28,7 @@ impl Content {
         &self.text
     }
 
-    /// How many octets of `got` are not those of the last text.
+    /// Returns how many octets of `got` are not those of the last text.
     pub fn corrupt_bytes(&self, got: &[u8]) -> u64 {
         let wrong = self.text.iter().zip(got).filter(|(text, got)| text != got).count();
         (wrong + self.text.len().abs_diff(got.len())) as u64

@@ -73,7 +73,7 @@ struct Ours<'n> {
 /// A server whose core the client's thread polls. The flag ends it.
 type ServedHere = (Driver, server::Work, Arc<AtomicBool>);
 
-/// Both ends in this process, each on a CPU of its own where two are free.
+/// Runs both ends in this process, each on a CPU of its own where two are free.
 fn run_ring(args: &Ping, ring: &DeviceName, interrupted: &AtomicBool) -> Result<(), BenchError> {
     let placement = Placement::choose(&args.cpus)?;
     let eal = args.device.start_eal()?;

@@ -1,7 +1,7 @@
 //! rping's exchange, without anything that carries it. A ping is:
 //!
 //! 1. The client advertises its source: a Send of 16 bytes (`Advertisement`).
-//! 2. The server reads it by an RDMA Read, then tells the client to go on: a Send of 16 bytes that mean
+//! 2. The server reads it by an RDMA Read, then sends the client the go-ahead: a Send of 16 bytes that mean
 //!    nothing.
 //! 3. The client advertises its sink.
 //! 4. The server writes what it read to the sink by an RDMA Write, then says so: a Send of 16 bytes that mean
@@ -84,7 +84,7 @@ enum ServerState {
 pub enum ServerAction {
     /// It reads all of the client's source.
     Read(Advertisement),
-    /// It tells the client to go on.
+    /// It sends the client the go-ahead.
     GoAhead,
     /// It writes this number of bytes to the client's sink and says so: the message arrives after the bytes.
     WriteAndTell(Advertisement, u32),
@@ -132,7 +132,7 @@ impl Server {
         ServerAction::Read(source)
     }
 
-    /// The Read is complete.
+    /// Handles the completion of the Read.
     ///
     /// # Errors
     ///
@@ -145,7 +145,7 @@ impl Server {
         Ok(ServerAction::GoAhead)
     }
 
-    /// The Write is complete.
+    /// Handles the completion of the Write.
     ///
     /// # Errors
     ///

@@ -48,7 +48,7 @@ pub const HEADING: &str = " #bytes #iterations    t_min[usec]    t_max[usec]  t_
                            t_avg[usec]    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec]";
 
 impl Report {
-    /// The result of a client.
+    /// Returns the result of a client.
     pub fn new(
         args: &Ping,
         device: &DeviceName,
@@ -82,7 +82,7 @@ impl Report {
         }
     }
 
-    /// The line under [`HEADING`].
+    /// Returns the line under [`HEADING`].
     pub fn line(&self) -> String {
         format!(
             " {:<6} {:<14} {:<14.2} {:<12.2} {:<16.2} {:<14.2} {:<15.2} {:<22.2} {:.2}",
@@ -134,7 +134,7 @@ impl From<ReadDepths> for Depths {
 }
 
 impl Served {
-    /// A client that has not pinged yet.
+    /// Returns the report of a client that has not pinged yet.
     pub fn new(request: &ConnectionRequest) -> Self {
         Self {
             remote: request.remote(),

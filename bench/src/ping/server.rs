@@ -29,7 +29,7 @@ const READ: u64 = u64::MAX - 1;
 const WRITE: u64 = u64::MAX - 2;
 /// How long to wait for a client before those that are connected are served.
 const PATIENCE: Duration = Duration::from_millis(20);
-/// The message that tells the client to go on. Its fields mean nothing.
+/// The message that gives the client the go-ahead. Its fields mean nothing.
 const GO_AHEAD: Advertisement = Advertisement { to: 0, stag: STag(0), octets: 0 };
 
 /// A client that is connected.
@@ -152,7 +152,8 @@ pub struct Sessions {
 /// The work of the core's thread between polls.
 pub type Work = Box<dyn FnMut(&mut Driver) -> ControlFlow<()> + Send>;
 
-/// The work of the core's thread between polls, and the way to it. Once `stop` is set, clients are closed.
+/// Returns the work of the core's thread between polls, and the way to it. Once `stop` is set, clients are
+/// closed.
 pub fn work(stop: Arc<AtomicBool>) -> (Sessions, Work) {
     let (give, taken) = mpsc::channel();
     let (hand_back, back) = mpsc::channel();
@@ -193,7 +194,7 @@ pub fn listen(device: &Device, port: u16, args: &Ping) -> Result<Listener, Bench
 ///
 /// # Errors
 ///
-/// What keeps it from serving anybody; a client's errors end that client alone.
+/// Errors are those that keep the server from serving any client; a client's errors end that client alone.
 pub fn serve(
     device: &Device,
     listener: &Listener,
@@ -242,7 +243,8 @@ pub fn serve(
     Ok(all)
 }
 
-/// TCP probes a client that has been silent for a minute, and aborts its connection if it does not answer.
+/// Returns the behaviour of the server's connections: TCP probes a client that has been silent for a minute,
+/// and aborts its connection if it does not answer.
 fn behaviour() -> Behaviour {
     let keepalive = Keepalive { idle_ms: 60_000, interval_ms: 5_000, probes: 4 };
     Behaviour { keepalive: Some(keepalive), ..Behaviour::default() }

@@ -27,7 +27,8 @@ use receiver::Receiver;
 use scenario::{EMSS, Framing, HEADERS};
 use sender::Sender;
 
-/// The line: 10 Gbit/s, 20 microseconds long, and what it holds back comes up to 100 microseconds late.
+/// Returns the line: 10 Gbit/s, 20 microseconds long; the frames it holds back arrive up to 100 microseconds
+/// late.
 fn line(reorder: f64) -> Impairments {
     Impairments {
         reorder,
@@ -99,8 +100,8 @@ pub fn run(args: &Reassembly) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// RFC 5044 appendix B.2: `K1 * EMSS * number_of_connections` where FPDUs are not aligned, with a K1 of one
-/// segment; nothing for each connection where they are.
+/// Returns the prediction of RFC 5044 appendix B.2: `K1 * EMSS * number_of_connections` where FPDUs are not
+/// aligned, with a K1 of one segment; nothing for each connection where they are.
 fn predicted(connections: u32, framing: Framing) -> String {
     match framing {
         Framing::Unaligned => (connections as usize * EMSS).to_string(),

@@ -15,12 +15,13 @@ const BOTTOM: f64 = 48.0;
 const CONNECTIONS: (f64, f64) = (1.0, 4.0);
 const OCTETS: (f64, f64) = (3.0, 8.0);
 
-/// Where a power of ten stands.
+/// Returns the horizontal position of a power of ten.
 fn x(power: f64) -> f64 {
     LEFT + (power - CONNECTIONS.0) / (CONNECTIONS.1 - CONNECTIONS.0) * (WIDTH - LEFT - RIGHT)
 }
 
-/// Octets below the axis, none at all among them, stand on it.
+/// Returns the vertical position of a power of ten. Values below the range of the axis, zero included, are
+/// drawn on the axis.
 fn y(power: f64) -> f64 {
     HEIGHT - BOTTOM - (power.max(OCTETS.0) - OCTETS.0) / (OCTETS.1 - OCTETS.0) * (HEIGHT - TOP - BOTTOM)
 }
@@ -33,7 +34,8 @@ const fn colour(framing: Framing) -> &'static str {
     }
 }
 
-/// A plot of `outcomes`, and beside them what the document expects of FPDUs that are not aligned.
+/// Returns a plot of `outcomes`, and beside them the values that the document expects of FPDUs that are not
+/// aligned.
 pub fn svg(outcomes: &[Outcome]) -> String {
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \

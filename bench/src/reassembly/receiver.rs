@@ -33,7 +33,7 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// A core with room for `connections`.
+    /// Returns a core with room for `connections`.
     pub fn new(device: SimDevice, connections: u32, markers: bool) -> Result<Self, BenchError> {
         let network = device.network();
         let rings = Rings {
@@ -89,7 +89,8 @@ impl Receiver {
         self.rings.commands.push(command).map_err(|_| BenchError::Setup("the command ring is full".into()))
     }
 
-    /// One poll, and what control has to do after it. Gives whether there was anything to do.
+    /// Polls the core once, and does what control has to do after it. Returns true if there was anything to
+    /// do.
     pub fn poll(&mut self, now: Instant) -> Result<bool, BenchError> {
         let busy = self.core.poll_once(now);
         self.held_peak = self.held_peak.max(self.network.held_frames(End::A));
@@ -117,7 +118,7 @@ impl Receiver {
         Ok(busy)
     }
 
-    /// When the core wants to be polled.
+    /// Returns the time at which the core needs its next poll.
     pub fn next_deadline(&self) -> Instant {
         self.core.next_deadline()
     }
@@ -130,7 +131,7 @@ impl Receiver {
         self.held_peak = 0;
     }
 
-    /// The most frames that were alive after any poll, but for the one the core keeps to answer with.
+    /// Returns the most frames that were alive after any poll, but for the one the core keeps to answer with.
     pub fn held_peak(&self) -> usize {
         self.held_peak.saturating_sub(1)
     }

@@ -33,7 +33,7 @@ const BURST_NS: u64 = BURST as u64 * (1514 + 24) * 8 / 10;
 const IN_FLIGHT: usize = 32;
 /// Without progress for so long, a segment is sent again.
 const TIMEOUT_NS: u64 = 200 * MILLISECOND;
-/// Polls in a row without anything moving before a run is given up.
+/// Polls in a row without progress after which a run is abandoned.
 const STUCK: u64 = 10_000_000;
 
 struct Connection {
@@ -60,8 +60,8 @@ pub struct Sender {
     waiting: VecDeque<<SimDevice as Device>::Frame>,
 }
 
-/// The octets of a ULPDU in each framing: as large as its FPDU fits a segment, or made for segments of 1460
-/// octets.
+/// Returns the octets of a ULPDU in each framing: as large as its FPDU fits a segment, or made for segments
+/// of 1460 octets.
 const fn ulpdu_octets(framing: Framing) -> usize {
     match framing {
         Framing::AlignedMarkers => fpdu::mulpdu(EMSS, true),
@@ -70,7 +70,7 @@ const fn ulpdu_octets(framing: Framing) -> usize {
     }
 }
 
-/// A stream of `segments` segments or a little more, and their ends.
+/// Returns a stream of `segments` segments or a little more, and their ends.
 fn stream(framing: Framing, segments: usize) -> (Vec<u8>, Vec<usize>) {
     let control = Control { version: RDMAP_VERSION, opcode: Opcode::Write };
     let tagged = Tagged { last: true, version: DDP_VERSION, rsvd_ulp: control.to_octet(), stag: SINK, to: 0 };
@@ -126,7 +126,7 @@ impl Sender {
         }
     }
 
-    /// Octets of user data in all that is sent.
+    /// Returns the octets of user data in all that is sent.
     pub fn payload_octets(&self) -> u64 {
         (self.fpdu_payload * self.connections.len()) as u64
     }
@@ -170,7 +170,7 @@ impl Sender {
                     self.collect(*now);
                 }
             }
-            // Who waits for acknowledgements lets time pass.
+            // A sender that waits for acknowledgements lets time pass.
             let next = self.device.network().next_arrival().unwrap_or(*now + MILLISECOND);
             *now = next.min(receiver.next_deadline()).max(*now + 1);
             receiver.poll(*now)?;
@@ -235,7 +235,7 @@ impl Sender {
         Options { timestamps, ..Options::default() }
     }
 
-    /// A segment with octets of the stream.
+    /// Sends a segment with octets of the stream.
     fn segment(
         &mut self,
         now: Instant,

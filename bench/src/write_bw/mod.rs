@@ -79,7 +79,7 @@ struct RingTarget<'r> {
     cancelled: &'r AtomicBool,
 }
 
-/// Both ends in this process, each on a CPU of its own where two are free.
+/// Runs both ends in this process, each on a CPU of its own where two are free.
 fn run_ring(args: &WriteBw, ring: &DeviceName) -> Result<(), BenchError> {
     let placement = Placement::choose(&args.cpus)?;
     let args = &WriteBw { cpus: placement.cpus(), ..args.clone() };
@@ -271,7 +271,7 @@ impl Snapshot {
         Ok(Self { near: device.statistics()?, far: target.map(Device::statistics).transpose()? })
     }
 
-    /// The sum of a counter over the ends.
+    /// Returns the sum of a counter over the ends.
     fn sum(&self, counter: impl Fn(&Statistics) -> u64) -> u64 {
         counter(&self.near) + self.far.as_ref().map_or(0, counter)
     }
@@ -317,7 +317,7 @@ impl Snapshot {
     }
 }
 
-/// What TCP and MPA did at this end.
+/// Returns a summary of what TCP and MPA did at this end.
 fn tcp_summary(end: &str, statistics: &Statistics) -> String {
     let tcp = &statistics.tcp;
     format!(

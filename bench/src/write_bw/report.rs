@@ -55,7 +55,7 @@ pub struct Report {
 pub const HEADING: &str = " #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]";
 
 impl Report {
-    /// The line under [`HEADING`].
+    /// Returns the line under [`HEADING`].
     pub fn line(&self) -> String {
         format!(
             " {:<10} {:<14} {:<18.2} {:<20.2} {:.6}",

@@ -63,7 +63,7 @@ pub struct Lanes {
 /// The target's work between polls.
 pub type Work = Box<dyn FnMut(&mut Driver) -> ControlFlow<()> + Send>;
 
-/// The target's work between polls, and the way to it.
+/// Returns the target's work between polls, and the way to it.
 pub fn work() -> (Lanes, Work) {
     let (give, taken) = mpsc::channel();
     let (end, ended) = mpsc::channel();
@@ -89,7 +89,7 @@ pub fn work() -> (Lanes, Work) {
 }
 
 /// Calls `listening` once it listens, and takes connections at `port` until the last one that came has ended,
-/// or nobody will come any more (`cancelled`).
+/// or no writer will connect any more (`cancelled`).
 ///
 /// # Errors
 ///

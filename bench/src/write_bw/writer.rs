@@ -93,7 +93,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// The measurement of messages of `size` bytes.
+    /// Returns the measurement of messages of `size` bytes.
     pub fn new(args: &WriteBw, size: u32, region_bytes: usize) -> Self {
         let duration = args.duration.unwrap_or(SECONDS);
         Self {
@@ -131,7 +131,7 @@ pub enum Job {
 }
 
 impl WriterLane {
-    /// FIN, and wait for the other end's.
+    /// Sends a FIN, and waits for the other end's.
     pub fn close(self) {
         self.lane.qp.disconnect();
         // The other end may be gone already.
@@ -176,7 +176,7 @@ impl WriterLane {
         self.lane.send(&Advertisement { to: round, stag: STag(0), octets: octets as u32 })
     }
 
-    /// Whether the target has compared the round's bytes.
+    /// Returns true if the target has compared the round's bytes.
     fn has_verdict(&mut self, octets: u64) -> Result<bool, BenchError> {
         while let Some(completion) = self.lane.completions.poll() {
             if let Some(message) = self.lane.message(&completion)? {
@@ -188,7 +188,7 @@ impl WriterLane {
     }
 }
 
-/// The writer's work between polls: does the jobs that come over `jobs`.
+/// Returns the writer's work between polls: does the jobs that come over `jobs`.
 pub fn work(jobs: mpsc::Receiver<Job>) -> impl FnMut(&mut Driver) -> ControlFlow<()> + Send {
     let mut lanes = Vec::new();
     move |driver| {
