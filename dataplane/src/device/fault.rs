@@ -81,7 +81,7 @@ impl<D: Device> Fault<D> {
 
     /// Puts the frames that the device inside has received on their way.
     fn take_in(&mut self, now: Instant) {
-        // Bounded: what comes in faster than it can be taken must not keep the rest from moving.
+        // Bounded: frames that arrive faster than they can be taken must not block the other direction.
         for _ in 0..RECEIVE_BURSTS {
             if self.inner.receive(now, &mut self.burst, RECEIVE_BURST_FRAMES) == 0 {
                 return;

@@ -30,7 +30,7 @@ pub enum Direction {
     Outbound,
 }
 
-/// What a capture says of a packet besides its octets.
+/// The data that a capture holds about a packet besides its octets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketInfo {
     /// The interface: the number of [`interface_description`] blocks before its own in the section.

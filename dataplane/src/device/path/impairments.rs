@@ -52,7 +52,8 @@ pub struct Impairments {
     pub mark_octets: Option<u64>,
     /// Frames that may be on their way at once, waiting included; a frame over the limit is lost.
     pub in_flight_frames: usize,
-    /// Largest IP packet the path carries, in octets; a larger one is lost. `None`: what both devices take.
+    /// Largest IP packet the path carries, in octets; a larger one is lost. `None`: the largest that both
+    /// devices take.
     pub mtu_octets: Option<usize>,
 }
 
@@ -122,13 +123,13 @@ pub struct Statistics {
 /// The verdict of a filter on a frame. The filter may also alter the octets of the frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The frame goes on to the impairments.
+    /// The frame continues to the impairments.
     Pass,
     /// The frame vanishes.
     Drop,
-    /// The frame goes on, this many nanoseconds later than it would: later frames overtake it.
+    /// The frame continues, this many nanoseconds later than it would: later frames overtake it.
     Delay(u64),
-    /// The frame goes on twice.
+    /// The frame continues twice.
     Duplicate,
     /// These octets go on in its place. Anything longer than the devices' largest frame counts as oversize.
     Replace(Vec<u8>),

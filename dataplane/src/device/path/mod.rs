@@ -83,7 +83,7 @@ pub(super) struct Path {
     pub(super) impairments: Impairments,
     pub(super) filter: Option<Filter>,
     pub(super) statistics: Statistics,
-    /// What both devices take, in octets of IP packet.
+    /// The largest IP packet that both devices take, in octets.
     device_mtu_octets: usize,
     rng: fastrand::Rng,
     /// In order of arrival; equal times in order of sending.

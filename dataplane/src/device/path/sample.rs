@@ -70,7 +70,7 @@ pub(in crate::device) fn ones_complement_sum(octets: &[u8]) -> u16 {
     total
 }
 
-/// What a receiver makes of a frame built from a [`Sample`].
+/// A receiver's result for a frame built from a [`Sample`].
 pub(in crate::device) struct Reading<'a> {
     pub sequence: u32,
     pub flags: u8,

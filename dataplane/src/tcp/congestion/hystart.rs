@@ -21,7 +21,7 @@ fn narrowed(rtt_ns: u64) -> u32 {
 /// The phase of slow start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Slow start as ever.
+    /// Ordinary slow start.
     SlowStart,
     /// Conservative slow start: the round-trip time rose; a few rounds show whether it stays so.
     Conservative,

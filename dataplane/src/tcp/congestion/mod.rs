@@ -24,7 +24,7 @@ pub use new_reno::NewReno;
 /// Which algorithm. Chosen per connection and per device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Algorithm {
-    /// CUBIC (RFC 9438): what Linux and others use on the open Internet.
+    /// CUBIC (RFC 9438): the default of Linux and others on the open Internet.
     #[default]
     Cubic,
     /// NewReno (RFC 5681, RFC 6582): the standard that others are measured against.

@@ -1,4 +1,4 @@
-//! What the algorithms have in common: window, threshold, slow start, and the way back from a reduction.
+//! The part that the algorithms share: window, threshold, slow start, and the way back from a reduction.
 
 use super::control::{AckSample, Signal};
 use super::hystart::{HyStart, Phase};
