@@ -41,7 +41,7 @@ pub mod time;
 pub mod waker;
 pub mod wire;
 
-/// What only tests reach.
+/// Items that only tests reach.
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod testing {

@@ -61,7 +61,7 @@ pub const PLACED_SENDS_PER_CONNECTION: usize = 2048;
 /// The same over all connections of a core: some 40 octets each.
 pub const PLACED_SENDS_PER_CORE: usize = 8192;
 /// Chains of FPDUs looked for in what a segment beyond a gap belongs to. An FPDU that does not check out ends
-/// one; what comes after the second such may wait.
+/// one; octets after the second such FPDU may wait.
 pub const PLACEMENT_ATTEMPTS: usize = 3;
 /// Frames a connection keeps before small segments are appended by copy to the frame before them.
 pub const HELD_FRAMES_BEFORE_GATHERING: usize = 16;
@@ -167,7 +167,8 @@ pub const COMPLETIONS_PER_QUEUE: usize = 256 * QPS_PER_CORE;
 pub const READ_DEPTH_MAX: u16 = 128;
 /// The same by default: as many as adapters offer. More takes longer round trips than a data centre has.
 pub const READ_DEPTH_USUAL: u16 = 32;
-/// Ranges of memory in one work request: what most applications use; more would make every request longer.
+/// Ranges of memory in one work request: as many as most applications use; more would make every request
+/// longer.
 pub const SCATTER_GATHER_ELEMENTS: usize = 4;
 /// Octets that go inline in a work request: no longer than as many ranges.
 pub const INLINE_OCTETS: usize = 64;
@@ -196,7 +197,7 @@ pub const NEIGHBOUR_RETRANSMIT_NS: u64 = SECOND;
 /// Solicitations without an answer, first to the neighbour, then to all, after which it is unreachable (RFC
 /// 4861 §10: MAX_UNICAST_SOLICIT, MAX_MULTICAST_SOLICIT).
 pub const NEIGHBOUR_SOLICITATIONS: u8 = 3;
-/// Questions sent in one poll: what else is to be sent has its turn too.
+/// Solicitations sent in one poll: other frames have their turn too.
 pub const SOLICITATIONS_PER_POLL: usize = 8;
 /// Longest time before the first probe for a duplicate of an address (RFC 4862 §5.4.2:
 /// MAX_RTR_SOLICITATION_DELAY).
@@ -210,7 +211,8 @@ pub const TRANSMIT_BURST_SEGMENTS: usize = 32;
 pub const BY_REFERENCE_MIN_OCTETS: u32 = 1024;
 /// Octets a core keeps of FPDUs that go out in parts, until they are acknowledged, besides one run of FPDUs
 /// of each connection: a window of a fast path that has become narrower, and some thousand FPDUs of
-/// connections whose segments are below MPA's least. What finds no room is sent when some is acknowledged.
+/// connections whose segments are below MPA's least. FPDUs that find no room are sent when some are
+/// acknowledged.
 pub const CUT_OCTETS_PER_CORE: usize = 4 << 20;
 /// Frames gathered before they are handed to the device: the peer works on the first while the next are
 /// built.
@@ -241,7 +243,7 @@ pub const DOORBELLS_PER_POLL: usize = 64;
 pub const RECEIVES_RESUMED_PER_POLL: usize = 64;
 /// Times an FPDU with a wrong CRC at the same place is dropped for TCP to bring it again (RFC 5044 §8),
 /// before the error is reported, unless a queue pair is set up otherwise. The Internet checksum lets one
-/// corruption in thousands through; the same octets wrong again are the sender's doing.
+/// corruption in thousands through; if the same octets are wrong again, the sender caused it.
 pub const CRC_RETRIES: u8 = 3;
 /// How long an Initiator waits for an FPDU of the peer after its first one, before it nudges a peer that may
 /// have overlooked that, in nanoseconds: far longer than such a peer needs to be ready, and short for the
@@ -255,13 +257,13 @@ pub const EPHEMERAL_PORTS: (u16, u16) = (49_152, 65_535);
 /// Counters that peers share by chance when local ports are picked (RFC 6056 §3.3.4).
 pub const PORT_COUNTERS: usize = 64;
 /// How long after a disconnect a connection may go without an octet from the peer or an acknowledgement of
-/// ours, before it is reset: a peer that has gone, or never closes its half, costs its queue pair no longer
-/// than this. What adapters wait.
+/// ours, before it is reset: a peer that has disappeared, or never closes its half, holds its queue pair no
+/// longer than this. Adapters wait as long.
 pub const DISCONNECT_TIMEOUT_NS: u64 = 60 * SECOND;
 /// How long a failed stream may take to send its Terminate and close before it is reset.
 pub const TERMINATE_LINGER_NS: u64 = 5 * SECOND;
-/// Octets on their way that are copied when a queue pair is destroyed whose Terminate is not acknowledged:
-/// what a peer at 10 Gbit/s and 800 microseconds has in flight. With more the connection is reset.
+/// Octets on their way that are copied when a queue pair is destroyed whose Terminate is not acknowledged: as
+/// many as are in flight to a peer at 10 Gbit/s and 800 microseconds. With more the connection is reset.
 pub const LINGERING_OCTETS: usize = 1 << 20;
 /// The same over all connections of a core, so that many failures at once cost little memory.
 pub const LINGERING_OCTETS_PER_CORE: usize = 16 << 20;
@@ -281,8 +283,8 @@ pub const REASSEMBLY_NS: u64 = 30 * SECOND;
 pub const REASSEMBLY_MIN_OCTETS: usize = 1500;
 
 /// Half-open connections of a core, whatever the backlogs of its ports; never more than half of its
-/// connections. Beyond it SYNs are answered by cookies, which cost no memory; what a cookie cannot say (the
-/// exact MSS and window shift) is all that is lost.
+/// connections. Beyond it SYNs are answered by cookies, which cost no memory; only what a cookie cannot hold
+/// (the exact MSS and window shift) is lost.
 pub const HALF_OPEN_PER_CORE: usize = 512;
 /// SYNs that get a connection in one poll. The others get cookies: a burst of SYNs takes no more from the
 /// connections that are open than half a burst of frames.
@@ -317,7 +319,7 @@ pub const CHALLENGES_PER_SECOND: u32 = 1000;
 /// How long streaming octets that control had no room for wait until it is asked again: nothing that arrives
 /// may do it.
 pub const HAND_UP_RETRY_NS: u64 = MILLISECOND;
-/// Largest receive window: what a scale of 14 can name (RFC 7323 §2.3).
+/// Largest receive window: the largest that a scale of 14 can express (RFC 7323 §2.3).
 pub const WINDOW_OCTETS_MAX: u32 = 1 << 30;
 /// Time over which the least round-trip time is taken (RFC 8985 §6.2 step 1): routes change.
 pub const LEAST_RTT_SPAN_NS: u64 = 300 * SECOND;

@@ -4,7 +4,8 @@ use std::hash::Hasher;
 
 use siphasher::sip::SipHasher24;
 
-/// What a derived secret is for. Each has its own: one that leaks says nothing about the others.
+/// The purpose of a derived secret. Each purpose has its own secret: one that leaks reveals nothing about the
+/// others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Purpose {

@@ -1,4 +1,4 @@
-//! What a core counts.
+//! The counters of a core.
 
 pub use crate::drops::DropCause;
 use crate::net::counters::Counters;
@@ -65,7 +65,7 @@ pub struct Statistics {
     pub polls: u64,
     /// Polls that found nothing to do.
     pub idle_polls: u64,
-    /// What TCP did, summed over all connections there were.
+    /// The counters of TCP, summed over all connections so far.
     pub tcp: tcp::Counters,
 }
 

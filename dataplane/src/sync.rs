@@ -1,6 +1,6 @@
-//! What threads share, and how: atomics and bounded queues. Everything that an application and a core both
-//! touch is made of these, so that under `--cfg loom` the same code runs on a model of memory, which tries
-//! every order of what two threads do, and of what the memory shows them.
+//! The means by which threads share data: atomics and bounded queues. Everything that an application and a
+//! core both touch is made of these, so that under `--cfg loom` the same code runs on a model of memory,
+//! which tries every order of what two threads do, and of what the memory shows them.
 
 #[cfg(not(loom))]
 pub use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};

@@ -17,7 +17,7 @@ pub struct Config {
     pub addresses: Addresses,
     /// The gateways to other networks.
     pub routes: Routes,
-    /// Neighbours whose hardware address is known beforehand.
+    /// Neighbours whose hardware address is configured.
     pub neighbours: ArrayVec<StaticNeighbour, { limits::STATIC_NEIGHBOURS_PER_CORE }>,
     /// Whether the core probes for other stations that have its IPv6 addresses before it uses them (RFC 4862
     /// §5.4): for one to two seconds after the start. Without it, the core uses the addresses at once.

@@ -1,4 +1,4 @@
-//! What both kinds of opens need: how TCP is set up, and a place in the connection table.
+//! The part that active and passive opens share: the setup of TCP, and a place in the connection table.
 
 use crate::device::Device;
 use crate::endpoint::{Connection, OpenKind};

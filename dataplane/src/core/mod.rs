@@ -174,8 +174,8 @@ impl<D: Device> Core<D> {
         self.host.disable_rx_interrupt();
     }
 
-    /// Has the connection that `id` names handle an input. A connection that is gone gets none: control has
-    /// been notified of its end, or will be.
+    /// Has the connection that `id` names handle an input. A connection that has ended handles none: control
+    /// has been notified of its end, or will be.
     fn with_endpoint(
         &mut self,
         now: Instant,

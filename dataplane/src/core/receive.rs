@@ -71,7 +71,7 @@ impl<D: Device> Core<D> {
     fn on_tcp(&mut self, now: Instant, segment: Segment<D::Frame>) -> Result<(), DropCause> {
         let Segment { key, mut header, frame, payload_offset, payload_octets, ecn } = segment;
         if header.flags.contains(Flags::SYN) && !key.remote.is_ipv4() {
-            // RFC 9293 §3.7.1: what a SYN over IPv6 means that names no MSS.
+            // RFC 9293 §3.7.1: the default MSS of a SYN over IPv6 that names none.
             header.options.mss = header.options.mss.or(Some(limits::DEFAULT_MSS_IPV6_OCTETS));
         }
         let ecn = EcnField::from_bits(ecn);

@@ -1,4 +1,4 @@
-//! What a core reports of itself.
+//! The reports of a core about itself.
 
 use crate::device::Device;
 use crate::statistics::Statistics;

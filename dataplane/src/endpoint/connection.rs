@@ -1,4 +1,4 @@
-//! A connection of a core: TCP, what its octets mean, and what control has been notified of.
+//! A connection of a core: TCP, the meaning of its octets, and the notifications that control has received.
 
 use crate::conn::{Keyed, ListenAddress, Scope, Stage};
 use crate::net::flow::FlowKey;
@@ -11,7 +11,7 @@ use super::operating::Operating;
 use super::send_stream::SendStream;
 use super::stall_tracker::StallTracker;
 
-/// What the octets of a TCP segment are built from.
+/// The source of the octets of a TCP segment.
 #[derive(Clone, Copy, Debug)]
 pub enum Chunk {
     /// Streaming octets: those that [`Connection::stream`] keeps for the segment's place.
@@ -20,7 +20,7 @@ pub enum Chunk {
     Fpdus(FpduRun),
 }
 
-/// What the octets of a connection mean.
+/// The meaning of a connection's octets.
 #[derive(Debug)]
 pub enum Mode {
     /// Streaming octets, which control sends and receives.
@@ -58,7 +58,7 @@ pub struct Connection {
     pub open_kind: OpenKind,
     /// The TCP connection.
     pub tcp: tcp::Connection,
-    /// What its octets mean.
+    /// The meaning of its octets.
     pub mode: Mode,
     /// Streaming octets that the peer has not acknowledged.
     pub stream: SendStream,
@@ -79,7 +79,7 @@ pub struct Connection {
     pub closing: bool,
     /// Control was notified that the connection is closed, and its queue pair has no connection any more.
     pub close_notified: bool,
-    /// When the connection is reset if it is not closed by then.
+    /// The time at which the connection is reset if it is not closed.
     pub abort_at: Instant,
     /// The time in which a disconnect expects progress, in nanoseconds: [`abort_at`](Self::abort_at) is its
     /// end, and each sign of progress restarts it. 0 without a disconnect or a limit.
@@ -168,8 +168,8 @@ impl Connection {
         }
     }
 
-    /// Returns when the stream fails if no FPDU has arrived by then. A peer that sends none any more is not
-    /// waited for.
+    /// Returns the time at which the stream fails if no FPDU has arrived. A peer that sends no more FPDUs is
+    /// not waited for.
     pub const fn fpdu_due(&self) -> Instant {
         match &self.mode {
             Mode::FullOperation(operating)

@@ -1,4 +1,4 @@
-//! What all endpoints of a core share: memory, pools, budgets, and the way to control.
+//! The context that all endpoints of a core share: memory, pools, budgets, and the way to control.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::tcp::Pools;
 use super::connection::Chunk;
 use super::cut_runs::CutRunStore;
 
-/// What all endpoints of a core share.
+/// The context that all endpoints of a core share.
 pub struct Context<F> {
     /// Received frames and send descriptors.
     pub pools: Pools<Chunk, F>,
@@ -38,6 +38,6 @@ pub struct Context<F> {
     pub holds_stream: bool,
     /// Events on their way to control.
     pub events: Events,
-    /// What the core counts.
+    /// The counters of the core.
     pub statistics: Statistics,
 }

@@ -15,7 +15,7 @@ pub struct Endpoints<F> {
     pub table: Table<Connection>,
     /// The queue pairs.
     pub queue_pairs: QueuePairs,
-    /// What they share.
+    /// Their shared context.
     pub context: Context<F>,
 }
 
@@ -29,7 +29,7 @@ impl<F> Endpoints<F> {
         Some(Self::endpoint(now, id, connection, &mut self.queue_pairs, &mut self.context))
     }
 
-    /// Returns the endpoint of the connection that `id` names; `None` if it is gone.
+    /// Returns the endpoint of the connection that `id` names; `None` if it has ended.
     pub fn named(&mut self, now: Instant, id: ConnectionId) -> Option<Endpoint<'_, F>> {
         let connection = self.table.get_mut(id)?;
         Some(Self::endpoint(now, id, connection, &mut self.queue_pairs, &mut self.context))
@@ -37,7 +37,7 @@ impl<F> Endpoints<F> {
 
     /// Returns the endpoint of the connection that `id` names, and binds queue pair `number` to it if that is
     /// possible: then the second value is true. A connection and a queue pair are bound once, and to nothing
-    /// else before. Returns `None` if the connection is gone, or closed for its users.
+    /// else before. Returns `None` if the connection has ended, or is closed for its users.
     pub fn bind(
         &mut self,
         now: Instant,

@@ -2,9 +2,9 @@
 //! completion.
 //!
 //! A core looks an [`Endpoint`] up once for each input: a segment, a timer, a doorbell, a command, a turn to
-//! send. The endpoint has all it needs at hand and names no other connection. What an input changes for the
-//! core, it returns as an [`Outcome`]. Octets rise from here through TCP's receive queue, MPA and DDP to the
-//! queue pair; work requests go down from the queue pair through FPDUs to TCP's send queue.
+//! send. The endpoint borrows all it needs and names no other connection. It returns the changes that an
+//! input causes for the core as an [`Outcome`]. Octets rise from here through TCP's receive queue, MPA and
+//! DDP to the queue pair; work requests go down from the queue pair through FPDUs to TCP's send queue.
 //!
 //! `RdmapStream` is an endpoint in Full Operation: there the queue pair is known
 //! to exist.
@@ -59,17 +59,17 @@ pub struct Endpoint<'c, F> {
     /// The queue pair whose stream it carries. There is one in Full Operation until the connection is closed
     /// for its users, and none before and after.
     pub queue_pair: Option<&'c mut QueuePair>,
-    /// What the endpoints of a core share.
+    /// The context that the endpoints of a core share.
     pub context: &'c mut Context<F>,
 }
 
-/// What an input changes for the core.
+/// The changes that an input causes for the core.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// The connection needs a turn to send.
     pub dirty: bool,
-    /// What changed in TCP.
+    /// The changes in TCP.
     pub changes: Changes,
     /// The connection gave octets back for want of frames: connections that hold frames without progress are
     /// in the way.

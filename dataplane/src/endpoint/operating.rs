@@ -119,7 +119,7 @@ impl Operating {
         }
     }
 
-    /// Notes an FPDU that is valid for MPA. A-08: it lets us send, whether or not it is valid for DDP.
+    /// Notes an FPDU that is valid for MPA. It lets us send, whether or not it is valid for DDP.
     pub fn on_fpdu(&mut self, qp: &SharedQp) {
         self.silent_until = Instant::NEVER;
         self.nudges = Nudges::NONE;

@@ -16,7 +16,7 @@ use super::receive_wait::ReceiveWait;
 
 /// A queue pair at its core.
 pub struct QueuePair {
-    /// What it shares with the application.
+    /// The part that it shares with the application.
     pub shared: Arc<SharedQp>,
     /// The half that sends.
     pub sender: Sender,

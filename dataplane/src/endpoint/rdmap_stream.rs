@@ -9,7 +9,7 @@ use super::operating::Operating;
 use super::queue_pair::QueuePair;
 use super::send_stream::SendStream;
 
-/// A connection that carries the stream of a queue pair, which no user knows to be closed.
+/// A connection that carries the stream of a queue pair, whose users have no notice that it is closed.
 pub(super) struct RdmapStream<'e, F> {
     pub(super) now: Instant,
     /// The name of the connection.
@@ -19,7 +19,7 @@ pub(super) struct RdmapStream<'e, F> {
     /// Streaming octets that go before the first FPDU.
     pub(super) stream: &'e mut SendStream,
     pub(super) qp: &'e mut QueuePair,
-    /// What the endpoints of a core share.
+    /// The context that the endpoints of a core share.
     pub(super) context: &'e mut Context<F>,
 }
 

@@ -31,7 +31,7 @@ impl<F: Frame> Octets for InOrder<'_, F> {
     }
 }
 
-/// What taking one FPDU led to.
+/// The result of taking one FPDU.
 pub(super) enum Step {
     /// It is placed; there may be another.
     Next,

@@ -11,7 +11,7 @@ use super::{Endpoint, Outcome};
 
 impl<F: Frame> Endpoint<'_, F> {
     /// Appends `octets` to the streaming octets to be sent. Returns false, and resets the connection, if that
-    /// is not possible: what follows them in the command is not done then.
+    /// is not possible: the rest of the command is then not carried out.
     // Requirements: RDMAP-6.1-01
     pub fn send_stream(&mut self, octets: Box<[u8]>) -> bool {
         let end = self.connection.send_end();

@@ -15,7 +15,7 @@ use super::connection::Chunk;
 use super::rdmap_stream::RdmapStream;
 use super::stream::{octets_for_control, queue_stream};
 
-/// What a connection sends next in its turn.
+/// The next item that a connection sends in its turn.
 pub enum Next {
     /// This segment.
     Segment(Outgoing<Chunk>),

@@ -1,4 +1,4 @@
-//! What an IP host counts.
+//! The counters of an IP host.
 
 use crate::drops::Drops;
 
@@ -13,6 +13,6 @@ pub struct Counters {
     pub frames_looped: u64,
     /// Datagrams put together from fragments.
     pub datagrams_reassembled: u64,
-    /// What the host dropped and did not report as an error of the call.
+    /// Frames that the host dropped and did not report as an error of the call.
     pub drops: Drops,
 }

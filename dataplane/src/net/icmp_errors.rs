@@ -1,4 +1,4 @@
-//! ICMP errors about segments that the host sent: what they say, as far as it can be true.
+//! ICMP errors about segments that the host sent: their content, if it is plausible.
 
 use std::net::IpAddr;
 
@@ -9,7 +9,7 @@ use crate::limits;
 use crate::wire::icmp;
 use crate::wire::quoted::Segment;
 
-/// What an ICMP error says.
+/// The kind of an ICMP error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IcmpErrorKind {
     /// The packet is too large for a link on its path.

@@ -1,4 +1,4 @@
-//! What a received frame holds for the layers above the host.
+//! The content of a received frame for the layers above the host.
 
 use std::net::IpAddr;
 
@@ -8,7 +8,7 @@ use crate::wire::tcp;
 use super::flow::FlowKey;
 use super::icmp_errors::IcmpErrorKind;
 
-/// What a received frame leads to.
+/// The result of a received frame.
 #[derive(Debug)]
 pub enum Inbound<F> {
     /// A TCP segment for an address of the host.
@@ -44,6 +44,6 @@ pub struct Segment<F> {
 pub struct IcmpError {
     /// The segment it quotes.
     pub segment: quoted::Segment,
-    /// What it says of the segment.
+    /// The error about the segment.
     pub kind: IcmpErrorKind,
 }

@@ -83,7 +83,7 @@ impl Neighbour {
     }
 }
 
-/// What the cache has for an address.
+/// The entry of the cache for an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resolution {
     /// Its hardware address.
