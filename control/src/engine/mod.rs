@@ -219,7 +219,7 @@ impl Engine {
         self.out.next_reply()
     }
 
-    /// Returns true if there is something left to do after the last handle has gone.
+    /// Returns true if work remains after the last handle was dropped.
     pub(crate) fn has_business(&self) -> bool {
         self.out.has_commands()
             || self.registrations.is_pending()

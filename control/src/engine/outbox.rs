@@ -1,5 +1,5 @@
-//! What the engine hands to the loop around it: commands for the core, replies for handles, and the time of
-//! the next call.
+//! The output of the engine for the loop around it: commands for the core, replies for handles, and the time
+//! of the next call.
 
 use std::collections::VecDeque;
 

@@ -1,5 +1,5 @@
-//! MPA startup (RFC 5044 §7.1, RFC 6581): one Request, one Reply, and what both ends may do from then on.
-//! Octets and `now` go in; frames, decisions and deadlines come out. No I/O, no clock.
+//! MPA startup (RFC 5044 §7.1, RFC 6581): one Request, one Reply, and their results for both ends. Octets and
+//! `now` go in; frames, decisions and deadlines come out. No I/O, no clock.
 
 use warpline_dataplane::mpa::MpaError;
 pub use warpline_dataplane::mpa::enhanced::Outcome;
@@ -70,7 +70,7 @@ pub struct Setup {
 #[derive(Debug)]
 struct Incoming {
     octets: Vec<u8>,
-    /// The whole exchange is over by then, however slowly octets dribble in.
+    /// The whole exchange is over by then, however slowly octets arrive.
     // Requirements: MPA-7.1.2-25, D08-7.1.2-01
     deadline: Instant,
 }
@@ -81,7 +81,7 @@ impl Incoming {
     }
 
     fn take(&mut self, octets: &[u8]) {
-        // What is kept is bounded by the largest frame. An octet more is enough to know of all of them.
+        // The kept octets are bounded by the largest frame. One octet more is enough to detect any surplus.
         // Requirements: MPA-7.1.2-23
         let room = (StartupFrame::MAX_LEN + 1).saturating_sub(self.octets.len());
         self.octets.extend_from_slice(&octets[..octets.len().min(room)]);
@@ -231,9 +231,9 @@ impl Initiator {
     }
 
     /// Returns true if `fault` is the reaction of a peer that does not understand enhanced Requests: then an
-    /// unenhanced one may do, on a new TCP connection. Such a peer takes the Request for malformed and closes
-    /// without a reply, or replies with its own revision. Silence, and octets that are no Reply, are no such
-    /// sign.
+    /// unenhanced Request may succeed, on a new TCP connection. Such a peer takes the Request for malformed
+    /// and closes without a reply, or replies with its own revision. Silence, and octets that are no Reply,
+    /// do not count as such a reaction.
     // Requirements: MPAv2-10-04, MPAv2-10-05
     pub fn may_fall_back(&self, fault: StartupFault) -> bool {
         self.asked.enhanced
@@ -312,7 +312,7 @@ impl<F: Into<StartupFault>> From<F> for Refusal {
 pub struct Disposition {
     /// M and C.
     pub offer: Offer,
-    /// What an enhanced Request is answered with.
+    /// The content of the Reply to an enhanced Request.
     pub terms: Terms,
     /// Whether Initiators of the RDMA Consortium's are answered in their revision (RFC 5044 appendix C).
     pub permissive: bool,

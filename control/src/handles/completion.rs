@@ -20,9 +20,8 @@ use crate::handles::event_fd::EventFd;
 /// [`SharedReceiveQueue`](crate::SharedReceiveQueue) and finds no place ends its queue pair, and only that
 /// ([`AsyncEvent::CompletionQueueOverflow`](crate::AsyncEvent)).
 ///
-/// How many completions there may be is said when the queue is made, and no peer can change it. Queue pairs
-/// of one device may share a queue, for sends, receives or both; do not let users that do not trust each
-/// other share one.
+/// The capacity is fixed when the queue is made, and no peer can change it. Queue pairs of one device may
+/// share a queue, for sends, receives or both; do not let users that do not trust each other share one.
 ///
 /// A queue made by [`new`](Self::new) is polled. One made by [`with_events`](Self::with_events) can also be
 /// slept on: by [`wait`](Self::wait), or with verbs' steps, which suit an epoll set too. Arm it
@@ -45,8 +44,8 @@ struct Events {
 
 impl CompletionQueue {
     /// Returns a queue with room for the completions of `capacity` work requests, one at least and
-    /// [`COMPLETIONS_PER_QUEUE`](limits::COMPLETIONS_PER_QUEUE) at most: what is asked for beyond that is not
-    /// there, see [`capacity`](Self::capacity). It is polled: least latency, and no system call ever.
+    /// [`COMPLETIONS_PER_QUEUE`](limits::COMPLETIONS_PER_QUEUE) at most: a larger `capacity` counts as that,
+    /// see [`capacity`](Self::capacity). It is polled: least latency, and no system call ever.
     pub fn new(capacity: usize) -> Self {
         Self { ring: Arc::new(CompletionRing::new(bounded(capacity))), events: None }
     }

@@ -89,14 +89,14 @@ impl ConnectionRequest {
         context.send(Request::Accept { connection, qp, reads, private_data, reply })
     }
 
-    /// Rejects without waiting. A peer that has gone meanwhile is no error.
+    /// Rejects without waiting. A peer that has closed meanwhile is no error.
     pub(crate) fn begin_reject(mut self, private_data: &[u8]) -> Result<(), Stopped> {
         let context = self.context.take().ok_or(Stopped)?;
         let (connection, private_data) = (self.connection, private_data.into());
         context.begin(|reply| Request::Reject { connection, private_data, reply }).map(drop)
     }
 
-    /// Accepts: `qp` serves the connection from now on. What it sends leaves after the peer's first message.
+    /// Accepts: `qp` serves the connection from now on. Its sends leave after the peer's first message.
     ///
     /// # Errors
     ///

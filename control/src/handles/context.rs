@@ -1,4 +1,4 @@
-//! What all handles of a device share: the way to its control engine, and its configuration.
+//! The context that all handles of a device share: the way to its control engine, and its configuration.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,8 +16,8 @@ use crate::engine::interface::request::Request;
 use crate::engine::names::KeyedSequence;
 use crate::vocabulary::device::{DeviceConfig, Stopped};
 
-/// What all handles of a device share (verbs' device context). The device stops when the last of them has
-/// gone.
+/// The context that all handles of a device share (verbs' device context). The device stops when the last
+/// handle is dropped.
 pub(crate) struct DeviceContext {
     /// `None` only while the device stops.
     requests: Option<Sender<Request>>,

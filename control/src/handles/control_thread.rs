@@ -17,7 +17,7 @@ use crate::engine::interface::request::Request;
 /// How long connections that are being closed may hold up the end of the device.
 const END_LINGER_NS: u64 = 2 * SECOND;
 
-/// The last handle of the device has gone: no request will come any more.
+/// The last handle of the device was dropped: no more requests will come.
 struct HandlesGone;
 
 /// The loop around an engine.
@@ -41,7 +41,7 @@ impl ControlThread {
         Self { engine, requests, rings, waker, flags }
     }
 
-    /// Serves until the last handle of the device is gone and its connections are closed, or the core is
+    /// Serves until the last handle of the device is dropped and its connections are closed, or the core is
     /// polled no more. Sleeps while there is nothing to do: a request wakes it, and the driver of the core
     /// does after a poll with events.
     pub(super) fn run(mut self) {

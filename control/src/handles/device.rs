@@ -37,7 +37,7 @@ use crate::vocabulary::stream::{StreamConfig, TcpListenConfig};
 
 /// One core on a NIC and its control thread. Clones are the same device.
 ///
-/// It stops when the last clone and everything made from it are gone; connections that are being closed by
+/// It stops when the last clone and everything made from it are dropped; connections that are being closed by
 /// then get two seconds for it.
 #[derive(Clone)]
 pub struct Device {

@@ -58,7 +58,7 @@ pub struct CoreDriver<D: Device> {
     driven: DrivenGuard,
     /// Says whether this thread sleeps.
     waker: Arc<Waker>,
-    /// What it sleeps on.
+    /// The descriptor on which it sleeps.
     bell: Arc<EventFd>,
     /// Whether frames ring the bell.
     announced: bool,
@@ -147,9 +147,9 @@ impl<D: Device> CoreDriver<D> {
         woken
     }
 
-    /// Has frames raise the interrupt; returns false if they wake this thread in no such way. A descriptor
-    /// that stays readable without a frame, as that of a tap whose interface is gone, is not waited for all
-    /// the time: it would keep the CPU busy.
+    /// Has frames raise the interrupt; returns false if frames cannot wake this thread. A descriptor that
+    /// stays readable without a frame, as that of a tap whose interface is removed, is not waited for all the
+    /// time: it would keep the CPU busy.
     fn enable_interrupt(&mut self) -> bool {
         self.interrupt.is_some() && !self.interrupt_unexplained && self.core.enable_rx_interrupt()
     }
@@ -235,7 +235,7 @@ pub(crate) fn spawn<D: Device + Send>(
     let (pinned, is_pinned) = channel::bounded(1);
     let thread = thread::Builder::new().name("warpline-core".into()).spawn(move || {
         let ok = how.lcore.is_none_or(pin);
-        // It fails only when the thread that waits for it has gone.
+        // It fails only when the thread that waits for it has ended.
         let _ = pinned.send(ok);
         if ok {
             let _lcore = known_to_eal();

@@ -249,8 +249,8 @@ struct Lent {
 /// stack is done with them. A buffer that is lent as an `Arc`, and that has other owners, is kept instead,
 /// because no completion will say when it may be written to: it can only be read from then on, and is dropped
 /// with the first lender that is dropped after the last of the other `Arc`s. Until then its region stays
-/// registered, and its device goes on. To be spared this, drop the queue pairs, and poll until nothing is
-/// [lent](Self::lent).
+/// registered, and its device keeps running. To be spared this, drop the queue pairs, and poll until nothing
+/// is [lent](Self::lent).
 pub struct Lender {
     completions: CompletionQueue,
     /// The mark of its requests; `None`, and no place, when the process has had all lenders it can.
@@ -419,7 +419,7 @@ impl Drop for Lender {
 /// owner can write to a buffer then. Buffers without another owner are dropped, of these and of those that
 /// were kept before.
 fn leave(loans: Vec<Arc<Buffer>>) {
-    /// What is kept, each buffer once.
+    /// The kept buffers, each one once.
     static KEPT: Mutex<Vec<Arc<Buffer>>> = Mutex::new(Vec::new());
     let mut unreachable = Vec::new();
     let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,5 @@
-//! What the frames of a device pass through: the trait of all link devices, and those that need no DPDK.
+//! Link devices, which carry the frames of a device: the trait of all link devices, and those that need no
+//! DPDK.
 //!
 //! [`Device::start`](crate::Device::start) takes any of these. [`sim`] is a link in memory between two
 //! devices of a process, for tests; [`tap`] wraps a link device and writes its frames to a capture; [`fault`]

@@ -1,6 +1,6 @@
-//! What applications hold: devices, queue pairs, memory, listeners, connections. Each handle sends requests
-//! to the control engine of its device and waits for the reply, or works on the rings that it shares with the
-//! core.
+//! The handles that applications hold: devices, queue pairs, memory, listeners, connections. Each handle
+//! sends requests to the control engine of its device and waits for the reply, or works on the rings that it
+//! shares with the core.
 
 pub mod batch;
 pub(crate) mod clock;

@@ -83,7 +83,7 @@ pub enum OpenError {
     Refused {
         /// The device.
         name: Box<DeviceName>,
-        /// What DPDK says.
+        /// The error of DPDK.
         error: VdevError,
     },
     /// No buffers.

@@ -46,8 +46,8 @@ impl ProtectionDomain {
     /// Registers all of `region`. Waits for the core: work posted afterwards finds the registration.
     ///
     /// The memory may be the device's ([`MemorySource`](crate::MemorySource)) or the caller's own
-    /// ([`Region::owned`]). What is sent from it is copied ([`MemoryRegion::is_copied`]), unless it is
-    /// hugepages that were made constant beforehand ([`Region::freeze`]).
+    /// ([`Region::owned`]). Sends copy the payload from it ([`MemoryRegion::is_copied`]), unless it is
+    /// hugepages that were made constant first ([`Region::freeze`]).
     ///
     /// # Errors
     ///
@@ -63,7 +63,7 @@ impl ProtectionDomain {
 
     /// Registers all of `region` for `queue_pair` alone: no other stream reaches it, not even of this domain,
     /// and the peer of `queue_pair` may invalidate it, because no other stream uses it. It becomes invalid
-    /// when the queue pair is gone.
+    /// when the queue pair is dropped.
     ///
     /// # Errors
     ///
@@ -154,8 +154,8 @@ impl ProtectionDomain {
     }
 
     /// Makes a queue of `depth` receives that queue pairs of this domain can share: one at least,
-    /// [`RECEIVES_PER_SHARED_QUEUE`](warpline_dataplane::limits::RECEIVES_PER_SHARED_QUEUE) at most. What is
-    /// asked for beyond that is not there, see [`SharedReceiveQueue::depth`].
+    /// [`RECEIVES_PER_SHARED_QUEUE`](warpline_dataplane::limits::RECEIVES_PER_SHARED_QUEUE) at most. A larger
+    /// `depth` counts as that, see [`SharedReceiveQueue::depth`].
     pub fn shared_receive_queue(&self, depth: usize) -> SharedReceiveQueue {
         SharedReceiveQueue::new(self.context.clone(), self.id, depth)
     }

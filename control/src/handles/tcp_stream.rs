@@ -27,8 +27,8 @@ use crate::vocabulary::stream::{SwitchError, TcpStreamError, UnnegotiatedConfig}
 /// by [`start_unnegotiated`](Self::start_unnegotiated). When startup ends in a rejection, the connection is
 /// in streaming mode again.
 ///
-/// What is not read closes TCP's window; what is written waits in a queue of about 64 KiB. Dropping it in
-/// streaming mode closes the connection in an orderly way; once MPA has started, the queue pair decides.
+/// Unread octets close TCP's window; written octets wait in a queue of about 64 KiB. Dropping it in streaming
+/// mode closes the connection in an orderly way; once MPA has started, the queue pair decides.
 // Requirements: MPA-7.1-06, MPA-7.1.2-07, MPA-7.1.2-13
 pub struct TcpStream {
     context: Arc<DeviceContext>,
@@ -131,8 +131,8 @@ impl TcpStream {
 
     /// Starts MPA as its Initiator, at once or after streaming octets: our last one is followed by the
     /// Request, and the next one of the peer belongs to its Reply. Returns when sends may be posted. The
-    /// address and TCP part of `config` mean nothing here;
-    /// [`Revision::TwoThenOne`](crate::Revision::TwoThenOne) is revision 2, there being one connection only.
+    /// address and TCP part of `config` are ignored; [`Revision::TwoThenOne`](crate::Revision::TwoThenOne) is
+    /// revision 2, there being one connection only.
     ///
     /// # Errors
     ///
@@ -152,7 +152,7 @@ impl TcpStream {
 
     /// Starts MPA as its Responder: `last_message`, which may be empty, is our last streaming octets before
     /// the Reply, and the peer's next octet belongs to its Request, however soon that comes. Waits for the
-    /// Request. Of `config`, the backlog and TCP part mean nothing here.
+    /// Request. The backlog and TCP part of `config` are ignored.
     ///
     /// Octets that wait to be read are the beginning of the Request, unless there is a last message: then
     /// nothing can have followed it, and they are streaming data that was forgotten.

@@ -1,4 +1,4 @@
-//! What DPDK calls the devices that users name: ports and the arguments that make them.
+//! DPDK's names for the devices that users name: ports and the arguments that make them.
 
 use crate::vocabulary::device_name::{DeviceKind, DeviceName};
 

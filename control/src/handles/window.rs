@@ -32,7 +32,7 @@ impl DeallocateError {
 }
 
 /// A window: bound to a part of a registration, it opens that part to the peer of one queue pair, until it is
-/// invalidated by either end or the queue pair is gone.
+/// invalidated by either end or the queue pair is dropped.
 ///
 /// Binding is a work request, so it costs a peer that waits for an advertisement no more than a place in the
 /// send queue before it. Dropping a window unbinds it.

@@ -26,8 +26,8 @@ pub enum Revision {
     One,
     /// Revision 2 (RFC 6581): the [terms](ConnectConfig::terms) are negotiated. Peers of before 2012 close.
     Two,
-    /// Revision 2, and revision 1 on a new TCP connection if the peer turns out not to know it: if it closes
-    /// or resets without a word, or answers with a lower revision. With more Private Data than an enhanced
+    /// Revision 2, and revision 1 on a new TCP connection if the peer does not support it: if it closes or
+    /// resets without a reply, or replies with a lower revision. With more Private Data than an enhanced
     /// Request holds, or terms that ask for nothing of revision 2, revision 1 at once.
     // Requirements: MPAv2-10-05
     #[default]

@@ -23,9 +23,9 @@ pub enum CrcPolicy {
     // Requirements: MPA-4.4-02, MPA-4.4-03
     #[default]
     Always,
-    /// C=0: no CRCs with peers that say the same. Octets that are damaged below TCP's checksum, and headers
-    /// that lead them astray, then go unnoticed: not without end-to-end protection at least as strong, such
-    /// as IPsec.
+    /// C=0: no CRCs with peers that say the same. Octets that are damaged below TCP's checksum, and damaged
+    /// headers that misplace them, then go unnoticed: do not use it without end-to-end protection at least as
+    /// strong, such as IPsec.
     // Requirements: MPA-4.4-04, MPA-4.4-05
     OffIfPeerAgrees,
 }
@@ -66,7 +66,7 @@ pub struct DeviceConfig {
     pub addresses: Vec<Cidr>,
     /// Gateways to other networks, at most [`ROUTES_PER_CORE`](limits::ROUTES_PER_CORE) of them.
     pub routes: Vec<Route>,
-    /// Neighbours whose hardware address is known beforehand: they are not asked for it. At most
+    /// Neighbours whose hardware address is configured: they are not asked for it. At most
     /// [`STATIC_NEIGHBOURS_PER_CORE`](limits::STATIC_NEIGHBOURS_PER_CORE).
     pub neighbours: Vec<StaticNeighbour>,
     /// Whether the link is asked for other stations with our IPv6 addresses before these are used (RFC 4862

@@ -109,7 +109,7 @@ impl DeviceNameError {
     }
 }
 
-/// What is wrong with a device name.
+/// The error in a device name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceNameFault {
     /// No kind has this name.

@@ -18,15 +18,15 @@ pub const FIRST_FPDU_TIMEOUT: Duration = Duration::from_mins(1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListenConfig {
     /// Connections that wait for their startup or for the application, at most: one at least, and no more
-    /// than the device has connections ([`CONNECTIONS_PER_CORE`](limits::CONNECTIONS_PER_CORE)); what is
-    /// asked for beyond that counts as that. A peer beyond gets no answer and tries again. One address holds
-    /// no more places than it leaves free, all addresses of an IPv6 network of 64 bits no more than four
-    /// times as many: of 128, an address alone has 64.
+    /// than the device has connections ([`CONNECTIONS_PER_CORE`](limits::CONNECTIONS_PER_CORE)); a larger
+    /// number counts as that. A peer beyond the backlog gets no answer and tries again. One address holds no
+    /// more places than it leaves free, all addresses of an IPv6 network of 64 bits no more than four times
+    /// as many: of 128, an address alone has 64.
     pub backlog: u32,
     /// Whether peers are asked to insert Markers in what they send (RFC 5044 §4.3). Linux siw refuses that.
     pub markers: bool,
-    /// What enhanced Requests (RFC 6581) are answered with: at most these depths of RDMA Reads, and which
-    /// ready-to-receive indications are taken. Requests of revision 1 are taken as ever.
+    /// The terms of Replies to enhanced Requests (RFC 6581): at most these depths of RDMA Reads, and which
+    /// ready-to-receive indications are taken. Requests of revision 1 are accepted in any case.
     pub terms: Terms,
     /// Whether Initiators of the RDMA Consortium's are taken: those of revision 0, with which the connection
     /// has version 0 of DDP and RDMAP, Markers and CRCs (RFC 5044 appendix C). Otherwise they receive our

@@ -4,7 +4,7 @@ use warpline_dataplane::memory::{InsertError, Region};
 
 use super::device::Stopped;
 
-/// What the Tagged Offsets of a registration count from.
+/// The origin of the Tagged Offsets of a registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Addressing {
     /// The address of the memory: what most users of RDMA expect, and what rping's advertisement calls it.

@@ -1,6 +1,6 @@
 //! How the thread that polls a core runs.
 
-/// What a poll thread does when there was nothing to do.
+/// The behaviour of a poll thread after a poll without work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Idle {
     /// Polls again at once: least latency, for a CPU of its own, of which it takes all.
@@ -21,7 +21,7 @@ pub enum Idle {
 pub struct PollThread {
     /// The CPU it is pinned to; the scheduler's choice without.
     pub lcore: Option<usize>,
-    /// What it does when there was nothing to do.
+    /// The behaviour after a poll without work.
     pub idle: Idle,
 }
 

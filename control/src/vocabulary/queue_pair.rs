@@ -7,7 +7,7 @@ use warpline_dataplane::qp::error::StreamError;
 
 use super::device::Stopped;
 
-/// What becomes of a message of the peer, a Send or Immediate Data, that meets no receive.
+/// The treatment of a message of the peer, a Send or Immediate Data, that finds no receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum RnrPolicy {
     /// It ends the stream: the peer gets a Terminate that says so (RFC 5041 §7.1).
@@ -42,7 +42,7 @@ pub struct QpConfig {
     /// Times in a row that an FPDU with a wrong CRC is dropped in silence before it is error 2: TCP brings it
     /// again, if none of it was acknowledged (RFC 5044 §8). 0: the first is an error.
     pub crc_retries: u8,
-    /// What becomes of a message that meets no receive, of its own or of its shared receive queue.
+    /// The treatment of a message that finds no receive, of the queue pair or of its shared receive queue.
     pub rnr: RnrPolicy,
     /// How long a connection that this end has closed may go without a sign of life that matters: an octet of
     /// the peer, or an acknowledgement of ours. Then it is reset, and ends as

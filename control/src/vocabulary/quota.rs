@@ -1,11 +1,12 @@
-//! Quotas: what one Protection Domain and one peer may hold of what all of a device share (RFC 5042 §5.2).
+//! Quotas: the part of a device's shared resources that one Protection Domain and one peer may hold (RFC 5042
+//! §5.2).
 
 use warpline_dataplane::limits;
 
 /// How much of a device's resources one holder may have. A request beyond its quota is refused, and no other
 /// holder is affected.
 ///
-/// The control engine decides, and nothing is had without it. Receive buffers are shared only where an
+/// The control engine decides, and allocates all of them. Receive buffers are shared only where an
 /// application shares them itself (shared receive queues), and each of their queue pairs says how many it has
 /// taken; RDMA Reads that a peer may have outstanding are of its own connection alone, and no more than the
 /// listener's terms.

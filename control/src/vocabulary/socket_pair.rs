@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-/// What names a TCP connection (RFC 9293 §4, "socket pair"), as this end sees it.
+/// The addresses and ports of a TCP connection (RFC 9293 §4, "socket pair"), as this end sees them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SocketPair {
     pub(crate) local: SocketAddr,

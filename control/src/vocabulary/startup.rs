@@ -1,4 +1,4 @@
-//! What MPA startup (RFC 5044 §7.1, RFC 6581) asks, reports and complains of.
+//! Parameters, results and errors of MPA startup (RFC 5044 §7.1, RFC 6581).
 
 use warpline_dataplane::mpa::MpaError;
 use warpline_dataplane::wire::mpa::{EnhancedData, StartupError, StartupFrame};
@@ -46,7 +46,7 @@ pub enum Unacceptable {
 /// Why MPA startup failed at this end: MPA error 4 (RFC 5044 §8). The TCP connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StartupFault {
-    /// What came is not the startup frame that belongs here, or contradicts itself.
+    /// The received octets are not the startup frame that belongs here, or contradict themselves.
     #[error("{0}")]
     Frame(#[from] StartupError),
     /// Octets after a frame that nothing may follow yet: the length of its Private Data is wrong, or the peer
@@ -106,7 +106,7 @@ pub struct Peer {
     pub depths: Option<ReadDepths>,
 }
 
-/// What an application wants of RDMA Reads when it accepts.
+/// An application's terms for RDMA Reads when it accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct ReadsWanted {
     /// The most either way, if not as the listener is set up.

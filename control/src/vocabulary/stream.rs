@@ -28,8 +28,8 @@ impl Default for StreamConfig {
     }
 }
 
-/// How Full Operation without startup frames runs: what those frames would settle. The peer must learn it by
-/// other means.
+/// The parameters of Full Operation without startup frames, which those frames would settle. The peer must
+/// learn them by other means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnnegotiatedConfig {
     /// The version of DDP and RDMAP, 0 or 1.
@@ -110,7 +110,8 @@ pub enum SwitchError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpListenConfig {
     /// Connections that wait for the application, at most, as in
-    /// [`ListenConfig`](crate::ListenConfig::backlog). A peer beyond gets no answer and tries again.
+    /// [`ListenConfig`](crate::ListenConfig::backlog). A peer beyond the backlog gets no answer and tries
+    /// again.
     pub backlog: u32,
     /// How TCP behaves on them, if not as the device is set up.
     pub tcp: Option<Behaviour>,

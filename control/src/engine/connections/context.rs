@@ -106,7 +106,7 @@ impl Context<'_> {
         self.close()
     }
 
-    /// Takes the octets that wait for an application that has gone.
+    /// Takes the octets that wait for an application that has dropped its handle.
     pub(super) fn discard_pending(&mut self, stream: &SharedStream) {
         let pending = stream.take_pending().len();
         self.take_octets(pending);

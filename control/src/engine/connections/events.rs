@@ -1,4 +1,4 @@
-//! What the core reports of a connection, by the phase that the connection is in.
+//! Handles the core's events of a connection, by the phase that the connection is in.
 
 use warpline_dataplane::core::ring::Command;
 use warpline_dataplane::tcp::CloseReason;

@@ -63,8 +63,8 @@ fn on_reply(cx: &mut Context<'_>, attempt: ConnectAttempt, reply: Reply, rest: &
             cx.close_after(terminate[..].into())
         }
         Reply::Accepted { setup, private_data, peer } => {
-            // The next octet each way belongs to an FPDU. A nudge looks like an indication, so only a peer
-            // that negotiates those gets any.
+            // The next octet each way belongs to an FPDU. A nudge looks like an indication, so nudges are
+            // sent only to a peer that negotiates indications.
             // Requirements: MPA-7.1.2-14, A-20
             let nudges = config.nudges && peer.depths.is_some();
             let operation = FullOperation { nudges, ..full_operation(qp.number, true, setup) };

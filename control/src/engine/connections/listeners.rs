@@ -37,7 +37,7 @@ impl MpaListener {
     }
 }
 
-/// What becomes of the connections of a listener.
+/// The use of a listener's connections.
 enum Kind {
     /// MPA starts, with the peers whose Request is not complete.
     Mpa { listener: MpaListener, awaited: Table<ConnectionId, SocketPair> },
@@ -51,7 +51,7 @@ struct Listener {
     kind: Kind,
 }
 
-/// How a connection that a peer has opened goes on.
+/// The next step of a connection that a peer has opened.
 pub(super) enum Accept {
     /// It waits for the peer's Request.
     AwaitRequest(ListenConfig),
@@ -61,7 +61,7 @@ pub(super) enum Accept {
     Refuse,
 }
 
-/// What a listener leaves when it goes: connections that no application has taken.
+/// The connections of a dropped listener that no application has accepted.
 #[derive(Default)]
 pub(super) struct Orphans {
     /// Their Request is not complete.
@@ -205,7 +205,7 @@ impl Listeners {
     }
 
     /// Offers a Request that is complete to the application. Returns false if its queue is full or the
-    /// listener has gone.
+    /// listener was dropped.
     pub(super) fn offer(
         &mut self,
         at: ListenAddress,

@@ -17,7 +17,7 @@ use crate::vocabulary::connect::ConnectError;
 use crate::vocabulary::duration::nanos;
 use crate::vocabulary::stream::StreamConfig;
 
-/// What a connection is opened for.
+/// The purpose of a connection that is being opened.
 pub(super) enum Purpose {
     /// MPA, as its Initiator.
     Mpa(ConnectAttempt),

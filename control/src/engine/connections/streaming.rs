@@ -20,7 +20,7 @@ use crate::vocabulary::socket_pair::SocketPair;
 use crate::vocabulary::stream::{SwitchError, UnnegotiatedConfig};
 
 /// Handles an application that has dropped its handle. A connection in streaming mode is closed; a queue pair
-/// that serves one direction goes on.
+/// that serves one direction continues.
 pub(super) fn abandon(cx: &mut Context<'_>, phase: Phase) -> Phase {
     match phase {
         Phase::Streaming(stream) => cx.abandon(&stream),
@@ -50,7 +50,7 @@ pub(super) fn initiate(cx: &mut Context<'_>, phase: Phase, attempt: ConnectAttem
     };
     let octets = stream.pending_octets();
     if octets > 0 {
-        // The peer sent them before it could know of MPA.
+        // The peer sent them before it could receive our Request.
         // Requirements: MPA-7.1.5-01
         cx.out.reply(attempt.reply, Err(ConnectError::PendingStreamData { octets }));
         return phase;

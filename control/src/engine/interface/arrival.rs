@@ -1,4 +1,5 @@
-//! What a listener receives from the engine: peers that ask for a connection, and peers whose startup failed.
+//! Items that a listener receives from the engine: peers that ask for a connection, and peers whose startup
+//! failed.
 
 use std::net::SocketAddr;
 
@@ -9,7 +10,7 @@ use crate::vocabulary::listen::{ListenConfig, backlog};
 use crate::vocabulary::socket_pair::SocketPair;
 use crate::vocabulary::startup::{Peer, StartupFault};
 
-/// What the Request of a peer says, as far as the application sees it.
+/// The content of a peer's Request that the application sees.
 #[derive(Clone, Debug)]
 pub(crate) struct PeerRequest {
     pub(crate) private_data: Box<[u8]>,

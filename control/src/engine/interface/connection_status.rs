@@ -1,5 +1,5 @@
-//! What the application and the engine share of the connection of a queue pair: its addresses, and how it
-//! ends.
+//! The state of a queue pair's connection that the application and the engine share: its addresses, and how
+//! it ends.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

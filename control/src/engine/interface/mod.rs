@@ -1,4 +1,4 @@
-//! What crosses between handles and the engine: requests and their replies, the peers that a listener is
+//! The interface between handles and the engine: requests and their replies, the peers that a listener is
 //! offered, and the state that both see of a connection.
 
 pub(crate) mod arrival;

@@ -37,7 +37,7 @@ impl<T> Reply<T> {
         Self(Destination::Callback(Some(Box::new(callback))))
     }
 
-    /// Delivers the reply. It is dropped if the receiver has gone.
+    /// Delivers the reply. It is dropped if the receiver was dropped.
     pub(crate) fn send(mut self, value: T) {
         match &mut self.0 {
             Destination::Channel(sender) => _ = sender.send(value),

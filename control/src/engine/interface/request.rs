@@ -1,4 +1,4 @@
-//! What handles request of the engine.
+//! The requests of handles to the engine.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What the application and the engine share of a connection in streaming mode (RFC 5044 §7.1).
+//! The state of a connection in streaming mode (RFC 5044 §7.1) that the application and the engine share.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -39,9 +39,9 @@ struct State {
     queued: usize,
     /// This end sends nothing more.
     finished: bool,
-    /// What is sent belongs to MPA.
+    /// Sent octets belong to MPA.
     mpa_sends: bool,
-    /// What is received belongs to MPA.
+    /// Received octets belong to MPA.
     mpa_receives: bool,
     end: Option<End>,
     /// The application has dropped its handle.
@@ -94,7 +94,7 @@ impl State {
     }
 }
 
-/// What an application and the control thread share of a connection in streaming mode.
+/// The state of a connection in streaming mode that an application and the control thread share.
 #[derive(Debug)]
 pub(crate) struct SharedStream {
     pub(crate) connection: ConnectionId,

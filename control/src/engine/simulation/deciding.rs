@@ -138,7 +138,7 @@ impl Play {
         let (shared, version) = (qp.shared.clone(), request.version);
         let reply =
             self.ask(side, |reply| Request::Accept { connection, qp: shared, reads, private_data, reply });
-        // The core switches at once, or the connection is gone.
+        // The core switches at once, or the connection is over.
         self.expect(("accept", 0), reply, move |play, result| match result {
             Ok(accepted) => {
                 assert_eq!(accepted.version, version);
@@ -168,7 +168,7 @@ impl Play {
             Err(AnswerError::TimedOut | AnswerError::Closed(_) | AnswerError::Startup(_)) => {
                 "reject: too late"
             }
-            // The listener has gone, and with it the request.
+            // The listener was dropped, and its request with it.
             Err(AnswerError::Stopped) => "reject: gone",
             Err(error) => panic!("{error}"),
         };

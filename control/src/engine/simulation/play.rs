@@ -27,7 +27,7 @@ const SLACK_NS: u64 = 2 * SECOND;
 /// Polls in which everything that can happen at one time has happened.
 const POLLS_MAX: u32 = 10_000;
 
-/// What an application will do.
+/// A future action of an application.
 type Action = Box<dyn FnOnce(&mut Play)>;
 
 /// A reply that an application waits for.
@@ -39,7 +39,7 @@ struct Pending {
     poll: Box<dyn FnMut(&mut Play) -> bool>,
 }
 
-/// What a run has come to.
+/// The outcomes of a run.
 pub(super) struct Report {
     /// How often each outcome was reached.
     pub(super) outcomes: BTreeMap<String, u64>,

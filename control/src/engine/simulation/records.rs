@@ -1,4 +1,4 @@
-//! What a run remembers of its applications: attempts, decisions, listeners, connections.
+//! The records of a run about its applications: attempts, decisions, listeners, connections.
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ pub(super) enum Queue {
     Streams(Receiver<Arc<SharedStream>>),
 }
 
-/// What an application decided about a Request, with the Private Data of its Reply.
+/// An application's decision about a Request, with the Private Data of its Reply.
 pub(super) enum Decision {
     Accept(Box<[u8]>),
     Reject(Box<[u8]>),

@@ -119,7 +119,7 @@ impl Queue {
     }
 }
 
-/// What a channel and its ids share.
+/// The state that a channel and its ids share.
 pub(super) struct ChannelState {
     pub(super) devices: Vec<Device>,
     pub(super) queue: Arc<Queue>,

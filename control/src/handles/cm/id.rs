@@ -115,7 +115,7 @@ impl State {
     }
 }
 
-/// What an id shares with the control thread while that works for it.
+/// The state that an id shares with the control thread while that works for it.
 struct IdState {
     id: IdNumber,
     state: Mutex<State>,
@@ -187,7 +187,7 @@ pub struct Id {
     peer: Option<PeerInfo>,
 }
 
-/// What a peer's Request said.
+/// The content of a peer's Request.
 #[derive(Clone, Debug)]
 struct PeerInfo {
     private_data: Box<[u8]>,
@@ -443,7 +443,7 @@ impl Id {
         let State::Requested { request, .. } = core::mem::replace(&mut *state, over) else {
             return Ok(());
         };
-        // That the peer has gone meanwhile is no error of this end.
+        // A peer that has closed meanwhile is no error of this end.
         Ok(request.begin_reject(private_data)?)
     }
 
@@ -463,7 +463,7 @@ impl Id {
             State::Over { was_connected: true, .. } => return Ok(()),
             _ => return Err(CmError::WrongState(state.word())),
         };
-        // A queue pair that has gone has taken its connection with it.
+        // A dropped queue pair has ended its connection.
         if let (Some(qp), Some(device)) =
             (self.shared.qp.get().and_then(Weak::upgrade), self.channel.devices.get(device))
         {

@@ -27,7 +27,7 @@ pub(super) struct ListeningAt {
 /// Where the port arrives, or why there is none.
 type ListenReply = Receiver<Result<u16, ListenError>>;
 
-/// Puts an entry for a listener on a channel: after each arrival, and at last when the listener has gone.
+/// Puts an entry for a listener on a channel: after each arrival, and at last when the listener was dropped.
 struct Bell {
     queue: Arc<Queue>,
     at: Weak<ListeningAt>,
