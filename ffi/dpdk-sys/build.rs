@@ -11,8 +11,8 @@ const OLDEST_DPDK: &str = "22.11";
 const PACKAGES: &str = "apt-get install gcc libc6-dev pkg-config libdpdk-dev libclang1-14 \
     libclang-common-14-dev (Debian 12 names)";
 
-/// What is called or read. Thread-local variables (`per_lcore__*`) must never be bound: bindgen would make
-/// plain statics of them. Hence no pattern matches more than one subsystem's names.
+/// The functions and variables that are used. Thread-local variables (`per_lcore__*`) must never be bound:
+/// bindgen would make plain statics of them. Hence no pattern matches more than one subsystem's names.
 const FUNCTIONS: &str = "inlined_.*|rte_eal_(init|iova_mode|get_runtime_dir)|rte_strerror|rte_dev_probe\
     |rte_thread_(register|unregister)\
     |rte_pktmbuf_pool_create|rte_mempool_(free|avail_count|walk)\

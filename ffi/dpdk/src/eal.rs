@@ -71,7 +71,7 @@ pub enum LogLevel {
     Error,
     /// Warnings too.
     Warning,
-    /// What DPDK says by default.
+    /// DPDK's default.
     Notice,
     /// Progress of probing and memory too.
     Info,

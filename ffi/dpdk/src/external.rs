@@ -25,7 +25,7 @@ pub struct ExternalBuffer {
     shared: NonNull<Shared>,
 }
 
-/// What the handle and the attachments share; the count in `info` says how many they are.
+/// The state that the handle and the attachments share; the count in `info` is their number.
 struct Shared {
     info: sys::rte_mbuf_ext_shared_info,
     start: NonNull<u8>,

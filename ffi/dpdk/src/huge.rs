@@ -30,7 +30,7 @@ unsafe impl Send for HugeRegion {}
 unsafe impl Sync for HugeRegion {}
 
 impl HugeRegion {
-    /// What regions are aligned to: a page, so that none is shared between regions.
+    /// The alignment of regions: a page, so that none is shared between regions.
     pub const ALIGNMENT: usize = 4096;
 
     /// Allocates `octets` zero octets.

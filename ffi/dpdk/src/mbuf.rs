@@ -12,7 +12,7 @@ use dpdk_sys as sys;
 use crate::external::ExternalBuffer;
 use crate::mempool::Mempool;
 
-/// What the device says of a checksum of a received frame.
+/// The device's result for a checksum of a received frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum ChecksumStatus {
     /// Nobody has looked.
@@ -25,7 +25,7 @@ pub enum ChecksumStatus {
     Bad,
 }
 
-/// What carries a TCP segment.
+/// The protocol that carries a TCP segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IpVersion {
     /// IPv4, whose header has a checksum of its own.
@@ -494,7 +494,7 @@ fn data(segment: NonNull<sys::rte_mbuf>) -> *mut u8 {
 #[inline]
 unsafe fn octets_of<'a>(segment: NonNull<sys::rte_mbuf>) -> &'a [u8] {
     let data: *const u8 = data(segment);
-    // SAFETY: the data lies inside the segment's buffer and is initialised; the caller answers for the
+    // SAFETY: the data lies inside the segment's buffer and is initialised; the caller is responsible for the
     // lifetime.
     unsafe { &*ptr::slice_from_raw_parts(data, usize::from((*segment.as_ptr()).data_len)) }
 }

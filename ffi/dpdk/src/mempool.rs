@@ -20,8 +20,7 @@ pub struct MempoolConfig {
     pub mbufs: u32,
     /// Octets of frame a buffer takes, not counting the headroom before them. At most 65407.
     pub data_octets: u16,
-    /// Buffers each registered thread may keep at hand; cut to what the pool's size allows (two thirds of
-    /// it).
+    /// Buffers each registered thread may cache; cut to what the pool's size allows (two thirds of it).
     pub cache_mbufs: u32,
 }
 

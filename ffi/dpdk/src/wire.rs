@@ -13,7 +13,7 @@ use crate::errno::Errno;
 use crate::mbuf::Mbuf;
 use crate::mempool::Mempool;
 
-/// What happens to pieces that a frame carries by reference ([`Mbuf::append_external`]) when it crosses the
+/// The treatment of pieces that a frame carries by reference ([`Mbuf::append_external`]) when it crosses the
 /// wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum ExternalPieces {
@@ -40,7 +40,7 @@ pub struct WireConfig {
     /// an octet, so the receiver learns that the checksum is good while the field is not filled in, as with
     /// virtio.
     pub checksum_offload: bool,
-    /// What happens to pieces carried by reference.
+    /// The treatment of pieces carried by reference.
     pub external_pieces: ExternalPieces,
     /// The hardware addresses of the ends.
     pub macs: [[u8; 6]; 2],
@@ -73,7 +73,7 @@ pub enum WireError {
     },
 }
 
-/// What an end has seen.
+/// The counters of an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct WireStatistics {
     /// Frames put on the wire.
@@ -257,7 +257,7 @@ struct Ring {
     arrival: OnceLock<Hook>,
 }
 
-/// What the receiving end wants to have called.
+/// The function that the receiving end wants to have called.
 struct Hook(Box<dyn Fn() + Send + Sync>);
 
 impl core::fmt::Debug for Hook {
@@ -297,7 +297,7 @@ impl Drop for Ring {
         // SAFETY: the ring lives, and both of its ends have gone: this is the only consumer.
         while unsafe { sys::inlined_rte_ring_sc_dequeue_burst(self.as_ptr(), &raw mut frame, 1) } == 1 {
             if let Some(frame) = NonNull::new(frame) {
-                // SAFETY: what is in the ring are mbufs whose ownership the sender gave up.
+                // SAFETY: the ring holds mbufs whose ownership the sender gave up.
                 drop(unsafe { Mbuf::from_raw(frame.cast()) });
             }
         }

@@ -1,4 +1,4 @@
-//! How ports are set up, what they can do, and why they could not.
+//! The configuration, capabilities and errors of ports.
 
 use dpdk_sys as sys;
 
@@ -65,7 +65,7 @@ pub enum PortError {
     Refused {
         /// The port.
         name: String,
-        /// What was tried.
+        /// The attempted operation.
         step: &'static str,
         /// The driver's reason.
         errno: Errno,
@@ -98,8 +98,8 @@ pub struct Rss {
     pub key: [u8; 40],
 }
 
-/// How the port spreads frames, for code that must know the queue of a frame beforehand: the hash of its
-/// addresses and ports, modulo the table's entries, modulo the queues.
+/// How the port spreads frames, for code that must predict the queue of a frame: the hash of its addresses
+/// and ports, modulo the table's entries, modulo the queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RssLayout {
     /// The Toeplitz key.
@@ -170,7 +170,7 @@ pub enum Multicast {
     AsItIs,
 }
 
-/// What a port can do, or, of a started one, what it was configured to do.
+/// The capabilities of a port, or, of a started one, those it was configured with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortCapabilities {
     /// Queue pairs.

@@ -28,7 +28,7 @@ pub struct RxInterrupt<'a> {
     pub trigger: RxTrigger,
 }
 
-/// What a queue of a started port keeps of its interrupt.
+/// The interrupt that a queue of a started port keeps.
 #[derive(Debug)]
 pub(super) struct Interrupt {
     fd: RawFd,

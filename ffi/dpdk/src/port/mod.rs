@@ -98,7 +98,7 @@ impl Port {
     }
 
     /// Configures and starts the port. Queue pair `n` receives into `pools[n]`. The port stops and closes,
-    /// for good, when what this returns is gone: the handle and every queue.
+    /// for good, when everything that this returns is dropped: the handle and every queue.
     ///
     /// # Errors
     ///

@@ -13,7 +13,7 @@ use crate::eal::control;
 use crate::errno::Errno;
 use crate::mempool::Mempool;
 
-/// What a port counts.
+/// The counters of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct PortStatistics {
     /// Frames received.

@@ -1,4 +1,4 @@
-//! A port is configured: what of its offer is used, and the calls that say so.
+//! Configures a port: selects from its capabilities, and makes the calls for them.
 
 use core::mem;
 
@@ -15,7 +15,7 @@ use crate::mempool::Mempool;
 /// Octets an Ethernet header takes, with a VLAN tag.
 const HEADER_OCTETS: usize = sys::RTE_ETHER_HDR_LEN as usize + 4;
 
-/// What of the port's offer is used.
+/// The used part of the port's capabilities.
 pub(super) struct Plan {
     /// Receive offloads.
     pub(super) receive: u64,
@@ -156,7 +156,7 @@ fn set_up_queues(
     Ok(())
 }
 
-/// Fills the indirection table, so that the queue of a hash is known beforehand.
+/// Fills the indirection table, so that the queue of a hash can be predicted.
 pub(super) fn spread_in_turn(
     claim: &Claim,
     config: &PortConfig,
