@@ -129,13 +129,13 @@ impl<'s> Endpoint<'s> {
     ///
     /// # Errors
     ///
-    /// What ended it early.
+    /// The error that ended it early.
     pub fn join(self) -> Result<Counters, BenchError> {
         self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 }
 
-/// Takes what came over `channel`; breaks when its other end is gone.
+/// Takes what came over `channel`; breaks when its other end is dropped.
 pub fn received<T>(channel: &mpsc::Receiver<T>) -> ControlFlow<(), Option<T>> {
     match channel.try_recv() {
         Ok(value) => ControlFlow::Continue(Some(value)),

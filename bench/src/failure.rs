@@ -1,4 +1,4 @@
-//! What went wrong, for people and for programs.
+//! Failures, described for people and for programs.
 
 use std::fmt;
 

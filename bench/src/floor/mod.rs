@@ -1,4 +1,4 @@
-//! The floor: what one core could do at most. It takes frames from a pool, runs a CRC pass over each payload
+//! The floor: the most that one core could do. It takes frames from a pool, runs a CRC pass over each payload
 //! and a copy pass into the destination, with the engine and the copy that the data plane uses, and nothing
 //! else.
 

@@ -1,9 +1,9 @@
 //! A wire with faults: takes frames from one device and hands them to the other, both ways, in real time, and
 //! loses, delays, reorders, duplicates and damages some on the way.
 //!
-//! Neither end needs to know of it: it has no addresses, and frames keep theirs. It naps while nothing is
-//! due, so that it leaves the CPU to the ends, and it counts what it did to the frames and how well it kept
-//! its times.
+//! It is transparent to both ends: it has no addresses, and frames keep theirs. It naps while nothing is due,
+//! so that it leaves the CPU to the ends, and it counts what it did to the frames and how well it kept its
+//! times.
 
 mod arguments;
 mod forwarder;

@@ -1,4 +1,4 @@
-//! What is pinged: text, as rping's servers write back no more than a text up to its NUL.
+//! The content of pings: text, as rping's servers write back no more than a text up to its NUL.
 
 use crate::pattern::Pattern;
 

@@ -21,7 +21,7 @@ pub enum ClientState {
     SinkAdvertised,
 }
 
-/// What the client does on a message of the server.
+/// The client's action on a message of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientAction {
     /// It advertises its sink.
@@ -67,7 +67,7 @@ impl ClientState {
     }
 }
 
-/// What the server waits for.
+/// The event that the server waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 enum ServerState {
     /// The client's source.
@@ -79,7 +79,7 @@ enum ServerState {
     Sink { octets: u32 },
 }
 
-/// What the server does next.
+/// The server's next action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerAction {
     /// It reads all of the client's source.

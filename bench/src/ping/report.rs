@@ -1,4 +1,4 @@
-//! What is printed and written of pings.
+//! The printed and the written report of pings.
 
 use std::fmt;
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! What `write-bw` prints and writes of a measurement.
+//! The report that `write-bw` prints and writes of a measurement.
 
 use serde::Serialize;
 

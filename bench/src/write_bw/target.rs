@@ -15,7 +15,7 @@ use crate::error::BenchError;
 use crate::lane::Lane;
 use crate::pattern::Pattern;
 
-/// A lane of the target: what is written to, and what should be there.
+/// A lane of the target: the memory that is written, and its expected content.
 struct TargetLane {
     lane: Lane,
     sink: MemoryRegion,

@@ -17,7 +17,7 @@ use crate::error::BenchError;
 use crate::lane::{Lane, MESSAGE};
 use crate::pattern::Pattern;
 
-/// A lane of the writer: what it writes from and to.
+/// A lane of the writer: the source and the destination of its Writes.
 pub struct WriterLane {
     lane: Lane,
     source: MemoryRegion,
@@ -78,7 +78,7 @@ fn connect_one(
 const BATCH: usize = 16;
 const _: () = assert!(BATCH <= SendBatch::CAPACITY);
 
-/// What to measure.
+/// The measurement to make.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
     size: u32,
@@ -107,7 +107,7 @@ impl Run {
     }
 }
 
-/// What was measured.
+/// The results of a measurement.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Measured {
     /// Time spent transferring.
