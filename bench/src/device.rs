@@ -27,7 +27,7 @@ const CAPTURE_BUFFER_BYTES: usize = 1 << 20;
 pub fn config(crc: Switch, config: DeviceConfig) -> DeviceConfig {
     DeviceConfig {
         crc: if crc.is_on() { CrcPolicy::Always } else { CrcPolicy::OffIfPeerAgrees },
-        window_octets: WINDOW_BYTES,
+        window_bytes: WINDOW_BYTES,
         memory: open::Eal::current().map_or_else(MemorySource::heap, open::hugepages),
         ..config
     }
@@ -55,8 +55,8 @@ impl BenchDevice {
         let config = TapConfig {
             interface_name: interface.into(),
             origin_unix_ns: u64::try_from(origin.as_nanos()).unwrap_or(0),
-            snap_octets: None,
-            limit_octets: None,
+            snap_bytes: None,
+            limit_bytes: None,
         };
         Ok(Self::Captured(Box::new(Tap::new(device, file, &config).map_err(failed)?)))
     }

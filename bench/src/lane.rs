@@ -38,8 +38,8 @@ impl Lane {
         let memory = |octets, access| {
             domain.allocate(octets, access).map_err(|error| BenchError::Memory(error.to_string()))
         };
-        let inbox = memory(INBOX_MESSAGES * Advertisement::OCTETS, Access::LOCAL_WRITE)?;
-        let outbox = memory(Advertisement::OCTETS, Access::empty())?;
+        let inbox = memory(INBOX_MESSAGES * Advertisement::MESSAGE_LEN, Access::LOCAL_WRITE)?;
+        let outbox = memory(Advertisement::MESSAGE_LEN, Access::empty())?;
         let depth = depth as usize;
         // Polled while it measures. A thread that waits before that sleeps: its CPU may be the one that
         // polls.
@@ -55,7 +55,7 @@ impl Lane {
     }
 
     fn post_receive(&self, slot: usize) -> Result<(), BenchError> {
-        let octets = Advertisement::OCTETS;
+        let octets = Advertisement::MESSAGE_LEN;
         let local = self.inbox.slice(slot * octets, octets as u32);
         self.qp.post_receive(slot as u64, local).map_err(|error| self.failed(&error.to_string()))
     }
@@ -85,11 +85,11 @@ impl Lane {
         if completion.kind != CompletionKind::Receive {
             return Ok(None);
         }
-        let mut octets = [0; Advertisement::OCTETS];
+        let mut octets = [0; Advertisement::MESSAGE_LEN];
         let slot = completion.id as usize;
         let fits = self.inbox.read(slot * octets.len(), &mut octets);
         debug_assert!(fits, "receives name a slot of the inbox");
-        let message = Advertisement::decode(&octets[..completion.octets as usize])
+        let message = Advertisement::decode(&octets[..completion.byte_len as usize])
             .map_err(|error| self.failed(&error.to_string()))?;
         self.post_receive(slot)?;
         Ok(Some(message))

@@ -17,10 +17,10 @@ use warpline::{
 };
 
 /// The longest message: advertisement, digest, name.
-const MESSAGE_OCTETS: u32 = 512;
-const DIGEST_OCTETS: usize = 32;
+const MESSAGE_BYTES: u32 = 512;
+const DIGEST_BYTES: usize = 32;
 /// Octets that one Read fetches.
-const CHUNK_OCTETS: u32 = 256 * 1024;
+const CHUNK_BYTES: u32 = 256 * 1024;
 
 /// Returns where files come from and go to: what `WARPLINE_DIRECTORY` names, or else a directory made for
 /// this process, which stays. Its name cannot be foreseen, so that no other user has made it first.
@@ -35,45 +35,46 @@ fn directory() -> Outcome<PathBuf> {
 
 fn server(device: &Device) -> Outcome {
     let domain = device.protection_domain();
-    let messages = domain.allocate(MESSAGE_OCTETS as usize, Access::LOCAL_WRITE)?;
+    let messages = domain.allocate(MESSAGE_BYTES as usize, Access::LOCAL_WRITE)?;
     let completions = CompletionQueue::new(256);
     let qp = domain.queue_pair(&QpConfig::default(), &completions, &completions)?;
-    qp.post_receive(0, messages.slice(0, MESSAGE_OCTETS))?;
+    qp.post_receive(0, messages.slice(0, MESSAGE_BYTES))?;
     let listener = device.listen(PORT, &ListenConfig::default())?;
     listener.accept(PATIENCE)?.accept(&qp, b"")?;
 
     let received = next_of(&completions, CompletionKind::Receive)?;
-    let message = messages.to_vec(0, received.octets as usize).unwrap_or_default();
-    let (advertisement, rest) = message.split_at_checked(Advertisement::OCTETS).ok_or("a short message")?;
-    let (digest, name) = rest.split_at_checked(DIGEST_OCTETS).ok_or("a short message")?;
+    let message = messages.to_vec(0, received.byte_len as usize).unwrap_or_default();
+    let (advertisement, rest) =
+        message.split_at_checked(Advertisement::MESSAGE_LEN).ok_or("a short message")?;
+    let (digest, name) = rest.split_at_checked(DIGEST_BYTES).ok_or("a short message")?;
     let file = Advertisement::decode(advertisement)?;
     let name = PathBuf::from(String::from_utf8(name.to_vec())?);
     // The name alone: a peer has no say in where it goes.
     let name = name.file_name().ok_or("no name")?;
 
-    let memory = domain.allocate(file.octets.max(1) as usize, Access::LOCAL_WRITE)?;
-    let chunks = (0..file.octets).step_by(CHUNK_OCTETS as usize);
+    let memory = domain.allocate(file.len.max(1) as usize, Access::LOCAL_WRITE)?;
+    let chunks = (0..file.len).step_by(CHUNK_BYTES as usize);
     let mut under_way = 0;
     for offset in chunks {
-        let octets = CHUNK_OCTETS.min(file.octets - offset);
+        let bytes = CHUNK_BYTES.min(file.len - offset);
         // As many as the queue takes; how many of them the peer sees at once was agreed on when it connected.
         if under_way == QpConfig::default().send_depth {
             next(&completions)?;
             under_way -= 1;
         }
-        qp.post_read(1, memory.slice(offset as usize, octets), &file, offset.into())?;
+        qp.post_read(1, memory.slice(offset as usize, bytes), &file, offset.into())?;
         under_way += 1;
     }
     for _ in 0..under_way {
         next(&completions)?;
     }
-    let octets = memory.to_vec(0, file.octets as usize).unwrap_or_default();
-    if Sha256::digest(&octets).as_slice() != digest {
+    let bytes = memory.to_vec(0, file.len as usize).unwrap_or_default();
+    if Sha256::digest(&bytes).as_slice() != digest {
         return Err("the file came changed".into());
     }
     let target = directory()?.join("received");
     fs::create_dir_all(&target)?;
-    fs::write(target.join(name), &octets)?;
+    fs::write(target.join(name), &bytes)?;
     eprintln!("received: {}", target.join(name).display());
     qp.post_send(2, messages.slice(0, 0))?;
     Ok(qp.wait_closed(PATIENCE)?)
@@ -85,18 +86,18 @@ fn client(device: &Device, server: SocketAddr) -> Outcome {
         Some(path) => path,
         None => sample()?,
     };
-    let octets = fs::read(&path)?;
-    let digest = Sha256::digest(&octets);
-    let count = octets.len();
+    let bytes = fs::read(&path)?;
+    let digest = Sha256::digest(&bytes);
+    let count = bytes.len();
     let domain = device.protection_domain();
     // The file's own memory is registered as it is.
-    let region = Region::owned(octets).ok_or("an empty file")?;
+    let region = Region::owned(bytes).ok_or("an empty file")?;
     let file = domain.register(region, Access::REMOTE_READ, Addressing::ZeroBased)?;
     let advertisement = file.advertisement(0, u32::try_from(count)?).ok_or("outside the file")?;
     let name = path.file_name().ok_or("no name")?.to_string_lossy().into_owned();
     let message = [&advertisement.encode()[..], digest.as_slice(), name.as_bytes()].concat();
 
-    let messages = domain.allocate(MESSAGE_OCTETS as usize, Access::LOCAL_WRITE)?;
+    let messages = domain.allocate(MESSAGE_BYTES as usize, Access::LOCAL_WRITE)?;
     if !messages.write(0, &message) {
         return Err("the file's name is too long".into());
     }
@@ -108,7 +109,7 @@ fn client(device: &Device, server: SocketAddr) -> Outcome {
     next_of(&completions, CompletionKind::Receive)?;
     qp.disconnect();
     qp.wait_closed(PATIENCE)?;
-    println!("{name}: {count} octets fetched by the server and verified");
+    println!("{name}: {count} bytes fetched by the server and verified");
     Ok(())
 }
 

@@ -36,7 +36,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     if message.status != Status::Success {
         return Err(format!("no message: {:?}", message.status).into());
     }
-    let said = inbox.to_vec(0, message.octets as usize).unwrap_or_default();
+    let said = inbox.to_vec(0, message.byte_len as usize).unwrap_or_default();
     let written = page.to_vec(64, 5).unwrap_or_default();
     println!("{}: {}", String::from_utf8_lossy(&said), String::from_utf8_lossy(&written));
     qp.wait_closed(PATIENCE)?;

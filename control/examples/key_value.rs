@@ -12,18 +12,18 @@ use warpline::{
     QueuePair,
 };
 
-/// A slot: a version of eight octets, odd while a client writes; then key and value.
-const SLOT_OCTETS: u32 = 64;
-const VERSION_OCTETS: u32 = 8;
-const KEY_OCTETS: usize = 24;
-const VALUE_OCTETS: usize = 32;
+/// A slot: a version of eight bytes, odd while a client writes; then key and value.
+const SLOT_BYTES: u32 = 64;
+const VERSION_BYTES: u32 = 8;
+const KEY_BYTES: usize = 24;
+const VALUE_BYTES: usize = 32;
 const SLOTS: u64 = 1024;
 const CLIENTS: u64 = 3;
 
 fn server(device: &Device) -> Outcome {
     let domain = device.protection_domain();
     let rights = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
-    let table = domain.allocate((SLOTS * u64::from(SLOT_OCTETS)) as usize, rights)?;
+    let table = domain.allocate((SLOTS * u64::from(SLOT_BYTES)) as usize, rights)?;
     let advertisement = table.advertisement(0, table.len() as u32).ok_or("outside the table")?;
     let listener = device.listen(PORT, &ListenConfig::default())?;
     let completions = CompletionQueue::new(64);
@@ -49,7 +49,7 @@ struct Store {
 impl Store {
     fn connect(device: &Device, server: SocketAddr) -> Outcome<Self> {
         let domain = device.protection_domain();
-        let memory = domain.allocate(2 * SLOT_OCTETS as usize, Access::LOCAL_WRITE)?;
+        let memory = domain.allocate(2 * SLOT_BYTES as usize, Access::LOCAL_WRITE)?;
         let completions = CompletionQueue::new(16);
         let qp = domain.queue_pair(&QpConfig::default(), &completions, &completions)?;
         let connected = connect(&qp, server)?;
@@ -59,19 +59,19 @@ impl Store {
 
     /// Where the slot of `key` begins in the table.
     fn slot(key: &str) -> u64 {
-        let hash = key.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, octet| {
-            (hash ^ u64::from(octet)).wrapping_mul(0x0100_0000_01b3)
+        let hash = key.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
         });
-        hash % SLOTS * u64::from(SLOT_OCTETS)
+        hash % SLOTS * u64::from(SLOT_BYTES)
     }
 
     /// Does an Atomic Operation; gives the value from before.
     fn atomic(&self, operation: Operation) -> Outcome<u64> {
-        let answer = self.memory.slice(SLOT_OCTETS as usize, VERSION_OCTETS);
+        let answer = self.memory.slice(SLOT_BYTES as usize, VERSION_BYTES);
         self.qp.post(warpline::SendRequest::new(0, operation, answer))?;
         while next(&self.completions)?.id != 0 {}
-        let octets = self.memory.to_vec(SLOT_OCTETS as usize, 8).unwrap_or_default();
-        Ok(u64::from_ne_bytes(octets.try_into().map_err(|_| "eight octets")?))
+        let bytes = self.memory.to_vec(SLOT_BYTES as usize, 8).unwrap_or_default();
+        Ok(u64::from_ne_bytes(bytes.try_into().map_err(|_| "eight bytes")?))
     }
 
     fn put(&self, key: &str, value: &str) -> Outcome {
@@ -90,12 +90,12 @@ impl Store {
                 break;
             }
         }
-        let mut octets = [0; KEY_OCTETS + VALUE_OCTETS];
-        octets[..key.len()].copy_from_slice(key.as_bytes());
-        octets[KEY_OCTETS..KEY_OCTETS + value.len()].copy_from_slice(value.as_bytes());
-        assert!(self.memory.write(VERSION_OCTETS as usize, &octets));
-        let slot = self.memory.slice(VERSION_OCTETS as usize, octets.len() as u32);
-        let place = Self::slot(key) + u64::from(VERSION_OCTETS);
+        let mut bytes = [0; KEY_BYTES + VALUE_BYTES];
+        bytes[..key.len()].copy_from_slice(key.as_bytes());
+        bytes[KEY_BYTES..KEY_BYTES + value.len()].copy_from_slice(value.as_bytes());
+        assert!(self.memory.write(VERSION_BYTES as usize, &bytes));
+        let slot = self.memory.slice(VERSION_BYTES as usize, bytes.len() as u32);
+        let place = Self::slot(key) + u64::from(VERSION_BYTES);
         self.qp.post_write(1, slot, &self.table, place)?;
         // Unlocked when the Write is there: requests are carried out in their order.
         self.atomic(Operation::FetchAdd { stag, to, add: 1, mask: 0 })?;
@@ -104,14 +104,14 @@ impl Store {
 
     fn get(&self, key: &str) -> Outcome<Option<String>> {
         loop {
-            self.qp.post_read(2, self.memory.slice(0, SLOT_OCTETS), &self.table, Self::slot(key))?;
+            self.qp.post_read(2, self.memory.slice(0, SLOT_BYTES), &self.table, Self::slot(key))?;
             while next(&self.completions)?.id != 2 {}
-            let slot = self.memory.to_vec(0, SLOT_OCTETS as usize).unwrap_or_default();
+            let slot = self.memory.to_vec(0, SLOT_BYTES as usize).unwrap_or_default();
             if slot[0] & 1 != 0 {
                 continue; // Somebody writes it.
             }
-            let text = |octets: &[u8]| String::from_utf8_lossy(octets).trim_end_matches('\0').to_owned();
-            let (found, value) = slot[VERSION_OCTETS as usize..].split_at(KEY_OCTETS);
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end_matches('\0').to_owned();
+            let (found, value) = slot[VERSION_BYTES as usize..].split_at(KEY_BYTES);
             return Ok((text(found) == key).then(|| text(value)));
         }
     }

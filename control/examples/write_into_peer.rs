@@ -34,7 +34,7 @@ fn next(completions: &CompletionQueue, kind: CompletionKind) -> Outcome<Completi
 fn far_side(device: &Device, listener: &Listener) -> Outcome<()> {
     let domain = device.protection_domain();
     let buffer = domain.allocate(4096, Access::REMOTE_WRITE)?;
-    let messages = domain.allocate(3 * Advertisement::OCTETS, Access::LOCAL_WRITE)?;
+    let messages = domain.allocate(3 * Advertisement::MESSAGE_LEN, Access::LOCAL_WRITE)?;
     let completions = CompletionQueue::new(16);
     let qp = domain.queue_pair(&QpConfig::default(), &completions, &completions)?;
     qp.post_receive(1, messages.slice(0, 16))?;
@@ -73,6 +73,6 @@ fn main() -> Outcome<()> {
     qp.post_send(4, memory.slice(0, 0))?;
     qp.disconnect();
     far_side.join().map_err(|_| "the far side panicked")??;
-    println!("{} octets written into the peer's memory and verified", GREETING.len());
+    println!("{} bytes written into the peer's memory and verified", GREETING.len());
     Ok(())
 }

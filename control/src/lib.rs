@@ -2,7 +2,7 @@
 //!
 //! A [`Device`] is a core that polls a NIC. From it come [`ProtectionDomain`]s, from these [`MemoryRegion`]s
 //! and [`QueuePair`]s. A queue pair is connected by [`QueuePair::connect`], by a [`Listener`] and
-//! [`ConnectionRequest::accept`], or on a [`TcpStream`] after octets in streaming mode; work is posted to it,
+//! [`ConnectionRequest::accept`], or on a [`TcpStream`] after bytes in streaming mode; work is posted to it,
 //! and its completions are polled from [`CompletionQueue`]s, from any thread.
 //!
 //! Two devices with a link in memory between them; one writes into the other's memory:

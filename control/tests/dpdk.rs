@@ -37,7 +37,7 @@ fn a_wire_between_two_devices_carries_a_write() {
 
 /// A Write over a wire, by copy and by reference.
 fn carry_a_write(eal: Eal, external_pieces: ExternalPieces) {
-    let wire = WireConfig { mtu_octets: 9000, external_pieces, ..WireConfig::default() };
+    let wire = WireConfig { mtu_bytes: 9000, external_pieces, ..WireConfig::default() };
     let (near, far) = open::ring_pair(eal, &wire).unwrap();
     let start = |device, address| {
         let config = DeviceConfig { memory: open::hugepages(eal), ..config(address) };
@@ -76,11 +76,11 @@ fn carry_a_write(eal: Eal, external_pieces: ExternalPieces) {
     // In copy mode each octet is copied once to send; by reference only the small end of the message is
     // copied.
     let slept = 4 * 8;
-    let copied = near.statistics().unwrap().octets_copied_tx - slept;
+    let copied = near.statistics().unwrap().bytes_copied_tx - slept;
     let from_memory = octets.len() as u64;
     match external_pieces {
         ExternalPieces::Copied => assert_eq!(copied, 2 * from_memory),
         ExternalPieces::Shared => assert!(copied - from_memory < 1024, "{copied} octets copied"),
     }
-    assert_eq!(far.statistics().unwrap().octets_copied_rx, 2 * from_memory + slept);
+    assert_eq!(far.statistics().unwrap().bytes_copied_rx, 2 * from_memory + slept);
 }

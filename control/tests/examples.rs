@@ -58,13 +58,13 @@ fn says(child: Child, name: &str) -> String {
 #[test]
 fn a_greeting_is_written() {
     let said = says(start(&mut example("write_into_peer")), "write_into_peer");
-    assert_eq!(said, "44 octets written into the peer's memory and verified");
+    assert_eq!(said, "44 bytes written into the peer's memory and verified");
 }
 
 #[test]
 fn messages_go_there_and_back() {
     let said = says(start(&mut example("ping_pong")), "ping_pong");
-    assert!(said.starts_with("1000 messages of 64 octets there and back, median "), "{said}");
+    assert!(said.starts_with("1000 messages of 64 bytes there and back, median "), "{said}");
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn a_file_is_fetched() {
     program.env("WARPLINE_FILE", &file).env("WARPLINE_DIRECTORY", &directory.0);
     assert_eq!(
         says(start(&mut program), "file_transfer"),
-        "original: 1234567 octets fetched by the server and verified"
+        "original: 1234567 bytes fetched by the server and verified"
     );
     assert!(fs::read(directory.0.join("received/original")).unwrap() == octets);
 }

@@ -20,22 +20,22 @@ pub const MAX_RTO_NS: u64 = 60 * SECOND;
 /// The clock granularity G of RFC 6298.
 pub const CLOCK_GRANULARITY_NS: u64 = 100 * MICROSECOND;
 
-/// Frames one connection may keep of octets that are not consumed yet. The receive window bounds octets; this
+/// Frames one connection may keep of bytes that are not consumed yet. The receive window bounds bytes; this
 /// bounds frames, for peers that send many small segments. A whole window of full Ethernet frames after a
 /// single loss fits.
 pub const HELD_FRAMES_PER_CONNECTION: usize = 2048;
-/// Of those, frames reserved for octets that come in order: octets beyond a gap must not keep out the octets
+/// Of those, frames reserved for bytes that come in order: bytes beyond a gap must not keep out the bytes
 /// that fill it, or the peer would retransmit them for ever. An FPDU of the greatest length fits in segments
 /// that are too long to be gathered.
 // Requirements: MPA-A.5-03, C00-13-01
-pub const HELD_FRAMES_IN_ORDER: usize = (1 << 16) / GATHER_MAX_OCTETS;
+pub const HELD_FRAMES_IN_ORDER: usize = (1 << 16) / GATHER_MAX_BYTES;
 /// Frames one core may keep for all its connections; never more than half of what its device has, so that
 /// others can still arrive.
 pub const HELD_FRAMES_PER_CORE: usize = 8192;
-/// Least receive window, in octets: the FPDU of the least MULPDU with PAD, length, CRC and a Marker (RFC 5044
+/// Least receive window, in bytes: the FPDU of the least MULPDU with PAD, length, CRC and a Marker (RFC 5044
 /// A.5).
-pub const REASSEMBLY_FLOOR_OCTETS: u32 = 128 + 2 + 2 + 4 + 4;
-/// Of the frames of a core, those through which octets in order only pass: an FPDU that comes whole needs one
+pub const REASSEMBLY_FLOOR_BYTES: u32 = 128 + 2 + 2 + 4 + 4;
+/// Of the frames of a core, those through which bytes in order only pass: an FPDU that comes whole needs one
 /// for a moment. An eighth of all where that is less.
 pub const HELD_FRAMES_RESERVED: usize = 2 * RECEIVE_BURST_FRAMES;
 /// A connection may hold so many times as many frames as are left for all. A single connection may have four
@@ -50,35 +50,35 @@ pub const HELD_LOOK_NS: u64 = 250 * MILLISECOND;
 pub const HELD_LOOKS_WITHOUT_PROGRESS: u8 = 16;
 /// Connections failed at one look: others have their turn.
 pub const HELD_FAILURES_PER_LOOK: usize = 64;
-/// Records of octets placed beyond gaps that one connection may have: as many as Markers can open in a window
+/// Records of bytes placed beyond gaps that one connection may have: as many as Markers can open in a window
 /// of Ethernet's full frames of which every third is lost.
 pub const PLACED_RUNS_PER_CONNECTION: usize = 512;
-/// Such records of all connections of a core: a record has no frame and costs some 40 octets.
+/// Such records of all connections of a core: a record has no frame and costs some 40 bytes.
 pub const PLACED_RUNS_PER_CORE: usize = 8192;
 /// Segments of Sends that one connection may have placed before their turn, each remembered for its Delivery:
 /// a window of small ones.
 pub const PLACED_SENDS_PER_CONNECTION: usize = 2048;
-/// The same over all connections of a core: some 40 octets each.
+/// The same over all connections of a core: some 40 bytes each.
 pub const PLACED_SENDS_PER_CORE: usize = 8192;
 /// Chains of FPDUs looked for in what a segment beyond a gap belongs to. An FPDU that does not check out ends
 /// one; octets after the second such FPDU may wait.
 pub const PLACEMENT_ATTEMPTS: usize = 3;
 /// Frames a connection keeps before small segments are appended by copy to the frame before them.
 pub const HELD_FRAMES_BEFORE_GATHERING: usize = 16;
-/// Payload of a segment that may be appended by copy to the frame before it, in octets. Larger ones fill the
+/// Payload of a segment that may be appended by copy to the frame before it, in bytes. Larger ones fill the
 /// window before they fill the bound on frames.
-pub const GATHER_MAX_OCTETS: usize = 512;
+pub const GATHER_MAX_BYTES: usize = 512;
 
 /// EMSS when the peer names none (RFC 9293 §3.7.1).
-pub const DEFAULT_MSS_OCTETS: u16 = 536;
+pub const DEFAULT_MSS_BYTES: u16 = 536;
 /// The same over IPv6.
-pub const DEFAULT_MSS_IPV6_OCTETS: u16 = 1220;
+pub const DEFAULT_MSS_IPV6_BYTES: u16 = 1220;
 /// Least MSS we believe a peer: below it headers would outweigh data manyfold.
-pub const MIN_MSS_OCTETS: u16 = 64;
+pub const MIN_MSS_BYTES: u16 = 64;
 /// The initial window where ten segments are more (RFC 6928 §2).
-pub const INITIAL_WINDOW_OCTETS: u32 = 14_600;
+pub const INITIAL_WINDOW_BYTES: u32 = 14_600;
 /// Largest congestion window: the largest window TCP can offer (RFC 7323 §2.3).
-pub const CONGESTION_WINDOW_MAX_OCTETS: u32 = 1 << 30;
+pub const CONGESTION_WINDOW_MAX_BYTES: u32 = 1 << 30;
 /// Times a SYN is sent before the connection fails: about a minute with backoff from one second.
 pub const SYN_ATTEMPTS: u8 = 6;
 /// Longest time a connection from a peer may take to open: somewhat longer than it takes to send all the
@@ -104,16 +104,16 @@ pub const LINGER_NS: u64 = 60 * SECOND;
 pub const COMMANDS: usize = 256;
 /// Events from a core that wait for control.
 pub const EVENTS: usize = 1024;
-/// Octets of streaming data in one event. A startup frame has at most 532.
-pub const STREAM_EVENT_OCTETS: usize = 1460;
-/// Streaming octets of one connection that the peer has not acknowledged: as many as common stacks queue for
+/// Bytes of streaming data in one event. A startup frame has at most 532.
+pub const STREAM_EVENT_BYTES: usize = 1460;
+/// Streaming bytes of one connection that the peer has not acknowledged: as many as common stacks queue for
 /// a socket at first. Before Full Operation there is little to say, and others need the memory too.
-pub const STREAM_SEND_OCTETS: usize = 1 << 16;
+pub const STREAM_SEND_BYTES: usize = 1 << 16;
 /// Pieces in which those may be handed down.
 pub const STREAM_SEND_PIECES: usize = 64;
-/// Streaming octets of one connection that control has a copy of and has not consumed. The others wait in
+/// Streaming bytes of one connection that control has a copy of and has not consumed. The others wait in
 /// TCP's window.
-pub const STREAM_UNCONSUMED_OCTETS: usize = 1 << 16;
+pub const STREAM_UNCONSUMED_BYTES: usize = 1 << 16;
 /// Work requests that an application gathers on its stack to post them together: some 6 KiB.
 pub const POST_BATCH: usize = 32;
 /// Asynchronous events of a device that the application has not taken. A thousand queue pairs may fail at
@@ -170,14 +170,14 @@ pub const READ_DEPTH_USUAL: u16 = 32;
 /// Ranges of memory in one work request: as many as most applications use; more would make every request
 /// longer.
 pub const SCATTER_GATHER_ELEMENTS: usize = 4;
-/// Octets that go inline in a work request: no longer than as many ranges.
-pub const INLINE_OCTETS: usize = 64;
+/// Bytes that go inline in a work request: no longer than as many ranges.
+pub const INLINE_BYTES: usize = 64;
 /// FPDUs in one segment: beyond that many the headers before them hardly weigh, and all are built again if it
 /// is lost.
 pub const FPDUS_PER_SEGMENT: usize = 64;
 /// A Terminate's payload: control word, segment length, DDP header and RDMAP Read Request header
 /// (RFC 5040 §4.8).
-pub const TERMINATE_OCTETS: usize = 4 + 2 + 18 + 28;
+pub const TERMINATE_BYTES: usize = 4 + 2 + 18 + 28;
 /// Addresses of a core, both families together: a host on a few networks, dual stack.
 pub const ADDRESSES_PER_CORE: usize = 8;
 /// Routes of a core: each is looked at for each turn of a connection.
@@ -206,14 +206,14 @@ pub const PROBE_DELAY_NS: u64 = SECOND;
 pub const DEFEND_INTERVAL_NS: u64 = 10 * SECOND;
 /// Segments a connection sends in one poll before others have their turn.
 pub const TRANSMIT_BURST_SEGMENTS: usize = 32;
-/// Payload of an FPDU that goes out by reference where the device takes references, in octets: below it a
+/// Payload of an FPDU that goes out by reference where the device takes references, in bytes: below it a
 /// copy costs less than two more buffers.
-pub const BY_REFERENCE_MIN_OCTETS: u32 = 1024;
-/// Octets a core keeps of FPDUs that go out in parts, until they are acknowledged, besides one run of FPDUs
+pub const BY_REFERENCE_MIN_BYTES: u32 = 1024;
+/// Bytes a core keeps of FPDUs that go out in parts, until they are acknowledged, besides one run of FPDUs
 /// of each connection: a window of a fast path that has become narrower, and some thousand FPDUs of
 /// connections whose segments are below MPA's least. FPDUs that find no room are sent when some are
 /// acknowledged.
-pub const CUT_OCTETS_PER_CORE: usize = 4 << 20;
+pub const CUT_BYTES_PER_CORE: usize = 4 << 20;
 /// Frames gathered before they are handed to the device: the peer works on the first while the next are
 /// built.
 pub const TRANSMIT_CHUNK_FRAMES: usize = 8;
@@ -243,7 +243,7 @@ pub const DOORBELLS_PER_POLL: usize = 64;
 pub const RECEIVES_RESUMED_PER_POLL: usize = 64;
 /// Times an FPDU with a wrong CRC at the same place is dropped for TCP to bring it again (RFC 5044 §8),
 /// before the error is reported, unless a queue pair is set up otherwise. The Internet checksum lets one
-/// corruption in thousands through; if the same octets are wrong again, the sender caused it.
+/// corruption in thousands through; if the same bytes are wrong again, the sender caused it.
 pub const CRC_RETRIES: u8 = 3;
 /// How long an Initiator waits for an FPDU of the peer after its first one, before it nudges a peer that may
 /// have overlooked that, in nanoseconds: far longer than such a peer needs to be ready, and short for the
@@ -264,23 +264,23 @@ pub const DISCONNECT_TIMEOUT_NS: u64 = 60 * SECOND;
 pub const TERMINATE_LINGER_NS: u64 = 5 * SECOND;
 /// Octets on their way that are copied when a queue pair is destroyed whose Terminate is not acknowledged: as
 /// many as are in flight to a peer at 10 Gbit/s and 800 microseconds. With more the connection is reset.
-pub const LINGERING_OCTETS: usize = 1 << 20;
+pub const LINGERING_BYTES: usize = 1 << 20;
 /// The same over all connections of a core, so that many failures at once cost little memory.
-pub const LINGERING_OCTETS_PER_CORE: usize = 16 << 20;
+pub const LINGERING_BYTES_PER_CORE: usize = 16 << 20;
 /// TTL, or hop limit, of packets we send (RFC 1700's successor registry recommends 64).
 pub const TIME_TO_LIVE: u8 = 64;
 
 /// Datagrams of a core of which some fragments are missing. Each has a buffer of the device's MTU; fragments
 /// of TCP are rare, and the oldest makes room.
 pub const DATAGRAMS_IN_REASSEMBLY: usize = 32;
-/// Fragments of one datagram: a packet of 9000 octets over a path of 552 makes 17.
+/// Fragments of one datagram: a packet of 9000 bytes over a path of 552 makes 17.
 pub const FRAGMENTS_PER_DATAGRAM: usize = 32;
 /// How long fragments wait for those that are missing. RFC 1122 §3.3.2 thinks of a minute or two; at today's
 /// rates a sender's 16-bit names come round sooner, and pieces of two datagrams would be joined (RFC 4963).
 pub const REASSEMBLY_NS: u64 = 30 * SECOND;
-/// Least length of the buffer a datagram is put together in, in octets (RFC 8200 §5; RFC 1122 §3.3.2 asks for
+/// Least length of the buffer a datagram is put together in, in bytes (RFC 8200 §5; RFC 1122 §3.3.2 asks for
 /// 576).
-pub const REASSEMBLY_MIN_OCTETS: usize = 1500;
+pub const REASSEMBLY_MIN_BYTES: usize = 1500;
 
 /// Half-open connections of a core, whatever the backlogs of its ports; never more than half of its
 /// connections. Beyond it SYNs are answered by cookies, which cost no memory; only what a cookie cannot hold
@@ -316,11 +316,11 @@ pub const CHALLENGE_INTERVAL_NS: u64 = 500 * MILLISECOND;
 /// Such acknowledgements of a core in a second, at most (RFC 5961 §7).
 pub const CHALLENGES_PER_SECOND: u32 = 1000;
 
-/// How long streaming octets that control had no room for wait until it is asked again: nothing that arrives
+/// How long streaming bytes that control had no room for wait until it is asked again: nothing that arrives
 /// may do it.
 pub const HAND_UP_RETRY_NS: u64 = MILLISECOND;
 /// Largest receive window: the largest that a scale of 14 can express (RFC 7323 §2.3).
-pub const WINDOW_OCTETS_MAX: u32 = 1 << 30;
+pub const WINDOW_BYTES_MAX: u32 = 1 << 30;
 /// Time over which the least round-trip time is taken (RFC 8985 §6.2 step 1): routes change.
 pub const LEAST_RTT_SPAN_NS: u64 = 300 * SECOND;
 /// Recoveries for which a widened window of reordering stays wide (RFC 8985 §6.2 step 4).
@@ -345,8 +345,8 @@ pub const PATH_MTU_RETRY_NS: u64 = 600 * SECOND;
 
 /// Destinations of a core whose paths are narrower than our link.
 pub const PATH_MTUS_PER_CORE: usize = 256;
-/// Least MTU an IPv4 router is believed, in octets: RFC 791 would allow 68, at which headers outweigh data;
+/// Least MTU an IPv4 router is believed, in bytes: RFC 791 would allow 68, at which headers outweigh data;
 /// no link in use has less than this, and a smaller claim is an attack (RFC 5927 §7.1).
-pub const PATH_MTU_MIN_IPV4_OCTETS: u16 = 552;
-/// Least MTU an IPv6 router is believed, in octets (RFC 8201 §4).
-pub const PATH_MTU_MIN_IPV6_OCTETS: u16 = 1280;
+pub const PATH_MTU_MIN_IPV4_BYTES: u16 = 552;
+/// Least MTU an IPv6 router is believed, in bytes (RFC 8201 §4).
+pub const PATH_MTU_MIN_IPV6_BYTES: u16 = 1280;

@@ -25,23 +25,23 @@ pub struct Statistics {
     pub fpdus_placed_out_of_order: u64,
     /// Messages that had to wait for a receive, on queue pairs that ask for that.
     pub receives_awaited: u64,
-    /// Frames held now, of octets that are not consumed yet: those of an incomplete FPDU, or those that wait
+    /// Frames held now, of bytes that are not consumed yet: those of an incomplete FPDU, or those that wait
     /// for their turn.
     pub held_frames: u64,
     /// The most frames held at once.
     pub held_frames_peak: u64,
     /// FPDUs built, retransmissions included.
     pub fpdus_sent: u64,
-    /// Octets of FPDUs that were verified, by their CRC if it is in use, whatever that showed. Where it is
+    /// Bytes of FPDUs that were verified, by their CRC if it is in use, whatever that showed. Where it is
     /// more than what arrived, something was verified twice.
-    pub octets_verified: u64,
-    /// Nodes looked at to find what is held, or was placed before its turn: the work of keeping octets in
+    pub bytes_verified: u64,
+    /// Nodes looked at to find what is held, or was placed before its turn: the work of keeping bytes in
     /// order.
     pub nodes_visited: u64,
-    /// Octets of payload copied from frames to user buffers.
-    pub octets_copied_rx: u64,
-    /// Octets of payload copied from user buffers to frames, retransmissions included.
-    pub octets_copied_tx: u64,
+    /// Bytes of payload copied from frames to user buffers.
+    pub bytes_copied_rx: u64,
+    /// Bytes of payload copied from user buffers to frames, retransmissions included.
+    pub bytes_copied_tx: u64,
     /// Connections opened, either way.
     pub connections_opened: u64,
     /// Connections dropped from TIME-WAIT for want of room.

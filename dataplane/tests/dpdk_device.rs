@@ -29,12 +29,12 @@ fn devices(config: &WireConfig, pool: &Mempool) -> (DpdkDevice, DpdkDevice) {
 fn a_region_travels_by_reference_and_outlives_its_last_handle() {
     for external_pieces in [ExternalPieces::Copied, ExternalPieces::Shared] {
         let pool = pool();
-        let config = WireConfig { mtu_octets: 9000, external_pieces, ..WireConfig::default() };
+        let config = WireConfig { mtu_bytes: 9000, external_pieces, ..WireConfig::default() };
         let (mut a, mut b) = devices(&config, &pool);
         assert!(a.capabilities().transmit_checksums);
         // A wire that copies at the crossing saves nothing by references, so it does not ask for them.
         assert_eq!(a.capabilities().gather, external_pieces == ExternalPieces::Shared);
-        assert_eq!(a.capabilities().mtu_octets, 9000);
+        assert_eq!(a.capabilities().mtu_bytes, 9000);
         assert_ne!(a.mac(), b.mac());
 
         let region = Region::huge(eal(), 1 << 20).unwrap();
@@ -107,7 +107,7 @@ fn a_device_offers_what_its_wire_does() {
     let (a, _b) = devices(&WireConfig { checksum_offload: false, ..WireConfig::default() }, &pool);
     assert!(!a.capabilities().transmit_checksums);
     let (end, _other) =
-        wire(eal(), &WireConfig { mtu_octets: 9500, ..WireConfig::default() }, [&pool, &pool]).unwrap();
+        wire(eal(), &WireConfig { mtu_bytes: 9500, ..WireConfig::default() }, [&pool, &pool]).unwrap();
     let error = DpdkDevice::wire(end, pool).unwrap_err();
-    assert_eq!(error, PoolTooSmall { frame_octets: 9518, data_octets: 9216 });
+    assert_eq!(error, PoolTooSmall { frame_bytes: 9518, data_bytes: 9216 });
 }

@@ -15,7 +15,7 @@ use crate::failure::Failure;
 const MESSAGE_OCTETS: usize = 1 << 20;
 /// RDMA Writes under way.
 const WRITES: usize = 16;
-const MESSAGE: u32 = Advertisement::OCTETS as u32;
+const MESSAGE: u32 = Advertisement::MESSAGE_LEN as u32;
 /// How long a connection that failed may take to close.
 const CLOSE: Duration = Duration::from_secs(10);
 
@@ -59,13 +59,13 @@ impl Target {
     /// Returns the first `octets` octets of the buffer.
     pub fn content(&self, octets: u32) -> Result<Vec<u8>, Failure> {
         self.buffer.to_vec(0, octets as usize).ok_or_else(|| {
-            Failure::rule(format!("{octets} octets cannot have been written: the buffer has fewer"))
+            Failure::rule(format!("{octets} bytes cannot have been written: the buffer has fewer"))
         })
     }
 
     fn advertisement(&self) -> Advertisement {
         let octets = u32::try_from(self.buffer.len()).unwrap_or(u32::MAX);
-        Advertisement { to: self.buffer.to(0), stag: self.buffer.stag(), octets }
+        Advertisement { to: self.buffer.to(0), stag: self.buffer.stag(), len: octets }
     }
 }
 
@@ -117,12 +117,12 @@ impl<'a> Exchange<'a> {
         let qp = domain.queue_pair(&config, &completions, &completions).map_err(Failure::local)?;
         let source = domain.allocate(file.len().max(1), Access::empty()).map_err(Failure::local)?;
         let messages =
-            domain.allocate(4 * Advertisement::OCTETS, Access::LOCAL_WRITE).map_err(Failure::local)?;
+            domain.allocate(4 * Advertisement::MESSAGE_LEN, Access::LOCAL_WRITE).map_err(Failure::local)?;
         if !source.write(0, file) {
             return Err(Failure::local("the file does not fit its memory"));
         }
         for id in id::RECEIVES {
-            let slice = messages.slice(id as usize * Advertisement::OCTETS, MESSAGE);
+            let slice = messages.slice(id as usize * Advertisement::MESSAGE_LEN, MESSAGE);
             qp.post_receive(id, slice).map_err(Failure::local)?;
         }
         let agreed = opening::open(arguments, device, &qp)?;
@@ -182,7 +182,7 @@ impl<'a> Exchange<'a> {
                     return Err(self.qp.error().map_or_else(|| completion.status.into(), Failure::from));
                 }
                 Some(completion) => match (completion.kind, completion.id) {
-                    (CompletionKind::Receive, id) => self.on_message(id, completion.octets)?,
+                    (CompletionKind::Receive, id) => self.on_message(id, completion.byte_len)?,
                     (CompletionKind::Write, _) => self.writing -= 1,
                     // Sends are all else that it posts.
                     (_, id) => self.done_completed |= id == id::DONE,
@@ -198,18 +198,17 @@ impl<'a> Exchange<'a> {
     }
 
     fn on_message(&mut self, id: u64, octets: u32) -> Result<(), Failure> {
-        let message = self.messages.to_vec(id as usize * Advertisement::OCTETS, octets as usize);
+        let message = self.messages.to_vec(id as usize * Advertisement::MESSAGE_LEN, octets as usize);
         let message = Advertisement::decode(&message.unwrap_or_default()).map_err(Failure::rule)?;
         if self.peer.is_some() {
             if (message.to, message.stag) != (0, STag(0)) {
                 return Err(Failure::rule("the peer's last message has a Tagged Offset or an STag"));
             }
-            self.received = Some(message.octets);
+            self.received = Some(message.len);
             return Ok(());
         }
-        if (message.octets as usize) < self.file_octets {
-            let text =
-                format!("the peer's buffer has {} octets, our file {}", message.octets, self.file_octets);
+        if (message.len as usize) < self.file_octets {
+            let text = format!("the peer's buffer has {} bytes, our file {}", message.len, self.file_octets);
             return Err(Failure::rule(text));
         }
         self.peer = Some(message);
@@ -236,14 +235,14 @@ impl<'a> Exchange<'a> {
         if self.posted == self.file_octets && !self.done_posted {
             self.done_posted = true;
             let octets = self.file_octets as u32;
-            self.send(id::DONE, Advertisement { to: 0, stag: STag(0), octets })?;
+            self.send(id::DONE, Advertisement { to: 0, stag: STag(0), len: octets })?;
         }
         Ok(())
     }
 
     fn send(&self, id: u64, message: Advertisement) -> Result<(), Failure> {
         // After the two that are received.
-        let offset = (1 + id as usize) * Advertisement::OCTETS;
+        let offset = (1 + id as usize) * Advertisement::MESSAGE_LEN;
         if !self.messages.write(offset, &message.encode()) {
             return Err(Failure::local("no place for a message"));
         }

@@ -156,7 +156,7 @@ mod tests {
         type Frame = Octets;
 
         fn capabilities(&self) -> Capabilities {
-            Capabilities { mtu_octets: 1500, transmit_checksums: false, gather: false, frames: 1000 }
+            Capabilities { mtu_bytes: 1500, transmit_checksums: false, gather: false, frames: 1000 }
         }
 
         fn mac(&self) -> MacAddress {

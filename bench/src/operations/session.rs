@@ -217,7 +217,7 @@ fn told(completion: &Completion) -> Value {
         "id": completion.id,
         "kind": kind,
         "status": status,
-        "octets": completion.octets,
+        "octets": completion.byte_len,
         "immediate": completion.immediate,
         "invalidated": completion.invalidated.map(|stag| stag.0),
         "solicited": completion.solicited,

@@ -79,7 +79,7 @@ fn run_ring(args: &Ping, ring: &DeviceName, interrupted: &AtomicBool) -> Result<
     let eal = args.device.start_eal()?;
     keep_off(&placement.cpus());
     eprintln!("{placement}");
-    let wire = WireConfig { mtu_octets: ring.mtu().into(), ..WireConfig::default() };
+    let wire = WireConfig { mtu_bytes: ring.mtu().into(), ..WireConfig::default() };
     let (near, far) = open::ring_pair(eal, &wire)?;
     let near = BenchDevice::new(near, args.pcap.as_deref(), "ring")?;
     let far = BenchDevice::new(far, None, "ring")?;

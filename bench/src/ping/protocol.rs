@@ -118,7 +118,7 @@ impl Server {
             ServerState::Source if !self.writing => Ok(Some(self.read(advertisement))),
             ServerState::Sink { octets } => {
                 (self.state, self.writing) = (ServerState::Source, true);
-                let octets = octets.min(advertisement.octets);
+                let octets = octets.min(advertisement.len);
                 Ok(Some(ServerAction::WriteAndTell(advertisement, octets)))
             }
             ServerState::Source | ServerState::Read { .. } => {
@@ -128,7 +128,7 @@ impl Server {
     }
 
     const fn read(&mut self, source: Advertisement) -> ServerAction {
-        self.state = ServerState::Read { octets: source.octets };
+        self.state = ServerState::Read { octets: source.len };
         ServerAction::Read(source)
     }
 
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     fn buffer(octets: u32) -> Advertisement {
-        Advertisement { to: 0x1000, stag: STag(7), octets }
+        Advertisement { to: 0x1000, stag: STag(7), len: octets }
     }
 
     #[test]

@@ -30,7 +30,7 @@ const WRITE: u64 = u64::MAX - 2;
 /// How long to wait for a client before those that are connected are served.
 const PATIENCE: Duration = Duration::from_millis(20);
 /// The message that gives the client the go-ahead. Its fields mean nothing.
-const GO_AHEAD: Advertisement = Advertisement { to: 0, stag: STag(0), octets: 0 };
+const GO_AHEAD: Advertisement = Advertisement { to: 0, stag: STag(0), len: 0 };
 
 /// A client that is connected.
 pub struct Session {
@@ -98,7 +98,7 @@ impl Session {
 
     fn act(&mut self, action: ServerAction) -> Result<(), BenchError> {
         match action {
-            ServerAction::Read(source) if source.octets as usize > self.buffer.len() => {
+            ServerAction::Read(source) if source.len as usize > self.buffer.len() => {
                 self.too_large = Some(source);
                 Ok(())
             }
@@ -120,7 +120,7 @@ impl Session {
 
     fn read(&self, source: &Advertisement) -> Result<(), BenchError> {
         let operation = Operation::Read { stag: source.stag, to: source.to };
-        self.post(SendRequest::new(READ, operation, self.buffer.slice(0, source.octets)))
+        self.post(SendRequest::new(READ, operation, self.buffer.slice(0, source.len)))
     }
 
     fn post(&self, request: SendRequest) -> Result<(), BenchError> {
@@ -130,10 +130,10 @@ impl Session {
     /// Allocates a buffer large enough for the Read that waits for one.
     fn enlarge(&mut self) -> Result<(), BenchError> {
         let Some(source) = self.too_large.take() else { return Ok(()) };
-        if source.octets > MESSAGE_BYTES_MAX {
-            return Err(self.lane.failed(&format!("it advertises {} bytes", source.octets)));
+        if source.len > MESSAGE_BYTES_MAX {
+            return Err(self.lane.failed(&format!("it advertises {} bytes", source.len)));
         }
-        self.buffer = buffer(&self.lane, source.octets)?;
+        self.buffer = buffer(&self.lane, source.len)?;
         self.read(&source)
     }
 }

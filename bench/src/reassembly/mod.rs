@@ -52,7 +52,7 @@ fn measure(args: &Reassembly, connections: u32, framing: Framing) -> Result<Outc
     receiver.forget_peak();
     sender.send_all(&mut receiver, &mut now)?;
     let after = receiver.statistics();
-    let octets = after.octets_copied_rx - before.octets_copied_rx;
+    let octets = after.bytes_copied_rx - before.bytes_copied_rx;
     Ok(Outcome {
         connections,
         framing,

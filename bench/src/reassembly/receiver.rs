@@ -43,7 +43,7 @@ impl Receiver {
         };
         let neighbour = StaticNeighbour { address: SENDER.into(), mac: EndConfig::b().mac };
         let config = Config {
-            window_octets: 1 << 16,
+            window_bytes: 1 << 16,
             neighbours: [neighbour].into_iter().collect(),
             ..Config::new(RECEIVER.into(), 24, [1, 2])
         };

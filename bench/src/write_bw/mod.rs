@@ -87,7 +87,7 @@ fn run_ring(args: &WriteBw, ring: &DeviceName) -> Result<(), BenchError> {
     keep_off(&placement.cpus());
     println!("memory: {}", eal.memory_mode());
     println!("{placement}");
-    let wire = WireConfig { mtu_octets: ring.mtu().into(), ..WireConfig::default() };
+    let wire = WireConfig { mtu_bytes: ring.mtu().into(), ..WireConfig::default() };
     let (near, far) = open::ring_pair(eal, &wire)?;
     let near = BenchDevice::new(near, args.pcap.as_deref(), "ring")?;
     let far = BenchDevice::new(far, None, "ring")?;
@@ -311,8 +311,8 @@ impl Snapshot {
                 .far
                 .as_ref()
                 .map_or(after.near.tcp.held_frames_peak, |far| far.tcp.held_frames_peak),
-            bytes_copied_rx: since(|statistics| statistics.octets_copied_rx),
-            bytes_copied_tx: since(|statistics| statistics.octets_copied_tx),
+            bytes_copied_rx: since(|statistics| statistics.bytes_copied_rx),
+            bytes_copied_tx: since(|statistics| statistics.bytes_copied_tx),
         }
     }
 }

@@ -38,13 +38,13 @@ impl TargetLane {
     }
 
     fn answer(&self, round: &Advertisement) -> Result<(), BenchError> {
-        let octets = round.octets as usize;
+        let octets = round.len as usize;
         let corrupt = if self.verify {
             self.pattern.corrupt_bytes(&self.sink, round.to, octets.min(self.sink.len()))
         } else {
             0
         };
-        self.lane.send(&Advertisement { to: corrupt, stag: STag(0), octets: round.octets })
+        self.lane.send(&Advertisement { to: corrupt, stag: STag(0), len: round.len })
     }
 }
 
@@ -139,7 +139,7 @@ fn accept(
     };
     let lane = Lane::new(device, args.depth, args.packing.is_on())?;
     request.accept(&lane.qp, &[]).map_err(|error| BenchError::Setup(error.to_string()))?;
-    let wanted = lane.wait_for_message(TIMEOUT)?.octets;
+    let wanted = lane.wait_for_message(TIMEOUT)?.len;
     if !(1..=MESSAGE_BYTES_MAX).contains(&wanted) {
         return Err(lane.failed(&format!("it wants {wanted} bytes of buffer")));
     }

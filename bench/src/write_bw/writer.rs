@@ -63,11 +63,11 @@ fn connect_one(
     let config = ConnectConfig { markers: args.markers.is_on(), ..ConnectConfig::default() };
     let config = args.setup.connect(Revision::TwoThenOne, config);
     lane.qp.connect(peer, &config).map_err(|error| BenchError::Connect(peer, error))?;
-    lane.send(&Advertisement { to: 0, stag: STag(0), octets: region_bytes as u32 })?;
+    lane.send(&Advertisement { to: 0, stag: STag(0), len: region_bytes as u32 })?;
     let sink = lane.wait_for_message(TIMEOUT)?;
-    if (sink.octets as usize) < region_bytes {
+    if (sink.len as usize) < region_bytes {
         return Err(
-            lane.failed(&format!("it gave {} bytes of buffer, {region_bytes} were asked for", sink.octets))
+            lane.failed(&format!("it gave {} bytes of buffer, {region_bytes} were asked for", sink.len))
         );
     }
     let polled = Vec::with_capacity(BATCH);
@@ -173,14 +173,14 @@ impl WriterLane {
     }
 
     fn ask_for_verdict(&self, round: u64, octets: u64) -> Result<(), BenchError> {
-        self.lane.send(&Advertisement { to: round, stag: STag(0), octets: octets as u32 })
+        self.lane.send(&Advertisement { to: round, stag: STag(0), len: octets as u32 })
     }
 
     /// Returns true if the target has compared the round's bytes.
     fn has_verdict(&mut self, octets: u64) -> Result<bool, BenchError> {
         while let Some(completion) = self.lane.completions.poll() {
             if let Some(message) = self.lane.message(&completion)? {
-                let uncompared = octets - u64::from(message.octets).min(octets);
+                let uncompared = octets - u64::from(message.len).min(octets);
                 self.verdict = Some(message.to + uncompared);
             }
         }

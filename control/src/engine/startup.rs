@@ -11,7 +11,7 @@ use warpline_dataplane::wire::mpa::{EnhancedData, Kind, Parsed, StartupError, St
 pub use warpline_dataplane::mpa::startup::{Agreement, Offer};
 
 pub use crate::vocabulary::startup::{
-    ENHANCED_PRIVATE_DATA_MAX_OCTETS, PRIVATE_DATA_MAX_OCTETS, Peer, PrivateDataTooLong, ReadDepths,
+    ENHANCED_PRIVATE_DATA_MAX_BYTES, PRIVATE_DATA_MAX_BYTES, Peer, PrivateDataTooLong, ReadDepths,
     ReadsWanted, RtrKinds, StartupFault, Terms, Unacceptable,
 };
 
@@ -22,8 +22,8 @@ fn emit(
     private_data: &[u8],
 ) -> Result<Box<[u8]>, PrivateDataTooLong> {
     let most_octets =
-        if enhanced.is_some() { ENHANCED_PRIVATE_DATA_MAX_OCTETS } else { PRIVATE_DATA_MAX_OCTETS };
-    let mut all = Vec::with_capacity(PRIVATE_DATA_MAX_OCTETS);
+        if enhanced.is_some() { ENHANCED_PRIVATE_DATA_MAX_BYTES } else { PRIVATE_DATA_MAX_BYTES };
+    let mut all = Vec::with_capacity(PRIVATE_DATA_MAX_BYTES);
     if let Some(data) = enhanced {
         // Requirements: MPAv2-6-05
         all.resize(EnhancedData::LEN, 0);
@@ -33,7 +33,7 @@ fn emit(
     let frame = StartupFrame { enhanced: enhanced.is_some(), private_data: &all, ..*frame };
     let mut octets = vec![0; frame.len()];
     // Requirements: MPA-7.1.1-18, MPAv2-9-02
-    frame.emit(&mut octets).ok_or(PrivateDataTooLong { octets: private_data.len(), most_octets })?;
+    frame.emit(&mut octets).ok_or(PrivateDataTooLong { len: private_data.len(), max_len: most_octets })?;
     Ok(octets.into())
 }
 
@@ -90,7 +90,7 @@ impl Incoming {
     /// Returns the fault that the rules find in the octets, and whether it is in those after the frame.
     fn fault(&self, expected: Kind, error: StartupError) -> StartupFault {
         match StartupFrame::parse(expected, &self.octets) {
-            Ok(Parsed::Complete { .. }) => StartupFault::ExtraOctets,
+            Ok(Parsed::Complete { .. }) => StartupFault::ExtraBytes,
             _ => error.into(),
         }
     }
@@ -244,7 +244,7 @@ impl Initiator {
                     revision == 1 || revision == 0 && self.permissive
                 }
                 StartupFault::Frame(_)
-                | StartupFault::ExtraOctets
+                | StartupFault::ExtraBytes
                 | StartupFault::Enhanced
                 | StartupFault::TimedOut => false,
             }
@@ -288,7 +288,7 @@ impl Request {
 
     /// Returns the most octets of Private Data that the Reply can carry.
     pub const fn private_data_max_octets(&self) -> usize {
-        if self.data.is_some() { ENHANCED_PRIVATE_DATA_MAX_OCTETS } else { PRIVATE_DATA_MAX_OCTETS }
+        if self.data.is_some() { ENHANCED_PRIVATE_DATA_MAX_BYTES } else { PRIVATE_DATA_MAX_BYTES }
     }
 }
 

@@ -68,7 +68,7 @@ impl<'a> SendBatch<'a> {
         self.push(SendRequest::new(id, Operation::SEND, local))
     }
 
-    /// Adds an RDMA Write of `local` to octet `offset` of `remote`. Its completion is called `id`.
+    /// Adds an RDMA Write of `local` to byte `offset` of `remote`. Its completion is called `id`.
     ///
     /// # Errors
     ///
@@ -84,11 +84,11 @@ impl<'a> SendBatch<'a> {
         // Not by way of `write_request`: a request in a `Result` is moved once more, which for small messages
         // shows.
         let local = local.into();
-        let to = place_in(remote, offset, local.octets())?;
+        let to = place_in(remote, offset, local.len())?;
         self.push(SendRequest::new(id, Operation::Write { stag: remote.stag, to }, local))
     }
 
-    /// Adds an RDMA Read into `local` from octet `offset` of `remote`. Its completion is called `id`.
+    /// Adds an RDMA Read into `local` from byte `offset` of `remote`. Its completion is called `id`.
     ///
     /// # Errors
     ///

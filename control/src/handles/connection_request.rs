@@ -132,7 +132,7 @@ impl ConnectionRequest {
         }
     }
 
-    /// Rejects: the peer gets `private_data`, at most 512 octets (508 if its Request was enhanced). The
+    /// Rejects: the peer gets `private_data`, at most 512 bytes (508 if its Request was enhanced). The
     /// connection is closed, unless it came from [`TcpStream::respond`]: then it is in streaming mode again.
     ///
     /// # Errors

@@ -159,8 +159,8 @@ impl DeviceContext {
         &self.config
     }
 
-    pub(crate) fn allocate(&self, octets: usize) -> Option<Region> {
-        self.config.memory.allocate(octets)
+    pub(crate) fn allocate(&self, len: usize) -> Option<Region> {
+        self.config.memory.allocate(len)
     }
 
     pub(crate) fn next_domain(&self) -> ProtectionDomainId {

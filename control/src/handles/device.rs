@@ -276,7 +276,7 @@ fn assemble<D: device::Device>(
         neighbours: config.neighbours.iter().copied().collect(),
         duplicate_address_detection: config.duplicate_address_detection,
         vlan: config.vlan,
-        window_octets: config.window_octets,
+        window_bytes: config.window_bytes,
         ports: limits::EPHEMERAL_PORTS,
         tcp: config.tcp,
         holds_stream: true,

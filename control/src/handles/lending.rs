@@ -3,7 +3,7 @@
 //!
 //! A [`Buffer`] is a range of a registered region with one owner; it can be cut into disjoint ones. Posting
 //! through a [`Lender`] moves it away, and it comes back with its completion: until then no buffer has any of
-//! its octets, and the region can be neither had back nor deregistered. What is only sent may be lent to many
+//! its bytes, and the region can be neither had back nor deregistered. What is only sent may be lent to many
 //! requests at the same time, as an `Arc<Buffer>`: that can be read meanwhile, but not written. None of it
 //! changes when the lender is dropped first, or another thread polls the completion: then the buffer does not
 //! come back.
@@ -55,34 +55,34 @@ use crate::vocabulary::advertisement::Advertisement;
 pub struct Buffer {
     region: Arc<MemoryRegion>,
     offset: usize,
-    octets: u32,
+    len: u32,
 }
 
 impl Buffer {
-    /// Octets.
+    /// Bytes.
     pub const fn len(&self) -> usize {
-        self.octets as usize
+        self.len as usize
     }
 
-    /// Returns true if there is no octet.
+    /// Returns true if there is no byte.
     pub const fn is_empty(&self) -> bool {
-        self.octets == 0
+        self.len == 0
     }
 
-    /// Returns its offset in its region, in octets.
+    /// Returns its offset in its region, in bytes.
     pub const fn offset(&self) -> usize {
         self.offset
     }
 
-    /// Cuts it in two: the first `octets` octets, and the rest. Nothing is cut off beyond its end.
+    /// Cuts it in two: the first `len` bytes, and the rest. Nothing is cut off beyond its end.
     #[must_use]
-    pub fn split_at(self, octets: usize) -> (Self, Self) {
-        let Self { region, offset, octets: all } = self;
-        let first = octets.min(all as usize) as u32;
+    pub fn split_at(self, len: usize) -> (Self, Self) {
+        let Self { region, offset, len: all } = self;
+        let first = len.min(all as usize) as u32;
         let behind = offset + first as usize;
         (
-            Self { region: region.clone(), offset, octets: first },
-            Self { region, offset: behind, octets: all - first },
+            Self { region: region.clone(), offset, len: first },
+            Self { region, offset: behind, len: all - first },
         )
     }
 
@@ -92,12 +92,12 @@ impl Buffer {
     ///
     /// Both, when they do not lie side by side in this order.
     pub fn join(self, next: Self) -> Result<Self, (Self, Self)> {
-        let octets = self.octets.checked_add(next.octets);
-        match octets {
-            Some(octets)
+        let len = self.len.checked_add(next.len);
+        match len {
+            Some(len)
                 if Arc::ptr_eq(&self.region, &next.region) && self.offset + self.len() == next.offset =>
             {
-                Ok(Self { octets, ..self })
+                Ok(Self { len, ..self })
             }
             _ => Err((self, next)),
         }
@@ -112,34 +112,34 @@ impl Buffer {
         if self.offset != 0 || self.len() != self.region.len() {
             return Err(self);
         }
-        let Self { region, offset, octets } = self;
+        let Self { region, offset, len } = self;
         // Empty buffers may be left: they keep the region, and reach nothing of it.
-        Arc::try_unwrap(region).map_err(|region| Self { region, offset, octets })
+        Arc::try_unwrap(region).map_err(|region| Self { region, offset, len })
     }
 
-    /// Copies `source` to octet `offset`. `false`, and nothing written, when it does not fit.
+    /// Copies `source` to byte `offset`. `false`, and nothing written, when it does not fit.
     #[must_use]
     pub fn write(&mut self, offset: usize, source: &[u8]) -> bool {
         self.contains(offset, source.len()) && self.region.write(self.offset + offset, source)
     }
 
-    /// Copies from octet `offset` to `target`. `false`, and `target` unchanged, when there are not as many.
+    /// Copies from byte `offset` to `target`. `false`, and `target` unchanged, when there are not as many.
     #[must_use]
     pub fn read(&self, offset: usize, target: &mut [u8]) -> bool {
         self.contains(offset, target.len()) && self.region.read(self.offset + offset, target)
     }
 
-    /// Returns a copy of `octets` octets from `offset`; `None` when there are not as many.
-    pub fn to_vec(&self, offset: usize, octets: usize) -> Option<Vec<u8>> {
-        if self.contains(offset, octets) { self.region.to_vec(self.offset + offset, octets) } else { None }
+    /// Returns a copy of `bytes` bytes from `offset`; `None` when there are not as many.
+    pub fn to_vec(&self, offset: usize, len: usize) -> Option<Vec<u8>> {
+        if self.contains(offset, len) { self.region.to_vec(self.offset + offset, len) } else { None }
     }
 
-    fn contains(&self, offset: usize, octets: usize) -> bool {
-        offset.checked_add(octets).is_some_and(|end| end <= self.len())
+    fn contains(&self, offset: usize, len: usize) -> bool {
+        offset.checked_add(len).is_some_and(|end| end <= self.len())
     }
 
     fn slice(&self) -> Slice {
-        self.region.slice(self.offset, self.octets)
+        self.region.slice(self.offset, self.len)
     }
 }
 
@@ -148,18 +148,18 @@ impl From<MemoryRegion> for Buffer {
     /// advertisement of the region reach it as before; whether they write to what is lent is between you and
     /// them.
     fn from(region: MemoryRegion) -> Self {
-        let octets = u32::try_from(region.len()).unwrap_or(u32::MAX);
-        Self { region: Arc::new(region), offset: 0, octets }
+        let len = u32::try_from(region.len()).unwrap_or(u32::MAX);
+        Self { region: Arc::new(region), offset: 0, len }
     }
 }
 
 impl fmt::Debug for Buffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { region, offset, octets } = self;
+        let Self { region, offset, len } = self;
         f.debug_struct("Buffer")
             .field("stag", &region.stag())
             .field("offset", offset)
-            .field("octets", octets)
+            .field("len", len)
             .finish()
     }
 }
@@ -295,7 +295,7 @@ impl Lender {
         self.post(qp, id, loan.into(), |name, slice| Ok(SendRequest::new(name, Operation::SEND, slice)))
     }
 
-    /// Posts an RDMA Write of all of `loan` to octet `offset` of `remote`. Its completion is called `id`.
+    /// Posts an RDMA Write of all of `loan` to byte `offset` of `remote`. Its completion is called `id`.
     ///
     /// # Errors
     ///
@@ -311,7 +311,7 @@ impl Lender {
         self.post(qp, id, loan.into(), |name, slice| QueuePair::write_request(name, slice, remote, offset))
     }
 
-    /// Posts an RDMA Read into all of `buffer` from octet `offset` of `remote`. Its completion is called
+    /// Posts an RDMA Read into all of `buffer` from byte `offset` of `remote`. Its completion is called
     /// `id`.
     ///
     /// # Errors

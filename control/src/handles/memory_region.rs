@@ -40,9 +40,9 @@ impl DeregisterError {
 pub struct MemoryRegion {
     registered: Registered,
     region: Region,
-    /// The Tagged Offset of the first octet of the memory, though it may not be registered.
+    /// The Tagged Offset of the first byte of the memory, though it may not be registered.
     origin_to: u64,
-    /// What of the memory is registered: the first octet, and how many.
+    /// What of the memory is registered: the first byte, and how many.
     range: (usize, usize),
 }
 
@@ -52,12 +52,12 @@ impl MemoryRegion {
         Self { registered, origin_to: addressing.base_to(&region), range: (0, region.len()), region }
     }
 
-    /// Octets.
+    /// Bytes.
     pub fn len(&self) -> usize {
         self.region.len()
     }
 
-    /// Returns true if there is no octet. There always is.
+    /// Returns true if there is no byte. There always is.
     pub fn is_empty(&self) -> bool {
         self.region.is_empty()
     }
@@ -68,13 +68,13 @@ impl MemoryRegion {
     }
 
     /// Returns true if what is sent from it is copied into frames: the memory may change, or the device
-    /// cannot refer to it, or to none ([`Region::is_copied`]). It costs a copy for each octet sent, and
+    /// cannot refer to it, or to none ([`Region::is_copied`]). It costs a copy for each byte sent, and
     /// nothing when receiving.
     pub fn is_copied(&self) -> bool {
         self.registered.copies(&self.region)
     }
 
-    /// Returns the Tagged Offset of octet `offset`.
+    /// Returns the Tagged Offset of byte `offset`.
     pub const fn to(&self, offset: usize) -> u64 {
         self.origin_to.wrapping_add(offset as u64)
     }
@@ -84,22 +84,22 @@ impl MemoryRegion {
         &self.region
     }
 
-    /// Returns octets `offset..offset + octets`, for a work request. The stack checks that they lie inside
+    /// Returns bytes `offset..offset + bytes`, for a work request. The stack checks that they lie inside
     /// when it processes the request.
-    pub const fn slice(&self, offset: usize, octets: u32) -> Slice {
-        Slice { stag: self.stag(), to: self.to(offset), octets }
+    pub const fn slice(&self, offset: usize, len: u32) -> Slice {
+        Slice { stag: self.stag(), to: self.to(offset), len }
     }
 
-    /// Returns the advertisement by which a peer writes to octets `offset..offset + octets`; `None` when they
+    /// Returns the advertisement by which a peer writes to bytes `offset..offset + bytes`; `None` when they
     /// are not all registered.
-    pub fn advertisement(&self, offset: usize, octets: u32) -> Option<Advertisement> {
+    pub fn advertisement(&self, offset: usize, len: u32) -> Option<Advertisement> {
         let (first, registered) = self.range;
-        let end = offset.checked_add(octets as usize)?;
+        let end = offset.checked_add(len as usize)?;
         let inside = first <= offset && end <= first.checked_add(registered)?;
-        inside.then(|| Advertisement { to: self.to(offset), stag: self.stag(), octets })
+        inside.then(|| Advertisement { to: self.to(offset), stag: self.stag(), len })
     }
 
-    /// Returns the work request to post to register octets `offset..offset + octets` of the memory anew,
+    /// Returns the work request to post to register bytes `offset..offset + bytes` of the memory anew,
     /// under another name, which [`stag`](Self::stag) returns from now on: the last one must have been
     /// invalidated by then, by either end. It is valid when the work request is done; a request that is
     /// posted after it on the same queue pair takes effect after that.
@@ -109,7 +109,7 @@ impl MemoryRegion {
     #[must_use = "it is a part of a work request"]
     pub fn fast_registration(
         &mut self,
-        (offset, octets): (usize, usize),
+        (offset, len): (usize, usize),
         access: Access,
         addressing: Addressing,
         sharing: Sharing,
@@ -119,41 +119,41 @@ impl MemoryRegion {
             Addressing::Address => self.region.address().wrapping_add(offset as u64),
             Addressing::ZeroBased => 0,
         };
-        self.range = (offset, octets);
+        self.range = (offset, len);
         self.origin_to = base_to.wrapping_sub(offset as u64);
         let all_streams = sharing == Sharing::AllStreams;
-        FastRegistration { stag, offset: offset as u64, octets: octets as u64, base_to, access, all_streams }
+        FastRegistration { stag, offset: offset as u64, len: len as u64, base_to, access, all_streams }
     }
 
-    /// Copies `source` to octet `offset`. `false`, and nothing written, when it does not fit or the memory is
+    /// Copies `source` to byte `offset`. `false`, and nothing written, when it does not fit or the memory is
     /// constant.
     #[must_use]
     pub fn write(&self, offset: usize, source: &[u8]) -> bool {
         self.region.write(offset, source)
     }
 
-    /// Copies from octet `offset` to `target`. `false`, and `target` unchanged, when there are not as many.
+    /// Copies from byte `offset` to `target`. `false`, and `target` unchanged, when there are not as many.
     #[must_use]
     pub fn read(&self, offset: usize, target: &mut [u8]) -> bool {
         self.region.read(offset, target)
     }
 
-    /// Returns a copy of `octets` octets from `offset`; `None` when there are not as many.
-    pub fn to_vec(&self, offset: usize, octets: usize) -> Option<Vec<u8>> {
-        if !self.region.contains(offset, octets) {
+    /// Returns a copy of `bytes` bytes from `offset`; `None` when there are not as many.
+    pub fn to_vec(&self, offset: usize, len: usize) -> Option<Vec<u8>> {
+        if !self.region.contains(offset, len) {
             return None;
         }
-        let mut copy = vec![0; octets];
+        let mut copy = vec![0; len];
         self.read(offset, &mut copy).then_some(copy)
     }
 
-    /// Writes `value` to every octet, unless the memory is constant.
+    /// Writes `value` to every byte, unless the memory is constant.
     pub fn fill(&self, value: u8) {
-        const CHUNK_OCTETS: usize = 4096;
-        let chunk = [value; CHUNK_OCTETS];
-        for offset in (0..self.len()).step_by(CHUNK_OCTETS) {
-            let octets = CHUNK_OCTETS.min(self.len() - offset);
-            let written = self.write(offset, &chunk[..octets]);
+        const CHUNK_BYTES: usize = 4096;
+        let chunk = [value; CHUNK_BYTES];
+        for offset in (0..self.len()).step_by(CHUNK_BYTES) {
+            let len = CHUNK_BYTES.min(self.len() - offset);
+            let written = self.write(offset, &chunk[..len]);
             debug_assert!(written || self.region.is_constant(), "inside by construction");
         }
     }
@@ -183,7 +183,7 @@ impl std::fmt::Debug for MemoryRegion {
         f.debug_struct("MemoryRegion")
             .field("stag", &self.stag())
             .field("to", &self.to(self.range.0))
-            .field("octets", &self.len())
+            .field("len", &self.len())
             .finish_non_exhaustive()
     }
 }

@@ -20,7 +20,7 @@
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let name: DeviceName = "af_packet:eth1,mtu=9000,address=198.18.0.2/24".parse()?;
 //! let eal = open::eal(&[&name], "--no-huge -m 512")?;
-//! let config = DeviceConfig { memory: open::hugepages(eal), window_octets: 1 << 20, ..name.config() };
+//! let config = DeviceConfig { memory: open::hugepages(eal), window_bytes: 1 << 20, ..name.config() };
 //! let poll = PollThread { lcore: Some(3), idle: Idle::Spin };
 //! let device = Device::start(open::port(eal, &name)?, &config, poll)?;
 //! # Ok(())
@@ -44,14 +44,14 @@ use crate::vocabulary::poll_thread::PollThread;
 
 /// Buffers of a port: as many as a core may hold back, with a ring of descriptors to spare.
 const PORT_MBUFS: u32 = 16_383;
-/// Octets of all the buffers of an end of a wire: a few windows' worth. A wire loses nothing, so little is
+/// Bytes of all the buffers of an end of a wire: a few windows' worth. A wire loses nothing, so little is
 /// held back; and a pool's buffers are used in turn, so that a small pool stays in the caches of the two
 /// cores.
 const WIRE_POOL_OCTETS: u32 = 5 << 19;
 /// Buffers that a thread keeps at hand of a wire's pool: those of a few chunks, for the other end lacks what
 /// it keeps.
 const WIRE_CACHE_MBUFS: u32 = 32;
-/// Octets of a buffer beyond the largest IP packet: for the Ethernet header, and because `net_af_packet`
+/// Bytes of a buffer beyond the largest IP packet: for the Ethernet header, and because `net_af_packet`
 /// wants to fit the frames of its ring, which are a multiple of a cache line or more.
 const SPARE_OCTETS: u16 = 256;
 
@@ -175,7 +175,7 @@ fn with_arguments(
 
 /// Returns a source of the EAL's memory, which frames carry by reference.
 pub fn hugepages(eal: Eal) -> MemorySource {
-    MemorySource::new(move |octets| Region::huge(eal, octets).ok())
+    MemorySource::new(move |len| Region::huge(eal, len).ok())
 }
 
 fn port_pool(eal: Eal, mtu_octets: u16) -> Result<Mempool, MempoolError> {
@@ -185,7 +185,7 @@ fn port_pool(eal: Eal, mtu_octets: u16) -> Result<Mempool, MempoolError> {
 
 fn wire_pool(eal: Eal, mtu_octets: u16) -> Result<Mempool, MempoolError> {
     let data_octets = data_octets(mtu_octets);
-    // A power of two less one wastes no memory: 255 jumbo frames, 1023 of 1500 octets.
+    // A power of two less one wastes no memory: 255 jumbo frames, 1023 of 1500 bytes.
     let mbufs = (WIRE_POOL_OCTETS / u32::from(data_octets)).next_power_of_two() / 2 - 1;
     Mempool::new(eal, MempoolConfig { mbufs, data_octets, cache_mbufs: WIRE_CACHE_MBUFS })
 }
@@ -231,7 +231,7 @@ fn interfaces() -> Option<Vec<String>> {
     Some(text.lines().skip(2).filter_map(|line| Some(line.split_once(':')?.0.trim().to_owned())).collect())
 }
 
-/// Starts the port `name` with one queue pair, for IP packets of up to `mtu_octets` octets.
+/// Starts the port `name` with one queue pair, for IP packets of up to `mtu_octets` bytes.
 fn start_port(eal: Eal, name: &str, mtu_octets: u16) -> Result<DpdkDevice, OpenError> {
     let port = Port::open(eal, name)?;
     let pool = port_pool(eal, mtu_octets)?;
@@ -264,7 +264,7 @@ impl Device {
 ///
 /// [`OpenError`].
 pub fn ring_pair(eal: Eal, config: &WireConfig) -> Result<(DpdkDevice, DpdkDevice), OpenError> {
-    let mtu_octets = u16::try_from(config.mtu_octets).unwrap_or(u16::MAX);
+    let mtu_octets = u16::try_from(config.mtu_bytes).unwrap_or(u16::MAX);
     let pools = [wire_pool(eal, mtu_octets)?, wire_pool(eal, mtu_octets)?];
     let (near, far) = wire(eal, config, [&pools[0], &pools[1]])?;
     let [near_pool, far_pool] = pools;

@@ -20,7 +20,7 @@ impl QueuePair {
         self.post(SendRequest::new(id, Operation::SEND, local))
     }
 
-    /// Posts an RDMA Write of `local` to octet `offset` of `remote`. Its completion is called `id`; until
+    /// Posts an RDMA Write of `local` to byte `offset` of `remote`. Its completion is called `id`; until
     /// then `local` is not to be written to, or what arrives is not defined (see [`SendRequest`]).
     ///
     /// # Errors
@@ -36,7 +36,7 @@ impl QueuePair {
         self.post(Self::write_request(id, local, remote, offset)?)
     }
 
-    /// Posts an RDMA Read of as many octets as `local` has, from octet `offset` of `remote`. Its completion
+    /// Posts an RDMA Read of as many bytes as `local` has, from byte `offset` of `remote`. Its completion
     /// is called `id`.
     ///
     /// # Errors
@@ -52,7 +52,7 @@ impl QueuePair {
         self.post(Self::read_request(id, local, remote, offset)?)
     }
 
-    /// Posts an RDMA Write as [`post_write`](Self::post_write) does, and eight octets of Immediate Data after
+    /// Posts an RDMA Write as [`post_write`](Self::post_write) does, and eight bytes of Immediate Data after
     /// it that complete a receive of the peer, which learns so that all of the Write has been placed (RFC
     /// 7306 §6).
     ///
@@ -68,13 +68,13 @@ impl QueuePair {
         immediate: u64,
     ) -> Result<(), PostError> {
         let local = local.into();
-        let (stag, to) = (remote.stag, place_in(remote, offset, local.octets())?);
+        let (stag, to) = (remote.stag, place_in(remote, offset, local.len())?);
         let operation = Operation::WriteWithImmediate { stag, to, immediate, solicited: false };
         self.post(SendRequest::new(id, operation, local))
     }
 
-    /// Posts an atomic addition of `add` to the eight octets at octet `offset` of `remote`, which must be
-    /// aligned to eight (RFC 7306 §5.1.1). Their value before comes to `local`, of eight octets. Its
+    /// Posts an atomic addition of `add` to the eight bytes at byte `offset` of `remote`, which must be
+    /// aligned to eight (RFC 7306 §5.1.1). Their value before comes to `local`, of eight bytes. Its
     /// completion is called `id`.
     ///
     /// # Errors
@@ -88,11 +88,11 @@ impl QueuePair {
         offset: u64,
         add: u64,
     ) -> Result<(), PostError> {
-        let (stag, to) = (remote.stag, place_in(remote, offset, ATOMIC_OCTETS)?);
+        let (stag, to) = (remote.stag, place_in(remote, offset, ATOMIC_BYTES)?);
         self.post(SendRequest::new(id, Operation::FetchAdd { stag, to, add, mask: 0 }, local))
     }
 
-    /// Posts an atomic exchange of the eight octets at octet `offset` of `remote`: if they are `compare`,
+    /// Posts an atomic exchange of the eight bytes at byte `offset` of `remote`: if they are `compare`,
     /// they become `swap` (RFC 7306 §5.1.2). As [`post_fetch_add`](Self::post_fetch_add) else.
     ///
     /// # Errors
@@ -107,13 +107,13 @@ impl QueuePair {
         compare: u64,
         swap: u64,
     ) -> Result<(), PostError> {
-        let (stag, to) = (remote.stag, place_in(remote, offset, ATOMIC_OCTETS)?);
+        let (stag, to) = (remote.stag, place_in(remote, offset, ATOMIC_BYTES)?);
         let (compare_mask, swap_mask) = (u64::MAX, u64::MAX);
         let operation = Operation::CompareSwap { stag, to, compare, compare_mask, swap, swap_mask };
         self.post(SendRequest::new(id, operation, local))
     }
 
-    /// Returns an RDMA Write of `local` to octet `offset` of `remote`.
+    /// Returns an RDMA Write of `local` to byte `offset` of `remote`.
     pub(crate) fn write_request(
         id: u64,
         local: impl Into<Payload>,
@@ -121,11 +121,11 @@ impl QueuePair {
         offset: u64,
     ) -> Result<SendRequest, PostError> {
         let local = local.into();
-        let to = place_in(remote, offset, local.octets())?;
+        let to = place_in(remote, offset, local.len())?;
         Ok(SendRequest::new(id, Operation::Write { stag: remote.stag, to }, local))
     }
 
-    /// Returns an RDMA Read into `local` from octet `offset` of `remote`.
+    /// Returns an RDMA Read into `local` from byte `offset` of `remote`.
     pub(crate) fn read_request(
         id: u64,
         local: impl Into<Payload>,
@@ -133,7 +133,7 @@ impl QueuePair {
         offset: u64,
     ) -> Result<SendRequest, PostError> {
         let local = local.into();
-        let to = place_in(remote, offset, local.octets())?;
+        let to = place_in(remote, offset, local.len())?;
         Ok(SendRequest::new(id, Operation::Read { stag: remote.stag, to }, local))
     }
 
@@ -192,12 +192,12 @@ impl QueuePair {
     }
 }
 
-/// Octets that an Atomic Operation works on.
-const ATOMIC_OCTETS: u64 = 8;
+/// Bytes that an Atomic Operation works on.
+const ATOMIC_BYTES: u64 = 8;
 
-/// Returns the Tagged Offset of octet `offset` of `remote`, when `octets` octets from there lie inside.
+/// Returns the Tagged Offset of byte `offset` of `remote`, when `bytes` bytes from there lie inside.
 #[inline]
-pub(crate) fn place_in(remote: &Advertisement, offset: u64, octets: u64) -> Result<u64, PostError> {
-    let to = u32::try_from(octets).ok().and_then(|octets| remote.range(offset, octets));
-    to.ok_or(PostError::OutsideAdvertisement { advertised: remote.octets })
+pub(crate) fn place_in(remote: &Advertisement, offset: u64, len: u64) -> Result<u64, PostError> {
+    let to = u32::try_from(len).ok().and_then(|len| remote.range(offset, len));
+    to.ok_or(PostError::OutsideAdvertisement { advertised: remote.len })
 }

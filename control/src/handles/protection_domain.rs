@@ -32,14 +32,14 @@ impl ProtectionDomain {
         Self { context, id }
     }
 
-    /// Registers `octets` zero octets of new memory: hugepages on a DPDK device. Tagged Offsets are
+    /// Registers `len` zero bytes of new memory: hugepages on a DPDK device. Tagged Offsets are
     /// addresses.
     ///
     /// # Errors
     ///
     /// [`MemoryError`].
-    pub fn allocate(&self, octets: usize, access: Access) -> Result<MemoryRegion, MemoryError> {
-        let region = self.context.allocate(octets).ok_or(MemoryError::OutOfMemory { octets })?;
+    pub fn allocate(&self, len: usize, access: Access) -> Result<MemoryRegion, MemoryError> {
+        let region = self.context.allocate(len).ok_or(MemoryError::OutOfMemory { len })?;
         self.register(region, access, Addressing::Address)
     }
 

@@ -1,4 +1,4 @@
-//! TCP connections in streaming mode (RFC 5044 §7.1): octets both ways, and MPA from there, whichever end
+//! TCP connections in streaming mode (RFC 5044 §7.1): bytes both ways, and MPA from there, whichever end
 //! opened them.
 
 use std::net::SocketAddr;
@@ -55,7 +55,7 @@ impl TcpStream {
         self.shared.pending_octets()
     }
 
-    /// Reads what there is, at least one octet; waits for it for `timeout`. 0 when the peer has finished and
+    /// Reads what there is, at least one byte; waits for it for `timeout`. 0 when the peer has finished and
     /// all was read.
     ///
     /// # Errors
@@ -63,7 +63,7 @@ impl TcpStream {
     /// [`TcpStreamError`].
     pub fn read(&self, out: &mut [u8], timeout: Duration) -> Result<usize, TcpStreamError> {
         let connection = self.shared.connection;
-        self.shared.read(out, timeout, |octets| self.send(StreamRequest::Take { connection, octets }))
+        self.shared.read(out, timeout, |len| self.send(StreamRequest::Take { connection, octets: len }))
     }
 
     /// Reads until `out` is full; waits `timeout` each time there is nothing to read.
@@ -76,32 +76,33 @@ impl TcpStream {
         while filled < out.len() {
             match self.read(&mut out[filled..], timeout)? {
                 0 => return Err(TcpStreamError::Closed(CloseReason::Finished)),
-                octets => filled += octets,
+                len => filled += len,
             }
         }
         Ok(())
     }
 
-    /// Queues as much of `octets` as there is room for, at least one octet; waits for room for `timeout`.
+    /// Queues as much of `bytes` as there is room for, at least one byte; waits for room for `timeout`.
     /// Returns how many it took.
     ///
     /// # Errors
     ///
     /// [`TcpStreamError`].
-    pub fn write(&self, octets: &[u8], timeout: Duration) -> Result<usize, TcpStreamError> {
+    pub fn write(&self, bytes: &[u8], timeout: Duration) -> Result<usize, TcpStreamError> {
         let connection = self.shared.connection;
-        self.shared.write(octets, timeout, |octets| self.send(StreamRequest::Write { connection, octets }))
+        self.shared
+            .write(bytes, timeout, |piece| self.send(StreamRequest::Write { connection, octets: piece }))
     }
 
-    /// Queues all of `octets`; waits `timeout` each time there is no room.
+    /// Queues all of `bytes`; waits `timeout` each time there is no room.
     ///
     /// # Errors
     ///
-    /// [`TcpStreamError`]; some octets may be queued then.
-    pub fn write_all(&self, mut octets: &[u8], timeout: Duration) -> Result<(), TcpStreamError> {
-        while !octets.is_empty() {
-            let written = self.write(octets, timeout)?;
-            octets = &octets[written..];
+    /// [`TcpStreamError`]; some bytes may be queued then.
+    pub fn write_all(&self, mut bytes: &[u8], timeout: Duration) -> Result<(), TcpStreamError> {
+        while !bytes.is_empty() {
+            let written = self.write(bytes, timeout)?;
+            bytes = &bytes[written..];
         }
         Ok(())
     }
@@ -129,7 +130,7 @@ impl TcpStream {
         self.shared.wait_closed(timeout)
     }
 
-    /// Starts MPA as its Initiator, at once or after streaming octets: our last one is followed by the
+    /// Starts MPA as its Initiator, at once or after streaming bytes: our last one is followed by the
     /// Request, and the next one of the peer belongs to its Reply. Returns when sends may be posted. The
     /// address and TCP part of `config` are ignored; [`Revision::TwoThenOne`](crate::Revision::TwoThenOne) is
     /// revision 2, there being one connection only.
@@ -137,7 +138,7 @@ impl TcpStream {
     /// # Errors
     ///
     /// [`ConnectError`]. After [`Rejected`](ConnectError::Rejected) the connection is in streaming mode
-    /// again, with all octets after the Reply; with [`PendingStreamData`](ConnectError::PendingStreamData) it
+    /// again, with all bytes after the Reply; with [`PendingStreamData`](ConnectError::PendingStreamData) it
     /// still is.
     // Requirements: MPA-7.1-05
     pub fn initiate(&self, qp: &QueuePair, config: &ConnectConfig) -> Result<Connected, ConnectError> {
@@ -150,11 +151,11 @@ impl TcpStream {
         self.ask(|reply| StreamRequest::Initiate { connection, qp, remote, config, reply })?
     }
 
-    /// Starts MPA as its Responder: `last_message`, which may be empty, is our last streaming octets before
-    /// the Reply, and the peer's next octet belongs to its Request, however soon that comes. Waits for the
+    /// Starts MPA as its Responder: `last_message`, which may be empty, is our last streaming bytes before
+    /// the Reply, and the peer's next byte belongs to its Request, however soon that comes. Waits for the
     /// Request. The backlog and TCP part of `config` are ignored.
     ///
-    /// Octets that wait to be read are the beginning of the Request, unless there is a last message: then
+    /// Bytes that wait to be read are the beginning of the Request, unless there is a last message: then
     /// nothing can have followed it, and they are streaming data that was forgotten.
     ///
     /// # Errors
@@ -173,7 +174,7 @@ impl TcpStream {
     }
 
     /// Starts Full Operation without startup frames, as draft-culley-iwarp-mpa-00 has it: Markers and CRCs
-    /// always, and no waiting for the other end. In `direction`, the octets after those written and read so
+    /// always, and no waiting for the other end. In `direction`, the bytes after those written and read so
     /// far belong to it; the other direction stays in streaming mode until it is started too, with the same
     /// queue pair. Both ends must know where that is, and what `config` says; that of the second call counts
     /// no more.

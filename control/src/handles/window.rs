@@ -38,14 +38,14 @@ impl DeallocateError {
 /// send queue before it. Dropping a window unbinds it.
 pub struct MemoryWindow {
     registered: Registered,
-    /// The Tagged Offset of its first octet, and its octets, as it was bound last.
+    /// The Tagged Offset of its first byte, and its bytes, as it was bound last.
     to: u64,
-    octets: u64,
+    len: u64,
 }
 
 impl MemoryWindow {
     pub(crate) const fn new(registered: Registered) -> Self {
-        Self { registered, to: 0, octets: 0 }
+        Self { registered, to: 0, len: 0 }
     }
 
     /// Returns its STag, by which the peer addresses it once it is bound. [`binding`](Self::binding) assigns
@@ -54,7 +54,7 @@ impl MemoryWindow {
         self.registered.stag()
     }
 
-    /// Returns the work request to post to bind it to octets `offset..offset + octets` of `region`: it must
+    /// Returns the work request to post to bind it to bytes `offset..offset + bytes` of `region`: it must
     /// not be bound then, so invalidate it first if it is bound and neither end has. It is the peer's when
     /// the work request is done; an advertisement that is posted after it on the same queue pair arrives
     /// after that.
@@ -65,28 +65,27 @@ impl MemoryWindow {
     pub fn binding(
         &mut self,
         region: &MemoryRegion,
-        (offset, octets): (usize, usize),
+        (offset, len): (usize, usize),
         access: Access,
         addressing: Addressing,
     ) -> Binding {
         let window = self.registered.rename();
-        let (to, octets, zero_based) =
-            (region.to(offset), octets as u64, addressing == Addressing::ZeroBased);
+        let (to, len, zero_based) = (region.to(offset), len as u64, addressing == Addressing::ZeroBased);
         self.to = if zero_based { 0 } else { to };
-        self.octets = octets;
-        Binding { window, registration: region.stag(), to, octets, access, zero_based }
+        self.len = len;
+        Binding { window, registration: region.stag(), to, len, access, zero_based }
     }
 
-    /// Returns the Tagged Offset of octet `offset` of the window.
+    /// Returns the Tagged Offset of byte `offset` of the window.
     pub const fn to(&self, offset: u64) -> u64 {
         self.to.wrapping_add(offset)
     }
 
-    /// Returns the advertisement by which a peer reaches octets `offset..offset + octets` of the window;
+    /// Returns the advertisement by which a peer reaches bytes `offset..offset + bytes` of the window;
     /// `None` when they do not all lie inside.
-    pub fn advertisement(&self, offset: u64, octets: u32) -> Option<Advertisement> {
-        let inside = offset.checked_add(u64::from(octets)).is_some_and(|end| end <= self.octets);
-        inside.then(|| Advertisement { to: self.to(offset), stag: self.stag(), octets })
+    pub fn advertisement(&self, offset: u64, len: u32) -> Option<Advertisement> {
+        let inside = offset.checked_add(u64::from(len)).is_some_and(|end| end <= self.len);
+        inside.then(|| Advertisement { to: self.to(offset), stag: self.stag(), len })
     }
 
     /// Takes the window back: afterwards its name names nothing. Tries for `patience` while responses read by
@@ -109,7 +108,7 @@ impl std::fmt::Debug for MemoryWindow {
         f.debug_struct("MemoryWindow")
             .field("stag", &self.stag())
             .field("to", &self.to)
-            .field("octets", &self.octets)
+            .field("len", &self.len)
             .finish_non_exhaustive()
     }
 }

@@ -8,7 +8,7 @@ use warpline_dataplane::tcp::{Behaviour, CloseReason};
 
 use super::device::Stopped;
 use super::startup::{
-    ENHANCED_PRIVATE_DATA_MAX_OCTETS, PRIVATE_DATA_MAX_OCTETS, Peer, PrivateDataTooLong, ReadDepths,
+    ENHANCED_PRIVATE_DATA_MAX_BYTES, PRIVATE_DATA_MAX_BYTES, Peer, PrivateDataTooLong, ReadDepths,
     StartupFault, Terms,
 };
 
@@ -36,15 +36,11 @@ pub enum Revision {
 
 impl Revision {
     /// Returns the revision to try first.
-    pub(crate) const fn first(self, terms: Terms, private_data_octets: usize) -> u8 {
+    pub(crate) const fn first(self, terms: Terms, private_data_len: usize) -> u8 {
         match self {
             Self::Zero => 0,
             Self::One => 1,
-            Self::TwoThenOne
-                if !terms.enhances() || private_data_octets > ENHANCED_PRIVATE_DATA_MAX_OCTETS =>
-            {
-                1
-            }
+            Self::TwoThenOne if !terms.enhances() || private_data_len > ENHANCED_PRIVATE_DATA_MAX_BYTES => 1,
             Self::Two | Self::TwoThenOne => 2,
         }
     }
@@ -53,7 +49,7 @@ impl Revision {
 /// How a connection is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectConfig {
-    /// What the peer's application gets to see before it decides, at most 512 octets.
+    /// What the peer's application gets to see before it decides, at most 512 bytes.
     pub private_data: Vec<u8>,
     /// Whether the peer is asked to insert Markers in what it sends, so that what arrives out of order can be
     /// placed at once (RFC 5044 §4.3). Linux siw refuses connections that ask for them.
@@ -70,7 +66,7 @@ pub struct ConnectConfig {
     pub permissive: bool,
     /// Whether a peer of MPA revision 2 that stays silent after our first message is sent up to
     /// [`NUDGES`](warpline_dataplane::limits::NUDGES) RDMA Writes without payload. Linux siw may overlook a
-    /// first message that comes right after its Reply, and hangs until more octets come. Such Writes are
+    /// first message that comes right after its Reply, and hangs until more bytes come. Such Writes are
     /// lawful between any two messages (RFC 5040 §5.1) and no application sees them.
     pub nudges: bool,
     /// The time that TCP's handshake and MPA startup may take together.
@@ -125,7 +121,7 @@ pub enum ConnectError {
     TimedOut,
     /// The peer's application does not want the connection.
     #[error(
-        "the peer's application rejected the connection, with {} octets of Private Data",
+        "the peer's application rejected the connection, with {} bytes of Private Data",
         private_data.len()
     )]
     Rejected {
@@ -165,12 +161,12 @@ pub enum ConnectError {
     /// The [local address](ConnectConfig::local) is none of the device's.
     #[error("the local address is none of the device's: choose one of those it was started with")]
     NoAddress,
-    /// Streaming octets of the peer wait to be read: read them, then start MPA.
+    /// Streaming bytes of the peer wait to be read: read them, then start MPA.
     // Requirements: MPA-7.1.5-01
-    #[error("{octets} octets of streaming data wait to be read: read them before MPA is started")]
+    #[error("{len} bytes of streaming data wait to be read: read them before MPA is started")]
     PendingStreamData {
         /// How many.
-        octets: usize,
+        len: usize,
     },
     /// MPA has started on the connection already, or it is closed.
     #[error("the connection is not in streaming mode: MPA has started on it, or it is closed")]
@@ -191,16 +187,16 @@ pub enum ConnectError {
 
 /// Refuses Private Data that a startup frame with room for `most_octets` does not hold.
 // Requirements: MPA-7.1.1-18, MPAv2-9-02
-pub(crate) fn check_private_data(private_data: &[u8], most_octets: usize) -> Result<(), PrivateDataTooLong> {
-    let octets = private_data.len();
-    if octets > most_octets { Err(PrivateDataTooLong { octets, most_octets }) } else { Ok(()) }
+pub(crate) fn check_private_data(private_data: &[u8], max_len: usize) -> Result<(), PrivateDataTooLong> {
+    let len = private_data.len();
+    if len > max_len { Err(PrivateDataTooLong { len, max_len }) } else { Ok(()) }
 }
 
 /// Refuses Private Data that a Request as `config` has it does not hold.
 pub(crate) fn check(config: &ConnectConfig) -> Result<(), PrivateDataTooLong> {
-    let most_octets = match config.revision {
-        Revision::Two if config.terms.enhances() => ENHANCED_PRIVATE_DATA_MAX_OCTETS,
-        Revision::Zero | Revision::One | Revision::Two | Revision::TwoThenOne => PRIVATE_DATA_MAX_OCTETS,
+    let max_len = match config.revision {
+        Revision::Two if config.terms.enhances() => ENHANCED_PRIVATE_DATA_MAX_BYTES,
+        Revision::Zero | Revision::One | Revision::Two | Revision::TwoThenOne => PRIVATE_DATA_MAX_BYTES,
     };
-    check_private_data(&config.private_data, most_octets)
+    check_private_data(&config.private_data, max_len)
 }

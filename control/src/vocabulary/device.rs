@@ -35,7 +35,7 @@ pub enum CrcPolicy {
 pub struct MemorySource(Arc<dyn Fn(usize) -> Option<Region> + Send + Sync>);
 
 impl MemorySource {
-    /// Returns a source of memory from `allocate`, which takes a number of octets and returns `None` when
+    /// Returns a source of memory from `allocate`, which takes a number of bytes and returns `None` when
     /// memory is short.
     pub fn new(allocate: impl Fn(usize) -> Option<Region> + Send + Sync + 'static) -> Self {
         Self(Arc::new(allocate))
@@ -46,9 +46,9 @@ impl MemorySource {
         Self::new(Region::heap)
     }
 
-    /// Allocates `octets` octets; returns `None` when memory is short.
-    pub fn allocate(&self, octets: usize) -> Option<Region> {
-        (self.0)(octets)
+    /// Allocates `bytes` bytes; returns `None` when memory is short.
+    pub fn allocate(&self, len: usize) -> Option<Region> {
+        (self.0)(len)
     }
 }
 
@@ -76,7 +76,7 @@ pub struct DeviceConfig {
     pub vlan: Option<u16>,
     /// Octets a peer may have in flight on one connection: at least the product of rate and delay.
     // Requirements: DDP-A-01
-    pub window_octets: u32,
+    pub window_bytes: u32,
     /// How TCP behaves on its connections.
     pub tcp: Behaviour,
     /// Whether CRCs are used.
@@ -97,7 +97,7 @@ impl DeviceConfig {
             neighbours: Vec::new(),
             duplicate_address_detection: true,
             vlan: None,
-            window_octets: Config::WINDOW_OCTETS,
+            window_bytes: Config::WINDOW_BYTES,
             tcp: Behaviour::default(),
             crc: CrcPolicy::Always,
             memory: MemorySource::heap(),
@@ -147,7 +147,7 @@ pub enum StartError {
     #[error("VLAN {0}: the number of a VLAN is 1 to 4094")]
     Vlan(u16),
     /// The random source of the system failed.
-    #[error("no random octets from /dev/urandom: {0}; STags must not be predictable")]
+    #[error("no random bytes from /dev/urandom: {0}; STags must not be predictable")]
     Random(std::io::Error),
     /// No file descriptor.
     #[error("no file descriptor for events: {0}; check the limit on open files (ulimit -n)")]

@@ -38,12 +38,12 @@ pub enum Sharing {
 pub enum MemoryError {
     /// There is no such memory.
     #[error(
-        "no {octets} octets of memory to be had: ask for less (and more than 0), or give the EAL more \
+        "no {len} bytes of memory to be had: ask for less (and more than 0), or give the EAL more \
         hugepages"
     )]
     OutOfMemory {
-        /// Octets asked for.
-        octets: usize,
+        /// Bytes asked for.
+        len: usize,
     },
     /// The device has as many regions and windows as it can.
     #[error("the device has as many regions and windows as it can: deregister some")]
@@ -54,7 +54,7 @@ pub enum MemoryError {
     /// The queue pair that alone is to reach the memory is of another Protection Domain.
     #[error("the queue pair is of another protection domain: no stream of it reaches memory of this one")]
     OtherDomain,
-    /// The Tagged Offset after the last octet would be 2^64 or more.
+    /// The Tagged Offset after the last byte would be 2^64 or more.
     // Requirements: A-14
     #[error("the Tagged Offsets of the memory would wrap at 2^64: register less of it")]
     Wrap,

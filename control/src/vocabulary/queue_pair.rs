@@ -44,7 +44,7 @@ pub struct QpConfig {
     pub crc_retries: u8,
     /// The treatment of a message that finds no receive, of the queue pair or of its shared receive queue.
     pub rnr: RnrPolicy,
-    /// How long a connection that this end has closed may go without a sign of life that matters: an octet of
+    /// How long a connection that this end has closed may go without a sign of life that matters: a byte of
     /// the peer, or an acknowledgement of ours. Then it is reset, and ends as
     /// [`TimedOut`](warpline_dataplane::tcp::CloseReason::TimedOut). `None`: it waits for the peer however
     /// long that takes.

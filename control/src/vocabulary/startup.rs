@@ -5,25 +5,25 @@ use warpline_dataplane::wire::mpa::{EnhancedData, StartupError, StartupFrame};
 
 pub use warpline_dataplane::mpa::enhanced::{ReadDepths, RtrKinds, Terms};
 
-/// Most octets of Private Data in a startup frame.
+/// Most bytes of Private Data in a startup frame.
 // Requirements: MPA-7.1.1-18
-pub const PRIVATE_DATA_MAX_OCTETS: usize = StartupFrame::PRIVATE_DATA_MAX;
+pub const PRIVATE_DATA_MAX_BYTES: usize = StartupFrame::PRIVATE_DATA_MAX;
 
 /// Most of them that are the ULP's when the frame is enhanced.
 // Requirements: MPAv2-9-02, A-19
-pub const ENHANCED_PRIVATE_DATA_MAX_OCTETS: usize = PRIVATE_DATA_MAX_OCTETS - EnhancedData::LEN;
+pub const ENHANCED_PRIVATE_DATA_MAX_BYTES: usize = PRIVATE_DATA_MAX_BYTES - EnhancedData::LEN;
 
 /// More Private Data than a startup frame holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{octets} octets of Private Data: this startup frame holds at most {most_octets}, send the rest after \
+    "{len} bytes of Private Data: this startup frame holds at most {max_len}, send the rest after \
     the connection is up"
 )]
 pub struct PrivateDataTooLong {
-    /// Octets given.
-    pub octets: usize,
-    /// Octets there is room for: 512, or 508 in an enhanced frame.
-    pub most_octets: usize,
+    /// Bytes given.
+    pub len: usize,
+    /// Bytes there is room for: 512, or 508 in an enhanced frame.
+    pub max_len: usize,
 }
 
 /// Why a Request cannot be accepted as the application wants it.
@@ -52,8 +52,8 @@ pub enum StartupFault {
     /// Octets after a frame that nothing may follow yet: the length of its Private Data is wrong, or the peer
     /// does not wait for its turn.
     // Requirements: A-03
-    #[error("octets follow the startup frame that its PD_Length does not count")]
-    ExtraOctets,
+    #[error("bytes follow the startup frame that its PD_Length does not count")]
+    ExtraBytes,
     /// An unenhanced Reply that accepts an enhanced Request: the peer may have given the enhanced data to its
     /// ULP.
     // Requirements: MPAv2-10-01
@@ -86,7 +86,7 @@ impl StartupFault {
             Self::Frame(StartupError::WrongKey | StartupError::OtherInitiator) => "key",
             Self::Frame(StartupError::Revision(_)) => "revision",
             Self::Frame(StartupError::PrivateDataLength) => "private-data-length",
-            Self::ExtraOctets => "private-data-extra",
+            Self::ExtraBytes => "private-data-extra",
             Self::NotEnhanced => "not-enhanced",
             Self::Enhanced => "enhanced",
             Self::Closed => "closed",

@@ -47,7 +47,7 @@ impl Default for UnnegotiatedConfig {
     }
 }
 
-/// Why octets were not read or written.
+/// Why bytes were not read or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TcpStreamError {
     /// Nothing came, or nothing could be queued, in time.
@@ -59,7 +59,7 @@ pub enum TcpStreamError {
     /// This end has finished: it sends nothing more.
     #[error("this end of the connection has finished: nothing more can be sent")]
     Finished,
-    /// The octets are MPA's: its startup is under way, or it is in Full Operation.
+    /// The bytes are MPA's: its startup is under way, or it is in Full Operation.
     #[error("the connection is not in streaming mode: MPA has started on it")]
     NotStreaming,
     /// The device has stopped.
@@ -70,21 +70,21 @@ pub enum TcpStreamError {
 /// Why MPA did not start on a connection in streaming mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SwitchError {
-    /// Streaming octets wait to be read. Nothing has changed: read them, then start.
+    /// Streaming bytes wait to be read. Nothing has changed: read them, then start.
     // Requirements: MPA-7.1.5-01
-    #[error("{octets} octets of streaming data wait to be read: read them before MPA is started")]
+    #[error("{len} bytes of streaming data wait to be read: read them before MPA is started")]
     PendingStreamData {
         /// How many.
-        octets: usize,
+        len: usize,
     },
-    /// The last streaming message does not fit after the octets that are queued. Nothing has changed.
+    /// The last streaming message does not fit after the bytes that are queued. Nothing has changed.
     #[error(
-        "{octets} octets do not fit after the octets that are queued: write less, or wait until it is \
+        "{len} bytes do not fit after the bytes that are queued: write less, or wait until it is \
         acknowledged"
     )]
     NoRoom {
-        /// Octets of the message.
-        octets: usize,
+        /// Bytes of the message.
+        len: usize,
     },
     /// MPA has started already, or this end has finished.
     #[error("the connection is not in streaming mode: MPA has started on it, or it is closed")]

@@ -69,13 +69,13 @@ fn what_is_wrong_by_itself_is_not_taken() {
 
     let slices = [slice; limits::SCATTER_GATHER_ELEMENTS + 1];
     assert_eq!(SliceList::try_from(&slices[..]), Err(TooManySlices(slices.len())));
-    let octets = [0; limits::INLINE_OCTETS + 1];
+    let octets = [0; limits::INLINE_BYTES + 1];
     assert_eq!(InlineData::try_from(&octets[..]), Err(TooLongForInline(octets.len())));
 
     let two: Payload = SliceList::try_from(&slices[..2]).unwrap().into();
     let inline: Payload = InlineData::try_from(&octets[..8]).unwrap().into();
     let short: Payload = near.memory.slice(0, 4).into();
-    let huge: Payload = SliceList::try_from(&[Slice { octets: u32::MAX, ..slice }; 2][..]).unwrap().into();
+    let huge: Payload = SliceList::try_from(&[Slice { len: u32::MAX, ..slice }; 2][..]).unwrap().into();
     let read = Operation::Read { stag, to };
     let add = Operation::FetchAdd { stag, to, add: 1, mask: 0 };
     let immediate = Operation::Immediate { immediate: 1, solicited: false };

@@ -350,22 +350,22 @@ fn a_queue_pair_reports_on_its_connection() {
     assert_eq!(End::new(&pair.near).qp.tcp(), Ok(None));
     let (near, far) = pair.connect();
     let fresh = near.qp.tcp().unwrap().unwrap();
-    assert_eq!((fresh.outstanding_octets, fresh.counters.retransmitted_segments), (0, 0));
-    assert!(fresh.emss_octets > 8900 && fresh.sack && fresh.timestamps, "{fresh:?}");
+    assert_eq!((fresh.outstanding_bytes, fresh.counters.retransmitted_segments), (0, 0));
+    assert!(fresh.emss_bytes > 8900 && fresh.sack && fresh.timestamps, "{fresh:?}");
     pair.network.set_impairments(LinkEnd::A, Impairments { loss: 1.0, ..Impairments::default() });
     near.write(1, &far, 500_000);
     eventually("something is in flight", || {
-        near.qp.tcp().unwrap().is_some_and(|tcp| tcp.outstanding_octets > 0 && tcp.counters.timeouts > 0)
+        near.qp.tcp().unwrap().is_some_and(|tcp| tcp.outstanding_bytes > 0 && tcp.counters.timeouts > 0)
     });
     pair.network.set_impairments(LinkEnd::A, Impairments::default());
     assert_eq!(near.completion().status, Status::Success);
     let (sent, received) = (near.qp.tcp().unwrap().unwrap(), far.qp.tcp().unwrap().unwrap());
-    assert_eq!((sent.outstanding_octets, sent.unsent_octets, received.held_frames), (0, 0, 0));
+    assert_eq!((sent.outstanding_bytes, sent.unsent_bytes, received.held_frames), (0, 0, 0));
     assert!(sent.counters.data_segments_sent > 56, "{sent:?}");
     let counters = sent.counters;
     assert!(counters.retransmitted_segments >= u64::from(counters.retransmitted_after_timeout));
     assert!(counters.retransmitted_after_timeout > 0, "{sent:?}");
-    assert!(sent.smoothed_rtt_ns.is_some() && sent.threshold_octets < u32::MAX, "{sent:?}");
+    assert!(sent.smoothed_rtt_ns.is_some() && sent.threshold_bytes < u32::MAX, "{sent:?}");
     drop(near);
     eventually("the far end hears of it", || far.qp.tcp() == Ok(None));
 }

@@ -358,11 +358,11 @@ fn the_responder_may_send_first() {
             assert_eq!(connected.peer, Peer { revision: 2, depths: Some(depths(6, 5)) });
             far.qp.post_send(3, far.memory.slice(100, 5)).unwrap();
             let received = near.completion();
-            assert_eq!((received.id, received.status, received.octets), (1, Status::Success, 5));
+            assert_eq!((received.id, received.status, received.byte_len), (1, Status::Success, 5));
             near.qp.post_send(4, near.memory.slice(100, 7)).unwrap();
             let mut at_far = [far.completion(), far.completion()];
             at_far.sort_by_key(|completion| completion.id);
-            assert_eq!(at_far.map(|completion| (completion.id, completion.octets)), [(2, 7), (3, 5)]);
+            assert_eq!(at_far.map(|completion| (completion.id, completion.byte_len)), [(2, 7), (3, 5)]);
             near.qp.disconnect();
             far.qp.wait_closed(PATIENCE).unwrap();
             near.qp.wait_closed(PATIENCE).unwrap();
@@ -506,5 +506,5 @@ fn near_receives((_, near, far): &(Pair, End, End)) {
     near.qp.post_receive(2, near.memory.slice(0, 16)).unwrap();
     far.qp.post_send(3, far.memory.slice(0, 5)).unwrap();
     let received = near.completion();
-    assert_eq!((received.id, received.status, received.octets), (2, Status::Success, 5));
+    assert_eq!((received.id, received.status, received.byte_len), (2, Status::Success, 5));
 }

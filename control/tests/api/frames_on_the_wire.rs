@@ -58,7 +58,7 @@ fn transmit(initiator: bool, flags: u8) -> (u8, Vec<u8>) {
         }
     });
     end.memory.fill(0x5a);
-    let target = warpline::Advertisement { stag: warpline::STag(0x77), to: 0, octets: OCTETS };
+    let target = warpline::Advertisement { stag: warpline::STag(0x77), to: 0, len: OCTETS };
     end.qp.post_write(1, end.memory.slice(0, OCTETS), &target, 0).unwrap();
     let done = Cell::new(None);
     peer.until("the Write is acknowledged", |_| {

@@ -55,13 +55,13 @@ fn buffers_come_back_with_their_completions() {
     assert_eq!((sent.completion.id, sent.completion.kind), (71, CompletionKind::Send));
     let source = sent.loan.and_then(Loan::into_buffer).unwrap();
     assert_eq!((source.offset(), source.len()), (0, 100));
-    assert_eq!(peer.completion().octets, 100);
+    assert_eq!(peer.completion().byte_len, 100);
     assert_eq!(peer.memory.to_vec(0, 100).unwrap(), [3; 100]);
 
     peer.memory.fill(8);
     peer.qp.post_send(2, peer.memory.slice(0, 50)).unwrap();
     let received = lender.wait(PATIENCE).unwrap();
-    assert_eq!((received.completion.id, received.completion.octets), (70, 50));
+    assert_eq!((received.completion.id, received.completion.byte_len), (70, 50));
     let sink = received.loan.and_then(Loan::into_buffer).unwrap();
     assert_eq!(sink.to_vec(0, 50).unwrap(), [8; 50]);
     assert_eq!(lender.lent(), 0);
@@ -185,7 +185,7 @@ fn a_region_stays_while_a_part_is_lent() {
     // No handle refers to it any more, and the Send still reads from it.
     assert_eq!(pair.near.usage().unwrap().regions, before);
     pair.network.set_impairments(LinkEnd::B, Impairments::default());
-    assert_eq!(peer.completion().octets, 1000);
+    assert_eq!(peer.completion().byte_len, 1000);
     crate::common::eventually("the region is gone", || pair.near.usage().unwrap().regions == before - 1);
 }
 
@@ -209,7 +209,7 @@ fn what_is_shared_stays_unwritable_without_its_lender() {
     let mut shared = Arc::try_unwrap(shared).unwrap_err();
     pair.network.set_impairments(LinkEnd::B, Impairments::default());
     for _ in 0..2 {
-        assert_eq!(peer.completion().octets, OCTETS as u32);
+        assert_eq!(peer.completion().byte_len, OCTETS as u32);
     }
     // Other lenders come and go, and it stays so.
     drop(Lender::new(CompletionQueue::new(1)));
@@ -253,7 +253,7 @@ fn names_of_others_find_nothing() {
     peer.memory.fill(6);
     peer.qp.post_send(4, peer.memory.slice(0, 10)).unwrap();
     let returned = lender.wait(PATIENCE).unwrap();
-    assert_eq!((returned.completion.id, returned.completion.octets), (7, 10));
+    assert_eq!((returned.completion.id, returned.completion.byte_len), (7, 10));
     let second = returned.loan.and_then(Loan::into_buffer).unwrap();
     assert_eq!((second.offset(), second.to_vec(0, 10).unwrap()), (10, vec![6; 10]));
 }
@@ -274,7 +274,7 @@ fn a_lender_takes_back_only_what_it_has_lent() {
     peer.memory.fill(5);
     peer.qp.post_send(3, peer.memory.slice(0, 10)).unwrap();
     let returned = other.wait(PATIENCE).unwrap();
-    assert_eq!(returned.completion.octets, 10);
+    assert_eq!(returned.completion.byte_len, 10);
     assert!(returned.loan.is_none(), "it is the other's, and what this one has lent is still posted");
     assert_eq!((lender.lent(), other.lent()), (1, 1));
     peer.qp.post_send(4, peer.memory.slice(0, 10)).unwrap();

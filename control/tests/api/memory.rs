@@ -229,7 +229,7 @@ fn work_requests_on_names_say_what_was_meant() {
     let region = &near.memory;
     let binding = window.binding(region, (100, 50), Access::REMOTE_READ, Addressing::Address);
     assert_eq!((binding.window, binding.registration), (window.stag(), region.stag()));
-    assert_eq!((binding.to, binding.octets, binding.zero_based), (region.to(100), 50, false));
+    assert_eq!((binding.to, binding.len, binding.zero_based), (region.to(100), 50, false));
     assert_eq!((window.stag().index(), window.stag().key() == before.key()), (before.index(), false));
     assert_eq!(window.advertisement(10, 40).unwrap().to, region.to(110));
     assert!(window.advertisement(10, 41).is_none());
@@ -244,7 +244,7 @@ fn work_requests_on_names_say_what_was_meant() {
         let wanted =
             memory.fast_registration((96, 1000), Access::REMOTE_READ, addressing, Sharing::OneStream);
         assert_eq!((wanted.stag, wanted.base_to, memory.to(96)), (memory.stag(), to, to));
-        assert_eq!((wanted.offset, wanted.octets, wanted.all_streams), (96, 1000, false));
+        assert_eq!((wanted.offset, wanted.len, wanted.all_streams), (96, 1000, false));
         assert_eq!((wanted.stag.index(), wanted.stag.key() == before.key()), (before.index(), false));
     }
     assert_eq!(memory.advertisement(96, 1000).unwrap().to, memory.region().address() + 96);
@@ -253,7 +253,7 @@ fn work_requests_on_names_say_what_was_meant() {
     let nowhere = (usize::MAX, 5);
     let wanted =
         memory.fast_registration(nowhere, Access::REMOTE_READ, Addressing::ZeroBased, Sharing::OneStream);
-    assert_eq!((wanted.offset, wanted.octets), (u64::MAX, 5));
+    assert_eq!((wanted.offset, wanted.len), (u64::MAX, 5));
     assert!(memory.advertisement(usize::MAX, 0).is_none() && memory.advertisement(0, 1).is_none());
     memory.deregister(PATIENCE).unwrap();
 }
@@ -306,6 +306,6 @@ fn no_memory_is_an_error() {
     let domain = pair.near.protection_domain();
     for octets in [0, usize::MAX] {
         let error = domain.allocate(octets, Access::empty()).unwrap_err();
-        assert_eq!(error, MemoryError::OutOfMemory { octets });
+        assert_eq!(error, MemoryError::OutOfMemory { len: octets });
     }
 }

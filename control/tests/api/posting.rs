@@ -45,7 +45,7 @@ fn threads_share_a_queue_pair() {
             near.completions.poll_into(&mut batch);
             assert!(batch.capacity() == 16, "polling allocates nothing");
             for completion in batch.drain(..).chain([first]) {
-                assert_eq!((completion.status, completion.octets), (Status::Success, OCTETS as u32));
+                assert_eq!((completion.status, completion.byte_len), (Status::Success, OCTETS as u32));
                 seen[completion.id as usize] += 1;
                 left -= 1;
             }
@@ -73,7 +73,7 @@ fn sends_arrive_in_order_both_ways() {
             let completion = end.completion();
             assert_eq!(completion.status, Status::Success);
             if completion.kind == CompletionKind::Receive {
-                receives.push((completion.id, completion.octets));
+                receives.push((completion.id, completion.byte_len));
             }
         }
         receives
@@ -190,7 +190,7 @@ fn a_send_may_wait_for_its_receive() {
             assert_eq!((far.completions.poll(), far.qp.error()), (None, None));
             far.qp.post_receive(2, far.memory.slice(0, 100)).unwrap();
             let received = far.completion();
-            assert_eq!((received.id, received.status, received.octets), (2, Status::Success, 100));
+            assert_eq!((received.id, received.status, received.byte_len), (2, Status::Success, 100));
             assert_eq!(far.memory.to_vec(0, 100).unwrap(), [8; 100]);
         } else {
             crate::common::eventually("the stream has ended", || near.qp.error().is_some());
@@ -258,7 +258,7 @@ fn an_application_polls_the_cores_itself() {
     }
     assert_eq!(far_end.memory.to_vec(0, 10_000).unwrap(), [6; 10_000]);
     let statistics = near_driver.statistics();
-    assert!(statistics.octets_copied_tx >= 500_000);
+    assert!(statistics.bytes_copied_tx >= 500_000);
     assert!(near_driver.time_to_next_deadline() > Duration::ZERO);
 }
 

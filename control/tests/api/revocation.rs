@@ -27,7 +27,7 @@ const ROUNDS: u8 = 12;
 fn write_until_refused(qp: &QueuePair, completions: &CompletionQueue, source: Slice, target: &Advertisement) {
     let (mut id, begun) = (0, Instant::now());
     while begun.elapsed() < PATIENCE {
-        let offset = id % u64::from(target.octets / WRITE_OCTETS) * u64::from(WRITE_OCTETS);
+        let offset = id % u64::from(target.len / WRITE_OCTETS) * u64::from(WRITE_OCTETS);
         if qp.post_write(id, source, target, offset).is_ok() {
             id += 1;
         }

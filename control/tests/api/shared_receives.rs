@@ -105,7 +105,7 @@ fn many_peers_share_buffers() {
             let peer = place[&completion.qp];
             let message = seen[peer];
             let octets = 16 + (peer * 311 + message * 97) % (SLOT - 16);
-            assert_eq!(completion.octets as usize, octets, "in the order of each peer");
+            assert_eq!(completion.byte_len as usize, octets, "in the order of each peer");
             let text = sharing.memory.to_vec(completion.id as usize * SLOT, octets).unwrap();
             let expected = [peer as u8, message as u8, 0xa5];
             assert!(text.chunks(3).all(|part| part == &expected[..part.len()]), "peer {peer}, {message}");
@@ -235,10 +235,10 @@ fn many_peers_wait_for_shared_receives() {
         let peer = peers.iter().position(|(_, qp)| qp.number() == done.qp).unwrap();
         let octets = next.entry(peer).or_insert(0);
         *octets += 1;
-        assert_eq!(done.octets, *octets, "in order");
+        assert_eq!(done.byte_len, *octets, "in order");
         assert_eq!(
-            sharing.memory.to_vec(place, done.octets as usize).unwrap(),
-            vec![peer as u8; done.octets as usize]
+            sharing.memory.to_vec(place, done.byte_len as usize).unwrap(),
+            vec![peer as u8; done.byte_len as usize]
         );
     }
     assert!(peers.iter().all(|(near, qp)| near.qp.error().is_none() && qp.error().is_none()));

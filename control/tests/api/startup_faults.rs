@@ -35,7 +35,7 @@ fn cases(key: &[u8; 16], other_key: (&[u8; 16], StartupError)) -> Vec<Case> {
         ("revision 3", frame(key, 0x40, 3, 0, &[]), StartupError::Revision(3).into()),
         ("PD_Length 513", frame(key, 0x40, 1, 513, &[0]), StartupError::PrivateDataLength.into()),
         ("PD_Length 65535", frame(key, 0x40, 1, u16::MAX, &[]), StartupError::PrivateDataLength.into()),
-        ("PD_Length 4 with 8 octets", frame(key, 0x40, 1, 4, &[0; 8]), StartupFault::ExtraOctets),
+        ("PD_Length 4 with 8 octets", frame(key, 0x40, 1, 4, &[0; 8]), StartupFault::ExtraBytes),
     ]
 }
 
@@ -151,7 +151,7 @@ fn a_request_can_be_too_old_to_accept() {
             StartupFault::Closed
         } else {
             peer.send(b"impatient");
-            StartupFault::ExtraOctets
+            StartupFault::ExtraBytes
         };
         peer.until("the Responder closes", |peer| peer.finished || peer.closed.is_some());
         let end = End::new(&far);

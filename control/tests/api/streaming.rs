@@ -139,7 +139,7 @@ fn an_application_that_never_reads_is_sent_no_more_than_the_window() {
                 break;
             }
         }
-        let window = pair.far.config().window_octets as usize;
+        let window = pair.far.config().window_bytes as usize;
         assert!(
             written <= window + octets.len(),
             "{written} octets are kept for an application that never reads"
@@ -330,9 +330,9 @@ fn pending_streaming_data_is_noticed() {
     say(&near, b"wait");
     eventually("both have come", || near.available() + far.available() == 8);
     let pending = near.initiate(&near_end.qp, &initiating());
-    assert_eq!(pending.unwrap_err(), ConnectError::PendingStreamData { octets: 4 });
+    assert_eq!(pending.unwrap_err(), ConnectError::PendingStreamData { len: 4 });
     let pending = far.respond(b"ready", &ListenConfig::default());
-    assert_eq!(pending.unwrap_err(), SwitchError::PendingStreamData { octets: 4 });
+    assert_eq!(pending.unwrap_err(), SwitchError::PendingStreamData { len: 4 });
     // Nothing has changed.
     expect(&near, b"wait");
     expect(&far, b"wait");

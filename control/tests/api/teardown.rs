@@ -26,7 +26,7 @@ fn disconnect_waits_for_what_was_posted() {
     for id in 0..100 {
         let completion = near.completion();
         assert_eq!((completion.id, completion.kind), (id, CompletionKind::Write));
-        assert_eq!((completion.status, completion.octets), (Status::Success, 100_000));
+        assert_eq!((completion.status, completion.byte_len), (Status::Success, 100_000));
     }
     assert_eq!(far.memory.to_vec(0, 100_000).unwrap(), vec![3; 100_000]);
     assert_eq!((near.qp.error(), far.qp.error()), (None, None));
@@ -86,7 +86,7 @@ fn halves_close_one_by_one() {
     far.memory.fill(6);
     far.qp.post_send(8, far.memory.slice(0, 100)).unwrap();
     let received = near.completion();
-    assert_eq!((received.id, received.status, received.octets), (7, Status::Success, 100));
+    assert_eq!((received.id, received.status, received.byte_len), (7, Status::Success, 100));
     assert_eq!(near.memory.to_vec(0, 100).unwrap(), vec![6; 100]);
     let target = far.memory.advertisement(0, 1).unwrap();
     near.qp.post_write(9, near.memory.slice(0, 1), &target, 0).unwrap();
@@ -173,7 +173,7 @@ fn an_abort_resets() {
 fn a_write_out_of_bounds_ends_the_stream_at_both_ends() {
     let pair = Pair::new();
     let (near, far) = pair.connect();
-    let beyond = Advertisement { octets: u32::MAX, ..far.memory.advertisement(0, 1).unwrap() };
+    let beyond = Advertisement { len: u32::MAX, ..far.memory.advertisement(0, 1).unwrap() };
     let last = End::OCTETS as u64;
     near.memory.fill(0xee);
     near.qp.post_write(1, near.memory.slice(0, 2), &beyond, last - 1).unwrap();

@@ -23,7 +23,11 @@ pub const PORT: u16 = 4711;
 /// A link that neither loses nor delays, at MTU 9000.
 pub fn link() -> (SimDevice, SimDevice) {
     let mtu_octets = 9000;
-    sim::link(7, EndConfig { mtu_octets, ..EndConfig::a() }, EndConfig { mtu_octets, ..EndConfig::b() })
+    sim::link(
+        7,
+        EndConfig { mtu_bytes: mtu_octets, ..EndConfig::a() },
+        EndConfig { mtu_bytes: mtu_octets, ..EndConfig::b() },
+    )
 }
 
 pub fn config(address: Ipv4Addr) -> DeviceConfig {

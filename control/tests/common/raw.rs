@@ -29,7 +29,7 @@ pub struct RawPeer {
 impl RawPeer {
     pub fn new(device: SimDevice, address: Ipv4Addr) -> Self {
         let rings = Rings::new();
-        let config = Config { window_octets: 1 << 16, ..Config::new(address.into(), 24, [1, 2]) };
+        let config = Config { window_bytes: 1 << 16, ..Config::new(address.into(), 24, [1, 2]) };
         let core = Core::new(device, config, rings.clone());
         Self {
             core,

@@ -19,8 +19,7 @@ use crate::wire::tcp::{Flags, Header, Options, SeqNumber};
 
 /// What an MSS is rounded down to: the least we believe, the default, the least of IPv6, tunnels, IPv6 and
 /// IPv4 on Ethernet, and jumbo frames.
-const MSS: [u16; 8] =
-    [limits::MIN_MSS_OCTETS, limits::DEFAULT_MSS_OCTETS, 1220, 1360, 1400, 1440, 1460, 8940];
+const MSS: [u16; 8] = [limits::MIN_MSS_BYTES, limits::DEFAULT_MSS_BYTES, 1220, 1360, 1400, 1440, 1460, 8940];
 /// What a window shift is rounded down to. A shift taken too small makes the peer's window look smaller than
 /// it is.
 const SHIFT: [Option<u8>; 8] = [None, Some(0), Some(2), Some(4), Some(6), Some(7), Some(8), Some(10)];
@@ -49,7 +48,7 @@ impl SynCookies {
     pub fn make(&mut self, now: Instant, key: &FlowKey, syn: &Header) -> SeqNumber {
         self.made = Some(now);
         let span = span(now);
-        let mss = syn.options.mss.unwrap_or(limits::DEFAULT_MSS_OCTETS);
+        let mss = syn.options.mss.unwrap_or(limits::DEFAULT_MSS_BYTES);
         let mss = MSS.iter().rposition(|known| *known <= mss).unwrap_or(0) as u8;
         let shift = syn.options.window_scale;
         let shift = SHIFT.iter().rposition(|known| *known <= shift).unwrap_or(0) as u8;
@@ -148,7 +147,7 @@ mod tests {
                     let options = Options { mss, window_scale, sack_permitted, ..Options::default() };
                     let cookie = cookies.make(at(100), &key(), &syn(options));
                     let known = cookies.check(at(101), &key(), &answer(cookie)).unwrap().options;
-                    let mss = mss.unwrap_or(536).max(limits::MIN_MSS_OCTETS);
+                    let mss = mss.unwrap_or(536).max(limits::MIN_MSS_BYTES);
                     let least = if mss > 8940 { 8940 } else { mss / 10 };
                     assert!(
                         known.mss.is_some_and(|known| known <= mss && known >= least),

@@ -24,17 +24,17 @@ pub struct Config {
     pub duplicate_address_detection: bool,
     /// The VLAN that all frames belong to, 1 to 4094, by an IEEE 802.1Q tag; `None` for frames without one.
     pub vlan: Option<u16>,
-    /// Octets a peer may have in flight on one connection.
-    pub window_octets: u32,
+    /// Bytes a peer may have in flight on one connection.
+    pub window_bytes: u32,
     /// First and last local port of connections this core opens. Cores that share an address must not share
     /// ports.
     pub ports: (u16, u16),
     /// How TCP behaves on its connections, unless a command says otherwise.
     pub tcp: tcp::Behaviour,
-    /// Whether streaming octets stay in TCP's window until control has consumed them
+    /// Whether streaming bytes stay in TCP's window until control has consumed them
     /// ([`Command::ConsumeStream`]): a peer sends no more than the window to an application that consumes
-    /// nothing, and Full Operation can begin at any octet that was not consumed. Control is then notified how
-    /// many of its own octets the peer has acknowledged ([`Event::StreamAcknowledged`]). Without it, octets
+    /// nothing, and Full Operation can begin at any byte that was not consumed. Control is then notified how
+    /// many of its own bytes the peer has acknowledged ([`Event::StreamAcknowledged`]). Without it, bytes
     /// are consumed when control gets its copy: that is enough for MPA's startup.
     ///
     /// [`Command::ConsumeStream`]: crate::ring::Command::ConsumeStream
@@ -45,8 +45,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// Octets of the window unless changed: a millisecond at 16 Gbit/s.
-    pub const WINDOW_OCTETS: u32 = {
+    /// Bytes of the window unless changed: a millisecond at 16 Gbit/s.
+    pub const WINDOW_BYTES: u32 = {
         let octets = 2 << 20;
         // A core holds a whole window of Ethernet's full frames after a single loss, or the peer sends much
         // of it again.
@@ -63,7 +63,7 @@ impl Config {
             neighbours: ArrayVec::new(),
             duplicate_address_detection: true,
             vlan: None,
-            window_octets: Self::WINDOW_OCTETS,
+            window_bytes: Self::WINDOW_BYTES,
             ports: limits::EPHEMERAL_PORTS,
             tcp: tcp::Behaviour::default(),
             holds_stream: false,

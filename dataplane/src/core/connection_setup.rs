@@ -16,10 +16,10 @@ impl<D: Device> Core<D> {
         let mss_octets = self.host.mss_octets(key.remote);
         // An FPDU that fills a segment of our link finds room, in however many segments it arrives.
         // Requirements: MPA-A.5-03, C00-13-01
-        let window_min = u32::from(mss_octets).max(limits::REASSEMBLY_FLOOR_OCTETS);
+        let window_min = u32::from(mss_octets).max(limits::REASSEMBLY_FLOOR_BYTES);
         tcp::Config {
             mss_octets,
-            window_octets: self.window_octets.clamp(window_min, limits::WINDOW_OCTETS_MAX),
+            window_octets: self.window_octets.clamp(window_min, limits::WINDOW_BYTES_MAX),
             timestamp_offset: self.initial_numbers.timestamp_offset(key),
             behaviour,
         }

@@ -96,7 +96,7 @@ impl<D: Device> Core<D> {
         let port_secrets =
             [Purpose::PortOffsets, Purpose::PortCounters].map(|purpose| secret.derive(purpose));
         Self {
-            window_octets: config.window_octets,
+            window_octets: config.window_bytes,
             behaviour: config.tcp,
             endpoints: Endpoints {
                 table: Table::new(tables.connections, secret.derive(Purpose::Flows)),

@@ -72,7 +72,7 @@ impl<D: Device> Core<D> {
         let Segment { key, mut header, frame, payload_offset, payload_octets, ecn } = segment;
         if header.flags.contains(Flags::SYN) && !key.remote.is_ipv4() {
             // RFC 9293 §3.7.1: the default MSS of a SYN over IPv6 that names none.
-            header.options.mss = header.options.mss.or(Some(limits::DEFAULT_MSS_IPV6_OCTETS));
+            header.options.mss = header.options.mss.or(Some(limits::DEFAULT_MSS_IPV6_BYTES));
         }
         let ecn = EcnField::from_bits(ecn);
         let payload = Payload { offset: payload_offset, octets: payload_octets, frame, ecn };

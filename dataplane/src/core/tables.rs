@@ -39,7 +39,7 @@ impl Default for Tables {
             placed_sends: limits::PLACED_SENDS_PER_CORE,
             queue_pairs: limits::QPS_PER_CORE,
             regions: limits::REGIONS_PER_CORE,
-            cut_octets: limits::CUT_OCTETS_PER_CORE,
+            cut_octets: limits::CUT_BYTES_PER_CORE,
         }
     }
 }

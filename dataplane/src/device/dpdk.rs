@@ -19,12 +19,12 @@ const HEADER_OCTETS: usize = 18;
 
 /// The pool's buffers do not take a full frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("frames of {frame_octets} octets are sent from one buffer, but the pool's take {data_octets}")]
+#[error("frames of {frame_bytes} bytes are sent from one buffer, but the pool's take {data_bytes}")]
 pub struct PoolTooSmall {
     /// Octets of the largest frame.
-    pub frame_octets: usize,
+    pub frame_bytes: usize,
     /// Octets a buffer takes.
-    pub data_octets: usize,
+    pub data_bytes: usize,
 }
 
 /// A queue pair of a port, or one end of a wire in memory, with the pool that its frames are made from.
@@ -53,7 +53,7 @@ impl DpdkDevice {
     pub fn port(port: &RunningPort, queues: QueuePair, pool: Mempool) -> Result<Self, PoolTooSmall> {
         let offered = port.capabilities();
         let capabilities = Capabilities {
-            mtu_octets: offered.mtu_octets.into(),
+            mtu_bytes: offered.mtu_octets.into(),
             transmit_checksums: offered.transmit_checksums,
             gather: offered.gather,
             frames: pool.capacity(),
@@ -68,7 +68,7 @@ impl DpdkDevice {
     /// [`PoolTooSmall`].
     pub fn wire(end: WireEnd, pool: Mempool) -> Result<Self, PoolTooSmall> {
         let capabilities = Capabilities {
-            mtu_octets: end.config().mtu_octets,
+            mtu_bytes: end.config().mtu_bytes,
             transmit_checksums: end.config().checksum_offload,
             // A wire that copies what it carries by reference saves nothing.
             gather: end.config().external_pieces == ExternalPieces::Shared,
@@ -84,9 +84,9 @@ impl DpdkDevice {
         mac: [u8; 6],
         capabilities: Capabilities,
     ) -> Result<Self, PoolTooSmall> {
-        let (frame_octets, data_octets) = (capabilities.mtu_octets + HEADER_OCTETS, pool.data_octets());
+        let (frame_octets, data_octets) = (capabilities.mtu_bytes + HEADER_OCTETS, pool.data_octets());
         if data_octets < frame_octets {
-            return Err(PoolTooSmall { frame_octets, data_octets });
+            return Err(PoolTooSmall { frame_bytes: frame_octets, data_bytes: data_octets });
         }
         Ok(Self { link, pool, mac: MacAddress(mac), capabilities })
     }

@@ -46,7 +46,7 @@ impl<D: Device> Fault<D> {
     /// chance decides follows from `seed`.
     pub fn new(inner: D, seed: u64, inbound: Impairments, outbound: Impairments) -> Self {
         let mut rng = fastrand::Rng::with_seed(seed);
-        let mtu_octets = inner.capabilities().mtu_octets;
+        let mtu_octets = inner.capabilities().mtu_bytes;
         Self {
             buffers: Buffers::new((ETHERNET_OCTETS + mtu_octets).max(MIN_FRAME_OCTETS)),
             inbound: Path::new(inbound, mtu_octets, rng.fork()),

@@ -65,8 +65,8 @@ pub struct ChecksumRequest {
 /// The capabilities of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
-    /// Largest IP packet, in octets (1500 on plain Ethernet).
-    pub mtu_octets: usize,
+    /// Largest IP packet, in bytes (1500 on plain Ethernet).
+    pub mtu_bytes: usize,
     /// Fills in TCP checksums on transmit, over both IP versions, and those of IPv4 headers. The TCP field
     /// then holds the pseudo-header sum when handed over.
     pub transmit_checksums: bool,

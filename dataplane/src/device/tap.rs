@@ -23,15 +23,15 @@ pub struct TapConfig {
     pub interface_name: String,
     /// The time of [`Instant::ZERO`], in nanoseconds since 1970-01-01 UTC.
     pub origin_unix_ns: u64,
-    /// Octets kept of each frame; `None` keeps all.
-    pub snap_octets: Option<u32>,
-    /// Octets after which the capture ends, its headers included; `None` for no end.
-    pub limit_octets: Option<u64>,
+    /// Bytes kept of each frame; `None` keeps all.
+    pub snap_bytes: Option<u32>,
+    /// Bytes after which the capture ends, its headers included; `None` for no end.
+    pub limit_bytes: Option<u64>,
 }
 
 impl Default for TapConfig {
     fn default() -> Self {
-        Self { interface_name: "warpline".into(), origin_unix_ns: 0, snap_octets: None, limit_octets: None }
+        Self { interface_name: "warpline".into(), origin_unix_ns: 0, snap_bytes: None, limit_bytes: None }
     }
 }
 
@@ -40,8 +40,8 @@ impl Default for TapConfig {
 pub struct TapStatistics {
     /// Frames given to the writer.
     pub recorded_frames: u64,
-    /// Octets given to the writer, headers of the capture included.
-    pub recorded_octets: u64,
+    /// Bytes given to the writer, headers of the capture included.
+    pub recorded_bytes: u64,
     /// Frames that passed unrecorded because the capture had ended.
     pub skipped_frames: u64,
     /// Failures of the writer; the first ends the capture.
@@ -193,7 +193,7 @@ struct Capture<W: Write> {
 
 impl<W: Write> Capture<W> {
     fn new(out: W, config: &TapConfig) -> io::Result<Self> {
-        let snap_octets = config.snap_octets.unwrap_or(0);
+        let snap_octets = config.snap_bytes.unwrap_or(0);
         let mut staged = Vec::new();
         pcapng::section_header(&mut staged);
         pcapng::interface_description(&mut staged, &config.interface_name, snap_octets);
@@ -207,8 +207,8 @@ impl<W: Write> Capture<W> {
             ends: Vec::with_capacity(RECEIVE_BURST_FRAMES),
             origin_unix_ns: config.origin_unix_ns,
             snap_octets,
-            limit_octets: config.limit_octets.unwrap_or(u64::MAX),
-            statistics: TapStatistics { recorded_octets, ..TapStatistics::default() },
+            limit_octets: config.limit_bytes.unwrap_or(u64::MAX),
+            statistics: TapStatistics { recorded_bytes: recorded_octets, ..TapStatistics::default() },
         })
     }
 
@@ -231,7 +231,7 @@ impl<W: Write> Capture<W> {
 
     /// Records the first `passed` of the staged frames and forgets the others.
     fn commit(&mut self, passed: usize) {
-        let room = self.limit_octets.saturating_sub(self.statistics.recorded_octets);
+        let room = self.limit_octets.saturating_sub(self.statistics.recorded_bytes);
         let fitting = self.ends.iter().take(passed).take_while(|&&end| end as u64 <= room).count();
         self.statistics.skipped_frames += (passed - fitting) as u64;
         if let Some(out) = &mut self.out
@@ -239,7 +239,7 @@ impl<W: Write> Capture<W> {
         {
             if out.write_all(&self.staged[..end]).is_ok() {
                 self.statistics.recorded_frames += fitting as u64;
-                self.statistics.recorded_octets += end as u64;
+                self.statistics.recorded_bytes += end as u64;
             } else {
                 self.statistics.skipped_frames += fitting as u64;
                 self.fail();
@@ -361,7 +361,7 @@ mod tests {
         assert_eq!((blocks[0].kind, blocks[1].kind), (0x0a0d_0d0a, 1));
         assert_eq!(reader::packet(&blocks[2]).octets, [1; 77]);
         let statistics = tap.statistics();
-        assert_eq!((statistics.recorded_frames, statistics.recorded_octets), (3, capture.len() as u64));
+        assert_eq!((statistics.recorded_frames, statistics.recorded_bytes), (3, capture.len() as u64));
     }
 
     #[test]
@@ -370,7 +370,7 @@ mod tests {
         assert!(tap.inner().capabilities().transmit_checksums);
         let offered = tap.capabilities();
         assert!(!offered.transmit_checksums && !offered.gather);
-        assert_eq!((offered.mtu_octets, tap.mac()), (1500, EndConfig::a().mac));
+        assert_eq!((offered.mtu_bytes, tap.mac()), (1500, EndConfig::a().mac));
     }
 
     #[test]
@@ -405,7 +405,7 @@ mod tests {
     #[test]
     fn a_snap_length_cuts_the_record_and_not_the_frame() {
         let store = Store::new(usize::MAX);
-        let config = TapConfig { snap_octets: Some(54), ..TapConfig::default() };
+        let config = TapConfig { snap_bytes: Some(54), ..TapConfig::default() };
         let (mut tap, mut peer) = tapped(&store, &config);
         send(&mut tap, Instant::ZERO, 7, 1000);
         tap.flush().unwrap();
@@ -422,7 +422,7 @@ mod tests {
     #[test]
     fn a_limit_ends_the_capture_and_not_the_traffic() {
         let store = Store::new(usize::MAX);
-        let config = TapConfig { limit_octets: Some(500), ..TapConfig::default() };
+        let config = TapConfig { limit_bytes: Some(500), ..TapConfig::default() };
         let (mut tap, mut peer) = tapped(&store, &config);
         for fill in 0..10 {
             send(&mut tap, Instant::ZERO, fill, 60);

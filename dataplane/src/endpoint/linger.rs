@@ -53,8 +53,8 @@ impl<F: Frame> Endpoint<'_, F> {
         }
         let (start, end) = (stream.tcp.oldest_kept(&stream.context.pools), stream.tcp.queued_end());
         let sent_octets = (end - start).max(0) as usize;
-        let room = (limits::LINGERING_OCTETS_PER_CORE.saturating_sub(stream.context.lingering_octets))
-            .min(limits::LINGERING_OCTETS);
+        let room = (limits::LINGERING_BYTES_PER_CORE.saturating_sub(stream.context.lingering_octets))
+            .min(limits::LINGERING_BYTES);
         if sent_octets > room {
             return None;
         }

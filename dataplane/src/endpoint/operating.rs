@@ -112,7 +112,7 @@ impl Operating {
             markers: self.markers_sent,
             packing: self.packing,
             alone_from: if by_reference && !self.markers_sent {
-                limits::BY_REFERENCE_MIN_OCTETS
+                limits::BY_REFERENCE_MIN_BYTES
             } else {
                 u32::MAX
             },

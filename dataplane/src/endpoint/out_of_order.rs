@@ -126,7 +126,7 @@ impl<F: Frame> RdmapStream<'_, F> {
                 _ => false,
             }
         });
-        context.statistics.octets_verified += chain.octets_verified as u64;
+        context.statistics.bytes_verified += chain.octets_verified as u64;
         let end = positions.seq(chain.end);
         let may_place = chain.end > start && queue.may_place(held, first, end);
         if may_place {
@@ -135,7 +135,7 @@ impl<F: Frame> RdmapStream<'_, F> {
                 let reach = ReceiveContext { shared, stags, reads };
                 let placed = &mut context.placed_sends;
                 let copied = qp.receiver.place_out_of_order(&reach, placed, position, octets, located);
-                context.statistics.octets_copied_rx += copied as u64;
+                context.statistics.bytes_copied_rx += copied as u64;
                 context.statistics.fpdus_received += 1;
                 context.statistics.fpdus_placed_out_of_order += 1;
             });

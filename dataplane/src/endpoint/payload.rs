@@ -145,7 +145,7 @@ impl<'e> PayloadSources<'e> {
         let mut writer = FpduWriter::new(out, position, operating.send_framing());
         for fpdu in qp.sender.fpdus(run) {
             statistics.fpdus_sent += 1;
-            statistics.octets_copied_tx += u64::from(fpdu.octets);
+            statistics.bytes_copied_tx += u64::from(fpdu.octets);
             if !self.build_fpdu(&fpdu, qp, &mut writer) {
                 return false;
             }
@@ -160,9 +160,9 @@ impl<'e> PayloadSources<'e> {
         let header = &header[..header_octets];
         let payload_octets = descriptor.octets as usize;
         match descriptor.source {
-            Source::Memory(slice) if slice.octets == 0 => writer.push(header, 0, |_, _| true),
+            Source::Memory(slice) if slice.len == 0 => writer.push(header, 0, |_, _| true),
             Source::Memory(slice) => {
-                let target = self.stags.retained(slice.stag, slice.to, slice.octets as usize);
+                let target = self.stags.retained(slice.stag, slice.to, slice.len as usize);
                 target
                     .is_some_and(|target| writer.push(header, payload_octets, |at, out| target.read(at, out)))
             }
@@ -188,11 +188,11 @@ impl<'e> PayloadSources<'e> {
         let whole = segment.skip == 0
             && segment.octets as usize == fpdu::wire_len(0, descriptor.ulpdu_octets(), false)
             && !operating.markers_sent;
-        if !whole || descriptor.octets < limits::BY_REFERENCE_MIN_OCTETS {
+        if !whole || descriptor.octets < limits::BY_REFERENCE_MIN_BYTES {
             return None;
         }
         let Source::Memory(slice) = descriptor.source else { return None };
-        let target = self.stags.retained(slice.stag, slice.to, slice.octets as usize)?;
+        let target = self.stags.retained(slice.stag, slice.to, slice.len as usize)?;
         let (region, offset) = target.region();
         let payload = ConstantPayload { octets: target.constant()?, region, offset };
         Some(Reference { header: descriptor.header, payload, crc: operating.crc })
@@ -207,7 +207,7 @@ impl Reference<'_> {
         let payload_in = self.payload.append_fpdu(frame, headers, &header[..header_octets], self.crc);
         statistics.fpdus_sent += u64::from(payload_in.is_some());
         if payload_in == Some(PayloadIn::Copy) {
-            statistics.octets_copied_tx += self.payload.octets.len() as u64;
+            statistics.bytes_copied_tx += self.payload.octets.len() as u64;
         }
         payload_in.is_some()
     }

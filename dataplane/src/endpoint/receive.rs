@@ -157,7 +157,7 @@ impl<F: Frame> RdmapStream<'_, F> {
         let octets = InOrder { queue: tcp.received(), held: &context.pools.held };
         let located = match operating.fpdus.next(&octets) {
             Ok(Some(located)) => {
-                context.statistics.octets_verified += located.wire_len() as u64;
+                context.statistics.bytes_verified += located.wire_len() as u64;
                 located
             }
             // Octets placed beyond a gap are next, unless an FPDU before them is not whole.
@@ -167,7 +167,7 @@ impl<F: Frame> RdmapStream<'_, F> {
                 let bad_octets = operating.fpdus.needed(&octets);
                 let may_be_damage = operating.fpdus.may_be_damage(&octets, error);
                 if bad_octets <= octets.available() {
-                    context.statistics.octets_verified += bad_octets as u64;
+                    context.statistics.bytes_verified += bad_octets as u64;
                 }
                 if may_be_damage {
                     return self.drop_or_fail(bad_octets, error);
@@ -198,7 +198,7 @@ impl<F: Frame> RdmapStream<'_, F> {
         context.statistics.fpdus_received += 1;
         match received {
             Ok(Received::Placed { octets }) => {
-                context.statistics.octets_copied_rx += octets as u64;
+                context.statistics.bytes_copied_rx += octets as u64;
                 Step::Next
             }
             Ok(Received::RtrReceived | Received::RequestAccepted) => Step::Next,
@@ -207,7 +207,7 @@ impl<F: Frame> RdmapStream<'_, F> {
                 Step::Next
             }
             Ok(Received::ResponseCompleted { octets }) => {
-                context.statistics.octets_copied_rx += octets as u64;
+                context.statistics.bytes_copied_rx += octets as u64;
                 self.complete_sends();
                 Step::Next
             }

@@ -37,9 +37,9 @@ impl SendStream {
     }
 
     /// Keeps `octets`. `end` is the place after everything that TCP has queued. Returns false, and keeps
-    /// nothing, if that would be more than [`STREAM_SEND_OCTETS`](limits::STREAM_SEND_OCTETS).
+    /// nothing, if that would be more than [`STREAM_SEND_BYTES`](limits::STREAM_SEND_BYTES).
     pub fn push(&mut self, octets: Box<[u8]>, end: SeqNumber) -> bool {
-        if octets.len() + self.octets as usize > limits::STREAM_SEND_OCTETS {
+        if octets.len() + self.octets as usize > limits::STREAM_SEND_BYTES {
             return false;
         }
         if octets.is_empty() {
@@ -161,10 +161,10 @@ mod tests {
     #[test]
     fn what_is_kept_is_bounded() {
         let mut stream = SendStream::new();
-        assert!(stream.push(vec![0; limits::STREAM_SEND_OCTETS].into(), END));
+        assert!(stream.push(vec![0; limits::STREAM_SEND_BYTES].into(), END));
         assert!(!stream.push([0].into(), END));
         stream.note_queued(stream.unqueued_octets());
-        stream.release(END + limits::STREAM_SEND_OCTETS as u32);
+        stream.release(END + limits::STREAM_SEND_BYTES as u32);
         assert!(stream.push([0].into(), END));
     }
 }

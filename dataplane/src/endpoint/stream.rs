@@ -45,7 +45,7 @@ impl<F: Frame> Endpoint<'_, F> {
         }
         let (connection, context) = (&mut *self.connection, &mut *self.context);
         while context.events.has_room() {
-            let octets = octets_for_control(connection).min(limits::STREAM_EVENT_OCTETS);
+            let octets = octets_for_control(connection).min(limits::STREAM_EVENT_BYTES);
             if octets == 0 {
                 return;
             }
@@ -88,7 +88,7 @@ impl<F: Frame> Endpoint<'_, F> {
 
 /// Returns how many streaming octets control may have a copy of now, if there is room for events.
 pub(super) fn octets_for_control(connection: &Connection) -> usize {
-    let room = limits::STREAM_UNCONSUMED_OCTETS.saturating_sub(connection.unconsumed_octets as usize);
+    let room = limits::STREAM_UNCONSUMED_BYTES.saturating_sub(connection.unconsumed_octets as usize);
     connection.uncopied_octets().min(room)
 }
 

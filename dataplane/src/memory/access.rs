@@ -38,7 +38,7 @@ bitflags! {
 impl Access {
     /// All rights that a peer can have.
     pub const REMOTE: Self = Self::REMOTE_READ.union(Self::REMOTE_WRITE).union(Self::REMOTE_ATOMIC);
-    /// All rights by which octets change.
+    /// All rights by which bytes change.
     pub const ANY_WRITE: Self = Self::LOCAL_WRITE.union(Self::REMOTE_WRITE).union(Self::REMOTE_ATOMIC);
 }
 
@@ -80,7 +80,7 @@ pub struct Grant {
     /// The only stream that may use it, if it is not for all of the domain.
     // Requirements: DDP-8.2-02, DDP-8.3-03
     pub stream: Option<u32>,
-    /// The Tagged Offset of the region's first octet.
+    /// The Tagged Offset of the region's first byte.
     pub base_to: u64,
     /// The rights. A [`FastRegistration`] cannot grant more.
     pub access: Access,
@@ -102,9 +102,9 @@ pub struct Binding {
     pub registration: STag,
     /// Where the window begins, in Tagged Offsets of the registration.
     pub to: u64,
-    /// Its octets, at least one.
-    pub octets: u64,
-    /// The rights of the peer, only those of [`Access::REMOTE`]. Rights to change octets need a registration
+    /// Its bytes, at least one.
+    pub len: u64,
+    /// The rights of the peer, only those of [`Access::REMOTE`]. Rights to change bytes need a registration
     /// with [`Access::LOCAL_WRITE`]; the registration needs no remote rights.
     pub access: Access,
     /// If set, Tagged Offsets of the window count from zero, so that the peer does not learn its position;
@@ -118,11 +118,11 @@ pub struct Binding {
 pub struct FastRegistration {
     /// The next STag of the registration: its slot, with another key than it has now.
     pub stag: STag,
-    /// The first octet, counted from the beginning of the memory.
+    /// The first byte, counted from the beginning of the memory.
     pub offset: u64,
-    /// Octets, at least one.
-    pub octets: u64,
-    /// The Tagged Offset of the first octet.
+    /// Bytes, at least one.
+    pub len: u64,
+    /// The Tagged Offset of the first byte.
     pub base_to: u64,
     /// The rights, at most those of the first registration of the memory.
     pub access: Access,

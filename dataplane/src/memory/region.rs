@@ -229,7 +229,7 @@ impl fmt::Debug for Region {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Region")
             .field("start", &self.start)
-            .field("octets", &self.octets)
+            .field("len", &self.octets)
             .field("constant", &self.constant)
             .finish_non_exhaustive()
     }

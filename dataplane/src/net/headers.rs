@@ -57,7 +57,7 @@ impl<D: Device> Host<D> {
     /// Returns the MSS of segments to `remote` on the host's link, which leaves room for the headers without
     /// options (RFC 9293 §3.7.1, RFC 8200 §8.3).
     pub fn mss_octets(&self, remote: IpAddr) -> u16 {
-        let mss_octets = self.capabilities.mtu_octets.saturating_sub(min_headers_octets(remote).into());
+        let mss_octets = self.capabilities.mtu_bytes.saturating_sub(min_headers_octets(remote).into());
         mss_octets.min(usize::from(u16::MAX)) as u16
     }
 

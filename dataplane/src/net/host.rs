@@ -83,7 +83,7 @@ impl<D: Device> Host<D> {
             routes,
             neighbours: Neighbours::new(&neighbours, &mut secret.random(Purpose::Neighbours)),
             path_mtus: PathMtus::new(),
-            reassembly: Reassembly::new(capabilities.mtu_octets.max(limits::REASSEMBLY_MIN_OCTETS)),
+            reassembly: Reassembly::new(capabilities.mtu_bytes.max(limits::REASSEMBLY_MIN_BYTES)),
             flow_labels: KeyedHash::new(secret.derive(Purpose::FlowLabels)),
             echo_replies: RateLimit::new(
                 limits::ECHO_REPLIES_PER_SECOND,

@@ -80,7 +80,7 @@ impl<D: Device> Host<D> {
 
     /// Checks that the device can send a packet as long as `packet`: it may receive longer ones.
     const fn check_fits(&self, packet: &Packet) -> Result<(), DropCause> {
-        if packet.end - packet.network > self.capabilities.mtu_octets {
+        if packet.end - packet.network > self.capabilities.mtu_bytes {
             return Err(DropCause::OtherProtocol);
         }
         Ok(())

@@ -70,7 +70,7 @@ fn plausible_mtu(segment: &Segment, mtu_octets: u16) -> Result<u16, DropCause> {
 
 /// Returns the least MTU that a path to `remote` can have.
 const fn least_mtu(remote: IpAddr) -> u16 {
-    if remote.is_ipv4() { limits::PATH_MTU_MIN_IPV4_OCTETS } else { limits::PATH_MTU_MIN_IPV6_OCTETS }
+    if remote.is_ipv4() { limits::PATH_MTU_MIN_IPV4_BYTES } else { limits::PATH_MTU_MIN_IPV6_BYTES }
 }
 
 /// Returns the error in an ICMP message that is no echo request.
@@ -128,11 +128,11 @@ mod tests {
         for (segment, mtu_octets, expected) in [
             (v4, 1400, Some(1400)),
             (v4, 1500, None),
-            (v4, limits::PATH_MTU_MIN_IPV4_OCTETS, Some(limits::PATH_MTU_MIN_IPV4_OCTETS)),
-            (v4, limits::PATH_MTU_MIN_IPV4_OCTETS - 1, None),
+            (v4, limits::PATH_MTU_MIN_IPV4_BYTES, Some(limits::PATH_MTU_MIN_IPV4_BYTES)),
+            (v4, limits::PATH_MTU_MIN_IPV4_BYTES - 1, None),
             (v4, 0, Some(1492)),
             (v6, 1499, Some(1499)),
-            (v6, limits::PATH_MTU_MIN_IPV6_OCTETS - 1, None),
+            (v6, limits::PATH_MTU_MIN_IPV6_BYTES - 1, None),
             (v6, 0, None),
         ] {
             assert_eq!(plausible_mtu(&segment, mtu_octets).ok(), expected, "{mtu_octets} for {segment:?}");

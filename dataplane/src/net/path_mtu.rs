@@ -53,7 +53,7 @@ impl PathMtus {
 /// the length of the packet that it refused.
 pub fn plateau_below(packet_octets: u32) -> Option<u16> {
     const PLATEAUS: [u16; 8] =
-        [32_000, 17_914, 8166, 4352, 2002, 1492, 1006, limits::PATH_MTU_MIN_IPV4_OCTETS];
+        [32_000, 17_914, 8166, 4352, 2002, 1492, 1006, limits::PATH_MTU_MIN_IPV4_BYTES];
     PLATEAUS.into_iter().find(|plateau| u32::from(*plateau) < packet_octets)
 }
 

@@ -158,10 +158,10 @@ impl ActiveWqe {
     #[inline]
     pub fn note_memory(&mut self, stags: &StagTable) {
         if let [local] = self.request.slices()
-            && local.octets >= limits::BY_REFERENCE_MIN_OCTETS
+            && local.len >= limits::BY_REFERENCE_MIN_BYTES
             && self.request.operation().sends_local()
         {
-            let target = stags.retained(local.stag, local.to, local.octets as usize);
+            let target = stags.retained(local.stag, local.to, local.len as usize);
             self.refers = target.is_some_and(|target| !target.region().0.is_copied());
         }
     }
@@ -188,7 +188,7 @@ impl ActiveWqe {
             [local] if self.request.operation().sends_local() => Source::Memory(Slice {
                 stag: local.stag,
                 to: local.to.wrapping_add(u64::from(offset)),
-                octets,
+                len: octets,
             }),
             _ => Source::Request { number, offset },
         };
@@ -212,7 +212,7 @@ impl ActiveWqe {
                 ReadRequest {
                     sink_stag: sink.stag,
                     sink_to: sink.to,
-                    size: sink.octets,
+                    size: sink.len,
                     source_stag: stag,
                     source_to: to,
                 }
@@ -232,7 +232,7 @@ impl ActiveWqe {
             return copy_part(data, offset, out);
         }
         payload::parts(self.request.slices(), offset, out.len()).all(|(at, part)| {
-            let octets = part.octets as usize;
+            let octets = part.len as usize;
             let source = stags.retained(part.stag, part.to, octets);
             let place = out.get_mut(at..at + octets);
             source.zip(place).is_some_and(|(source, place)| source.read(0, place))
@@ -282,7 +282,7 @@ fn atomic_request(operation: Operation, identifier: u32) -> Option<AtomicRequest
 // Requirements: DDP-5.2-02
 pub fn check_shape(request: &SendRequest, reads: bool) -> Result<(), PostError> {
     let local = &request.local;
-    if local.octets() > u64::from(u32::MAX) {
+    if local.len() > u64::from(u32::MAX) {
         return Err(PostError::TooLong);
     }
     if request.operation.expects_response() && !reads {
@@ -293,12 +293,12 @@ pub fn check_shape(request: &SendRequest, reads: bool) -> Result<(), PostError> 
         // One Read Response writes one buffer.
         Operation::Read { .. } => matches!(local, Payload::Gather(list) if list.as_slice().len() <= 1),
         Operation::FetchAdd { .. } | Operation::CompareSwap { .. } | Operation::Swap { .. } => {
-            matches!(local.slices(), [slice] if slice.octets as usize == VALUE_OCTETS)
+            matches!(local.slices(), [slice] if slice.len as usize == VALUE_OCTETS)
         }
         Operation::Immediate { .. }
         | Operation::LocalInvalidate { .. }
         | Operation::Bind(_)
-        | Operation::Register(_) => local.octets() == 0,
+        | Operation::Register(_) => local.is_empty(),
     };
     if fits { Ok(()) } else { Err(PostError::LocalShape) }
 }
@@ -318,7 +318,7 @@ pub fn check(request: &Wqe, shared: &SharedQp, stags: &StagTable, reads: bool) -
     }
     let rights = if request.expects_response() { Access::LOCAL_WRITE } else { Access::empty() };
     let reachable = |slice: &Slice| {
-        let octets = slice.octets as usize;
+        let octets = slice.len as usize;
         octets == 0 || stags.check(slice.stag, shared.accessor(), rights, slice.to, octets).is_ok()
     };
     if request.slices().iter().all(reachable) { Status::Success } else { Status::LocalProtection }

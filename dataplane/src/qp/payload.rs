@@ -10,10 +10,10 @@ use crate::memory::STag;
 pub struct Slice {
     /// The registration.
     pub stag: STag,
-    /// The Tagged Offset of the first octet.
+    /// The Tagged Offset of the first byte.
     pub to: u64,
-    /// Octets.
-    pub octets: u32,
+    /// The length in bytes.
+    pub len: u32,
 }
 
 /// More ranges than [`SCATTER_GATHER_ELEMENTS`](limits::SCATTER_GATHER_ELEMENTS).
@@ -21,7 +21,7 @@ pub struct Slice {
 #[error("{0} ranges are more than the {max} of a work request", max = limits::SCATTER_GATHER_ELEMENTS)]
 pub struct TooManySlices(pub usize);
 
-/// A scatter/gather list: ranges of memory in the order of their octets in the message.
+/// A scatter/gather list: ranges of memory in the order of their bytes in the message.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SliceList {
     slices: [Slice; limits::SCATTER_GATHER_ELEMENTS],
@@ -37,30 +37,30 @@ impl SliceList {
         &self.slices[..usize::from(self.len)]
     }
 
-    /// Octets of all ranges together.
+    /// The bytes of all ranges together.
     #[inline]
-    pub fn octets(&self) -> u64 {
-        self.as_slice().iter().map(|slice| u64::from(slice.octets)).sum()
+    pub fn byte_len(&self) -> u64 {
+        self.as_slice().iter().map(|slice| u64::from(slice.len)).sum()
     }
 
-    /// The parts of the ranges that hold the `octets` octets from `offset`: for each, its offset relative to
-    /// `offset`, and the part. Octets after the end of the list are left out.
-    pub fn parts(&self, offset: u64, octets: usize) -> impl Iterator<Item = (usize, Slice)> {
-        parts(self.as_slice(), offset, octets)
+    /// The parts of the ranges that hold the `len` bytes from `offset`: for each, its offset relative to
+    /// `offset`, and the part. Bytes after the end of the list are left out.
+    pub fn parts(&self, offset: u64, len: usize) -> impl Iterator<Item = (usize, Slice)> {
+        parts(self.as_slice(), offset, len)
     }
 }
 
-/// The parts of `slices` that hold the `octets` octets from `offset`, as [`SliceList::parts`].
-pub(super) fn parts(slices: &[Slice], offset: u64, octets: usize) -> impl Iterator<Item = (usize, Slice)> {
-    let (mut begin, wanted) = (0, offset..offset.saturating_add(octets as u64));
+/// The parts of `slices` that hold the `len` bytes from `offset`, as [`SliceList::parts`].
+pub(super) fn parts(slices: &[Slice], offset: u64, len: usize) -> impl Iterator<Item = (usize, Slice)> {
+    let (mut begin, wanted) = (0, offset..offset.saturating_add(len as u64));
     slices.iter().filter_map(move |slice| {
-        let end = begin + u64::from(slice.octets);
+        let end = begin + u64::from(slice.len);
         let (from, to) = (wanted.start.max(begin), wanted.end.min(end));
         let skipped = from.saturating_sub(begin);
         begin = end;
         (from < to).then(|| {
             let part =
-                Slice { stag: slice.stag, to: slice.to.wrapping_add(skipped), octets: (to - from) as u32 };
+                Slice { stag: slice.stag, to: slice.to.wrapping_add(skipped), len: (to - from) as u32 };
             ((from - wanted.start) as usize, part)
         })
     })
@@ -92,24 +92,24 @@ impl TryFrom<&[Slice]> for SliceList {
     }
 }
 
-/// More octets than [`INLINE_OCTETS`](limits::INLINE_OCTETS).
+/// More bytes than [`INLINE_BYTES`](limits::INLINE_BYTES).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0} octets are more than the {max} that go inline", max = limits::INLINE_OCTETS)]
+#[error("{0} bytes are more than the {max} that go inline", max = limits::INLINE_BYTES)]
 pub struct TooLongForInline(pub usize);
 
-/// Inline data: octets in the work request. They need no registration, and their source may be reused at
+/// Inline data: bytes in the work request. They need no registration, and their source may be reused at
 /// once.
 #[derive(Clone, Copy, Debug)]
 pub struct InlineData {
-    octets: [u8; limits::INLINE_OCTETS],
+    bytes: [u8; limits::INLINE_BYTES],
     len: u8,
 }
 
 impl InlineData {
-    /// The octets.
+    /// The bytes.
     #[inline]
     pub fn as_slice(&self) -> &[u8] {
-        &self.octets[..usize::from(self.len)]
+        &self.bytes[..usize::from(self.len)]
     }
 }
 
@@ -124,9 +124,9 @@ impl Eq for InlineData {}
 impl TryFrom<&[u8]> for InlineData {
     type Error = TooLongForInline;
 
-    fn try_from(octets: &[u8]) -> Result<Self, TooLongForInline> {
-        let mut data = Self { octets: [0; limits::INLINE_OCTETS], len: octets.len() as u8 };
-        data.octets.get_mut(..octets.len()).ok_or(TooLongForInline(octets.len()))?.copy_from_slice(octets);
+    fn try_from(bytes: &[u8]) -> Result<Self, TooLongForInline> {
+        let mut data = Self { bytes: [0; limits::INLINE_BYTES], len: bytes.len() as u8 };
+        data.bytes.get_mut(..bytes.len()).ok_or(TooLongForInline(bytes.len()))?.copy_from_slice(bytes);
         Ok(data)
     }
 }
@@ -136,7 +136,7 @@ impl TryFrom<&[u8]> for InlineData {
 pub enum Payload {
     /// Ranges of registered memory; they belong to the stack until the completion.
     Gather(SliceList),
-    /// Octets in the request.
+    /// Bytes in the request.
     Inline(InlineData),
 }
 
@@ -148,13 +148,19 @@ impl Payload {
         lender: None,
     });
 
-    /// The length in octets.
+    /// The length in bytes.
     #[inline]
-    pub fn octets(&self) -> u64 {
+    pub fn len(&self) -> u64 {
         match self {
-            Self::Gather(list) => list.octets(),
+            Self::Gather(list) => list.byte_len(),
             Self::Inline(data) => u64::from(data.len),
         }
+    }
+
+    /// Returns true if there is no byte.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     /// The ranges of memory; none if the data is inline.
@@ -167,7 +173,7 @@ impl Payload {
     }
 }
 
-const EMPTY_SLICE: Slice = Slice { stag: STag(0), to: 0, octets: 0 };
+const EMPTY_SLICE: Slice = Slice { stag: STag(0), to: 0, len: 0 };
 
 impl Default for Payload {
     fn default() -> Self {
@@ -198,13 +204,13 @@ mod tests {
     use super::*;
 
     fn slice(stag: u32, to: u64, octets: u32) -> Slice {
-        Slice { stag: STag(stag), to, octets }
+        Slice { stag: STag(stag), to, len: octets }
     }
 
     #[test]
     fn parts_cut_across_ranges() {
         let list = SliceList::try_from(&[slice(1, 10, 3), slice(2, 0, 0), slice(3, 100, 5)][..]).unwrap();
-        assert_eq!(list.octets(), 8);
+        assert_eq!(list.byte_len(), 8);
         let parts = |offset, octets| list.parts(offset, octets).collect::<Vec<_>>();
         assert_eq!(parts(0, 8), [(0, slice(1, 10, 3)), (3, slice(3, 100, 5))]);
         assert_eq!(parts(2, 3), [(0, slice(1, 12, 1)), (1, slice(3, 100, 2))]);
@@ -218,7 +224,7 @@ mod tests {
         let slices = [slice(1, 0, 1); limits::SCATTER_GATHER_ELEMENTS + 1];
         assert_eq!(SliceList::try_from(&slices[..]), Err(TooManySlices(slices.len())));
         assert_eq!(SliceList::try_from(&slices[1..]).unwrap().as_slice(), &slices[1..]);
-        let octets = [7; limits::INLINE_OCTETS + 1];
+        let octets = [7; limits::INLINE_BYTES + 1];
         assert_eq!(InlineData::try_from(&octets[..]), Err(TooLongForInline(octets.len())));
         assert_eq!(InlineData::try_from(&octets[1..]).unwrap().as_slice(), &octets[1..]);
         assert!(SliceList::try_from(&[slice(1, 0, 1); 300][..]).is_err());

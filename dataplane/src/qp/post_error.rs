@@ -15,7 +15,7 @@ pub enum PostError {
     #[error("the queue pair is {0:?}: no work is taken")]
     WrongState(QpState),
     /// The payload is longer than a message can be (2^32 - 1 bytes).
-    #[error("the octets are more than a message can have")]
+    #[error("the bytes are more than a message can have")]
     TooLong,
     /// A Read or an Atomic Operation on a connection on which the ends agreed on none.
     #[error("the ends agreed on no RDMA Reads and Atomic Operations: see ReadsWanted and Terms")]
@@ -24,7 +24,7 @@ pub enum PostError {
     /// eight bytes, and some operations take no payload.
     #[error(
         "the operation does not go with this memory: a Read has one range, an Atomic Operation one of \
-        eight octets"
+        eight bytes"
     )]
     LocalShape,
     /// The batch holds as many requests as it can.
@@ -34,7 +34,7 @@ pub enum PostError {
     #[error("the queue pair takes its receives from a shared receive queue: post them there")]
     SharedReceives,
     /// The range at the peer is not inside the memory that it has advertised.
-    #[error("the range is not inside the {advertised} octets that the peer has advertised")]
+    #[error("the range is not inside the {advertised} bytes that the peer has advertised")]
     OutsideAdvertisement {
         /// Bytes advertised.
         advertised: u32,

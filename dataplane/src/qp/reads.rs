@@ -96,7 +96,7 @@ impl OutboundReads {
             // Requirements: RDMAP-7.2-02
             return Err(StreamError::Rdmap(RdmapError::UnexpectedOpcode));
         };
-        let left = (sink.octets - delivered) as usize;
+        let left = (sink.len - delivered) as usize;
         // STag and offset of an empty segment are ignored.
         // Requirements: DDP-5.2-09
         let in_place = payload_octets == 0
@@ -116,7 +116,7 @@ impl OutboundReads {
             OutboundRequest::Read { sink, .. } if header.stag == sink.stag => {
                 let at = header.to.checked_sub(sink.to);
                 at.and_then(|at| at.checked_add(payload_octets as u64))
-                    .is_some_and(|end| end <= u64::from(sink.octets))
+                    .is_some_and(|end| end <= u64::from(sink.len))
             }
             _ => false,
         })
@@ -208,7 +208,7 @@ impl InboundReads {
             ResponsePayload::Memory(source) => {
                 debug_assert!(self.has_room_for_read(), "has_room_for_read was asked");
                 self.reads += 1;
-                if source.octets > 0 {
+                if source.len > 0 {
                     stags.retain(source.stag);
                 }
             }
@@ -257,7 +257,7 @@ impl InboundReads {
         self.queued = self.queued.saturating_sub(1);
         if let ResponsePayload::Memory(source) = response.payload {
             self.reads -= 1;
-            if source.octets > 0 {
+            if source.len > 0 {
                 stags.release(source.stag);
             }
         }

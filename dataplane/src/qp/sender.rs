@@ -52,7 +52,7 @@ pub struct Sender {
     provider_message: Option<ProviderMessage>,
     /// The Terminate Message, once there is one to send. Nothing follows it.
     // Requirements: RDMAP-5.4-04
-    terminate: Option<ArrayVec<u8, { limits::TERMINATE_OCTETS }>>,
+    terminate: Option<ArrayVec<u8, { limits::TERMINATE_BYTES }>>,
     terminate_queued: bool,
 }
 
@@ -509,7 +509,7 @@ impl Sender {
     }
 
     /// Sends `message`, a Terminate, and nothing after it.
-    pub fn terminate(&mut self, message: ArrayVec<u8, { limits::TERMINATE_OCTETS }>) {
+    pub fn terminate(&mut self, message: ArrayVec<u8, { limits::TERMINATE_BYTES }>) {
         self.terminate.get_or_insert(message);
     }
 
@@ -568,7 +568,7 @@ fn next_response(inbound: &InboundReads, room: &SegmentRoom) -> Option<FpduRun> 
     let source = match response.payload {
         ResponsePayload::Memory(source) => {
             let to = source.to.wrapping_add(u64::from(offset));
-            Source::Memory(Slice { stag: source.stag, to, octets })
+            Source::Memory(Slice { stag: source.stag, to, len: octets })
         }
         ResponsePayload::Atomic { identifier, original } => Source::AtomicResponse { identifier, original },
     };
@@ -577,12 +577,12 @@ fn next_response(inbound: &InboundReads, room: &SegmentRoom) -> Option<FpduRun> 
 
 /// Calls `f` for each registration that the payload of a request lies in.
 fn each_memory(request: &Wqe, f: impl FnMut(STag)) {
-    request.slices().iter().filter(|slice| slice.octets > 0).map(|slice| slice.stag).for_each(f);
+    request.slices().iter().filter(|slice| slice.len > 0).map(|slice| slice.stag).for_each(f);
 }
 
 /// A Terminate always fits the smallest MULPDU.
 // Requirements: MPA-3-05
-const _: () = assert!(limits::TERMINATE_OCTETS + ddp::Untagged::LEN <= mpa::fpdu::MULPDU_MIN);
+const _: () = assert!(limits::TERMINATE_BYTES + ddp::Untagged::LEN <= mpa::fpdu::MULPDU_MIN);
 
 #[cfg(test)]
 mod tests;

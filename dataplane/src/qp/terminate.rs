@@ -17,7 +17,7 @@ use crate::wire::rdmap::Terminate;
 pub fn message(
     error: StreamError,
     fault: Option<&Fault>,
-) -> Option<ArrayVec<u8, { limits::TERMINATE_OCTETS }>> {
+) -> Option<ArrayVec<u8, { limits::TERMINATE_BYTES }>> {
     let (layer, error_type, code, names_segment) = match error {
         StreamError::Tcp(_) | StreamError::NoFpdu | StreamError::Terminated { .. } => return None,
         // Errors of the lower layer carry no headers.
@@ -43,7 +43,7 @@ pub fn message(
         },
         None => bare,
     };
-    let mut octets = ArrayVec::from([0; limits::TERMINATE_OCTETS]);
+    let mut octets = ArrayVec::from([0; limits::TERMINATE_BYTES]);
     let len = terminate.emit(&mut octets);
     octets.truncate(len);
     Some(octets)

@@ -21,39 +21,39 @@ impl fmt::Debug for QpNumber {
 // Requirements: RDMAP-3.2-01
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// RDMAP Send: the octets arrive in the buffer of a receive work request of the peer (RFC 5040 §5.3).
+    /// RDMAP Send: the bytes arrive in the buffer of a receive work request of the peer (RFC 5040 §5.3).
     Send {
         /// An STag of the peer that it invalidates when the message is Delivered.
         invalidate: Option<STag>,
         /// Whether the message is to wake a peer that waits for a solicited event.
         solicited: bool,
     },
-    /// RDMA Write: the octets arrive in the peer's memory (RFC 5040 §5.1).
+    /// RDMA Write: the bytes arrive in the peer's memory (RFC 5040 §5.1).
     Write {
         /// The peer's registration.
         stag: STag,
         /// The Tagged Offset in it.
         to: u64,
     },
-    /// RDMA Write, then Immediate Data: eight octets that complete a receive of the peer (RFC 7306 §6).
+    /// RDMA Write, then Immediate Data: eight bytes that complete a receive of the peer (RFC 7306 §6).
     WriteWithImmediate {
         /// The peer's registration.
         stag: STag,
         /// The Tagged Offset in it.
         to: u64,
-        /// The eight octets, most significant first on the wire.
+        /// The eight bytes, most significant first on the wire.
         immediate: u64,
         /// Whether it is to wake a peer that sleeps until such a message.
         solicited: bool,
     },
     /// Immediate Data alone.
     Immediate {
-        /// The eight octets, most significant first on the wire.
+        /// The eight bytes, most significant first on the wire.
         immediate: u64,
         /// Whether it is to wake a peer that sleeps until such a message.
         solicited: bool,
     },
-    /// RDMA Read: octets of the peer's memory arrive in the one range of `local`, as many as it has (RFC 5040
+    /// RDMA Read: bytes of the peer's memory arrive in the one range of `local`, as many as it has (RFC 5040
     /// §5.2).
     Read {
         /// The peer's registration.
@@ -61,7 +61,7 @@ pub enum Operation {
         /// The Tagged Offset in it.
         to: u64,
     },
-    /// Adds to eight octets of the peer's memory, aligned to eight (RFC 7306 §5.1.1). The value before is
+    /// Adds to eight bytes of the peer's memory, aligned to eight (RFC 7306 §5.1.1). The value before is
     /// placed in `local`. Values are integers in the byte order of each machine.
     FetchAdd {
         /// The peer's registration.
@@ -73,7 +73,7 @@ pub enum Operation {
         /// The most significant bit of each field that is added to on its own; zero for one field of 64 bits.
         mask: u64,
     },
-    /// Replaces bits of eight octets of the peer's memory if other bits are as expected (RFC 7306 §5.1.2).
+    /// Replaces bits of eight bytes of the peer's memory if other bits are as expected (RFC 7306 §5.1.2).
     /// Otherwise as [`FetchAdd`](Self::FetchAdd).
     CompareSwap {
         /// The peer's registration.
@@ -89,7 +89,7 @@ pub enum Operation {
         /// The bits that are replaced.
         swap_mask: u64,
     },
-    /// Replaces bits of eight octets of the peer's memory. On the wire it is a
+    /// Replaces bits of eight bytes of the peer's memory. On the wire it is a
     /// [`CompareSwap`](Self::CompareSwap) that compares no bits.
     Swap {
         /// The peer's registration.
@@ -152,8 +152,8 @@ impl Operation {
 /// completion.
 ///
 /// The memory is read whenever a segment is built, also for a retransmission. If the application, a peer with
-/// the right, or another request writes to it meanwhile, each FPDU carries either old or new octets, and
-/// nothing else is affected (RFC 5040 §5.5): the CRC of each FPDU covers the octets that it carries. After
+/// the right, or another request writes to it meanwhile, each FPDU carries either old or new bytes, and
+/// nothing else is affected (RFC 5040 §5.5): the CRC of each FPDU covers the bytes that it carries. After
 /// the completion the memory is not read any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SendRequest {
@@ -195,11 +195,11 @@ impl ReceiveRequest {
         Self { id, local: local.into() }
     }
 
-    /// Octets of the longest message that fits the buffer. A message has at most 2^32 - 1, however large the
+    /// Bytes of the longest message that fits the buffer. A message has at most 2^32 - 1, however large the
     /// buffer is.
     // Requirements: DDP-5.2-02
     pub(super) fn longest_message(&self) -> u64 {
-        self.local.octets().min(u64::from(u32::MAX))
+        self.local.byte_len().min(u64::from(u32::MAX))
     }
 
     /// Its completion.
@@ -234,7 +234,7 @@ pub enum CompletionKind {
 /// How a work request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// Success. For sends, TCP has the acknowledgement of the last octet, which does not mean that the peer
+    /// Success. For sends, TCP has the acknowledgement of the last byte, which does not mean that the peer
     /// has accepted the message; for receives, the message was Delivered.
     // Requirements: DDP-5.4-04
     Success,
@@ -266,10 +266,10 @@ pub struct Completion {
     pub kind: CompletionKind,
     /// How it ended.
     pub status: Status,
-    /// For receives, octets of the message; for sends, octets sent.
+    /// For receives, bytes of the message; for sends, bytes sent.
     // Requirements: DDP-5.4-02
-    pub octets: u32,
-    /// The eight octets of received Immediate Data; the buffer is not touched.
+    pub byte_len: u32,
+    /// The eight bytes of received Immediate Data; the buffer is not touched.
     pub immediate: Option<u64>,
     /// The STag that a received message has invalidated.
     // Requirements: RDMAP-5.3-08
@@ -282,8 +282,8 @@ pub struct Completion {
 
 impl Completion {
     /// A completion without Immediate Data, invalidation or solicited event.
-    pub const fn new(qp: QpNumber, id: u64, kind: CompletionKind, status: Status, octets: u32) -> Self {
+    pub const fn new(qp: QpNumber, id: u64, kind: CompletionKind, status: Status, byte_len: u32) -> Self {
         let (immediate, invalidated) = (None, None);
-        Self { id, qp, kind, status, octets, immediate, invalidated, solicited: false, lent: false }
+        Self { id, qp, kind, status, byte_len, immediate, invalidated, solicited: false, lent: false }
     }
 }

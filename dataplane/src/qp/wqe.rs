@@ -64,7 +64,7 @@ impl CompactWqe {
     const NONE: Self = Self {
         id: 0,
         operand: 0,
-        local: Slice { stag: STag(0), to: 0, octets: 0 },
+        local: Slice { stag: STag(0), to: 0, len: 0 },
         stag: STag(0),
         lender: 0,
         flags: WqeFlags::empty(),
@@ -227,9 +227,8 @@ impl Wqe {
     #[inline]
     pub fn octets(&self) -> u32 {
         // Without a range, `local` has no octets.
-        self.full().map_or(self.compact.local.octets, |request| {
-            u32::try_from(request.local.octets()).unwrap_or(u32::MAX)
-        })
+        self.full()
+            .map_or(self.compact.local.len, |request| u32::try_from(request.local.len()).unwrap_or(u32::MAX))
     }
 
     /// The lender of the memory, if it is lent.
@@ -277,14 +276,14 @@ mod tests {
                 window: stag,
                 registration: STag(9),
                 to: 1,
-                octets: 2,
+                len: 2,
                 access: Access::all(),
                 zero_based: true,
             }),
             Operation::Register(FastRegistration {
                 stag,
                 offset: 1,
-                octets: 2,
+                len: 2,
                 base_to: 3,
                 access: Access::empty(),
                 all_streams: true,
@@ -305,7 +304,7 @@ mod tests {
     }
 
     fn payloads() -> Vec<Payload> {
-        let slice = |octets| Slice { stag: STag(7), to: 1 << 40, octets };
+        let slice = |octets| Slice { stag: STag(7), to: 1 << 40, len: octets };
         vec![
             Payload::EMPTY,
             slice(0).into(),
@@ -332,7 +331,7 @@ mod tests {
                 assert_eq!((posted.signaled(), posted.fenced()), (signaled, fenced));
                 assert!(!posted.posted_after_close());
                 assert_eq!(posted.slices(), local.slices());
-                assert_eq!(u64::from(posted.octets()), local.octets());
+                assert_eq!(u64::from(posted.octets()), local.len());
                 match local {
                     Payload::Inline(data) => assert_eq!(posted.inline_octets(), Some(data.as_slice())),
                     Payload::Gather(_) => assert_eq!(posted.inline_octets(), None),
@@ -356,7 +355,7 @@ mod tests {
     #[test]
     fn a_write_with_immediate_is_two() {
         let operation = Operation::WriteWithImmediate { stag: STAG, to: 3, immediate: 4, solicited: true };
-        let local = Slice { stag: STag(7), to: 1, octets: 2 };
+        let local = Slice { stag: STag(7), to: 1, len: 2 };
         let request = SendRequest { fenced: true, ..SendRequest::new(5, operation, local) };
         let mut write = Wqe::new(&request, || None);
         let immediate = write.split_immediate().unwrap();

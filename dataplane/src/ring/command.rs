@@ -67,7 +67,7 @@ pub enum Command {
         connection: ConnectionId,
     },
     /// Sends streaming octets, MPA's startup frames among them, before Full Operation. At most
-    /// [`STREAM_SEND_OCTETS`](crate::limits::STREAM_SEND_OCTETS) may be unacknowledged: with more the
+    /// [`STREAM_SEND_BYTES`](crate::limits::STREAM_SEND_BYTES) may be unacknowledged: with more the
     /// connection is reset.
     Stream {
         /// The connection.

@@ -11,7 +11,7 @@ use crate::statistics::Statistics;
 use crate::tcp::{CloseReason, Snapshot};
 
 /// Octets received before Full Operation, at most one segment's worth.
-pub type StreamOctets = arrayvec::ArrayVec<u8, { limits::STREAM_EVENT_OCTETS }>;
+pub type StreamOctets = arrayvec::ArrayVec<u8, { limits::STREAM_EVENT_BYTES }>;
 
 /// An event of a core for control.
 #[derive(Debug)]

@@ -10,7 +10,7 @@ pub struct Config {
     /// TCP headers.
     pub mss_octets: u16,
     /// The largest receive window in octets, at most
-    /// [`limits::WINDOW_OCTETS_MAX`](crate::limits::WINDOW_OCTETS_MAX).
+    /// [`limits::WINDOW_BYTES_MAX`](crate::limits::WINDOW_BYTES_MAX).
     pub window_octets: u32,
     /// The offset of the timestamp clock, different for each pair of addresses and ports (RFC 7323 §7.1).
     pub timestamp_offset: u32,

@@ -55,7 +55,7 @@ const _: () = assert!(size_of::<Connection>() <= 776);
 
 impl Connection {
     fn new(state: State, config: Config, iss: SeqNumber) -> Self {
-        let path = PathMss::new(limits::DEFAULT_MSS_OCTETS);
+        let path = PathMss::new(limits::DEFAULT_MSS_BYTES);
         let algorithm = config.behaviour.congestion;
         Self {
             state,
@@ -244,7 +244,7 @@ impl Connection {
     /// Marks `from..to`, beyond a gap, as placed (see [`ReceiveQueue::place`]).
     pub fn place<P, F>(&mut self, pools: &mut Pools<P, F>, from: SeqNumber, to: SeqNumber) {
         self.receive.queue.place(&mut pools.held, from, to);
-        self.counters.placed_octets += u64::from((to - from).max(0).cast_unsigned());
+        self.counters.placed_bytes += u64::from((to - from).max(0).cast_unsigned());
     }
 
     /// Closes this end: a FIN follows everything queued.

@@ -22,16 +22,16 @@ pub struct Counters {
     pub ecn_reductions: u32,
     /// Segments that the peer has reported as received twice (RFC 2883).
     pub duplicate_deliveries: u32,
-    /// Times the peer has dropped octets that it had selectively acknowledged.
+    /// Times the peer has dropped bytes that it had selectively acknowledged.
     pub reneged: u32,
     /// Segments sent that were overtaken on their way.
     pub reordered_segments: u32,
     /// Segments received with data beyond a gap.
     pub out_of_order_segments: u64,
-    /// Octets received beyond a gap and kept.
-    pub out_of_order_octets: u64,
-    /// Of these, octets of FPDUs that were placed out of order; the others were held in their frames.
-    pub placed_octets: u64,
+    /// Bytes received beyond a gap and kept.
+    pub out_of_order_bytes: u64,
+    /// Of these, bytes of FPDUs that were placed out of order; the others were held in their frames.
+    pub placed_bytes: u64,
     /// Zero-window probes sent.
     pub window_probes: u32,
     /// Keepalive probes sent.
@@ -62,8 +62,8 @@ impl Counters {
             reneged,
             reordered_segments,
             out_of_order_segments,
-            out_of_order_octets,
-            placed_octets,
+            out_of_order_bytes,
+            placed_bytes,
             window_probes,
             keepalive_probes,
             cut_segments,
@@ -83,8 +83,8 @@ impl Counters {
         self.reneged += reneged;
         self.reordered_segments += reordered_segments;
         self.out_of_order_segments += out_of_order_segments;
-        self.out_of_order_octets += out_of_order_octets;
-        self.placed_octets += placed_octets;
+        self.out_of_order_bytes += out_of_order_bytes;
+        self.placed_bytes += placed_bytes;
         self.window_probes += window_probes;
         self.keepalive_probes += keepalive_probes;
         self.cut_segments += cut_segments;

@@ -217,7 +217,7 @@ impl Connection {
             }
             Insertion::OutOfOrder { from, to } => {
                 self.counters.out_of_order_segments += 1;
-                self.counters.out_of_order_octets += u64::from((to - from).max(0).cast_unsigned());
+                self.counters.out_of_order_bytes += u64::from((to - from).max(0).cast_unsigned());
                 if self.ack.sack {
                     self.ack.sack_blocks.on_held((from, to));
                 }

@@ -26,7 +26,7 @@ impl Connection {
         pools: &mut Pools<P, F>,
     ) -> bool {
         let outstanding = quoted >= self.send.una && quoted < self.send.queue.nxt();
-        let emss = mss_octets.saturating_sub(self.option_octets()).max(limits::MIN_MSS_OCTETS);
+        let emss = mss_octets.saturating_sub(self.option_octets()).max(limits::MIN_MSS_BYTES);
         if !outstanding || u32::from(emss) >= self.path.emss_octets() {
             return false;
         }
@@ -37,7 +37,7 @@ impl Connection {
     /// Limits segments to `mss_octets` octets of options and payload, as remembered from earlier connections
     /// on the path.
     pub fn limit_mss(&mut self, now: Instant, mss_octets: u16) {
-        let emss = mss_octets.saturating_sub(self.option_octets()).max(limits::MIN_MSS_OCTETS);
+        let emss = mss_octets.saturating_sub(self.option_octets()).max(limits::MIN_MSS_BYTES);
         if u32::from(emss) < self.path.emss_octets() {
             self.path.narrow(emss);
             self.congestion.set_emss(u32::from(emss));

@@ -9,7 +9,7 @@ pub struct Snapshot {
     /// Its state.
     pub state: State,
     /// Largest payload of a segment it sends (EMSS).
-    pub emss_octets: u16,
+    pub emss_bytes: u16,
     /// Whether both ends understand selective acknowledgements.
     pub sack: bool,
     /// Whether both ends send timestamps.
@@ -18,22 +18,22 @@ pub struct Snapshot {
     pub ecn: bool,
     /// The congestion control algorithm.
     pub congestion: Algorithm,
-    /// Octets that may be in flight.
-    pub window_octets: u32,
-    /// The slow-start threshold in octets; `u32::MAX` while nothing has set it.
-    pub threshold_octets: u32,
-    /// The peer's window in octets.
-    pub peer_window_octets: u32,
-    /// Octets sent and not acknowledged.
-    pub outstanding_octets: u32,
-    /// Octets presumed to be in the network.
-    pub in_flight_octets: u32,
-    /// Octets selectively acknowledged.
-    pub sacked_octets: u32,
-    /// Octets presumed lost and not retransmitted yet.
-    pub lost_octets: u32,
-    /// Octets queued and never sent.
-    pub unsent_octets: u32,
+    /// Bytes that may be in flight.
+    pub window_bytes: u32,
+    /// The slow-start threshold in bytes; `u32::MAX` while nothing has set it.
+    pub threshold_bytes: u32,
+    /// The peer's window in bytes.
+    pub peer_window_bytes: u32,
+    /// Bytes sent and not acknowledged.
+    pub outstanding_bytes: u32,
+    /// Bytes presumed to be in the network.
+    pub in_flight_bytes: u32,
+    /// Bytes selectively acknowledged.
+    pub sacked_bytes: u32,
+    /// Bytes presumed lost and not retransmitted yet.
+    pub lost_bytes: u32,
+    /// Bytes queued and never sent.
+    pub unsent_bytes: u32,
     /// The smoothed round-trip time in nanoseconds, once known.
     pub smoothed_rtt_ns: Option<u64>,
     /// Its variation in nanoseconds, once known.
@@ -44,9 +44,9 @@ pub struct Snapshot {
     pub rto_ns: u64,
     /// Whether reordering was seen on the way to the peer.
     pub reordering_seen: bool,
-    /// Frames held for octets received and not consumed.
+    /// Frames held for bytes received and not consumed.
     pub held_frames: usize,
-    /// Runs of octets placed beyond a gap that wait for their Delivery. [`Counters`] counts the octets.
+    /// Runs of bytes placed beyond a gap that wait for their Delivery. [`Counters`] counts the bytes.
     pub placed_runs: usize,
     /// The counters.
     pub counters: Counters,
@@ -57,19 +57,19 @@ impl Connection {
     pub fn snapshot(&self) -> Snapshot {
         Snapshot {
             state: self.state,
-            emss_octets: self.path.emss_octets() as u16,
+            emss_bytes: self.path.emss_octets() as u16,
             sack: self.ack.sack,
             timestamps: self.timestamps.negotiated,
             ecn: self.ecn.is_negotiated(),
             congestion: self.config.behaviour.congestion,
-            window_octets: self.congestion.window_octets(),
-            threshold_octets: self.congestion.threshold_octets(),
-            peer_window_octets: self.send.window_octets,
-            outstanding_octets: self.send.flight_octets(),
-            in_flight_octets: self.pipe_octets(),
-            sacked_octets: self.send.queue.sacked_octets(),
-            lost_octets: self.send.queue.lost_octets(),
-            unsent_octets: self.send.queue.unsent_octets(),
+            window_bytes: self.congestion.window_octets(),
+            threshold_bytes: self.congestion.threshold_octets(),
+            peer_window_bytes: self.send.window_octets,
+            outstanding_bytes: self.send.flight_octets(),
+            in_flight_bytes: self.pipe_octets(),
+            sacked_bytes: self.send.queue.sacked_octets(),
+            lost_bytes: self.send.queue.lost_octets(),
+            unsent_bytes: self.send.queue.unsent_octets(),
             smoothed_rtt_ns: self.rtt.smoothed_ns(),
             rtt_variation_ns: self.rtt.variation_ns(),
             least_rtt_ns: self.rtt.least_ns(),

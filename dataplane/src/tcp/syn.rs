@@ -64,8 +64,8 @@ impl Connection {
             self.timestamps.start(now, clock.value);
         }
         self.negotiate_ecn(syn.flags);
-        let peer_mss = syn.options.mss.unwrap_or(limits::DEFAULT_MSS_OCTETS);
-        let mss = peer_mss.min(self.config.mss_octets).max(limits::MIN_MSS_OCTETS);
+        let peer_mss = syn.options.mss.unwrap_or(limits::DEFAULT_MSS_BYTES);
+        let mss = peer_mss.min(self.config.mss_octets).max(limits::MIN_MSS_BYTES);
         self.path = PathMss::new(mss - self.option_octets());
         self.congestion = Congestion::new(self.config.behaviour.congestion, self.path.emss_octets());
     }

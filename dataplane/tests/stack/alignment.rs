@@ -25,7 +25,7 @@ fn growth(octets: u32) -> f64 {
     let (mut posted, mut completed) = (0, 0);
     while completed < MESSAGES {
         while posted < MESSAGES && posted - completed < 500 {
-            pair.a.write(posted, Slice { stag: SOURCE, to: 0, octets }, SINK, 0);
+            pair.a.write(posted, Slice { stag: SOURCE, to: 0, len: octets }, SINK, 0);
             posted += 1;
         }
         pair.step();

@@ -61,7 +61,7 @@ impl Bench {
     }
 
     fn post(&self, message: Message, octets: usize) {
-        let source = Slice { stag: SOURCE, to: 0, octets: octets as u32 };
+        let source = Slice { stag: SOURCE, to: 0, len: octets as u32 };
         let sink = Slice { stag: SINK, ..source };
         match message {
             Message::Send => {
@@ -111,7 +111,7 @@ fn a_source_may_change_while_frames_wait_at_the_device() {
         bench.pair.network.set_transmit_credit(End::A, None);
         assert_eq!(bench.completion(message), Status::Success, "{message:?}");
         assert_eq!(bench.bad_crcs(), 0, "{message:?}");
-        assert_eq!(bench.pair.a.statistics().octets_copied_tx, OCTETS as u64, "{message:?}");
+        assert_eq!(bench.pair.a.statistics().bytes_copied_tx, OCTETS as u64, "{message:?}");
     }
 }
 
@@ -251,7 +251,7 @@ fn constant_memory_goes_by_reference() {
         assert_eq!(bench.completion(message), Status::Success, "{message:?}");
         assert!(holds(&bench.sink, 0, &octets), "{message:?}");
         let (copied, least) =
-            (bench.pair.a.statistics().octets_copied_tx, u64::from(limits::BY_REFERENCE_MIN_OCTETS));
+            (bench.pair.a.statistics().bytes_copied_tx, u64::from(limits::BY_REFERENCE_MIN_BYTES));
         assert!(copied < least, "{message:?}: {copied} octets copied");
     }
 }

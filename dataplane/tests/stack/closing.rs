@@ -15,7 +15,7 @@ use warpline_dataplane::device::sim::EndConfig;
 const OWN: STag = STag::new(1, 7);
 
 fn slice(octets: u32) -> Slice {
-    Slice { stag: OWN, to: 0, octets }
+    Slice { stag: OWN, to: 0, len: octets }
 }
 
 /// Both ends in Full Operation, each with 4096 octets of memory called [`OWN`].
@@ -135,7 +135,7 @@ fn a_peer_that_still_sends_is_waited_for() {
         pair.b.send(id, slice(50));
     }
     assert_eq!(end_of(&mut pair, 60), Some((7, CloseReason::TimedOut)));
-    let received = pair.a.poll_completions().iter().filter(|done| done.octets == 50).count();
+    let received = pair.a.poll_completions().iter().filter(|done| done.byte_len == 50).count();
     assert_eq!(received, 10);
 
     let mut pair = established();

@@ -174,7 +174,7 @@ fn frames_go_before_their_device() {
     let network = inner.network();
     let device = Noticing { inner, notice: notice.clone(), burst: Vec::new(), leaving: VecDeque::new() };
     let rings = Rings::new();
-    let mut config = Config { window_octets: WINDOW_OCTETS, ..Config::new(address(1).into(), 24, [1, 2]) };
+    let mut config = Config { window_bytes: WINDOW_OCTETS, ..Config::new(address(1).into(), 24, [1, 2]) };
     config.neighbours.push(StaticNeighbour { address: address(2).into(), mac: PEER_MAC });
     let mut core = Core::new(device, config, rings.clone());
     let mut now = Instant::from_nanos(1);

@@ -87,7 +87,7 @@ impl Target {
             let grant = Grant::new(region.clone(), PD, base_to, access);
             peer.command(Command::Register { stag, grant });
         }
-        let local = Slice { stag: LOCAL, to: INBOX_TO, octets: 1024 };
+        let local = Slice { stag: LOCAL, to: INBOX_TO, len: 1024 };
         qp.post_receive(ReceiveRequest::new(1, local)).unwrap();
         if operation.initiator {
             peer.command(Command::Start { connection, operation });
@@ -126,7 +126,7 @@ impl Target {
     }
 
     fn post(&self, operation: Operation, octets: u32) {
-        let local = Slice { stag: LOCAL, to: 0, octets };
+        let local = Slice { stag: LOCAL, to: 0, len: octets };
         self.qp.post_send(SendRequest::new(2, operation, local)).unwrap();
     }
 
@@ -368,7 +368,7 @@ fn what_overtakes_the_indication_waits_for_it() {
     let ready = ReadyToReceive::Expect(RtrKinds::all());
     let operation = FullOperation { markers_received: true, ready, ..FullOperation::new(QP, false) };
     let mut target = Target::new(operation);
-    let local = Slice { stag: LOCAL, to: 2048, octets: 1024 };
+    let local = Slice { stag: LOCAL, to: 2048, len: 1024 };
     target.qp.post_receive(ReceiveRequest::new(2, local)).unwrap();
     target.peer.send(Flags::ACK, target.seq + rtr.len() as u32, target.ack, &message);
     target.send(&rtr);

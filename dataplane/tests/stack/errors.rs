@@ -36,7 +36,7 @@ fn what_is_right_is_placed() {
     assert!(holds(&target.regions[0].0, 240, b"0123456789abcdef"), "to the last octet of the registration");
     assert!(holds(&target.regions[3].0, 0, b"a message"));
     let completion = target.completions.poll().unwrap();
-    assert_eq!((completion.id, completion.status, completion.octets), (1, Status::Success, 9));
+    assert_eq!((completion.id, completion.status, completion.byte_len), (1, Status::Success, 9));
 }
 
 /// Tagged segments.
@@ -147,7 +147,7 @@ fn a_send_without_a_buffer() {
     target.send(&fpdu(&send(1, 0, b"")));
     let delivered = target.completions.poll().unwrap();
     assert_eq!(
-        (delivered.status, delivered.octets),
+        (delivered.status, delivered.byte_len),
         (Status::Success, 0),
         "RDMAP-5.3-06: an empty Send has a buffer"
     );
@@ -178,7 +178,7 @@ fn what_is_not_looked_at() {
     assert!(holds(&target.regions[0].0, 0, b"tagged"));
     assert!(holds(&target.regions[3].0, 0, b"one message"));
     let completion = target.completions.poll().unwrap();
-    assert_eq!((completion.status, completion.octets), (Status::Success, 11), "DDP-5.4-02");
+    assert_eq!((completion.status, completion.byte_len), (Status::Success, 11), "DDP-5.4-02");
 }
 
 /// A ULPDU too short for its header.

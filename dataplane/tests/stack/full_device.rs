@@ -50,7 +50,7 @@ fn many_ready() -> RawPeer {
         peer.inject(&RawPeer::segment(&from(ack), &[]));
         peer.settle();
         let Some(Event::Accepted { connection, .. }) = peer.events.pop() else { panic!("not accepted") };
-        let octets = vec![number as u8; limits::STREAM_SEND_OCTETS].into_boxed_slice();
+        let octets = vec![number as u8; limits::STREAM_SEND_BYTES].into_boxed_slice();
         peer.command(Command::Stream { connection, octets, then: AfterStream::Stay });
         peer.settle();
     }

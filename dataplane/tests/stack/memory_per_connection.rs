@@ -19,7 +19,7 @@ use warpline_dataplane::time::{Instant, SECOND};
 const IDLE_OCTETS_MAX: u64 = 1024;
 
 fn config(host: u8) -> Config {
-    Config { window_octets: 1 << 18, ..Config::new(address(host).into(), 24, [3, 4]) }
+    Config { window_bytes: 1 << 18, ..Config::new(address(host).into(), 24, [3, 4]) }
 }
 
 /// Octets that a core with room for `connections` keeps allocated, everything else being equal.

@@ -32,7 +32,7 @@ fn target(markers_received: bool) -> Target {
 /// [`ACROSS`].
 fn post_receives(target: &Target) {
     for n in 1..4 {
-        let local = Slice { stag: INBOX, to: 16 + 4 * n, octets: 4 };
+        let local = Slice { stag: INBOX, to: 16 + 4 * n, len: 4 };
         target.qp.post_receive(ReceiveRequest::new(1 + n, local)).unwrap();
     }
 }
@@ -48,7 +48,7 @@ fn text(n: usize) -> [u8; 4] {
 fn expect_all_received(target: &Target) {
     for n in 0..4 {
         let done = target.completions.poll().unwrap();
-        assert_eq!((done.id, done.status, done.octets), (1 + n as u64, Status::Success, 4));
+        assert_eq!((done.id, done.status, done.byte_len), (1 + n as u64, Status::Success, 4));
         let at = if n == 0 { 0 } else { 16 + 4 * n };
         assert!(holds(&target.regions[3].0, at, &text(n)), "message {n}");
     }
@@ -86,9 +86,9 @@ fn sent(target: &mut Target) -> Vec<(u32, u32, u32, bool, Vec<u8>)> {
 /// Posts a Send, a Read and a Fetch and Add.
 fn post_one_of_each(target: &Target, id: u64, send_octets: u32) {
     let remote = (STag(0x77), 0x1000);
-    let eight = Slice { stag: INBOX, to: 0, octets: 8 };
+    let eight = Slice { stag: INBOX, to: 0, len: 8 };
     for (operation, local) in [
-        (Operation::SEND, Slice { octets: send_octets, ..eight }),
+        (Operation::SEND, Slice { len: send_octets, ..eight }),
         (Operation::Read { stag: remote.0, to: remote.1 }, eight),
         (Operation::FetchAdd { stag: remote.0, to: remote.1, add: 1, mask: 0 }, eight),
     ] {
@@ -132,7 +132,7 @@ fn each_queue_counts_its_messages_from_one() {
     target.peer.command(Command::Register { stag: large, grant });
     target.peer.settle();
     for number in 1..4 {
-        let local = Slice { stag: large, to: 0, octets: 4000 };
+        let local = Slice { stag: large, to: 0, len: 4000 };
         target.qp.post_send(SendRequest::new(1, Operation::SEND, local)).unwrap();
         let segments = sent(&mut target);
         assert!(segments.len() > 2, "several segments");

@@ -13,7 +13,7 @@ const MESSAGE_OCTETS: u32 = 64 * 1024;
 /// here.
 fn transfer(pair: &mut Pair, messages: u64) {
     for id in 0..messages {
-        let local = Slice { stag: SOURCE, to: 0, octets: MESSAGE_OCTETS };
+        let local = Slice { stag: SOURCE, to: 0, len: MESSAGE_OCTETS };
         pair.a.write(id, local, SINK, 0);
     }
     let mut completed = 0;
@@ -80,7 +80,7 @@ fn no_operation_allocates() {
         host.register(SOURCE, &Region::heap(MESSAGE_OCTETS as usize).unwrap(), open);
     }
     pair.establish(Setup { markers: true, crc: true });
-    let slice = |to, octets| Slice { stag: SOURCE, to, octets };
+    let slice = |to, octets| Slice { stag: SOURCE, to, len: octets };
     let two = SliceList::try_from(&[slice(0, 700), slice(9000, 2000)][..]).unwrap();
     let inline = InlineData::try_from(&[7; 40][..]).unwrap();
     let (stag, to) = (SOURCE, 4096);

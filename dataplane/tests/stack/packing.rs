@@ -72,7 +72,7 @@ impl Writer {
     }
 
     fn post_from(&mut self, stag: STag, octets: u32) {
-        let local = Slice { stag, to: self.next_to, octets };
+        let local = Slice { stag, to: self.next_to, len: octets };
         let operation = Operation::Write { stag: SINK, to: self.next_to };
         self.qp.post_send(SendRequest::new(self.next_to, operation, local)).unwrap();
         self.next_to += u64::from(octets);
@@ -257,7 +257,7 @@ fn a_lost_segment_is_built_again_as_it_was() {
         assert_eq!(again.payload, first.payload);
         writer.acknowledge(first.payload.len() as u32);
         let done: Vec<_> = std::iter::from_fn(|| writer.completions.poll()).collect();
-        assert_eq!(done.iter().map(|done| done.octets).collect::<Vec<_>>(), [64, 0, 300, 64, 700]);
+        assert_eq!(done.iter().map(|done| done.byte_len).collect::<Vec<_>>(), [64, 0, 300, 64, 700]);
         assert!(done.iter().all(|done| done.status == Status::Success));
     }
 }

@@ -50,7 +50,7 @@ fn take_deliveries(receiver: &Receiver, run: &Run, mut delivered: usize) -> usiz
             |fpdu: &&Fpdu| matches!(fpdu.ulpdu, Ulpdu::Send { message, .. } if message == delivered);
         let octets: usize = run.fpdus.iter().filter(of_message).map(|fpdu| fpdu.ulpdu.payload_octets()).sum();
         assert_eq!((completion.kind, completion.status), (CompletionKind::Receive, Status::Success));
-        assert_eq!(completion.octets as usize, octets, "Send {delivered}");
+        assert_eq!(completion.byte_len as usize, octets, "Send {delivered}");
         delivered += 1;
     }
     delivered
@@ -91,7 +91,7 @@ fn play(receiver: &mut Receiver, run: &Run, segments: &[(usize, usize)]) {
     receiver.expect_memory(run, |_| true);
     let after = receiver.statistics();
     let payload: usize = run.fpdus.iter().map(|fpdu| fpdu.ulpdu.payload_octets()).sum();
-    assert_eq!(after.octets_copied_rx - before.octets_copied_rx, payload as u64, "each octet is copied once");
+    assert_eq!(after.bytes_copied_rx - before.bytes_copied_rx, payload as u64, "each octet is copied once");
     assert_eq!(after.fpdus_received - before.fpdus_received, run.fpdus.len() as u64);
     let usage = receiver.usage();
     assert_eq!((usage.held_frames, usage.placed_runs, usage.placed_sends), (0, 0, 0));

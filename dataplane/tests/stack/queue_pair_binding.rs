@@ -115,7 +115,7 @@ impl World {
     }
 }
 
-const NOTHING: Slice = Slice { stag: STag(0), to: 0, octets: 0 };
+const NOTHING: Slice = Slice { stag: STag(0), to: 0, len: 0 };
 
 /// A peer resets its connection while the device is stalled, so that the connection keeps its slot; control,
 /// which has not processed the event yet, starts a queue pair on it. The queue pair stays idle and can serve

@@ -46,16 +46,16 @@ fn play(seed: u64, markers: bool) {
     let mut rng = fastrand::Rng::with_seed(seed);
     for message in 0..MESSAGES {
         let to = message * MESSAGE_OCTETS as u64;
-        pair.a.send(2 * message, Slice { stag: SOURCE, to, octets: MESSAGE_OCTETS as u32 });
+        pair.a.send(2 * message, Slice { stag: SOURCE, to, len: MESSAGE_OCTETS as u32 });
         let to = messages_end as u64 + message * WRITE_OCTETS as u64;
-        pair.a.write(2 * message + 1, Slice { stag: SOURCE, to, octets: WRITE_OCTETS as u32 }, SHARED, to);
+        pair.a.write(2 * message + 1, Slice { stag: SOURCE, to, len: WRITE_OCTETS as u32 }, SHARED, to);
     }
     let mut posted = 0;
     for received in 0..MESSAGES {
         while posted <= received || (posted < MESSAGES.min(received + 3) && rng.u32(..8) == 0) {
             pair.now += rng.u64(..400 * MILLISECOND);
             let to = posted * MESSAGE_OCTETS as u64;
-            pair.b.receive(posted, Slice { stag: INBOX, to, octets: MESSAGE_OCTETS as u32 });
+            pair.b.receive(posted, Slice { stag: INBOX, to, len: MESSAGE_OCTETS as u32 });
             posted += 1;
         }
         let mut completion = None;

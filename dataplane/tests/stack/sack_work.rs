@@ -48,7 +48,7 @@ impl Flooded {
         let operation = FullOperation::new(QP, true);
         peer.command(Command::Start { connection: peer.accepted.unwrap(), operation });
         peer.settle();
-        let local = Slice { stag: SOURCE, to: 0, octets: OCTETS as u32 };
+        let local = Slice { stag: SOURCE, to: 0, len: OCTETS as u32 };
         let operation = Operation::Write { stag: STag(9), to: 0 };
         qp.post_send(SendRequest::new(1, operation, local)).unwrap();
         peer.settle();

@@ -85,7 +85,7 @@ impl Streaming {
         let grant = Grant::new(memory.clone(), PD, 0, Access::LOCAL_WRITE);
         peer.command(Command::Register { stag: MEMORY, grant });
         for id in 1..=2 {
-            let local = Slice { stag: MEMORY, to: 64 * (id - 1), octets: 64 };
+            let local = Slice { stag: MEMORY, to: 64 * (id - 1), len: 64 };
             qp.post_receive(ReceiveRequest::new(id, local)).unwrap();
         }
         peer.settle();
@@ -181,7 +181,7 @@ impl Streaming {
     }
 
     fn send(&self, id: u64, octets: u32) {
-        let local = Slice { stag: MEMORY, to: OUTBOX, octets };
+        let local = Slice { stag: MEMORY, to: OUTBOX, len: octets };
         self.qp.post_send(SendRequest::new(id, Operation::SEND, local)).unwrap();
     }
 }
@@ -207,7 +207,7 @@ fn octets_that_are_not_taken_close_the_window() {
     assert_eq!(streaming.copied(), [0; 2 * 1460]);
 }
 
-/// Control has copies of no more than [`limits::STREAM_UNCONSUMED_OCTETS`]; the peer fills the window, and no
+/// Control has copies of no more than [`limits::STREAM_UNCONSUMED_BYTES`]; the peer fills the window, and no
 /// more.
 #[test]
 fn an_application_that_never_reads_is_sent_a_window() {
@@ -216,7 +216,7 @@ fn an_application_that_never_reads_is_sent_a_window() {
     streaming.receive(&vec![7; sent]);
     streaming.peer.pass_ms(100);
     assert!(streaming.window() < 1460, "{}", streaming.window());
-    assert_eq!(streaming.copied().len(), limits::STREAM_UNCONSUMED_OCTETS);
+    assert_eq!(streaming.copied().len(), limits::STREAM_UNCONSUMED_BYTES);
     // Octets beyond the window are refused, however long the peer retries.
     for _ in 0..8 {
         streaming.peer.send(Flags::ACK, streaming.seq + 4096, streaming.ack, &[8; 1460]);
@@ -224,14 +224,14 @@ fn an_application_that_never_reads_is_sent_a_window() {
     streaming.take(1000);
     assert_eq!(streaming.copied(), [7; 1000], "as much again as was consumed");
     // Everything arrives in the end.
-    let mut copied = limits::STREAM_UNCONSUMED_OCTETS + 1000;
+    let mut copied = limits::STREAM_UNCONSUMED_BYTES + 1000;
     while copied < sent {
-        streaming.take(limits::STREAM_UNCONSUMED_OCTETS);
+        streaming.take(limits::STREAM_UNCONSUMED_BYTES);
         let more = streaming.copied().len();
         assert!(more > 0, "{copied} of {sent}");
         copied += more;
     }
-    streaming.take(limits::STREAM_UNCONSUMED_OCTETS);
+    streaming.take(limits::STREAM_UNCONSUMED_BYTES);
     streaming.receive(&[7; 2 * 1460]);
     assert!(streaming.window() >= WINDOW_OCTETS as usize - 2 * 1460, "all of the window again");
 }
@@ -241,12 +241,12 @@ fn an_application_that_never_reads_is_sent_a_window() {
 #[test]
 fn what_was_acknowledged_outlives_the_connection() {
     let mut streaming = Streaming::new();
-    let octets = limits::STREAM_UNCONSUMED_OCTETS + 3000;
+    let octets = limits::STREAM_UNCONSUMED_BYTES + 3000;
     streaming.receive(&vec![9; octets]);
     streaming.finish();
     streaming.command(Command::Close { connection: streaming.connection });
     streaming.acknowledge();
-    assert_eq!(streaming.copied().len(), limits::STREAM_UNCONSUMED_OCTETS);
+    assert_eq!(streaming.copied().len(), limits::STREAM_UNCONSUMED_BYTES);
     assert!(streaming.peer.events.is_empty(), "the end is behind octets: {:?}", streaming.peer.events);
     streaming.take(4000);
     assert_eq!(streaming.copied().len(), 3000);
@@ -285,7 +285,7 @@ fn unread_octets_do_not_hold_a_connection_in_time_wait() {
 #[test]
 fn an_abort_ends_a_connection_that_waits_for_its_reader() {
     let mut streaming = Streaming::new();
-    streaming.receive(&vec![9; limits::STREAM_UNCONSUMED_OCTETS + 3000]);
+    streaming.receive(&vec![9; limits::STREAM_UNCONSUMED_BYTES + 3000]);
     streaming.finish();
     streaming.command(Command::Close { connection: streaming.connection });
     streaming.acknowledge();
@@ -301,22 +301,22 @@ fn what_is_sent_is_freed_as_it_is_acknowledged() {
     let mut streaming = Streaming::new();
     let mut received = Vec::new();
     for round in 0..4_u8 {
-        let pieces = [3000, limits::STREAM_SEND_OCTETS - 3001, 1];
+        let pieces = [3000, limits::STREAM_SEND_BYTES - 3001, 1];
         for octets in pieces {
             streaming.stream(&vec![round; octets]);
         }
         let mut acknowledged = 0;
-        while acknowledged < limits::STREAM_SEND_OCTETS as u32 {
+        while acknowledged < limits::STREAM_SEND_BYTES as u32 {
             received.extend(streaming.peer.sent.iter().flat_map(|sent| sent.payload.clone()));
             streaming.acknowledge();
             acknowledged += streaming.acknowledged();
             streaming.peer.pass_ms(1);
         }
     }
-    let expected: Vec<u8> = (0..4).flat_map(|round| vec![round; limits::STREAM_SEND_OCTETS]).collect();
+    let expected: Vec<u8> = (0..4).flat_map(|round| vec![round; limits::STREAM_SEND_BYTES]).collect();
     assert!(received == expected, "each octet once, in order");
     // One octet more than the bound: control is at fault, the connection of no use.
-    streaming.stream(&vec![0; limits::STREAM_SEND_OCTETS]);
+    streaming.stream(&vec![0; limits::STREAM_SEND_BYTES]);
     streaming.peer.sent.clear();
     streaming.stream(&[0]);
     assert!(streaming.peer.sent.iter().any(|sent| sent.header.flags.contains(Flags::RST)));
@@ -339,14 +339,14 @@ fn full_operation_begins_at_an_octet_not_at_a_time() {
     streaming.peer.sent.clear();
     streaming.command(Command::Stream { connection, octets: Box::new(*b"our last words"), then });
     let received = streaming.completions.poll().expect("a Send");
-    assert_eq!((received.status, received.octets), (Status::Success, 24));
+    assert_eq!((received.status, received.byte_len), (Status::Success, 24));
     streaming.send(5, 24);
     streaming.peer.settle();
     assert_eq!(streaming.sent(), [b"our last words".as_slice(), &figure_5()].concat());
     // A late Take of octets that turned out to be FPDUs does no harm.
     streaming.take(100);
     streaming.receive(&second_fpdu(b"and on"));
-    assert_eq!(streaming.completions.poll().map(|completion| completion.octets), Some(6));
+    assert_eq!(streaming.completions.poll().map(|completion| completion.byte_len), Some(6));
     assert!(holds(&streaming.memory, 64, b"and on"));
 }
 
@@ -363,7 +363,7 @@ fn an_unnegotiated_stream_begins_with_a_marker() {
         streaming.peer.settle();
         assert_eq!(streaming.sent(), figure);
         streaming.receive(&figure);
-        assert_eq!(streaming.completions.poll().map(|completion| completion.octets), Some(24));
+        assert_eq!(streaming.completions.poll().map(|completion| completion.byte_len), Some(24));
         streaming.acknowledge();
         assert_eq!(streaming.completions.poll().map(|completion| completion.id), Some(5));
     }
@@ -607,7 +607,8 @@ fn the_switch_is_at_its_octet_whatever_arrives_when() {
         if !started {
             streaming.start(Direction::Receive);
         }
-        let sends: Vec<u32> = std::iter::from_fn(|| streaming.completions.poll()).map(|c| c.octets).collect();
+        let sends: Vec<u32> =
+            std::iter::from_fn(|| streaming.completions.poll()).map(|c| c.byte_len).collect();
         assert_eq!((sends, streaming.qp.error()), (vec![24, 6], None), "seed {seed}");
         assert!(heard.len() >= spoken.len() && holds(&streaming.memory, 64, b"and on"), "seed {seed}");
     }

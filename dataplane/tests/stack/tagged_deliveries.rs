@@ -36,7 +36,7 @@ fn reading() -> (Target, Sender, Vec<Region>) {
     sender.frame(&tagged(STag(0), 0, [0xc1, WRITE], b""), &mut first);
     target.send(&first);
     for (id, stag) in SINKS.into_iter().enumerate() {
-        let local = Slice { stag, to: 0, octets: OCTETS as u32 };
+        let local = Slice { stag, to: 0, len: OCTETS as u32 };
         let read = Operation::Read { stag: STag(0x99), to: 0 };
         target.qp.post_send(SendRequest::new(id as u64, read, local)).unwrap();
     }
@@ -83,7 +83,7 @@ fn the_octet_for_rdmap_comes_with_the_delivery() {
         arrive(&mut target, &mut sender, &answers, &order);
         for (id, octet) in [(0, 4), (1, 6)] {
             let done = target.completions.poll().unwrap();
-            assert_eq!((done.id, done.status, done.octets as usize), (id, Status::Success, OCTETS));
+            assert_eq!((done.id, done.status, done.byte_len as usize), (id, Status::Success, OCTETS));
             assert!(order[2] == 0 || holds(&sinks[id as usize], 0, &[octet; OCTETS]));
         }
         assert_eq!((target.qp.error(), target.completions.poll()), (None, None));

@@ -17,7 +17,7 @@ const MESSAGES: usize = 16;
 /// arrives after all of them are placed.
 fn transfer(seed: u64, impairments: Impairments, octets: usize, setup: Setup, mtu_octets: usize) -> Pair {
     let end = |config: EndConfig| EndConfig {
-        mtu_octets,
+        mtu_bytes: mtu_octets,
         outbound: Impairments { corrupt_payload: 0.0, ..impairments },
         ..config
     };
@@ -38,7 +38,7 @@ fn transfer_over(mut pair: Pair, seed: u64, octets: usize, setup: Setup, impairm
     pair.a.register(SOURCE, &source, Access::empty());
     pair.b.register(SINK, &sink, Access::REMOTE_WRITE);
     pair.b.register(INBOX, &inbox, Access::LOCAL_WRITE);
-    let local = Slice { stag: INBOX, to: 0, octets: 64 };
+    let local = Slice { stag: INBOX, to: 0, len: 64 };
     pair.b.receive(77, local);
     pair.establish(setup);
     // MPA's startup frames carry no CRC, so they are not corrupted in a way that only a CRC can detect.
@@ -46,10 +46,10 @@ fn transfer_over(mut pair: Pair, seed: u64, octets: usize, setup: Setup, impairm
     pair.network.set_impairments(End::B, impairments);
     let chunk = octets.div_ceil(MESSAGES);
     for (n, start) in (0..octets).step_by(chunk).enumerate() {
-        let local = Slice { stag: SOURCE, to: start as u64, octets: chunk.min(octets - start) as u32 };
+        let local = Slice { stag: SOURCE, to: start as u64, len: chunk.min(octets - start) as u32 };
         pair.a.write(n as u64, local, SINK, start as u64);
     }
-    let done = Slice { stag: SOURCE, to: 0, octets: 16 };
+    let done = Slice { stag: SOURCE, to: 0, len: 16 };
     pair.a.send(1000, done);
     let mut received = Vec::new();
     let arrived = pair.run_until(20_000, |pair| {
@@ -64,7 +64,7 @@ fn transfer_over(mut pair: Pair, seed: u64, octets: usize, setup: Setup, impairm
         pair.b.statistics()
     );
     assert_eq!(received.len(), 1, "seed {seed}: a Write is not delivered (RDMAP-5.1-02)");
-    assert_eq!((received[0].kind, received[0].octets), (CompletionKind::Receive, 16), "seed {seed}");
+    assert_eq!((received[0].kind, received[0].byte_len), (CompletionKind::Receive, 16), "seed {seed}");
     assert!(all_succeeded(&received), "seed {seed}: {received:?}");
     // The Send is Delivered after everything before it is placed.
     // Requirements: DDP-5.4-01, RDMAP-5.1-03, RDMAP-5.5-02
@@ -92,7 +92,7 @@ fn over_seeds(impairments: Impairments, check: impl Fn(&Pair) + Sync) {
     // Octets that arrive twice, beyond gaps or not, are placed once.
     // Requirements: MPA-A.3-02
     let check = |pair: &Pair| {
-        let copied = pair.b.statistics().octets_copied_rx;
+        let copied = pair.b.statistics().bytes_copied_rx;
         assert_eq!(copied, MEBIBYTES_16 as u64 + 16, "each octet is copied once");
         check(pair);
     };
@@ -109,8 +109,8 @@ fn intact_over_a_perfect_path() {
     let pair = transfer(1, Impairments::default(), MEBIBYTES_16, WITH_CRC, 1500);
     let (a, b) = (pair.a.statistics(), pair.b.statistics());
     assert_eq!(a.tcp.retransmitted_segments, 0);
-    assert_eq!(a.octets_copied_tx, MEBIBYTES_16 as u64 + 16, "each octet is copied once to send");
-    assert_eq!(b.octets_copied_rx, MEBIBYTES_16 as u64 + 16, "and once to place");
+    assert_eq!(a.bytes_copied_tx, MEBIBYTES_16 as u64 + 16, "each octet is copied once to send");
+    assert_eq!(b.bytes_copied_rx, MEBIBYTES_16 as u64 + 16, "and once to place");
     assert_eq!(a.fpdus_sent, b.fpdus_received);
     // Every data segment holds whole FPDUs; and MPA-5.1-04 some hold two.
     // Requirements: MPA-A.1-01
@@ -148,11 +148,11 @@ fn with_markers_no_frame_is_held() {
                 pair.b.register(SINK, &sink, Access::REMOTE_WRITE);
                 pair.establish(setup);
                 pair.network.set_impairments(End::A, Impairments { loss, reorder, ..Impairments::default() });
-                pair.a.write(1, Slice { stag: SOURCE, to: 0, octets: OCTETS as u32 }, SINK, 0);
+                pair.a.write(1, Slice { stag: SOURCE, to: 0, len: OCTETS as u32 }, SINK, 0);
                 // Up to where the last FPDU, which fills no segment and may have no Marker, cannot have been
                 // sent yet.
                 let most = OCTETS - 2 * WINDOW_OCTETS as usize;
-                let arrived = |pair: &mut Pair| pair.b.statistics().octets_copied_rx > most as u64;
+                let arrived = |pair: &mut Pair| pair.b.statistics().bytes_copied_rx > most as u64;
                 assert!(pair.run_until(1000, arrived), "seed {seed}");
                 let statistics = pair.b.statistics();
                 assert_eq!(statistics.held_frames_peak == 0, setup.markers, "seed {seed}: {statistics:?}");
@@ -161,12 +161,12 @@ fn with_markers_no_frame_is_held() {
                     setup.markers,
                     "seed {seed}: {statistics:?}"
                 );
-                let beyond_gaps = statistics.tcp.out_of_order_octets;
+                let beyond_gaps = statistics.tcp.out_of_order_bytes;
                 let expected = if setup.markers { beyond_gaps } else { 0 };
-                assert_eq!(statistics.tcp.placed_octets, expected, "seed {seed}");
+                assert_eq!(statistics.tcp.placed_bytes, expected, "seed {seed}");
                 let sent = |pair: &mut Pair| !pair.a.poll_completions().is_empty();
                 assert!(pair.run_until(1000, sent), "seed {seed}");
-                assert_eq!(pair.b.statistics().octets_copied_rx, OCTETS as u64, "seed {seed}: copied once");
+                assert_eq!(pair.b.statistics().bytes_copied_rx, OCTETS as u64, "seed {seed}: copied once");
                 assert!(holds(&sink, 0, &data), "seed {seed}");
             }
         }
@@ -180,7 +180,7 @@ fn intact_under_duplication() {
     over_seeds(impairments, |pair| {
         let statistics = pair.b.statistics();
         assert!(statistics.dropped(DropCause::Duplicate) > 0);
-        assert_eq!(statistics.octets_copied_rx, MEBIBYTES_16 as u64 + 16, "a duplicate is not placed again");
+        assert_eq!(statistics.bytes_copied_rx, MEBIBYTES_16 as u64 + 16, "a duplicate is not placed again");
     });
 }
 

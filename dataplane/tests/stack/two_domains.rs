@@ -168,7 +168,7 @@ type Intrusion = (&'static str, fn(STag) -> Operation, bool);
 // Requirements: DDP-8.3-06, DDP-8.3.2-02, DDP-8.3.1-02, RDMAP-8.1-01, RDMAP-8.1.2-01
 #[test]
 fn work_requests_stay_in_their_domain() {
-    let nothing = Payload::from(Slice { stag: STag(0), to: 0, octets: 0 });
+    let nothing = Payload::from(Slice { stag: STag(0), to: 0, len: 0 });
     let cases: [Intrusion; 7] = [
         ("invalidate", |stag| Operation::LocalInvalidate { stag }, false),
         (
@@ -180,7 +180,7 @@ fn work_requests_stay_in_their_domain() {
                 Operation::Register(FastRegistration {
                     stag,
                     offset: 0,
-                    octets,
+                    len: octets,
                     base_to: 0,
                     access,
                     all_streams: true,
@@ -197,7 +197,7 @@ fn work_requests_stay_in_their_domain() {
                     window,
                     registration: stag,
                     to: 0,
-                    octets,
+                    len: octets,
                     access,
                     zero_based: true,
                 })
@@ -215,7 +215,7 @@ fn work_requests_stay_in_their_domain() {
         peer.settle();
         peer.sent.clear();
         let local =
-            if uses_memory { Payload::from(Slice { stag: owner.stag, to: 0, octets: 8 }) } else { nothing };
+            if uses_memory { Payload::from(Slice { stag: owner.stag, to: 0, len: 8 }) } else { nothing };
         stranger.qp.post_send(SendRequest::new(1, operation(owner.stag), local)).unwrap();
         peer.settle();
         assert!(stranger.qp.error().is_some(), "{what}");
@@ -230,7 +230,7 @@ fn work_requests_stay_in_their_domain() {
     }
     // A receive buffer in the other domain.
     let (mut peer, mut stranger, mut owner) = two_streams();
-    let local = Slice { stag: owner.stag, to: 0, octets: 8 };
+    let local = Slice { stag: owner.stag, to: 0, len: 8 };
     stranger.qp.post_receive(ReceiveRequest::new(1, local)).unwrap();
     stranger.send(&mut peer, &send(1, 0, b"intruder"));
     assert!(holds(&owner.memory, 0, &[3; OCTETS]));
@@ -249,7 +249,7 @@ fn work_requests_stay_in_their_domain() {
 #[test]
 fn completions_go_to_their_own_queue() {
     let (mut peer, mut idle, mut busy) = two_streams();
-    let own = |stream: &Stream| Slice { stag: stream.stag, to: 0, octets: 8 };
+    let own = |stream: &Stream| Slice { stag: stream.stag, to: 0, len: 8 };
     for id in 0..4 {
         idle.qp.post_receive(ReceiveRequest::new(100 + id, own(&idle))).unwrap();
     }
@@ -260,7 +260,7 @@ fn completions_go_to_their_own_queue() {
         busy.qp.post_receive(ReceiveRequest::new(u64::from(msn), own(&busy))).unwrap();
         busy.send(&mut peer, &send(msn, 0, b"polled"));
         let done = busy.completions.poll().unwrap();
-        assert_eq!((done.id, done.status, done.octets), (u64::from(msn), Status::Success, 6));
+        assert_eq!((done.id, done.status, done.byte_len), (u64::from(msn), Status::Success, 6));
         assert_eq!(busy.completions.poll(), None);
     }
     // The first stream fails: its flushed receive follows the completions that are not polled yet.

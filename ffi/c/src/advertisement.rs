@@ -12,7 +12,7 @@ use crate::window::Mw;
 /// Bytes of the message that `warpline_advertisement_encode` writes.
 pub const WARPLINE_ADVERTISEMENT_BYTES: u32 = 16;
 
-const _: () = assert!(WARPLINE_ADVERTISEMENT_BYTES as usize == warpline::Advertisement::OCTETS);
+const _: () = assert!(WARPLINE_ADVERTISEMENT_BYTES as usize == warpline::Advertisement::MESSAGE_LEN);
 
 /// Memory of a peer that an RDMA Write may write or an RDMA Read may read.
 #[repr(C)]
@@ -28,8 +28,8 @@ pub struct Advertisement {
 
 impl From<warpline::Advertisement> for Advertisement {
     fn from(advertisement: warpline::Advertisement) -> Self {
-        let warpline::Advertisement { to, stag, octets } = advertisement;
-        Self { to, stag: stag.0, length: octets }
+        let warpline::Advertisement { to, stag, len } = advertisement;
+        Self { to, stag: stag.0, length: len }
     }
 }
 
@@ -94,7 +94,7 @@ pub unsafe extern "C" fn warpline_advertisement_encode(
         if message.is_null() {
             return Err(Failure::NULL);
         }
-        let encoded = warpline::Advertisement { to, stag: STag(stag), octets: length }.encode();
+        let encoded = warpline::Advertisement { to, stag: STag(stag), len: length }.encode();
         // SAFETY: not null, so as many bytes may be written: what C promises. No alignment is needed for
         // bytes.
         unsafe { message.cast::<u8>().copy_from_nonoverlapping(encoded.as_ptr(), encoded.len()) };

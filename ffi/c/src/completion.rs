@@ -77,7 +77,7 @@ impl From<Completion> for Wc {
                 CompletionKind::Register => WARPLINE_WC_REGISTER,
                 CompletionKind::Receive => WARPLINE_WC_RECEIVE,
             },
-            byte_len: completion.octets,
+            byte_len: completion.byte_len,
             qp_number: completion.qp.0,
             flags: flag(completion.immediate.is_some(), WARPLINE_WC_WITH_IMMEDIATE)
                 | flag(completion.invalidated.is_some(), WARPLINE_WC_WITH_INVALIDATE)

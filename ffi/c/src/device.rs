@@ -64,7 +64,7 @@ impl DeviceAttr {
         }
         let mut config = name.config();
         if self.window != 0 {
-            config.window_octets = self.window;
+            config.window_bytes = self.window;
         }
         if self.flags & WARPLINE_DEVICE_NO_CRC != 0 {
             config.crc = CrcPolicy::OffIfPeerAgrees;
@@ -173,7 +173,7 @@ pub unsafe extern "C" fn warpline_device_open_pair(
             let (a_name, b_name) = (ring_name(a_name)?, ring_name(b_name)?);
             let (a_attr, b_attr) = (extensible(a_attr)?, extensible(b_attr)?);
             let (a_config, b_config) = (a_attr.config(&a_name)?, b_attr.config(&b_name)?);
-            let end = |name: &DeviceName, end| EndConfig { mtu_octets: name.mtu().into(), ..end };
+            let end = |name: &DeviceName, end| EndConfig { mtu_bytes: name.mtu().into(), ..end };
             // Nothing is left to chance on a link that harms nothing.
             let (a_end, b_end) = sim::link(0, end(&a_name, EndConfig::a()), end(&b_name, EndConfig::b()));
             let b_device = warpline::Device::start(b_end, &b_config, b_attr.poll_thread())?;

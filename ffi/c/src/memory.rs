@@ -181,7 +181,7 @@ pub unsafe extern "C" fn warpline_mr_allocate(
             let pd = borrow(pd)?;
             hand_out(mr, || {
                 let source = &pd.device.config().memory;
-                let region = source.allocate(length).ok_or(MemoryError::OutOfMemory { octets: length })?;
+                let region = source.allocate(length).ok_or(MemoryError::OutOfMemory { len: length })?;
                 registered(pd, qp.as_ref(), region, access, None)
             })?;
         }

@@ -153,7 +153,7 @@ pub unsafe extern "C" fn warpline_stream_read(
             return Err(Failure::NULL);
         }
         // C's memory need not hold values, so the bytes come by way of memory that does.
-        let mut read = vec![0; length.min(limits::STREAM_UNCONSUMED_OCTETS)];
+        let mut read = vec![0; length.min(limits::STREAM_UNCONSUMED_BYTES)];
         let count = stream.0.read(&mut read, patience(timeout_ms))?;
         // SAFETY: not null, so `length` bytes may be written: what C promises. No alignment is needed for
         // bytes.
@@ -180,7 +180,7 @@ pub unsafe extern "C" fn warpline_stream_write(
     guard(|| {
         // SAFETY: the caller keeps C's contract.
         let (stream, bytes) =
-            unsafe { (borrow(stream)?, list(start.cast::<u8>(), length.min(limits::STREAM_SEND_OCTETS))?) };
+            unsafe { (borrow(stream)?, list(start.cast::<u8>(), length.min(limits::STREAM_SEND_BYTES))?) };
         Ok(counted(stream.0.write(bytes, patience(timeout_ms))?))
     })
 }

@@ -46,7 +46,7 @@ impl Grant {
             window: STag(self.stag),
             registration: STag(self.mr_stag),
             to: self.start,
-            octets: self.length,
+            len: self.length,
             access,
             zero_based: addressing == Addressing::ZeroBased,
         })
@@ -57,7 +57,7 @@ impl Grant {
         Ok(FastRegistration {
             stag: STag(self.stag),
             offset: self.start,
-            octets: self.length,
+            len: self.length,
             base_to: self.to,
             access,
             all_streams: !self.one_stream,
@@ -140,7 +140,7 @@ pub unsafe extern "C" fn warpline_mw_binding(
         let (allowed, addressing) = rights(access)?;
         let bind = |window: &mut MemoryWindow, memory: &MemoryRegion| {
             let binding = window.binding(memory, (offset, length), allowed, addressing);
-            let Binding { window: stag, registration, to: start, octets: length, .. } = binding;
+            let Binding { window: stag, registration, to: start, len: length, .. } = binding;
             let to = window.to(0);
             Grant { to, length, start, stag: stag.0, mr_stag: registration.0, access, one_stream: true }
         };
@@ -205,7 +205,7 @@ pub unsafe extern "C" fn warpline_mr_fast_registration(
         let sharing = if one_stream { Sharing::OneStream } else { Sharing::AllStreams };
         let anew =
             mr.with(|memory| memory.fast_registration((offset, length), allowed, addressing, sharing))?;
-        let FastRegistration { stag, offset: start, octets: length, base_to: to, .. } = anew;
+        let FastRegistration { stag, offset: start, len: length, base_to: to, .. } = anew;
         // SAFETY: not null, so it may be written, by C's contract.
         unsafe { grant.write(Grant { to, length, start, stag: stag.0, mr_stag: 0, access, one_stream }) };
         Ok(0)

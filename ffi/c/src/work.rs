@@ -20,7 +20,7 @@ pub const WARPLINE_MAX_SGE: u32 = 4;
 pub const WARPLINE_MAX_INLINE: u32 = 64;
 
 const _: () = assert!(WARPLINE_MAX_SGE as usize == limits::SCATTER_GATHER_ELEMENTS);
-const _: () = assert!(WARPLINE_MAX_INLINE as usize == limits::INLINE_OCTETS);
+const _: () = assert!(WARPLINE_MAX_INLINE as usize == limits::INLINE_BYTES);
 
 /// RDMAP Send: to the oldest receive of the peer.
 pub const WARPLINE_WR_SEND: u32 = 0;
@@ -153,7 +153,7 @@ unsafe fn gather(start: *const Sge, count: u32) -> Result<SliceList, Failure> {
     let ranges = unsafe { list(start, count as usize)? };
     let mut slices = ArrayVec::<Slice, { limits::SCATTER_GATHER_ELEMENTS }>::new();
     for range in ranges {
-        let slice = Slice { stag: STag(range.stag), to: range.addr, octets: range.length };
+        let slice = Slice { stag: STag(range.stag), to: range.addr, len: range.length };
         slices.try_push(slice).map_err(|_| Failure::invalid("more ranges than WARPLINE_MAX_SGE"))?;
     }
     SliceList::try_from(slices.as_slice()).map_err(|error| Failure::of(libc::EINVAL, &error))
@@ -164,7 +164,7 @@ unsafe fn gather(start: *const Sge, count: u32) -> Result<SliceList, Failure> {
 /// `start` is good for `count` ranges, and each of these for its bytes.
 unsafe fn copy_inline(start: *const Sge, count: u32) -> Result<InlineData, Failure> {
     const TOO_LONG: Failure = Failure::invalid("more bytes than WARPLINE_MAX_INLINE");
-    let mut bytes = ArrayVec::<u8, { limits::INLINE_OCTETS }>::new();
+    let mut bytes = ArrayVec::<u8, { limits::INLINE_BYTES }>::new();
     // SAFETY: the caller's promise.
     for range in unsafe { list(start, count as usize)? } {
         if range.length > WARPLINE_MAX_INLINE {

@@ -72,7 +72,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         (9000, Payload::Reference, ExternalPieces::Shared, "by reference, shared"),
         (9000, Payload::Reference, ExternalPieces::Copied, "by reference, copied"),
     ] {
-        let config = WireConfig { mtu_octets: 9000, external_pieces, ..WireConfig::default() };
+        let config = WireConfig { mtu_bytes: 9000, external_pieces, ..WireConfig::default() };
         let (a, b) = wire(eal, &config, [&pool, &pool])?;
         let sender = Sender { end: a, pool: &pool, memory: &memory, frames: VecDeque::new() };
         let (sender, b) = one_thread(sender, b, octets, payload, what);

@@ -36,7 +36,7 @@ impl Default for MempoolConfig {
 pub enum MempoolError {
     /// The memory is not there.
     #[error(
-        "no memory for {mbufs} buffers of {data_octets} octets: {errno}; reserve more hugepages \
+        "no memory for {mbufs} buffers of {data_octets} bytes: {errno}; reserve more hugepages \
         (vm.nr_hugepages), give the EAL more memory, or make the pool smaller"
     )]
     Memory {
@@ -48,7 +48,7 @@ pub enum MempoolError {
         errno: Errno,
     },
     /// A buffer cannot be that large.
-    #[error("a buffer takes at most {most} octets, not {asked}")]
+    #[error("a buffer takes at most {most} bytes, not {asked}")]
     DataOctets {
         /// Octets asked for.
         asked: u16,

@@ -32,8 +32,8 @@ pub enum ExternalPieces {
 /// How a wire is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WireConfig {
-    /// Largest IP packet, in octets. Larger frames are dropped and counted.
-    pub mtu_octets: usize,
+    /// Largest IP packet, in bytes. Larger frames are dropped and counted.
+    pub mtu_bytes: usize,
     /// Frames on their way in each direction before `transmit` leaves the rest.
     pub frames: u32,
     /// Whether the ends take checksum requests. The wire computes none: nothing between the ends can change
@@ -51,7 +51,7 @@ impl Default for WireConfig {
     /// addresses.
     fn default() -> Self {
         Self {
-            mtu_octets: 1500,
+            mtu_bytes: 1500,
             frames: 1024,
             checksum_offload: true,
             external_pieces: ExternalPieces::default(),
@@ -78,8 +78,8 @@ pub enum WireError {
 pub struct WireStatistics {
     /// Frames put on the wire.
     pub sent_frames: u64,
-    /// Octets in them.
-    pub sent_octets: u64,
+    /// Bytes in them.
+    pub sent_bytes: u64,
     /// Frames taken from the wire.
     pub received_frames: u64,
     /// Frames dropped on sending: larger than the MTU allows.
@@ -188,7 +188,7 @@ impl WireEnd {
     /// Returns the frame as its receiver will find it.
     #[inline]
     fn cross(&mut self, frame: Mbuf) -> Option<Mbuf> {
-        if frame.len() > self.config.mtu_octets + Self::HEADER_OCTETS {
+        if frame.len() > self.config.mtu_bytes + Self::HEADER_OCTETS {
             self.statistics.oversize_frames += 1;
             return None;
         }
@@ -203,7 +203,7 @@ impl WireEnd {
         };
         frame.forget_sender(received);
         self.statistics.sent_frames += 1;
-        self.statistics.sent_octets += frame.len() as u64;
+        self.statistics.sent_bytes += frame.len() as u64;
         Some(frame)
     }
 

@@ -65,7 +65,7 @@ fn frames_cross_both_ways_unchanged_and_in_order() {
             assert_eq!(octets(&received), [n; 60]);
         }
         assert_eq!(from.statistics().sent_frames, 100);
-        assert_eq!(from.statistics().sent_octets, 6000);
+        assert_eq!(from.statistics().sent_bytes, 6000);
         assert_eq!(to.statistics().received_frames, 100);
         mem::swap(&mut from, &mut to);
     }
@@ -139,7 +139,7 @@ fn an_ipv6_header_has_no_checksum_to_ask_for() {
 #[test]
 fn frames_over_the_mtu_are_refused() {
     let pool = pool(63, 9300);
-    let (mut a, mut b) = ends(&WireConfig { mtu_octets: 9000, ..WireConfig::default() }, &pool);
+    let (mut a, mut b) = ends(&WireConfig { mtu_bytes: 9000, ..WireConfig::default() }, &pool);
     let mut sent = VecDeque::from([frame(&pool, &[1; 9015]), frame(&pool, &[2; 9014])]);
     assert_eq!(a.transmit(&mut sent), 2);
     assert_eq!(octets(&receive_one(&mut b)), [2; 9014]);

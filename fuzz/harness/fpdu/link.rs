@@ -112,7 +112,7 @@ impl Link {
         };
         let neighbour = StaticNeighbour { address: PEERS[0], mac: MacAddress(mac_of(PEERS[0])) };
         let config = Config {
-            window_octets: 1 << 16,
+            window_bytes: 1 << 16,
             neighbours: [neighbour].into_iter().collect(),
             ..Config::new(CORE.into(), 24, [7, 11])
         };
@@ -157,7 +157,7 @@ impl Link {
         self.command(Command::Register { stag: INBOX, grant: self.inbox.grant(Access::LOCAL_WRITE) });
         for id in 0..RECEIVES as u64 {
             let to = id * RECEIVE_OCTETS as u64;
-            let local = Slice { stag: INBOX, to, octets: RECEIVE_OCTETS as u32 };
+            let local = Slice { stag: INBOX, to, len: RECEIVE_OCTETS as u32 };
             qp.post_receive(ReceiveRequest::new(id, local)).unwrap();
         }
     }

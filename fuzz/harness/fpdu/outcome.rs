@@ -93,7 +93,7 @@ impl Outcome {
         let completions = link.completions();
         let delivered: Vec<_> =
             completions.iter().take_while(|done| done.status == Status::Success).collect();
-        let lengths: Vec<_> = delivered.iter().map(|done| done.octets).collect();
+        let lengths: Vec<_> = delivered.iter().map(|done| done.byte_len).collect();
         assert_eq!(lengths, wanted, "{speech:?}");
         assert!(completions.iter().zip(0..).all(|(done, id)| done.id == id), "{completions:?}");
         let flushed = &completions[delivered.len()..];

@@ -130,7 +130,7 @@ impl Device for FuzzDevice {
 
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            mtu_octets: self.behaviour.mtu_octets,
+            mtu_bytes: self.behaviour.mtu_octets,
             transmit_checksums: self.behaviour.offloads,
             gather: self.behaviour.offloads,
             frames: self.behaviour.frames,

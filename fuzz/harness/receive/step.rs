@@ -428,7 +428,7 @@ fn enter(world: &mut World, which: usize, markers: bool) {
 
 fn slice(input: &mut Input<'_>, stag: STag) -> Slice {
     let to = BASE_TO + u64::from(input.u16()) % (GRANTED_OCTETS as u64 + 16);
-    Slice { stag, to, octets: u32::from(input.u16()) % (GRANTED_OCTETS as u32 + 16) }
+    Slice { stag, to, len: u32::from(input.u16()) % (GRANTED_OCTETS as u32 + 16) }
 }
 
 /// Any operation but a plain Send.
@@ -466,8 +466,8 @@ fn post(world: &mut World, input: &mut Input<'_>) {
     let local = match operation {
         // The result of a Read or Atomic Operation needs a place that may change.
         Operation::Read { .. } => Slice { stag: Memory::stag(2), ..local },
-        operation if operation.expects_response() => Slice { stag: Memory::stag(2), octets: 8, ..local },
-        Operation::Immediate { .. } | Operation::LocalInvalidate { .. } => Slice { octets: 0, ..local },
+        operation if operation.expects_response() => Slice { stag: Memory::stag(2), len: 8, ..local },
+        Operation::Immediate { .. } | Operation::LocalInvalidate { .. } => Slice { len: 0, ..local },
         _ => local,
     };
     world.control.post_send(number, operation, local, how & 0x40 == 0);

@@ -79,7 +79,7 @@ impl World {
         let config = Config {
             addresses: [Cidr::new(CORE.into(), 24), Cidr::new(CORE6.into(), 64)].into_iter().collect(),
             routes: (kind & 8 == 0).then_some(Route::default_by(GATEWAY.into())).into_iter().collect(),
-            window_octets: 1 << [16, 18, 12, 20, 10, 30][input.below(6)],
+            window_bytes: 1 << [16, 18, 12, 20, 10, 30][input.below(6)],
             ..Config::new(CORE.into(), 24, [7, 11])
         };
         let (device, port) = FuzzDevice::new(MacAddress(CORE_MAC), behaviour);

@@ -34,8 +34,8 @@ pub fn run(input: &mut Input<'_>, own: Own) -> End {
                 (fault, End::Malformed)
             }
             Verdict::Complete(frame) if so_far.len() > frame.octets && !frame.rejected => {
-                assert_eq!(taken, Err(StartupFault::ExtraOctets), "MPA-7.1.2-15");
-                (StartupFault::ExtraOctets, End::Extra)
+                assert_eq!(taken, Err(StartupFault::ExtraBytes), "MPA-7.1.2-15");
+                (StartupFault::ExtraBytes, End::Extra)
             }
             Verdict::Complete(frame) if !fits(own, &frame) => {
                 let fault = taken.unwrap_err();

@@ -31,7 +31,7 @@ pub fn run(input: &mut Input<'_>, own: Own) -> End {
             }
             Verdict::Complete(frame) if so_far.len() > frame.octets => {
                 let refusal = taken.unwrap_err();
-                assert_eq!((refusal.fault, refusal.answer), (StartupFault::ExtraOctets, None), "A-03");
+                assert_eq!((refusal.fault, refusal.answer), (StartupFault::ExtraBytes, None), "A-03");
                 return End::Extra;
             }
             Verdict::Complete(frame) if frame.revision == 0 && !permissive => {
@@ -61,7 +61,7 @@ pub fn run(input: &mut Input<'_>, own: Own) -> End {
     assert_eq!(responder.deadline(), Instant::NEVER);
     let end = answer(input, own, &responder, &request, &frame);
     // Whichever the answer was, the Initiator must send nothing more.
-    assert_eq!(responder.on_octets(b"x").unwrap_err().fault, StartupFault::ExtraOctets);
+    assert_eq!(responder.on_octets(b"x").unwrap_err().fault, StartupFault::ExtraBytes);
     end
 }
 

@@ -51,7 +51,7 @@ fn on_stream_operating(cx: &mut Context<'_>, mut operating: Operating, octets: &
             // They came before the core had switched: before our Reply, or before our first FPDU.
             // Requirements: A-03
             if let Some(waiter) = operating.waiter.take() {
-                waiter.failed(cx.out, StartupFault::ExtraOctets);
+                waiter.failed(cx.out, StartupFault::ExtraBytes);
             }
             cx.command(Command::Abort { connection: cx.id });
         }

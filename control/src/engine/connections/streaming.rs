@@ -52,7 +52,7 @@ pub(super) fn initiate(cx: &mut Context<'_>, phase: Phase, attempt: ConnectAttem
     if octets > 0 {
         // The peer sent them before it could receive our Request.
         // Requirements: MPA-7.1.5-01
-        cx.out.reply(attempt.reply, Err(ConnectError::PendingStreamData { octets }));
+        cx.out.reply(attempt.reply, Err(ConnectError::PendingStreamData { len: octets }));
         return phase;
     }
     if !cx.queue_pairs.bind(&attempt.qp) {
@@ -82,12 +82,12 @@ pub(super) fn respond(
     if octets > 0 && !last_message.is_empty() {
         // The peer cannot have answered a message that was not sent yet.
         // Requirements: MPA-7.1.5-01
-        cx.out.reply(reply, Err(SwitchError::PendingStreamData { octets }));
+        cx.out.reply(reply, Err(SwitchError::PendingStreamData { len: octets }));
         return phase;
     }
     let octets = last_message.len();
     if octets > 0 && !stream.has_room(octets) {
-        cx.out.reply(reply, Err(SwitchError::NoRoom { octets }));
+        cx.out.reply(reply, Err(SwitchError::NoRoom { len: octets }));
         return phase;
     }
     let early = stream.take_pending();

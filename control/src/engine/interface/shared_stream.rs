@@ -15,7 +15,7 @@ use crate::vocabulary::stream::TcpStreamError;
 
 /// Octets that an application may have queued: what the core keeps, less room for a startup frame of MPA each
 /// way.
-const QUEUED_MAX_OCTETS: usize = limits::STREAM_SEND_OCTETS - 2 * StartupFrame::MAX_LEN;
+const QUEUED_MAX_OCTETS: usize = limits::STREAM_SEND_BYTES - 2 * StartupFrame::MAX_LEN;
 
 /// How a connection has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ enum End {
 #[derive(Debug, Default)]
 struct State {
     /// Octets that the core has lent and the application has not taken: at most
-    /// [`STREAM_UNCONSUMED_OCTETS`](limits::STREAM_UNCONSUMED_OCTETS).
+    /// [`STREAM_UNCONSUMED_BYTES`](limits::STREAM_UNCONSUMED_BYTES).
     received: VecDeque<u8>,
     /// The peer sends nothing more.
     peer_finished: bool,

@@ -47,7 +47,7 @@ const OUTCOMES: [&str; 40] = [
     "reject: too late",
     "reject to stream: done",
     "peer: Closed",
-    "peer: ExtraOctets",
+    "peer: ExtraBytes",
     "peer: Frame",
     "peer: TimedOut",
     "respond: Request",

@@ -150,7 +150,7 @@ fn private_data_arrives_however_it_is_cut() {
 // Requirements: MPA-7.1.1-18
 #[test]
 fn too_much_private_data_is_refused_locally() {
-    let too_long = PrivateDataTooLong { octets: 513, most_octets: 512 };
+    let too_long = PrivateDataTooLong { len: 513, max_len: 512 };
     assert_eq!(Initiator::new(proposal(CRC), &[0; 513], DEADLINE).map(|(_, frame)| frame), Err(too_long));
     let mut responder = responder(CRC);
     let asked = responder.on_octets(&vector(REV1, "Request M=0 C=0")).unwrap().unwrap();
@@ -177,7 +177,7 @@ fn malformed_requests_are_refused_without_an_answer() {
         ("Reply key where a Request is expected", StartupError::WrongKey.into()),
         ("PD_Length 513", StartupError::PrivateDataLength.into()),
         ("Rev 3", StartupError::Revision(3).into()),
-        ("PD_Length 4 followed by 8 octets", StartupFault::ExtraOctets),
+        ("PD_Length 4 followed by 8 octets", StartupFault::ExtraBytes),
         ("Rev 2 S=1 with only 2 octets", StartupError::PrivateDataLength.into()),
     ];
     for (label, fault) in refused {
@@ -262,11 +262,11 @@ fn octets_between_the_frames_and_full_operation_are_a_violation() {
     let mut responder = responder(CRC);
     assert!(responder.on_octets(&vector(REV1, "Request M=0 C=0")).unwrap().is_some());
     let refusal = responder.on_octets(&[0]).unwrap_err();
-    assert_eq!(refusal.fault, StartupFault::ExtraOctets);
+    assert_eq!(refusal.fault, StartupFault::ExtraBytes);
 
     let glued = [vector(REV1, "Reply accept M=1 C=1"), vec![0]].concat();
     let refused = initiator(CRC).on_octets(&glued);
-    assert_eq!(refused, Err(StartupFault::ExtraOctets));
+    assert_eq!(refused, Err(StartupFault::ExtraBytes));
 
     // After a rejecting Reply they are the ULP's.
     let glued = [vector(REV1, "Reply reject"), vec![0]].concat();

@@ -76,7 +76,7 @@ fn octets_pass_unchanged_and_nothing_is_offered_that_copies_cannot_keep() {
     let (mut left, mut right, _) = rig(2, at_once(), at_once());
     let offered = left.capabilities();
     assert!(left.inner().capabilities().transmit_checksums && !offered.transmit_checksums);
-    assert_eq!((offered.gather, offered.mtu_octets, left.mac()), (false, 1500, EndConfig::a().mac));
+    assert_eq!((offered.gather, offered.mtu_bytes, left.mac()), (false, 1500, EndConfig::a().mac));
     let octets: Vec<u8> = (0..1514u32).map(|at| (at * 7) as u8).collect();
     send(&mut right, Instant::ZERO, &octets);
     send(&mut left, Instant::ZERO, &octets);

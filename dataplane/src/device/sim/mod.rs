@@ -72,8 +72,8 @@ impl End {
 pub struct EndConfig {
     /// The hardware address.
     pub mac: MacAddress,
-    /// Largest IP packet of this device, in octets.
-    pub mtu_octets: usize,
+    /// Largest IP packet of this device, in bytes.
+    pub mtu_bytes: usize,
     /// Frames this end may hold at once, allocated and received ones together. At the limit,
     /// [`Device::allocate`] returns none and arriving frames are dropped.
     pub frame_limit: usize,
@@ -92,7 +92,7 @@ impl EndConfig {
     pub fn a() -> Self {
         Self {
             mac: MacAddress([0x02, 0, 0, 0, 0, 0x01]),
-            mtu_octets: 1500,
+            mtu_bytes: 1500,
             frame_limit: usize::MAX,
             transmit_checksums: false,
             gather: false,
@@ -109,8 +109,8 @@ impl EndConfig {
 /// Two devices with a link between them. All that chance decides follows from `seed`.
 pub fn link(seed: u64, a: EndConfig, b: EndConfig) -> (SimDevice, SimDevice) {
     let mut rng = fastrand::Rng::with_seed(seed);
-    let mtu_octets = a.mtu_octets.min(b.mtu_octets);
-    let capacity = (ETHERNET_OCTETS + TAG_OCTETS + a.mtu_octets.max(b.mtu_octets)).max(MIN_FRAME_OCTETS);
+    let mtu_octets = a.mtu_bytes.min(b.mtu_bytes);
+    let capacity = (ETHERNET_OCTETS + TAG_OCTETS + a.mtu_bytes.max(b.mtu_bytes)).max(MIN_FRAME_OCTETS);
     let shared = Shared {
         buffers: Buffers::new(capacity),
         paths: [Path::new(a.outbound, mtu_octets, rng.fork()), Path::new(b.outbound, mtu_octets, rng.fork())],
@@ -125,7 +125,7 @@ pub fn link(seed: u64, a: EndConfig, b: EndConfig) -> (SimDevice, SimDevice) {
         end,
         mac: config.mac,
         capabilities: Capabilities {
-            mtu_octets: config.mtu_octets,
+            mtu_bytes: config.mtu_bytes,
             transmit_checksums: config.transmit_checksums,
             gather: config.gather,
             frames: config.frame_limit,

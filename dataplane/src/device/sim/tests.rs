@@ -215,8 +215,8 @@ fn frames_over_the_path_mtu_are_lost() {
     assert_eq!(drain(&mut b).len(), 1);
     assert_eq!(a.network().statistics(End::A).oversize, 1);
 
-    let (mut a, mut b) = link(8, EndConfig { mtu_octets: 9000, ..EndConfig::a() }, EndConfig::b());
-    assert_eq!((a.capabilities().mtu_octets, b.capabilities().mtu_octets), (9000, 1500));
+    let (mut a, mut b) = link(8, EndConfig { mtu_bytes: 9000, ..EndConfig::a() }, EndConfig::b());
+    assert_eq!((a.capabilities().mtu_bytes, b.capabilities().mtu_bytes), (9000, 1500));
     send(&mut a, Instant::ZERO, &[3; 9014]);
     assert_eq!(drain(&mut b).len(), 0, "the other device takes 1500");
 }
@@ -387,7 +387,7 @@ fn buffers_are_bounded_returned_and_used_again() {
 
 #[test]
 fn a_frame_grows_to_the_mtu_and_no_further() {
-    let (mut a, _b) = link(19, EndConfig { mtu_octets: 9000, ..EndConfig::a() }, EndConfig::b());
+    let (mut a, _b) = link(19, EndConfig { mtu_bytes: 9000, ..EndConfig::a() }, EndConfig::b());
     let mut frame = a.allocate().unwrap();
     assert!(frame.is_empty());
     frame.append(14).unwrap().fill(1);

@@ -13,7 +13,7 @@ impl StagTable {
     /// [`BindError`]; nothing is changed then.
     // Requirements: DDP-8.2-03
     pub fn bind(&mut self, binding: &Binding, accessor: Accessor) -> Result<(), BindError> {
-        let &Binding { window, registration, to, octets, access, zero_based } = binding;
+        let &Binding { window, registration, to, len: octets, access, zero_based } = binding;
         let slot = self.free_slot(window, accessor)?;
         if !matches!(slot.kind, Kind::Window { .. }) {
             return Err(BindError::InvalidStag);
@@ -66,7 +66,7 @@ impl StagTable {
     ///
     /// [`BindError`]; nothing is changed then.
     pub fn register(&mut self, wanted: &FastRegistration, accessor: Accessor) -> Result<(), BindError> {
-        let &FastRegistration { stag, offset, octets, base_to, access, all_streams } = wanted;
+        let &FastRegistration { stag, offset, len: octets, base_to, access, all_streams } = wanted;
         let slot = self.free_slot(stag, accessor)?;
         let (Kind::Registration { allowed, windows }, Some(granted)) = (slot.kind, &slot.granted) else {
             return Err(BindError::InvalidStag);

@@ -84,7 +84,7 @@ fn steps() -> impl Strategy<Value = Step> {
             window,
             registration,
             to,
-            octets,
+            len: octets,
             access,
             zero_based,
         });
@@ -92,7 +92,7 @@ fn steps() -> impl Strategy<Value = Step> {
         .prop_map(|(stag, offset, octets, base_to, access, all_streams)| FastRegistration {
             stag,
             offset,
-            octets,
+            len: octets,
             base_to,
             access,
             all_streams,
@@ -278,16 +278,16 @@ impl Model {
         {
             return Err(BindError::Rights);
         }
-        let start = match whole.place(binding.to, binding.octets) {
+        let start = match whole.place(binding.to, binding.len) {
             Err(AccessError::Wrap) => return Err(BindError::Wrap),
             Err(_) => return Err(BindError::Bounds),
-            Ok(_) if binding.octets == 0 => return Err(BindError::Bounds),
+            Ok(_) if binding.len == 0 => return Err(BindError::Bounds),
             Ok(start) => start,
         };
         let granted = Granted {
             memory: whole.memory,
             start,
-            octets: binding.octets,
+            octets: binding.len,
             base_to: if binding.zero_based { 0 } else { binding.to },
             access: binding.access,
             stream: Some(who.stream),
@@ -307,17 +307,17 @@ impl Model {
         if !entry.allowed.contains(wanted.access) {
             return Err(BindError::Rights);
         }
-        if wraps(wanted.base_to, wanted.octets) {
+        if wraps(wanted.base_to, wanted.len) {
             return Err(BindError::Wrap);
         }
-        let end = u128::from(wanted.offset) + u128::from(wanted.octets);
-        if wanted.octets == 0 || end > u128::from(OCTETS) {
+        let end = u128::from(wanted.offset) + u128::from(wanted.len);
+        if wanted.len == 0 || end > u128::from(OCTETS) {
             return Err(BindError::Bounds);
         }
         let granted = Granted {
             memory: index(wanted.stag),
             start: wanted.offset,
-            octets: wanted.octets,
+            octets: wanted.len,
             base_to: wanted.base_to,
             access: wanted.access,
             stream: (!wanted.all_streams).then_some(who.stream),

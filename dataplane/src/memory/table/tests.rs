@@ -194,7 +194,7 @@ fn readers_outlive_an_invalidation() {
     let anew = FastRegistration {
         stag: STAG.with_key(1),
         offset: 0,
-        octets: 1,
+        len: 1,
         base_to: 0,
         access: Access::empty(),
         all_streams: true,
@@ -237,7 +237,7 @@ fn table_with_window(access: Access) -> StagTable {
 
 fn binding(key: u16, to: u64, octets: u64) -> Binding {
     let window = WINDOW.with_key(key);
-    Binding { window, registration: STAG, to, octets, access: Access::REMOTE, zero_based: false }
+    Binding { window, registration: STAG, to, len: octets, access: Access::REMOTE, zero_based: false }
 }
 
 /// A window opens its range to its own stream, even if the registration is open to no peer.
@@ -297,14 +297,14 @@ fn bindings_that_reach_too_far_are_refused() {
     table.insert(of_sibling, Grant { stream: Some(SIBLING.stream), ..grant(1000, OWN) }).unwrap();
     for (binding, error) in [
         (Binding { to: 999, ..good }, BindError::Bounds),
-        (Binding { octets: 4097, ..good }, BindError::Bounds),
-        (Binding { octets: 0, ..good }, BindError::Bounds),
+        (Binding { len: 4097, ..good }, BindError::Bounds),
+        (Binding { len: 0, ..good }, BindError::Bounds),
         (Binding { to: u64::MAX, ..good }, BindError::Wrap),
-        (Binding { octets: u64::MAX, ..good }, BindError::Wrap),
+        (Binding { len: u64::MAX, ..good }, BindError::Wrap),
         (Binding { access: Access::LOCAL_WRITE | write, ..good }, BindError::Rights),
         (Binding { access: Access::WINDOW_BIND, ..good }, BindError::Rights),
-        (Binding { registration: read_only, to: 0, octets: 1, access: write, ..good }, BindError::Rights),
-        (Binding { registration: closed, to: 0, octets: 1, ..good }, BindError::Rights),
+        (Binding { registration: read_only, to: 0, len: 1, access: write, ..good }, BindError::Rights),
+        (Binding { registration: closed, to: 0, len: 1, ..good }, BindError::Rights),
         (Binding { registration: foreign, ..good }, BindError::NotAssociated),
         (Binding { registration: of_sibling, ..good }, BindError::NotAssociated),
         (Binding { registration: STAG.with_key(1), ..good }, BindError::InvalidStag),
@@ -325,7 +325,7 @@ fn bindings_that_reach_too_far_are_refused() {
         );
     }
     assert_eq!(table.bind(&good, STRANGER), Err(BindError::NotAssociated));
-    let read = Binding { registration: read_only, to: 0, octets: 1, access: Access::REMOTE_READ, ..good };
+    let read = Binding { registration: read_only, to: 0, len: 1, access: Access::REMOTE_READ, ..good };
     assert_eq!(table.bind(&read, WHO), Ok(()), "reading changes nothing");
 }
 
@@ -378,7 +378,7 @@ fn a_registration_is_made_anew_under_another_key() {
     let wanted = FastRegistration {
         stag: next,
         offset: 96,
-        octets: 4000,
+        len: 4000,
         base_to: 7,
         access: Access::REMOTE_READ,
         all_streams: false,
@@ -389,11 +389,11 @@ fn a_registration_is_made_anew_under_another_key() {
         (FastRegistration { stag: STAG, ..wanted }, BindError::KeyReused),
         (FastRegistration { stag: STag::new(30, 1), ..wanted }, BindError::InvalidStag),
         (FastRegistration { access: Access::REMOTE_WRITE, ..wanted }, BindError::Rights),
-        (FastRegistration { octets: 4001, ..wanted }, BindError::Bounds),
-        (FastRegistration { octets: 0, ..wanted }, BindError::Bounds),
-        (FastRegistration { offset: 4097, octets: 1, ..wanted }, BindError::Bounds),
+        (FastRegistration { len: 4001, ..wanted }, BindError::Bounds),
+        (FastRegistration { len: 0, ..wanted }, BindError::Bounds),
+        (FastRegistration { offset: 4097, len: 1, ..wanted }, BindError::Bounds),
         (FastRegistration { offset: u64::MAX, ..wanted }, BindError::Bounds),
-        (FastRegistration { octets: u64::MAX, ..wanted }, BindError::Wrap),
+        (FastRegistration { len: u64::MAX, ..wanted }, BindError::Wrap),
         (FastRegistration { base_to: u64::MAX - 3999, ..wanted }, BindError::Wrap),
     ] {
         assert_eq!(table.register(&refused, WHO), Err(error), "{refused:?}");
@@ -419,7 +419,7 @@ fn a_registration_is_made_anew_under_another_key() {
     let whole = FastRegistration {
         stag: STAG,
         offset: 0,
-        octets: OCTETS as u64,
+        len: OCTETS as u64,
         base_to: 0,
         access: Access::LOCAL_WRITE | Access::REMOTE_READ,
         all_streams: true,
@@ -436,7 +436,7 @@ fn a_slot_is_taken_back_by_its_first_name() {
     table.invalidate(STAG, WHO, Invalidation::Local).unwrap();
     let next = STAG.with_key(1);
     let access = Access::empty();
-    let all = FastRegistration { stag: next, offset: 0, octets: 1, base_to: 0, access, all_streams: true };
+    let all = FastRegistration { stag: next, offset: 0, len: 1, base_to: 0, access, all_streams: true };
     table.register(&all, WHO).unwrap();
     assert_eq!(table.remove(next), Err(RemoveError::Unknown));
     assert_eq!(table.remove(STAG), Ok(()));

@@ -97,7 +97,7 @@ impl Receiver {
         // The sink is checked by the peer.
         // Requirements: RDMAP-4.4-02
         let response = message::read_response(self.version, request.sink_stag, request.sink_to, request.size);
-        let source = Slice { stag: request.source_stag, to: request.source_to, octets: request.size };
+        let source = Slice { stag: request.source_stag, to: request.source_to, len: request.size };
         context.reads.inbound.push(context.stags, response, ResponsePayload::Memory(source));
         Ok(())
     }

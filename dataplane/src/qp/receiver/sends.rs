@@ -107,7 +107,7 @@ impl Receiver {
     ) -> Option<Memory<'t>> {
         let mut memory = Memory::none();
         for (at, part) in request.local.parts(u64::from(mo), payload_octets) {
-            let octets = part.octets as usize;
+            let octets = part.len as usize;
             let target = stags.check(part.stag, shared.accessor(), Access::LOCAL_WRITE, part.to, octets);
             memory.0.push((at, target.ok()?));
         }
@@ -201,7 +201,7 @@ mod tests {
     // Requirements: DDP-5.2-02, DDP-7.1-04
     #[test]
     fn no_message_outgrows_its_offsets() {
-        let part = Slice { stag: STag::new(1, 0), to: 0, octets: u32::MAX };
+        let part = Slice { stag: STag::new(1, 0), to: 0, len: u32::MAX };
         let request = ReceiveRequest::new(7, SliceList::try_from(&[part, part][..]).unwrap());
         let mut receiver = Receiver::new(1);
         receiver.buffers.push_back(request);

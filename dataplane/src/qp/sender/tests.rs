@@ -67,7 +67,7 @@ fn a_read_outlives_half_the_circle() {
 fn packing_leaves_nothing_out() {
     let (qp, _ring, mut stags, mut reads, mut sender) = world(4);
     qp.post_send(inline(1)).unwrap();
-    let long = Slice { stag: STag::new(1, 1), to: 0, octets: 100_000 };
+    let long = Slice { stag: STag::new(1, 1), to: 0, len: 100_000 };
     qp.post_send(SendRequest::new(2, Operation::SEND, long)).unwrap();
     qp.post_send(inline(3)).unwrap();
     sender.take_posted(&qp, &mut stags);
@@ -122,7 +122,7 @@ fn what_is_behind_a_registration_comes_after_it() {
     let anew = FastRegistration {
         stag: STag::new(1, 2),
         offset: 0,
-        octets: 4096,
+        len: 4096,
         base_to: 0,
         access: Access::LOCAL_WRITE,
         all_streams: true,
@@ -130,7 +130,7 @@ fn what_is_behind_a_registration_comes_after_it() {
     let invalidate = Operation::LocalInvalidate { stag: STag::new(1, 1) };
     qp.post_send(SendRequest::new(1, invalidate, Slice::default())).unwrap();
     qp.post_send(SendRequest::new(2, Operation::Register(anew), Slice::default())).unwrap();
-    let new = Slice { stag: STag::new(1, 2), to: 0, octets: 10 };
+    let new = Slice { stag: STag::new(1, 2), to: 0, len: 10 };
     qp.post_send(SendRequest::new(3, Operation::SEND, new)).unwrap();
     sender.take_posted(&qp, &mut stags);
     while sender.carry_out(&qp, &mut stags, &reads) {

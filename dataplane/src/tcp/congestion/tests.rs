@@ -571,7 +571,7 @@ fn bounds_hold_whatever_happens() {
                 }
             }
             let (window, threshold) = (congestion.window_octets(), congestion.threshold_octets());
-            assert!((emss..=limits::CONGESTION_WINDOW_MAX_OCTETS).contains(&window), "seed {seed}: {window}");
+            assert!((emss..=limits::CONGESTION_WINDOW_MAX_BYTES).contains(&window), "seed {seed}: {window}");
             assert!(threshold >= 2 * emss, "seed {seed}: {threshold}");
         }
     }
@@ -586,9 +586,9 @@ fn the_largest_window() {
             now += 10 * MICROSECOND;
             congestion.on_ack(&ack(now, 8000, 10 * SECOND), false);
         }
-        assert_eq!(congestion.window_octets(), limits::CONGESTION_WINDOW_MAX_OCTETS);
-        lose(&mut congestion, now, limits::CONGESTION_WINDOW_MAX_OCTETS / EMSS);
-        assert!(congestion.window_octets() < limits::CONGESTION_WINDOW_MAX_OCTETS);
+        assert_eq!(congestion.window_octets(), limits::CONGESTION_WINDOW_MAX_BYTES);
+        lose(&mut congestion, now, limits::CONGESTION_WINDOW_MAX_BYTES / EMSS);
+        assert!(congestion.window_octets() < limits::CONGESTION_WINDOW_MAX_BYTES);
         let reduced = congestion.window_octets();
         let rounds = now + 100 * SECOND;
         while now < rounds {

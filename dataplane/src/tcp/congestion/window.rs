@@ -81,7 +81,7 @@ impl Window {
 
     /// Sets the window, at least a segment and within the bound.
     pub(super) fn set(&mut self, octets: u32) {
-        let most = limits::CONGESTION_WINDOW_MAX_OCTETS.max(self.emss_octets);
+        let most = limits::CONGESTION_WINDOW_MAX_BYTES.max(self.emss_octets);
         self.octets = octets.clamp(self.emss_octets, most);
     }
 
@@ -164,6 +164,6 @@ impl Window {
 
 /// Returns the initial window: ten segments, within 14 600 octets, and two at least (RFC 6928 §2).
 fn initial_octets(emss_octets: u32) -> u32 {
-    let most = emss_octets.saturating_mul(2).max(limits::INITIAL_WINDOW_OCTETS);
+    let most = emss_octets.saturating_mul(2).max(limits::INITIAL_WINDOW_BYTES);
     emss_octets.saturating_mul(10).min(most)
 }

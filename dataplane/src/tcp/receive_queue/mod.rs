@@ -146,7 +146,7 @@ impl ReceiveQueue {
     /// Copies a small in-order segment to the end of the frame before it, once several frames are held.
     fn gather_small<F: Frame>(&mut self, pool: &mut HeldPool<F>, held: &Held<F>) -> bool {
         let octets = held.octets as usize;
-        if self.frames() < limits::HELD_FRAMES_BEFORE_GATHERING || octets > limits::GATHER_MAX_OCTETS {
+        if self.frames() < limits::HELD_FRAMES_BEFORE_GATHERING || octets > limits::GATHER_MAX_BYTES {
             return false;
         }
         let Some(last) = pool.holder_mut(&self.held, self.nxt - 1) else { return false };

@@ -52,7 +52,7 @@ impl Host {
     fn new(device: SimDevice, host: u8, seed: u64, tables: Tables) -> Self {
         let rings = Rings::new();
         let mut config = Config {
-            window_octets: WINDOW_OCTETS,
+            window_bytes: WINDOW_OCTETS,
             duplicate_address_detection: false,
             ..Config::new(address(host).into(), 24, [seed, u64::from(host)])
         };

@@ -53,12 +53,12 @@ pub struct RawPeer {
 
 impl RawPeer {
     pub fn new() -> Self {
-        Self::with(Self::config(), EndConfig::a().mtu_octets)
+        Self::with(Self::config(), EndConfig::a().mtu_bytes)
     }
 
     /// How the core of [`new`](Self::new) is set up.
     pub fn config() -> Config {
-        Config { window_octets: WINDOW_OCTETS, ..Config::new(address(1).into(), 24, [1, 2]) }
+        Config { window_bytes: WINDOW_OCTETS, ..Config::new(address(1).into(), 24, [1, 2]) }
     }
 
     /// A core with `config`, on a link of `mtu_octets`.
@@ -68,7 +68,7 @@ impl RawPeer {
 
     /// The same with tables of other sizes.
     pub fn with_tables(config: Config, mtu_octets: usize, tables: Tables) -> Self {
-        let ends = [EndConfig::a(), EndConfig::b()].map(|end| EndConfig { mtu_octets, ..end });
+        let ends = [EndConfig::a(), EndConfig::b()].map(|end| EndConfig { mtu_bytes: mtu_octets, ..end });
         let (device, peer) = sim::link(1, ends[0], ends[1]);
         let rings = Rings::new();
         Self {

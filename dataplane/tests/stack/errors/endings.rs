@@ -131,7 +131,7 @@ fn an_error_of_mpa_tears_nothing_down() {
 fn a_failed_stream_carries_nothing_more() {
     let mut target = Target::new();
     target.open();
-    let local = Slice { stag: INBOX, to: 0, octets: 8 };
+    let local = Slice { stag: INBOX, to: 0, len: 8 };
     target.send(&fpdu(&write(NOWHERE, 0, b"x")));
     let error = target.qp.error();
     assert!(matches!(error, Some(StreamError::Ddp(_))), "{error:?}");
@@ -256,13 +256,13 @@ fn a_buffer_posted_as_the_message_arrives_is_found() {
     target.open();
     for msn in 1..200 {
         if msn > 1 {
-            let local = Slice { stag: INBOX, to: 0, octets: 16 };
+            let local = Slice { stag: INBOX, to: 0, len: 16 };
             target.qp.post_receive(ReceiveRequest::new(u64::from(msn), local)).unwrap();
         }
         target.send(&fpdu(&send(msn, 0, &msn.to_be_bytes())));
         assert_eq!(target.qp.error(), None, "message {msn}");
         let done = target.polled();
-        assert_eq!((done.len(), done[0].id, done[0].octets), (1, u64::from(msn), 4));
+        assert_eq!((done.len(), done[0].id, done[0].byte_len), (1, u64::from(msn), 4));
         assert!(holds(&target.regions[3].0, 0, &msn.to_be_bytes()));
     }
     assert_eq!(target.peer.core.statistics().streams_failed, 0);
@@ -298,7 +298,7 @@ fn a_terminate_needs_no_buffer() {
 fn every_segment_has_a_header() {
     let mut target = Target::new();
     target.open();
-    let nothing = Slice { stag: INBOX, to: 0, octets: 0 };
+    let nothing = Slice { stag: INBOX, to: 0, len: 0 };
     target.qp.post_send(SendRequest::new(1, Operation::SEND, nothing)).unwrap();
     target.qp.post_send(SendRequest::new(2, Operation::Write { stag: STag(0x77), to: 5 }, nothing)).unwrap();
     target.peer.settle();
@@ -319,7 +319,7 @@ fn every_segment_has_a_header() {
 fn nothing_but_messages_goes_out_in_full_operation() {
     let mut target = Target::new();
     target.open();
-    let message = Slice { stag: INBOX, to: 0, octets: 8 };
+    let message = Slice { stag: INBOX, to: 0, len: 8 };
     target.qp.post_send(SendRequest::new(1, Operation::SEND, message)).unwrap();
     target.peer.settle();
     let octets = Box::new(*b"in plain text");

@@ -96,7 +96,7 @@ fn a_terminate_outlives_its_queue_pair() {
 fn what_was_on_its_way_comes_before_the_terminate() {
     let mut target = Target::new();
     target.open();
-    let local = Slice { stag: INBOX, to: 0, octets: 200 };
+    let local = Slice { stag: INBOX, to: 0, len: 200 };
     let post = |target: &Target, id| {
         target.qp.post_send(SendRequest::new(id, Operation::SEND, local)).unwrap();
     };

@@ -28,7 +28,7 @@ fn target() -> Target {
     let mut target = Target::with(waiting());
     target.open();
     target.send(&fpdu(&send(1, 0, b"first")));
-    assert_eq!(target.completions.poll().map(|done| (done.id, done.octets)), Some((1, 5)));
+    assert_eq!(target.completions.poll().map(|done| (done.id, done.byte_len)), Some((1, 5)));
     target.peer.sent.clear();
     target
 }
@@ -60,7 +60,7 @@ fn a_send_waits_for_its_receive_and_all_behind_it_waits_too() {
     target.qp.post_receive(Target::receive(2)).unwrap();
     target.peer.settle();
     let done = target.completions.poll().unwrap();
-    assert_eq!((done.id, done.status, done.octets), (2, Status::Success, 6));
+    assert_eq!((done.id, done.status, done.byte_len), (2, Status::Success, 6));
     assert!(holds(&target.regions[0].0, 0, b"behind"));
     assert!(holds(&target.regions[3].0, 0, b"second"));
     assert!(is_waiting(&target));
@@ -197,7 +197,7 @@ fn the_end_comes_behind_what_waits() {
         target.qp.post_receive(Target::receive(2)).unwrap();
         target.peer.settle();
         let done = target.completions.poll().unwrap();
-        assert_eq!((done.id, done.status, done.octets), (2, Status::Success, 10));
+        assert_eq!((done.id, done.status, done.byte_len), (2, Status::Success, 10));
         assert!(finished(&target));
         assert_eq!(closed(&target), we_close.then_some(CloseReason::Finished));
     }

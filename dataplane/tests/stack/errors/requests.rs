@@ -212,7 +212,7 @@ fn atomics_outside_what_is_granted() {
 /// Posts a Read of eight octets into the middle of the inbox; the peer has the request.
 fn reading() -> Target {
     let mut target = target();
-    let local = Slice { stag: INBOX, to: 4, octets: 8 };
+    let local = Slice { stag: INBOX, to: 4, len: 8 };
     let request = SendRequest::new(5, Operation::Read { stag: STag(0x77), to: 70 }, local);
     target.qp.post_send(request).unwrap();
     target.peer.settle();
@@ -240,7 +240,7 @@ fn an_answer_in_pieces() {
     assert_eq!(target.completions.poll(), None);
     target.send(&fpdu(&tagged(INBOX, 10, [0xc1, 0x42], b"gh")));
     let done = target.completions.poll().unwrap();
-    assert_eq!((done.id, done.status, done.octets), (5, Status::Success, 8));
+    assert_eq!((done.id, done.status, done.byte_len), (5, Status::Success, 8));
     assert!(holds(&target.regions[3].0, 4, b"abcdefgh"));
 }
 
@@ -296,7 +296,7 @@ fn answers_to_another_atomic() {
         (vec![0; 11], RdmapError::UnspecifiedOperation),
     ] {
         let mut target = target();
-        let local = Slice { stag: INBOX, to: 0, octets: 8 };
+        let local = Slice { stag: INBOX, to: 0, len: 8 };
         let operation = Operation::FetchAdd { stag: STag(0x77), to: 0, add: 1, mask: 0 };
         target.qp.post_send(SendRequest::new(5, operation, local)).unwrap();
         target.peer.settle();

@@ -89,7 +89,7 @@ impl Target {
 
     /// A receive into the inbox.
     pub fn receive(id: u64) -> ReceiveRequest {
-        ReceiveRequest::new(id, Slice { stag: INBOX, to: 0, octets: INBOX_OCTETS })
+        ReceiveRequest::new(id, Slice { stag: INBOX, to: 0, len: INBOX_OCTETS })
     }
 
     /// Sends `octets` in one segment that advertises `window`.

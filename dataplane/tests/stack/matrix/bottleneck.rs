@@ -103,7 +103,7 @@ impl Side {
     fn new(device: SimDevice, host: u8, seed: u64, algorithm: Algorithm) -> Self {
         let rings = Rings::new();
         let mut config = Config::new(address(host).into(), 24, [seed, u64::from(host)]);
-        config.window_octets = WINDOW_OCTETS;
+        config.window_bytes = WINDOW_OCTETS;
         behave(&mut config, algorithm);
         let tables = Tables {
             connections: 32,
@@ -211,7 +211,7 @@ impl Flows {
     /// Nothing is lost, overtaken or marked before [`impair`](Self::impair).
     pub fn new(seed: u64, line: Line, algorithm: Algorithm) -> Self {
         let end =
-            |config: EndConfig| EndConfig { mtu_octets: line.mtu_octets, outbound: line.back(), ..config };
+            |config: EndConfig| EndConfig { mtu_bytes: line.mtu_octets, outbound: line.back(), ..config };
         let (device_a, device_b) = sim::link(seed, end(EndConfig::a()), end(EndConfig::b()));
         let network = device_a.network();
         let clear = Line { loss: 0.0, reorder: 0.0, mark_octets: None, ..line };
@@ -295,7 +295,7 @@ impl Flows {
                     flow.acknowledged_octets += u64::from(BUSY_OCTETS);
                 }
                 while flow.under_way < BUSY_WRITES {
-                    flow.a.write(0, Slice { stag: SOURCE, to: 0, octets: BUSY_OCTETS }, 0);
+                    flow.a.write(0, Slice { stag: SOURCE, to: 0, len: BUSY_OCTETS }, 0);
                     flow.under_way += 1;
                 }
             }

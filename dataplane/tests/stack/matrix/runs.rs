@@ -115,13 +115,13 @@ pub fn run(cell: Cell, seed: u64, octets: usize) -> Result<Outcome, String> {
 /// Posts the Writes, and a Send that marks their end.
 fn post(flows: &Flows, flow: usize, octets: usize) {
     let (a, b) = (&flows.connections[flow].a, &flows.connections[flow].b);
-    b.receive(77, Slice { stag: INBOX, to: 0, octets: 64 });
+    b.receive(77, Slice { stag: INBOX, to: 0, len: 64 });
     let chunk = octets.div_ceil(WRITES);
     for start in (0..octets).step_by(chunk) {
-        let local = Slice { stag: SOURCE, to: start as u64, octets: chunk.min(octets - start) as u32 };
+        let local = Slice { stag: SOURCE, to: start as u64, len: chunk.min(octets - start) as u32 };
         a.write(start as u64, local, start as u64);
     }
-    a.send(1, Slice { stag: SOURCE, to: 0, octets: 16 });
+    a.send(1, Slice { stag: SOURCE, to: 0, len: 16 });
 }
 
 /// When the Send arrives. The time without progress is bounded, so a run that never ends is found long

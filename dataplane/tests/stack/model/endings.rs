@@ -68,7 +68,7 @@ impl Play {
         self.post_ending(number, side, operation, local, ends);
         for to in BEHIND.map(|to| to as u64) {
             let octets = BEHIND_OCTETS as u32;
-            let local = Slice { stag: source, to, octets }.into();
+            let local = Slice { stag: source, to, len: octets }.into();
             self.post_ending(number, side, Operation::Write { stag: shared, to }, local, Ends::Done(octets));
             let local = self.sink(number, side, 8).into();
             self.post_ending(number, side, Operation::Read { stag: shared, to }, local, Ends::Done(8));
@@ -120,7 +120,7 @@ impl Play {
     }
 
     pub fn sink(&self, number: usize, side: usize, octets: u32) -> Slice {
-        Slice { stag: self.halves[number][side].memory(Area::Sink).stag, to: 0, octets }
+        Slice { stag: self.halves[number][side].memory(Area::Sink).stag, to: 0, len: octets }
     }
 
     fn post_ending(&mut self, number: usize, side: usize, operation: Operation, local: Payload, ends: Ends) {
@@ -160,7 +160,7 @@ impl Play {
         let (here, there) = (&self.halves[number][side], &self.halves[number][1 - side]);
         let shared = there.memory(Area::Shared);
         let (stag, end) = (shared.stag, shared.content.len() as u64);
-        let source = Slice { stag: here.memory(Area::Source).stag, to: 7, octets: 16 };
+        let source = Slice { stag: here.memory(Area::Source).stag, to: 7, len: 16 };
         let sink = self.sink(number, side, 16);
         let value = self.sink(number, side, 8);
         let write = |stag, to| (Operation::Write { stag, to }, Payload::from(source));

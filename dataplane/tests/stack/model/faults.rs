@@ -69,7 +69,7 @@ impl Play {
         let to = ends[self.rng.usize(..4)];
         let stag = named.former.filter(|_| self.rng.u32(..3) == 0).unwrap_or(named.stag);
         let refusal = named.refusal(stag, owner == number, right, to, octets as usize);
-        let source = Slice { stag: self.halves[number][side].memory(Area::Source).stag, to: 7, octets: 16 };
+        let source = Slice { stag: self.halves[number][side].memory(Area::Source).stag, to: 7, len: 16 };
         let sink = self.sink(number, side, octets as u32);
         match kind {
             0 => Some((Operation::Write { stag, to }, source.into(), of_write(refusal?))),
@@ -109,7 +109,7 @@ impl Play {
             return None;
         }
         let operation = Operation::Send { invalidate: Some(stag), solicited: false };
-        let source = Slice { stag: self.halves[number][side].memory(Area::Source).stag, to: 7, octets: 16 };
+        let source = Slice { stag: self.halves[number][side].memory(Area::Source).stag, to: 7, len: 16 };
         Some((operation, source.into(), StreamError::Rdmap(RdmapError::CannotInvalidate)))
     }
 
@@ -129,17 +129,17 @@ impl Play {
         let half = &self.halves[number][side];
         let source = half.memory(Area::Source);
         let len = source.content.len() as u64;
-        let good = Slice { stag: source.stag, to: 0, octets: 10 };
+        let good = Slice { stag: source.stag, to: 0, len: 10 };
         let window = half.names.iter().find(|named| named.is_window() && named.reach.is_some());
         let bad = match self.rng.u32(..5) {
-            0 => Slice { stag: NOWHERE, to: 0, octets: 1 },
-            1 => Slice { to: len - 5, octets: 6, ..good },
-            2 => Slice { to: u64::MAX, octets: 1, ..good },
+            0 => Slice { stag: NOWHERE, to: 0, len: 1 },
+            1 => Slice { to: len - 5, len: 6, ..good },
+            2 => Slice { to: u64::MAX, len: 1, ..good },
             3 => Slice { stag: STag(source.stag.0 ^ 0x1_0000), ..good },
             // For the peer, not for its owner.
             _ => window.map_or(Slice { stag: NOWHERE, ..good }, |named| {
                 let to = named.reach.as_ref().map_or(0, |reach| reach.base_to);
-                Slice { stag: named.stag, to, octets: 1 }
+                Slice { stag: named.stag, to, len: 1 }
             }),
         };
         let stag = self.halves[number][1 - side].memory(Area::Shared).stag;
@@ -171,9 +171,9 @@ impl Play {
         let window = named.another_stag(&mut self.rng);
         let (octets, access) = (half.memory(Area::Shared).content.len() as u64, Access::REMOTE_READ);
         let zero_based = self.rng.bool();
-        let good = Binding { window, registration: shared.stag, to: 0, octets, access, zero_based };
+        let good = Binding { window, registration: shared.stag, to: 0, len: octets, access, zero_based };
         // One octet of another registration.
-        let other = |registration, to| Binding { registration, to, octets: 1, ..good };
+        let other = |registration, to| Binding { registration, to, len: 1, ..good };
         let open = |lacks: Access| {
             let mut reaches = half
                 .names
@@ -185,7 +185,7 @@ impl Play {
         };
         let bad = match self.rng.u32(..11) {
             0 => Binding { to: 1, ..good },
-            1 => Binding { octets: 0, ..good },
+            1 => Binding { len: 0, ..good },
             2 => Binding { to: u64::MAX, ..good },
             3 => Binding { window: named.stag, ..good },
             4 => Binding { window: half.memory(Area::Source).stag, ..good },
@@ -211,17 +211,17 @@ impl Play {
         let stag = named.another_stag(&mut self.rng);
         let octets = half.memory(area).content.len() as u64;
         let good =
-            FastRegistration { stag, offset: 0, octets, base_to: 0, access: allowed, all_streams: true };
+            FastRegistration { stag, offset: 0, len: octets, base_to: 0, access: allowed, all_streams: true };
         let bad = match self.rng.u32(..8) {
             0 => FastRegistration { offset: 1, ..good },
-            1 => FastRegistration { octets: 0, ..good },
+            1 => FastRegistration { len: 0, ..good },
             // The sum of exactly 2^64 wraps.
             2 => FastRegistration { base_to: u64::MAX - octets + 1, ..good },
             3 => FastRegistration { stag: named.stag, ..good },
-            4 => FastRegistration { stag: half.names.last()?.stag, octets: 1, ..good },
+            4 => FastRegistration { stag: half.names.last()?.stag, len: 1, ..good },
             5 | 6 if !allowed.is_all() => FastRegistration { access: Access::all(), ..good },
             _ if named.reach.is_some() => good,
-            _ => FastRegistration { octets: u64::MAX, ..good },
+            _ => FastRegistration { len: u64::MAX, ..good },
         };
         Some((Operation::Register(bad), Status::LocalProtection))
     }

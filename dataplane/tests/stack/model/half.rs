@@ -149,7 +149,7 @@ impl Half {
     /// How the stack names `span`.
     pub fn slice(&self, span: &Span) -> Slice {
         let octets = span.range.len() as u32;
-        Slice { stag: self.memory(span.area).stag, to: span.range.start as u64, octets }
+        Slice { stag: self.memory(span.area).stag, to: span.range.start as u64, len: octets }
     }
 
     /// A range of `octets` octets somewhere in `area`.

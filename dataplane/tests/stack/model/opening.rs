@@ -62,7 +62,7 @@ impl Play {
         let zero_based = self.rng.bool();
         let window = self.halves[number][side].names[place].another_stag(&mut self.rng);
         let (to, octets) = (reach.base_to + part.start as u64, part.len() as u64);
-        let binding = Binding { window, registration, to, octets, access, zero_based };
+        let binding = Binding { window, registration, to, len: octets, access, zero_based };
         let start = reach.span.range.start;
         let reach = Reach {
             span: Span { area: reach.span.area, range: start + part.start..start + part.end },
@@ -97,7 +97,7 @@ impl Play {
         let wanted = FastRegistration {
             stag,
             offset: range.start as u64,
-            octets: range.len() as u64,
+            len: range.len() as u64,
             base_to,
             access,
             all_streams: !alone,

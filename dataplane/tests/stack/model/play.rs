@@ -311,7 +311,7 @@ impl Play {
         let due = due.pop_front().unwrap_or_else(|| panic!("{what}: nothing is outstanding"));
         assert_eq!((completion.id, completion.kind), (due.id, due.kind), "{what}, not {due:?}");
         assert_eq!(
-            (completion.status, Ends::Done(completion.octets)),
+            (completion.status, Ends::Done(completion.byte_len)),
             (Status::Success, due.ends),
             "{what}, of {due:?}"
         );

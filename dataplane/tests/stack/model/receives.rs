@@ -31,7 +31,7 @@ impl Receive {
     /// The stack's request for this receive, in memory named `stag`.
     pub fn request(&self, stag: STag) -> ReceiveRequest {
         let slice =
-            |piece: &Span| Slice { stag, to: piece.range.start as u64, octets: piece.range.len() as u32 };
+            |piece: &Span| Slice { stag, to: piece.range.start as u64, len: piece.range.len() as u32 };
         let slices: Vec<Slice> = self.pieces.iter().map(slice).collect();
         ReceiveRequest::new(self.id, SliceList::try_from(&slices[..]).expect("few pieces"))
     }
@@ -121,7 +121,7 @@ impl Play {
         let said = (completion.immediate, completion.invalidated, completion.solicited);
         assert_eq!(said, (due.immediate, due.invalidated, due.solicited), "{what}");
         if let Some(octets) = &due.octets {
-            assert_eq!(completion.octets as usize, octets.len(), "{what}");
+            assert_eq!(completion.byte_len as usize, octets.len(), "{what}");
         }
         if let Some(receive) = due.receive {
             assert_eq!(completion.id, receive.id, "{what}");

@@ -77,7 +77,7 @@ impl Host {
     fn new(device: SimDevice, host: u8, seed: u64, setup: &Setup) -> Self {
         let rings = Rings::new();
         let config = Config {
-            window_octets: WINDOW_OCTETS,
+            window_bytes: WINDOW_OCTETS,
             duplicate_address_detection: false,
             ..Config::new(address(host).into(), 24, [seed, u64::from(host)])
         };
@@ -131,7 +131,7 @@ impl World {
     /// Both hosts with their connections in Full Operation; the first is the Initiator of all. `watch` is
     /// called with the network before the first frame.
     pub fn new(seed: u64, setup: &Setup, watch: impl FnOnce(&Network)) -> Self {
-        let end = |config: EndConfig| EndConfig { mtu_octets: setup.mtu_octets, ..config };
+        let end = |config: EndConfig| EndConfig { mtu_bytes: setup.mtu_octets, ..config };
         let (a, b) = sim::link(seed, end(EndConfig::a()), end(EndConfig::b()));
         let network = a.network();
         watch(&network);

@@ -45,7 +45,7 @@ fn operations_in_their_order() {
             .completions_of_a(6)
             .iter()
             .map(|done| {
-                assert_eq!((done.status, done.octets), (Status::Success, 8));
+                assert_eq!((done.status, done.byte_len), (Status::Success, 8));
                 (done.id, done.kind)
             })
             .collect();

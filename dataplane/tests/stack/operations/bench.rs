@@ -66,7 +66,7 @@ impl Bench {
 pub const SETUPS: [Setup; 2] = [Setup { markers: false, crc: true }, Setup { markers: true, crc: true }];
 
 pub fn own(to: u64, octets: u32) -> Slice {
-    Slice { stag: OWN, to, octets }
+    Slice { stag: OWN, to, len: octets }
 }
 
 /// The octets of `region` from `offset` on.

@@ -54,7 +54,7 @@ fn memory_stays_for_what_waits_behind_a_change() {
 
 fn binding(window: STag) -> Binding {
     let access = Access::REMOTE_WRITE;
-    Binding { window, registration: NARROW, to: 1000, octets: 100, access, zero_based: true }
+    Binding { window, registration: NARROW, to: 1000, len: 100, access, zero_based: true }
 }
 
 /// A window opens its hundred octets and no other, until it is invalidated.
@@ -106,7 +106,7 @@ fn a_send_invalidates() {
     // Under its next name, and a part of it only.
     let stag = NARROW.with_key(9);
     let (offset, octets, access) = (500, 64, Access::REMOTE_READ | Access::LOCAL_WRITE);
-    let wanted = FastRegistration { stag, offset, octets, base_to: 1 << 40, access, all_streams: false };
+    let wanted = FastRegistration { stag, offset, len: octets, base_to: 1 << 40, access, all_streams: false };
     bench.pair.b.post(6, Operation::Register(wanted), Payload::EMPTY);
     let done = bench.completions_of_b(1)[0];
     assert_eq!((done.kind, done.status), (CompletionKind::Register, Status::Success));
@@ -154,7 +154,7 @@ fn what_cannot_be_granted() {
     };
     let cases = [
         (bound(|binding| binding.registration = STag::new(99, 1)), Status::Bind),
-        (bound(|binding| binding.octets = 1 << 20), Status::Bind),
+        (bound(|binding| binding.len = 1 << 20), Status::Bind),
         (bound(|binding| binding.window = WINDOW), Status::Bind),
         (bound(|binding| binding.registration = SHARED), Status::Bind),
         (Operation::LocalInvalidate { stag: STag::new(99, 1) }, Status::LocalProtection),

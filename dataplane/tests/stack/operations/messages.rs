@@ -21,7 +21,7 @@ fn list(slices: &[Slice]) -> SliceList {
 fn lists_gather_and_scatter() {
     for setup in SETUPS {
         let mut bench = Bench::new(0, setup);
-        let from = [own(10, 3), own(0, 0), own(5000, 4000), Slice { stag: SHARED, to: 77, octets: 900 }];
+        let from = [own(10, 3), own(0, 0), own(5000, 4000), Slice { stag: SHARED, to: 77, len: 900 }];
         let into = [own(100, 1), own(9000, 2500), own(200, 7), own(20_000, 5000)];
         let expected = [
             octets_of(&bench.a[1], 10, 3),
@@ -32,16 +32,16 @@ fn lists_gather_and_scatter() {
         bench.pair.b.qp.post_receive(ReceiveRequest::new(9, list(&into))).unwrap();
         bench.pair.a.post(1, Operation::SEND, list(&from));
         let received = bench.completions_of_b(1)[0];
-        assert_eq!((received.id, received.octets as usize), (9, expected.len()));
+        assert_eq!((received.id, received.byte_len as usize), (9, expected.len()));
         let mut at = 0;
         for slice in into {
-            let octets = (slice.octets as usize).min(expected.len() - at);
+            let octets = (slice.len as usize).min(expected.len() - at);
             assert!(holds(&bench.b[1], slice.to as usize, &expected[at..at + octets]), "{slice:?}");
             at += octets;
         }
         // The same octets by a Write.
         bench.pair.a.post(2, Operation::Write { stag: SHARED, to: 50_001 }, list(&from));
-        assert_eq!(bench.completions_of_a(2)[1].octets as usize, expected.len());
+        assert_eq!(bench.completions_of_a(2)[1].byte_len as usize, expected.len());
         assert!(holds(&bench.b[0], 50_001, &expected));
     }
 }
@@ -59,7 +59,7 @@ fn inline_octets_travel_in_the_request() {
         InlineData::try_from(&octets[..]).unwrap(),
     );
     octets.fill(0);
-    assert_eq!(bench.completions_of_b(1)[0].octets, 16);
+    assert_eq!(bench.completions_of_b(1)[0].byte_len, 16);
     bench.completions_of_a(2);
     assert!(holds(&bench.b[1], 0, b"sixteen octets !"));
     assert!(holds(&bench.b[0], 3, b"sixteen octets !"));
@@ -81,7 +81,7 @@ fn sends_of_every_kind() {
         let done = received[id];
         assert_eq!((done.id, done.kind, done.status), (id as u64, CompletionKind::Receive, Status::Success));
         assert_eq!(
-            (done.solicited, done.invalidated, done.immediate, done.octets),
+            (done.solicited, done.invalidated, done.immediate, done.byte_len),
             (solicited, None, None, 10)
         );
     }
@@ -112,7 +112,7 @@ fn immediate_data() {
     let received: Vec<_> = bench
         .completions_of_b(4)
         .iter()
-        .map(|done| (done.id, done.immediate, done.solicited, done.octets))
+        .map(|done| (done.id, done.immediate, done.solicited, done.byte_len))
         .collect();
     let expected = [
         (0, Some(0x0102_0304_0506_0708), false, 0),
@@ -124,7 +124,7 @@ fn immediate_data() {
     assert!(holds(&bench.b[0], 40, &data));
     assert!(holds(&bench.b[1], 0, &before[..20]), "the buffers of Immediate Data are as they were");
     let sent: Vec<_> =
-        bench.completions_of_a(3).iter().map(|done| (done.id, done.kind, done.octets)).collect();
+        bench.completions_of_a(3).iter().map(|done| (done.id, done.kind, done.byte_len)).collect();
     let kinds = [CompletionKind::Send, CompletionKind::Write, CompletionKind::Send];
     assert_eq!(sent, [(10, kinds[0], 0), (11, kinds[1], 5000), (12, kinds[2], 10)]);
     bench.pair.run_for(1);
@@ -148,7 +148,7 @@ fn a_message_has_an_end() {
 /// peer receives a local error.
 #[test]
 fn a_bad_buffer_is_the_receivers_fault() {
-    for bad in [Slice { stag: STag::new(9, 9), to: 0, octets: 64 }, own(1 << 40, 64)] {
+    for bad in [Slice { stag: STag::new(9, 9), to: 0, len: 64 }, own(1 << 40, 64)] {
         let mut bench = Bench::new(0, SETUPS[0]);
         bench.pair.b.receive(1, bad);
         bench.pair.b.receive(2, own(0, 64));

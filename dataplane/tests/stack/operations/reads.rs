@@ -36,7 +36,7 @@ fn every_length_comes_whole() {
         let completions = bench.completions_of_a(lengths.len());
         for (id, (completion, octets)) in completions.iter().zip(lengths).enumerate() {
             assert_eq!((completion.id, completion.status), (id as u64, Status::Success));
-            assert_eq!((completion.kind, completion.octets), (CompletionKind::Read, octets));
+            assert_eq!((completion.kind, completion.byte_len), (CompletionKind::Read, octets));
         }
         assert!(holds(&bench.a[1], 0, &expected));
         // The other end's application has no completion.

@@ -68,7 +68,7 @@ impl Application {
         self.posted += u64::from(octets);
         self.requests += 1;
         let operation = Operation::Write { stag: STag(0x99), to };
-        let request = SendRequest::new(self.requests, operation, Slice { stag: SOURCE, to, octets });
+        let request = SendRequest::new(self.requests, operation, Slice { stag: SOURCE, to, len: octets });
         self.qp.post_send(request).map_err(|error| format!("not posted: {error:?}"))
     }
 

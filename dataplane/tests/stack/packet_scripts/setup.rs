@@ -62,7 +62,7 @@ impl Setup {
             }
             "user_timeout" => tcp.user_timeout_ms = Some(milliseconds(value)?),
             "keepalive" => tcp.keepalive = Some(keepalive(value)?),
-            "window" => self.core.window_octets = number(value)?,
+            "window" => self.core.window_bytes = number(value)?,
             "mtu" => self.mtu_octets = number(value)?,
             "tolerance" => self.tolerance_ns = duration(value)?,
             _ => return Err(format!("there is no option {name:?}")),

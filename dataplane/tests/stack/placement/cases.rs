@@ -41,7 +41,7 @@ fn case(ulpdus: &[Ulpdu], starts: impl Fn(&Run) -> Vec<usize>) {
             }
             play(&mut receiver, &run, &segments);
         }
-        let placed = receiver.snapshot().counters.placed_octets;
+        let placed = receiver.snapshot().counters.placed_bytes;
         assert_eq!(placed > 0, markers, "{placed} octets placed beyond gaps");
     }
 }
@@ -122,7 +122,7 @@ fn lengths_lead_on_from_what_is_placed() {
 #[test]
 fn the_window_stays_open_under_placement() {
     const WINDOW: u32 = 8192;
-    let config = Config { window_octets: WINDOW, ..RawPeer::config() };
+    let config = Config { window_bytes: WINDOW, ..RawPeer::config() };
     let peer = RawPeer::with_tables(config, 1500, Tables::default());
     let operation = FullOperation { markers_received: true, ..FullOperation::new(QP, false) };
     let mut receiver = Receiver::at(peer, operation);
@@ -147,7 +147,7 @@ fn the_window_stays_open_under_placement() {
 #[test]
 fn an_fpdu_of_the_mtu_fits_the_least_buffer() {
     for markers in [true, false] {
-        let config = Config { window_octets: 1, ..RawPeer::config() };
+        let config = Config { window_bytes: 1, ..RawPeer::config() };
         let peer = RawPeer::with_tables(config, 1500, Tables { held_frames: 24, ..Tables::default() });
         let operation = FullOperation::new(QP, false);
         let mut receiver = Receiver::at(peer, FullOperation { markers_received: markers, ..operation });

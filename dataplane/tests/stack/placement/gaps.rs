@@ -45,7 +45,7 @@ fn a_gap_that_closes_is_told_once() {
             let ids: Vec<_> = completions.iter().map(|completion| completion.id as usize).collect();
             assert_eq!(ids, (delivered..closed).collect::<Vec<_>>(), "{order:?}, after {n}");
             for completion in completions {
-                assert_eq!((completion.status, completion.octets as usize), (Status::Success, OCTETS));
+                assert_eq!((completion.status, completion.byte_len as usize), (Status::Success, OCTETS));
             }
             delivered = closed;
             // Messages beyond the gap are in place already.

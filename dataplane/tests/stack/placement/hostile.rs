@@ -69,7 +69,7 @@ fn altered_copies_overwrite_nothing() {
         receiver.expect_memory(&run, |fpdu| fpdu.end <= third);
         receiver.arrive(&run, third, run.octets.len());
         receiver.expect_memory(&run, |_| true);
-        assert_eq!(receiver.statistics().octets_copied_rx, 2300, "each octet once");
+        assert_eq!(receiver.statistics().bytes_copied_rx, 2300, "each octet once");
         assert_eq!(receiver.error(), None);
     }
 }
@@ -92,7 +92,7 @@ fn a_wrong_crc_beyond_a_gap_is_silent() {
     arrive(&mut receiver, &run, 1);
     receiver.expect_memory(&run, |_| true);
     assert_eq!((receiver.error(), receiver.usage().placed_runs), (None, 0));
-    assert_eq!(receiver.statistics().octets_copied_rx, 3000);
+    assert_eq!(receiver.statistics().bytes_copied_rx, 3000);
 }
 
 /// A damaged length that reaches into placed octets is treated as a loss too, while TCP may bring the FPDU
@@ -171,7 +171,7 @@ fn sends_are_judged_in_their_turn() {
         let said: Vec<u8> = receiver.peer.sent.iter().flat_map(|sent| sent.payload.clone()).collect();
         let ulpdu = placed.octets(0, 1);
         assert!(said.windows(18).any(|octets| octets == &ulpdu[..18]), "{said:02x?}");
-        assert!(receiver.polled().iter().all(|completion| completion.octets == 0), "none was delivered");
+        assert!(receiver.polled().iter().all(|completion| completion.byte_len == 0), "none was delivered");
         assert_eq!(receiver.usage().placed_sends, 0);
     }
 }
@@ -236,7 +236,7 @@ fn no_send_overtakes_a_ready_to_receive_indication() {
     assert_eq!((receiver.usage().held_frames, receiver.usage().placed_sends), (1, 0));
     arrive(&mut receiver, &run, 0);
     let delivered: Vec<_> =
-        receiver.polled().iter().map(|completion| (completion.id, completion.octets)).collect();
+        receiver.polled().iter().map(|completion| (completion.id, completion.byte_len)).collect();
     assert_eq!((delivered, receiver.error()), (vec![(0, 700)], None));
 }
 

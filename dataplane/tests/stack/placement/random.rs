@@ -85,7 +85,7 @@ fn stream(rng: &mut Rng, receiver: &mut Receiver) {
     receiver.expect_memory(&run, |_| true);
     let payload: usize = run.fpdus.iter().map(|fpdu| fpdu.ulpdu.payload_octets()).sum();
     let after = receiver.statistics();
-    assert_eq!(after.octets_copied_rx - before.octets_copied_rx, payload as u64, "each octet is copied once");
+    assert_eq!(after.bytes_copied_rx - before.bytes_copied_rx, payload as u64, "each octet is copied once");
     let usage = receiver.usage();
     assert_eq!((usage.held_frames, usage.placed_runs, usage.placed_sends), (0, 0, 0));
     assert_eq!(receiver.error(), None);

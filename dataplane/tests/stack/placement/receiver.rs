@@ -192,7 +192,7 @@ impl Receiver {
     /// Posts buffer `message` for the next Send that has none.
     pub fn post(&mut self, message: usize) {
         let to = (message * BUFFER_OCTETS) as u64;
-        let local = Slice { stag: INBOX, to, octets: BUFFER_OCTETS as u32 };
+        let local = Slice { stag: INBOX, to, len: BUFFER_OCTETS as u32 };
         let request = ReceiveRequest::new(self.posted, local);
         match &self.shared {
             Some(shared) => shared.post(&[request]).unwrap(),

@@ -21,7 +21,7 @@ const NODES_PER_SEGMENT_MAX: u64 = 600;
 /// A receiver with Markers and the window of 64 KiB of a peer that does not scale it.
 fn receiver() -> Receiver {
     let operation = FullOperation { markers_received: true, ..FullOperation::new(QP, false) };
-    Receiver::at(RawPeer::with(Config { window_octets: 0xffff, ..RawPeer::config() }, 1500), operation)
+    Receiver::at(RawPeer::with(Config { window_bytes: 0xffff, ..RawPeer::config() }, 1500), operation)
 }
 
 /// A Write of `octets` octets to an STag that does not exist.
@@ -40,7 +40,7 @@ fn arrive_in(receiver: &mut Receiver, run: &Run, (from, to): (usize, usize), oct
 }
 
 fn verified(receiver: &Receiver) -> u64 {
-    receiver.statistics().octets_verified
+    receiver.statistics().bytes_verified
 }
 
 /// An FPDU of 60 000 octets beyond a gap, and octets after it in segments of one octet each.

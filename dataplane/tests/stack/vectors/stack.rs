@@ -31,7 +31,7 @@ struct Stack {
 
 impl Stack {
     fn new() -> Self {
-        let mut peer = RawPeer::with(Config { window_octets: 1 << 18, ..RawPeer::config() }, 1500);
+        let mut peer = RawPeer::with(Config { window_bytes: 1 << 18, ..RawPeer::config() }, 1500);
         let ack = peer.accept(Options { mss: Some(1460), ..Options::default() });
         let completions = Arc::new(CompletionRing::new(64));
         let rings = CompletionRings::shared(completions);
@@ -89,7 +89,7 @@ impl Stack {
 }
 
 const fn hello() -> Slice {
-    Slice { stag: HELLO, to: 0, octets: 5 }
+    Slice { stag: HELLO, to: 0, len: 5 }
 }
 
 // Requirements: RDMAP-4.1-03, RDMAP-4.1-05, RDMAP-4.1-06, RDMAP-5.3-01, RDMAP-5.3-07, RDMAP-5.1-01
@@ -116,7 +116,7 @@ fn reads() {
     let mut stack = Stack::new();
     let sink = Region::heap(65_536).unwrap();
     stack.register(SINK, &sink, Access::LOCAL_WRITE, 0x1_0000_0000);
-    let local = Slice { stag: SINK, to: 0x1_0000_0000, octets: 65_536 };
+    let local = Slice { stag: SINK, to: 0x1_0000_0000, len: 65_536 };
     stack.post(Operation::Read { stag: SOURCE, to: 0x1000 }, local);
     stack.expect(&[&request]);
 
@@ -150,7 +150,7 @@ fn atomics_and_immediate_data() {
     // The requester chooses the identifier (RFC 7306 §5.2.1); everything else follows the document.
     let mut stack = Stack::new();
     stack.register(SINK, &Region::heap(8).unwrap(), Access::LOCAL_WRITE, 0);
-    let local = Slice { stag: SINK, to: 0, octets: 8 };
+    let local = Slice { stag: SINK, to: 0, len: 8 };
     let operations = [
         Operation::FetchAdd { stag: SOURCE, to: 0x1000, add: 1, mask: 0 },
         Operation::CompareSwap {
@@ -230,6 +230,6 @@ fn terminates() {
     stack.expect(&[&rights_fpdu]);
 
     let mut stack = Stack::new();
-    stack.post(Operation::SEND, Slice { stag: SINK, to: 0, octets: 1 });
+    stack.post(Operation::SEND, Slice { stag: SINK, to: 0, len: 1 });
     stack.expect(&[&local]);
 }

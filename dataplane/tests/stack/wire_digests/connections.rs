@@ -218,13 +218,13 @@ fn endings() -> [Case; 11] {
 }
 
 fn slice(octets: u32) -> Slice {
-    Slice { stag: OWN, to: 0, octets }
+    Slice { stag: OWN, to: 0, len: octets }
 }
 
 /// Two hosts, watched from the first frame on.
 fn new(capture: &Capture, path: Path) -> Pair {
     let end = |end: EndConfig| EndConfig {
-        mtu_octets: path.mtu_octets,
+        mtu_bytes: path.mtu_octets,
         transmit_checksums: path.offloads,
         gather: path.offloads,
         outbound: path.impairments,

@@ -42,12 +42,12 @@ pub fn run(pair: &mut Pair, seed: u64, count: u64) {
     let mut rng = Rng::with_seed(seed);
     for host in [&pair.a, &pair.b] {
         for id in 0..RECEIVES {
-            host.receive(1000 + id, Slice { stag: OWN, to: 8 * id, octets: MESSAGE_OCTETS });
+            host.receive(1000 + id, Slice { stag: OWN, to: 8 * id, len: MESSAGE_OCTETS });
         }
     }
     let mut work = [Work::default(), Work::default()];
     // The Responder sends nothing before it has an FPDU (RFC 5044 §7.1.2).
-    pair.a.write(0, Slice { stag: OWN, to: 0, octets: 0 }, SHARED, 0);
+    pair.a.write(0, Slice { stag: OWN, to: 0, len: 0 }, SHARED, 0);
     work[0].posted = 1;
     let mut messages = [0; 2];
     for id in 1..=count {
@@ -87,10 +87,10 @@ fn post(host: &Host, rng: &mut Rng, id: u64, may_read: bool, may_send: bool) -> 
         _ => rng.u32(..40_000),
     };
     let source = if rng.bool() { OWN } else { CONSTANT };
-    let local = Slice { stag: source, to: rng.u64(..8000), octets };
-    let message = Slice { octets: octets.min(MESSAGE_OCTETS), ..local };
-    let sink = Slice { stag: OWN, to: 65_536 + rng.u64(..8000), octets };
-    let eight = Slice { octets: 8, ..sink };
+    let local = Slice { stag: source, to: rng.u64(..8000), len: octets };
+    let message = Slice { len: octets.min(MESSAGE_OCTETS), ..local };
+    let sink = Slice { stag: OWN, to: 65_536 + rng.u64(..8000), len: octets };
+    let eight = Slice { len: 8, ..sink };
     let (stag, to) = (SHARED, rng.u64(..8000));
     let integer = 90_000 + 8 * rng.u64(..100);
     let (immediate, solicited) = (rng.u64(..), rng.bool());
@@ -105,7 +105,7 @@ fn post(host: &Host, rng: &mut Rng, id: u64, may_read: bool, may_send: bool) -> 
             host.post(id, Operation::WriteWithImmediate { stag, to, immediate, solicited }, local);
         }
         3 if may_send => {
-            host.post(id, Operation::Immediate { immediate, solicited }, Slice { octets: 0, ..local });
+            host.post(id, Operation::Immediate { immediate, solicited }, Slice { len: 0, ..local });
         }
         6 => {
             host.post(id, Operation::Read { stag, to }, sink);

@@ -37,7 +37,7 @@ pub enum PortError {
         offered: u16,
     },
     /// It does not take that MTU.
-    #[error("`{name}` takes an MTU of {least} to {most} octets, not {asked}")]
+    #[error("`{name}` takes an MTU of {least} to {most} bytes, not {asked}")]
     Mtu {
         /// The port.
         name: String,
@@ -49,9 +49,7 @@ pub enum PortError {
         most: u16,
     },
     /// A frame is larger than a buffer, and the port cannot spread it over several.
-    #[error(
-        "`{name}` puts a frame of {frame_octets} octets in one buffer, but the pool's take {data_octets}"
-    )]
+    #[error("`{name}` puts a frame of {frame_octets} bytes in one buffer, but the pool's take {data_octets}")]
     DataOctets {
         /// The port.
         name: String,

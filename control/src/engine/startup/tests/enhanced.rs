@@ -185,7 +185,7 @@ fn unmet_terms_are_terminated_with_the_golden_octets() {
 #[test]
 fn enhanced_frames_hold_508_octets() {
     let proposal = enhanced(1, 1, RtrKinds::empty());
-    let too_long = PrivateDataTooLong { octets: 509, most_octets: 508 };
+    let too_long = PrivateDataTooLong { len: 509, max_len: 508 };
     let refused = Initiator::new(proposal, &[7; 509], DEADLINE).map(|(_, frame)| frame);
     assert_eq!(refused, Err(too_long));
     let (mut initiator, octets) = Initiator::new(proposal, &[7; 508], DEADLINE).unwrap();
