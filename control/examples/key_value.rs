@@ -41,7 +41,7 @@ fn server(device: &Device) -> Outcome {
 struct Store {
     qp: QueuePair,
     completions: CompletionQueue,
-    /// The slot that is written or read, and the answer of an Atomic Operation behind it.
+    /// The slot that is written or read, and the answer of an Atomic Operation after it.
     memory: MemoryRegion,
     table: Advertisement,
 }
@@ -65,7 +65,7 @@ impl Store {
         hash % SLOTS * u64::from(SLOT_BYTES)
     }
 
-    /// Does an Atomic Operation; gives the value from before.
+    /// Performs an Atomic Operation; returns the earlier value.
     fn atomic(&self, operation: Operation) -> Outcome<u64> {
         let answer = self.memory.slice(SLOT_BYTES as usize, VERSION_BYTES);
         self.qp.post(warpline::SendRequest::new(0, operation, answer))?;

@@ -122,7 +122,7 @@ impl<T> Pool<T> {
     ///
     /// # Errors
     ///
-    /// Gives `value` back when no node is free.
+    /// Returns `value` when no node is free.
     #[inline]
     pub fn push_back(&mut self, list: &mut List, value: T) -> Result<NodeId, T> {
         self.insert_after(list, list.back(), value)
@@ -132,7 +132,7 @@ impl<T> Pool<T> {
     ///
     /// # Errors
     ///
-    /// Gives `value` back when no node is free.
+    /// Returns `value` when no node is free.
     pub fn insert_after(&mut self, list: &mut List, previous: Option<NodeId>, value: T) -> Result<NodeId, T> {
         let index = self.free;
         let Some((id, node)) = NodeId::at(index).zip(self.nodes.get_mut(index as usize)) else {

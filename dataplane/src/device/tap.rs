@@ -92,7 +92,7 @@ impl<D: Device, W: Write + Send + 'static> Tap<D, W> {
         self.capture.statistics
     }
 
-    /// Gives the writer everything recorded so far.
+    /// Hands everything recorded so far to the writer.
     ///
     /// # Errors
     ///

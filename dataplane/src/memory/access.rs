@@ -42,7 +42,7 @@ impl Access {
     pub const ANY_WRITE: Self = Self::LOCAL_WRITE.union(Self::REMOTE_WRITE).union(Self::REMOTE_ATOMIC);
 }
 
-/// Who invalidates an STag.
+/// The party that invalidates an STag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Invalidation {
     /// This end, by a work request.

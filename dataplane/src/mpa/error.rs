@@ -7,13 +7,13 @@ use thiserror::Error;
 /// | Code | When here | Reported | To the peer | TCP |
 /// |---|---|---|---|---|
 /// | 1 | FIN or RST inside an FPDU, or the connection is lost | yes | a Terminate after FIN, if we may send | ends |
-/// | 2 | a CRC is wrong, again, or where TCP cannot bring the FPDU again | yes | Terminate 2/0/2 | FIN behind it |
-/// | 3 | Marker and length disagree; the length is none, by its CRC or again | yes | Terminate 2/0/3 | FIN behind it |
+/// | 2 | a CRC is wrong, again, or where TCP cannot bring the FPDU again | yes | Terminate 2/0/2 | then FIN |
+/// | 3 | Marker and length disagree; the length is none, by its CRC or again | yes | Terminate 2/0/3 | then FIN |
 /// | 4 | a startup frame is not valid, or not in time | yes | nothing; revision 0 gets a Reply | FIN at once |
-/// | 5 | the Initiator cannot serve a connection that was accepted | yes | Terminate 2/0/5 | FIN behind it |
-/// | 6 | Initiator: the Reply's ORD is above our IRD | yes | Terminate 2/0/6 | FIN behind it |
-/// | 6 | Responder: the Request's IRD is below the ORD needed | yes | a rejecting Reply with that ORD (A-07) | FIN behind it |
-/// | 7 | Initiator: no indication that both have, or A not echoed | yes | Terminate 2/0/7 | FIN behind it |
+/// | 5 | the Initiator cannot serve a connection that was accepted | yes | Terminate 2/0/5 | then FIN |
+/// | 6 | Initiator: the Reply's ORD is above our IRD | yes | Terminate 2/0/6 | then FIN |
+/// | 6 | Responder: the Request's IRD is below the ORD needed | yes | a rejecting Reply with that ORD (A-07) | then FIN |
+/// | 7 | Initiator: no indication that both have, or A not echoed | yes | Terminate 2/0/7 | then FIN |
 ///
 /// After any of them nothing more is delivered, and nothing but the Terminate is sent. A Responder that has
 /// received no FPDU sends none (ambiguity A-07). draft-culley-iwarp-mpa-00 knows 1 to 3 (C00-9-01).

@@ -63,7 +63,7 @@ pub const fn unmarked_len(ulpdu_len: usize) -> usize {
 }
 
 /// Octets that the FPDU of a ULPDU of `ulpdu_len` octets takes at `position`, Markers included. A Marker
-/// right before it belongs to it, one right behind it to the next (MPA-4.3-05).
+/// right before it belongs to it, one right after it to the next (MPA-4.3-05).
 #[inline]
 pub fn wire_len(position: u64, ulpdu_len: usize, markers: bool) -> usize {
     Markers::of(position, markers).wire_len(ulpdu_len)
@@ -253,7 +253,7 @@ impl Encoder<'_> {
     }
 }
 
-/// Writes what comes before a payload sent by reference, without Markers: ULPDU_Length and `header`. Gives
+/// Writes what comes before a payload sent by reference, without Markers: ULPDU_Length and `header`. Returns
 /// its octets; `None` when `out` is too short, the ULPDU would be longer than [`MULPDU_MAX`], or `header`
 /// does not leave the payload at a multiple of four, as both DDP headers do and [`tail`] relies on.
 #[must_use]

@@ -87,8 +87,8 @@ impl Located {
         self.markers.offsets(self.ulpdu_len).count()
     }
 
-    /// Copies the first octets of the ULPDU, as many as there are and fit `header`; gives how many. `octets`
-    /// are those the FPDU was located in.
+    /// Copies the first octets of the ULPDU, as many as there are and fit `header`, and returns their
+    /// number. `octets` are those the FPDU was located in.
     #[inline]
     pub fn header(&self, octets: &impl Octets, header: &mut [u8]) -> usize {
         let len = header.len().min(self.ulpdu_len);

@@ -244,7 +244,7 @@ impl Notify for Bell {
     }
 }
 
-/// Who arms a queue and then sleeps is woken by a completion that came meanwhile, or has seen it.
+/// A thread that arms a queue and then sleeps is woken by a completion that came meanwhile, or has seen it.
 // Requirements: RDMAP-5.3-03
 #[test]
 fn no_completion_slips_past_arming() {
@@ -355,8 +355,8 @@ fn the_depth_is_kept_by_two_posters() {
     });
 }
 
-/// Who posts when a request has just been completed finds room for another, and the place that the request
-/// lay in.
+/// A thread that posts when a request has just been completed finds room for another, and the place
+/// that the request lay in.
 #[test]
 fn a_request_lies_where_the_last_one_lay() {
     model(|| {

@@ -165,7 +165,7 @@ impl Options {
     }
 }
 
-/// The target and the options behind it.
+/// The target and the options after it.
 fn target_and_options(payload: &[u8]) -> Result<(Ipv6Addr, Options), Malformed> {
     let mut rest = Reader(payload);
     let target = Ipv6Addr::from(rest.take::<16>().ok_or(Malformed::Truncated)?);

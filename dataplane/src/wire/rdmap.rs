@@ -341,7 +341,7 @@ impl<'a> Terminate<'a> {
         }
     }
 
-    /// Parses the header at the start of `octets`. The flags are believed and octets behind what they
+    /// Parses the header at the start of `octets`. The flags are believed and octets after what they
     /// announce are ignored (ambiguity A-18). An announced header that is not all there is taken for absent:
     /// the error itself matters more than its illustration. The layout of Linux siw is understood.
     ///

@@ -335,7 +335,7 @@
 #define WARPLINE_CM_EVENT_UNREACHABLE 7
 
 /**
- * The peer's application does not want the connection (status `-EACCES`), or nobody listens there
+ * The peer's application does not want the connection (status `-EACCES`), or no program listens there
  * (`-ECONNREFUSED`).
  */
 #define WARPLINE_CM_EVENT_REJECTED 8
@@ -1215,9 +1215,9 @@ void warpline_cq_destroy(struct warpline_cq *cq);
 int warpline_cq_poll(struct warpline_cq *cq, uint32_t count, struct warpline_wc *wc);
 
 /**
- * The oldest completion; waits for it for `timeout_ms` milliseconds, or for ever if that is negative. Gives
- * 1 when `wc` is written, 0 when there was none in time. On a queue that is sleepable the thread sleeps
- * meanwhile, else it polls.
+ * The oldest completion; waits for it for `timeout_ms` milliseconds, or for ever if that is negative.
+ * Returns 1 when `wc` is written, 0 when there was none in time. On a queue that is sleepable the thread
+ * sleeps meanwhile, else it polls.
  *
  * Any number of threads may wait so. A thread that sleeps on the file descriptor instead needs a queue of
  * its own.
@@ -1226,8 +1226,8 @@ int warpline_cq_wait(struct warpline_cq *cq, struct warpline_wc *wc, int32_t tim
 
 /**
  * Asks for one notification of the file descriptor: at the next completion, or with `solicited_only` at the
- * next whose sender asked for it or that is a failure. Gives 1 when there are completions already, of which
- * nobody is notified: poll first; else 0.
+ * next whose sender asked for it or that is a failure. Returns 1 when there are completions
+ * already, which cause no notification: poll first; else 0.
  */
 int warpline_cq_arm(struct warpline_cq *cq, bool solicited_only);
 
@@ -1240,7 +1240,7 @@ int warpline_cq_arm(struct warpline_cq *cq, bool solicited_only);
 int warpline_cq_fd(const struct warpline_cq *cq);
 
 /**
- * Takes the notifications there are: do so before polling. Gives 1 when there was one, else 0.
+ * Takes the notifications there are: do so before polling. Returns 1 when there was one, else 0.
  *
  * - `-EOPNOTSUPP`: the queue is not sleepable
  */
@@ -1468,7 +1468,7 @@ void warpline_cm_channel_destroy(struct warpline_cm_channel *channel);
 int warpline_cm_fd(const struct warpline_cm_channel *channel);
 
 /**
- * The oldest event; waits for it for `timeout_ms` milliseconds, or for ever if that is negative. Gives 1
+ * The oldest event; waits for it for `timeout_ms` milliseconds, or for ever if that is negative. Returns 1
  * when `event` is written, 0 when there was none in time. There is nothing to acknowledge.
  *
  * Events of destroyed ids are left out. If other threads destroy ids, they and the caller must agree on
@@ -1574,7 +1574,7 @@ int warpline_cm_listen(struct warpline_cm_id *id, const struct warpline_listen_a
  * `WARPLINE_CM_EVENT_ESTABLISHED` or `WARPLINE_CM_EVENT_CONNECT_ERROR`. `param` may be null for the
  * defaults. With a failure the peer still waits for its answer.
  *
- * - `-EINVAL`: an argument is wrong, the queue pair is of another device, or nobody wants to connect
+ * - `-EINVAL`: an argument is wrong, the queue pair is of another device, or no peer wants to connect
  * - `-ENODEV`: the device has stopped
  */
 int warpline_cm_accept(struct warpline_cm_id *id,
@@ -1585,7 +1585,7 @@ int warpline_cm_accept(struct warpline_cm_id *id,
  * Rejects the peer that wants to connect: it gets `length` bytes of `private_data`. With a failure it still
  * waits for its answer.
  *
- * - `-EINVAL`: an argument is wrong, or nobody wants to connect
+ * - `-EINVAL`: an argument is wrong, or no peer wants to connect
  * - `-ENODEV`: the device has stopped
  */
 int warpline_cm_reject(struct warpline_cm_id *id, const void *private_data, uint32_t length);
@@ -1603,7 +1603,7 @@ int warpline_cm_disconnect(struct warpline_cm_id *id);
  * Opens a TCP connection to `address`, an IPv4 or IPv6 address, and `port`, in streaming mode: in
  * `timeout_ms` milliseconds at most; 0 for ten seconds.
  *
- * - `-ECONNREFUSED`: nobody listens there
+ * - `-ECONNREFUSED`: no program listens there
  * - `-ETIMEDOUT`, `-EHOSTUNREACH`, `-ENETUNREACH`: the peer cannot be reached
  * - `-EADDRNOTAVAIL`, `-ENOSPC`: no local port is left, or the device has as many connections as it can
  * - `-EINVAL`: an argument is wrong
@@ -1653,7 +1653,7 @@ size_t warpline_stream_available(const struct warpline_stream *stream);
 
 /**
  * Reads the bytes that have arrived, at most `length`, to `place`; waits for the first for `timeout_ms`
- * milliseconds, or for ever if that is negative. Gives how many; 0 when the peer has finished and all was
+ * milliseconds, or for ever if that is negative. Returns how many; 0 when the peer has finished and all was
  * read.
  *
  * - `-ETIMEDOUT`: nothing came
@@ -1665,7 +1665,7 @@ int warpline_stream_read(struct warpline_stream *stream, void *place, size_t len
 
 /**
  * Queues as many of `length` bytes from `start` as there is room for; waits for room for one for
- * `timeout_ms` milliseconds, or for ever if that is negative. Gives how many.
+ * `timeout_ms` milliseconds, or for ever if that is negative. Returns how many.
  *
  * - `-ETIMEDOUT`: there was no room
  * - `-EPIPE`: this end has finished
@@ -1853,9 +1853,9 @@ int warpline_stream_addresses(const struct warpline_stream *stream,
 int warpline_cm_local(const struct warpline_cm_id *id, char *address, uint16_t *port);
 
 /**
- * The oldest asynchronous event that nobody has taken; waits for it for `timeout_ms` milliseconds, or for
- * ever if that is negative. For one thread at a time. Gives 1 when `event` is written, 0 when there was none
- * in time.
+ * The oldest asynchronous event that was not taken; waits for it for `timeout_ms` milliseconds, or for ever
+ * if that is negative. For one thread at a time. Returns 1 when `event` is written, 0 when there was none in
+ * time.
  */
 int warpline_get_event(struct warpline_device *device, struct warpline_event *event, int32_t timeout_ms);
 

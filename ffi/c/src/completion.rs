@@ -140,9 +140,9 @@ pub unsafe extern "C" fn warpline_cq_poll(cq: *mut Cq, count: u32, wc: *mut Wc) 
     })
 }
 
-/// The oldest completion; waits for it for `timeout_ms` milliseconds, or for ever if that is negative. Gives
-/// 1 when `wc` is written, 0 when there was none in time. On a queue that is sleepable the thread sleeps
-/// meanwhile, else it polls.
+/// The oldest completion; waits for it for `timeout_ms` milliseconds, or for ever if that is negative.
+/// Returns 1 when `wc` is written, 0 when there was none in time. On a queue that is sleepable the thread
+/// sleeps meanwhile, else it polls.
 ///
 /// Any number of threads may wait so. A thread that sleeps on the file descriptor instead needs a queue of
 /// its own.
@@ -162,8 +162,8 @@ pub unsafe extern "C" fn warpline_cq_wait(cq: *mut Cq, wc: *mut Wc, timeout_ms: 
 }
 
 /// Asks for one notification of the file descriptor: at the next completion, or with `solicited_only` at the
-/// next whose sender asked for it or that is a failure. Gives 1 when there are completions already, of which
-/// nobody is notified: poll first; else 0.
+/// next whose sender asked for it or that is a failure. Returns 1 when there are completions
+/// already, which cause no notification: poll first; else 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_cq_arm(cq: *mut Cq, solicited_only: bool) -> c_int {
     guard(|| {
@@ -187,7 +187,7 @@ pub unsafe extern "C" fn warpline_cq_fd(cq: *const Cq) -> c_int {
     })
 }
 
-/// Takes the notifications there are: do so before polling. Gives 1 when there was one, else 0.
+/// Takes the notifications there are: do so before polling. Returns 1 when there was one, else 0.
 ///
 /// - `-EOPNOTSUPP`: the queue is not sleepable
 #[unsafe(no_mangle)]

@@ -60,9 +60,9 @@ impl From<AsyncEvent> for Event {
     }
 }
 
-/// The oldest asynchronous event that nobody has taken; waits for it for `timeout_ms` milliseconds, or for
-/// ever if that is negative. For one thread at a time. Gives 1 when `event` is written, 0 when there was none
-/// in time.
+/// The oldest asynchronous event that was not taken; waits for it for `timeout_ms` milliseconds, or for ever
+/// if that is negative. For one thread at a time. Returns 1 when `event` is written, 0 when there was none in
+/// time.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_get_event(
     device: *mut Device,

@@ -33,7 +33,7 @@ pub const WARPLINE_STREAM_RECEIVE: u32 = 2;
 /// Opens a TCP connection to `address`, an IPv4 or IPv6 address, and `port`, in streaming mode: in
 /// `timeout_ms` milliseconds at most; 0 for ten seconds.
 ///
-/// - `-ECONNREFUSED`: nobody listens there
+/// - `-ECONNREFUSED`: no program listens there
 /// - `-ETIMEDOUT`, `-EHOSTUNREACH`, `-ENETUNREACH`: the peer cannot be reached
 /// - `-EADDRNOTAVAIL`, `-ENOSPC`: no local port is left, or the device has as many connections as it can
 /// - `-EINVAL`: an argument is wrong
@@ -132,7 +132,7 @@ fn counted(bytes: usize) -> c_int {
 }
 
 /// Reads the bytes that have arrived, at most `length`, to `place`; waits for the first for `timeout_ms`
-/// milliseconds, or for ever if that is negative. Gives how many; 0 when the peer has finished and all was
+/// milliseconds, or for ever if that is negative. Returns how many; 0 when the peer has finished and all was
 /// read.
 ///
 /// - `-ETIMEDOUT`: nothing came
@@ -163,7 +163,7 @@ pub unsafe extern "C" fn warpline_stream_read(
 }
 
 /// Queues as many of `length` bytes from `start` as there is room for; waits for room for one for
-/// `timeout_ms` milliseconds, or for ever if that is negative. Gives how many.
+/// `timeout_ms` milliseconds, or for ever if that is negative. Returns how many.
 ///
 /// - `-ETIMEDOUT`: there was no room
 /// - `-EPIPE`: this end has finished

@@ -15,7 +15,7 @@ use dpdk::{
 const BURST: usize = 32;
 const HEADER_OCTETS: usize = 54;
 
-/// Where the octets behind the headers come from.
+/// Where the octets after the headers come from.
 #[derive(Clone, Copy)]
 enum Payload {
     /// The buffer, as it is.

@@ -30,7 +30,7 @@ pub(super) fn link_octets(frame: &[u8]) -> usize {
     ETHERNET_OCTETS + if tagged { TAG_OCTETS } else { 0 }
 }
 
-/// Where the parts of a TCP/IPv4 frame begin. Ethernet padding lies behind `end`.
+/// Where the parts of a TCP/IPv4 frame begin. Ethernet padding lies after `end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Segment {
     tcp: usize,

@@ -340,7 +340,7 @@ pub struct SimFrame {
     /// The whole buffer; empty once the frame has been sent.
     buffer: Box<[u8]>,
     octets: usize,
-    /// Who holds the frame.
+    /// The holder of the frame.
     end: End,
     gather: bool,
     references: Vec<Reference>,

@@ -257,7 +257,7 @@ impl StagTable {
     }
 
     /// A range that was checked before its reader was [`retain`](Self::retain)ed, for building what it sends,
-    /// also after the STag was invalidated. `None` when nobody has retained it.
+    /// also after the STag was invalidated. `None` when no request has retained it.
     #[inline]
     pub fn retained(&self, stag: STag, to: u64, octets: usize) -> Option<Target<'_>> {
         let slot = self.slot(stag).filter(|slot| slot.readers > 0)?;

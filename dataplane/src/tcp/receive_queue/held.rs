@@ -47,7 +47,7 @@ impl<F> Held<F> {
         Self { seq, octets, offset: 0, judged: seq, frame: None }
     }
 
-    /// The marks of these octets behind `previous`, the octets kept before them.
+    /// The marks of these octets after `previous`, the octets kept before them.
     pub(super) fn marks(&self, previous: Option<&Self>) -> Marks {
         let kind = if self.is_placed() { PLACED } else { 0 };
         match previous {
@@ -227,7 +227,7 @@ impl<F> HeldPool<F> {
         self.nodes.marks(node)
     }
 
-    /// The first of `list` with any of `marks` that begins at or behind `at`.
+    /// The first of `list` with any of `marks` that begins at or after `at`.
     #[inline]
     pub(super) fn first_from(&self, list: &OrderedSet, at: SeqNumber, marks: Marks) -> Option<NodeId> {
         self.nodes.first(list, marks, |seq| seq >= at)
@@ -280,7 +280,7 @@ impl<F> HeldPool<F> {
         self.mark_first_from(list, start);
     }
 
-    /// Drops what lies behind `end` of what holds the octet before it.
+    /// Drops what lies after `end` of what holds the octet before it.
     pub(super) fn trim_back(&mut self, list: &mut OrderedSet, end: SeqNumber) {
         if let Some(held) = self.holder_mut(list, end - 1) {
             held.trim_back(end);
@@ -296,7 +296,7 @@ impl<F> HeldPool<F> {
         self.mark_first_from(list, end);
     }
 
-    /// Marks the first of `list` that begins at or behind `at` as what lies before it says.
+    /// Marks the first of `list` that begins at or after `at` as what lies before it says.
     fn mark_first_from(&mut self, list: &mut OrderedSet, at: SeqNumber) {
         let Some(held) = self.first_from(list, at, ANY).and_then(|node| self.get(node)) else { return };
         let seq = held.seq;
@@ -305,11 +305,11 @@ impl<F> HeldPool<F> {
         self.nodes.set_marks(list, seq, marks);
     }
 
-    /// Puts `held` behind everything in `list`, which has no gap and no record of placed octets.
+    /// Puts `held` after everything in `list`, which has no gap and no record of placed octets.
     ///
     /// # Errors
     ///
-    /// Gives it back when its kind has no room left.
+    /// Returns it when its kind has no room left.
     #[inline]
     pub(super) fn append(&mut self, list: &mut OrderedSet, held: Held<F>) -> Result<(), Held<F>> {
         debug_assert!(!held.is_placed(), "a record has marks");
@@ -323,7 +323,7 @@ impl<F> HeldPool<F> {
     ///
     /// # Errors
     ///
-    /// Gives it back when its kind has no room left.
+    /// Returns it when its kind has no room left.
     pub(super) fn insert(&mut self, list: &mut OrderedSet, held: Held<F>) -> Result<(), Held<F>> {
         let placed = held.is_placed();
         let full = if placed { !self.has_room_for_record() } else { self.free_frames() == 0 };

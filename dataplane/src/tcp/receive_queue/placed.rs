@@ -116,7 +116,7 @@ impl ReceiveQueue {
         joins || (pool.has_room_for_record() && self.placed_runs() < limits::PLACED_RUNS_PER_CONNECTION)
     }
 
-    /// Whether an FPDU that begins at `at`, or one behind it in the same frame, was [judged](Self::judge).
+    /// Whether an FPDU that begins at `at`, or one after it in the same frame, was [judged](Self::judge).
     pub fn is_judged<F>(&self, pool: &HeldPool<F>, at: SeqNumber) -> bool {
         pool.holder(&self.held, at).is_some_and(|held| at < held.judged)
     }

@@ -60,7 +60,7 @@ impl Ids {
         handle
     }
 
-    /// Events of the id are for nobody from now on.
+    /// Events of the id are dropped from now on.
     pub(crate) fn forget(&self, number: IdNumber) {
         self.lock().remove(&number);
     }
@@ -87,7 +87,7 @@ pub const WARPLINE_CM_EVENT_CONNECT_REQUEST: u32 = 4;
 pub const WARPLINE_CM_EVENT_CONNECT_ERROR: u32 = 6;
 /// The peer did not answer in time, or the network says that it cannot be reached.
 pub const WARPLINE_CM_EVENT_UNREACHABLE: u32 = 7;
-/// The peer's application does not want the connection (status `-EACCES`), or nobody listens there
+/// The peer's application does not want the connection (status `-EACCES`), or no program listens there
 /// (`-ECONNREFUSED`).
 pub const WARPLINE_CM_EVENT_REJECTED: u32 = 8;
 /// The connection is open: sends may be posted.
@@ -215,7 +215,7 @@ pub unsafe extern "C" fn warpline_cm_fd(channel: *const CmChannel) -> c_int {
     })
 }
 
-/// The oldest event; waits for it for `timeout_ms` milliseconds, or for ever if that is negative. Gives 1
+/// The oldest event; waits for it for `timeout_ms` milliseconds, or for ever if that is negative. Returns 1
 /// when `event` is written, 0 when there was none in time. There is nothing to acknowledge.
 ///
 /// Events of destroyed ids are left out. If other threads destroy ids, they and the caller must agree on

@@ -163,7 +163,7 @@ pub unsafe extern "C" fn warpline_cm_listen(id: *mut CmId, attr: *const ListenAt
 /// `WARPLINE_CM_EVENT_ESTABLISHED` or `WARPLINE_CM_EVENT_CONNECT_ERROR`. `param` may be null for the
 /// defaults. With a failure the peer still waits for its answer.
 ///
-/// - `-EINVAL`: an argument is wrong, the queue pair is of another device, or nobody wants to connect
+/// - `-EINVAL`: an argument is wrong, the queue pair is of another device, or no peer wants to connect
 /// - `-ENODEV`: the device has stopped
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_cm_accept(id: *mut CmId, qp: *mut Qp, param: *const ConnParam) -> c_int {
@@ -180,7 +180,7 @@ pub unsafe extern "C" fn warpline_cm_accept(id: *mut CmId, qp: *mut Qp, param: *
 /// Rejects the peer that wants to connect: it gets `length` bytes of `private_data`. With a failure it still
 /// waits for its answer.
 ///
-/// - `-EINVAL`: an argument is wrong, or nobody wants to connect
+/// - `-EINVAL`: an argument is wrong, or no peer wants to connect
 /// - `-ENODEV`: the device has stopped
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_cm_reject(

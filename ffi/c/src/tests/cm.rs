@@ -134,7 +134,7 @@ fn rejections_arrive() {
     assert!(last_error().contains("refused"), "{}", last_error());
 }
 
-/// No device leads there; nobody answers there.
+/// No device leads there; no neighbour answers there.
 #[test]
 fn peers_that_are_not_there() {
     let (near_device, _far_device) = devices();

@@ -171,7 +171,7 @@ pub fn param(private_data: &[u8]) -> ConnParam {
     }
 }
 
-/// Connects two ends by what C has for it; gives what the near one was told.
+/// Connects two ends with the calls of C; returns the reply that the near end received.
 pub fn connect(far_device: &Handle<Device>, near: &End, far: &End) -> ConnReply {
     let listener = far_device.listen(PORT).unwrap();
     thread::scope(|scope| {

@@ -192,7 +192,7 @@ fn the_bad_request_is_named() {
     assert_eq!(last_error(), "more bytes than WARPLINE_MAX_INLINE");
 }
 
-/// Queues that are longer than any can be are refused, each with its longest, and cost nobody anything.
+/// Queues that are too long are refused with the longest length, and nothing is allocated for them.
 #[test]
 fn queues_that_are_too_long() {
     let (near_device, _far_device) = devices();

@@ -20,7 +20,7 @@ use crate::work::*;
 
 pub use cm::cm_event_text;
 
-/// A handle, and the call that gives it back.
+/// A handle, and the call that returns it.
 pub struct Handle<T> {
     raw: *mut T,
     give_back: unsafe extern "C" fn(*mut T),
@@ -47,7 +47,7 @@ impl<T> Handle<T> {
         self.raw
     }
 
-    /// For a call that gives the handle back if it succeeds.
+    /// For a call that returns the handle if it succeeds.
     pub fn lose_if_done(mut self, call: impl FnOnce(*mut T) -> i32) -> Result<(), (i32, Self)> {
         let result = call(self.raw);
         if result != 0 {

@@ -84,7 +84,7 @@ fn every_operation() {
     let two = [near.sge(0, 3), near.sge(5, 3)];
     let write = SendWr { num_sge: 2, ..to(8, request(WARPLINE_WR_WRITE, &two[0])) };
     run(&write, WARPLINE_WC_WRITE, 6);
-    // A Read comes behind the Write: what it brings shows that the Write is done.
+    // A Read comes after the Write: what it brings shows that the Write is done.
     let sink = near.sge(64, 8);
     run(&to(7, request(WARPLINE_WR_READ, &sink)), WARPLINE_WC_READ, 8);
     assert_eq!(near.get(64, 8), b"\0abcfgh\0");
@@ -111,7 +111,7 @@ fn every_operation() {
     atomic(WARPLINE_WR_SWAP, 0, 77, (0, 0), 6, 77);
 }
 
-/// Immediate Data alone and behind a Write; a fenced Send; flags as asked for.
+/// Immediate Data alone and after a Write; a fenced Send; flags as asked for.
 #[test]
 fn immediate_data() {
     let (near, far) = connected();
@@ -230,7 +230,7 @@ fn the_callers_own_memory() {
     let wr = SendWr { remote_stag: mr.stag(), remote_addr: 10, ..request(WARPLINE_WR_WRITE, &sge) };
     near.post_send(&wr);
     near.completed();
-    // The Send behind the Write says that it is placed.
+    // The Send after the Write says that it is placed.
     far.post_recv(1, 0, 64);
     near.post_send(&request(WARPLINE_WR_SEND, &sge));
     far.completed();

@@ -199,7 +199,7 @@ fn what_does_not_start() {
     assert_eq!(far.respond(b"").unwrap_err(), -libc::EPROTO);
 }
 
-/// Each direction starts by itself, behind what was written and read so far, without startup frames.
+/// Each direction starts by itself, after what was written and read so far, without startup frames.
 // Requirements: C00-8.1-01
 #[test]
 fn directions_start_one_by_one() {

@@ -1,4 +1,4 @@
-//! What threads sleep on, and what they are told meanwhile.
+//! Threads that sleep: completion channels, and the events that wake them.
 
 use super::ends::*;
 use super::handles::*;

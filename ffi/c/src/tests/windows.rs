@@ -13,7 +13,7 @@ use crate::work::*;
 const OPEN: u32 = WARPLINE_ACCESS_LOCAL_WRITE | WARPLINE_ACCESS_WINDOW_BIND;
 const REMOTE_ACCESS_ERROR: u32 = 10;
 
-/// Carries out a request with a grant; gives how it ended.
+/// Carries out a request with a grant; returns its status.
 fn carry_out(end: &End, opcode: u32, grant: &Grant) -> u32 {
     end.post_send(&SendWr { grant, ..bare(opcode) });
     end.wc().status
@@ -41,7 +41,7 @@ fn write(near: &End, far: &End, target: &Advertisement, offset: u64, bytes: &[u8
     far.completed();
 }
 
-/// As above, but the peer refuses. That is told behind the Write: what waits for an answer fails by it.
+/// As above, but the peer refuses. That is told after the Write: what waits for an answer fails by it.
 fn write_in_vain(near: &End, target: &Advertisement, offset: u64, bytes: &[u8]) {
     near.put(0, bytes);
     let (sge, sink) = (near.sge(0, bytes.len() as u32), near.sge(64, 1));
