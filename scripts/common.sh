@@ -1,6 +1,15 @@
 # shellcheck shell=bash
 # Functions that the scripts share. To be sourced.
 
+# Where this file is, whatever folder a script goes to.
+scripts_folder=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+
+# usage STATUS: prints the comment at the head of the script, and ends the script.
+usage() {
+    awk 'NR > 1 { if (!/^#/) exit; sub(/^# ?/, ""); print }' "$scripts_folder/$(basename "$0")"
+    exit "$1"
+}
+
 # The kernel's pool of 2 MB pages.
 hugepage_directory=/sys/kernel/mm/hugepages/hugepages-2048kB
 

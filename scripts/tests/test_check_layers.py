@@ -63,6 +63,21 @@ class CheckLayers(unittest.TestCase):
         ring["a/f2.rs"] = "use super::f0::X;"
         self.assertEqual(self.complaints({"a/mod.rs": "", **ring}, []), [])
 
+    def test_a_re_export_leads_down_too(self) -> None:
+        for export in ("pub use crate::high::X;", "pub(super) use crate::high::X;"):
+            files = {"low/mod.rs": export, "high/mod.rs": ""}
+            self.assertEqual(self.complaints(files, ["low", "high"]), ["low imports high of a higher layer"])
+        files = {
+            "low/mod.rs": "pub use crate::high::X;",
+            "low/part.rs": "",
+            "high/mod.rs": "use crate::low::part::Y;",
+        }
+        self.assertEqual(self.complaints(files, []), ["a circle across folders: high, low"])
+
+    def test_code_after_a_file_of_tests_counts(self) -> None:
+        code = "#[cfg(test)]\nmod helper;\nuse crate::high::A;\n#[cfg(test)]\nmod tests {\n}\n"
+        self.assertEqual(len(self.complaints({"low.rs": code, "high.rs": ""}, ["low", "high"])), 1)
+
     def test_a_re_export_counts_as_what_it_names(self) -> None:
         files = {
             "a/mod.rs": "pub use part::Part;\nmod part;\nmod user;\nmod other;\nmod more;",

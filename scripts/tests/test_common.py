@@ -35,6 +35,29 @@ class TargetDirectoryTest(unittest.TestCase):
                     )
 
 
+class UsageTest(unittest.TestCase):
+    def test_every_shell_script_refuses_unknown_options(self) -> None:
+        """Whatever folder it is called from: nothing is installed, built or removed then."""
+        scripts = [
+            path
+            for path in SCRIPTS.iterdir()
+            if path.is_file() and path.read_bytes().startswith(b"#!/usr/bin/env bash")
+        ]
+        self.assertGreater(len(scripts), 5)
+        for path in scripts:
+            run = subprocess.run(
+                [f"./{path.name}", "--bogus"],
+                cwd=SCRIPTS,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=60,
+            )
+            self.assertEqual((run.returncode, run.stdout), (2, ""), path.name)
+            head = path.read_text().splitlines()[1].removeprefix("# ")
+            self.assertTrue(run.stderr.startswith(head), f"{path.name}: {run.stderr}")
+
+
 class TestScriptTest(unittest.TestCase):
     def run_test(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
