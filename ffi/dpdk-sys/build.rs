@@ -16,7 +16,7 @@ const PACKAGES: &str = "apt-get install gcc libc6-dev pkg-config libdpdk-dev lib
 const FUNCTIONS: &str = "inlined_.*|rte_eal_(init|iova_mode|get_runtime_dir)|rte_strerror|rte_dev_probe\
     |rte_thread_(register|unregister)\
     |rte_pktmbuf_pool_create|rte_mempool_(free|avail_count|walk)\
-    |rte_(zmalloc_socket|free|mem_virt2memseg|pktmbuf_copy)\
+    |rte_(zmalloc_socket|free|mem_virt2memseg|pktmbuf_copy|pktmbuf_free_bulk)\
     |rte_ring_(create|free)\
     |rte_eth_dev_(configure|info_get|start|stop|close|adjust_nb_rx_tx_desc|get_port_by_name|get_name_by_port\
     |rss_reta_update|socket_id|rx_intr_(enable|disable|ctl_q_get_fd))\

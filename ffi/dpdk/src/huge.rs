@@ -10,7 +10,7 @@ use crate::eal::Eal;
 /// The memory is not there.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{octets} octets of EAL memory are not free: reserve more hugepages (vm.nr_hugepages) or, in ordinary \
+    "{octets} bytes of EAL memory are not free: reserve more hugepages (vm.nr_hugepages) or, in ordinary \
     memory, give the EAL more at its start"
 )]
 pub struct HugeRegionError {

@@ -11,19 +11,24 @@
 // The crate is a wall around C: this is where the workspace's unsafe code belongs.
 #![allow(unsafe_code)]
 
+mod cycles;
 mod eal;
 mod errno;
 mod external;
+mod handoff;
 mod huge;
 mod mbuf;
 mod mempool;
 mod port;
 mod thread;
+mod time_stamp;
 mod wire;
 
+pub use cycles::cycles;
 pub use eal::{Eal, EalBuilder, EalError, LogLevel, Memory, MemoryMode, Pci, VdevError};
 pub use errno::Errno;
 pub use external::ExternalBuffer;
+pub use handoff::{HandoffReceiver, HandoffSender, handoff, prefetch, prefetch_for_write};
 pub use huge::{HugeRegion, HugeRegionError};
 pub use mbuf::{ChecksumStatus, Headers, IpVersion, Mbuf, Pieces};
 pub use mempool::{Mempool, MempoolConfig, MempoolError};
@@ -32,4 +37,5 @@ pub use port::{
     RssLayout, RunningPort, RxInterrupt, RxQueue, RxTrigger, TxQueue,
 };
 pub use thread::{RegisteredThread, ThreadError};
+pub use time_stamp::time_stamp;
 pub use wire::{ExternalPieces, WireConfig, WireEnd, WireError, WireStatistics, wire};

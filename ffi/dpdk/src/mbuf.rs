@@ -101,6 +101,16 @@ impl Mbuf {
         self.head.as_ptr()
     }
 
+    /// Frees all frames of `frames`. Those of one pool go back to it together.
+    pub fn free_all(frames: &mut Vec<Self>) {
+        let count = frames.len() as u32;
+        // SAFETY: no element is left to be dropped again, and none needs more room than before.
+        unsafe { frames.set_len(0) };
+        // SAFETY: the first `count` elements are initialised, each one pointer to a chain that nothing else
+        // owns any more. DPDK does not keep the array.
+        unsafe { sys::rte_pktmbuf_free_bulk(frames.as_mut_ptr().cast(), count) };
+    }
+
     /// Returns the octets in all pieces.
     #[inline]
     pub fn len(&self) -> usize {
@@ -332,6 +342,15 @@ impl Mbuf {
             (*head).ol_flags |= flags;
             (*head).__bindgen_anon_3.tx_offload = lengths;
         }
+    }
+
+    /// Makes the frame look as if it had just been received by a port that verifies checksums and found them
+    /// good: for programs that make frames themselves.
+    #[inline]
+    pub fn assume_received(&mut self) {
+        self.forget_sender(
+            sys::constant_RTE_MBUF_F_RX_IP_CKSUM_NONE | sys::constant_RTE_MBUF_F_RX_L4_CKSUM_NONE,
+        );
     }
 
     /// Makes the frame look as if it had just been received: of all that its sender noted on it, only what

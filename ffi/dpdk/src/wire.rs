@@ -32,8 +32,12 @@ pub enum ExternalPieces {
 /// How a wire is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WireConfig {
-    /// Largest IP packet, in bytes. Larger frames are dropped and counted.
+    /// Largest IP packet, in bytes, with or without a VLAN tag before it. Larger frames are dropped and
+    /// counted.
     pub mtu_bytes: usize,
+    /// The largest IP packet of a super-frame ([`Mbuf::request_segmentation`]), in bytes: it crosses whole. 0
+    /// for a wire that takes none.
+    pub super_frame_bytes: usize,
     /// Frames on their way in each direction before `transmit` leaves the rest.
     pub frames: u32,
     /// Whether the ends take checksum requests. The wire computes none: nothing between the ends can change
@@ -52,6 +56,7 @@ impl Default for WireConfig {
     fn default() -> Self {
         Self {
             mtu_bytes: 1500,
+            super_frame_bytes: 0,
             frames: 1024,
             checksum_offload: true,
             external_pieces: ExternalPieces::default(),
@@ -127,6 +132,8 @@ pub fn wire(_: Eal, config: &WireConfig, pools: [&Mempool; 2]) -> Result<(WireEn
 impl WireEnd {
     /// Octets a frame has beyond the IP packet: the Ethernet header.
     const HEADER_OCTETS: usize = sys::RTE_ETHER_HDR_LEN as usize;
+    /// Octets of a VLAN tag.
+    const TAG_OCTETS: usize = 4;
 
     /// Frames that cross between two looks at the ring.
     const CHUNK_FRAMES: usize = 32;
@@ -185,26 +192,46 @@ impl WireEnd {
         taken
     }
 
+    /// Returns true if the frame has a VLAN tag and is too long by no more than that.
+    #[cold]
+    fn fits_with_tag(&self, frame: &Mbuf) -> bool {
+        let is_tagged = frame.first().get(12..14) == Some(&[0x81, 0x00]);
+        is_tagged && frame.len() <= self.config.mtu_bytes + Self::HEADER_OCTETS + Self::TAG_OCTETS
+    }
+
     /// Returns the frame as its receiver will find it.
     #[inline]
-    fn cross(&mut self, frame: Mbuf) -> Option<Mbuf> {
-        if frame.len() > self.config.mtu_bytes + Self::HEADER_OCTETS {
+    fn cross(&mut self, mut frame: Mbuf) -> Option<Mbuf> {
+        let octets = frame.len();
+        let most = self.config.mtu_bytes + Self::HEADER_OCTETS;
+        if octets > most && !self.fits_with_tag(&frame) && !self.is_super_frame(&frame) {
             self.statistics.oversize_frames += 1;
             return None;
         }
         let received = if self.config.checksum_offload { received_flags(frame.flags()) } else { 0 };
-        let mut frame = if self.may_pass(&frame) {
-            frame
-        } else if let Some(copy) = frame.copy(&self.receiver_pool) {
-            copy
-        } else {
-            self.statistics.no_buffer_frames += 1;
-            return None;
-        };
+        if !self.may_pass(&frame) {
+            frame = self.copied(&frame)?;
+        }
         frame.forget_sender(received);
         self.statistics.sent_frames += 1;
-        self.statistics.sent_bytes += frame.len() as u64;
+        self.statistics.sent_bytes += octets as u64;
         Some(frame)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn is_super_frame(&self, frame: &Mbuf) -> bool {
+        frame.flags() & sys::constant_RTE_MBUF_F_TX_TCP_SEG != 0
+            && frame.len() <= self.config.super_frame_bytes + Self::HEADER_OCTETS + Self::TAG_OCTETS
+    }
+
+    /// Returns a copy of the frame in the receiver's pool.
+    #[cold]
+    #[inline(never)]
+    fn copied(&mut self, frame: &Mbuf) -> Option<Mbuf> {
+        let copy = frame.copy(&self.receiver_pool);
+        self.statistics.no_buffer_frames += u64::from(copy.is_none());
+        copy
     }
 
     #[inline]

@@ -93,6 +93,29 @@ fn a_full_wire_leaves_the_rest_with_its_requests() {
     }
 }
 
+/// A frame longer than the MTU crosses whole if it is to be cut into segments and the wire takes such.
+#[test]
+fn super_frames_cross_where_they_are_taken() {
+    let pool = pool(63, 9000);
+    for (super_frame_bytes, segments, crosses) in
+        [(0, true, false), (5000, false, false), (5000, true, true), (4900, true, false)]
+    {
+        let (mut a, mut b) = ends(&WireConfig { super_frame_bytes, ..WireConfig::default() }, &pool);
+        let mut sent = frame(&pool, &[7; 5000]);
+        if segments {
+            sent.request_segmentation(HEADERS, 1448);
+        }
+        assert_eq!(a.transmit(&mut VecDeque::from([sent])), 1);
+        let mut frames = Vec::new();
+        assert_eq!(b.receive(&mut frames, 32), usize::from(crosses), "{super_frame_bytes} {segments}");
+        assert_eq!(a.statistics().oversize_frames, u64::from(!crosses));
+        if let Some(received) = frames.first() {
+            assert_eq!((received.first(), received.l4_checksum()), (&[7; 5000][..], ChecksumStatus::Good));
+        }
+    }
+    assert_eq!(pool.available(), pool.capacity());
+}
+
 #[test]
 fn checksum_requests_become_good_checksums_only_with_offload() {
     let pool = pool(63, 2048);
@@ -145,6 +168,22 @@ fn frames_over_the_mtu_are_refused() {
     assert_eq!(octets(&receive_one(&mut b)), [2; 9014]);
     assert_eq!(a.statistics().oversize_frames, 1);
     assert_eq!(pool.available(), pool.capacity());
+}
+
+/// A VLAN tag is no part of the IP packet that the MTU limits.
+#[test]
+fn a_tag_may_come_on_top_of_the_mtu() {
+    let pool = pool(63, 2048);
+    let (mut a, mut b) = ends(&WireConfig { mtu_bytes: 1500, ..WireConfig::default() }, &pool);
+    let tagged = |len: usize| {
+        let mut octets = vec![1; len];
+        octets[12..14].copy_from_slice(&[0x81, 0x00]);
+        octets
+    };
+    let mut sent = VecDeque::from([frame(&pool, &tagged(1519)), frame(&pool, &tagged(1518))]);
+    assert_eq!(a.transmit(&mut sent), 2);
+    assert_eq!(octets(&receive_one(&mut b)), tagged(1518));
+    assert_eq!(a.statistics().oversize_frames, 1);
 }
 
 #[test]

@@ -59,8 +59,9 @@ impl Interrupt {
 
     /// Returns the interrupt for users, for as long as the queue that `self` is of keeps its port started.
     pub(super) fn borrow(&self) -> RxInterrupt<'_> {
-        // SAFETY: the driver opened it before the port was started and closes it when that is stopped; the
-        // queue, which is borrowed with `self`, keeps the port started. -1 was refused.
+        // SAFETY: the driver opened the descriptor when the port was set up or started, and closes it when
+        // the port is stopped or closed, not earlier. The queue that owns `self`, and so is borrowed too,
+        // keeps the port started (`Arc<Running>`). `find` refused negative numbers.
         let fd = unsafe { BorrowedFd::borrow_raw(self.fd) };
         RxInterrupt { fd, trigger: self.trigger }
     }
